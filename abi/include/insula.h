@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * insula.h - what crosses the boundary between `insula` and insula.ko
+ *
+ * One device, /dev/insula, and three kinds of descriptor:
+ *
+ *   control   open("/dev/insula"). The first call must be INSULA_HELLO; until
+ *             both sides have agreed on a revision every other call fails with
+ *             EPROTO. From it one learns what the machine has (INSULA_MACHINE),
+ *             fills and empties the pool, and makes or finds the other two.
+ *
+ *   memory    A memory object: an ordered list of chunks of physical memory,
+ *             taken from the base or from the pool. It starts empty and grows.
+ *             Its bytes are addressed by an offset that runs through the chunks
+ *             in order, and can be mapped at that offset by mmap(). Images and
+ *             nodes both rest on one. It lives as long as a descriptor, a
+ *             mapping, an image or a node refers to it; with the last of these
+ *             its memory is cleared and given back.
+ *
+ *   node      Cores taken from the base and the right to start them. Until
+ *             INSULA_NODE_START succeeds the node belongs to the descriptor and
+ *             goes with it, whatever ended the process; from then on it belongs
+ *             to the module and lasts until INSULA_NODE_REMOVE.
+ *
+ * The module knows no kernel format and no firmware table. A start is: copy
+ * bytes into a memory object, attach it to a node, and name the address at which
+ * its first core is to begin in 64-bit mode. A node tells that it has ended by
+ * storing a non-zero byte at one of two addresses that it was given.
+ *
+ * Every structure is made of fixed-width fields in natural alignment with all
+ * padding explicit; reserved fields and unknown flags must be zero, or the call
+ * fails with EINVAL. Addresses and sizes are in bytes, physical unless said
+ * otherwise. User pointers travel as __u64.
+ */
+#ifndef INSULA_H
+#define INSULA_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define INSULA_MAGIC		0x414c55534e49ULL	/* "INSULA", little endian */
+#define INSULA_REVISION		1
+
+/* Longest name of an image or a node, its terminating NUL included. */
+#define INSULA_NAME_MAX		64
+/* Longest description that the module keeps for its owner, in bytes. */
+#define INSULA_DESCRIPTION_MAX	(256 * 1024)
+/* Most cores in one node. */
+#define INSULA_NODE_CPUS_MAX	256
+/* Size and alignment of what memory is taken in: one large page. */
+#define INSULA_GRANULE		(2ULL << 20)
+/* Below this address lies the memory in which a core can be started. */
+#define INSULA_LOW_LIMIT	(1ULL << 20)
+
+#define INSULA_NUMA_ANY		(-1)
+
+/* INSULA_HELLO: agree on a revision. In: the caller's. Out: the module's. */
+struct insula_hello {
+	__u64 magic;
+	__u32 revision;
+	__u32 reserved;
+};
+
+/* Who has a core. */
+enum insula_cpu_owner {
+	INSULA_CPU_BASE = 0,	/* the base: online, or offline by its own wish */
+	INSULA_CPU_POOL = 1,	/* taken, waiting for a node */
+	INSULA_CPU_NODE = 2,	/* a node's */
+};
+
+struct insula_cpu {
+	__u32 cpu;		/* the base's number for it */
+	__u32 apic_id;		/* its local APIC's physical id */
+	__u32 owner;		/* enum insula_cpu_owner */
+	__u32 node;		/* id of the node that has it, else 0 */
+};
+
+#define INSULA_MACHINE_X2APIC		(1U << 0)	/* APICs are in x2APIC mode */
+
+/* INSULA_MACHINE: what the module sees and holds. */
+struct insula_machine {
+	__u64 cpus;		/* in: array of struct insula_cpu to fill, may be 0 */
+	__u32 cpus_capacity;	/* in: its length */
+	__u32 cpus_count;	/* out: cores there are (fills at most capacity) */
+	__u32 flags;		/* out: INSULA_MACHINE_* */
+	__u32 tsc_khz;		/* out: frequency of the time stamp counter */
+	__u64 trampoline;	/* out: page that a start maps one to one, below 1 MiB */
+	__u64 low_total;	/* out: memory below 1 MiB that nodes can have */
+	__u64 low_free;		/* out: of that, not taken */
+	__u64 pool_total;	/* out: memory in the pool, used or not */
+	__u64 pool_free;	/* out: of that, not used by an object */
+	__u64 taken;		/* out: all memory of all objects, pool excluded */
+};
+
+/*
+ * Memory to take. The range [min_phys, max_phys) bounds where each chunk may
+ * lie; max_phys 0 means no bound. With max_phys <= INSULA_LOW_LIMIT the memory
+ * comes from the firmware's RAM below 1 MiB, in pages; else in granules.
+ */
+struct insula_request {
+	__u64 size;		/* multiple of INSULA_GRANULE (of 4096 if low) */
+	__u64 min_phys;
+	__u64 max_phys;
+	__u64 chunk_max;	/* largest chunk to take, 0 for no limit */
+	__s32 numa_node;	/* or INSULA_NUMA_ANY */
+	__u32 flags;		/* 0 */
+};
+
+/* INSULA_POOL_RESERVE: take cores and memory ahead of need. All or nothing. */
+struct insula_pool {
+	__u64 cpus;		/* in: array of __u32 core numbers */
+	__u32 cpus_count;
+	__u32 reserved;
+	struct insula_request memory;	/* size 0: no memory */
+};
+
+struct insula_chunk {
+	__u64 start;
+	__u64 size;
+};
+
+/* INSULA_MEMORY_CHUNKS: where the object's memory lies, in order of offset. */
+struct insula_chunks {
+	__u64 chunks;		/* in: array of struct insula_chunk to fill, may be 0 */
+	__u32 capacity;		/* in: its length */
+	__u32 count;		/* out: chunks there are (fills at most capacity) */
+};
+
+/* INSULA_IMAGE_ADD: keep a memory object under a name. */
+struct insula_image {
+	char name[INSULA_NAME_MAX];
+	__u64 description;	/* in: bytes kept for the owner, unread */
+	__u32 description_size;
+	__s32 memory;		/* in: descriptor of the memory object */
+};
+
+/* INSULA_IMAGE_OPEN, INSULA_NODE_OPEN: answer is a new descriptor. */
+struct insula_name {
+	char name[INSULA_NAME_MAX];
+};
+
+/*
+ * INSULA_IMAGE_LIST, INSULA_NODE_LIST: the names, oldest first, each in
+ * INSULA_NAME_MAX bytes.
+ */
+struct insula_names {
+	__u64 names;		/* in: array of struct insula_name to fill, may be 0 */
+	__u32 capacity;		/* in: its length */
+	__u32 count;		/* out: names there are (fills at most capacity) */
+};
+
+/*
+ * INSULA_DESCRIPTION: on a node's descriptor, or on a memory object's that was
+ * had by INSULA_IMAGE_OPEN.
+ */
+struct insula_description {
+	__u64 bytes;		/* in: buffer to fill, may be 0 */
+	__u32 capacity;		/* in: its size */
+	__u32 size;		/* out: bytes there are (fills at most capacity) */
+};
+
+/* INSULA_NODE_CREATE: take cores for a node. Answer: the node's descriptor. */
+struct insula_node_create {
+	char name[INSULA_NAME_MAX];
+	__u64 description;	/* in: bytes kept for the owner, unread */
+	__u32 description_size;
+	__u32 cpus_count;
+	__u64 cpus;		/* in: array of __u32 core numbers; the first boots */
+	__s32 memory;		/* in: descriptor of its memory object */
+	__u32 flags;		/* 0 */
+};
+
+/*
+ * INSULA_NODE_START: begin at `entry` in 64-bit mode on the first core, with
+ * interrupts off, flat segments (CS 0x10, DS 0x18), `page_table` in CR3 and
+ * `argument` in RSI. `page_table` must map the trampoline page (see struct
+ * insula_machine) and `entry` one to one. `entry`, `page_table` and the two
+ * ending bytes must lie in the node's memory; `argument` is passed on unread.
+ */
+struct insula_node_start {
+	__u64 entry;
+	__u64 page_table;
+	__u64 argument;
+	__u64 power_off;	/* byte that the node makes non-zero when it is off */
+	__u64 reset;		/* byte that it makes non-zero when it wants a reset */
+};
+
+/* OCI's words. */
+enum insula_state {
+	INSULA_CREATING = 0,	/* being put together, belongs to a descriptor */
+	INSULA_CREATED = 1,	/* cores are being started */
+	INSULA_RUNNING = 2,
+	INSULA_STOPPED = 3,	/* cores given back; memory kept, to be read */
+};
+
+/* Why a node is stopped. */
+enum insula_reason {
+	INSULA_REASON_NONE = 0,		/* it is not */
+	INSULA_REASON_POWER_OFF = 1,	/* it switched itself off */
+	INSULA_REASON_RESET = 2,	/* it asked for a reset */
+	INSULA_REASON_STOPPED = 3,	/* stopped by the user */
+	INSULA_REASON_KILLED = 4,	/* killed by the user */
+	INSULA_REASON_CRASHED = 5,	/* stopped by a watcher that found it crashed */
+	INSULA_REASON_BASE = 6,		/* stopped since the base went down */
+};
+
+/* INSULA_NODE_INFO */
+struct insula_node_info {
+	char name[INSULA_NAME_MAX];
+	__u32 id;
+	__u32 state;		/* enum insula_state */
+	__u32 reason;		/* enum insula_reason */
+	__u32 cpus_count;	/* cores that it has or, if stopped, had */
+	__u64 cpus;		/* in: array of struct insula_cpu to fill, may be 0 */
+	__u32 cpus_capacity;	/* in: its length */
+	__u32 reserved;
+	__u64 memory_size;
+	__u64 started_ns;	/* CLOCK_BOOTTIME of the start, 0 if not started */
+	__u64 ended_ns;		/* CLOCK_BOOTTIME of the end, 0 if not ended */
+	__u64 start_tsc;	/* time stamp counter on entering INSULA_NODE_START */
+	__u64 entry_tsc;	/* and on the node's core, just before `entry` */
+	__u64 power_off;	/* the last two of struct insula_node_start */
+	__u64 reset;
+};
+
+/* INSULA_NODE_STOP: stop its cores at once and give them back. */
+struct insula_node_stop {
+	__u32 reason;		/* STOPPED, KILLED or CRASHED */
+	__u32 reserved;
+};
+
+#define INSULA_IOC		'I'
+
+/* control */
+#define INSULA_HELLO		_IOWR(INSULA_IOC, 0x00, struct insula_hello)
+#define INSULA_MACHINE		_IOWR(INSULA_IOC, 0x01, struct insula_machine)
+#define INSULA_POOL_RESERVE	_IOW(INSULA_IOC, 0x02, struct insula_pool)
+#define INSULA_POOL_RELEASE	_IO(INSULA_IOC, 0x03)
+#define INSULA_MEMORY_CREATE	_IO(INSULA_IOC, 0x10)
+#define INSULA_IMAGE_ADD	_IOW(INSULA_IOC, 0x20, struct insula_image)
+#define INSULA_IMAGE_OPEN	_IOW(INSULA_IOC, 0x21, struct insula_name)
+#define INSULA_IMAGE_REMOVE	_IOW(INSULA_IOC, 0x22, struct insula_name)
+#define INSULA_IMAGE_LIST	_IOWR(INSULA_IOC, 0x23, struct insula_names)
+#define INSULA_NODE_CREATE	_IOW(INSULA_IOC, 0x30, struct insula_node_create)
+#define INSULA_NODE_OPEN	_IOW(INSULA_IOC, 0x31, struct insula_name)
+#define INSULA_NODE_LIST	_IOWR(INSULA_IOC, 0x32, struct insula_names)
+
+/* memory */
+#define INSULA_MEMORY_GROW	_IOW(INSULA_IOC, 0x11, struct insula_request)
+#define INSULA_MEMORY_CHUNKS	_IOWR(INSULA_IOC, 0x12, struct insula_chunks)
+
+/* node */
+#define INSULA_NODE_START	_IOW(INSULA_IOC, 0x33, struct insula_node_start)
+#define INSULA_NODE_STOP	_IOW(INSULA_IOC, 0x34, struct insula_node_stop)
+#define INSULA_NODE_INFO	_IOWR(INSULA_IOC, 0x35, struct insula_node_info)
+#define INSULA_NODE_REMOVE	_IO(INSULA_IOC, 0x36)	/* not while it runs: EBUSY */
+#define INSULA_NODE_MEMORY	_IO(INSULA_IOC, 0x37)	/* answer: its memory object */
+
+/* memory of an image, node */
+#define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)
+
+#endif
