@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Starting and resetting a core that the base has given up: INIT, then a
+ * start-up IPI to the trampoline page (Intel SDM volume 3, 9.4.4).
+ */
+#include "insula_module.h"
+
+#include <linux/delay.h>
+#include <linux/gfp.h>
+#include <linux/io.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/smp.h>
+
+#include <asm/apic.h>
+#include <asm/desc_defs.h>
+#include <asm/pgtable.h>
+
+#include "arch/x86/start.h"
+#include "arch/x86/trampoline.h"
+#include "compat/compat.h"
+#include "low.h"
+
+/* Vectors that some chipsets decode as something else (0xA0000: VGA memory). */
+#define START_VECTOR_BAD_FIRST	0xa0
+/* How long a core may take from the start-up IPI to its first instruction. */
+#define START_TIMEOUT_US	1000000
+#define START_POLL_US		20
+/* Intel's INIT-to-SIPI distance; newer cores need none. */
+#define INIT_SETTLE_US		10000
+/* ICR's delivery status clears at once on every APIC there is; never hang on it. */
+#define ICR_IDLE_SPINS		100000
+
+/* Flat segments of 4 GiB: null, 32-bit code, 64-bit code, data. */
+static const u64 flat_gdt[] = {
+	0,
+	0x00cf9b000000ffffULL,
+	0x00af9b000000ffffULL,
+	0x00cf93000000ffffULL,
+};
+
+static struct {
+	struct mutex lock;	/* one core at a time is in the page */
+	phys_addr_t page;
+	void *code;
+	unsigned long tables;	/* PML4, PDPT and PD below 4 GiB */
+} start = {
+	.lock = __MUTEX_INITIALIZER(start.lock),
+};
+
+#define START_TABLES_ORDER	2
+
+static void put32(unsigned int offset, u32 value)
+{
+	WRITE_ONCE(*(u32 *)(start.code + offset), value);
+}
+
+static void put64(unsigned int offset, u64 value)
+{
+	WRITE_ONCE(*(u64 *)(start.code + offset), value);
+}
+
+/* A far pointer to `label` as it will lie in the page. */
+static void put_far(unsigned int offset, u16 selector, const char *label)
+{
+	put32(offset, start.page + (label - insula_trampoline));
+	put32(offset + 4, selector);
+}
+
+/* Map the first 2 MiB one to one: enough to run the page. */
+static int build_tables(void)
+{
+	u64 *pml4, *pdpt, *pd;
+
+	start.tables = __get_free_pages(GFP_KERNEL | __GFP_DMA32 | __GFP_ZERO,
+					START_TABLES_ORDER);
+	if (!start.tables)
+		return -ENOMEM;
+	pml4 = (u64 *)start.tables;
+	pdpt = (u64 *)(start.tables + PAGE_SIZE);
+	pd = (u64 *)(start.tables + 2 * PAGE_SIZE);
+	pml4[0] = __pa(pdpt) | _PAGE_PRESENT | _PAGE_RW;
+	pdpt[0] = __pa(pd) | _PAGE_PRESENT | _PAGE_RW;
+	pd[0] = _PAGE_PRESENT | _PAGE_RW | _PAGE_PSE;
+	return 0;
+}
+
+static void fill_page(void)
+{
+	memcpy(start.code, insula_trampoline, insula_trampoline_end - insula_trampoline);
+	memcpy(start.code + TRAMPOLINE_GDT, flat_gdt, sizeof(flat_gdt));
+	put_unaligned((u16)(sizeof(flat_gdt) - 1), (u16 *)(start.code + TRAMPOLINE_GDTR));
+	put_unaligned((u32)(start.page + TRAMPOLINE_GDT),
+		      (u32 *)(start.code + TRAMPOLINE_GDTR + 2));
+	put_far(TRAMPOLINE_TO32, TRAMPOLINE_CS32, insula_trampoline_32);
+	put_far(TRAMPOLINE_TO64, TRAMPOLINE_CS64, insula_trampoline_64);
+	put32(TRAMPOLINE_LOW_CR3, __pa(start.tables));
+}
+
+int insula_start_init(void)
+{
+	int err;
+
+	BUILD_BUG_ON(TRAMPOLINE_GDT + sizeof(flat_gdt) > TRAMPOLINE_GDTR);
+	err = insula_low_take(PAGE_SIZE, 0, START_VECTOR_BAD_FIRST << PAGE_SHIFT,
+			      INSULA_LOW_FROM_TOP, &start.page);
+	if (err) {
+		pr_err("no page of RAM below 640 KiB is free to start cores in\n");
+		return err;
+	}
+	start.code = phys_to_virt(start.page);
+	err = build_tables();
+	if (err) {
+		insula_low_return(start.page, PAGE_SIZE);
+		return err;
+	}
+	fill_page();
+	return 0;
+}
+
+void insula_start_exit(void)
+{
+	insula_low_return(start.page, PAGE_SIZE);
+	free_pages(start.tables, START_TABLES_ORDER);
+}
+
+phys_addr_t insula_start_trampoline(void)
+{
+	return start.page;
+}
+
+static void send(u32 icr, u32 apic_id)
+{
+	unsigned long flags;
+	int spins;
+
+	local_irq_save(flags);
+	apic->icr_write(icr, apic_id);
+	for (spins = 0; !x2apic_mode && spins < ICR_IDLE_SPINS; spins++) {
+		if (!(apic->icr_read() & APIC_ICR_BUSY))
+			break;
+		cpu_relax();
+	}
+	local_irq_restore(flags);
+}
+
+void insula_start_reset(u32 apic_id)
+{
+	send(APIC_DM_INIT | APIC_INT_LEVELTRIG | APIC_INT_ASSERT, apic_id);
+}
+
+static bool entered(void)
+{
+	return READ_ONCE(*(u32 *)(start.code + TRAMPOLINE_ENTERED));
+}
+
+/* The second IPI is Intel's advice; a core that took the first ignores it. */
+static bool kick(u32 apic_id)
+{
+	int tries, waited_us;
+
+	for (tries = 0; tries < 2; tries++) {
+		send(APIC_DM_STARTUP | (start.page >> PAGE_SHIFT), apic_id);
+		for (waited_us = 0; waited_us < START_TIMEOUT_US / 2; waited_us += START_POLL_US) {
+			if (entered())
+				return true;
+			/* The first microseconds decide; later ones need not burn. */
+			if (waited_us < 50 * START_POLL_US)
+				udelay(START_POLL_US);
+			else
+				usleep_range(START_POLL_US, 2 * START_POLL_US);
+		}
+	}
+	return false;
+}
+
+int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
+{
+	int err = 0;
+
+	mutex_lock(&start.lock);
+	put64(TRAMPOLINE_CR3, entry->page_table);
+	put64(TRAMPOLINE_ENTRY, entry->address);
+	put64(TRAMPOLINE_ARGUMENT, entry->argument);
+	put32(TRAMPOLINE_ENTERED, 0);
+	smp_wmb(); /* the core must see them all */
+
+	if (kick(apic_id)) {
+		smp_rmb(); /* the stamp was written before the flag */
+		*tsc = READ_ONCE(*(u64 *)(start.code + TRAMPOLINE_TSC));
+	} else {
+		insula_start_reset(apic_id);
+		usleep_range(INIT_SETTLE_US, 2 * INIT_SETTLE_US);
+		err = -ETIMEDOUT;
+	}
+	mutex_unlock(&start.lock);
+	return err;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_START_H
+#define INSULA_START_H
+
+#include <linux/types.h>
+
+/* Where and how a core begins. Physical addresses; see insula_node_start. */
+struct insula_entry {
+	u64 address;
+	u64 page_table;
+	u64 argument;
+};
+
+/* Prepare the trampoline page; after insula_low_init(). */
+int insula_start_init(void);
+void insula_start_exit(void);
+
+/* Physical address of the trampoline page. */
+phys_addr_t insula_start_trampoline(void);
+
+/*
+ * Reset a core to where it waits for a start-up IPI, whatever it does now. Any
+ * context. The caller owns the core.
+ */
+void insula_start_reset(u32 apic_id);
+
+/*
+ * Start a core that insula_start_reset() has reset. On success *tsc is the time
+ * stamp at the jump. -ETIMEDOUT if it did not get there: it is reset again.
+ */
+int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * First instructions of a node's first core. start.c copies what lies between
+ * insula_trampoline and insula_trampoline_end to a page below 1 MiB; a start-up
+ * IPI makes the core begin there in real mode, with CS naming the page (Intel
+ * SDM volume 3, 11.4.4). It goes to 64-bit mode in two steps, since CR3 has
+ * only 32 bits until it is there and the node's own page table may lie anywhere:
+ *
+ *	16 bits	-> 32 bits, paging off
+ *		-> 64 bits, page table below 4 GiB that maps this page alone
+ *		-> page table of the node, and jump
+ *
+ * The code is never executed at its link address: all references go through the
+ * page's address, kept in EBX. Nothing is written but the two words that tell
+ * the base how far the core came. It must not be changed while a core runs it:
+ * the parameters are in registers before TRAMPOLINE_ENTERED is set.
+ */
+#include <linux/linkage.h>
+#include <asm/msr-index.h>
+#include <asm/processor-flags.h>
+#include "trampoline.h"
+
+	.section .rodata, "a"
+	.balign 16
+
+	.code16
+SYM_DATA_START(insula_trampoline)
+	cli
+	cld
+	xorl	%ebx, %ebx
+	movw	%cs, %bx
+	movw	%bx, %ds
+	shll	$4, %ebx
+	lgdtl	TRAMPOLINE_GDTR
+	movl	$(X86_CR0_PE | X86_CR0_ET), %eax
+	movl	%eax, %cr0
+	ljmpl	*TRAMPOLINE_TO32
+
+	.code32
+SYM_INNER_LABEL(insula_trampoline_32, SYM_L_GLOBAL)
+	movl	$TRAMPOLINE_DS, %eax
+	movl	%eax, %ds
+	movl	%eax, %es
+	movl	%eax, %ss
+	movl	%eax, %fs
+	movl	%eax, %gs
+	movl	$X86_CR4_PAE, %eax
+	movl	%eax, %cr4
+	movl	TRAMPOLINE_LOW_CR3(%ebx), %eax
+	movl	%eax, %cr3
+	movl	$MSR_EFER, %ecx
+	movl	$EFER_LME, %eax
+	xorl	%edx, %edx
+	wrmsr
+	movl	$(X86_CR0_PG | X86_CR0_PE | X86_CR0_ET), %eax
+	movl	%eax, %cr0
+	ljmpl	*TRAMPOLINE_TO64(%ebx)
+
+	.code64
+SYM_INNER_LABEL(insula_trampoline_64, SYM_L_GLOBAL)
+	leaq	TRAMPOLINE_STACK(%rbx), %rsp
+	movq	TRAMPOLINE_CR3(%rbx), %rax
+	movq	%rax, %cr3
+	movq	TRAMPOLINE_ENTRY(%rbx), %rdi
+	movq	TRAMPOLINE_ARGUMENT(%rbx), %rsi
+	rdtsc
+	movl	%eax, TRAMPOLINE_TSC(%rbx)
+	movl	%edx, TRAMPOLINE_TSC + 4(%rbx)
+	movl	$1, TRAMPOLINE_ENTERED(%rbx)
+	xorl	%ebp, %ebp
+	jmpq	*%rdi
+SYM_INNER_LABEL(insula_trampoline_end, SYM_L_GLOBAL)
+SYM_DATA_END(insula_trampoline)

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_BASE_H
+#define INSULA_BASE_H
+
+/* Follow what happens to the base: reboot, kexec, suspend, panic. */
+int insula_base_init(void);
+void insula_base_exit(void);
+
+#endif

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Whose each core is. A core is taken by switching it off in the base and hiding
+ * it: no longer present, it cannot be switched on again by anyone, and the base
+ * stops sending interrupts to "all others" by the APICs' shorthand, which would
+ * reach it too (arch/x86/kernel/apic/ipi.c, apic_smt_update()).
+ *
+ * Both are done from a callback of the CPU hotplug machine, so that they happen
+ * inside the base's own procedure: it looks at the mask of present cores when it
+ * ends, and turns the shorthand off or on by itself.
+ */
+#include "insula_module.h"
+
+#include <linux/cpu.h>
+#include <linux/cpuhotplug.h>
+#include <linux/cpumask.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include <asm/smp.h>
+
+#include "arch/x86/start.h"
+#include "core.h"
+
+struct core {
+	u32 owner;	/* enum insula_cpu_owner */
+	u32 node;
+	bool pooled;	/* goes back to the pool, not to the base */
+	bool hidden;	/* not the base's: wanted or taken */
+};
+
+static struct {
+	struct mutex lock;
+	struct core *core;	/* by the base's number */
+	u32 taken;
+	int hotplug_state;
+} cores = {
+	.lock = __MUTEX_INITIALIZER(cores.lock),
+};
+
+u32 insula_core_apic_id(u32 cpu)
+{
+	return per_cpu(x86_cpu_to_apicid, cpu);
+}
+
+/* The base wants to switch a core on. */
+static int guard_up(unsigned int cpu)
+{
+	return READ_ONCE(cores.core[cpu].hidden) ? -EBUSY : 0;
+}
+
+/* The base has switched a core off. */
+static int guard_down(unsigned int cpu)
+{
+	if (READ_ONCE(cores.core[cpu].hidden))
+		set_cpu_present(cpu, false);
+	return 0;
+}
+
+int insula_cores_init(void)
+{
+	int state;
+
+	cores.core = kcalloc(nr_cpu_ids, sizeof(*cores.core), GFP_KERNEL);
+	if (!cores.core)
+		return -ENOMEM;
+	state = cpuhp_setup_state_nocalls(CPUHP_BP_PREPARE_DYN, "insula:guard",
+					  guard_up, guard_down);
+	if (state < 0) {
+		kfree(cores.core);
+		return state;
+	}
+	cores.hotplug_state = state;
+	return 0;
+}
+
+void insula_cores_exit(void)
+{
+	cpuhp_remove_state_nocalls(cores.hotplug_state);
+	kfree(cores.core);
+}
+
+/* Switch one off and reset it. */
+static int hide(u32 cpu)
+{
+	int err;
+
+	WRITE_ONCE(cores.core[cpu].hidden, true);
+	err = remove_cpu(cpu);
+	if (err || cpu_present(cpu)) {
+		WRITE_ONCE(cores.core[cpu].hidden, false);
+		return err ? err : -EIO;
+	}
+	insula_start_reset(insula_core_apic_id(cpu));
+	cores.taken++;
+	return 0;
+}
+
+/* Reset one and switch it on. */
+static int unhide(u32 cpu)
+{
+	int err;
+
+	insula_start_reset(insula_core_apic_id(cpu));
+	cores.core[cpu] = (struct core) { .owner = INSULA_CPU_BASE };
+	cores.taken--;
+	set_cpu_present(cpu, true);
+	err = add_cpu(cpu);
+	if (err)
+		pr_err("core %u is the base's again but does not come online: %d\n", cpu, err);
+	return err;
+}
+
+static bool listed(const u32 *cpus, u32 count, u32 cpu)
+{
+	while (count--)
+		if (cpus[count] == cpu)
+			return true;
+	return false;
+}
+
+/* Whether all can be taken, before any is. */
+static int check(const u32 *cpus, u32 count, bool from_pool)
+{
+	u32 i, cpu;
+
+	for (i = 0; i < count; i++) {
+		cpu = cpus[i];
+		if (!cpu || cpu >= nr_cpu_ids || !cpu_possible(cpu) || listed(cpus, i, cpu))
+			return -EINVAL;
+		if (cores.core[cpu].owner == INSULA_CPU_NODE)
+			return -EBUSY;
+		if (cores.core[cpu].owner == INSULA_CPU_POOL) {
+			if (!from_pool)
+				return -EBUSY;
+			continue;
+		}
+		if (!cpu_online(cpu))
+			return -ENODEV;
+	}
+	return 0;
+}
+
+static void put_back(u32 cpu)
+{
+	struct core *core = &cores.core[cpu];
+
+	if (core->pooled) {
+		insula_start_reset(insula_core_apic_id(cpu));
+		core->owner = INSULA_CPU_POOL;
+		core->node = 0;
+		return;
+	}
+	unhide(cpu);
+}
+
+static int take_locked(const u32 *cpus, u32 count, u32 owner, u32 node)
+{
+	bool to_pool = owner == INSULA_CPU_POOL;
+	struct core *core;
+	u32 i;
+	int err = check(cpus, count, !to_pool);
+
+	for (i = 0; !err && i < count; i++) {
+		core = &cores.core[cpus[i]];
+		if (core->owner == INSULA_CPU_BASE) {
+			err = hide(cpus[i]);
+			if (err)
+				break;
+			core->pooled = to_pool;
+		}
+		core->owner = owner;
+		core->node = node;
+	}
+	if (err) {
+		while (i--) {
+			cores.core[cpus[i]].pooled &= !to_pool;
+			put_back(cpus[i]);
+		}
+	}
+	return err;
+}
+
+int insula_cores_take(const u32 *cpus, u32 count, u32 node)
+{
+	int err;
+
+	mutex_lock(&cores.lock);
+	err = take_locked(cpus, count, INSULA_CPU_NODE, node);
+	mutex_unlock(&cores.lock);
+	return err;
+}
+
+int insula_cores_reserve(const u32 *cpus, u32 count)
+{
+	int err;
+
+	mutex_lock(&cores.lock);
+	err = take_locked(cpus, count, INSULA_CPU_POOL, 0);
+	mutex_unlock(&cores.lock);
+	return err;
+}
+
+void insula_cores_return(const u32 *cpus, u32 count)
+{
+	mutex_lock(&cores.lock);
+	while (count--)
+		put_back(cpus[count]);
+	mutex_unlock(&cores.lock);
+}
+
+void insula_cores_reset(const u32 *cpus, u32 count)
+{
+	while (count--)
+		insula_start_reset(insula_core_apic_id(cpus[count]));
+}
+
+int insula_cores_release(void)
+{
+	int err, first_err = 0;
+	u32 cpu;
+
+	mutex_lock(&cores.lock);
+	for_each_possible_cpu(cpu) {
+		cores.core[cpu].pooled = false;
+		if (cores.core[cpu].owner != INSULA_CPU_POOL)
+			continue;
+		err = unhide(cpu);
+		if (!first_err)
+			first_err = err;
+	}
+	mutex_unlock(&cores.lock);
+	return first_err;
+}
+
+bool insula_cores_any_taken(void)
+{
+	return READ_ONCE(cores.taken);
+}
+
+int insula_cores_list(u64 to, u32 capacity, u32 *count)
+{
+	struct insula_cpu __user *out = u64_to_user_ptr(to);
+	struct insula_cpu entry;
+	u32 cpu, n = 0;
+	int err = 0;
+
+	mutex_lock(&cores.lock);
+	for_each_possible_cpu(cpu) {
+		if (!cpu_present(cpu) && cores.core[cpu].owner == INSULA_CPU_BASE)
+			continue;
+		entry = (struct insula_cpu) {
+			.cpu = cpu,
+			.apic_id = insula_core_apic_id(cpu),
+			.owner = cores.core[cpu].owner,
+			.node = cores.core[cpu].node,
+		};
+		if (n < capacity && copy_to_user(&out[n], &entry, sizeof(entry))) {
+			err = -EFAULT;
+			break;
+		}
+		n++;
+	}
+	mutex_unlock(&cores.lock);
+	*count = n;
+	return err;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_CORE_H
+#define INSULA_CORE_H
+
+#include "insula_module.h"
+
+int insula_cores_init(void);
+void insula_cores_exit(void);
+
+/*
+ * Take cores from the base or the pool for node `node`, all or none, and reset
+ * them: they then wait for a start-up IPI. -EINVAL: core 0, no such core or one
+ * twice. -EBUSY: one is taken already. -ENODEV: one is offline.
+ */
+int insula_cores_take(const u32 *cpus, u32 count, u32 node);
+
+/* Reset cores and give them back, each to where it came from. Sleeps. */
+void insula_cores_return(const u32 *cpus, u32 count);
+
+/* Reset cores and no more. Any context. */
+void insula_cores_reset(const u32 *cpus, u32 count);
+
+/* Take cores for the pool, all or none; give back all that wait in it. */
+int insula_cores_reserve(const u32 *cpus, u32 count);
+int insula_cores_release(void);
+
+u32 insula_core_apic_id(u32 cpu);
+
+/* Whether any core is taken. */
+bool insula_cores_any_taken(void);
+
+/* Fill at most `capacity` entries for user space; *count: cores there are. */
+int insula_cores_list(u64 to, u32 capacity, u32 *count);
+
+#endif

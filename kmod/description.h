@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_DESCRIPTION_H
+#define INSULA_DESCRIPTION_H
+
+#include <linux/types.h>
+
+/*
+ * Bytes that the module keeps for the owner of an image or a node and never
+ * reads. A node cannot write them, as it could its own memory.
+ */
+struct insula_description_data {
+	u32 size;
+	u8 bytes[];
+};
+
+/* Copy from user space. ERR_PTR(-E2BIG) beyond INSULA_DESCRIPTION_MAX. */
+struct insula_description_data *insula_description_copy(u64 from, u32 size);
+
+/* INSULA_DESCRIPTION: copy to user space. */
+int insula_description_read(const struct insula_description_data *description,
+			    void __user *argument);
+
+void insula_description_free(struct insula_description_data *description);
+
+#endif

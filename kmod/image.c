@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Images: memory objects kept under a name, so that what they hold is ready
+ * though no process has it open. What is in one is user space's affair.
+ */
+#include "insula_module.h"
+
+#include <linux/err.h>
+#include <linux/file.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "image.h"
+#include "memory.h"
+#include "registry.h"
+
+struct image {
+	struct insula_named named;
+	struct file *memory;
+};
+
+static struct insula_registry images = INSULA_REGISTRY(images);
+
+static int copy_name(char *to, void __user *argument)
+{
+	struct insula_name name;
+
+	if (copy_from_user(&name, argument, sizeof(name)))
+		return -EFAULT;
+	return insula_name_copy(to, name.name);
+}
+
+/* Under its name from here on. */
+static int publish(struct image *image, struct insula_description_data *description)
+{
+	int err;
+
+	mutex_lock(&images.lock);
+	err = insula_registry_add(&images, &image->named);
+	if (!err)
+		insula_memory_describe(image->memory, description);
+	mutex_unlock(&images.lock);
+	return err;
+}
+
+static int claim_and_publish(struct image *image, const struct insula_image *request)
+{
+	struct insula_description_data *description;
+	int err;
+
+	description = insula_description_copy(request->description, request->description_size);
+	if (IS_ERR(description))
+		return PTR_ERR(description);
+	err = insula_memory_claim(image->memory);
+	if (err)
+		goto free;
+	err = publish(image, description);
+	if (!err)
+		return 0;
+	insula_memory_unclaim(image->memory);
+free:
+	insula_description_free(description);
+	return err;
+}
+
+int insula_image_add(void __user *argument)
+{
+	struct insula_image request;
+	struct image *image;
+	int err;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	image = kzalloc(sizeof(*image), GFP_KERNEL);
+	if (!image)
+		return -ENOMEM;
+	err = insula_name_copy(image->named.name, request.name);
+	if (err)
+		goto free;
+	image->memory = insula_memory_get(request.memory);
+	if (IS_ERR(image->memory)) {
+		err = PTR_ERR(image->memory);
+		goto free;
+	}
+	err = claim_and_publish(image, &request);
+	if (!err)
+		return 0;
+	fput(image->memory);
+free:
+	kfree(image);
+	return err;
+}
+
+int insula_image_open(void __user *argument)
+{
+	char name[INSULA_NAME_MAX];
+	struct insula_named *named;
+	int err = copy_name(name, argument);
+
+	if (err)
+		return err;
+	mutex_lock(&images.lock);
+	named = insula_registry_find(&images, name);
+	err = named ? insula_memory_install(container_of(named, struct image, named)->memory)
+		    : -ENOENT;
+	mutex_unlock(&images.lock);
+	return err;
+}
+
+int insula_image_remove(void __user *argument)
+{
+	char name[INSULA_NAME_MAX];
+	struct insula_named *named;
+	struct image *image;
+	int err = copy_name(name, argument);
+
+	if (err)
+		return err;
+	mutex_lock(&images.lock);
+	named = insula_registry_find(&images, name);
+	if (named)
+		list_del(&named->link);
+	mutex_unlock(&images.lock);
+	if (!named)
+		return -ENOENT;
+	image = container_of(named, struct image, named);
+	fput(image->memory);
+	kfree(image);
+	return 0;
+}
+
+int insula_image_list(void __user *argument)
+{
+	return insula_registry_list(&images, argument);
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * insula.ko: what needs ring 0 to run more kernels beside this one.
+ *
+ * The protocol with user space is told in abi/include/insula.h. Inside, from the
+ * bottom up:
+ *
+ *	arch/x86	resetting and starting a core (start.c, trampoline.S)
+ *	low.c		RAM below 1 MiB, where cores begin
+ *	take.c		large pieces of memory from the base, and back
+ *	core.c		whose each core is; taking one from the base, and back
+ *	pool.c		memory and cores taken ahead of need
+ *	memory.c	memory objects: chunks from the three above, as a file
+ *	image.c		memory objects under a name
+ *	node.c		cores + memory object: created, started, stopped, removed
+ *	watch.c		seeing a node end
+ *	base.c		the base's own reboot, suspend and panic
+ *	main.c		the device
+ *
+ * Policy is nowhere here: which cores, which memory, what is put into it and
+ * where it is entered are said by the caller, who must be privileged. A node
+ * that is running has the hardware to itself; nothing here confines it.
+ */
+#include "insula_module.h"
+
+#include <linux/capability.h>
+#include <linux/fs.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include <asm/apic.h>
+#include <asm/tsc.h>
+
+#include "arch/x86/start.h"
+#include "base.h"
+#include "core.h"
+#include "image.h"
+#include "low.h"
+#include "memory.h"
+#include "node.h"
+#include "pool.h"
+#include "watch.h"
+
+/* A control descriptor: whether its holder speaks our revision. */
+struct control {
+	bool agreed;
+};
+
+static int hello(struct control *control, void __user *argument)
+{
+	struct insula_hello theirs, ours = {
+		.magic = INSULA_MAGIC,
+		.revision = INSULA_REVISION,
+	};
+
+	if (copy_from_user(&theirs, argument, sizeof(theirs)))
+		return -EFAULT;
+	if (copy_to_user(argument, &ours, sizeof(ours)))
+		return -EFAULT;
+	if (theirs.magic != ours.magic || theirs.revision != ours.revision || theirs.reserved)
+		return -EPROTO;
+	WRITE_ONCE(control->agreed, true);
+	return 0;
+}
+
+static int machine(void __user *argument)
+{
+	struct insula_machine machine;
+	int err;
+
+	if (copy_from_user(&machine, argument, sizeof(machine)))
+		return -EFAULT;
+	machine.flags = x2apic_mode ? INSULA_MACHINE_X2APIC : 0;
+	machine.tsc_khz = tsc_khz;
+	machine.trampoline = insula_start_trampoline();
+	insula_low_count(&machine.low_total, &machine.low_free);
+	insula_pool_count(&machine.pool_total, &machine.pool_free);
+	machine.taken = insula_memory_taken();
+	err = insula_cores_list(machine.cpus, machine.cpus_capacity, &machine.cpus_count);
+	if (err)
+		return err;
+	return copy_to_user(argument, &machine, sizeof(machine)) ? -EFAULT : 0;
+}
+
+static int pool_reserve(void __user *argument)
+{
+	struct insula_pool pool;
+	u32 *cpus;
+	int err;
+
+	if (copy_from_user(&pool, argument, sizeof(pool)))
+		return -EFAULT;
+	if (pool.reserved || pool.cpus_count > INSULA_NODE_CPUS_MAX)
+		return -EINVAL;
+	if (!pool.cpus_count && !pool.memory.size)
+		return -EINVAL;
+	if (pool.memory.size) {
+		err = insula_request_check(&pool.memory);
+		if (err)
+			return err;
+		/* What lies below 1 MiB costs nothing to take and is scarce. */
+		if (pool.memory.max_phys && pool.memory.max_phys <= INSULA_LOW_LIMIT)
+			return -EINVAL;
+	}
+	cpus = memdup_user(u64_to_user_ptr(pool.cpus), pool.cpus_count * sizeof(*cpus));
+	if (IS_ERR(cpus))
+		return PTR_ERR(cpus);
+	err = insula_pool_reserve(&pool, cpus);
+	kfree(cpus);
+	return err;
+}
+
+static long dispatch(unsigned int command, void __user *argument)
+{
+	switch (command) {
+	case INSULA_MACHINE:
+		return machine(argument);
+	case INSULA_POOL_RESERVE:
+		return pool_reserve(argument);
+	case INSULA_POOL_RELEASE:
+		return insula_pool_release();
+	case INSULA_MEMORY_CREATE:
+		return insula_memory_create();
+	case INSULA_IMAGE_ADD:
+		return insula_image_add(argument);
+	case INSULA_IMAGE_OPEN:
+		return insula_image_open(argument);
+	case INSULA_IMAGE_REMOVE:
+		return insula_image_remove(argument);
+	case INSULA_IMAGE_LIST:
+		return insula_image_list(argument);
+	case INSULA_NODE_CREATE:
+		return insula_node_create(argument);
+	case INSULA_NODE_OPEN:
+		return insula_node_open(argument);
+	case INSULA_NODE_LIST:
+		return insula_node_list(argument);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static long control_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct control *control = file->private_data;
+
+	if (command == INSULA_HELLO)
+		return hello(control, (void __user *)argument);
+	if (!READ_ONCE(control->agreed))
+		return -EPROTO;
+	return dispatch(command, (void __user *)argument);
+}
+
+static int control_open(struct inode *inode, struct file *file)
+{
+	struct control *control;
+
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	control = kzalloc(sizeof(*control), GFP_KERNEL);
+	if (!control)
+		return -ENOMEM;
+	file->private_data = control;
+	return 0;
+}
+
+static int control_release(struct inode *inode, struct file *file)
+{
+	kfree(file->private_data);
+	return 0;
+}
+
+static const struct file_operations control_fops = {
+	.owner = THIS_MODULE,
+	.open = control_open,
+	.unlocked_ioctl = control_ioctl,
+	.release = control_release,
+};
+
+static struct miscdevice device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "insula",
+	.fops = &control_fops,
+	.mode = 0600,
+};
+
+static int __init insula_init(void)
+{
+	int err;
+
+	err = insula_low_init();
+	if (err)
+		return err;
+	err = insula_start_init();
+	if (err)
+		return err;
+	err = insula_cores_init();
+	if (err)
+		goto stop_start;
+	insula_watch_init();
+	err = insula_nodes_init();
+	if (err)
+		goto stop_cores;
+	err = insula_base_init();
+	if (err)
+		goto stop_nodes;
+	err = misc_register(&device);
+	if (err)
+		goto stop_base;
+	return 0;
+
+stop_base:
+	insula_base_exit();
+stop_nodes:
+	insula_nodes_exit();
+stop_cores:
+	insula_cores_exit();
+stop_start:
+	insula_start_exit();
+	return err;
+}
+
+/* Images and nodes hold the module: here there are none, only perhaps a pool. */
+static void __exit insula_exit(void)
+{
+	misc_deregister(&device);
+	insula_pool_release();
+	insula_base_exit();
+	insula_watch_exit();
+	insula_nodes_exit();
+	insula_cores_exit();
+	insula_start_exit();
+	insula_low_exit();
+}
+
+module_init(insula_init);
+module_exit(insula_exit);
+
+MODULE_DESCRIPTION("Many kernels, one machine");
+MODULE_LICENSE("GPL");
+MODULE_AUTHOR("The Insula authors");

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Memory objects: an ordered list of chunks, addressed by an offset that runs
+ * through them, mapped into processes page by page on demand.
+ *
+ * Pages are inserted as ordinary ones, with a reference each, so that a process
+ * can do I/O on a mapping (get_user_pages works), and a chunk's memory outlives
+ * its mappings: a mapping holds the file, the file holds the chunks.
+ */
+#include "insula_module.h"
+
+#include <linux/anon_inodes.h>
+#include <linux/file.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/uaccess.h>
+
+#include "compat/compat.h"
+#include "low.h"
+#include "memory.h"
+#include "pool.h"
+#include "take.h"
+
+/* Pages inserted per fault: what is mapped is mostly read or written through. */
+#define FAULT_BATCH	64
+
+enum source { FROM_BASE, FROM_POOL, FROM_LOW };
+
+struct chunk {
+	u64 offset;		/* of its first byte in the object */
+	struct insula_extent extent;
+	enum source source;
+	insula_pool_stamp stamp;
+};
+
+struct memory {
+	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
+	spinlock_t lock;		/* chunks, count and size */
+	struct chunk *chunks;
+	u32 count;
+	u64 size;
+	atomic_t claimed;		/* it is an image's or a node's */
+	struct insula_description_data *description;
+};
+
+static atomic64_t taken = ATOMIC64_INIT(0);
+static const struct file_operations memory_fops;
+
+u64 insula_memory_taken(void)
+{
+	return atomic64_read(&taken);
+}
+
+static void give_chunk(const struct chunk *chunk)
+{
+	if (chunk->source == FROM_LOW) {
+		insula_low_return(chunk->extent.start, chunk->extent.size);
+		return;
+	}
+	insula_clear(chunk->extent.start, chunk->extent.size);
+	if (chunk->source == FROM_POOL) {
+		insula_pool_give(&chunk->extent, chunk->stamp);
+		return;
+	}
+	insula_give(chunk->extent.start, chunk->extent.size);
+	atomic64_sub(chunk->extent.size, &taken);
+}
+
+static int take_chunk(const struct insula_request *request, u64 most, struct chunk *chunk)
+{
+	int err;
+
+	if (request->max_phys && request->max_phys <= INSULA_LOW_LIMIT) {
+		chunk->source = FROM_LOW;
+		chunk->extent.size = most;
+		return insula_low_take(most, request->min_phys, request->max_phys, 0,
+				       &chunk->extent.start);
+	}
+	chunk->source = FROM_POOL;
+	if (!insula_pool_take(request, most, &chunk->extent, &chunk->stamp))
+		return 0;
+	if (!insula_take_plausible(request, most))
+		return -ENOMEM;
+	chunk->source = FROM_BASE;
+	err = insula_take(request, most, &chunk->extent);
+	if (!err)
+		atomic64_add(chunk->extent.size, &taken);
+	return err;
+}
+
+/* Room for one more chunk. The array is replaced, since a fault may be reading it. */
+static int reserve_slot(struct memory *memory, u32 *capacity)
+{
+	u32 wanted = max(8U, 2 * *capacity);
+	struct chunk *chunks, *old;
+
+	if (memory->count < *capacity)
+		return 0;
+	chunks = kvmalloc_array(wanted, sizeof(*chunks), GFP_KERNEL);
+	if (!chunks)
+		return -ENOMEM;
+	spin_lock(&memory->lock);
+	if (memory->count)
+		memcpy(chunks, memory->chunks, memory->count * sizeof(*chunks));
+	old = memory->chunks;
+	memory->chunks = chunks;
+	spin_unlock(&memory->lock);
+	kvfree(old);
+	*capacity = wanted;
+	return 0;
+}
+
+static void shrink_to(struct memory *memory, u32 count)
+{
+	u32 i, had = memory->count;
+
+	spin_lock(&memory->lock);
+	memory->count = count;
+	memory->size = count ? memory->chunks[count - 1].offset +
+			       memory->chunks[count - 1].extent.size : 0;
+	spin_unlock(&memory->lock);
+	for (i = count; i < had; i++)
+		give_chunk(&memory->chunks[i]);
+}
+
+/* All of it or nothing. */
+static int grow_locked(struct memory *memory, const struct insula_request *request)
+{
+	u32 before = memory->count, capacity = memory->count;
+	u64 left = request->size;
+	struct chunk chunk;
+	int err;
+
+	while (left) {
+		err = reserve_slot(memory, &capacity);
+		if (!err)
+			err = take_chunk(request, left, &chunk);
+		if (err) {
+			shrink_to(memory, before);
+			return err;
+		}
+		chunk.offset = memory->size;
+		spin_lock(&memory->lock);
+		memory->chunks[memory->count++] = chunk;
+		memory->size += chunk.extent.size;
+		spin_unlock(&memory->lock);
+		left -= chunk.extent.size;
+	}
+	return 0;
+}
+
+static int grow(struct memory *memory, void __user *argument)
+{
+	struct insula_request request;
+	int err;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	err = insula_request_check(&request);
+	if (err)
+		return err;
+	if (mutex_lock_killable(&memory->growing))
+		return -EINTR;
+	err = grow_locked(memory, &request);
+	mutex_unlock(&memory->growing);
+	return err;
+}
+
+static int list_chunks(struct memory *memory, void __user *argument)
+{
+	struct insula_chunk __user *to;
+	struct insula_chunks request;
+	struct insula_chunk chunk;
+	u32 i;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	to = u64_to_user_ptr(request.chunks);
+	mutex_lock(&memory->growing);
+	request.count = memory->count;
+	for (i = 0; i < min(request.count, request.capacity); i++) {
+		chunk.start = memory->chunks[i].extent.start;
+		chunk.size = memory->chunks[i].extent.size;
+		if (copy_to_user(&to[i], &chunk, sizeof(chunk))) {
+			mutex_unlock(&memory->growing);
+			return -EFAULT;
+		}
+	}
+	mutex_unlock(&memory->growing);
+	return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
+}
+
+/* The chunk that holds `offset`, copied. */
+static bool chunk_at(struct memory *memory, u64 offset, struct chunk *chunk)
+{
+	u32 low = 0, high;
+	bool found;
+
+	spin_lock(&memory->lock);
+	high = memory->count;
+	found = offset < memory->size;
+	while (found && high - low > 1) {
+		u32 middle = low + (high - low) / 2;
+
+		if (memory->chunks[middle].offset <= offset)
+			low = middle;
+		else
+			high = middle;
+	}
+	if (found)
+		*chunk = memory->chunks[low];
+	spin_unlock(&memory->lock);
+	return found;
+}
+
+static vm_fault_t fault(struct vm_fault *vmf)
+{
+	struct memory *memory = vmf->vma->vm_file->private_data;
+	unsigned long address = vmf->address & PAGE_MASK, count, i;
+	u64 offset = (u64)vmf->pgoff << PAGE_SHIFT;
+	struct page *pages[FAULT_BATCH];
+	struct chunk chunk;
+	int err;
+
+	if (!chunk_at(memory, offset, &chunk))
+		return VM_FAULT_SIGBUS;
+	count = min3((unsigned long)FAULT_BATCH, (vmf->vma->vm_end - address) >> PAGE_SHIFT,
+		     (unsigned long)((chunk.offset + chunk.extent.size - offset) >> PAGE_SHIFT));
+	for (i = 0; i < count; i++)
+		pages[i] = pfn_to_page(PHYS_PFN(chunk.extent.start + offset - chunk.offset) + i);
+	err = vm_insert_pages(vmf->vma, address, pages, &count);
+	/* -EBUSY: another thread's batch was there first, in whole or in part. */
+	if (err && err != -EBUSY)
+		return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+	return VM_FAULT_NOPAGE;
+}
+
+static const struct vm_operations_struct memory_vm_ops = {
+	.fault = fault,
+};
+
+static int memory_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct memory *memory = file->private_data;
+	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	u64 length = vma->vm_end - vma->vm_start;
+
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (offset + length < offset || offset + length > READ_ONCE(memory->size))
+		return -EINVAL;
+	insula_vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	vma->vm_ops = &memory_vm_ops;
+	return 0;
+}
+
+static long memory_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct memory *memory = file->private_data;
+	struct insula_description_data *description;
+	void __user *user = (void __user *)argument;
+
+	switch (command) {
+	case INSULA_MEMORY_GROW:
+		return grow(memory, user);
+	case INSULA_MEMORY_CHUNKS:
+		return list_chunks(memory, user);
+	case INSULA_DESCRIPTION:
+		description = smp_load_acquire(&memory->description);
+		return description ? insula_description_read(description, user) : -ENODATA;
+	default:
+		return -ENOTTY;
+	}
+}
+
+static int memory_release(struct inode *inode, struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	shrink_to(memory, 0);
+	kvfree(memory->chunks);
+	insula_description_free(memory->description);
+	kfree(memory);
+	return 0;
+}
+
+static const struct file_operations memory_fops = {
+	.owner = THIS_MODULE,
+	.mmap = memory_mmap,
+	.unlocked_ioctl = memory_ioctl,
+	.release = memory_release,
+};
+
+int insula_memory_create(void)
+{
+	struct memory *memory = kzalloc(sizeof(*memory), GFP_KERNEL);
+	int fd;
+
+	if (!memory)
+		return -ENOMEM;
+	mutex_init(&memory->growing);
+	spin_lock_init(&memory->lock);
+	fd = anon_inode_getfd("[insula-memory]", &memory_fops, memory, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		kfree(memory);
+	return fd;
+}
+
+struct file *insula_memory_get(int fd)
+{
+	struct file *file = fget(fd);
+
+	if (file && file->f_op == &memory_fops)
+		return file;
+	if (file)
+		fput(file);
+	return ERR_PTR(-EBADF);
+}
+
+int insula_memory_install(struct file *file)
+{
+	int fd = get_unused_fd_flags(O_CLOEXEC);
+
+	if (fd >= 0)
+		fd_install(fd, get_file(file));
+	return fd;
+}
+
+int insula_memory_claim(struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	return atomic_xchg(&memory->claimed, 1) ? -EBUSY : 0;
+}
+
+void insula_memory_unclaim(struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	atomic_set(&memory->claimed, 0);
+}
+
+void insula_memory_describe(struct file *file, struct insula_description_data *description)
+{
+	struct memory *memory = file->private_data;
+
+	smp_store_release(&memory->description, description);
+}
+
+u64 insula_memory_size(struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	return READ_ONCE(memory->size);
+}
+
+bool insula_memory_covers(struct file *file, u64 start, u64 size)
+{
+	struct memory *memory = file->private_data;
+	bool covered = false;
+	u32 i;
+
+	spin_lock(&memory->lock);
+	for (i = 0; i < memory->count && !covered; i++) {
+		const struct insula_extent *extent = &memory->chunks[i].extent;
+
+		covered = start >= extent->start && size <= extent->size &&
+			  start - extent->start <= extent->size - size;
+	}
+	spin_unlock(&memory->lock);
+	return covered;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_MEMORY_H
+#define INSULA_MEMORY_H
+
+#include <linux/fs.h>
+
+#include "description.h"
+#include "insula_module.h"
+
+/*
+ * A memory object is its open file: whoever needs the object holds a reference
+ * to the file, and with the last of them its memory goes back.
+ */
+
+/* INSULA_MEMORY_CREATE: a descriptor of an empty object, or an error. */
+int insula_memory_create(void);
+
+/* The object's file behind a descriptor, referenced; ERR_PTR(-EBADF) if it is none. */
+struct file *insula_memory_get(int fd);
+
+/* A descriptor for the calling process of an object. */
+int insula_memory_install(struct file *file);
+
+/*
+ * Make an object an image's or a node's own, for good: -EBUSY if it is somebody's
+ * already. Unclaim only if what it was claimed for did not come to be.
+ */
+int insula_memory_claim(struct file *file);
+void insula_memory_unclaim(struct file *file);
+
+/* Describe an object that the caller has claimed. The description becomes its. */
+void insula_memory_describe(struct file *file, struct insula_description_data *description);
+
+u64 insula_memory_size(struct file *file);
+
+/* Whether [start, start + size) lies inside one chunk of the object. */
+bool insula_memory_covers(struct file *file, u64 start, u64 size);
+
+/* Memory of all objects that is not the pool's, in bytes. */
+u64 insula_memory_taken(void);
+
+#endif

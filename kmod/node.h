@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_NODE_H
+#define INSULA_NODE_H
+
+int insula_nodes_init(void);
+void insula_nodes_exit(void);
+
+/* The control descriptor's calls about nodes, their argument in user space. */
+int insula_node_create(void __user *argument);
+int insula_node_open(void __user *argument);
+int insula_node_list(void __user *argument);
+
+/* The base goes down: stop every node, keep its cores. */
+void insula_nodes_base_down(void);
+
+#endif

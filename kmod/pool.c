@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The pool: memory and cores taken from the base ahead of need, so that a start
+ * pays for neither. Its memory is cleared when it enters. What a node took from
+ * the pool returns to it; releasing the pool gives back what is free at once and
+ * the rest when its node goes.
+ *
+ * This file has the memory; that a core is the pool's is known to core.c.
+ */
+#include "insula_module.h"
+
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+
+#include "core.h"
+#include "pool.h"
+
+struct free_extent {
+	struct list_head link;
+	struct insula_extent extent;
+};
+
+static struct {
+	struct mutex lock;
+	struct list_head free;
+	insula_pool_stamp stamp;
+	u64 total;
+	u64 free_size;
+} pool = {
+	.lock = __MUTEX_INITIALIZER(pool.lock),
+	.free = LIST_HEAD_INIT(pool.free),
+	.stamp = 1,
+};
+
+static int add_free(struct list_head *list, phys_addr_t start, u64 size)
+{
+	struct free_extent *free = kmalloc(sizeof(*free), GFP_KERNEL);
+
+	if (!free)
+		return -ENOMEM;
+	free->extent = (struct insula_extent) { .start = start, .size = size };
+	list_add_tail(&free->link, list);
+	return 0;
+}
+
+static void give_all(struct list_head *list)
+{
+	struct free_extent *free, *next;
+
+	list_for_each_entry_safe(free, next, list, link) {
+		insula_give(free->extent.start, free->extent.size);
+		list_del(&free->link);
+		kfree(free);
+	}
+}
+
+static int fill(const struct insula_request *request, struct list_head *list)
+{
+	u64 left = request->size;
+	struct insula_extent extent;
+	int err;
+
+	if (!insula_take_plausible(request, left))
+		return -ENOMEM;
+	while (left) {
+		err = insula_take(request, left, &extent);
+		if (err)
+			return err;
+		err = add_free(list, extent.start, extent.size);
+		if (err) {
+			insula_give(extent.start, extent.size);
+			return err;
+		}
+		left -= extent.size;
+	}
+	return 0;
+}
+
+int insula_pool_reserve(const struct insula_pool *wanted, const u32 *cpus)
+{
+	LIST_HEAD(taken);
+	int err = 0;
+
+	if (wanted->memory.size)
+		err = fill(&wanted->memory, &taken);
+	if (!err)
+		err = insula_cores_reserve(cpus, wanted->cpus_count);
+	if (err) {
+		give_all(&taken);
+		return err;
+	}
+	mutex_lock(&pool.lock);
+	list_splice_tail(&taken, &pool.free);
+	pool.total += wanted->memory.size;
+	pool.free_size += wanted->memory.size;
+	mutex_unlock(&pool.lock);
+	return 0;
+}
+
+int insula_pool_release(void)
+{
+	LIST_HEAD(released);
+
+	mutex_lock(&pool.lock);
+	list_splice_init(&pool.free, &released);
+	pool.total = 0;
+	pool.free_size = 0;
+	pool.stamp++;
+	mutex_unlock(&pool.lock);
+	give_all(&released);
+	return insula_cores_release();
+}
+
+/* The part of an extent in which the request may have chunks. */
+static struct insula_extent allowed_part(const struct insula_request *request,
+					 const struct insula_extent *extent)
+{
+	u64 low = max_t(u64, extent->start, ALIGN(request->min_phys, INSULA_GRANULE));
+	u64 high = extent->start + extent->size;
+
+	if (request->max_phys)
+		high = min_t(u64, high, ALIGN_DOWN(request->max_phys, INSULA_GRANULE));
+	if (request->numa_node != INSULA_NUMA_ANY &&
+	    request->numa_node != pfn_to_nid(PHYS_PFN(extent->start)))
+		high = low;
+	return (struct insula_extent) { .start = low, .size = high > low ? high - low : 0 };
+}
+
+/* The smallest that is large enough, else the largest; NULL if none is allowed. */
+static struct free_extent *best_fit(const struct insula_request *request, u64 size)
+{
+	struct free_extent *free, *best = NULL;
+	u64 part, best_part = 0;
+
+	list_for_each_entry(free, &pool.free, link) {
+		part = allowed_part(request, &free->extent).size;
+		if (part >= size ? best_part < size || part < best_part :
+				   best_part < size && part > best_part) {
+			best = free;
+			best_part = part;
+		}
+	}
+	return best_part ? best : NULL;
+}
+
+/* Cut [start, start + size) out of a free extent; what remains stays free. */
+static int cut(struct free_extent *free, phys_addr_t start, u64 size)
+{
+	u64 before = start - free->extent.start;
+	u64 after = free->extent.size - before - size;
+	int err;
+
+	if (before && after) {
+		err = add_free(&pool.free, start + size, after);
+		if (err)
+			return err;
+		free->extent.size = before;
+	} else if (before) {
+		free->extent.size = before;
+	} else if (after) {
+		free->extent.start = start + size;
+		free->extent.size = after;
+	} else {
+		list_del(&free->link);
+		kfree(free);
+	}
+	pool.free_size -= size;
+	return 0;
+}
+
+int insula_pool_take(const struct insula_request *request, u64 most,
+		     struct insula_extent *extent, insula_pool_stamp *stamp)
+{
+	struct insula_extent part;
+	struct free_extent *free;
+	u64 size = most;
+	int err = -ENOMEM;
+
+	if (request->chunk_max)
+		size = min(size, request->chunk_max);
+	mutex_lock(&pool.lock);
+	free = best_fit(request, size);
+	if (free) {
+		part = allowed_part(request, &free->extent);
+		extent->size = min(size, part.size);
+		extent->start = part.start + part.size - extent->size;
+		*stamp = pool.stamp;
+		err = cut(free, extent->start, extent->size);
+	}
+	mutex_unlock(&pool.lock);
+	return err;
+}
+
+/* Join neighbours, so that a pool does not crumble with use. */
+static bool join(phys_addr_t start, u64 size)
+{
+	struct free_extent *free;
+
+	list_for_each_entry(free, &pool.free, link) {
+		if (free->extent.start + free->extent.size == start) {
+			free->extent.size += size;
+			return true;
+		}
+		if (start + size == free->extent.start) {
+			free->extent.start = start;
+			free->extent.size += size;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What some I/O still refers to must not go to another node: the pool loses it. */
+static bool keep(const struct insula_extent *extent)
+{
+	return insula_unreferenced(extent) &&
+	       (join(extent->start, extent->size) ||
+		!add_free(&pool.free, extent->start, extent->size));
+}
+
+void insula_pool_give(const struct insula_extent *extent, insula_pool_stamp stamp)
+{
+	bool kept = false;
+
+	mutex_lock(&pool.lock);
+	if (stamp == pool.stamp) {
+		kept = keep(extent);
+		if (kept)
+			pool.free_size += extent->size;
+		else
+			pool.total -= extent->size;
+	}
+	mutex_unlock(&pool.lock);
+	if (!kept)
+		insula_give(extent->start, extent->size);
+}
+
+void insula_pool_count(u64 *total, u64 *free)
+{
+	mutex_lock(&pool.lock);
+	*total = pool.total;
+	*free = pool.free_size;
+	mutex_unlock(&pool.lock);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_REGISTRY_H
+#define INSULA_REGISTRY_H
+
+#include <linux/list.h>
+#include <linux/mutex.h>
+
+#include "insula_module.h"
+
+/* A set of named things, oldest first. Its lock is the caller's to hold. */
+struct insula_registry {
+	struct mutex lock;
+	struct list_head named;
+};
+
+#define INSULA_REGISTRY(name)	{			\
+	.lock = __MUTEX_INITIALIZER((name).lock),	\
+	.named = LIST_HEAD_INIT((name).named),		\
+}
+
+/* What a thing has in it to be in a registry. */
+struct insula_named {
+	struct list_head link;
+	char name[INSULA_NAME_MAX];
+};
+
+/* Copy a name if it is one: 1 to 63 of [A-Za-z0-9._-], no leading dot or dash. */
+int insula_name_copy(char *to, const char *from);
+
+struct insula_named *insula_registry_find(struct insula_registry *registry, const char *name);
+
+/* -EEXIST if the name is taken. */
+int insula_registry_add(struct insula_registry *registry, struct insula_named *named);
+
+/* INSULA_IMAGE_LIST and INSULA_NODE_LIST. Takes the lock. */
+int insula_registry_list(struct insula_registry *registry, void __user *argument);
+
+#endif

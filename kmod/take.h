@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_TAKE_H
+#define INSULA_TAKE_H
+
+#include <linux/types.h>
+
+#include "insula.h"
+
+/* Physically contiguous memory in multiples of INSULA_GRANULE. */
+struct insula_extent {
+	phys_addr_t start;
+	u64 size;
+};
+
+/* 0 if the request is well formed, else -EINVAL. */
+int insula_request_check(const struct insula_request *request);
+
+/* Whether an extent lies where the request wants its chunks. */
+bool insula_request_allows(const struct insula_request *request, phys_addr_t start, u64 size);
+
+/*
+ * Take one extent of at most `most` bytes from the base, as large as can be had
+ * and as the request allows, and clear it. -ENOMEM: there is none. -EINTR: the
+ * caller was killed meanwhile.
+ */
+int insula_take(const struct insula_request *request, u64 most, struct insula_extent *extent);
+
+/* Whether the base can spare `size` bytes: asking for more would stall it. */
+bool insula_take_plausible(const struct insula_request *request, u64 size);
+
+/* Clear an extent. Sleeps. */
+void insula_clear(phys_addr_t start, u64 size);
+
+/* Whether no one but us refers to a page of it. */
+bool insula_unreferenced(const struct insula_extent *extent);
+
+/* Give a cleared extent back to the base. */
+void insula_give(phys_addr_t start, u64 size);
+
+#endif

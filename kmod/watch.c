@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Watching running nodes for the bytes by which they say that they have ended.
+ *
+ * A node that wants a reset must be stopped fast: Linux waits 15 ms after having
+ * written the ACPI reset register (drivers/acpi/reboot.c), then tries means that
+ * would reset the whole machine. Hence a timer interrupt and not a thread.
+ */
+#include "insula_module.h"
+
+#include <linux/hrtimer.h>
+#include <linux/spinlock.h>
+
+#include "core.h"
+#include "watch.h"
+
+#define WATCH_PERIOD_NS		(2 * NSEC_PER_MSEC)
+
+static struct {
+	spinlock_t lock;
+	struct list_head watches;
+	struct hrtimer timer;
+} watching = {
+	.lock = __SPIN_LOCK_UNLOCKED(watching.lock),
+	.watches = LIST_HEAD_INIT(watching.watches),
+};
+
+/* The node owns these bytes: each is read once, and only compared. */
+static enum insula_reason look(const struct insula_watch *watch)
+{
+	if (READ_ONCE(*watch->reset))
+		return INSULA_REASON_RESET;
+	if (READ_ONCE(*watch->power_off))
+		return INSULA_REASON_POWER_OFF;
+	return INSULA_REASON_NONE;
+}
+
+static enum hrtimer_restart tick(struct hrtimer *timer)
+{
+	enum hrtimer_restart restart = HRTIMER_NORESTART;
+	struct insula_watch *watch, *next;
+	enum insula_reason reason;
+	unsigned long flags;
+
+	spin_lock_irqsave(&watching.lock, flags);
+	list_for_each_entry_safe(watch, next, &watching.watches, link) {
+		reason = look(watch);
+		if (reason == INSULA_REASON_NONE)
+			continue;
+		insula_cores_reset(watch->cpus, watch->cpus_count);
+		list_del_init(&watch->link);
+		watch->ended(watch, reason);
+	}
+	if (!list_empty(&watching.watches)) {
+		hrtimer_forward_now(timer, WATCH_PERIOD_NS);
+		restart = HRTIMER_RESTART;
+	}
+	spin_unlock_irqrestore(&watching.lock, flags);
+	return restart;
+}
+
+void insula_watch_init(void)
+{
+	hrtimer_init(&watching.timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+	watching.timer.function = tick;
+}
+
+void insula_watch_exit(void)
+{
+	hrtimer_cancel(&watching.timer);
+}
+
+void insula_watch_add(struct insula_watch *watch)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&watching.lock, flags);
+	list_add_tail(&watch->link, &watching.watches);
+	hrtimer_start(&watching.timer, WATCH_PERIOD_NS, HRTIMER_MODE_REL);
+	spin_unlock_irqrestore(&watching.lock, flags);
+}
+
+void insula_watch_remove(struct insula_watch *watch)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&watching.lock, flags);
+	list_del_init(&watch->link);
+	spin_unlock_irqrestore(&watching.lock, flags);
+}
+
+void insula_watch_reset_all(void)
+{
+	struct insula_watch *watch;
+	unsigned long flags;
+
+	/* Its holder may have been stopped by the panic: then there is no way. */
+	if (!spin_trylock_irqsave(&watching.lock, flags))
+		return;
+	list_for_each_entry(watch, &watching.watches, link)
+		insula_cores_reset(watch->cpus, watch->cpus_count);
+	spin_unlock_irqrestore(&watching.lock, flags);
+}
