@@ -31,7 +31,7 @@ struct core {
 };
 
 static struct {
-	struct mutex lock;
+	struct mutex lock;	/* all below */
 	struct core *core;	/* by the base's number */
 	u32 taken;
 	int hotplug_state;

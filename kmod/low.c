@@ -23,7 +23,7 @@
 #define BASE_REALMODE	0x10000
 
 static struct {
-	struct mutex lock;
+	struct mutex lock;	/* all below */
 	DECLARE_BITMAP(usable, LOW_END);
 	DECLARE_BITMAP(taken, LOW_END);
 	void *saved[LOW_END];	/* a page's content while it is taken */

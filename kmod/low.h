@@ -2,10 +2,11 @@
 #ifndef INSULA_LOW_H
 #define INSULA_LOW_H
 
+#include <linux/bits.h>
 #include <linux/types.h>
 
 /* Take from the top of the range, not from its bottom. */
-#define INSULA_LOW_FROM_TOP	(1U << 0)
+#define INSULA_LOW_FROM_TOP	BIT(0)
 
 /* Find out which pages below 640 KiB the base does not use. */
 int insula_low_init(void);

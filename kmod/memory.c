@@ -270,7 +270,7 @@ static long memory_ioctl(struct file *file, unsigned int command, unsigned long 
 	case INSULA_MEMORY_CHUNKS:
 		return list_chunks(memory, user);
 	case INSULA_DESCRIPTION:
-		description = smp_load_acquire(&memory->description);
+		description = smp_load_acquire(&memory->description); /* its bytes */
 		return description ? insula_description_read(description, user) : -ENODATA;
 	default:
 		return -ENOTTY;
@@ -348,7 +348,7 @@ void insula_memory_describe(struct file *file, struct insula_description_data *d
 {
 	struct memory *memory = file->private_data;
 
-	smp_store_release(&memory->description, description);
+	smp_store_release(&memory->description, description); /* its bytes first */
 }
 
 u64 insula_memory_size(struct file *file)

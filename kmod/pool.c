@@ -23,7 +23,7 @@ struct free_extent {
 };
 
 static struct {
-	struct mutex lock;
+	struct mutex lock;	/* all below */
 	struct list_head free;
 	insula_pool_stamp stamp;
 	u64 total;

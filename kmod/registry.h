@@ -9,7 +9,7 @@
 
 /* A set of named things, oldest first. Its lock is the caller's to hold. */
 struct insula_registry {
-	struct mutex lock;
+	struct mutex lock;	/* all below */
 	struct list_head named;
 };
 

@@ -17,7 +17,7 @@
 #define WATCH_PERIOD_NS		(2 * NSEC_PER_MSEC)
 
 static struct {
-	spinlock_t lock;
+	spinlock_t lock;	/* watches */
 	struct list_head watches;
 	struct hrtimer timer;
 } watching = {
