@@ -1,0 +1,324 @@
+//! A node's kernel command line: the options of [`crate::options`], then the user's.
+//!
+//! Words and names are told apart as the kernel does (`next_arg()` in lib/cmdline.c, `parameqn()` in
+//! kernel/params.c): words end at white space outside double quotes, `-` and `_` in names are the same, and what
+//! follows `--` is not for the kernel but for init.
+
+use crate::options::{CPUS, Given, KernelOption, LISTED, OPTIONS, PHANTOM, REFUSED, Rule, TSC_KHZ};
+use crate::processors::Processors;
+use thiserror::Error;
+
+/// Why a command line was refused. Nothing has been done with the node.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CommandLineError {
+    /// It holds a character that would end it, or that the kernel may take for a space.
+    #[error(
+        "the kernel command line has {character:?} at byte {offset}, and only printable ASCII and white space \
+         can be there; remove it"
+    )]
+    BadCharacter {
+        /// The character.
+        character: char,
+        /// Its place in the user's part, in bytes.
+        offset: usize,
+    },
+    /// It sets what must be as it is.
+    #[error("the kernel option \"{option}\" cannot be set for a node: it {why}; remove it")]
+    Refused {
+        /// The word as the user gave it.
+        option: String,
+        /// What it would do.
+        why: &'static str,
+    },
+    /// It sets an option whose value is decided here.
+    #[error(
+        "the kernel option \"{option}\" cannot be set for a node, which is given {ours} ({why}); remove it"
+    )]
+    Decided {
+        /// The word as the user gave it.
+        option: String,
+        /// The option with which nodes are started.
+        ours: String,
+        /// What that is for.
+        why: &'static str,
+    },
+    /// The kernel would cut it.
+    #[error(
+        "the kernel command line has {size} bytes, of which {own} are the node's own, and the kernel takes {limit}; \
+         shorten it by {}", size - limit
+    )]
+    TooLong {
+        /// Size of the whole in bytes.
+        size: usize,
+        /// Size of what nodes are given, in bytes.
+        own: usize,
+        /// Most bytes that the kernel takes.
+        limit: usize,
+    },
+}
+
+/// What of a node's command line depends on the node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) tsc_khz: u32,
+    pub(crate) processors: Processors<'a>,
+}
+
+/// Joins our options and the user's to a command line of at most `limit` bytes.
+pub(crate) fn compose(facts: &Facts, user: &str, limit: usize) -> Result<String, CommandLineError> {
+    check_characters(user)?;
+    let user = user.trim();
+    let words = kernel_words(user);
+    check_refused(&words)?;
+    let mut line = own_options(facts, &words)?.join(" ");
+    let own = line.len();
+    if !user.is_empty() {
+        line.push(' ');
+        line.push_str(user);
+    }
+    let size = line.len();
+    if size > limit {
+        return Err(CommandLineError::TooLong { size, own, limit });
+    }
+    Ok(line)
+}
+
+/// What the node is given beside the user's words.
+fn own_options(facts: &Facts, user: &[&str]) -> Result<Vec<String>, CommandLineError> {
+    let mut options = Vec::with_capacity(OPTIONS.len());
+    for option in OPTIONS {
+        let is_same = |word: &&&str| name(word) == canonical(option.name);
+        match (user.iter().find(is_same), option.rule) {
+            (Some(word), Rule::Ours) => {
+                return Err(CommandLineError::Decided {
+                    option: (*word).to_owned(),
+                    ours: render(option, facts),
+                    why: option.why,
+                });
+            }
+            (Some(_), Rule::Yields) => {}
+            _ if is_given(option, facts, user) => options.push(render(option, facts)),
+            _ => {}
+        }
+    }
+    Ok(options)
+}
+
+fn check_characters(user: &str) -> Result<(), CommandLineError> {
+    let fits = |character: char| matches!(character, ' '..='~' | '\t');
+    match user.char_indices().find(|(_, character)| !fits(*character)) {
+        Some((offset, character)) => Err(CommandLineError::BadCharacter { character, offset }),
+        None => Ok(()),
+    }
+}
+
+fn check_refused(words: &[&str]) -> Result<(), CommandLineError> {
+    for word in words {
+        if let Some(refused) = REFUSED.iter().find(|refused| name(word) == refused.name) {
+            return Err(CommandLineError::Refused {
+                option: (*word).to_owned(),
+                why: refused.why,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_given(option: &KernelOption, facts: &Facts, user: &[&str]) -> bool {
+    match option.given {
+        Given::Always => true,
+        Given::WithSpares => !facts.processors.spare.is_empty(),
+        Given::WithoutSerialConsole => !user.iter().any(|word| is_serial_console(word)),
+    }
+}
+
+/// Whether `word` names a console that the serial driver would have to serve.
+fn is_serial_console(word: &str) -> bool {
+    let word = unquoted(word);
+    word.starts_with("console=ttyS") || word.starts_with("console=uart")
+}
+
+/// The option as it stands on a command line.
+fn render(option: &KernelOption, facts: &Facts) -> String {
+    if option.value.is_empty() {
+        return option.name.to_owned();
+    }
+    let processors = &facts.processors;
+    let listed = processors.own.len() + processors.spare.len();
+    let value = option
+        .value
+        .replace(TSC_KHZ, &facts.tsc_khz.to_string())
+        .replace(PHANTOM, &processors.phantom.to_string())
+        .replace(CPUS, &processors.own.len().to_string())
+        .replace(LISTED, &listed.to_string());
+    format!("{}={value}", option.name)
+}
+
+/// The words of `line` that are for the kernel.
+fn kernel_words(line: &str) -> Vec<&str> {
+    let mut quoted = false;
+    let words = line.split(move |character: char| {
+        quoted ^= character == '"';
+        !quoted && character.is_ascii_whitespace()
+    });
+    words
+        .filter(|word| !word.is_empty())
+        .take_while(|word| *word != "--")
+        .collect()
+}
+
+/// The name of the option that `word` sets, in canonical form.
+fn name(word: &str) -> String {
+    let word = unquoted(word);
+    canonical(word.split('=').next().unwrap_or(word))
+}
+
+/// `word` without the quote that may open it.
+fn unquoted(word: &str) -> &str {
+    word.strip_prefix('"').unwrap_or(word)
+}
+
+fn canonical(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FACTS: Facts = Facts {
+        tsc_khz: 2_400_000,
+        processors: Processors {
+            own: &[1, 2],
+            spare: &[],
+            phantom: 240,
+        },
+    };
+
+    fn compose_for(user: &str) -> Result<String, CommandLineError> {
+        compose(&FACTS, user, 2047)
+    }
+
+    fn words(line: &str) -> Vec<&str> {
+        line.split(' ').collect()
+    }
+
+    #[test]
+    fn gives_what_a_node_needs() {
+        let line = compose_for("").unwrap();
+        for needed in [
+            "tsc_early_khz=2400000",
+            "no_ipi_broadcast=1",
+            "disable_cpu_apicid=240",
+            "reboot=a",
+        ] {
+            assert!(words(&line).contains(&needed), "{needed} not in {line}");
+        }
+        assert!(!line.contains("maxcpus"), "{line}");
+        assert!(!line.contains(['<', '>']), "{line}");
+    }
+
+    #[test]
+    fn holds_spares_back() {
+        let mut facts = FACTS;
+        facts.processors.spare = &[3];
+        let line = compose(&facts, "", 2047).unwrap();
+        assert!(words(&line).contains(&"maxcpus=2"), "{line}");
+    }
+
+    #[test]
+    fn user_wins_where_that_is_sensible() {
+        let line = compose_for("panic=5 tsc=unstable  quiet").unwrap();
+        assert!(line.ends_with(" panic=5 tsc=unstable  quiet"), "{line}");
+        assert!(!words(&line).contains(&"panic=0"), "{line}");
+        assert!(!words(&line).contains(&"tsc=reliable"), "{line}");
+        let line = compose_for("pci=nomsi").unwrap();
+        assert!(words(&line).contains(&"pci=noearly"), "{line}");
+    }
+
+    #[test]
+    fn serial_console_brings_the_driver() {
+        assert!(compose_for("").unwrap().contains("8250.nr_uarts=0"));
+        for user in ["console=ttyS1,115200", "a=b \"console=uart8250,io,0x2f8\""] {
+            assert!(!compose_for(user).unwrap().contains("nr_uarts"), "{user}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_reaches_beyond_the_node() {
+        for user in ["reboot=t", "quiet no-ipi-broadcast=0", "\"reserve=0x80,1\""] {
+            let error = compose_for(user).unwrap_err();
+            assert!(
+                matches!(error, CommandLineError::Decided { .. }),
+                "{user}: {error}"
+            );
+        }
+        for user in ["acpi=off", "memmap=1G@4G", "a=\"b c\" acpi_rsdp=0xf0000"] {
+            let error = compose_for(user).unwrap_err();
+            assert!(
+                matches!(error, CommandLineError::Refused { .. }),
+                "{user}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn leaves_to_init_what_is_for_init() {
+        for user in ["quiet -- reboot=t", "a=\"x reboot=t\"", "noreboot=t"] {
+            assert!(compose_for(user).is_ok(), "{user}");
+        }
+    }
+
+    #[test]
+    fn refuses_odd_characters() {
+        // The kernel takes byte 0xa0, the second of "\u{e0}", for a space.
+        let cases = [
+            ("a\nb", 1),
+            ("\0", 0),
+            ("root=/dev/x\r", 11),
+            ("\u{e0}reboot=t", 0),
+        ];
+        for (user, at) in cases {
+            let error = compose_for(user).unwrap_err();
+            let found =
+                matches!(error, CommandLineError::BadCharacter { offset, .. } if offset == at);
+            assert!(found, "{user:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn says_by_how_much_it_is_too_long() {
+        let own = compose_for("").unwrap().len();
+        assert!(compose(&FACTS, "abc", own + 4).is_ok());
+        let error = compose(&FACTS, "abc", own + 1).unwrap_err();
+        assert!(error.to_string().ends_with("shorten it by 3"), "{error}");
+    }
+
+    #[test]
+    fn each_option_once_with_a_reason() {
+        for (index, option) in OPTIONS.iter().enumerate() {
+            assert!(!option.why.is_empty());
+            assert!(
+                OPTIONS[..index]
+                    .iter()
+                    .all(|other| other.name != option.name)
+            );
+        }
+    }
+
+    proptest! {
+        /// Whatever the user says, the line is refused or keeps the node in its place.
+        #[test]
+        fn never_lets_go(user in "(reboot|panic|pci|acpi|foo|--|\"| |=|\t|-|a|\n){0,20}") {
+            if let Ok(line) = compose_for(&user) {
+                prop_assert!(line.starts_with("tsc_early_khz=2400000 "));
+                prop_assert!(line.ends_with(user.trim()));
+                let options = kernel_words(&line);
+                let reboots = options.iter().filter(|word| name(word) == "reboot").collect::<Vec<_>>();
+                prop_assert_eq!(reboots, vec![&"reboot=a"]);
+                prop_assert!(!line.contains(['\0', '\n']));
+            }
+        }
+    }
+}

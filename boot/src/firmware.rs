@@ -1,0 +1,71 @@
+//! The stretch of a node's memory that stands for its firmware: everything that this crate makes, except the fake
+//! I/O APIC.
+//!
+//! It is reserved in the memory map, so that neither KASLR nor the kernel's allocators come near it. In order, each
+//! part beginning a page: page tables, `boot_params`, command line, the rest of a long memory map, ACPI tables, and
+//! the page of the two bytes that end the node.
+
+use crate::boot_params;
+use crate::chunk::PAGE;
+
+/// Distance between the two ending bytes: a cache line, so that polling one does not disturb the other.
+const RESET_OFFSET: u64 = 64;
+
+/// Sizes in bytes of the parts whose size varies.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) page_table: u64,
+    /// With the terminating NUL.
+    pub(crate) command_line: u64,
+    pub(crate) more_e820: u64,
+    pub(crate) acpi: u64,
+}
+
+/// Where each part lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) page_table: u64,
+    pub(crate) boot_params: u64,
+    pub(crate) command_line: u64,
+    pub(crate) more_e820: u64,
+    pub(crate) acpi: u64,
+    endings: u64,
+    /// The address after the last byte.
+    end: u64,
+}
+
+impl Addresses {
+    /// The addresses when the stretch begins at `base`, which is a multiple of 4096.
+    pub(crate) fn at(base: u64, sizes: &Sizes) -> Addresses {
+        let mut next = base;
+        let mut part = |size: u64| {
+            let start = next;
+            next += size.next_multiple_of(PAGE);
+            start
+        };
+        Addresses {
+            page_table: part(sizes.page_table),
+            boot_params: part(boot_params::SIZE as u64),
+            command_line: part(sizes.command_line),
+            more_e820: part(sizes.more_e820),
+            acpi: part(sizes.acpi),
+            endings: part(PAGE),
+            end: next,
+        }
+    }
+
+    /// Size of the whole stretch for parts of `sizes`, in bytes.
+    pub(crate) fn size(sizes: &Sizes) -> u64 {
+        Addresses::at(0, sizes).end
+    }
+
+    /// The byte that powers the node off.
+    pub(crate) fn power_off(&self) -> u64 {
+        self.endings
+    }
+
+    /// The byte that resets it.
+    pub(crate) fn reset(&self) -> u64 {
+        self.endings + RESET_OFFSET
+    }
+}

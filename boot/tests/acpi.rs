@@ -1,0 +1,199 @@
+//! The ACPI tables: found as a kernel finds them, summed up, and read by the reference implementation.
+
+mod support;
+
+use insula_boot::{Chunk, Layout, NodeDescription, lay_out};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+use support::{GIB, LOW, MIB, kernel, node, read, read_u32, read_u64};
+
+const CHUNKS: [Chunk; 2] = [
+    LOW,
+    Chunk {
+        start: 6 * GIB,
+        size: 128 * MIB,
+    },
+];
+
+fn laid_out(cpus: &[u32], spare_cpus: &[u32]) -> Layout {
+    let kernel = kernel(52 * MIB);
+    let node = NodeDescription {
+        cpus,
+        spare_cpus,
+        ..node(&kernel, &CHUNKS)
+    };
+    lay_out(&node).expect("fits")
+}
+
+fn rsdp(layout: &Layout) -> u64 {
+    read_u64(layout, layout.argument + 0x070)
+}
+
+fn table_at(layout: &Layout, address: u64) -> (String, Vec<u8>) {
+    let size = read_u32(layout, address + 4) as usize;
+    let bytes = read(layout, address, size);
+    (
+        String::from_utf8(bytes[..4].to_vec()).expect("a signature"),
+        bytes,
+    )
+}
+
+/// All tables by signature, as the RSDP leads to them.
+fn tables(layout: &Layout) -> BTreeMap<String, Vec<u8>> {
+    let xsdt = table_at(layout, read_u64(layout, rsdp(layout) + 24));
+    let entries = xsdt.1[36..].chunks_exact(8);
+    let addresses = entries.map(|entry| u64::from_le_bytes(entry.try_into().expect("8 bytes")));
+    let mut tables: BTreeMap<_, _> = addresses.map(|at| table_at(layout, at)).collect();
+    let dsdt = u64_at(&tables["FACP"], 140);
+    tables.extend([xsdt, table_at(layout, dsdt)]);
+    tables
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8 bytes"))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("4 bytes"))
+}
+
+fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+#[test]
+fn sums_are_zero() {
+    let layout = laid_out(&[1, 300], &[2]);
+    let rsdp = read(&layout, rsdp(&layout), 36);
+    assert_eq!((sum(&rsdp[..20]), sum(&rsdp)), (0, 0));
+    let tables = tables(&layout);
+    assert_eq!(
+        tables.keys().collect::<Vec<_>>(),
+        ["APIC", "DSDT", "FACP", "XSDT"]
+    );
+    for (signature, bytes) in tables {
+        assert_eq!(sum(&bytes), 0, "{signature}");
+    }
+}
+
+/// The processors that the MADT lists as enabled, in order.
+fn listed(layout: &Layout) -> Vec<u32> {
+    let madt = &tables(layout)["APIC"];
+    let mut entries = &madt[44..];
+    let mut ids = Vec::new();
+    while let [kind, size, ..] = *entries {
+        let (entry, rest) = entries.split_at(usize::from(size));
+        match kind {
+            0 => {
+                assert_eq!((size, u32_at(entry, 4)), (8, 1));
+                ids.push(u32::from(entry[3]));
+            }
+            9 => {
+                assert_eq!((size, u32_at(entry, 8)), (16, 1));
+                ids.push(u32_at(entry, 4));
+            }
+            1 => assert_eq!(
+                (u64::from(u32_at(entry, 4)), u32_at(entry, 8)),
+                (LOW.end() - 4096, 0)
+            ),
+            other => panic!("unexpected entry of type {other}"),
+        }
+        entries = rest;
+    }
+    ids
+}
+
+#[test]
+fn lists_the_phantom_then_the_nodes_own() {
+    assert_eq!(listed(&laid_out(&[3, 1], &[])), [240, 3, 1]);
+    assert_eq!(
+        listed(&laid_out(&[240, 254], &[255, 70_000])),
+        [239, 240, 254, 255, 70_000]
+    );
+}
+
+#[test]
+fn tells_linux_what_must_not_be_touched() {
+    let layout = laid_out(&[1], &[]);
+    let fadt = &tables(&layout)["FACP"];
+    assert_eq!(fadt[8], 6, "revision");
+    let flags = u32_at(fadt, 112);
+    for (bit, name) in [
+        (10, "RESET_REG_SUP"),
+        (19, "FORCE_APIC_PHYSICAL"),
+        (20, "HW_REDUCED_ACPI"),
+    ] {
+        assert_ne!(flags & 1 << bit, 0, "{name}");
+    }
+    assert_eq!(
+        fadt[109], 0b10_0100,
+        "boot flags: no VGA, no CMOS RTC, no 8042, no legacy devices"
+    );
+}
+
+/// A register that is a byte of memory, at `offset` of the FADT.
+fn byte_register(fadt: &[u8], offset: usize) -> u64 {
+    assert_eq!(fadt[offset..offset + 4], [0, 8, 0, 1]);
+    u64_at(fadt, offset + 4)
+}
+
+#[test]
+fn ends_by_the_ending_bytes() {
+    let layout = laid_out(&[1], &[]);
+    let fadt = &tables(&layout)["FACP"];
+    assert_eq!(byte_register(fadt, 116), layout.reset);
+    assert_ne!(fadt[128], 0, "reset value");
+    assert_eq!(byte_register(fadt, 244), layout.power_off, "sleep control");
+    assert_eq!(byte_register(fadt, 256), layout.power_off, "sleep status");
+}
+
+/// Runs iasl, if there is one, and fails if it complains.
+fn iasl(folder: &Path, arguments: &[&str]) -> bool {
+    let output = match Command::new("iasl")
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+    {
+        Err(error) if error.kind() == ErrorKind::NotFound => return false,
+        output => output.expect("iasl runs"),
+    };
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let complains = text.lines().any(|line| {
+        let line = line.to_lowercase();
+        let counts_none = line.contains(" 0 errors") && line.contains(" 0 warnings");
+        !counts_none
+            && ["error", "warning", "invalid", "could not", "unknown"]
+                .iter()
+                .any(|bad| line.contains(bad))
+    });
+    assert!(
+        output.status.success() && !complains,
+        "iasl {arguments:?} says:\n{text}"
+    );
+    true
+}
+
+/// `table` without what an assembler signs: checksum, creator and its revision.
+fn unsigned(table: &[u8]) -> [&[u8]; 3] {
+    [&table[..9], &table[10..28], &table[36..]]
+}
+
+/// Disassembles each table and assembles it again: the bytes must survive. (iasl does not read an RSDP.)
+#[test]
+fn reference_implementation_reads_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (signature, bytes) in tables(&laid_out(&[1, 300], &[2])) {
+        let path = |suffix| folder.path().join(format!("{signature}.{suffix}"));
+        std::fs::write(path("dat"), &bytes).expect("written");
+        if !iasl(folder.path(), &["-d", &format!("{signature}.dat")]) {
+            println!("skipped: no iasl here; install acpica-tools");
+            return;
+        }
+        iasl(folder.path(), &[&format!("{signature}.dsl")]);
+        let again = std::fs::read(path("aml")).expect("assembled");
+        assert_eq!(unsigned(&again), unsigned(&bytes), "{signature}");
+    }
+}
