@@ -6,8 +6,8 @@
  * so that a process can map them and do I/O on them.
  *
  * A range is looked for in blocks of INSULA_GRANULE: a block is a candidate if
- * every page of it is free or movable. Runs of candidates as long as wanted are
- * tried first, then ever shorter ones.
+ * every page of it is free or, on a second look, movable: moving is what costs.
+ * Runs of candidates as long as wanted are tried first, then ever shorter ones.
  */
 #include "insula_module.h"
 
@@ -68,22 +68,25 @@ static bool zone_allowed(struct zone *zone)
 	return zone_idx(zone) == ZONE_NORMAL || zone_idx(zone) == ZONE_DMA32;
 }
 
+/* Which pages a block may consist of. */
+enum pages { FREE_PAGES, FREE_OR_MOVABLE_PAGES };
+
 /* A look without locks: it may be wrong, and alloc_contig_range() finds out. */
-static bool page_promising(struct page *page, struct zone *zone)
+static bool page_promising(struct page *page, struct zone *zone, enum pages pages)
 {
 	if (!page || page_zone(page) != zone)
 		return false;
 	if (PageReserved(page) || PageHuge(page))
 		return false;
-	return !page_ref_count(page) || PageLRU(page);
+	return !page_ref_count(page) || (pages == FREE_OR_MOVABLE_PAGES && PageLRU(page));
 }
 
-static bool block_promising(unsigned long pfn, struct zone *zone)
+static bool block_promising(unsigned long pfn, struct zone *zone, enum pages pages)
 {
 	unsigned long i;
 
 	for (i = 0; i < GRANULE_PAGES; i++)
-		if (!page_promising(pfn_to_online_page(pfn + i), zone))
+		if (!page_promising(pfn_to_online_page(pfn + i), zone, pages))
 			return false;
 	return true;
 }
@@ -96,7 +99,7 @@ static int try_range(unsigned long pfn, unsigned long count)
 
 /* From the zone's end, where the base's own long-lived pages are fewest. */
 static int take_from_zone(const struct insula_request *request, struct zone *zone,
-			  u64 size, struct insula_extent *extent)
+			  u64 size, enum pages pages, struct insula_extent *extent)
 {
 	unsigned long want = size >> PAGE_SHIFT, run = 0, pfn, first;
 
@@ -108,7 +111,7 @@ static int take_from_zone(const struct insula_request *request, struct zone *zon
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		if (!insula_request_allows(request, PFN_PHYS(pfn), INSULA_GRANULE) ||
-		    !block_promising(pfn, zone)) {
+		    !block_promising(pfn, zone, pages)) {
 			run = 0;
 			continue;
 		}
@@ -125,7 +128,7 @@ static int take_from_zone(const struct insula_request *request, struct zone *zon
 	return -ENOMEM;
 }
 
-static int take_size(const struct insula_request *request, u64 size,
+static int take_size(const struct insula_request *request, u64 size, enum pages pages,
 		     struct insula_extent *extent)
 {
 	int node, zone, err;
@@ -138,7 +141,7 @@ static int take_size(const struct insula_request *request, u64 size,
 
 			if (!zone_allowed(z))
 				continue;
-			err = take_from_zone(request, z, size, extent);
+			err = take_from_zone(request, z, size, pages, extent);
 			if (err != -ENOMEM)
 				return err;
 		}
@@ -154,7 +157,9 @@ int insula_take(const struct insula_request *request, u64 most, struct insula_ex
 	if (request->chunk_max)
 		size = min(size, request->chunk_max);
 	while (size >= INSULA_GRANULE) {
-		err = take_size(request, size, extent);
+		err = take_size(request, size, FREE_PAGES, extent);
+		if (err == -ENOMEM)
+			err = take_size(request, size, FREE_OR_MOVABLE_PAGES, extent);
 		if (err != -ENOMEM)
 			break;
 		size = ALIGN_DOWN(size / 2, INSULA_GRANULE);

@@ -1,0 +1,239 @@
+//! A kernel's data types, from the description that the kernel itself carries: BTF.
+//!
+//! `CONFIG_DEBUG_INFO_BTF` puts it into the section `.BTF`. Where a structure's members lie differs from version to
+//! version and from configuration to configuration; here the kernel in question tells.
+
+mod parse;
+
+use crate::elf::Vmlinux;
+use crate::image::ImageError;
+use parse::{Kind, Section, TypeId};
+use thiserror::Error;
+
+/// Longest chain of typedefs, qualifiers and arrays that is followed.
+const CHAIN_MAX: usize = 32;
+
+/// Why a kernel's type information cannot be had.
+#[derive(Debug, Error)]
+pub enum BtfError {
+    /// The file is no `vmlinux`.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// There is no section `.BTF`.
+    #[error(
+        "the kernel carries no type information; use one that was built with CONFIG_DEBUG_INFO_BTF, as Debian's are"
+    )]
+    Missing,
+    /// The section does not hold together.
+    #[error("the kernel's type information is damaged: {0}; copy or install the kernel anew")]
+    Malformed(&'static str),
+}
+
+/// What the type information does not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LookupError {
+    /// No structure, union or typedef has this name.
+    #[error("the kernel has no type {0}")]
+    NoType(String),
+    /// The type has no such member.
+    #[error("the kernel's type {structure} has no member {member}")]
+    NoMember {
+        /// The type that was asked for.
+        structure: String,
+        /// The path of the member that was asked for.
+        member: String,
+    },
+    /// The member is a bit field: it has no offset in bytes.
+    #[error("the member {member} of the kernel's type {structure} is a bit field")]
+    BitField {
+        /// The type that was asked for.
+        structure: String,
+        /// The path of the member that was asked for.
+        member: String,
+    },
+}
+
+/// Where a member lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// In bits from the beginning of the structure.
+    pub bit_offset: u64,
+    /// In bits; 0 for a flexible array.
+    pub bit_size: u64,
+}
+
+/// The data types of a kernel.
+#[derive(Debug, Clone)]
+pub struct Btf {
+    section: Section,
+}
+
+impl Btf {
+    /// Reads the type information of the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)).
+    ///
+    /// # Errors
+    /// [`BtfError`] when the file is no `vmlinux`, or carries no whole type information.
+    pub fn from_vmlinux(vmlinux: &[u8]) -> Result<Self, BtfError> {
+        let section = Vmlinux::parse(vmlinux)?
+            .section(".BTF")
+            .ok_or(BtfError::Missing)?;
+        Self::parse(section)
+    }
+
+    /// Reads type information from the bytes of a `.BTF` section, such as `/sys/kernel/btf/vmlinux` gives.
+    ///
+    /// # Errors
+    /// [`BtfError::Malformed`] when it does not hold together.
+    pub fn parse(section: &[u8]) -> Result<Self, BtfError> {
+        Ok(Self {
+            section: Section::parse(section)?,
+        })
+    }
+
+    /// The size in bytes of a structure, union or typedef.
+    ///
+    /// # Errors
+    /// [`LookupError::NoType`] when the kernel does not have it.
+    pub fn size_of(&self, structure: &str) -> Result<u64, LookupError> {
+        let id = self.find(structure)?;
+        self.size(id)
+            .ok_or_else(|| LookupError::NoType(structure.to_owned()))
+    }
+
+    /// The offset in bytes of a member of a structure, union or typedef. `member` is a path: `"list.next"`;
+    /// members of anonymous structures and unions inside count as members of what is around them.
+    ///
+    /// # Errors
+    /// [`LookupError`] when the kernel does not have it, or it is a bit field.
+    pub fn offset_of(&self, structure: &str, member: &str) -> Result<u64, LookupError> {
+        let field = self.field(structure, member)?;
+        if field.bit_offset % 8 != 0 || field.bit_size % 8 != 0 {
+            return Err(LookupError::BitField {
+                structure: structure.to_owned(),
+                member: member.to_owned(),
+            });
+        }
+        Ok(field.bit_offset / 8)
+    }
+
+    /// Where a member lies, to the bit. For `member` see [`offset_of`](Self::offset_of).
+    ///
+    /// # Errors
+    /// [`LookupError`] when the kernel does not have it.
+    pub fn field(&self, structure: &str, member: &str) -> Result<Field, LookupError> {
+        let id = self.find(structure)?;
+        let field = self.follow(id, member);
+        field.ok_or_else(|| LookupError::NoMember {
+            structure: structure.to_owned(),
+            member: member.to_owned(),
+        })
+    }
+
+    /// The structure or union with a name, else the typedef.
+    fn find(&self, name: &str) -> Result<TypeId, LookupError> {
+        let named = |id: &TypeId| !name.is_empty() && self.section.name(*id) == name.as_bytes();
+        let is_composite = |id: &TypeId| matches!(self.section.kind(*id), Kind::Composite { .. });
+        let is_typedef = |id: &TypeId| {
+            matches!(
+                self.section.kind(*id),
+                Kind::Alias {
+                    is_typedef: true,
+                    ..
+                }
+            )
+        };
+        let composite = self.section.ids().find(|id| named(id) && is_composite(id));
+        let found = composite.or_else(|| self.section.ids().find(|id| named(id) && is_typedef(id)));
+        found.ok_or_else(|| LookupError::NoType(name.to_owned()))
+    }
+
+    /// Follows a path of member names from a type on.
+    fn follow(&self, id: TypeId, path: &str) -> Option<Field> {
+        let mut field = Field {
+            bit_offset: 0,
+            bit_size: 0,
+        };
+        let mut id = id;
+        for name in path.split('.') {
+            let (inner, type_id) = self.member(self.strip(id)?, name)?;
+            field = Field {
+                bit_offset: field.bit_offset + inner.bit_offset,
+                bit_size: inner.bit_size,
+            };
+            id = type_id;
+        }
+        Some(field)
+    }
+
+    /// The member `name` of a structure, or of an anonymous one inside it, and its type.
+    fn member(&self, id: TypeId, name: &str) -> Option<(Field, TypeId)> {
+        // Each anonymous type is looked at once: hostile ones may contain each other without end.
+        let mut seen = vec![id];
+        let mut open = vec![(id, 0)];
+        while let Some((id, base)) = open.pop() {
+            for member in self.section.members(id) {
+                let bit_offset = base + u64::from(member.bit_offset);
+                if member.name == name.as_bytes() && !name.is_empty() {
+                    let bit_size = match member.bitfield_size {
+                        0 => self.size(member.type_id)?.saturating_mul(8),
+                        size => u64::from(size),
+                    };
+                    return Some((
+                        Field {
+                            bit_offset,
+                            bit_size,
+                        },
+                        member.type_id,
+                    ));
+                }
+                let inner = if member.name.is_empty() {
+                    self.strip(member.type_id)
+                } else {
+                    None
+                };
+                if let Some(inner) = inner.filter(|inner| !seen.contains(inner)) {
+                    seen.push(inner);
+                    open.push((inner, bit_offset));
+                }
+            }
+        }
+        None
+    }
+
+    /// The type behind typedefs and qualifiers.
+    fn strip(&self, mut id: TypeId) -> Option<TypeId> {
+        for _ in 0..CHAIN_MAX {
+            match self.section.kind(id) {
+                Kind::Alias { target, .. } => id = target,
+                _ => return Some(id),
+            }
+        }
+        None
+    }
+
+    /// The size of a type in bytes, if it has one.
+    fn size(&self, mut id: TypeId) -> Option<u64> {
+        let mut count = 1_u64;
+        for _ in 0..CHAIN_MAX {
+            let element = match self.section.kind(id) {
+                Kind::Composite { size, .. } | Kind::Scalar { size } => u64::from(size),
+                Kind::Pointer => size_of::<u64>() as u64,
+                Kind::Array {
+                    element,
+                    count: elements,
+                } => {
+                    count = count.saturating_mul(u64::from(elements));
+                    id = element;
+                    continue;
+                }
+                Kind::Alias { target, .. } => {
+                    id = target;
+                    continue;
+                }
+                Kind::Other => return None,
+            };
+            return Some(element.saturating_mul(count));
+        }
+        None
+    }
+}

@@ -1,0 +1,209 @@
+//! The ELF file `vmlinux`: its segments, its sections, and what a loader must know of it.
+//!
+//! Its program headers say (arch/x86/kernel/vmlinux.lds.S): `p_vaddr` is the link address, in the top 2 GiB;
+//! `p_paddr` is the physical address it would like; `e_entry` is the physical address of `startup_64`. The code
+//! there finds out by itself where it was placed, as long as that is a multiple of 2 MiB
+//! (`__startup_64`, arch/x86/kernel/head64.c).
+
+use crate::bzimage::{self, BOOT_FLAG, LOADED_HIGH, MAGIC, SETUP_HEADER};
+use crate::image::{Format, ImageError, Loadable, Segment, leading_release, part};
+use memchr::memmem;
+use object::LittleEndian as LE;
+use object::elf::{ELFMAG, EM_X86_64, FileHeader64, PT_LOAD, ProgramHeader64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+
+/// Alignment of the load address that `__startup_64` asks for.
+const LARGE_PAGE: u64 = 2 << 20;
+/// `KERNEL_IMAGE_SIZE` of arch/x86/include/asm/page_64_types.h: no kernel is larger.
+pub(crate) const KERNEL_IMAGE_SIZE: u64 = 1 << 30;
+/// `__START_KERNEL_map`: kernels are linked above this address.
+pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
+/// More than any kernel has: x86-64 kernels have 4.
+const SEGMENTS_MAX: usize = 32;
+/// Beginning of `linux_banner`, init/version-timestamp.c.
+const BANNER: &[u8] = b"Linux version ";
+
+type Header = FileHeader64<LE>;
+type Program = ProgramHeader64<LE>;
+
+/// Does `file` begin like an ELF file?
+pub(crate) fn is_elf(file: &[u8]) -> bool {
+    file.starts_with(&ELFMAG)
+}
+
+/// An ELF file that is a kernel by its headers.
+pub(crate) struct Vmlinux<'a> {
+    file: &'a [u8],
+    header: &'a Header,
+    /// Its loaded segments, at least one of them in the kernel's part of the address space.
+    programs: Vec<&'a Program>,
+}
+
+impl<'a> Vmlinux<'a> {
+    /// Reads the headers.
+    pub(crate) fn parse(file: &'a [u8]) -> Result<Self, ImageError> {
+        let header = Header::parse(file).map_err(|_| ImageError::NotAKernel)?;
+        if !header.is_little_endian() || header.e_machine(LE) != EM_X86_64 {
+            return Err(ImageError::NotAKernel);
+        }
+        let all = header.program_headers(LE, file)?.iter();
+        let programs: Vec<_> = all
+            .filter(|program| program.p_type(LE) == PT_LOAD)
+            .collect();
+        if !programs
+            .iter()
+            .any(|program| program.p_vaddr(LE) >= START_KERNEL_MAP)
+        {
+            return Err(ImageError::NotAKernel);
+        }
+        if programs.len() > SEGMENTS_MAX {
+            return Err(ImageError::Malformed {
+                what: "it has too many segments",
+            });
+        }
+        Ok(Self {
+            file,
+            header,
+            programs,
+        })
+    }
+
+    /// What the file holds of each segment, with the link address of its first byte.
+    pub(crate) fn contents(&self) -> impl Iterator<Item = (u64, &'a [u8])> {
+        let content = |program: &&Program| {
+            let (offset, size) = program.file_range(LE);
+            let bytes = part(self.file, "segment", offset, size).ok()?;
+            Some((program.p_vaddr(LE), bytes))
+        };
+        self.programs.iter().filter_map(content)
+    }
+
+    /// What the file holds from link address `address` on, up to the end of its segment.
+    pub(crate) fn bytes_from(&self, address: u64) -> Option<&'a [u8]> {
+        self.contents().find_map(|(start, bytes)| {
+            let offset = usize::try_from(address.checked_sub(start)?).ok()?;
+            bytes.get(offset..).filter(|rest| !rest.is_empty())
+        })
+    }
+
+    /// The content of the section `name`.
+    pub(crate) fn section(&self, name: &str) -> Option<&'a [u8]> {
+        let sections = self.header.sections(LE, self.file).ok()?;
+        let (_, section) = sections.section_by_name(LE, name.as_bytes())?;
+        section.data(LE, self.file).ok()
+    }
+
+    /// What a loader must know.
+    fn loadable(&self) -> Result<Loadable, ImageError> {
+        let start_of = |program: &&Program| program.p_paddr(LE);
+        let end_of = |program: &&Program| program.p_paddr(LE).saturating_add(program.p_memsz(LE));
+        let base = self.programs.iter().map(start_of).min().unwrap_or_default();
+        let footprint = self.programs.iter().map(end_of).max().unwrap_or_default() - base;
+        if footprint > KERNEL_IMAGE_SIZE || !base.is_multiple_of(LARGE_PAGE) {
+            return Err(ImageError::Malformed {
+                what: "its segments lie where no kernel's do",
+            });
+        }
+        let entry = self.header.e_entry(LE);
+        if !self
+            .programs
+            .iter()
+            .any(|program| holds_entry(program, entry))
+        {
+            return Err(ImageError::Malformed {
+                what: "its entry point lies outside of its code",
+            });
+        }
+        Ok(Loadable {
+            format: Format::Elf,
+            release: release(self.file)?,
+            setup_header: setup_header(base, footprint),
+            entry_offset: entry - base,
+            alignment: LARGE_PAGE,
+            footprint,
+            segments: self.segments(base)?,
+        })
+    }
+
+    /// The pieces to copy, checked to be in the file and not to overlap.
+    fn segments(&self, base: u64) -> Result<Vec<Segment>, ImageError> {
+        let mut segments = Vec::new();
+        for program in &self.programs {
+            let (file_offset, size) = program.file_range(LE);
+            part(self.file, "segment", file_offset, size)?;
+            if size > program.p_memsz(LE) {
+                return Err(ImageError::Malformed {
+                    what: "a segment is larger in the file than in memory",
+                });
+            }
+            if size > 0 {
+                segments.push(Segment {
+                    file_offset,
+                    load_offset: program.p_paddr(LE) - base,
+                    size,
+                });
+            }
+        }
+        segments.sort_by_key(|segment| segment.load_offset);
+        if segments
+            .windows(2)
+            .any(|pair| pair[0].load_offset + pair[0].size > pair[1].load_offset)
+        {
+            return Err(ImageError::Malformed {
+                what: "its segments overlap",
+            });
+        }
+        Ok(segments)
+    }
+}
+
+/// What a loader must know of the ELF `vmlinux` in `file`.
+pub(crate) fn inspect(file: &[u8]) -> Result<Loadable, ImageError> {
+    Vmlinux::parse(file)?.loadable()
+}
+
+/// Does this segment hold the code at physical address `entry`, in bytes that come from the file?
+fn holds_entry(program: &Program, entry: u64) -> bool {
+    let offset = entry.checked_sub(program.p_paddr(LE));
+    offset.is_some_and(|offset| offset < program.p_filesz(LE))
+        && program.p_vaddr(LE) >= START_KERNEL_MAP
+}
+
+/// The release, from the banner that the kernel prints first.
+fn release(file: &[u8]) -> Result<String, ImageError> {
+    // Other strings begin like the banner; only in the banner a number follows.
+    let follows = |at: usize| &file[at + BANNER.len()..];
+    let mut found = memmem::find_iter(file, BANNER).map(follows);
+    let version = found.find(|text| text.first().is_some_and(u8::is_ascii_digit));
+    leading_release(version.unwrap_or_default())
+}
+
+/// What the header of a bzImage would say of a kernel that takes `footprint` bytes and would like to be at `base`.
+fn setup_header(base: u64, footprint: u64) -> Vec<u8> {
+    /// End of the header of protocol 2.15: after `kernel_info_offset`.
+    const END: usize = 0x26c;
+    const VERSION: u16 = 0x020f;
+    /// `COMMAND_LINE_SIZE` less the final NUL.
+    const COMMAND_LINE_MAX: u32 = 2047;
+    const INITRD_ADDRESS_MAX: u32 = 0x7fff_ffff;
+    let mut page = [0; END];
+    let mut put =
+        |offset: usize, field: &[u8]| page[offset..offset + field.len()].copy_from_slice(field);
+    put(0x1fe, &BOOT_FLAG.to_le_bytes());
+    // A short jump to the end of the header: where loaders look for its size.
+    put(0x200, &[0xeb, (END - 0x202) as u8]);
+    put(0x202, &MAGIC);
+    put(0x206, &VERSION.to_le_bytes());
+    put(0x211, &[LOADED_HIGH]);
+    put(0x22c, &INITRD_ADDRESS_MAX.to_le_bytes());
+    put(0x230, &(LARGE_PAGE as u32).to_le_bytes());
+    put(0x234, &[1, LARGE_PAGE.trailing_zeros() as u8]);
+    put(
+        0x236,
+        &(bzimage::XLF_KERNEL_64 | bzimage::XLF_CAN_BE_LOADED_ABOVE_4G).to_le_bytes(),
+    );
+    put(0x238, &COMMAND_LINE_MAX.to_le_bytes());
+    put(0x258, &base.to_le_bytes());
+    put(0x260, &(footprint as u32).to_le_bytes());
+    page[SETUP_HEADER..].to_vec()
+}

@@ -1,0 +1,176 @@
+//! Unpacking the kernel that a bzImage carries.
+//!
+//! The build (scripts/Makefile.lib of the kernel) packs `vmlinux.bin` with one of seven programs and, unless it is
+//! gzip, whose format has it already, appends the unpacked size as a 32-bit number (`size_append`). So the last
+//! four bytes tell the size in every case, and the boot code relies on it.
+
+use crate::bytes::{length, u32_at};
+use crate::image::ImageError;
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, Read};
+
+/// More than any kernel: Debian's largest is below 100 MiB.
+const UNPACKED_MAX: u64 = 512 << 20;
+/// Window of the widest zstd setting that the build uses (`ZSTD_WINDOWSIZE_MAX` of lib/decompress_unzstd.c).
+const ZSTD_WINDOW_MAX: u64 = 128 << 20;
+/// Memory that an xz or lzma decoder may take, in KiB; the build's dictionaries are 32 MiB.
+const LZMA_MEMORY_MAX_KIB: u32 = 256 << 10;
+/// Size of the appended size.
+const SIZE_TRAILER: usize = 4;
+
+/// What is said of a stream that gives fewer or more bytes than told.
+const WRONG_SIZE: &str = "it does not have the size that the image tells";
+
+/// How a payload is packed, by its first bytes: `compressed_formats` of lib/decompress.c.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compression {
+    None,
+    Gzip,
+    Bzip2,
+    Lzma,
+    Xz,
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    fn detect(payload: &[u8]) -> Result<Self, ImageError> {
+        const MAGICS: [(&[u8], Compression); 7] = [
+            (b"\x7fELF", Compression::None),
+            (b"\x1f\x8b", Compression::Gzip),
+            (b"BZh", Compression::Bzip2),
+            (b"\x5d\x00\x00", Compression::Lzma),
+            (b"\xfd7zXZ\x00", Compression::Xz),
+            (&LZ4_LEGACY_MAGIC, Compression::Lz4),
+            (b"\x28\xb5\x2f\xfd", Compression::Zstd),
+        ];
+        if payload.starts_with(b"\x89LZO") {
+            return Err(ImageError::UnknownCompression("lzo"));
+        }
+        let known = MAGICS.iter().find(|(magic, _)| payload.starts_with(magic));
+        known
+            .map(|&(_, compression)| compression)
+            .ok_or(ImageError::UnknownCompression("an unknown compression"))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "unpacked",
+            Self::Gzip => "gzip",
+            Self::Bzip2 => "bzip2",
+            Self::Lzma => "lzma",
+            Self::Xz => "xz",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// Unpacks a payload, whatever it is packed with.
+pub(crate) fn unpack(payload: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
+    let compression = Compression::detect(payload)?;
+    if compression == Compression::None {
+        return Ok(Cow::Borrowed(payload));
+    }
+    let trailer = payload.len().saturating_sub(SIZE_TRAILER);
+    let size = u64::from(u32_at(payload, trailer).unwrap_or_default());
+    if size > UNPACKED_MAX {
+        return Err(ImageError::Malformed {
+            what: "it says that it is larger than a kernel can be",
+        });
+    }
+    // gzip's own trailer is the size: it is part of the stream.
+    let stream = if compression == Compression::Gzip {
+        payload
+    } else {
+        &payload[..trailer]
+    };
+    let unpacked = decode(compression, stream, size).map_err(|source| ImageError::Unpack {
+        compression: compression.name(),
+        source,
+    })?;
+    Ok(Cow::Owned(unpacked))
+}
+
+/// Decodes `stream`, which must give exactly `size` bytes.
+fn decode(compression: Compression, stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
+    match compression {
+        Compression::None => Ok(stream.to_vec()),
+        Compression::Gzip => read_exactly(flate2::bufread::GzDecoder::new(stream), size),
+        Compression::Bzip2 => read_exactly(bzip2::bufread::BzDecoder::new(stream), size),
+        Compression::Lzma => {
+            let decoder = lzma_rust2::LzmaReader::new_mem_limit(stream, LZMA_MEMORY_MAX_KIB, None)?;
+            read_exactly(decoder, size)
+        }
+        Compression::Xz => {
+            let decoder = lzma_rust2::XzReader::new_mem_limit(stream, false, LZMA_MEMORY_MAX_KIB);
+            read_exactly(decoder, size)
+        }
+        Compression::Lz4 => decode_lz4_legacy(stream, size),
+        Compression::Zstd => decode_zstd(stream, size),
+    }
+}
+
+/// Reads all that `decoder` gives, at most one byte more than the `size` it must give.
+fn read_exactly(decoder: impl Read, size: u64) -> io::Result<Vec<u8>> {
+    let mut unpacked = Vec::new();
+    decoder.take(size + 1).read_to_end(&mut unpacked)?;
+    if length(&unpacked) != size {
+        return Err(damaged(WRONG_SIZE));
+    }
+    Ok(unpacked)
+}
+
+/// Decodes one zstd frame and compares its checksum.
+fn decode_zstd(stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
+    let mut decoder =
+        ruzstd::decoding::StreamingDecoder::new_with_max_window_size(stream, ZSTD_WINDOW_MAX)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    let unpacked = read_exactly(&mut decoder, size)?;
+    let frame = decoder.into_frame_decoder();
+    match frame.get_checksum_from_data() {
+        Some(told) if frame.get_calculated_checksum() != Some(told) => {
+            Err(damaged("its checksum is wrong"))
+        }
+        _ => Ok(unpacked),
+    }
+}
+
+/// First bytes of the legacy lz4 format, which the kernel's build uses (`lz4 -l`).
+const LZ4_LEGACY_MAGIC: [u8; 4] = 0x184c_2102_u32.to_le_bytes();
+/// Unpacked size of every block of that format but the last (`LZ4_DEFAULT_UNCOMPRESSED_CHUNK_SIZE`).
+const LZ4_LEGACY_BLOCK: usize = 8 << 20;
+
+/// Decodes the legacy lz4 format as lib/decompress_unlz4.c of the kernel does: blocks, each with its packed size
+/// in front; the magic number may come again before any of them.
+fn decode_lz4_legacy(stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
+    let mut unpacked = Vec::new();
+    let mut block = vec![0; LZ4_LEGACY_BLOCK];
+    let mut rest = stream;
+    while let Some((head, tail)) = rest.split_first_chunk::<4>() {
+        rest = tail;
+        if *head == LZ4_LEGACY_MAGIC {
+            continue;
+        }
+        let packed_size = u32::from_le_bytes(*head) as usize;
+        let (packed, tail) = rest
+            .split_at_checked(packed_size)
+            .ok_or_else(|| damaged("a block is cut off"))?;
+        rest = tail;
+        let block_size = lz4_flex::block::decompress_into(packed, &mut block)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        unpacked.extend_from_slice(&block[..block_size]);
+        if length(&unpacked) > size {
+            break;
+        }
+    }
+    if length(&unpacked) == size {
+        Ok(unpacked)
+    } else {
+        Err(damaged(WRONG_SIZE))
+    }
+}
+
+fn damaged(what: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}

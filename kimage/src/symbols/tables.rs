@@ -1,0 +1,322 @@
+//! Finding the tables of kallsyms among a kernel's constants, without any symbol that tells where they are.
+//!
+//! scripts/kallsyms.c writes them one behind the other, each aligned to 8 bytes, in one of two orders:
+//!
+//! ```text
+//! old, up to Linux 6.3:  offsets  relative_base  num_syms  names  markers  [seqs_of_names]  token_table  token_index
+//! new, since Linux 6.4:                          num_syms  names  markers  token_table  token_index
+//!                        offsets  relative_base  seqs_of_names
+//! ```
+//!
+//! (`seqs_of_names`, not needed here, came with 6.2 and was carried back to the stable 6.1.)
+//!
+//! | table | content |
+//! |---|---|
+//! | `num_syms` | 32 bits: how many symbols |
+//! | `names` | for each symbol: size in 1 or 2 bytes (ULEB128), then so many codes |
+//! | `markers` | for each 256th symbol: 32-bit offset in `names` |
+//! | `token_table` | 256 NUL-terminated strings: what each code stands for |
+//! | `token_index` | for each code: 16-bit offset in `token_table` |
+//! | `offsets` | for each symbol: its address in 32 bits, see [`Tables::address`] |
+//! | `relative_base` | 64 bits |
+//!
+//! The codes of the digits stand for the digits themselves, since every kernel has them in names. That run of
+//! strings is looked for; `token_index` behind it proves that it is no chance; all else follows from there.
+
+use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::elf::START_KERNEL_MAP;
+use memchr::memmem;
+
+/// The strings of the codes `0` to `9`.
+const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00";
+/// Codes there are.
+const CODES: usize = 256;
+/// Symbols from one marker to the next.
+const MARKER_INTERVAL: usize = 256;
+/// Alignment of every table.
+const ALIGNMENT: usize = 8;
+/// The largest size that two bytes of ULEB128 tell.
+const PACKED_NAME_MAX: usize = 0x3fff;
+/// The most that the packed names from one marker to the next take.
+const STRETCH_MAX: usize = MARKER_INTERVAL * (PACKED_NAME_MAX + 2);
+/// Size of an entry of `seqs_of_names`.
+const SEQ_SIZE: usize = 3;
+/// Places that look right at first sight and are looked at closely: bounds the work on a hostile file. In real
+/// kernels the first is the right one.
+const CANDIDATES_MAX: usize = 8;
+/// More than any kernel has: Debian's have 200,000 symbols.
+const SYMBOLS_MAX: usize = 1 << 22;
+
+/// The tables, checked: `names` and `offsets` hold `count` entries each.
+#[derive(Debug)]
+pub(super) struct Tables<'a> {
+    count: usize,
+    names: &'a [u8],
+    tokens: Tokens<'a>,
+    offsets: &'a [u8],
+    relative_base: u64,
+    /// Do offsets that are not negative stand for per-CPU variables (`CONFIG_KALLSYMS_ABSOLUTE_PERCPU`)?
+    absolute_percpu: bool,
+}
+
+impl<'a> Tables<'a> {
+    /// Looks for the tables in `bytes`, the content of a segment.
+    pub(super) fn find(bytes: &'a [u8]) -> Option<Self> {
+        let digits = memmem::find_iter(bytes, DIGITS);
+        let tokens = digits.filter_map(|digits| Tokens::around(bytes, digits));
+        tokens.take(CANDIDATES_MAX).find_map(|tokens| {
+            Self::old_order(bytes, &tokens).or_else(|| Self::new_order(bytes, &tokens))
+        })
+    }
+
+    /// The tables, if they are in the order up to Linux 6.3: addresses first.
+    fn old_order(bytes: &'a [u8], tokens: &Tokens<'a>) -> Option<Self> {
+        let names = Names::after_relative_base(bytes, tokens.start)?;
+        let base = names.start.checked_sub(ALIGNMENT)?;
+        let offsets = base.checked_sub(offsets_size(names.count))?;
+        Self::with_addresses(bytes, tokens, &names, offsets)
+    }
+
+    /// The tables, if they are in the order since Linux 6.4: addresses last.
+    fn new_order(bytes: &'a [u8], tokens: &Tokens<'a>) -> Option<Self> {
+        let names = Names::before_markers(bytes, tokens.start)?;
+        Self::with_addresses(
+            bytes,
+            tokens,
+            &names,
+            tokens.end.next_multiple_of(ALIGNMENT),
+        )
+    }
+
+    /// The tables, with `offsets` and, behind it, `relative_base` at the place given.
+    fn with_addresses(
+        bytes: &'a [u8],
+        tokens: &Tokens<'a>,
+        names: &Names<'a>,
+        start: usize,
+    ) -> Option<Self> {
+        let offsets = bytes.get(start..start + 4 * names.count)?;
+        let relative_base = relative_base(bytes, start + offsets_size(names.count))?;
+        let absolute_percpu =
+            (0..names.count).any(|index| offset(offsets, index).is_some_and(i32::is_negative));
+        Some(Self {
+            count: names.count,
+            names: names.bytes,
+            tokens: *tokens,
+            offsets,
+            relative_base,
+            absolute_percpu,
+        })
+    }
+
+    /// The packed name of every symbol.
+    pub(super) fn packed_names(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.names;
+        (0..self.count).map_while(move |_| {
+            let (name, tail) = split_packed_name(rest)?;
+            rest = tail;
+            Some(name)
+        })
+    }
+
+    /// What a code stands for.
+    pub(super) fn token(&self, code: u8) -> &'a [u8] {
+        self.tokens.string(usize::from(code)).unwrap_or_default()
+    }
+
+    /// The address of the symbol `index`: `kallsyms_sym_address` of kernel/kallsyms.c.
+    pub(super) fn address(&self, index: usize) -> Option<u64> {
+        let offset = offset(self.offsets, index)?;
+        Some(if !self.absolute_percpu {
+            self.relative_base
+                .wrapping_add(u64::from(offset.cast_unsigned()))
+        } else if offset >= 0 {
+            u64::from(offset.cast_unsigned())
+        } else {
+            self.relative_base
+                .wrapping_sub(1)
+                .wrapping_add_signed(-i64::from(offset))
+        })
+    }
+}
+
+/// `token_table` and `token_index`.
+#[derive(Debug, Clone, Copy)]
+struct Tokens<'a> {
+    /// Where `token_table` begins.
+    start: usize,
+    /// Where `token_index` ends.
+    end: usize,
+    table: &'a [u8],
+    index: &'a [u8],
+}
+
+impl<'a> Tokens<'a> {
+    /// The tables whose strings for the digits begin at `digits`.
+    fn around(bytes: &'a [u8], digits: usize) -> Option<Self> {
+        // The table's size is told in 16 bits.
+        let after_digits = &bytes[digits..bytes.len().min(digits + usize::from(u16::MAX))];
+        let ends = memchr::memchr_iter(0, after_digits);
+        let table_end = digits + ends.take(CODES - usize::from(b'0')).last()? + 1;
+        let index_start = table_end.next_multiple_of(ALIGNMENT);
+        let end = index_start + 2 * CODES;
+        let index = bytes.get(index_start..end)?;
+        let start = digits.checked_sub(usize::from(u16_at(index, 2 * usize::from(b'0'))?))?;
+        let tokens = Self {
+            start,
+            end,
+            table: &bytes[start..table_end],
+            index,
+        };
+        let consistent = start % ALIGNMENT == 0 && tokens.is_consistent();
+        consistent.then_some(tokens)
+    }
+
+    /// Does each string begin where the one before it ends?
+    fn is_consistent(&self) -> bool {
+        let mut offset = 0;
+        (0..CODES).all(|code| {
+            let told = u16_at(self.index, 2 * code).map(usize::from);
+            let string = self.string(code);
+            let consistent = told == Some(offset) && string.is_some();
+            offset += string.unwrap_or_default().len() + 1;
+            consistent
+        })
+    }
+
+    fn string(&self, code: usize) -> Option<&'a [u8]> {
+        let rest = self
+            .table
+            .get(usize::from(u16_at(self.index, 2 * code)?)..)?;
+        Some(&rest[..memchr::memchr(0, rest)?])
+    }
+}
+
+/// `num_syms` and `names`, checked against `markers`.
+struct Names<'a> {
+    /// Where `num_syms` lies.
+    start: usize,
+    count: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Names<'a> {
+    /// The names that belong to the tokens at `tokens_start`, in the old order: `num_syms` comes just after
+    /// `relative_base`, which looks like nothing else.
+    fn after_relative_base(bytes: &'a [u8], tokens_start: usize) -> Option<Self> {
+        let places = (ALIGNMENT..tokens_start)
+            .rev()
+            .filter(|at| at % ALIGNMENT == 0);
+        let candidates = places.filter(|&at| {
+            relative_base(bytes, at - ALIGNMENT).is_some() && count_at(bytes, at).is_some()
+        });
+        candidates
+            .take(CANDIDATES_MAX)
+            .find_map(|start| Self::at(bytes, start, tokens_start))
+    }
+
+    /// The names that belong to the tokens at `tokens_start`, in the new order: `markers`, ascending numbers of
+    /// which the first is 0, come just before the tokens.
+    fn before_markers(bytes: &'a [u8], tokens_start: usize) -> Option<Self> {
+        let (markers, markers_count, last) = markers_before(bytes, tokens_start)?;
+        // The names after the last marker take at least 2 bytes, at most 256 times the largest size.
+        let highest = markers.checked_sub(last + ALIGNMENT)?;
+        let lowest = highest.saturating_sub(STRETCH_MAX + ALIGNMENT);
+        let places = (lowest..=highest).rev().filter(|at| at % ALIGNMENT == 0);
+        let candidates = places.filter(|&at| {
+            count_at(bytes, at)
+                .is_some_and(|count| count.div_ceil(MARKER_INTERVAL) == markers_count)
+        });
+        candidates
+            .take(CANDIDATES_MAX)
+            .find_map(|start| Self::at(bytes, start, tokens_start))
+    }
+
+    /// The names, if `num_syms` lies at `start`, and all markers up to the tokens agree.
+    fn at(bytes: &'a [u8], start: usize, tokens_start: usize) -> Option<Self> {
+        let count = count_at(bytes, start)?;
+        let names_start = start + ALIGNMENT;
+        let mut rest = bytes.get(names_start..tokens_start)?;
+        let names_and_more = rest;
+        let mut markers = Vec::new();
+        for index in 0..count {
+            if index % MARKER_INTERVAL == 0 {
+                markers.push(names_and_more.len() - rest.len());
+            }
+            rest = split_packed_name(rest)?.1;
+        }
+        let size = names_and_more.len() - rest.len();
+        let markers_start = (names_start + size).next_multiple_of(ALIGNMENT);
+        let told = |index: usize| Some(u32_at(bytes, markers_start + 4 * index)? as usize);
+        if (0..markers.len()).any(|index| told(index) != Some(markers[index])) {
+            return None;
+        }
+        let end = (markers_start + 4 * markers.len()).next_multiple_of(ALIGNMENT);
+        let end_with_seqs = (end + SEQ_SIZE * count).next_multiple_of(ALIGNMENT);
+        let complete = end == tokens_start || end_with_seqs == tokens_start;
+        complete.then_some(Self {
+            start,
+            count,
+            bytes: &names_and_more[..size],
+        })
+    }
+}
+
+/// `num_syms`, if what lies at `at` can be it; the padding behind the 32-bit number is zero.
+fn count_at(bytes: &[u8], at: usize) -> Option<usize> {
+    let count = usize::try_from(u64_at(bytes, at)?).ok()?;
+    (1..=SYMBOLS_MAX).contains(&count).then_some(count)
+}
+
+/// Where the markers just before `end` begin, how many they are, and the last of them.
+fn markers_before(bytes: &[u8], end: usize) -> Option<(usize, usize, usize)> {
+    const SIZE: usize = 4;
+    let number_at = |at: usize| Some(u32_at(bytes, at)? as usize);
+    let mut at = end.checked_sub(SIZE)?;
+    // An odd number of markers is padded with a zero.
+    if number_at(at)? == 0 {
+        at = at.checked_sub(SIZE)?;
+    }
+    let last_at = at;
+    while number_at(at)? != 0 {
+        let previous = at.checked_sub(SIZE)?;
+        let stretch = number_at(at)?.checked_sub(number_at(previous)?)?;
+        if !(2 * MARKER_INTERVAL..=STRETCH_MAX).contains(&stretch) {
+            return None;
+        }
+        at = previous;
+    }
+    Some((at, (last_at - at) / SIZE + 1, number_at(last_at)?))
+}
+
+/// Splits a packed name from what follows it.
+fn split_packed_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&low, rest) = bytes.split_first()?;
+    let (size, rest) = if low & 0x80 == 0 {
+        (usize::from(low), rest)
+    } else {
+        let (&high, rest) = rest.split_first()?;
+        (usize::from(low & 0x7f) | usize::from(high) << 7, rest)
+    };
+    // No symbol is without a name, and no kernel writes three bytes of size.
+    if size == 0 || size > PACKED_NAME_MAX {
+        None
+    } else {
+        rest.split_at_checked(size)
+    }
+}
+
+/// Size of `offsets` with its padding.
+fn offsets_size(count: usize) -> usize {
+    (4 * count).next_multiple_of(ALIGNMENT)
+}
+
+/// `relative_base`, if what lies at `offset` can be it: the address of a kernel's beginning.
+fn relative_base(bytes: &[u8], offset: usize) -> Option<u64> {
+    u64_at(bytes, offset).filter(|&base| base >= START_KERNEL_MAP && base % 4096 == 0)
+}
+
+/// The entry `index` of `offsets`.
+fn offset(offsets: &[u8], index: usize) -> Option<i32> {
+    u32_at(offsets, 4 * index).map(u32::cast_signed)
+}
