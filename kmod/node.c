@@ -24,6 +24,7 @@
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 
+#include <asm/irq_vectors.h>
 #include <asm/tsc.h>
 
 #include "arch/x86/start.h"
@@ -336,6 +337,18 @@ static int stop_node(struct node *node, const struct insula_node_stop *stop)
 	return 0;
 }
 
+static int interrupt_node(struct node *node, const struct insula_node_interrupt *interrupt)
+{
+	if (interrupt->index >= node->cpus_count ||
+	    interrupt->vector < FIRST_EXTERNAL_VECTOR || interrupt->vector >= NR_VECTORS)
+		return -EINVAL;
+	if (node->state != INSULA_RUNNING)
+		return -EALREADY;
+	insula_start_interrupt(insula_core_apic_id(node->cpus[interrupt->index]),
+			       interrupt->vector);
+	return 0;
+}
+
 static int remove_node(struct node *node)
 {
 	if (node->state != INSULA_STOPPED)
@@ -410,6 +423,15 @@ static int ioctl_stop(struct node *node, void __user *argument)
 	return stop_node(node, &stop);
 }
 
+static int ioctl_interrupt(struct node *node, void __user *argument)
+{
+	struct insula_node_interrupt interrupt;
+
+	if (copy_from_user(&interrupt, argument, sizeof(interrupt)))
+		return -EFAULT;
+	return interrupt_node(node, &interrupt);
+}
+
 static int dispatch(struct file *file, struct node *node, unsigned int command,
 		    void __user *argument)
 {
@@ -422,6 +444,8 @@ static int dispatch(struct file *file, struct node *node, unsigned int command,
 		return node_info(node, argument);
 	case INSULA_NODE_REMOVE:
 		return remove_node(node);
+	case INSULA_NODE_INTERRUPT:
+		return ioctl_interrupt(node, argument);
 	case INSULA_NODE_MEMORY:
 		return insula_memory_install(node->memory);
 	case INSULA_DESCRIPTION:

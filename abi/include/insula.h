@@ -229,6 +229,15 @@ struct insula_node_stop {
 	__u32 reserved;
 };
 
+/*
+ * INSULA_NODE_INTERRUPT: send an interrupt to one of its cores. What its kernel
+ * makes of the vector is between it and the caller.
+ */
+struct insula_node_interrupt {
+	__u32 index;		/* of the core among the node's, 0 for the first */
+	__u32 vector;		/* 32 to 255 */
+};
+
 #define INSULA_IOC		'I'
 
 /* control */
@@ -255,6 +264,7 @@ struct insula_node_stop {
 #define INSULA_NODE_INFO	_IOWR(INSULA_IOC, 0x35, struct insula_node_info)
 #define INSULA_NODE_REMOVE	_IO(INSULA_IOC, 0x36)	/* not while it runs: EBUSY */
 #define INSULA_NODE_MEMORY	_IO(INSULA_IOC, 0x37)	/* answer: its memory object */
+#define INSULA_NODE_INTERRUPT	_IOW(INSULA_IOC, 0x38, struct insula_node_interrupt)
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

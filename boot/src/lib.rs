@@ -34,6 +34,7 @@ mod io_apic;
 pub mod options;
 mod page_table;
 mod placement;
+pub mod power_button;
 mod processors;
 mod setup_header;
 
@@ -99,6 +100,8 @@ pub struct Layout {
     pub power_off: u64,
     /// The byte that the node makes non-zero to be reset.
     pub reset: u64,
+    /// The word that tells how to press the node's power button: see [`power_button::vector`].
+    pub power_button: u64,
     /// The node's memory map, ascending.
     pub e820: Vec<E820Entry>,
     /// The kernel's whole command line.
@@ -213,6 +216,7 @@ impl<'a> Parts<'a> {
             argument: addresses.boot_params,
             power_off: addresses.power_off(),
             reset: addresses.reset(),
+            power_button: io_apic.start + io_apic::DATA_WINDOW as u64,
             e820,
             command_line: self.command_line,
         }

@@ -124,6 +124,12 @@ pub const OPTIONS: &[KernelOption] = &[
         "kernels before 6.9 count the processor that is listed only for later ones among those that could be added",
     ),
     option(
+        "irqaffinity",
+        "0",
+        Rule::Ours,
+        "binds the power button's interrupt to the core to which the base sends it",
+    ),
+    option(
         "noreplace-smp",
         "",
         Rule::Yields,

@@ -1,10 +1,17 @@
-//! DSDT: that the node can be switched off, and nothing else.
+//! DSDT: that the node can be switched off, and a power button by which it is asked to.
 //!
-//! Source: ACPI specification 6.5, section 7.4.2.6 "\_S5".
+//! A machine without the old ACPI registers has its button behind a "generic event device": an interrupt, and a
+//! method that says which device the interrupt is about.
+//!
+//! Source: ACPI specification 6.5, sections 7.4.2.6 "\_S5", 4.8.3.1.1.2 "Control Method Power Button" and 5.6.9
+//! "Interrupt-signaled ACPI events".
 
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID};
+use crate::power_button;
 use acpi_tables::Aml;
-use acpi_tables::aml::{Name, Package};
+use acpi_tables::aml::{
+    Device, EISAName, Interrupt, Method, Name, Notify, Package, Path, ResourceTemplate, Scope,
+};
 use acpi_tables::sdt::Sdt;
 
 /// Size of a table's header, in bytes.
@@ -14,12 +21,15 @@ const REVISION: u8 = 2;
 /// Sleep type of "soft off". Written to the sleep control register it is not zero, whatever its value, as the
 /// enable bit goes with it.
 const SOFT_OFF: u8 = 5;
+/// What a button's driver is notified of: that it was pressed.
+const PRESSED: u8 = 0x80;
 
 /// The table.
 pub(super) fn table() -> Sdt {
     let sleep_types = Package::new(vec![&SOFT_OFF, &SOFT_OFF]);
     let mut code = Vec::new();
     Name::new("_S5_".into(), &sleep_types).to_aml_bytes(&mut code);
+    add_power_button(&mut code);
     let mut dsdt = Sdt::new(
         *b"DSDT",
         HEADER_SIZE,
@@ -30,4 +40,24 @@ pub(super) fn table() -> Sdt {
     );
     dsdt.append_slice(&code);
     dsdt
+}
+
+/// Appends the button and the event device that presses it.
+fn add_power_button(code: &mut Vec<u8>) {
+    let button_id = EISAName::new("PNP0C0C");
+    let button_name = Name::new("_HID".into(), &button_id);
+    let button = Device::new("PWRB".into(), vec![&button_name]);
+
+    let events_name = Name::new("_HID".into(), &"ACPI0013");
+    let edge = Interrupt::new(true, true, false, false, power_button::INPUT);
+    let resources = ResourceTemplate::new(vec![&edge]);
+    let events_resources = Name::new("_CRS".into(), &resources);
+    let target = Path::new("PWRB");
+    let press = Notify::new(&target, &PRESSED);
+    let event = Method::new("_EVT".into(), 1, true, vec![&press]);
+    let events = Device::new(
+        "EVTS".into(),
+        vec![&events_name, &events_resources, &event],
+    );
+    Scope::new("_SB_".into(), vec![&button, &events]).to_aml_bytes(code);
 }
