@@ -1,1 +1,31 @@
-//! Placeholder.
+//! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`.
+//!
+//! The C header is the truth and its opening comment tells the protocol; this crate repeats its
+//! structures, constants and ioctl numbers under the same names without the `insula_` prefix.
+//! `tests/layout.rs` compiles the header and proves both equal. Every structure derives
+//! [`zerocopy::IntoBytes`], so a hidden padding byte fails the build.
+//!
+//! Enumerations are open newtypes over `u32`: a value that this revision does not know is kept,
+//! never undefined behaviour.
+
+#![no_std]
+
+mod control;
+pub mod ioctl;
+mod memory;
+mod name;
+mod node;
+
+pub use control::{Cpu, CpuOwner, Description, Hello, Image, MACHINE_X2APIC, Machine, Names, Pool};
+pub use memory::{Chunk, Chunks, GRANULE, LOW_LIMIT, NUMA_ANY, Request};
+pub use name::{NAME_MAX, Name};
+pub use node::{NodeCreate, NodeInfo, NodeInterrupt, NodeStart, NodeStop, Reason, State};
+
+/// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].
+pub const MAGIC: u64 = 0x414c_5553_4e49;
+/// `INSULA_REVISION`: the revision of the interface that this crate mirrors.
+pub const REVISION: u32 = 1;
+/// `INSULA_DESCRIPTION_MAX`: longest description that the module keeps for its owner, in bytes.
+pub const DESCRIPTION_MAX: usize = 256 * 1024;
+/// `INSULA_NODE_CPUS_MAX`: most cores in one node.
+pub const NODE_CPUS_MAX: usize = 256;

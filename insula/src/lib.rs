@@ -1,1 +1,26 @@
-//! Placeholder.
+//! Library behind the `insula` command: nodes, images and the machine, over `insula.ko`.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`driver`] | the module's descriptors; the only place with ioctls, mappings and `unsafe` |
+//! | [`image`] | resident images: kernels kept in memory, ready to start |
+//! | [`node`] | nodes: start, watch, read the log of, stop, remove |
+//! | [`machine`] | the machine: can it host nodes, what has it, the pool |
+//! | [`cores`], [`memory`] | what is asked for, and choosing it |
+//! | [`topology`], [`root`] | what Linux tells of the machine, through files |
+//! | [`units`], [`name`], [`report`] | how things are written |
+//!
+//! Everything outside [`driver`] is safe Rust and, given what the module answered, testable on any
+//! host.
+
+pub mod cores;
+pub mod driver;
+pub mod image;
+pub mod machine;
+pub mod memory;
+pub mod name;
+pub mod node;
+pub mod report;
+pub mod root;
+pub mod topology;
+pub mod units;

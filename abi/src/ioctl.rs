@@ -1,0 +1,81 @@
+//! Request numbers of the ioctls, encoded as in Linux' `include/uapi/asm-generic/ioctl.h` (x86 uses
+//! it unchanged).
+
+use core::mem::size_of;
+
+use crate::{
+    Chunks, Description, Hello, Image, Machine, Name, Names, NodeCreate, NodeInfo, NodeInterrupt,
+    NodeStart, NodeStop,
+};
+use crate::{Pool, Request};
+
+const NONE: u32 = 0;
+const WRITE: u32 = 1;
+const READ_WRITE: u32 = 3;
+
+/// `INSULA_IOC`: the type byte of every request.
+pub const IOC: u8 = b'I';
+
+/// `_IOC(direction, INSULA_IOC, number, size)`: size in bits 16-29, direction in bits 30-31.
+const fn encode(direction: u32, number: u8, size: usize) -> u32 {
+    assert!(size < 1 << 14, "the size field has 14 bits");
+    direction << 30 | (size as u32) << 16 | (IOC as u32) << 8 | number as u32
+}
+
+const fn io(number: u8) -> u32 {
+    encode(NONE, number, 0)
+}
+
+const fn iow<T>(number: u8) -> u32 {
+    encode(WRITE, number, size_of::<T>())
+}
+
+const fn iowr<T>(number: u8) -> u32 {
+    encode(READ_WRITE, number, size_of::<T>())
+}
+
+/// `INSULA_HELLO` (control).
+pub const HELLO: u32 = iowr::<Hello>(0x00);
+/// `INSULA_MACHINE` (control).
+pub const MACHINE: u32 = iowr::<Machine>(0x01);
+/// `INSULA_POOL_RESERVE` (control).
+pub const POOL_RESERVE: u32 = iow::<Pool>(0x02);
+/// `INSULA_POOL_RELEASE` (control).
+pub const POOL_RELEASE: u32 = io(0x03);
+/// `INSULA_MEMORY_CREATE` (control); answers a descriptor.
+pub const MEMORY_CREATE: u32 = io(0x10);
+/// `INSULA_IMAGE_ADD` (control).
+pub const IMAGE_ADD: u32 = iow::<Image>(0x20);
+/// `INSULA_IMAGE_OPEN` (control); answers a descriptor.
+pub const IMAGE_OPEN: u32 = iow::<Name>(0x21);
+/// `INSULA_IMAGE_REMOVE` (control).
+pub const IMAGE_REMOVE: u32 = iow::<Name>(0x22);
+/// `INSULA_IMAGE_LIST` (control).
+pub const IMAGE_LIST: u32 = iowr::<Names>(0x23);
+/// `INSULA_NODE_CREATE` (control); answers a descriptor.
+pub const NODE_CREATE: u32 = iow::<NodeCreate>(0x30);
+/// `INSULA_NODE_OPEN` (control); answers a descriptor.
+pub const NODE_OPEN: u32 = iow::<Name>(0x31);
+/// `INSULA_NODE_LIST` (control).
+pub const NODE_LIST: u32 = iowr::<Names>(0x32);
+
+/// `INSULA_MEMORY_GROW` (memory).
+pub const MEMORY_GROW: u32 = iow::<Request>(0x11);
+/// `INSULA_MEMORY_CHUNKS` (memory).
+pub const MEMORY_CHUNKS: u32 = iowr::<Chunks>(0x12);
+
+/// `INSULA_NODE_START` (node).
+pub const NODE_START: u32 = iow::<NodeStart>(0x33);
+/// `INSULA_NODE_STOP` (node).
+pub const NODE_STOP: u32 = iow::<NodeStop>(0x34);
+/// `INSULA_NODE_INFO` (node).
+pub const NODE_INFO: u32 = iowr::<NodeInfo>(0x35);
+/// `INSULA_NODE_REMOVE` (node).
+pub const NODE_REMOVE: u32 = io(0x36);
+/// `INSULA_NODE_MEMORY` (node); answers a descriptor.
+pub const NODE_MEMORY: u32 = io(0x37);
+/// `INSULA_NODE_INTERRUPT` (node).
+pub const NODE_INTERRUPT: u32 = iow::<NodeInterrupt>(0x38);
+
+/// `INSULA_DESCRIPTION` (memory of an image, node).
+pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

@@ -1,0 +1,57 @@
+//! Memory objects: what is taken, and where it lies.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `INSULA_GRANULE`: size and alignment of what memory is taken in, in bytes.
+pub const GRANULE: u64 = 2 << 20;
+/// `INSULA_LOW_LIMIT`: below this address lies the memory in which a core can be started.
+pub const LOW_LIMIT: u64 = 1 << 20;
+/// `INSULA_NUMA_ANY`: no preference for [`Request::numa_node`].
+pub const NUMA_ANY: i32 = -1;
+
+/// `struct insula_request`: memory to take.
+///
+/// With `max_phys <= LOW_LIMIT` (and not 0) it comes from the firmware's RAM below 1 MiB in pages,
+/// else in granules.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Request {
+    /// Bytes; a multiple of [`GRANULE`], of 4096 if low.
+    pub size: u64,
+    /// Lowest physical address that a chunk may have.
+    pub min_phys: u64,
+    /// Physical address that no chunk may reach beyond; 0 for no bound.
+    pub max_phys: u64,
+    /// Largest chunk to take, in bytes; 0 for no limit.
+    pub chunk_max: u64,
+    /// NUMA node to take from, or [`NUMA_ANY`].
+    pub numa_node: i32,
+    /// Zero.
+    pub flags: u32,
+}
+
+/// `struct insula_chunk`: a stretch of physical memory.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Chunk {
+    /// Physical address of its first byte.
+    pub start: u64,
+    /// Its bytes.
+    pub size: u64,
+}
+
+/// `struct insula_chunks`: where an object's memory lies, in order of offset.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Chunks {
+    /// In: address of an array of [`Chunk`] to fill, or 0.
+    pub chunks: u64,
+    /// In: its length.
+    pub capacity: u32,
+    /// Out: chunks that there are.
+    pub count: u32,
+}

@@ -1,0 +1,149 @@
+//! Nodes: cores, their start and their end.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::Name;
+
+/// `struct insula_node_create`: cores to take for a node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeCreate {
+    /// Its name.
+    pub name: Name,
+    /// In: address of bytes that the module keeps unread.
+    pub description: u64,
+    /// Their number, at most [`crate::DESCRIPTION_MAX`].
+    pub description_size: u32,
+    /// Number of cores, at most [`crate::NODE_CPUS_MAX`].
+    pub cpus_count: u32,
+    /// In: address of an array of `u32` core numbers; the first boots.
+    pub cpus: u64,
+    /// Descriptor of its memory object.
+    pub memory: i32,
+    /// Zero.
+    pub flags: u32,
+}
+
+/// `struct insula_node_start`: where and with what the first core begins in 64-bit mode. Physical
+/// addresses.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct NodeStart {
+    /// First instruction.
+    pub entry: u64,
+    /// CR3; must map `entry` and the trampoline page one to one.
+    pub page_table: u64,
+    /// RSI.
+    pub argument: u64,
+    /// Byte that the node makes non-zero when it is off.
+    pub power_off: u64,
+    /// Byte that it makes non-zero when it wants a reset.
+    pub reset: u64,
+}
+
+/// `enum insula_state`: the states of OCI's runtime specification.
+#[repr(transparent)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct State(pub u32);
+
+impl State {
+    /// Being put together, belongs to a descriptor.
+    pub const CREATING: Self = Self(0);
+    /// Its cores are being started.
+    pub const CREATED: Self = Self(1);
+    /// Its cores execute it.
+    pub const RUNNING: Self = Self(2);
+    /// Its cores are given back; its memory is kept, to be read.
+    pub const STOPPED: Self = Self(3);
+}
+
+/// `enum insula_reason`: why a node is stopped.
+#[repr(transparent)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Reason(pub u32);
+
+impl Reason {
+    /// It is not stopped.
+    pub const NONE: Self = Self(0);
+    /// It switched itself off.
+    pub const POWER_OFF: Self = Self(1);
+    /// It asked for a reset.
+    pub const RESET: Self = Self(2);
+    /// Stopped by the user.
+    pub const STOPPED: Self = Self(3);
+    /// Killed by the user.
+    pub const KILLED: Self = Self(4);
+    /// Stopped by a watcher that found it crashed.
+    pub const CRASHED: Self = Self(5);
+    /// Stopped since the base went down.
+    pub const BASE: Self = Self(6);
+}
+
+/// `struct insula_node_info`: what the module knows of a node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeInfo {
+    /// Its name.
+    pub name: Name,
+    /// Its id, never 0.
+    pub id: u32,
+    /// Its state.
+    pub state: State,
+    /// Why it is stopped.
+    pub reason: Reason,
+    /// Cores that it has or, if stopped, had.
+    pub cpus_count: u32,
+    /// In: address of an array of [`crate::Cpu`] to fill, or 0.
+    pub cpus: u64,
+    /// In: its length.
+    pub cpus_capacity: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Bytes of its memory object.
+    pub memory_size: u64,
+    /// `CLOCK_BOOTTIME` of the start in ns, 0 if not started.
+    pub started_ns: u64,
+    /// `CLOCK_BOOTTIME` of the end in ns, 0 if not ended.
+    pub ended_ns: u64,
+    /// Time stamp counter on entering `INSULA_NODE_START`.
+    pub start_tsc: u64,
+    /// Time stamp counter on the node's core, just before its first instruction.
+    pub entry_tsc: u64,
+    /// [`NodeStart::power_off`].
+    pub power_off: u64,
+    /// [`NodeStart::reset`].
+    pub reset: u64,
+}
+
+impl Default for NodeInfo {
+    /// All zero, to be filled in by the module.
+    fn default() -> Self {
+        zerocopy::FromZeros::new_zeroed()
+    }
+}
+
+/// `struct insula_node_stop`: stop its cores at once and give them back.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeStop {
+    /// [`Reason::STOPPED`], [`Reason::KILLED`] or [`Reason::CRASHED`].
+    pub reason: Reason,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `struct insula_node_interrupt`: an interrupt to send to one of a node's cores.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeInterrupt {
+    /// Which of the node's cores, 0 for the first.
+    pub index: u32,
+    /// Interrupt vector, 32 to 255.
+    pub vector: u32,
+}

@@ -1,0 +1,314 @@
+//! Proves that this crate and `include/insula.h` describe the same bytes: a C program prints what
+//! the header says, and every line must equal what Rust says. What the header defines but the
+//! tables below leave out fails the test too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::mem::{offset_of, size_of};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use insula_abi::{
+    Chunk, Chunks, Cpu, CpuOwner, Description, Hello, Image, Machine, Name, Names, NodeCreate,
+    NodeInfo, NodeInterrupt, NodeStart, NodeStop, Pool, Reason, Request, State, ioctl,
+};
+
+/// A C expression and the value that Rust has for it.
+type Facts = BTreeMap<String, i128>;
+
+fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
+    size_of::<F>()
+}
+
+macro_rules! structure {
+    ($facts:ident, $rust:ident, $c:literal, [$($field:ident),+]) => {
+        $facts.insert(concat!("sizeof(struct ", $c, ")").into(), size_of::<$rust>() as i128);
+        $(
+            let (c, field) = ($c, stringify!($field));
+            let offset = format!("offsetof(struct {c}, {field})");
+            $facts.insert(offset, offset_of!($rust, $field) as i128);
+            $facts.insert(
+                format!("sizeof(((struct {c} *)0)->{field})"),
+                size_of_field::<$rust, _>(|whole| &whole.$field) as i128,
+            );
+        )+
+    };
+}
+
+macro_rules! values {
+    ($facts:ident, { $($c:ident = $rust:expr),+ $(,)? }) => {
+        $( $facts.insert(stringify!($c).into(), $rust as i128); )+
+    };
+}
+
+fn structures() -> Facts {
+    let mut facts = Facts::new();
+    structure!(facts, Hello, "insula_hello", [magic, revision, reserved]);
+    structure!(facts, Cpu, "insula_cpu", [cpu, apic_id, owner, node]);
+    structure!(
+        facts,
+        Machine,
+        "insula_machine",
+        [
+            cpus,
+            cpus_capacity,
+            cpus_count,
+            flags,
+            tsc_khz,
+            trampoline,
+            low_total,
+            low_free,
+            pool_total,
+            pool_free,
+            taken
+        ]
+    );
+    structure!(
+        facts,
+        Request,
+        "insula_request",
+        [size, min_phys, max_phys, chunk_max, numa_node, flags]
+    );
+    structure!(
+        facts,
+        Pool,
+        "insula_pool",
+        [cpus, cpus_count, reserved, memory]
+    );
+    structure!(facts, Chunk, "insula_chunk", [start, size]);
+    structure!(facts, Chunks, "insula_chunks", [chunks, capacity, count]);
+    structure!(
+        facts,
+        Image,
+        "insula_image",
+        [name, description, description_size, memory]
+    );
+    structure!(facts, Name, "insula_name", [name]);
+    structure!(facts, Names, "insula_names", [names, capacity, count]);
+    structure!(
+        facts,
+        Description,
+        "insula_description",
+        [bytes, capacity, size]
+    );
+    structure!(
+        facts,
+        NodeCreate,
+        "insula_node_create",
+        [
+            name,
+            description,
+            description_size,
+            cpus_count,
+            cpus,
+            memory,
+            flags
+        ]
+    );
+    structure!(
+        facts,
+        NodeStart,
+        "insula_node_start",
+        [entry, page_table, argument, power_off, reset]
+    );
+    structure!(
+        facts,
+        NodeInfo,
+        "insula_node_info",
+        [
+            name,
+            id,
+            state,
+            reason,
+            cpus_count,
+            cpus,
+            cpus_capacity,
+            reserved,
+            memory_size,
+            started_ns,
+            ended_ns,
+            start_tsc,
+            entry_tsc,
+            power_off,
+            reset
+        ]
+    );
+    structure!(facts, NodeStop, "insula_node_stop", [reason, reserved]);
+    structure!(
+        facts,
+        NodeInterrupt,
+        "insula_node_interrupt",
+        [index, vector]
+    );
+    facts
+}
+
+fn constants() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_MAGIC = insula_abi::MAGIC,
+        INSULA_REVISION = insula_abi::REVISION,
+        INSULA_NAME_MAX = insula_abi::NAME_MAX,
+        INSULA_DESCRIPTION_MAX = insula_abi::DESCRIPTION_MAX,
+        INSULA_NODE_CPUS_MAX = insula_abi::NODE_CPUS_MAX,
+        INSULA_GRANULE = insula_abi::GRANULE,
+        INSULA_LOW_LIMIT = insula_abi::LOW_LIMIT,
+        INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
+        INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,
+        INSULA_IOC = ioctl::IOC,
+        INSULA_HELLO = ioctl::HELLO,
+        INSULA_MACHINE = ioctl::MACHINE,
+        INSULA_POOL_RESERVE = ioctl::POOL_RESERVE,
+        INSULA_POOL_RELEASE = ioctl::POOL_RELEASE,
+        INSULA_MEMORY_CREATE = ioctl::MEMORY_CREATE,
+        INSULA_IMAGE_ADD = ioctl::IMAGE_ADD,
+        INSULA_IMAGE_OPEN = ioctl::IMAGE_OPEN,
+        INSULA_IMAGE_REMOVE = ioctl::IMAGE_REMOVE,
+        INSULA_IMAGE_LIST = ioctl::IMAGE_LIST,
+        INSULA_NODE_CREATE = ioctl::NODE_CREATE,
+        INSULA_NODE_OPEN = ioctl::NODE_OPEN,
+        INSULA_NODE_LIST = ioctl::NODE_LIST,
+        INSULA_MEMORY_GROW = ioctl::MEMORY_GROW,
+        INSULA_MEMORY_CHUNKS = ioctl::MEMORY_CHUNKS,
+        INSULA_NODE_START = ioctl::NODE_START,
+        INSULA_NODE_STOP = ioctl::NODE_STOP,
+        INSULA_NODE_INFO = ioctl::NODE_INFO,
+        INSULA_NODE_REMOVE = ioctl::NODE_REMOVE,
+        INSULA_NODE_MEMORY = ioctl::NODE_MEMORY,
+        INSULA_NODE_INTERRUPT = ioctl::NODE_INTERRUPT,
+        INSULA_DESCRIPTION = ioctl::DESCRIPTION,
+    });
+    facts
+}
+
+fn enumerators() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_CPU_BASE = CpuOwner::BASE.0,
+        INSULA_CPU_POOL = CpuOwner::POOL.0,
+        INSULA_CPU_NODE = CpuOwner::NODE.0,
+        INSULA_CREATING = State::CREATING.0,
+        INSULA_CREATED = State::CREATED.0,
+        INSULA_RUNNING = State::RUNNING.0,
+        INSULA_STOPPED = State::STOPPED.0,
+        INSULA_REASON_NONE = Reason::NONE.0,
+        INSULA_REASON_POWER_OFF = Reason::POWER_OFF.0,
+        INSULA_REASON_RESET = Reason::RESET.0,
+        INSULA_REASON_STOPPED = Reason::STOPPED.0,
+        INSULA_REASON_KILLED = Reason::KILLED.0,
+        INSULA_REASON_CRASHED = Reason::CRASHED.0,
+        INSULA_REASON_BASE = Reason::BASE.0,
+    });
+    facts
+}
+
+fn include_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
+}
+
+/// The header without its comments.
+fn header() -> String {
+    let text = std::fs::read_to_string(include_folder().join("insula.h")).unwrap();
+    let mut bare = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once("/*") {
+        bare.push_str(before);
+        rest = after.split_once("*/").expect("an unfinished comment").1;
+    }
+    bare + rest
+}
+
+/// Compiles and runs a program that prints every expression's value, one to a line.
+fn ask_c(expressions: &Facts) -> Facts {
+    let mut source = String::from(
+        "#include \"insula.h\"\n#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n",
+    );
+    for expression in expressions.keys() {
+        writeln!(source, "\tprintf(\"%lld\\n\", (long long)({expression}));").unwrap();
+    }
+    source.push_str("\treturn 0;\n}\n");
+    let folder = tempfile::tempdir().unwrap();
+    let (program, file) = (folder.path().join("layout"), folder.path().join("layout.c"));
+    std::fs::write(&file, source).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Wpadded", "-Werror", "-I"])
+        .arg(include_folder())
+        .arg("-o")
+        .args([&program, &file])
+        .status()
+        .expect("the C compiler `cc` is needed");
+    assert!(compiled.success(), "the header does not stand by itself");
+    let printed = String::from_utf8(Command::new(program).output().unwrap().stdout).unwrap();
+    expressions
+        .keys()
+        .cloned()
+        .zip(printed.lines().map(|line| line.parse().unwrap()))
+        .collect()
+}
+
+#[test]
+fn c_and_rust_agree() {
+    let mut rust = structures();
+    rust.extend(constants());
+    rust.extend(enumerators());
+    let c = ask_c(&rust);
+    assert_eq!(c.len(), rust.len());
+    for (expression, value) in &rust {
+        assert_eq!(
+            c[expression], *value,
+            "{expression}: left is C, right is Rust"
+        );
+    }
+}
+
+#[test]
+fn no_structure_and_no_field_is_left_out() {
+    let known: BTreeSet<_> = structures().into_keys().collect();
+    let header = header();
+    for block in header
+        .split("\nstruct ")
+        .skip(1)
+        .filter(|block| block.split('{').next().unwrap().ends_with(' '))
+    {
+        let (name, body) = block.split_once(" {").unwrap();
+        for field in body
+            .split_once('}')
+            .unwrap()
+            .0
+            .split(';')
+            .filter_map(|line| line.split_whitespace().last())
+        {
+            let field = field.split('[').next().unwrap();
+            assert!(
+                known.contains(&format!("offsetof(struct {name}, {field})")),
+                "{name}.{field} has no mirror"
+            );
+        }
+    }
+    assert_eq!(
+        header.matches("\nstruct ").count(),
+        known
+            .iter()
+            .filter(|f| f.starts_with("sizeof(struct"))
+            .count()
+    );
+}
+
+#[test]
+fn no_constant_is_left_out() {
+    let known: BTreeSet<_> = constants()
+        .into_keys()
+        .chain(enumerators().into_keys())
+        .collect();
+    let header = header();
+    let defined = header
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define ")?.split_whitespace().next());
+    let enumerated = header
+        .lines()
+        .filter_map(|line| line.strip_prefix('\t')?.split_once(" = "))
+        .map(|(name, _)| name);
+    for name in defined.filter(|&name| name != "INSULA_H").chain(enumerated) {
+        assert!(known.contains(name), "{name} has no mirror");
+    }
+}

@@ -1,0 +1,324 @@
+//! What a user can type.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use insula::cores::CoreRequest;
+use insula::image::Payload;
+use insula::memory::MemorySpec;
+use insula::name::Name;
+use insula::units::CpuList;
+
+/// Many kernels, one machine: start unmodified Linux kernels natively beside the running one, on
+/// cores and memory taken from it.
+#[derive(Debug, Parser)]
+#[command(name = "insula", version, max_term_width = 100)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Look at the machine, fill and empty its pool
+    Machine {
+        #[command(subcommand)]
+        command: Machine,
+    },
+    /// Keep kernels in memory, ready to start
+    Image {
+        #[command(subcommand)]
+        command: Image,
+    },
+    /// Start a node and print its name
+    Run(Run),
+    /// List nodes
+    Ps(Ps),
+    /// Show all that is known of nodes, as JSON
+    Inspect(Inspect),
+    /// Stop nodes: their cores go back to the base at once, their memory is kept
+    Stop {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+    },
+    /// Stop nodes that are not well: as stop, for another reason
+    Kill {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+    },
+    /// Remove stopped nodes: their memory is cleared and goes back to the base
+    Rm {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+        /// Stop them first if they run
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Show a node's kernel log, read from its memory
+    Logs(Logs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Machine {
+    /// Can this machine host nodes? Exit status 0 if so, 1 if not
+    Check {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what there is, what is taken, and by which node
+    Info {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take cores and memory ahead of need, so that starts do not pay for taking
+    Reserve(Reserve),
+    /// Give back what was reserved and is not used
+    Release,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "what", multiple = true, required = true)]
+pub(super) struct Reserve {
+    /// How many cores
+    #[arg(long, value_name = "COUNT", conflicts_with = "cpu_list", value_parser = cpu_count())]
+    pub(super) cpus: Option<u32>,
+    /// Which cores, such as 2,4-6
+    #[arg(long, value_name = "LIST")]
+    pub(super) cpu_list: Option<CpuList>,
+    /// How much memory
+    #[arg(long, value_name = MEMORY)]
+    pub(super) memory: Option<MemorySpec>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Image {
+    /// Make an image resident: read its files once, keep them in memory
+    Add(ImageAdd),
+    /// List images
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show all that is known of images, as JSON
+    Inspect {
+        /// The images
+        #[arg(required = true, value_name = "IMAGE")]
+        names: Vec<Name>,
+        /// Accepted for uniformity: the output is always JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove images; nodes started from them go on
+    Rm {
+        /// The images
+        #[arg(required = true, value_name = "IMAGE")]
+        names: Vec<Name>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImageAdd {
+    /// Its name
+    pub(super) name: Name,
+    #[command(flatten)]
+    pub(super) files: FilesOptions,
+    /// Take the files of an installed kernel, by its release or the beginning of it
+    #[arg(long, value_name = "RELEASE", conflicts_with_all = ["kernel", "initrd"])]
+    #[arg(required_unless_present = "kernel")]
+    pub(super) installed: Option<String>,
+    /// Kernel command line of every node of this image
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    #[arg(hide_default_value = true)]
+    pub(super) append: String,
+    /// Which form of the kernel to keep
+    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
+    pub(super) layout: LayoutOption,
+    /// Print all that is known of it, as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FilesOptions {
+    /// The kernel: a bzImage (such as /boot/vmlinuz-*) or an ELF vmlinux
+    #[arg(long, value_name = "FILE")]
+    pub(super) kernel: Option<PathBuf>,
+    /// The initrd
+    #[arg(long, value_name = "FILE", requires = "kernel")]
+    pub(super) initrd: Option<PathBuf>,
+}
+
+/// Which form of a kernel a node is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LayoutOption {
+    /// The file as it is; the node unpacks it
+    Compressed,
+    /// Unpacked: more to copy, nothing to unpack, no address randomisation
+    Decompressed,
+}
+
+impl From<LayoutOption> for Payload {
+    fn from(option: LayoutOption) -> Self {
+        match option {
+            LayoutOption::Compressed => Self::Compressed,
+            LayoutOption::Decompressed => Self::Decompressed,
+        }
+    }
+}
+
+const MEMORY: &str = "SIZE[,numa=N][,below=ADDR][,above=ADDR][,chunk=SIZE]";
+
+/// From one to as many cores as a node can have.
+fn cpu_count() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=insula_abi::NODE_CPUS_MAX as i64)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// The resident image to start
+    #[arg(long, value_name = "IMAGE", required_unless_present = "kernel")]
+    #[arg(conflicts_with_all = ["kernel", "initrd", "layout"])]
+    pub(super) image: Option<Name>,
+    #[command(flatten)]
+    pub(super) files: FilesOptions,
+    /// Which form of the kernel file to give to the node
+    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
+    pub(super) layout: LayoutOption,
+    /// The node's name; one is made up when none is given
+    #[arg(long)]
+    pub(super) name: Option<Name>,
+    /// How many cores
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = cpu_count())]
+    #[arg(conflicts_with = "cpu_list")]
+    pub(super) cpus: u32,
+    /// Which cores, such as 2,4-6; the first boots
+    #[arg(long, value_name = "LIST")]
+    pub(super) cpu_list: Option<CpuList>,
+    /// How many cores it may get later, those it starts with included
+    #[arg(long, value_name = "COUNT", value_parser = cpu_count())]
+    pub(super) max_cpus: Option<u32>,
+    /// How much memory, and where; several add up
+    #[arg(long, value_name = MEMORY, default_value = "512M")]
+    pub(super) memory: Vec<MemorySpec>,
+    /// More for the kernel command line, after the image's
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    #[arg(hide_default_value = true)]
+    pub(super) append: String,
+    /// Print where the time of the start went
+    #[arg(long)]
+    pub(super) timing: bool,
+    /// Print JSON, timing included
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Which cores are asked for.
+pub(super) fn core_request(count: u32, list: Option<CpuList>) -> CoreRequest {
+    list.map_or(CoreRequest::Count(count), CoreRequest::List)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Ps {
+    /// Those that have ended in order as well; crashed ones are always listed
+    #[arg(short, long)]
+    pub(super) all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Inspect {
+    /// The nodes
+    #[arg(required = true, value_name = "NODE")]
+    pub(super) names: Vec<Name>,
+    /// Accepted for uniformity: the output is always JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Logs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(super) name: Name,
+    /// Go on as it logs more, until it stops
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// Only the last so many records
+    #[arg(long, value_name = "COUNT")]
+    pub(super) tail: Option<usize>,
+    /// Print one JSON object per record
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    fn refused(arguments: &str) -> bool {
+        let arguments = std::iter::once("insula").chain(arguments.split(' '));
+        Cli::try_parse_from(arguments).is_err_and(|error| error.exit_code() == 2)
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for arguments in [
+            "run",
+            "run --image a --kernel b",
+            "run --image a --cpus 0",
+            "run --image a --cpus 257",
+            "run --image a --cpus 1 --cpu-list 2",
+            "run --image a --cpu-list x",
+            "run --image a --memory 3M",
+            "run --image a --name -x",
+            "run --image a --colour red",
+            "run --initrd a",
+            "image add a",
+            "image add a --installed 6.1 --kernel b",
+            "image add a/b --kernel b",
+            "machine reserve",
+            "rm",
+            "logs",
+            "frobnicate",
+        ] {
+            assert!(refused(arguments), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn a_full_run() {
+        let text = "insula run --image deb --name web --cpu-list 3,1 --memory 64M,below=4G \
+                    --memory 2M --append -x --timing";
+        let Command::Run(run) = Cli::parse_from(text.split_whitespace()).command else {
+            panic!("another command");
+        };
+        assert_eq!(run.memory.len(), 2);
+        assert_eq!(run.append, "-x");
+        let request = core_request(run.cpus, run.cpu_list);
+        assert_eq!(request, CoreRequest::List(CpuList(vec![3, 1])));
+    }
+}

@@ -1,0 +1,123 @@
+//! `insula logs`.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use insula::name::Name;
+use insula::node::{self, Handle, LogError, LogRecord, NodeLog};
+
+use super::cli::Logs;
+use super::{Context, Failure, output};
+
+/// How often a followed log is looked at.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// How often, in these, the node itself is looked at.
+const LOOKS_PER_CHECK: u32 = 10;
+
+pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
+    let mut handle = node::find(&context.driver()?, &options.name)?;
+    node::note_crash(&mut handle)?;
+    if options.follow {
+        follow(&mut handle, options)
+    } else {
+        show(&handle, options)
+    }
+}
+
+fn show(handle: &Handle, options: &Logs) -> Result<(), Failure> {
+    let log = NodeLog::open(handle)?;
+    let placement = log
+        .locate()
+        .ok_or_else(|| LogError::Nothing(options.name.to_string()))?;
+    if let Some(count) = options.tail {
+        return log
+            .last(placement, count)?
+            .iter()
+            .try_for_each(|one| print(one, options.json));
+    }
+    let mut reader = log.reader(placement);
+    while let Some(record) = log.next(&mut reader)? {
+        print(&record, options.json)?;
+    }
+    tell_lost(reader.lost());
+    Ok(())
+}
+
+/// Shows what is logged until the node stops. Its memory is mapped, so the log stays readable to
+/// the end even if the node is removed meanwhile.
+fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
+    let log = NodeLog::open(handle)?;
+    let Some(placement) = wait_for_log(&log, handle, &options.name)? else {
+        return Ok(());
+    };
+    let mut reader = log.reader(placement);
+    if let Some(count) = options.tail {
+        let last = log.last(placement, count)?;
+        if let Some(first) = last.first() {
+            reader.seek(first.record.seq);
+        }
+    }
+    for look in 0_u32.. {
+        while let Some(record) = log.next(&mut reader)? {
+            print(&record, options.json)?;
+        }
+        if look % LOOKS_PER_CHECK == 0 && has_ended(handle) {
+            break;
+        }
+        sleep(INTERVAL);
+    }
+    reader.set_stopped(true);
+    while let Some(record) = log.next(&mut reader)? {
+        print(&record, options.json)?;
+    }
+    tell_lost(reader.lost());
+    tell_end(handle, &options.name);
+    Ok(())
+}
+
+fn wait_for_log(
+    log: &NodeLog,
+    handle: &mut Handle,
+    name: &Name,
+) -> Result<Option<kimage::log::Placement>, Failure> {
+    loop {
+        if let Some(placement) = log.locate() {
+            return Ok(Some(placement));
+        }
+        if has_ended(handle) {
+            tell_end(handle, name);
+            return Ok(None);
+        }
+        sleep(INTERVAL);
+    }
+}
+
+/// Whether the node runs no more; notes a crash if there was one. A node that is gone has ended.
+fn has_ended(handle: &mut Handle) -> bool {
+    let known = handle.refresh().and_then(|()| node::note_crash(handle));
+    known.is_err() || handle.is_stopped()
+}
+
+fn print(record: &LogRecord, json: bool) -> Result<(), Failure> {
+    if json {
+        output::line(&serde_json::to_string(record)?)
+    } else {
+        output::line(&record.text())
+    }
+}
+
+fn tell_lost(lost: u64) {
+    if lost > 0 {
+        output::note(&format!(
+            "{lost} records were overwritten before they could be read"
+        ));
+    }
+}
+
+fn tell_end(handle: &Handle, name: &Name) {
+    let view = handle.view();
+    let reason = view
+        .reason
+        .map_or_else(String::new, |reason| format!(" ({reason})"));
+    output::note(&format!("the node '{name}' is {}{reason}", view.state));
+}

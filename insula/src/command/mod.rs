@@ -1,0 +1,67 @@
+//! What each sub-command does: parse, ask the library, show.
+
+mod cli;
+mod image;
+mod logs;
+mod machine;
+mod node;
+mod output;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+use insula::driver::Driver;
+use insula::root::Root;
+
+use cli::{Cli, Command};
+
+/// Anything that a user is told; the text is complete in itself.
+type Failure = Box<dyn Error>;
+
+/// What a sub-command works with.
+struct Context {
+    root: Root,
+    began_tsc: u64,
+}
+
+impl Context {
+    /// The module; only opened by those that need it.
+    fn driver(&self) -> Result<Driver, Failure> {
+        Ok(Driver::open()?)
+    }
+}
+
+/// Runs the command: status 0 if all went well, 1 if it was refused or failed, 2 if misused.
+pub(crate) fn main(began_tsc: u64) -> ExitCode {
+    let cli = Cli::parse();
+    let context = Context {
+        root: Root::default(),
+        began_tsc,
+    };
+    match dispatch(&context, cli.command) {
+        Ok(status) => status,
+        Err(failure) if output::is_closed_pipe(failure.as_ref()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::complain(failure.as_ref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Machine { command } => return machine::machine(context, command),
+        Command::Image { command } => image::image(context, command)?,
+        Command::Run(options) => node::run(context, options)?,
+        Command::Ps(options) => node::ps(context, &options)?,
+        Command::Inspect(options) => node::inspect(context, &options)?,
+        Command::Stop { names } => return node::each(&names, |name| node::stop(context, name)),
+        Command::Kill { names } => return node::each(&names, |name| node::kill(context, name)),
+        Command::Rm { names, force } => {
+            return node::each(&names, |name| node::remove(context, name, force));
+        }
+        Command::Logs(options) => logs::logs(context, &options)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

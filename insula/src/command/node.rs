@@ -1,0 +1,264 @@
+//! `insula run | ps | inspect | stop | kill | rm`.
+
+use std::process::ExitCode;
+
+use insula::image::Files;
+use insula::name::Name;
+use insula::node::{self, Handle, NodeLog, NodeView, RunRequest, Source, Started};
+use insula::report::{Align, Table, duration};
+use insula::units::Size;
+use serde_json::{Value, json};
+
+use super::cli::{Inspect, Ps, Run, core_request};
+use super::{Context, Failure, output};
+
+/// Records shown of a crashed node's log.
+const LAST_WORDS: usize = 20;
+
+pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
+    let (json, timing) = (options.json, options.timing);
+    let request = request(options);
+    let driver = context.driver()?;
+    let started = node::run(&driver, &context.root, &request, context.began_tsc)?;
+    if !started.half_cpus.0.is_empty() {
+        let halves = &started.half_cpus;
+        output::note(&format!(
+            "of the cores of {halves}, another thread belongs to somebody else"
+        ));
+    }
+    match (json, timing) {
+        (true, _) => output::json(&started),
+        (false, true) => output::print(&timing_text(&started)),
+        (false, false) => output::line(&started.name),
+    }
+}
+
+fn request(options: Run) -> RunRequest {
+    let Run {
+        image,
+        files,
+        layout,
+        name,
+        cpus,
+        cpu_list,
+        max_cpus,
+        memory,
+        append,
+        ..
+    } = options;
+    let source = match (image, files.kernel) {
+        (Some(image), _) => Source::Image(image),
+        (None, kernel) => {
+            let files = Files {
+                kernel: kernel.unwrap_or_default(),
+                initrd: files.initrd,
+            };
+            Source::Files(files, layout.into())
+        }
+    };
+    RunRequest {
+        source,
+        name,
+        cores: core_request(cpus, cpu_list),
+        cores_max: max_cpus.unwrap_or_default(),
+        memory,
+        append,
+    }
+}
+
+fn timing_text(started: &Started) -> String {
+    let timing = &started.timing;
+    let mut table = Table::new(&[("STEP", Align::Left), ("TIME", Align::Right)]);
+    let steps = [
+        ("take memory", timing.take_memory_ns),
+        ("take cores", timing.take_cores_ns),
+        ("load", timing.load_ns),
+        ("lay out", timing.layout_ns),
+        ("start", timing.start_ns),
+        ("total", timing.total_ns),
+    ];
+    for (step, ns) in steps {
+        table.row([step.to_owned(), duration(ns)]);
+    }
+    format!("{}\n{table}", started.name)
+}
+
+pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
+    let mut handles = node::all(&context.driver()?)?;
+    for handle in &mut handles {
+        node::note_crash(handle)?;
+    }
+    let shown = handles
+        .iter()
+        .filter(|handle| options.all || handle.is_crashed() || !handle.is_stopped());
+    let views: Vec<_> = shown.map(Handle::view).collect();
+    if options.json {
+        output::json(&views)
+    } else {
+        output::print(&ps_table(&views).to_string())
+    }
+}
+
+fn ps_table(views: &[NodeView]) -> Table {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("CORES", Align::Left),
+        ("MEMORY", Align::Right),
+        ("IMAGE", Align::Left),
+        ("KERNEL", Align::Left),
+        ("RAN", Align::Right),
+    ]);
+    for view in views {
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        table.row([
+            view.name.clone(),
+            view.reason.map_or(view.state.to_owned(), |why| {
+                format!("{} ({why})", view.state)
+            }),
+            view.cpus.to_string(),
+            Size(view.memory_bytes).to_string(),
+            or_dash(&view.image),
+            or_dash(&view.release),
+            duration(view.ran_ns),
+        ]);
+    }
+    table
+}
+
+pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    let shown = options.names.iter().map(|name| {
+        let mut handle = node::find(&driver, name)?;
+        node::note_crash(&mut handle)?;
+        Ok(full(&handle))
+    });
+    output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
+}
+
+/// All that is known of a node; of a crashed one its last words as well.
+fn full(handle: &Handle) -> Value {
+    let mut value = json!(handle.view());
+    let info = &handle.info;
+    value["start_tsc"] = json!(info.start_tsc);
+    value["entry_tsc"] = json!(info.entry_tsc);
+    value["power_off_address"] = json!(info.power_off);
+    value["reset_address"] = json!(info.reset);
+    if let Some(record) = &handle.record {
+        value["kernel"] = json!(record.kernel);
+        value["initrd"] = json!(record.initrd);
+        value["command_line"] = json!(record.command_line);
+        value["memory"] = json!(record.memory);
+        value["kernel_address"] = json!(record.kernel_address);
+        value["initrd_address"] = json!(record.initrd_address);
+        value["created_unix_s"] = json!(record.created_unix_s);
+    }
+    if handle.is_crashed() {
+        value["last_log"] = json!(last_words(handle));
+    }
+    value
+}
+
+/// The last lines of a node's log; none when it cannot be read.
+fn last_words(handle: &Handle) -> Vec<String> {
+    let read = || {
+        let log = NodeLog::open(handle).ok()?;
+        log.last(log.locate()?, LAST_WORDS).ok()
+    };
+    read()
+        .unwrap_or_default()
+        .iter()
+        .map(insula::node::LogRecord::text)
+        .collect()
+}
+
+/// Does the same to each node; goes on after a failure, and tells by the exit status.
+pub(super) fn each(
+    names: &[Name],
+    deed: impl Fn(&Name) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
+    let mut status = ExitCode::SUCCESS;
+    for name in names {
+        match deed(name) {
+            Ok(()) => output::line(name.as_str())?,
+            Err(failure) => {
+                output::complain(failure.as_ref());
+                status = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(status)
+}
+
+pub(super) fn stop(context: &Context, name: &Name) -> Result<(), Failure> {
+    Ok(node::stop(&context.driver()?, name)?)
+}
+
+pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {
+    Ok(node::kill(&context.driver()?, name)?)
+}
+
+pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), Failure> {
+    Ok(node::remove(&context.driver()?, name, force)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use insula::node::Timing;
+    use insula::units::CpuList;
+
+    use super::*;
+
+    fn view(name: &str, reason: Option<&'static str>) -> NodeView {
+        NodeView {
+            name: name.into(),
+            id: 1,
+            state: if reason.is_some() {
+                "stopped"
+            } else {
+                "running"
+            },
+            reason,
+            cpus: CpuList(vec![2, 3]),
+            apic_ids: vec![2, 3],
+            memory_bytes: (512 << 20) + 0x9000,
+            image: reason.is_none().then(|| "debian".into()),
+            release: Some("6.1.0-1-amd64".into()),
+            started_ns: Some(5),
+            ended_ns: None,
+            ran_ns: 61_000_000_000,
+        }
+    }
+
+    #[test]
+    fn nodes_as_a_table() {
+        let views = [view("web", None), view("calm-crete", Some("crashed"))];
+        insta::assert_snapshot!(ps_table(&views));
+    }
+
+    #[test]
+    fn nodes_as_json() {
+        insta::assert_snapshot!(serde_json::to_string_pretty(&view("web", None)).unwrap());
+    }
+
+    #[test]
+    fn a_start_as_a_table() {
+        let timing = Timing {
+            load_ns: 41_000_000,
+            take_memory_ns: 1_500_000_000,
+            take_cores_ns: 60_000_000,
+            layout_ns: 900_000,
+            start_ns: 210_000,
+            total_ns: 1_610_000_000,
+        };
+        let started = Started {
+            name: "web".into(),
+            id: 1,
+            cpus: CpuList(vec![3]),
+            apic_ids: vec![3],
+            half_cpus: CpuList::default(),
+            timing,
+        };
+        insta::assert_snapshot!(timing_text(&started));
+    }
+}

@@ -1,0 +1,478 @@
+//! Choosing cores.
+//!
+//! Never core 0, on which the base boots and takes its interrupts. Cores are given whole: of a
+//! hyper-threaded one either all threads or none, unless they are listed by number.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use insula_abi::{Cpu, CpuOwner};
+
+use crate::topology::Topology;
+use crate::units::CpuList;
+
+/// Which cores a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoreRequest {
+    /// So many, whichever suit best.
+    Count(u32),
+    /// These; the first boots.
+    List(CpuList),
+}
+
+/// A core that was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The base's number for it.
+    pub cpu: u32,
+    /// Physical id of its local APIC.
+    pub apic_id: u32,
+}
+
+/// Why cores cannot be had. Nothing has been touched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CoreError {
+    /// The base's own.
+    #[error(
+        "core 0 cannot be taken, the base boots and runs on it; nothing was touched\n\
+         choose other cores: `insula machine info` lists them"
+    )]
+    CoreZero,
+    /// There is no such core.
+    #[error(
+        "there is no core {cpu}: the machine has {}; nothing was touched\n\
+         choose among these", CpuList(.there.clone())
+    )]
+    Unknown {
+        /// The number asked for.
+        cpu: u32,
+        /// The machine's cores.
+        there: Vec<u32>,
+    },
+    /// Listed twice.
+    #[error(
+        "core {0} is listed twice; nothing was touched\n\
+         list every core once"
+    )]
+    Twice(u32),
+    /// A node has it.
+    #[error(
+        "core {0} belongs to a node; nothing was touched\n\
+         choose another, or stop that node: `insula machine info` tells which"
+    )]
+    Owned(u32),
+    /// The base has it switched off.
+    #[error(
+        "core {0} is offline; nothing was touched\n\
+         choose another, or first `echo 1 | sudo tee /sys/devices/system/cpu/cpu{0}/online`"
+    )]
+    Offline(u32),
+    /// Not so many are free.
+    #[error(
+        "cores asked for: {asked}; that can be had: {free} (of {there}, core 0 and nodes' cores \
+         excluded); nothing was touched\n\
+         ask for fewer, or stop a node: `insula machine info` shows who has which"
+    )]
+    TooMany {
+        /// Asked for.
+        asked: u32,
+        /// Free.
+        free: u32,
+        /// In the machine.
+        there: u32,
+    },
+    /// The number cannot be made of whole cores.
+    #[error(
+        "{asked} cannot be made of whole cores, each has {threads} hyper-threads; nothing was \
+         touched\n\
+         ask for a multiple of {threads}, or name single threads with --cpu-list"
+    )]
+    HalfCore {
+        /// Asked for.
+        asked: u32,
+        /// Threads per core.
+        threads: u32,
+    },
+}
+
+/// What is known of one core from sysfs and module together.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    cpu: u32,
+    apic_id: u32,
+    owner: CpuOwner,
+    online: bool,
+    numa_node: Option<u32>,
+    /// Equal for the threads of one physical core.
+    core: u32,
+}
+
+impl Candidate {
+    fn is_free(&self) -> bool {
+        let base = self.owner == CpuOwner::BASE && self.online;
+        self.cpu != 0 && (base || self.owner == CpuOwner::POOL)
+    }
+}
+
+/// The machine's cores at one moment, to choose from.
+#[derive(Clone, Debug)]
+pub struct View {
+    candidates: Vec<Candidate>,
+}
+
+impl View {
+    /// Joins what sysfs and the module say. Cores that a node or the pool has are offline, so sysfs
+    /// hides their threads; those are found by the APIC id, whose low bits number a core's threads
+    /// (Intel SDM volume 3, "Programming considerations for hardware multi-threading").
+    #[must_use]
+    pub fn new(topology: &Topology, cpus: &[Cpu]) -> Self {
+        let apic_ids: BTreeMap<u32, u32> = cpus.iter().map(|cpu| (cpu.cpu, cpu.apic_id)).collect();
+        let shift = thread_bits(topology, &apic_ids);
+        let candidate = |cpu: &Cpu| {
+            let processor = topology.processors.get(&cpu.cpu);
+            Candidate {
+                cpu: cpu.cpu,
+                apic_id: cpu.apic_id,
+                owner: cpu.owner,
+                online: processor.is_some_and(|processor| processor.online),
+                numa_node: processor.and_then(|processor| processor.numa_node),
+                core: cpu.apic_id >> shift,
+            }
+        };
+        Self {
+            candidates: cpus.iter().map(candidate).collect(),
+        }
+    }
+
+    /// Chooses cores, the one that boots first. By number it prefers the pool's, then those on
+    /// `numa_node`, then those on one NUMA node that has enough, then the highest numbers.
+    ///
+    /// # Errors
+    /// [`CoreError`].
+    pub fn choose(
+        &self,
+        request: &CoreRequest,
+        numa_node: Option<u32>,
+    ) -> Result<Vec<Chosen>, CoreError> {
+        match request {
+            CoreRequest::List(list) => self.choose_listed(&list.0),
+            CoreRequest::Count(count) => self.choose_count(*count, numa_node),
+        }
+    }
+
+    /// Of the chosen cores, those that leave a thread of the same core to somebody else.
+    #[must_use]
+    pub fn halves(&self, chosen: &[Chosen]) -> Vec<u32> {
+        let ours = |candidate: &Candidate| chosen.iter().any(|one| one.cpu == candidate.cpu);
+        let shared = |candidate: &&Candidate| {
+            let mut mates = self
+                .candidates
+                .iter()
+                .filter(|mate| mate.core == candidate.core);
+            mates.any(|mate| !ours(mate))
+        };
+        self.candidates
+            .iter()
+            .filter(|one| ours(one))
+            .filter(shared)
+            .map(|one| one.cpu)
+            .collect()
+    }
+
+    /// APIC ids of at most `count` other cores that a node could get later, free ones first.
+    #[must_use]
+    pub fn spares(&self, chosen: &[Chosen], count: usize) -> Vec<u32> {
+        let other = |one: &&Candidate| one.cpu != 0 && !chosen.iter().any(|c| c.cpu == one.cpu);
+        let mut spares: Vec<_> = self.candidates.iter().filter(other).collect();
+        spares.sort_by_key(|one| (!one.is_free(), Reverse(one.cpu)));
+        spares.iter().take(count).map(|one| one.apic_id).collect()
+    }
+
+    fn choose_listed(&self, list: &[u32]) -> Result<Vec<Chosen>, CoreError> {
+        for (index, cpu) in list.iter().enumerate() {
+            if list[..index].contains(cpu) {
+                return Err(CoreError::Twice(*cpu));
+            }
+        }
+        list.iter().map(|&cpu| self.choose_one(cpu)).collect()
+    }
+
+    fn choose_one(&self, cpu: u32) -> Result<Chosen, CoreError> {
+        let Some(candidate) = self
+            .candidates
+            .iter()
+            .find(|candidate| candidate.cpu == cpu)
+        else {
+            let there = self
+                .candidates
+                .iter()
+                .map(|candidate| candidate.cpu)
+                .collect();
+            return Err(CoreError::Unknown { cpu, there });
+        };
+        match candidate {
+            _ if cpu == 0 => Err(CoreError::CoreZero),
+            Candidate { apic_id, .. } if candidate.is_free() => Ok(Chosen {
+                cpu,
+                apic_id: *apic_id,
+            }),
+            Candidate {
+                owner: CpuOwner::BASE,
+                ..
+            } => Err(CoreError::Offline(cpu)),
+            _ => Err(CoreError::Owned(cpu)),
+        }
+    }
+
+    fn choose_count(&self, count: u32, numa_node: Option<u32>) -> Result<Vec<Chosen>, CoreError> {
+        let mut cores = self.free_whole_cores();
+        let per_node = count_per_node(&cores);
+        cores.sort_by_key(|core| {
+            let first = core[0];
+            let enough = per_node
+                .get(&first.numa_node)
+                .is_some_and(|&there| there >= count);
+            let elsewhere = numa_node.is_some() && first.numa_node != numa_node;
+            let from_base = core.iter().any(|one| one.owner != CpuOwner::POOL);
+            (
+                from_base,
+                elsewhere,
+                !enough,
+                first.numa_node,
+                Reverse(first.cpu),
+            )
+        });
+        // With cores of unlike width the preferred ones may not add up; the widest first always do.
+        let chosen = take_exactly(&cores, count).or_else(|| {
+            cores.sort_by_key(|core| Reverse(core.len()));
+            take_exactly(&cores, count)
+        });
+        chosen.ok_or_else(|| self.too_many(count))
+    }
+
+    /// Cores of which every thread is free, each as its threads in ascending order.
+    fn free_whole_cores(&self) -> Vec<Vec<Candidate>> {
+        let mut cores = BTreeMap::<u32, Vec<Candidate>>::new();
+        for candidate in &self.candidates {
+            cores.entry(candidate.core).or_default().push(*candidate);
+        }
+        cores
+            .into_values()
+            .filter(|core| core.iter().all(Candidate::is_free))
+            .collect()
+    }
+
+    fn too_many(&self, asked: u32) -> CoreError {
+        let cores = self.free_whole_cores();
+        let free: usize = cores.iter().map(Vec::len).sum();
+        let threads = cores.iter().map(Vec::len).min().unwrap_or(1);
+        let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        if asked <= count(free) {
+            CoreError::HalfCore {
+                asked,
+                threads: count(threads),
+            }
+        } else {
+            CoreError::TooMany {
+                asked,
+                free: count(free),
+                there: count(self.candidates.len()),
+            }
+        }
+    }
+}
+
+/// Free threads on each NUMA node.
+fn count_per_node(cores: &[Vec<Candidate>]) -> BTreeMap<Option<u32>, u32> {
+    let mut counts = BTreeMap::new();
+    for one in cores.iter().flatten() {
+        *counts.entry(one.numa_node).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// Takes whole cores in order, leaving out what does not fit, until `count` threads are together.
+fn take_exactly(cores: &[Vec<Candidate>], count: u32) -> Option<Vec<Chosen>> {
+    let mut chosen = Vec::new();
+    for core in cores {
+        if chosen.len() + core.len() <= count as usize {
+            chosen.extend(core.iter().map(|one| Chosen {
+                cpu: one.cpu,
+                apic_id: one.apic_id,
+            }));
+        }
+    }
+    chosen.sort_by_key(|one| one.cpu);
+    (chosen.len() == count as usize).then_some(chosen)
+}
+
+/// How many low bits of an APIC id number the threads of a core: the fewest that make the threads
+/// of every online core equal.
+fn thread_bits(topology: &Topology, apic_ids: &BTreeMap<u32, u32>) -> u32 {
+    let ids = |siblings: &[u32]| -> Vec<u32> {
+        siblings
+            .iter()
+            .filter_map(|cpu| apic_ids.get(cpu).copied())
+            .collect()
+    };
+    let spread = |ids: Vec<u32>| ids.iter().fold(0, |bits, id| bits | (id ^ ids[0]));
+    let groups = topology
+        .processors
+        .values()
+        .map(|processor| ids(&processor.siblings));
+    let widest = groups
+        .filter(|ids| !ids.is_empty())
+        .map(spread)
+        .max()
+        .unwrap_or(0);
+    // 31: a shift by all 32 bits would overflow, and no core has 2^31 threads.
+    (u32::BITS - widest.leading_zeros()).min(31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Processor;
+
+    /// A machine of `threads`-way cores, two NUMA nodes of equal size; `offline` cores are hidden
+    /// from sysfs as Linux does.
+    fn machine(count: u32, threads: u32, owners: &[(u32, CpuOwner)]) -> View {
+        let owner = |cpu| {
+            owners
+                .iter()
+                .find(|o| o.0 == cpu)
+                .map_or(CpuOwner::BASE, |o| o.1)
+        };
+        let online = |cpu: &u32| owner(*cpu) == CpuOwner::BASE;
+        let processor = |cpu: u32| {
+            let first = cpu - cpu % threads;
+            let siblings = (first..first + threads).filter(online).collect();
+            let (online, numa_node) = (online(&cpu), Some(cpu * 2 / count));
+            let siblings = if online { siblings } else { vec![] };
+            (
+                cpu,
+                Processor {
+                    online,
+                    siblings,
+                    package: None,
+                    numa_node,
+                },
+            )
+        };
+        let topology = Topology {
+            processors: (0..count).map(processor).collect(),
+            ..Default::default()
+        };
+        let cpu = |cpu| Cpu {
+            cpu,
+            apic_id: cpu,
+            owner: owner(cpu),
+            node: 0,
+        };
+        View::new(&topology, &(0..count).map(cpu).collect::<Vec<_>>())
+    }
+
+    fn chosen(result: Result<Vec<Chosen>, CoreError>) -> Vec<u32> {
+        result.unwrap().iter().map(|one| one.cpu).collect()
+    }
+
+    fn count(view: &View, count: u32, numa_node: Option<u32>) -> Result<Vec<Chosen>, CoreError> {
+        view.choose(&CoreRequest::Count(count), numa_node)
+    }
+
+    fn list(view: &View, text: &str) -> Result<Vec<Chosen>, CoreError> {
+        view.choose(&CoreRequest::List(text.parse().unwrap()), None)
+    }
+
+    #[test]
+    fn the_highest_on_one_node_are_preferred() {
+        let view = machine(8, 1, &[]);
+        assert_eq!(chosen(count(&view, 1, None)), [3]);
+        assert_eq!(chosen(count(&view, 4, None)), [4, 5, 6, 7]);
+        assert_eq!(chosen(count(&view, 2, Some(1))), [6, 7]);
+        assert_eq!(chosen(count(&view, 7, None)), [1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn the_pool_comes_first_and_nodes_keep_theirs() {
+        let owners = [(2, CpuOwner::POOL), (3, CpuOwner::NODE)];
+        let view = machine(4, 1, &owners);
+        assert_eq!(chosen(count(&view, 1, None)), [2]);
+        assert_eq!(chosen(count(&view, 2, None)), [1, 2]);
+        let error = CoreError::TooMany {
+            asked: 3,
+            free: 2,
+            there: 4,
+        };
+        assert_eq!(count(&view, 3, None), Err(error));
+    }
+
+    #[test]
+    fn cores_are_given_whole() {
+        let view = machine(8, 2, &[(5, CpuOwner::NODE)]);
+        assert_eq!(chosen(count(&view, 2, None)), [2, 3]);
+        assert_eq!(chosen(count(&view, 4, None)), [2, 3, 6, 7]);
+        assert_eq!(
+            count(&view, 1, None),
+            Err(CoreError::HalfCore {
+                asked: 1,
+                threads: 2
+            })
+        );
+        let error = CoreError::TooMany {
+            asked: 5,
+            free: 4,
+            there: 8,
+        };
+        assert_eq!(count(&view, 5, None), Err(error));
+    }
+
+    #[test]
+    fn a_pooled_core_is_known_whole_though_sysfs_hides_it() {
+        let view = machine(8, 2, &[(6, CpuOwner::POOL), (7, CpuOwner::POOL)]);
+        assert_eq!(chosen(count(&view, 2, None)), [6, 7]);
+    }
+
+    #[test]
+    fn lists_keep_their_order_and_may_halve() {
+        let view = machine(8, 2, &[]);
+        let both = list(&view, "5,2").unwrap();
+        assert_eq!(both.iter().map(|one| one.cpu).collect::<Vec<_>>(), [5, 2]);
+        assert_eq!(view.halves(&both), [2, 5]);
+        assert!(view.halves(&list(&view, "4-5").unwrap()).is_empty());
+    }
+
+    #[test]
+    fn impossible_lists_are_refused() {
+        let mut view = machine(4, 1, &[(2, CpuOwner::NODE)]);
+        view.candidates[3].online = false;
+        assert_eq!(list(&view, "0"), Err(CoreError::CoreZero));
+        assert_eq!(list(&view, "1,1"), Err(CoreError::Twice(1)));
+        assert_eq!(list(&view, "2"), Err(CoreError::Owned(2)));
+        assert_eq!(list(&view, "3"), Err(CoreError::Offline(3)));
+        let error = list(&view, "9").unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("there is no core 9: the machine has 0-3;")
+        );
+    }
+
+    #[test]
+    fn spares_are_others_free_ones_first() {
+        let view = machine(5, 1, &[(4, CpuOwner::NODE)]);
+        let own = list(&view, "2").unwrap();
+        assert_eq!(view.spares(&own, 10), [3, 1, 4]);
+        assert_eq!(view.spares(&own, 1), [3]);
+    }
+
+    #[test]
+    fn unlike_cores_add_up() {
+        let mut view = machine(4, 1, &[]);
+        for (candidate, core) in view.candidates.iter_mut().zip([0, 1, 1, 2]) {
+            candidate.core = core;
+        }
+        assert_eq!(chosen(count(&view, 2, None)), [1, 2]);
+        assert_eq!(chosen(count(&view, 1, None)), [3]);
+    }
+}

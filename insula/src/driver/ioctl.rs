@@ -1,0 +1,320 @@
+//! The ioctls of `/dev/insula`, one safe function each.
+//!
+//! This is where Rust's slices become the addresses and lengths of the ABI; every one of them is
+//! borrowed for the length of the call, and the module keeps none of them.
+
+#![allow(
+    unsafe_code,
+    reason = "ioctl is a foreign function that takes addresses"
+)]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use insula_abi as abi;
+use insula_abi::ioctl;
+use nix::errno::Errno;
+use nix::libc;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// A call that the module, or the kernel on its way there, refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {}", errno.desc())]
+pub struct CallError {
+    /// The ioctl's name in the C header.
+    pub call: &'static str,
+    /// Why.
+    pub errno: Errno,
+}
+
+type Answer<T> = Result<T, CallError>;
+
+/// An ioctl and its name for messages.
+#[derive(Clone, Copy)]
+struct Call(u32, &'static str);
+
+impl Call {
+    /// Performs the call and passes on its non-negative answer.
+    ///
+    /// # Safety
+    /// `T` is the structure that the request number stands for, and every address and length in
+    /// `argument` names memory that the call may read or write as the ABI says.
+    unsafe fn perform<T: FromBytes + IntoBytes>(
+        self,
+        fd: BorrowedFd<'_>,
+        argument: &mut T,
+    ) -> Answer<libc::c_int> {
+        let address = std::ptr::from_mut(argument);
+        // SAFETY: 1. `fd` is open for the length of the call, being borrowed. 2. `address` is valid
+        // for reads and writes of the size encoded in the request (the caller's promise). 3. What
+        // the module writes there is a valid `T`, since any bytes are (`FromBytes`).
+        let answer = unsafe { libc::ioctl(fd.as_raw_fd(), self.0 as libc::Ioctl, address) };
+        Errno::result(answer).map_err(|errno| CallError {
+            call: self.1,
+            errno,
+        })
+    }
+
+    /// Performs a call without an argument.
+    fn bare(self, fd: BorrowedFd<'_>) -> Answer<libc::c_int> {
+        // SAFETY: the `_IO` requests carry no structure, the module reads and writes nothing.
+        unsafe { self.perform(fd, &mut 0_u64) }
+    }
+
+    /// Performs a call that answers a new descriptor.
+    ///
+    /// # Safety
+    /// As [`Call::perform`].
+    unsafe fn descriptor<T: FromBytes + IntoBytes>(
+        self,
+        fd: BorrowedFd<'_>,
+        argument: &mut T,
+    ) -> Answer<OwnedFd> {
+        // SAFETY: passed on to the caller.
+        let raw = unsafe { self.perform(fd, argument) }?;
+        // SAFETY: the module has just made this descriptor for us alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+    }
+}
+
+/// Asks once for the number of items and then for the items, until all fit.
+fn fill<T: FromZeros + Clone>(mut ask: impl FnMut(&mut [T]) -> Answer<u32>) -> Answer<Vec<T>> {
+    let mut items = Vec::new();
+    loop {
+        let count = ask(&mut items)? as usize;
+        if count <= items.len() {
+            items.truncate(count);
+            return Ok(items);
+        }
+        items = vec![T::new_zeroed(); count];
+    }
+}
+
+fn address<T>(slice: &mut [T]) -> u64 {
+    slice.as_mut_ptr() as u64
+}
+
+fn capacity<T>(slice: &[T]) -> u32 {
+    u32::try_from(slice.len()).unwrap_or(u32::MAX)
+}
+
+pub(super) fn hello(fd: BorrowedFd<'_>, greeting: &mut abi::Hello) -> Answer<()> {
+    // SAFETY: `Hello` is this request's structure and holds no address.
+    unsafe { Call(ioctl::HELLO, "INSULA_HELLO").perform(fd, greeting) }.map(drop)
+}
+
+pub(super) fn machine(fd: BorrowedFd<'_>) -> Answer<(abi::Machine, Vec<abi::Cpu>)> {
+    let mut machine = abi::Machine::default();
+    let cpus = fill(|cpus: &mut [abi::Cpu]| {
+        machine = abi::Machine {
+            cpus: address(cpus),
+            cpus_capacity: capacity(cpus),
+            ..Default::default()
+        };
+        // SAFETY: `Machine` is this request's structure; it names `cpus` and its length.
+        unsafe { Call(ioctl::MACHINE, "INSULA_MACHINE").perform(fd, &mut machine) }?;
+        Ok(machine.cpus_count)
+    })?;
+    Ok((machine, cpus))
+}
+
+pub(super) fn pool_reserve(fd: BorrowedFd<'_>, cpus: &[u32], memory: abi::Request) -> Answer<()> {
+    let mut pool = abi::Pool {
+        cpus: cpus.as_ptr() as u64,
+        cpus_count: capacity(cpus),
+        reserved: 0,
+        memory,
+    };
+    // SAFETY: `Pool` is this request's structure; it names `cpus`, which is only read.
+    unsafe { Call(ioctl::POOL_RESERVE, "INSULA_POOL_RESERVE").perform(fd, &mut pool) }.map(drop)
+}
+
+pub(super) fn pool_release(fd: BorrowedFd<'_>) -> Answer<()> {
+    Call(ioctl::POOL_RELEASE, "INSULA_POOL_RELEASE")
+        .bare(fd)
+        .map(drop)
+}
+
+pub(super) fn memory_create(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
+    // SAFETY: an `_IO` request: no structure.
+    unsafe { Call(ioctl::MEMORY_CREATE, "INSULA_MEMORY_CREATE").descriptor(fd, &mut 0_u64) }
+}
+
+pub(super) fn memory_grow(fd: BorrowedFd<'_>, mut request: abi::Request) -> Answer<()> {
+    // SAFETY: `Request` is this request's structure and holds no address of ours.
+    unsafe { Call(ioctl::MEMORY_GROW, "INSULA_MEMORY_GROW").perform(fd, &mut request) }.map(drop)
+}
+
+pub(super) fn memory_chunks(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Chunk>> {
+    fill(|chunks: &mut [abi::Chunk]| {
+        let mut list = abi::Chunks {
+            chunks: address(chunks),
+            capacity: capacity(chunks),
+            count: 0,
+        };
+        // SAFETY: `Chunks` is this request's structure; it names `chunks` and its length.
+        unsafe { Call(ioctl::MEMORY_CHUNKS, "INSULA_MEMORY_CHUNKS").perform(fd, &mut list) }?;
+        Ok(list.count)
+    })
+}
+
+pub(super) fn image_add(
+    fd: BorrowedFd<'_>,
+    name: &abi::Name,
+    description: &[u8],
+    memory: BorrowedFd<'_>,
+) -> Answer<()> {
+    let mut image = abi::Image {
+        name: *name,
+        description: description.as_ptr() as u64,
+        description_size: capacity(description),
+        memory: memory.as_raw_fd(),
+    };
+    // SAFETY: `Image` is this request's structure; it names `description`, which is only read.
+    unsafe { Call(ioctl::IMAGE_ADD, "INSULA_IMAGE_ADD").perform(fd, &mut image) }.map(drop)
+}
+
+pub(super) fn image_open(fd: BorrowedFd<'_>, name: &abi::Name) -> Answer<OwnedFd> {
+    // SAFETY: `Name` is this request's structure and holds no address.
+    unsafe { Call(ioctl::IMAGE_OPEN, "INSULA_IMAGE_OPEN").descriptor(fd, &mut { *name }) }
+}
+
+pub(super) fn image_remove(fd: BorrowedFd<'_>, name: &abi::Name) -> Answer<()> {
+    // SAFETY: `Name` is this request's structure and holds no address.
+    unsafe { Call(ioctl::IMAGE_REMOVE, "INSULA_IMAGE_REMOVE").perform(fd, &mut { *name }) }
+        .map(drop)
+}
+
+pub(super) fn image_list(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Name>> {
+    names(fd, Call(ioctl::IMAGE_LIST, "INSULA_IMAGE_LIST"))
+}
+
+pub(super) fn node_list(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Name>> {
+    names(fd, Call(ioctl::NODE_LIST, "INSULA_NODE_LIST"))
+}
+
+fn names(fd: BorrowedFd<'_>, call: Call) -> Answer<Vec<abi::Name>> {
+    fill(|names: &mut [abi::Name]| {
+        let mut list = abi::Names {
+            names: address(names),
+            capacity: capacity(names),
+            count: 0,
+        };
+        // SAFETY: `Names` is the structure of both lists' requests; it names `names` and its
+        // length.
+        unsafe { call.perform(fd, &mut list) }?;
+        Ok(list.count)
+    })
+}
+
+pub(super) fn node_create(
+    fd: BorrowedFd<'_>,
+    name: &abi::Name,
+    description: &[u8],
+    cpus: &[u32],
+    memory: BorrowedFd<'_>,
+) -> Answer<OwnedFd> {
+    let mut node = abi::NodeCreate {
+        name: *name,
+        description: description.as_ptr() as u64,
+        description_size: capacity(description),
+        cpus_count: capacity(cpus),
+        cpus: cpus.as_ptr() as u64,
+        memory: memory.as_raw_fd(),
+        flags: 0,
+    };
+    // SAFETY: `NodeCreate` is this request's structure; it names `description` and `cpus`, which
+    // are only read.
+    unsafe { Call(ioctl::NODE_CREATE, "INSULA_NODE_CREATE").descriptor(fd, &mut node) }
+}
+
+pub(super) fn node_open(fd: BorrowedFd<'_>, name: &abi::Name) -> Answer<OwnedFd> {
+    // SAFETY: `Name` is this request's structure and holds no address.
+    unsafe { Call(ioctl::NODE_OPEN, "INSULA_NODE_OPEN").descriptor(fd, &mut { *name }) }
+}
+
+pub(super) fn node_start(fd: BorrowedFd<'_>, mut start: abi::NodeStart) -> Answer<()> {
+    // SAFETY: `NodeStart` is this request's structure; its addresses are physical, and the module
+    // checks that they lie in the node's own memory.
+    unsafe { Call(ioctl::NODE_START, "INSULA_NODE_START").perform(fd, &mut start) }.map(drop)
+}
+
+pub(super) fn node_stop(fd: BorrowedFd<'_>, reason: abi::Reason) -> Answer<()> {
+    let mut stop = abi::NodeStop {
+        reason,
+        reserved: 0,
+    };
+    // SAFETY: `NodeStop` is this request's structure and holds no address.
+    unsafe { Call(ioctl::NODE_STOP, "INSULA_NODE_STOP").perform(fd, &mut stop) }.map(drop)
+}
+
+pub(super) fn node_interrupt(fd: BorrowedFd<'_>, index: u32, vector: u32) -> Answer<()> {
+    let mut interrupt = abi::NodeInterrupt { index, vector };
+    let call = Call(ioctl::NODE_INTERRUPT, "INSULA_NODE_INTERRUPT");
+    // SAFETY: `NodeInterrupt` is this request's structure and holds no address.
+    unsafe { call.perform(fd, &mut interrupt) }.map(drop)
+}
+
+pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::Cpu>)> {
+    let mut info = abi::NodeInfo::default();
+    let cpus = fill(|cpus: &mut [abi::Cpu]| {
+        info = abi::NodeInfo {
+            cpus: address(cpus),
+            cpus_capacity: capacity(cpus),
+            ..Default::default()
+        };
+        // SAFETY: `NodeInfo` is this request's structure; it names `cpus` and its length.
+        unsafe { Call(ioctl::NODE_INFO, "INSULA_NODE_INFO").perform(fd, &mut info) }?;
+        Ok(info.cpus_count)
+    })?;
+    Ok((info, cpus))
+}
+
+pub(super) fn node_remove(fd: BorrowedFd<'_>) -> Answer<()> {
+    Call(ioctl::NODE_REMOVE, "INSULA_NODE_REMOVE")
+        .bare(fd)
+        .map(drop)
+}
+
+pub(super) fn node_memory(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
+    // SAFETY: an `_IO` request: no structure.
+    unsafe { Call(ioctl::NODE_MEMORY, "INSULA_NODE_MEMORY").descriptor(fd, &mut 0_u64) }
+}
+
+pub(super) fn description(fd: BorrowedFd<'_>) -> Answer<Vec<u8>> {
+    fill(|bytes: &mut [u8]| {
+        let mut description = abi::Description {
+            bytes: address(bytes),
+            capacity: capacity(bytes),
+            size: 0,
+        };
+        let call = Call(ioctl::DESCRIPTION, "INSULA_DESCRIPTION");
+        // SAFETY: `Description` is this request's structure; it names `bytes` and its size.
+        unsafe { call.perform(fd, &mut description) }?;
+        Ok(description.size)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fill_asks_until_all_fit() {
+        let mut sizes = [3_u32, 5, 4].into_iter();
+        let items = fill(|items: &mut [u32]| {
+            items.fill(7);
+            Ok(sizes.next().unwrap())
+        })
+        .unwrap();
+        assert_eq!(items, [7; 4]);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_device_is_an_error() {
+        use std::os::fd::AsFd;
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let error = memory_create(file.as_fd()).unwrap_err();
+        assert_eq!(error.errno, Errno::ENOTTY);
+        assert!(error.to_string().starts_with("INSULA_MEMORY_CREATE: "));
+    }
+}

@@ -1,0 +1,423 @@
+//! A memory object mapped into this process, as bytes that are only ever copied.
+//!
+//! A node's kernel may change its memory at any moment, so no reference to it is ever made: reads
+//! are volatile, writes go through raw pointers, and both copy. Two addresses count: the *offset*
+//! in the object, and the *physical* address that a node and its tables use.
+
+#![allow(
+    unsafe_code,
+    reason = "shared memory is reached through raw pointers only"
+)]
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use insula_abi::Chunk;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::CallError;
+
+/// Why a memory object cannot be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The module did not tell where it lies.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The kernel did not map it.
+    #[error("mmap of a memory object: {}", .0.desc())]
+    Map(Errno),
+    /// It is empty or larger than the address space.
+    #[error("a memory object of {0} bytes cannot be mapped")]
+    Size(u64),
+}
+
+/// An access that does not lie, whole, in the mapped memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{size} bytes at {at:#x} do not lie in the mapped memory")]
+pub struct OutOfRange {
+    /// Offset or physical address asked for.
+    pub at: u64,
+    /// Bytes asked for.
+    pub size: u64,
+}
+
+/// A stretch to copy from one mapping to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Offset in the source object.
+    pub from: u64,
+    /// Offset in the destination object.
+    pub to: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// All of a memory object, mapped.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    size: usize,
+    /// Each chunk with the offset of its first byte.
+    chunks: Vec<(u64, Chunk)>,
+}
+
+// SAFETY: 1. The mapping belongs to this value alone and is not tied to a thread. 2. Through
+// `&self` it is only read, volatilely, and never lent out as a reference. 3. Writes need `&mut
+// self`; `copy_from` hands disjoint stretches to its threads.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(super) fn new(fd: BorrowedFd<'_>, chunks: Vec<Chunk>) -> Result<Self, MapError> {
+        let total = chunks
+            .iter()
+            .fold(0_u64, |sum, chunk| sum.saturating_add(chunk.size));
+        let length = usize::try_from(total).ok().and_then(NonZeroUsize::new);
+        let length = length.ok_or(MapError::Size(total))?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new shared mapping at an address of the kernel's choice; it replaces nothing,
+        // and no reference to it will ever be made.
+        let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, fd, 0) };
+        let base = base.map_err(MapError::Map)?.cast();
+        let offsets = chunks.iter().scan(0, |offset, chunk| {
+            let this = *offset;
+            *offset += chunk.size;
+            Some(this)
+        });
+        let chunks = offsets.zip(chunks.iter().copied()).collect();
+        Ok(Self {
+            base,
+            size: length.get(),
+            chunks,
+        })
+    }
+
+    /// Bytes of the object.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size as u64
+    }
+
+    /// The physical chunks, in order of offset.
+    pub fn chunks(&self) -> impl Iterator<Item = Chunk> + '_ {
+        self.chunks.iter().map(|&(_, chunk)| chunk)
+    }
+
+    /// The offset of `size` bytes at a physical address; they must lie in one chunk.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when they do not.
+    pub fn offset_of(&self, address: u64, size: u64) -> Result<u64, OutOfRange> {
+        let inside = |chunk: &Chunk| {
+            address
+                .checked_sub(chunk.start)
+                .filter(|&skip| skip < chunk.size && size <= chunk.size - skip)
+        };
+        let found = self
+            .chunks
+            .iter()
+            .find_map(|(offset, chunk)| Some(offset + inside(chunk)?));
+        found.ok_or(OutOfRange { at: address, size })
+    }
+
+    /// Copies bytes out, from an offset on. What a peer writes meanwhile may arrive torn.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when they do not lie in the object.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
+        let from = self.pointer(offset, into.len())?;
+        let aligned = from.align_offset(size_of::<u64>()).min(into.len());
+        let (head, rest) = into.split_at_mut(aligned);
+        let (words, tail) = rest.as_chunks_mut::<8>();
+        let words_size = words.len() * 8;
+        // SAFETY: all three stretches lie in `into.len()` bytes from `from`, which `pointer` has
+        // checked to lie in the mapping; the middle one begins at a multiple of 8.
+        unsafe {
+            read_bytes(from, head);
+            for (index, word) in words.iter_mut().enumerate() {
+                let value = from.add(aligned).cast::<u64>().add(index).read_volatile();
+                *word = value.to_ne_bytes();
+            }
+            read_bytes(from.add(aligned + words_size), tail);
+        }
+        Ok(())
+    }
+
+    /// Copies bytes in, from an offset on.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when they do not lie in the object; nothing was written.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), OutOfRange> {
+        let to = self.pointer(offset, bytes.len())?;
+        // SAFETY: 1. `to` is valid for `bytes.len()` bytes (`pointer`). 2. `bytes` is a Rust slice
+        // and so cannot lie in the mapping, of which there are no references.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Reads a stretch of a file straight into the object, without a copy in this process.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends early, `InvalidInput` when the bytes do not lie in the
+    /// object, else what the file answered.
+    pub fn read_file(&mut self, offset: u64, file: &File, at: u64, size: u64) -> io::Result<()> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let size = usize::try_from(size).map_err(io::Error::other)?;
+        let to = self.pointer(offset, size).map_err(invalid)?;
+        let mut done = 0;
+        while done < size {
+            let position = i64::try_from(at + done as u64).map_err(io::Error::other)?;
+            // SAFETY: `to + done` is valid for `size - done` bytes (`pointer`); the kernel writes
+            // at most these.
+            let count = unsafe {
+                libc::pread(file.as_raw_fd(), to.add(done).cast(), size - done, position)
+            };
+            match Errno::result(count) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => done += count.unsigned_abs(),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies from another object, by at most `threads` threads, each a share of every stretch.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when a stretch does not lie in both objects; nothing was copied.
+    pub fn copy_from(
+        &mut self,
+        source: &Self,
+        transfers: &[Transfer],
+        threads: NonZeroUsize,
+    ) -> Result<(), OutOfRange> {
+        for transfer in transfers {
+            let size = usize::try_from(transfer.size).unwrap_or(usize::MAX);
+            source.pointer(transfer.from, size)?;
+            self.pointer(transfer.to, size)?;
+        }
+        let target = &*self;
+        // Stretches that overlap in the destination are copied one after the other, so that no two
+        // threads ever write the same byte.
+        for transfer in transfers {
+            std::thread::scope(|scope| {
+                let mut shares = shares(*transfer, threads);
+                let own = shares.next();
+                for share in shares {
+                    // SAFETY: see `copy_share`; the shares of a stretch are disjoint.
+                    scope.spawn(move || unsafe { copy_share(source, target, share) });
+                }
+                if let Some(own) = own {
+                    // SAFETY: as above.
+                    unsafe { copy_share(source, target, own) };
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// The place of `size` bytes at an offset, if they lie in the mapping.
+    fn pointer(&self, offset: u64, size: usize) -> Result<*mut u8, OutOfRange> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        if start > self.size || size > self.size - start {
+            return Err(OutOfRange {
+                at: offset,
+                size: size as u64,
+            });
+        }
+        // SAFETY: `start` is at most the mapping's size, so the result is in it or just past it.
+        Ok(unsafe { self.base.as_ptr().add(start) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `new`, no pointer to it outlives `self`. It cannot
+        // fail for a whole mapping, and there would be nothing to do about it.
+        let _ = unsafe { munmap(self.base.cast(), self.size) };
+    }
+}
+
+impl kimage::PhysicalMemory for Mapping {
+    fn ranges(&self) -> Vec<Range<u64>> {
+        self.chunks()
+            .map(|chunk| chunk.start..chunk.start + chunk.size)
+            .collect()
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), kimage::ReadError> {
+        let failed = kimage::ReadError {
+            address,
+            size: into.len(),
+        };
+        let offset = self
+            .offset_of(address, into.len() as u64)
+            .map_err(|_| failed)?;
+        Mapping::read(self, offset, into).map_err(|_| failed)
+    }
+}
+
+/// Reads single bytes.
+///
+/// # Safety
+/// `from` is valid for `into.len()` bytes.
+unsafe fn read_bytes(from: *const u8, into: &mut [u8]) {
+    for (index, byte) in into.iter_mut().enumerate() {
+        // SAFETY: `index` is below `into.len()`.
+        *byte = unsafe { from.add(index).read_volatile() };
+    }
+}
+
+/// Copies one share.
+///
+/// # Safety
+/// The share was checked to lie in both objects, and nobody in this process writes its destination
+/// meanwhile.
+unsafe fn copy_share(source: &Mapping, target: &Mapping, share: Transfer) {
+    // SAFETY: both pointers are valid for `share.size` bytes. They belong to different mappings,
+    // hence different addresses, so they do not overlap.
+    unsafe {
+        let from = source.base.as_ptr().add(share.from as usize);
+        let to = target.base.as_ptr().add(share.to as usize);
+        to.copy_from_nonoverlapping(from, share.size as usize);
+    }
+}
+
+/// Large pages are the unit of sharing: two threads in one would contend for its faults.
+const SHARE_UNIT: u64 = 2 << 20;
+
+/// Divides a stretch into at most `count` disjoint shares that cover it.
+fn shares(whole: Transfer, count: NonZeroUsize) -> impl Iterator<Item = Transfer> {
+    let count = count.get() as u64;
+    let size = whole.size.div_ceil(count).next_multiple_of(SHARE_UNIT);
+    (0..count)
+        .map(move |index| index * size)
+        .take_while(move |&skip| skip < whole.size)
+        .map(move |skip| Transfer {
+            from: whole.from + skip,
+            to: whole.to + skip,
+            size: size.min(whole.size - skip),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+    use std::os::fd::AsFd;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNKS: [Chunk; 2] = [
+        Chunk {
+            start: 0x10000,
+            size: 0x4000,
+        },
+        Chunk {
+            start: 0x4000_0000,
+            size: 0xc000,
+        },
+    ];
+
+    /// A mapping over an ordinary file: the same mmap as of the device.
+    fn mapping() -> Mapping {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(0x10000).unwrap();
+        Mapping::new(file.as_fd(), CHUNKS.to_vec()).unwrap()
+    }
+
+    fn pattern(size: usize) -> Vec<u8> {
+        (0..size)
+            .map(|index| (index * 7 + index / 251) as u8)
+            .collect()
+    }
+
+    #[test]
+    fn physical_addresses_become_offsets() {
+        let memory = mapping();
+        assert_eq!(memory.offset_of(0x10000, 0x4000), Ok(0));
+        assert_eq!(memory.offset_of(0x4000_0010, 8), Ok(0x4010));
+        assert!(memory.offset_of(0x10000, 0x4001).is_err());
+        assert!(memory.offset_of(0xffff, 1).is_err());
+        assert!(memory.offset_of(u64::MAX, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn files_are_read_in_place() {
+        let mut memory = mapping();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&pattern(5000)).unwrap();
+        file.rewind().unwrap();
+        memory.read_file(0x123, &file, 1000, 4000).unwrap();
+        let mut back = vec![0; 4000];
+        memory.read(0x123, &mut back).unwrap();
+        assert_eq!(back, pattern(5000)[1000..]);
+        let early = memory.read_file(0, &file, 1000, 4001).unwrap_err();
+        assert_eq!(early.kind(), io::ErrorKind::UnexpectedEof);
+        let outside = memory.read_file(0xffff, &file, 0, 2).unwrap_err();
+        assert_eq!(outside.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn copies_between_objects() {
+        let (mut from, mut to) = (mapping(), mapping());
+        from.write(0, &pattern(0x10000)).unwrap();
+        let transfers = [
+            Transfer {
+                from: 3,
+                to: 0x8000,
+                size: 0x8000,
+            },
+            Transfer {
+                from: 0xff00,
+                to: 5,
+                size: 0x100,
+            },
+        ];
+        to.copy_from(&from, &transfers, NonZeroUsize::MIN).unwrap();
+        let mut back = vec![0; 0x8000];
+        to.read(0x8000, &mut back).unwrap();
+        assert_eq!(back, pattern(0x10000)[3..0x8003]);
+        let outside = [Transfer {
+            from: 0,
+            to: 0x8000,
+            size: 0x8001,
+        }];
+        assert!(to.copy_from(&from, &outside, NonZeroUsize::MIN).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(offset in 0_u64..0x10100, size in 0_usize..600) {
+            let mut memory = mapping();
+            let bytes = pattern(size);
+            let fits = offset + size as u64 <= 0x10000;
+            prop_assert_eq!(memory.write(offset, &bytes).is_ok(), fits);
+            let mut back = vec![0; size];
+            prop_assert_eq!(memory.read(offset, &mut back).is_ok(), fits);
+            prop_assert!(!fits || back == bytes);
+        }
+
+        #[test]
+        fn shares_cover_a_stretch_once(size in 0_u64..(64 << 20), count in 1_usize..20) {
+            let whole = Transfer { from: 100, to: 7, size };
+            let parts: Vec<_> = shares(whole, NonZeroUsize::new(count).unwrap()).collect();
+            prop_assert!(parts.len() <= count);
+            let mut done = 0;
+            for part in parts {
+                prop_assert_eq!((part.from, part.to), (100 + done, 7 + done));
+                done += part.size;
+            }
+            prop_assert_eq!(done, size);
+        }
+    }
+}

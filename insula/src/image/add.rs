@@ -1,0 +1,231 @@
+//! Making an image resident.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use insula_abi as abi;
+use nix::errno::Errno;
+use sha2::{Digest, Sha256};
+
+use super::ResidentLayout;
+use super::files::open_initrd;
+use super::{Description, FileRecord, Files, FilesError, KernelFile, LogSource, Payload};
+use crate::driver::{Driver, DriverError, Mapping, Memory};
+use crate::name::Name;
+use crate::units::Size;
+
+/// An image to make resident.
+#[derive(Clone, Debug)]
+pub struct AddRequest {
+    /// Its name.
+    pub name: Name,
+    /// Its files.
+    pub files: Files,
+    /// Kernel command line of every node of this image.
+    pub append: String,
+    /// Which form of the kernel is kept.
+    pub payload: Payload,
+}
+
+/// Why an image was not added. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// Its files are no good.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// There is one of that name.
+    #[error(
+        "there is an image '{0}' already; it was left as it is\n\
+         choose another name, or remove it with `insula image rm {0}`"
+    )]
+    NameTaken(Name),
+    /// The machine has no memory for it.
+    #[error(
+        "no {size} of memory could be taken for the image '{name}'; nothing was kept\n\
+         free some: `insula machine info` shows what nodes and images have"
+    )]
+    NoMemory {
+        /// Its name.
+        name: Name,
+        /// Bytes that it needs.
+        size: Size,
+    },
+    /// What is known of it does not fit the module.
+    #[error(
+        "the description of the image '{name}' has {size} bytes, the module keeps {}; nothing was \
+         kept\n\
+         shorten --append",
+        abi::DESCRIPTION_MAX
+    )]
+    Description {
+        /// Its name.
+        name: Name,
+        /// Bytes that the description has.
+        size: usize,
+    },
+    /// The module failed.
+    #[error("the image '{name}' could not be added: {source}; nothing was kept")]
+    Driver {
+        /// Its name.
+        name: Name,
+        /// How.
+        source: DriverError,
+    },
+}
+
+/// Reads the files, checks them, and keeps them in memory under a name.
+///
+/// # Errors
+/// [`AddError`]; nothing is left behind.
+pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, AddError> {
+    let name = &request.name;
+    let failed = |source: DriverError| driver_failed(name, source);
+    let names = driver.image_names().map_err(|error| failed(error.into()))?;
+    if names.contains(&name.to_abi()) {
+        return Err(AddError::NameTaken(name.clone()));
+    }
+    let kernel = KernelFile::read(&request.files.kernel)?;
+    let initrd = read_initrd(&request.files)?;
+    let (bytes, loadable) = kernel.payload(request.payload)?;
+    let layout = ResidentLayout::plan(
+        &loadable,
+        initrd.as_ref().map_or(0, |(_, size)| size.len() as u64),
+    );
+    let description = Description {
+        log: log_source(&kernel.bytes),
+        payload: request.payload,
+        initrd_size: initrd.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64),
+        append: request.append.clone(),
+        added_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs()),
+        kernel: record(kernel.path.clone(), &kernel.bytes),
+        initrd: initrd
+            .as_ref()
+            .map(|(path, bytes)| record(path.clone(), bytes)),
+        loadable,
+        layout,
+    };
+    let text = encode(name, &description)?;
+    let memory = take(driver, name, description.layout.size)?;
+    let mut mapping = memory.map().map_err(|error| failed(error.into()))?;
+    let initrd = initrd.as_ref().map_or(&[][..], |(_, bytes)| bytes);
+    fill(&mut mapping, &description, &bytes, initrd).map_err(failed)?;
+    driver
+        .add_image(&name.to_abi(), &text, &memory)
+        .map_err(|error| failed(error.into()))?;
+    Ok(description)
+}
+
+fn driver_failed(name: &Name, source: DriverError) -> AddError {
+    let name = name.clone();
+    match source.errno() {
+        Some(Errno::EEXIST) => AddError::NameTaken(name),
+        _ => AddError::Driver { name, source },
+    }
+}
+
+fn read_initrd(files: &Files) -> Result<Option<(std::path::PathBuf, Vec<u8>)>, FilesError> {
+    let Some(path) = &files.initrd else {
+        return Ok(None);
+    };
+    open_initrd(path)?;
+    let read = || Ok((std::path::absolute(path)?, std::fs::read(path)?));
+    read().map(Some).map_err(|source| FilesError::Initrd {
+        path: path.clone(),
+        source,
+    })
+}
+
+/// What can be learned of the kernel's log from its own symbols and types.
+fn log_source(kernel: &[u8]) -> LogSource {
+    LogSource::learn(kernel).map_or_else(LogSource::Unreadable, |layout| {
+        LogSource::Layout(Box::new(layout))
+    })
+}
+
+fn record(path: std::path::PathBuf, bytes: &[u8]) -> FileRecord {
+    let digest = Sha256::digest(bytes);
+    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    FileRecord {
+        path,
+        size: bytes.len() as u64,
+        sha256,
+    }
+}
+
+fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, AddError> {
+    // Serialising to memory fails only for maps with keys that are no text: there are none.
+    let text = serde_json::to_vec(description).unwrap_or_default();
+    if text.len() > abi::DESCRIPTION_MAX {
+        return Err(AddError::Description {
+            name: name.clone(),
+            size: text.len(),
+        });
+    }
+    Ok(text)
+}
+
+fn take(driver: &Driver, name: &Name, size: u64) -> Result<Memory, AddError> {
+    let size = size.next_multiple_of(abi::GRANULE);
+    let request = abi::Request {
+        size,
+        min_phys: 0,
+        max_phys: 0,
+        chunk_max: 0,
+        numa_node: abi::NUMA_ANY,
+        flags: 0,
+    };
+    let taken = driver
+        .create_memory()
+        .and_then(|memory| memory.grow(&request).map(|()| memory));
+    taken.map_err(|error| match error.errno {
+        Errno::ENOMEM => AddError::NoMemory {
+            name: name.clone(),
+            size: Size(size),
+        },
+        _ => driver_failed(name, error.into()),
+    })
+}
+
+fn fill(
+    mapping: &mut Mapping,
+    description: &Description,
+    kernel: &[u8],
+    initrd: &[u8],
+) -> Result<(), DriverError> {
+    let segments = &description.loadable.segments;
+    for (segment, &offset) in segments.iter().zip(&description.layout.segments) {
+        mapping.write(offset, super::bootable::segment_bytes(kernel, segment)?)?;
+    }
+    mapping.write(description.layout.initrd, initrd)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_recorded_by_digest() {
+        let record = record("/k".into(), b"abc");
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!((record.size, record.sha256.as_str()), (3, expected));
+    }
+
+    #[test]
+    fn a_foreign_kernel_has_an_unreadable_log() {
+        assert!(matches!(log_source(b"nothing"), LogSource::Unreadable(_)));
+    }
+
+    #[test]
+    fn a_taken_name_is_told_however_it_was_found() {
+        let name: Name = "web".parse().unwrap();
+        let call = crate::driver::CallError {
+            call: "INSULA_IMAGE_ADD",
+            errno: Errno::EEXIST,
+        };
+        let error = driver_failed(&name, call.into());
+        assert!(matches!(error, AddError::NameTaken(_)));
+        assert!(error.to_string().contains("`insula image rm web`"));
+    }
+}

@@ -1,0 +1,236 @@
+//! What a node is started from: a resident image or files, and bringing it into the node's memory.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use kimage::{Loadable, Segment};
+
+use super::ResidentLayout;
+use super::files::open_initrd;
+use super::{Description, FileRecord, Files, FilesError, Image, KernelFile, LogSource, Payload};
+use crate::driver::{DriverError, Mapping, OutOfRange, Transfer};
+use crate::name::Name;
+
+/// Bytes below which another thread costs more than it brings.
+const BYTES_PER_THREAD: u64 = 8 << 20;
+/// Threads beyond which memory, not the cores, is the limit.
+const THREADS_MAX: usize = 8;
+
+/// Why bytes could not be brought into a node's memory.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The memory could not be reached.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A place lies outside the node's memory.
+    #[error(transparent)]
+    Range(#[from] OutOfRange),
+    /// The initrd could not be read.
+    #[error("reading the initrd: {0}")]
+    Initrd(#[from] io::Error),
+}
+
+/// A kernel and initrd, ready to be brought into a node's memory.
+#[derive(Debug)]
+pub struct Bootable {
+    /// The image it is, if it is one.
+    pub image: Option<Name>,
+    /// What a loader must know of the kernel.
+    pub loadable: Loadable,
+    /// Bytes of the initrd, 0 for none.
+    pub initrd_size: u64,
+    /// The image's part of the command line.
+    pub append: String,
+    /// How its log is read.
+    pub log: LogSource,
+    /// The kernel's file.
+    pub kernel: PathBuf,
+    /// The initrd's file.
+    pub initrd: Option<PathBuf>,
+    /// How long it took to read (and unpack) the kernel's file; nothing for a resident image.
+    pub read_time: Duration,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Resident {
+        mapping: Mapping,
+        layout: ResidentLayout,
+    },
+    Files {
+        kernel: Vec<u8>,
+        initrd: Option<File>,
+    },
+}
+
+impl Bootable {
+    /// A resident image: no file is read.
+    ///
+    /// # Errors
+    /// When its memory cannot be mapped.
+    pub fn resident(image: Image) -> Result<Self, DriverError> {
+        let mapping = image.memory.map()?;
+        let path = |record: FileRecord| record.path;
+        let Description {
+            loadable,
+            initrd_size,
+            append,
+            log,
+            kernel,
+            initrd,
+            layout,
+            ..
+        } = image.description;
+        Ok(Self {
+            image: Some(image.name),
+            loadable,
+            initrd_size,
+            append,
+            log,
+            kernel: kernel.path,
+            initrd: initrd.map(path),
+            read_time: Duration::ZERO,
+            bytes: Bytes::Resident { mapping, layout },
+        })
+    }
+
+    /// Files, read now (kernel) and when loading (initrd).
+    ///
+    /// # Errors
+    /// [`FilesError`].
+    pub fn files(files: &Files, payload: Payload) -> Result<Self, FilesError> {
+        let began = Instant::now();
+        let initrd = files.initrd.as_deref().map(open_initrd).transpose()?;
+        let kernel = KernelFile::read(&files.kernel)?;
+        let (bytes, loadable) = kernel.payload(payload)?;
+        let (log, path) = (kernel.log_source(), kernel.path.clone());
+        let unpacked = match bytes {
+            Cow::Owned(unpacked) => Some(unpacked),
+            Cow::Borrowed(_) => None,
+        };
+        let bytes = unpacked.unwrap_or(kernel.bytes);
+        let read_time = began.elapsed();
+        Ok(Self {
+            image: None,
+            loadable,
+            initrd_size: initrd.as_ref().map_or(0, |&(_, size)| size),
+            append: String::new(),
+            log,
+            kernel: path,
+            initrd: files.initrd.clone(),
+            read_time,
+            bytes: Bytes::Files {
+                kernel: bytes,
+                initrd: initrd.map(|(file, _)| file),
+            },
+        })
+    }
+
+    /// Brings the kernel's segments and the initrd to these physical addresses.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn load(&self, node: &mut Mapping, kernel: u64, initrd: u64) -> Result<(), LoadError> {
+        let place = |segment: &Segment| node.offset_of(kernel + segment.load_offset, segment.size);
+        let segments = &self.loadable.segments;
+        let places: Vec<u64> = segments.iter().map(place).collect::<Result<_, _>>()?;
+        let initrd_place = match self.initrd_size {
+            0 => 0,
+            size => node.offset_of(initrd, size)?,
+        };
+        match &self.bytes {
+            Bytes::Resident { mapping, layout } => {
+                let sources = layout.segments.iter().copied().chain([layout.initrd]);
+                let sizes = segments
+                    .iter()
+                    .map(|segment| segment.size)
+                    .chain([self.initrd_size]);
+                let targets = places.into_iter().chain([initrd_place]);
+                let transfers: Vec<_> = sources
+                    .zip(targets)
+                    .zip(sizes)
+                    .map(|((from, to), size)| Transfer { from, to, size })
+                    .collect();
+                node.copy_from(mapping, &transfers, threads(&transfers))?;
+            }
+            Bytes::Files { kernel, initrd } => {
+                for (segment, place) in segments.iter().zip(places) {
+                    node.write(place, segment_bytes(kernel, segment)?)?;
+                }
+                if let Some(file) = initrd {
+                    node.read_file(initrd_place, file, 0, self.initrd_size)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a segment in the kernel's file.
+pub(super) fn segment_bytes<'a>(
+    kernel: &'a [u8],
+    segment: &Segment,
+) -> Result<&'a [u8], OutOfRange> {
+    let start = usize::try_from(segment.file_offset).ok();
+    let size = usize::try_from(segment.size).ok();
+    let bytes = start
+        .zip(size)
+        .and_then(|(start, size)| kernel.get(start..)?.get(..size));
+    bytes.ok_or(OutOfRange {
+        at: segment.file_offset,
+        size: segment.size,
+    })
+}
+
+/// As many threads as there are cores and work for.
+fn threads(transfers: &[Transfer]) -> NonZeroUsize {
+    let largest = transfers
+        .iter()
+        .map(|transfer| transfer.size)
+        .max()
+        .unwrap_or_default();
+    let work = usize::try_from(largest / BYTES_PER_THREAD).unwrap_or(THREADS_MAX);
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    NonZeroUsize::new(work.min(THREADS_MAX))
+        .unwrap_or(NonZeroUsize::MIN)
+        .min(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_cut_from_the_file() {
+        let segment = |file_offset, size| Segment {
+            file_offset,
+            load_offset: 0,
+            size,
+        };
+        assert_eq!(segment_bytes(b"abcdef", &segment(2, 3)), Ok(&b"cde"[..]));
+        assert_eq!(segment_bytes(b"abcdef", &segment(6, 0)), Ok(&b""[..]));
+        for (start, size) in [(5, 2), (7, 0), (u64::MAX, 1), (1, u64::MAX)] {
+            assert!(segment_bytes(b"abcdef", &segment(start, size)).is_err());
+        }
+    }
+
+    #[test]
+    fn small_work_is_done_by_one_thread() {
+        let transfer = |size| Transfer {
+            from: 0,
+            to: 0,
+            size,
+        };
+        assert_eq!(threads(&[]), NonZeroUsize::MIN);
+        assert_eq!(
+            threads(&[transfer(BYTES_PER_THREAD * 2 - 1)]),
+            NonZeroUsize::MIN
+        );
+        assert!(threads(&[transfer(1 << 40)]).get() <= THREADS_MAX);
+    }
+}

@@ -1,0 +1,277 @@
+//! The files that an image or a node is made from.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use kimage::{ImageError, Loadable};
+
+use super::{LogSource, Payload};
+use crate::root::Root;
+
+/// Why files cannot become an image or a node. Nothing has been touched.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// The kernel's file cannot be read.
+    #[error(
+        "the kernel {} cannot be read: {source}; nothing was touched\n\
+         give the path of a readable bzImage or vmlinux with --kernel", path.display()
+    )]
+    Kernel {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel's file is no kernel that can be started.
+    #[error("{}: {source}; nothing was touched", path.display())]
+    Image {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: ImageError,
+    },
+    /// The initrd cannot be read.
+    #[error(
+        "the initrd {} cannot be read: {source}; nothing was touched\n\
+         give the path of a readable initrd with --initrd, or make one with `update-initramfs -c`",
+        path.display()
+    )]
+    Initrd {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// No installed kernel has that release.
+    #[error(
+        "no kernel in /boot has the release '{release}' ({}); nothing was touched\n\
+         name one of these, or give its file with --kernel", listed(.there)
+    )]
+    NotInstalled {
+        /// Release asked for, whole or its beginning.
+        release: String,
+        /// Releases installed.
+        there: Vec<String>,
+    },
+    /// More than one has it.
+    #[error(
+        "more than one kernel in /boot has a release beginning with '{release}': {}; nothing was \
+         touched\n\
+         write more of the one you mean", .there.join(", ")
+    )]
+    Ambiguous {
+        /// Beginning of a release.
+        release: String,
+        /// Releases that begin so.
+        there: Vec<String>,
+    },
+}
+
+fn listed(releases: &[String]) -> String {
+    match releases {
+        [] => "there are none".to_owned(),
+        _ => format!("there are {}", releases.join(", ")),
+    }
+}
+
+/// A kernel and an initrd, by path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The kernel: a bzImage or an ELF vmlinux.
+    pub kernel: PathBuf,
+    /// The initrd, if any.
+    pub initrd: Option<PathBuf>,
+}
+
+/// The files of an installed kernel, by its release or an unambiguous beginning of it, where
+/// Debian's kernel packages and initramfs-tools put them.
+///
+/// # Errors
+/// [`FilesError::NotInstalled`], [`FilesError::Ambiguous`].
+pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
+    let names = root.names("/boot");
+    let releases: Vec<_> = names
+        .iter()
+        .filter_map(|name| name.strip_prefix("vmlinuz-"))
+        .collect();
+    let owned = |releases: &[&str]| releases.iter().map(|&one| one.to_owned()).collect();
+    let begin_so: Vec<_> = releases
+        .iter()
+        .copied()
+        .filter(|one| one.starts_with(release))
+        .collect();
+    let found = match begin_so.as_slice() {
+        _ if releases.contains(&release) => release,
+        [only] => only,
+        [] => {
+            let (release, there) = (release.to_owned(), owned(&releases));
+            return Err(FilesError::NotInstalled { release, there });
+        }
+        several => {
+            let (release, there) = (release.to_owned(), owned(several));
+            return Err(FilesError::Ambiguous { release, there });
+        }
+    };
+    Ok(Files {
+        kernel: root.path(&format!("/boot/vmlinuz-{found}")),
+        initrd: Some(root.path(&format!("/boot/initrd.img-{found}"))),
+    })
+}
+
+/// A kernel's file, read.
+#[derive(Debug)]
+pub struct KernelFile {
+    /// Its path, absolute.
+    pub path: PathBuf,
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// Its time of modification, in nanoseconds since 1970; 0 if unknown.
+    pub modified_ns: u64,
+}
+
+impl KernelFile {
+    /// Reads it whole.
+    ///
+    /// # Errors
+    /// [`FilesError::Kernel`].
+    pub fn read(path: &Path) -> Result<Self, FilesError> {
+        let failed = |source| FilesError::Kernel {
+            path: path.to_owned(),
+            source,
+        };
+        let bytes = std::fs::read(path).map_err(failed)?;
+        let path = std::path::absolute(path).map_err(failed)?;
+        let modified_ns = modified_ns(&path);
+        Ok(Self {
+            path,
+            bytes,
+            modified_ns,
+        })
+    }
+
+    /// The bytes that a node is given, and what a loader must know of them.
+    ///
+    /// # Errors
+    /// [`FilesError::Image`].
+    pub fn payload(&self, payload: Payload) -> Result<(Cow<'_, [u8]>, Loadable), FilesError> {
+        let failed = |source| FilesError::Image {
+            path: self.path.clone(),
+            source,
+        };
+        let bytes = match payload {
+            Payload::Compressed => Cow::Borrowed(self.bytes.as_slice()),
+            Payload::Decompressed => kimage::vmlinux(&self.bytes).map_err(failed)?,
+        };
+        let loadable = kimage::inspect(&bytes).map_err(failed)?;
+        Ok((bytes, loadable))
+    }
+
+    /// What is needed to learn later how its log is read.
+    #[must_use]
+    pub fn log_source(&self) -> LogSource {
+        LogSource::File {
+            path: self.path.clone(),
+            size: self.bytes.len() as u64,
+            modified_ns: self.modified_ns,
+        }
+    }
+}
+
+/// Opens an initrd and tells its size in bytes.
+///
+/// # Errors
+/// [`FilesError::Initrd`].
+pub(super) fn open_initrd(path: &Path) -> Result<(File, u64), FilesError> {
+    let open = || {
+        let file = File::open(path)?;
+        let facts = file.metadata()?;
+        if facts.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        Ok((file, facts.len()))
+    };
+    open().map_err(|source| FilesError::Initrd {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn modified_ns(path: &Path) -> u64 {
+    let modified = std::fs::metadata(path).and_then(|facts| facts.modified());
+    let since_1970 = modified
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since_1970
+        .and_then(|time| u64::try_from(time.as_nanos()).ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fake::Tree;
+
+    fn tree() -> Tree {
+        let names = [
+            "vmlinuz-6.1.0-9-cloud",
+            "vmlinuz-6.1.0-9",
+            "vmlinuz-6.12.1",
+            "config-6.5",
+        ];
+        let tree = Tree::new(&[]);
+        for name in names {
+            tree.add(&[(&format!("/boot/{name}"), "")]);
+        }
+        tree
+    }
+
+    #[test]
+    fn installed_kernels_are_found_by_release_or_its_beginning() {
+        let (tree, kernel) = (tree(), |files: Files| {
+            files.kernel.file_name().unwrap().to_owned()
+        });
+        let find = |release| installed(&tree.root(), release).map(kernel);
+        assert_eq!(find("6.12").unwrap(), "vmlinuz-6.12.1");
+        assert_eq!(find("6.1.0-9").unwrap(), "vmlinuz-6.1.0-9");
+        assert!(
+            matches!(find("6.1."), Err(FilesError::Ambiguous { there, .. }) if there.len() == 2)
+        );
+        let error = find("6.5").unwrap_err().to_string();
+        assert!(
+            error.contains("there are 6.1.0-9, 6.1.0-9-cloud, 6.12.1"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn missing_files_are_named() {
+        let missing = Path::new("/nonexistent/vmlinuz");
+        let error = KernelFile::read(missing).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the kernel /nonexistent/vmlinuz cannot be read: "),
+            "{error}"
+        );
+        let error = open_initrd(missing).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the initrd /nonexistent/vmlinuz cannot be read: "),
+            "{error}"
+        );
+        assert!(open_initrd(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_kernel_is_refused_in_both_forms() {
+        let file = KernelFile {
+            path: "/k".into(),
+            bytes: vec![7; 5000],
+            modified_ns: 0,
+        };
+        for payload in [Payload::Compressed, Payload::Decompressed] {
+            let error = file.payload(payload).unwrap_err().to_string();
+            assert!(error.starts_with("/k: "), "{error}");
+        }
+    }
+}

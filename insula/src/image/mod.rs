@@ -1,0 +1,17 @@
+//! Images: what a node boots.
+//!
+//! A resident image is a memory object that holds the pieces of a kernel and an initrd, each on a
+//! page of its own, and a description in JSON: everything that a start needs to know, so that it
+//! reads no file.
+
+mod add;
+mod bootable;
+mod description;
+mod files;
+mod store;
+
+pub use add::{AddError, AddRequest, add};
+pub use bootable::{Bootable, LoadError};
+pub use description::{Description, FileRecord, LogSource, Payload, ResidentLayout};
+pub use files::{Files, FilesError, KernelFile, installed};
+pub use store::{FindError, Image, RemoveError, list, open, remove};

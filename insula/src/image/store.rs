@@ -1,0 +1,118 @@
+//! The images that are resident.
+
+use nix::errno::Errno;
+
+use super::Description;
+use crate::driver::{CallError, Driver, Memory};
+use crate::name::{self, Name};
+
+/// Why an image cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// There is none of that name.
+    #[error(
+        "there is no image '{0}'; nothing was touched\n\
+         `insula image ls` lists those there are, `insula image add` makes one"
+    )]
+    Unknown(String),
+    /// What is kept beside it is not ours.
+    #[error(
+        "the description of the image '{name}' cannot be understood ({source}); nothing was \
+         touched\n\
+         it was added by another version: remove it with `insula image rm {name}` and add it anew"
+    )]
+    Description {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The module failed.
+    #[error("the images cannot be read: {0}; nothing was touched")]
+    Call(#[from] CallError),
+}
+
+/// Why an image was not removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// There is none of that name.
+    #[error(
+        "there is no image '{0}'; nothing was touched\n\
+         `insula image ls` lists those there are"
+    )]
+    Unknown(Name),
+    /// The module failed.
+    #[error("the image '{name}' could not be removed: {source}; it was left as it is")]
+    Call {
+        /// Its name.
+        name: Name,
+        /// How.
+        source: CallError,
+    },
+}
+
+/// A resident image.
+#[derive(Debug)]
+pub struct Image {
+    /// Its name.
+    pub name: Name,
+    /// What is known of it.
+    pub description: Description,
+    /// Its bytes.
+    pub memory: Memory,
+}
+
+/// The image of that name.
+///
+/// # Errors
+/// [`FindError`].
+pub fn open(driver: &Driver, name: &Name) -> Result<Image, FindError> {
+    let memory = driver
+        .open_image(&name.to_abi())
+        .map_err(|error| match error.errno {
+            Errno::ENOENT => FindError::Unknown(name.to_string()),
+            _ => FindError::Call(error),
+        })?;
+    let description = serde_json::from_slice(&memory.description()?).map_err(|source| {
+        FindError::Description {
+            name: name.to_string(),
+            source,
+        }
+    })?;
+    Ok(Image {
+        name: name.clone(),
+        description,
+        memory,
+    })
+}
+
+/// All images, oldest first. One that goes meanwhile is left out.
+///
+/// # Errors
+/// [`FindError`].
+pub fn list(driver: &Driver) -> Result<Vec<Image>, FindError> {
+    let names = driver.image_names()?;
+    let parsed = names
+        .iter()
+        .filter_map(|name| name::text(name).parse::<Name>().ok());
+    let opened = parsed.map(|name| open(driver, &name));
+    opened
+        .filter(|image| !matches!(image, Err(FindError::Unknown(_))))
+        .collect()
+}
+
+/// Forgets an image. Nodes that were started from it have their own copy.
+///
+/// # Errors
+/// [`RemoveError`].
+pub fn remove(driver: &Driver, name: &Name) -> Result<(), RemoveError> {
+    driver
+        .remove_image(&name.to_abi())
+        .map_err(|source| match source.errno {
+            Errno::ENOENT => RemoveError::Unknown(name.clone()),
+            _ => RemoveError::Call {
+                name: name.clone(),
+                source,
+            },
+        })
+}

@@ -1,0 +1,160 @@
+//! What the firmware is and leaves.
+
+use super::{Finding, FromModule};
+use crate::memory::{LOW_END, LOW_FIRST, LOW_SIZE};
+use crate::root::Root;
+use crate::units::Size;
+
+const MEMMAP: &str = "/sys/firmware/memmap";
+const EFI: &str = "/sys/firmware/efi";
+/// `EFI_GLOBAL_VARIABLE` of the UEFI specification, section 3.3.
+const SECURE_BOOT: &str = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+
+/// The page from which a node's first core is started, shared by all nodes.
+const TRAMPOLINE: u64 = 4096;
+
+pub(super) fn kind(root: &Root) -> Finding {
+    if root.exists(EFI) {
+        return Finding::untested(
+            "firmware",
+            "EFI",
+            "nodes were never tried beside a base that was booted by EFI; to be on tested ground \
+             boot in BIOS (legacy) mode",
+        );
+    }
+    Finding::ok("firmware", "BIOS")
+}
+
+pub(super) fn secure_boot(root: &Root, loaded: bool) -> Finding {
+    const SUBJECT: &str = "Secure Boot";
+    if !root.exists(EFI) {
+        return Finding::ok(SUBJECT, "none, the firmware is a BIOS");
+    }
+    // Four bytes of attributes, then the value: Documentation/filesystems/efivarfs.rst.
+    let variable = std::fs::read(root.path(&format!("{EFI}/efivars/{SECURE_BOOT}")));
+    match variable.as_deref() {
+        Ok([_, _, _, _, 1]) if loaded => Finding::untested(
+            SUBJECT,
+            "on; the module is loaded all the same",
+            "nodes were never tried under Secure Boot",
+        ),
+        Ok([_, _, _, _, 1]) => Finding::bad(
+            SUBJECT,
+            "on",
+            "only signed modules load: sign insula.ko with a key that is enrolled \
+             (`mokutil --import`), or switch Secure Boot off in the firmware",
+        ),
+        Ok(_) => Finding::ok(SUBJECT, "off"),
+        Err(_) => Finding::ok(SUBJECT, "off (the firmware has no such variable)"),
+    }
+}
+
+pub(super) fn low_memory(root: &Root, module: Option<FromModule>) -> Finding {
+    const SUBJECT: &str = "memory below 1 MiB";
+    if let Some(FromModule {
+        low_total,
+        low_free,
+        ..
+    }) = module
+    {
+        let found = format!("{} of {} free", Size(low_free), Size(low_total));
+        return judge_low_memory(SUBJECT, found, low_total);
+    }
+    let entries = root.names(MEMMAP);
+    if entries.is_empty() {
+        return Finding::untested(
+            SUBJECT,
+            format!("not known: {MEMMAP} is missing"),
+            "the module tells when it is loaded, if there is too little",
+        );
+    }
+    let ram: u64 = entries
+        .iter()
+        .filter_map(|entry| low_ram(root, entry))
+        .sum();
+    judge_low_memory(
+        SUBJECT,
+        format!("{} of RAM in the firmware's map", Size(ram)),
+        ram,
+    )
+}
+
+fn judge_low_memory(subject: &'static str, found: String, size: u64) -> Finding {
+    let nodes = size.saturating_sub(TRAMPOLINE) / LOW_SIZE;
+    if nodes == 0 {
+        let needed = Size(TRAMPOLINE + LOW_SIZE);
+        let way_out = format!(
+            "cores are started there, {needed} are needed: look for a setting of the firmware that \
+             frees some (legacy option ROMs, EBDA), or use another machine"
+        );
+        return Finding::bad(subject, found, way_out);
+    }
+    Finding::ok(subject, format!("{found}, for up to {nodes} nodes"))
+}
+
+/// Bytes of RAM of one entry of the firmware's map that lie where nodes can have them
+/// (`Documentation/ABI/testing/sysfs-firmware-memmap`).
+fn low_ram(root: &Root, entry: &str) -> Option<u64> {
+    let text = |file: &str| root.text(&format!("{MEMMAP}/{entry}/{file}")).ok();
+    let address = |file| u64::from_str_radix(text(file)?.strip_prefix("0x")?, 16).ok();
+    if text("type")? != "System RAM" {
+        return None;
+    }
+    let first = address("start")?.max(LOW_FIRST).next_multiple_of(4096);
+    let end = address("end")?.saturating_add(1).min(LOW_END);
+    Some((end - end % 4096).saturating_sub(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+    use crate::root::fake::Tree;
+
+    fn map(entries: &[(&str, &str, &str)]) -> Tree {
+        let tree = Tree::new(&[]);
+        for (index, (start, end, kind)) in entries.iter().enumerate() {
+            for (file, text) in [("start", start), ("end", end), ("type", kind)] {
+                tree.add(&[(&format!("{MEMMAP}/{index}/{file}"), text)]);
+            }
+        }
+        tree
+    }
+
+    #[test]
+    fn only_ram_between_64_and_640_kib_counts() {
+        let tree = map(&[
+            ("0x0", "0x9fbff", "System RAM"),
+            ("0x9fc00", "0x9ffff", "Reserved"),
+            ("0x100000", "0xbfffffff", "System RAM"),
+            ("nonsense", "0x1000", "System RAM"),
+        ]);
+        let finding = low_memory(&tree.root(), None);
+        assert_eq!(finding.verdict, Verdict::Ok);
+        assert!(
+            finding.found.starts_with("572K of RAM"),
+            "{}",
+            finding.found
+        );
+    }
+
+    #[test]
+    fn too_little_is_bad() {
+        let tree = map(&[("0x0", "0x18fff", "System RAM")]);
+        assert_eq!(low_memory(&tree.root(), None).verdict, Verdict::Bad);
+        let tree = map(&[("0x0", "0x19fff", "System RAM")]);
+        assert_eq!(low_memory(&tree.root(), None).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn secure_boot_by_the_variables_last_byte() {
+        let tree = Tree::new(&[("/sys/firmware/efi/efivars/x", "")]);
+        assert_eq!(secure_boot(&tree.root(), false).verdict, Verdict::Ok);
+        let path = format!("{EFI}/efivars/{SECURE_BOOT}");
+        tree.add(&[(&path, "\u{6}\0\0\0\u{1}")]);
+        assert_eq!(secure_boot(&tree.root(), false).verdict, Verdict::Bad);
+        assert_eq!(secure_boot(&tree.root(), true).verdict, Verdict::Untested);
+        tree.add(&[(&path, "\u{6}\0\0\0\0")]);
+        assert_eq!(secure_boot(&tree.root(), false).verdict, Verdict::Ok);
+    }
+}

@@ -1,0 +1,183 @@
+//! What there is, what is taken, and by which node.
+
+use std::collections::BTreeMap;
+
+use insula_abi as abi;
+use serde::Serialize;
+
+use crate::driver::{CallError, Driver};
+use crate::node::{self, FindError};
+use crate::root::Root;
+use crate::topology::{BaseMemory, Topology};
+
+/// Why the machine cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum InfoError {
+    /// The module failed.
+    #[error("the module failed: {0}; nothing was touched")]
+    Call(#[from] CallError),
+    /// The nodes cannot be had.
+    #[error(transparent)]
+    Nodes(#[from] FindError),
+}
+
+/// A core and who has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CoreView {
+    /// The base's number for it.
+    pub cpu: u32,
+    /// Physical id of its local APIC.
+    pub apic_id: u32,
+    /// `base`, `pool` or `node`.
+    pub owner: &'static str,
+    /// Whether the base schedules on it.
+    pub online: bool,
+    /// The node that has it.
+    pub node: Option<String>,
+    /// Its NUMA node.
+    pub numa_node: Option<u32>,
+    /// Its package, known only while it is online.
+    pub package: Option<i32>,
+}
+
+/// A NUMA node's memory in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NumaView {
+    /// Its number.
+    pub numa_node: u32,
+    /// All the base has there.
+    pub total_bytes: u64,
+    /// Free there.
+    pub free_bytes: u64,
+}
+
+/// Memory in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryView {
+    /// The base's `MemTotal`.
+    pub base_total_bytes: Option<u64>,
+    /// The base's `MemAvailable`.
+    pub base_available_bytes: Option<u64>,
+    /// In the pool.
+    pub pool_total_bytes: u64,
+    /// Of that, unused.
+    pub pool_free_bytes: u64,
+    /// Taken from the base by nodes and images, pool excluded.
+    pub taken_bytes: u64,
+    /// Memory below 1 MiB that nodes can have.
+    pub low_total_bytes: u64,
+    /// Of that, not taken.
+    pub low_free_bytes: u64,
+    /// By NUMA node.
+    pub numa_nodes: Vec<NumaView>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MachineView {
+    /// `xapic` or `x2apic`.
+    pub apic_mode: &'static str,
+    /// Frequency of the time stamp counter.
+    pub tsc_khz: u32,
+    /// Its cores.
+    pub cores: Vec<CoreView>,
+    /// Its memory.
+    pub memory: MemoryView,
+}
+
+/// Asks the module and Linux.
+///
+/// # Errors
+/// [`InfoError`].
+pub fn info(driver: &Driver, root: &Root) -> Result<MachineView, InfoError> {
+    let (machine, cpus) = driver.machine()?;
+    let nodes = node::all(driver)?.into_iter().map(|handle| handle.view());
+    let nodes: BTreeMap<u32, String> = nodes.map(|node| (node.id, node.name)).collect();
+    let base = BaseMemory::read(root);
+    Ok(compose(
+        &machine,
+        &cpus,
+        &nodes,
+        &Topology::read(root),
+        base,
+    ))
+}
+
+fn compose(
+    machine: &abi::Machine,
+    cpus: &[abi::Cpu],
+    nodes: &BTreeMap<u32, String>,
+    topology: &Topology,
+    base: Option<BaseMemory>,
+) -> MachineView {
+    let x2apic = machine.flags & abi::MACHINE_X2APIC != 0;
+    let numa = topology
+        .numa_nodes
+        .iter()
+        .map(|(&numa_node, memory)| NumaView {
+            numa_node,
+            total_bytes: memory.total,
+            free_bytes: memory.free,
+        });
+    MachineView {
+        apic_mode: if x2apic { "x2apic" } else { "xapic" },
+        tsc_khz: machine.tsc_khz,
+        cores: cpus.iter().map(|cpu| core(cpu, nodes, topology)).collect(),
+        memory: MemoryView {
+            base_total_bytes: base.map(|base| base.total),
+            base_available_bytes: base.map(|base| base.available),
+            pool_total_bytes: machine.pool_total,
+            pool_free_bytes: machine.pool_free,
+            taken_bytes: machine.taken,
+            low_total_bytes: machine.low_total,
+            low_free_bytes: machine.low_free,
+            numa_nodes: numa.collect(),
+        },
+    }
+}
+
+fn core(cpu: &abi::Cpu, nodes: &BTreeMap<u32, String>, topology: &Topology) -> CoreView {
+    let processor = topology.processors.get(&cpu.cpu);
+    CoreView {
+        cpu: cpu.cpu,
+        apic_id: cpu.apic_id,
+        owner: match cpu.owner {
+            abi::CpuOwner::BASE => "base",
+            abi::CpuOwner::POOL => "pool",
+            abi::CpuOwner::NODE => "node",
+            _ => "unknown",
+        },
+        online: processor.is_some_and(|processor| processor.online),
+        node: nodes.get(&cpu.node).cloned(),
+        numa_node: processor.and_then(|processor| processor.numa_node),
+        package: processor.and_then(|processor| processor.package),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nodes_core_is_shown_with_its_name() {
+        let machine = abi::Machine {
+            flags: abi::MACHINE_X2APIC,
+            taken: 7,
+            ..Default::default()
+        };
+        let cpu = abi::Cpu {
+            cpu: 3,
+            apic_id: 6,
+            owner: abi::CpuOwner::NODE,
+            node: 2,
+        };
+        let nodes = BTreeMap::from([(2, "web".to_owned())]);
+        let view = compose(&machine, &[cpu], &nodes, &Topology::default(), None);
+        assert_eq!((view.apic_mode, view.memory.taken_bytes), ("x2apic", 7));
+        let core = &view.cores[0];
+        assert_eq!(
+            (core.owner, core.node.as_deref(), core.online),
+            ("node", Some("web"), false)
+        );
+    }
+}

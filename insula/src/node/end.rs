@@ -1,0 +1,107 @@
+//! Ending nodes: stop, kill, remove.
+
+use insula_abi as abi;
+use nix::errno::Errno;
+
+use super::view::{FindError, Handle, find};
+use crate::driver::{CallError, Driver};
+use crate::name::Name;
+
+/// Why a node was not ended.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// It cannot be had.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// It does not run.
+    #[error(
+        "the node '{0}' does not run; it was left as it is\n\
+         `insula rm {0}` removes it"
+    )]
+    NotRunning(Name),
+    /// It does not run yet.
+    #[error(
+        "the node '{0}' is just being started by another `insula run`; it was left as it is\n\
+         try again, or end that command: then the node goes with it"
+    )]
+    Starting(Name),
+    /// It runs.
+    #[error(
+        "the node '{0}' runs; it was left as it is\n\
+         stop it first with `insula stop {0}`, or do both with `insula rm -f {0}`"
+    )]
+    Running(Name),
+    /// The module failed.
+    #[error("the node '{name}' could not be {deed}: {source}\n`insula ps -a` shows its state")]
+    Call {
+        /// The node.
+        name: Name,
+        /// What was to be done, as a participle.
+        deed: &'static str,
+        /// Why not.
+        source: CallError,
+    },
+}
+
+/// Stops a node's cores at once and gives them back; its memory is kept, to be read. A node has no
+/// way yet to be asked to shut itself down.
+///
+/// # Errors
+/// [`EndError`].
+pub fn stop(driver: &Driver, name: &Name) -> Result<(), EndError> {
+    end(&find(driver, name)?, name, abi::Reason::STOPPED)
+}
+
+/// As [`stop`], for another reason: it is not expected to be well.
+///
+/// # Errors
+/// [`EndError`].
+pub fn kill(driver: &Driver, name: &Name) -> Result<(), EndError> {
+    end(&find(driver, name)?, name, abi::Reason::KILLED)
+}
+
+/// Forgets a stopped node and gives its memory back; with `force` stops it first if it runs.
+///
+/// # Errors
+/// [`EndError`].
+pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError> {
+    let handle = find(driver, name)?;
+    if !handle.is_stopped() {
+        if !force && handle.is_running() {
+            return Err(EndError::Running(name.clone()));
+        }
+        match end(&handle, name, abi::Reason::KILLED) {
+            // It has ended by itself meanwhile.
+            Ok(()) | Err(EndError::NotRunning(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    handle.node.remove().map_err(|source| match source.errno {
+        Errno::EBUSY => EndError::Running(name.clone()),
+        _ => EndError::Call {
+            name: name.clone(),
+            deed: "removed",
+            source,
+        },
+    })
+}
+
+fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), EndError> {
+    let name = name.clone();
+    match handle.info.state {
+        abi::State::STOPPED => return Err(EndError::NotRunning(name)),
+        abi::State::CREATING | abi::State::CREATED => return Err(EndError::Starting(name)),
+        _ => {}
+    }
+    let deed = match reason {
+        abi::Reason::KILLED => "killed",
+        _ => "stopped",
+    };
+    handle
+        .node
+        .stop(reason)
+        .map_err(|source| match source.errno {
+            Errno::EALREADY => EndError::NotRunning(name),
+            _ => EndError::Call { name, deed, source },
+        })
+}

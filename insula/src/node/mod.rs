@@ -1,0 +1,19 @@
+//! Nodes: kernels with cores and memory of their own.
+//!
+//! The module owns them; this is what the command does to them. A node's record, in JSON, is kept
+//! by the module beside it and says what it was started from and how its log is read.
+
+mod end;
+mod last_words;
+mod log;
+mod record;
+mod run;
+mod take;
+mod view;
+
+pub use end::{EndError, kill, remove, stop};
+pub use last_words::note_crash;
+pub use log::{LogError, LogRecord, NodeLog};
+pub use record::{ChunkRecord, NodeRecord};
+pub use run::{RunError, RunRequest, Source, Started, Timing, run};
+pub use view::{FindError, Handle, NodeView, all, find};

@@ -1,0 +1,51 @@
+//! What is kept beside a node.
+
+use std::path::PathBuf;
+
+use insula_abi as abi;
+use serde::{Deserialize, Serialize};
+
+use crate::image::LogSource;
+
+/// A stretch of physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkRecord {
+    /// Physical address of its first byte.
+    pub start: u64,
+    /// Its bytes.
+    pub size: u64,
+}
+
+impl From<abi::Chunk> for ChunkRecord {
+    fn from(chunk: abi::Chunk) -> Self {
+        Self {
+            start: chunk.start,
+            size: chunk.size,
+        }
+    }
+}
+
+/// What a node was started from and how it was laid out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// The image, if it was started from one.
+    pub image: Option<String>,
+    /// The kernel's release (`uname -r`).
+    pub release: String,
+    /// The kernel's file.
+    pub kernel: PathBuf,
+    /// The initrd's file.
+    pub initrd: Option<PathBuf>,
+    /// The whole command line that its kernel was given.
+    pub command_line: String,
+    /// Its memory, in order of offset in its memory object.
+    pub memory: Vec<ChunkRecord>,
+    /// Where its kernel was loaded, a physical address.
+    pub kernel_address: u64,
+    /// Where its initrd was loaded, a physical address.
+    pub initrd_address: u64,
+    /// How its log is read.
+    pub log: LogSource,
+    /// When it was started, in seconds since 1970.
+    pub created_unix_s: u64,
+}

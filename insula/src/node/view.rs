@@ -1,0 +1,228 @@
+//! What is known of nodes.
+
+use std::time::Duration;
+
+use insula_abi as abi;
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use super::NodeRecord;
+use crate::driver::{CallError, Driver, Node};
+use crate::name::{self, Name};
+use crate::units::CpuList;
+
+/// Why a node cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// There is none of that name.
+    #[error(
+        "there is no node '{0}'; nothing was touched\n\
+         `insula ps -a` lists those there are"
+    )]
+    Unknown(Name),
+    /// The module failed.
+    #[error("the nodes cannot be read: {0}; nothing was touched")]
+    Call(#[from] CallError),
+}
+
+/// A node at hand: its descriptor and what it said when it was opened.
+#[derive(Debug)]
+pub struct Handle {
+    /// The module's descriptor of it.
+    pub node: Node,
+    /// What the module knew.
+    pub info: abi::NodeInfo,
+    /// Its cores, the first boots.
+    pub cpus: Vec<abi::Cpu>,
+    /// What is kept beside it; `None` when another version of the command wrote it.
+    pub record: Option<NodeRecord>,
+}
+
+impl Handle {
+    fn new(node: Node) -> Result<Self, CallError> {
+        let (info, cpus) = node.info()?;
+        let record = serde_json::from_slice(&node.description()?).ok();
+        Ok(Self {
+            node,
+            info,
+            cpus,
+            record,
+        })
+    }
+
+    /// Asks the module anew.
+    ///
+    /// # Errors
+    /// What the module answered; `ENOENT` or `ENODEV` when the node is gone.
+    pub fn refresh(&mut self) -> Result<(), CallError> {
+        (self.info, self.cpus) = self.node.info()?;
+        Ok(())
+    }
+
+    /// Whether its cores execute it.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.info.state == abi::State::RUNNING
+    }
+
+    /// Whether it has crashed.
+    #[must_use]
+    pub fn is_crashed(&self) -> bool {
+        self.info.reason == abi::Reason::CRASHED
+    }
+
+    /// Whether it runs no more.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.info.state == abi::State::STOPPED
+    }
+
+    /// What a user sees of it.
+    #[must_use]
+    pub fn view(&self) -> NodeView {
+        NodeView::new(self, boot_time())
+    }
+}
+
+/// The node of that name.
+///
+/// # Errors
+/// [`FindError`].
+pub fn find(driver: &Driver, name: &Name) -> Result<Handle, FindError> {
+    let node = driver
+        .open_node(&name.to_abi())
+        .map_err(|error| match error.errno {
+            Errno::ENOENT => FindError::Unknown(name.clone()),
+            _ => FindError::Call(error),
+        })?;
+    Handle::new(node).map_err(|error| match is_gone(error) {
+        true => FindError::Unknown(name.clone()),
+        false => FindError::Call(error),
+    })
+}
+
+/// All nodes, oldest first. One that goes meanwhile is left out.
+///
+/// # Errors
+/// [`FindError`].
+pub fn all(driver: &Driver) -> Result<Vec<Handle>, FindError> {
+    let opened = driver
+        .node_names()?
+        .into_iter()
+        .map(|name| driver.open_node(&name));
+    let handles = opened.map(|node| Handle::new(node?));
+    let there = handles.filter(|handle| !matches!(handle, Err(error) if is_gone(*error)));
+    Ok(there.collect::<Result<_, CallError>>()?)
+}
+
+/// Whether the module's answer means that the node was removed meanwhile.
+fn is_gone(error: CallError) -> bool {
+    matches!(error.errno, Errno::ENOENT | Errno::ENODEV | Errno::ENODATA)
+}
+
+/// A node as users see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: u32,
+    /// OCI's word for its state.
+    pub state: &'static str,
+    /// Why it is stopped.
+    pub reason: Option<&'static str>,
+    /// Its cores by the base's numbers, the first boots; if stopped, those it had.
+    pub cpus: CpuList,
+    /// The ids of their local APICs.
+    pub apic_ids: Vec<u32>,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// The image it was started from.
+    pub image: Option<String>,
+    /// Its kernel's release.
+    pub release: Option<String>,
+    /// When it was started, in nanoseconds of `CLOCK_BOOTTIME`.
+    pub started_ns: Option<u64>,
+    /// When it ended, in the same.
+    pub ended_ns: Option<u64>,
+    /// How long it has run, or did, in nanoseconds.
+    pub ran_ns: u64,
+}
+
+impl NodeView {
+    fn new(handle: &Handle, now: Duration) -> Self {
+        let (info, record) = (&handle.info, handle.record.as_ref());
+        let given = |time: u64| Some(time).filter(|&time| time > 0);
+        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let (started_ns, ended_ns) = (given(info.started_ns), given(info.ended_ns));
+        Self {
+            name: name::text(&info.name),
+            id: info.id,
+            state: state_word(info.state),
+            reason: reason_word(info.reason),
+            cpus: CpuList(handle.cpus.iter().map(|cpu| cpu.cpu).collect()),
+            apic_ids: handle.cpus.iter().map(|cpu| cpu.apic_id).collect(),
+            memory_bytes: info.memory_size,
+            image: record.and_then(|record| record.image.clone()),
+            release: record.map(|record| record.release.clone()),
+            started_ns,
+            ended_ns,
+            ran_ns: started_ns.map_or(0, |began| ended_ns.unwrap_or(now_ns).saturating_sub(began)),
+        }
+    }
+}
+
+fn state_word(state: abi::State) -> &'static str {
+    match state {
+        abi::State::CREATING => "creating",
+        abi::State::CREATED => "created",
+        abi::State::RUNNING => "running",
+        abi::State::STOPPED => "stopped",
+        _ => "unknown",
+    }
+}
+
+fn reason_word(reason: abi::Reason) -> Option<&'static str> {
+    match reason {
+        abi::Reason::NONE => None,
+        abi::Reason::POWER_OFF => Some("power-off"),
+        abi::Reason::RESET => Some("reset"),
+        abi::Reason::STOPPED => Some("stopped"),
+        abi::Reason::KILLED => Some("killed"),
+        abi::Reason::CRASHED => Some("crashed"),
+        abi::Reason::BASE => Some("base-went-down"),
+        _ => Some("unknown"),
+    }
+}
+
+fn boot_time() -> Duration {
+    // The clock is there on every Linux since 2.6.39.
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_and_reasons_have_words() {
+        let states = [0, 1, 2, 3, 99].map(|state| state_word(abi::State(state)));
+        assert_eq!(
+            states,
+            ["creating", "created", "running", "stopped", "unknown"]
+        );
+        let reasons = [0, 1, 2, 3, 4, 5, 6, 99].map(|reason| reason_word(abi::Reason(reason)));
+        let words = [
+            "power-off",
+            "reset",
+            "stopped",
+            "killed",
+            "crashed",
+            "base-went-down",
+            "unknown",
+        ];
+        assert_eq!(reasons[0], None);
+        assert_eq!(reasons[1..], words.map(Some));
+    }
+}
