@@ -31,6 +31,9 @@
  * padding explicit; reserved fields and unknown flags must be zero, or the call
  * fails with EINVAL. Addresses and sizes are in bytes, physical unless said
  * otherwise. User pointers travel as __u64.
+ *
+ * INSULA_REVISION changes with every change of this file after a release that is
+ * not a pure addition of calls.
  */
 #ifndef INSULA_H
 #define INSULA_H
@@ -41,7 +44,10 @@
 #define INSULA_MAGIC		0x414c55534e49ULL	/* "INSULA", little endian */
 #define INSULA_REVISION		1
 
-/* Longest name of an image or a node, its terminating NUL included. */
+/*
+ * Longest name of an image or a node, its terminating NUL included. It is of
+ * letters, digits, '_', '.' and '-', and begins with neither of the last two.
+ */
 #define INSULA_NAME_MAX		64
 /* Longest description that the module keeps for its owner, in bytes. */
 #define INSULA_DESCRIPTION_MAX	(256 * 1024)
@@ -95,7 +101,8 @@ struct insula_machine {
 /*
  * Memory to take. The range [min_phys, max_phys) bounds where each chunk may
  * lie; max_phys 0 means no bound. With max_phys <= INSULA_LOW_LIMIT the memory
- * comes from the firmware's RAM below 1 MiB, in pages; else in granules.
+ * comes from the firmware's RAM below 1 MiB, in pages and as one chunk; else in
+ * granules. New memory is zero.
  */
 struct insula_request {
 	__u64 size;		/* multiple of INSULA_GRANULE (of 4096 if low) */

@@ -44,7 +44,11 @@ mod tests {
     #[test]
     fn an_unmasked_entry_names_its_vector() {
         assert_eq!(vector(0x21), Some(0x21));
-        assert_eq!(vector(0x0000_08ef), Some(0xef), "destination mode does not matter");
+        assert_eq!(
+            vector(0x0000_08ef),
+            Some(0xef),
+            "destination mode does not matter"
+        );
     }
 
     #[test]

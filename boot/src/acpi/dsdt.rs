@@ -55,9 +55,6 @@ fn add_power_button(code: &mut Vec<u8>) {
     let target = Path::new("PWRB");
     let press = Notify::new(&target, &PRESSED);
     let event = Method::new("_EVT".into(), 1, true, vec![&press]);
-    let events = Device::new(
-        "EVTS".into(),
-        vec![&events_name, &events_resources, &event],
-    );
+    let events = Device::new("EVTS".into(), vec![&events_name, &events_resources, &event]);
     Scope::new("_SB_".into(), vec![&button, &events]).to_aml_bytes(code);
 }

@@ -36,13 +36,16 @@ pub(super) enum Command {
     Ps(Ps),
     /// Show all that is known of nodes, as JSON
     Inspect(Inspect),
-    /// Stop nodes: their cores go back to the base at once, their memory is kept
+    /// Ask nodes to switch themselves off by their power button, and stop those that do not
     Stop {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
         names: Vec<Name>,
+        /// How long a node may take to switch itself off
+        #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+        time: u32,
     },
-    /// Stop nodes that are not well: as stop, for another reason
+    /// Stop nodes at once: their cores go back to the base, their memory is kept
     Kill {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]

@@ -56,7 +56,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Run(options) => node::run(context, options)?,
         Command::Ps(options) => node::ps(context, &options)?,
         Command::Inspect(options) => node::inspect(context, &options)?,
-        Command::Stop { names } => return node::each(&names, |name| node::stop(context, name)),
+        Command::Stop { names, time } => {
+            return node::each(&names, |name| node::stop(context, name, time));
+        }
         Command::Kill { names } => return node::each(&names, |name| node::kill(context, name)),
         Command::Rm { names, force } => {
             return node::each(&names, |name| node::remove(context, name, force));

@@ -1,10 +1,11 @@
 //! `insula run | ps | inspect | stop | kill | rm`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use insula::image::Files;
 use insula::name::Name;
-use insula::node::{self, Handle, NodeLog, NodeView, RunRequest, Source, Started};
+use insula::node::{self, Handle, NodeLog, NodeView, RunRequest, Source, Started, Stopped};
 use insula::report::{Align, Table, duration};
 use insula::units::Size;
 use serde_json::{Value, json};
@@ -151,6 +152,7 @@ fn full(handle: &Handle) -> Value {
         value["memory"] = json!(record.memory);
         value["kernel_address"] = json!(record.kernel_address);
         value["initrd_address"] = json!(record.initrd_address);
+        value["power_button_address"] = json!(record.power_button);
         value["created_unix_s"] = json!(record.created_unix_s);
     }
     if handle.is_crashed() {
@@ -190,8 +192,14 @@ pub(super) fn each(
     Ok(status)
 }
 
-pub(super) fn stop(context: &Context, name: &Name) -> Result<(), Failure> {
-    Ok(node::stop(&context.driver()?, name)?)
+pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
+    let patience = Duration::from_secs(time_s.into());
+    if node::stop(&context.driver()?, name, patience)? == Stopped::ByForce && time_s > 0 {
+        output::note(&format!(
+            "the node '{name}' had not switched itself off within {time_s} s"
+        ));
+    }
+    Ok(())
 }
 
 pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {

@@ -1,8 +1,12 @@
 //! Ending nodes: stop, kill, remove.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use insula_abi as abi;
 use nix::errno::Errno;
 
+use super::power_button::press;
 use super::view::{FindError, Handle, find};
 use crate::driver::{CallError, Driver};
 use crate::name::Name;
@@ -43,16 +47,39 @@ pub enum EndError {
     },
 }
 
-/// Stops a node's cores at once and gives them back; its memory is kept, to be read. A node has no
-/// way yet to be asked to shut itself down.
+/// How often a node that was asked to end is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How a node came to be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It ended by itself when asked to.
+    ByItself,
+    /// It had not done so in time, and its cores were stopped.
+    ByForce,
+}
+
+/// Presses a node's power button and gives it `patience` to end; then stops its cores. They go
+/// back to the base; its memory is kept, to be read.
 ///
 /// # Errors
 /// [`EndError`].
-pub fn stop(driver: &Driver, name: &Name) -> Result<(), EndError> {
-    end(&find(driver, name)?, name, abi::Reason::STOPPED)
+pub fn stop(driver: &Driver, name: &Name, patience: Duration) -> Result<Stopped, EndError> {
+    let mut handle = find(driver, name)?;
+    let begun = Instant::now();
+    let mut pressed = false;
+    while handle.is_running() && begun.elapsed() < patience {
+        // What keeps the button from being pressed does not keep the node from being stopped.
+        pressed = pressed || press(&handle).unwrap_or(false);
+        sleep(LOOK_INTERVAL);
+        if handle.refresh().is_err() || handle.is_stopped() {
+            return Ok(Stopped::ByItself);
+        }
+    }
+    end(&handle, name, abi::Reason::STOPPED).map(|()| Stopped::ByForce)
 }
 
-/// As [`stop`], for another reason: it is not expected to be well.
+/// Stops a node's cores at once and gives them back; its memory is kept, to be read.
 ///
 /// # Errors
 /// [`EndError`].

@@ -6,12 +6,13 @@
 mod end;
 mod last_words;
 mod log;
+mod power_button;
 mod record;
 mod run;
 mod take;
 mod view;
 
-pub use end::{EndError, kill, remove, stop};
+pub use end::{EndError, Stopped, kill, remove, stop};
 pub use last_words::note_crash;
 pub use log::{LogError, LogRecord, NodeLog};
 pub use record::{ChunkRecord, NodeRecord};

@@ -44,6 +44,8 @@ pub struct NodeRecord {
     pub kernel_address: u64,
     /// Where its initrd was loaded, a physical address.
     pub initrd_address: u64,
+    /// The word in its memory that tells how to press its power button.
+    pub power_button: u64,
     /// How its log is read.
     pub log: LogSource,
     /// When it was started, in seconds since 1970.

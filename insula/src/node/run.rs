@@ -355,6 +355,7 @@ impl Start<'_> {
             memory: chunks.iter().copied().map(ChunkRecord::from).collect(),
             kernel_address: layout.kernel,
             initrd_address: layout.initrd,
+            power_button: layout.power_button,
             log: self.bootable.log.clone(),
             created_unix_s: now.map_or(0, |now| now.as_secs()),
         };

@@ -1,0 +1,36 @@
+//! Asking a node to switch itself off, as its power button would.
+
+use insula_boot::power_button;
+
+use super::view::Handle;
+use crate::driver::MapError;
+
+/// Why the button was not pressed, though the node may wait for it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PressError {
+    /// The node's memory cannot be read.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The module failed.
+    #[error(transparent)]
+    Call(#[from] crate::driver::CallError),
+}
+
+/// Presses the node's power button; whether it could: a kernel that is still booting does not wait
+/// for it yet.
+pub(super) fn press(handle: &Handle) -> Result<bool, PressError> {
+    let Some(address) = handle.record.as_ref().map(|record| record.power_button) else {
+        return Ok(false);
+    };
+    let memory = handle.node.memory()?.map()?;
+    let mut word = [0; 4];
+    let read = memory.offset_of(address, word.len() as u64);
+    if read.and_then(|at| memory.read(at, &mut word)).is_err() {
+        return Ok(false);
+    }
+    let Some(vector) = power_button::vector(u32::from_le_bytes(word)) else {
+        return Ok(false);
+    };
+    handle.node.interrupt(0, vector.into())?;
+    Ok(true)
+}
