@@ -164,7 +164,8 @@ int insula_take(const struct insula_request *request, u64 most, struct insula_ex
 			break;
 		size = ALIGN_DOWN(size / 2, INSULA_GRANULE);
 	}
-	if (!err)
+	/* Most distributions' kernels have just cleared what they handed out. */
+	if (!err && !want_init_on_alloc(GFP_KERNEL) && !want_init_on_free())
 		insula_clear(extent->start, extent->size);
 	return err;
 }

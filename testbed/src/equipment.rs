@@ -1,0 +1,59 @@
+//! What every machine gets: the project's own programs, module and nodes'
+//! initial file system.
+
+use std::io;
+
+use crate::kernels::{self, FetchError, Flavour};
+use crate::module::{self, ModuleError};
+use crate::node::{self, NodeInitrdError};
+use crate::payload::{Content, Payload};
+use crate::programs;
+use crate::project;
+use crate::tool::ToolError;
+
+/// What `make demo` runs inside.
+const DEMO: &[u8] = include_bytes!("../guest/demo");
+/// Where the module is inside.
+pub const MODULE_PATH: &str = "/payload/insula.ko";
+/// Where the nodes' initial file system is inside.
+pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
+
+/// Why a machine could not be equipped.
+#[derive(Debug, thiserror::Error)]
+pub enum EquipmentError {
+    /// The kernel to build the module for could not be had.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The module could not be built.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The programs could not be built.
+    #[error(transparent)]
+    Programs(#[from] ToolError),
+    /// The nodes' initial file system could not be made.
+    #[error(transparent)]
+    NodeInitrd(#[from] NodeInitrdError),
+    /// The build folder could not be written.
+    #[error("the build folder cannot be written: {0}")]
+    Lock(#[from] io::Error),
+}
+
+/// Builds all that a machine with this base gets, as far as it has changed.
+///
+/// # Errors
+/// When a part cannot be built.
+pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
+    // Cargo has a lock of its own.
+    let programs = programs::build()?;
+    let mut payload = Payload::default();
+    payload.program("bin/insula", Content::File(programs.insula));
+    payload.program("bin/insula-scenario", Content::File(programs.scenario));
+    payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
+    let _guard = project::lock()?;
+    let module = module::build(&kernels::fetch(base, tell)?)?;
+    payload.file("insula.ko", Content::File(module));
+    let nodes = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, tell));
+    let nodes = nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
+    Ok(payload)
+}

@@ -1,0 +1,187 @@
+//! Getting a kernel and what belongs to it into the build folder.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::initrd::{self, InitrdError};
+use super::{Flavour, Kernel, beside, headers_of, tree_of, write_whole};
+use crate::packages::{self, PackageError};
+use crate::tool::{Tool, ToolError};
+
+/// Free space on a kernel's disk beyond its files, in bytes: ext4's own tables.
+const DISK_SLACK_BYTES: u64 = 32 << 20;
+/// Size of a block of that disk, in bytes.
+const DISK_BLOCK_BYTES: u64 = 4096;
+
+/// Why a kernel could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// Its packages could not be had.
+    #[error(transparent)]
+    Package(#[from] PackageError),
+    /// A program failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// Its initial file system could not be made.
+    #[error(transparent)]
+    Initrd(#[from] InitrdError),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The kernel, fetched if it is not there yet. `tell` gets a line before each
+/// step that takes long.
+///
+/// # Errors
+/// When packages cannot be had or unpacked; what was there stays usable.
+pub fn fetch(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
+    let note = beside(flavour, "release");
+    let kernel = match fs::read_to_string(&note) {
+        Ok(release) => Kernel { flavour, release },
+        Err(_) => {
+            let kernel = download(flavour, tell)?;
+            write_whole(&note, kernel.release.as_bytes()).map_err(at(&note))?;
+            kernel
+        }
+    };
+    if !kernel.disk().exists() {
+        tell(&format!("making a disk of kernel {}", kernel.release));
+        make_disk(&kernel)?;
+    }
+    initrd::make(&kernel)?;
+    Ok(kernel)
+}
+
+/// Downloads the kernel, and its headers, and makes both usable where they are.
+fn download(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
+    let image = first(flavour.meta_package(), "linux-image-")?;
+    let release = image["linux-image-".len()..].to_owned();
+    let kernel = Kernel { flavour, release };
+    tell(&format!(
+        "fetching kernel {} and its headers",
+        kernel.release
+    ));
+
+    let headers = format!("linux-headers-{}", kernel.release);
+    let common = first(&headers, "linux-headers-")?;
+    let kbuild = first(&headers, "linux-kbuild-")?;
+    for (folder, names) in [
+        (tree_of(flavour), vec![image]),
+        (headers_of(flavour), vec![headers, common.clone(), kbuild]),
+    ] {
+        remove(&folder)?;
+        packages::unpack(&names, &folder)?;
+    }
+    redirect_makefile(&kernel.headers(), &common)?;
+    Tool::new("depmod")
+        .arg("-b")
+        .arg(kernel.tree())
+        .arg(&kernel.release)
+        .run()?;
+    for extension in ["ext4", "initrd"] {
+        remove(&beside(flavour, extension))?;
+    }
+    Ok(kernel)
+}
+
+/// The first dependency of a package that begins so.
+fn first(package: &str, prefix: &str) -> Result<String, FetchError> {
+    let found = packages::dependencies(package)?
+        .into_iter()
+        .find(|name| name.starts_with(prefix));
+    let wanted = || PackageError::Unknown {
+        wanted: format!("{prefix}…, which {package} needs"),
+    };
+    Ok(found.ok_or_else(wanted)?)
+}
+
+/// The headers' Makefile includes the common one by its place in an installed
+/// system. Here it lies beside.
+fn redirect_makefile(headers: &Path, common: &str) -> Result<(), FetchError> {
+    let path = headers.join("Makefile");
+    let text = format!("include $(dir $(lastword $(MAKEFILE_LIST)))../{common}/Makefile\n");
+    fs::write(&path, text).map_err(at(&path))
+}
+
+/// Makes an ext4 image of the kernel's tree. Needs no privilege.
+fn make_disk(kernel: &Kernel) -> Result<(), FetchError> {
+    let tree = kernel.tree();
+    let size = space_of(&tree).map_err(at(&tree))? + DISK_SLACK_BYTES;
+    let partial = beside(kernel.flavour, "partial");
+    let tool = Tool::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "^has_journal"]);
+    let tool = tool
+        .args([
+            "-b",
+            &DISK_BLOCK_BYTES.to_string(),
+            "-E",
+            "root_owner=0:0",
+            "-d",
+        ])
+        .arg(tree);
+    tool.arg(&partial).arg(format!("{}k", size >> 10)).run()?;
+    fs::rename(&partial, kernel.disk()).map_err(at(&partial))
+}
+
+/// Space that a tree of files takes on a disk, in bytes.
+fn space_of(tree: &Path) -> io::Result<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(tree)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        total += metadata.len().next_multiple_of(DISK_BLOCK_BYTES);
+        if metadata.is_dir() {
+            total += space_of(&entry.path())?;
+        }
+    }
+    Ok(total)
+}
+
+/// Removes a file or a folder, if there is one.
+fn remove(path: &Path) -> Result<(), FetchError> {
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> FetchError + use<> {
+    let path = path.to_owned();
+    |source| FetchError::File { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_counts_whole_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), [0; 1]).unwrap();
+        fs::create_dir(folder.path().join("d")).unwrap();
+        fs::write(folder.path().join("d/b"), [0; 4097]).unwrap();
+        assert!(space_of(folder.path()).unwrap() >= 3 * DISK_BLOCK_BYTES);
+    }
+
+    #[test]
+    fn makefile_points_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        redirect_makefile(folder.path(), "linux-headers-1-common").unwrap();
+        let text = fs::read_to_string(folder.path().join("Makefile")).unwrap();
+        assert!(
+            text.ends_with("../linux-headers-1-common/Makefile\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Debian's kernels: as the base of an emulated machine, as what nodes boot, and
+//! as what insula.ko is built against.
+
+mod fetch;
+mod flavour;
+mod initrd;
+pub(crate) mod modules;
+
+use std::path::{Path, PathBuf};
+
+pub use fetch::{FetchError, fetch};
+pub use flavour::{Flavour, UnknownFlavour};
+pub use initrd::InitrdError;
+pub use modules::ModulesError;
+
+use crate::project;
+
+/// A kernel in the build folder.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Which of Debian's kernels.
+    pub flavour: Flavour,
+    /// Its `uname -r`.
+    pub release: String,
+}
+
+impl Kernel {
+    /// The unpacked kernel package: boot/ and lib/modules/.
+    pub fn tree(&self) -> PathBuf {
+        tree_of(self.flavour)
+    }
+
+    /// The kernel itself, a bzImage.
+    pub fn vmlinuz(&self) -> PathBuf {
+        self.tree().join(format!("boot/vmlinuz-{}", self.release))
+    }
+
+    /// Its loadable modules, with depmod's files.
+    pub fn modules(&self) -> PathBuf {
+        self.tree().join("lib/modules").join(&self.release)
+    }
+
+    /// What to build modules against: `make -C` this.
+    pub fn headers(&self) -> PathBuf {
+        headers_of(self.flavour).join(format!("usr/src/linux-headers-{}", self.release))
+    }
+
+    /// An ext4 image of [`Kernel::tree`], to be a disk of an emulated machine.
+    pub fn disk(&self) -> PathBuf {
+        beside(self.flavour, "ext4")
+    }
+
+    /// The initial file system with which it boots as the base.
+    pub fn initrd(&self) -> PathBuf {
+        beside(self.flavour, "initrd")
+    }
+}
+
+fn folder() -> PathBuf {
+    project::build().join("kernels")
+}
+
+fn tree_of(flavour: Flavour) -> PathBuf {
+    folder().join(flavour.name())
+}
+
+fn headers_of(flavour: Flavour) -> PathBuf {
+    project::build().join("headers").join(flavour.name())
+}
+
+/// A file that belongs to the kernel's tree and lies beside it.
+fn beside(flavour: Flavour, extension: &str) -> PathBuf {
+    folder().join(format!("{}.{extension}", flavour.name()))
+}
+
+/// Writes `content` to `path` so that a reader finds either all of it or none.
+fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let partial = path.with_extension("partial");
+    std::fs::write(&partial, content)?;
+    std::fs::rename(&partial, path)
+}

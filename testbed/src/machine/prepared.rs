@@ -1,0 +1,118 @@
+//! What one run needs on this machine: the kernels, the disks and a folder.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::{Machine, MachineError, Task, arguments, at, process};
+use crate::kernels::{self, Kernel};
+use crate::payload::{self, Content, Payload};
+use crate::project;
+
+/// Size of the disk that results are stored on, in bytes. It takes no space until
+/// written to.
+const RESULT_DISK_BYTES: u64 = 1 << 30;
+
+/// All that a run needs, ready.
+pub(super) struct Prepared {
+    /// The base's, then the others.
+    pub(super) kernels: Vec<Kernel>,
+    /// The root disk's image.
+    pub(super) root: PathBuf,
+    folder: TempDir,
+}
+
+impl Prepared {
+    /// Gets all parts and writes the disks.
+    pub(super) fn new(
+        machine: &Machine,
+        task: &Task,
+        payload: &Payload,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Self, MachineError> {
+        let runs = project::build().join("runs");
+        let guard = project::lock().map_err(at(&runs))?;
+        let mut kernels = vec![kernels::fetch(machine.kernel, tell)?];
+        for &flavour in machine
+            .other_kernels
+            .iter()
+            .filter(|&&other| other != machine.kernel)
+        {
+            kernels.push(kernels::fetch(flavour, tell)?);
+        }
+        let root = machine.root.image(tell)?;
+        drop(guard);
+
+        fs::create_dir_all(&runs).map_err(at(&runs))?;
+        let folder = tempfile::Builder::new()
+            .prefix("run-")
+            .tempdir_in(&runs)
+            .map_err(at(&runs))?;
+        let prepared = Self {
+            kernels,
+            root,
+            folder,
+        };
+        prepared.write_disks(task, payload.clone())?;
+        Ok(prepared)
+    }
+
+    /// The disk that the payload is on.
+    pub(super) fn payload(&self) -> PathBuf {
+        self.file("payload")
+    }
+
+    /// The disk that results are stored on.
+    pub(super) fn result(&self) -> PathBuf {
+        self.file("result")
+    }
+
+    /// The base kernel's log, as its serial port put it out.
+    pub(super) fn log(&self) -> PathBuf {
+        self.file("log")
+    }
+
+    /// What QEMU itself says.
+    pub(super) fn qemu_log(&self) -> PathBuf {
+        self.file("qemu.log")
+    }
+
+    /// Leaves the run's folder where it is, to be looked at. Else it goes.
+    pub(super) fn keep(self) -> PathBuf {
+        self.folder.keep()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write_disks(&self, task: &Task, mut payload: Payload) -> Result<(), MachineError> {
+        let settings = self.settings(task, payload.load_module);
+        payload.file("settings", Content::Bytes(settings.into_bytes()));
+        if let Task::Command(words) = task {
+            let command = format!("exec {}\n", payload::shell_command(words));
+            payload.file("command", Content::Bytes(command.into_bytes()));
+        }
+        payload
+            .write(&self.payload())
+            .map_err(at(&self.payload()))?;
+        payload::empty_disk(&self.result(), RESULT_DISK_BYTES).map_err(at(&self.result()))
+    }
+
+    /// Variables for the machine's first process.
+    fn settings(&self, task: &Task, load_module: bool) -> String {
+        let (mode, (rows, columns)) = match task {
+            Task::Shell => ("shell", process::terminal_size()),
+            Task::Command(_) => ("run", (0, 0)),
+        };
+        let module = if load_module { "yes" } else { "no" };
+        let last_disk = arguments::FIRST_KERNEL_DISK + self.kernels.len() - 1;
+        let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
+        let terminal = payload::shell_command(&[terminal]);
+        format!(
+            "MODE={mode}\nMODULE={module}\nLAST_DISK={last_disk}\nROWS={rows}\nCOLUMNS={columns}\n\
+             export TERM={terminal}\n"
+        )
+    }
+}
