@@ -20,7 +20,7 @@ const FLAGS: [Flags; 6] = [
     // Else Linux would use the APICs' logical flat mode, in which the base's interrupts reach the node as well.
     Flags::ForceApicPhysicalDestinationMode,
     Flags::ResetRegSup,
-    // The buttons, if there were any, are not fixed hardware.
+    // The power button is not fixed hardware, and there is no sleep button.
     Flags::PwrButton,
     Flags::SlpButton,
     // The specification wants it set on this architecture.

@@ -1,0 +1,52 @@
+//! The book's table of kernel options is the one that nodes are started with.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs};
+
+use insula_boot::options::{Given, OPTIONS, REFUSED, Rule};
+
+const BEGIN: &str = "<!-- options: begin -->\n";
+const END: &str = "<!-- options: end -->\n";
+/// Set to write the table into the book instead of comparing it.
+const UPDATE: &str = "UPDATE_BOOK";
+
+fn table() -> String {
+    let mut text = String::from("| option | why | if the user sets it too |\n|---|---|---|\n");
+    for option in OPTIONS {
+        let value = match option.value {
+            "" => String::new(),
+            value => format!("={value}"),
+        };
+        let given = match option.given {
+            Given::Always => "",
+            Given::WithSpares => " (with spare processors)",
+            Given::WithoutSerialConsole => " (unless the user names a serial console)",
+        };
+        let rule = match option.rule {
+            Rule::Ours => "refused",
+            Rule::Yields => "the user's",
+            Rule::Joins => "both",
+        };
+        let name = option.name;
+        writeln!(text, "| `{name}{value}`{given} | {} | {rule} |", option.why).unwrap();
+    }
+    for option in REFUSED {
+        writeln!(text, "| `{}` | it {} | refused |", option.name, option.why).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_book_tells_each_option() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/node-view.md");
+    let book = fs::read_to_string(&path).unwrap();
+    let (before, rest) = book.split_once(BEGIN).expect("the table's beginning");
+    let (old, after) = rest.split_once(END).expect("the table's end");
+    let new = table();
+    if env::var_os(UPDATE).is_some() {
+        fs::write(&path, format!("{before}{BEGIN}{new}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(old, new, "`{UPDATE}=1 cargo test -p insula-boot` writes it");
+}
