@@ -2,7 +2,9 @@
 //! "64-bit Boot Protocol". Offsets below are those of its table.
 
 use crate::bytes::{length, u16_at, u32_at};
-use crate::image::{Format, ImageError, Loadable, Segment, leading_release, part};
+use crate::error::ImageError;
+use crate::loadable::{Format, Loadable, Segment};
+use crate::part::{leading_release, part};
 
 /// Size of the sectors that the real-mode part is counted in.
 const SECTOR: u64 = 512;

@@ -6,7 +6,9 @@
 //! (`__startup_64`, arch/x86/kernel/head64.c).
 
 use crate::bzimage::{self, BOOT_FLAG, LOADED_HIGH, MAGIC, SETUP_HEADER};
-use crate::image::{Format, ImageError, Loadable, Segment, leading_release, part};
+use crate::error::ImageError;
+use crate::loadable::{Format, Loadable, Segment};
+use crate::part::{leading_release, part};
 use memchr::memmem;
 use object::LittleEndian as LE;
 use object::elf::{ELFMAG, EM_X86_64, FileHeader64, PT_LOAD, ProgramHeader64};

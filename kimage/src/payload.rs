@@ -5,7 +5,7 @@
 //! four bytes tell the size in every case, and the boot code relies on it.
 
 use crate::bytes::{length, u32_at};
-use crate::image::ImageError;
+use crate::error::ImageError;
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read};
 

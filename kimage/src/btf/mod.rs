@@ -6,7 +6,7 @@
 mod parse;
 
 use crate::elf::Vmlinux;
-use crate::image::ImageError;
+use crate::error::ImageError;
 use parse::{Kind, Section, TypeId};
 use thiserror::Error;
 

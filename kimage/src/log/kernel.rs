@@ -1,7 +1,7 @@
 //! A kernel's memory by the addresses that the kernel itself uses.
 
+use super::error::LogError;
 use super::layout::LogLayout;
-use super::ring::LogError;
 use crate::elf::{KERNEL_IMAGE_SIZE, START_KERNEL_MAP};
 use crate::memory::PhysicalMemory;
 

@@ -2,7 +2,7 @@
 
 use crate::btf::{Btf, BtfError, LookupError};
 use crate::elf::Vmlinux;
-use crate::image::ImageError;
+use crate::error::ImageError;
 use crate::symbols::{SymbolError, Symbols};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -21,17 +21,20 @@
 //! # }
 //! ```
 
+mod error;
 mod format;
 mod kernel;
 mod layout;
+mod locate;
 mod placement;
 mod reader;
 mod record;
 mod ring;
 
+pub use error::LogError;
 pub use format::format_record;
 pub use layout::{LayoutError, LogLayout};
-pub use placement::{Placement, locate, panicked};
+pub use locate::{locate, panicked};
+pub use placement::Placement;
 pub use reader::LogReader;
 pub use record::{Caller, Record};
-pub use ring::LogError;

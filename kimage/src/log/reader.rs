@@ -1,9 +1,10 @@
 //! Reading records one after the other, while the kernel writes.
 
+use super::error::LogError;
 use super::layout::LogLayout;
 use super::placement::Placement;
 use super::record::Record;
-use super::ring::{LogError, Ring, Slot};
+use super::ring::{Ring, Slot};
 use crate::memory::PhysicalMemory;
 use std::collections::VecDeque;
 

@@ -6,12 +6,12 @@
 //! changes it before it touches anything of an old record, and after it has finished a new one. So what was copied
 //! between two equal readings of it is whole.
 
+use super::error::LogError;
 use super::kernel::Kernel;
 use super::layout::{LogLayout, Structures};
 use super::record::{Caller, Record};
 use crate::bytes::{u16_at, u32_at, u64_at};
-use crate::memory::{PhysicalMemory, ReadError};
-use thiserror::Error;
+use crate::memory::PhysicalMemory;
 
 /// `DESC_FLAGS_SHIFT`: below it the id, above it the state.
 const STATE_SHIFT: u32 = 62;
@@ -29,19 +29,6 @@ const EMPTY_LPOS: u64 = 3;
 const BLOCK_ID_SIZE: u64 = 8;
 /// Readings of one record, each overtaken by the writer, before it is given up for now.
 const ATTEMPTS: usize = 16;
-
-/// Why a log cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum LogError {
-    /// Memory that the log lies in cannot be read.
-    #[error("the kernel's log cannot be read: {0}")]
-    Read(#[from] ReadError),
-    /// What lies there is no log.
-    #[error(
-        "the kernel's log is damaged: {0}; the kernel has overwritten it, or does not run there any more"
-    )]
-    Damaged(&'static str),
-}
 
 /// What a slot of the ring holds of the record that was asked for.
 pub(super) enum Slot {

@@ -7,7 +7,7 @@
 mod tables;
 
 use crate::elf::Vmlinux;
-use crate::image::ImageError;
+use crate::error::ImageError;
 use tables::Tables;
 use thiserror::Error;
 

@@ -1,0 +1,76 @@
+//! Finding a kernel in memory.
+
+use super::error::LogError;
+use super::kernel::Kernel;
+use super::layout::LogLayout;
+use super::placement::Placement;
+use super::reader::LogReader;
+use crate::memory::PhysicalMemory;
+
+/// A kernel lies on a multiple of this: `MIN_KERNEL_ALIGN` of arch/x86/include/asm/boot.h.
+const PLACE_ALIGNMENT: u64 = 2 << 20;
+/// Records looked at to see whether a candidate has logged anything.
+const RECORDS_TRIED: u64 = 256;
+/// `panic_cpu` of a kernel that has not panicked: `PANIC_CPU_INVALID` of include/linux/panic.h.
+const PANIC_CPU_INVALID: [u8; 4] = (-1_i32).to_le_bytes();
+
+/// Looks for the kernel of `layout` in `memory`: `None` when it is not there, or has not logged anything yet.
+///
+/// A kernel's decompressor puts it at a random place, a multiple of 2 MiB, and shifts its virtual addresses by a
+/// random amount (arch/x86/boot/compressed/kaslr.c). The place is found by the kernel's banner, the amount by the
+/// pointer `prb` there. A copy that is still being unpacked has the banner as well; hence the demand for a record.
+///
+/// Takes one short read per 2 MiB of memory.
+pub fn locate<M: PhysicalMemory + ?Sized>(layout: &LogLayout, memory: &M) -> Option<Placement> {
+    let places = |range: std::ops::Range<u64>| {
+        let first = range
+            .start
+            .checked_next_multiple_of(PLACE_ALIGNMENT)
+            .unwrap_or(range.end);
+        (first..range.end).step_by(PLACE_ALIGNMENT as usize)
+    };
+    memory
+        .ranges()
+        .into_iter()
+        .flat_map(places)
+        .find_map(|physical| runs_at(layout, memory, physical))
+}
+
+/// Has the kernel that panics stored the number of its core? True from the first moment of a panic on.
+///
+/// # Errors
+/// [`LogError::Read`] when the memory cannot be read.
+pub fn panicked<M: PhysicalMemory + ?Sized>(
+    layout: &LogLayout,
+    placement: Placement,
+    memory: &M,
+) -> Result<bool, LogError> {
+    let mut panic_cpu = [0; 4];
+    let kernel = Kernel::at(layout, memory, placement.physical);
+    memory.read(kernel.of_link(layout.panic_cpu), &mut panic_cpu)?;
+    Ok(panic_cpu != PANIC_CPU_INVALID)
+}
+
+/// The placement of the kernel at `physical`, if one runs there.
+fn runs_at<M: PhysicalMemory + ?Sized>(
+    layout: &LogLayout,
+    memory: &M,
+    physical: u64,
+) -> Option<Placement> {
+    let mut banner = vec![0; layout.banner.len()];
+    let kernel = Kernel::at(layout, memory, physical);
+    memory
+        .read(kernel.of_link(layout.banner_address), &mut banner)
+        .ok()?;
+    if banner != layout.banner.as_bytes() {
+        return None;
+    }
+    let (_, virtual_offset) = kernel.prb().ok()?;
+    let placement = Placement {
+        physical,
+        virtual_offset,
+    };
+    let mut log = LogReader::new(layout, placement, memory);
+    log.next_within(RECORDS_TRIED).ok()??;
+    Some(placement)
+}
