@@ -81,6 +81,15 @@ void insula_cores_exit(void)
 	kfree(cores.core);
 }
 
+/* The base would not let go of a core, perhaps after it had gone down. */
+static void keep(u32 cpu)
+{
+	WRITE_ONCE(cores.core[cpu].hidden, false);
+	set_cpu_present(cpu, true);
+	if (!cpu_online(cpu) && add_cpu(cpu))
+		pr_err("core %u was not taken, and does not come online again\n", cpu);
+}
+
 /* Switch one off and reset it. */
 static int hide(u32 cpu)
 {
@@ -89,7 +98,7 @@ static int hide(u32 cpu)
 	WRITE_ONCE(cores.core[cpu].hidden, true);
 	err = remove_cpu(cpu);
 	if (err || cpu_present(cpu)) {
-		WRITE_ONCE(cores.core[cpu].hidden, false);
+		keep(cpu);
 		return err ? err : -EIO;
 	}
 	insula_start_reset(insula_core_apic_id(cpu));

@@ -83,7 +83,7 @@ static int take_chunk(const struct insula_request *request, u64 most, struct chu
 	chunk->source = FROM_POOL;
 	if (!insula_pool_take(request, most, &chunk->extent, &chunk->stamp))
 		return 0;
-	if (!insula_take_plausible(request, most))
+	if (!insula_take_plausible(most))
 		return -ENOMEM;
 	chunk->source = FROM_BASE;
 	err = insula_take(request, most, &chunk->extent);
@@ -131,14 +131,14 @@ static void shrink_to(struct memory *memory, u32 count)
 static int grow_locked(struct memory *memory, const struct insula_request *request)
 {
 	u32 before = memory->count, capacity = memory->count;
-	u64 left = request->size;
+	u64 left = request->size, most = left;
 	struct chunk chunk;
 	int err;
 
 	while (left) {
 		err = reserve_slot(memory, &capacity);
 		if (!err)
-			err = take_chunk(request, left, &chunk);
+			err = take_chunk(request, min(left, most), &chunk);
 		if (err) {
 			shrink_to(memory, before);
 			return err;
@@ -149,6 +149,9 @@ static int grow_locked(struct memory *memory, const struct insula_request *reque
 		memory->size += chunk.extent.size;
 		spin_unlock(&memory->lock);
 		left -= chunk.extent.size;
+		/* What the base could not give once is not worth looking for again. */
+		if (chunk.source == FROM_BASE)
+			most = chunk.extent.size;
 	}
 	return 0;
 }

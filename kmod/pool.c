@@ -58,14 +58,14 @@ static void give_all(struct list_head *list)
 
 static int fill(const struct insula_request *request, struct list_head *list)
 {
-	u64 left = request->size;
+	u64 left = request->size, most = left;
 	struct insula_extent extent;
 	int err;
 
-	if (!insula_take_plausible(request, left))
+	if (!insula_take_plausible(left))
 		return -ENOMEM;
 	while (left) {
-		err = insula_take(request, left, &extent);
+		err = insula_take(request, min(left, most), &extent);
 		if (err)
 			return err;
 		err = add_free(list, extent.start, extent.size);
@@ -74,6 +74,7 @@ static int fill(const struct insula_request *request, struct list_head *list)
 			return err;
 		}
 		left -= extent.size;
+		most = extent.size;
 	}
 	return 0;
 }

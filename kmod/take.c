@@ -170,7 +170,7 @@ int insula_take(const struct insula_request *request, u64 most, struct insula_ex
 	return err;
 }
 
-bool insula_take_plausible(const struct insula_request *request, u64 size)
+bool insula_take_plausible(u64 size)
 {
 	u64 available = (u64)si_mem_available() << PAGE_SHIFT;
 

@@ -26,7 +26,7 @@ bool insula_request_allows(const struct insula_request *request, phys_addr_t sta
 int insula_take(const struct insula_request *request, u64 most, struct insula_extent *extent);
 
 /* Whether the base can spare `size` bytes: asking for more would stall it. */
-bool insula_take_plausible(const struct insula_request *request, u64 size);
+bool insula_take_plausible(u64 size);
 
 /* Clear an extent. Sleeps. */
 void insula_clear(phys_addr_t start, u64 size);
