@@ -44,7 +44,7 @@ pub enum EquipmentError {
 /// When a part cannot be built.
 pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
     // Cargo has a lock of its own.
-    let programs = programs::build()?;
+    let programs = programs::build(tell)?;
     let mut payload = Payload::default();
     payload.program("bin/insula", Content::File(programs.insula));
     payload.program("bin/insula-scenario", Content::File(programs.scenario));

@@ -1,1 +1,26 @@
-//! Placeholder.
+//! The emulated machine that Insula is tried on: Debian's kernels, a root disk,
+//! QEMU, and the scenarios that are played inside.
+//!
+//! The way of a test: [`kernels`] and [`root`] give what boots, [`equipment`] the
+//! payload (the command `insula`, insula.ko, the nodes' initial file system, the
+//! program `insula-scenario`), [`machine`] runs QEMU, where the first process
+//! unpacks the payload and runs `insula-scenario NAME`; [`scenario`] is what that
+//! does. [`trial`] puts these together and judges what came of it.
+//!
+//! No part needs privileges, and nothing is written outside of the build folder.
+
+pub mod busybox;
+pub mod equipment;
+pub mod initramfs;
+pub mod kernels;
+pub mod machine;
+pub mod module;
+pub mod node;
+pub mod packages;
+pub mod payload;
+pub mod programs;
+pub mod project;
+pub mod root;
+pub mod scenario;
+pub mod tool;
+pub mod trial;

@@ -21,13 +21,18 @@ pub struct Programs {
     pub scenario: PathBuf,
 }
 
-/// Builds them, as far as they have changed.
+/// Builds them, as far as they have changed. `tell` gets a line if that takes
+/// minutes.
 ///
 /// # Errors
 /// When cargo fails.
-pub fn build() -> Result<Programs, ToolError> {
+pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Programs, ToolError> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = project::root().join(target.unwrap_or_else(|| "target".into()));
+    let folder = target.join(TARGET).join("release");
+    if !folder.exists() {
+        tell("building the programs for the machine (a few minutes, the first time)");
+    }
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     // Naming the target keeps these flags from build scripts and macros.
     Tool::new(&cargo)
@@ -39,7 +44,6 @@ pub fn build() -> Result<Programs, ToolError> {
         .env("RUSTFLAGS", STATIC)
         .directory(project::root())
         .run()?;
-    let folder = target.join(TARGET).join("release");
     Ok(Programs {
         insula: folder.join("insula"),
         scenario: folder.join("insula-scenario"),

@@ -1,0 +1,78 @@
+# Insula: many kernels, one machine. `make` lists what can be made.
+#
+# All products go to build/ (fetched and made beside cargo) and target/ (cargo's).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The base's kernel for `make shell`, `make module`: 6.1, 6.12, 6.1-generic, 6.12-generic.
+KERNEL ?=
+# Which part of `make soak`; all if empty.
+PART ?=
+
+# Cargo may just have been installed by `make deps`, where no PATH has it yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+
+kernel_option := $(if $(KERNEL),--kernel $(KERNEL))
+testbed := cargo run --quiet --package testbed --bin testbed --
+
+.PHONY: help
+help: ## list what can be made
+	@echo 'Insula: many kernels, one machine.'
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+		printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+.PHONY: deps
+deps: ## install Debian's packages that are needed, and Rust if there is none
+	@scripts/deps
+
+# The test bed's command, with cargo's progress shown: the first time takes a minute.
+.PHONY: testbed
+testbed: deps
+	@cargo build --package testbed --bin testbed
+
+.PHONY: build
+build: testbed ## build the command, the libraries and the module
+	@cargo build --release --package insula
+	@$(testbed) module $(kernel_option)
+
+.PHONY: module
+module: testbed ## build insula.ko for the test bed's kernels, or KERNEL=6.12
+	@$(testbed) module $(kernel_option)
+
+.PHONY: demo
+demo: testbed ## watch kernels run side by side on an emulated machine
+	@$(testbed) fetch
+	@scripts/demo
+
+.PHONY: test
+test: deps ## prove everything, on Debian's 6.1 and 6.12, on emulated machines
+	@scripts/test
+
+.PHONY: soak
+soak: testbed ## play scenarios in long counts, or PART=name, and print the figures
+	@$(testbed) scenario $(PART) --soak $(kernel_option)
+
+.PHONY: bench
+bench: testbed ## measure, and write the report to target/bench
+	@$(testbed) fetch --bench
+	@scripts/bench
+
+.PHONY: shell
+shell: testbed ## a root shell on an emulated machine, or with KERNEL=6.1
+	@$(testbed) shell $(kernel_option)
+
+.PHONY: fmt
+fmt: ## format the sources
+	@cargo fmt --all
+
+.PHONY: lint
+lint: ## check format and style of the sources
+	@scripts/lint
+
+.PHONY: clean
+clean: ## remove all that was built and fetched
+	@rm -rf build target

@@ -1,0 +1,203 @@
+//! The benchmarks: what each measures, on which machine, beside which peer.
+//!
+//! To add one: write `NAME.rs` here with a `pub(super) const BENCHMARK` and add it to the list
+//! below.
+
+mod boot_options;
+mod cycle;
+mod load_forms;
+mod mint_load;
+mod mint_start;
+mod node_boot;
+mod node_many;
+
+use testbed::root::Root;
+use testbed::scenario::{Finding, Shape};
+
+use crate::inside::Inside;
+use crate::outside::Outside;
+
+/// All benchmarks, in the order in which they are measured and reported.
+pub const ALL: &[&Benchmark] = &[
+    &mint_load::BENCHMARK,
+    &mint_start::BENCHMARK,
+    &load_forms::BENCHMARK,
+    &node_boot::BENCHMARK,
+    &boot_options::BENCHMARK,
+    &node_many::BENCHMARK,
+    &cycle::BENCHMARK,
+];
+
+/// Something that is measured as a whole.
+pub struct Benchmark {
+    /// What it is called.
+    pub name: &'static str,
+    /// Its heading in the report.
+    pub title: &'static str,
+    /// How it is measured and what to mind, as a paragraph of Markdown.
+    pub how: &'static str,
+    /// The machine that it takes.
+    pub machine: Shape,
+    /// That machine's root disk.
+    pub root: Root,
+    /// Measures inside the machine.
+    pub inside: fn(&Inside) -> Result<(), Finding>,
+    /// Measures peers that run beside the machine, not in it, while it is off.
+    pub outside: Option<fn(&Outside) -> Result<(), Finding>>,
+    /// What comes of it.
+    pub rows: &'static [Row],
+}
+
+/// One figure.
+pub struct Row {
+    /// Its stable id.
+    pub id: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// What it is compared with.
+    pub peer: Peer,
+    /// What it shall be at most.
+    pub goal: Option<f64>,
+    /// How the measured thing is done by hand.
+    pub command: &'static str,
+    /// Whether it is drawn.
+    pub drawn: bool,
+}
+
+impl Row {
+    /// A time in milliseconds without a peer, not drawn.
+    #[must_use]
+    pub const fn time(id: &'static str, what: &'static str, command: &'static str) -> Self {
+        Self {
+            id,
+            what,
+            unit: Unit::Milliseconds,
+            peer: Peer::None,
+            goal: None,
+            command,
+            drawn: false,
+        }
+    }
+
+    /// The share that one time has of another, each round's by itself; beside the paper's, with
+    /// the most that it shall be.
+    #[must_use]
+    pub const fn share(id: &'static str, what: &'static str, paper: f64, goal: f64) -> Self {
+        Self {
+            unit: Unit::Share,
+            peer: Peer::Mint(paper),
+            goal: Some(goal),
+            ..Self::time(id, what, "")
+        }
+    }
+
+    /// The same, beside another row.
+    #[must_use]
+    pub const fn beside(self, id: &'static str) -> Self {
+        Self {
+            peer: Peer::Row(id),
+            ..self
+        }
+    }
+
+    /// The same, beside a figure of the Mint paper.
+    #[must_use]
+    pub const fn mint(self, figure: f64) -> Self {
+        Self {
+            peer: Peer::Mint(figure),
+            ..self
+        }
+    }
+
+    /// The same in another unit.
+    #[must_use]
+    pub const fn unit(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// The same, drawn.
+    #[must_use]
+    pub const fn drawn(self) -> Self {
+        Self {
+            drawn: true,
+            ..self
+        }
+    }
+}
+
+/// A row's unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// ms.
+    Milliseconds,
+    /// s.
+    Seconds,
+    /// MB/s, of 10^6 bytes.
+    MegabytesPerSecond,
+    /// A ratio of two times.
+    Share,
+}
+
+impl Unit {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+            Self::MegabytesPerSecond => "MB/s",
+            Self::Share => "1",
+        }
+    }
+}
+
+/// What a row is compared with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Peer {
+    /// Nothing.
+    None,
+    /// The Mint paper's figure, in the row's unit: measured on an i7-4770, hence to be read for
+    /// its proportions only.
+    Mint(f64),
+    /// Another row, measured in the same run.
+    Row(&'static str),
+}
+
+/// The benchmark of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Benchmark> {
+    ALL.iter().copied().find(|benchmark| benchmark.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_begin_with_the_benchmark() {
+        let mut seen = BTreeSet::new();
+        for benchmark in ALL {
+            for row in benchmark.rows {
+                assert!(seen.insert(row.id), "{}", row.id);
+                let rest = row.id.strip_prefix(benchmark.name);
+                assert!(rest.is_some_and(|rest| rest.starts_with('.')), "{}", row.id);
+            }
+        }
+    }
+
+    #[test]
+    fn peers_exist_in_the_same_benchmark_and_unit() {
+        for benchmark in ALL {
+            for row in benchmark.rows {
+                if let Peer::Row(id) = row.peer {
+                    let peer = benchmark.rows.iter().find(|other| other.id == id);
+                    assert!(peer.is_some_and(|peer| peer.unit == row.unit), "{id}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! From Enter to the node's init, beside virtual machines.
+
+use testbed::kernels::Flavour;
+use testbed::root::Root;
+use testbed::scenario::{Finding, Shape};
+
+use super::{Benchmark, Row};
+use crate::inside::{Inside, wait_until_ready};
+use crate::microvm::{Executor, Microvm};
+use crate::outside::Outside;
+
+const KERNELS: [&str; 2] = ["6.1", "6.12"];
+const NODE: &str = "node";
+const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
+/// What nodes are told as well (see `insula_boot::options`), for a fair comparison.
+const SHORTER_BOOT: &str = "cryptomgr.notests";
+
+const START: &str = "insula run --image … --cpus 1 --memory 256M";
+const QEMU: &str = "qemu-system-x86_64 -M microvm,x-option-roms=off,isa-serial=on,pit=off,pic=off,rtc=off \
+                    -accel tcg -cpu max,-erms,-fsrm -smp 1 -m 256M … on the same computer, the emulated machine off";
+const QEMU_KVM: &str = "qemu-system-x86_64 -M microvm,x-option-roms=off,isa-serial=on,pit=off,pic=off,rtc=off \
+                        -accel kvm -cpu host -smp 1 -m 256M … inside the emulated machine";
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "node-boot",
+    title: "Boot: from Enter to the node's init",
+    how: "The end is the line of the node's init in its kernel's log, which is polled every 3 ms \
+          in the node's memory. Nodes of one core and 256 MiB, started from a resident image, \
+          from the base and from the pool. The peers boot the same kernel and the same initrd in \
+          QEMU's smallest machine with one core and 256 MiB, told the same to shorten the boot \
+          (`cryptomgr.notests`, the time stamp counter's frequency, few lines to the console, no \
+          PIT, PIC or RTC), until the same line comes out of the serial port: *microvm* on the same \
+          translation (TCG) directly on the computer that runs the emulated machine, which \
+          is off then, so that QEMU itself runs at full speed; *KVM* inside the emulated machine, \
+          with the nested paging and the SVM instructions that QEMU emulates, as what people use \
+          today. Exits to the hypervisor cost more in emulation than on hardware: KVM's figure is \
+          too high by an amount that only hardware can tell.",
+    machine: Shape::USUAL,
+    root: Root::Bench,
+    inside,
+    outside: Some(outside),
+    rows: &[
+        Row::time(
+            "node-boot.6.1.pool",
+            "6.1 node, resident, from the pool",
+            START,
+        )
+        .beside("node-boot.6.1.microvm")
+        .drawn(),
+        Row::time(
+            "node-boot.6.1.resident",
+            "6.1 node, resident, from the base",
+            START,
+        )
+        .beside("node-boot.6.1.microvm")
+        .drawn(),
+        Row::time(
+            "node-boot.6.1.microvm",
+            "6.1 in a microvm, same emulation",
+            QEMU,
+        )
+        .drawn(),
+        Row::time(
+            "node-boot.6.1.kvm",
+            "6.1 in a microvm with KVM, inside",
+            QEMU_KVM,
+        )
+        .drawn(),
+        Row::time(
+            "node-boot.6.12.pool",
+            "6.12 node, resident, from the pool",
+            START,
+        )
+        .beside("node-boot.6.12.microvm")
+        .drawn(),
+        Row::time(
+            "node-boot.6.12.resident",
+            "6.12 node, resident, from the base",
+            START,
+        )
+        .beside("node-boot.6.12.microvm")
+        .drawn(),
+        Row::time(
+            "node-boot.6.12.microvm",
+            "6.12 in a microvm, same emulation",
+            QEMU,
+        )
+        .drawn(),
+        Row::time(
+            "node-boot.6.12.kvm",
+            "6.12 in a microvm with KVM, inside",
+            QEMU_KVM,
+        )
+        .drawn(),
+    ],
+};
+
+fn inside(inside: &Inside) -> Result<(), Finding> {
+    let status = std::process::Command::new("modprobe")
+        .arg("kvm_amd")
+        .status()?;
+    Finding::unless(status.success(), || "kvm_amd does not load".to_owned())?;
+    for kernel in KERNELS {
+        inside.add_image(kernel, kernel, "compressed")?;
+    }
+    for _ in 0..inside.count {
+        for kernel in KERNELS {
+            node(inside, kernel, "resident")?;
+            inside
+                .command
+                .run(&[&["machine", "reserve"], &SIZE[..]].concat())?;
+            node(inside, kernel, "pool")?;
+            inside.command.run(&["machine", "release"])?;
+            virtual_machine(inside, kernel)?;
+        }
+    }
+    Ok(())
+}
+
+fn node(inside: &Inside, kernel: &str, way: &str) -> Result<(), Finding> {
+    let words = [&["--image", kernel], &SIZE[..]].concat();
+    let start = inside.command.start(NODE, &words)?;
+    let ready = wait_until_ready(&inside.driver, &start.name)?;
+    inside.record(&format!("node-boot.{kernel}.{way}"), ready - start.enter)?;
+    inside.command.run(&["rm", "--force", NODE]).map(drop)
+}
+
+fn virtual_machine(inside: &Inside, kernel: &str) -> Result<(), Finding> {
+    let (machine, _) = inside.driver.machine()?;
+    let took = Microvm {
+        executor: Executor::Kvm,
+        kernel: &inside.kernel(kernel)?,
+        initrd: inside.initrd(),
+        tsc_khz: machine.tsc_khz,
+        append: SHORTER_BOOT,
+    }
+    .boot()?;
+    inside.record(&format!("node-boot.{kernel}.kvm"), took)
+}
+
+fn outside(outside: &Outside) -> Result<(), Finding> {
+    for _ in 0..outside.count {
+        for flavour in Flavour::USUAL {
+            let took = Microvm {
+                executor: Executor::Tcg,
+                kernel: &outside.kernel(flavour)?,
+                initrd: outside.initrd(),
+                tsc_khz: outside.tsc_khz,
+                append: SHORTER_BOOT,
+            }
+            .boot()?;
+            outside.record(&format!("node-boot.{flavour}.microvm"), took)?;
+        }
+    }
+    Ok(())
+}

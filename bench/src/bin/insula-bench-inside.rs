@@ -1,0 +1,39 @@
+//! Plays one benchmark inside the emulated machine: `insula-bench-inside NAME --samples N`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use insula_bench::benchmark;
+use insula_bench::inside::Inside;
+use testbed::scenario::Finding;
+
+/// Plays a benchmark on this machine, which must be one of the test bed's.
+#[derive(Parser)]
+struct Arguments {
+    /// Which.
+    name: String,
+    /// How often to measure each thing.
+    #[arg(long)]
+    samples: u32,
+    /// Where the samples go.
+    #[arg(long, default_value = "/result")]
+    results: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match play(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(finding) => {
+            eprintln!("{finding}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play(arguments: &Arguments) -> Result<(), Finding> {
+    let name = &arguments.name;
+    let found = benchmark::find(name);
+    let found = found.ok_or_else(|| Finding::new(format!("there is no benchmark `{name}`")))?;
+    (found.inside)(&Inside::new(arguments.samples, &arguments.results)?)
+}

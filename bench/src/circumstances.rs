@@ -1,0 +1,98 @@
+//! Under which circumstances something was measured.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+use testbed::kernels::Flavour;
+use testbed::machine::Accelerator;
+use testbed::project;
+use testbed::scenario::Shape;
+use testbed::tool::{Tool, ToolError};
+
+/// Under which circumstances something was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Circumstances {
+    /// When, in UTC.
+    pub date: String,
+    /// The project's commit, with a mark if the sources had been changed since.
+    pub commit: String,
+    /// This computer's processor, and how many cores of it there are.
+    pub processor: String,
+    /// The load average of the last minute when it began: beyond the number of cores, others
+    /// take part of the time.
+    pub load: String,
+    /// QEMU's version.
+    pub emulator: String,
+    /// The machine that it made.
+    pub machine: String,
+    /// Whether that was emulated: it is, unless KVM executes it.
+    pub emulated: bool,
+}
+
+impl Circumstances {
+    /// Those of now.
+    ///
+    /// # Errors
+    /// When QEMU is not installed.
+    pub fn now(accelerator: Accelerator, base: Flavour, shape: &Shape) -> Result<Self, ToolError> {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let load = read("/proc/loadavg");
+        let load = load.split(' ').next().unwrap_or_default().to_owned();
+        let version = Tool::new("qemu-system-x86_64").arg("--version").run()?;
+        let (cpus, memory) = (shape.cpus, shape.memory_mib);
+        Ok(Self {
+            date: Tool::new("date")
+                .args(["-u", "+%Y-%m-%d %H:%M UTC"])
+                .run()?
+                .trim()
+                .to_owned(),
+            commit: commit(),
+            processor: processor(&read("/proc/cpuinfo")),
+            load,
+            emulator: version.lines().next().unwrap_or_default().to_owned(),
+            machine: format!("{accelerator}, {cpus} cores, {memory} MiB, base Debian {base} cloud"),
+            emulated: accelerator == Accelerator::Tcg,
+        })
+    }
+}
+
+/// Sources unpacked from an archive have no commit.
+fn commit() -> String {
+    let git = |words: &[&str]| {
+        Tool::new("git")
+            .args(words)
+            .directory(project::root())
+            .run()
+    };
+    let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return "unknown".to_owned();
+    };
+    let changed = git(&["status", "--porcelain"]).is_ok_and(|text| !text.trim().is_empty());
+    format!(
+        "{}{}",
+        commit.trim(),
+        if changed { " and changes" } else { "" }
+    )
+}
+
+fn processor(cpuinfo: &str) -> String {
+    let names = cpuinfo
+        .lines()
+        .filter_map(|line| line.strip_prefix("model name"));
+    let count = names.clone().count();
+    let name = names.last().unwrap_or_default();
+    let name = name.trim_start_matches([' ', '\t', ':']);
+    format!("{name}, {count} cores")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_named_and_counted() {
+        let text =
+            "processor\t: 0\nmodel name\t: Some CPU\n\nprocessor\t: 1\nmodel name\t: Some CPU\n";
+        assert_eq!(processor(text), "Some CPU, 2 cores");
+    }
+}

@@ -1,0 +1,100 @@
+//! Running the command `insula`.
+
+use std::path::PathBuf;
+use std::process;
+use std::time::{Duration, Instant};
+
+use insula::driver::tsc;
+use insula::name::Name;
+use serde::Deserialize;
+use testbed::scenario::Finding;
+
+/// The command `insula`, as a user types it.
+pub struct Command(PathBuf);
+
+/// Where the time of a start went, as `insula run --json` tells it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Timing {
+    load_ns: u64,
+    layout_ns: u64,
+    total_ns: u64,
+}
+
+impl Timing {
+    /// Bringing kernel and initrd into the node's memory, and all that a node needs beside them.
+    #[must_use]
+    pub fn load(&self) -> Duration {
+        Duration::from_nanos(self.load_ns + self.layout_ns)
+    }
+
+    /// From the command's beginning to the kernel's first instruction.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        Duration::from_nanos(self.total_ns)
+    }
+}
+
+/// A node that was started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Its name.
+    pub name: Name,
+    /// When Enter was pressed: just before the process was made.
+    pub enter: Instant,
+    /// The time stamp counter at that moment.
+    pub enter_tsc: u64,
+    /// Where the time went.
+    pub timing: Timing,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    timing: Timing,
+}
+
+impl Command {
+    pub(super) fn new(program: PathBuf) -> Self {
+        Self(program)
+    }
+
+    /// Runs it with these words; answers what it printed.
+    ///
+    /// # Errors
+    /// When it says that it failed.
+    pub fn run(&self, words: &[&str]) -> Result<String, Finding> {
+        self.execute(process::Command::new(&self.0).args(words))
+    }
+
+    /// Starts a node: `insula run --json --name NAME WORDS…`.
+    ///
+    /// # Errors
+    /// When it is not started.
+    pub fn start(&self, name: &str, words: &[&str]) -> Result<Start, Finding> {
+        let mut command = process::Command::new(&self.0);
+        command.args(["run", "--json", "--name", name]).args(words);
+        let name: Name = name.parse()?;
+        let (enter, enter_tsc) = (Instant::now(), tsc());
+        let text = self.execute(&mut command)?;
+        let Answer { timing } = serde_json::from_str(&text)?;
+        Ok(Start {
+            name,
+            enter,
+            enter_tsc,
+            timing,
+        })
+    }
+
+    fn execute(&self, command: &mut process::Command) -> Result<String, Finding> {
+        let output = command.output()?;
+        let told = || {
+            let words: Vec<_> = command
+                .get_args()
+                .map(|word| word.to_string_lossy())
+                .collect();
+            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            format!("insula {}: {}", words.join(" "), complaint.trim())
+        };
+        Finding::unless(output.status.success(), told)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}

@@ -1,0 +1,107 @@
+//! What a benchmark can use inside the emulated machine.
+
+mod disk;
+mod insula;
+mod ready;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::insula::driver::Driver;
+use testbed::scenario::{Context, Finding};
+
+pub use disk::{drop_caches, read_rate};
+pub use insula::{Command, Start, Timing};
+pub use ready::{READY, wait_until_ready};
+
+use crate::samples::Recorder;
+
+/// Where the command is measured from: a file system in memory, so that only the kernel and the
+/// initrd come from a disk, also when the caches are empty.
+const COMMAND: &str = "/run/insula";
+/// Where the test bed puts it.
+const PAYLOAD_COMMAND: &str = "/payload/bin/insula";
+
+/// What a benchmark can use.
+pub struct Inside {
+    /// How often to measure each thing.
+    pub count: u32,
+    /// The command `insula`.
+    pub command: Command,
+    /// The module, for what the command does not tell.
+    pub driver: Driver,
+    machine: Context,
+    recorder: Recorder,
+}
+
+impl Inside {
+    /// On this machine, which must be one of the test bed's with insula.ko loaded.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn new(count: u32, results: &Path) -> Result<Self, Finding> {
+        fs::copy(PAYLOAD_COMMAND, COMMAND)?;
+        Ok(Self {
+            count,
+            command: Command::new(COMMAND.into()),
+            driver: Driver::open()?,
+            machine: Context::new(false, results),
+            recorder: Recorder::new(results)?,
+        })
+    }
+
+    /// Keeps a time, in milliseconds, or another value in its row's unit.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn record(&self, id: &str, value: impl IntoValue) -> Result<(), Finding> {
+        Ok(self.recorder.record(id, value.into_value())?)
+    }
+
+    /// The kernel whose version begins so, as 6.12.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn kernel(&self, version: &str) -> Result<PathBuf, Finding> {
+        self.machine.kernel(version)
+    }
+
+    /// The test nodes' initial file system.
+    #[must_use]
+    pub fn initrd(&self) -> &'static Path {
+        self.machine.node_initrd()
+    }
+
+    /// Makes a kernel and the test nodes' initrd resident under `name`, in the form that `layout`
+    /// names (see `insula image add --help`).
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn add_image(&self, name: &str, version: &str, layout: &str) -> Result<(), Finding> {
+        let (kernel, initrd) = (self.kernel(version)?, self.initrd());
+        let (kernel, initrd) = (kernel.to_string_lossy(), initrd.to_string_lossy());
+        let files = ["--kernel", &kernel, "--initrd", &initrd];
+        let words = [&["image", "add", name, "--layout", layout], &files[..]].concat();
+        self.command.run(&words).map(drop)
+    }
+}
+
+/// What can be recorded.
+pub trait IntoValue {
+    /// As a plain number.
+    fn into_value(self) -> f64;
+}
+
+impl IntoValue for f64 {
+    fn into_value(self) -> f64 {
+        self
+    }
+}
+
+impl IntoValue for Duration {
+    /// In milliseconds.
+    fn into_value(self) -> f64 {
+        self.as_secs_f64() * 1e3
+    }
+}

@@ -1,0 +1,68 @@
+//! Waiting for a node's init.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use insula::driver::Driver;
+use insula::name::Name;
+use insula::node::{self, NodeLog};
+use testbed::scenario::Finding;
+
+/// What the test nodes' init says first.
+pub const READY: &str = "insula-node: ready";
+
+/// How often a node's log is looked at: the error of each time.
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
+/// On a quiet machine a boot takes two seconds.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Waits for the line of a node's init in its kernel's log, which is read from its memory; answers
+/// when it was there.
+///
+/// # Errors
+/// When it does not come, or the log cannot be read.
+pub fn wait_until_ready(driver: &Driver, name: &Name) -> Result<Instant, Finding> {
+    let handle = node::find(driver, name)?;
+    let log = NodeLog::open(&handle)?;
+    let deadline = Instant::now() + LIMIT;
+    while Instant::now() < deadline {
+        // Until the kernel has moved to its place, what is found may not be its log.
+        if let Some(placement) = log.locate() {
+            let mut reader = log.reader(placement);
+            let mut seen = false;
+            while let Ok(Some(record)) = log.next(&mut reader) {
+                if record.text().contains(READY) {
+                    return Ok(Instant::now());
+                }
+                seen = true;
+            }
+            if seen {
+                return follow(&log, reader, deadline);
+            }
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Err(Finding::new(format!(
+        "the node {name} logged nothing in time"
+    )))
+}
+
+fn follow(
+    log: &NodeLog,
+    mut reader: kimage::log::LogReader<'_, insula::driver::Mapping>,
+    deadline: Instant,
+) -> Result<Instant, Finding> {
+    let mut last = String::new();
+    while Instant::now() < deadline {
+        while let Some(record) = log.next(&mut reader)? {
+            last = record.text();
+            if last.contains(READY) {
+                return Ok(Instant::now());
+            }
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Err(Finding::new(format!(
+        "a node's init did not speak in time; its last line: {last}"
+    )))
+}

@@ -1,0 +1,216 @@
+//! What is done on this machine: running a benchmark's emulated machine, and measuring the peers
+//! that run beside it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use insula::driver::tsc;
+use testbed::equipment::{self, EquipmentError};
+use testbed::kernels::{self, Flavour, Kernel};
+use testbed::machine::{Accelerator, Machine, MachineError, Outcome, Task};
+use testbed::node::{self, NodeInitrdError};
+use testbed::payload::Content;
+use testbed::project;
+use testbed::scenario::Finding;
+use testbed::tool::{Tool, ToolError};
+
+use crate::benchmark::Benchmark;
+use crate::circumstances::Circumstances;
+use crate::inside::IntoValue;
+use crate::measured::Measured;
+use crate::samples::{self, Recorder, Samples};
+
+/// The kernel of the emulated machine's base.
+const BASE: Flavour = Flavour::V6_12;
+/// The program that measures inside.
+const INSIDE_PROGRAM: &str = "insula-bench-inside";
+/// The only architecture there is.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// A benchmark takes minutes; on a loaded machine ten times as long.
+const LIMIT: Duration = Duration::from_secs(45 * 60);
+/// The test bed says so when it runs a machine again which the emulator has spoilt.
+const SPOILT: &str = "the emulator made the kernel stumble";
+
+/// Why a benchmark could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The machine could not be equipped.
+    #[error(transparent)]
+    Equipment(#[from] EquipmentError),
+    /// The program that measures inside could not be built.
+    #[error(transparent)]
+    Program(#[from] ToolError),
+    /// The machine could not be run.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// The peers' initial file system could not be made.
+    #[error(transparent)]
+    Initrd(#[from] NodeInitrdError),
+    /// A file could not be read or written.
+    #[error("a file of the benchmark could not be read or written: {0}")]
+    File(#[from] io::Error),
+}
+
+/// Measures all of a benchmark, each thing `count` times.
+///
+/// A benchmark that fails midway is no error: what it has measured is answered, with its
+/// complaint.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run(
+    benchmark: &Benchmark,
+    count: u32,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Measured, RunError> {
+    let accelerator = Accelerator::detect(BASE, tell)?;
+    let circumstances = Circumstances::now(accelerator, BASE, &benchmark.machine)?;
+    let mut spoilt = 0;
+    let mut count_spoilt = |line: &str| {
+        spoilt += u32::from(line.starts_with(SPOILT));
+        tell(line);
+    };
+    let outcome = run_machine(benchmark, count, accelerator, &mut count_spoilt)?;
+    let mut complaints = Vec::new();
+    if outcome.status != Some(0) {
+        let end = testbed::tool::tail(outcome.output.trim_end(), 1000);
+        complaints.push(format!("inside the machine: {end}"));
+    }
+    let file = outcome.files.get(samples::FILE);
+    let text = file.map_or_else(String::new, |file| String::from_utf8_lossy(file).into());
+    let mut samples = samples::parse(&text);
+    if let Some(peers) = benchmark.outside {
+        match Outside::new(count, tell)?.play(peers) {
+            Ok(more) => samples.extend(more),
+            Err(finding) => complaints.push(format!("beside the machine: {finding}")),
+        }
+    }
+    Ok(Measured {
+        benchmark: benchmark.name.to_owned(),
+        circumstances,
+        spoilt,
+        complaints,
+        samples,
+    })
+}
+
+fn run_machine(
+    benchmark: &Benchmark,
+    count: u32,
+    accelerator: Accelerator,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Outcome, RunError> {
+    let mut payload = equipment::assemble(BASE, tell)?;
+    payload.program(
+        &format!("bin/{INSIDE_PROGRAM}"),
+        Content::File(build_inside_program()?),
+    );
+    payload.load_module = true;
+    let machine = Machine {
+        cpus: benchmark.machine.cpus,
+        memory_mib: benchmark.machine.memory_mib,
+        numa_nodes: benchmark.machine.numa_nodes,
+        accelerator,
+        root: benchmark.root,
+        limit: LIMIT,
+        ..Machine::new(BASE)
+    };
+    let count = count.to_string();
+    let words = [INSIDE_PROGRAM, benchmark.name, "--samples", &count];
+    let task = Task::Command(words.map(str::to_owned).to_vec());
+    Ok(machine.run(&task, &payload, false, tell)?)
+}
+
+/// Builds the program, linked statically so that it needs nothing of the root disk, where the
+/// test bed's own are built.
+fn build_inside_program() -> Result<PathBuf, ToolError> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = project::root().join(target.unwrap_or_else(|| "target".into()));
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    Tool::new(&cargo)
+        .args(["build", "--quiet", "--release", "--target", TARGET])
+        .args(["--package", "insula-bench", "--bin", INSIDE_PROGRAM])
+        .arg("--target-dir")
+        .arg(&target)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .directory(project::root())
+        .run()?;
+    Ok(target.join(TARGET).join("release").join(INSIDE_PROGRAM))
+}
+
+/// What measuring a peer on this machine can use.
+pub struct Outside {
+    /// How often to measure each thing.
+    pub count: u32,
+    /// The frequency of this machine's time stamp counter, in kHz, which emulated ones share.
+    pub tsc_khz: u32,
+    kernels: Vec<Kernel>,
+    folder: tempfile::TempDir,
+    initrd: PathBuf,
+    recorder: Recorder,
+}
+
+impl Outside {
+    fn new(count: u32, tell: &mut dyn FnMut(&str)) -> Result<Self, RunError> {
+        let guard = project::lock()?;
+        let kernels = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, tell));
+        let kernels: Vec<_> = kernels
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(EquipmentError::from)?;
+        let folder = tempfile::tempdir_in(project::build())?;
+        let initrd = folder.path().join("node.cpio");
+        fs::write(&initrd, node::initrd(&kernels)?)?;
+        drop(guard);
+        let recorder = Recorder::new(folder.path())?;
+        tell("measuring the peers that run beside the machine");
+        Ok(Self {
+            count,
+            tsc_khz: tsc_khz(),
+            kernels,
+            folder,
+            initrd,
+            recorder,
+        })
+    }
+
+    fn play(&self, peers: fn(&Self) -> Result<(), Finding>) -> Result<Samples, Finding> {
+        peers(self)?;
+        let text = fs::read_to_string(self.folder.path().join(samples::FILE))?;
+        Ok(samples::parse(&text))
+    }
+
+    /// A kernel's file.
+    ///
+    /// # Errors
+    /// When it is not one of the usual ones.
+    pub fn kernel(&self, flavour: Flavour) -> Result<PathBuf, Finding> {
+        let found = self.kernels.iter().find(|kernel| kernel.flavour == flavour);
+        let missing = || Finding::new(format!("the kernel {flavour} was not fetched"));
+        Ok(found.ok_or_else(missing)?.vmlinuz())
+    }
+
+    /// The test nodes' initial file system.
+    #[must_use]
+    pub fn initrd(&self) -> &Path {
+        &self.initrd
+    }
+
+    /// Keeps a time, in milliseconds, or another value in its row's unit.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn record(&self, id: &str, value: impl IntoValue) -> Result<(), Finding> {
+        Ok(self.recorder.record(id, value.into_value())?)
+    }
+}
+
+/// Measured against the system's clock.
+fn tsc_khz() -> u32 {
+    const MEASURED_FOR: Duration = Duration::from_millis(200);
+    let (clock, from) = (std::time::Instant::now(), tsc());
+    thread::sleep(MEASURED_FOR);
+    let (ticks, ms) = (tsc() - from, clock.elapsed().as_secs_f64() * 1e3);
+    (ticks as f64 / ms) as u32
+}

@@ -1,0 +1,206 @@
+//! The report: Markdown with pictures beside it.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::{fs, io};
+
+use crate::benchmark::{Benchmark, Peer, Row, Unit};
+use crate::measured::Measured;
+use crate::plot::{self, Bar, number};
+use crate::results::{Entry, entries};
+
+/// What must be known of every figure.
+const INTRODUCTION: &str = "\
+# Measured
+
+Written by `make bench`; each part says when, where and on which commit. Medians, with the tenth
+and the ninetieth percentile; *n* is how often. Peers are measured in the same run, unless they
+are a paper's.
+
+**Emulated** results come from QEMU's translation of every instruction (TCG), not from hardware.
+Ratios of like work hold roughly there. Ratios of copying against signalling or faulting do not
+carry over: copying looks 5 to 36 times dearer than on hardware, signalling 1.2 to 1.6 times.
+";
+
+/// Writes `report.md`, its pictures and `results.json` into `folder`.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(folder: &Path, all: &[(&Benchmark, Measured)]) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut text = INTRODUCTION.to_owned();
+    let mut results = Vec::new();
+    for (benchmark, measured) in all {
+        let entries = entries(benchmark, measured);
+        text.push_str(&section(benchmark, measured, &entries));
+        if let Some(picture) = picture(benchmark, measured, &entries) {
+            let name = format!("{}.svg", benchmark.name);
+            fs::write(folder.join(&name), picture)?;
+            let _ = writeln!(text, "\n![{}]({name})", benchmark.title);
+        }
+        results.extend(entries);
+    }
+    fs::write(folder.join("report.md"), text)?;
+    let mut results = serde_json::to_string_pretty(&results)?;
+    results.push('\n');
+    fs::write(folder.join("results.json"), results)
+}
+
+fn section(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> String {
+    let mut text = format!("\n## {}\n\n{}\n\n", benchmark.title, benchmark.how);
+    text.push_str(&state(measured));
+    text.push_str(
+        "\n| what | n | median | p10 | p90 | unit | peer | peer's median | ratio |\n\
+         |---|--:|--:|--:|--:|---|---|--:|--:|\n",
+    );
+    for (row, entry) in rows(benchmark, entries) {
+        let number_or_dash = |value: Option<f64>| value.map_or("-".to_owned(), number);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            entry.what,
+            entry.n,
+            number(entry.median),
+            number(entry.p10),
+            number(entry.p90),
+            entry.unit,
+            peer(benchmark, row),
+            number_or_dash(entry.peer_median),
+            number_or_dash(entry.ratio.filter(|_| row.unit != Unit::Share)),
+        );
+    }
+    for (row, entry) in rows(benchmark, entries) {
+        if let Some(goal) = row.goal {
+            let verdict = if entry.median <= goal {
+                "met"
+            } else {
+                "not met"
+            };
+            let (what, median) = (entry.what, number(entry.median));
+            let _ = writeln!(
+                text,
+                "\nGoal: {what} at most {goal}: **{verdict}** ({median})."
+            );
+        }
+    }
+    text
+}
+
+/// The rows that were measured.
+fn rows<'a>(
+    benchmark: &'a Benchmark,
+    entries: &'a [Entry],
+) -> impl Iterator<Item = (&'a Row, &'a Entry)> {
+    entries.iter().filter_map(|entry| {
+        let row = benchmark.rows.iter().find(|row| row.id == entry.id)?;
+        Some((row, entry))
+    })
+}
+
+fn peer(benchmark: &Benchmark, row: &Row) -> String {
+    match row.peer {
+        Peer::None => "-".to_owned(),
+        Peer::Mint(_) => "Mint, i7-4770".to_owned(),
+        Peer::Row(id) => {
+            let peer = benchmark.rows.iter().find(|other| other.id == id);
+            peer.map_or(id, |peer| peer.what).to_owned()
+        }
+    }
+}
+
+/// When, where and how, and what went wrong.
+fn state(measured: &Measured) -> String {
+    let of = &measured.circumstances;
+    let label = if of.emulated {
+        "**Emulated.**"
+    } else {
+        "Not emulated (KVM)."
+    };
+    let mut text = format!(
+        "{label} {}, commit {}; `make bench PART={}`. Machine: {}; {}; on {} (load {} when it \
+         began).\n",
+        of.date, of.commit, measured.benchmark, of.machine, of.emulator, of.processor, of.load
+    );
+    if measured.spoilt > 0 {
+        let _ = writeln!(
+            text,
+            "Runs made again since the emulator had made a kernel stumble: {}.",
+            measured.spoilt
+        );
+    }
+    for complaint in &measured.complaints {
+        let _ = writeln!(
+            text,
+            "\nNot all was measured: {}",
+            complaint.replace('\n', " ")
+        );
+    }
+    text
+}
+
+fn picture(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Option<String> {
+    let drawn: Vec<_> = rows(benchmark, entries)
+        .filter(|(row, _)| row.drawn)
+        .collect();
+    let unit = drawn.first()?.1.unit;
+    let bars: Vec<_> = drawn
+        .iter()
+        .map(|(_, entry)| Bar {
+            label: entry.what.to_owned(),
+            median: entry.median,
+            p10: entry.p10,
+            p90: entry.p90,
+        })
+        .collect();
+    let label = if measured.circumstances.emulated {
+        " (emulated)"
+    } else {
+        ""
+    };
+    let title = format!("{}{label}", benchmark.title);
+    Some(plot::bars(&title, unit, &bars))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmark;
+    use crate::measured::fake;
+
+    fn written(measured: Measured) -> (String, String, Vec<serde_json::Value>) {
+        let folder = tempfile::tempdir().unwrap();
+        let benchmark = benchmark::find(&measured.benchmark).unwrap();
+        write(folder.path(), &[(benchmark, measured)]).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let results = serde_json::from_str(&read("results.json")).unwrap();
+        (read("report.md"), read("mint-start.svg"), results)
+    }
+
+    #[test]
+    fn goals_are_judged_and_emulation_is_told() {
+        let share = "mint-start.share.pool-of-cold";
+        let samples: [(&str, &[f64]); 2] = [("mint-start.cold", &[100.0]), (share, &[0.2])];
+        let (report, picture, results) = written(fake::measured("mint-start", &samples));
+        assert!(
+            report.contains("at most 0.15: **not met** (0.200)"),
+            "{report}"
+        );
+        assert!(report.contains("**Emulated.** 2026-01-02"), "{report}");
+        assert!(picture.contains("(emulated)"));
+        assert_eq!(results.len(), 2);
+        assert_eq!(results[0]["peer_median"], 175.12);
+        assert_eq!(results[0]["emulated"], true);
+    }
+
+    #[test]
+    fn what_went_wrong_is_told() {
+        let mut measured = fake::measured("mint-start", &[("mint-start.cold", &[1.0])]);
+        (measured.spoilt, measured.complaints) = (2, vec!["a node\ndied".to_owned()]);
+        let (report, ..) = written(measured);
+        assert!(report.contains("stumble: 2."), "{report}");
+        assert!(
+            report.contains("Not all was measured: a node died"),
+            "{report}"
+        );
+    }
+}

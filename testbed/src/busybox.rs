@@ -1,0 +1,37 @@
+//! The statically linked busybox that initial file systems are made with.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::packages::{self, PackageError};
+use crate::project;
+
+/// Why there is no busybox.
+#[derive(Debug, thiserror::Error)]
+pub enum BusyboxError {
+    /// Its package could not be had.
+    #[error(transparent)]
+    Package(#[from] PackageError),
+    /// It could not be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The program, fetched on first use.
+///
+/// # Errors
+/// When the package cannot be fetched or read.
+pub fn program() -> Result<Vec<u8>, BusyboxError> {
+    let folder = project::build().join("busybox");
+    let path = folder.join("bin/busybox");
+    if !path.exists() {
+        packages::unpack(&["busybox-static".to_owned()], &folder)?;
+    }
+    fs::read(&path).map_err(|source| BusyboxError::Read { path, source })
+}

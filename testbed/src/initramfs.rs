@@ -1,0 +1,108 @@
+//! Initial file systems: cpio archives in the "newc" format that the kernel
+//! unpacks (kernel: Documentation/driver-api/early-userspace/buffer-format.rst).
+
+use std::io;
+
+use cpio::newc::{Builder, ModeFileType, trailer};
+
+/// Alignment of an archive's end, in bytes; the kernel wants 4, disks want more.
+const ALIGNMENT_BYTES: usize = 512;
+
+/// An archive being put together. Everything in it belongs to root.
+#[derive(Default)]
+pub struct Initramfs {
+    bytes: Vec<u8>,
+    entries: u32,
+}
+
+impl Initramfs {
+    /// Adds a directory. Its parents must have been added.
+    ///
+    /// # Errors
+    /// When the name is too long for the format.
+    pub fn directory(self, name: &str) -> io::Result<Self> {
+        self.entry(name, ModeFileType::Directory, 0o755, &[])
+    }
+
+    /// Adds a file that may be executed.
+    ///
+    /// # Errors
+    /// When its name or content is too long for the format.
+    pub fn program(self, name: &str, content: &[u8]) -> io::Result<Self> {
+        self.entry(name, ModeFileType::Regular, 0o755, content)
+    }
+
+    /// Adds a file.
+    ///
+    /// # Errors
+    /// When its name or content is too long for the format.
+    pub fn file(self, name: &str, content: &[u8]) -> io::Result<Self> {
+        self.entry(name, ModeFileType::Regular, 0o644, content)
+    }
+
+    /// Ends the archive and answers its bytes.
+    ///
+    /// # Errors
+    /// None in practice: it is written to memory.
+    pub fn finish(self) -> io::Result<Vec<u8>> {
+        let mut bytes = trailer(self.bytes)?;
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT_BYTES), 0);
+        Ok(bytes)
+    }
+
+    fn entry(
+        mut self,
+        name: &str,
+        kind: ModeFileType,
+        mode: u32,
+        content: &[u8],
+    ) -> io::Result<Self> {
+        let size = u32::try_from(content.len()).map_err(io::Error::other)?;
+        self.entries += 1;
+        let builder = Builder::new(name)
+            .ino(self.entries)
+            .mode(mode)
+            .nlink(1)
+            .set_mode_file_type(kind);
+        let mut writer = builder.write(self.bytes, size);
+        io::Write::write_all(&mut writer, content)?;
+        self.bytes = writer.finish()?;
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archive_reads_back() {
+        let archive = Initramfs::default();
+        let archive = archive
+            .directory("bin")
+            .unwrap()
+            .program("bin/a", b"run me")
+            .unwrap();
+        let bytes = archive.file("b", b"").unwrap().finish().unwrap();
+        assert_eq!(bytes.len() % ALIGNMENT_BYTES, 0);
+
+        let mut rest = bytes.as_slice();
+        let mut seen = Vec::new();
+        loop {
+            let reader = cpio::newc::Reader::new(rest).unwrap();
+            if reader.entry().is_trailer() {
+                break;
+            }
+            let (name, mode) = (reader.entry().name().to_owned(), reader.entry().mode());
+            let mut content = Vec::new();
+            rest = reader.to_writer(&mut content).unwrap();
+            seen.push((name, mode, content));
+        }
+        let expected = [
+            ("bin".to_owned(), 0o040_755, Vec::new()),
+            ("bin/a".to_owned(), 0o100_755, b"run me".to_vec()),
+            ("b".to_owned(), 0o100_644, Vec::new()),
+        ];
+        assert_eq!(seen, expected);
+    }
+}

@@ -1,0 +1,166 @@
+//! The command `testbed`: an emulated machine to try Insula on.
+
+mod arguments;
+
+use std::error::Error;
+use std::io::{IsTerminal, stdin, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use arguments::{Arguments, MachineArguments, Request};
+use clap::Parser;
+use testbed::kernels::{self, Flavour};
+use testbed::machine::{Accelerator, Machine, Task};
+use testbed::payload::Payload;
+use testbed::scenario::{self, Scenario};
+use testbed::{equipment, module, project, trial};
+
+/// Exit status when the machine itself, not the command in it, is at fault: as
+/// env(1) and chroot(1) have it.
+const STATUS_OWN_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    match fulfil(Arguments::parse().request) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("testbed: {error}");
+            ExitCode::from(STATUS_OWN_FAILURE)
+        }
+    }
+}
+
+fn fulfil(request: Request) -> Result<u8, Box<dyn Error>> {
+    match request {
+        Request::Fetch { all, bench } => fetch(all, bench),
+        Request::Module { kernel } => build_module(&kernel),
+        Request::Run {
+            machine,
+            bare,
+            limit_s,
+            command,
+        } => run(&machine, bare, limit_s, command),
+        Request::Shell { machine } => shell(&machine),
+        Request::Scenario { name, kernel, soak } => play(name.as_deref(), &kernel, soak),
+    }
+}
+
+/// Progress goes to the error output: the other belongs to the machine.
+fn tell(line: &str) {
+    eprintln!("testbed: {line}");
+}
+
+fn fetch(all: bool, bench: bool) -> Result<u8, Box<dyn Error>> {
+    let _guard = project::lock()?;
+    let flavours: &[Flavour] = if all { &Flavour::ALL } else { &Flavour::USUAL };
+    for &flavour in flavours {
+        let kernel = kernels::fetch(flavour, &mut tell)?;
+        println!("{flavour}: {}", kernel.release);
+    }
+    testbed::root::Root::Test.image(&mut tell)?;
+    if bench {
+        testbed::root::Root::Bench.image(&mut tell)?;
+    }
+    Ok(0)
+}
+
+fn build_module(flavours: &[Flavour]) -> Result<u8, Box<dyn Error>> {
+    let _guard = project::lock()?;
+    for &flavour in flavours {
+        let path = module::build(&kernels::fetch(flavour, &mut tell)?)?;
+        println!("{}", path.display());
+    }
+    Ok(0)
+}
+
+fn run(
+    arguments: &MachineArguments,
+    bare: bool,
+    limit_s: u64,
+    command: Vec<String>,
+) -> Result<u8, Box<dyn Error>> {
+    let payload = if bare {
+        Payload::default()
+    } else {
+        equipped(arguments)?
+    };
+    let machine = Machine {
+        limit: Duration::from_secs(limit_s),
+        ..machine(arguments)?
+    };
+    let outcome = machine.run(&Task::Command(command), &payload, true, &mut tell)?;
+    match outcome.status {
+        Some(status) => Ok(u8::try_from(status).unwrap_or(STATUS_OWN_FAILURE)),
+        None => Err(outcome
+            .fail("the machine went down before the command had ended".into())
+            .into()),
+    }
+}
+
+fn shell(arguments: &MachineArguments) -> Result<u8, Box<dyn Error>> {
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err("a shell needs a terminal; `testbed run -- COMMAND` does not".into());
+    }
+    let payload = equipped(arguments)?;
+    let machine = machine(arguments)?;
+    tell("booting; `exit` ends the machine, and so does Ctrl-] x when it hangs");
+    let outcome = machine.run(&Task::Shell, &payload, false, &mut tell)?;
+    match outcome.status {
+        Some(_) => Ok(0),
+        None => Err(outcome
+            .fail("the machine went down by itself".into())
+            .into()),
+    }
+}
+
+fn play(name: Option<&str>, flavours: &[Flavour], soak: bool) -> Result<u8, Box<dyn Error>> {
+    let mut wanted: Vec<&Scenario> = match name {
+        Some(name) => {
+            vec![scenario::find(name).ok_or_else(|| format!("there is no scenario `{name}`"))?]
+        }
+        None => scenario::ALL.to_vec(),
+    };
+    wanted.retain(|scenario| !soak || scenario.soak_limit.is_some());
+    let mut failed = 0;
+    for scenario in &wanted {
+        for &base in flavours {
+            let accelerator = Accelerator::detect(base, &mut tell)?;
+            tell(&format!(
+                "{} on {base} ({accelerator}): {}",
+                scenario.name, scenario.proves
+            ));
+            match trial::run(scenario, base, accelerator, soak, &mut tell) {
+                Ok(outcome) => tell(&format!("passed in {:.1} s", outcome.elapsed.as_secs_f64())),
+                Err(error) => {
+                    failed += 1;
+                    tell(&format!("failed: {error}"));
+                }
+            }
+        }
+    }
+    let passed = wanted.len() * flavours.len() - failed;
+    println!("{passed} passed, {failed} failed");
+    Ok(u8::from(failed > 0))
+}
+
+fn equipped(arguments: &MachineArguments) -> Result<Payload, Box<dyn Error>> {
+    let mut payload = equipment::assemble(arguments.kernel, &mut tell)?;
+    payload.load_module = !arguments.no_module;
+    Ok(payload)
+}
+
+fn machine(arguments: &MachineArguments) -> Result<Machine, Box<dyn Error>> {
+    let accelerator = match arguments.accelerator {
+        Some(accelerator) => accelerator,
+        None => Accelerator::detect(arguments.kernel, &mut tell)?,
+    };
+    Ok(Machine {
+        cpus: arguments.cpus,
+        memory_mib: arguments.memory,
+        numa_nodes: arguments.numa_nodes,
+        accelerator,
+        root: arguments.root(),
+        append: arguments.append.clone(),
+        qemu_arguments: arguments.qemu.clone(),
+        ..Machine::new(arguments.kernel)
+    })
+}

@@ -1,0 +1,154 @@
+//! What goes into an emulated machine, and what comes out: tar archives on raw
+//! disks.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Disks have whole sectors; this many bytes suits any.
+const DISK_ALIGNMENT_BYTES: u64 = 1 << 20;
+
+/// Something to put in.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A file of this machine.
+    File(PathBuf),
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// Files to put in, by their path below /payload.
+#[derive(Clone, Debug, Default)]
+pub struct Payload {
+    /// Each with its permissions.
+    files: BTreeMap<String, (Content, u32)>,
+    /// Whether to load insula.ko before the task begins.
+    pub load_module: bool,
+}
+
+impl Payload {
+    /// Puts in a file.
+    pub fn file(&mut self, path: &str, content: Content) {
+        self.files.insert(path.to_owned(), (content, 0o644));
+    }
+
+    /// Puts in a program; what lies in bin/ is found by its name.
+    pub fn program(&mut self, path: &str, content: Content) {
+        self.files.insert(path.to_owned(), (content, 0o755));
+    }
+
+    /// Writes the disk.
+    ///
+    /// # Errors
+    /// When a file cannot be read or the disk cannot be written.
+    pub(crate) fn write(&self, disk: &Path) -> io::Result<()> {
+        let mut archive = tar::Builder::new(File::create(disk)?);
+        for (path, (content, mode)) in &self.files {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(*mode);
+            match content {
+                Content::File(source) => {
+                    let file = File::open(source).map_err(|error| name_file(source, &error))?;
+                    header.set_size(file.metadata()?.len());
+                    archive.append_data(&mut header, path, file)?;
+                }
+                Content::Bytes(bytes) => {
+                    header.set_size(bytes.len() as u64);
+                    archive.append_data(&mut header, path, bytes.as_slice())?;
+                }
+            }
+        }
+        let file = archive.into_inner()?;
+        let size = file.metadata()?.len();
+        file.set_len(size.next_multiple_of(DISK_ALIGNMENT_BYTES))
+    }
+}
+
+fn name_file(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Files that came out of a machine, by their path below /result.
+///
+/// # Errors
+/// When the disk cannot be read. One that was never written holds no file.
+pub(crate) fn read_result(disk: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(File::open(disk)?).entries()? {
+        let mut entry = entry?;
+        if entry.header().entry_type().is_file() {
+            let path = entry
+                .path()?
+                .to_string_lossy()
+                .trim_start_matches("./")
+                .to_owned();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content)?;
+            files.insert(path, content);
+        }
+    }
+    Ok(files)
+}
+
+/// Makes an empty disk of `size` bytes, which takes no space until written to.
+pub(crate) fn empty_disk(path: &Path, size: u64) -> io::Result<()> {
+    fs::File::create(path)?.set_len(size)
+}
+
+/// `words` as a shell command line that gives exactly these words.
+pub(crate) fn shell_command<W: AsRef<str>>(words: &[W]) -> String {
+    let quote = |word: &W| format!("'{}'", word.as_ref().replace('\'', r"'\''"));
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    #[test]
+    fn payload_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("source");
+        fs::write(&source, "from a file").unwrap();
+        let mut payload = Payload::default();
+        payload.file("a/b", Content::Bytes(b"bytes".to_vec()));
+        payload.program("bin/c", Content::File(source));
+        let disk = folder.path().join("disk");
+        payload.write(&disk).unwrap();
+        assert_eq!(fs::metadata(&disk).unwrap().len() % DISK_ALIGNMENT_BYTES, 0);
+        let files = read_result(&disk).unwrap();
+        assert_eq!(files["a/b"], b"bytes");
+        assert_eq!(files["bin/c"], b"from a file");
+    }
+
+    #[test]
+    fn unwritten_disk_holds_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        empty_disk(&disk, 1 << 20).unwrap();
+        assert!(read_result(&disk).unwrap().is_empty());
+    }
+
+    #[test]
+    fn missing_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut payload = Payload::default();
+        payload.file("a", Content::File("/does/not/exist".into()));
+        let error = payload.write(&folder.path().join("disk")).unwrap_err();
+        assert!(error.to_string().contains("/does/not/exist"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn shell_gives_the_same_words(words in prop::collection::vec("[^\0]{0,12}", 1..4)) {
+            let script = format!("printf '%s\\0' {}", shell_command(&words));
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            let expected: String = words.iter().map(|word| format!("{word}\0")).collect();
+            prop_assert_eq!(output.stdout, expected.into_bytes());
+        }
+    }
+}

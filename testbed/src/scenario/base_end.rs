@@ -1,0 +1,73 @@
+//! Ending the base while nodes run on it. A scenario that does so has no end of its own: it stores
+//! what it is judged by beforehand. Should the machine then hang, it is given up, which counts as a
+//! failure whatever was stored.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+
+use super::insula_command::{PATIENCE, insula_json};
+use super::test_node::{TestNode, add_image, path};
+use super::{Context, Finding};
+
+/// The name space of the disk that results are stored on, and the serial number of its controller:
+/// see the machine's first process.
+const RESULT_DISK: (&str, &str) = ("3", "testbed");
+
+/// Starts a node of each kernel, which take all cores that can be taken and work on them.
+pub(super) fn start_nodes(context: &Context) -> Result<[TestNode; 2], Finding> {
+    add_image(context, "old", "6.1")?;
+    add_image(context, "new", "6.12")?;
+    let start = |name, image, cpus| {
+        let size = ["--cpus", cpus, "--memory", "256M"];
+        TestNode::start(name, &["--image", image], &size, "compute")
+    };
+    let nodes = [start("one", "old", "1")?, start("two", "new", "2")?];
+    nodes.iter().try_for_each(TestNode::assert_works)?;
+    Ok(nodes)
+}
+
+/// An archive of the results, with success among them.
+pub(super) fn success(context: &Context) -> Result<Vec<u8>, Finding> {
+    fs::write(context.results().join("status"), "0\n")?;
+    let words = ["-C", &path(context.results()), "-c", "."];
+    let output = Command::new("tar").args(words).output()?;
+    Finding::unless(output.status.success(), || {
+        format!("tar: {}", String::from_utf8_lossy(&output.stderr))
+    })?;
+    Ok(output.stdout)
+}
+
+/// Stores that the scenario has succeeded.
+pub(super) fn store_success(context: &Context) -> Result<(), Finding> {
+    fs::write(result_disk()?, success(context)?)?;
+    nix::unistd::sync();
+    Ok(())
+}
+
+fn result_disk() -> Result<std::path::PathBuf, Finding> {
+    let is = |file: &Path, text| fs::read_to_string(file).is_ok_and(|found| found.trim() == text);
+    for block in fs::read_dir("/sys/block")? {
+        let block = block?;
+        let folder = block.path();
+        let (number, serial) = (folder.join("nsid"), folder.join("device/serial"));
+        if is(&number, RESULT_DISK.0) && is(&serial, RESULT_DISK.1) {
+            return Ok(Path::new("/dev").join(block.file_name()));
+        }
+    }
+    Err(Finding::new("there is no disk for results"))
+}
+
+/// Runs what should end the base. Comes back only to tell that it lives.
+pub(super) fn end_by(words: &[&str]) -> Result<(), Finding> {
+    let output = Command::new(words[0]).args(&words[1..]).output()?;
+    sleep(PATIENCE);
+    let nodes = insula_json(&["ps", "--all", "--json"])?;
+    Err(Finding::new(format!(
+        "the base lives on after `{}`: {}{}, nodes: {nodes}",
+        words.join(" "),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    )))
+}

@@ -1,0 +1,82 @@
+//! The base makes way for another kernel under its nodes.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use super::base_end::{end_by, start_nodes, success};
+use super::holdings::online;
+use super::insula_command::assert_equal;
+use super::test_node::path;
+use super::{Context, Finding, Module, Scenario, Shape};
+use crate::initramfs::Initramfs;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "base_kexec",
+    proves: "kexec with nodes running gives the next kernel a machine whose cores all start",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(180),
+    soak_limit: None,
+    play,
+};
+
+/// First process under the next kernel: switches all cores on and, if they come, stores the success
+/// that it was given. Else the run has no result, which counts as a failure.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+
+result_disk() {
+	for block in /sys/block/nvme*; do
+		[ -d "$block" ] || continue
+		read -r number < "$block/nsid" && read -r serial < "$block/device/serial" || continue
+		[ "$number $serial" = "3 testbed" ] && echo "/dev/${block##*/}" && return
+	done
+	return 1
+}
+
+for core in /sys/devices/system/cpu/cpu[0-9]*/online; do
+	echo 1 > "$core"
+done
+cores=$(grep -c ^processor /proc/cpuinfo)
+echo "testbed: after kexec $cores cores run" > /dev/kmsg
+if [ "$cores" = CORES ]; then
+	until disk=$(result_disk) && [ -b "$disk" ]; do
+		sleep 0.02
+	done
+	cat /success > "$disk"
+	sync
+fi
+poweroff -f
+"#;
+
+/// On no disk.
+const INITRD: &str = "/tmp/after.cpio";
+
+fn play(context: &Context) -> Result<(), Finding> {
+    assert_equal("cores", &online()?.as_str(), &"0-3")?;
+    let _nodes = start_nodes(context)?;
+    fs::write(INITRD, initrd(context, SCENARIO.machine.cpus)?)?;
+    let kernel = path(&context.kernel("6.1")?);
+    let initrd = format!("--initrd={INITRD}");
+    let loaded = Command::new("kexec")
+        .args(["--load", &kernel, &initrd, "--reuse-cmdline"])
+        .output()?;
+    Finding::unless(loaded.status.success(), || {
+        format!("kexec: {}", String::from_utf8_lossy(&loaded.stderr))
+    })?;
+    end_by(&["kexec", "--exec", "--no-ifdown"])
+}
+
+/// The nodes' initial file system with another first process: of files with the same name in
+/// several archives, the last counts.
+fn initrd(context: &Context, cores: u32) -> Result<Vec<u8>, Finding> {
+    let init = INIT.replace("CORES", &cores.to_string());
+    let archive = Initramfs::default()
+        .program("init", init.as_bytes())?
+        .file("success", &success(context)?)?;
+    Ok([fs::read(context.node_initrd())?, archive.finish()?].concat())
+}

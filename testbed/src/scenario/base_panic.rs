@@ -1,0 +1,24 @@
+//! The base crashes under its nodes.
+
+use std::fs;
+use std::time::Duration;
+
+use super::base_end::{end_by, start_nodes, store_success};
+use super::{Context, Finding, Module, Scenario, Shape, splat};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "base_panic",
+    proves: "a panic of the base ends the machine without delay though nodes run",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(180),
+    soak_limit: None,
+    play,
+};
+
+fn play(context: &Context) -> Result<(), Finding> {
+    let _nodes = start_nodes(context)?;
+    store_success(context)?;
+    fs::write("/dev/kmsg", splat::WANTED)?;
+    end_by(&["sh", "-c", "echo c > /proc/sysrq-trigger"])
+}

@@ -1,0 +1,54 @@
+//! The base cannot be put to sleep under its nodes.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::insula_command::{assert_equal, attended, insula};
+use super::test_node::{TestNode, add_image};
+use super::{Context, Finding, Module, Scenario, Shape};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "base_sleep",
+    proves: "suspend and hibernation are refused while cores are taken, and harm no node",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(180),
+    soak_limit: None,
+    play,
+};
+
+/// Where the kernel is asked to sleep, and tells in which ways it can.
+const SLEEP: &str = "/sys/power/state";
+
+fn play(context: &Context) -> Result<(), Finding> {
+    attended(|| {
+        add_image(context, "old", "6.1")?;
+        let size = ["--cpus", "2", "--memory", "256M"];
+        let node = TestNode::start("awake", &["--image", "old"], &size, "compute")?;
+        node.assert_ready(&context.release("6.1")?)?;
+        stays_awake("with a node")?;
+        node.assert_works()?;
+        node.remove()?;
+        insula(&["machine", "reserve", "--cpus", "1"])?;
+        stays_awake("with a pool")?;
+        insula(&["machine", "release"]).map(drop)
+    })
+}
+
+/// Each way of sleeping that this kernel knows is refused.
+fn stays_awake(situation: &str) -> Result<(), Finding> {
+    let ways = fs::read_to_string(SLEEP)?;
+    let ways: Vec<&str> = ways.split_whitespace().collect();
+    Finding::unless(ways.contains(&"freeze"), || {
+        format!("this kernel knows no sleep that could be refused: {ways:?}")
+    })?;
+    for way in ways {
+        let answer = fs::write(SLEEP, way).map_err(|error: io::Error| error.raw_os_error());
+        let busy = Err(Some(Errno::EBUSY as i32));
+        assert_equal(&format!("{way} {situation}"), &answer, &busy)?;
+    }
+    Ok(())
+}

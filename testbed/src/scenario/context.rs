@@ -1,0 +1,104 @@
+//! What a scenario can use.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+use crate::equipment::NODE_INITRD_PATH;
+
+/// Where kernels are, inside as on any Debian.
+const BOOT: &str = "/boot";
+/// Figures that a scenario tells of, one JSON object per line.
+pub(crate) const FIGURES: &str = "figures.jsonl";
+
+/// What a scenario can use.
+pub struct Context {
+    soak: bool,
+    results: PathBuf,
+}
+
+impl Context {
+    /// For a run with short counts, or with long ones (`soak`). Files go to
+    /// `results`.
+    pub fn new(soak: bool, results: &Path) -> Self {
+        Self {
+            soak,
+            results: results.to_owned(),
+        }
+    }
+
+    /// How often to do something: `usual` times, or `soak` times in a long run.
+    pub fn count(&self, usual: u64, soak: u64) -> u64 {
+        if self.soak { soak } else { usual }
+    }
+
+    /// The `uname -r` of the kernel whose version begins with `version`, as 6.1.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn release(&self, version: &str) -> Result<String, Finding> {
+        let prefix = format!("vmlinuz-{version}.");
+        let names =
+            fs::read_dir(BOOT)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let names = names.collect::<Result<Vec<_>, std::io::Error>>()?;
+        let found = names.iter().find(|name| name.starts_with(&prefix));
+        let release = found.and_then(|name| name.strip_prefix("vmlinuz-"));
+        release
+            .map(str::to_owned)
+            .ok_or_else(|| Finding::new(format!("{BOOT} has no {prefix}…")))
+    }
+
+    /// The kernel whose version begins with `version`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn kernel(&self, version: &str) -> Result<PathBuf, Finding> {
+        Ok(Path::new(BOOT).join(format!("vmlinuz-{}", self.release(version)?)))
+    }
+
+    /// The test nodes' initial file system. Its init understands `nonce=TEXT` and
+    /// `do=idle|poweroff|reboot|halt|panic|compute` on the node's command line.
+    pub fn node_initrd(&self) -> &'static Path {
+        Path::new(NODE_INITRD_PATH)
+    }
+
+    /// Where files for whoever runs the test go.
+    pub fn results(&self) -> &Path {
+        &self.results
+    }
+
+    /// Tells a figure: it is printed, and kept with the run's results.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn figure(&self, name: &str, value: f64, unit: &str) -> Result<(), Finding> {
+        println!("{name}: {value} {unit}");
+        let line = serde_json::json!({ "name": name, "value": value, "unit": unit });
+        let path = self.results.join(FIGURES);
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(writeln!(file, "{line}")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::new(true, folder.path());
+        context.figure("cycles", 1000.0, "1").unwrap();
+        context.figure("cycle", 0.5, "s").unwrap();
+        let text = fs::read_to_string(folder.path().join(FIGURES)).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.contains(r#""value":0.5"#), "{text}");
+    }
+
+    #[test]
+    fn counts_follow_the_kind_of_run() {
+        assert_eq!(Context::new(false, Path::new("/")).count(2, 9), 2);
+        assert_eq!(Context::new(true, Path::new("/")).count(2, 9), 9);
+    }
+}

@@ -1,0 +1,50 @@
+//! Loading and unloading insula.ko.
+
+use std::fs;
+use std::process::Command;
+
+use super::Finding;
+use crate::equipment::MODULE_PATH;
+
+/// insula.ko, loaded. Unload it with [`LoadedModule::unload`]: only that tells
+/// whether it could be.
+pub struct LoadedModule(());
+
+impl LoadedModule {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn load() -> Result<Self, Finding> {
+        run("insmod", MODULE_PATH)?;
+        Ok(Self(()))
+    }
+
+    /// Unloads it.
+    ///
+    /// # Errors
+    /// When it is in use, or gone already.
+    pub fn unload(self) -> Result<(), Finding> {
+        run("rmmod", "insula")
+    }
+}
+
+/// Whether insula.ko is loaded.
+///
+/// # Errors
+/// When /proc/modules cannot be read.
+pub fn module_is_loaded() -> Result<bool, Finding> {
+    let modules = fs::read_to_string("/proc/modules")?;
+    Ok(modules.lines().any(|line| line.starts_with("insula ")))
+}
+
+fn run(program: &str, argument: &str) -> Result<(), Finding> {
+    let output = Command::new(program).arg(argument).output()?;
+    let told = || {
+        format!(
+            "{program} {argument}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )
+    };
+    Finding::unless(output.status.success(), told)
+}

@@ -1,0 +1,95 @@
+//! Work for the base, so that it is not idle while nodes run.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::Finding;
+
+/// stress-ng, which is ended with this.
+pub(super) struct Load {
+    stress: Child,
+    before: Usage,
+}
+
+/// What the base has done since it booted.
+struct Usage {
+    /// Time of all cores that was not idle, in the kernel's ticks.
+    busy: u64,
+    /// All their time.
+    total: u64,
+    /// Sectors written to disks.
+    written: u64,
+}
+
+impl Load {
+    /// Keeps one core busy, and a disk.
+    pub(super) fn start() -> Result<Self, Finding> {
+        let before = Usage::now()?;
+        let stress = Command::new("stress-ng")
+            .args(["--quiet", "--cpu", "1"])
+            .args(["--hdd", "1", "--hdd-bytes", "64M"])
+            .args(["--temp-path", "/var/tmp"])
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self { stress, before })
+    }
+
+    /// Fails unless the base has been busy since the start, on cores and on a disk.
+    pub(super) fn assert_busy(&self) -> Result<(), Finding> {
+        let now = Usage::now()?;
+        let (busy, total) = (now.busy - self.before.busy, now.total - self.before.total);
+        let written = now.written - self.before.written;
+        Finding::unless(2 * busy > total && written > 0, || {
+            format!("the base was not under load: busy {busy} of {total} ticks, {written} sectors")
+        })
+    }
+}
+
+impl Drop for Load {
+    /// Asks it to end, so that it removes its files.
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.stress.id()).map(Pid::from_raw);
+        if let Ok(pid) = pid {
+            // It may have ended by itself.
+            let _ = kill(pid, Signal::SIGTERM);
+        }
+        let _ = self.stress.wait();
+    }
+}
+
+impl Usage {
+    fn now() -> Result<Self, Finding> {
+        let stat = fs::read_to_string("/proc/stat")?;
+        let times = stat.lines().next().unwrap_or_default();
+        let times: Vec<u64> = times
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let total: u64 = times.iter().sum();
+        // The fourth is idle, the fifth idle while waiting for a disk (proc_stat(5)).
+        let idle: u64 = times.iter().skip(3).take(2).sum();
+        Ok(Self {
+            busy: total - idle,
+            total,
+            written: sectors(9)?,
+        })
+    }
+}
+
+/// Sectors that all disks have read since the base booted.
+pub(super) fn sectors_read() -> Result<u64, Finding> {
+    sectors(5)
+}
+
+/// The sum of a column of /proc/diskstats, counted from 0 (kernel:
+/// Documentation/admin-guide/iostats.rst).
+fn sectors(column: usize) -> Result<u64, Finding> {
+    let table = fs::read_to_string("/proc/diskstats")?;
+    let fields = table
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(column));
+    Ok(fields.filter_map(|field| field.parse::<u64>().ok()).sum())
+}

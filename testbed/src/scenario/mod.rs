@@ -1,0 +1,120 @@
+//! Scenarios: what is played inside an emulated machine to prove a behaviour.
+//!
+//! To add one: write `NAME.rs` here with a `pub(super) const SCENARIO` and add
+//! `NAME` to the list below. It is then run on each usual kernel by `make test`.
+//! Around each the runner checks that the base is left as it was found and that
+//! its kernel log holds no complaint.
+
+mod base_end;
+mod base_state;
+mod context;
+mod finding;
+mod fuzz_call;
+mod holdings;
+mod insula_command;
+mod insula_module;
+mod load;
+mod raw_device;
+mod runner;
+pub mod splat;
+mod test_node;
+
+use std::time::Duration;
+
+pub use base_state::BaseState;
+pub use context::Context;
+pub use finding::Finding;
+pub use insula_module::{LoadedModule, module_is_loaded};
+pub use runner::run;
+
+/// Names the scenarios, in the order in which they are run.
+macro_rules! scenarios {
+    ($($name:ident),+ $(,)?) => {
+        $(mod $name;)+
+
+        /// All scenarios.
+        pub const ALL: &[&Scenario] = &[$(&$name::SCENARIO),+];
+    };
+}
+
+scenarios! {
+    base,
+    two_nodes,
+    endings,
+    images,
+    refusals,
+    revision,
+    pool,
+    cycles,
+    kills,
+    fuzz,
+    base_sleep,
+    base_reboot,
+    base_kexec,
+    base_panic,
+}
+
+/// One behaviour to be proven.
+pub struct Scenario {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it proves, in a few words.
+    pub proves: &'static str,
+    /// The machine that it takes.
+    pub machine: Shape,
+    /// Who loads insula.ko.
+    pub module: Module,
+    /// Wall-clock time after which it is given up.
+    pub limit: Duration,
+    /// The same when it is run with long counts; none if it has none.
+    pub soak_limit: Option<Duration>,
+    /// Plays it.
+    pub play: fn(&Context) -> Result<(), Finding>,
+}
+
+/// The size of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Cores.
+    pub cpus: u32,
+    /// Memory, in MiB.
+    pub memory_mib: u64,
+    /// NUMA nodes.
+    pub numa_nodes: u32,
+}
+
+impl Shape {
+    /// 4 cores, 4 GiB.
+    pub const USUAL: Self = Self {
+        cpus: 4,
+        memory_mib: 4096,
+        numa_nodes: 1,
+    };
+}
+
+/// Who loads insula.ko.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// It is loaded before the scenario and must unload after it.
+    Loaded,
+    /// The scenario does that, and must have unloaded it in the end.
+    ByScenario,
+}
+
+/// The scenario of that name.
+pub fn find(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().copied().find(|scenario| scenario.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for scenario in ALL {
+            let same = ALL.iter().filter(|other| other.name == scenario.name);
+            assert_eq!(same.count(), 1, "{}", scenario.name);
+        }
+    }
+}

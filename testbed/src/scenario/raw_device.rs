@@ -1,0 +1,127 @@
+//! The module's device without any care: calls and mappings that no library would make.
+
+#![allow(
+    unsafe_code,
+    reason = "the module must withstand arguments that a safe interface cannot make"
+)]
+
+use std::num::NonZeroUsize;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use insula_abi::ioctl;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+const PAGE_SIZE: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
+
+/// Memory that the module may read and write at will: whatever lies there is valid, and nothing
+/// else is kept in it.
+#[derive(Debug)]
+pub(super) struct Arena(Box<[AtomicU64]>);
+
+impl Arena {
+    /// With that many words of 8 bytes.
+    pub(super) fn new(words: usize) -> Self {
+        Self((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Where it begins.
+    pub(super) fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    /// One of its words.
+    pub(super) fn word(&self, index: usize) -> u64 {
+        let word = self.0.get(index);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Puts bytes at that word and those after it, as far as they fit.
+    pub(super) fn put(&self, index: usize, bytes: &[u8]) {
+        for (word, piece) in self.0.iter().skip(index).zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..piece.len()].copy_from_slice(piece);
+            word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The argument of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Argument<'a> {
+    /// The structure at the beginning of an arena.
+    Arena(&'a Arena),
+    /// One of [`NOWHERE`], by its index.
+    Nowhere(usize),
+}
+
+/// Addresses at which no process has anything: the first page is never mapped (vm.mmap_min_addr),
+/// and user space ends below 2^56 even with five levels of page tables.
+pub(super) const NOWHERE: [u64; 4] = [0, 8, 1 << 62, u64::MAX - 7];
+
+/// What a call answered.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A number.
+    Number(i32),
+    /// A new descriptor.
+    Descriptor(OwnedFd),
+}
+
+/// Calls the descriptor with any request number. Addresses of user space in the structure must lie
+/// in the same arena, with room for all that the module may store there, or be of [`NOWHERE`].
+///
+/// # Errors
+/// What the system answered.
+pub(super) fn call(fd: RawFd, request: u32, argument: Argument<'_>) -> Result<Answer, Errno> {
+    let address = match argument {
+        Argument::Arena(arena) => arena.address(),
+        Argument::Nowhere(index) => NOWHERE[index % NOWHERE.len()],
+    };
+    // SAFETY: 1. `fd` is, or was, one of the module's. If it was closed meanwhile the call fails, or
+    // reaches another of the module's: nothing else is opened while descriptors are closed at
+    // random. 2. What the module stores, at `address` or where the structure tells it to, falls
+    // into an arena, which consists of atomics and lives for the length of the call, or nowhere.
+    let answer = unsafe { libc::ioctl(fd, libc::Ioctl::from(request), address) };
+    let answer = Errno::result(answer)?;
+    if !makes_descriptor(request) {
+        return Ok(Answer::Number(answer));
+    }
+    // SAFETY: the module's answer to these requests is a descriptor made for this caller alone.
+    Ok(Answer::Descriptor(unsafe { OwnedFd::from_raw_fd(answer) }))
+}
+
+fn makes_descriptor(request: u32) -> bool {
+    matches!(
+        request,
+        ioctl::MEMORY_CREATE
+            | ioctl::IMAGE_OPEN
+            | ioctl::NODE_CREATE
+            | ioctl::NODE_OPEN
+            | ioctl::NODE_MEMORY
+    )
+}
+
+/// Maps the first pages of a memory object, looks at each, and unmaps them.
+///
+/// # Errors
+/// What the system answered.
+pub(super) fn look_at(memory: BorrowedFd<'_>, pages: NonZeroUsize) -> Result<(), Errno> {
+    let length = PAGE_SIZE.saturating_mul(pages);
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+    let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, memory, 0) }?;
+    for page in 0..pages.get() {
+        let byte = start
+            .cast::<u8>()
+            .as_ptr()
+            .wrapping_add(page * PAGE_SIZE.get());
+        // SAFETY: it lies within the mapping, and the module maps no more than the object has, which
+        // never shrinks. Volatile, since others may have mapped the same.
+        unsafe { byte.read_volatile() };
+    }
+    // SAFETY: exactly what was mapped above; nothing refers to it.
+    unsafe { munmap(start, length.get()) }
+}

@@ -1,0 +1,30 @@
+//! Plays a scenario and checks what must hold after any.
+
+use std::process::Command;
+
+use super::{BaseState, Context, Finding, LoadedModule, Module, Scenario, splat};
+
+/// Plays `scenario`. The base must be left as it was found, and its kernel must
+/// not have complained.
+///
+/// # Errors
+/// What was found wrong first.
+pub fn run(scenario: &Scenario, context: &Context) -> Result<(), Finding> {
+    let before = BaseState::capture()?;
+    match scenario.module {
+        Module::ByScenario => (scenario.play)(context)?,
+        Module::Loaded => {
+            let module = LoadedModule::load()?;
+            (scenario.play)(context)?;
+            module
+                .unload()
+                .map_err(|finding| finding.when("after the scenario"))?;
+        }
+    }
+    BaseState::capture()?.assert_same(&before)?;
+    let log = Command::new("dmesg").output()?;
+    match splat::find(&String::from_utf8_lossy(&log.stdout)) {
+        Some(line) => Err(Finding::new(format!("the kernel complained: {line}"))),
+        None => Ok(()),
+    }
+}
