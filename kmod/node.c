@@ -40,7 +40,7 @@ struct node {
 	struct kref refs;		/* descriptors, registry once running, reaping */
 	struct mutex lock;		/* all below */
 	struct file *owner;		/* descriptor it belongs to, till it runs */
-	struct file *memory;		/* NULL when gone */
+	struct file *memory;		/* NULL before it is put together, and when gone */
 	struct insula_description_data *description;
 	u32 id;
 	enum insula_state state;
@@ -158,12 +158,12 @@ free:
 /* Memory, name and cores, in the order of what each costs to undo. */
 static int acquire(struct node *node, int memory_fd)
 {
+	struct file *memory = insula_memory_get(memory_fd);
 	int err;
 
-	node->memory = insula_memory_get(memory_fd);
-	if (IS_ERR(node->memory))
-		return PTR_ERR(node->memory);
-	err = insula_memory_claim(node->memory);
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
+	err = insula_memory_claim(memory);
 	if (err)
 		goto put_memory;
 	mutex_lock(&nodes.lock);
@@ -173,16 +173,17 @@ static int acquire(struct node *node, int memory_fd)
 		goto unclaim;
 	node->id = atomic_inc_return(&last_id);
 	err = insula_cores_take(node->cpus, node->cpus_count, node->id);
-	if (!err)
+	if (!err) {
+		node->memory = memory;
 		return 0;
+	}
 	mutex_lock(&nodes.lock);
 	list_del_init(&node->named.link);
 	mutex_unlock(&nodes.lock);
 unclaim:
-	insula_memory_unclaim(node->memory);
+	insula_memory_unclaim(memory);
 put_memory:
-	fput(node->memory);
-	node->memory = NULL;
+	fput(memory);
 	return err;
 }
 
