@@ -54,7 +54,7 @@ test: deps ## prove everything, on Debian's 6.1 and 6.12, on emulated machines
 
 .PHONY: soak
 soak: testbed ## play scenarios in long counts, or PART=name, and print the figures
-	@$(testbed) scenario $(PART) --soak $(kernel_option)
+	@KERNEL=$(KERNEL) scripts/soak $(PART)
 
 .PHONY: bench
 bench: testbed ## measure, and write the report to target/bench

@@ -54,8 +54,8 @@ pub(crate) enum Request {
     Scenario {
         /// Which one; all if none is named.
         name: Option<String>,
-        /// On which base; may be given several times.
-        #[arg(long, default_values = ["6.1", "6.12"])]
+        /// On which bases, by commas.
+        #[arg(long, value_delimiter = ',', default_values = ["6.1", "6.12"])]
         kernel: Vec<Flavour>,
         /// With long counts, and only those that have such.
         #[arg(long)]
