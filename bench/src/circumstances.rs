@@ -51,7 +51,7 @@ impl Circumstances {
             load,
             emulator: version.lines().next().unwrap_or_default().to_owned(),
             machine: format!("{accelerator}, {cpus} cores, {memory} MiB, base Debian {base} cloud"),
-            emulated: accelerator == Accelerator::Tcg,
+            emulated: accelerator != Accelerator::Kvm,
         })
     }
 }
@@ -76,13 +76,13 @@ fn commit() -> String {
 }
 
 fn processor(cpuinfo: &str) -> String {
-    let names = cpuinfo
+    let names: Vec<_> = cpuinfo
         .lines()
-        .filter_map(|line| line.strip_prefix("model name"));
-    let count = names.clone().count();
-    let name = names.last().unwrap_or_default();
+        .filter_map(|line| line.strip_prefix("model name"))
+        .collect();
+    let name = names.first().unwrap_or(&"unknown");
     let name = name.trim_start_matches([' ', '\t', ':']);
-    format!("{name}, {count} cores")
+    format!("{name}, {} cores", names.len())
 }
 
 #[cfg(test)]

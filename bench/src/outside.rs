@@ -15,7 +15,7 @@ use testbed::project;
 use testbed::scenario::Finding;
 use testbed::tool::{Tool, ToolError};
 
-use crate::benchmark::Benchmark;
+use crate::benchmark::{Benchmark, Play};
 use crate::circumstances::Circumstances;
 use crate::inside::IntoValue;
 use crate::measured::Measured;
@@ -64,7 +64,11 @@ pub fn run(
     count: u32,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Measured, RunError> {
-    let accelerator = Accelerator::detect(BASE, tell)?;
+    let accelerator = match Accelerator::detect(BASE, tell)? {
+        // A node that runs only while the base does not would be measured with the base's work.
+        Accelerator::Tcg => Accelerator::TcgParallel,
+        other => other,
+    };
     let circumstances = Circumstances::now(accelerator, BASE, &benchmark.machine)?;
     let mut spoilt = 0;
     let mut count_spoilt = |line: &str| {
@@ -175,7 +179,7 @@ impl Outside {
         })
     }
 
-    fn play(&self, peers: fn(&Self) -> Result<(), Finding>) -> Result<Samples, Finding> {
+    fn play(&self, peers: Play<Self>) -> Result<Samples, Finding> {
         peers(self)?;
         let text = fs::read_to_string(self.folder.path().join(samples::FILE))?;
         Ok(samples::parse(&text))

@@ -186,7 +186,7 @@ mod tests {
                 .map(|&median| Bar { label: "x".into(), median, p10: median / 2.0, p90: median * 2.0 })
                 .collect();
             let svg = bars("t", "ms", &list);
-            for part in svg.split("x=\"").skip(1) {
+            for part in svg.split(" x=\"").skip(1) {
                 let x: f64 = part.split('"').next().unwrap().parse().unwrap();
                 prop_assert!((0.0..=WIDTH).contains(&x), "{x}");
             }

@@ -28,6 +28,9 @@ pub const ALL: &[&Benchmark] = &[
     &cycle::BENCHMARK,
 ];
 
+/// Measures with what there is at a place.
+pub type Play<Place> = fn(&Place) -> Result<(), Finding>;
+
 /// Something that is measured as a whole.
 pub struct Benchmark {
     /// What it is called.
@@ -41,9 +44,9 @@ pub struct Benchmark {
     /// That machine's root disk.
     pub root: Root,
     /// Measures inside the machine.
-    pub inside: fn(&Inside) -> Result<(), Finding>,
+    pub inside: Play<Inside>,
     /// Measures peers that run beside the machine, not in it, while it is off.
-    pub outside: Option<fn(&Outside) -> Result<(), Finding>>,
+    pub outside: Option<Play<Outside>>,
     /// What comes of it.
     pub rows: &'static [Row],
 }

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -33,16 +33,20 @@ const THREADS: u64 = 4;
 /// Descriptors of each kind that are open at once.
 const MEMORIES: usize = 6;
 const NODES: usize = 3;
+/// Most pages of a memory object that are looked at: more than one chunk has.
+const PAGES: usize = 1500;
+/// Of none of the names that are made up.
+const IMAGE: &str = "debian";
 
 fn play(context: &Context) -> Result<(), Finding> {
     let seed = Rng::new().u64(..);
     println!("seed: {seed}");
     let calls = context.count(20_000, 1_000_000);
     attended(|| {
-        add_image(context, "old", "6.1")?;
+        add_image(context, IMAGE, "6.1")?;
         let before = Holdings::now()?;
         let size = ["--cpu-list", "3", "--memory", "192M"];
-        let neighbour = TestNode::start("neighbour", &["--image", "old"], &size, "compute")?;
+        let neighbour = TestNode::start("neighbour", &["--image", IMAGE], &size, "compute")?;
         neighbour.assert_ready(&context.release("6.1")?)?;
         let beside = Holdings::now()?;
 
@@ -167,36 +171,34 @@ impl Slots {
         Self((0..count).map(|_| Mutex::new(None)).collect())
     }
 
-    /// Puts one into a place, and takes out what was there.
-    fn exchange(&self, rng: &mut Rng, new: Option<OwnedFd>) -> Option<OwnedFd> {
+    /// One of the places, locked.
+    fn place(&self, rng: &mut Rng) -> MutexGuard<'_, Option<OwnedFd>> {
         let place = &self.0[rng.usize(..self.0.len())];
-        std::mem::replace(&mut *place.lock().unwrap_or_else(|e| e.into_inner()), new)
+        place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Puts one into a place; what was there is closed once the place is free again.
     fn keep(&self, rng: &mut Rng, new: OwnedFd) {
-        drop(self.exchange(rng, Some(new)));
+        let old = self.place(rng).replace(new);
+        drop(old);
     }
 
     fn close(&self, rng: &mut Rng) -> bool {
-        self.exchange(rng, None).is_some()
+        let old = self.place(rng).take();
+        old.is_some()
     }
 
     /// The number of one of them, or none's.
     fn any(&self, rng: &mut Rng) -> RawFd {
-        let place = &self.0[rng.usize(..self.0.len())];
-        let place = place.lock().unwrap_or_else(|e| e.into_inner());
-        place.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        self.place(rng).as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
     /// Maps one of them and looks at its first pages, while others may grow and close it.
     fn look(&self, rng: &mut Rng) -> bool {
-        let place = &self.0[rng.usize(..self.0.len())];
-        let copy = {
-            let place = place.lock().unwrap_or_else(|e| e.into_inner());
-            place.as_ref().and_then(|memory| memory.try_clone().ok())
-        };
-        let pages = NonZeroUsize::MIN.saturating_add(rng.usize(..1500));
-        copy.is_some_and(|memory| look_at(memory.as_fd(), pages).is_ok())
+        let copy = self.place(rng).as_ref().map(OwnedFd::try_clone);
+        let pages = NonZeroUsize::MIN.saturating_add(rng.usize(..PAGES));
+        let Some(Ok(memory)) = copy else { return false };
+        look_at(memory.as_fd(), pages).is_ok()
     }
 }
 
@@ -204,9 +206,9 @@ impl Slots {
 fn remove_images() -> Result<(), Finding> {
     let driver = Driver::open()?;
     driver.release()?;
-    let old = insula_abi::Name::new("old");
+    let ours = insula_abi::Name::new(IMAGE);
     for name in driver.image_names()? {
-        if Some(name) != old {
+        if Some(name) != ours {
             driver.remove_image(&name)?;
         }
     }

@@ -1,12 +1,13 @@
 //! `insula` itself is killed at any moment.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{Answer, attended, command, insula, insula_json, names};
-use super::test_node::{add_image, path};
+use super::insula_command::{Answer, attended, command, insula, insula_json, names, wait_for};
+use super::test_node::{add_image, log, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -21,6 +22,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 /// Kills may come later than the command usually ends, by this factor: it is not always as fast.
 const SPREAD: f64 = 1.2;
+
+/// The node or image that it happens to.
+const VICTIM: &str = "victim";
 
 /// What is killed.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +74,7 @@ impl Words {
     fn add(context: &Context) -> Result<Self, Finding> {
         let (kernel, initrd) = (path(&context.kernel("6.1")?), path(context.node_initrd()));
         let words = [
-            "image", "add", "victim", "--kernel", &kernel, "--initrd", &initrd,
+            "image", "add", VICTIM, "--kernel", &kernel, "--initrd", &initrd,
         ];
         Ok(Self(words.map(str::to_owned).to_vec()))
     }
@@ -79,18 +83,18 @@ impl Words {
         match deed {
             Deed::Run => RUN.to_vec(),
             Deed::Stop => STOP.to_vec(),
-            Deed::Remove => vec!["rm", "--force", "victim"],
+            Deed::Remove => vec!["rm", "--force", VICTIM],
             Deed::Add => self.0.iter().map(String::as_str).collect(),
         }
     }
 }
 
 const RUN: [&str; 9] = [
-    "run", "--image", "old", "--name", "victim", "--cpus", "2", "--memory", "256M",
+    "run", "--image", "old", "--name", VICTIM, "--cpus", "2", "--memory", "256M",
 ];
 
 /// A node that does not yet know of its power button is stopped after this second.
-const STOP: [&str; 4] = ["stop", "--time", "1", "victim"];
+const STOP: [&str; 4] = ["stop", "--time", "1", VICTIM];
 
 /// How long a deed takes when nobody disturbs it.
 fn measure(deed: Deed, add: &Words, before: &Holdings) -> Result<Duration, Finding> {
@@ -116,8 +120,8 @@ fn kill(deed: Deed, add: &Words, delay: Duration, before: &Holdings) -> Result<b
     prepare(deed)?;
     let words = add.of(deed);
     let mut child = command(&words)
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()?;
     std::thread::sleep(delay);
     child.kill()?;
@@ -138,17 +142,23 @@ fn check_whole(deed: Deed) -> Result<(), Finding> {
         let whole = node["state"] == "running" || node["state"] == "stopped";
         Finding::unless(whole, || format!("half a node is left: {node}"))?;
     }
-    let images = names(&["image", "ls", "--json"])?;
-    if matches!(deed, Deed::Add) && images.iter().any(|name| name == "victim") {
-        insula(&[
-            "run", "--image", "victim", "--name", "victim", "--memory", "256M",
-        ])?;
-        super::insula_command::wait_for("the node to log", || {
-            let log = super::test_node::log("victim")?;
-            Ok(log.contains("Linux version ").then_some(()))
-        })?;
+    let is_listed = |list: &[&str]| Ok::<_, Finding>(names(list)?.iter().any(|one| one == VICTIM));
+    match deed {
+        Deed::Run if is_listed(&["ps", "--json"])? => comes_up(),
+        Deed::Add if is_listed(&["image", "ls", "--json"])? => {
+            let words = ["run", "--name", VICTIM, "--image", VICTIM];
+            insula(&words)?;
+            comes_up()
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// The node's kernel begins to log.
+fn comes_up() -> Result<(), Finding> {
+    wait_for("the node to log", || {
+        Ok(log(VICTIM)?.contains("Linux version ").then_some(()))
+    })
 }
 
 /// Removes what is there by the usual commands; then nothing is missing.

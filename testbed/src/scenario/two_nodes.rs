@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{assert_equal, attended, insula_json};
+use super::insula_command::{assert_equal, attended, insula_json, numbers};
 use super::load::Load;
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
@@ -94,6 +94,12 @@ fn check_cores(nodes: &[TestNode; 2]) -> Result<(), Finding> {
         let mut taken: Vec<u64> = node.cpus.iter().copied().map(u64::from).collect();
         taken.sort_unstable();
         assert_equal(&format!("cores of {}", node.name), &had, &taken)?;
+        let apic_ids = numbers(&node.inspect()?["apic_ids"]);
+        assert_equal(
+            &format!("APICs of {}", node.name),
+            &apic_ids,
+            &node.apic_ids,
+        )?;
     }
     Ok(())
 }
