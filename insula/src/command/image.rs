@@ -1,7 +1,7 @@
 //! `insula image`.
 
 use insula::driver::Driver;
-use insula::image::{self, AddRequest, Description, Files, LogSource};
+use insula::image::{self, AddRequest, Description, Files, Listing, LogSource};
 use insula::name::Name;
 use insula::report::{Align, Table};
 use insula::units::Size;
@@ -62,7 +62,10 @@ fn add(context: &Context, options: ImageAdd) -> Result<(), Failure> {
 }
 
 fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
-    let images = image::list(driver)?;
+    let Listing { images, unreadable } = image::list(driver)?;
+    for error in &unreadable {
+        output::complain(error);
+    }
     if as_json {
         let all: Vec<_> = images
             .iter()

@@ -101,7 +101,7 @@ pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
     let begin_so: Vec<_> = releases
         .iter()
         .copied()
-        .filter(|one| one.starts_with(release))
+        .filter(|one| begins_with(one, release))
         .collect();
     let found = match begin_so.as_slice() {
         _ if releases.contains(&release) => release,
@@ -118,6 +118,15 @@ pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
     Ok(Files {
         kernel: root.path(&format!("/boot/vmlinuz-{found}")),
         initrd: Some(root.path(&format!("/boot/initrd.img-{found}"))),
+    })
+}
+
+/// Whether a release is `beginning` and perhaps more. A number is not cut in two: 6.12 does not
+/// begin with 6.1.
+fn begins_with(release: &str, beginning: &str) -> bool {
+    let ends_in_digit = beginning.ends_with(|last: char| last.is_ascii_digit());
+    release.strip_prefix(beginning).is_some_and(|rest| {
+        !(ends_in_digit && rest.starts_with(|next: char| next.is_ascii_digit()))
     })
 }
 
@@ -236,6 +245,11 @@ mod tests {
         let find = |release| installed(&tree.root(), release).map(kernel);
         assert_eq!(find("6.12").unwrap(), "vmlinuz-6.12.1");
         assert_eq!(find("6.1.0-9").unwrap(), "vmlinuz-6.1.0-9");
+        assert!(
+            matches!(find("6.1"), Err(FilesError::Ambiguous { there, .. }) if there.len() == 2),
+            "6.12 is not among them"
+        );
+        assert!(matches!(find("6"), Err(FilesError::Ambiguous { there, .. }) if there.len() == 3));
         assert!(
             matches!(find("6.1."), Err(FilesError::Ambiguous { there, .. }) if there.len() == 2)
         );

@@ -14,4 +14,4 @@ pub use add::{AddError, AddRequest, add};
 pub use bootable::{Bootable, LoadError};
 pub use description::{Description, FileRecord, LogSource, Payload, ResidentLayout};
 pub use files::{Files, FilesError, KernelFile, installed};
-pub use store::{FindError, Image, RemoveError, list, open, remove};
+pub use store::{FindError, Image, Listing, RemoveError, list, open, remove};

@@ -86,19 +86,34 @@ pub fn open(driver: &Driver, name: &Name) -> Result<Image, FindError> {
     })
 }
 
-/// All images, oldest first. One that goes meanwhile is left out.
+/// All images there are.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Those that can be understood, oldest first.
+    pub images: Vec<Image>,
+    /// Why each of the others cannot: another version of the command made it.
+    pub unreadable: Vec<FindError>,
+}
+
+/// All images. One that goes meanwhile is left out.
 ///
 /// # Errors
-/// [`FindError`].
-pub fn list(driver: &Driver) -> Result<Vec<Image>, FindError> {
+/// [`FindError::Call`].
+pub fn list(driver: &Driver) -> Result<Listing, FindError> {
     let names = driver.image_names()?;
     let parsed = names
         .iter()
         .filter_map(|name| name::text(name).parse::<Name>().ok());
-    let opened = parsed.map(|name| open(driver, &name));
-    opened
-        .filter(|image| !matches!(image, Err(FindError::Unknown(_))))
-        .collect()
+    let mut listing = Listing::default();
+    for name in parsed {
+        match open(driver, &name) {
+            Ok(image) => listing.images.push(image),
+            Err(FindError::Unknown(_)) => {}
+            Err(error @ FindError::Description { .. }) => listing.unreadable.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(listing)
 }
 
 /// Forgets an image. Nodes that were started from it have their own copy.

@@ -49,6 +49,8 @@ pub enum EndError {
 
 /// How often a node that was asked to end is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How often its button is pressed: what listens to it may only just be coming up.
+const PRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a node came to be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +69,23 @@ pub enum Stopped {
 pub fn stop(driver: &Driver, name: &Name, patience: Duration) -> Result<Stopped, EndError> {
     let mut handle = find(driver, name)?;
     let begun = Instant::now();
-    let mut pressed = false;
+    let mut pressed: Option<Instant> = None;
     while handle.is_running() && begun.elapsed() < patience {
         // What keeps the button from being pressed does not keep the node from being stopped.
-        pressed = pressed || press(&handle).unwrap_or(false);
+        if pressed.is_none_or(|at| at.elapsed() > PRESS_INTERVAL) && press(&handle).unwrap_or(false)
+        {
+            pressed = Some(Instant::now());
+        }
         sleep(LOOK_INTERVAL);
         if handle.refresh().is_err() || handle.is_stopped() {
             return Ok(Stopped::ByItself);
         }
     }
-    end(&handle, name, abi::Reason::STOPPED).map(|()| Stopped::ByForce)
+    match end(&handle, name, abi::Reason::STOPPED) {
+        // It has ended at the last moment.
+        Err(EndError::NotRunning(_)) if handle.is_running() => Ok(Stopped::ByItself),
+        ended => ended.map(|()| Stopped::ByForce),
+    }
 }
 
 /// Stops a node's cores at once and gives them back; its memory is kept, to be read.

@@ -19,9 +19,13 @@ fn play(context: &Context) -> Result<(), Finding> {
     let device = Path::new("/dev/insula");
     let before = BaseState::capture()?;
     for _ in 0..context.count(3, 300) {
-        Finding::unless(!device.exists(), || "/dev/insula is there without the module".into())?;
+        Finding::unless(!device.exists(), || {
+            "/dev/insula is there without the module".into()
+        })?;
         let module = LoadedModule::load()?;
-        Finding::unless(module_is_loaded()?, || "insula.ko is not among the modules".into())?;
+        Finding::unless(module_is_loaded()?, || {
+            "insula.ko is not among the modules".into()
+        })?;
         Finding::unless(device.exists(), || "insula.ko offers no /dev/insula".into())?;
         module.unload()?;
         BaseState::capture()?.assert_same(&before)?;
