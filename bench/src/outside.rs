@@ -29,6 +29,8 @@ const INSIDE_PROGRAM: &str = "insula-bench-inside";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// A benchmark takes minutes; on a loaded machine ten times as long.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
+/// Most bytes of a task's last words that are repeated.
+const COMPLAINT_BYTES: usize = 1000;
 /// The test bed says so when it runs a machine again which the emulator has spoilt.
 const SPOILT: &str = "the emulator made the kernel stumble";
 
@@ -77,10 +79,7 @@ pub fn run(
     };
     let outcome = run_machine(benchmark, count, accelerator, &mut count_spoilt)?;
     let mut complaints = Vec::new();
-    if outcome.status != Some(0) {
-        let end = testbed::tool::tail(outcome.output.trim_end(), 1000);
-        complaints.push(format!("inside the machine: {end}"));
-    }
+    complaints.extend(complaint(&outcome));
     let file = outcome.files.get(samples::FILE);
     let text = file.map_or_else(String::new, |file| String::from_utf8_lossy(file).into());
     let mut samples = samples::parse(&text);
@@ -97,6 +96,17 @@ pub fn run(
         complaints,
         samples,
     })
+}
+
+/// What kept the task from its end, if anything did.
+fn complaint(outcome: &Outcome) -> Option<String> {
+    let (what, told) = match outcome.status {
+        Some(0) => return None,
+        Some(_) => ("inside the machine", &outcome.output),
+        None => ("the machine went down, the end of its log", &outcome.log),
+    };
+    let end = testbed::tool::tail(told.trim_end(), COMPLAINT_BYTES);
+    Some(format!("{what}: {end}"))
 }
 
 fn run_machine(

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::process::Console;
+use super::tsc;
 use super::{Accelerator, Machine, Prepared};
 use crate::tool;
 
@@ -16,10 +17,10 @@ const TCG_MODEL: &str = "max,-erms,-fsrm";
 /// The kernel would else distrust the emulated time stamp counter and read a slow
 /// clock, and calibrate a loop on each core.
 const FOR_EMULATION: &str = "tsc=reliable lpj=10000000";
-/// The kernel also boots on one core, and the first process brings the others up,
-/// since a booting kernel changes its own code, which is where the emulator fails
-/// (see `emulator_fault`).
-const FOR_PARALLEL_EMULATION: &str = "tsc=reliable lpj=10000000 maxcpus=1";
+/// The kernel boots on one core, and the first process brings the others up, since a
+/// booting kernel changes its own code, which is where the emulator fails (see
+/// `emulator_fault`).
+const FOR_PARALLEL_EMULATION: &str = "maxcpus=1";
 /// Ctrl-] x leaves a machine whose shell does not answer.
 const ESCAPE_CHARACTER: &str = "0x1d";
 
@@ -61,7 +62,8 @@ fn processors(machine: &Machine) -> Vec<String> {
         "-cpu",
         model,
         "-smp",
-        &machine.cpus.to_string(),
+        // Cores of one package on several NUMA nodes are more than a kernel believes.
+        &format!("{},sockets={}", machine.cpus, machine.numa_nodes.max(1)),
     ];
     words.map(str::to_owned).to_vec()
 }
@@ -104,10 +106,11 @@ fn memory(machine: &Machine) -> Vec<String> {
 
 fn boot(machine: &Machine, prepared: &Prepared) -> Vec<String> {
     let base = &prepared.kernels[0];
+    let emulation = format!("{FOR_EMULATION} tsc_early_khz={}", tsc::khz());
     let emulation = match machine.accelerator {
-        Accelerator::Tcg => FOR_EMULATION,
-        Accelerator::TcgParallel => FOR_PARALLEL_EMULATION,
-        Accelerator::Kvm => "",
+        Accelerator::Tcg => emulation,
+        Accelerator::TcgParallel => format!("{emulation} {FOR_PARALLEL_EMULATION}"),
+        Accelerator::Kvm => String::new(),
     };
     // A panic ends the machine at once.
     let line = format!("console=ttyS0 panic=-1 {emulation} {}", machine.append);

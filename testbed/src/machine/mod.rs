@@ -8,6 +8,7 @@ mod emulator_fault;
 mod outcome;
 mod prepared;
 mod process;
+pub mod tsc;
 
 use std::fmt;
 use std::io;

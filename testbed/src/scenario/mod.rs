@@ -45,6 +45,7 @@ scenarios! {
     refusals,
     revision,
     pool,
+    numa,
     cycles,
     kills,
     fuzz,
