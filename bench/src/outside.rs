@@ -3,9 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, io};
 
-use insula::driver::tsc;
 use testbed::equipment::{self, EquipmentError};
 use testbed::kernels::{self, Flavour, Kernel};
 use testbed::machine::{Accelerator, Machine, MachineError, Outcome, Task};
@@ -181,7 +180,7 @@ impl Outside {
         tell("measuring the peers that run beside the machine");
         Ok(Self {
             count,
-            tsc_khz: tsc_khz(),
+            tsc_khz: testbed::machine::tsc::khz(),
             kernels,
             folder,
             initrd,
@@ -218,13 +217,4 @@ impl Outside {
     pub fn record(&self, id: &str, value: impl IntoValue) -> Result<(), Finding> {
         Ok(self.recorder.record(id, value.into_value())?)
     }
-}
-
-/// Measured against the system's clock.
-fn tsc_khz() -> u32 {
-    const MEASURED_FOR: Duration = Duration::from_millis(200);
-    let (clock, from) = (std::time::Instant::now(), tsc());
-    thread::sleep(MEASURED_FOR);
-    let (ticks, ms) = (tsc() - from, clock.elapsed().as_secs_f64() * 1e3);
-    (ticks as f64 / ms) as u32
 }
