@@ -211,8 +211,16 @@ int insula_cores_reserve(const u32 *cpus, u32 count)
 	return err;
 }
 
+void insula_cores_settle(const u32 *cpus, u32 count)
+{
+	while (count--)
+		if (insula_start_settle(insula_core_apic_id(cpus[count])))
+			pr_crit("core %u does not obey: it may still execute\n", cpus[count]);
+}
+
 void insula_cores_return(const u32 *cpus, u32 count)
 {
+	insula_cores_settle(cpus, count);
 	mutex_lock(&cores.lock);
 	while (count--)
 		put_back(cpus[count]);

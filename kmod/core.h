@@ -17,6 +17,9 @@ int insula_cores_take(const u32 *cpus, u32 count, u32 node);
 /* Reset cores and give them back, each to where it came from. Sleeps. */
 void insula_cores_return(const u32 *cpus, u32 count);
 
+/* Reset cores and wait until none executes anything any more. Sleeps. */
+void insula_cores_settle(const u32 *cpus, u32 count);
+
 /* Reset cores and no more. Any context. */
 void insula_cores_reset(const u32 *cpus, u32 count);
 

@@ -220,23 +220,41 @@ static bool chunk_at(struct memory *memory, u64 offset, struct chunk *chunk)
 	return found;
 }
 
+/* Insert the pages of [from, to), which lie in the chunk, where the fault was at `at`. */
+static int insert(struct vm_fault *vmf, const struct chunk *chunk, u64 from, u64 at, u64 to)
+{
+	unsigned long address = (vmf->address & PAGE_MASK) - (at - from);
+	unsigned long pfn = PHYS_PFN(chunk->extent.start + from - chunk->offset);
+	unsigned long count = (to - from) >> PAGE_SHIFT, i;
+	struct page *pages[FAULT_BATCH];
+
+	for (i = 0; i < count; i++)
+		pages[i] = pfn_to_page(pfn + i);
+	return vm_insert_pages(vmf->vma, address, pages, &count);
+}
+
+/*
+ * A window of pages around the fault, aligned, since who copies may go up or down.
+ * If some of it is there already, only what begins with the faulting page; if that
+ * is there too, another thread was faster.
+ */
 static vm_fault_t fault(struct vm_fault *vmf)
 {
 	struct memory *memory = vmf->vma->vm_file->private_data;
-	unsigned long address = vmf->address & PAGE_MASK, count, i;
-	u64 offset = (u64)vmf->pgoff << PAGE_SHIFT;
-	struct page *pages[FAULT_BATCH];
+	u64 at = (u64)vmf->pgoff << PAGE_SHIFT, from, to;
+	u64 first = (u64)vmf->vma->vm_pgoff << PAGE_SHIFT;
 	struct chunk chunk;
 	int err;
 
-	if (!chunk_at(memory, offset, &chunk))
+	if (!chunk_at(memory, at, &chunk))
 		return VM_FAULT_SIGBUS;
-	count = min3((unsigned long)FAULT_BATCH, (vmf->vma->vm_end - address) >> PAGE_SHIFT,
-		     (unsigned long)((chunk.offset + chunk.extent.size - offset) >> PAGE_SHIFT));
-	for (i = 0; i < count; i++)
-		pages[i] = pfn_to_page(PHYS_PFN(chunk.extent.start + offset - chunk.offset) + i);
-	err = vm_insert_pages(vmf->vma, address, pages, &count);
-	/* -EBUSY: another thread's batch was there first, in whole or in part. */
+	from = ALIGN_DOWN(at, FAULT_BATCH * PAGE_SIZE);
+	to = min3(from + FAULT_BATCH * PAGE_SIZE, chunk.offset + chunk.extent.size,
+		  first + (vmf->vma->vm_end - vmf->vma->vm_start));
+	from = max3(from, chunk.offset, first);
+	err = insert(vmf, &chunk, from, at, to);
+	if (err == -EBUSY)
+		err = insert(vmf, &chunk, at, at, to);
 	if (err && err != -EBUSY)
 		return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
 	return VM_FAULT_NOPAGE;

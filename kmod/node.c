@@ -515,8 +515,10 @@ void insula_nodes_base_down(void)
 			insula_cores_reset(node->cpus, node->cpus_count);
 			continue;
 		}
-		if (node->state == INSULA_RUNNING)
+		if (node->state == INSULA_RUNNING) {
 			end(node, INSULA_REASON_BASE);
+			insula_cores_settle(node->cpus, node->cpus_count);
+		}
 		mutex_unlock(&node->lock);
 	}
 	mutex_unlock(&nodes.lock);

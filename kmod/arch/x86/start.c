@@ -24,7 +24,7 @@
 /* Vectors that some chipsets decode as something else (0xA0000: VGA memory). */
 #define START_VECTOR_BAD_FIRST	0xa0
 /* How long a core may take from the start-up IPI to its first instruction. */
-#define START_TIMEOUT_US	1000000
+#define START_TIMEOUT_US	4000000
 #define START_POLL_US		20
 /* Intel's INIT-to-SIPI distance; newer cores need none. */
 #define INIT_SETTLE_US		10000
@@ -177,6 +177,23 @@ static bool kick(u32 apic_id)
 		}
 	}
 	return false;
+}
+
+int insula_start_settle(u32 apic_id)
+{
+	int err;
+
+	mutex_lock(&start.lock);
+	put64(TRAMPOLINE_ENTRY, 0);
+	put32(TRAMPOLINE_ENTERED, 0);
+	smp_wmb(); /* the core must see both */
+
+	insula_start_reset(apic_id);
+	err = kick(apic_id) ? 0 : -ETIMEDOUT;
+	/* From its parking place it may be reset at leisure: there nothing changes. */
+	insula_start_reset(apic_id);
+	mutex_unlock(&start.lock);
+	return err;
 }
 
 int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)

@@ -10,6 +10,9 @@
  *		-> 64 bits, page table below 4 GiB that maps this page alone
  *		-> page table of the node, and jump
  *
+ * With no entry to go to, the core says that it is here and halts: so the base knows
+ * that it executes nothing else any more.
+ *
  * The code is never executed at its link address: all references go through the
  * page's address, kept in EBX. Nothing is written but the two words that tell
  * the base how far the core came. It must not be changed while a core runs it:
@@ -31,10 +34,17 @@ SYM_DATA_START(insula_trampoline)
 	movw	%cs, %bx
 	movw	%bx, %ds
 	shll	$4, %ebx
+	cmpl	$0, TRAMPOLINE_ENTRY
+	je	.Lpark
 	lgdtl	TRAMPOLINE_GDTR
 	movl	$(X86_CR0_PE | X86_CR0_ET), %eax
 	movl	%eax, %cr0
 	ljmpl	*TRAMPOLINE_TO32
+.Lpark:
+	movl	$1, TRAMPOLINE_ENTERED
+.Lparked:
+	hlt
+	jmp	.Lparked
 
 	.code32
 SYM_INNER_LABEL(insula_trampoline_32, SYM_L_GLOBAL)

@@ -15,7 +15,7 @@
 #define TRAMPOLINE_TO64		0xf38	/* far pointer to the 64-bit part */
 #define TRAMPOLINE_LOW_CR3	0xf40	/* page table below 4 GiB */
 #define TRAMPOLINE_CR3		0xf48	/* page table that the node begins with */
-#define TRAMPOLINE_ENTRY	0xf50	/* where it begins */
+#define TRAMPOLINE_ENTRY	0xf50	/* where it begins; 0: park */
 #define TRAMPOLINE_ARGUMENT	0xf58	/* what it finds in RSI */
 #define TRAMPOLINE_TSC		0xf60	/* out: time stamp at the jump */
 #define TRAMPOLINE_ENTERED	0xf68	/* out: non-zero at the jump */
