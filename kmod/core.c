@@ -106,12 +106,11 @@ static int hide(u32 cpu)
 	return 0;
 }
 
-/* Reset one and switch it on. */
+/* Switch one on that has been reset. */
 static int unhide(u32 cpu)
 {
 	int err;
 
-	insula_start_reset(insula_core_apic_id(cpu));
 	cores.core[cpu] = (struct core) { .owner = INSULA_CPU_BASE };
 	cores.taken--;
 	set_cpu_present(cpu, true);
@@ -156,7 +155,6 @@ static void put_back(u32 cpu)
 	struct core *core = &cores.core[cpu];
 
 	if (core->pooled) {
-		insula_start_reset(insula_core_apic_id(cpu));
 		core->owner = INSULA_CPU_POOL;
 		core->node = 0;
 		return;
@@ -211,20 +209,30 @@ int insula_cores_reserve(const u32 *cpus, u32 count)
 	return err;
 }
 
-void insula_cores_settle(const u32 *cpus, u32 count)
+int insula_cores_settle(const u32 *cpus, u32 count)
 {
-	while (count--)
-		if (insula_start_settle(insula_core_apic_id(cpus[count])))
-			pr_crit("core %u does not obey: it may still execute\n", cpus[count]);
+	int err = 0;
+
+	while (count--) {
+		if (!insula_start_settle(insula_core_apic_id(cpus[count])))
+			continue;
+		pr_crit("core %u does not obey a reset: it may still execute\n", cpus[count]);
+		err = -EIO;
+	}
+	return err;
 }
 
-void insula_cores_return(const u32 *cpus, u32 count)
+int insula_cores_return(const u32 *cpus, u32 count)
 {
-	insula_cores_settle(cpus, count);
+	int err = insula_cores_settle(cpus, count);
+
+	if (err)
+		return err;
 	mutex_lock(&cores.lock);
 	while (count--)
 		put_back(cpus[count]);
 	mutex_unlock(&cores.lock);
+	return 0;
 }
 
 void insula_cores_reset(const u32 *cpus, u32 count)

@@ -14,11 +14,15 @@ void insula_cores_exit(void);
  */
 int insula_cores_take(const u32 *cpus, u32 count, u32 node);
 
-/* Reset cores and give them back, each to where it came from. Sleeps. */
-void insula_cores_return(const u32 *cpus, u32 count);
+/*
+ * Reset cores and wait until none executes anything any more. Sleeps. -EIO if one
+ * does not obey (one in VMX operation holds an INIT back): whatever it can reach
+ * must then not be used again.
+ */
+int insula_cores_settle(const u32 *cpus, u32 count);
 
-/* Reset cores and wait until none executes anything any more. Sleeps. */
-void insula_cores_settle(const u32 *cpus, u32 count);
+/* Settle cores and give them back, each to where it came from; none if one fails. */
+int insula_cores_return(const u32 *cpus, u32 count);
 
 /* Reset cores and no more. Any context. */
 void insula_cores_reset(const u32 *cpus, u32 count);

@@ -89,6 +89,20 @@ static void vanish(struct node *node)
 	node->memory = NULL;
 }
 
+/*
+ * Its cores go back. If one cannot be stopped, none do, and its memory is held for
+ * good, the module with it: what a core may still be using is nobody else's. Lock
+ * held.
+ */
+static void return_cores(struct node *node)
+{
+	if (!insula_cores_return(node->cpus, node->cpus_count))
+		return;
+	get_file(node->memory);
+	pr_crit("cores and memory of node %s are lost until the machine is reset\n",
+		node->named.name);
+}
+
 /* It runs no more. Lock held. */
 static void end(struct node *node, enum insula_reason reason)
 {
@@ -106,7 +120,7 @@ static void reap(struct work_struct *work)
 	mutex_lock(&node->lock);
 	if (node->state == INSULA_RUNNING) {
 		end(node, node->seen);
-		insula_cores_return(node->cpus, node->cpus_count);
+		return_cores(node);
 	}
 	mutex_unlock(&node->lock);
 	put_node(node);
@@ -334,7 +348,7 @@ static int stop_node(struct node *node, const struct insula_node_stop *stop)
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
 	end(node, stop->reason);
-	insula_cores_return(node->cpus, node->cpus_count);
+	return_cores(node);
 	return 0;
 }
 
@@ -477,7 +491,7 @@ static int node_release(struct inode *inode, struct file *file)
 
 	mutex_lock(&node->lock);
 	if (node->owner == file && node->memory) {
-		insula_cores_return(node->cpus, node->cpus_count);
+		return_cores(node);
 		vanish(node);
 	}
 	mutex_unlock(&node->lock);
