@@ -9,6 +9,8 @@ use insula::memory::MemorySpec;
 use insula::name::Name;
 use insula::units::CpuList;
 
+use super::completion::Shell;
+
 /// Many kernels, one machine: start unmodified Linux kernels natively beside the running one, on
 /// cores and memory taken from it.
 #[derive(Debug, Parser)]
@@ -62,6 +64,17 @@ pub(super) enum Command {
     },
     /// Show a node's kernel log, read from its memory
     Logs(Logs),
+    /// Print what makes a shell complete this command's words
+    Completion {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

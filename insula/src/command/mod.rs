@@ -1,16 +1,19 @@
 //! What each sub-command does: parse, ask the library, show.
 
 mod cli;
+mod completion;
+mod examples;
 mod image;
 mod logs;
 mod machine;
+mod manual;
 mod node;
 mod output;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use insula::driver::Driver;
 use insula::root::Root;
 
@@ -34,6 +37,7 @@ impl Context {
 
 /// Runs the command: status 0 if all went well, 1 if it was refused or failed, 2 if misused.
 pub(crate) fn main(began_tsc: u64) -> ExitCode {
+    completion::answer(Cli::command);
     let cli = Cli::parse();
     let context = Context {
         root: Root::default(),
@@ -64,6 +68,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             return node::each(&names, |name| node::remove(context, name, force));
         }
         Command::Logs(options) => logs::logs(context, &options)?,
+        Command::Completion { shell } => completion::register(shell)?,
+        Command::Man { folder } => manual::write(Cli::command(), &folder)?,
     }
     Ok(ExitCode::SUCCESS)
 }

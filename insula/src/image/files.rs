@@ -92,11 +92,8 @@ pub struct Files {
 /// # Errors
 /// [`FilesError::NotInstalled`], [`FilesError::Ambiguous`].
 pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
-    let names = root.names("/boot");
-    let releases: Vec<_> = names
-        .iter()
-        .filter_map(|name| name.strip_prefix("vmlinuz-"))
-        .collect();
+    let installed = installed_releases(root);
+    let releases: Vec<_> = installed.iter().map(String::as_str).collect();
     let owned = |releases: &[&str]| releases.iter().map(|&one| one.to_owned()).collect();
     let begin_so: Vec<_> = releases
         .iter()
@@ -119,6 +116,14 @@ pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
         kernel: root.path(&format!("/boot/vmlinuz-{found}")),
         initrd: Some(root.path(&format!("/boot/initrd.img-{found}"))),
     })
+}
+
+/// The releases of the kernels in /boot, sorted.
+#[must_use]
+pub fn installed_releases(root: &Root) -> Vec<String> {
+    let names = root.names("/boot").into_iter();
+    let releases = names.filter_map(|name| Some(name.strip_prefix("vmlinuz-")?.to_owned()));
+    releases.collect()
 }
 
 /// Whether a release is `beginning` and perhaps more. A number is not cut in two: 6.12 does not

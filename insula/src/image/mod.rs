@@ -13,5 +13,5 @@ mod store;
 pub use add::{AddError, AddRequest, add};
 pub use bootable::{Bootable, LoadError};
 pub use description::{Description, FileRecord, LogSource, Payload, ResidentLayout};
-pub use files::{Files, FilesError, KernelFile, installed};
+pub use files::{Files, FilesError, KernelFile, installed, installed_releases};
 pub use store::{FindError, Image, Listing, RemoveError, list, open, remove};

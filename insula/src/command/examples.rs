@@ -1,0 +1,168 @@
+//! Examples of use, for the manual pages.
+
+/// One use of a command.
+pub(super) struct Example {
+    /// What it does.
+    pub(super) what: &'static str,
+    /// What the user types.
+    pub(super) lines: &'static [&'static str],
+}
+
+impl Example {
+    /// The pages of the commands that it uses, as `insula-image-add`.
+    pub(super) fn pages(&self) -> impl Iterator<Item = String> {
+        self.lines.iter().filter_map(|line| {
+            let words = line.split(' ');
+            let command: Vec<_> = words.take_while(|word| !word.starts_with('-')).collect();
+            let known = ALL.iter().map(|(page, _)| *page);
+            let name = command.join("-");
+            let pages = known.filter(|page| name == *page || name.starts_with(&format!("{page}-")));
+            pages.max_by_key(|page| page.len()).map(str::to_owned)
+        })
+    }
+}
+
+/// Examples for the page of that name.
+pub(super) fn of(page: &str) -> &'static [Example] {
+    let found = ALL.iter().find(|(name, _)| *name == page);
+    found.map_or(&[], |(_, examples)| examples)
+}
+
+macro_rules! examples {
+    ($($page:literal: { $($what:literal => [$($line:literal),+ $(,)?]),+ $(,)? })+) => {
+        /// By the name of the page.
+        const ALL: &[(&str, &[Example])] = &[$((
+            $page,
+            &[$(Example { what: $what, lines: &[$($line),+] }),+],
+        )),+];
+    };
+}
+
+examples! {
+    "insula": {
+        "Start a node of an installed kernel, look at it, and end it" => [
+            "insula machine check",
+            "insula image add debian --installed 6.12",
+            "insula run --image debian --name web --cpus 2 --memory 512M",
+            "insula ps",
+            "insula logs --follow web",
+            "insula stop web",
+            "insula rm web",
+        ],
+    }
+    "insula-machine": {
+        "Can this machine host nodes, and what is taken" => [
+            "insula machine check",
+            "insula machine info",
+        ],
+    }
+    "insula-machine-check": {
+        "Ask in a script" => ["insula machine check --json"],
+    }
+    "insula-machine-info": {
+        "See which cores and memory are whose" => ["insula machine info"],
+    }
+    "insula-machine-reserve": {
+        "Take two cores and 1 GiB ahead of need" => [
+            "insula machine reserve --cpus 2 --memory 1G",
+            "insula run --image debian --cpus 2 --memory 1G",
+        ],
+        "Take certain cores, and memory of the second NUMA node" => [
+            "insula machine reserve --cpu-list 4-7 --memory 2G,numa=1",
+        ],
+    }
+    "insula-machine-release": {
+        "Give back what is not used" => ["insula machine release"],
+    }
+    "insula-image": {
+        "Keep two kernels ready" => [
+            "insula image add old --installed 6.1",
+            "insula image add new --installed 6.12",
+            "insula image ls",
+        ],
+    }
+    "insula-image-add": {
+        "An installed kernel" => ["insula image add debian --installed 6.12"],
+        "A kernel of your own" => [
+            "insula image add own --kernel bzImage --initrd initrd.img --append quiet",
+        ],
+    }
+    "insula-image-ls": {
+        "What is resident" => ["insula image ls"],
+    }
+    "insula-image-inspect": {
+        "All that is known of an image" => ["insula image inspect debian"],
+    }
+    "insula-image-rm": {
+        "Give back the memory of an image" => ["insula image rm debian"],
+    }
+    "insula-run": {
+        "Two cores and 512 MiB" => [
+            "insula run --image debian --name web --cpus 2 --memory 512M",
+        ],
+        "Certain cores, and memory from both sides of 4 GiB" => [
+            "insula run --image debian --cpu-list 4-5 --memory 256M,below=4G --memory 1G",
+        ],
+        "More for the kernel command line" => ["insula run --image debian --append quiet"],
+    }
+    "insula-ps": {
+        "All nodes, also those that have ended" => ["insula ps --all"],
+    }
+    "insula-inspect": {
+        "All that is known of a node" => ["insula inspect web"],
+    }
+    "insula-stop": {
+        "Give a node a minute to switch itself off" => ["insula stop --time 60 web"],
+    }
+    "insula-kill": {
+        "Stop a node that does not listen" => ["insula kill web", "insula logs --tail 20 web"],
+    }
+    "insula-rm": {
+        "Remove a node, running or not" => ["insula rm --force web"],
+    }
+    "insula-logs": {
+        "Follow the kernel log of a node" => ["insula logs --follow web"],
+        "Its last words" => ["insula logs --tail 20 web"],
+    }
+    "insula-completion": {
+        "For this session of Bash" => ["source <(insula completion bash)"],
+        "For all of Fish" => [
+            "insula completion fish > /etc/fish/completions/insula.fish",
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    use super::super::cli::Cli;
+
+    /// What an example shows is accepted.
+    #[test]
+    fn examples_are_well_formed() {
+        let lines = ALL.iter().flat_map(|(_, examples)| *examples);
+        for line in lines.flat_map(|example| example.lines) {
+            let (_, words) = line.split_once("insula ").unwrap();
+            let (words, _) = words.split_once([')', '>']).unwrap_or((words, ""));
+            let words = ["insula"].into_iter().chain(words.split_whitespace());
+            Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
+
+    /// No example is left of a command that has gone.
+    #[test]
+    fn examples_belong_to_commands() {
+        let mut cli = Cli::command();
+        cli.build();
+        for (page, _) in ALL {
+            let mut command = &cli;
+            for word in page.split('-').skip(1) {
+                command = command
+                    .find_subcommand(word)
+                    .unwrap_or_else(|| panic!("{page} is of no command"));
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Manual pages: one for the command and one for each of its sub-commands, made from the command's
+//! own definition.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::examples::{self, Example};
+
+/// Why the pages are not there.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path} cannot be written: {source}; pages written before are left\n\
+     name a folder that exists and that you may write to"
+)]
+pub(super) struct WriteError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The manual that the pages are of.
+const MANUAL: &str = "Insula";
+const SECTION: &str = "1";
+
+const EXIT_STATUS: [(&str, &str); 3] = [
+    ("0", "It is done."),
+    (
+        "1",
+        "It was refused, or failed. The message says what failed, what was left as it was, and \
+         what to do.",
+    ),
+    ("2", "The command line is wrong. Nothing was done."),
+];
+
+const FILES: [(&str, &str); 2] = [
+    ("/dev/insula", "The module's device. Only root may open it."),
+    (
+        "/boot/vmlinuz-*, /boot/initrd.img-*",
+        "Installed kernels, which can be made images by their release.",
+    ),
+];
+
+/// Writes all pages of `definition` to `folder`.
+pub(super) fn write(definition: Command, folder: &Path) -> Result<(), WriteError> {
+    for page in pages(definition) {
+        let path = folder.join(page.file);
+        fs::write(&path, page.text).map_err(|source| WriteError { path, source })?;
+    }
+    Ok(())
+}
+
+/// A page.
+struct Page {
+    /// As `insula-run.1`.
+    file: String,
+    text: Vec<u8>,
+}
+
+fn pages(definition: Command) -> Vec<Page> {
+    let mut definition = definition.disable_help_subcommand(true);
+    definition.build();
+    let mut pages = Vec::new();
+    collect(&definition, None, &mut pages);
+    pages
+}
+
+fn collect(command: &Command, parent: Option<&Command>, pages: &mut Vec<Page>) {
+    let mut text = Vec::new();
+    // Written to memory.
+    if render(command, parent, &mut text).is_ok() {
+        let file = format!("{}.{SECTION}", page_name(command));
+        pages.push(Page { file, text });
+    }
+    for child in visible_children(command) {
+        collect(child, Some(command), pages);
+    }
+}
+
+fn visible_children(command: &Command) -> impl Iterator<Item = &Command> {
+    let children = command.get_subcommands();
+    children.filter(|child| !child.is_hide_set())
+}
+
+/// As `insula-run`.
+fn page_name(command: &Command) -> &str {
+    command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name())
+}
+
+fn render(command: &Command, parent: Option<&Command>, into: &mut Vec<u8>) -> io::Result<()> {
+    let man = Man::new(command.clone())
+        .section(SECTION)
+        .source(concat!("insula ", env!("CARGO_PKG_VERSION")))
+        .manual(MANUAL);
+    man.render_title(into)?;
+    man.render_name_section(into)?;
+    man.render_synopsis_section(into)?;
+    man.render_description_section(into)?;
+    if command.get_arguments().any(|one| !one.is_hide_set()) {
+        man.render_options_section(into)?;
+    }
+    if visible_children(command).next().is_some() {
+        man.render_subcommands_section(into)?;
+    }
+    let examples = examples::of(page_name(command));
+    let mut roff = Roff::new();
+    show_examples(&mut roff, examples);
+    definitions(&mut roff, "EXIT STATUS", &EXIT_STATUS);
+    if parent.is_none() {
+        definitions(&mut roff, "FILES", &FILES);
+    }
+    see_also(&mut roff, command, parent, examples);
+    roff.to_writer(into)
+}
+
+fn show_examples(roff: &mut Roff, examples: &[Example]) {
+    if examples.is_empty() {
+        return;
+    }
+    roff.control("SH", ["EXAMPLES"]);
+    for example in examples {
+        roff.control("PP", []);
+        roff.text([roman(format!("{}:", example.what))]);
+        roff.control("PP", [])
+            .control("RS", ["4"])
+            .control("nf", []);
+        for line in example.lines {
+            roff.text([roman(*line)]);
+        }
+        roff.control("fi", []).control("RE", []);
+    }
+}
+
+fn definitions(roff: &mut Roff, heading: &str, terms: &[(&str, &str)]) {
+    roff.control("SH", [heading]);
+    for (term, meaning) in terms {
+        roff.control("TP", []);
+        roff.text([bold(*term)]).text([roman(*meaning)]);
+    }
+}
+
+/// The command that this one belongs to, its own sub-commands, and what its examples use.
+fn see_also(roff: &mut Roff, command: &Command, parent: Option<&Command>, examples: &[Example]) {
+    let own = page_name(command);
+    let mut names: Vec<_> = parent
+        .map(page_name)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    names.extend(visible_children(command).map(|child| page_name(child).to_owned()));
+    names.extend(examples.iter().flat_map(Example::pages));
+    names.retain(|name| name != own);
+    names.sort();
+    names.dedup();
+    roff.control("SH", ["SEE ALSO"]);
+    let mut line = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        if index > 0 {
+            line.push(roman(", "));
+        }
+        line.extend([bold(name.as_str()), roman(format!("({SECTION})"))]);
+    }
+    roff.text(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::collections::BTreeSet;
+    use std::process;
+
+    fn all() -> Vec<Page> {
+        pages(super::super::cli::Cli::command())
+    }
+
+    fn text(page: &Page) -> String {
+        String::from_utf8(page.text.clone()).unwrap()
+    }
+
+    #[test]
+    fn each_command_has_a_page() {
+        let files: Vec<_> = all().into_iter().map(|page| page.file).collect();
+        for name in [
+            "insula",
+            "insula-run",
+            "insula-machine",
+            "insula-machine-check",
+        ] {
+            assert!(files.contains(&format!("{name}.1")), "{name}: {files:?}");
+        }
+        assert!(!files.contains(&"insula-man.1".to_owned()));
+    }
+
+    #[test]
+    fn what_a_page_refers_to_exists() {
+        let pages = all();
+        let files: BTreeSet<_> = pages.iter().map(|page| page.file.clone()).collect();
+        for page in &pages {
+            let text = text(page);
+            let (_, others) = text.split_once(".SH \"SEE ALSO\"\n").unwrap();
+            for other in others.split(", ") {
+                let name = other
+                    .replace("\\fB", "")
+                    .replace("\\fR", "")
+                    .replace("\\-", "-");
+                let file = name.trim().replace("(1)", ".1");
+                assert!(files.contains(&file), "{} refers to {file}", page.file);
+            }
+        }
+    }
+
+    #[test]
+    fn a_page() {
+        let pages = all();
+        let page = pages
+            .iter()
+            .find(|page| page.file == "insula-machine-reserve.1");
+        let text = text(page.unwrap()).replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        insta::assert_snapshot!(text);
+    }
+
+    /// man(1) itself finds nothing to complain of.
+    #[test]
+    fn pages_are_well_formed() {
+        let folder = tempfile::tempdir().unwrap();
+        write(super::super::cli::Cli::command(), folder.path()).unwrap();
+        for entry in fs::read_dir(folder.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let output = process::Command::new("man")
+                .args(["--warnings", "--encoding=UTF-8", "--local-file"])
+                .arg(&path)
+                .env("MANROFFSEQ", "")
+                .env("MANWIDTH", "80")
+                .output()
+                .expect("`make deps` installs man-db");
+            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                output.status.success() && complaint.is_empty(),
+                "{path:?}: {complaint}"
+            );
+        }
+    }
+}
