@@ -12,7 +12,8 @@
  *	pool.c		memory and cores taken ahead of need
  *	memory.c	memory objects: chunks from the three above, as a file
  *	image.c		memory objects under a name
- *	node.c		cores + memory object: created, started, stopped, removed
+ *	node.c		cores + memory object under a name: its descriptors and calls
+ *	life.c		its life: created, started, supervised, stopped, created anew
  *	watch.c		seeing a node end
  *	base.c		the base's own reboot, suspend and panic
  *	main.c		the device
@@ -37,6 +38,7 @@
 #include "base.h"
 #include "core.h"
 #include "image.h"
+#include "life.h"
 #include "low.h"
 #include "memory.h"
 #include "node.h"
@@ -200,12 +202,12 @@ static int __init insula_init(void)
 	if (err)
 		goto stop_start;
 	insula_watch_init();
-	err = insula_nodes_init();
+	err = insula_life_init();
 	if (err)
 		goto stop_cores;
 	err = insula_base_init();
 	if (err)
-		goto stop_nodes;
+		goto stop_life;
 	err = misc_register(&device);
 	if (err)
 		goto stop_base;
@@ -213,8 +215,8 @@ static int __init insula_init(void)
 
 stop_base:
 	insula_base_exit();
-stop_nodes:
-	insula_nodes_exit();
+stop_life:
+	insula_life_exit();
 stop_cores:
 	insula_cores_exit();
 stop_start:
@@ -229,7 +231,7 @@ static void __exit insula_exit(void)
 	insula_pool_release();
 	insula_base_exit();
 	insula_watch_exit();
-	insula_nodes_exit();
+	insula_life_exit();
 	insula_cores_exit();
 	insula_start_exit();
 	insula_low_exit();

@@ -372,6 +372,17 @@ void insula_memory_describe(struct file *file, struct insula_description_data *d
 	smp_store_release(&memory->description, description); /* its bytes first */
 }
 
+void insula_memory_clear(struct file *file)
+{
+	struct memory *memory = file->private_data;
+	u32 i;
+
+	mutex_lock(&memory->growing);
+	for (i = 0; i < memory->count; i++)
+		insula_clear(memory->chunks[i].extent.start, memory->chunks[i].extent.size);
+	mutex_unlock(&memory->growing);
+}
+
 u64 insula_memory_size(struct file *file)
 {
 	struct memory *memory = file->private_data;

@@ -31,6 +31,9 @@ void insula_memory_unclaim(struct file *file);
 /* Describe an object that the caller has claimed. The description becomes its. */
 void insula_memory_describe(struct file *file, struct insula_description_data *description);
 
+/* Clear all of an object, which nobody may be executing from. Sleeps. */
+void insula_memory_clear(struct file *file);
+
 u64 insula_memory_size(struct file *file);
 
 /* Whether [start, start + size) lies inside one chunk of the object. */

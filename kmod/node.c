@@ -1,28 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The life of a node:
- *
- *	CREATING  has cores and memory, belongs to the descriptor that made it
- *	CREATED   its first core is being started
- *	RUNNING   belongs to the registry; watched for its end
- *	STOPPED   cores given back, memory kept so that its log can be read
- *	(gone)    removed; descriptors that are still open answer ENODEV
- *
- * Until RUNNING, closing the owner's descriptor ends it all, whatever closed it.
+ * Nodes as their users hold them: by name and by descriptor. Here calls are copied
+ * in and checked; what they do to a node is in life.c.
  */
 #include "insula_module.h"
 
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
 #include <linux/file.h>
-#include <linux/io.h>
-#include <linux/kref.h>
-#include <linux/ktime.h>
 #include <linux/module.h>
+#include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
-#include <linux/workqueue.h>
 
 #include <asm/irq_vectors.h>
 #include <asm/tsc.h>
@@ -30,123 +20,41 @@
 #include "arch/x86/start.h"
 #include "core.h"
 #include "description.h"
+#include "life.h"
 #include "memory.h"
 #include "node.h"
 #include "registry.h"
-#include "watch.h"
-
-struct node {
-	struct insula_named named;
-	struct kref refs;		/* descriptors, registry once running, reaping */
-	struct mutex lock;		/* all below */
-	struct file *owner;		/* descriptor it belongs to, till it runs */
-	struct file *memory;		/* NULL before it is put together, and when gone */
-	struct insula_description_data *description;
-	u32 id;
-	enum insula_state state;
-	enum insula_reason reason;
-	u32 cpus_count;
-	u32 *cpus;
-	struct insula_node_start start;
-	u64 started_ns, ended_ns;
-	u64 start_tsc, entry_tsc;
-	struct insula_watch watch;
-	struct work_struct reap;
-	enum insula_reason seen;	/* by the watch, for reap */
-};
 
 static struct insula_registry nodes = INSULA_REGISTRY(nodes);
 static atomic_t last_id = ATOMIC_INIT(0);
-static struct workqueue_struct *reaper;
 static const struct file_operations node_fops;
 
-static struct node *node_of(struct insula_named *named)
+static struct insula_node *node_of(struct insula_named *named)
 {
-	return container_of(named, struct node, named);
-}
-
-static void free_node(struct kref *refs)
-{
-	struct node *node = container_of(refs, struct node, refs);
-
-	insula_description_free(node->description);
-	kfree(node->cpus);
-	kfree(node);
-}
-
-static void put_node(struct node *node)
-{
-	kref_put(&node->refs, free_node);
+	return container_of(named, struct insula_node, named);
 }
 
 /* Out of the registry and without memory. Its cores are back. Lock held. */
-static void vanish(struct node *node)
+static void vanish(struct insula_node *node)
 {
+	struct file *memory = node->memory;
+
 	mutex_lock(&nodes.lock);
 	list_del_init(&node->named.link);
 	mutex_unlock(&nodes.lock);
-	fput(node->memory);
-	node->memory = NULL;
-}
-
-/*
- * Its cores go back. If one cannot be stopped, none do, and its memory is held for
- * good, the module with it: what a core may still be using is nobody else's. Lock
- * held.
- */
-static void return_cores(struct node *node)
-{
-	if (!insula_cores_return(node->cpus, node->cpus_count))
-		return;
-	get_file(node->memory);
-	pr_crit("cores and memory of node %s are lost until the machine is reset\n",
-		node->named.name);
-}
-
-/* It runs no more. Lock held. */
-static void end(struct node *node, enum insula_reason reason)
-{
-	insula_watch_remove(&node->watch);
-	insula_cores_reset(node->cpus, node->cpus_count);
-	node->state = INSULA_STOPPED;
-	node->reason = reason;
-	node->ended_ns = ktime_get_boottime_ns();
-}
-
-static void reap(struct work_struct *work)
-{
-	struct node *node = container_of(work, struct node, reap);
-
-	mutex_lock(&node->lock);
-	if (node->state == INSULA_RUNNING) {
-		end(node, node->seen);
-		return_cores(node);
-	}
-	mutex_unlock(&node->lock);
-	put_node(node);
-}
-
-static void watch_ended(struct insula_watch *watch, enum insula_reason reason)
-{
-	struct node *node = container_of(watch, struct node, watch);
-
-	node->seen = reason;
-	kref_get(&node->refs);
-	queue_work(reaper, &node->reap);
+	WRITE_ONCE(node->memory, NULL);
+	insula_node_changed(node);
+	fput(memory);
 }
 
 /* What is copied from user space before anything is taken. */
-static struct node *new_node(const struct insula_node_create *request)
+static struct insula_node *new_node(const struct insula_node_create *request)
 {
-	struct node *node = kzalloc(sizeof(*node), GFP_KERNEL);
+	struct insula_node *node = insula_node_new();
 	int err;
 
 	if (!node)
 		return ERR_PTR(-ENOMEM);
-	kref_init(&node->refs);
-	mutex_init(&node->lock);
-	INIT_LIST_HEAD(&node->watch.link);
-	INIT_WORK(&node->reap, reap);
 	node->cpus_count = request->cpus_count;
 	err = insula_name_copy(node->named.name, request->name);
 	if (err)
@@ -165,12 +73,12 @@ static struct node *new_node(const struct insula_node_create *request)
 	err = PTR_ERR(node->description);
 	node->description = NULL;
 free:
-	put_node(node);
+	insula_node_put(node);
 	return ERR_PTR(err);
 }
 
 /* Memory, name and cores, in the order of what each costs to undo. */
-static int acquire(struct node *node, int memory_fd)
+static int acquire(struct insula_node *node, int memory_fd)
 {
 	struct file *memory = insula_memory_get(memory_fd);
 	int err;
@@ -188,6 +96,7 @@ static int acquire(struct node *node, int memory_fd)
 	node->id = atomic_inc_return(&last_id);
 	err = insula_cores_take(node->cpus, node->cpus_count, node->id);
 	if (!err) {
+		node->has_cores = true;
 		node->memory = memory;
 		return 0;
 	}
@@ -202,17 +111,17 @@ put_memory:
 }
 
 /* An open file of a node; takes over the caller's reference, also on failure. */
-static struct file *open_node(struct node *node)
+static struct file *open_node(struct insula_node *node)
 {
 	struct file *file = anon_inode_getfile("[insula-node]", &node_fops, node, O_RDWR);
 
 	if (IS_ERR(file))
-		put_node(node);
+		insula_node_put(node);
 	return file;
 }
 
 /* With a descriptor reserved and a file at hand, nothing can fail any more. */
-static int create(struct node *node, struct file *file, int memory_fd)
+static int create(struct insula_node *node, struct file *file, int memory_fd)
 {
 	int err;
 
@@ -227,7 +136,7 @@ int insula_node_create(void __user *argument)
 {
 	struct insula_node_create request;
 	struct file *file;
-	struct node *node;
+	struct insula_node *node;
 	int fd, err;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
@@ -252,7 +161,7 @@ int insula_node_create(void __user *argument)
 	return err;
 }
 
-static int install(struct node *node)
+static int install(struct insula_node *node)
 {
 	struct file *file = open_node(node);
 	int fd;
@@ -292,67 +201,7 @@ int insula_node_list(void __user *argument)
 	return insula_registry_list(&nodes, argument);
 }
 
-static bool start_valid(const struct node *node, const struct insula_node_start *start)
-{
-	return start->page_table && !(start->page_table & ~PAGE_MASK) &&
-	       insula_memory_covers(node->memory, start->page_table, PAGE_SIZE) &&
-	       insula_memory_covers(node->memory, start->entry, 1) &&
-	       insula_memory_covers(node->memory, start->power_off, 1) &&
-	       insula_memory_covers(node->memory, start->reset, 1);
-}
-
-static void begin_watch(struct node *node)
-{
-	node->watch.power_off = phys_to_virt(node->start.power_off);
-	node->watch.reset = phys_to_virt(node->start.reset);
-	node->watch.cpus = node->cpus;
-	node->watch.cpus_count = node->cpus_count;
-	node->watch.ended = watch_ended;
-	insula_watch_add(&node->watch);
-}
-
-/* Lock held, node there. */
-static int start_node(struct node *node, const struct insula_node_start *start)
-{
-	struct insula_entry entry = {
-		.address = start->entry,
-		.page_table = start->page_table,
-		.argument = start->argument,
-	};
-	int err;
-
-	if (node->state != INSULA_CREATING)
-		return -EBUSY;
-	if (!start_valid(node, start))
-		return -EINVAL;
-	node->state = INSULA_CREATED;
-	node->start = *start;
-	err = insula_start_core(insula_core_apic_id(node->cpus[0]), &entry, &node->entry_tsc);
-	if (err) {
-		node->state = INSULA_CREATING;
-		return err;
-	}
-	kref_get(&node->refs); /* the registry's */
-	node->owner = NULL;
-	node->state = INSULA_RUNNING;
-	node->started_ns = ktime_get_boottime_ns();
-	begin_watch(node);
-	return 0;
-}
-
-static int stop_node(struct node *node, const struct insula_node_stop *stop)
-{
-	if (stop->reserved || stop->reason < INSULA_REASON_STOPPED ||
-	    stop->reason > INSULA_REASON_CRASHED)
-		return -EINVAL;
-	if (node->state != INSULA_RUNNING)
-		return -EALREADY;
-	end(node, stop->reason);
-	return_cores(node);
-	return 0;
-}
-
-static int interrupt_node(struct node *node, const struct insula_node_interrupt *interrupt)
+static int interrupt_node(struct insula_node *node, const struct insula_node_interrupt *interrupt)
 {
 	if (interrupt->index >= node->cpus_count ||
 	    interrupt->vector < FIRST_EXTERNAL_VECTOR || interrupt->vector >= NR_VECTORS)
@@ -364,16 +213,16 @@ static int interrupt_node(struct node *node, const struct insula_node_interrupt 
 	return 0;
 }
 
-static int remove_node(struct node *node)
+static int remove_node(struct insula_node *node)
 {
 	if (node->state != INSULA_STOPPED)
 		return -EBUSY;
 	vanish(node);
-	put_node(node); /* the registry's; the caller's descriptor has one too */
+	insula_node_put(node); /* the registry's; the caller's descriptor has one too */
 	return 0;
 }
 
-static int put_cpus(const struct node *node, u64 to, u32 capacity)
+static int put_cpus(const struct insula_node *node, u64 to, u32 capacity)
 {
 	struct insula_cpu __user *out = u64_to_user_ptr(to);
 	struct insula_cpu entry;
@@ -392,7 +241,22 @@ static int put_cpus(const struct node *node, u64 to, u32 capacity)
 	return 0;
 }
 
-static int node_info(struct node *node, void __user *argument)
+static u32 flags(const struct insula_node *node)
+{
+	u32 flags = 0;
+
+	if (node->supervisor)
+		flags |= INSULA_NODE_SUPERVISED;
+	if (node->state == INSULA_STOPPED && node->has_cores)
+		flags |= INSULA_NODE_HELD;
+	if (node->unresponsive && node->state == INSULA_RUNNING)
+		flags |= INSULA_NODE_UNRESPONSIVE;
+	if (node->retired)
+		flags |= INSULA_NODE_RETIRED;
+	return flags;
+}
+
+static int node_info(struct insula_node *node, void __user *argument)
 {
 	struct insula_node_info info;
 
@@ -403,8 +267,9 @@ static int node_info(struct node *node, void __user *argument)
 	info.state = node->state;
 	info.reason = node->reason;
 	info.cpus_count = node->cpus_count;
-	info.reserved = 0;
+	info.flags = flags(node);
 	info.memory_size = insula_memory_size(node->memory);
+	info.starts = node->starts;
 	info.started_ns = node->started_ns;
 	info.ended_ns = node->ended_ns;
 	info.start_tsc = node->start_tsc;
@@ -416,7 +281,7 @@ static int node_info(struct node *node, void __user *argument)
 	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
-static int ioctl_start(struct file *file, struct node *node, void __user *argument)
+static int ioctl_start(struct file *file, struct insula_node *node, void __user *argument)
 {
 	struct insula_node_start start;
 	u64 tsc = rdtsc_ordered();
@@ -426,19 +291,64 @@ static int ioctl_start(struct file *file, struct node *node, void __user *argume
 	if (node->state == INSULA_CREATING && node->owner != file)
 		return -EPERM;
 	node->start_tsc = tsc;
-	return start_node(node, &start);
+	return insula_node_start(node, &start);
 }
 
-static int ioctl_stop(struct node *node, void __user *argument)
+static int ioctl_stop(struct insula_node *node, void __user *argument)
 {
 	struct insula_node_stop stop;
 
 	if (copy_from_user(&stop, argument, sizeof(stop)))
 		return -EFAULT;
-	return stop_node(node, &stop);
+	if (stop.reserved)
+		return -EINVAL;
+	switch (stop.reason) {
+	case INSULA_REASON_STOPPED:
+	case INSULA_REASON_KILLED:
+	case INSULA_REASON_CRASHED:
+	case INSULA_REASON_HALTED:
+	case INSULA_REASON_HUNG:
+		return insula_node_stop(node, stop.reason);
+	default:
+		return -EINVAL;
+	}
 }
 
-static int ioctl_interrupt(struct node *node, void __user *argument)
+static int ioctl_supervise(struct file *file, struct insula_node *node, void __user *argument)
+{
+	struct insula_node_supervise supervise;
+
+	if (copy_from_user(&supervise, argument, sizeof(supervise)))
+		return -EFAULT;
+	return insula_node_supervise(node, file, &supervise);
+}
+
+static int ioctl_retire(struct insula_node *node)
+{
+	insula_node_retire(node);
+	return 0;
+}
+
+static int ioctl_recreate(struct file *file, struct insula_node *node, void __user *argument)
+{
+	struct insula_description_data *description;
+	struct insula_node_recreate recreate;
+	int err;
+
+	if (copy_from_user(&recreate, argument, sizeof(recreate)))
+		return -EFAULT;
+	if (recreate.flags & ~INSULA_RECREATE_UNLESS_RETIRED)
+		return -EINVAL;
+	description = insula_description_copy(recreate.description, recreate.description_size);
+	if (IS_ERR(description))
+		return PTR_ERR(description);
+	err = insula_node_recreate(node, file, recreate.flags, description);
+	if (err)
+		insula_description_free(description);
+	return err;
+}
+
+static int ioctl_interrupt(struct insula_node *node, void __user *argument)
 {
 	struct insula_node_interrupt interrupt;
 
@@ -447,7 +357,7 @@ static int ioctl_interrupt(struct node *node, void __user *argument)
 	return interrupt_node(node, &interrupt);
 }
 
-static int dispatch(struct file *file, struct node *node, unsigned int command,
+static int dispatch(struct file *file, struct insula_node *node, unsigned int command,
 		    void __user *argument)
 {
 	switch (command) {
@@ -461,6 +371,12 @@ static int dispatch(struct file *file, struct node *node, unsigned int command,
 		return remove_node(node);
 	case INSULA_NODE_INTERRUPT:
 		return ioctl_interrupt(node, argument);
+	case INSULA_NODE_SUPERVISE:
+		return ioctl_supervise(file, node, argument);
+	case INSULA_NODE_RETIRE:
+		return ioctl_retire(node);
+	case INSULA_NODE_RECREATE:
+		return ioctl_recreate(file, node, argument);
 	case INSULA_NODE_MEMORY:
 		return insula_memory_install(node->memory);
 	case INSULA_DESCRIPTION:
@@ -472,7 +388,7 @@ static int dispatch(struct file *file, struct node *node, unsigned int command,
 
 static long node_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
-	struct node *node = file->private_data;
+	struct insula_node *node = file->private_data;
 	long answer;
 
 	if (mutex_lock_killable(&node->lock))
@@ -485,54 +401,56 @@ static long node_ioctl(struct file *file, unsigned int command, unsigned long ar
 	return answer;
 }
 
+/* Without the lock, whose holder may be at work for long: each word is read by itself. */
+static __poll_t node_poll(struct file *file, struct poll_table_struct *wait)
+{
+	struct insula_node *node = file->private_data;
+	__poll_t events = 0;
+
+	poll_wait(file, &node->changes, wait);
+	if (!READ_ONCE(node->memory))
+		return EPOLLHUP;
+	if (READ_ONCE(node->state) == INSULA_STOPPED)
+		events |= EPOLLIN | EPOLLRDNORM;
+	if (READ_ONCE(node->retired))
+		events |= EPOLLPRI;
+	return events;
+}
+
 static int node_release(struct inode *inode, struct file *file)
 {
-	struct node *node = file->private_data;
+	struct insula_node *node = file->private_data;
 
 	mutex_lock(&node->lock);
-	if (node->owner == file && node->memory) {
-		return_cores(node);
+	if (node->memory && insula_node_leave(node, file))
 		vanish(node);
-	}
 	mutex_unlock(&node->lock);
-	put_node(node);
+	insula_node_put(node);
 	return 0;
 }
 
 static const struct file_operations node_fops = {
 	.owner = THIS_MODULE,
 	.unlocked_ioctl = node_ioctl,
+	.poll = node_poll,
 	.release = node_release,
 };
-
-int insula_nodes_init(void)
-{
-	reaper = alloc_workqueue("insula", WQ_UNBOUND, 0);
-	return reaper ? 0 : -ENOMEM;
-}
-
-void insula_nodes_exit(void)
-{
-	destroy_workqueue(reaper);
-}
 
 void insula_nodes_base_down(void)
 {
 	struct insula_named *named;
-	struct node *node;
+	struct insula_node *node;
 
 	mutex_lock(&nodes.lock);
 	list_for_each_entry(named, &nodes.named, link) {
 		node = node_of(named);
 		/* Whoever holds it may wait for the registry: never wait here. */
 		if (!mutex_trylock(&node->lock)) {
-			insula_cores_reset(node->cpus, node->cpus_count);
+			if (READ_ONCE(node->has_cores))
+				insula_cores_reset(node->cpus, node->cpus_count);
 			continue;
 		}
-		if (node->state == INSULA_RUNNING) {
-			end(node, INSULA_REASON_BASE);
-			insula_cores_settle(node->cpus, node->cpus_count);
-		}
+		insula_node_base_down(node);
 		mutex_unlock(&node->lock);
 	}
 	mutex_unlock(&nodes.lock);

@@ -2,9 +2,6 @@
 #ifndef INSULA_NODE_H
 #define INSULA_NODE_H
 
-int insula_nodes_init(void);
-void insula_nodes_exit(void);
-
 /* The control descriptor's calls about nodes, their argument in user space. */
 int insula_node_create(void __user *argument);
 int insula_node_open(void __user *argument);

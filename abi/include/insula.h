@@ -20,7 +20,11 @@
  *   node      Cores taken from the base and the right to start them. Until
  *             INSULA_NODE_START succeeds the node belongs to the descriptor and
  *             goes with it, whatever ended the process; from then on it belongs
- *             to the module and lasts until INSULA_NODE_REMOVE.
+ *             to the module and lasts until INSULA_NODE_REMOVE. One descriptor
+ *             at a time may be its supervisor's: then cores of a node that has
+ *             ended can be kept for its next start (INSULA_NODE_SUPERVISE).
+ *             poll() tells POLLIN while the node is stopped, POLLPRI once it is
+ *             retired, POLLHUP when it is gone.
  *
  * The module knows no kernel format and no firmware table. A start is: copy
  * bytes into a memory object, attach it to a node, and name the address at which
@@ -197,7 +201,7 @@ enum insula_state {
 	INSULA_CREATING = 0,	/* being put together, belongs to a descriptor */
 	INSULA_CREATED = 1,	/* cores are being started */
 	INSULA_RUNNING = 2,
-	INSULA_STOPPED = 3,	/* cores given back; memory kept, to be read */
+	INSULA_STOPPED = 3,	/* cores given back or held; memory kept, to be read */
 };
 
 /* Why a node is stopped. */
@@ -209,7 +213,14 @@ enum insula_reason {
 	INSULA_REASON_KILLED = 4,	/* killed by the user */
 	INSULA_REASON_CRASHED = 5,	/* stopped by a watcher that found it crashed */
 	INSULA_REASON_BASE = 6,		/* stopped since the base went down */
+	INSULA_REASON_HALTED = 7,	/* stopped by a watcher that found it halted */
+	INSULA_REASON_HUNG = 8,		/* the same, found unresponsive */
 };
+
+#define INSULA_NODE_SUPERVISED		(1U << 0)	/* a descriptor supervises it */
+#define INSULA_NODE_HELD		(1U << 1)	/* stopped, and its cores kept for it */
+#define INSULA_NODE_RETIRED		(1U << 2)	/* its end is, or is to be, for good */
+#define INSULA_NODE_UNRESPONSIVE	(1U << 3)	/* it runs and gives no sign */
 
 /* INSULA_NODE_INFO */
 struct insula_node_info {
@@ -220,9 +231,10 @@ struct insula_node_info {
 	__u32 cpus_count;	/* cores that it has or, if stopped, had */
 	__u64 cpus;		/* in: array of struct insula_cpu to fill, may be 0 */
 	__u32 cpus_capacity;	/* in: its length */
-	__u32 reserved;
+	__u32 flags;		/* INSULA_NODE_* */
 	__u64 memory_size;
-	__u64 started_ns;	/* CLOCK_BOOTTIME of the start, 0 if not started */
+	__u64 starts;		/* how often it was started */
+	__u64 started_ns;	/* CLOCK_BOOTTIME of the last start, 0 if not started */
 	__u64 ended_ns;		/* CLOCK_BOOTTIME of the end, 0 if not ended */
 	__u64 start_tsc;	/* time stamp counter on entering INSULA_NODE_START */
 	__u64 entry_tsc;	/* and on the node's core, just before `entry` */
@@ -230,10 +242,40 @@ struct insula_node_info {
 	__u64 reset;
 };
 
-/* INSULA_NODE_STOP: stop its cores at once and give them back. */
+/*
+ * INSULA_NODE_STOP: stop its cores at once. STOPPED and KILLED retire it; the
+ * cores of one that was found CRASHED, HALTED or HUNG may be held for its supervisor.
+ */
 struct insula_node_stop {
-	__u32 reason;		/* STOPPED, KILLED or CRASHED */
+	__u32 reason;		/* STOPPED, KILLED, CRASHED, HALTED or HUNG */
 	__u32 reserved;
+};
+
+/*
+ * INSULA_NODE_SUPERVISE: this descriptor supervises the node until it is closed; the
+ * call can be repeated to say something else. When the node ends for one of the
+ * reasons in `hold` its cores stay its own, until it is retired or started again, or
+ * the descriptor is closed. EBUSY: another descriptor supervises it.
+ */
+struct insula_node_supervise {
+	__u32 hold;		/* 1 << POWER_OFF, RESET, CRASHED, HALTED, HUNG: a mask */
+	__u32 flags;		/* INSULA_NODE_UNRESPONSIVE, as long as it is */
+};
+
+/* Fail with ECANCELED if the node is retired: the wish is a policy's, no user's. */
+#define INSULA_RECREATE_UNLESS_RETIRED	(1U << 0)
+
+/*
+ * INSULA_NODE_RECREATE: put a stopped node together anew, under its name and id:
+ * it has its cores (taken again if they went back, all or none), its memory is
+ * cleared, the description replaced. The node then belongs to the descriptor as a
+ * new one does: INSULA_NODE_START starts it, and if the descriptor is closed first
+ * it is stopped again, for its old reason.
+ */
+struct insula_node_recreate {
+	__u64 description;	/* in: bytes kept for the owner, unread */
+	__u32 description_size;
+	__u32 flags;		/* INSULA_RECREATE_* */
 };
 
 /*
@@ -272,6 +314,9 @@ struct insula_node_interrupt {
 #define INSULA_NODE_REMOVE	_IO(INSULA_IOC, 0x36)	/* not while it runs: EBUSY */
 #define INSULA_NODE_MEMORY	_IO(INSULA_IOC, 0x37)	/* answer: its memory object */
 #define INSULA_NODE_INTERRUPT	_IOW(INSULA_IOC, 0x38, struct insula_node_interrupt)
+#define INSULA_NODE_SUPERVISE	_IOW(INSULA_IOC, 0x39, struct insula_node_supervise)
+#define INSULA_NODE_RETIRE	_IO(INSULA_IOC, 0x3a)	/* its next end is for good */
+#define INSULA_NODE_RECREATE	_IOW(INSULA_IOC, 0x3b, struct insula_node_recreate)
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

@@ -5,7 +5,7 @@ use core::mem::size_of;
 
 use crate::{
     Chunks, Description, Hello, Image, Machine, Name, Names, NodeCreate, NodeInfo, NodeInterrupt,
-    NodeStart, NodeStop,
+    NodeRecreate, NodeStart, NodeStop, NodeSupervise,
 };
 use crate::{Pool, Request};
 
@@ -76,6 +76,12 @@ pub const NODE_REMOVE: u32 = io(0x36);
 pub const NODE_MEMORY: u32 = io(0x37);
 /// `INSULA_NODE_INTERRUPT` (node).
 pub const NODE_INTERRUPT: u32 = iow::<NodeInterrupt>(0x38);
+/// `INSULA_NODE_SUPERVISE` (node).
+pub const NODE_SUPERVISE: u32 = iow::<NodeSupervise>(0x39);
+/// `INSULA_NODE_RETIRE` (node).
+pub const NODE_RETIRE: u32 = io(0x3a);
+/// `INSULA_NODE_RECREATE` (node).
+pub const NODE_RECREATE: u32 = iow::<NodeRecreate>(0x3b);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

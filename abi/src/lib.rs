@@ -19,7 +19,11 @@ mod node;
 pub use control::{Cpu, CpuOwner, Description, Hello, Image, MACHINE_X2APIC, Machine, Names, Pool};
 pub use memory::{Chunk, Chunks, GRANULE, LOW_LIMIT, NUMA_ANY, Request};
 pub use name::{NAME_MAX, Name};
-pub use node::{NodeCreate, NodeInfo, NodeInterrupt, NodeStart, NodeStop, Reason, State};
+pub use node::{
+    NODE_HELD, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate, NodeInfo,
+    NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, RECREATE_UNLESS_RETIRED,
+    Reason, State,
+};
 
 /// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].
 pub const MAGIC: u64 = 0x414c_5553_4e49;

@@ -57,7 +57,7 @@ impl State {
     pub const CREATED: Self = Self(1);
     /// Its cores execute it.
     pub const RUNNING: Self = Self(2);
-    /// Its cores are given back; its memory is kept, to be read.
+    /// Its cores are given back or held; its memory is kept, to be read.
     pub const STOPPED: Self = Self(3);
 }
 
@@ -83,7 +83,30 @@ impl Reason {
     pub const CRASHED: Self = Self(5);
     /// Stopped since the base went down.
     pub const BASE: Self = Self(6);
+    /// Stopped by a watcher that found it halted.
+    pub const HALTED: Self = Self(7);
+    /// Stopped by a watcher that found it unresponsive.
+    pub const HUNG: Self = Self(8);
+
+    /// Its bit in [`NodeSupervise::hold`]; none for a reason that this revision does not know.
+    #[must_use]
+    pub const fn bit(self) -> u32 {
+        match 1_u32.checked_shl(self.0) {
+            Some(bit) => bit,
+            None => 0,
+        }
+    }
 }
+
+/// `INSULA_NODE_SUPERVISED`, a flag of [`NodeInfo::flags`]: a descriptor supervises it.
+pub const NODE_SUPERVISED: u32 = 1 << 0;
+/// `INSULA_NODE_HELD`, a flag of [`NodeInfo::flags`]: it is stopped and its cores are kept for it.
+pub const NODE_HELD: u32 = 1 << 1;
+/// `INSULA_NODE_RETIRED`, a flag of [`NodeInfo::flags`]: its end is, or is to be, for good.
+pub const NODE_RETIRED: u32 = 1 << 2;
+/// `INSULA_NODE_UNRESPONSIVE`, a flag of [`NodeInfo::flags`] and [`NodeSupervise::flags`]: it runs,
+/// and its supervisor got no sign of it.
+pub const NODE_UNRESPONSIVE: u32 = 1 << 3;
 
 /// `struct insula_node_info`: what the module knows of a node.
 #[repr(C)]
@@ -103,11 +126,13 @@ pub struct NodeInfo {
     pub cpus: u64,
     /// In: its length.
     pub cpus_capacity: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `NODE_*`.
+    pub flags: u32,
     /// Bytes of its memory object.
     pub memory_size: u64,
-    /// `CLOCK_BOOTTIME` of the start in ns, 0 if not started.
+    /// How often it was started.
+    pub starts: u64,
+    /// `CLOCK_BOOTTIME` of the last start in ns, 0 if not started.
     pub started_ns: u64,
     /// `CLOCK_BOOTTIME` of the end in ns, 0 if not ended.
     pub ended_ns: u64,
@@ -128,11 +153,15 @@ impl Default for NodeInfo {
     }
 }
 
-/// `struct insula_node_stop`: stop its cores at once and give them back.
+/// `struct insula_node_stop`: stop its cores at once.
+///
+/// [`Reason::STOPPED`] and [`Reason::KILLED`] retire the node; the cores of one that
+/// was found [`Reason::CRASHED`] or [`Reason::HALTED`] may be held for its supervisor.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeStop {
-    /// [`Reason::STOPPED`], [`Reason::KILLED`] or [`Reason::CRASHED`].
+    /// [`Reason::STOPPED`], [`Reason::KILLED`], [`Reason::CRASHED`], [`Reason::HALTED`]
+    /// or [`Reason::HUNG`].
     pub reason: Reason,
     /// Zero.
     pub reserved: u32,
@@ -146,4 +175,31 @@ pub struct NodeInterrupt {
     pub index: u32,
     /// Interrupt vector, 32 to 255.
     pub vector: u32,
+}
+
+/// `struct insula_node_supervise`: for what ends of the node its cores are held.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeSupervise {
+    /// A bit, [`Reason::bit`], for each reason; of [`Reason::POWER_OFF`], [`Reason::RESET`],
+    /// [`Reason::CRASHED`], [`Reason::HALTED`] and [`Reason::HUNG`].
+    pub hold: u32,
+    /// [`NODE_UNRESPONSIVE`], as long as it is.
+    pub flags: u32,
+}
+
+/// `INSULA_RECREATE_UNLESS_RETIRED`, a flag of [`NodeRecreate::flags`]: fail with `ECANCELED` if
+/// the node is retired.
+pub const RECREATE_UNLESS_RETIRED: u32 = 1 << 0;
+
+/// `struct insula_node_recreate`: put a stopped node together anew.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeRecreate {
+    /// In: address of bytes that the module keeps unread.
+    pub description: u64,
+    /// Their number, at most [`crate::DESCRIPTION_MAX`].
+    pub description_size: u32,
+    /// `RECREATE_*`.
+    pub flags: u32,
 }

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Hello, Image, Machine, Name, Names, NodeCreate,
-    NodeInfo, NodeInterrupt, NodeStart, NodeStop, Pool, Reason, Request, State, ioctl,
+    NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, Pool, Reason,
+    Request, State, ioctl,
 };
 
 /// A C expression and the value that Rust has for it.
@@ -123,8 +124,9 @@ fn structures() -> Facts {
             cpus_count,
             cpus,
             cpus_capacity,
-            reserved,
+            flags,
             memory_size,
+            starts,
             started_ns,
             ended_ns,
             start_tsc,
@@ -139,6 +141,13 @@ fn structures() -> Facts {
         NodeInterrupt,
         "insula_node_interrupt",
         [index, vector]
+    );
+    structure!(facts, NodeSupervise, "insula_node_supervise", [hold, flags]);
+    structure!(
+        facts,
+        NodeRecreate,
+        "insula_node_recreate",
+        [description, description_size, flags]
     );
     facts
 }
@@ -155,6 +164,11 @@ fn constants() -> Facts {
         INSULA_LOW_LIMIT = insula_abi::LOW_LIMIT,
         INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
         INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,
+        INSULA_NODE_SUPERVISED = insula_abi::NODE_SUPERVISED,
+        INSULA_NODE_HELD = insula_abi::NODE_HELD,
+        INSULA_NODE_RETIRED = insula_abi::NODE_RETIRED,
+        INSULA_NODE_UNRESPONSIVE = insula_abi::NODE_UNRESPONSIVE,
+        INSULA_RECREATE_UNLESS_RETIRED = insula_abi::RECREATE_UNLESS_RETIRED,
         INSULA_IOC = ioctl::IOC,
         INSULA_HELLO = ioctl::HELLO,
         INSULA_MACHINE = ioctl::MACHINE,
@@ -176,6 +190,9 @@ fn constants() -> Facts {
         INSULA_NODE_REMOVE = ioctl::NODE_REMOVE,
         INSULA_NODE_MEMORY = ioctl::NODE_MEMORY,
         INSULA_NODE_INTERRUPT = ioctl::NODE_INTERRUPT,
+        INSULA_NODE_SUPERVISE = ioctl::NODE_SUPERVISE,
+        INSULA_NODE_RETIRE = ioctl::NODE_RETIRE,
+        INSULA_NODE_RECREATE = ioctl::NODE_RECREATE,
         INSULA_DESCRIPTION = ioctl::DESCRIPTION,
     });
     facts
@@ -198,6 +215,8 @@ fn enumerators() -> Facts {
         INSULA_REASON_KILLED = Reason::KILLED.0,
         INSULA_REASON_CRASHED = Reason::CRASHED.0,
         INSULA_REASON_BASE = Reason::BASE.0,
+        INSULA_REASON_HALTED = Reason::HALTED.0,
+        INSULA_REASON_HUNG = Reason::HUNG.0,
     });
     facts
 }

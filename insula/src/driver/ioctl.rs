@@ -254,6 +254,30 @@ pub(super) fn node_interrupt(fd: BorrowedFd<'_>, index: u32, vector: u32) -> Ans
     unsafe { call.perform(fd, &mut interrupt) }.map(drop)
 }
 
+pub(super) fn node_supervise(fd: BorrowedFd<'_>, mut supervise: abi::NodeSupervise) -> Answer<()> {
+    let call = Call(ioctl::NODE_SUPERVISE, "INSULA_NODE_SUPERVISE");
+    // SAFETY: `NodeSupervise` is this request's structure and holds no address.
+    unsafe { call.perform(fd, &mut supervise) }.map(drop)
+}
+
+pub(super) fn node_retire(fd: BorrowedFd<'_>) -> Answer<()> {
+    Call(ioctl::NODE_RETIRE, "INSULA_NODE_RETIRE")
+        .bare(fd)
+        .map(drop)
+}
+
+pub(super) fn node_recreate(fd: BorrowedFd<'_>, description: &[u8], flags: u32) -> Answer<()> {
+    let mut recreate = abi::NodeRecreate {
+        description: description.as_ptr() as u64,
+        description_size: capacity(description),
+        flags,
+    };
+    let call = Call(ioctl::NODE_RECREATE, "INSULA_NODE_RECREATE");
+    // SAFETY: `NodeRecreate` is this request's structure; it names `description`, which is only
+    // read.
+    unsafe { call.perform(fd, &mut recreate) }.map(drop)
+}
+
 pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::Cpu>)> {
     let mut info = abi::NodeInfo::default();
     let cpus = fill(|cpus: &mut [abi::Cpu]| {

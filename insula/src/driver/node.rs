@@ -1,6 +1,6 @@
 //! Nodes.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
 
@@ -27,7 +27,37 @@ impl Node {
         ioctl::node_start(self.fd.as_fd(), *start)
     }
 
-    /// Stops its cores at once and gives them back (`INSULA_NODE_STOP`).
+    /// Makes this descriptor the node's supervisor's: as long as it is open, the cores of a node
+    /// that ends for one of the reasons in `hold` are kept for its next start
+    /// (`INSULA_NODE_SUPERVISE`). May be repeated, to say something else.
+    ///
+    /// # Errors
+    /// What the module answered; `EBUSY` when another descriptor supervises it.
+    pub fn supervise(&self, supervise: abi::NodeSupervise) -> Result<(), CallError> {
+        ioctl::node_supervise(self.fd.as_fd(), supervise)
+    }
+
+    /// Lets its next end, or the one that it has come to, be for good: cores that are held go back
+    /// (`INSULA_NODE_RETIRE`).
+    ///
+    /// # Errors
+    /// What the module answered.
+    pub fn retire(&self) -> Result<(), CallError> {
+        ioctl::node_retire(self.fd.as_fd())
+    }
+
+    /// Puts it together anew after it has stopped: with its cores, its memory cleared, and this
+    /// description of it. Until it is started it goes back to being stopped when this is dropped
+    /// (`INSULA_NODE_RECREATE`).
+    ///
+    /// # Errors
+    /// What the module answered; `ECANCELED` when `flags` has [`abi::RECREATE_UNLESS_RETIRED`] and
+    /// it is retired, `EBUSY` when it is not stopped or somebody has one of its cores.
+    pub fn recreate(&self, description: &[u8], flags: u32) -> Result<(), CallError> {
+        ioctl::node_recreate(self.fd.as_fd(), description, flags)
+    }
+
+    /// Stops its cores at once (`INSULA_NODE_STOP`).
     ///
     /// # Errors
     /// What the module answered.
@@ -74,5 +104,27 @@ impl Node {
     /// What the module answered.
     pub fn description(&self) -> Result<Vec<u8>, CallError> {
         ioctl::description(self.fd.as_fd())
+    }
+}
+
+impl AsFd for Node {
+    /// What [`poll`](nix::poll) tells of it is written in the C header.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<Node> for OwnedFd {
+    /// To be passed on to another process.
+    fn from(node: Node) -> Self {
+        node.fd
+    }
+}
+
+impl From<OwnedFd> for Node {
+    /// A node by a descriptor that another process has passed on. One that is no node's refuses
+    /// every call.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 }

@@ -45,7 +45,7 @@ pub(super) enum Kind {
 
 /// Each request, whom it is meant for, and how often it is made among all. What takes cores takes
 /// long, and is made less often.
-const REQUESTS: [(u32, Kind, u32); 22] = [
+const REQUESTS: [(u32, Kind, u32); 25] = [
     (ioctl::HELLO, Kind::Control, 10),
     (ioctl::MACHINE, Kind::Control, 40),
     (ioctl::POOL_RESERVE, Kind::Control, 6),
@@ -67,6 +67,9 @@ const REQUESTS: [(u32, Kind, u32); 22] = [
     (ioctl::NODE_REMOVE, Kind::Node, 40),
     (ioctl::NODE_MEMORY, Kind::Node, 20),
     (ioctl::NODE_INTERRUPT, Kind::Node, 60),
+    (ioctl::NODE_SUPERVISE, Kind::Node, 40),
+    (ioctl::NODE_RETIRE, Kind::Node, 20),
+    (ioctl::NODE_RECREATE, Kind::Node, 20),
     (ioctl::DESCRIPTION, Kind::Node, 60),
 ];
 
@@ -198,6 +201,15 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
             index: rng.u32(..4),
             vector: rng.u32(..300),
         }),
+        ioctl::NODE_SUPERVISE => with_zeros(abi::NodeSupervise {
+            hold: 1 << rng.u32(..10),
+            flags: rng.u32(..16),
+        }),
+        ioctl::NODE_RECREATE => with_zeros(abi::NodeRecreate {
+            description: data,
+            description_size: rng.u32(..5000),
+            flags: rng.u32(..2),
+        }),
         _ => Vec::new(),
     }
 }
@@ -271,6 +283,7 @@ fn addresses(request: u32) -> &'static [usize] {
             offset_of!(abi::NodeCreate, cpus),
         ],
         ioctl::NODE_INFO => &[offset_of!(abi::NodeInfo, cpus)],
+        ioctl::NODE_RECREATE => &[offset_of!(abi::NodeRecreate, description)],
         ioctl::MEMORY_CHUNKS => &[offset_of!(abi::Chunks, chunks)],
         ioctl::DESCRIPTION => &[offset_of!(abi::Description, bytes)],
         _ => &[],
