@@ -15,8 +15,10 @@ pub(super) const FIRST_KERNEL_DISK: usize = 4;
 /// not prefer it.
 const TCG_MODEL: &str = "max,-erms,-fsrm";
 /// The kernel would else distrust the emulated time stamp counter and read a slow
-/// clock, and calibrate a loop on each core.
-const FOR_EMULATION: &str = "tsc=reliable lpj=10000000";
+/// clock, calibrate a loop on each core, and give up at once if its timer did not tick
+/// four times within some milliseconds, in which a loaded host may not have let the
+/// emulator run.
+const FOR_EMULATION: &str = "tsc=reliable lpj=10000000 no_timer_check";
 /// The kernel boots on one core, and the first process brings the others up, since a
 /// booting kernel changes its own code, which is where the emulator fails (see
 /// `emulator_fault`).
