@@ -11,6 +11,7 @@
 
 #include <linux/anon_inodes.h>
 #include <linux/file.h>
+#include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -92,67 +93,94 @@ static int take_chunk(const struct insula_request *request, u64 most, struct chu
 	return err;
 }
 
-/* Room for one more chunk. The array is replaced, since a fault may be reading it. */
-static int reserve_slot(struct memory *memory, u32 *capacity)
-{
-	u32 wanted = max(8U, 2 * *capacity);
-	struct chunk *chunks, *old;
+/* Chunks that are to become an object's, and the size that it will have then. */
+struct growth {
+	struct chunk *chunks;
+	u32 count;
+	u32 capacity;
+	u64 size;
+};
 
-	if (memory->count < *capacity)
+/* Room for one more chunk. */
+static int reserve_slot(struct growth *growth)
+{
+	u32 capacity = max(8U, 2 * growth->count);
+	struct chunk *chunks;
+
+	if (growth->count < growth->capacity)
 		return 0;
-	chunks = kvmalloc_array(wanted, sizeof(*chunks), GFP_KERNEL);
+	chunks = kvmalloc_array(capacity, sizeof(*chunks), GFP_KERNEL);
 	if (!chunks)
 		return -ENOMEM;
-	spin_lock(&memory->lock);
-	if (memory->count)
-		memcpy(chunks, memory->chunks, memory->count * sizeof(*chunks));
-	old = memory->chunks;
-	memory->chunks = chunks;
-	spin_unlock(&memory->lock);
-	kvfree(old);
-	*capacity = wanted;
+	if (growth->count)
+		memcpy(chunks, growth->chunks, growth->count * sizeof(*chunks));
+	kvfree(growth->chunks);
+	growth->chunks = chunks;
+	growth->capacity = capacity;
 	return 0;
 }
 
-static void shrink_to(struct memory *memory, u32 count)
+static int take_all(const struct insula_request *request, struct growth *growth)
 {
-	u32 i, had = memory->count;
-
-	spin_lock(&memory->lock);
-	memory->count = count;
-	memory->size = count ? memory->chunks[count - 1].offset +
-			       memory->chunks[count - 1].extent.size : 0;
-	spin_unlock(&memory->lock);
-	for (i = count; i < had; i++)
-		give_chunk(&memory->chunks[i]);
-}
-
-/* All of it or nothing. */
-static int grow_locked(struct memory *memory, const struct insula_request *request)
-{
-	u32 before = memory->count, capacity = memory->count;
 	u64 left = request->size, most = left;
 	struct chunk chunk;
 	int err;
 
 	while (left) {
-		err = reserve_slot(memory, &capacity);
+		err = reserve_slot(growth);
 		if (!err)
 			err = take_chunk(request, min(left, most), &chunk);
-		if (err) {
-			shrink_to(memory, before);
+		if (err)
 			return err;
-		}
-		chunk.offset = memory->size;
-		spin_lock(&memory->lock);
-		memory->chunks[memory->count++] = chunk;
-		memory->size += chunk.extent.size;
-		spin_unlock(&memory->lock);
+		chunk.offset = growth->size;
+		growth->chunks[growth->count++] = chunk;
+		growth->size += chunk.extent.size;
 		left -= chunk.extent.size;
 		/* What the base could not give once is not worth looking for again. */
 		if (chunk.source == FROM_BASE)
 			most = chunk.extent.size;
 	}
+	return 0;
+}
+
+/* The object's chunks and the new ones, in an array of their own. */
+static struct chunk *joined(const struct memory *memory, const struct growth *growth)
+{
+	struct chunk *all;
+
+	all = kvmalloc_array(memory->count + growth->count, sizeof(*all), GFP_KERNEL);
+	if (!all)
+		return NULL;
+	if (memory->count)
+		memcpy(all, memory->chunks, memory->count * sizeof(*all));
+	memcpy(all + memory->count, growth->chunks, growth->count * sizeof(*all));
+	return all;
+}
+
+/*
+ * All of it or nothing: what has been taken becomes the object's at one moment, so
+ * that whoever finds a chunk in it finds it there as long as the object is.
+ */
+static int grow_locked(struct memory *memory, const struct insula_request *request)
+{
+	struct growth growth = { .size = memory->size };
+	struct chunk *all, *had = memory->chunks;
+	int err = take_all(request, &growth);
+
+	all = err ? NULL : joined(memory, &growth);
+	if (!all) {
+		while (growth.count)
+			give_chunk(&growth.chunks[--growth.count]);
+		kvfree(growth.chunks);
+		return err ? err : -ENOMEM;
+	}
+	spin_lock(&memory->lock);
+	memory->chunks = all;
+	memory->count += growth.count;
+	memory->size = growth.size;
+	spin_unlock(&memory->lock);
+	kvfree(growth.chunks);
+	kvfree(had);
 	return 0;
 }
 
@@ -218,6 +246,68 @@ static bool chunk_at(struct memory *memory, u64 offset, struct chunk *chunk)
 		*chunk = memory->chunks[low];
 	spin_unlock(&memory->lock);
 	return found;
+}
+
+/* Copy as much as lies in one chunk of each; how much that is, 0 if nothing. */
+static u64 copy_some(struct memory *source, u64 from, struct memory *target, u64 to, u64 size)
+{
+	struct chunk in, out;
+
+	if (!chunk_at(source, from, &in) || !chunk_at(target, to, &out))
+		return 0;
+	from -= in.offset;
+	to -= out.offset;
+	size = min3(size, in.extent.size - from, out.extent.size - to);
+	memcpy(phys_to_virt(out.extent.start + to), phys_to_virt(in.extent.start + from), size);
+	return size;
+}
+
+/* A granule at a time, since it may be much. */
+static int copy_all(struct memory *source, struct memory *target, const struct insula_copy *copy)
+{
+	u64 done = 0, some;
+
+	while (done < copy->size) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		cond_resched();
+		some = copy_some(source, copy->from + done, target, copy->to + done,
+				 min(copy->size - done, INSULA_GRANULE));
+		if (!some)
+			return -EINVAL;
+		done += some;
+	}
+	return 0;
+}
+
+static bool holds(struct memory *memory, u64 offset, u64 size)
+{
+	u64 all = READ_ONCE(memory->size);
+
+	return offset <= all && size <= all - offset;
+}
+
+/* A node may write either while it is copied: what arrives is its affair. */
+static int copy(struct memory *target, void __user *argument)
+{
+	struct insula_copy request;
+	struct memory *source;
+	struct file *file;
+	int err = -EINVAL;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	if (request.flags)
+		return -EINVAL;
+	file = insula_memory_get(request.source);
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	source = file->private_data;
+	if (source != target && holds(source, request.from, request.size) &&
+	    holds(target, request.to, request.size))
+		err = copy_all(source, target, &request);
+	fput(file);
+	return err;
 }
 
 /* Insert the pages of [from, to), which lie in the chunk, where the fault was at `at`. */
@@ -290,6 +380,8 @@ static long memory_ioctl(struct file *file, unsigned int command, unsigned long 
 		return grow(memory, user);
 	case INSULA_MEMORY_CHUNKS:
 		return list_chunks(memory, user);
+	case INSULA_MEMORY_COPY:
+		return copy(memory, user);
 	case INSULA_DESCRIPTION:
 		description = smp_load_acquire(&memory->description); /* its bytes */
 		return description ? insula_description_read(description, user) : -ENODATA;
@@ -301,8 +393,10 @@ static long memory_ioctl(struct file *file, unsigned int command, unsigned long 
 static int memory_release(struct inode *inode, struct file *file)
 {
 	struct memory *memory = file->private_data;
+	u32 i;
 
-	shrink_to(memory, 0);
+	for (i = 0; i < memory->count; i++)
+		give_chunk(&memory->chunks[i]);
 	kvfree(memory->chunks);
 	insula_description_free(memory->description);
 	kfree(memory);

@@ -137,6 +137,18 @@ struct insula_chunks {
 	__u32 count;		/* out: chunks there are (fills at most capacity) */
 };
 
+/*
+ * INSULA_MEMORY_COPY: copy bytes of another object into this one. Costs less than
+ * copying between two mappings, since no page of either has to be mapped for it.
+ */
+struct insula_copy {
+	__u64 from;		/* offset in the other object */
+	__u64 to;		/* offset in this one */
+	__u64 size;
+	__s32 source;		/* descriptor of the other */
+	__u32 flags;		/* 0 */
+};
+
 /* INSULA_IMAGE_ADD: keep a memory object under a name. */
 struct insula_image {
 	char name[INSULA_NAME_MAX];
@@ -306,6 +318,7 @@ struct insula_node_interrupt {
 /* memory */
 #define INSULA_MEMORY_GROW	_IOW(INSULA_IOC, 0x11, struct insula_request)
 #define INSULA_MEMORY_CHUNKS	_IOWR(INSULA_IOC, 0x12, struct insula_chunks)
+#define INSULA_MEMORY_COPY	_IOW(INSULA_IOC, 0x13, struct insula_copy)
 
 /* node */
 #define INSULA_NODE_START	_IOW(INSULA_IOC, 0x33, struct insula_node_start)

@@ -4,8 +4,8 @@
 use core::mem::size_of;
 
 use crate::{
-    Chunks, Description, Hello, Image, Machine, Name, Names, NodeCreate, NodeInfo, NodeInterrupt,
-    NodeRecreate, NodeStart, NodeStop, NodeSupervise,
+    Chunks, Description, Hello, Image, Machine, MemoryCopy, Name, Names, NodeCreate, NodeInfo,
+    NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise,
 };
 use crate::{Pool, Request};
 
@@ -63,6 +63,8 @@ pub const NODE_LIST: u32 = iowr::<Names>(0x32);
 pub const MEMORY_GROW: u32 = iow::<Request>(0x11);
 /// `INSULA_MEMORY_CHUNKS` (memory).
 pub const MEMORY_CHUNKS: u32 = iowr::<Chunks>(0x12);
+/// `INSULA_MEMORY_COPY` (memory).
+pub const MEMORY_COPY: u32 = iow::<MemoryCopy>(0x13);
 
 /// `INSULA_NODE_START` (node).
 pub const NODE_START: u32 = iow::<NodeStart>(0x33);

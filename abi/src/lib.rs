@@ -17,7 +17,7 @@ mod name;
 mod node;
 
 pub use control::{Cpu, CpuOwner, Description, Hello, Image, MACHINE_X2APIC, Machine, Names, Pool};
-pub use memory::{Chunk, Chunks, GRANULE, LOW_LIMIT, NUMA_ANY, Request};
+pub use memory::{Chunk, Chunks, GRANULE, LOW_LIMIT, MemoryCopy, NUMA_ANY, Request};
 pub use name::{NAME_MAX, Name};
 pub use node::{
     NODE_HELD, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate, NodeInfo,

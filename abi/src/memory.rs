@@ -55,3 +55,21 @@ pub struct Chunks {
     /// Out: chunks that there are.
     pub count: u32,
 }
+
+/// `struct insula_copy`: bytes of another object to copy into this one.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MemoryCopy {
+    /// Offset in the other object.
+    pub from: u64,
+    /// Offset in this one.
+    pub to: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Descriptor of the other object.
+    pub source: i32,
+    /// Zero.
+    pub flags: u32,
+}

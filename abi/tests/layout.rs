@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use insula_abi::{
-    Chunk, Chunks, Cpu, CpuOwner, Description, Hello, Image, Machine, Name, Names, NodeCreate,
-    NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, Pool, Reason,
-    Request, State, ioctl,
+    Chunk, Chunks, Cpu, CpuOwner, Description, Hello, Image, Machine, MemoryCopy, Name, Names,
+    NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, Pool,
+    Reason, Request, State, ioctl,
 };
 
 /// A C expression and the value that Rust has for it.
@@ -78,6 +78,12 @@ fn structures() -> Facts {
     );
     structure!(facts, Chunk, "insula_chunk", [start, size]);
     structure!(facts, Chunks, "insula_chunks", [chunks, capacity, count]);
+    structure!(
+        facts,
+        MemoryCopy,
+        "insula_copy",
+        [from, to, size, source, flags]
+    );
     structure!(
         facts,
         Image,
@@ -184,6 +190,7 @@ fn constants() -> Facts {
         INSULA_NODE_LIST = ioctl::NODE_LIST,
         INSULA_MEMORY_GROW = ioctl::MEMORY_GROW,
         INSULA_MEMORY_CHUNKS = ioctl::MEMORY_CHUNKS,
+        INSULA_MEMORY_COPY = ioctl::MEMORY_COPY,
         INSULA_NODE_START = ioctl::NODE_START,
         INSULA_NODE_STOP = ioctl::NODE_STOP,
         INSULA_NODE_INFO = ioctl::NODE_INFO,

@@ -1,8 +1,6 @@
-//! In which form a kernel is best kept resident, and with how many threads it is best copied.
+//! In which form a kernel is best kept resident.
 
-use std::num::NonZeroUsize;
-
-use insula::driver::{Memory, Transfer};
+use insula::driver::Memory;
 use insula::image;
 use insula::name::Name;
 use insula_abi as abi;
@@ -28,7 +26,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     how: "*Compressed* keeps the bzImage as it is: little to copy, the node unpacks it (and moves \
           to a random address). *Decompressed* keeps the ELF file inside, laid out: much to copy, \
           nothing to unpack, no address randomisation. *Copy* is copying the kernel's segments \
-          from resident to node memory by one or two threads; *entry* is from Enter to the \
+          from resident to node memory; *entry* is from Enter to the \
           kernel's first instruction, *init* to the line of the node's init in its log. Cores and \
           memory come from the pool; the base has three cores left. In emulation copying is 5 to \
           36 times dearer than on hardware and arithmetic, as in unpacking, is not: the copies' \
@@ -39,16 +37,10 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     outside: None,
     rows: &[
         Row::time(
-            "load-forms.6.1.compressed.copy-1",
-            "6.1 compressed: copy, 1 thread",
+            "load-forms.6.1.compressed.copy",
+            "6.1 compressed: copy",
             COPY,
         ),
-        Row::time(
-            "load-forms.6.1.compressed.copy-2",
-            "6.1 compressed: copy, 2 threads",
-            COPY,
-        )
-        .beside("load-forms.6.1.compressed.copy-1"),
         Row::time(
             "load-forms.6.1.compressed.entry",
             "6.1 compressed: entry",
@@ -61,17 +53,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         )
         .drawn(),
         Row::time(
-            "load-forms.6.1.decompressed.copy-1",
-            "6.1 decompressed: copy, 1 thread",
+            "load-forms.6.1.decompressed.copy",
+            "6.1 decompressed: copy",
             COPY,
         )
-        .beside("load-forms.6.1.compressed.copy-1"),
-        Row::time(
-            "load-forms.6.1.decompressed.copy-2",
-            "6.1 decompressed: copy, 2 threads",
-            COPY,
-        )
-        .beside("load-forms.6.1.decompressed.copy-1"),
+        .beside("load-forms.6.1.compressed.copy"),
         Row::time(
             "load-forms.6.1.decompressed.entry",
             "6.1 decompressed: entry",
@@ -86,16 +72,10 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         .beside("load-forms.6.1.compressed.init")
         .drawn(),
         Row::time(
-            "load-forms.6.12.compressed.copy-1",
-            "6.12 compressed: copy, 1 thread",
+            "load-forms.6.12.compressed.copy",
+            "6.12 compressed: copy",
             COPY,
         ),
-        Row::time(
-            "load-forms.6.12.compressed.copy-2",
-            "6.12 compressed: copy, 2 threads",
-            COPY,
-        )
-        .beside("load-forms.6.12.compressed.copy-1"),
         Row::time(
             "load-forms.6.12.compressed.entry",
             "6.12 compressed: entry",
@@ -108,17 +88,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         )
         .drawn(),
         Row::time(
-            "load-forms.6.12.decompressed.copy-1",
-            "6.12 decompressed: copy, 1 thread",
+            "load-forms.6.12.decompressed.copy",
+            "6.12 decompressed: copy",
             COPY,
         )
-        .beside("load-forms.6.12.compressed.copy-1"),
-        Row::time(
-            "load-forms.6.12.decompressed.copy-2",
-            "6.12 decompressed: copy, 2 threads",
-            COPY,
-        )
-        .beside("load-forms.6.12.decompressed.copy-1"),
+        .beside("load-forms.6.12.compressed.copy"),
         Row::time(
             "load-forms.6.12.decompressed.entry",
             "6.12 decompressed: entry",
@@ -159,31 +133,21 @@ fn image_name(kernel: &str, form: &str) -> String {
     format!("{form}-{kernel}")
 }
 
-/// Copies a kernel's segments into fresh node memory, by one and by two threads.
+/// Copies a kernel's segments into fresh node memory.
 fn copy(inside: &Inside, kernel: &str, form: &str) -> Result<(), Finding> {
     let image = image::open(&inside.driver, &image_name(kernel, form).parse::<Name>()?)?;
-    let region = image.memory.map()?;
     let description = &image.description;
-    let transfers: Vec<_> = description
+    let node = take(inside)?;
+    let began = Instant::now();
+    for (segment, &from) in description
         .loadable
         .segments
         .iter()
         .zip(&description.layout.segments)
-        .map(|(segment, &from)| Transfer {
-            from,
-            to: segment.load_offset,
-            size: segment.size,
-        })
-        .collect();
-    for threads in [1, 2] {
-        let mut mapping = take(inside)?.map()?;
-        let count = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
-        let began = Instant::now();
-        mapping.copy_from(&region, &transfers, count)?;
-        let id = format!("load-forms.{kernel}.{form}.copy-{threads}");
-        inside.record(&id, began.elapsed())?;
+    {
+        node.copy_from(&image.memory, from, segment.load_offset, segment.size)?;
     }
-    Ok(())
+    inside.record(&format!("load-forms.{kernel}.{form}.copy"), began.elapsed())
 }
 
 fn take(inside: &Inside) -> Result<Memory, Finding> {

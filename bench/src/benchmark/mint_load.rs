@@ -1,11 +1,10 @@
 //! Mint's table 3: the load, step by step, from disk and from memory.
 
 use std::fs;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use insula::driver::{Mapping, Memory, Transfer};
+use insula::driver::{Mapping, Memory};
 use insula::image::{self, AddRequest, Files, KernelFile, Payload, ResidentLayout};
 use insula::name::Name;
 use insula_abi as abi;
@@ -304,35 +303,22 @@ impl Load<'_> {
         let mut mapping = node.map()?;
         let mut steps = Steps::begin(self.inside, "later");
         let image = image::open(&self.inside.driver, &IMAGE.parse::<Name>()?)?;
-        let region = image.memory.map()?;
+        let region = &image.memory;
         let (loadable, placed) = (&image.description.loadable, &image.description.layout);
         let initrd_size = image.description.initrd_size;
         let layout = steps.step("segments-and-map", || {
             self.lay_out(&node, &mut mapping, loadable, initrd_size)
         })?;
-        let kernel: Vec<Transfer> = loadable
-            .segments
-            .iter()
-            .zip(&placed.segments)
-            .map(|(segment, &from)| {
-                let address = layout.kernel + segment.load_offset;
-                let to = mapping.offset_of(address, segment.size)?;
-                let size = segment.size;
-                Ok(Transfer { from, to, size })
-            })
-            .collect::<Result<_, Finding>>()?;
-        let initrd = [Transfer {
-            from: placed.initrd,
-            to: mapping.offset_of(layout.initrd, initrd_size)?,
-            size: initrd_size,
-        }];
-        // As many threads as the command takes for a bzImage.
-        let one = NonZeroUsize::MIN;
         steps.step("bzimage-from-region", || {
-            Ok(mapping.copy_from(&region, &kernel, one)?)
+            for (segment, &from) in loadable.segments.iter().zip(&placed.segments) {
+                let to = mapping.offset_of(layout.kernel + segment.load_offset, segment.size)?;
+                node.copy_from(region, from, to, segment.size)?;
+            }
+            Ok(())
         })?;
+        let to = mapping.offset_of(layout.initrd, initrd_size)?;
         steps.step("initrd-from-region", || {
-            Ok(mapping.copy_from(&region, &initrd, one)?)
+            Ok(node.copy_from(region, placed.initrd, to, initrd_size)?)
         })?;
         steps.end()
     }

@@ -157,6 +157,25 @@ pub(super) fn memory_chunks(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Chunk>> {
     })
 }
 
+pub(super) fn memory_copy(
+    fd: BorrowedFd<'_>,
+    source: BorrowedFd<'_>,
+    from: u64,
+    to: u64,
+    size: u64,
+) -> Answer<()> {
+    let mut copy = abi::MemoryCopy {
+        from,
+        to,
+        size,
+        source: source.as_raw_fd(),
+        flags: 0,
+    };
+    // SAFETY: `MemoryCopy` is this request's structure; it holds offsets, which the module checks,
+    // and no address.
+    unsafe { Call(ioctl::MEMORY_COPY, "INSULA_MEMORY_COPY").perform(fd, &mut copy) }.map(drop)
+}
+
 pub(super) fn image_add(
     fd: BorrowedFd<'_>,
     name: &abi::Name,

@@ -47,17 +47,6 @@ pub struct OutOfRange {
     pub size: u64,
 }
 
-/// A stretch to copy from one mapping to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// Offset in the source object.
-    pub from: u64,
-    /// Offset in the destination object.
-    pub to: u64,
-    /// Bytes.
-    pub size: u64,
-}
-
 /// All of a memory object, mapped.
 #[derive(Debug)]
 pub struct Mapping {
@@ -69,7 +58,7 @@ pub struct Mapping {
 
 // SAFETY: 1. The mapping belongs to this value alone and is not tied to a thread. 2. Through
 // `&self` it is only read, volatilely, and never lent out as a reference. 3. Writes need `&mut
-// self`; `copy_from` hands disjoint stretches to its threads.
+// self`.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -189,41 +178,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies from another object, by at most `threads` threads, each a share of every stretch.
-    ///
-    /// # Errors
-    /// [`OutOfRange`] when a stretch does not lie in both objects; nothing was copied.
-    pub fn copy_from(
-        &mut self,
-        source: &Self,
-        transfers: &[Transfer],
-        threads: NonZeroUsize,
-    ) -> Result<(), OutOfRange> {
-        for transfer in transfers {
-            let size = usize::try_from(transfer.size).unwrap_or(usize::MAX);
-            source.pointer(transfer.from, size)?;
-            self.pointer(transfer.to, size)?;
-        }
-        let target = &*self;
-        // Stretches that overlap in the destination are copied one after the other, so that no two
-        // threads ever write the same byte.
-        for transfer in transfers {
-            std::thread::scope(|scope| {
-                let mut shares = shares(*transfer, threads);
-                let own = shares.next();
-                for share in shares {
-                    // SAFETY: see `copy_share`; the shares of a stretch are disjoint.
-                    scope.spawn(move || unsafe { copy_share(source, target, share) });
-                }
-                if let Some(own) = own {
-                    // SAFETY: as above.
-                    unsafe { copy_share(source, target, own) };
-                }
-            });
-        }
-        Ok(())
-    }
-
     /// The place of `size` bytes at an offset, if they lie in the mapping.
     fn pointer(&self, offset: u64, size: usize) -> Result<*mut u8, OutOfRange> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -274,38 +228,6 @@ unsafe fn read_bytes(from: *const u8, into: &mut [u8]) {
         // SAFETY: `index` is below `into.len()`.
         *byte = unsafe { from.add(index).read_volatile() };
     }
-}
-
-/// Copies one share.
-///
-/// # Safety
-/// The share was checked to lie in both objects, and nobody in this process writes its destination
-/// meanwhile.
-unsafe fn copy_share(source: &Mapping, target: &Mapping, share: Transfer) {
-    // SAFETY: both pointers are valid for `share.size` bytes. They belong to different mappings,
-    // hence different addresses, so they do not overlap.
-    unsafe {
-        let from = source.base.as_ptr().add(share.from as usize);
-        let to = target.base.as_ptr().add(share.to as usize);
-        to.copy_from_nonoverlapping(from, share.size as usize);
-    }
-}
-
-/// Large pages are the unit of sharing: two threads in one would contend for its faults.
-const SHARE_UNIT: u64 = 2 << 20;
-
-/// Divides a stretch into at most `count` disjoint shares that cover it.
-fn shares(whole: Transfer, count: NonZeroUsize) -> impl Iterator<Item = Transfer> {
-    let count = count.get() as u64;
-    let size = whole.size.div_ceil(count).next_multiple_of(SHARE_UNIT);
-    (0..count)
-        .map(move |index| index * size)
-        .take_while(move |&skip| skip < whole.size)
-        .map(move |skip| Transfer {
-            from: whole.from + skip,
-            to: whole.to + skip,
-            size: size.min(whole.size - skip),
-        })
 }
 
 #[cfg(test)]
@@ -367,34 +289,6 @@ mod tests {
         assert_eq!(outside.kind(), io::ErrorKind::InvalidInput);
     }
 
-    #[test]
-    fn copies_between_objects() {
-        let (mut from, mut to) = (mapping(), mapping());
-        from.write(0, &pattern(0x10000)).unwrap();
-        let transfers = [
-            Transfer {
-                from: 3,
-                to: 0x8000,
-                size: 0x8000,
-            },
-            Transfer {
-                from: 0xff00,
-                to: 5,
-                size: 0x100,
-            },
-        ];
-        to.copy_from(&from, &transfers, NonZeroUsize::MIN).unwrap();
-        let mut back = vec![0; 0x8000];
-        to.read(0x8000, &mut back).unwrap();
-        assert_eq!(back, pattern(0x10000)[3..0x8003]);
-        let outside = [Transfer {
-            from: 0,
-            to: 0x8000,
-            size: 0x8001,
-        }];
-        assert!(to.copy_from(&from, &outside, NonZeroUsize::MIN).is_err());
-    }
-
     proptest! {
         #[test]
         fn what_is_written_is_read(offset in 0_u64..0x10100, size in 0_usize..600) {
@@ -405,19 +299,6 @@ mod tests {
             let mut back = vec![0; size];
             prop_assert_eq!(memory.read(offset, &mut back).is_ok(), fits);
             prop_assert!(!fits || back == bytes);
-        }
-
-        #[test]
-        fn shares_cover_a_stretch_once(size in 0_u64..(64 << 20), count in 1_usize..20) {
-            let whole = Transfer { from: 100, to: 7, size };
-            let parts: Vec<_> = shares(whole, NonZeroUsize::new(count).unwrap()).collect();
-            prop_assert!(parts.len() <= count);
-            let mut done = 0;
-            for part in parts {
-                prop_assert_eq!((part.from, part.to), (100 + done, 7 + done));
-                done += part.size;
-            }
-            prop_assert_eq!(done, size);
         }
     }
 }

@@ -35,6 +35,15 @@ impl Memory {
         ioctl::memory_chunks(self.fd.as_fd())
     }
 
+    /// Copies `size` bytes of another object, from its offset `from` on, to this one's offset `to`
+    /// (`INSULA_MEMORY_COPY`).
+    ///
+    /// # Errors
+    /// What the module answered; `EINVAL` when they do not lie in both objects.
+    pub fn copy_from(&self, source: &Self, from: u64, to: u64, size: u64) -> Result<(), CallError> {
+        ioctl::memory_copy(self.fd.as_fd(), source.fd.as_fd(), from, to, size)
+    }
+
     /// The bytes that describe the image it was opened as (`INSULA_DESCRIPTION`).
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use insula_abi as abi;
 use nix::errno::Errno;
 
 pub use ioctl::CallError;
-pub use mapping::{MapError, Mapping, OutOfRange, Transfer};
+pub use mapping::{MapError, Mapping, OutOfRange};
 pub use memory::Memory;
 pub use node::Node;
 pub use open::{DEVICE, OpenError};

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,13 +11,8 @@ use kimage::{Loadable, Segment};
 use super::ResidentLayout;
 use super::files::open_initrd;
 use super::{Description, FileRecord, Files, FilesError, Image, KernelFile, LogSource, Payload};
-use crate::driver::{DriverError, Mapping, OutOfRange, Transfer};
+use crate::driver::{DriverError, Mapping, Memory, OutOfRange};
 use crate::name::Name;
-
-/// Bytes below which another thread costs more than it brings.
-const BYTES_PER_THREAD: u64 = 8 << 20;
-/// Threads beyond which memory, not the cores, is the limit.
-const THREADS_MAX: usize = 8;
 
 /// Why bytes could not be brought into a node's memory.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +53,7 @@ pub struct Bootable {
 #[derive(Debug)]
 enum Bytes {
     Resident {
-        mapping: Mapping,
+        memory: Memory,
         layout: ResidentLayout,
     },
     Files {
@@ -70,11 +64,8 @@ enum Bytes {
 
 impl Bootable {
     /// A resident image: no file is read.
-    ///
-    /// # Errors
-    /// When its memory cannot be mapped.
-    pub fn resident(image: Image) -> Result<Self, DriverError> {
-        let mapping = image.memory.map()?;
+    #[must_use]
+    pub fn resident(image: Image) -> Self {
         let path = |record: FileRecord| record.path;
         let Description {
             loadable,
@@ -86,7 +77,7 @@ impl Bootable {
             layout,
             ..
         } = image.description;
-        Ok(Self {
+        Self {
             image: Some(image.name),
             loadable,
             initrd_size,
@@ -95,8 +86,11 @@ impl Bootable {
             kernel: kernel.path,
             initrd: initrd.map(path),
             read_time: Duration::ZERO,
-            bytes: Bytes::Resident { mapping, layout },
-        })
+            bytes: Bytes::Resident {
+                memory: image.memory,
+                layout,
+            },
+        }
     }
 
     /// Files, read now (kernel) and when loading (initrd).
@@ -131,11 +125,18 @@ impl Bootable {
         })
     }
 
-    /// Brings the kernel's segments and the initrd to these physical addresses.
+    /// Brings the kernel's segments and the initrd to these physical addresses of a node's memory,
+    /// which is also mapped.
     ///
     /// # Errors
     /// [`LoadError`].
-    pub fn load(&self, node: &mut Mapping, kernel: u64, initrd: u64) -> Result<(), LoadError> {
+    pub fn load(
+        &self,
+        memory: &Memory,
+        node: &mut Mapping,
+        kernel: u64,
+        initrd: u64,
+    ) -> Result<(), LoadError> {
         let place = |segment: &Segment| node.offset_of(kernel + segment.load_offset, segment.size);
         let segments = &self.loadable.segments;
         let places: Vec<u64> = segments.iter().map(place).collect::<Result<_, _>>()?;
@@ -144,19 +145,15 @@ impl Bootable {
             size => node.offset_of(initrd, size)?,
         };
         match &self.bytes {
-            Bytes::Resident { mapping, layout } => {
-                let sources = layout.segments.iter().copied().chain([layout.initrd]);
-                let sizes = segments
-                    .iter()
-                    .map(|segment| segment.size)
-                    .chain([self.initrd_size]);
-                let targets = places.into_iter().chain([initrd_place]);
-                let transfers: Vec<_> = sources
-                    .zip(targets)
-                    .zip(sizes)
-                    .map(|((from, to), size)| Transfer { from, to, size })
-                    .collect();
-                node.copy_from(mapping, &transfers, threads(&transfers))?;
+            Bytes::Resident {
+                memory: image,
+                layout,
+            } => {
+                let copy = |from, to, size| memory.copy_from(image, from, to, size);
+                for ((segment, &from), &to) in segments.iter().zip(&layout.segments).zip(&places) {
+                    copy(from, to, segment.size).map_err(DriverError::from)?;
+                }
+                copy(layout.initrd, initrd_place, self.initrd_size).map_err(DriverError::from)?;
             }
             Bytes::Files { kernel, initrd } => {
                 for (segment, place) in segments.iter().zip(places) {
@@ -187,20 +184,6 @@ pub(super) fn segment_bytes<'a>(
     })
 }
 
-/// As many threads as there are cores and work for.
-fn threads(transfers: &[Transfer]) -> NonZeroUsize {
-    let largest = transfers
-        .iter()
-        .map(|transfer| transfer.size)
-        .max()
-        .unwrap_or_default();
-    let work = usize::try_from(largest / BYTES_PER_THREAD).unwrap_or(THREADS_MAX);
-    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    NonZeroUsize::new(work.min(THREADS_MAX))
-        .unwrap_or(NonZeroUsize::MIN)
-        .min(cores)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,20 +200,5 @@ mod tests {
         for (start, size) in [(5, 2), (7, 0), (u64::MAX, 1), (1, u64::MAX)] {
             assert!(segment_bytes(b"abcdef", &segment(start, size)).is_err());
         }
-    }
-
-    #[test]
-    fn small_work_is_done_by_one_thread() {
-        let transfer = |size| Transfer {
-            from: 0,
-            to: 0,
-            size,
-        };
-        assert_eq!(threads(&[]), NonZeroUsize::MIN);
-        assert_eq!(
-            threads(&[transfer(BYTES_PER_THREAD * 2 - 1)]),
-            NonZeroUsize::MIN
-        );
-        assert!(threads(&[transfer(1 << 40)]).get() <= THREADS_MAX);
     }
 }

@@ -186,7 +186,7 @@ pub fn run(
     };
     let (node, layout, chosen, half_cpus) = start.take_cores(&memory)?;
     let mut mapping = memory.map().map_err(DriverError::from)?;
-    start.load(&mut mapping, &layout)?;
+    start.load(&memory, &mut mapping, &layout)?;
     let clock = start.clock;
     node.start(&abi::NodeStart {
         entry: layout.entry,
@@ -226,7 +226,7 @@ fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, RunError> {
 
 fn open(driver: &Driver, source: &Source) -> Result<Bootable, RunError> {
     match source {
-        Source::Image(name) => Ok(Bootable::resident(image::open(driver, name)?)?),
+        Source::Image(name) => Ok(Bootable::resident(image::open(driver, name)?)),
         Source::Files(files, payload) => Ok(Bootable::files(files, *payload)?),
     }
 }
@@ -368,10 +368,15 @@ impl Start<'_> {
     }
 
     /// Brings kernel, initrd and all tables into the node's memory.
-    fn load(&mut self, mapping: &mut Mapping, layout: &Layout) -> Result<(), RunError> {
+    fn load(
+        &mut self,
+        memory: &Memory,
+        mapping: &mut Mapping,
+        layout: &Layout,
+    ) -> Result<(), RunError> {
         let bootable = self.bootable;
         self.clock.measure(Step::Load, || {
-            bootable.load(mapping, layout.kernel, layout.initrd)
+            bootable.load(memory, mapping, layout.kernel, layout.initrd)
         })?;
         self.clock.measure(Step::Layout, || {
             for piece in &layout.pieces {

@@ -45,7 +45,7 @@ pub(super) enum Kind {
 
 /// Each request, whom it is meant for, and how often it is made among all. What takes cores takes
 /// long, and is made less often.
-const REQUESTS: [(u32, Kind, u32); 25] = [
+const REQUESTS: &[(u32, Kind, u32)] = &[
     (ioctl::HELLO, Kind::Control, 10),
     (ioctl::MACHINE, Kind::Control, 40),
     (ioctl::POOL_RESERVE, Kind::Control, 6),
@@ -60,6 +60,7 @@ const REQUESTS: [(u32, Kind, u32); 25] = [
     (ioctl::NODE_LIST, Kind::Control, 40),
     (ioctl::MEMORY_GROW, Kind::Memory, 80),
     (ioctl::MEMORY_CHUNKS, Kind::Memory, 80),
+    (ioctl::MEMORY_COPY, Kind::Memory, 80),
     (ioctl::DESCRIPTION, Kind::Memory, 60),
     (ioctl::NODE_START, Kind::Node, 60),
     (ioctl::NODE_STOP, Kind::Node, 60),
@@ -77,7 +78,7 @@ const REQUESTS: [(u32, Kind, u32); 25] = [
 pub(super) fn pick(rng: &mut Rng) -> (u32, Kind) {
     let total: u32 = REQUESTS.iter().map(|request| request.2).sum();
     let mut ticket = rng.u32(..total);
-    for (request, kind, weight) in REQUESTS {
+    for &(request, kind, weight) in REQUESTS {
         if ticket < weight {
             return (request, kind);
         }
@@ -169,6 +170,13 @@ fn valid(rng: &mut Rng, request: u32, data: u64, memory: RawFd) -> Vec<u8> {
             chunks: data,
             capacity: few,
             count: 0,
+        }),
+        ioctl::MEMORY_COPY => with_zeros(abi::MemoryCopy {
+            from: rng.u64(..MOST),
+            to: rng.u64(..MOST),
+            size: rng.u64(..GRANULE),
+            source: memory,
+            flags: 0,
         }),
         ioctl::DESCRIPTION => with_zeros(abi::Description {
             bytes: data,
