@@ -7,12 +7,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use insula_abi::{Cpu, CpuOwner};
+use serde::Serialize;
 
 use crate::topology::Topology;
 use crate::units::CpuList;
 
 /// Which cores a user asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CoreRequest {
     /// So many, whichever suit best.
     Count(u32),
@@ -157,6 +159,23 @@ impl View {
         match request {
             CoreRequest::List(list) => self.choose_listed(&list.0),
             CoreRequest::Count(count) => self.choose_count(*count, numa_node),
+        }
+    }
+
+    /// Sees these cores as given to a node.
+    pub fn occupy(&mut self, chosen: &[Chosen]) {
+        let is_chosen = |one: &Candidate| chosen.iter().any(|taken| taken.cpu == one.cpu);
+        for candidate in self.candidates.iter_mut().filter(|one| is_chosen(one)) {
+            candidate.owner = CpuOwner::NODE;
+        }
+    }
+
+    /// Sees these cores as free: those of nodes that will have gone.
+    pub fn vacate(&mut self, cpus: &[u32]) {
+        for candidate in &mut self.candidates {
+            if cpus.contains(&candidate.cpu) {
+                candidate.owner = CpuOwner::POOL;
+            }
         }
     }
 

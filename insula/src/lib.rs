@@ -6,14 +6,17 @@
 //! | [`image`] | resident images: kernels kept in memory, ready to start |
 //! | [`node`] | nodes: start, watch, read the log of, stop, remove |
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
+//! | [`compose`] | many nodes, described in a file |
 //! | [`cores`], [`memory`] | what is asked for, and choosing it |
 //! | [`topology`], [`root`] | what Linux tells of the machine, through files |
-//! | [`units`], [`name`], [`report`] | how things are written |
+//! | [`units`], [`name`], [`digest`], [`report`] | how things are written |
 //!
 //! Everything outside [`driver`] is safe Rust and, given what the module answered, testable on any
 //! host.
 
+pub mod compose;
 pub mod cores;
+pub mod digest;
 pub mod driver;
 pub mod image;
 pub mod machine;

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use insula_abi as abi;
+use serde::Serialize;
 
 use crate::topology::{BaseMemory, Topology};
 use crate::units::{Size, SizeError};
@@ -17,7 +18,7 @@ pub const LOW_FIRST: u64 = 64 << 10;
 pub const LOW_END: u64 = 640 << 10;
 
 /// Memory to take, with what is said about its place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemorySpec {
     /// How much.
     pub size: Size,

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 
 use insula_abi as abi;
+use serde::Serialize;
 
 /// Why a name is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +16,7 @@ use insula_abi as abi;
 pub struct NameError(String);
 
 /// A valid name: OCI's and podman's rule, `[a-zA-Z0-9][a-zA-Z0-9_.-]*`, at most 63 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Name(String);
 
 impl Name {

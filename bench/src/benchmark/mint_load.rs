@@ -259,6 +259,7 @@ impl Load<'_> {
         drop_caches()?;
         let began = Instant::now();
         let request = AddRequest {
+            project: None,
             name: IMAGE.parse()?,
             files: Files {
                 kernel: self.kernel.clone(),

@@ -64,6 +64,10 @@ pub(super) enum Command {
     },
     /// Show a node's kernel log, read from its memory
     Logs(Logs),
+    /// Bring up what files describe: images and nodes, in order; what is as described stays untouched
+    Up(Up),
+    /// Stop and remove the nodes that files, or projects by their names, have brought up
+    Down(Down),
     /// Print what makes a shell complete this command's words
     Completion {
         /// Which shell
@@ -283,6 +287,44 @@ pub(super) struct Logs {
     /// Print one JSON object per record
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Which projects, and how long their nodes have.
+#[derive(Debug, Args)]
+pub(super) struct Projects {
+    /// A file, or a folder with *.toml; may be given several times [default: insula.toml]
+    #[arg(short, long, value_name = "PATH")]
+    pub(super) file: Vec<PathBuf>,
+    /// How long a node may take to switch itself off
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+    pub(super) time: u32,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Up {
+    #[command(flatten)]
+    pub(super) projects: Projects,
+    /// Another name for the project than the file has
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) project: Option<Name>,
+    /// Only check, and show what would be done
+    #[arg(long, visible_alias = "check")]
+    pub(super) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Down {
+    #[command(flatten)]
+    pub(super) projects: Projects,
+    /// A project by its name, whatever file it has; may be given several times
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) project: Vec<Name>,
+    /// Remove the images as well that were added for it
+    #[arg(long)]
+    pub(super) images: bool,
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ fn add(context: &Context, options: ImageAdd) -> Result<(), Failure> {
         files,
         append,
         payload,
+        project: None,
     };
     let description = image::add(&driver, &request)?;
     if let LogSource::Unreadable(reason) = &description.log {
@@ -148,5 +149,6 @@ fn full(name: &Name, description: &Description) -> Value {
     value["segments"] = json!(loadable.segments);
     value["offsets"] = json!(description.layout);
     value["log"] = log;
+    value["project"] = json!(description.project);
     value
 }

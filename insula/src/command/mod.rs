@@ -2,6 +2,7 @@
 
 mod cli;
 mod completion;
+mod compose;
 mod examples;
 mod image;
 mod logs;
@@ -70,6 +71,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Logs(options) => logs::logs(context, &options)?,
         Command::Completion { shell } => completion::register(shell)?,
         Command::Man { folder } => manual::write(Cli::command(), &folder)?,
+        Command::Up(options) => return compose::up(context, &options),
+        Command::Down(options) => return compose::down(context, &options),
     }
     Ok(ExitCode::SUCCESS)
 }

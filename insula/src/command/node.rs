@@ -21,16 +21,21 @@ pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let request = request(options);
     let driver = context.driver()?;
     let started = node::run(&driver, &context.root, &request, context.began_tsc)?;
-    if !started.half_cpus.0.is_empty() {
-        let halves = &started.half_cpus;
-        output::note(&format!(
-            "of the cores of {halves}, another thread belongs to somebody else"
-        ));
-    }
+    note_halves(&started);
     match (json, timing) {
         (true, _) => output::json(&started),
         (false, true) => output::print(&timing_text(&started)),
         (false, false) => output::line(&started.name),
+    }
+}
+
+/// Tells of cores that a node shares with others, as threads of them.
+pub(super) fn note_halves(started: &Started) {
+    let halves = &started.half_cpus;
+    if !halves.0.is_empty() {
+        output::note(&format!(
+            "of the cores of {halves}, another thread belongs to somebody else"
+        ));
     }
 }
 
@@ -64,6 +69,7 @@ fn request(options: Run) -> RunRequest {
         cores_max: max_cpus.unwrap_or_default(),
         memory,
         append,
+        described: None,
     }
 }
 
@@ -154,6 +160,7 @@ fn full(handle: &Handle) -> Value {
         value["initrd_address"] = json!(record.initrd_address);
         value["power_button_address"] = json!(record.power_button);
         value["created_unix_s"] = json!(record.created_unix_s);
+        value["described"] = json!(record.described);
     }
     if handle.is_crashed() {
         value["last_log"] = json!(last_words(handle));

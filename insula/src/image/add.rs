@@ -1,14 +1,15 @@
 //! Making an image resident.
 
+use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
 use nix::errno::Errno;
-use sha2::{Digest, Sha256};
 
 use super::ResidentLayout;
 use super::files::open_initrd;
-use super::{Description, FileRecord, Files, FilesError, KernelFile, LogSource, Payload};
+use super::{Content, Description, FileRecord, Files, FilesError, KernelFile, LogSource, Payload};
+use crate::digest::sha256;
 use crate::driver::{Driver, DriverError, Mapping, Memory};
 use crate::name::Name;
 use crate::units::Size;
@@ -24,6 +25,8 @@ pub struct AddRequest {
     pub append: String,
     /// Which form of the kernel is kept.
     pub payload: Payload,
+    /// The project that asks for it, if one does.
+    pub project: Option<Name>,
 }
 
 /// Why an image was not added. Nothing is left behind.
@@ -78,42 +81,124 @@ pub enum AddError {
 /// [`AddError`]; nothing is left behind.
 pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, AddError> {
     let name = &request.name;
-    let failed = |source: DriverError| driver_failed(name, source);
-    let names = driver.image_names().map_err(|error| failed(error.into()))?;
+    let names = driver.image_names();
+    let names = names.map_err(|error| driver_failed(name, error.into()))?;
     if names.contains(&name.to_abi()) {
         return Err(AddError::NameTaken(name.clone()));
     }
-    let kernel = KernelFile::read(&request.files.kernel)?;
-    let initrd = read_initrd(&request.files)?;
-    let (bytes, loadable) = kernel.payload(request.payload)?;
-    let layout = ResidentLayout::plan(
-        &loadable,
-        initrd.as_ref().map_or(0, |(_, size)| size.len() as u64),
-    );
-    let description = Description {
-        log: log_source(&kernel.bytes),
-        payload: request.payload,
-        initrd_size: initrd.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64),
-        append: request.append.clone(),
-        added_unix_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_secs()),
-        kernel: record(kernel.path.clone(), &kernel.bytes),
-        initrd: initrd
-            .as_ref()
-            .map(|(path, bytes)| record(path.clone(), bytes)),
-        loadable,
-        layout,
-    };
-    let text = encode(name, &description)?;
-    let memory = take(driver, name, description.layout.size)?;
-    let mut mapping = memory.map().map_err(|error| failed(error.into()))?;
-    let initrd = initrd.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-    fill(&mut mapping, &description, &bytes, initrd).map_err(failed)?;
-    driver
-        .add_image(&name.to_abi(), &text, &memory)
-        .map_err(|error| failed(error.into()))?;
-    Ok(description)
+    let prepared = Prepared::read(request)?;
+    prepared.keep(driver)?;
+    Ok(prepared.description)
+}
+
+/// An image whose files were read and checked. Nothing of it is resident yet.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Its name.
+    pub name: Name,
+    /// All that is known of it.
+    pub description: Description,
+    /// The same as the module keeps it.
+    text: Vec<u8>,
+    kernel: Vec<u8>,
+    initrd: Vec<u8>,
+}
+
+impl Prepared {
+    /// Reads the files and checks them.
+    ///
+    /// # Errors
+    /// [`AddError::Files`], [`AddError::Description`].
+    pub fn read(request: &AddRequest) -> Result<Self, AddError> {
+        let kernel = KernelFile::read(&request.files.kernel)?;
+        let initrd = read_initrd(&request.files)?;
+        let (bytes, loadable) = kernel.payload(request.payload)?;
+        let initrd_size = initrd.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        let description = Description {
+            log: log_source(&kernel.bytes),
+            payload: request.payload,
+            initrd_size,
+            append: request.append.clone(),
+            added_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |now| now.as_secs()),
+            kernel: record(kernel.path.clone(), &kernel.bytes),
+            initrd: initrd
+                .as_ref()
+                .map(|(path, bytes)| record(path.clone(), bytes)),
+            layout: ResidentLayout::plan(&loadable, initrd_size),
+            loadable,
+            project: request.project.as_ref().map(Name::to_string),
+        };
+        let unpacked = match bytes {
+            Cow::Owned(unpacked) => Some(unpacked),
+            Cow::Borrowed(_) => None,
+        };
+        Ok(Self {
+            name: request.name.clone(),
+            text: encode(&request.name, &description)?,
+            description,
+            kernel: unpacked.unwrap_or(kernel.bytes),
+            initrd: initrd.map_or_else(Vec::new, |(_, bytes)| bytes),
+        })
+    }
+
+    /// Makes it resident.
+    ///
+    /// # Errors
+    /// [`AddError`], save `Files` and `Description`; nothing is left behind.
+    pub fn keep(&self, driver: &Driver) -> Result<(), AddError> {
+        let memory = self.fill(driver)?;
+        self.name_it(driver, &memory)
+    }
+
+    /// Makes it resident in the place of the one that has its name. Nodes that were started from
+    /// that one have their own copy.
+    ///
+    /// # Errors
+    /// [`AddError`], save `Files` and `Description`; the other one is kept.
+    pub fn replace(&self, driver: &Driver) -> Result<(), AddError> {
+        let memory = self.fill(driver)?;
+        match driver.remove_image(&self.name.to_abi()) {
+            // Somebody has removed it meanwhile.
+            Err(error) if error.errno != Errno::ENOENT => {
+                Err(driver_failed(&self.name, error.into()))
+            }
+            _ => self.name_it(driver, &memory),
+        }
+    }
+
+    /// Memory with its bytes, which goes with the descriptor until it has a name.
+    fn fill(&self, driver: &Driver) -> Result<Memory, AddError> {
+        let failed = |source: DriverError| driver_failed(&self.name, source);
+        let memory = take(driver, &self.name, self.description.layout.size)?;
+        let mut mapping = memory.map().map_err(|error| failed(error.into()))?;
+        fill(&mut mapping, &self.description, &self.kernel, &self.initrd).map_err(failed)?;
+        Ok(memory)
+    }
+
+    fn name_it(&self, driver: &Driver, memory: &Memory) -> Result<(), AddError> {
+        driver
+            .add_image(&self.name.to_abi(), &self.text, memory)
+            .map_err(|error| driver_failed(&self.name, error.into()))
+    }
+}
+
+impl Content {
+    /// That of an image that is still to be added; its files are read, but not understood.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn read(request: &AddRequest) -> Result<Self, FilesError> {
+        let kernel = KernelFile::read(&request.files.kernel)?;
+        let initrd = read_initrd(&request.files)?;
+        Ok(Self {
+            kernel_sha256: sha256(&kernel.bytes),
+            initrd_sha256: initrd.map(|(_, bytes)| sha256(&bytes)),
+            payload: request.payload,
+            append: request.append.clone(),
+        })
+    }
 }
 
 fn driver_failed(name: &Name, source: DriverError) -> AddError {
@@ -144,12 +229,10 @@ fn log_source(kernel: &[u8]) -> LogSource {
 }
 
 fn record(path: std::path::PathBuf, bytes: &[u8]) -> FileRecord {
-    let digest = Sha256::digest(bytes);
-    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     FileRecord {
         path,
         size: bytes.len() as u64,
-        sha256,
+        sha256: sha256(bytes),
     }
 }
 

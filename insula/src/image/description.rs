@@ -122,6 +122,35 @@ pub struct Description {
     pub kernel: FileRecord,
     /// The initrd's file.
     pub initrd: Option<FileRecord>,
+    /// The project that it was added for (`insula up`), if it was for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+}
+
+impl Description {
+    /// What it is made of.
+    #[must_use]
+    pub fn content(&self) -> Content {
+        Content {
+            kernel_sha256: self.kernel.sha256.clone(),
+            initrd_sha256: self.initrd.as_ref().map(|file| file.sha256.clone()),
+            payload: self.payload,
+            append: self.append.clone(),
+        }
+    }
+}
+
+/// What an image is made of: those of equal content start equal nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Content {
+    /// SHA-256 of the kernel's file, in hexadecimal.
+    pub kernel_sha256: String,
+    /// The same of the initrd's.
+    pub initrd_sha256: Option<String>,
+    /// Which form of the kernel is resident.
+    pub payload: Payload,
+    /// Kernel command line of every node of this image.
+    pub append: String,
 }
 
 #[cfg(test)]

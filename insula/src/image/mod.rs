@@ -10,8 +10,8 @@ mod description;
 mod files;
 mod store;
 
-pub use add::{AddError, AddRequest, add};
+pub use add::{AddError, AddRequest, Prepared, add};
 pub use bootable::{Bootable, LoadError};
-pub use description::{Description, FileRecord, LogSource, Payload, ResidentLayout};
+pub use description::{Content, Description, FileRecord, LogSource, Payload, ResidentLayout};
 pub use files::{Files, FilesError, KernelFile, installed, installed_releases};
 pub use store::{FindError, Image, Listing, RemoveError, list, open, remove};

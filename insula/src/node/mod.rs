@@ -10,11 +10,13 @@ mod power_button;
 mod record;
 mod run;
 mod take;
+mod trial;
 mod view;
 
 pub use end::{EndError, Stopped, kill, remove, stop};
 pub use last_words::note_crash;
 pub use log::{LogError, LogRecord, NodeLog};
-pub use record::{ChunkRecord, NodeRecord};
+pub use record::{ChunkRecord, Described, NodeRecord};
 pub use run::{RunError, RunRequest, Source, Started, Timing, run};
+pub use trial::Trial;
 pub use view::{FindError, Handle, NodeView, all, find};

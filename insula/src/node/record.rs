@@ -25,6 +25,19 @@ impl From<abi::Chunk> for ChunkRecord {
     }
 }
 
+/// Whose description a node was started by (`insula up`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    /// The project.
+    pub project: String,
+    /// The file.
+    pub file: PathBuf,
+    /// SHA-256 of what it says of the node, in hexadecimal.
+    pub digest: String,
+    /// The nodes that this one came after.
+    pub after: Vec<String>,
+}
+
 /// What a node was started from and how it was laid out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -50,4 +63,7 @@ pub struct NodeRecord {
     pub log: LogSource,
     /// When it was started, in seconds since 1970.
     pub created_unix_s: u64,
+    /// By which file it is described, if it is by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub described: Option<Described>,
 }

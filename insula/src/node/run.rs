@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use super::take::{TakeError, take_memory};
-use super::{ChunkRecord, NodeRecord};
+use super::{ChunkRecord, Described, NodeRecord};
 use crate::cores::{Chosen, CoreError, CoreRequest, View};
 use crate::driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
 use crate::image::{self, Bootable, Files, FilesError, LoadError, Payload};
@@ -48,6 +48,8 @@ pub struct RunRequest {
     pub memory: Vec<MemorySpec>,
     /// Its own part of the command line, after the image's.
     pub append: String,
+    /// By which file it is described, if it is by one.
+    pub described: Option<Described>,
 }
 
 /// Where the time of a start went.
@@ -335,13 +337,7 @@ impl Start<'_> {
 
     /// The user's command line: the image's part, then the node's.
     fn append(&self) -> String {
-        let parts = [self.bootable.append.trim(), self.request.append.trim()];
-        parts
-            .map(str::to_owned)
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ")
+        joined(&self.bootable.append, &self.request.append)
     }
 
     fn record(&self, chunks: &[abi::Chunk], layout: &Layout) -> Result<Vec<u8>, RunError> {
@@ -358,6 +354,7 @@ impl Start<'_> {
             power_button: layout.power_button,
             log: self.bootable.log.clone(),
             created_unix_s: now.map_or(0, |now| now.as_secs()),
+            described: self.request.described.clone(),
         };
         // Serialising to memory fails only for maps with keys that are no text: there are none.
         let text = serde_json::to_vec(&record).unwrap_or_default();
@@ -387,6 +384,13 @@ impl Start<'_> {
         })?;
         Ok(())
     }
+}
+
+/// The user's command line: the image's part, then the node's.
+pub(super) fn joined(image: &str, node: &str) -> String {
+    let parts = [image.trim(), node.trim()];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 /// The steps that are measured.

@@ -1,0 +1,186 @@
+//! `insula up | down`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use insula::compose::{
+    self, Deed, Event, FILE, Plan, PlanError, Present, Project, Report, Scope, Tell,
+};
+use insula::name::Name;
+use insula::node::Stopped;
+use insula::report::duration;
+
+use super::cli::{Down, Projects, Up};
+use super::{Context, Failure, output};
+
+pub(super) fn up(context: &Context, options: &Up) -> Result<ExitCode, Failure> {
+    let projects = match read(context, &options.projects.file, options.project.as_ref()) {
+        Ok(projects) => projects,
+        Err(failure) => return refuse(failure, options.projects.json),
+    };
+    let driver = context.driver()?;
+    let present = Present::read(&driver, &context.root)?;
+    let plan = match Plan::new(&projects, &present) {
+        Ok(plan) => plan,
+        Err(error) => return refuse(error.into(), options.projects.json),
+    };
+    if options.dry_run {
+        return show(&plan.report(), options.projects.json);
+    }
+    let patience = patience(&options.projects);
+    let tell = teller(&options.projects);
+    let report = compose::up(&driver, &context.root, &plan, patience, tell)?;
+    finish(&report, options.projects.json)
+}
+
+pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failure> {
+    let by_name = |name: &Name| Scope {
+        name: name.clone(),
+        file: None,
+        waits: compose::Waits::new(),
+    };
+    let mut scopes: Vec<_> = options.project.iter().map(by_name).collect();
+    if scopes.is_empty() || !options.projects.file.is_empty() {
+        match read(context, &options.projects.file, None) {
+            Ok(projects) => scopes.extend(projects.iter().map(Scope::from)),
+            Err(failure) => return refuse(failure, options.projects.json),
+        }
+    }
+    let driver = context.driver()?;
+    let present = Present::read(&driver, &context.root)?;
+    let (patience, tell) = (patience(&options.projects), teller(&options.projects));
+    let report = compose::down(&driver, &present, &scopes, options.images, patience, tell)?;
+    if report.nodes.is_empty() && report.images.is_empty() {
+        output::note("there is nothing of it to take down");
+    }
+    finish(&report, options.projects.json)
+}
+
+/// Reads files; tells all that is wrong in any of them by itself.
+fn read(
+    context: &Context,
+    paths: &[PathBuf],
+    name: Option<&Name>,
+) -> Result<Vec<Project>, Failure> {
+    let default = [PathBuf::from(FILE)];
+    let sources = compose::sources(if paths.is_empty() { &default } else { paths })?;
+    if sources.is_empty() {
+        output::note("there is no file whose name ends in .toml");
+    }
+    let mut projects = Vec::new();
+    let mut mistakes = Vec::new();
+    for source in &sources {
+        match Project::read(&context.root, source, name) {
+            Ok(project) => projects.push(project),
+            Err(more) => mistakes.extend(more),
+        }
+    }
+    if mistakes.is_empty() {
+        Ok(projects)
+    } else {
+        Err(PlanError(mistakes).into())
+    }
+}
+
+/// Mistakes in files are told as JSON too, for editors.
+fn refuse(failure: Failure, json: bool) -> Result<ExitCode, Failure> {
+    match failure.downcast_ref::<PlanError>() {
+        Some(PlanError(mistakes)) if json => {
+            output::json(&serde_json::json!({ "mistakes": mistakes }))?;
+            Ok(ExitCode::FAILURE)
+        }
+        _ => Err(failure),
+    }
+}
+
+fn patience(options: &Projects) -> Duration {
+    Duration::from_secs(options.time.into())
+}
+
+/// Who tells what happens: nobody when JSON is to be printed in the end.
+fn teller(options: &Projects) -> Tell<'static> {
+    if options.json {
+        &|event| tell_failure(event)
+    } else {
+        &|event| tell(event)
+    }
+}
+
+fn tell(event: &Event) {
+    tell_failure(event);
+    if let Some(text) = text(event) {
+        // When the reader has gone, what was begun is still to be done.
+        let _ = output::line(&text);
+    }
+}
+
+fn tell_failure(event: &Event) {
+    if let Event::NodeFailed(error) = event {
+        output::complain(error);
+    }
+    if let Event::NodeStarted(started) = event {
+        super::node::note_halves(started);
+    }
+}
+
+fn text(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::ImageAdded(name) => format!("image {name}: added"),
+        Event::ImageReplaced(name) => format!("image {name}: replaced"),
+        Event::ImageRemoved(name) => format!("image {name}: removed"),
+        Event::NodeKept(name) => format!("node {name}: unchanged"),
+        Event::NodeRemoved(name, None) => format!("node {name}: removed"),
+        Event::NodeRemoved(name, Some(Stopped::ByItself)) => {
+            format!("node {name}: switched itself off, removed")
+        }
+        Event::NodeRemoved(name, Some(Stopped::ByForce)) => {
+            format!("node {name}: stopped, removed")
+        }
+        Event::NodeStarted(started) => {
+            format!("node {}: started on {}", started.name, started.cpus)
+        }
+        Event::NodeReady(name, ns) => format!("node {name}: ready after {}", duration(*ns)),
+        Event::NodeFailed(_) => return None,
+    })
+}
+
+/// What would be done.
+fn show(report: &Report, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        output::json(report)?;
+    } else {
+        output::print(&plan_text(report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan_text(report: &Report) -> String {
+    let word = |deed: Deed| match deed {
+        Deed::Keep => "unchanged",
+        Deed::Add => "to be added",
+        Deed::Replace => "to be replaced",
+        Deed::Start => "to be started",
+        Deed::Restart => "to be ended and started anew",
+        Deed::Remove => "to be removed",
+    };
+    let images = report.images.iter();
+    let images = images.map(|image| format!("image {}: {}\n", image.name, word(image.deed)));
+    let nodes = report.nodes.iter().map(|node| {
+        let cores = node.cpus.as_ref().map(|cpus| format!(" on {cpus}"));
+        let (name, deed) = (&node.name, word(node.deed));
+        format!("node {name}: {deed}{}\n", cores.unwrap_or_default())
+    });
+    images.chain(nodes).collect()
+}
+
+fn finish(report: &Report, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        output::json(report)?;
+    }
+    Ok(if report.is_good() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

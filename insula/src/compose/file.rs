@@ -1,0 +1,314 @@
+//! What can be written in a file. The published JSON Schema is made from these types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use toml::Spanned;
+
+use super::mistake::{Mistake, Source};
+use crate::image::Payload;
+use crate::memory::MemorySpec;
+use crate::name::Name;
+use crate::units::CpuList;
+
+/// Nodes, and the images that they are started from (`insula up`).
+///
+/// Each key that `insula run` or `insula image add` has as an option means the same.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(title = "insula.toml"))]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    /// Name under which all that this file makes is known; by default that of its folder, or, of a
+    /// file that is not called insula.toml, its own without the ending.
+    #[cfg_attr(test, schemars(with = "Option<Written<Name>>"))]
+    pub(super) project: Option<Key<Name>>,
+    /// Images to make resident, by name.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "BTreeMap<Written<Name>, ImageTable>"))]
+    pub(super) images: BTreeMap<Key<Name>, ImageTable>,
+    /// Nodes to start, by name.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "BTreeMap<Written<Name>, NodeTable>"))]
+    pub(super) nodes: BTreeMap<Key<Name>, NodeTable>,
+}
+
+/// A kernel to keep in memory. Paths are relative to the file's folder.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("oneOf" = [{"required": ["installed"]}, {"required": ["kernel"]}])))]
+#[serde(deny_unknown_fields)]
+pub(super) struct ImageTable {
+    /// Take the files of an installed kernel, by its release or the beginning of it.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) installed: Option<Spanned<String>>,
+    /// The kernel: a bzImage or an ELF vmlinux.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) kernel: Option<Spanned<PathBuf>>,
+    /// The initrd.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) initrd: Option<Spanned<PathBuf>>,
+    /// Kernel command line of every node of this image.
+    #[serde(default)]
+    pub(super) append: String,
+    /// Which form of the kernel to keep.
+    #[serde(default)]
+    pub(super) layout: LayoutWord,
+}
+
+/// Which form of the kernel to keep.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LayoutWord {
+    /// The file as it is; the node unpacks it.
+    #[default]
+    Compressed,
+    /// Unpacked: more to copy, nothing to unpack, no address randomisation.
+    Decompressed,
+}
+
+impl From<LayoutWord> for Payload {
+    fn from(word: LayoutWord) -> Self {
+        match word {
+            LayoutWord::Compressed => Self::Compressed,
+            LayoutWord::Decompressed => Self::Decompressed,
+        }
+    }
+}
+
+/// A node to start.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("not" = {"required": ["cpus", "cpu_list"]})))]
+#[serde(deny_unknown_fields)]
+pub(super) struct NodeTable {
+    /// The image to start it from: one of this file, or one that is resident already.
+    #[cfg_attr(test, schemars(with = "Written<Name>"))]
+    pub(super) image: Key<Name>,
+    /// How many cores; 1 by default.
+    #[cfg_attr(test, schemars(with = "Option<u32>", range(min = 1, max = 256)))]
+    pub(super) cpus: Option<Spanned<u32>>,
+    /// Which cores, such as 2,4-6; the first boots.
+    #[cfg_attr(test, schemars(with = "Option<Written<CpuList>>"))]
+    pub(super) cpu_list: Option<Key<CpuList>>,
+    /// How many cores it may get later, those it starts with included.
+    #[cfg_attr(test, schemars(with = "Option<u32>", range(min = 1, max = 256)))]
+    pub(super) max_cpus: Option<Spanned<u32>>,
+    /// How much memory, and where; several add up. 512M by default.
+    #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<MemorySpec>>>"))]
+    pub(super) memory: Option<Spanned<OneOrMany<Written<MemorySpec>>>>,
+    /// More for the kernel command line, after the image's.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) append: Option<Spanned<String>>,
+    /// Nodes of this file that must be ready before this one is started.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<Written<Name>>"))]
+    pub(super) after: Vec<Key<Name>>,
+    /// When it is ready; by default as soon as its kernel runs.
+    pub(super) ready: Option<ReadyTable>,
+}
+
+/// What tells that a node is ready.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadyTable {
+    /// Text that a line of its kernel log holds once it is.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(super) log: Spanned<String>,
+    /// Seconds after its start by which it must be; 60 by default.
+    #[serde(default = "ready_timeout_s")]
+    pub(super) timeout_s: u32,
+}
+
+fn ready_timeout_s() -> u32 {
+    60
+}
+
+impl File {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub(super) fn parse(source: &Source) -> Result<Self, Mistake> {
+        toml::from_str(&source.text).map_err(|error| {
+            let span = error.span().unwrap_or_default();
+            source.mistake(span, error.message(), way_out(error.message()))
+        })
+    }
+}
+
+/// What to do about a mistake of which the library only says what it is.
+fn way_out(message: &str) -> &'static str {
+    let ways = [
+        (
+            "duplicate key",
+            "keep one of them, or give one another name",
+        ),
+        ("missing field", "write it into this table"),
+    ];
+    let found = ways.iter().find(|(begin, _)| message.starts_with(begin));
+    found.map_or("", |(_, way)| way)
+}
+
+/// A value that is written as text, and where it stands.
+pub(super) type Key<T> = Spanned<Written<T>>;
+
+/// A value that is written as text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Written<T>(pub(super) T);
+
+// By a visitor, so that the deserializer knows of the error and says where it is.
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Written<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(WrittenVisitor(PhantomData))
+    }
+}
+
+struct WrittenVisitor<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for WrittenVisitor<T> {
+    type Value = Written<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        text.parse().map(Written).map_err(E::custom)
+    }
+}
+
+/// One value, or a list of them.
+#[derive(Clone, Debug)]
+pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for OneOrMany<Written<T>> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrManyVisitor(PhantomData))
+    }
+}
+
+struct OneOrManyVisitor<T>(PhantomData<T>);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for OneOrManyVisitor<T> {
+    type Value = OneOrMany<Written<T>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a list of texts")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        let one = WrittenVisitor(PhantomData).visit_str(text)?;
+        Ok(OneOrMany(vec![one]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut many = Vec::new();
+        while let Some(one) = list.next_element()? {
+            many.push(one);
+        }
+        Ok(OneOrMany(many))
+    }
+}
+
+#[cfg(test)]
+mod schema {
+    //! The schema of values that are written as text, and the published one.
+
+    use std::borrow::Cow;
+    use std::path::Path;
+
+    use schemars::generate::SchemaSettings;
+    use schemars::transform::RecursiveTransform;
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A rule for texts, as a regular expression.
+    trait Rule {
+        const PATTERN: &'static str;
+    }
+
+    impl Rule for Name {
+        const PATTERN: &'static str = "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$";
+    }
+
+    impl Rule for CpuList {
+        const PATTERN: &'static str = "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$";
+    }
+
+    impl Rule for MemorySpec {
+        const PATTERN: &'static str =
+            "^[0-9][0-9A-Za-z]*(,(numa|below|above|chunk)=[0-9][0-9A-Za-z]*)*$";
+    }
+
+    impl<T: Rule> JsonSchema for Written<T> {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            std::any::type_name::<T>().into()
+        }
+
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            json_schema!({ "type": "string", "pattern": T::PATTERN })
+        }
+    }
+
+    impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            format!("OneOrMany{}", T::schema_name()).into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            let one = generator.subschema_for::<T>();
+            json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+        }
+    }
+
+    /// TOML has no null: what is optional is left out.
+    fn no_null(schema: &mut Schema) {
+        if let Some(Value::Array(types)) = schema.get_mut("type") {
+            types.retain(|one| one != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                schema.insert("type".to_owned(), only);
+            }
+        }
+        if let Some(Value::Array(any)) = schema.get_mut("anyOf") {
+            any.retain(|one| one.get("type") != Some(&"null".into()));
+        }
+    }
+
+    /// Set to write the schema into the book instead of comparing it.
+    const UPDATE: &str = "UPDATE_BOOK";
+
+    #[test]
+    fn the_published_schema_is_that_of_the_types() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/insula.schema.json");
+        let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(no_null));
+        let schema = settings.into_generator().into_root_schema_for::<File>();
+        let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os(UPDATE).is_some() {
+            return std::fs::write(&path, schema).unwrap();
+        }
+        let published = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            published, schema,
+            "`{UPDATE}=1 cargo test -p insula` writes it"
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! What must be done so that the images are those that are asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::deed::{Deed, ImageReport};
+use super::mistake::Mistake;
+use super::present::Present;
+use super::project::{Project, WantedImage};
+use crate::image::{AddError, AddRequest, Content, Description, FilesError, Prepared};
+use crate::name::Name;
+
+/// An image, and what is to be done about it.
+#[derive(Debug)]
+pub struct ImageStep {
+    /// Its name.
+    pub name: Name,
+    /// The project.
+    pub project: Name,
+    /// What is to be done.
+    pub deed: ImageDeed,
+}
+
+/// What is to be done about an image.
+#[derive(Debug)]
+pub enum ImageDeed {
+    /// Nothing: an equal one is resident.
+    Keep,
+    /// Make it resident.
+    Add(Box<Prepared>),
+    /// Make it resident in the place of one of the same project.
+    Replace(Box<Prepared>),
+    /// Remove it: the file asks for it no more.
+    Remove,
+}
+
+impl ImageStep {
+    /// What is to be done, in a word.
+    #[must_use]
+    pub fn report(&self) -> ImageReport {
+        ImageReport {
+            name: self.name.clone(),
+            project: self.project.clone(),
+            deed: match self.deed {
+                ImageDeed::Keep => Deed::Keep,
+                ImageDeed::Add(_) => Deed::Add,
+                ImageDeed::Replace(_) => Deed::Replace,
+                ImageDeed::Remove => Deed::Remove,
+            },
+        }
+    }
+}
+
+/// Reads the files of all images, and compares them with those that are resident.
+///
+/// # Errors
+/// All that is wrong with them.
+pub(super) fn steps(
+    projects: &[Project],
+    present: &Present,
+) -> Result<Vec<ImageStep>, Vec<Mistake>> {
+    let mut steps = Vec::new();
+    let mut mistakes = Vec::new();
+    let mut wanted = BTreeMap::new();
+    for (project, image) in each(projects) {
+        match step(project, image, present, &mut wanted) {
+            Ok(deed) => steps.extend(deed.map(|deed| ImageStep {
+                name: image.request.name.clone(),
+                project: project.name.clone(),
+                deed,
+            })),
+            Err(mistake) => mistakes.push(mistake),
+        }
+    }
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let nodes = projects.iter().flat_map(|project| &project.nodes);
+    let named: BTreeSet<&Name> = nodes.map(|node| &node.image).collect();
+    let is_needed = |name: &Name| wanted.contains_key(name) || named.contains(name);
+    for project in projects {
+        let gone = removable(project.name.clone(), present);
+        let gone = gone.filter(|name| !is_needed(name));
+        steps.extend(gone.map(|name| ImageStep {
+            name: name.clone(),
+            project: project.name.clone(),
+            deed: ImageDeed::Remove,
+        }));
+    }
+    Ok(steps)
+}
+
+/// The images that a project has added and that no node of others was started from: such a node may
+/// have to be started anew.
+pub(super) fn removable(project: Name, present: &Present) -> impl Iterator<Item = &Name> {
+    let all = present.images_of(&project).collect::<Vec<_>>();
+    let is_used = move |name: &Name| present.is_used_by_others(name, &project);
+    all.into_iter().filter(move |name| !is_used(name))
+}
+
+fn each<'a>(projects: &'a [Project]) -> impl Iterator<Item = (&'a Project, &'a WantedImage)> {
+    let its = |project: &'a Project| project.images.iter().map(move |image| (project, image));
+    projects.iter().flat_map(its)
+}
+
+/// What is to be done about an image; nothing when another file asks for the same.
+fn step<'a>(
+    project: &Project,
+    image: &'a WantedImage,
+    present: &Present,
+    wanted: &mut BTreeMap<&'a Name, Content>,
+) -> Result<Option<ImageDeed>, Mistake> {
+    let name = &image.request.name;
+    let mistake = |message, help: &str| project.source.mistake(image.at.clone(), message, help);
+    let content = Content::read(&image.request);
+    let content = content.map_err(|error| files_mistake(project, image, &error))?;
+    match wanted.insert(name, content.clone()) {
+        Some(other) if other == content => return Ok(None),
+        Some(_) => {
+            let message = format!("another file has an image '{name}' with other content");
+            return Err(mistake(message, "give one of them another name"));
+        }
+        None => {}
+    }
+    let is_ours = |there: &Description| there.project.as_deref() == Some(project.name.as_str());
+    match present.images.get(name) {
+        Some(Some(there)) if there.content() == content => Ok(Some(ImageDeed::Keep)),
+        None => Ok(Some(ImageDeed::Add(prepare(project, image)?))),
+        Some(Some(there)) if is_ours(there) => {
+            Ok(Some(ImageDeed::Replace(prepare(project, image)?)))
+        }
+        Some(_) => {
+            let message = format!(
+                "there is an image '{name}' already, with other content, which this project has \
+                 not added"
+            );
+            let help = format!("choose another name, or remove it with `insula image rm {name}`");
+            Err(mistake(message, &help))
+        }
+    }
+}
+
+fn prepare(project: &Project, image: &WantedImage) -> Result<Box<Prepared>, Mistake> {
+    let request = AddRequest {
+        project: Some(project.name.clone()),
+        ..image.request.clone()
+    };
+    let prepared = Prepared::read(&request).map_err(|error| match &error {
+        AddError::Files(error) => files_mistake(project, image, error),
+        _ => project.source.mistake_by(image.at.clone(), &error),
+    })?;
+    Ok(Box::new(prepared))
+}
+
+fn files_mistake(project: &Project, image: &WantedImage, error: &FilesError) -> Mistake {
+    let at = match error {
+        FilesError::Initrd { .. } => &image.initrd_at,
+        _ => &image.kernel_at,
+    };
+    project.source.mistake_by(at.clone(), error)
+}
+
+/// What is known of each image that nodes can be started from once `steps` are done: those, and the
+/// resident ones that they leave.
+pub(super) fn startable<'a>(
+    steps: &'a [ImageStep],
+    present: &'a Present,
+) -> BTreeMap<&'a Name, &'a Description> {
+    let resident = present.images.iter();
+    let resident = resident.filter_map(|(name, image)| Some((name, image.as_ref()?)));
+    let mut all: BTreeMap<_, _> = resident.collect();
+    for step in steps {
+        match &step.deed {
+            ImageDeed::Keep => {}
+            ImageDeed::Add(prepared) | ImageDeed::Replace(prepared) => {
+                all.insert(&step.name, &prepared.description);
+            }
+            ImageDeed::Remove => {
+                all.remove(&step.name);
+            }
+        }
+    }
+    all
+}

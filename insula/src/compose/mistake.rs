@@ -1,0 +1,170 @@
+//! A file that describes nodes, and what is wrong in it: shown with file, line and column.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use serde::Serialize;
+
+/// A stretch of a file's text, in bytes.
+pub type Span = Range<usize>;
+
+/// A file's text, and where it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its path as the user gave it.
+    pub path: PathBuf,
+    /// The text.
+    pub text: String,
+}
+
+impl Source {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What the file system answered; text that is not UTF-8 is invalid data.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            text: std::fs::read_to_string(path)?,
+        })
+    }
+
+    /// Something wrong at `span`, with what to do about it.
+    #[must_use]
+    pub fn mistake(&self, span: Span, message: impl fmt::Display, help: &str) -> Mistake {
+        let start = self.text.floor_char_boundary(span.start);
+        let (message, help) = (message.to_string(), as_keys(help));
+        let before = &self.text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Mistake {
+            file: self.path.clone(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            shown: self.show(start..span.end, &message, &help),
+            message,
+            help,
+        }
+    }
+
+    /// The same, said by an error of the library: its first line is what, the others what to do.
+    #[must_use]
+    pub fn mistake_by(&self, span: Span, error: &dyn Error) -> Mistake {
+        let text = error.to_string();
+        let (message, help) = text.split_once('\n').unwrap_or((&text, ""));
+        let message = message.strip_suffix(UNTOUCHED).unwrap_or(message);
+        self.mistake(span, as_keys(message), help)
+    }
+
+    fn show(&self, span: Span, message: &str, help: &str) -> String {
+        let end = self.text.floor_char_boundary(span.end).max(span.start);
+        let path = self.path.to_string_lossy();
+        let snippet = Snippet::source(self.text.as_str())
+            .path(path.as_ref())
+            .annotation(AnnotationKind::Primary.span(span.start..end));
+        let mut group = Level::ERROR.primary_title(message).element(snippet);
+        if !help.is_empty() {
+            group = group.element(Level::HELP.message(help));
+        }
+        Renderer::plain().render(&[group])
+    }
+}
+
+/// How the library's errors end their first line: of a file it is said once for all.
+const UNTOUCHED: &str = "; nothing was touched";
+
+/// Names options as a file's keys: `--cpu-list` becomes `cpu_list`. Commands, in back quotes, stay.
+fn as_keys(text: &str) -> String {
+    let is_word = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+    let key = |rest: &str| match rest.find(|letter| !is_word(letter)) {
+        Some(end) => format!("`{}`{}", rest[..end].replace('-', "_"), &rest[end..]),
+        None => format!("`{}`", rest.replace('-', "_")),
+    };
+    let keys = |prose: &str| {
+        let mut parts = prose.split("--");
+        let first = parts.next().unwrap_or_default().to_owned();
+        first + &parts.map(key).collect::<String>()
+    };
+    let parts = text.split('`').enumerate().map(|(index, part)| {
+        let is_prose = index.is_multiple_of(2);
+        if is_prose {
+            keys(part)
+        } else {
+            part.to_owned()
+        }
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+/// Something wrong in a file. Displayed with the line at fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mistake {
+    /// The file, as the user named it.
+    pub file: PathBuf,
+    /// Its line, from 1.
+    pub line: usize,
+    /// The column in that line, in characters from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to do; may be empty.
+    pub help: String,
+    #[serde(skip)]
+    shown: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        Source {
+            path: "insula.toml".into(),
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn line_and_column_count_characters() {
+        let mistake = source("# ä\nä = 1\n").mistake(8..9, "what", "do");
+        assert_eq!((mistake.line, mistake.column), (2, 3));
+        let end = source("a").mistake(1..1, "what", "");
+        assert_eq!((end.line, end.column), (1, 2));
+    }
+
+    #[test]
+    fn options_become_keys_but_commands_stay() {
+        assert_eq!(
+            as_keys("ask for --cpu-list, or --memory; see `insula ps --all`"),
+            "ask for `cpu_list`, or `memory`; see `insula ps --all`"
+        );
+    }
+
+    #[test]
+    fn an_error_of_the_library_is_split() {
+        let error = crate::cores::CoreError::CoreZero;
+        let mistake = source("cpu_list = \"0\"").mistake_by(11..14, &error);
+        insta::assert_snapshot!(mistake);
+        assert!(!mistake.message.contains("nothing was touched"));
+        assert!(mistake.help.starts_with("choose other cores"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_place_can_be_shown(text in "[aä\\n\"\t]{0,20}", start in 0_usize..50, size in 0_usize..9) {
+            let mistake = source(&text).mistake(start..start + size, "what", "do");
+            prop_assert!(mistake.to_string().contains("insula.toml:"));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What one file asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::file::File;
+use super::mistake::{Mistake, Source, Span};
+use super::order::Waits;
+use super::reader::Reader;
+use crate::cores::CoreRequest;
+use crate::image::AddRequest;
+use crate::memory::MemorySpec;
+use crate::name::Name;
+use crate::root::Root;
+
+/// The file that is read when none is named, and whose folder names the project.
+pub const FILE: &str = "insula.toml";
+
+/// What one file asks for.
+#[derive(Clone, Debug)]
+pub struct Project {
+    /// Its name.
+    pub name: Name,
+    /// Where that stands, or the file's beginning.
+    pub at: Span,
+    /// The file.
+    pub source: Source,
+    /// The file's path, absolute.
+    pub path: PathBuf,
+    /// Images, in the file's order.
+    pub images: Vec<WantedImage>,
+    /// Nodes, in the file's order.
+    pub nodes: Vec<WantedNode>,
+}
+
+/// An image that is asked for.
+#[derive(Clone, Debug)]
+pub struct WantedImage {
+    /// What to add.
+    pub request: AddRequest,
+    /// Where its name stands.
+    pub at: Span,
+    /// Where its kernel is named.
+    pub kernel_at: Span,
+    /// Where its initrd is named.
+    pub initrd_at: Span,
+}
+
+/// A node that is asked for.
+#[derive(Clone, Debug)]
+pub struct WantedNode {
+    /// Its name.
+    pub name: Name,
+    /// Where that stands.
+    pub at: Span,
+    /// Its image.
+    pub image: Name,
+    /// Where that stands.
+    pub image_at: Span,
+    /// Its cores.
+    pub cores: CoreRequest,
+    /// Where they are asked for.
+    pub cores_at: Span,
+    /// Most cores that it may have later, 0 for those it starts with.
+    pub cores_max: u32,
+    /// Its memory.
+    pub memory: Vec<MemorySpec>,
+    /// Where that is asked for.
+    pub memory_at: Span,
+    /// Its own part of the command line.
+    pub append: String,
+    /// Where that stands.
+    pub append_at: Span,
+    /// Those that must be ready before it is started, and where each is named.
+    pub after: Vec<(Name, Span)>,
+    /// What tells that it is ready; nothing if it is as soon as its kernel runs.
+    pub ready: Option<Ready>,
+}
+
+/// What tells that a node is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// A text in a line of its kernel log.
+    pub log: String,
+    /// When it must be, counted from its start.
+    pub timeout: Duration,
+}
+
+impl Project {
+    /// Reads what a file asks for. `name` goes before the name that the file has.
+    ///
+    /// # Errors
+    /// All that is wrong in the file by itself, whatever the machine has.
+    pub fn read(root: &Root, source: &Source, name: Option<&Name>) -> Result<Self, Vec<Mistake>> {
+        let file = File::parse(source).map_err(|mistake| vec![mistake])?;
+        Reader::new(root, source).project(file, name)
+    }
+
+    /// What its nodes wait for.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        waits(&self.nodes)
+    }
+}
+
+/// What these nodes wait for.
+pub(super) fn waits(nodes: &[WantedNode]) -> Waits {
+    let entry = |node: &WantedNode| {
+        let after = node.after.iter().map(|(name, _)| name.clone());
+        (node.name.clone(), after.collect())
+    };
+    nodes.iter().map(entry).collect()
+}

@@ -1,0 +1,304 @@
+//! From a file's tables to what it asks for, with all that is wrong in it by itself.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use insula_abi::NODE_CPUS_MAX;
+use toml::Spanned;
+
+use super::file::{File, ImageTable, Key, NodeTable, OneOrMany, ReadyTable, Written};
+use super::mistake::{Mistake, Source, Span};
+use super::order::circle;
+use super::project::{FILE, Project, Ready, WantedImage, WantedNode, waits};
+use crate::cores::CoreRequest;
+use crate::image::{AddRequest, Files, installed};
+use crate::memory::MemorySpec;
+use crate::name::Name;
+use crate::root::Root;
+use crate::units::Size;
+
+/// Memory of a node that asks for none.
+const MEMORY: MemorySpec = MemorySpec {
+    size: Size(512 << 20),
+    numa_node: None,
+    below: None,
+    above: None,
+    chunk: None,
+};
+
+/// Reads a file's tables and notes what is wrong.
+pub(super) struct Reader<'a> {
+    root: &'a Root,
+    source: &'a Source,
+    path: PathBuf,
+    mistakes: Vec<Mistake>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(root: &'a Root, source: &'a Source) -> Self {
+        Self {
+            root,
+            source,
+            path: std::path::absolute(&source.path).unwrap_or_else(|_| source.path.clone()),
+            mistakes: Vec::new(),
+        }
+    }
+
+    /// All that the file asks for.
+    pub(super) fn project(
+        mut self,
+        file: File,
+        name: Option<&Name>,
+    ) -> Result<Project, Vec<Mistake>> {
+        let at = file.project.as_ref().map_or(0..0, Spanned::span);
+        let own_name = file.project.map(|key| parts(key).0);
+        let name = name.cloned().or(own_name);
+        let name = name.or_else(|| self.default_name());
+        let images = file.images.into_iter();
+        let mut images: Vec<_> = images
+            .filter_map(|(key, table)| self.image(parts(key), table))
+            .collect();
+        images.sort_by_key(|image| image.at.start);
+        let nodes = file.nodes.into_iter();
+        let mut nodes: Vec<_> = nodes
+            .map(|(key, table)| self.node(parts(key), table))
+            .collect();
+        nodes.sort_by_key(|node| node.at.start);
+        self.check_order(&nodes);
+        match name {
+            Some(name) if self.mistakes.is_empty() => Ok(Project {
+                name,
+                at,
+                source: self.source.clone(),
+                path: self.path,
+                images,
+                nodes,
+            }),
+            _ => Err(self.mistakes),
+        }
+    }
+
+    fn note(&mut self, at: Span, message: impl Display, help: &str) {
+        self.mistakes.push(self.source.mistake(at, message, help));
+    }
+
+    /// The folder's name, or, of a file of another name, its own without the ending.
+    fn default_name(&mut self) -> Option<Name> {
+        let by_folder = self.path.file_name() == Some(OsStr::new(FILE));
+        let text = match by_folder {
+            true => self.path.parent().and_then(Path::file_name),
+            false => self.path.file_stem(),
+        };
+        let text = text.unwrap_or_default().to_string_lossy().into_owned();
+        match text.parse() {
+            Ok(name) => Some(name),
+            Err(error) => {
+                let message = format!("the project needs a name, and {error}");
+                let help = "write one at the top: project = \"…\"";
+                self.note(0..0, message, help);
+                None
+            }
+        }
+    }
+
+    fn image(&mut self, (name, at): (Name, Span), table: ImageTable) -> Option<WantedImage> {
+        let (files, kernel_at) = self.files(&at, &table)?;
+        let initrd_at = table.initrd.as_ref().map(Spanned::span);
+        let request = AddRequest {
+            name,
+            files,
+            append: table.append,
+            payload: table.layout.into(),
+            project: None,
+        };
+        Some(WantedImage {
+            request,
+            at,
+            initrd_at: initrd_at.unwrap_or_else(|| kernel_at.clone()),
+            kernel_at,
+        })
+    }
+
+    /// An image's files, and where its kernel is named.
+    fn files(&mut self, at: &Span, table: &ImageTable) -> Option<(Files, Span)> {
+        match (&table.installed, &table.kernel, &table.initrd) {
+            (Some(release), None, None) => match installed(self.root, release.get_ref()) {
+                Ok(files) => Some((files, release.span())),
+                Err(error) => {
+                    let mistake = self.source.mistake_by(release.span(), &error);
+                    self.mistakes.push(mistake);
+                    None
+                }
+            },
+            (None, Some(kernel), initrd) => {
+                let files = Files {
+                    kernel: self.beside(kernel.get_ref()),
+                    initrd: initrd.as_ref().map(|initrd| self.beside(initrd.get_ref())),
+                };
+                Some((files, kernel.span()))
+            }
+            (installed, ..) => {
+                let message = match installed {
+                    Some(_) => "an installed kernel brings its own files",
+                    None => "the image has no kernel",
+                };
+                let help = "give either `installed`, or `kernel` and perhaps `initrd`";
+                self.note(at.clone(), message, help);
+                None
+            }
+        }
+    }
+
+    /// A path, which a file gives relative to its own folder.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("/")).join(path)
+    }
+
+    fn node(&mut self, (name, at): (Name, Span), table: NodeTable) -> WantedNode {
+        let (cores, cores_at) = self.cores(&at, table.cpus, table.cpu_list);
+        let cores_max = self.cores_max(&cores, table.max_cpus);
+        let (memory, memory_at) = self.memory(&at, table.memory);
+        let (image, image_at) = parts(table.image);
+        let append_at = table.append.as_ref().map_or(at.clone(), Spanned::span);
+        let ready = table.ready.map(|ready| self.ready(ready));
+        WantedNode {
+            name,
+            at,
+            image,
+            image_at,
+            cores,
+            cores_at,
+            cores_max,
+            memory,
+            memory_at,
+            append: table.append.map(Spanned::into_inner).unwrap_or_default(),
+            append_at,
+            after: table.after.into_iter().map(parts).collect(),
+            ready,
+        }
+    }
+
+    fn cores(
+        &mut self,
+        at: &Span,
+        count: Option<Spanned<u32>>,
+        list: Option<Key<crate::units::CpuList>>,
+    ) -> (CoreRequest, Span) {
+        if let (Some(count), Some(_)) = (&count, &list) {
+            let message = "`cpus` and `cpu_list` exclude each other";
+            self.note(count.span(), message, "leave one of them out");
+        }
+        match (list, count) {
+            (Some(list), _) => {
+                let (list, at) = parts(list);
+                self.check_count(list.0.len(), &at);
+                (CoreRequest::List(list), at)
+            }
+            (None, Some(count)) => {
+                self.check_count(*count.get_ref() as usize, &count.span());
+                (CoreRequest::Count(*count.get_ref()), count.span())
+            }
+            (None, None) => (CoreRequest::Count(1), at.clone()),
+        }
+    }
+
+    fn check_count(&mut self, count: usize, at: &Span) {
+        if !(1..=NODE_CPUS_MAX).contains(&count) {
+            let message = format!("a node cannot have {count} cores");
+            let help = format!("ask for 1 to {NODE_CPUS_MAX}");
+            self.note(at.clone(), message, &help);
+        }
+    }
+
+    fn cores_max(&mut self, cores: &CoreRequest, max: Option<Spanned<u32>>) -> u32 {
+        let Some(max) = max else {
+            return 0;
+        };
+        self.check_count(*max.get_ref() as usize, &max.span());
+        let first = match cores {
+            CoreRequest::Count(count) => *count as usize,
+            CoreRequest::List(list) => list.0.len(),
+        };
+        if (*max.get_ref() as usize) < first {
+            let message = format!("the node starts with {first} cores, more than it may have");
+            let help = "count those that it starts with, or leave `max_cpus` out";
+            self.note(max.span(), message, help);
+        }
+        max.into_inner()
+    }
+
+    fn memory(
+        &mut self,
+        at: &Span,
+        memory: Option<Spanned<OneOrMany<Written<MemorySpec>>>>,
+    ) -> (Vec<MemorySpec>, Span) {
+        let Some(memory) = memory else {
+            return (vec![MEMORY], at.clone());
+        };
+        let at = memory.span();
+        let specs: Vec<_> = memory
+            .into_inner()
+            .0
+            .into_iter()
+            .map(|spec| spec.0)
+            .collect();
+        if specs.is_empty() {
+            let help = "write how much, such as \"512M\", or leave `memory` out";
+            self.note(at.clone(), "the node has no memory", help);
+        }
+        (specs, at)
+    }
+
+    fn ready(&mut self, ready: ReadyTable) -> Ready {
+        let log = ready.log;
+        if log.get_ref().is_empty() || log.get_ref().contains('\n') {
+            let message = "no text within one line of a log";
+            let help = "write a part of the line that tells that the node is ready";
+            self.note(log.span(), message, help);
+        }
+        Ready {
+            log: log.into_inner(),
+            timeout: Duration::from_secs(ready.timeout_s.into()),
+        }
+    }
+
+    /// Whether all can be started one after the other.
+    fn check_order(&mut self, nodes: &[WantedNode]) {
+        let places: BTreeMap<&Name, &WantedNode> =
+            nodes.iter().map(|node| (&node.name, node)).collect();
+        for (other, at) in nodes.iter().flat_map(|node| &node.after) {
+            if !places.contains_key(other) {
+                let message = format!("there is no node '{other}' in this file to come after");
+                let help = "name a node of this file, or leave it out";
+                self.note(at.clone(), message, help);
+            }
+        }
+        let Some(circle) = circle(&waits(nodes)) else {
+            return;
+        };
+        let names: Vec<_> = circle
+            .iter()
+            .chain(circle.first())
+            .map(Name::as_str)
+            .collect();
+        let next = circle.get(1).or(circle.first());
+        let after = places.get(&circle[0]).map(|node| &node.after);
+        let mut after = after.into_iter().flatten();
+        let at = after.find(|(name, _)| Some(name) == next);
+        let message = format!(
+            "nodes come after each other in a circle: {}",
+            names.join(" after ")
+        );
+        let help = "leave out one `after` of these";
+        self.note(at.map_or(0..0, |(_, at)| at.clone()), message, help);
+    }
+}
+
+/// A value that is written as text, and where it stands.
+fn parts<T>(key: Key<T>) -> (T, Span) {
+    let span = key.span();
+    (key.into_inner().0, span)
+}

@@ -1,0 +1,140 @@
+//! Doing many things side by side, each as soon as what it waits for is done.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use super::order::Waits;
+use crate::name::Name;
+
+/// What came of the work for each name.
+type Results<T, E> = BTreeMap<Name, Result<T, E>>;
+
+/// Does `work` for each name, in a thread of its own, once it is done for all that the name waits
+/// for; it is told which of these failed, if one did. What is waited for but has no entry counts as
+/// done.
+///
+/// `waits` must have no circle: all in it would wait for ever.
+pub(super) fn side_by_side<T: Send, E: Send>(
+    waits: &Waits,
+    work: impl Fn(&Name, Option<&Name>) -> Result<T, E> + Sync,
+) -> Results<T, E> {
+    let board = Board {
+        done: Mutex::new(BTreeMap::new()),
+        changed: Condvar::new(),
+    };
+    std::thread::scope(|scope| {
+        for (name, before) in waits {
+            let known = before.iter().filter(|one| waits.contains_key(one));
+            let known: Vec<&Name> = known.collect();
+            let (board, work) = (&board, &work);
+            scope.spawn(move || {
+                let failed = board.wait_for(&known);
+                board.put(name, work(name, failed));
+            });
+        }
+    });
+    board
+        .done
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where results are hung up for those who wait for them.
+struct Board<T, E> {
+    done: Mutex<Results<T, E>>,
+    changed: Condvar,
+}
+
+impl<T, E> Board<T, E> {
+    /// Waits until all `names` are done. Answers the first that failed.
+    fn wait_for<'a>(&self, names: &[&'a Name]) -> Option<&'a Name> {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = |done: &mut Results<T, E>| !names.iter().all(|&name| done.contains_key(name));
+        let done = self.changed.wait_while(done, is_open);
+        let done = done.unwrap_or_else(PoisonError::into_inner);
+        let failed = |name: &&&Name| matches!(done.get(**name), Some(Err(_)));
+        names.iter().find(failed).copied()
+    }
+
+    fn put(&self, name: &Name, result: Result<T, E>) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.insert(name.clone(), result);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::order::circle;
+    use super::super::order::tests::waits;
+    use super::*;
+
+    /// Plays it; work fails for `broken`. Answers the names in the order of their work, and results.
+    fn play(waits: &Waits, broken: &BTreeSet<Name>) -> (Vec<Name>, Results<(), Option<Name>>) {
+        let worked = Mutex::new(Vec::new());
+        let work = |name: &Name, failed: Option<&Name>| {
+            if failed.is_some() {
+                return Err(failed.cloned());
+            }
+            worked.lock().unwrap().push(name.clone());
+            if broken.contains(name) {
+                Err(None)
+            } else {
+                Ok(())
+            }
+        };
+        let results = side_by_side(waits, work);
+        (worked.into_inner().unwrap(), results)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn each_waits_for_what_comes_before_it(
+            pairs in proptest::collection::vec((0_u8..10, 0_u8..10), 0..20),
+            broken in proptest::collection::btree_set(0_u8..10, 0..3),
+        ) {
+            // Every wait for a lower number: no circles.
+            let pairs: Vec<_> = pairs.into_iter().filter(|(one, before)| before < one).collect();
+            let waits = waits(&pairs);
+            prop_assert_eq!(circle(&waits), None);
+            let broken = broken.iter().map(|one| format!("n{one}").parse().unwrap()).collect();
+            let (worked, results) = play(&waits, &broken);
+            prop_assert_eq!(results.len(), waits.len());
+            for (name, before) in &waits {
+                let at = |name| worked.iter().position(|one| one == name);
+                let failed = before.iter().any(|one| results[one].is_err());
+                prop_assert_eq!(at(name).is_none(), failed);
+                prop_assert_eq!(results[name].is_ok(), !failed && !broken.contains(name));
+                prop_assert!(failed || before.iter().all(|one| at(one) < at(name)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_wait_goes_side_by_side() {
+        // Each meets the other: done one after the other, this would wait for ever.
+        let barrier = std::sync::Barrier::new(10);
+        let none = waits(&[]);
+        let meet = |_: &Name, _: Option<&Name>| {
+            barrier.wait();
+            Ok::<_, ()>(())
+        };
+        assert_eq!(side_by_side(&none, meet).len(), 10);
+    }
+
+    #[test]
+    fn a_stranger_is_not_waited_for() {
+        let mut waits = waits(&[]);
+        let stranger: Name = "stranger".parse().unwrap();
+        waits.values_mut().for_each(|before| {
+            before.insert(stranger.clone());
+        });
+        assert_eq!(play(&waits, &BTreeSet::new()).0.len(), 10);
+    }
+}

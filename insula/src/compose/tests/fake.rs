@@ -1,0 +1,208 @@
+//! A folder with files, and a machine as the module would tell of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use insula_abi::{Cpu, CpuOwner, Machine};
+use tempfile::TempDir;
+
+use crate::compose::{
+    ImageDeed, Life, Mistake, NodeDeed, Plan, PlanError, Present, PresentNode, Project, Source,
+};
+use crate::cores::{Chosen, CoreRequest, View};
+use crate::node::RunRequest;
+use crate::root::Root;
+use crate::topology::{BaseMemory, Processor, Topology};
+
+/// A tree that holds two installed kernels and, in `shop/`, what an `insula.toml` there may name.
+pub(super) struct Folder(TempDir);
+
+impl Folder {
+    pub(super) fn new() -> Self {
+        let folder = Self(tempfile::tempdir().unwrap());
+        for path in ["boot", "shop"] {
+            fs::create_dir(folder.path(path)).unwrap();
+        }
+        folder.write("shop/vmlinux", &kernel("6.1.0-own"));
+        folder.write("shop/initrd.img", b"an initrd");
+        folder.write("shop/foreign", b"no kernel at all");
+        for release in ["6.1.0-9-amd64", "6.12.1-amd64"] {
+            folder.write(&format!("boot/vmlinuz-{release}"), &kernel(release));
+            folder.write(&format!("boot/initrd.img-{release}"), b"an initrd");
+        }
+        folder
+    }
+
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    pub(super) fn write(&self, path: &str, bytes: &[u8]) {
+        fs::write(self.path(path), bytes).unwrap();
+    }
+
+    /// What a file `shop/insula.toml` with that text asks for.
+    pub(super) fn read(&self, text: &str) -> Result<Project, Vec<Mistake>> {
+        self.read_as("shop/insula.toml", text)
+    }
+
+    pub(super) fn read_as(&self, path: &str, text: &str) -> Result<Project, Vec<Mistake>> {
+        let source = Source {
+            path: self.path(path),
+            text: text.to_owned(),
+        };
+        Project::read(&Root::at(self.0.path()), &source, None)
+    }
+
+    /// The plan for it.
+    pub(super) fn plan(&self, text: &str, present: &Present) -> Result<Plan, PlanError> {
+        Plan::new(&[self.read(text).map_err(PlanError)?], present)
+    }
+
+    /// A text without the folder's own, random name.
+    pub(super) fn named(&self, text: &str) -> String {
+        text.replace(&*self.0.path().to_string_lossy(), "")
+    }
+}
+
+/// An ELF file that passes for a kernel (see `kimage`): one segment of 32 MiB, a banner in it.
+fn kernel(release: &str) -> Vec<u8> {
+    const LOAD: u64 = 16 << 20;
+    const LINKED: u64 = 0xffff_ffff_8000_0000 + LOAD;
+    let banner = format!("Linux version {release} (nobody)\0");
+    let (offset, size) = (64_u64 + 56, banner.len() as u64);
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    let (executable, x86_64) = (2_u16, 62_u16);
+    for word in [executable, x86_64] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(1_u32.to_le_bytes());
+    // Entry; where the program headers are; no section headers.
+    for word in [LOAD, 64, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(0_u32.to_le_bytes());
+    // Sizes and numbers of headers.
+    for word in [64_u16, 56, 1, 64, 0, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    let (load, all_rights) = (1_u32, 7_u32);
+    for word in [load, all_rights] {
+        file.extend(word.to_le_bytes());
+    }
+    for word in [offset, LINKED, LOAD, size, 32 << 20, 2 << 20] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(banner.as_bytes());
+    file
+}
+
+/// A machine of so many single-threaded cores and 8 GiB, with nothing of ours on it.
+pub(super) fn machine(cpus: u32) -> Present {
+    let processor = |cpu| {
+        let processor = Processor {
+            online: true,
+            siblings: vec![cpu],
+            package: None,
+            numa_node: None,
+        };
+        (cpu, processor)
+    };
+    let topology = Topology {
+        processors: (0..cpus).map(processor).collect(),
+        numa_nodes: BTreeMap::new(),
+    };
+    let cpu = |cpu| Cpu {
+        cpu,
+        apic_id: cpu,
+        owner: CpuOwner::BASE,
+        node: 0,
+    };
+    let all: Vec<_> = (0..cpus).map(cpu).collect();
+    Present {
+        machine: Machine {
+            trampoline: 0x9a000,
+            tsc_khz: 2_000_000,
+            low_free: 500 << 10,
+            ..Default::default()
+        },
+        view: View::new(&topology, &all),
+        topology,
+        base: Some(BaseMemory {
+            total: 8 << 30,
+            available: 8 << 30,
+        }),
+        nodes: BTreeMap::new(),
+        images: BTreeMap::new(),
+    }
+}
+
+/// The machine once a plan is carried out.
+pub(super) fn carried_out(present: &Present, plan: &Plan) -> Present {
+    let mut after = present.clone();
+    for step in &plan.images {
+        match &step.deed {
+            ImageDeed::Keep => {}
+            ImageDeed::Add(prepared) | ImageDeed::Replace(prepared) => {
+                let description = Some(prepared.description.clone());
+                after.images.insert(step.name.clone(), description);
+            }
+            ImageDeed::Remove => {
+                after.images.remove(&step.name);
+            }
+        }
+    }
+    for step in &plan.nodes {
+        if !matches!(step.deed, NodeDeed::Keep)
+            && let Some(gone) = after.nodes.remove(&step.name)
+        {
+            after.view.vacate(&gone.cpus);
+        }
+    }
+    for step in &plan.nodes {
+        if let NodeDeed::Start(request) | NodeDeed::Restart { request, .. } = &step.deed {
+            let node = started(request);
+            let chosen = |&cpu: &u32| Chosen { cpu, apic_id: cpu };
+            after
+                .view
+                .occupy(&node.cpus.iter().map(chosen).collect::<Vec<_>>());
+            after.nodes.insert(step.name.clone(), node);
+        }
+    }
+    after
+}
+
+fn started(request: &RunRequest) -> PresentNode {
+    let CoreRequest::List(cpus) = &request.cores else {
+        panic!("cores were not chosen");
+    };
+    PresentNode {
+        life: Life::Running,
+        cpus: cpus.0.clone(),
+        memory_size: request.memory.iter().map(|spec| spec.size.0).sum(),
+        image: match &request.source {
+            crate::node::Source::Image(image) => Some(image.to_string()),
+            crate::node::Source::Files(..) => None,
+        },
+        described: request.described.clone(),
+    }
+}
+
+/// A node that somebody else has started.
+pub(super) fn foreign(cpus: &[u32]) -> PresentNode {
+    PresentNode {
+        life: Life::Running,
+        cpus: cpus.to_vec(),
+        memory_size: 64 << 20,
+        image: None,
+        described: None,
+    }
+}
+
+/// The book's own example.
+pub(super) fn example() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/insula.toml");
+    fs::read_to_string(path).unwrap()
+}

@@ -1,0 +1,5 @@
+//! Files against machines that are none.
+
+mod fake;
+mod planning;
+mod refusals;

@@ -1,0 +1,203 @@
+//! What is done about what differs, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::fake::{Folder, carried_out, example, foreign, machine};
+use crate::compose::{Deed, Life, Plan, PresentNode};
+use crate::name::Name;
+
+fn deeds(plan: &Plan) -> BTreeMap<String, Deed> {
+    let nodes = plan.report().nodes.into_iter();
+    nodes
+        .map(|node| (node.name.to_string(), node.deed))
+        .collect()
+}
+
+/// A file of nodes, each with its lines.
+fn file(nodes: &[(&str, &str)]) -> String {
+    let node = |(name, lines): &(&str, &str)| {
+        format!("[nodes.{name}]\nimage = \"debian\"\nmemory = \"64M\"\n{lines}\n")
+    };
+    let image = "[images.debian]\nkernel = \"vmlinux\"\ninitrd = \"initrd.img\"\n";
+    image.to_owned() + &nodes.iter().map(node).collect::<String>()
+}
+
+#[test]
+fn the_books_example_can_be_brought_up() {
+    let folder = Folder::new();
+    let plan = folder.plan(&example(), &machine(8)).unwrap();
+    assert!(plan.nodes.len() >= 3 && plan.waits.values().any(|waits| !waits.is_empty()));
+    assert_eq!(plan.projects, ["shop".parse::<Name>().unwrap()]);
+}
+
+#[test]
+fn only_what_differs_is_done() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let before = file(&[
+        ("db", ""),
+        ("web", "after = [\"db\"]"),
+        ("old", "after = [\"web\"]"),
+    ]);
+    let plan = folder.plan(&before, &empty).unwrap();
+    assert!(deeds(&plan).values().all(|deed| *deed == Deed::Start));
+    let mut present = carried_out(&empty, &plan);
+
+    let after = file(&[("db", ""), ("web", "append = \"quiet\""), ("new", "")]);
+    let plan = folder.plan(&after, &present).unwrap();
+    let expected = [
+        ("db", Deed::Keep),
+        ("new", Deed::Start),
+        ("old", Deed::Remove),
+        ("web", Deed::Restart),
+    ];
+    let expected = expected.map(|(name, deed)| (name.to_owned(), deed));
+    assert_eq!(deeds(&plan), expected.into());
+    // It came after the other, and so goes before it, though the file says nothing of it any more.
+    let waits = &plan.farewell[&"web".parse::<Name>().unwrap()];
+    assert!(waits.contains(&"old".parse::<Name>().unwrap()));
+
+    // A node that has ended is started anew.
+    present
+        .nodes
+        .get_mut(&"db".parse::<Name>().unwrap())
+        .unwrap()
+        .life = Life::Stopped;
+    assert_eq!(
+        deeds(&folder.plan(&after, &present).unwrap())["db"],
+        Deed::Restart
+    );
+}
+
+#[test]
+fn how_it_is_written_makes_no_difference() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let plan = folder
+        .plan(&file(&[("a", "cpus = 1\nappend = \"quiet\"")]), &empty)
+        .unwrap();
+    let present = carried_out(&empty, &plan);
+    let other =
+        file(&[("a", "append = ' quiet'\nready = { log = \"up\" }")]).replace("64M", "65536K");
+    assert_eq!(
+        deeds(&folder.plan(&other, &present).unwrap())["a"],
+        Deed::Keep
+    );
+}
+
+#[test]
+fn another_kernel_is_another_node() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let text = file(&[("a", "")]);
+    let present = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
+    folder.write("shop/initrd.img", b"another initrd");
+    let plan = folder.plan(&text, &present).unwrap();
+    assert_eq!(
+        (plan.report().images[0].deed, deeds(&plan)["a"]),
+        (Deed::Replace, Deed::Restart)
+    );
+    let present = carried_out(&present, &plan);
+    assert_eq!(
+        folder.plan(&text, &present).unwrap().report().images[0].deed,
+        Deed::Keep
+    );
+}
+
+#[test]
+fn images_go_when_nobody_needs_them() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let mut present = carried_out(&empty, &folder.plan(&file(&[("a", "")]), &empty).unwrap());
+    let none = folder.plan("", &present).unwrap().report();
+    assert_eq!(
+        (none.images[0].deed, none.nodes[0].deed),
+        (Deed::Remove, Deed::Remove)
+    );
+    let image = Some("debian".to_owned());
+    let other = PresentNode {
+        image,
+        ..foreign(&[5])
+    };
+    present.nodes.insert("other".parse().unwrap(), other);
+    assert!(folder.plan("", &present).unwrap().images.is_empty());
+}
+
+#[test]
+fn an_equal_image_of_two_files_is_one() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let one = folder.read(&file(&[("a", "")])).unwrap();
+    let two = folder
+        .read_as("shop/two.toml", &file(&[("b", "")]))
+        .unwrap();
+    let plan = Plan::new(&[one, two], &empty).unwrap();
+    assert_eq!((plan.images.len(), plan.nodes.len()), (1, 2));
+    let present = carried_out(&empty, &plan);
+    // The other one's node was started from it.
+    assert!(folder.plan("", &present).unwrap().images.is_empty());
+}
+
+#[test]
+fn what_goes_makes_room() {
+    let (folder, empty) = (Folder::new(), machine(4));
+    let text = file(&[("a", "cpus = 2"), ("b", "")]);
+    let present = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
+    let text = file(&[("c", "cpu_list = \"1-3\"")]);
+    let plan = folder.plan(&text, &present).unwrap();
+    assert_eq!(carried_out(&present, &plan).nodes.len(), 1);
+}
+
+/// Nodes with lines, by number.
+fn any_file() -> impl Strategy<Value = BTreeMap<u8, (u8, u8, BTreeSet<u8>)>> {
+    let after = proptest::collection::btree_set(0_u8..8, 0..3);
+    proptest::collection::btree_map(0_u8..8, (1_u8..3, 0_u8..2, after), 0..8)
+}
+
+fn written(nodes: &BTreeMap<u8, (u8, u8, BTreeSet<u8>)>) -> String {
+    let lines = nodes.iter().map(|(number, (cpus, append, after))| {
+        let after = after
+            .iter()
+            .filter(|one| *one < number && nodes.contains_key(one));
+        let after: Vec<_> = after.map(|one| format!("n{one}")).collect();
+        (
+            format!("n{number}"),
+            format!("cpus = {cpus}\nappend = \"x={append}\"\nafter = {after:?}"),
+        )
+    });
+    let lines: Vec<_> = lines.collect();
+    let lines: Vec<_> = lines
+        .iter()
+        .map(|(name, lines)| (name.as_str(), lines.as_str()))
+        .collect();
+    file(&lines)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn from_any_file_to_any_other(first in any_file(), second in any_file()) {
+        let (folder, empty) = (Folder::new(), machine(17));
+        let plan = folder.plan(&written(&first), &empty).unwrap();
+        let before = carried_out(&empty, &plan);
+        let again = folder.plan(&written(&first), &before).unwrap();
+        prop_assert!(deeds(&again).values().all(|deed| *deed == Deed::Keep));
+        prop_assert!(again.farewell.is_empty());
+
+        let plan = folder.plan(&written(&second), &before).unwrap();
+        let after = carried_out(&before, &plan);
+        let names: Vec<_> = after.nodes.keys().map(Name::to_string).collect();
+        let wanted: Vec<_> = second.keys().map(|number| format!("n{number}")).collect();
+        prop_assert_eq!(names, wanted);
+        let mut taken = BTreeSet::from([0]);
+        for (number, (cpus, append, _)) in &second {
+            let name: Name = format!("n{number}").parse().unwrap();
+            let node = &after.nodes[&name];
+            prop_assert_eq!(node.cpus.len(), usize::from(*cpus));
+            prop_assert!(node.cpus.iter().all(|&cpu| taken.insert(cpu)));
+            let old = first.get(number).map(|old| (old.0, old.1));
+            let kept = old == Some((*cpus, *append));
+            let deed = if kept { Deed::Keep } else if old.is_some() { Deed::Restart } else { Deed::Start };
+            prop_assert_eq!(deeds(&plan)[name.as_str()], deed);
+            prop_assert!(!kept || *node == before.nodes[&name]);
+        }
+    }
+}
