@@ -124,6 +124,17 @@ examples! {
         "Follow the kernel log of a node" => ["insula logs --follow web"],
         "Its last words" => ["insula logs --tail 20 web"],
     }
+    "insula-up": {
+        "Bring up what insula.toml describes" => ["insula up"],
+        "Only look whether it can be, and what would be done" => [
+            "insula up --file shop/insula.toml --dry-run",
+        ],
+        "All files of a folder together" => ["insula up --file /etc/insula"],
+    }
+    "insula-down": {
+        "Take down what insula.toml describes, images as well" => ["insula down --images"],
+        "Take down a project whose file is lost" => ["insula down --project shop"],
+    }
     "insula-completion": {
         "For this session of Bash" => ["source <(insula completion bash)"],
         "For all of Fish" => [

@@ -46,6 +46,7 @@ scenarios! {
     revision,
     pool,
     numa,
+    up_down,
     cycles,
     kills,
     fuzz,
