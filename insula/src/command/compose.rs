@@ -10,6 +10,7 @@ use insula::compose::{
 use insula::name::Name;
 use insula::node::Stopped;
 use insula::report::duration;
+use insula::units::CpuList;
 
 use super::cli::{Down, Projects, Up};
 use super::{Context, Failure, output};
@@ -138,11 +139,16 @@ fn text(event: &Event) -> Option<String> {
             format!("node {name}: stopped, removed")
         }
         Event::NodeStarted(started) => {
-            format!("node {}: started on {}", started.name, started.cpus)
+            format!("node {}: started on {}", started.name, cores(&started.cpus))
         }
         Event::NodeReady(name, ns) => format!("node {name}: ready after {}", duration(*ns)),
         Event::NodeFailed(_) => return None,
     })
+}
+
+fn cores(cpus: &CpuList) -> String {
+    let word = if cpus.0.len() == 1 { "core" } else { "cores" };
+    format!("{word} {cpus}")
 }
 
 /// What would be done.
@@ -167,7 +173,10 @@ fn plan_text(report: &Report) -> String {
     let images = report.images.iter();
     let images = images.map(|image| format!("image {}: {}\n", image.name, word(image.deed)));
     let nodes = report.nodes.iter().map(|node| {
-        let cores = node.cpus.as_ref().map(|cpus| format!(" on {cpus}"));
+        let cores = node
+            .cpus
+            .as_ref()
+            .map(|cpus| format!(" on {}", cores(cpus)));
         let (name, deed) = (&node.name, word(node.deed));
         format!("node {name}: {deed}{}\n", cores.unwrap_or_default())
     });

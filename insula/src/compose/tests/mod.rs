@@ -3,3 +3,4 @@
 mod fake;
 mod planning;
 mod refusals;
+mod schema;
