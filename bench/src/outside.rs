@@ -30,8 +30,6 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 /// Most bytes of a task's last words that are repeated.
 const COMPLAINT_BYTES: usize = 1000;
-/// The test bed says so when it runs a machine again which the emulator has spoilt.
-const SPOILT: &str = "the emulator made the kernel stumble";
 
 /// Why a benchmark could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -71,12 +69,7 @@ pub fn run(
         other => other,
     };
     let circumstances = Circumstances::now(accelerator, BASE, &benchmark.machine)?;
-    let mut spoilt = 0;
-    let mut count_spoilt = |line: &str| {
-        spoilt += u32::from(line.starts_with(SPOILT));
-        tell(line);
-    };
-    let outcome = run_machine(benchmark, count, accelerator, &mut count_spoilt)?;
+    let outcome = run_machine(benchmark, count, accelerator, tell)?;
     let mut complaints = Vec::new();
     complaints.extend(complaint(&outcome));
     let file = outcome.files.get(samples::FILE);
@@ -91,7 +84,7 @@ pub fn run(
     Ok(Measured {
         benchmark: benchmark.name.to_owned(),
         circumstances,
-        spoilt,
+        spoilt: outcome.spoilt,
         complaints,
         samples,
     })

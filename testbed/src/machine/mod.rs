@@ -154,16 +154,17 @@ impl Machine {
         show: bool,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Outcome, MachineError> {
-        for _ in 1..ATTEMPTS {
+        let mut spoilt = 0;
+        loop {
             let result = self.run_once(task, payload, show, tell);
-            if !self.is_spoilt(&result) {
-                return result;
+            if spoilt + 1 == ATTEMPTS || !self.is_spoilt(&result) {
+                return result.map(|outcome| outcome.after_spoilt(spoilt));
             }
+            spoilt += 1;
             tell(
                 "the emulator made the kernel stumble (a known fault of QEMU before 8.1); once more",
             );
         }
-        self.run_once(task, payload, show, tell)
     }
 
     fn run_once(

@@ -25,6 +25,8 @@ pub struct Outcome {
     pub files: BTreeMap<String, Vec<u8>>,
     /// From the machine's start to its end.
     pub elapsed: Duration,
+    /// How many runs before this one the emulator has spoilt.
+    pub spoilt: u32,
     prepared: Prepared,
 }
 
@@ -52,8 +54,14 @@ impl Outcome {
             log: String::from_utf8_lossy(&log).into_owned(),
             files,
             elapsed: ended.elapsed,
+            spoilt: 0,
             prepared,
         })
+    }
+
+    /// Itself, made after so many runs that the emulator has spoilt.
+    pub(super) fn after_spoilt(self, spoilt: u32) -> Self {
+        Self { spoilt, ..self }
     }
 
     /// Itself, if the task succeeded.
