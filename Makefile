@@ -43,6 +43,10 @@ build: testbed ## build the command, the libraries and the module
 module: testbed ## build insula.ko for the test bed's kernels, or KERNEL=6.12
 	@$(testbed) module $(kernel_option)
 
+.PHONY: deb
+deb: deps ## build the Debian packages, into build/packages
+	@scripts/deb
+
 .PHONY: demo
 demo: testbed ## watch kernels run side by side on an emulated machine
 	@$(testbed) fetch

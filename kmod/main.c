@@ -242,4 +242,5 @@ module_exit(insula_exit);
 
 MODULE_DESCRIPTION("Many kernels, one machine");
 MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");
 MODULE_AUTHOR("The Insula authors");

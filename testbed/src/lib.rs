@@ -10,6 +10,7 @@
 //! No part needs privileges, and nothing is written outside of the build folder.
 
 pub mod busybox;
+pub mod debs;
 pub mod equipment;
 pub mod initramfs;
 pub mod kernels;
