@@ -203,13 +203,20 @@ int insula_node_list(void __user *argument)
 
 static int interrupt_node(struct insula_node *node, const struct insula_node_interrupt *interrupt)
 {
-	if (interrupt->index >= node->cpus_count ||
-	    interrupt->vector < FIRST_EXTERNAL_VECTOR || interrupt->vector >= NR_VECTORS)
+	bool nmi = interrupt->vector == INSULA_VECTOR_NMI;
+	u32 apic_id;
+
+	if (interrupt->index >= node->cpus_count)
+		return -EINVAL;
+	if (!nmi && (interrupt->vector < FIRST_EXTERNAL_VECTOR || interrupt->vector >= NR_VECTORS))
 		return -EINVAL;
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
-	insula_start_interrupt(insula_core_apic_id(node->cpus[interrupt->index]),
-			       interrupt->vector);
+	apic_id = insula_core_apic_id(node->cpus[interrupt->index]);
+	if (nmi)
+		insula_start_nmi(apic_id);
+	else
+		insula_start_interrupt(apic_id, interrupt->vector);
 	return 0;
 }
 

@@ -290,13 +290,19 @@ struct insula_node_recreate {
 	__u32 flags;		/* INSULA_RECREATE_* */
 };
 
+/* The vector that stands for a non-maskable interrupt, as on the processor. */
+#define INSULA_VECTOR_NMI	2
+
 /*
  * INSULA_NODE_INTERRUPT: send an interrupt to one of its cores. What its kernel
- * makes of the vector is between it and the caller.
+ * makes of the vector is between it and the caller. With INSULA_VECTOR_NMI it is
+ * delivered as an NMI: only to a core that the node's kernel has brought online
+ * (others have nothing to handle it with, and a direct node's core that cannot
+ * handle an exception resets the machine).
  */
 struct insula_node_interrupt {
 	__u32 index;		/* of the core among the node's, 0 for the first */
-	__u32 vector;		/* 32 to 255 */
+	__u32 vector;		/* 32 to 255, or INSULA_VECTOR_NMI */
 };
 
 #define INSULA_IOC		'I'

@@ -22,7 +22,7 @@ pub use name::{NAME_MAX, Name};
 pub use node::{
     NODE_HELD, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate, NodeInfo,
     NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, RECREATE_UNLESS_RETIRED,
-    Reason, State,
+    Reason, State, VECTOR_NMI,
 };
 
 /// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].

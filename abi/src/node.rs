@@ -167,13 +167,16 @@ pub struct NodeStop {
     pub reserved: u32,
 }
 
+/// `INSULA_VECTOR_NMI`: the vector that stands for a non-maskable interrupt.
+pub const VECTOR_NMI: u32 = 2;
+
 /// `struct insula_node_interrupt`: an interrupt to send to one of a node's cores.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeInterrupt {
     /// Which of the node's cores, 0 for the first.
     pub index: u32,
-    /// Interrupt vector, 32 to 255.
+    /// Interrupt vector, 32 to 255, or [`VECTOR_NMI`].
     pub vector: u32,
 }
 

@@ -175,6 +175,7 @@ fn constants() -> Facts {
         INSULA_NODE_RETIRED = insula_abi::NODE_RETIRED,
         INSULA_NODE_UNRESPONSIVE = insula_abi::NODE_UNRESPONSIVE,
         INSULA_RECREATE_UNLESS_RETIRED = insula_abi::RECREATE_UNLESS_RETIRED,
+        INSULA_VECTOR_NMI = insula_abi::VECTOR_NMI,
         INSULA_IOC = ioctl::IOC,
         INSULA_HELLO = ioctl::HELLO,
         INSULA_MACHINE = ioctl::MACHINE,

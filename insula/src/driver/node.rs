@@ -66,7 +66,8 @@ impl Node {
     }
 
     /// Sends an interrupt to one of its cores, counted from 0 for the first, with a vector from 32
-    /// to 255 (`INSULA_NODE_INTERRUPT`).
+    /// to 255, or [`abi::VECTOR_NMI`] (`INSULA_NODE_INTERRUPT`; the header tells when that may be
+    /// sent).
     ///
     /// # Errors
     /// What the module answered; `EALREADY` when it does not run.

@@ -154,6 +154,11 @@ void insula_start_interrupt(u32 apic_id, u8 vector)
 	send(APIC_DM_FIXED | vector, apic_id);
 }
 
+void insula_start_nmi(u32 apic_id)
+{
+	send(APIC_DM_NMI, apic_id);
+}
+
 static bool entered(void)
 {
 	return READ_ONCE(*(u32 *)(start.code + TRAMPOLINE_ENTERED));

@@ -40,4 +40,7 @@ int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc);
 /* Send a fixed interrupt to a core that runs. Any context. */
 void insula_start_interrupt(u32 apic_id, u8 vector);
 
+/* Send a non-maskable interrupt to a core that runs. Any context. */
+void insula_start_nmi(u32 apic_id);
+
 #endif

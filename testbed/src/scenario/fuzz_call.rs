@@ -207,7 +207,10 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
         }),
         ioctl::NODE_INTERRUPT => with_zeros(abi::NodeInterrupt {
             index: rng.u32(..4),
-            vector: rng.u32(..300),
+            vector: match rng.u8(..4) {
+                0 => abi::VECTOR_NMI,
+                _ => rng.u32(..300),
+            },
         }),
         ioctl::NODE_SUPERVISE => with_zeros(abi::NodeSupervise {
             hold: 1 << rng.u32(..10),
