@@ -10,6 +10,7 @@
 //! | at which address was symbol `x` linked? | [`Symbols`], from the image's own kallsyms |
 //! | at which offset lies member `y` of structure `z`? | [`Btf`], from the image's own type information |
 //! | what does the kernel in that memory log, did it panic? | [`log`], over [`PhysicalMemory`] |
+//! | what lies at its virtual address `a`, what do its processors do? | [`running`], over the same |
 //!
 //! Everything read is taken as hostile: a file may come from anyone, and a kernel's memory is written by that
 //! kernel while we read it. Bad input gives an error, never a panic, an endless loop or unbounded memory.
@@ -25,6 +26,7 @@ pub mod log;
 mod memory;
 mod part;
 mod payload;
+pub mod running;
 mod symbols;
 
 pub use btf::{Btf, BtfError, Field, LookupError};

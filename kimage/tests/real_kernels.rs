@@ -2,8 +2,13 @@
 
 mod fetched;
 
-use kimage::log::LogLayout;
-use kimage::{Btf, Format, Symbols, inspect, vmlinux};
+use kimage::log::{LogLayout, Placement};
+use kimage::running::RunningKernel;
+use kimage::{Btf, Format, PhysicalMemory, ReadError, Symbols, inspect, vmlinux};
+use object::LittleEndian as LE;
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::ops::Range;
 use std::path::Path;
 
 #[test]
@@ -53,5 +58,73 @@ fn check(path: &Path) {
         btf.offset_of("page", "compound_head")
     );
     assert!(btf.offset_of("task_struct", "comm").unwrap() < btf.size_of("task_struct").unwrap());
-    LogLayout::from_vmlinux(&elf).unwrap();
+    let layout = LogLayout::from_vmlinux(&elf).unwrap();
+    check_in_memory(&elf, &layout, &symbols, &btf);
+}
+
+/// Put into memory as a loader puts it, the kernel tells the same of itself as its file.
+fn check_in_memory(elf: &[u8], layout: &LogLayout, symbols: &Symbols, btf: &Btf) {
+    let memory = Loaded::new(elf, 0x1_4000_0000);
+    let placement = Placement {
+        physical: memory.start,
+        virtual_offset: 0,
+    };
+    let kernel = RunningKernel::attach(layout, placement, &memory).unwrap();
+    assert!(symbols.iter().eq(kernel.symbols().iter()));
+    for name in ["task_struct", "pt_regs", "exception_stacks"] {
+        assert_eq!(kernel.btf().unwrap().size_of(name), btf.size_of(name));
+    }
+    // It has not begun to run: no processor, no panic, no VMCOREINFO, page tables that map nothing.
+    assert_eq!(kernel.processors().unwrap(), []);
+    assert_eq!(kernel.panicked_processor().unwrap(), None);
+    assert_eq!(kernel.vmcoreinfo().unwrap(), None);
+    assert!(
+        kernel
+            .word(kernel.symbol("vmcoreinfo_note").unwrap())
+            .is_err()
+    );
+    assert!(kernel.backtrace_mask().unwrap().0 > memory.start);
+    assert_eq!(kernel.direct_map().unwrap() % (1 << 30), 0);
+}
+
+/// A kernel's segments, where a loader puts them.
+struct Loaded {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Loaded {
+    fn new(elf: &[u8], start: u64) -> Self {
+        let header = FileHeader64::<LE>::parse(elf).unwrap();
+        let programs = header.program_headers(LE, elf).unwrap().iter();
+        let loaded: Vec<_> = programs
+            .filter(|program| program.p_type(LE) == PT_LOAD)
+            .collect();
+        let first = loaded.iter().map(|one| one.p_paddr(LE)).min().unwrap();
+        let end = |one: &&_| ProgramHeader::p_paddr(*one, LE) + ProgramHeader::p_memsz(*one, LE);
+        let size = loaded.iter().map(end).max().unwrap() - first;
+        let mut bytes = vec![0; size as usize];
+        for program in loaded {
+            let content = program.data(LE, elf).unwrap();
+            let at = (program.p_paddr(LE) - first) as usize;
+            bytes[at..at + content.len()].copy_from_slice(content);
+        }
+        Self { start, bytes }
+    }
+}
+
+impl PhysicalMemory for Loaded {
+    fn ranges(&self) -> Vec<Range<u64>> {
+        let all = self.start..self.start + self.bytes.len() as u64;
+        std::iter::once(all).collect()
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        let size = into.len();
+        let error = ReadError { address, size };
+        let start = address.checked_sub(self.start).ok_or(error)? as usize;
+        let from = self.bytes.get(start..start + size).ok_or(error)?;
+        into.copy_from_slice(from);
+        Ok(())
+    }
 }

@@ -87,6 +87,11 @@ pub(super) struct Structures {
 }
 
 impl LogLayout {
+    /// The link addresses of the image, from `_text` to `_end`.
+    pub(crate) fn image(&self) -> std::ops::Range<u64> {
+        self.text..self.end
+    }
+
     /// Reads from the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)) what must be known.
     ///
     /// # Errors

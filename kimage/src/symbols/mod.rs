@@ -77,6 +77,15 @@ impl Symbols {
         Self::expand(&tables.ok_or(SymbolError::NoTable)?)
     }
 
+    /// Reads the symbols of a kernel from its image as it lies in memory. Their addresses are those where it runs, not
+    /// those that it was linked to.
+    ///
+    /// # Errors
+    /// [`SymbolError`] when there is no whole table.
+    pub fn from_memory(image: &[u8]) -> Result<Self, SymbolError> {
+        Self::expand(&Tables::find(image).ok_or(SymbolError::NoTable)?)
+    }
+
     /// The link address of the first symbol called `name`.
     pub fn address(&self, name: &str) -> Option<u64> {
         let first = self

@@ -1,0 +1,229 @@
+//! A kernel in memory, known by what it carries itself: its symbols, its types, its page tables.
+//!
+//! [`log::locate`](crate::log::locate) tells where it is. Its own tables lie there unchanged, and the addresses in
+//! them are those where it runs, so no file is needed from then on: neither the image nor debug information.
+//!
+//! ```no_run
+//! # fn show(layout: &kimage::log::LogLayout, memory: &dyn kimage::PhysicalMemory)
+//! # -> Result<(), Box<dyn std::error::Error>> {
+//! let placement = kimage::log::locate(layout, memory).ok_or("no kernel runs there yet")?;
+//! let kernel = kimage::running::RunningKernel::attach(layout, placement, memory)?;
+//! let init_task = kernel.symbol("init_task")?;
+//! let mut bytes = [0; 64];
+//! kernel.read(init_task, &mut bytes)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod page_table;
+mod processors;
+mod registers;
+
+pub use error::{RunningError, VirtualReadError};
+pub use page_table::{Levels, PageTable};
+pub use processors::Processor;
+pub use registers::Registers;
+
+use crate::btf::Btf;
+use crate::log::{LogLayout, Placement};
+use crate::memory::PhysicalMemory;
+use crate::symbols::{SymbolError, Symbols};
+use std::ops::Range;
+
+/// `__PAGE_OFFSET_BASE_L4` and `__PAGE_OFFSET_BASE_L5` of arch/x86/include/asm/page_64_types.h: where a kernel
+/// without `page_offset_base` maps all memory.
+const PAGE_OFFSET_BASE_L4: u64 = 0xffff_8880_0000_0000;
+const PAGE_OFFSET_BASE_L5: u64 = 0xff11_0000_0000_0000;
+/// `pgdir_shift` of a kernel with five levels of page tables.
+const PGDIR_SHIFT_L5: u32 = 48;
+/// More than `VMCOREINFO_BYTES`, one page, will ever be.
+const VMCOREINFO_SIZE_MAX: u64 = 1 << 16;
+
+/// A kernel found in memory: it runs there, or did until it died.
+///
+/// Everything but the layout comes from that kernel's memory and is taken as hostile.
+#[derive(Debug)]
+pub struct RunningKernel<'a, M: ?Sized> {
+    memory: &'a M,
+    placement: Placement,
+    /// Virtual addresses of the image.
+    image: Range<u64>,
+    symbols: Symbols,
+    btf: Option<Btf>,
+}
+
+impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
+    /// Reads what the kernel of `layout`, which runs at `placement`, carries with it. Takes a copy of its image, some
+    /// 50 MiB, for as long as the call lasts.
+    ///
+    /// # Errors
+    /// [`RunningError`] when its image cannot be read, or its symbols are not there (any more).
+    pub fn attach(
+        layout: &LogLayout,
+        placement: Placement,
+        memory: &'a M,
+    ) -> Result<Self, RunningError> {
+        let link = layout.image();
+        let size = usize::try_from(link.end.saturating_sub(link.start)).unwrap_or(usize::MAX);
+        if size as u64 > crate::elf::KERNEL_IMAGE_SIZE {
+            return Err(SymbolError::Malformed("it is larger than a kernel can be").into());
+        }
+        let mut bytes = vec![0; size];
+        memory.read(placement.physical, &mut bytes)?;
+        let slide = |address: u64| address.wrapping_add(placement.virtual_offset);
+        let image = slide(link.start)..slide(link.end);
+        let symbols = Symbols::from_memory(&bytes)?;
+        let btf = btf(&bytes, &image, &symbols);
+        Ok(Self {
+            memory,
+            placement,
+            image,
+            symbols,
+            btf,
+        })
+    }
+
+    /// Where it has put itself.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// The virtual addresses of its image, from `_text` to `_end`.
+    #[must_use]
+    pub fn image(&self) -> Range<u64> {
+        self.image.clone()
+    }
+
+    /// The memory that it lies in.
+    #[must_use]
+    pub fn memory(&self) -> &'a M {
+        self.memory
+    }
+
+    /// Its symbols, at the addresses where it runs (those of per-CPU variables are offsets).
+    #[must_use]
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// The virtual address of a symbol; of a per-CPU variable its offset.
+    ///
+    /// # Errors
+    /// [`RunningError::NoSymbol`].
+    pub fn symbol(&self, name: &'static str) -> Result<u64, RunningError> {
+        let address = self.symbols.address(name);
+        address.ok_or(RunningError::NoSymbol(name))
+    }
+
+    /// Its types.
+    ///
+    /// # Errors
+    /// [`RunningError::NoTypes`] when it carries none.
+    pub fn btf(&self) -> Result<&Btf, RunningError> {
+        self.btf.as_ref().ok_or(RunningError::NoTypes)
+    }
+
+    /// Where it maps all memory: the virtual address of physical address 0 there.
+    ///
+    /// # Errors
+    /// [`RunningError`] when its variables cannot be read.
+    pub fn direct_map(&self) -> Result<u64, RunningError> {
+        match self.symbols.address("page_offset_base") {
+            Some(variable) => self.image_word(variable),
+            None => Ok(match self.levels()? {
+                Levels::Four => PAGE_OFFSET_BASE_L4,
+                Levels::Five => PAGE_OFFSET_BASE_L5,
+            }),
+        }
+    }
+
+    /// The page table that maps the kernel: `swapper_pg_dir`. Addresses of processes are not in it.
+    ///
+    /// # Errors
+    /// [`RunningError`] when it is not where it should be.
+    pub fn page_table(&self) -> Result<PageTable<'a, M>, RunningError> {
+        let root = self.physical(self.symbol("init_top_pgt")?)?;
+        Ok(PageTable::new(self.memory, root, self.levels()?))
+    }
+
+    /// Copies bytes from a virtual address of the kernel on.
+    ///
+    /// # Errors
+    /// [`RunningError`] when not all of them are mapped to the kernel's memory; `into` may then hold anything.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), RunningError> {
+        Ok(self.page_table()?.read(address, into)?)
+    }
+
+    /// The 64-bit word at a virtual address of the kernel.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn word(&self, address: u64) -> Result<u64, RunningError> {
+        let mut word = [0; 8];
+        self.read(address, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// What the kernel tells tools that read its dumps (Documentation/admin-guide/kdump/vmcoreinfo.rst): lines of
+    /// `NAME=value`. `None` until it has written that, early in its boot.
+    ///
+    /// # Errors
+    /// [`RunningError`] when it cannot be read.
+    pub fn vmcoreinfo(&self) -> Result<Option<Vec<u8>>, RunningError> {
+        let data = self.image_word(self.symbol("vmcoreinfo_data")?)?;
+        let size = self.image_word(self.symbol("vmcoreinfo_size")?)?;
+        if data == 0 || size == 0 || size > VMCOREINFO_SIZE_MAX {
+            return Ok(None);
+        }
+        let mut text = vec![0; size as usize];
+        self.read(data, &mut text)?;
+        Ok(Some(text))
+    }
+
+    /// The physical address of a byte of the image.
+    ///
+    /// # Errors
+    /// [`RunningError::OutsideImage`].
+    pub fn physical(&self, address: u64) -> Result<u64, RunningError> {
+        if !self.image.contains(&address) {
+            return Err(RunningError::OutsideImage(address));
+        }
+        Ok(self.placement.physical + (address - self.image.start))
+    }
+
+    /// The 64-bit word at an address in the image.
+    fn image_word(&self, address: u64) -> Result<u64, RunningError> {
+        let mut word = [0; 8];
+        self.memory.read(self.physical(address)?, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// The 32-bit word at an address in the image.
+    fn image_half(&self, address: u64) -> Result<u32, RunningError> {
+        let mut word = [0; 4];
+        self.memory.read(self.physical(address)?, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn levels(&self) -> Result<Levels, RunningError> {
+        let Some(variable) = self.symbols.address("pgdir_shift") else {
+            return Ok(Levels::Four);
+        };
+        Ok(match self.image_half(variable)? {
+            PGDIR_SHIFT_L5 => Levels::Five,
+            _ => Levels::Four,
+        })
+    }
+}
+
+/// The type information in the image, if it has any.
+fn btf(bytes: &[u8], image: &Range<u64>, symbols: &Symbols) -> Option<Btf> {
+    let offset = |name| {
+        let address = symbols.address(name)?;
+        usize::try_from(address.checked_sub(image.start)?).ok()
+    };
+    let section = bytes.get(offset("__start_BTF")?..offset("__stop_BTF")?)?;
+    Btf::parse(section).ok()
+}

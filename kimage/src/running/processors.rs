@@ -1,0 +1,134 @@
+//! The processors of a kernel, by its own numbers.
+
+use super::registers::{Registers, nmi_frame};
+use super::{RunningError, RunningKernel};
+use crate::memory::PhysicalMemory;
+
+/// More processors than any kernel is built for (`NR_CPUS`).
+const PROCESSORS_MAX: u32 = 8192;
+/// Bits of a word of a mask.
+const WORD_BITS: u32 = 64;
+
+/// A processor that the kernel has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Processor {
+    /// The kernel's number for it.
+    pub number: u32,
+    /// The id of its local APIC.
+    pub apic_id: u32,
+    /// Whether the kernel counts it among those online: it handles interrupts, NMIs among them.
+    pub online: bool,
+    /// How far its per-CPU variables lie above the offsets that their symbols tell.
+    percpu: u64,
+}
+
+impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
+    /// The processors that it has ever brought online, in the order of its numbers.
+    ///
+    /// # Errors
+    /// [`RunningError`] when it does not tell.
+    pub fn processors(&self) -> Result<Vec<Processor>, RunningError> {
+        let count = self.image_half(self.symbol("nr_cpu_ids")?)?;
+        let booted = self.symbol("cpus_booted_once_mask")?;
+        let online = self.symbol("__cpu_online_mask")?;
+        let offsets = self.symbol("__per_cpu_offset")?;
+        let mut processors = Vec::new();
+        for number in 0..count.min(PROCESSORS_MAX) {
+            if !self.in_mask(booted, number)? {
+                continue;
+            }
+            let percpu = self.image_word(offsets + 8 * u64::from(number))?;
+            processors.push(Processor {
+                number,
+                apic_id: self.apic_id(percpu)?,
+                online: self.in_mask(online, number)?,
+                percpu,
+            });
+        }
+        Ok(processors)
+    }
+
+    /// The registers of a processor when it last got an NMI; `None` if it got none, or they have been overwritten.
+    ///
+    /// An NMI has a stack of its own, on which the processor and the kernel's entry code put the registers. They stay
+    /// there when the handler has returned, until the next NMI.
+    ///
+    /// # Errors
+    /// [`RunningError`] when the kernel does not tell where that stack is.
+    pub fn registers_at_nmi(
+        &self,
+        processor: &Processor,
+    ) -> Result<Option<Registers>, RunningError> {
+        let stacks = self.symbol("exception_stacks")?;
+        let btf = self.btf()?;
+        let stack = btf.field("exception_stacks", "NMI_stack")?;
+        let end = processor
+            .percpu
+            .wrapping_add(stacks)
+            .wrapping_add((stack.bit_offset + stack.bit_size) / 8);
+        let task_stack = self.task_word(processor, "stack")?;
+        Ok(nmi_frame(end, task_stack, |address, into| {
+            self.read(address, into)
+        }))
+    }
+
+    /// The id (`pid` in the kernel's words) of the thread that a processor executes.
+    ///
+    /// # Errors
+    /// [`RunningError`] when the kernel does not tell.
+    pub fn current_thread(&self, processor: &Processor) -> Result<u32, RunningError> {
+        // The lower half: the member has 32 bits.
+        Ok(self.task_word(processor, "pid")? as u32)
+    }
+
+    /// Physical address of the first word of the mask of processors that are to print a backtrace at their next NMI
+    /// (`backtrace_mask` of lib/nmi_backtrace.c), and how many words count.
+    ///
+    /// # Errors
+    /// [`RunningError`] when the kernel does not tell.
+    pub fn backtrace_mask(&self) -> Result<(u64, u32), RunningError> {
+        let mask = self.physical(self.symbol("backtrace_mask")?)?;
+        let count = self.image_half(self.symbol("nr_cpu_ids")?)?;
+        Ok((mask, count.min(PROCESSORS_MAX).div_ceil(WORD_BITS)))
+    }
+
+    /// The processor whose panic the kernel has died of, if it has.
+    ///
+    /// # Errors
+    /// [`RunningError`] when it does not tell.
+    pub fn panicked_processor(&self) -> Result<Option<u32>, RunningError> {
+        // `PANIC_CPU_INVALID`, -1, for none.
+        let number = self.image_half(self.symbol("panic_cpu")?)?;
+        Ok(Some(number).filter(|number| number.cast_signed() >= 0))
+    }
+
+    /// The first 64 bits of a member of the task that a processor executes.
+    fn task_word(&self, processor: &Processor, member: &str) -> Result<u64, RunningError> {
+        let btf = self.btf()?;
+        // Before Linux 6.2, and since 6.15, it is a variable of its own.
+        let variable = match self.symbols().address("current_task") {
+            Some(variable) => variable,
+            None => self.symbol("pcpu_hot")? + btf.offset_of("pcpu_hot", "current_task")?,
+        };
+        let task = self.word(processor.percpu.wrapping_add(variable))?;
+        self.word(task.wrapping_add(btf.offset_of("task_struct", member)?))
+    }
+
+    fn apic_id(&self, percpu: u64) -> Result<u32, RunningError> {
+        let btf = self.btf()?;
+        // Since Linux 6.7 in a structure inside, and wider.
+        let field = btf
+            .field("cpuinfo_x86", "topo.apicid")
+            .or_else(|_| btf.field("cpuinfo_x86", "apicid"))?;
+        let info = percpu.wrapping_add(self.symbol("cpu_info")?);
+        let mut id = [0; 4];
+        let size = (field.bit_size / 8).min(4) as usize;
+        self.read(info.wrapping_add(field.bit_offset / 8), &mut id[..size])?;
+        Ok(u32::from_le_bytes(id))
+    }
+
+    fn in_mask(&self, mask: u64, number: u32) -> Result<bool, RunningError> {
+        let word = self.image_word(mask + 8 * u64::from(number / WORD_BITS))?;
+        Ok(word >> (number % WORD_BITS) & 1 != 0)
+    }
+}
