@@ -196,6 +196,13 @@ pub const OPTIONS: &[KernelOption] = &[
         Rule::Yields,
         "stay after a panic, so that the log can be read and the crash be told from a wish to reboot",
     ),
+    option(
+        "crash_kexec_post_notifiers",
+        "",
+        Rule::Yields,
+        "a panic stops the node's other cores by an NMI, which leaves their registers in memory for a dump, and \
+         is then deaf to the base's own NMI",
+    ),
 ];
 
 /// The options that a user may not set for a node.
