@@ -5,6 +5,7 @@
 //! | [`driver`] | the module's descriptors; the only place with ioctls, mappings and `unsafe` |
 //! | [`image`] | resident images: kernels kept in memory, ready to start |
 //! | [`node`] | nodes: start, watch, read the log of, stop, remove |
+//! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
 //! | [`compose`] | many nodes, described in a file |
 //! | [`cores`], [`memory`] | what is asked for, and choosing it |
@@ -23,6 +24,7 @@ pub mod machine;
 pub mod memory;
 pub mod name;
 pub mod node;
+pub mod postmortem;
 pub mod report;
 pub mod root;
 pub mod topology;

@@ -1,5 +1,7 @@
 //! What a user can type.
 
+mod postmortem;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -8,6 +10,8 @@ use insula::image::Payload;
 use insula::memory::MemorySpec;
 use insula::name::Name;
 use insula::units::CpuList;
+
+pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
 
 use super::completion::Shell;
 
@@ -68,6 +72,12 @@ pub(super) enum Command {
     Up(Up),
     /// Stop and remove the nodes that files, or projects by their names, have brought up
     Down(Down),
+    /// Keep a node's memory as a core file for crash or drgn; list and remove those kept
+    Dump(Dump),
+    /// Make each core of a running node print where it is, also if it hangs
+    Backtrace(Backtrace),
+    /// Let gdb look at a node's memory and registers
+    Debug(Debug),
     /// Print what makes a shell complete this command's words
     Completion {
         /// Which shell
@@ -240,6 +250,9 @@ pub(super) struct Run {
     )]
     #[arg(hide_default_value = true)]
     pub(super) append: String,
+    /// Keep a dump of the node's memory if it crashes
+    #[arg(long)]
+    pub(super) dump_on_crash: bool,
     /// Print where the time of the start went
     #[arg(long)]
     pub(super) timing: bool,
@@ -361,6 +374,10 @@ mod tests {
             "machine reserve",
             "rm",
             "logs",
+            "dump",
+            "dump rm",
+            "dump web -o x --max 3",
+            "debug web --port 1 --stdio",
             "frobnicate",
         ] {
             assert!(refused(arguments), "{arguments}");

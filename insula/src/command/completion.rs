@@ -10,6 +10,7 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use insula::driver::{CallError, Driver};
 use insula::image::installed_releases;
+use insula::postmortem::Store;
 use insula::root::Root;
 use insula_abi as abi;
 
@@ -60,6 +61,7 @@ fn candidates_of(argument: Arg) -> Arg {
     let candidates = match word.map(AsRef::<str>::as_ref) {
         Some("NODE") => ArgValueCandidates::new(|| names(Driver::node_names)),
         Some("IMAGE") => ArgValueCandidates::new(|| names(Driver::image_names)),
+        Some("DUMP") => ArgValueCandidates::new(dumps),
         Some("RELEASE") => ArgValueCandidates::new(releases),
         _ => return argument,
     };
@@ -70,6 +72,12 @@ fn candidates_of(argument: Arg) -> Arg {
 fn names(list: fn(&Driver) -> Result<Vec<abi::Name>, CallError>) -> Vec<CompletionCandidate> {
     let told = Driver::open().ok().and_then(|driver| list(&driver).ok());
     let names = told.iter().flatten().filter_map(|name| name.to_str().ok());
+    names.map(CompletionCandidate::new).collect()
+}
+
+fn dumps() -> Vec<CompletionCandidate> {
+    let dumps = Store::new(&Root::default()).list().unwrap_or_default();
+    let names = dumps.into_iter().map(|dump| dump.name);
     names.map(CompletionCandidate::new).collect()
 }
 

@@ -135,6 +135,28 @@ examples! {
         "Take down what insula.toml describes, images as well" => ["insula down --images"],
         "Take down a project whose file is lost" => ["insula down --project shop"],
     }
+    "insula-dump": {
+        "Keep the memory of a node, and see what is kept" => [
+            "insula dump web",
+            "insula dump ls",
+        ],
+        "With the registers of a node that hangs, into a file" => [
+            "insula dump --nmi --output web.vmcore web",
+        ],
+    }
+    "insula-dump-ls": {
+        "The dumps, oldest first" => ["insula dump ls"],
+    }
+    "insula-dump-rm": {
+        "Make room" => ["insula dump rm web-20261120T093000Z.vmcore"],
+    }
+    "insula-backtrace": {
+        "Where a node hangs" => ["insula backtrace web"],
+    }
+    "insula-debug": {
+        "For gdb on this machine" => ["insula debug web"],
+        "For any user of this machine" => ["insula debug --port 1234 web"],
+    }
     "insula-completion": {
         "For this session of Bash" => ["source <(insula completion bash)"],
         "For all of Fish" => [

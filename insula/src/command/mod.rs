@@ -10,6 +10,7 @@ mod machine;
 mod manual;
 mod node;
 mod output;
+mod postmortem;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -69,6 +70,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             return node::each(&names, |name| node::remove(context, name, force));
         }
         Command::Logs(options) => logs::logs(context, &options)?,
+        Command::Dump(options) => postmortem::dump(context, options)?,
+        Command::Backtrace(options) => postmortem::backtrace(context, &options)?,
+        Command::Debug(options) => postmortem::debug(context, &options)?,
         Command::Completion { shell } => completion::register(shell)?,
         Command::Man { folder } => manual::write(Cli::command(), &folder)?,
         Command::Up(options) => return compose::up(context, &options),

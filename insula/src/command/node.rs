@@ -50,6 +50,7 @@ fn request(options: Run) -> RunRequest {
         max_cpus,
         memory,
         append,
+        dump_on_crash,
         ..
     } = options;
     let source = match (image, files.kernel) {
@@ -70,6 +71,7 @@ fn request(options: Run) -> RunRequest {
         memory,
         append,
         described: None,
+        dump_on_crash,
     }
 }
 

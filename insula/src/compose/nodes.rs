@@ -137,6 +137,7 @@ impl Candidate<'_> {
             memory: self.node.memory.clone(),
             append: self.node.append.clone(),
             described: Some(self.described.clone()),
+            dump_on_crash: false,
         })
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use insula_abi as abi;
 use kimage::log::Placement;
 
+use super::nmi::leave_registers;
 use super::{Handle, NodeLog};
 use crate::driver::CallError;
 
@@ -37,6 +38,7 @@ pub fn note_crash(handle: &mut Handle) -> Result<(), CallError> {
         return Ok(());
     }
     wait_for_last_words(&log, placement);
+    leave_registers(handle, &log, placement);
     stop_as_crashed(handle)
 }
 

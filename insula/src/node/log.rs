@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use kimage::log::{LogLayout, LogReader, Placement, format_record, locate, panicked};
+use kimage::running::{RunningError, RunningKernel};
 use serde::Serialize;
 
 use super::Handle;
@@ -98,10 +99,7 @@ impl NodeLog {
     /// [`LogError`], save `Nothing` and `Read`.
     pub fn open(handle: &Handle) -> Result<Self, LogError> {
         let name = name::text(&handle.info.name);
-        let Some(record) = &handle.record else {
-            return Err(LogError::NoRecord(name));
-        };
-        let layout = layout(&name, &record.log)?;
+        let layout = log_layout(handle)?;
         let mapping = handle
             .node
             .memory()
@@ -118,6 +116,14 @@ impl NodeLog {
             layout,
             stopped,
         })
+    }
+
+    /// The kernel at that place.
+    ///
+    /// # Errors
+    /// What the kernel in memory lacks.
+    pub fn kernel(&self, placement: Placement) -> Result<RunningKernel<'_, Mapping>, RunningError> {
+        RunningKernel::attach(&self.layout, placement, &self.mapping)
     }
 
     /// Where the kernel has put itself; `None` until it has logged something.
@@ -171,6 +177,18 @@ impl NodeLog {
             name: self.name.clone(),
             source,
         }
+    }
+}
+
+/// How a node's log is kept.
+///
+/// # Errors
+/// [`LogError`] when that is not known.
+pub(crate) fn log_layout(handle: &Handle) -> Result<LogLayout, LogError> {
+    let name = name::text(&handle.info.name);
+    match &handle.record {
+        Some(record) => layout(&name, &record.log),
+        None => Err(LogError::NoRecord(name)),
     }
 }
 

@@ -6,6 +6,7 @@
 mod end;
 mod last_words;
 mod log;
+pub mod nmi;
 mod power_button;
 mod record;
 mod run;
@@ -15,6 +16,7 @@ mod view;
 
 pub use end::{EndError, Stopped, kill, remove, stop};
 pub use last_words::note_crash;
+pub(crate) use log::log_layout;
 pub use log::{LogError, LogRecord, NodeLog};
 pub use record::{ChunkRecord, Described, NodeRecord};
 pub use run::{RunError, RunRequest, Source, Started, Timing, run};

@@ -61,6 +61,9 @@ pub struct NodeRecord {
     pub power_button: u64,
     /// How its log is read.
     pub log: LogSource,
+    /// Whether a dump is to be kept if it crashes.
+    #[serde(default)]
+    pub dump_on_crash: bool,
     /// When it was started, in seconds since 1970.
     pub created_unix_s: u64,
     /// By which file it is described, if it is by one.

@@ -50,6 +50,8 @@ pub struct RunRequest {
     pub append: String,
     /// By which file it is described, if it is by one.
     pub described: Option<Described>,
+    /// Whether a dump is to be kept if it crashes.
+    pub dump_on_crash: bool,
 }
 
 /// Where the time of a start went.
@@ -353,6 +355,7 @@ impl Start<'_> {
             initrd_address: layout.initrd,
             power_button: layout.power_button,
             log: self.bootable.log.clone(),
+            dump_on_crash: self.request.dump_on_crash,
             created_unix_s: now.map_or(0, |now| now.as_secs()),
             described: self.request.described.clone(),
         };

@@ -1,0 +1,75 @@
+//! Looking at what is left of a node.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use insula::name::Name;
+use insula::units::Size;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(in crate::command) struct Dump {
+    #[command(subcommand)]
+    pub(in crate::command) command: Option<DumpCommand>,
+    #[command(flatten)]
+    pub(in crate::command) node: Option<DumpNode>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::command) enum DumpCommand {
+    /// List the dumps that are kept, oldest first
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove dumps
+    Rm {
+        /// The dumps, by their names in `insula dump ls`
+        #[arg(required = true, value_name = "DUMP")]
+        names: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(in crate::command) struct DumpNode {
+    /// The node, running or not
+    #[arg(value_name = "NODE")]
+    pub(in crate::command) name: Name,
+    /// Write it there; else it is kept in /var/lib/insula/dumps, the oldest making room
+    #[arg(short, long, value_name = "FILE")]
+    pub(in crate::command) output: Option<PathBuf>,
+    /// Interrupt each core of a running node, so that its registers are in the dump; the node
+    /// prints a backtrace and goes on
+    #[arg(long)]
+    pub(in crate::command) nmi: bool,
+    /// How many dumps are kept; else $INSULA_DUMPS_MAX, else 8
+    #[arg(long, value_name = "COUNT", conflicts_with = "output")]
+    pub(in crate::command) max: Option<usize>,
+    /// How much all kept dumps may take on the disk; else $INSULA_DUMPS_SIZE_MAX, else 16G
+    #[arg(long, value_name = "SIZE", conflicts_with = "output")]
+    pub(in crate::command) size_max: Option<Size>,
+    /// Print JSON
+    #[arg(long)]
+    pub(in crate::command) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::command) struct Backtrace {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(in crate::command) name: Name,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::command) struct Debug {
+    /// The node, running or not
+    #[arg(value_name = "NODE")]
+    pub(in crate::command) name: Name,
+    /// Listen at this port of 127.0.0.1 (0: any), instead of a socket that only root can reach
+    #[arg(long, value_name = "PORT", conflicts_with = "stdio")]
+    pub(in crate::command) port: Option<u16>,
+    /// Talk by standard input and output: gdb -ex 'target remote | insula debug --stdio NODE'
+    #[arg(long)]
+    pub(in crate::command) stdio: bool,
+}

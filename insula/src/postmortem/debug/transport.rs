@@ -1,0 +1,169 @@
+//! How gdb reaches us: by a socket of this machine, or by our standard input and output.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use gdbstub::conn::Connection;
+
+/// Why gdb cannot reach us.
+#[derive(Debug, thiserror::Error)]
+#[error("{place} cannot be listened at: {source}; the node was left as it is")]
+pub struct TransportError {
+    place: String,
+    source: io::Error,
+}
+
+/// Bytes to and from a gdb.
+pub struct Wire {
+    input: Box<dyn Read>,
+    output: Box<dyn Write>,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wire")
+    }
+}
+
+impl Wire {
+    /// By the standard input and output: for gdb's `target remote | insula debug --stdio NODE`.
+    #[must_use]
+    pub fn stdio() -> Self {
+        Self::new(io::stdin(), io::stdout())
+    }
+
+    fn new(input: impl Read + 'static, output: impl Write + 'static) -> Self {
+        Self {
+            input: Box::new(io::BufReader::new(input)),
+            output: Box::new(io::BufWriter::new(output)),
+        }
+    }
+
+    /// The next byte; none when gdb has gone.
+    pub(super) fn read_byte(&mut self) -> io::Result<Option<u8>> {
+        let mut byte = [0];
+        loop {
+            match self.input.read(&mut byte) {
+                Ok(0) => return Ok(None),
+                Ok(_) => return Ok(Some(byte[0])),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Connection for Wire {
+    type Error = io::Error;
+
+    fn write(&mut self, byte: u8) -> io::Result<()> {
+        self.output.write_all(&[byte])
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.output.write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+/// A place where gdb finds us.
+#[derive(Debug)]
+pub enum Listener {
+    /// A socket in the file system, for its owner only. It goes with this value.
+    Unix(UnixListener, PathBuf),
+    /// A port of this machine's own address: for every user of it.
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens at a socket in the file system; one that nobody listens at any more is replaced.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    pub fn unix(path: &Path) -> Result<Self, TransportError> {
+        let failed = |source| TransportError {
+            place: path.display().to_string(),
+            source,
+        };
+        if let Some(folder) = path.parent() {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700);
+            builder.create(folder).map_err(failed)?;
+        }
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(failed(io::ErrorKind::AddrInUse.into()));
+        }
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let listener = Self::Unix(listener, path.to_owned());
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(listener)
+    }
+
+    /// Listens at a port of 127.0.0.1; 0 for any that is free.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    pub fn tcp(port: u16) -> Result<Self, TransportError> {
+        let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        bound.map(Self::Tcp).map_err(|source| TransportError {
+            place: format!("port {port} of 127.0.0.1"),
+            source,
+        })
+    }
+
+    /// Waits for a gdb.
+    ///
+    /// # Errors
+    /// [`TransportError`].
+    pub fn accept(&self) -> Result<Wire, TransportError> {
+        let accept = || match self {
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                Ok(Wire::new(stream.try_clone()?, stream))
+            }
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok(Wire::new(stream.try_clone()?, stream))
+            }
+        };
+        accept().map_err(|source| TransportError {
+            place: self.to_string(),
+            source,
+        })
+    }
+}
+
+impl fmt::Display for Listener {
+    /// As gdb's `target remote` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(_, path) => write!(f, "{}", path.display()),
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => write!(f, "{address}"),
+                Err(_) => f.write_str("127.0.0.1"),
+            },
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // It is replaced by the next one at worst.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
