@@ -16,13 +16,13 @@ use super::cli::{Down, Projects, Up};
 use super::{Context, Failure, output};
 
 pub(super) fn up(context: &Context, options: &Up) -> Result<ExitCode, Failure> {
-    let projects = match read(context, &options.projects.file, options.project.as_ref()) {
+    let projects = match read(&options.projects.file, options.project.as_ref()) {
         Ok(projects) => projects,
         Err(failure) => return refuse(failure, options.projects.json),
     };
     let driver = context.driver()?;
     let present = Present::read(&driver, &context.root)?;
-    let plan = match Plan::new(&projects, &present) {
+    let plan = match Plan::new(&context.root, &projects, &present) {
         Ok(plan) => plan,
         Err(error) => return refuse(error.into(), options.projects.json),
     };
@@ -31,7 +31,7 @@ pub(super) fn up(context: &Context, options: &Up) -> Result<ExitCode, Failure> {
     }
     let patience = patience(&options.projects);
     let tell = teller(&options.projects);
-    let report = compose::up(&driver, &context.root, &plan, patience, tell)?;
+    let report = compose::up(&driver, &context.root, plan, patience, tell)?;
     finish(&report, options.projects.json)
 }
 
@@ -43,9 +43,12 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
     };
     let mut scopes: Vec<_> = options.project.iter().map(by_name).collect();
     if scopes.is_empty() || !options.projects.file.is_empty() {
-        match read(context, &options.projects.file, None) {
+        match read(&options.projects.file, None) {
             Ok(projects) => scopes.extend(projects.iter().map(Scope::from)),
-            Err(failure) => return refuse(failure, options.projects.json),
+            Err(failure) => {
+                output::note("`insula down --project NAME` needs no file");
+                return refuse(failure, options.projects.json);
+            }
         }
     }
     let driver = context.driver()?;
@@ -59,11 +62,7 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
 }
 
 /// Reads files; tells all that is wrong in any of them by itself.
-fn read(
-    context: &Context,
-    paths: &[PathBuf],
-    name: Option<&Name>,
-) -> Result<Vec<Project>, Failure> {
+fn read(paths: &[PathBuf], name: Option<&Name>) -> Result<Vec<Project>, Failure> {
     let default = [PathBuf::from(FILE)];
     let sources = compose::sources(if paths.is_empty() { &default } else { paths })?;
     if sources.is_empty() {
@@ -72,7 +71,7 @@ fn read(
     let mut projects = Vec::new();
     let mut mistakes = Vec::new();
     for source in &sources {
-        match Project::read(&context.root, source, name) {
+        match Project::read(source, name) {
             Ok(project) => projects.push(project),
             Err(more) => mistakes.extend(more),
         }
@@ -192,4 +191,63 @@ fn finish(report: &Report, json: bool) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use insula::compose::{ImageReport, NodeReport};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    fn node(text: &str, deed: Deed, cpus: Option<&[u32]>) -> NodeReport {
+        NodeReport {
+            name: name(text),
+            project: name("shop"),
+            deed,
+            cpus: cpus.map(|cpus| CpuList(cpus.to_vec())),
+            started: None,
+            ready_ns: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn a_plan_as_text_and_as_json() {
+        let report = Report {
+            images: vec![ImageReport {
+                name: name("debian"),
+                project: name("shop"),
+                deed: Deed::Replace,
+            }],
+            nodes: vec![
+                node("db", Deed::Keep, None),
+                node("web", Deed::Start, Some(&[3])),
+                node("mail", Deed::Restart, Some(&[1, 2])),
+                node("old", Deed::Remove, None),
+            ],
+        };
+        insta::assert_snapshot!(plan_text(&report));
+        insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap());
+    }
+
+    #[test]
+    fn what_happens_is_told() {
+        let db = name("db");
+        let events = [
+            Event::ImageAdded(&db),
+            Event::ImageReplaced(&db),
+            Event::ImageRemoved(&db),
+            Event::NodeKept(&db),
+            Event::NodeRemoved(&db, None),
+            Event::NodeRemoved(&db, Some(Stopped::ByItself)),
+            Event::NodeRemoved(&db, Some(Stopped::ByForce)),
+            Event::NodeReady(&db, 1_250_000_000),
+        ];
+        let lines: Vec<_> = events.iter().filter_map(text).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
 }

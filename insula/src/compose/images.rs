@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::deed::{Deed, ImageReport};
 use super::mistake::Mistake;
 use super::present::Present;
-use super::project::{Project, WantedImage};
-use crate::image::{AddError, AddRequest, Content, Description, FilesError, Prepared};
+use super::project::{Project, WantedImage, WantedKernel};
+use crate::image::{AddError, AddRequest, Content, Description, FilesError, Prepared, installed};
 use crate::name::Name;
+use crate::root::Root;
 
 /// An image, and what is to be done about it.
 #[derive(Debug)]
@@ -55,6 +56,7 @@ impl ImageStep {
 /// # Errors
 /// All that is wrong with them.
 pub(super) fn steps(
+    root: &Root,
     projects: &[Project],
     present: &Present,
 ) -> Result<Vec<ImageStep>, Vec<Mistake>> {
@@ -62,9 +64,9 @@ pub(super) fn steps(
     let mut mistakes = Vec::new();
     let mut wanted = BTreeMap::new();
     for (project, image) in each(projects) {
-        match step(project, image, present, &mut wanted) {
+        match step(root, project, image, present, &mut wanted) {
             Ok(deed) => steps.extend(deed.map(|deed| ImageStep {
-                name: image.request.name.clone(),
+                name: image.name.clone(),
                 project: project.name.clone(),
                 deed,
             })),
@@ -104,15 +106,17 @@ fn each<'a>(projects: &'a [Project]) -> impl Iterator<Item = (&'a Project, &'a W
 
 /// What is to be done about an image; nothing when another file asks for the same.
 fn step<'a>(
+    root: &Root,
     project: &Project,
     image: &'a WantedImage,
     present: &Present,
     wanted: &mut BTreeMap<&'a Name, Content>,
 ) -> Result<Option<ImageDeed>, Mistake> {
-    let name = &image.request.name;
+    let name = &image.name;
     let mistake = |message, help: &str| project.source.mistake(image.at.clone(), message, help);
-    let content = Content::read(&image.request);
-    let content = content.map_err(|error| files_mistake(project, image, &error))?;
+    let in_files = |error: FilesError| files_mistake(project, image, &error);
+    let request = request(root, project, image).map_err(in_files)?;
+    let content = Content::read(&request).map_err(in_files)?;
     match wanted.insert(name, content.clone()) {
         Some(other) if other == content => return Ok(None),
         Some(_) => {
@@ -122,12 +126,11 @@ fn step<'a>(
         None => {}
     }
     let is_ours = |there: &Description| there.project.as_deref() == Some(project.name.as_str());
+    let prepare = || prepare(project, image, &request);
     match present.images.get(name) {
         Some(Some(there)) if there.content() == content => Ok(Some(ImageDeed::Keep)),
-        None => Ok(Some(ImageDeed::Add(prepare(project, image)?))),
-        Some(Some(there)) if is_ours(there) => {
-            Ok(Some(ImageDeed::Replace(prepare(project, image)?)))
-        }
+        None => Ok(Some(ImageDeed::Add(prepare()?))),
+        Some(Some(there)) if is_ours(there) => Ok(Some(ImageDeed::Replace(prepare()?))),
         Some(_) => {
             let message = format!(
                 "there is an image '{name}' already, with other content, which this project has \
@@ -139,12 +142,25 @@ fn step<'a>(
     }
 }
 
-fn prepare(project: &Project, image: &WantedImage) -> Result<Box<Prepared>, Mistake> {
-    let request = AddRequest {
+fn request(root: &Root, project: &Project, image: &WantedImage) -> Result<AddRequest, FilesError> {
+    Ok(AddRequest {
+        name: image.name.clone(),
+        files: match &image.kernel {
+            WantedKernel::Installed(release) => installed(root, release)?,
+            WantedKernel::Files(files) => files.clone(),
+        },
+        append: image.append.clone(),
+        payload: image.payload,
         project: Some(project.name.clone()),
-        ..image.request.clone()
-    };
-    let prepared = Prepared::read(&request).map_err(|error| match &error {
+    })
+}
+
+fn prepare(
+    project: &Project,
+    image: &WantedImage,
+    request: &AddRequest,
+) -> Result<Box<Prepared>, Mistake> {
+    let prepared = Prepared::read(request).map_err(|error| match &error {
         AddError::Files(error) => files_mistake(project, image, error),
         _ => project.source.mistake_by(image.at.clone(), &error),
     })?;
@@ -157,6 +173,15 @@ fn files_mistake(project: &Project, image: &WantedImage, error: &FilesError) -> 
         _ => &image.kernel_at,
     };
     project.source.mistake_by(at.clone(), error)
+}
+
+/// Bytes of memory that the images take which are still to be made resident.
+pub(super) fn size(steps: &[ImageStep]) -> u64 {
+    let sizes = steps.iter().map(|step| match &step.deed {
+        ImageDeed::Add(prepared) | ImageDeed::Replace(prepared) => prepared.description.layout.size,
+        ImageDeed::Keep | ImageDeed::Remove => 0,
+    });
+    sizes.sum()
 }
 
 /// What is known of each image that nodes can be started from once `steps` are done: those, and the

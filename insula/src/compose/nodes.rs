@@ -16,6 +16,7 @@ use crate::image::{Content, Description};
 use crate::memory::{LOW_SIZE, MemorySpec, check_available};
 use crate::name::Name;
 use crate::node::{Described, RunRequest, Source, Trial};
+use crate::topology::BaseMemory;
 use crate::units::{CpuList, Size};
 
 /// A node, and what is to be done about it.
@@ -71,7 +72,7 @@ impl NodeStep {
 }
 
 /// Compares the nodes that are asked for with those that are there, and chooses cores for all that
-/// are to be started.
+/// are to be started. The images that are still to come take `images_size` bytes.
 ///
 /// # Errors
 /// All that cannot be.
@@ -79,6 +80,7 @@ pub(super) fn steps(
     projects: &[Project],
     present: &Present,
     images: &BTreeMap<&Name, &Description>,
+    images_size: u64,
 ) -> Result<Vec<NodeStep>, Vec<Mistake>> {
     let mut planner = Planner::new(present, images);
     for project in projects {
@@ -90,7 +92,7 @@ pub(super) fn steps(
     planner.check_shared_cores();
     planner.see_off(projects);
     planner.choose_cores();
-    planner.check_memory();
+    planner.check_memory(images_size);
     planner.check_layouts();
     planner.finish()
 }
@@ -299,7 +301,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether the machine has the memory of all together.
-    fn check_memory(&mut self) {
+    fn check_memory(&mut self, images_size: u64) {
         let freed: u64 = self.freed().map(|node| node.memory_size).sum();
         let low_freed = self.freed().count() as u64 * LOW_SIZE;
         let Present {
@@ -309,12 +311,16 @@ impl<'a> Planner<'a> {
             ..
         } = self.present;
         let free = machine.pool_free.saturating_add(freed);
+        let base = base.map(|base| BaseMemory {
+            available: base.available.saturating_sub(images_size),
+            ..base
+        });
         let mut specs = Vec::<MemorySpec>::new();
         let mut low = 0;
         for one in self.candidates.iter().filter(|one| one.is_started()) {
             specs.extend(&one.node.memory);
             low += LOW_SIZE;
-            if let Err(error) = check_available(&specs, topology, *base, free) {
+            if let Err(error) = check_available(&specs, topology, base, free) {
                 let mistake = one.mistake_by(&one.node.memory_at, &error);
                 return self.mistakes.push(mistake);
             }

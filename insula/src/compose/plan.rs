@@ -12,6 +12,7 @@ use super::order::{Waits, reversed};
 use super::present::Present;
 use super::project::Project;
 use crate::name::Name;
+use crate::root::Root;
 
 /// Why files cannot be brought up. Nothing has been touched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,13 +57,14 @@ impl Plan {
     ///
     /// # Errors
     /// [`PlanError`].
-    pub fn new(projects: &[Project], present: &Present) -> Result<Self, PlanError> {
+    pub fn new(root: &Root, projects: &[Project], present: &Present) -> Result<Self, PlanError> {
         let claims = claims(projects, present);
         if !claims.is_empty() {
             return Err(PlanError(claims));
         }
-        let images = images::steps(projects, present).map_err(PlanError)?;
-        let nodes = nodes::steps(projects, present, &images::startable(&images, present));
+        let images = images::steps(root, projects, present).map_err(PlanError)?;
+        let startable = images::startable(&images, present);
+        let nodes = nodes::steps(projects, present, &startable, images::size(&images));
         let nodes = nodes.map_err(PlanError)?;
         let farewell = farewell(&nodes, present);
         Ok(Self {

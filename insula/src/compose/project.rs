@@ -8,10 +8,9 @@ use super::mistake::{Mistake, Source, Span};
 use super::order::Waits;
 use super::reader::Reader;
 use crate::cores::CoreRequest;
-use crate::image::AddRequest;
+use crate::image::{Files, Payload};
 use crate::memory::MemorySpec;
 use crate::name::Name;
-use crate::root::Root;
 
 /// The file that is read when none is named, and whose folder names the project.
 pub const FILE: &str = "insula.toml";
@@ -36,14 +35,29 @@ pub struct Project {
 /// An image that is asked for.
 #[derive(Clone, Debug)]
 pub struct WantedImage {
-    /// What to add.
-    pub request: AddRequest,
-    /// Where its name stands.
+    /// Its name.
+    pub name: Name,
+    /// Where that stands.
     pub at: Span,
+    /// What it is made of.
+    pub kernel: WantedKernel,
     /// Where its kernel is named.
     pub kernel_at: Span,
     /// Where its initrd is named.
     pub initrd_at: Span,
+    /// Kernel command line of every node of this image.
+    pub append: String,
+    /// Which form of the kernel is kept.
+    pub payload: Payload,
+}
+
+/// What an image is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedKernel {
+    /// An installed kernel, by its release or the beginning of it.
+    Installed(String),
+    /// Files.
+    Files(Files),
 }
 
 /// A node that is asked for.
@@ -91,9 +105,9 @@ impl Project {
     ///
     /// # Errors
     /// All that is wrong in the file by itself, whatever the machine has.
-    pub fn read(root: &Root, source: &Source, name: Option<&Name>) -> Result<Self, Vec<Mistake>> {
+    pub fn read(source: &Source, name: Option<&Name>) -> Result<Self, Vec<Mistake>> {
         let file = File::parse(source).map_err(|mistake| vec![mistake])?;
-        Reader::new(root, source).project(file, name)
+        Reader::new(source).project(file, name)
     }
 
     /// What its nodes wait for.

@@ -12,13 +12,12 @@ use toml::Spanned;
 use super::file::{File, ImageTable, Key, NodeTable, OneOrMany, ReadyTable, Written};
 use super::mistake::{Mistake, Source, Span};
 use super::order::circle;
-use super::project::{FILE, Project, Ready, WantedImage, WantedNode, waits};
+use super::project::{FILE, Project, Ready, WantedImage, WantedKernel, WantedNode, waits};
 use crate::cores::CoreRequest;
-use crate::image::{AddRequest, Files, installed};
+use crate::image::Files;
 use crate::memory::MemorySpec;
 use crate::name::Name;
-use crate::root::Root;
-use crate::units::Size;
+use crate::units::{CpuList, Size};
 
 /// Memory of a node that asks for none.
 const MEMORY: MemorySpec = MemorySpec {
@@ -31,16 +30,14 @@ const MEMORY: MemorySpec = MemorySpec {
 
 /// Reads a file's tables and notes what is wrong.
 pub(super) struct Reader<'a> {
-    root: &'a Root,
     source: &'a Source,
     path: PathBuf,
     mistakes: Vec<Mistake>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(root: &'a Root, source: &'a Source) -> Self {
+    pub(super) fn new(source: &'a Source) -> Self {
         Self {
-            root,
             source,
             path: std::path::absolute(&source.path).unwrap_or_else(|_| source.path.clone()),
             mistakes: Vec::new(),
@@ -105,40 +102,38 @@ impl<'a> Reader<'a> {
     }
 
     fn image(&mut self, (name, at): (Name, Span), table: ImageTable) -> Option<WantedImage> {
-        let (files, kernel_at) = self.files(&at, &table)?;
         let initrd_at = table.initrd.as_ref().map(Spanned::span);
-        let request = AddRequest {
-            name,
-            files,
-            append: table.append,
-            payload: table.layout.into(),
-            project: None,
-        };
+        let (kernel, kernel_at) = self.kernel(&at, table.installed, table.kernel, table.initrd)?;
         Some(WantedImage {
-            request,
+            name,
             at,
+            kernel,
             initrd_at: initrd_at.unwrap_or_else(|| kernel_at.clone()),
             kernel_at,
+            append: table.append,
+            payload: table.layout.into(),
         })
     }
 
-    /// An image's files, and where its kernel is named.
-    fn files(&mut self, at: &Span, table: &ImageTable) -> Option<(Files, Span)> {
-        match (&table.installed, &table.kernel, &table.initrd) {
-            (Some(release), None, None) => match installed(self.root, release.get_ref()) {
-                Ok(files) => Some((files, release.span())),
-                Err(error) => {
-                    let mistake = self.source.mistake_by(release.span(), &error);
-                    self.mistakes.push(mistake);
-                    None
-                }
-            },
+    /// What an image is made of, and where that is said.
+    fn kernel(
+        &mut self,
+        at: &Span,
+        installed: Option<Spanned<String>>,
+        kernel: Option<Spanned<PathBuf>>,
+        initrd: Option<Spanned<PathBuf>>,
+    ) -> Option<(WantedKernel, Span)> {
+        match (installed, kernel, initrd) {
+            (Some(release), None, None) => {
+                let at = release.span();
+                Some((WantedKernel::Installed(release.into_inner()), at))
+            }
             (None, Some(kernel), initrd) => {
                 let files = Files {
                     kernel: self.beside(kernel.get_ref()),
-                    initrd: initrd.as_ref().map(|initrd| self.beside(initrd.get_ref())),
+                    initrd: initrd.map(|initrd| self.beside(initrd.get_ref())),
                 };
-                Some((files, kernel.span()))
+                Some((WantedKernel::Files(files), kernel.span()))
             }
             (installed, ..) => {
                 let message = match installed {
@@ -185,7 +180,7 @@ impl<'a> Reader<'a> {
         &mut self,
         at: &Span,
         count: Option<Spanned<u32>>,
-        list: Option<Key<crate::units::CpuList>>,
+        list: Option<Key<CpuList>>,
     ) -> (CoreRequest, Span) {
         if let (Some(count), Some(_)) = (&count, &list) {
             let message = "`cpus` and `cpu_list` exclude each other";

@@ -37,13 +37,14 @@ pub enum UpError {
 pub fn up(
     driver: &Driver,
     root: &Root,
-    plan: &Plan,
+    plan: Plan,
     patience: Duration,
     tell: Tell,
 ) -> Result<Report, UpError> {
-    plan.images
-        .iter()
-        .try_for_each(|step| put(driver, step, tell))?;
+    let mut report = plan.report();
+    // What was read of their files is not needed any more: the nodes may need the memory.
+    let mut images = plan.images.into_iter();
+    images.try_for_each(|step| put(driver, &step, tell))?;
     let ended = side_by_side(&plan.farewell, |name, _| {
         take_down(driver, name, patience, tell)
     });
@@ -56,7 +57,6 @@ pub fn up(
         tell,
     };
     let built = side_by_side(&plan.waits, |name, failed| builder.build(name, failed));
-    let mut report = plan.report();
     for node in &mut report.nodes {
         match built.get(&node.name) {
             Some(Ok(built)) => {

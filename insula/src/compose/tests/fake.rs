@@ -52,12 +52,21 @@ impl Folder {
             path: self.path(path),
             text: text.to_owned(),
         };
-        Project::read(&Root::at(self.0.path()), &source, None)
+        Project::read(&source, None)
     }
 
     /// The plan for it.
     pub(super) fn plan(&self, text: &str, present: &Present) -> Result<Plan, PlanError> {
-        Plan::new(&[self.read(text).map_err(PlanError)?], present)
+        self.plan_of(&[self.read(text).map_err(PlanError)?], present)
+    }
+
+    /// The plan for all of them.
+    pub(super) fn plan_of(
+        &self,
+        projects: &[Project],
+        present: &Present,
+    ) -> Result<Plan, PlanError> {
+        Plan::new(&Root::at(self.0.path()), projects, present)
     }
 
     /// A text without the folder's own, random name.

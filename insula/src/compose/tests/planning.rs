@@ -128,7 +128,7 @@ fn an_equal_image_of_two_files_is_one() {
     let two = folder
         .read_as("shop/two.toml", &file(&[("b", "")]))
         .unwrap();
-    let plan = Plan::new(&[one, two], &empty).unwrap();
+    let plan = folder.plan_of(&[one, two], &empty).unwrap();
     assert_eq!((plan.images.len(), plan.nodes.len()), (1, 2));
     let present = carried_out(&empty, &plan);
     // The other one's node was started from it.
@@ -143,6 +143,26 @@ fn what_goes_makes_room() {
     let text = file(&[("c", "cpu_list = \"1-3\"")]);
     let plan = folder.plan(&text, &present).unwrap();
     assert_eq!(carried_out(&present, &plan).nodes.len(), 1);
+}
+
+#[test]
+fn images_take_memory_too() {
+    let (folder, mut empty) = (Folder::new(), machine(4));
+    let text = file(&[("a", "")]);
+    let mut plan = |available| {
+        empty.base.as_mut().unwrap().available = available;
+        folder.plan(&text, &empty)
+    };
+    let error = plan(64 << 20).unwrap_err();
+    assert_eq!(error.0[0].line, 6, "{error}");
+    assert!(plan(65 << 20).is_ok());
+}
+
+#[test]
+fn a_file_can_be_read_when_its_kernels_are_gone() {
+    let folder = Folder::new();
+    let project = folder.read("[images.debian]\ninstalled = \"5.4\"\n");
+    assert_eq!(project.unwrap().images.len(), 1);
 }
 
 /// Nodes with lines, by number.

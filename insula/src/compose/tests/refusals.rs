@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::fake::{Folder, carried_out, foreign, machine};
-use crate::compose::{Life, Plan, PlanError, Present};
+use crate::compose::{Life, PlanError, Present};
 use crate::cores::Chosen;
 use crate::name::Name;
 
@@ -207,7 +207,7 @@ fn what_two_files_cannot_both_have() {
     let read = |path: &str, text: &str| folder.read_as(path, text).unwrap();
     let refused = |one: &str, two: &str, second: &str| {
         let projects = [read("shop/insula.toml", one), read(second, two)];
-        let error = Plan::new(&projects, &machine(8)).unwrap_err();
+        let error = folder.plan_of(&projects, &machine(8)).unwrap_err();
         folder.named(&shown(&error))
     };
     let (one, two) = (node("cpu_list = \"3\""), node("").replace(".web", ".db"));
@@ -231,7 +231,7 @@ fn a_project_belongs_to_its_file() {
     let other = folder
         .read_as("other.toml", &format!("project = \"shop\"\n{}", node("")))
         .unwrap();
-    let error = Plan::new(&[other], &present);
+    let error = folder.plan_of(&[other], &present);
     insta::assert_snapshot!(folder.named(&shown(&error.unwrap_err())));
 }
 
