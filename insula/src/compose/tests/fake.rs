@@ -210,8 +210,8 @@ pub(super) fn foreign(cpus: &[u32]) -> PresentNode {
     }
 }
 
-/// The book's own example.
-pub(super) fn example() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/insula.toml");
-    fs::read_to_string(path).unwrap()
+/// An example that users are given, by its path in the project.
+pub(super) fn example(path: &str) -> String {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fs::read_to_string(project.join(path)).unwrap()
 }

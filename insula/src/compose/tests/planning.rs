@@ -25,11 +25,13 @@ fn file(nodes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_books_example_can_be_brought_up() {
-    let folder = Folder::new();
-    let plan = folder.plan(&example(), &machine(8)).unwrap();
-    assert!(plan.nodes.len() >= 3 && plan.waits.values().any(|waits| !waits.is_empty()));
-    assert_eq!(plan.projects, ["shop".parse::<Name>().unwrap()]);
+fn the_examples_can_be_brought_up() {
+    for path in ["docs/src/insula.toml", "packaging/insula.toml.example"] {
+        let folder = Folder::new();
+        let plan = folder.plan(&example(path), &machine(8)).unwrap();
+        assert!(plan.nodes.len() >= 2 && plan.waits.values().any(|waits| !waits.is_empty()));
+        assert_eq!(plan.projects, ["shop".parse::<Name>().unwrap()]);
+    }
 }
 
 #[test]
