@@ -106,6 +106,9 @@ pub(super) struct NodeTable {
     /// More for the kernel command line, after the image's.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) append: Option<Spanned<String>>,
+    /// Keep a dump of its memory when it crashes.
+    #[serde(default)]
+    pub(super) dump_on_crash: bool,
     /// Nodes of this file that must be ready before this one is started.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<Written<Name>>"))]

@@ -139,7 +139,7 @@ impl Candidate<'_> {
             memory: self.node.memory.clone(),
             append: self.node.append.clone(),
             described: Some(self.described.clone()),
-            dump_on_crash: false,
+            dump_on_crash: self.node.dump_on_crash,
         })
     }
 
@@ -408,6 +408,12 @@ struct Identity<'a> {
     cores_max: u32,
     memory: &'a [MemorySpec],
     append: &'a str,
+    #[serde(skip_serializing_if = "is_default")]
+    dump_on_crash: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn described(project: &Project, node: &WantedNode, image: &Description) -> Described {
@@ -418,6 +424,7 @@ fn described(project: &Project, node: &WantedNode, image: &Description) -> Descr
         cores_max: node.cores_max,
         memory: &node.memory,
         append: node.append.trim(),
+        dump_on_crash: node.dump_on_crash,
     };
     // Serialising to memory fails only for maps with keys that are no text: there are none.
     let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());

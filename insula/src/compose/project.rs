@@ -85,6 +85,8 @@ pub struct WantedNode {
     pub append: String,
     /// Where that stands.
     pub append_at: Span,
+    /// Whether a dump is kept when it crashes.
+    pub dump_on_crash: bool,
     /// Those that must be ready before it is started, and where each is named.
     pub after: Vec<(Name, Span)>,
     /// What tells that it is ready; nothing if it is as soon as its kernel runs.

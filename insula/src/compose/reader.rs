@@ -171,6 +171,7 @@ impl<'a> Reader<'a> {
             memory_at,
             append: table.append.map(Spanned::into_inner).unwrap_or_default(),
             append_at,
+            dump_on_crash: table.dump_on_crash,
             after: table.after.into_iter().map(parts).collect(),
             ready,
         }
