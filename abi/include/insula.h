@@ -2,7 +2,7 @@
 /*
  * insula.h - what crosses the boundary between `insula` and insula.ko
  *
- * One device, /dev/insula, and three kinds of descriptor:
+ * One device, /dev/insula, and four kinds of descriptor:
  *
  *   control   open("/dev/insula"). The first call must be INSULA_HELLO; until
  *             both sides have agreed on a revision every other call fails with
@@ -25,6 +25,13 @@
  *             ended can be kept for its next start (INSULA_NODE_SUPERVISE).
  *             poll() tells POLLIN while the node is stopped, POLLPRI once it is
  *             retired, POLLHUP when it is gone.
+ *
+ *   channel   One end of a channel between the base and a node: its rings are
+ *             mapped by mmap(), read() waits until it is rung, as of an eventfd,
+ *             and poll() works. See insula_channel.h and docs/src/channels.md.
+ *
+ * In a Linux node the same module gives the other ends of the node's channels: there
+ * INSULA_HELLO and INSULA_CHANNEL_OPEN are all that the control descriptor knows.
  *
  * The module knows no kernel format and no firmware table. A start is: copy
  * bytes into a memory object, attach it to a node, and name the address at which
@@ -305,6 +312,28 @@ struct insula_node_interrupt {
 	__u32 vector;		/* 32 to 255, or INSULA_VECTOR_NMI */
 };
 
+/*
+ * INSULA_NODE_CHANNELS: lay out the node's channels, before its start. INSULA_AREA_SIZE
+ * (insula_channel.h) bytes from `start` on must lie, cleared, in one chunk of the node's
+ * memory; the node's ACPI tables should name them.
+ */
+struct insula_channels {
+	__u64 start;		/* a multiple of 4096 */
+	__u32 count;		/* 1 to INSULA_CHANNELS_MAX */
+	__u32 slots;		/* of each ring: a power of two */
+};
+
+/*
+ * INSULA_CHANNEL_OPEN: the end on this side of a channel, in a new session. In the base
+ * on the node's descriptor: EBUSY while an end of it is open in an old one. In a node on
+ * the control descriptor: waits for the base. Answer: a descriptor, and the end is open
+ * as long as this is.
+ */
+struct insula_channel_open {
+	__u32 index;		/* in: which of the node's */
+	__u32 slots;		/* out: of each ring */
+};
+
 #define INSULA_IOC		'I'
 
 /* control */
@@ -336,6 +365,14 @@ struct insula_node_interrupt {
 #define INSULA_NODE_SUPERVISE	_IOW(INSULA_IOC, 0x39, struct insula_node_supervise)
 #define INSULA_NODE_RETIRE	_IO(INSULA_IOC, 0x3a)	/* its next end is for good */
 #define INSULA_NODE_RECREATE	_IOW(INSULA_IOC, 0x3b, struct insula_node_recreate)
+
+#define INSULA_NODE_CHANNELS	_IOW(INSULA_IOC, 0x50, struct insula_channels)
+
+/* node in the base, control in a node */
+#define INSULA_CHANNEL_OPEN	_IOWR(INSULA_IOC, 0x51, struct insula_channel_open)
+
+/* channel */
+#define INSULA_CHANNEL_RING	_IO(INSULA_IOC, 0x52)	/* EPIPE: the peer has gone */
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

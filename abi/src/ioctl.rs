@@ -3,6 +3,7 @@
 
 use core::mem::size_of;
 
+use crate::channel::{ChannelOpen, Channels};
 use crate::{
     Chunks, Description, Hello, Image, Machine, MemoryCopy, Name, Names, NodeCreate, NodeInfo,
     NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise,
@@ -84,6 +85,13 @@ pub const NODE_SUPERVISE: u32 = iow::<NodeSupervise>(0x39);
 pub const NODE_RETIRE: u32 = io(0x3a);
 /// `INSULA_NODE_RECREATE` (node).
 pub const NODE_RECREATE: u32 = iow::<NodeRecreate>(0x3b);
+
+/// `INSULA_NODE_CHANNELS` (node).
+pub const NODE_CHANNELS: u32 = iow::<Channels>(0x50);
+/// `INSULA_CHANNEL_OPEN` (node in the base, control in a node); answers a descriptor.
+pub const CHANNEL_OPEN: u32 = iowr::<ChannelOpen>(0x51);
+/// `INSULA_CHANNEL_RING` (channel).
+pub const CHANNEL_RING: u32 = io(0x52);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

@@ -1,4 +1,5 @@
-//! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`.
+//! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`,
+//! and of `include/insula_channel.h`, what kernels share (module [`channel`]).
 //!
 //! The C header is the truth and its opening comment tells the protocol; this crate repeats its
 //! structures, constants and ioctl numbers under the same names without the `insula_` prefix.
@@ -10,6 +11,7 @@
 
 #![no_std]
 
+pub mod channel;
 mod control;
 pub mod ioctl;
 mod memory;

@@ -1,5 +1,5 @@
-//! Proves that this crate and `include/insula.h` describe the same bytes: a C program prints what
-//! the header says, and every line must equal what Rust says. What the header defines but the
+//! Proves that this crate and the headers in `include/` describe the same bytes: a C program prints
+//! what they say, and every line must equal what Rust says. What the header defines but the
 //! tables below leave out fails the test too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,9 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use insula_abi::channel::{
+    self, AreaHeader, ChannelOpen, Channels, End, Ends, Pages, Right, Ring, Rings, Slot,
+};
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Hello, Image, Machine, MemoryCopy, Name, Names,
     NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, Pool,
@@ -155,6 +158,42 @@ fn structures() -> Facts {
         "insula_node_recreate",
         [description, description_size, flags]
     );
+    facts.extend(channel_structures());
+    facts
+}
+
+fn channel_structures() -> Facts {
+    let mut facts = Facts::new();
+    structure!(facts, Slot, "insula_slot", [header, words]);
+    structure!(facts, Pages, "insula_pages", [start, count, right]);
+    structure!(
+        facts,
+        Ring,
+        "insula_ring",
+        [
+            head,
+            consumer_wake,
+            consumer_reserved,
+            producer_wake,
+            producer_reserved
+        ]
+    );
+    structure!(
+        facts,
+        End,
+        "insula_end",
+        [doorbell, session, open, reserved]
+    );
+    structure!(facts, Ends, "insula_ends", [base, node]);
+    structure!(facts, Rings, "insula_rings", [to_node, to_base]);
+    structure!(facts, Channels, "insula_channels", [start, count, slots]);
+    structure!(facts, ChannelOpen, "insula_channel_open", [index, slots]);
+    structure!(
+        facts,
+        AreaHeader,
+        "insula_area_header",
+        [magic, revision, count, slots, reserved]
+    );
     facts
 }
 
@@ -202,7 +241,47 @@ fn constants() -> Facts {
         INSULA_NODE_RETIRE = ioctl::NODE_RETIRE,
         INSULA_NODE_RECREATE = ioctl::NODE_RECREATE,
         INSULA_DESCRIPTION = ioctl::DESCRIPTION,
+        INSULA_NODE_CHANNELS = ioctl::NODE_CHANNELS,
+        INSULA_CHANNEL_OPEN = ioctl::CHANNEL_OPEN,
+        INSULA_CHANNEL_RING = ioctl::CHANNEL_RING,
     });
+    facts.extend(channel_constants());
+    facts
+}
+
+fn channel_constants() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_CHANNEL_MAGIC = channel::CHANNEL_MAGIC,
+        INSULA_CHANNEL_REVISION = channel::CHANNEL_REVISION,
+        INSULA_SLOT_BYTES = channel::SLOT_BYTES,
+        INSULA_SLOTS_MIN = channel::SLOTS_MIN,
+        INSULA_SLOTS_MAX = channel::SLOTS_MAX,
+        INSULA_HEADER_TURN_MASK = channel::HEADER_TURN_MASK,
+        INSULA_HEADER_SIZE_SHIFT = channel::HEADER_SIZE_SHIFT,
+        INSULA_HEADER_PAGES_SHIFT = channel::HEADER_PAGES_SHIFT,
+        INSULA_HEADER_KIND_SHIFT = channel::HEADER_KIND_SHIFT,
+        INSULA_WAKE_ASLEEP = channel::WAKE_ASLEEP,
+        INSULA_DOORBELL_VALID = channel::DOORBELL_VALID,
+        INSULA_DOORBELL_APIC_SHIFT = channel::DOORBELL_APIC_SHIFT,
+        INSULA_DOORBELL_VECTOR_MASK = channel::DOORBELL_VECTOR_MASK,
+        INSULA_CHANNEL_RINGS = channel::CHANNEL_RINGS,
+        INSULA_RINGS_SLOTS = channel::RINGS_SLOTS,
+        INSULA_CHANNELS_MAX = channel::CHANNELS_MAX,
+    });
+    // Of a macro with arguments, some values.
+    facts.insert(
+        "INSULA_RINGS_SIZE(64)".into(),
+        channel::rings_size(64).into(),
+    );
+    facts.insert(
+        "INSULA_CHANNEL_SIZE(256)".into(),
+        channel::channel_size(256).into(),
+    );
+    facts.insert(
+        "INSULA_AREA_SIZE(7, 64)".into(),
+        channel::area_size(7, 64).into(),
+    );
     facts
 }
 
@@ -225,6 +304,9 @@ fn enumerators() -> Facts {
         INSULA_REASON_BASE = Reason::BASE.0,
         INSULA_REASON_HALTED = Reason::HALTED.0,
         INSULA_REASON_HUNG = Reason::HUNG.0,
+        INSULA_GRANTED = Right::GRANTED.0,
+        INSULA_LENT = Right::LENT.0,
+        INSULA_MOVED = Right::MOVED.0,
     });
     facts
 }
@@ -233,9 +315,12 @@ fn include_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
 }
 
-/// The header without its comments.
+const HEADERS: [&str; 2] = ["insula.h", "insula_channel.h"];
+
+/// The headers without their comments.
 fn header() -> String {
-    let text = std::fs::read_to_string(include_folder().join("insula.h")).unwrap();
+    let read = |name| std::fs::read_to_string(include_folder().join(name)).unwrap();
+    let text: String = HEADERS.map(read).concat();
     let mut bare = String::new();
     let mut rest = text.as_str();
     while let Some((before, after)) = rest.split_once("/*") {
@@ -247,9 +332,11 @@ fn header() -> String {
 
 /// Compiles and runs a program that prints every expression's value, one to a line.
 fn ask_c(expressions: &Facts) -> Facts {
-    let mut source = String::from(
-        "#include \"insula.h\"\n#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n",
-    );
+    let mut source = String::new();
+    for header in HEADERS {
+        writeln!(source, "#include \"{header}\"").unwrap();
+    }
+    source.push_str("#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n");
     for expression in expressions.keys() {
         writeln!(source, "\tprintf(\"%lld\\n\", (long long)({expression}));").unwrap();
     }
@@ -331,11 +418,20 @@ fn no_constant_is_left_out() {
     let defined = header
         .lines()
         .filter_map(|line| line.strip_prefix("#define ")?.split_whitespace().next());
+    let is_known = |name: &str| match name.split_once('(') {
+        Some((name, _)) => known
+            .iter()
+            .any(|fact| fact.starts_with(&format!("{name}("))),
+        None => known.contains(name),
+    };
     let enumerated = header
         .lines()
         .filter_map(|line| line.strip_prefix('\t')?.split_once(" = "))
         .map(|(name, _)| name);
-    for name in defined.filter(|&name| name != "INSULA_H").chain(enumerated) {
-        assert!(known.contains(name), "{name} has no mirror");
+    for name in defined.chain(enumerated) {
+        let guard = HEADERS
+            .iter()
+            .any(|header| name == header.to_uppercase().replace('.', "_"));
+        assert!(guard || is_known(name), "{name} has no mirror");
     }
 }
