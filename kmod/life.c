@@ -25,6 +25,7 @@
 #include <linux/slab.h>
 
 #include "arch/x86/start.h"
+#include "channel.h"
 #include "core.h"
 #include "life.h"
 #include "memory.h"
@@ -105,6 +106,7 @@ static void cease(struct insula_node *node, enum insula_reason reason)
 {
 	insula_watch_remove(&node->watch);
 	insula_cores_reset(node->cpus, node->cpus_count);
+	insula_area_hang_up(node->area);
 	node->reason = reason;
 	node->ended_ns = ktime_get_boottime_ns();
 	if (!(BIT(reason) & HOLDABLE))
@@ -276,6 +278,7 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 static bool abandon(struct insula_node *node)
 {
 	node->owner = NULL;
+	insula_area_hang_up(node->area);
 	give_cores_back(node);
 	if (!node->starts)
 		return true;

@@ -13,6 +13,7 @@
 #include "watch.h"
 
 struct file;
+struct insula_area;
 
 /* A node. What its life consists of is told and done in life.c. */
 struct insula_node {
@@ -34,6 +35,7 @@ struct insula_node {
 	struct file *supervisor;	/* descriptor that its cores are held for */
 	u32 hold;			/* after ends for these reasons, 1 << reason */
 	bool unresponsive;		/* so says its supervisor */
+	struct insula_area *area;	/* of its channels, or NULL */
 	struct insula_node_start start;
 	u64 starts;
 	u64 started_ns, ended_ns;

@@ -15,12 +15,18 @@
  *	node.c		cores + memory object under a name: its descriptors and calls
  *	life.c		its life: created, started, supervised, stopped, created anew
  *	watch.c		seeing a node end
+ *	ring.c		sending and receiving, for kernel code
+ *	channel.c	ends of channels between kernels
+ *	inside.c	the module in a node, where it gives the other ends
  *	base.c		the base's own reboot, suspend and panic
  *	main.c		the device
  *
  * Policy is nowhere here: which cores, which memory, what is put into it and
  * where it is entered are said by the caller, who must be privileged. A node
  * that is running has the hardware to itself; nothing here confines it.
+ *
+ * In a Linux node the same module has another role: of all this, only channel.c and
+ * what inside.c finds for it are in use.
  */
 #include "insula_module.h"
 
@@ -34,16 +40,21 @@
 #include <asm/apic.h>
 #include <asm/tsc.h>
 
+#include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
 #include "base.h"
 #include "core.h"
 #include "image.h"
+#include "inside.h"
 #include "life.h"
 #include "low.h"
 #include "memory.h"
 #include "node.h"
 #include "pool.h"
 #include "watch.h"
+
+/* Whether we are the module of a node, not of a base. */
+static bool in_node __ro_after_init;
 
 /* A control descriptor: whether its holder speaks our revision. */
 struct control {
@@ -144,6 +155,12 @@ static long dispatch(unsigned int command, void __user *argument)
 	}
 }
 
+/* In a node there is nothing to take: only channels. */
+static long dispatch_inside(unsigned int command, void __user *argument)
+{
+	return command == INSULA_CHANNEL_OPEN ? insula_inside_open(argument) : -ENOTTY;
+}
+
 static long control_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct control *control = file->private_data;
@@ -152,6 +169,8 @@ static long control_ioctl(struct file *file, unsigned int command, unsigned long
 		return hello(control, (void __user *)argument);
 	if (!READ_ONCE(control->agreed))
 		return -EPROTO;
+	if (in_node)
+		return dispatch_inside(command, (void __user *)argument);
 	return dispatch(command, (void __user *)argument);
 }
 
@@ -188,7 +207,8 @@ static struct miscdevice device = {
 	.mode = 0600,
 };
 
-static int __init insula_init(void)
+/* All that makes this the base of nodes. */
+static int __init base_init(void)
 {
 	int err;
 
@@ -208,13 +228,8 @@ static int __init insula_init(void)
 	err = insula_base_init();
 	if (err)
 		goto stop_life;
-	err = misc_register(&device);
-	if (err)
-		goto stop_base;
 	return 0;
 
-stop_base:
-	insula_base_exit();
 stop_life:
 	insula_life_exit();
 stop_cores:
@@ -225,9 +240,8 @@ stop_start:
 }
 
 /* Images and nodes hold the module: here there are none, only perhaps a pool. */
-static void __exit insula_exit(void)
+static void base_exit(void)
 {
-	misc_deregister(&device);
 	insula_pool_release();
 	insula_base_exit();
 	insula_watch_exit();
@@ -235,6 +249,40 @@ static void __exit insula_exit(void)
 	insula_cores_exit();
 	insula_start_exit();
 	insula_low_exit();
+}
+
+static void exit_role(void)
+{
+	if (in_node)
+		insula_inside_exit();
+	else
+		base_exit();
+}
+
+static int __init insula_init(void)
+{
+	int err = insula_doorbells_init();
+
+	if (err)
+		return err;
+	in_node = insula_inside_found();
+	err = in_node ? insula_inside_init() : base_init();
+	if (err)
+		goto stop_doorbells;
+	err = misc_register(&device);
+	if (!err)
+		return 0;
+	exit_role();
+stop_doorbells:
+	insula_doorbells_exit();
+	return err;
+}
+
+static void __exit insula_exit(void)
+{
+	misc_deregister(&device);
+	exit_role();
+	insula_doorbells_exit();
 }
 
 module_init(insula_init);

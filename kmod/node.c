@@ -8,6 +8,7 @@
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
 #include <linux/file.h>
+#include <linux/io.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
@@ -18,6 +19,7 @@
 #include <asm/tsc.h>
 
 #include "arch/x86/start.h"
+#include "channel.h"
 #include "core.h"
 #include "description.h"
 #include "life.h"
@@ -43,6 +45,8 @@ static void vanish(struct insula_node *node)
 	list_del_init(&node->named.link);
 	mutex_unlock(&nodes.lock);
 	WRITE_ONCE(node->memory, NULL);
+	insula_area_put(node->area);
+	node->area = NULL;
 	insula_node_changed(node);
 	fput(memory);
 }
@@ -364,6 +368,53 @@ static int ioctl_interrupt(struct insula_node *node, void __user *argument)
 	return interrupt_node(node, &interrupt);
 }
 
+static int lay_out_channels(struct insula_node *node, const struct insula_area_place *place)
+{
+	struct insula_area *area;
+	u32 *apic_ids, i;
+
+	apic_ids = kmalloc_array(node->cpus_count, sizeof(*apic_ids), GFP_KERNEL);
+	if (!apic_ids)
+		return -ENOMEM;
+	for (i = 0; i < node->cpus_count; i++)
+		apic_ids[i] = insula_core_apic_id(node->cpus[i]);
+	area = insula_area_create(place, apic_ids, node->cpus_count);
+	kfree(apic_ids);
+	if (IS_ERR(area))
+		return PTR_ERR(area);
+	insula_area_hang_up(node->area);
+	insula_area_put(node->area);
+	node->area = area;
+	return 0;
+}
+
+static int ioctl_channels(struct insula_node *node, void __user *argument)
+{
+	struct insula_channels channels;
+	struct insula_area_place place;
+	int err;
+
+	if (copy_from_user(&channels, argument, sizeof(channels)))
+		return -EFAULT;
+	err = insula_area_check(channels.count, channels.slots);
+	if (err)
+		return err;
+	if (!IS_ALIGNED(channels.start, PAGE_SIZE) ||
+	    !insula_memory_covers(node->memory, channels.start,
+				  INSULA_AREA_SIZE(channels.count, channels.slots)))
+		return -EINVAL;
+	if (node->state != INSULA_CREATING)
+		return -EBUSY;
+	place = (struct insula_area_place) {
+		.start = channels.start,
+		.memory = phys_to_virt(channels.start),
+		.count = channels.count,
+		.slots = channels.slots,
+		.keeper = node->memory,
+	};
+	return lay_out_channels(node, &place);
+}
+
 static int dispatch(struct file *file, struct insula_node *node, unsigned int command,
 		    void __user *argument)
 {
@@ -378,6 +429,10 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 		return remove_node(node);
 	case INSULA_NODE_INTERRUPT:
 		return ioctl_interrupt(node, argument);
+	case INSULA_NODE_CHANNELS:
+		return ioctl_channels(node, argument);
+	case INSULA_CHANNEL_OPEN:
+		return node->area ? insula_channel_open(node->area, argument) : -ENOENT;
 	case INSULA_NODE_SUPERVISE:
 		return ioctl_supervise(file, node, argument);
 	case INSULA_NODE_RETIRE:

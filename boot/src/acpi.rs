@@ -9,6 +9,7 @@ mod dsdt;
 mod fadt;
 mod madt;
 
+use crate::chunk::Chunk;
 use crate::processors::Processors;
 use acpi_tables::{Aml, rsdp::Rsdp, xsdt::XSDT};
 
@@ -27,6 +28,8 @@ pub(crate) struct Description<'a> {
     pub(crate) power_off: u64,
     /// The byte that resets it.
     pub(crate) reset: u64,
+    /// The area of its channels; empty if there is none.
+    pub(crate) channels: Chunk,
 }
 
 /// The bytes of the tables when they lie at `base`, which is a multiple of 64; the RSDP is at `base`.
@@ -37,7 +40,7 @@ pub(crate) fn tables(base: u64, description: &Description) -> Vec<u8> {
         base,
         bytes: vec![0; Rsdp::len()],
     };
-    let dsdt = run.add(dsdt::table().as_slice());
+    let dsdt = run.add(dsdt::table(description).as_slice());
     let fadt = run.add(&to_bytes(&fadt::table(dsdt, description)));
     let madt = run.add(madt::table(description).as_slice());
     let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);

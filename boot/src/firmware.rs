@@ -2,8 +2,8 @@
 //! I/O APIC.
 //!
 //! It is reserved in the memory map, so that neither KASLR nor the kernel's allocators come near it. In order, each
-//! part beginning a page: page tables, `boot_params`, command line, the rest of a long memory map, ACPI tables, and
-//! the page of the two bytes that end the node.
+//! part beginning a page: page tables, `boot_params`, command line, the rest of a long memory map, ACPI tables, the
+//! page of the two bytes that end the node, and the area of its channels.
 
 use crate::boot_params;
 use crate::chunk::PAGE;
@@ -19,6 +19,7 @@ pub(crate) struct Sizes {
     pub(crate) command_line: u64,
     pub(crate) more_e820: u64,
     pub(crate) acpi: u64,
+    pub(crate) channels: u64,
 }
 
 /// Where each part lies.
@@ -29,6 +30,7 @@ pub(crate) struct Addresses {
     pub(crate) command_line: u64,
     pub(crate) more_e820: u64,
     pub(crate) acpi: u64,
+    pub(crate) channels: u64,
     endings: u64,
     /// The address after the last byte.
     end: u64,
@@ -50,6 +52,7 @@ impl Addresses {
             more_e820: part(sizes.more_e820),
             acpi: part(sizes.acpi),
             endings: part(PAGE),
+            channels: part(sizes.channels),
             end: next,
         }
     }

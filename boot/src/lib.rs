@@ -9,6 +9,7 @@
 //! some chunk                    kernel at its load address, then free memory
 //! the same or another           initrd, then free memory
 //! top of some chunk (reserved)  page tables | boot_params | command line | more memory map | ACPI tables | endings
+//!                               | channels
 //! ```
 //!
 //! | file | what |
@@ -70,6 +71,8 @@ pub struct NodeDescription<'a> {
     pub trampoline: u64,
     /// Frequency of the time stamp counter in kHz.
     pub tsc_khz: u32,
+    /// Bytes to reserve for the area of its channels to the base; 0 for none.
+    pub channels_size: u64,
 }
 
 /// Bytes, and the physical address that they go to.
@@ -102,6 +105,8 @@ pub struct Layout {
     pub reset: u64,
     /// The word that tells how to press the node's power button: see [`power_button::vector`].
     pub power_button: u64,
+    /// Where the area of its channels lies, a multiple of 4096.
+    pub channels: u64,
     /// The node's memory map, ascending.
     pub e820: Vec<E820Entry>,
     /// The kernel's whole command line.
@@ -126,6 +131,7 @@ struct Parts<'a> {
     processors: Processors<'a>,
     command_line: String,
     page_table: PageTable,
+    channels_size: u64,
 }
 
 impl<'a> Parts<'a> {
@@ -142,6 +148,11 @@ impl<'a> Parts<'a> {
                 trampoline: node.trampoline,
             });
         }
+        let largest = memory.high.iter().map(|chunk| chunk.size).max();
+        if largest.unwrap_or(0) < node.channels_size {
+            let needed = node.channels_size;
+            return Err(LayoutError::FirmwareDoesNotFit { needed });
+        }
         let facts = Facts {
             tsc_khz: node.tsc_khz,
             processors,
@@ -153,6 +164,7 @@ impl<'a> Parts<'a> {
             page_table: PageTable::identity(&memory, node.trampoline),
             memory,
             processors,
+            channels_size: node.channels_size,
         })
     }
 
@@ -164,6 +176,7 @@ impl<'a> Parts<'a> {
             command_line: self.command_line.len() as u64 + 1,
             more_e820: boot_params::more_e820_size(entries_max),
             acpi: self.acpi_tables(&somewhere).len() as u64,
+            channels: self.channels_size,
         }
     }
 
@@ -173,6 +186,10 @@ impl<'a> Parts<'a> {
             io_apic: io_apic::page_of(&self.memory).start,
             power_off: addresses.power_off(),
             reset: addresses.reset(),
+            channels: Chunk {
+                start: addresses.channels,
+                size: self.channels_size,
+            },
         };
         acpi::tables(addresses.acpi, &description)
     }
@@ -217,6 +234,7 @@ impl<'a> Parts<'a> {
             power_off: addresses.power_off(),
             reset: addresses.reset(),
             power_button: io_apic.start + io_apic::DATA_WINDOW as u64,
+            channels: addresses.channels,
             e820,
             command_line: self.command_line,
         }

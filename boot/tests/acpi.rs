@@ -2,12 +2,12 @@
 
 mod support;
 
-use insula_boot::{Chunk, Layout, NodeDescription, lay_out};
+use insula_boot::{Chunk, E820Entry, E820Type, Layout, NodeDescription, lay_out};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
-use support::{GIB, LOW, MIB, kernel, node, read, read_u32, read_u64};
+use support::{GIB, LOW, MIB, PAGE, kernel, node, read, read_u32, read_u64};
 
 const CHUNKS: [Chunk; 2] = [
     LOW,
@@ -147,6 +147,30 @@ fn ends_by_the_ending_bytes() {
     assert_ne!(fadt[128], 0, "reset value");
     assert_eq!(byte_register(fadt, 244), layout.power_off, "sleep control");
     assert_eq!(byte_register(fadt, 256), layout.power_off, "sleep status");
+}
+
+/// Linux takes the device's memory from the resource: type, range and length of a QWordMemory (ACPI 6.5, 6.4.3.5.1).
+#[test]
+fn names_the_channels() {
+    let layout = laid_out(&[1], &[]);
+    let dsdt = &tables(&layout)["DSDT"];
+    let device = dsdt.windows(8).position(|bytes| bytes == b"INSU0001");
+    let device = &dsdt[device.expect("the device")..];
+    let resource = device
+        .windows(4)
+        .position(|bytes| bytes == [0x8a, 0x2b, 0, 0]);
+    let resource = &device[resource.expect("its memory")..];
+    let (size, from) = (5 * PAGE, layout.channels);
+    assert_eq!(from % PAGE, 0);
+    assert_eq!(u64_at(resource, 14), from);
+    assert_eq!(u64_at(resource, 22), from + size - 1);
+    assert_eq!(u64_at(resource, 38), size);
+    let reserved = |entry: &E820Entry| {
+        entry.kind == E820Type::Reserved
+            && entry.start <= from
+            && from + size <= entry.start + entry.size
+    };
+    assert!(layout.e820.iter().any(reserved), "{:x?}", layout.e820);
 }
 
 /// Runs iasl, if there is one, and fails if it complains.

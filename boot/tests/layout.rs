@@ -254,6 +254,7 @@ proptest! {
             chunks: &chunks,
             trampoline,
             tsc_khz: 1,
+            channels_size: initrd_size.rotate_left(7),
         };
         let _ = lay_out(&odd);
         let _ = lay_out(&NodeDescription { trampoline: 0, cpus: &[0], command_line: "", ..odd });

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`driver`] | the module's descriptors; the only place with ioctls, mappings and `unsafe` |
 //! | [`image`] | resident images: kernels kept in memory, ready to start |
+//! | [`channel`] | sending to and receiving from another kernel |
 //! | [`node`] | nodes: start, watch, read the log of, stop, remove |
 //! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
@@ -15,6 +16,7 @@
 //! Everything outside [`driver`] is safe Rust and, given what the module answered, testable on any
 //! host.
 
+pub mod channel;
 pub mod compose;
 pub mod cores;
 pub mod digest;

@@ -368,6 +368,7 @@ impl Load<'_> {
             chunks: &chunks,
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
+            channels_size: 0,
         })?;
         for piece in &layout.pieces {
             let to = mapping.offset_of(piece.address, piece.bytes.len() as u64)?;

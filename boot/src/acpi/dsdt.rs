@@ -1,4 +1,4 @@
-//! DSDT: that the node can be switched off, and a power button by which it is asked to.
+//! DSDT: that the node can be switched off, a power button by which it is asked to, and where its channels lie.
 //!
 //! A machine without the old ACPI registers has its button behind a "generic event device": an interrupt, and a
 //! method that says which device the interrupt is about.
@@ -6,11 +6,13 @@
 //! Source: ACPI specification 6.5, sections 7.4.2.6 "\_S5", 4.8.3.1.1.2 "Control Method Power Button" and 5.6.9
 //! "Interrupt-signaled ACPI events".
 
-use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID};
+use super::{Description, OEM_ID, OEM_REVISION, OEM_TABLE_ID};
+use crate::chunk::Chunk;
 use crate::power_button;
 use acpi_tables::Aml;
 use acpi_tables::aml::{
-    Device, EISAName, Interrupt, Method, Name, Notify, Package, Path, ResourceTemplate, Scope,
+    AddressSpace, AddressSpaceCacheable, Device, EISAName, Interrupt, Method, Name, Notify,
+    Package, Path, ResourceTemplate, Scope,
 };
 use acpi_tables::sdt::Sdt;
 
@@ -24,12 +26,18 @@ const SOFT_OFF: u8 = 5;
 /// What a button's driver is notified of: that it was pressed.
 const PRESSED: u8 = 0x80;
 
+/// The device whose memory is the area of the node's channels (`abi/include/insula_channel.h`).
+const CHANNELS: &str = "INSU0001";
+
 /// The table.
-pub(super) fn table() -> Sdt {
+pub(super) fn table(description: &Description) -> Sdt {
     let sleep_types = Package::new(vec![&SOFT_OFF, &SOFT_OFF]);
     let mut code = Vec::new();
     Name::new("_S5_".into(), &sleep_types).to_aml_bytes(&mut code);
     add_power_button(&mut code);
+    if description.channels.size > 0 {
+        add_channels(&mut code, &description.channels);
+    }
     let mut dsdt = Sdt::new(
         *b"DSDT",
         HEADER_SIZE,
@@ -57,4 +65,15 @@ fn add_power_button(code: &mut Vec<u8>) {
     let event = Method::new("_EVT".into(), 1, true, vec![&press]);
     let events = Device::new("EVTS".into(), vec![&events_name, &events_resources, &event]);
     Scope::new("_SB_".into(), vec![&button, &events]).to_aml_bytes(code);
+}
+
+/// Appends the device of the node's channels.
+fn add_channels(code: &mut Vec<u8>, area: &Chunk) {
+    let name = Name::new("_HID".into(), &CHANNELS);
+    let cacheable = AddressSpaceCacheable::Cacheable;
+    let memory = AddressSpace::new_memory(cacheable, true, area.start, area.end() - 1, None);
+    let resources = ResourceTemplate::new(vec![&memory]);
+    let resources = Name::new("_CRS".into(), &resources);
+    let device = Device::new("CHAN".into(), vec![&name, &resources]);
+    Scope::new("_SB_".into(), vec![&device]).to_aml_bytes(code);
 }

@@ -297,6 +297,31 @@ pub(super) fn node_recreate(fd: BorrowedFd<'_>, description: &[u8], flags: u32) 
     unsafe { call.perform(fd, &mut recreate) }.map(drop)
 }
 
+pub(super) fn node_channels(
+    fd: BorrowedFd<'_>,
+    mut channels: abi::channel::Channels,
+) -> Answer<()> {
+    let call = Call(ioctl::NODE_CHANNELS, "INSULA_NODE_CHANNELS");
+    // SAFETY: `Channels` is this request's structure; its address is physical, and the module checks
+    // that it lies in the node's own memory.
+    unsafe { call.perform(fd, &mut channels) }.map(drop)
+}
+
+/// The end's descriptor and the slots of its rings.
+pub(super) fn channel_open(fd: BorrowedFd<'_>, index: u32) -> Answer<(OwnedFd, u32)> {
+    let mut open = abi::channel::ChannelOpen { index, slots: 0 };
+    let call = Call(ioctl::CHANNEL_OPEN, "INSULA_CHANNEL_OPEN");
+    // SAFETY: `ChannelOpen` is this request's structure and holds no address.
+    let fd = unsafe { call.descriptor(fd, &mut open) }?;
+    Ok((fd, open.slots))
+}
+
+pub(super) fn channel_ring(fd: BorrowedFd<'_>) -> Answer<()> {
+    Call(ioctl::CHANNEL_RING, "INSULA_CHANNEL_RING")
+        .bare(fd)
+        .map(drop)
+}
+
 pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::Cpu>)> {
     let mut info = abi::NodeInfo::default();
     let cpus = fill(|cpus: &mut [abi::Cpu]| {

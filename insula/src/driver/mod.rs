@@ -3,6 +3,7 @@
 //! Typed descriptors over `/dev/insula`. Nothing here decides anything; what the module says is
 //! passed on. What a node can write is never borrowed, only copied (see [`Mapping`]).
 
+mod channel;
 mod ioctl;
 mod mapping;
 mod memory;
@@ -15,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use insula_abi as abi;
 use nix::errno::Errno;
 
+pub use channel::{Channel, RingWords, Waited};
 pub use ioctl::CallError;
 pub use mapping::{MapError, Mapping, OutOfRange};
 pub use memory::Memory;
@@ -145,6 +147,14 @@ impl Driver {
     /// What the module answered; `ENOENT` when there is none of that name.
     pub fn open_node(&self, name: &abi::Name) -> Result<Node, CallError> {
         ioctl::node_open(self.fd.as_fd(), name).map(Node::new)
+    }
+
+    /// In a node: its end of a channel, as soon as the base has opened its own (`INSULA_CHANNEL_OPEN`).
+    ///
+    /// # Errors
+    /// What the module answered; `ENOENT` when the node has no such channel, `ENOTTY` in the base.
+    pub fn open_channel(&self, index: u32) -> Result<Channel, CallError> {
+        ioctl::channel_open(self.fd.as_fd(), index).map(|(fd, slots)| Channel::new(fd, slots))
     }
 
     /// Names of all nodes, oldest first (`INSULA_NODE_LIST`).

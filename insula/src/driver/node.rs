@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
 
-use super::{CallError, Memory, ioctl};
+use super::{CallError, Channel, Memory, ioctl};
 
 /// A node: cores taken from the base and the right to start them.
 ///
@@ -17,6 +17,23 @@ pub struct Node {
 impl Node {
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self { fd }
+    }
+
+    /// Lays out its channels, before its start (`INSULA_NODE_CHANNELS`).
+    ///
+    /// # Errors
+    /// What the module answered.
+    pub fn lay_out_channels(&self, channels: abi::channel::Channels) -> Result<(), CallError> {
+        ioctl::node_channels(self.fd.as_fd(), channels)
+    }
+
+    /// The base's end of one of its channels, in a new session (`INSULA_CHANNEL_OPEN`).
+    ///
+    /// # Errors
+    /// What the module answered; `ENOENT` when it has no such channel, `EBUSY` when an end of it is
+    /// open from before, `EPIPE` when it runs no more.
+    pub fn open_channel(&self, index: u32) -> Result<Channel, CallError> {
+        ioctl::channel_open(self.fd.as_fd(), index).map(|(fd, slots)| Channel::new(fd, slots))
     }
 
     /// Starts it; from now on it belongs to the module (`INSULA_NODE_START`).

@@ -6,12 +6,14 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
+use insula_abi::channel::Channels;
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use nix::errno::Errno;
 use serde::Serialize;
 
 use super::take::{TakeError, take_memory};
 use super::{ChunkRecord, Described, NodeRecord};
+use crate::channel;
 use crate::cores::{Chosen, CoreError, CoreRequest, View};
 use crate::driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
 use crate::image::{self, Bootable, Files, FilesError, LoadError, Payload};
@@ -192,6 +194,11 @@ pub fn run(
     let mut mapping = memory.map().map_err(DriverError::from)?;
     start.load(&memory, &mut mapping, &layout)?;
     let clock = start.clock;
+    node.lay_out_channels(Channels {
+        start: layout.channels,
+        count: channel::COUNT,
+        slots: channel::SLOTS,
+    })?;
     node.start(&abi::NodeStart {
         entry: layout.entry,
         page_table: layout.page_table,
@@ -333,6 +340,7 @@ impl Start<'_> {
                 chunks: &chunks,
                 trampoline: machine.trampoline,
                 tsc_khz: machine.tsc_khz,
+                channels_size: channel::AREA_SIZE,
             })
         })
     }

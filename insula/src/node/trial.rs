@@ -6,6 +6,7 @@ use insula_boot::{Chunk, LayoutError, NodeDescription};
 use kimage::Loadable;
 
 use super::run::joined;
+use crate::channel;
 use crate::cores::Chosen;
 use crate::memory::{LOW_FIRST, LOW_SIZE, MemorySpec};
 
@@ -57,6 +58,7 @@ impl Trial<'_> {
             chunks: &[low, high],
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
+            channels_size: channel::AREA_SIZE,
         })
         .map(drop)
     }

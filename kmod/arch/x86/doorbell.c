@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Doorbells: interrupts of this kernel that another one sends by its local APIC.
+ *
+ * They live in an interrupt domain of ours below the vector domain, so each is an
+ * ordinary interrupt with a vector, an affinity and a line in /proc/interrupts, and
+ * moves as any other does. Only its word, which tells the vector and the target,
+ * must follow: it is written anew from the callback by which Linux moves it. The old
+ * vector works until the first interrupt has come by the new one; a ring that was on
+ * its way then is lost (arch/x86/kernel/apic/vector.c). Hence the echo: some time
+ * after each move the doorbell counts as rung.
+ */
+#include "insula_module.h"
+
+#include <linux/interrupt.h>
+#include <linux/irq.h>
+#include <linux/irqdomain.h>
+#include <linux/jiffies.h>
+#include <linux/spinlock.h>
+
+#include <asm/apic.h>
+#include <asm/hw_irq.h>
+#include <asm/irq_vectors.h>
+#include <asm/irqdomain.h>
+#include <asm/smp.h>
+
+#include "arch/x86/doorbell.h"
+#include "insula_channel.h"
+
+/* Longer than any kernel is between reading a word and sending the interrupt. */
+#define ECHO_DELAY_MS	20
+
+static struct {
+	raw_spinlock_t lock;	/* words and their places; taken with interrupts off */
+	struct fwnode_handle *fwnode;
+	struct irq_domain *domain;
+} doorbells = {
+	.lock = __RAW_SPIN_LOCK_UNLOCKED(doorbells.lock),
+};
+
+static u64 word_of(struct irq_data *data)
+{
+	u32 cpu = cpumask_first(irq_data_get_effective_affinity_mask(data));
+	u64 apic_id = per_cpu(x86_cpu_to_apicid, cpu);
+
+	return INSULA_DOORBELL_VALID | apic_id << INSULA_DOORBELL_APIC_SHIFT |
+	       irqd_cfg(data)->vector;
+}
+
+static int move(struct irq_data *data, const struct cpumask *mask, bool force)
+{
+	struct insula_doorbell *doorbell = irq_data_get_irq_chip_data(data);
+	int answer = irq_chip_set_affinity_parent(data, mask, force);
+	unsigned long flags;
+
+	if (answer < 0)
+		return answer;
+	raw_spin_lock_irqsave(&doorbells.lock, flags);
+	if (doorbell->place) {
+		WRITE_ONCE(*doorbell->place, word_of(data));
+		mod_timer(&doorbell->echo, jiffies + msecs_to_jiffies(ECHO_DELAY_MS));
+	}
+	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
+	return answer;
+}
+
+static struct irq_chip chip = {
+	.name = "insula",
+	.irq_ack = irq_chip_ack_parent,
+	.irq_retrigger = irq_chip_retrigger_hierarchy,
+	.irq_set_affinity = move,
+	.flags = IRQCHIP_SKIP_SET_WAKE,
+};
+
+static int allocate(struct irq_domain *domain, unsigned int irq, unsigned int count, void *doorbell)
+{
+	struct irq_alloc_info info = {};
+	int err = irq_domain_alloc_irqs_parent(domain, irq, count, &info);
+
+	if (err)
+		return err;
+	irq_domain_set_info(domain, irq, irq, &chip, doorbell, handle_edge_irq, NULL, NULL);
+	/* It may be moved at any time, not only when it has come. */
+	irq_set_status_flags(irq, IRQ_MOVE_PCNTXT);
+	return 0;
+}
+
+static const struct irq_domain_ops domain_ops = {
+	.alloc = allocate,
+	.free = irq_domain_free_irqs_common,
+};
+
+int insula_doorbells_init(void)
+{
+	doorbells.fwnode = irq_domain_alloc_named_fwnode("insula");
+	if (!doorbells.fwnode)
+		return -ENOMEM;
+	doorbells.domain = irq_domain_create_hierarchy(x86_vector_domain, 0, 0, doorbells.fwnode,
+						       &domain_ops, NULL);
+	if (doorbells.domain)
+		return 0;
+	irq_domain_free_fwnode(doorbells.fwnode);
+	return -ENOMEM;
+}
+
+void insula_doorbells_exit(void)
+{
+	irq_domain_remove(doorbells.domain);
+	irq_domain_free_fwnode(doorbells.fwnode);
+}
+
+static irqreturn_t handle(int irq, void *doorbell)
+{
+	((struct insula_doorbell *)doorbell)->rung(doorbell);
+	return IRQ_HANDLED;
+}
+
+static void echo(struct timer_list *timer)
+{
+	struct insula_doorbell *doorbell = container_of(timer, struct insula_doorbell, echo);
+
+	doorbell->rung(doorbell);
+}
+
+int insula_doorbell_create(struct insula_doorbell *doorbell)
+{
+	int irq, err;
+
+	doorbell->place = NULL;
+	timer_setup(&doorbell->echo, echo, 0);
+	irq = irq_domain_alloc_irqs(doorbells.domain, 1, NUMA_NO_NODE, doorbell);
+	if (irq < 0)
+		return irq;
+	err = request_irq(irq, handle, IRQF_NO_THREAD, "insula", doorbell);
+	if (err) {
+		irq_dispose_mapping(irq);
+		return err;
+	}
+	doorbell->irq = irq;
+	return 0;
+}
+
+void insula_doorbell_destroy(struct insula_doorbell *doorbell)
+{
+	insula_doorbell_publish(doorbell, NULL);
+	free_irq(doorbell->irq, doorbell);
+	irq_dispose_mapping(doorbell->irq);
+	del_timer_sync(&doorbell->echo);
+}
+
+void insula_doorbell_publish(struct insula_doorbell *doorbell, u64 *place)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&doorbells.lock, flags);
+	if (doorbell->place)
+		WRITE_ONCE(*doorbell->place, 0);
+	doorbell->place = place;
+	if (place)
+		WRITE_ONCE(*place, word_of(irq_get_irq_data(doorbell->irq)));
+	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
+}
+
+bool insula_doorbell_read(u64 word, u32 *apic_id, u8 *vector)
+{
+	u32 everybody = x2apic_mode ? U32_MAX : U8_MAX;
+
+	*apic_id = word >> INSULA_DOORBELL_APIC_SHIFT;
+	*vector = word & INSULA_DOORBELL_VECTOR_MASK;
+	return (word & INSULA_DOORBELL_VALID) && *apic_id < everybody &&
+	       *vector >= FIRST_EXTERNAL_VECTOR;
+}

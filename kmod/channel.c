@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Ends of channels, as descriptors: mapped rings, a doorbell each way, sessions. The
+ * protocol is told in docs/src/channels.md, the layout in insula_channel.h.
+ *
+ * Rings are read and written by whoever has the descriptor; here only the words of
+ * the two ends are. Of these each side writes its own, and believes nothing of the
+ * other's.
+ */
+#include "channel.h"
+
+#include <linux/anon_inodes.h>
+#include <linux/err.h>
+#include <linux/file.h>
+#include <linux/kref.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/wait.h>
+
+#include "arch/x86/doorbell.h"
+#include "arch/x86/start.h"
+
+struct channel {
+	struct insula_area *area;
+	struct insula_end *own, *peer;	/* in shared memory */
+	void *rings;			/* the same */
+	phys_addr_t rings_start;
+	struct mutex lock;		/* opening and closing */
+	bool open;
+	bool audible;			/* it has its doorbell */
+	u64 session;			/* the last one that it was in */
+	struct insula_doorbell doorbell;
+	atomic64_t rung;		/* times, since last read */
+	wait_queue_head_t waiting;
+};
+
+struct insula_area {
+	struct kref refs;		/* who made it, and open ends */
+	struct insula_area_place place;
+	bool base;			/* which side we are */
+	bool gone;			/* the other is no more */
+	u32 *apic_ids;			/* that may be rung; NULL: any */
+	u32 apic_ids_count;
+	struct channel channels[];
+};
+
+static const struct file_operations channel_fops;
+
+int insula_area_check(u32 count, u32 slots)
+{
+	if (!count || count > INSULA_CHANNELS_MAX || slots < INSULA_SLOTS_MIN ||
+	    slots > INSULA_SLOTS_MAX || !is_power_of_2(slots))
+		return -EINVAL;
+	return 0;
+}
+
+static void rung(struct insula_doorbell *doorbell)
+{
+	struct channel *channel = container_of(doorbell, struct channel, doorbell);
+
+	atomic64_inc(&channel->rung);
+	wake_up_interruptible_poll(&channel->waiting, EPOLLIN);
+}
+
+static void set_up(struct channel *channel, struct insula_area *area, u32 index)
+{
+	u64 offset = INSULA_AREA_SIZE(index, area->place.slots);
+	struct insula_ends *ends = area->place.memory + offset;
+
+	channel->area = area;
+	channel->own = area->base ? &ends->base : &ends->node;
+	channel->peer = area->base ? &ends->node : &ends->base;
+	channel->rings = (void *)ends + INSULA_CHANNEL_RINGS;
+	channel->rings_start = area->place.start + offset + INSULA_CHANNEL_RINGS;
+	channel->doorbell.rung = rung;
+	mutex_init(&channel->lock);
+	init_waitqueue_head(&channel->waiting);
+}
+
+static struct insula_area *new_area(const struct insula_area_place *place, bool base)
+{
+	struct insula_area *area;
+	u32 i;
+
+	area = kvzalloc(struct_size(area, channels, place->count), GFP_KERNEL);
+	if (!area)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&area->refs);
+	area->place = *place;
+	area->base = base;
+	for (i = 0; i < place->count; i++)
+		set_up(&area->channels[i], area, i);
+	if (place->keeper)
+		get_file(place->keeper);
+	return area;
+}
+
+struct insula_area *insula_area_create(const struct insula_area_place *place,
+				       const u32 *apic_ids, u32 apic_ids_count)
+{
+	struct insula_area *area = new_area(place, true);
+	u32 i;
+
+	if (IS_ERR(area))
+		return area;
+	area->apic_ids = kmemdup(apic_ids, apic_ids_count * sizeof(*apic_ids), GFP_KERNEL);
+	area->apic_ids_count = apic_ids_count;
+	if (!area->apic_ids) {
+		insula_area_put(area);
+		return ERR_PTR(-ENOMEM);
+	}
+	*(struct insula_area_header *)place->memory = (struct insula_area_header) {
+		.magic = INSULA_CHANNEL_MAGIC,
+		.revision = INSULA_CHANNEL_REVISION,
+		.count = place->count,
+		.slots = place->slots,
+	};
+	for (i = 0; i < place->count; i++) {
+		memset(area->channels[i].own, 0, sizeof(struct insula_end));
+		memset(area->channels[i].peer, 0, sizeof(struct insula_end));
+	}
+	return area;
+}
+
+struct insula_area *insula_area_join(const struct insula_area_place *place)
+{
+	return new_area(place, false);
+}
+
+static void free_area(struct kref *refs)
+{
+	struct insula_area *area = container_of(refs, struct insula_area, refs);
+	u32 i;
+
+	for (i = 0; i < area->place.count; i++)
+		if (area->channels[i].audible)
+			insula_doorbell_destroy(&area->channels[i].doorbell);
+	if (area->place.keeper)
+		fput(area->place.keeper);
+	kfree(area->apic_ids);
+	kvfree(area);
+}
+
+void insula_area_put(struct insula_area *area)
+{
+	if (area)
+		kref_put(&area->refs, free_area);
+}
+
+void insula_area_hang_up(struct insula_area *area)
+{
+	u32 i;
+
+	if (!area)
+		return;
+	WRITE_ONCE(area->gone, true);
+	for (i = 0; i < area->place.count; i++) {
+		struct channel *channel = &area->channels[i];
+
+		/* Whoever writes to the memory has finished, or sees that it must not. */
+		mutex_lock(&channel->lock);
+		if (channel->audible)
+			insula_doorbell_publish(&channel->doorbell, NULL);
+		mutex_unlock(&channel->lock);
+		wake_up_interruptible_poll(&channel->waiting, EPOLLHUP);
+	}
+}
+
+/* Whether the other side has left the session, or lives no more. */
+static bool hung_up(const struct channel *channel)
+{
+	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
+	bool open = READ_ONCE(channel->peer->open);
+
+	if (READ_ONCE(channel->area->gone))
+		return true;
+	/* A node that has not joined the base's session yet has not left it either. */
+	if (channel->area->base)
+		return session == channel->session && !open;
+	return session != channel->session || !open;
+}
+
+static bool may_ring(const struct insula_area *area, u32 apic_id)
+{
+	u32 i;
+
+	for (i = 0; area->apic_ids && i < area->apic_ids_count; i++)
+		if (area->apic_ids[i] == apic_id)
+			return true;
+	return !area->apic_ids;
+}
+
+/* Ring the peer, if it can be rung. */
+static void ring(const struct channel *channel)
+{
+	u32 apic_id;
+	u8 vector;
+
+	smp_mb(); /* what it is rung for, before a look at its doorbell */
+	if (insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
+	    may_ring(channel->area, apic_id) && !READ_ONCE(channel->area->gone))
+		insula_start_interrupt(apic_id, vector);
+}
+
+/* A new session, on the base; -EBUSY while the node is in an old one. */
+static int begin_session(struct channel *channel)
+{
+	channel->session++;
+	WRITE_ONCE(channel->own->session, channel->session);
+	smp_mb(); /* a node that opens meanwhile sees this, or we see it */
+	if (READ_ONCE(channel->peer->open))
+		return -EBUSY;
+	memset(channel->rings, 0, INSULA_RINGS_SIZE(channel->area->place.slots));
+	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
+	smp_store_release(&channel->own->open, 1); /* the clear rings */
+	ring(channel);
+	return 0;
+}
+
+/* Join the base's session, on a node, if there is one that was not joined before. */
+static bool try_to_join(struct channel *channel)
+{
+	u64 session;
+
+	if (!smp_load_acquire(&channel->peer->open)) /* its rings are clear */
+		return false;
+	session = READ_ONCE(channel->peer->session);
+	if (session == READ_ONCE(channel->own->session))
+		return false;
+	WRITE_ONCE(channel->own->open, 1);
+	smp_store_release(&channel->own->session, session); /* that it is open */
+	smp_mb(); /* a base that makes another session meanwhile sees this, or we see it */
+	if (READ_ONCE(channel->peer->session) == session && READ_ONCE(channel->peer->open)) {
+		channel->session = session;
+		return true;
+	}
+	WRITE_ONCE(channel->own->open, 0);
+	return false;
+}
+
+static int join_session(struct channel *channel)
+{
+	int err;
+
+	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
+	smp_mb(); /* the base rings by it, or we see its session */
+	err = wait_event_interruptible(channel->waiting, try_to_join(channel));
+	if (err)
+		insula_doorbell_publish(&channel->doorbell, NULL);
+	else
+		ring(channel);
+	return err;
+}
+
+static int open_end(struct channel *channel)
+{
+	int err;
+
+	if (READ_ONCE(channel->area->gone))
+		return -EPIPE;
+	if (channel->open)
+		return -EBUSY;
+	if (!channel->audible) {
+		err = insula_doorbell_create(&channel->doorbell);
+		if (err)
+			return err;
+		channel->audible = true;
+	}
+	atomic64_set(&channel->rung, 0);
+	err = channel->area->base ? begin_session(channel) : join_session(channel);
+	channel->open = !err;
+	return err;
+}
+
+static void close_end(struct channel *channel)
+{
+	mutex_lock(&channel->lock);
+	channel->open = false;
+	/* Without the other side, the memory may be in use for something else. */
+	if (!READ_ONCE(channel->area->gone)) {
+		WRITE_ONCE(channel->own->open, 0);
+		ring(channel);
+		insula_doorbell_publish(&channel->doorbell, NULL);
+	}
+	mutex_unlock(&channel->lock);
+}
+
+/* A descriptor of an end that has been opened, which goes with it. */
+static int install(struct channel *channel)
+{
+	int fd;
+
+	kref_get(&channel->area->refs); /* the descriptor's */
+	fd = anon_inode_getfd("[insula-channel]", &channel_fops, channel, O_RDWR | O_CLOEXEC);
+	if (fd < 0) {
+		close_end(channel);
+		insula_area_put(channel->area);
+	}
+	return fd;
+}
+
+int insula_channel_open(struct insula_area *area, void __user *argument)
+{
+	struct insula_channel_open request;
+	struct channel *channel;
+	int err;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	if (request.index >= area->place.count)
+		return -ENOENT;
+	channel = &area->channels[request.index];
+	request.slots = area->place.slots;
+	if (copy_to_user(argument, &request, sizeof(request)))
+		return -EFAULT;
+	if (mutex_lock_interruptible(&channel->lock))
+		return -EINTR;
+	err = open_end(channel);
+	mutex_unlock(&channel->lock);
+	return err ? err : install(channel);
+}
+
+static ssize_t channel_read(struct file *file, char __user *to, size_t size, loff_t *position)
+{
+	struct channel *channel = file->private_data;
+	u64 count;
+	int err;
+
+	if (size < sizeof(count))
+		return -EINVAL;
+	while (!(count = atomic64_xchg(&channel->rung, 0))) {
+		if (hung_up(channel))
+			return 0;
+		if (file->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		err = wait_event_interruptible(channel->waiting,
+					       atomic64_read(&channel->rung) || hung_up(channel));
+		if (err)
+			return err;
+	}
+	return copy_to_user(to, &count, sizeof(count)) ? -EFAULT : sizeof(count);
+}
+
+static __poll_t channel_poll(struct file *file, struct poll_table_struct *table)
+{
+	struct channel *channel = file->private_data;
+	__poll_t events = 0;
+
+	poll_wait(file, &channel->waiting, table);
+	if (atomic64_read(&channel->rung))
+		events |= EPOLLIN | EPOLLRDNORM;
+	if (hung_up(channel))
+		events |= EPOLLHUP | EPOLLIN;
+	return events;
+}
+
+static int channel_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct channel *channel = file->private_data;
+	u64 size = INSULA_RINGS_SIZE(channel->area->place.slots);
+	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	u64 length = vma->vm_end - vma->vm_start;
+
+	if (!(vma->vm_flags & VM_SHARED) || offset > size || length > size - offset)
+		return -EINVAL;
+	return remap_pfn_range(vma, vma->vm_start, PHYS_PFN(channel->rings_start) + vma->vm_pgoff,
+			       length, vma->vm_page_prot);
+}
+
+static long channel_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct channel *channel = file->private_data;
+
+	if (command != INSULA_CHANNEL_RING)
+		return -ENOTTY;
+	if (hung_up(channel))
+		return -EPIPE;
+	ring(channel);
+	return 0;
+}
+
+static int channel_release(struct inode *inode, struct file *file)
+{
+	struct channel *channel = file->private_data;
+
+	close_end(channel);
+	insula_area_put(channel->area);
+	return 0;
+}
+
+static const struct file_operations channel_fops = {
+	.owner = THIS_MODULE,
+	.read = channel_read,
+	.poll = channel_poll,
+	.mmap = channel_mmap,
+	.unlocked_ioctl = channel_ioctl,
+	.release = channel_release,
+	.llseek = noop_llseek,
+};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_CHANNEL_END_H
+#define INSULA_CHANNEL_END_H
+
+#include <linux/fs.h>
+
+#include "insula_channel.h"
+#include "insula_module.h"
+
+/*
+ * The channels between the base and one node, seen from either side. Descriptors of
+ * ends hold them, so they outlive who made them.
+ */
+struct insula_area;
+
+/* What an area is made of. */
+struct insula_area_place {
+	phys_addr_t start;
+	void *memory;		/* the same, mapped */
+	u32 count;
+	u32 slots;
+	struct file *keeper;	/* held as long as the memory is in use, or NULL */
+};
+
+/* 0 if an area can have that many channels of that many slots, else -EINVAL. */
+int insula_area_check(u32 count, u32 slots);
+
+/*
+ * The base's side: write what is in the area to its first page. The cores are those
+ * that may be rung, and copied. ERR_PTR(-ENOMEM).
+ */
+struct insula_area *insula_area_create(const struct insula_area_place *place,
+				       const u32 *apic_ids, u32 apic_ids_count);
+
+/* The node's side. ERR_PTR(-ENOMEM). */
+struct insula_area *insula_area_join(const struct insula_area_place *place);
+
+/* The other side is gone for good: its memory is touched no more. NULL is none. */
+void insula_area_hang_up(struct insula_area *area);
+void insula_area_put(struct insula_area *area);
+
+/* INSULA_CHANNEL_OPEN, its argument in user space: answers a descriptor. */
+int insula_channel_open(struct insula_area *area, void __user *argument);
+
+#endif

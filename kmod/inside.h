@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_INSIDE_H
+#define INSULA_INSIDE_H
+
+#include <linux/types.h>
+
+/* Whether this kernel is a node: its ACPI tables name channels to a base. */
+bool insula_inside_found(void);
+
+int insula_inside_init(void);
+void insula_inside_exit(void);
+
+/* INSULA_CHANNEL_OPEN with its argument in user space. */
+int insula_inside_open(void __user *argument);
+
+#endif
