@@ -17,6 +17,8 @@ const DEMO: &[u8] = include_bytes!("../guest/demo");
 pub const MODULE_PATH: &str = "/payload/insula.ko";
 /// Where the nodes' initial file system is inside.
 pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
+/// Where that of nodes that talk to the base is inside.
+pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
 
 /// Why a machine could not be equipped.
 #[derive(Debug, thiserror::Error)]
@@ -55,5 +57,11 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     let nodes = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, tell));
     let nodes = nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
+    let modules = nodes
+        .iter()
+        .map(module::build)
+        .collect::<Result<Vec<_>, _>>()?;
+    let peer = node::peer_initrd(&nodes, &modules, &programs.peer)?;
+    payload.file("peer.cpio", Content::Bytes(peer));
     Ok(payload)
 }

@@ -3,7 +3,7 @@
 //!
 //! The way of a test: [`kernels`] and [`root`] give what boots, [`equipment`] the
 //! payload (the command `insula`, insula.ko, the nodes' initial file system, the
-//! program `insula-scenario`), [`machine`] runs QEMU, where the first process
+//! programs `insula-scenario` and [`peer`]), [`machine`] runs QEMU, where the first process
 //! unpacks the payload and runs `insula-scenario NAME`; [`scenario`] is what that
 //! does. [`trial`] puts these together and judges what came of it.
 //!
@@ -19,6 +19,7 @@ pub mod module;
 pub mod node;
 pub mod packages;
 pub mod payload;
+pub mod peer;
 pub mod programs;
 pub mod project;
 pub mod root;

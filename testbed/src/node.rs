@@ -2,6 +2,8 @@
 //! drivers of the power button, and a script that tells that the node is alive and
 //! does what its command line says.
 
+use std::path::{Path, PathBuf};
+
 use crate::busybox::{self, BusyboxError};
 use crate::initramfs::Initramfs;
 use crate::kernels::{Kernel, ModulesError, modules};
@@ -29,6 +31,30 @@ pub enum NodeInitrdError {
 /// # Errors
 /// When busybox or the kernels' modules cannot be had.
 pub fn initrd(kernels: &[Kernel]) -> Result<Vec<u8>, NodeInitrdError> {
+    Ok(usual(kernels)?.finish()?)
+}
+
+/// The same with what a node needs to talk to the base: insula.ko of each kernel, and the program
+/// that does.
+///
+/// # Errors
+/// As of [`initrd`], or when a file cannot be read.
+pub fn peer_initrd(
+    kernels: &[Kernel],
+    modules: &[PathBuf],
+    peer: &Path,
+) -> Result<Vec<u8>, NodeInitrdError> {
+    let mut archive = usual(kernels)?
+        .program("bin/insula-peer", &std::fs::read(peer)?)?
+        .directory("lib/insula")?;
+    for (kernel, module) in kernels.iter().zip(modules) {
+        let name = format!("lib/insula/{}.ko", kernel.release);
+        archive = archive.file(&name, &std::fs::read(module)?)?;
+    }
+    Ok(archive.finish()?)
+}
+
+fn usual(kernels: &[Kernel]) -> Result<Initramfs, NodeInitrdError> {
     let mut archive = Initramfs::default();
     for folder in ["bin", "dev", "proc", "sys", "lib", "lib/modules"] {
         archive = archive.directory(folder)?;
@@ -40,8 +66,6 @@ pub fn initrd(kernels: &[Kernel]) -> Result<Vec<u8>, NodeInitrdError> {
             archive = archive.file(&format!("{folder}/{}", module.file), &module.content)?;
         }
     }
-    let archive = archive
-        .program("init", INIT)?
-        .program("bin/busybox", &busybox::program()?)?;
-    Ok(archive.finish()?)
+    let archive = archive.program("init", INIT)?;
+    Ok(archive.program("bin/busybox", &busybox::program()?)?)
 }

@@ -19,6 +19,8 @@ pub struct Programs {
     pub insula: PathBuf,
     /// What runs tests inside.
     pub scenario: PathBuf,
+    /// What a node runs to talk to the base.
+    pub peer: PathBuf,
 }
 
 /// Builds them, as far as they have changed. `tell` gets a line if that takes
@@ -39,6 +41,7 @@ pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Programs, ToolError> {
         .args(["build", "--quiet", "--release", "--target", TARGET])
         .args(["--package", "insula", "--bin", "insula"])
         .args(["--package", "testbed", "--bin", "insula-scenario"])
+        .args(["--bin", "insula-peer"])
         .arg("--target-dir")
         .arg(&target)
         .env("RUSTFLAGS", STATIC)
@@ -47,5 +50,6 @@ pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Programs, ToolError> {
     Ok(Programs {
         insula: folder.join("insula"),
         scenario: folder.join("insula-scenario"),
+        peer: folder.join("insula-peer"),
     })
 }

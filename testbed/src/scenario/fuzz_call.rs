@@ -72,6 +72,8 @@ const REQUESTS: &[(u32, Kind, u32)] = &[
     (ioctl::NODE_RETIRE, Kind::Node, 20),
     (ioctl::NODE_RECREATE, Kind::Node, 20),
     (ioctl::DESCRIPTION, Kind::Node, 60),
+    (ioctl::NODE_CHANNELS, Kind::Node, 40),
+    (ioctl::CHANNEL_OPEN, Kind::Node, 40),
 ];
 
 /// A request from the list, and whom it is meant for.
@@ -220,6 +222,15 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
             description: data,
             description_size: rng.u32(..5000),
             flags: rng.u32(..2),
+        }),
+        ioctl::NODE_CHANNELS => with_zeros(abi::channel::Channels {
+            start: rng.u64(..1 << 32) & !0xfff,
+            count: rng.u32(..4),
+            slots: 1 << rng.u32(4..10),
+        }),
+        ioctl::CHANNEL_OPEN => with_zeros(abi::channel::ChannelOpen {
+            index: rng.u32(..4),
+            slots: 0,
         }),
         _ => Vec::new(),
     }

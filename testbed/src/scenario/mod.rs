@@ -47,6 +47,7 @@ scenarios! {
     pool,
     numa,
     up_down,
+    channels,
     cycles,
     kills,
     fuzz,

@@ -101,6 +101,7 @@ fn makes_descriptor(request: u32) -> bool {
             | ioctl::NODE_CREATE
             | ioctl::NODE_OPEN
             | ioctl::NODE_MEMORY
+            | ioctl::CHANNEL_OPEN
     )
 }
 

@@ -1,0 +1,264 @@
+//! Channels between the base and a Linux node.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use insula::channel::{ChannelError, End, Side};
+use insula::driver::{Driver, Node};
+use insula::name::Name;
+use insula_channel::{Message, Words};
+use nix::errno::Errno;
+
+use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
+use super::test_node::{TestNode, path};
+use super::{Context, Finding, Module, Scenario, Shape};
+use crate::equipment::PEER_INITRD_PATH;
+use crate::peer::{Request, numbered};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "channels",
+    proves: "base and node talk through rings; no ring is lost, and no peer does harm",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(300),
+    soak_limit: Some(Duration::from_secs(1800)),
+    play,
+};
+
+/// Of each node, and served by the test node's program.
+const CHANNELS: u32 = 8;
+/// The largest message that goes through a ring of a node's channels.
+const LARGEST: usize = 256 * 56;
+
+fn play(context: &Context) -> Result<(), Finding> {
+    attended(|| {
+        for version in ["6.1", "6.12"] {
+            let told = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version).map_err(told)?;
+        }
+        Ok(())
+    })
+}
+
+fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
+    let kernel = path(&context.kernel(version)?);
+    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let name = format!("peer-{version}");
+    let node = TestNode::start(&name, &source, &["--memory", "256M"], "peer")?;
+    node.wait_until_ready()?;
+    let driver = Driver::open()?;
+    let peer = Peer {
+        node: driver.open_node(&name.parse::<Name>()?.to_abi())?,
+    };
+    ping_pong(&peer, context.count(100, 20_000))?;
+    bulk(&peer, context.count(300, 100_000) as u32)?;
+    many_channels(&peer)?;
+    one_at_a_time(&peer)?;
+    leaving(&peer)?;
+    doorbell_moves(&peer, context.count(30, 3000))?;
+    hostile(&peer, context.count(10, 500))?;
+    node_dies(&peer, &node)?;
+    insula(&["rm", "--force", &name]).map(drop)
+}
+
+/// The node, as one that talks.
+struct Peer {
+    node: Node,
+}
+
+impl Peer {
+    /// A new session on a channel, once the node has left the last.
+    fn open(&self, index: u32) -> Result<End, Finding> {
+        let channel = wait_for("the node to leave its old session", || {
+            match self.node.open_channel(index) {
+                Ok(channel) => Ok(Some(channel)),
+                Err(error) if error.errno == Errno::EBUSY => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })?;
+        Ok(End::attach(channel, Side::Base)?)
+    }
+}
+
+fn ask(end: &mut End, request: Request, bytes: &[u8]) -> Result<(), ChannelError> {
+    end.send(&Message::bytes(request as u8, bytes), PATIENCE)
+}
+
+/// Sends bytes that must come back.
+fn echo(end: &mut End, bytes: &[u8]) -> Result<(), Finding> {
+    ask(end, Request::Echo, bytes)?;
+    expect(end, bytes)
+}
+
+fn expect(end: &mut End, bytes: &[u8]) -> Result<(), Finding> {
+    let mut buffer = vec![0; LARGEST];
+    let received = end.receive(&mut buffer, PATIENCE)?;
+    Finding::unless(received.bytes(&buffer) == bytes, || {
+        let came = received.bytes(&buffer);
+        format!("{} other bytes came than the {} expected", came.len(), bytes.len())
+    })
+}
+
+fn ping_pong(peer: &Peer, count: u64) -> Result<(), Finding> {
+    let mut end = peer.open(0)?;
+    (0..count as u32).try_for_each(|number| echo(&mut end, &numbered(number, number as usize % 200)))
+}
+
+/// More than the ring holds, in messages up to its whole length, so that both sides wait for each
+/// other.
+fn bulk(peer: &Peer, count: u32) -> Result<(), Finding> {
+    let mut end = peer.open(1)?;
+    for size in [1, 1000, LARGEST] {
+        let words = [count.to_le_bytes(), (size as u32).to_le_bytes()].concat();
+        ask(&mut end, Request::Flood, &words)?;
+        (0..count).try_for_each(|number| expect(&mut end, &numbered(number, size)))?;
+    }
+    let refused = ask(&mut end, Request::Echo, &[0; LARGEST + 1]);
+    Finding::unless(matches!(refused, Err(ChannelError::TooLong { .. })), || {
+        format!("a message longer than the ring: {refused:?}")
+    })
+}
+
+/// All channels at once, each by a thread of its own.
+fn many_channels(peer: &Peer) -> Result<(), Finding> {
+    std::thread::scope(|scope| {
+        let talk = |index| {
+            let mut end = peer.open(index)?;
+            (0..50).try_for_each(|number| echo(&mut end, &numbered(number * 8 + index, 100)))
+        };
+        let talks: Vec<_> = (0..CHANNELS).map(|index| scope.spawn(move || talk(index))).collect();
+        talks.into_iter().try_for_each(|talk| {
+            talk.join().unwrap_or_else(|_| Err(Finding::new("talking failed")))
+        })
+    })
+}
+
+/// There is one end on each side, and as many channels as were laid out.
+fn one_at_a_time(peer: &Peer) -> Result<(), Finding> {
+    let end = peer.open(0)?;
+    let errno = |index| peer.node.open_channel(index).err().map(|error| error.errno);
+    assert_equal("a second end", &errno(0), &Some(Errno::EBUSY))?;
+    assert_equal("one channel too many", &errno(CHANNELS), &Some(Errno::ENOENT))?;
+    drop(end);
+    echo(&mut peer.open(0)?, b"again")
+}
+
+/// Each side sees the other leave, and both meet again.
+fn leaving(peer: &Peer) -> Result<(), Finding> {
+    for _ in 0..3 {
+        let mut end = peer.open(2)?;
+        echo(&mut end, b"here")?;
+        ask(&mut end, Request::Leave, &[])?;
+        let left = end.receive(&mut [0; 8], PATIENCE);
+        Finding::unless(matches!(left, Err(ChannelError::HungUp)), || {
+            format!("the node left, and the base saw: {left:?}")
+        })?;
+        drop(end);
+        // Now the base leaves in the middle of a flood.
+        let mut end = peer.open(2)?;
+        ask(&mut end, Request::Flood, &[0xff, 0xff, 0, 0, 100, 0, 0, 0])?;
+        expect(&mut end, &numbered(0, 100))?;
+    }
+    echo(&mut peer.open(2)?, b"still here")
+}
+
+/// The base's doorbell is sent from core to core, and a core is switched off under it, while both
+/// sides go to sleep all the time. A lost ring would be a wait without end.
+fn doorbell_moves(peer: &Peer, moves: u64) -> Result<(), Finding> {
+    let mut end = peer.open(3)?;
+    echo(&mut end, b"ready")?;
+    let moved = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let result = move_about(moves);
+            moved.store(true, Ordering::Relaxed);
+            result
+        });
+        let mut number = 0;
+        let mut talk = || {
+            while !moved.load(Ordering::Relaxed) {
+                echo(&mut end, &numbered(number, 30))?;
+                number += 1;
+            }
+            Ok(())
+        };
+        let talked = talk();
+        let moved = mover.join().unwrap_or_else(|_| Err(Finding::new("moving failed")));
+        talked.and(moved)
+    })
+}
+
+fn move_about(moves: u64) -> Result<(), Finding> {
+    let switch = Path::new("/sys/devices/system/cpu/cpu1/online");
+    let interrupts = doorbells()?;
+    Finding::unless(!interrupts.is_empty(), || "no doorbell in /proc/interrupts".into())?;
+    for round in 0..moves {
+        let core = if round % 2 == 0 { "1" } else { "0" };
+        for interrupt in &interrupts {
+            // Its last move may not be over yet.
+            wait_for("an interrupt to be moved", || {
+                match fs::write(interrupt.join("smp_affinity_list"), core) {
+                    Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(None),
+                    result => Ok(Some(result?)),
+                }
+            })?;
+        }
+        if round % 8 == 0 {
+            fs::write(switch, "0")?;
+            fs::write(switch, "1")?;
+        }
+    }
+    Ok(())
+}
+
+/// The doorbells' folders in /proc/irq.
+fn doorbells() -> Result<BTreeSet<PathBuf>, Finding> {
+    let interrupts = fs::read_to_string("/proc/interrupts")?;
+    let ours = interrupts.lines().filter(|line| line.ends_with(" insula"));
+    let numbers = ours.filter_map(|line| line.split(':').next());
+    Ok(numbers.map(|number| Path::new("/proc/irq").join(number.trim())).collect())
+}
+
+/// The node writes anything anywhere into the rings, while the base uses them; then the base does.
+fn hostile(peer: &Peer, rounds: u64) -> Result<(), Finding> {
+    for round in 0..rounds {
+        let mut end = peer.open(4)?;
+        echo(&mut end, b"all is well")?;
+        ask(&mut end, Request::Scribble, &[])?;
+        let mut buffer = [0; LARGEST];
+        for _ in 0..200 {
+            let brief = Duration::from_millis(round % 3);
+            let sent = end.send(&Message::bytes(0, &buffer[..300]), brief);
+            let received = end.receive(&mut buffer, brief);
+            let gone = |error: &ChannelError| matches!(error, ChannelError::HungUp);
+            if sent.as_ref().is_err_and(gone) || received.as_ref().is_err_and(gone) {
+                break;
+            }
+        }
+        let words = end.channel().map()?;
+        (0..words.count()).for_each(|word| words.store(word, u64::MAX, Ordering::Relaxed));
+    }
+    echo(&mut peer.open(4)?, b"all is well again")
+}
+
+/// The node's kernel crashes and is killed while the base waits for it.
+fn node_dies(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
+    let mut end = peer.open(5)?;
+    echo(&mut end, b"alive")?;
+    ask(&mut end, Request::Crash, &[])?;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| end.receive(&mut [0; 8], PATIENCE));
+        insula(&["kill", &node.name])?;
+        let seen = waiting.join();
+        Finding::unless(matches!(seen, Ok(Err(ChannelError::HungUp))), || {
+            format!("the node was killed, and the base saw: {seen:?}")
+        })
+    })?;
+    let refused = end.channel().ring().err().map(|error| error.errno);
+    assert_equal("ringing a dead node", &refused, &Some(Errno::EPIPE))?;
+    let refused = peer.node.open_channel(6).err().map(|error| error.errno);
+    assert_equal("a channel to a dead node", &refused, &Some(Errno::EPIPE))
+}
