@@ -4,7 +4,9 @@
 //! below.
 
 mod boot_options;
+mod channel_bulk;
 mod cycle;
+mod doorbell;
 mod load_forms;
 mod mint_load;
 mod mint_start;
@@ -26,6 +28,8 @@ pub const ALL: &[&Benchmark] = &[
     &boot_options::BENCHMARK,
     &node_many::BENCHMARK,
     &cycle::BENCHMARK,
+    &doorbell::BENCHMARK,
+    &channel_bulk::BENCHMARK,
 ];
 
 /// Measures with what there is at a place.
@@ -135,6 +139,8 @@ impl Row {
 pub enum Unit {
     /// ms.
     Milliseconds,
+    /// µs.
+    Microseconds,
     /// s.
     Seconds,
     /// MB/s, of 10^6 bytes.
@@ -149,6 +155,7 @@ impl Unit {
     pub fn name(self) -> &'static str {
         match self {
             Self::Milliseconds => "ms",
+            Self::Microseconds => "µs",
             Self::Seconds => "s",
             Self::MegabytesPerSecond => "MB/s",
             Self::Share => "1",

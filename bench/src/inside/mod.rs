@@ -2,6 +2,8 @@
 
 mod disk;
 mod insula;
+mod peer;
+mod pipes;
 mod ready;
 
 use std::fs;
@@ -13,6 +15,8 @@ use testbed::scenario::{Context, Finding};
 
 pub use disk::{drop_caches, read_rate};
 pub use insula::{Command, Start, Timing};
+pub use peer::Peer;
+pub use pipes::{Pipes, pin};
 pub use ready::{READY, wait_until_ready};
 
 use crate::samples::Recorder;

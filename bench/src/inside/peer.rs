@@ -1,0 +1,76 @@
+//! A node that runs the test bed's program at the other ends of its channels.
+
+use std::time::Duration;
+
+use insula::channel::{ChannelError, End, Side};
+use insula_channel::{Message, Received};
+use testbed::equipment::PEER_INITRD_PATH;
+use testbed::peer::Request;
+use testbed::scenario::Finding;
+
+use super::{Inside, wait_until_ready};
+
+const NODE: &str = "peer";
+/// For what takes microseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A channel to a node that does what it is asked for.
+pub struct Peer<'a> {
+    inside: &'a Inside,
+    end: End,
+}
+
+impl<'a> Peer<'a> {
+    /// Starts a node with a kernel of that version and one core, and opens a channel to it.
+    ///
+    /// # Errors
+    /// When it does not start, or does not answer.
+    pub fn start(inside: &'a Inside, version: &str) -> Result<Self, Finding> {
+        let kernel = inside.kernel(version)?;
+        let kernel = kernel.to_string_lossy();
+        let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+        let size = ["--cpus", "1", "--memory", "256M", "--append", "do=peer"];
+        let start = inside.command.start(NODE, &[&source[..], &size].concat())?;
+        wait_until_ready(&inside.driver, &start.name)?;
+        let node = inside.driver.open_node(&start.name.to_abi())?;
+        let end = End::attach(node.open_channel(0)?, Side::Base)?;
+        let mut peer = Self { inside, end };
+        peer.ask(Request::Echo, &[])?;
+        peer.receive(&mut [])?;
+        Ok(peer)
+    }
+
+    /// Lets both sides look so often at a ring before each sleep.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn set_polls(&mut self, times: u32) -> Result<(), ChannelError> {
+        self.end.set_polls(times);
+        self.ask(Request::Polls, &times.to_le_bytes())
+    }
+
+    /// Asks for something.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn ask(&mut self, request: Request, bytes: &[u8]) -> Result<(), ChannelError> {
+        self.end
+            .send(&Message::bytes(request as u8, bytes), PATIENCE)
+    }
+
+    /// Receives what comes.
+    ///
+    /// # Errors
+    /// When the channel fails.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, ChannelError> {
+        self.end.receive(buffer, PATIENCE)
+    }
+
+    /// Removes the node.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn remove(self) -> Result<(), Finding> {
+        self.inside.command.run(&["rm", "--force", NODE]).map(drop)
+    }
+}
