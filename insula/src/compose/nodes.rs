@@ -110,6 +110,7 @@ struct Candidate<'a> {
     cores: Vec<Chosen>,
 }
 
+/// What is to be done about a node that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Keep,
@@ -161,10 +162,12 @@ impl Candidate<'_> {
     }
 }
 
+/// Goes through all nodes and notes what is wrong.
 struct Planner<'a> {
     present: &'a Present,
     images: &'a BTreeMap<&'a Name, &'a Description>,
     candidates: Vec<Candidate<'a>>,
+    /// Nodes that are asked for no more: name, project, and what is there.
     leaving: Vec<(Name, Name, &'a PresentNode)>,
     mistakes: Vec<Mistake>,
 }

@@ -28,20 +28,25 @@ pub(super) fn side_by_side<T: Send, E: Send>(
             let known: Vec<&Name> = known.collect();
             let (board, work) = (&board, &work);
             scope.spawn(move || {
-                let failed = board.wait_for(&known);
-                board.put(name, work(name, failed));
+                let mut turn = Turn {
+                    board,
+                    name,
+                    result: None,
+                };
+                turn.result = Some(work(name, board.wait_for(&known)));
             });
         }
     });
-    board
-        .done
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
+    let done = board.done.into_inner();
+    let done = done.unwrap_or_else(PoisonError::into_inner).into_iter();
+    done.filter_map(|(name, result)| Some((name, result?)))
+        .collect()
 }
 
 /// Where results are hung up for those who wait for them.
 struct Board<T, E> {
-    done: Mutex<Results<T, E>>,
+    /// Nothing is known of the result of work that panicked.
+    done: Mutex<BTreeMap<Name, Option<Result<T, E>>>>,
     changed: Condvar,
 }
 
@@ -49,17 +54,28 @@ impl<T, E> Board<T, E> {
     /// Waits until all `names` are done. Answers the first that failed.
     fn wait_for<'a>(&self, names: &[&'a Name]) -> Option<&'a Name> {
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_open = |done: &mut Results<T, E>| !names.iter().all(|&name| done.contains_key(name));
-        let done = self.changed.wait_while(done, is_open);
+        let done = self.changed.wait_while(done, |done| {
+            !names.iter().all(|&name| done.contains_key(name))
+        });
         let done = done.unwrap_or_else(PoisonError::into_inner);
-        let failed = |name: &&&Name| matches!(done.get(**name), Some(Err(_)));
+        let failed = |name: &&&Name| !matches!(done.get(**name), Some(Some(Ok(_))));
         names.iter().find(failed).copied()
     }
+}
 
-    fn put(&self, name: &Name, result: Result<T, E>) {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.insert(name.clone(), result);
-        self.changed.notify_all();
+/// One name's work. Its result is hung up in any case: those who wait must not do so for ever.
+struct Turn<'a, T, E> {
+    board: &'a Board<T, E>,
+    name: &'a Name,
+    result: Option<Result<T, E>>,
+}
+
+impl<T, E> Drop for Turn<'_, T, E> {
+    fn drop(&mut self) {
+        let done = self.board.done.lock();
+        let mut done = done.unwrap_or_else(PoisonError::into_inner);
+        done.insert(self.name.clone(), self.result.take());
+        self.board.changed.notify_all();
     }
 }
 
@@ -126,6 +142,18 @@ mod tests {
             Ok::<_, ()>(())
         };
         assert_eq!(side_by_side(&none, meet).len(), 10);
+    }
+
+    #[test]
+    fn nobody_waits_for_work_that_panicked() {
+        let waits = waits(&[(1, 0), (2, 1)]);
+        let first: Name = "n0".parse().unwrap();
+        let panics = |name: &Name, _: Option<&Name>| {
+            assert!(*name != first, "on purpose");
+            Ok::<_, ()>(())
+        };
+        let all = std::panic::AssertUnwindSafe(|| side_by_side(&waits, panics));
+        assert!(std::panic::catch_unwind(all).is_err());
     }
 
     #[test]
