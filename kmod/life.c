@@ -2,17 +2,17 @@
 /*
  * The life of a node:
  *
- *	CREATING  has cores and memory, belongs to the descriptor that made it
+ *	CREATING  has cores, memory and perhaps devices, belongs to the descriptor that made it
  *	CREATED   its first core is being started
  *	RUNNING   belongs to the registry; watched for its end
- *	STOPPED   cores given back or held, memory kept so that its log can be read
+ *	STOPPED   cores and devices given back or held, memory kept so that its log can be read
  *	(gone)    removed; descriptors that are still open answer ENODEV
  *
  * Until RUNNING, closing the owner's descriptor ends it all, whatever closed it.
  *
  * A stopped node can be put together anew and is CREATING again; closing the
- * owner's descriptor then makes it STOPPED again. So that its cores need not go to
- * the base and come back in between, they are held for as long as its supervisor's
+ * owner's descriptor then makes it STOPPED again. So that its cores and devices need not
+ * go to the base and come back in between, they are held for as long as its supervisor's
  * descriptor is open, unless the node is retired: then its end is for good.
  */
 #include "insula_module.h"
@@ -27,6 +27,7 @@
 #include "arch/x86/start.h"
 #include "channel.h"
 #include "core.h"
+#include "device.h"
 #include "life.h"
 #include "memory.h"
 
@@ -52,6 +53,7 @@ static void free_node(struct kref *refs)
 {
 	struct insula_node *node = container_of(refs, struct insula_node, refs);
 
+	insula_devices_forget(&node->devices);
 	insula_description_free(node->description);
 	kfree(node->cpus);
 	kfree(node);
@@ -74,7 +76,7 @@ static void set_state(struct insula_node *node, enum insula_state state)
 }
 
 /*
- * One of its cores cannot be stopped. None goes back, and its memory is held for
+ * One of its cores cannot be stopped. Nothing goes back, and its memory is held for
  * good, the module with it: what a core may still be using is nobody else's.
  */
 static void lose(struct insula_node *node)
@@ -82,16 +84,17 @@ static void lose(struct insula_node *node)
 	get_file(node->memory);
 	node->has_cores = false;
 	node->lost = true;
-	pr_crit("cores and memory of node %s are lost until the machine is reset\n",
-		node->named.name);
+	pr_crit("all that node %s has is lost until the machine is reset\n", node->named.name);
 }
 
-static void give_cores_back(struct insula_node *node)
+static void give_back(struct insula_node *node)
 {
 	if (!node->has_cores)
 		return;
 	if (insula_cores_return(node->cpus, node->cpus_count))
 		lose(node);
+	else
+		insula_devices_return(&node->devices);
 	node->has_cores = false;
 }
 
@@ -105,6 +108,7 @@ static bool is_held(const struct insula_node *node)
 static void cease(struct insula_node *node, enum insula_reason reason)
 {
 	insula_watch_remove(&node->watch);
+	insula_devices_silence(&node->devices);
 	insula_cores_reset(node->cpus, node->cpus_count);
 	insula_area_hang_up(node->area);
 	node->reason = reason;
@@ -117,9 +121,11 @@ static void end(struct insula_node *node, enum insula_reason reason)
 {
 	cease(node, reason);
 	if (!is_held(node))
-		give_cores_back(node);
+		give_back(node);
 	else if (insula_cores_settle(node->cpus, node->cpus_count))
 		lose(node);
+	else
+		insula_devices_reset(&node->devices);
 	set_state(node, INSULA_STOPPED);
 }
 
@@ -155,6 +161,7 @@ struct insula_node *insula_node_new(void)
 	kref_init(&node->refs);
 	init_waitqueue_head(&node->changes);
 	mutex_init(&node->lock);
+	INIT_LIST_HEAD(&node->devices);
 	INIT_LIST_HEAD(&node->watch.link);
 	INIT_WORK(&node->reap, reap);
 	return node;
@@ -235,7 +242,7 @@ int insula_node_supervise(struct insula_node *node, struct file *by,
 	node->hold = supervise->hold;
 	node->unresponsive = supervise->flags & INSULA_NODE_UNRESPONSIVE;
 	if (node->state == INSULA_STOPPED && !is_held(node))
-		give_cores_back(node);
+		give_back(node);
 	return 0;
 }
 
@@ -243,7 +250,7 @@ void insula_node_retire(struct insula_node *node)
 {
 	WRITE_ONCE(node->retired, true);
 	if (node->state == INSULA_STOPPED && node->reason != INSULA_REASON_BASE)
-		give_cores_back(node);
+		give_back(node);
 	insula_node_changed(node);
 }
 
@@ -264,6 +271,11 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 			return err;
 		node->has_cores = true;
 	}
+	err = insula_devices_take_again(&node->devices, node->memory);
+	if (err) {
+		give_back(node);
+		return err;
+	}
 	insula_memory_clear(node->memory);
 	insula_description_free(node->description);
 	node->description = description;
@@ -279,7 +291,7 @@ static bool abandon(struct insula_node *node)
 {
 	node->owner = NULL;
 	insula_area_hang_up(node->area);
-	give_cores_back(node);
+	give_back(node);
 	if (!node->starts)
 		return true;
 	set_state(node, INSULA_STOPPED);
@@ -292,7 +304,7 @@ bool insula_node_leave(struct insula_node *node, struct file *file)
 		node->supervisor = NULL;
 		node->unresponsive = false;
 		if (node->state == INSULA_STOPPED && node->reason != INSULA_REASON_BASE)
-			give_cores_back(node);
+			give_back(node);
 	}
 	return node->owner == file && abandon(node);
 }
@@ -303,5 +315,6 @@ void insula_node_base_down(struct insula_node *node)
 		return;
 	cease(node, INSULA_REASON_BASE);
 	insula_cores_settle(node->cpus, node->cpus_count);
+	insula_devices_reset(&node->devices);
 	set_state(node, INSULA_STOPPED);
 }

@@ -27,7 +27,8 @@ struct insula_node {
 	u32 cpus_count;
 	u32 *cpus;
 	bool has_cores;
-	bool lost;			/* cores and memory, for good */
+	struct list_head devices;	/* see device.h */
+	bool lost;			/* all that it has, for good */
 	enum insula_state state;
 	enum insula_reason reason;	/* of its last end */
 	bool retired;			/* no end of it is followed by a start */

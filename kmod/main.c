@@ -11,6 +11,8 @@
  *	core.c		whose each core is; taking one from the base, and back
  *	pool.c		memory and cores taken ahead of need
  *	memory.c	memory objects: chunks from the three above, as a file
+ *	device.c	PCI functions that are a node's; taking one from the base, and back
+ *	confine.c	keeping their DMA in the node's memory, with an IOMMU
  *	image.c		memory objects under a name
  *	node.c		cores + memory object under a name: its descriptors and calls
  *	life.c		its life: created, started, supervised, stopped, created anew
@@ -44,6 +46,7 @@
 #include "arch/x86/start.h"
 #include "base.h"
 #include "core.h"
+#include "device.h"
 #include "image.h"
 #include "inside.h"
 #include "life.h"
@@ -221,10 +224,13 @@ static int __init base_init(void)
 	err = insula_cores_init();
 	if (err)
 		goto stop_start;
+	err = insula_devices_init();
+	if (err)
+		goto stop_cores;
 	insula_watch_init();
 	err = insula_life_init();
 	if (err)
-		goto stop_cores;
+		goto stop_devices;
 	err = insula_base_init();
 	if (err)
 		goto stop_life;
@@ -232,6 +238,8 @@ static int __init base_init(void)
 
 stop_life:
 	insula_life_exit();
+stop_devices:
+	insula_devices_exit();
 stop_cores:
 	insula_cores_exit();
 stop_start:
@@ -246,6 +254,7 @@ static void base_exit(void)
 	insula_base_exit();
 	insula_watch_exit();
 	insula_life_exit();
+	insula_devices_exit();
 	insula_cores_exit();
 	insula_start_exit();
 	insula_low_exit();

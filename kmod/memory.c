@@ -484,6 +484,19 @@ u64 insula_memory_size(struct file *file)
 	return READ_ONCE(memory->size);
 }
 
+bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *extent)
+{
+	struct memory *memory = file->private_data;
+	bool found;
+
+	spin_lock(&memory->lock);
+	found = index < memory->count;
+	if (found)
+		*extent = memory->chunks[index].extent;
+	spin_unlock(&memory->lock);
+	return found;
+}
+
 bool insula_memory_covers(struct file *file, u64 start, u64 size)
 {
 	struct memory *memory = file->private_data;

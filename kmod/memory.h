@@ -6,6 +6,7 @@
 
 #include "description.h"
 #include "insula_module.h"
+#include "take.h"
 
 /*
  * A memory object is its open file: whoever needs the object holds a reference
@@ -38,6 +39,9 @@ u64 insula_memory_size(struct file *file);
 
 /* Whether [start, start + size) lies inside one chunk of the object. */
 bool insula_memory_covers(struct file *file, u64 start, u64 size);
+
+/* Where chunk number `index` of the object lies; false if there are not so many. */
+bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *extent);
 
 /* Memory of all objects that is not the pool's, in bytes. */
 u64 insula_memory_taken(void);

@@ -22,6 +22,7 @@
 #include "channel.h"
 #include "core.h"
 #include "description.h"
+#include "device.h"
 #include "life.h"
 #include "memory.h"
 #include "node.h"
@@ -415,6 +416,19 @@ static int ioctl_channels(struct insula_node *node, void __user *argument)
 	return lay_out_channels(node, &place);
 }
 
+static int ioctl_device_add(struct file *file, struct insula_node *node, void __user *argument)
+{
+	struct insula_device device;
+
+	if (copy_from_user(&device, argument, sizeof(device)))
+		return -EFAULT;
+	if (node->state != INSULA_CREATING)
+		return -EBUSY;
+	if (node->owner != file)
+		return -EPERM;
+	return insula_device_claim(&node->devices, &device, node->memory);
+}
+
 static int dispatch(struct file *file, struct insula_node *node, unsigned int command,
 		    void __user *argument)
 {
@@ -441,6 +455,10 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 		return ioctl_recreate(file, node, argument);
 	case INSULA_NODE_MEMORY:
 		return insula_memory_install(node->memory);
+	case INSULA_NODE_DEVICE_ADD:
+		return ioctl_device_add(file, node, argument);
+	case INSULA_NODE_DEVICES:
+		return insula_devices_list(&node->devices, argument);
 	case INSULA_DESCRIPTION:
 		return insula_description_read(node->description, argument);
 	default:

@@ -286,8 +286,8 @@ struct insula_node_supervise {
 
 /*
  * INSULA_NODE_RECREATE: put a stopped node together anew, under its name and id:
- * it has its cores (taken again if they went back, all or none), its memory is
- * cleared, the description replaced. The node then belongs to the descriptor as a
+ * it has its cores and devices (taken again if they went back, all or none), its
+ * memory is cleared, the description replaced. The node then belongs to the descriptor as a
  * new one does: INSULA_NODE_START starts it, and if the descriptor is closed first
  * it is stopped again, for its old reason.
  */
@@ -334,6 +334,34 @@ struct insula_channel_open {
 	__u32 slots;		/* out: of each ring */
 };
 
+/* It cannot reach memory that is not the node's: an IOMMU is in its way. */
+#define INSULA_DEVICE_CONFINED	(1U << 0)
+/* The node has it; without this flag it went back to the base. */
+#define INSULA_DEVICE_HELD	(1U << 1)
+
+/*
+ * INSULA_NODE_DEVICE_ADD: take a PCI function from the base for a node that is being
+ * put together, by the owner of the node's descriptor, and reset it. It must be
+ * alone on its bus and interrupt by messages that nothing remaps. From here on the
+ * module has it: when the node ends, whatever ended it, it can reach no memory any
+ * more, is reset and goes back to the driver that the base had for it. The node's
+ * memory must be complete: what it grows by later is not in the device's reach if
+ * there is an IOMMU.
+ */
+struct insula_device {
+	__u32 segment;
+	__u32 bus;
+	__u32 function;		/* device number * 8 + function number */
+	__u32 flags;		/* INSULA_DEVICE_*; 0 when adding */
+};
+
+/* INSULA_NODE_DEVICES: those that a node has or, if stopped, had. */
+struct insula_devices {
+	__u64 devices;		/* in: array of struct insula_device to fill, may be 0 */
+	__u32 capacity;		/* in: its length */
+	__u32 count;		/* out: devices there are (fills at most capacity) */
+};
+
 #define INSULA_IOC		'I'
 
 /* control */
@@ -365,6 +393,8 @@ struct insula_channel_open {
 #define INSULA_NODE_SUPERVISE	_IOW(INSULA_IOC, 0x39, struct insula_node_supervise)
 #define INSULA_NODE_RETIRE	_IO(INSULA_IOC, 0x3a)	/* its next end is for good */
 #define INSULA_NODE_RECREATE	_IOW(INSULA_IOC, 0x3b, struct insula_node_recreate)
+#define INSULA_NODE_DEVICE_ADD	_IOW(INSULA_IOC, 0x60, struct insula_device)
+#define INSULA_NODE_DEVICES	_IOWR(INSULA_IOC, 0x61, struct insula_devices)
 
 #define INSULA_NODE_CHANNELS	_IOW(INSULA_IOC, 0x50, struct insula_channels)
 

@@ -5,8 +5,8 @@ use core::mem::size_of;
 
 use crate::channel::{ChannelOpen, Channels};
 use crate::{
-    Chunks, Description, Hello, Image, Machine, MemoryCopy, Name, Names, NodeCreate, NodeInfo,
-    NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise,
+    Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
+    NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise,
 };
 use crate::{Pool, Request};
 
@@ -85,6 +85,10 @@ pub const NODE_SUPERVISE: u32 = iow::<NodeSupervise>(0x39);
 pub const NODE_RETIRE: u32 = io(0x3a);
 /// `INSULA_NODE_RECREATE` (node).
 pub const NODE_RECREATE: u32 = iow::<NodeRecreate>(0x3b);
+/// `INSULA_NODE_DEVICE_ADD` (node).
+pub const NODE_DEVICE_ADD: u32 = iow::<Device>(0x60);
+/// `INSULA_NODE_DEVICES` (node).
+pub const NODE_DEVICES: u32 = iowr::<Devices>(0x61);
 
 /// `INSULA_NODE_CHANNELS` (node).
 pub const NODE_CHANNELS: u32 = iow::<Channels>(0x50);

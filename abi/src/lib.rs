@@ -13,12 +13,14 @@
 
 pub mod channel;
 mod control;
+mod device;
 pub mod ioctl;
 mod memory;
 mod name;
 mod node;
 
 pub use control::{Cpu, CpuOwner, Description, Hello, Image, MACHINE_X2APIC, Machine, Names, Pool};
+pub use device::{DEVICE_CONFINED, DEVICE_HELD, Device, Devices};
 pub use memory::{Chunk, Chunks, GRANULE, LOW_LIMIT, MemoryCopy, NUMA_ANY, Request};
 pub use name::{NAME_MAX, Name};
 pub use node::{

@@ -12,9 +12,9 @@ use insula_abi::channel::{
     self, AreaHeader, ChannelOpen, Channels, End, Ends, Pages, Right, Ring, Rings, Slot,
 };
 use insula_abi::{
-    Chunk, Chunks, Cpu, CpuOwner, Description, Hello, Image, Machine, MemoryCopy, Name, Names,
-    NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, Pool,
-    Reason, Request, State, ioctl,
+    Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,
+    Name, Names, NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop,
+    NodeSupervise, Pool, Reason, Request, State, ioctl,
 };
 
 /// A C expression and the value that Rust has for it.
@@ -158,6 +158,13 @@ fn structures() -> Facts {
         "insula_node_recreate",
         [description, description_size, flags]
     );
+    structure!(
+        facts,
+        Device,
+        "insula_device",
+        [segment, bus, function, flags]
+    );
+    structure!(facts, Devices, "insula_devices", [devices, capacity, count]);
     facts.extend(channel_structures());
     facts
 }
@@ -215,6 +222,8 @@ fn constants() -> Facts {
         INSULA_NODE_UNRESPONSIVE = insula_abi::NODE_UNRESPONSIVE,
         INSULA_RECREATE_UNLESS_RETIRED = insula_abi::RECREATE_UNLESS_RETIRED,
         INSULA_VECTOR_NMI = insula_abi::VECTOR_NMI,
+        INSULA_DEVICE_CONFINED = insula_abi::DEVICE_CONFINED,
+        INSULA_DEVICE_HELD = insula_abi::DEVICE_HELD,
         INSULA_IOC = ioctl::IOC,
         INSULA_HELLO = ioctl::HELLO,
         INSULA_MACHINE = ioctl::MACHINE,
@@ -240,6 +249,8 @@ fn constants() -> Facts {
         INSULA_NODE_SUPERVISE = ioctl::NODE_SUPERVISE,
         INSULA_NODE_RETIRE = ioctl::NODE_RETIRE,
         INSULA_NODE_RECREATE = ioctl::NODE_RECREATE,
+        INSULA_NODE_DEVICE_ADD = ioctl::NODE_DEVICE_ADD,
+        INSULA_NODE_DEVICES = ioctl::NODE_DEVICES,
         INSULA_DESCRIPTION = ioctl::DESCRIPTION,
         INSULA_NODE_CHANNELS = ioctl::NODE_CHANNELS,
         INSULA_CHANNEL_OPEN = ioctl::CHANNEL_OPEN,
