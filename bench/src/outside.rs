@@ -117,6 +117,7 @@ fn run_machine(
         cpus: benchmark.machine.cpus,
         memory_mib: benchmark.machine.memory_mib,
         numa_nodes: benchmark.machine.numa_nodes,
+        spare_devices: benchmark.machine.spare_devices,
         accelerator,
         root: benchmark.root,
         limit: LIMIT,

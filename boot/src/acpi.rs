@@ -1,15 +1,18 @@
 //! The ACPI tables by which a node's kernel learns what its machine is.
 //!
-//! RSDP -> XSDT -> FADT (-> DSDT) and MADT, in this order in one run of memory. There is no FACS (not needed on
-//! hardware-reduced platforms), and no table that would lead to a device of the base: no HPET, MCFG, DMAR, SPCR.
+//! RSDP -> XSDT -> FADT (-> DSDT), MADT and, for a node with PCI buses of its own, MCFG, in one run of memory. There
+//! is no FACS (not needed on hardware-reduced platforms), and no table that would lead to a device of the base: no
+//! HPET, DMAR, SPCR.
 //!
 //! Source: ACPI specification 6.5, section 5.2.
 
 mod dsdt;
 mod fadt;
 mod madt;
+mod pci;
 
 use crate::chunk::Chunk;
+use crate::pci::PciBus;
 use crate::processors::Processors;
 use acpi_tables::{Aml, rsdp::Rsdp, xsdt::XSDT};
 
@@ -24,6 +27,8 @@ const TABLE_ALIGNMENT: usize = 64;
 pub(crate) struct Description<'a> {
     pub(crate) processors: Processors<'a>,
     pub(crate) io_apic: u64,
+    /// PCI buses that are the node's own.
+    pub(crate) buses: &'a [PciBus<'a>],
     /// The byte that powers the node off.
     pub(crate) power_off: u64,
     /// The byte that resets it.
@@ -46,6 +51,9 @@ pub(crate) fn tables(base: u64, description: &Description) -> Vec<u8> {
     let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     xsdt.add_entry(fadt);
     xsdt.add_entry(madt);
+    if !description.buses.is_empty() {
+        xsdt.add_entry(run.add(&to_bytes(&pci::mcfg(description.buses))));
+    }
     let xsdt = run.add(&to_bytes(&xsdt));
     let rsdp = to_bytes(&Rsdp::new(OEM_ID, xsdt));
     run.bytes[..rsdp.len()].copy_from_slice(&rsdp);

@@ -62,6 +62,8 @@ pub enum CommandLineError {
 pub(crate) struct Facts<'a> {
     pub(crate) tsc_khz: u32,
     pub(crate) processors: Processors<'a>,
+    /// Whether it has devices that make DMA.
+    pub(crate) has_devices: bool,
 }
 
 /// Joins our options and the user's to a command line of at most `limit` bytes.
@@ -128,6 +130,7 @@ fn is_given(option: &KernelOption, facts: &Facts, user: &[&str]) -> bool {
     match option.given {
         Given::Always => true,
         Given::WithSpares => !facts.processors.spare.is_empty(),
+        Given::WithoutDevices => !facts.has_devices,
         Given::WithoutSerialConsole => !user.iter().any(|word| is_serial_console(word)),
     }
 }
@@ -194,6 +197,7 @@ mod tests {
             spare: &[],
             phantom: 240,
         },
+        has_devices: false,
     };
 
     fn compose_for(user: &str) -> Result<String, CommandLineError> {
@@ -225,6 +229,14 @@ mod tests {
         facts.processors.spare = &[3];
         let line = compose(&facts, "", 2047).unwrap();
         assert!(words(&line).contains(&"maxcpus=2"), "{line}");
+    }
+
+    #[test]
+    fn devices_may_need_their_dma_bounced() {
+        let mut facts = FACTS;
+        assert!(compose_for("").unwrap().contains("swiotlb=noforce"));
+        facts.has_devices = true;
+        assert!(!compose(&facts, "", 2047).unwrap().contains("swiotlb"));
     }
 
     #[test]

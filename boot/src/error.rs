@@ -104,6 +104,25 @@ pub enum LayoutError {
         /// What they need, in bytes.
         needed: u64,
     },
+    /// A PCI bus is listed more than once.
+    #[error("PCI bus {segment:04x}:{number:02x} is listed twice; list each once")]
+    BusTwice {
+        /// Its segment group.
+        segment: u16,
+        /// Its number.
+        number: u8,
+    },
+    /// What is told of a PCI bus cannot be.
+    #[error(
+        "PCI bus {segment:04x}:{number:02x} has addresses that are not whole pages, do not exist or are the \
+         node's memory"
+    )]
+    BadBus {
+        /// Its segment group.
+        segment: u16,
+        /// Its number.
+        number: u8,
+    },
     /// The command line was refused.
     #[error(transparent)]
     CommandLine(#[from] CommandLineError),

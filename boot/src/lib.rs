@@ -18,7 +18,8 @@
 //! | `placement` | where kernel, initrd and firmware stretch go |
 //! | `firmware` | the order of things in the firmware stretch |
 //! | `e820` | the memory map |
-//! | `acpi` | the tables: processors, power-off, reset |
+//! | `acpi` | the tables: processors, power-off, reset, PCI buses |
+//! | `pci` | PCI buses that are the node's own |
 //! | `io_apic` | the page that passes for an I/O APIC |
 //! | `page_table` | memory one to one, until the kernel has its own |
 //! | `setup_header`, `boot_params` | Linux' boot protocol |
@@ -34,6 +35,7 @@ mod firmware;
 mod io_apic;
 pub mod options;
 mod page_table;
+mod pci;
 mod placement;
 pub mod power_button;
 mod processors;
@@ -43,6 +45,7 @@ pub use chunk::Chunk;
 pub use command_line::CommandLineError;
 pub use e820::{E820Entry, E820Type};
 pub use error::LayoutError;
+pub use pci::PciBus;
 
 use chunk::{Memory, PAGE};
 use command_line::Facts;
@@ -67,6 +70,8 @@ pub struct NodeDescription<'a> {
     /// Its memory, in any order, all zero: exactly one chunk lies below 1 MiB, between 64 KiB and 640 KiB, and has
     /// 32 KiB or more.
     pub chunks: &'a [Chunk],
+    /// PCI buses that are its own, each with one function.
+    pub buses: &'a [PciBus<'a>],
     /// Physical address of the page from which its first core is started, below 1 MiB.
     pub trampoline: u64,
     /// Frequency of the time stamp counter in kHz.
@@ -129,6 +134,7 @@ struct Parts<'a> {
     header: SetupHeader<'a>,
     memory: Memory,
     processors: Processors<'a>,
+    buses: &'a [PciBus<'a>],
     command_line: String,
     page_table: PageTable,
     channels_size: u64,
@@ -140,6 +146,7 @@ impl<'a> Parts<'a> {
         let header = SetupHeader::of(node.kernel)?;
         let memory = Memory::of(node.chunks)?;
         let processors = Processors::of(node.cpus, node.spare_cpus)?;
+        pci::check(node.buses, &memory)?;
         if node.tsc_khz == 0 {
             return Err(LayoutError::NoTscFrequency);
         }
@@ -156,6 +163,7 @@ impl<'a> Parts<'a> {
         let facts = Facts {
             tsc_khz: node.tsc_khz,
             processors,
+            has_devices: !node.buses.is_empty(),
         };
         let limit = header.command_line_max();
         Ok(Parts {
@@ -165,6 +173,7 @@ impl<'a> Parts<'a> {
             memory,
             processors,
             channels_size: node.channels_size,
+            buses: node.buses,
         })
     }
 
@@ -184,6 +193,7 @@ impl<'a> Parts<'a> {
         let description = acpi::Description {
             processors: self.processors,
             io_apic: io_apic::page_of(&self.memory).start,
+            buses: self.buses,
             power_off: addresses.power_off(),
             reset: addresses.reset(),
             channels: Chunk {

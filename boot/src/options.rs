@@ -22,6 +22,8 @@ pub enum Given {
     Always,
     /// To a node with spare processors.
     WithSpares,
+    /// To a node without devices of its own.
+    WithoutDevices,
     /// To a node whose user names no console on a serial port.
     WithoutSerialConsole,
 }
@@ -177,13 +179,16 @@ pub const OPTIONS: &[KernelOption] = &[
         "no self-test of each cipher at boot, which is a good part of it: the base has made them on the same \
          processors (not obeyed with fips=1)",
     ),
-    option(
-        "swiotlb",
-        "noforce",
-        Rule::Yields,
-        "a node with memory on both sides of 4 GiB would set 64 MiB aside to bounce the DMA of devices that cannot \
-         address all of it; it has none",
-    ),
+    KernelOption {
+        given: Given::WithoutDevices,
+        ..option(
+            "swiotlb",
+            "noforce",
+            Rule::Yields,
+            "a node with memory on both sides of 4 GiB would set 64 MiB aside to bounce the DMA of devices that \
+             cannot address all of it; it has none",
+        )
+    },
     option(
         "reboot",
         "a",

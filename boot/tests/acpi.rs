@@ -2,7 +2,9 @@
 
 mod support;
 
-use insula_boot::{Chunk, E820Entry, E820Type, Layout, NodeDescription, lay_out};
+use insula_boot::{
+    Chunk, E820Entry, E820Type, Layout, LayoutError, NodeDescription, PciBus, lay_out,
+};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -17,14 +19,49 @@ const CHUNKS: [Chunk; 2] = [
     },
 ];
 
+/// A bus of an NVMe drive and one of a network card.
+const BUSES: [PciBus; 2] = [
+    PciBus {
+        segment: 0,
+        number: 1,
+        ecam: 0xb000_0000,
+        windows: &[Chunk {
+            start: 0xfe80_0000,
+            size: 0x4000,
+        }],
+        ports: &[],
+    },
+    PciBus {
+        segment: 2,
+        number: 0x21,
+        ecam: 0x40_0000_0000,
+        windows: &[
+            Chunk {
+                start: 0xfea0_0000,
+                size: 0x1000,
+            },
+            Chunk {
+                start: 0x70_0000_0000,
+                size: 0x4000,
+            },
+        ],
+        ports: &[0xc000..=0xc01f],
+    },
+];
+
 fn laid_out(cpus: &[u32], spare_cpus: &[u32]) -> Layout {
+    with_buses(cpus, spare_cpus, &[]).expect("fits")
+}
+
+fn with_buses(cpus: &[u32], spare_cpus: &[u32], buses: &[PciBus]) -> Result<Layout, LayoutError> {
     let kernel = kernel(52 * MIB);
     let node = NodeDescription {
         cpus,
         spare_cpus,
+        buses,
         ..node(&kernel, &CHUNKS)
     };
-    lay_out(&node).expect("fits")
+    lay_out(&node)
 }
 
 fn rsdp(layout: &Layout) -> u64 {
@@ -133,6 +170,76 @@ fn tells_linux_what_must_not_be_touched() {
     );
 }
 
+#[test]
+fn names_the_buses_that_are_the_nodes_and_no_others() {
+    let layout = with_buses(&[1], &[], &BUSES).expect("fits");
+    let tables = tables(&layout);
+    let mcfg = &tables["MCFG"];
+    assert_eq!(sum(mcfg), 0);
+    let entries: Vec<_> = mcfg[44..].chunks_exact(16).collect();
+    assert_eq!(entries.len(), BUSES.len());
+    for (entry, bus) in entries.iter().zip(&BUSES) {
+        assert_eq!(u64_at(entry, 0), bus.ecam);
+        let segment = bus.segment.to_le_bytes();
+        assert_eq!(
+            entry[8..12],
+            [segment[0], segment[1], bus.number, bus.number]
+        );
+    }
+    let dsdt = &tables["DSDT"];
+    let has = |bytes: &[u8]| dsdt.windows(bytes.len()).any(|window| window == bytes);
+    for bus in &BUSES {
+        let space = bus.ecam + (u64::from(bus.number) << 20);
+        for window in bus.windows.iter().copied().chain([Chunk {
+            start: space,
+            size: MIB,
+        }]) {
+            let ends = [window.start.to_le_bytes(), (window.end() - 1).to_le_bytes()].concat();
+            assert!(has(&ends), "{window:x?}");
+        }
+    }
+    assert!(!tables_without_buses().contains_key("MCFG"));
+}
+
+fn tables_without_buses() -> BTreeMap<String, Vec<u8>> {
+    tables(&laid_out(&[1], &[]))
+}
+
+#[test]
+fn buses_that_cannot_be_are_refused() {
+    let memory = &[Chunk {
+        start: 6 * GIB,
+        size: 0x1000,
+    }];
+    let odd = &[Chunk {
+        start: 0xfe80_0010,
+        size: 0x1000,
+    }];
+    let at_the_end = &[Chunk {
+        start: u64::MAX - 0xfff,
+        size: 0x1000,
+    }];
+    for windows in [memory, odd, at_the_end] {
+        let bus = PciBus {
+            windows,
+            ..BUSES[0]
+        };
+        let bad = LayoutError::BadBus {
+            segment: 0,
+            number: 1,
+        };
+        assert_eq!(with_buses(&[1], &[], &[bus]).unwrap_err(), bad);
+    }
+    let twice = LayoutError::BusTwice {
+        segment: 0,
+        number: 1,
+    };
+    assert_eq!(
+        with_buses(&[1], &[], &[BUSES[0], BUSES[0]]).unwrap_err(),
+        twice
+    );
+}
+
 /// A register that is a byte of memory, at `offset` of the FADT.
 fn byte_register(fadt: &[u8], offset: usize) -> u64 {
     assert_eq!(fadt[offset..offset + 4], [0, 8, 0, 1]);
@@ -209,7 +316,8 @@ fn unsigned(table: &[u8]) -> [&[u8]; 3] {
 #[test]
 fn reference_implementation_reads_them() {
     let folder = tempfile::tempdir().expect("a folder");
-    for (signature, bytes) in tables(&laid_out(&[1, 300], &[2])) {
+    let layout = with_buses(&[1, 300], &[2], &BUSES).expect("fits");
+    for (signature, bytes) in tables(&layout) {
         let path = |suffix| folder.path().join(format!("{signature}.{suffix}"));
         std::fs::write(path("dat"), &bytes).expect("written");
         if !iasl(folder.path(), &["-d", &format!("{signature}.dat")]) {

@@ -252,6 +252,7 @@ proptest! {
             cpus: &cpus,
             spare_cpus: &[],
             chunks: &chunks,
+            buses: &[],
             trampoline,
             tsc_khz: 1,
             channels_size: initrd_size.rotate_left(7),

@@ -21,6 +21,7 @@ fn table() -> String {
         let given = match option.given {
             Given::Always => "",
             Given::WithSpares => " (with spare processors)",
+            Given::WithoutDevices => " (without devices of its own)",
             Given::WithoutSerialConsole => " (unless the user names a serial console)",
         };
         let rule = match option.rule {

@@ -9,6 +9,7 @@
 //! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
 //! | [`compose`] | many nodes, described in a file |
+//! | [`device`] | PCI functions for nodes |
 //! | [`cores`], [`memory`] | what is asked for, and choosing it |
 //! | [`topology`], [`root`] | what Linux tells of the machine, through files |
 //! | [`units`], [`name`], [`digest`], [`report`] | how things are written |
@@ -19,6 +20,7 @@
 pub mod channel;
 pub mod compose;
 pub mod cores;
+pub mod device;
 pub mod digest;
 pub mod driver;
 pub mod image;

@@ -366,6 +366,7 @@ impl Load<'_> {
             cpus: &[last],
             spare_cpus: &[],
             chunks: &chunks,
+            buses: &[],
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
             channels_size: 0,

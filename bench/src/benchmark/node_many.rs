@@ -25,7 +25,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     machine: Shape {
         cpus: 10,
         memory_mib: 6144,
-        numa_nodes: 1,
+        ..Shape::USUAL
     },
     root: Root::Test,
     inside,

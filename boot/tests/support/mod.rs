@@ -55,6 +55,7 @@ pub(crate) fn node<'a>(kernel: &'a Loadable, chunks: &'a [Chunk]) -> NodeDescrip
         cpus: &[1, 2],
         spare_cpus: &[],
         chunks,
+        buses: &[],
         trampoline: 0x9a000,
         tsc_khz: 2_500_000,
         channels_size: 5 * PAGE,

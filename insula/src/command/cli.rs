@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use insula::cores::CoreRequest;
+use insula::device::PciAddress;
 use insula::image::Payload;
 use insula::memory::MemorySpec;
 use insula::name::Name;
@@ -241,6 +242,12 @@ pub(super) struct Run {
     /// How much memory, and where; several add up
     #[arg(long, value_name = MEMORY, default_value = "512M")]
     pub(super) memory: Vec<MemorySpec>,
+    /// A PCI function that is to be its own, such as 0000:01:00.0; may be given several times
+    #[arg(long = "device", value_name = "ADDRESS")]
+    pub(super) devices: Vec<PciAddress>,
+    /// Take devices even if the base needs them: its disk, its only network
+    #[arg(long, requires = "devices")]
+    pub(super) force_device: bool,
     /// More for the kernel command line, after the image's
     #[arg(
         long,
@@ -367,6 +374,8 @@ mod tests {
             "run --image a --memory 3M",
             "run --image a --name -x",
             "run --image a --colour red",
+            "run --image a --device nvme0",
+            "run --image a --force-device",
             "run --initrd a",
             "image add a",
             "image add a --installed 6.1 --kernel b",

@@ -110,7 +110,44 @@ fn info_text(view: &MachineView) -> String {
             core.node.clone().unwrap_or_else(dash),
         ]);
     }
-    format!("{cores}\n{}", memory_text(view))
+    let (memory, devices) = (memory_text(view), devices_text(view));
+    format!("{cores}\n{memory}{devices}")
+}
+
+/// Devices that nodes have or could have; nothing if there are none.
+fn devices_text(view: &MachineView) -> String {
+    let mut table = Table::new(&[
+        ("DEVICE", Align::Left),
+        ("KIND", Align::Left),
+        ("ID", Align::Left),
+        ("OWNER", Align::Left),
+        ("NODE", Align::Left),
+    ]);
+    let dash = || "-".to_owned();
+    let mut fit = view
+        .devices
+        .iter()
+        .filter(|device| device.obstacle.is_none())
+        .peekable();
+    if fit.peek().is_none() {
+        return String::new();
+    }
+    for device in fit {
+        let driver = device.driver.as_ref();
+        let base = driver.map_or("base".to_owned(), |driver| format!("base ({driver})"));
+        table.row([
+            device.address.to_string(),
+            device.kind.to_owned(),
+            device.id.clone(),
+            if device.node.is_some() {
+                "node".to_owned()
+            } else {
+                base
+            },
+            device.node.clone().unwrap_or_else(dash),
+        ]);
+    }
+    format!("\n{table}")
 }
 
 fn memory_text(view: &MachineView) -> String {
@@ -163,6 +200,7 @@ fn reserve(context: &Context, options: Reserve) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use insula::device::DeviceView;
     use insula::machine::{CoreView, MemoryView, NumaView};
 
     use super::*;
@@ -184,6 +222,18 @@ mod tests {
         assert!(
             check_text(&findings[..1], Verdict::Ok).ends_with("\n\nThis machine can host nodes.\n")
         );
+    }
+
+    fn device(address: &str, node: Option<&str>, obstacle: Option<&str>) -> DeviceView {
+        DeviceView {
+            address: address.parse().unwrap(),
+            class: "010802".into(),
+            kind: "NVMe",
+            id: "1b36:0010".into(),
+            driver: Some(if node.is_some() { "insula" } else { "nvme" }.into()),
+            node: node.map(str::to_owned),
+            obstacle: obstacle.map(str::to_owned),
+        }
     }
 
     #[test]
@@ -222,6 +272,11 @@ mod tests {
             tsc_khz: 2_000_000,
             cores,
             memory,
+            devices: vec![
+                device("0000:01:00.0", None, None),
+                device("0000:02:00.0", Some("web"), None),
+                device("0000:00:1f.2", None, Some("on a root bus")),
+            ],
         };
         insta::assert_snapshot!(info_text(&view));
     }

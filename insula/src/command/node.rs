@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use insula::device::HeldView;
 use insula::image::Files;
 use insula::name::Name;
 use insula::node::{self, Handle, NodeLog, NodeView, RunRequest, Source, Started, Stopped};
@@ -49,6 +50,8 @@ fn request(options: Run) -> RunRequest {
         cpu_list,
         max_cpus,
         memory,
+        devices,
+        force_device,
         append,
         dump_on_crash,
         ..
@@ -69,6 +72,8 @@ fn request(options: Run) -> RunRequest {
         cores: core_request(cpus, cpu_list),
         cores_max: max_cpus.unwrap_or_default(),
         memory,
+        devices,
+        force_devices: force_device,
         append,
         described: None,
         dump_on_crash,
@@ -140,9 +145,18 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
     let shown = options.names.iter().map(|name| {
         let mut handle = node::find(&driver, name)?;
         node::note_crash(&mut handle)?;
-        Ok(full(&handle))
+        let mut value = full(&handle);
+        value["devices"] = devices(&handle)?;
+        Ok(value)
     });
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
+}
+
+fn devices(handle: &Handle) -> Result<Value, Failure> {
+    let devices = handle.node.devices()?;
+    Ok(json!(
+        devices.iter().map(HeldView::from).collect::<Vec<_>>()
+    ))
 }
 
 /// All that is known of a node; of a crashed one its last words as well.

@@ -138,6 +138,8 @@ impl Candidate<'_> {
             cores: CoreRequest::List(CpuList(self.cores.iter().map(|one| one.cpu).collect())),
             cores_max: self.node.cores_max,
             memory: self.node.memory.clone(),
+            devices: Vec::new(),
+            force_devices: false,
             append: self.node.append.clone(),
             described: Some(self.described.clone()),
             dump_on_crash: self.node.dump_on_crash,

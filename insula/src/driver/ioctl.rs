@@ -348,6 +348,26 @@ pub(super) fn node_memory(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
     unsafe { Call(ioctl::NODE_MEMORY, "INSULA_NODE_MEMORY").descriptor(fd, &mut 0_u64) }
 }
 
+pub(super) fn node_device_add(fd: BorrowedFd<'_>, mut device: abi::Device) -> Answer<()> {
+    let call = Call(ioctl::NODE_DEVICE_ADD, "INSULA_NODE_DEVICE_ADD");
+    // SAFETY: `Device` is this request's structure and holds no address.
+    unsafe { call.perform(fd, &mut device) }.map(drop)
+}
+
+pub(super) fn node_devices(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Device>> {
+    fill(|devices: &mut [abi::Device]| {
+        let mut request = abi::Devices {
+            devices: address(devices),
+            capacity: capacity(devices),
+            count: 0,
+        };
+        let call = Call(ioctl::NODE_DEVICES, "INSULA_NODE_DEVICES");
+        // SAFETY: `Devices` is this request's structure; it names `devices` and its length.
+        unsafe { call.perform(fd, &mut request) }?;
+        Ok(request.count)
+    })
+}
+
 pub(super) fn description(fd: BorrowedFd<'_>) -> Answer<Vec<u8>> {
     fill(|bytes: &mut [u8]| {
         let mut description = abi::Description {

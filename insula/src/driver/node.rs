@@ -92,6 +92,24 @@ impl Node {
         ioctl::node_interrupt(self.fd.as_fd(), index, vector)
     }
 
+    /// Takes a PCI function from the base for it, before it is started
+    /// (`INSULA_NODE_DEVICE_ADD`).
+    ///
+    /// # Errors
+    /// What the module answered; `EBUSY` when another node has it, `EXDEV` when it shares its bus
+    /// or the IOMMU cannot tell it from another device, `EOPNOTSUPP` when it cannot be a node's.
+    pub fn add_device(&self, device: abi::Device) -> Result<(), CallError> {
+        ioctl::node_device_add(self.fd.as_fd(), device)
+    }
+
+    /// The PCI functions that it has or, if stopped, had (`INSULA_NODE_DEVICES`).
+    ///
+    /// # Errors
+    /// What the module answered.
+    pub fn devices(&self) -> Result<Vec<abi::Device>, CallError> {
+        ioctl::node_devices(self.fd.as_fd())
+    }
+
     /// What the module knows of it, and its cores (`INSULA_NODE_INFO`).
     ///
     /// # Errors

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use insula_abi as abi;
 use serde::Serialize;
 
+use crate::device::{self, DeviceView, PciAddress};
 use crate::driver::{CallError, Driver};
-use crate::node::{self, FindError};
+use crate::name;
+use crate::node::{self, FindError, Handle};
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 
@@ -83,6 +85,8 @@ pub struct MachineView {
     pub cores: Vec<CoreView>,
     /// Its memory.
     pub memory: MemoryView,
+    /// Its PCI functions, bridges left out.
+    pub devices: Vec<DeviceView>,
 }
 
 /// Asks the module and Linux.
@@ -91,16 +95,30 @@ pub struct MachineView {
 /// [`InfoError`].
 pub fn info(driver: &Driver, root: &Root) -> Result<MachineView, InfoError> {
     let (machine, cpus) = driver.machine()?;
-    let nodes = node::all(driver)?.into_iter().map(|handle| handle.view());
+    let handles = node::all(driver)?;
+    let nodes = handles.iter().map(|handle| handle.view());
     let nodes: BTreeMap<u32, String> = nodes.map(|node| (node.id, node.name)).collect();
+    let holders = holders(&handles);
     let base = BaseMemory::read(root);
-    Ok(compose(
-        &machine,
-        &cpus,
-        &nodes,
-        &Topology::read(root),
-        base,
-    ))
+    let topology = Topology::read(root);
+    Ok(MachineView {
+        devices: device::all(root, |address| holders.get(&address).cloned()),
+        ..compose(&machine, &cpus, &nodes, &topology, base)
+    })
+}
+
+/// Which node has which device. One that goes meanwhile has none.
+fn holders(handles: &[Handle]) -> BTreeMap<PciAddress, String> {
+    let of_node = |handle: &Handle| {
+        let name = name::text(&handle.info.name);
+        let devices = handle.node.devices().unwrap_or_default();
+        let held = devices
+            .into_iter()
+            .filter(|device| device.flags & abi::DEVICE_HELD != 0);
+        let held = held.map(move |device| (PciAddress::from_abi(&device), name.clone()));
+        held.collect::<Vec<_>>()
+    };
+    handles.iter().flat_map(of_node).collect()
 }
 
 fn compose(
@@ -133,6 +151,7 @@ fn compose(
             low_free_bytes: machine.low_free,
             numa_nodes: numa.collect(),
         },
+        devices: Vec::new(),
     }
 }
 

@@ -15,6 +15,7 @@ use super::take::{TakeError, take_memory};
 use super::{ChunkRecord, Described, NodeRecord};
 use crate::channel;
 use crate::cores::{Chosen, CoreError, CoreRequest, View};
+use crate::device::{self, DeviceError, PciAddress, Selected};
 use crate::driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
 use crate::image::{self, Bootable, Files, FilesError, LoadError, Payload};
 use crate::memory::{MemoryError, MemorySpec, check_available};
@@ -48,6 +49,10 @@ pub struct RunRequest {
     pub cores_max: u32,
     /// Its memory, all of these together.
     pub memory: Vec<MemorySpec>,
+    /// PCI functions that are to be its own.
+    pub devices: Vec<PciAddress>,
+    /// Take devices that the base needs, too.
+    pub force_devices: bool,
     /// Its own part of the command line, after the image's.
     pub append: String,
     /// By which file it is described, if it is by one.
@@ -111,6 +116,9 @@ pub enum RunError {
     /// The memory cannot be had.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// A device cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The memory could not be taken.
     #[error(transparent)]
     Take(#[from] TakeError),
@@ -180,6 +188,7 @@ pub fn run(
     let name = pick_name(driver, request)?;
     let bootable = open(driver, &request.source)?;
     look(driver, root, request, &bootable)?;
+    let devices = device::select(root, &request.devices, request.force_devices)?;
     let mut clock = Clock::default();
     let memory = clock.measure(Step::TakeMemory, || take_memory(driver, &request.memory))?;
     let mut start = Start {
@@ -188,9 +197,11 @@ pub fn run(
         request,
         bootable: &bootable,
         name: &name,
+        devices: &devices,
         clock,
     };
     let (node, layout, chosen, half_cpus) = start.take_cores(&memory)?;
+    take_devices(&node, &devices)?;
     let mut mapping = memory.map().map_err(DriverError::from)?;
     start.load(&memory, &mut mapping, &layout)?;
     let clock = start.clock;
@@ -273,6 +284,14 @@ fn look(
     Ok(())
 }
 
+fn take_devices(node: &Node, devices: &[Selected]) -> Result<(), DeviceError> {
+    for device in devices {
+        let taken = node.add_device(device.address.to_abi());
+        taken.map_err(|error| device::explain(device.address, error))?;
+    }
+    Ok(())
+}
+
 /// A start under way.
 struct Start<'a> {
     driver: &'a Driver,
@@ -280,6 +299,7 @@ struct Start<'a> {
     request: &'a RunRequest,
     bootable: &'a Bootable,
     name: &'a Name,
+    devices: &'a [Selected],
     clock: Clock,
 }
 
@@ -329,6 +349,7 @@ impl Start<'_> {
             size: chunk.size,
         };
         let chunks: Vec<_> = chunks.iter().map(chunk).collect();
+        let buses: Vec<_> = self.devices.iter().map(Selected::bus).collect();
         let (bootable, append) = (self.bootable, self.append());
         self.clock.measure(Step::Layout, || {
             insula_boot::lay_out(&NodeDescription {
@@ -338,6 +359,7 @@ impl Start<'_> {
                 cpus: &cpus,
                 spare_cpus: spares,
                 chunks: &chunks,
+                buses: &buses,
                 trampoline: machine.trampoline,
                 tsc_khz: machine.tsc_khz,
                 channels_size: channel::AREA_SIZE,

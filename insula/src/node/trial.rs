@@ -56,6 +56,8 @@ impl Trial<'_> {
             cpus: &cpus,
             spare_cpus: self.spares,
             chunks: &[low, high],
+            // They take no memory to speak of.
+            buses: &[],
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
             channels_size: channel::AREA_SIZE,

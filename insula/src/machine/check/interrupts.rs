@@ -1,6 +1,7 @@
 //! Local APICs, IOMMU and interrupt remapping.
 
 use super::{Finding, FromModule};
+use crate::device;
 use crate::root::Root;
 
 pub(super) fn apic_mode(root: &Root, module: Option<FromModule>) -> Finding {
@@ -45,7 +46,8 @@ pub(super) fn iommu(root: &Root) -> Finding {
         (units, _) => Finding::untested(
             "IOMMU",
             format!("in use ({})", units.join(", ")),
-            "nodes without devices do not meet it; devices of nodes need an `identity` domain",
+            "nodes without devices do not meet it; it keeps the devices of nodes to their nodes' \
+             memory, which was tried on an emulated one only",
         ),
     }
 }
@@ -57,12 +59,11 @@ fn has_table(root: &Root, table: &str) -> bool {
 pub(super) fn remapping(root: &Root) -> Finding {
     const SUBJECT: &str = "interrupt remapping";
     match root.text("/proc/interrupts") {
-        // The names of remapped interrupt chips begin so: drivers/iommu/intel and amd.
-        Ok(text) if text.contains(" IR-") => Finding::untested(
+        Ok(_) if device::interrupts_are_remapped(root) => Finding::untested(
             SUBJECT,
-            "on",
-            "nodes without devices do not meet it; it may block interrupts of nodes' devices: \
-             `intremap=off` on the base's command line",
+            "on: nodes cannot be given devices",
+            "nodes without devices do not meet it; it blocks the interrupts of nodes' devices, which \
+             are refused: boot the base with `intremap=off` on its command line to give devices away",
         ),
         Ok(_) => Finding::ok(SUBJECT, "off"),
         Err(error) => Finding::untested(

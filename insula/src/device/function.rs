@@ -1,0 +1,195 @@
+//! PCI functions as Linux shows them in sysfs (`Documentation/PCI/sysfs-pci.rst`).
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use insula_boot::Chunk;
+
+use super::PciAddress;
+use crate::root::Root;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+/// Flags of a line of `resource`: `IORESOURCE_IO` and `IORESOURCE_MEM` of include/linux/ioport.h.
+const IO: u64 = 0x100;
+const MEMORY: u64 = 0x200;
+/// Lines of `resource` that are the function's own: six base addresses and the ROM's.
+const OWN_RESOURCES: usize = 7;
+const PAGE: u64 = 4096;
+/// Class code of bridges.
+const BRIDGE: u32 = 0x06;
+/// Where a function's list of capabilities begins, and the ids of MSI and MSI-X (PCI Local Bus Specification 3.0,
+/// sections 6.7 and 6.8).
+const CAPABILITIES: usize = 0x34;
+const MSI: u8 = 0x05;
+const MSI_X: u8 = 0x11;
+
+/// A PCI function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Function {
+    pub(super) address: PciAddress,
+    /// Where it is in sysfs, with all links followed.
+    pub(super) path: PathBuf,
+    /// Class code, subclass and programming interface.
+    pub(super) class: u32,
+    pub(super) vendor: u32,
+    pub(super) device: u32,
+    /// The driver that has it.
+    pub(super) driver: Option<String>,
+    /// Others on its bus.
+    pub(super) neighbours: Vec<String>,
+    /// Whether it lies on a bus that begins at the machine itself, not behind a port.
+    pub(super) on_root_bus: bool,
+    /// Whether it can interrupt by messages.
+    pub(super) has_messages: bool,
+    /// Whether the base can reset it by itself.
+    pub(super) has_reset: bool,
+}
+
+impl Function {
+    /// The function at `address`; `None` when there is none.
+    pub(super) fn read(root: &Root, address: PciAddress) -> Option<Self> {
+        let folder = format!("{DEVICES}/{address}");
+        let path = root.path(&folder).canonicalize().ok()?;
+        let number = |file: &str| {
+            let text = root.text(&format!("{folder}/{file}")).ok()?;
+            u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+        };
+        let parent = path.parent().and_then(|parent| parent.file_name());
+        let driver = root.path(&format!("{folder}/driver")).canonicalize().ok();
+        Some(Self {
+            address,
+            class: number("class")?,
+            vendor: number("vendor")?,
+            device: number("device")?,
+            driver: driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())),
+            neighbours: neighbours(root, address),
+            on_root_bus: parent.is_none_or(|name| name.to_string_lossy().starts_with("pci")),
+            has_messages: has_messages(&std::fs::read(path.join("config")).unwrap_or_default()),
+            has_reset: root.exists(&format!("{folder}/reset")),
+            path,
+        })
+    }
+
+    /// All functions, ascending.
+    pub(super) fn all(root: &Root) -> Vec<Self> {
+        let names = root.names(DEVICES);
+        let addresses = names.iter().filter_map(|name| name.parse().ok());
+        addresses
+            .filter_map(|address| Self::read(root, address))
+            .collect()
+    }
+
+    pub(super) fn is_bridge(&self) -> bool {
+        self.class >> 16 == BRIDGE
+    }
+
+    /// Where it answers: stretches of memory in whole pages, and I/O ports.
+    pub(super) fn resources(&self) -> (Vec<Chunk>, Vec<RangeInclusive<u16>>) {
+        let text = std::fs::read_to_string(self.path.join("resource")).unwrap_or_default();
+        let lines = text.lines().take(OWN_RESOURCES).filter_map(resource);
+        let (mut windows, mut ports) = (Vec::new(), Vec::new());
+        for (first, last, flags) in lines {
+            if flags & MEMORY != 0 {
+                windows.push((first & !(PAGE - 1), last | (PAGE - 1)));
+            } else if let (true, Ok(first), Ok(last)) =
+                (flags & IO != 0, first.try_into(), last.try_into())
+            {
+                ports.push(first..=last);
+            }
+        }
+        (joined(windows), ports)
+    }
+}
+
+/// The bounds and the flags of a resource that has a place.
+fn resource(line: &str) -> Option<(u64, u64, u64)> {
+    let mut words = line.split_whitespace();
+    let mut next = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (first, last, flags) = (next()?, next()?, next()?);
+    (first != 0 && first <= last).then_some((first, last, flags))
+}
+
+/// Stretches that share a page are one.
+fn joined(mut stretches: Vec<(u64, u64)>) -> Vec<Chunk> {
+    stretches.sort_unstable();
+    let mut chunks: Vec<Chunk> = Vec::new();
+    for (first, last) in stretches {
+        match chunks.last_mut() {
+            Some(before) if first < before.end() => {
+                before.size = before.size.max(last - before.start + 1);
+            }
+            _ => chunks.push(Chunk {
+                start: first,
+                size: last - first + 1,
+            }),
+        }
+    }
+    chunks
+}
+
+fn neighbours(root: &Root, address: PciAddress) -> Vec<String> {
+    let (own, prefix) = (address.to_string(), address.bus_prefix());
+    let mut names = root.names(DEVICES);
+    names.retain(|name| name.starts_with(&prefix) && *name != own);
+    names
+}
+
+fn has_messages(config: &[u8]) -> bool {
+    let byte = |at: usize| config.get(at).copied().unwrap_or_default();
+    let mut at = usize::from(byte(CAPABILITIES) & !3);
+    // No list is longer than there is room for.
+    for _ in 0..48 {
+        match byte(at) {
+            _ if at < 0x40 => return false,
+            MSI | MSI_X => return true,
+            _ => at = usize::from(byte(at + 1) & !3),
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_in_one_page_are_joined() {
+        let chunk = |start, size| Chunk { start, size };
+        let found = joined(vec![
+            (0x9000, 0x9fff),
+            (0x1000, 0x1fff),
+            (0x1000, 0x4fff),
+            (0x5000, 0x5fff),
+        ]);
+        assert_eq!(
+            found,
+            [
+                chunk(0x1000, 0x4000),
+                chunk(0x5000, 0x1000),
+                chunk(0x9000, 0x1000)
+            ]
+        );
+    }
+
+    #[test]
+    fn capabilities_are_followed_and_a_loop_ends() {
+        let mut config = vec![0; 256];
+        (config[0x34], config[0x40], config[0x41]) = (0x40, 0x01, 0x50);
+        assert!(!has_messages(&config));
+        config[0x50] = MSI_X;
+        assert!(has_messages(&config));
+        (config[0x50], config[0x51]) = (0x10, 0x40);
+        assert!(!has_messages(&config));
+        assert!(!has_messages(&[]));
+    }
+
+    #[test]
+    fn resources_without_a_place_do_not_count() {
+        assert_eq!(
+            resource("0x0000000000000000 0x0000000000003fff 0x0000000000140204"),
+            None
+        );
+        let line = "0x00000000fe800000 0x00000000fe803fff 0x0000000000140204";
+        assert_eq!(resource(line), Some((0xfe80_0000, 0xfe80_3fff, 0x14_0204)));
+    }
+}
