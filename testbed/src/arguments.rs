@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use testbed::kernels::Flavour;
-use testbed::machine::Accelerator;
+use testbed::machine::{Accelerator, SpareDevices};
 use testbed::root::Root;
 
 /// An emulated machine to try Insula on: QEMU, a stock Debian kernel as the base,
@@ -77,6 +77,9 @@ pub(crate) struct MachineArguments {
     /// NUMA nodes.
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     pub(crate) numa_nodes: u32,
+    /// PCI functions to be given to nodes: none, plain, iommu or remapping.
+    #[arg(long, default_value_t, value_name = "KIND")]
+    pub(crate) spare_devices: SpareDevices,
     /// tcg, tcg-parallel (faster, for measurements) or kvm; without it, kvm where it
     /// works, else tcg.
     #[arg(long, env = "INSULA_ACCELERATOR")]

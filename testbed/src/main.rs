@@ -157,6 +157,7 @@ fn machine(arguments: &MachineArguments) -> Result<Machine, Box<dyn Error>> {
         cpus: arguments.cpus,
         memory_mib: arguments.memory,
         numa_nodes: arguments.numa_nodes,
+        spare_devices: arguments.spare_devices,
         accelerator,
         root: arguments.root(),
         append: arguments.append.clone(),

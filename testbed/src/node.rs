@@ -1,6 +1,6 @@
 //! What test nodes boot beside a kernel: an initial file system of busybox, the
-//! drivers of the power button, and a script that tells that the node is alive and
-//! does what its command line says.
+//! drivers of the power button and of devices, and a script that tells that the node
+//! is alive and does what its command line says.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,14 @@ use crate::busybox::{self, BusyboxError};
 use crate::initramfs::Initramfs;
 use crate::kernels::{Kernel, ModulesError, modules};
 
-/// What makes a press of the power button an event that a program can read.
-const MODULES: [&str; 2] = ["button", "evdev"];
+/// The drivers that serve a purpose, by its name: a press of the power button is to be
+/// an event that a program can read, and a virtio network card is to work.
+const MODULES: [(&str, &[&str]); 2] = [
+    ("button", &["button", "evdev"]),
+    ("network", &["virtio_pci", "virtio_net"]),
+];
 const INIT: &[u8] = include_bytes!("../node/init");
+const DEVICES: &[u8] = include_bytes!("../node/devices");
 
 /// Why the nodes' initial file system could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +67,15 @@ fn usual(kernels: &[Kernel]) -> Result<Initramfs, NodeInitrdError> {
     for kernel in kernels {
         let folder = format!("lib/modules/{}", kernel.release);
         archive = archive.directory(&folder)?;
-        for module in modules::with_needs(kernel, &MODULES)? {
-            archive = archive.file(&format!("{folder}/{}", module.file), &module.content)?;
+        for (purpose, names) in MODULES {
+            let mut list = String::new();
+            for module in modules::with_needs(kernel, names)? {
+                archive = archive.file(&format!("{folder}/{}", module.file), &module.content)?;
+                list.push_str(&format!("{}\n", module.file));
+            }
+            archive = archive.file(&format!("{folder}/{purpose}"), list.as_bytes())?;
         }
     }
-    let archive = archive.program("init", INIT)?;
+    let archive = archive.program("init", INIT)?.file("devices", DEVICES)?;
     Ok(archive.program("bin/busybox", &busybox::program()?)?)
 }

@@ -42,6 +42,7 @@ pub fn run(
         cpus: scenario.machine.cpus,
         memory_mib: scenario.machine.memory_mib,
         numa_nodes: scenario.machine.numa_nodes,
+        spare_devices: scenario.machine.spare_devices,
         accelerator,
         limit: limit(scenario, soak),
         ..Machine::new(base)

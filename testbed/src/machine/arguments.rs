@@ -46,8 +46,11 @@ pub(super) fn command(machine: &Machine, prepared: &Prepared, console: Console) 
     command.args(processors(machine));
     command.args(memory(machine));
     command.args(boot(machine, prepared));
+    command.args(machine.spare_devices.iommu());
     command.args(disks(prepared));
     command.args(consoles(prepared, console));
+    let (disk, served) = (prepared.spare_disk(), prepared.served());
+    command.args(machine.spare_devices.words(&disk, &served));
     command.args(&machine.qemu_arguments);
     command
 }

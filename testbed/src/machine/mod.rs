@@ -8,6 +8,7 @@ mod emulator_fault;
 mod outcome;
 mod prepared;
 mod process;
+mod spare_devices;
 pub mod tsc;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub use accelerator::{Accelerator, UnknownAccelerator};
 pub use outcome::{Failure, Outcome};
+pub use spare_devices::{SERVED_FILE, SpareDevices, UnknownSpareDevices, served_content};
 
 use crate::kernels::{FetchError, Flavour};
 use crate::payload::Payload;
@@ -40,6 +42,8 @@ pub struct Machine {
     pub memory_mib: u64,
     /// NUMA nodes, which share cores and memory evenly.
     pub numa_nodes: u32,
+    /// PCI functions to be given to nodes.
+    pub spare_devices: SpareDevices,
     /// What executes it.
     pub accelerator: Accelerator,
     /// Its root disk.
@@ -132,6 +136,7 @@ impl Machine {
             cpus: 4,
             memory_mib: 4096,
             numa_nodes: 1,
+            spare_devices: SpareDevices::None,
             accelerator: Accelerator::Tcg,
             root: Root::Test,
             append: String::new(),

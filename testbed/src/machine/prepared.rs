@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use super::spare_devices::{DISK_BYTES, SERVED_FILE, SpareDevices, served_content};
 use super::{Machine, MachineError, Task, arguments, at, process};
 use crate::kernels::{self, Kernel};
 use crate::payload::{self, Content, Payload};
@@ -55,6 +56,9 @@ impl Prepared {
             folder,
         };
         prepared.write_disks(task, payload.clone())?;
+        if machine.spare_devices != SpareDevices::None {
+            prepared.write_spare()?;
+        }
         Ok(prepared)
     }
 
@@ -66,6 +70,16 @@ impl Prepared {
     /// The disk that results are stored on.
     pub(super) fn result(&self) -> PathBuf {
         self.file("result")
+    }
+
+    /// The disk that is a spare device.
+    pub(super) fn spare_disk(&self) -> PathBuf {
+        self.file("spare")
+    }
+
+    /// The folder that a spare network card's other end serves.
+    pub(super) fn served(&self) -> PathBuf {
+        self.file("served")
     }
 
     /// The base kernel's log, as its serial port put it out.
@@ -98,6 +112,15 @@ impl Prepared {
             .write(&self.payload())
             .map_err(at(&self.payload()))?;
         payload::empty_disk(&self.result(), RESULT_DISK_BYTES).map_err(at(&self.result()))
+    }
+
+    fn write_spare(&self) -> Result<(), MachineError> {
+        let disk = self.spare_disk();
+        payload::empty_disk(&disk, DISK_BYTES).map_err(at(&disk))?;
+        let folder = self.served();
+        fs::create_dir(&folder).map_err(at(&folder))?;
+        let file = folder.join(SERVED_FILE);
+        fs::write(&file, served_content()).map_err(at(&file))
     }
 
     /// Variables for the machine's first process.

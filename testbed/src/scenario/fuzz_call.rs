@@ -71,6 +71,8 @@ const REQUESTS: &[(u32, Kind, u32)] = &[
     (ioctl::NODE_SUPERVISE, Kind::Node, 40),
     (ioctl::NODE_RETIRE, Kind::Node, 20),
     (ioctl::NODE_RECREATE, Kind::Node, 20),
+    (ioctl::NODE_DEVICE_ADD, Kind::Node, 40),
+    (ioctl::NODE_DEVICES, Kind::Node, 40),
     (ioctl::DESCRIPTION, Kind::Node, 60),
     (ioctl::NODE_CHANNELS, Kind::Node, 40),
     (ioctl::CHANNEL_OPEN, Kind::Node, 40),
@@ -232,6 +234,18 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
             index: rng.u32(..4),
             slots: 0,
         }),
+        // All that there is lies on bus 0 and cannot be a node's, but much of it is the base's life.
+        ioctl::NODE_DEVICE_ADD => with_zeros(abi::Device {
+            segment: rng.u32(..2),
+            bus: rng.u32(..2),
+            function: rng.u32(..260),
+            flags: 0,
+        }),
+        ioctl::NODE_DEVICES => with_zeros(abi::Devices {
+            devices: data,
+            capacity: rng.u32(..6),
+            count: 0,
+        }),
         _ => Vec::new(),
     }
 }
@@ -308,6 +322,7 @@ fn addresses(request: u32) -> &'static [usize] {
         ioctl::NODE_RECREATE => &[offset_of!(abi::NodeRecreate, description)],
         ioctl::MEMORY_CHUNKS => &[offset_of!(abi::Chunks, chunks)],
         ioctl::DESCRIPTION => &[offset_of!(abi::Description, bytes)],
+        ioctl::NODE_DEVICES => &[offset_of!(abi::Devices, devices)],
         _ => &[],
     }
 }

@@ -16,10 +16,13 @@ mod insula_module;
 mod load;
 mod raw_device;
 mod runner;
+mod spare;
 pub mod splat;
 mod test_node;
 
 use std::time::Duration;
+
+use crate::machine::SpareDevices;
 
 pub use base_state::BaseState;
 pub use context::Context;
@@ -51,6 +54,9 @@ scenarios! {
     cycles,
     kills,
     fuzz,
+    devices,
+    devices_iommu,
+    devices_remapped,
     base_sleep,
     base_reboot,
     base_kexec,
@@ -84,6 +90,8 @@ pub struct Shape {
     pub memory_mib: u64,
     /// NUMA nodes.
     pub numa_nodes: u32,
+    /// PCI functions to be given to nodes.
+    pub spare_devices: SpareDevices,
 }
 
 impl Shape {
@@ -92,6 +100,7 @@ impl Shape {
         cpus: 4,
         memory_mib: 4096,
         numa_nodes: 1,
+        spare_devices: SpareDevices::None,
     };
 }
 

@@ -12,9 +12,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "numa",
     proves: "a node's memory lies on the NUMA node that was asked for, and its cores beside it",
     machine: Shape {
-        cpus: 4,
-        memory_mib: 4096,
         numa_nodes: 2,
+        ..Shape::USUAL
     },
     module: Module::Loaded,
     limit: Duration::from_secs(240),

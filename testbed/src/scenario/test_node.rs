@@ -84,6 +84,16 @@ impl TestNode {
         Ok(lines.map(|(_, said)| said.to_owned()).collect())
     }
 
+    /// Waits for a line of its init that begins so. Answers the line.
+    pub(super) fn wait_for_line(&self, beginning: &str) -> Result<String, Finding> {
+        wait_for(&format!("{} to say `{beginning}`", self.name), || {
+            Ok(self
+                .said()?
+                .into_iter()
+                .find(|line| line.starts_with(beginning)))
+        })
+    }
+
     /// How many rounds of `do=compute` it has told of.
     pub(super) fn rounds(&self) -> Result<u64, Finding> {
         let said = self.said()?;

@@ -1,0 +1,144 @@
+//! PCI functions that nothing of the test bed uses, each alone behind a port: to be
+//! given to nodes.
+//!
+//! | address | what |
+//! |---|---|
+//! | 0000:01:00.0 | an NVMe controller with a disk of its own |
+//! | 0000:02:00.0 | a virtio network card; QEMU itself, at 10.0.2.2, is the only other station and serves a file by TFTP |
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+/// Size of the disk, in bytes. It takes no space until written to.
+pub(super) const DISK_BYTES: u64 = 64 << 20;
+/// Size of the file that is served, in bytes.
+const SERVED_BYTES: usize = 256 << 10;
+/// Name of the file that is served.
+pub const SERVED_FILE: &str = "served";
+
+/// Which spare devices a machine has, and what stands between them and its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpareDevices {
+    /// None.
+    #[default]
+    None,
+    /// They are there, and nothing stands between.
+    Plain,
+    /// An IOMMU (Intel's) that lets interrupts through as they are.
+    BehindIommu,
+    /// An IOMMU that remaps interrupts as well.
+    BehindRemapping,
+}
+
+/// The text names no kind.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` are no spare devices; there are none, plain, iommu and remapping")]
+pub struct UnknownSpareDevices(String);
+
+impl SpareDevices {
+    const ALL: [Self; 4] = [
+        Self::None,
+        Self::Plain,
+        Self::BehindIommu,
+        Self::BehindRemapping,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Plain => "plain",
+            Self::BehindIommu => "iommu",
+            Self::BehindRemapping => "remapping",
+        }
+    }
+
+    /// Words for QEMU that must precede all devices: an IOMMU only serves those that
+    /// come after it.
+    pub(super) fn iommu(self) -> Vec<String> {
+        let words: &[&str] = match self {
+            Self::None | Self::Plain => &[],
+            Self::BehindIommu => &["-device", "intel-iommu,intremap=off"],
+            Self::BehindRemapping => &["-device", "intel-iommu,intremap=on"],
+        };
+        words.iter().copied().map(str::to_owned).collect()
+    }
+
+    /// Words for QEMU: the devices, with a disk and a folder that are there.
+    pub(super) fn words(self, disk: &Path, served: &Path) -> Vec<String> {
+        if self == Self::None {
+            return Vec::new();
+        }
+        // A comma ends a value here, unless doubled.
+        let text = |path: &Path| path.to_string_lossy().replace(',', ",,");
+        let through_iommu = match self {
+            Self::Plain | Self::None => "off",
+            Self::BehindIommu | Self::BehindRemapping => "on",
+        };
+        let words = [
+            "-device".to_owned(),
+            "pcie-root-port,id=port1,chassis=1,slot=1".to_owned(),
+            "-device".to_owned(),
+            "pcie-root-port,id=port2,chassis=2,slot=2".to_owned(),
+            "-drive".to_owned(),
+            format!("if=none,id=spare,format=raw,file={}", text(disk)),
+            "-device".to_owned(),
+            "nvme,bus=port1,serial=spare,drive=spare".to_owned(),
+            "-netdev".to_owned(),
+            format!("user,id=spare-net,restrict=on,tftp={}", text(served)),
+            "-device".to_owned(),
+            format!(
+                "virtio-net-pci,bus=port2,netdev=spare-net,romfile=,iommu_platform={through_iommu}"
+            ),
+        ];
+        words.to_vec()
+    }
+}
+
+/// What the file has that is served: the same on each machine, and no two blocks alike.
+pub fn served_content() -> Vec<u8> {
+    // A xorshift generator (Marsaglia, "Xorshift RNGs", 2003).
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..SERVED_BYTES / 8).flat_map(|_| next()).collect()
+}
+
+impl fmt::Display for SpareDevices {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for SpareDevices {
+    type Err = UnknownSpareDevices;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| UnknownSpareDevices(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for kind in SpareDevices::ALL {
+            assert_eq!(kind.name().parse::<SpareDevices>().unwrap(), kind);
+        }
+        assert!("many".parse::<SpareDevices>().is_err());
+    }
+
+    #[test]
+    fn blocks_of_the_served_file_differ() {
+        let content = served_content();
+        let blocks: std::collections::BTreeSet<_> = content.chunks(512).collect();
+        assert_eq!(blocks.len(), SERVED_BYTES / 512);
+    }
+}

@@ -1,0 +1,109 @@
+//! Devices of nodes behind an IOMMU.
+
+use std::fs;
+use std::time::Duration;
+
+use insula::driver::Driver;
+use insula::name::Name;
+
+use super::insula_command::{assert_equal, attended, insula, wait_for};
+use super::spare::{self, DISK, NETWORK, NetworkDriver};
+use super::test_node::{TestNode, add_image};
+use super::{Context, Finding, Module, Scenario, Shape};
+use crate::machine::SpareDevices;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "devices_iommu",
+    proves: "with an IOMMU a node's devices work, and cannot reach what is not the node's",
+    machine: Shape {
+        spare_devices: SpareDevices::BehindIommu,
+        ..Shape::USUAL
+    },
+    module: Module::Loaded,
+    limit: Duration::from_secs(300),
+    soak_limit: None,
+    play,
+};
+
+const WITH_BOTH: [&str; 6] = ["--memory", "256M", "--device", DISK, "--device", NETWORK];
+
+fn play(context: &Context) -> Result<(), Finding> {
+    let units = fs::read_dir("/sys/class/iommu")?.count();
+    Finding::unless(units > 0, || "the base uses no IOMMU".into())?;
+    let network = NetworkDriver::load()?;
+    let played = attended(|| {
+        add_image(context, "old", "6.1")?;
+        add_image(context, "new", "6.12")?;
+        devices_work(&network)?;
+        nothing_else_is_reached()
+    });
+    played.and(network.unload())
+}
+
+fn devices_work(network: &NetworkDriver) -> Result<(), Finding> {
+    let from_base = spare::fill_disk()?;
+    let node = TestNode::start("owner", &["--image", "old"], &WITH_BOTH, "devices")?;
+    let devices = node.inspect()?["devices"].clone();
+    let confined = devices.as_array().into_iter().flatten().filter(|device| device["confined"] == true);
+    assert_equal("confined devices", &confined.count(), &2)?;
+    assert_equal("the file that the node fetched", &spare::nodes_fetch(&node)?, &spare::served_sum()?)?;
+    let disk = spare::nodes_disk(&node)?;
+    assert_equal("what the node found on the disk", &disk.found, &from_base)?;
+    assert_equal("what the node read back", &disk.read, &disk.written)?;
+    node.wait_for_line("disk rounds=")?;
+    insula(&["kill", &node.name])?;
+    spare::assert_the_bases()?;
+    assert_equal("the disk", &spare::disk_sums()?, &(from_base, disk.written))?;
+    assert_equal("the file that the base fetched", &network.fetch()?, &spare::served_sum()?)?;
+    node.remove()
+}
+
+/// A node's disk is told to write into memory that another node has left: the IOMMU says no, and the memory is as it
+/// was.
+fn nothing_else_is_reached() -> Result<(), Finding> {
+    let other = TestNode::start("other", &["--image", "old"], &["--memory", "128M"], "idle")?;
+    other.wait_until_ready()?;
+    insula(&["kill", &other.name])?;
+    let address = memory_of(&other)?;
+    let before = page(&other, address)?;
+    let task = format!("stray stray={address:#x}");
+    let size = ["--memory", "256M", "--device", DISK];
+    let node = TestNode::start("stray", &["--image", "new"], &size, &task)?;
+    let line = node.wait_for_line("stray inside=")?;
+    let words: Vec<_> = line.split(' ').filter_map(|word| word.split_once('=')).collect();
+    let value = |name: &str| words.iter().find(|(word, _)| *word == name).map_or("", |(_, value)| *value);
+    // That the same command works on the node's own memory is what makes its failure tell something.
+    assert_equal("status of the write into the node", &value("inside"), &"0")?;
+    let arrived = !matches!(value("wrote"), "" | "0x00000000");
+    Finding::unless(arrived, || format!("nothing arrived in the node: {line}"))?;
+    let failed = !matches!(value("outside"), "" | "0");
+    Finding::unless(failed, || format!("the write outside was done: {line}"))?;
+    let untouched = page(&other, address)? == before;
+    Finding::unless(untouched, || format!("the other node's memory at {address:#x} was overwritten"))?;
+    let fault = format!("fault addr {address:#x}");
+    wait_for("the base to log the fault", || {
+        let log = spare::shell("dmesg")?;
+        let told = log.lines().any(|line| line.contains("DMAR") && line.contains(&fault));
+        Ok(told.then_some(()))
+    })?;
+    node.remove()?;
+    other.remove()?;
+    spare::assert_the_bases()
+}
+
+/// Where the last of a node's chunks of memory begins.
+fn memory_of(node: &TestNode) -> Result<u64, Finding> {
+    let chunks = node.inspect()?["memory"].clone();
+    let last = chunks.as_array().and_then(|chunks| chunks.last()?["start"].as_u64());
+    last.ok_or_else(|| Finding::new(format!("{} has no memory: {chunks}", node.name)))
+}
+
+/// A page of a node's memory.
+fn page(node: &TestNode, address: u64) -> Result<Vec<u8>, Finding> {
+    let name: Name = node.name.parse()?;
+    let memory = Driver::open()?.open_node(&name.to_abi())?.memory()?;
+    let mapping = memory.map()?;
+    let mut bytes = vec![0; 4096];
+    mapping.read(mapping.offset_of(address, 4096)?, &mut bytes)?;
+    Ok(bytes)
+}

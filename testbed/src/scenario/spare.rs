@@ -1,0 +1,195 @@
+//! The spare devices of a machine, as the base and as nodes use them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::Finding;
+use super::insula_command::wait_for;
+use super::test_node::TestNode;
+use crate::machine::{SERVED_FILE, served_content};
+
+/// The NVMe controller.
+pub(super) const DISK: &str = "0000:01:00.0";
+/// The network card.
+pub(super) const NETWORK: &str = "0000:02:00.0";
+/// The base's drivers for both.
+const DRIVERS: [(&str, &str); 2] = [(DISK, "nvme"), (NETWORK, "virtio-pci")];
+/// Serial number of the controller, to be told from that of the test bed's disks.
+const SERIAL: &str = "spare";
+/// Bytes at the disk's beginning that the base fills, and in what a node writes afterwards: see testbed/node/devices.
+const BASES_PART: usize = 1 << 20;
+const NODES_PART: (u64, u64) = (64, 64);
+/// What these are counted in.
+const UNIT: &str = "64k";
+/// Where QEMU gives the base an address.
+const ADDRESS: &str = "10.0.2.15/24";
+const STATION: &str = "10.0.2.2";
+/// Kernel modules that the base needs for the network card.
+const NETWORK_MODULES: &str = "virtio_net";
+
+/// The driver that a function is bound to.
+pub(super) fn driver(address: &str) -> Option<String> {
+    let link = fs::read_link(format!("/sys/bus/pci/devices/{address}/driver")).ok()?;
+    Some(link.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Fails unless the base has both as it should.
+pub(super) fn assert_the_bases() -> Result<(), Finding> {
+    for (address, usual) in DRIVERS {
+        let found = driver(address);
+        Finding::unless(found.as_deref() == Some(usual), || {
+            format!("{address} is bound to {found:?} instead of {usual}")
+        })?;
+        let path = format!("/sys/bus/pci/devices/{address}/driver_override");
+        let forced = fs::read_to_string(path)?;
+        Finding::unless(forced.trim() == "(null)", || {
+            format!("{address} has the driver_override {forced}")
+        })?;
+    }
+    Ok(())
+}
+
+/// The block device of the spare disk, once the base's driver has found it.
+pub(super) fn disk() -> Result<String, Finding> {
+    wait_for("the spare disk in the base", || {
+        for entry in fs::read_dir("/sys/block")? {
+            let path = entry?.path();
+            let serial = fs::read_to_string(path.join("device/serial")).unwrap_or_default();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let node = format!("/dev/{name}");
+            if serial.trim() == SERIAL && Path::new(&node).exists() {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// Fills the base's part of the disk. Answers its checksum.
+pub(super) fn fill_disk() -> Result<String, Finding> {
+    let content = &served_content().repeat(BASES_PART / served_content().len());
+    fs::write("/tmp/content", content)?;
+    let disk = disk()?;
+    shell(&format!(
+        "dd if=/tmp/content of={disk} bs={UNIT} oflag=direct conv=notrunc 2>/dev/null"
+    ))?;
+    checksum("/tmp/content")
+}
+
+/// The checksums of the base's part and of the node's, read by the base past its caches.
+pub(super) fn disk_sums() -> Result<(String, String), Finding> {
+    let (disk, (skip, count)) = (disk()?, NODES_PART);
+    let sum = |skip: u64, count: u64| {
+        let read =
+            format!("dd if={disk} bs={UNIT} skip={skip} count={count} iflag=direct 2>/dev/null");
+        shell(&format!("{read} | sha256sum | cut -d ' ' -f 1"))
+    };
+    Ok((sum(0, BASES_PART as u64 >> 16)?, sum(skip, count)?))
+}
+
+/// The checksum of the file that the network card's other end serves.
+pub(super) fn served_sum() -> Result<String, Finding> {
+    fs::write("/tmp/served", served_content())?;
+    checksum("/tmp/served")
+}
+
+/// The base's driver for the network card, which the test bed does not load by itself.
+pub(super) struct NetworkDriver(());
+
+impl NetworkDriver {
+    pub(super) fn load() -> Result<Self, Finding> {
+        shell(&format!("modprobe {NETWORK_MODULES}"))?;
+        Ok(Self(()))
+    }
+
+    pub(super) fn unload(self) -> Result<(), Finding> {
+        shell(&format!("modprobe -r {NETWORK_MODULES}")).map(drop)
+    }
+
+    /// The network interface of the spare card.
+    pub(super) fn interface(&self) -> Result<String, Finding> {
+        wait_for("the spare network interface in the base", || {
+            for entry in fs::read_dir("/sys/class/net")? {
+                let path = entry?.path();
+                let name = path
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                if fs::canonicalize(&path)?.to_string_lossy().contains(NETWORK) {
+                    return Ok(Some(name));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Switches the interface on, has the base fetch the file, and switches it off again.
+    pub(super) fn fetch(&self) -> Result<String, Finding> {
+        let interface = self.interface()?;
+        shell(&format!(
+            "ip address replace {ADDRESS} dev {interface} && ip link set {interface} up"
+        ))?;
+        let fetched = shell(&format!(
+            "cd /tmp && busybox tftp -g -r {SERVED_FILE} -l fetched {STATION} && sha256sum fetched | cut -d ' ' -f 1"
+        ));
+        shell(&format!("ip link set {interface} down"))?;
+        fetched
+    }
+}
+
+/// What a node has told of its disk.
+#[derive(Debug)]
+pub(super) struct NodesDisk {
+    /// The checksum of what it found in the base's part.
+    pub(super) found: String,
+    /// Of what it wrote.
+    pub(super) written: String,
+    /// Of what it then read.
+    pub(super) read: String,
+    /// Interrupts that its kernel had counted.
+    pub(super) interrupts: u64,
+}
+
+/// Waits until the node has used its disk.
+pub(super) fn nodes_disk(node: &TestNode) -> Result<NodesDisk, Finding> {
+    let line = node.wait_for_line("disk found=")?;
+    let option = |name: &str| {
+        let mut values = line.split(' ').filter_map(|word| word.strip_prefix(name));
+        values.next().unwrap_or_default().to_owned()
+    };
+    Ok(NodesDisk {
+        found: option("found="),
+        written: option("written="),
+        read: option("read="),
+        interrupts: option("interrupts=").parse()?,
+    })
+}
+
+/// Waits until the node has fetched the file. Answers its checksum.
+pub(super) fn nodes_fetch(node: &TestNode) -> Result<String, Finding> {
+    let line = node.wait_for_line("network fetched=")?;
+    Ok(line.rsplit('=').next().unwrap_or_default().to_owned())
+}
+
+fn checksum(path: &str) -> Result<String, Finding> {
+    shell(&format!("sha256sum {path} | cut -d ' ' -f 1"))
+}
+
+/// Runs a command line; it must succeed. Answers what it printed, without the end of the line.
+pub(super) fn shell(line: &str) -> Result<String, Finding> {
+    let output = Command::new("sh")
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Finding::unless(output.status.success(), || {
+        format!("`{line}` failed: {}", text(&output.stderr))
+    })?;
+    Ok(text(&output.stdout))
+}
