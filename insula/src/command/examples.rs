@@ -184,6 +184,22 @@ mod tests {
         }
     }
 
+    /// No page is without one.
+    #[test]
+    fn each_command_has_examples() {
+        fn check(command: &clap::Command) {
+            let page = command.get_display_name().unwrap_or(command.get_name());
+            assert!(!of(page).is_empty(), "{page} has no example: add one above");
+            let children = command.get_subcommands();
+            children
+                .filter(|child| !child.is_hide_set())
+                .for_each(check);
+        }
+        let mut cli = Cli::command().disable_help_subcommand(true);
+        cli.build();
+        check(&cli);
+    }
+
     /// No example is left of a command that has gone.
     #[test]
     fn examples_belong_to_commands() {
