@@ -1,4 +1,8 @@
-//! Plays every scenario on every usual kernel, one machine at a time.
+//! Plays every scenario on every usual kernel.
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+use std::thread::available_parallelism;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use testbed::kernels::Flavour;
@@ -8,8 +12,7 @@ use testbed::trial;
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    // Machines that run side by side would take each other's time.
-    arguments.test_threads = Some(1);
+    arguments.test_threads = arguments.test_threads.or(Some(machines_at_once()));
     let trials = scenario::ALL.iter().flat_map(|&scenario| {
         Flavour::USUAL.map(|base| {
             Trial::test(format!("{}::{base}", scenario.name), move || {
@@ -20,9 +23,25 @@ fn main() {
     libtest_mimic::run(&arguments, trials.collect()).exit();
 }
 
+/// Most machines at once, whatever this one has: each has some GiB of memory.
+const MACHINES_MAX: usize = 4;
+
+/// As many as there are cores: an emulated machine takes one, a virtual one hardly more.
+fn machines_at_once() -> usize {
+    available_parallelism()
+        .map_or(1, NonZeroUsize::get)
+        .min(MACHINES_MAX)
+}
+
+/// Held while it is found out what executes the machines.
+static DETECTION: Mutex<()> = Mutex::new(());
+
 fn play(scenario: &Scenario, base: Flavour) -> Result<(), Failed> {
     let tell = &mut |line: &str| eprintln!("testbed: {line}");
-    let accelerator = Accelerator::detect(base, tell)?;
+    let accelerator = {
+        let _alone = DETECTION.lock().unwrap_or_else(PoisonError::into_inner);
+        Accelerator::detect(base, tell)?
+    };
     trial::run(scenario, base, accelerator, false, tell)?;
     Ok(())
 }
