@@ -11,6 +11,7 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::mistake::{Mistake, Source};
+use crate::device::PciAddress;
 use crate::image::Payload;
 use crate::memory::MemorySpec;
 use crate::name::Name;
@@ -106,6 +107,12 @@ pub(super) struct NodeTable {
     /// More for the kernel command line, after the image's.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) append: Option<Spanned<String>>,
+    /// PCI functions that are to be its own, such as 0000:01:00.0: one or a list.
+    #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<PciAddress>>>"))]
+    pub(super) device: Option<Spanned<OneOrMany<Written<PciAddress>>>>,
+    /// Take them even if the base needs them: its disk, its only network.
+    #[serde(default)]
+    pub(super) force_device: bool,
     /// Keep a dump of its memory when it crashes.
     #[serde(default)]
     pub(super) dump_on_crash: bool,

@@ -11,11 +11,13 @@ use super::mistake::{Mistake, Span};
 use super::present::{Life, Present, PresentNode};
 use super::project::{Project, Ready, WantedNode};
 use crate::cores::{Chosen, CoreRequest, View};
+use crate::device::{self, PciAddress};
 use crate::digest::sha256;
 use crate::image::{Content, Description};
 use crate::memory::{LOW_SIZE, MemorySpec, check_available};
 use crate::name::Name;
 use crate::node::{Described, RunRequest, Source, Trial};
+use crate::root::Root;
 use crate::topology::BaseMemory;
 use crate::units::{CpuList, Size};
 
@@ -77,6 +79,7 @@ impl NodeStep {
 /// # Errors
 /// All that cannot be.
 pub(super) fn steps(
+    root: &Root,
     projects: &[Project],
     present: &Present,
     images: &BTreeMap<&Name, &Description>,
@@ -94,6 +97,7 @@ pub(super) fn steps(
     planner.choose_cores();
     planner.check_memory(images_size);
     planner.check_layouts();
+    planner.check_devices(root);
     planner.finish()
 }
 
@@ -138,8 +142,8 @@ impl Candidate<'_> {
             cores: CoreRequest::List(CpuList(self.cores.iter().map(|one| one.cpu).collect())),
             cores_max: self.node.cores_max,
             memory: self.node.memory.clone(),
-            devices: Vec::new(),
-            force_devices: false,
+            devices: self.node.devices.clone(),
+            force_devices: self.node.force_devices,
             append: self.node.append.clone(),
             described: Some(self.described.clone()),
             dump_on_crash: self.node.dump_on_crash,
@@ -364,6 +368,33 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether the devices can be nodes', and no two nodes ask for the same.
+    fn check_devices(&mut self, root: &Root) {
+        let freed: Vec<_> = self.freed().flat_map(|node| &node.devices).collect();
+        let mut seen = BTreeMap::new();
+        for one in self.candidates.iter().filter(|one| one.is_started()) {
+            let (at, devices) = (&one.node.devices_at, &one.node.devices);
+            let others = devices.iter().filter_map(|&device| {
+                let other: &Name = seen.insert(device, &one.node.name)?;
+                (*other != one.node.name).then_some((device, other))
+            });
+            if let Some((device, other)) = others.last() {
+                let message = format!("device {device} is asked for by the node '{other}' as well");
+                let mistake = one.mistake(at, message, "give it to one of them");
+                self.mistakes.push(mistake);
+                continue;
+            }
+            // What a node has that will have gone is not the base's, and need not be asked for.
+            let is_held = |device: &PciAddress| freed.contains(&device);
+            let (held, free): (Vec<_>, Vec<_>) = devices.iter().partition(|one| is_held(one));
+            let looked = device::describe(root, &held);
+            let looked = looked.and_then(|_| device::select(root, &free, one.node.force_devices));
+            if let Err(error) = looked {
+                self.mistakes.push(one.mistake_by(at, &error));
+            }
+        }
+    }
+
     fn finish(self) -> Result<Vec<NodeStep>, Vec<Mistake>> {
         if !self.mistakes.is_empty() {
             return Err(self.mistakes);
@@ -415,6 +446,8 @@ struct Identity<'a> {
     append: &'a str,
     #[serde(skip_serializing_if = "is_default")]
     dump_on_crash: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    devices: &'a [PciAddress],
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -430,6 +463,7 @@ fn described(project: &Project, node: &WantedNode, image: &Description) -> Descr
         memory: &node.memory,
         append: node.append.trim(),
         dump_on_crash: node.dump_on_crash,
+        devices: &node.devices,
     };
     // Serialising to memory fails only for maps with keys that are no text: there are none.
     let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());

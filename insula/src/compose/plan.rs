@@ -64,7 +64,7 @@ impl Plan {
         }
         let images = images::steps(root, projects, present).map_err(PlanError)?;
         let startable = images::startable(&images, present);
-        let nodes = nodes::steps(projects, present, &startable, images::size(&images));
+        let nodes = nodes::steps(root, projects, present, &startable, images::size(&images));
         let nodes = nodes.map_err(PlanError)?;
         let farewell = farewell(&nodes, present);
         Ok(Self {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use insula_abi as abi;
 
 use crate::cores::View;
+use crate::device::PciAddress;
 use crate::driver::{CallError, Driver};
 use crate::image::{self, Description};
 use crate::name::{self, Name};
@@ -52,6 +53,8 @@ pub struct PresentNode {
     pub cpus: Vec<u32>,
     /// Bytes of its memory.
     pub memory_size: u64,
+    /// The PCI functions that it has now.
+    pub devices: Vec<PciAddress>,
     /// The image that it was started from.
     pub image: Option<String>,
     /// By which file it is described.
@@ -80,7 +83,7 @@ impl Present {
             node::note_crash(&mut handle)?;
             // The module takes other names than ours, but only from others.
             if let Ok(name) = name::text(&handle.info.name).parse() {
-                nodes.insert(name, PresentNode::new(&handle));
+                nodes.insert(name, PresentNode::new(&handle)?);
             }
         }
         let (machine, cpus) = driver.machine()?;
@@ -134,7 +137,7 @@ impl Present {
 }
 
 impl PresentNode {
-    fn new(handle: &Handle) -> Self {
+    fn new(handle: &Handle) -> Result<Self, CallError> {
         let life = match handle.info.state {
             abi::State::CREATING | abi::State::CREATED => Life::Starting,
             abi::State::STOPPED => Life::Stopped,
@@ -142,13 +145,17 @@ impl PresentNode {
         };
         let cpus = handle.cpus.iter().map(|cpu| cpu.cpu);
         let record = handle.record.as_ref();
-        Self {
+        let devices = handle.node.devices()?;
+        let is_held = |device: &&abi::Device| device.flags & abi::DEVICE_HELD != 0;
+        let held = devices.iter().filter(is_held);
+        Ok(Self {
             life,
             cpus: cpus.filter(|_| life != Life::Stopped).collect(),
             memory_size: handle.info.memory_size,
+            devices: held.map(PciAddress::from_abi).collect(),
             image: record.and_then(|record| record.image.clone()),
             described: record.and_then(|record| record.described.clone()),
-        }
+        })
     }
 
     /// The project that made it.

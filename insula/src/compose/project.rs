@@ -8,6 +8,7 @@ use super::mistake::{Mistake, Source, Span};
 use super::order::Waits;
 use super::reader::Reader;
 use crate::cores::CoreRequest;
+use crate::device::PciAddress;
 use crate::image::{Files, Payload};
 use crate::memory::MemorySpec;
 use crate::name::Name;
@@ -85,6 +86,12 @@ pub struct WantedNode {
     pub append: String,
     /// Where that stands.
     pub append_at: Span,
+    /// PCI functions that are to be its own.
+    pub devices: Vec<PciAddress>,
+    /// Where they are named.
+    pub devices_at: Span,
+    /// Take them even if the base needs them.
+    pub force_devices: bool,
     /// Whether a dump is kept when it crashes.
     pub dump_on_crash: bool,
     /// Those that must be ready before it is started, and where each is named.

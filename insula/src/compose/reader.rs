@@ -159,6 +159,8 @@ impl<'a> Reader<'a> {
         let (image, image_at) = parts(table.image);
         let append_at = table.append.as_ref().map_or(at.clone(), Spanned::span);
         let ready = table.ready.map(|ready| self.ready(ready));
+        let devices_at = table.device.as_ref().map_or(at.clone(), Spanned::span);
+        let devices = table.device.map_or_else(Vec::new, values);
         WantedNode {
             name,
             at,
@@ -171,6 +173,9 @@ impl<'a> Reader<'a> {
             memory_at,
             append: table.append.map(Spanned::into_inner).unwrap_or_default(),
             append_at,
+            devices,
+            devices_at,
+            force_devices: table.force_device,
             dump_on_crash: table.dump_on_crash,
             after: table.after.into_iter().map(parts).collect(),
             ready,
@@ -235,12 +240,7 @@ impl<'a> Reader<'a> {
             return (vec![MEMORY], at.clone());
         };
         let at = memory.span();
-        let specs: Vec<_> = memory
-            .into_inner()
-            .0
-            .into_iter()
-            .map(|spec| spec.0)
-            .collect();
+        let specs = values(memory);
         if specs.is_empty() {
             let help = "write how much, such as \"512M\", or leave `memory` out";
             self.note(at.clone(), "the node has no memory", help);
@@ -291,6 +291,12 @@ impl<'a> Reader<'a> {
         let help = "leave out one `after` of these";
         self.note(at.map_or(0..0, |(_, at)| at.clone()), message, help);
     }
+}
+
+/// What one value or a list of them says.
+fn values<T>(written: Spanned<OneOrMany<Written<T>>>) -> Vec<T> {
+    let all = written.into_inner().0.into_iter();
+    all.map(|one| one.0).collect()
 }
 
 /// A value that is written as text, and where it stands.

@@ -8,7 +8,7 @@ mod ecam;
 mod function;
 mod select;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod usage;
 
 pub use address::{AddressError, PciAddress};

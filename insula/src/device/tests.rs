@@ -11,12 +11,12 @@ const RESOURCE: &str = "0x00000000fe800000 0x00000000fe803fff 0x0000000000140204
                         0x000000000000c000 0x000000000000c01f 0x0000000000040101\n";
 
 /// A machine with a disk at 0000:01:00.0 and a network card at 0000:02:00.0, each behind a port.
-struct Machine {
+pub(crate) struct Machine {
     tree: Tree,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let machine = Self {
             tree: Tree::new(&[
                 ("/proc/interrupts", " 24: 0 PCI-MSI 0-edge nvme\n"),
@@ -37,7 +37,7 @@ impl Machine {
         machine
     }
 
-    fn root(&self) -> Root {
+    pub(crate) fn root(&self) -> Root {
         self.tree.root()
     }
 
@@ -82,6 +82,15 @@ impl Machine {
         self.add(&format!("{path}/operstate"), "up\n");
         self.link(&format!("{path}/device"), &format!("{PORT}/{function}"));
         self.link(&format!("/sys/class/net/{name}"), &path);
+    }
+
+    /// As when a node has the disk.
+    pub(crate) fn take_disk(&self) {
+        self.add("/sys/bus/pci/drivers/insula/bind", "");
+        self.link(
+            &format!("{PORT}/0000:01:00.0/driver"),
+            "/sys/bus/pci/drivers/insula",
+        );
     }
 
     fn select(&self, addresses: &[&str]) -> Result<Vec<Selected>, DeviceError> {
@@ -147,11 +156,7 @@ fn what_cannot_be_a_nodes_is_refused() {
 #[test]
 fn what_a_node_has_is_not_given_twice_but_described() {
     let machine = Machine::new();
-    machine.add("/sys/bus/pci/drivers/insula/bind", "");
-    machine.link(
-        &format!("{PORT}/0000:01:00.0/driver"),
-        "/sys/bus/pci/drivers/insula",
-    );
+    machine.take_disk();
     assert!(
         machine
             .refusal("0000:01:00.0")

@@ -191,6 +191,7 @@ fn started(request: &RunRequest) -> PresentNode {
         life: Life::Running,
         cpus: cpus.0.clone(),
         memory_size: request.memory.iter().map(|spec| spec.size.0).sum(),
+        devices: request.devices.clone(),
         image: match &request.source {
             crate::node::Source::Image(image) => Some(image.to_string()),
             crate::node::Source::Files(..) => None,
@@ -205,6 +206,7 @@ pub(super) fn foreign(cpus: &[u32]) -> PresentNode {
         life: Life::Running,
         cpus: cpus.to_vec(),
         memory_size: 64 << 20,
+        devices: Vec::new(),
         image: None,
         described: None,
     }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::fake::{Folder, carried_out, example, foreign, machine};
-use crate::compose::{Deed, Life, Plan, PresentNode};
+use crate::compose::{Deed, Life, Plan, Present, PresentNode};
+use crate::device::tests::Machine as Devices;
 use crate::name::Name;
 
 fn deeds(plan: &Plan) -> BTreeMap<String, Deed> {
@@ -145,6 +146,31 @@ fn what_goes_makes_room() {
     let text = file(&[("c", "cpu_list = \"1-3\"")]);
     let plan = folder.plan(&text, &present).unwrap();
     assert_eq!(carried_out(&present, &plan).nodes.len(), 1);
+}
+
+#[test]
+fn a_device_goes_with_its_node() {
+    let (folder, devices, empty) = (Folder::new(), Devices::new(), machine(8));
+    let plan = |nodes: &[(&str, &str)], present: &Present| {
+        let project = folder.read(&file(nodes)).unwrap();
+        Plan::new(&devices.root(), &[project], present)
+    };
+    let text = "device = \"01:00.0\"";
+    let present = carried_out(&empty, &plan(&[("a", text)], &empty).unwrap());
+    devices.take_disk();
+    assert_eq!(
+        deeds(&plan(&[("a", text)], &present).unwrap())["a"],
+        Deed::Keep
+    );
+    let changed = plan(&[("a", &format!("{text}\nappend = \"quiet\""))], &present);
+    assert_eq!(deeds(&changed.unwrap())["a"], Deed::Restart);
+    // Another node can have it once that one goes, not before.
+    assert!(plan(&[("b", text)], &present).is_ok());
+    let error = plan(&[("a", text), ("b", text)], &present).unwrap_err();
+    assert!(
+        error.0[0].message.contains("belongs to a node already"),
+        "{error}"
+    );
 }
 
 #[test]

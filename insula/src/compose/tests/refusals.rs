@@ -64,6 +64,7 @@ fn what_is_no_such_file() {
             ("a bad number", node("cpus = -1")),
             ("a bad list of cores", node("cpu_list = \"2-\"")),
             ("a bad size", node("memory = \"lots\"")),
+            ("a bad device", node("device = [\"nvme0\"]")),
             ("a bad size among others", node("memory = [\"2M\", \"3M\"]")),
             ("memory that is a number", node("memory = 512")),
             (
@@ -151,6 +152,15 @@ fn what_the_machine_does_not_have() {
                 node("memory = \"1G,numa=3\""),
             ),
             ("too little memory", node("memory = \"16M\"")),
+            ("a device that is not there", node("device = \"01:00.0\"")),
+            (
+                "a device twice",
+                node("device = [\"01:00.0\", \"0000:01:00.0\"]"),
+            ),
+            (
+                "a device for two",
+                nodes("device = \"01:00.0\"", "device = \"01:00.0\""),
+            ),
             ("a refused option", node("append = \"quiet acpi=off\"")),
             ("a bad character", node("append = \"quiet\\u0007\"")),
         ],

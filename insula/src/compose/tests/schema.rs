@@ -9,6 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use crate::compose::file::{File, OneOrMany, Written};
+use crate::device::PciAddress;
 use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::units::CpuList;
@@ -29,6 +30,10 @@ impl Rule for CpuList {
 impl Rule for MemorySpec {
     const PATTERN: &'static str =
         "^[0-9][0-9A-Za-z]*(,(numa|below|above|chunk)=[0-9][0-9A-Za-z]*)*$";
+}
+
+impl Rule for PciAddress {
+    const PATTERN: &'static str = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\\.[0-7]$";
 }
 
 impl<T: Rule> JsonSchema for Written<T> {
