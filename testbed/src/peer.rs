@@ -48,13 +48,9 @@ impl Request {
 
 /// The bytes of the message of that number.
 pub fn numbered(number: u32, size: usize) -> Vec<u8> {
-    number
-        .to_le_bytes()
-        .iter()
-        .copied()
-        .cycle()
-        .take(size)
-        .collect()
+    let mut bytes = number.to_le_bytes().repeat(size.div_ceil(4));
+    bytes.truncate(size);
+    bytes
 }
 
 /// Serves channel `index`, session after session.

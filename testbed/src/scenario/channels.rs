@@ -9,6 +9,8 @@ use std::time::Duration;
 use insula::channel::{ChannelError, End, Side};
 use insula::driver::{Driver, Node};
 use insula::name::Name;
+use insula_abi::channel::{CHANNELS_MAX, Channels, SLOTS_MAX, SLOTS_MIN, area_size};
+use insula_abi::{GRANULE, NUMA_ANY};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
 
@@ -35,11 +37,62 @@ const LARGEST: usize = 256 * 56;
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
+        nonsense()?;
         for version in ["6.1", "6.12"] {
             let told = |error: Finding| error.when(&format!("with a node of {version}"));
             with_node(context, version).map_err(told)?;
         }
         Ok(())
+    })
+}
+
+/// Channels that cannot be are refused; those of a node that never starts hang up with it.
+fn nonsense() -> Result<(), Finding> {
+    let driver = Driver::open()?;
+    let memory = driver.create_memory()?;
+    memory.grow(&insula_abi::Request {
+        size: GRANULE,
+        min_phys: 0,
+        max_phys: 0,
+        chunk_max: 0,
+        numa_node: NUMA_ANY,
+        flags: 0,
+    })?;
+    let start = memory.chunks()?.first().map_or(0, |chunk| chunk.start);
+    let name: Name = "nobody".parse()?;
+    let node = driver.create_node(&name.to_abi(), &[], &[1], &memory)?;
+    let good = Channels { start, count: 2, slots: SLOTS_MIN };
+    let end = start + GRANULE - area_size(2, SLOTS_MIN);
+    let answer = |channels| node.lay_out_channels(channels).err().map(|error| error.errno);
+    for bad in [
+        Channels { count: 0, ..good },
+        Channels { count: CHANNELS_MAX + 1, ..good },
+        Channels { slots: SLOTS_MIN / 2, ..good },
+        Channels { slots: SLOTS_MIN + 1, ..good },
+        Channels { slots: 2 * SLOTS_MAX, ..good },
+        Channels { start: start + 8, ..good },
+        Channels { start: end + 4096, ..good },
+        Channels { start: u64::MAX - 4095, ..good },
+        Channels { start: 0, ..good },
+    ] {
+        assert_equal(&format!("{bad:x?}"), &answer(bad), &Some(Errno::EINVAL))?;
+    }
+    let refused = node.open_channel(0).err().map(|error| error.errno);
+    assert_equal("a channel before any was laid out", &refused, &Some(Errno::ENOENT))?;
+    for channels in [good, Channels { start: end, ..good }] {
+        assert_equal("channels", &answer(channels), &None)?;
+    }
+    let mut channel = End::attach(node.open_channel(1)?, Side::Base)?;
+    ask(&mut channel, Request::Echo, b"to nobody")?;
+    let brief = Duration::from_millis(1);
+    let silence = channel.receive(&mut [0; 8], brief);
+    Finding::unless(matches!(silence, Err(ChannelError::TimedOut(_))), || {
+        format!("a node that does not run answered: {silence:?}")
+    })?;
+    drop(node);
+    let gone = channel.receive(&mut [0; 8], PATIENCE);
+    Finding::unless(matches!(gone, Err(ChannelError::HungUp)), || {
+        format!("a node that is gone answered: {gone:?}")
     })
 }
 
