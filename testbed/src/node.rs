@@ -16,6 +16,8 @@ const MODULES: [(&str, &[&str]); 2] = [
 ];
 const INIT: &[u8] = include_bytes!("../node/init");
 const DEVICES: &[u8] = include_bytes!("../node/devices");
+/// A shell function that measures a disk: `speed DISK`, which is overwritten.
+pub const SPEED: &str = include_str!("../node/speed");
 
 /// Why the nodes' initial file system could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +78,9 @@ fn usual(kernels: &[Kernel]) -> Result<Initramfs, NodeInitrdError> {
             archive = archive.file(&format!("{folder}/{purpose}"), list.as_bytes())?;
         }
     }
-    let archive = archive.program("init", INIT)?.file("devices", DEVICES)?;
+    let archive = archive
+        .program("init", INIT)?
+        .file("devices", DEVICES)?
+        .file("speed", SPEED.as_bytes())?;
     Ok(archive.program("bin/busybox", &busybox::program()?)?)
 }

@@ -6,6 +6,7 @@
 mod boot_options;
 mod channel_bulk;
 mod cycle;
+mod device;
 mod doorbell;
 mod load_forms;
 mod mint_load;
@@ -28,6 +29,7 @@ pub const ALL: &[&Benchmark] = &[
     &boot_options::BENCHMARK,
     &node_many::BENCHMARK,
     &cycle::BENCHMARK,
+    &device::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
 ];

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 /// Size of the disk, in bytes. It takes no space until written to.
-pub(super) const DISK_BYTES: u64 = 64 << 20;
+pub(super) const DISK_BYTES: u64 = 128 << 20;
 /// Size of the file that is served, in bytes.
 const SERVED_BYTES: usize = 256 << 10;
 /// Name of the file that is served.

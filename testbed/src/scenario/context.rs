@@ -58,7 +58,7 @@ impl Context {
     }
 
     /// The test nodes' initial file system. Its init understands `nonce=TEXT` and
-    /// `do=idle|poweroff|reboot|halt|panic|compute|peer|devices|stray` on the node's command line.
+    /// `do=idle|poweroff|reboot|halt|panic|compute|peer|devices|disk_speed|stray` on the node's command line.
     pub fn node_initrd(&self) -> &'static Path {
         Path::new(NODE_INITRD_PATH)
     }
