@@ -25,8 +25,8 @@ const UNIT: &str = "64k";
 /// Where QEMU gives the base an address.
 const ADDRESS: &str = "10.0.2.15/24";
 const STATION: &str = "10.0.2.2";
-/// Kernel modules that the base needs for the network card.
-const NETWORK_MODULES: &str = "virtio_net";
+/// Kernel modules that the base needs for the network card, each before those that it needs.
+const NETWORK_MODULES: [&str; 3] = ["virtio_net", "net_failover", "failover"];
 
 /// The driver that a function is bound to.
 pub(super) fn driver(address: &str) -> Option<String> {
@@ -103,12 +103,13 @@ pub(super) struct NetworkDriver(());
 
 impl NetworkDriver {
     pub(super) fn load() -> Result<Self, Finding> {
-        shell(&format!("modprobe {NETWORK_MODULES}"))?;
+        shell(&format!("modprobe {}", NETWORK_MODULES[0]))?;
         Ok(Self(()))
     }
 
     pub(super) fn unload(self) -> Result<(), Finding> {
-        shell(&format!("modprobe -r {NETWORK_MODULES}")).map(drop)
+        // modprobe leaves behind some that it has loaded itself.
+        shell(&format!("modprobe -r {}", NETWORK_MODULES.join(" "))).map(drop)
     }
 
     /// The network interface of the spare card.
