@@ -21,6 +21,41 @@ const QEMU: &str = "qemu-system-x86_64 -M microvm,x-option-roms=off,isa-serial=o
 const QEMU_KVM: &str = "qemu-system-x86_64 -M microvm,x-option-roms=off,isa-serial=on,pit=off,pic=off \
                         -accel kvm -cpu host -smp 1 -m 256M … inside the emulated machine";
 
+/// The same rows for each kernel.
+macro_rules! rows {
+    ($($kernel:literal),+) => {
+        &[$(
+            Row::time(
+                concat!("node-boot.", $kernel, ".pool"),
+                concat!($kernel, " node, resident, from the pool"),
+                START,
+            )
+            .beside(concat!("node-boot.", $kernel, ".microvm"))
+            .drawn(),
+            Row::time(
+                concat!("node-boot.", $kernel, ".resident"),
+                concat!($kernel, " node, resident, from the base"),
+                START,
+            )
+            .beside(concat!("node-boot.", $kernel, ".microvm"))
+            .drawn(),
+            Row::time(
+                concat!("node-boot.", $kernel, ".microvm"),
+                concat!($kernel, " in a microvm, same emulation"),
+                QEMU,
+            )
+            .drawn(),
+            Row::time(
+                concat!("node-boot.", $kernel, ".kvm"),
+                concat!($kernel, " in a microvm with KVM, inside"),
+                QEMU_KVM,
+            )
+            .beside(concat!("node-boot.", $kernel, ".pool"))
+            .drawn(),
+        )+]
+    };
+}
+
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "node-boot",
     title: "Boot: from Enter to the node's init",
@@ -39,62 +74,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Bench,
     inside,
     outside: Some(outside),
-    rows: &[
-        Row::time(
-            "node-boot.6.1.pool",
-            "6.1 node, resident, from the pool",
-            START,
-        )
-        .beside("node-boot.6.1.microvm")
-        .drawn(),
-        Row::time(
-            "node-boot.6.1.resident",
-            "6.1 node, resident, from the base",
-            START,
-        )
-        .beside("node-boot.6.1.microvm")
-        .drawn(),
-        Row::time(
-            "node-boot.6.1.microvm",
-            "6.1 in a microvm, same emulation",
-            QEMU,
-        )
-        .drawn(),
-        Row::time(
-            "node-boot.6.1.kvm",
-            "6.1 in a microvm with KVM, inside",
-            QEMU_KVM,
-        )
-        .beside("node-boot.6.1.pool")
-        .drawn(),
-        Row::time(
-            "node-boot.6.12.pool",
-            "6.12 node, resident, from the pool",
-            START,
-        )
-        .beside("node-boot.6.12.microvm")
-        .drawn(),
-        Row::time(
-            "node-boot.6.12.resident",
-            "6.12 node, resident, from the base",
-            START,
-        )
-        .beside("node-boot.6.12.microvm")
-        .drawn(),
-        Row::time(
-            "node-boot.6.12.microvm",
-            "6.12 in a microvm, same emulation",
-            QEMU,
-        )
-        .drawn(),
-        Row::time(
-            "node-boot.6.12.kvm",
-            "6.12 in a microvm with KVM, inside",
-            QEMU_KVM,
-        )
-        .beside("node-boot.6.12.pool")
-        .drawn(),
-    ],
+    rows: rows!["6.1", "6.12"],
 };
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
