@@ -7,6 +7,7 @@ use insula::name::Name;
 use insula::node::{self, Handle, LogError, LogRecord, NodeLog};
 
 use super::cli::Logs;
+use super::postmortem::note_crash;
 use super::{Context, Failure, output};
 
 /// How often a followed log is looked at.
@@ -16,9 +17,9 @@ const LOOKS_PER_CHECK: u32 = 10;
 
 pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
     let mut handle = node::find(&context.driver()?, &options.name)?;
-    node::note_crash(&mut handle)?;
+    note_crash(context, &mut handle)?;
     if options.follow {
-        follow(&mut handle, options)
+        follow(context, &mut handle, options)
     } else {
         show(&handle, options)
     }
@@ -45,9 +46,9 @@ fn show(handle: &Handle, options: &Logs) -> Result<(), Failure> {
 
 /// Shows what is logged until the node stops. Its memory is mapped, so the log stays readable to
 /// the end even if the node is removed meanwhile.
-fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
+fn follow(context: &Context, handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
     let log = NodeLog::open(handle)?;
-    let Some(placement) = wait_for_log(&log, handle, &options.name)? else {
+    let Some(placement) = wait_for_log(context, &log, handle, &options.name)? else {
         return Ok(());
     };
     let mut reader = log.reader(placement);
@@ -61,7 +62,7 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
         while let Some(record) = log.next(&mut reader)? {
             print(&record, options.json)?;
         }
-        if look % LOOKS_PER_CHECK == 0 && has_ended(handle) {
+        if look % LOOKS_PER_CHECK == 0 && has_ended(context, handle) {
             break;
         }
         sleep(INTERVAL);
@@ -76,6 +77,7 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
 }
 
 fn wait_for_log(
+    context: &Context,
     log: &NodeLog,
     handle: &mut Handle,
     name: &Name,
@@ -84,7 +86,7 @@ fn wait_for_log(
         if let Some(placement) = log.locate() {
             return Ok(Some(placement));
         }
-        if has_ended(handle) {
+        if has_ended(context, handle) {
             tell_end(handle, name);
             return Ok(None);
         }
@@ -93,8 +95,8 @@ fn wait_for_log(
 }
 
 /// Whether the node runs no more; notes a crash if there was one. A node that is gone has ended.
-fn has_ended(handle: &mut Handle) -> bool {
-    let known = handle.refresh().and_then(|()| node::note_crash(handle));
+fn has_ended(context: &Context, handle: &mut Handle) -> bool {
+    let known = handle.refresh().and_then(|()| note_crash(context, handle));
     known.is_err() || handle.is_stopped()
 }
 

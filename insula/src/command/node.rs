@@ -12,6 +12,7 @@ use insula::units::Size;
 use serde_json::{Value, json};
 
 use super::cli::{Inspect, Ps, Run, core_request};
+use super::postmortem::note_crash;
 use super::{Context, Failure, output};
 
 /// Records shown of a crashed node's log.
@@ -100,7 +101,7 @@ fn timing_text(started: &Started) -> String {
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
     let mut handles = node::all(&context.driver()?)?;
     for handle in &mut handles {
-        node::note_crash(handle)?;
+        note_crash(context, handle)?;
     }
     let shown = handles
         .iter()
@@ -144,7 +145,7 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
         let mut handle = node::find(&driver, name)?;
-        node::note_crash(&mut handle)?;
+        note_crash(context, &mut handle)?;
         let mut value = full(&handle);
         value["devices"] = devices(&handle)?;
         Ok(value)

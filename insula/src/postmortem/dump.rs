@@ -11,8 +11,8 @@ use super::notes::Notes;
 use super::store::{Limits, LimitsError, Pending, Store, StoreError};
 use super::subject::{Subject, SubjectError};
 use super::vmcore::{KernelMap, Vmcore, WriteError};
-use crate::driver::Mapping;
-use crate::node::{Handle, nmi};
+use crate::driver::{CallError, Mapping};
+use crate::node::{self, Handle, nmi};
 use crate::root::Root;
 use crate::units::Size;
 
@@ -197,8 +197,26 @@ pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumpe
     })
 }
 
+/// Stops a node that has crashed, as [`node::note_crash`] does; if it has just been found so, and
+/// its user wanted that, keeps a dump. Answers what became of the dump.
+///
+/// # Errors
+/// What the module answered to the stop.
+pub fn note_crash(
+    handle: &mut Handle,
+    root: &Root,
+) -> Result<Option<Result<Dumped, DumpError>>, CallError> {
+    let was_running = handle.is_running();
+    node::note_crash(handle)?;
+    if was_running {
+        Ok(keep_if_wanted(handle, root).transpose())
+    } else {
+        Ok(None)
+    }
+}
+
 /// Keeps a dump of a node that has crashed, if its user wanted that (`insula run --dump-on-crash`).
-/// For whoever notices a crash, after [`note_crash`](crate::node::note_crash).
+/// For whoever notices a crash, after [`node::note_crash`].
 ///
 /// # Errors
 /// [`DumpError`]; the crash is one all the same.

@@ -149,10 +149,8 @@ impl Store {
             // One that goes meanwhile is left out.
             .filter_map(|path| kept(path).ok())
             .collect();
-        dumps.sort_by(|left, right| {
-            (left.written_unix_s, &left.name).cmp(&(right.written_unix_s, &right.name))
-        });
-        Ok(dumps)
+        dumps.sort_by_key(|(written, _)| *written);
+        Ok(dumps.into_iter().map(|(_, dump)| dump).collect())
     }
 
     /// Removes the dump of that name.
@@ -281,16 +279,18 @@ impl Drop for Pending {
     }
 }
 
-fn kept(path: &Path) -> io::Result<KeptDump> {
+/// A dump, and when it was written.
+fn kept(path: &Path) -> io::Result<(SystemTime, KeptDump)> {
     let metadata = fs::metadata(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Ok(KeptDump {
+    let dump = KeptDump {
         name: name.into_owned(),
         path: path.to_owned(),
         written_unix_s: u64::try_from(metadata.mtime()).unwrap_or_default(),
         size_bytes: metadata.len(),
         disk_bytes: metadata.blocks() * BLOCK,
-    })
+    };
+    Ok((metadata.modified()?, dump))
 }
 
 fn has_ending(path: &Path, ending: &str) -> bool {
