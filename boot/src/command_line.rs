@@ -42,6 +42,15 @@ pub enum CommandLineError {
         /// What that is for.
         why: &'static str,
     },
+    /// It sets an option that is heard, to something that cannot be understood.
+    #[error(
+        "the kernel option \"{option}\" cannot be understood: give a number of seconds, 0 to stay, or a negative one \
+         to start again at once"
+    )]
+    BadTimeout {
+        /// The word as the user gave it.
+        option: String,
+    },
     /// The kernel would cut it.
     #[error(
         "the kernel command line has {size} bytes, of which {own} are the node's own, and the kernel takes {limit}; \
@@ -66,23 +75,71 @@ pub(crate) struct Facts<'a> {
     pub(crate) has_devices: bool,
 }
 
+/// A command line, and what was taken from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    pub(crate) text: String,
+    /// The user's `panic=`: seconds from a panic to a restart, at once if negative, 0 for none.
+    pub(crate) panic_s: i32,
+}
+
 /// Joins our options and the user's to a command line of at most `limit` bytes.
-pub(crate) fn compose(facts: &Facts, user: &str, limit: usize) -> Result<String, CommandLineError> {
+pub(crate) fn compose(
+    facts: &Facts,
+    user: &str,
+    limit: usize,
+) -> Result<CommandLine, CommandLineError> {
     check_characters(user)?;
-    let user = user.trim();
     let words = kernel_words(user);
     check_refused(&words)?;
-    let mut line = own_options(facts, &words)?.join(" ");
-    let own = line.len();
+    let mut text = own_options(facts, &words)?.join(" ");
+    let own = text.len();
+    let user = without_heard(user, &words);
     if !user.is_empty() {
-        line.push(' ');
-        line.push_str(user);
+        text.push(' ');
+        text.push_str(&user);
     }
-    let size = line.len();
+    let size = text.len();
     if size > limit {
         return Err(CommandLineError::TooLong { size, own, limit });
     }
-    Ok(line)
+    Ok(CommandLine {
+        text,
+        panic_s: panic_timeout(&words)?,
+    })
+}
+
+/// The user's line without the options that the base takes care of.
+fn without_heard(user: &str, words: &[&str]) -> String {
+    let mut line = String::new();
+    let mut from = 0;
+    for word in words.iter().filter(|word| is_heard(word)) {
+        // The words are parts of the line.
+        let at = word.as_ptr().addr() - user.as_ptr().addr();
+        line.push_str(&user[from..at]);
+        from = at + word.len();
+    }
+    line.push_str(&user[from..]);
+    line.trim().to_owned()
+}
+
+fn is_heard(word: &str) -> bool {
+    let mut heard = OPTIONS.iter().filter(|option| option.rule == Rule::Heard);
+    heard.any(|option| name(word) == canonical(option.name))
+}
+
+/// The last `panic=`, as the kernel takes it.
+fn panic_timeout(words: &[&str]) -> Result<i32, CommandLineError> {
+    let last = words.iter().rfind(|word| is_heard(word));
+    last.map_or(Ok(0), |word| {
+        let value = unquoted(word).split_once('=').map(|(_, value)| value);
+        let value = value.map(|value| value.trim_end_matches('"').parse());
+        value
+            .and_then(Result::ok)
+            .ok_or_else(|| CommandLineError::BadTimeout {
+                option: (*word).to_owned(),
+            })
+    })
 }
 
 /// What the node is given beside the user's words.
@@ -201,7 +258,7 @@ mod tests {
     };
 
     fn compose_for(user: &str) -> Result<String, CommandLineError> {
-        compose(&FACTS, user, 2047)
+        compose(&FACTS, user, 2047).map(|line| line.text)
     }
 
     fn words(line: &str) -> Vec<&str> {
@@ -227,7 +284,7 @@ mod tests {
     fn holds_spares_back() {
         let mut facts = FACTS;
         facts.processors.spare = &[3];
-        let line = compose(&facts, "", 2047).unwrap();
+        let line = compose(&facts, "", 2047).unwrap().text;
         assert!(words(&line).contains(&"maxcpus=2"), "{line}");
     }
 
@@ -236,17 +293,49 @@ mod tests {
         let mut facts = FACTS;
         assert!(compose_for("").unwrap().contains("swiotlb=noforce"));
         facts.has_devices = true;
-        assert!(!compose(&facts, "", 2047).unwrap().contains("swiotlb"));
+        assert!(!compose(&facts, "", 2047).unwrap().text.contains("swiotlb"));
     }
 
     #[test]
     fn user_wins_where_that_is_sensible() {
-        let line = compose_for("panic=5 tsc=unstable  quiet").unwrap();
-        assert!(line.ends_with(" panic=5 tsc=unstable  quiet"), "{line}");
-        assert!(!words(&line).contains(&"panic=0"), "{line}");
+        let line = compose_for("panic_on_warn=1 tsc=unstable  quiet").unwrap();
+        assert!(
+            line.ends_with(" panic_on_warn=1 tsc=unstable  quiet"),
+            "{line}"
+        );
         assert!(!words(&line).contains(&"tsc=reliable"), "{line}");
         let line = compose_for("pci=nomsi").unwrap();
         assert!(words(&line).contains(&"pci=noearly"), "{line}");
+    }
+
+    #[test]
+    fn a_panic_timeout_is_heard_and_not_passed_on() {
+        let cases = [
+            ("", 0, ""),
+            ("panic=5", 5, ""),
+            (
+                " quiet panic=3  \"panic=-1\" foo -- panic=9 ",
+                -1,
+                " quiet    foo -- panic=9",
+            ),
+            ("a=\"panic=4 x\"", 0, " a=\"panic=4 x\""),
+        ];
+        let none = compose_for("").unwrap();
+        for (user, seconds, left) in cases {
+            let line = compose(&FACTS, user, 2047).unwrap();
+            assert_eq!(
+                (line.panic_s, line.text),
+                (seconds, format!("{none}{left}"))
+            );
+        }
+        assert!(words(&none).contains(&"panic=0"), "{none}");
+        for user in ["panic", "panic=", "panic=soon"] {
+            let error = compose_for(user).unwrap_err();
+            assert!(
+                matches!(error, CommandLineError::BadTimeout { .. }),
+                "{error}"
+            );
+        }
     }
 
     #[test]
@@ -325,7 +414,7 @@ mod tests {
         fn never_lets_go(user in "(reboot|panic|pci|acpi|foo|--|\"| |=|\t|-|a|\n){0,20}") {
             if let Ok(line) = compose_for(&user) {
                 prop_assert!(line.starts_with("tsc_early_khz=2400000 "));
-                prop_assert!(line.ends_with(user.trim()));
+                prop_assert!(user.contains("panic") || line.ends_with(user.trim()));
                 let options = kernel_words(&line);
                 let reboots = options.iter().filter(|word| name(word) == "reboot").collect::<Vec<_>>();
                 prop_assert_eq!(reboots, vec![&"reboot=a"]);

@@ -48,7 +48,7 @@ pub use error::LayoutError;
 pub use pci::PciBus;
 
 use chunk::{Memory, PAGE};
-use command_line::Facts;
+use command_line::{CommandLine, Facts};
 use page_table::PageTable;
 use placement::{Needs, Placement};
 use processors::Processors;
@@ -116,6 +116,9 @@ pub struct Layout {
     pub e820: Vec<E820Entry>,
     /// The kernel's whole command line.
     pub command_line: String,
+    /// The user's `panic=`, of which the kernel is not told: seconds from a panic to a restart of the node, at once
+    /// if negative, 0 for none.
+    pub panic_s: i32,
 }
 
 /// Lays out `node`.
@@ -135,7 +138,7 @@ struct Parts<'a> {
     memory: Memory,
     processors: Processors<'a>,
     buses: &'a [PciBus<'a>],
-    command_line: String,
+    command_line: CommandLine,
     page_table: PageTable,
     channels_size: u64,
 }
@@ -182,7 +185,7 @@ impl<'a> Parts<'a> {
         let entries_max = e820::entries_max(&self.memory);
         firmware::Sizes {
             page_table: self.page_table.size(),
-            command_line: self.command_line.len() as u64 + 1,
+            command_line: self.command_line.text.len() as u64 + 1,
             more_e820: boot_params::more_e820_size(entries_max),
             acpi: self.acpi_tables(&somewhere).len() as u64,
             channels: self.channels_size,
@@ -217,7 +220,7 @@ impl<'a> Parts<'a> {
             e820: &e820,
             more_e820: addresses.more_e820,
         };
-        let mut command_line = self.command_line.clone().into_bytes();
+        let mut command_line = self.command_line.text.clone().into_bytes();
         command_line.push(0);
         let pieces = [
             (io_apic.start, io_apic::to_bytes()),
@@ -246,7 +249,8 @@ impl<'a> Parts<'a> {
             power_button: io_apic.start + io_apic::DATA_WINDOW as u64,
             channels: addresses.channels,
             e820,
-            command_line: self.command_line,
+            command_line: self.command_line.text,
+            panic_s: self.command_line.panic_s,
         }
     }
 }

@@ -13,6 +13,8 @@ pub enum Rule {
     Yields,
     /// Give both: the kernel adds up what it is told by this option.
     Joins,
+    /// Give ours, and let the base do what the user's asks for.
+    Heard,
 }
 
 /// When an option is given.
@@ -198,8 +200,9 @@ pub const OPTIONS: &[KernelOption] = &[
     option(
         "panic",
         "0",
-        Rule::Yields,
-        "stay after a panic, so that the log can be read and the crash be told from a wish to reboot",
+        Rule::Heard,
+        "stay after a panic, so that the log can be read, and so that no reboot is tried before there is a way to \
+         reboot that harms nobody",
     ),
     option(
         "crash_kexec_post_notifiers",

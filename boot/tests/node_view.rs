@@ -28,6 +28,7 @@ fn table() -> String {
             Rule::Ours => "refused",
             Rule::Yields => "the user's",
             Rule::Joins => "both",
+            Rule::Heard => "ours; the base does what it says",
         };
         let name = option.name;
         writeln!(text, "| `{name}{value}`{given} | {} | {rule} |", option.why).unwrap();
