@@ -4,7 +4,7 @@ mod synthetic;
 
 use kimage::PhysicalMemory;
 use kimage::log::{
-    Caller, LogError, LogLayout, LogReader, Record, format_record, locate, panicked,
+    Caller, LogError, LogLayout, LogReader, Record, format_record, halted, locate, panicked, pulse,
 };
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -97,6 +97,21 @@ fn panic_is_seen() {
     assert_eq!(panicked(&layout, PLACEMENT, &memory), Ok(false));
     memory.write(of_link(image::PANIC_CPU), &3_i32.to_le_bytes());
     assert_eq!(panicked(&layout, PLACEMENT, &memory), Ok(true));
+}
+
+#[test]
+fn signs_of_life_are_read() {
+    let (layout, memory) = (layout(), FakeMemory::new());
+    // Before the first core is set up it has its variables where the image has them, or nowhere.
+    assert!(pulse(&layout, PLACEMENT, &memory).is_err());
+    let area = 0x1_4010_4000;
+    memory.write_u64(of_link(image::PER_CPU_OFFSET), DIRECT_MAP + area);
+    assert_eq!(pulse(&layout, PLACEMENT, &memory), Ok(Some(0)));
+    memory.write(area + image::IRQ_STAT + 4, &7_u32.to_le_bytes());
+    assert_eq!(pulse(&layout, PLACEMENT, &memory), Ok(Some(7)));
+    assert_eq!(halted(&layout, PLACEMENT, &memory), Ok(false));
+    memory.write(of_link(image::SYSTEM_STATE), &4_u32.to_le_bytes());
+    assert_eq!(halted(&layout, PLACEMENT, &memory), Ok(true));
 }
 
 #[test]

@@ -59,6 +59,13 @@ fn check(path: &Path) {
     );
     assert!(btf.offset_of("task_struct", "comm").unwrap() < btf.size_of("task_struct").unwrap());
     let layout = LogLayout::from_vmlinux(&elf).unwrap();
+    // In 6.1 and 6.12, of the states of a system that runs the fourth, and halting the one after it.
+    let state = |name| btf.enumerator("system_states", name);
+    let running = state("SYSTEM_RUNNING").unwrap();
+    assert_eq!(state("SYSTEM_HALT"), Ok(running + 1));
+    assert!(state("SYSTEM_WISH").is_err() && btf.enumerator("list_head", "prev").is_err());
+    let kept = serde_json::to_value(&layout).unwrap();
+    assert!(kept["signs"].is_object(), "it gives no signs of life");
     check_in_memory(&elf, &layout, &symbols, &btf);
 }
 

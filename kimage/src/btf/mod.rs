@@ -129,6 +129,23 @@ impl Btf {
         })
     }
 
+    /// The value of a name in an enumeration of 32 bits.
+    ///
+    /// # Errors
+    /// [`LookupError`] when the kernel does not have it.
+    pub fn enumerator(&self, enumeration: &str, name: &str) -> Result<u32, LookupError> {
+        let named = |id: &TypeId| self.section.name(*id) == enumeration.as_bytes();
+        let values = self.section.ids().filter(named);
+        let mut values = values.flat_map(|id| self.section.enumerators(id));
+        let found = values.find(|value| value.0 == name.as_bytes());
+        found
+            .map(|(_, value)| value)
+            .ok_or_else(|| LookupError::NoMember {
+                structure: enumeration.to_owned(),
+                member: name.to_owned(),
+            })
+    }
+
     /// The structure or union with a name, else the typedef.
     fn find(&self, name: &str) -> Result<TypeId, LookupError> {
         let named = |id: &TypeId| !name.is_empty() && self.section.name(*id) == name.as_bytes();

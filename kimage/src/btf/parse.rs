@@ -9,6 +9,8 @@ const VERSION: u8 = 1;
 const TYPE_SIZE: usize = 12;
 /// Size of `struct btf_member`.
 const MEMBER_SIZE: usize = 12;
+/// Size of `struct btf_enum`.
+const ENUMERATOR_SIZE: usize = 8;
 
 /// Number of a type: 0 is `void`, the others count from 1 in the order of the section.
 pub(super) type TypeId = u32;
@@ -123,6 +125,23 @@ impl Section {
         };
         let start = self.start(id).unwrap_or_default() + TYPE_SIZE;
         (0..count).map_while(move |index| self.member_at(start + index * MEMBER_SIZE, bitfields))
+    }
+
+    /// The names and values of an enumeration of 32 bits; none of any other type.
+    pub(super) fn enumerators(&self, id: TypeId) -> impl Iterator<Item = (&[u8], u32)> {
+        let info = self
+            .start(id)
+            .and_then(|start| u32_at(&self.types, start + 4));
+        let count = match info {
+            Some(info) if kind_number(info) == number::ENUM => usize::from(info as u16),
+            _ => 0,
+        };
+        let start = self.start(id).unwrap_or_default() + TYPE_SIZE;
+        (0..count).map_while(move |index| {
+            let at = start + index * ENUMERATOR_SIZE;
+            let name = self.string(u32_at(&self.types, at)?);
+            Some((name, u32_at(&self.types, at + 4)?))
+        })
     }
 
     fn start(&self, id: TypeId) -> Option<usize> {

@@ -1,5 +1,6 @@
 //! What must be known of an image to read the log of the kernel that runs from it.
 
+use super::pulse::Signs;
 use crate::btf::{Btf, BtfError, LookupError};
 use crate::elf::Vmlinux;
 use crate::error::ImageError;
@@ -55,6 +56,9 @@ pub struct LogLayout {
     /// Link address of `page_offset_base`, which tells where the kernel maps all memory.
     pub(super) page_offset_base: Option<u64>,
     pub(super) structures: Structures,
+    /// Where it is seen whether the kernel does anything; none for some kernels.
+    #[serde(default)]
+    pub(super) signs: Option<Signs>,
 }
 
 /// Offsets and sizes in bytes, under the kernel's own names.
@@ -99,6 +103,7 @@ impl LogLayout {
     /// that is not known.
     pub fn from_vmlinux(vmlinux: &[u8]) -> Result<Self, LayoutError> {
         let symbols = Symbols::from_vmlinux(vmlinux)?;
+        let btf = Btf::from_vmlinux(vmlinux)?;
         let address = |name| symbols.address(name).ok_or(LayoutError::NoSymbol(name));
         let banner_address = address("linux_banner")?;
         Ok(Self {
@@ -110,7 +115,8 @@ impl LogLayout {
             rings: vec![address("printk_rb_static")?, address("printk_rb_dynamic")?],
             panic_cpu: address("panic_cpu")?,
             page_offset_base: symbols.address("page_offset_base"),
-            structures: Structures::from_btf(&Btf::from_vmlinux(vmlinux)?)?,
+            structures: Structures::from_btf(&btf)?,
+            signs: Signs::find(&symbols, &btf),
         })
     }
 }

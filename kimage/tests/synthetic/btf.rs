@@ -24,6 +24,14 @@ impl Builder {
         self.add("", 3 << 24, 0, &[element, element, count])
     }
 
+    pub fn enumeration(&mut self, name: &str, values: &[(&str, u32)]) -> u32 {
+        let entries = values.iter();
+        let entries: Vec<u32> = entries
+            .flat_map(|&(name, value)| [self.string(name), value])
+            .collect();
+        self.add(name, 6 << 24 | values.len() as u32, 4, &entries)
+    }
+
     pub fn typedef(&mut self, name: &str, target: u32) -> u32 {
         self.add(name, 8 << 24, target, &[])
     }
@@ -139,5 +147,13 @@ pub fn log_types() -> Vec<u8> {
         ("caller_id", int, 160, 0),
     ];
     btf.structure("printk_info", 88, &info);
+    let counts = [
+        ("irq_call_count", int, 0, 0),
+        ("irq_resched_count", int, 32, 0),
+    ];
+    let stat = btf.structure("", 8, &counts);
+    btf.typedef("irq_cpustat_t", stat);
+    let states = [("SYSTEM_RUNNING", 3), ("SYSTEM_HALT", 4)];
+    btf.enumeration("system_states", &states);
     btf.section()
 }

@@ -17,6 +17,10 @@ pub const STATIC_RING: u64 = DATA + 0x200;
 pub const DYNAMIC_RING: u64 = DATA + 0x300;
 pub const PANIC_CPU: u64 = DATA + 0x400;
 pub const PAGE_OFFSET_BASE: u64 = DATA + 0x500;
+pub const PER_CPU_OFFSET: u64 = DATA + 0x600;
+pub const SYSTEM_STATE: u64 = DATA + 0x700;
+/// Offset of a structure among the variables of each core.
+pub const IRQ_STAT: u64 = 0x80;
 /// Where the arrays of the static ring lie.
 pub const STATIC_ARRAYS: u64 = DATA + 0x1000;
 
@@ -31,6 +35,7 @@ pub fn symbols() -> Vec<(u64, char, String)> {
     let named = |address, kind, name: &str| (address, kind, name.to_owned());
     let mut symbols = vec![
         named(0x40, 'D', "per_cpu_variable"),
+        named(IRQ_STAT, 'D', "irq_stat"),
         named(TEXT, 'T', "_text"),
     ];
     symbols.push(named(BANNER_ADDRESS, 'D', "linux_banner"));
@@ -41,6 +46,8 @@ pub fn symbols() -> Vec<(u64, char, String)> {
     symbols.push(named(DYNAMIC_RING, 'b', "printk_rb_dynamic"));
     symbols.push(named(PANIC_CPU, 'D', "panic_cpu"));
     symbols.push(named(PAGE_OFFSET_BASE, 'D', "page_offset_base"));
+    symbols.push(named(PER_CPU_OFFSET, 'D', "__per_cpu_offset"));
+    symbols.push(named(SYSTEM_STATE, 'D', "system_state"));
     symbols.push(named(END, 'B', "_end"));
     symbols
 }
