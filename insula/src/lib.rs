@@ -6,6 +6,8 @@
 //! | [`image`] | resident images: kernels kept in memory, ready to start |
 //! | [`channel`] | sending to and receiving from another kernel |
 //! | [`node`] | nodes: start, watch, read the log of, stop, remove |
+//! | [`policy`] | what becomes of a node that has ended |
+//! | [`supervisor`] | one process for each node, which sees to that |
 //! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
 //! | [`compose`] | many nodes, described in a file |
@@ -28,8 +30,10 @@ pub mod machine;
 pub mod memory;
 pub mod name;
 pub mod node;
+pub mod policy;
 pub mod postmortem;
 pub mod report;
 pub mod root;
+pub mod supervisor;
 pub mod topology;
 pub mod units;

@@ -10,6 +10,7 @@ use insula::device::PciAddress;
 use insula::image::Payload;
 use insula::memory::MemorySpec;
 use insula::name::Name;
+use insula::policy::{OnHang, Policy, Restart};
 use insula::units::CpuList;
 
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
@@ -58,6 +59,15 @@ pub(super) enum Command {
         #[arg(required = true, value_name = "NODE")]
         names: Vec<Name>,
     },
+    /// Start nodes again from their images; those that run are stopped first, as by `stop`
+    Restart {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+        /// How long a node may take to switch itself off
+        #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+        time: u32,
+    },
     /// Remove stopped nodes: their memory is cleared and goes back to the base
     Rm {
         /// The nodes
@@ -89,6 +99,13 @@ pub(super) enum Command {
     Man {
         /// Where to
         folder: PathBuf,
+    },
+    /// Supervise the node whose descriptor is the standard input; started by other commands
+    #[command(hide = true)]
+    Supervise {
+        /// The node, for those who list processes
+        #[arg(value_name = "NODE")]
+        name: Name,
     },
 }
 
@@ -260,12 +277,60 @@ pub(super) struct Run {
     /// Keep a dump of the node's memory if it crashes
     #[arg(long)]
     pub(super) dump_on_crash: bool,
+    #[command(flatten)]
+    pub(super) policy: PolicyOptions,
     /// Print where the time of the start went
     #[arg(long)]
     pub(super) timing: bool,
     /// Print JSON, timing included
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// What becomes of a node when it ends.
+#[derive(Debug, Args)]
+pub(super) struct PolicyOptions {
+    /// When to start it again: no, on-failure[:N] (crashed or hung; at most N times), always
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub(super) restart: Restart,
+    /// What to do when its first core takes no interrupts any more
+    #[arg(long, value_enum, value_name = "DEED", default_value_t = OnHangOption::Ignore)]
+    pub(super) on_hang: OnHangOption,
+    /// Let a node that reboots stay stopped
+    #[arg(long)]
+    pub(super) no_reboot: bool,
+}
+
+impl From<PolicyOptions> for Policy {
+    fn from(options: PolicyOptions) -> Self {
+        Self {
+            restart: options.restart,
+            on_hang: options.on_hang.into(),
+            reboot: !options.no_reboot,
+            ..Self::default()
+        }
+    }
+}
+
+/// What to do with a node that hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnHangOption {
+    /// Show it as unresponsive
+    Ignore,
+    /// Stop it; whether it is started again is up to --restart
+    Stop,
+    /// Stop it and start it again
+    Restart,
+}
+
+impl From<OnHangOption> for OnHang {
+    fn from(option: OnHangOption) -> Self {
+        match option {
+            OnHangOption::Ignore => Self::Ignore,
+            OnHangOption::Stop => Self::Stop,
+            OnHangOption::Restart => Self::Restart,
+        }
+    }
 }
 
 /// Which cores are asked for.
@@ -376,6 +441,8 @@ mod tests {
             "run --image a --colour red",
             "run --image a --device nvme0",
             "run --image a --force-device",
+            "run --image a --restart sometimes",
+            "run --image a --on-hang pray",
             "run --initrd a",
             "image add a",
             "image add a --installed 6.1 --kernel b",

@@ -120,7 +120,7 @@ fn tell_failure(event: &Event) {
         output::complain(error);
     }
     if let Event::NodeStarted(started) = event {
-        super::node::note_halves(started);
+        super::node::note_started(started);
     }
 }
 

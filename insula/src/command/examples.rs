@@ -117,6 +117,9 @@ examples! {
     "insula-kill": {
         "Stop a node that does not listen" => ["insula kill web", "insula logs --tail 20 web"],
     }
+    "insula-restart": {
+        "Start a node again, with the image as it is now" => ["insula restart web"],
+    }
     "insula-rm": {
         "Remove a node, running or not" => ["insula rm --force web"],
     }

@@ -16,8 +16,10 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LOOKS_PER_CHECK: u32 = 10;
 
 pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
-    let mut handle = node::find(&context.driver()?, &options.name)?;
+    let driver = context.driver()?;
+    let mut handle = node::find(&driver, &options.name)?;
     note_crash(context, &mut handle)?;
+    super::node::attach(&driver, std::slice::from_ref(&handle));
     if options.follow {
         follow(context, &mut handle, options)
     } else {

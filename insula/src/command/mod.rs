@@ -11,6 +11,7 @@ mod manual;
 mod node;
 mod output;
 mod postmortem;
+mod supervise;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -66,6 +67,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             return node::each(&names, |name| node::stop(context, name, time));
         }
         Command::Kill { names } => return node::each(&names, |name| node::kill(context, name)),
+        Command::Restart { names, time } => {
+            return node::each(&names, |name| node::restart(context, name, time));
+        }
         Command::Rm { names, force } => {
             return node::each(&names, |name| node::remove(context, name, force));
         }
@@ -77,6 +81,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Man { folder } => manual::write(Cli::command(), &folder)?,
         Command::Up(options) => return compose::up(context, &options),
         Command::Down(options) => return compose::down(context, &options),
+        Command::Supervise { .. } => supervise::supervise(context)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use insula::device::HeldView;
+use insula::driver::Driver;
 use insula::image::Files;
 use insula::name::Name;
 use insula::node::{self, Handle, NodeLog, NodeView, RunRequest, Source, Started, Stopped};
 use insula::report::{Align, Table, duration};
+use insula::supervisor;
 use insula::units::Size;
 use serde_json::{Value, json};
 
@@ -15,15 +17,15 @@ use super::cli::{Inspect, Ps, Run, core_request};
 use super::postmortem::note_crash;
 use super::{Context, Failure, output};
 
-/// Records shown of a crashed node's log.
-const LAST_WORDS: usize = 20;
+/// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
+const LAST_WORDS: usize = 80;
 
 pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let (json, timing) = (options.json, options.timing);
     let request = request(options);
     let driver = context.driver()?;
-    let started = node::run(&driver, &context.root, &request, context.began_tsc)?;
-    note_halves(&started);
+    let started = supervisor::run(&driver, &context.root, &request, context.began_tsc)?;
+    note_started(&started);
     match (json, timing) {
         (true, _) => output::json(&started),
         (false, true) => output::print(&timing_text(&started)),
@@ -31,8 +33,11 @@ pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     }
 }
 
-/// Tells of cores that a node shares with others, as threads of them.
-pub(super) fn note_halves(started: &Started) {
+/// Tells of what is less than it could be about a node that was started.
+pub(super) fn note_started(started: &Started) {
+    if let Some(why) = &started.unsupervised {
+        output::note(why);
+    }
     let halves = &started.half_cpus;
     if !halves.0.is_empty() {
         output::note(&format!(
@@ -55,6 +60,7 @@ fn request(options: Run) -> RunRequest {
         force_device,
         append,
         dump_on_crash,
+        policy,
         ..
     } = options;
     let source = match (image, files.kernel) {
@@ -78,6 +84,7 @@ fn request(options: Run) -> RunRequest {
         append,
         described: None,
         dump_on_crash,
+        policy: policy.into(),
     }
 }
 
@@ -99,18 +106,27 @@ fn timing_text(started: &Started) -> String {
 }
 
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
-    let mut handles = node::all(&context.driver()?)?;
+    let driver = context.driver()?;
+    let mut handles = node::all(&driver)?;
     for handle in &mut handles {
         note_crash(context, handle)?;
     }
-    let shown = handles
-        .iter()
-        .filter(|handle| options.all || handle.is_crashed() || !handle.is_stopped());
+    let shown = handles.iter().filter(|handle| {
+        options.all || handle.is_crashed() || handle.is_restarting() || !handle.is_stopped()
+    });
     let views: Vec<_> = shown.map(Handle::view).collect();
+    attach(&driver, &handles);
     if options.json {
         output::json(&views)
     } else {
         output::print(&ps_table(&views).to_string())
+    }
+}
+
+/// Gives nodes a supervisor that have lost theirs.
+pub(super) fn attach(driver: &Driver, handles: &[Handle]) {
+    for failure in supervisor::attach(driver, handles) {
+        output::note(&failure.to_string());
     }
 }
 
@@ -128,9 +144,7 @@ fn ps_table(views: &[NodeView]) -> Table {
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         table.row([
             view.name.clone(),
-            view.reason.map_or(view.state.to_owned(), |why| {
-                format!("{} ({why})", view.state)
-            }),
+            state_text(view),
             view.cpus.to_string(),
             Size(view.memory_bytes).to_string(),
             or_dash(&view.image),
@@ -141,14 +155,28 @@ fn ps_table(views: &[NodeView]) -> Table {
     table
 }
 
+/// A node's state, and what there is to know about it.
+fn state_text(view: &NodeView) -> String {
+    let running = view.state == "running";
+    let mut more: Vec<_> = view.reason.into_iter().collect();
+    more.extend(view.unresponsive.then_some("unresponsive"));
+    more.extend(view.restarting.then_some("restarting"));
+    more.extend((running && !view.supervised).then_some("unsupervised"));
+    match more.as_slice() {
+        [] => view.state.to_owned(),
+        more => format!("{} ({})", view.state, more.join(", ")),
+    }
+}
+
 pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
         let mut handle = node::find(&driver, name)?;
         note_crash(context, &mut handle)?;
-        let mut value = full(&handle);
-        value["devices"] = devices(&handle)?;
-        Ok(value)
+        let mut shown = full(&handle);
+        shown["devices"] = devices(&handle)?;
+        attach(&driver, &[handle]);
+        Ok(shown)
     });
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
 }
@@ -178,6 +206,8 @@ fn full(handle: &Handle) -> Value {
         value["power_button_address"] = json!(record.power_button);
         value["created_unix_s"] = json!(record.created_unix_s);
         value["described"] = json!(record.described);
+        value["policy"] = json!(record.life.policy);
+        value["restarts"] = json!(record.life.history.restarts);
     }
     if handle.is_crashed() {
         value["last_log"] = json!(last_words(handle));
@@ -226,6 +256,14 @@ pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Fa
     Ok(())
 }
 
+pub(super) fn restart(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    if !node::find(&driver, name)?.is_stopped() {
+        stop(context, name, time_s)?;
+    }
+    Ok(supervisor::restart(&driver, &context.root, name)?)
+}
+
 pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {
     Ok(node::kill(&context.driver()?, name)?)
 }
@@ -251,6 +289,10 @@ mod tests {
                 "running"
             },
             reason,
+            supervised: reason.is_none(),
+            unresponsive: false,
+            restarting: false,
+            starts: 1,
             cpus: CpuList(vec![2, 3]),
             apic_ids: vec![2, 3],
             memory_bytes: (512 << 20) + 0x9000,
@@ -264,7 +306,17 @@ mod tests {
 
     #[test]
     fn nodes_as_a_table() {
-        let views = [view("web", None), view("calm-crete", Some("crashed"))];
+        let unsupervised = NodeView {
+            supervised: false,
+            unresponsive: true,
+            ..view("alone", None)
+        };
+        let restarting = NodeView {
+            restarting: true,
+            ..view("again", Some("crashed"))
+        };
+        let (web, crashed) = (view("web", None), view("calm-crete", Some("crashed")));
+        let views = [web, crashed, unsupervised, restarting];
         insta::assert_snapshot!(ps_table(&views));
     }
 
@@ -290,6 +342,7 @@ mod tests {
             apic_ids: vec![3],
             half_cpus: CpuList::default(),
             timing,
+            unsupervised: None,
         };
         insta::assert_snapshot!(timing_text(&started));
     }

@@ -17,6 +17,7 @@ use crate::image::{Content, Description};
 use crate::memory::{LOW_SIZE, MemorySpec, check_available};
 use crate::name::Name;
 use crate::node::{Described, RunRequest, Source, Trial};
+use crate::policy::Policy;
 use crate::root::Root;
 use crate::topology::BaseMemory;
 use crate::units::{CpuList, Size};
@@ -145,6 +146,7 @@ impl Candidate<'_> {
             devices: self.node.devices.clone(),
             force_devices: self.node.force_devices,
             append: self.node.append.clone(),
+            policy: Policy::default(),
             described: Some(self.described.clone()),
             dump_on_crash: self.node.dump_on_crash,
         })

@@ -16,6 +16,7 @@ use crate::image::{self, AddError};
 use crate::name::Name;
 use crate::node::{self, RunRequest, Started};
 use crate::root::Root;
+use crate::supervisor;
 
 /// Why the images are not as they should be.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +161,7 @@ impl Builder<'_> {
         request: &RunRequest,
         ready: Option<&Ready>,
     ) -> Result<Built, NodeError> {
-        let started = node::run(self.driver, self.root, request, tsc())?;
+        let started = supervisor::run(self.driver, self.root, request, tsc())?;
         (self.tell)(&Event::NodeStarted(&started));
         let wait = |ready| ready::wait(self.driver, name, ready);
         let ready_ns = ready.map(wait).transpose()?;

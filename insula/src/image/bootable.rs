@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use kimage::{Loadable, Segment};
@@ -35,6 +35,8 @@ pub struct Bootable {
     pub image: Option<Name>,
     /// What a loader must know of the kernel.
     pub loadable: Loadable,
+    /// Which form of it this is.
+    pub payload: Payload,
     /// Bytes of the initrd, 0 for none.
     pub initrd_size: u64,
     /// The image's part of the command line.
@@ -69,6 +71,7 @@ impl Bootable {
         let path = |record: FileRecord| record.path;
         let Description {
             loadable,
+            payload,
             initrd_size,
             append,
             log,
@@ -80,6 +83,7 @@ impl Bootable {
         Self {
             image: Some(image.name),
             loadable,
+            payload,
             initrd_size,
             append,
             log,
@@ -112,11 +116,12 @@ impl Bootable {
         Ok(Self {
             image: None,
             loadable,
+            payload,
             initrd_size: initrd.as_ref().map_or(0, |&(_, size)| size),
             append: String::new(),
             log,
             kernel: path,
-            initrd: files.initrd.clone(),
+            initrd: files.initrd.as_deref().map(absolute),
             read_time,
             bytes: Bytes::Files {
                 kernel: bytes,
@@ -166,6 +171,11 @@ impl Bootable {
         }
         Ok(())
     }
+}
+
+/// A path that is good in any folder; as it is when there is no telling.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The bytes of a segment in the kernel's file.

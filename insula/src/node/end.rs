@@ -20,7 +20,7 @@ pub enum EndError {
     /// It does not run.
     #[error(
         "the node '{0}' does not run; it was left as it is\n\
-         `insula rm {0}` removes it"
+         `insula restart {0}` starts it again, `insula rm {0}` removes it"
     )]
     NotRunning(Name),
     /// It does not run yet.
@@ -49,8 +49,13 @@ pub enum EndError {
 
 /// How often a node that was asked to end is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a stopped node is looked at, whose supervisor is about to leave it.
+const LEAVE_INTERVAL: Duration = Duration::from_millis(2);
 /// How often its button is pressed: what listens to it may only just be coming up.
 const PRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long whoever else has to do with a node may take: starting it again, or leaving it.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a node came to be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,9 @@ pub enum Stopped {
 /// [`EndError`].
 pub fn stop(driver: &Driver, name: &Name, patience: Duration) -> Result<Stopped, EndError> {
     let mut handle = find(driver, name)?;
+    if retire(&mut handle, name)? {
+        return Ok(Stopped::ByItself);
+    }
     let begun = Instant::now();
     let mut pressed: Option<Instant> = None;
     while handle.is_running() && begun.elapsed() < patience {
@@ -93,7 +101,11 @@ pub fn stop(driver: &Driver, name: &Name, patience: Duration) -> Result<Stopped,
 /// # Errors
 /// [`EndError`].
 pub fn kill(driver: &Driver, name: &Name) -> Result<(), EndError> {
-    end(&find(driver, name)?, name, abi::Reason::KILLED)
+    let mut handle = find(driver, name)?;
+    if retire(&mut handle, name)? {
+        return Ok(());
+    }
+    end(&handle, name, abi::Reason::KILLED)
 }
 
 /// Forgets a stopped node and gives its memory back; with `force` stops it first if it runs.
@@ -101,7 +113,10 @@ pub fn kill(driver: &Driver, name: &Name) -> Result<(), EndError> {
 /// # Errors
 /// [`EndError`].
 pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError> {
-    let handle = find(driver, name)?;
+    let mut handle = find(driver, name)?;
+    if force || handle.is_stopped() {
+        retire(&mut handle, name)?;
+    }
     if !handle.is_stopped() {
         if !force && handle.is_running() {
             return Err(EndError::Running(name.clone()));
@@ -112,6 +127,7 @@ pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError>
             Err(error) => return Err(error),
         }
     }
+    wait_until_left(&mut handle);
     handle.node.remove().map_err(|source| match source.errno {
         Errno::EBUSY => EndError::Running(name.clone()),
         _ => EndError::Call {
@@ -120,6 +136,43 @@ pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError>
             source,
         },
     })
+}
+
+/// Sees to it that the node is not started again once it has ended; whether that was all there was
+/// to do, as it waited to be started again.
+fn retire(handle: &mut Handle, name: &Name) -> Result<bool, EndError> {
+    // One that is started for the first time is still another process's.
+    if handle.info.starts == 0 {
+        return Ok(false);
+    }
+    let waited = handle.is_restarting();
+    handle.node.retire().map_err(|source| EndError::Call {
+        name: name.clone(),
+        deed: "stopped",
+        source,
+    })?;
+    // Its supervisor may be starting it again at this moment.
+    let begun = Instant::now();
+    while handle.is_being_restarted() && begun.elapsed() < OTHERS_PATIENCE {
+        sleep(LOOK_INTERVAL);
+        if handle.refresh().is_err() {
+            break;
+        }
+    }
+    Ok(waited && handle.is_stopped())
+}
+
+/// Waits until a stopped node's supervisor has left it, as it does by itself. It holds the node's
+/// memory until then. One that does not is not waited for for long.
+pub fn wait_until_left(handle: &mut Handle) {
+    let begun = Instant::now();
+    while handle.refresh().is_ok()
+        && handle.is_stopped()
+        && handle.is_supervised()
+        && begun.elapsed() < OTHERS_PATIENCE
+    {
+        sleep(LEAVE_INTERVAL);
+    }
 }
 
 fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), EndError> {

@@ -37,9 +37,17 @@ pub fn note_crash(handle: &mut Handle) -> Result<(), CallError> {
         handle.info.reason = abi::Reason::CRASHED;
         return Ok(());
     }
-    wait_for_last_words(&log, placement);
+    wait_until_quiet(&log, placement);
     leave_registers(handle, &log, placement);
     stop_as_crashed(handle)
+}
+
+/// Waits until a kernel that is at its end has logged all that it has to say.
+pub fn wait_for_last_words(handle: &Handle) {
+    let log = NodeLog::open(handle).ok();
+    if let Some((log, placement)) = log.and_then(|log| log.locate().map(|at| (log, at))) {
+        wait_until_quiet(&log, placement);
+    }
 }
 
 /// The log of a node whose kernel has panicked.
@@ -52,7 +60,7 @@ fn panicked(handle: &Handle) -> Option<(NodeLog, Placement)> {
 }
 
 /// Waits until nothing more is logged.
-fn wait_for_last_words(log: &NodeLog, placement: Placement) {
+fn wait_until_quiet(log: &NodeLog, placement: Placement) {
     let began = Instant::now();
     let mut last = Instant::now();
     let mut reader = log.reader(placement);

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use kimage::log::{LogLayout, LogReader, Placement, format_record, locate, panicked};
+use kimage::log::{
+    LogLayout, LogReader, Placement, format_record, halted, locate, panicked, pulse,
+};
 use kimage::running::{RunningError, RunningKernel};
 use serde::Serialize;
 
@@ -146,6 +148,23 @@ impl NodeLog {
     /// [`LogError::Read`].
     pub fn panicked(&self, placement: Placement) -> Result<bool, LogError> {
         panicked(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
+    }
+
+    /// Whether the kernel was told to halt.
+    ///
+    /// # Errors
+    /// [`LogError::Read`].
+    pub fn halted(&self, placement: Placement) -> Result<bool, LogError> {
+        halted(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
+    }
+
+    /// How many rescheduling interrupts the kernel's first core has taken; `None` when it does not
+    /// count them.
+    ///
+    /// # Errors
+    /// [`LogError::Read`].
+    pub fn pulse(&self, placement: Placement) -> Result<Option<u32>, LogError> {
+        pulse(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
     /// The next record, if there is one.

@@ -3,6 +3,7 @@
 //! The module owns them; this is what the command does to them. A node's record, in JSON, is kept
 //! by the module beside it and says what it was started from and how its log is read.
 
+mod again;
 mod end;
 mod last_words;
 mod log;
@@ -10,15 +11,17 @@ pub mod nmi;
 mod power_button;
 mod record;
 mod run;
+mod setup;
 mod take;
 mod trial;
 mod view;
 
-pub use end::{EndError, Stopped, kill, remove, stop};
-pub use last_words::note_crash;
+pub use again::{AgainError, Wish, again};
+pub use end::{EndError, Stopped, kill, remove, stop, wait_until_left};
+pub use last_words::{note_crash, wait_for_last_words};
 pub(crate) use log::log_layout;
 pub use log::{LogError, LogRecord, NodeLog};
-pub use record::{ChunkRecord, Described, NodeRecord};
-pub use run::{RunError, RunRequest, Source, Started, Timing, run};
+pub use record::{ChunkRecord, Described, LifeRecord, NodeRecord};
+pub use run::{RunError, RunRequest, Source, Started, Timing, start};
 pub use trial::Trial;
 pub use view::{FindError, Handle, NodeView, all, find};

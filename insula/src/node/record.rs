@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use insula_abi as abi;
 use serde::{Deserialize, Serialize};
 
-use crate::image::LogSource;
+use crate::image::{LogSource, Payload};
+use crate::policy::{History, Policy};
 
 /// A stretch of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,15 @@ pub struct Described {
     pub after: Vec<String>,
 }
 
+/// What becomes of a node when it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifeRecord {
+    /// What its user wants.
+    pub policy: Policy,
+    /// What is remembered of its ends.
+    pub history: History,
+}
+
 /// What a node was started from and how it was laid out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -49,8 +59,14 @@ pub struct NodeRecord {
     pub kernel: PathBuf,
     /// The initrd's file.
     pub initrd: Option<PathBuf>,
+    /// The form in which its kernel was loaded.
+    pub payload: Payload,
     /// The whole command line that its kernel was given.
     pub command_line: String,
+    /// Its user's own part of that, after the image's.
+    pub append: String,
+    /// Local APIC ids of cores that it may get later.
+    pub spare_cpus: Vec<u32>,
     /// Its memory, in order of offset in its memory object.
     pub memory: Vec<ChunkRecord>,
     /// Where its kernel was loaded, a physical address.
@@ -61,10 +77,12 @@ pub struct NodeRecord {
     pub power_button: u64,
     /// How its log is read.
     pub log: LogSource,
+    /// What becomes of it when it ends.
+    pub life: LifeRecord,
     /// Whether a dump is to be kept if it crashes.
     #[serde(default)]
     pub dump_on_crash: bool,
-    /// When it was started, in seconds since 1970.
+    /// When it was last started, in seconds since 1970.
     pub created_unix_s: u64,
     /// By which file it is described, if it is by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,23 +3,23 @@
 //! Look (nothing is touched), take memory, choose and take cores, lay out, load, start. Until the
 //! start, all belongs to descriptors of this process: whatever ends it gives everything back.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use insula_abi as abi;
-use insula_abi::channel::Channels;
-use insula_boot::{Layout, LayoutError, NodeDescription};
+use insula_boot::{Layout, LayoutError};
 use nix::errno::Errno;
 use serde::Serialize;
 
+use super::setup::{RecordTooLong, Setup, begin, write_layout};
 use super::take::{TakeError, take_memory};
-use super::{ChunkRecord, Described, NodeRecord};
-use crate::channel;
+use super::{Described, LifeRecord};
 use crate::cores::{Chosen, CoreError, CoreRequest, View};
 use crate::device::{self, DeviceError, PciAddress, Selected};
 use crate::driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
 use crate::image::{self, Bootable, Files, FilesError, LoadError, Payload};
 use crate::memory::{MemoryError, MemorySpec, check_available};
 use crate::name::{self, Name};
+use crate::policy::{History, Policy};
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 use crate::units::{CpuList, Size};
@@ -55,6 +55,8 @@ pub struct RunRequest {
     pub force_devices: bool,
     /// Its own part of the command line, after the image's.
     pub append: String,
+    /// What becomes of it when it ends. The wish for a crash comes from the command line.
+    pub policy: Policy,
     /// By which file it is described, if it is by one.
     pub described: Option<Described>,
     /// Whether a dump is to be kept if it crashes.
@@ -93,6 +95,9 @@ pub struct Started {
     pub half_cpus: CpuList,
     /// Where the time went.
     pub timing: Timing,
+    /// Why no supervisor looks after it, if none does.
+    #[serde(skip)]
+    pub unsupervised: Option<String>,
 }
 
 /// Why a node was not started. Nothing is left behind.
@@ -169,22 +174,29 @@ pub enum RunError {
     },
 }
 
+impl From<RecordTooLong> for RunError {
+    fn from(RecordTooLong(size): RecordTooLong) -> Self {
+        Self::Record(size)
+    }
+}
+
 impl From<CallError> for RunError {
     fn from(error: CallError) -> Self {
         Self::Driver(error.into())
     }
 }
 
-/// Starts a node. `began_tsc` is the time stamp counter at the beginning of the process.
+/// Starts a node. `began_tsc` is the time stamp counter at the beginning of the process. The
+/// descriptor in the answer is the node's supervisor's: see [`crate::supervisor::run`].
 ///
 /// # Errors
 /// [`RunError`]; except for [`RunError::Unknown`] nothing is left behind.
-pub fn run(
+pub fn start(
     driver: &Driver,
     root: &Root,
     request: &RunRequest,
     began_tsc: u64,
-) -> Result<Started, RunError> {
+) -> Result<(Started, Node), RunError> {
     let name = pick_name(driver, request)?;
     let bootable = open(driver, &request.source)?;
     look(driver, root, request, &bootable)?;
@@ -205,18 +217,16 @@ pub fn run(
     let mut mapping = memory.map().map_err(DriverError::from)?;
     start.load(&memory, &mut mapping, &layout)?;
     let clock = start.clock;
-    node.lay_out_channels(Channels {
-        start: layout.channels,
-        count: channel::COUNT,
-        slots: channel::SLOTS,
+    let policy = Policy {
+        panic_s: layout.panic_s,
+        ..request.policy
+    };
+    // Before it can end for the first time.
+    node.supervise(abi::NodeSupervise {
+        hold: policy.hold(),
+        flags: 0,
     })?;
-    node.start(&abi::NodeStart {
-        entry: layout.entry,
-        page_table: layout.page_table,
-        argument: layout.argument,
-        power_off: layout.power_off,
-        reset: layout.reset,
-    })?;
+    begin(&node, &layout)?;
     let (machine, info) = driver
         .machine()
         .and_then(|(machine, _)| Ok((machine, node.info()?.0)))
@@ -225,14 +235,16 @@ pub fn run(
             source,
         })?;
     let timing = clock.timing(bootable.read_time, &info, machine.tsc_khz, began_tsc);
-    Ok(Started {
+    let started = Started {
         name: name.to_string(),
         id: info.id,
         cpus: CpuList(chosen.iter().map(|one| one.cpu).collect()),
         apic_ids: chosen.iter().map(|one| one.apic_id).collect(),
         half_cpus: CpuList(half_cpus),
         timing,
-    })
+        unsupervised: None,
+    };
+    Ok((started, node))
 }
 
 fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, RunError> {
@@ -310,14 +322,31 @@ impl Start<'_> {
     fn take_cores(&mut self, memory: &Memory) -> Result<Taken, RunError> {
         let chunks = memory.chunks()?;
         let numa_node = self.request.memory.iter().find_map(|spec| spec.numa_node);
+        let life = LifeRecord {
+            policy: self.request.policy,
+            history: History::default(),
+        };
         for _ in 0..CHOICES_MAX {
             let (machine, cpus) = self.driver.machine()?;
             let view = View::new(&Topology::read(self.root), &cpus);
             let chosen = view.choose(&self.request.cores, numa_node)?;
             let later = (self.request.cores_max as usize).saturating_sub(chosen.len());
             let spares = view.spares(&chosen, later);
-            let layout = self.lay_out(&machine, &chunks, &chosen, &spares)?;
-            let record = self.record(&chunks, &layout)?;
+            let apic_ids: Vec<u32> = chosen.iter().map(|one| one.apic_id).collect();
+            let setup = Setup {
+                bootable: self.bootable,
+                append: &self.request.append,
+                cpus: &apic_ids,
+                spare_cpus: &spares,
+                chunks: &chunks,
+                devices: self.devices,
+                machine: &machine,
+                life: &life,
+                described: self.request.described.as_ref(),
+                dump_on_crash: self.request.dump_on_crash,
+            };
+            let layout = self.clock.measure(Step::Layout, || setup.lay_out())?;
+            let record = setup.record(&layout)?;
             let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
             let (driver, name) = (self.driver, self.name.to_abi());
             let created = self.clock.measure(Step::TakeCores, || {
@@ -336,67 +365,6 @@ impl Start<'_> {
         Err(RunError::Contended)
     }
 
-    fn lay_out(
-        &mut self,
-        machine: &abi::Machine,
-        chunks: &[abi::Chunk],
-        chosen: &[Chosen],
-        spares: &[u32],
-    ) -> Result<Layout, LayoutError> {
-        let cpus: Vec<u32> = chosen.iter().map(|one| one.apic_id).collect();
-        let chunk = |chunk: &abi::Chunk| insula_boot::Chunk {
-            start: chunk.start,
-            size: chunk.size,
-        };
-        let chunks: Vec<_> = chunks.iter().map(chunk).collect();
-        let buses: Vec<_> = self.devices.iter().map(Selected::bus).collect();
-        let (bootable, append) = (self.bootable, self.append());
-        self.clock.measure(Step::Layout, || {
-            insula_boot::lay_out(&NodeDescription {
-                kernel: &bootable.loadable,
-                initrd_size: bootable.initrd_size,
-                command_line: &append,
-                cpus: &cpus,
-                spare_cpus: spares,
-                chunks: &chunks,
-                buses: &buses,
-                trampoline: machine.trampoline,
-                tsc_khz: machine.tsc_khz,
-                channels_size: channel::AREA_SIZE,
-            })
-        })
-    }
-
-    /// The user's command line: the image's part, then the node's.
-    fn append(&self) -> String {
-        joined(&self.bootable.append, &self.request.append)
-    }
-
-    fn record(&self, chunks: &[abi::Chunk], layout: &Layout) -> Result<Vec<u8>, RunError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let record = NodeRecord {
-            image: self.bootable.image.as_ref().map(Name::to_string),
-            release: self.bootable.loadable.release.clone(),
-            kernel: self.bootable.kernel.clone(),
-            initrd: self.bootable.initrd.clone(),
-            command_line: layout.command_line.clone(),
-            memory: chunks.iter().copied().map(ChunkRecord::from).collect(),
-            kernel_address: layout.kernel,
-            initrd_address: layout.initrd,
-            power_button: layout.power_button,
-            log: self.bootable.log.clone(),
-            dump_on_crash: self.request.dump_on_crash,
-            created_unix_s: now.map_or(0, |now| now.as_secs()),
-            described: self.request.described.clone(),
-        };
-        // Serialising to memory fails only for maps with keys that are no text: there are none.
-        let text = serde_json::to_vec(&record).unwrap_or_default();
-        if text.len() > abi::DESCRIPTION_MAX {
-            return Err(RunError::Record(text.len()));
-        }
-        Ok(text)
-    }
-
     /// Brings kernel, initrd and all tables into the node's memory.
     fn load(
         &mut self,
@@ -408,22 +376,10 @@ impl Start<'_> {
         self.clock.measure(Step::Load, || {
             bootable.load(memory, mapping, layout.kernel, layout.initrd)
         })?;
-        self.clock.measure(Step::Layout, || {
-            for piece in &layout.pieces {
-                let offset = mapping.offset_of(piece.address, piece.bytes.len() as u64)?;
-                mapping.write(offset, &piece.bytes)?;
-            }
-            Ok::<_, LoadError>(())
-        })?;
+        self.clock
+            .measure(Step::Layout, || write_layout(mapping, layout))?;
         Ok(())
     }
-}
-
-/// The user's command line: the image's part, then the node's.
-pub(super) fn joined(image: &str, node: &str) -> String {
-    let parts = [image.trim(), node.trim()];
-    let parts = parts.into_iter().filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join(" ")
 }
 
 /// The steps that are measured.

@@ -5,7 +5,7 @@ use insula_abi as abi;
 use insula_boot::{Chunk, LayoutError, NodeDescription};
 use kimage::Loadable;
 
-use super::run::joined;
+use super::setup::joined;
 use crate::channel;
 use crate::cores::Chosen;
 use crate::memory::{LOW_FIRST, LOW_SIZE, MemorySpec};

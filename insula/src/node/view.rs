@@ -40,7 +40,11 @@ pub struct Handle {
 }
 
 impl Handle {
-    fn new(node: Node) -> Result<Self, CallError> {
+    /// Asks the module for all that it knows.
+    ///
+    /// # Errors
+    /// What it answered; `ENODEV` when the node is gone.
+    pub fn of(node: Node) -> Result<Self, CallError> {
         let (info, cpus) = node.info()?;
         let record = serde_json::from_slice(&node.description()?).ok();
         Ok(Self {
@@ -78,6 +82,35 @@ impl Handle {
         self.info.state == abi::State::STOPPED
     }
 
+    /// Whether a supervisor looks after it.
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        self.has(abi::NODE_SUPERVISED)
+    }
+
+    /// Whether a supervisor should look after it, and none does.
+    #[must_use]
+    pub fn is_unsupervised(&self) -> bool {
+        let finished = self.has(abi::NODE_RETIRED) && !self.is_running();
+        self.record.is_some() && self.info.starts > 0 && !self.is_supervised() && !finished
+    }
+
+    /// Whether its supervisor waits to start it again.
+    #[must_use]
+    pub fn is_restarting(&self) -> bool {
+        self.is_stopped() && self.has(abi::NODE_HELD)
+    }
+
+    /// Whether it is just being started, not for the first time.
+    pub(super) fn is_being_restarted(&self) -> bool {
+        let started = self.is_running() || self.is_stopped();
+        !started && self.info.starts > 0
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.info.flags & flag != 0
+    }
+
     /// What a user sees of it.
     #[must_use]
     pub fn view(&self) -> NodeView {
@@ -96,7 +129,7 @@ pub fn find(driver: &Driver, name: &Name) -> Result<Handle, FindError> {
             Errno::ENOENT => FindError::Unknown(name.clone()),
             _ => FindError::Call(error),
         })?;
-    Handle::new(node).map_err(|error| match is_gone(error) {
+    Handle::of(node).map_err(|error| match is_gone(error) {
         true => FindError::Unknown(name.clone()),
         false => FindError::Call(error),
     })
@@ -111,7 +144,7 @@ pub fn all(driver: &Driver) -> Result<Vec<Handle>, FindError> {
         .node_names()?
         .into_iter()
         .map(|name| driver.open_node(&name));
-    let handles = opened.map(|node| Handle::new(node?));
+    let handles = opened.map(|node| Handle::of(node?));
     let there = handles.filter(|handle| !matches!(handle, Err(error) if is_gone(*error)));
     Ok(there.collect::<Result<_, CallError>>()?)
 }
@@ -132,6 +165,14 @@ pub struct NodeView {
     pub state: &'static str,
     /// Why it is stopped.
     pub reason: Option<&'static str>,
+    /// Whether a supervisor looks after it.
+    pub supervised: bool,
+    /// Whether it runs and gives no sign.
+    pub unresponsive: bool,
+    /// Whether it is stopped and about to be started again.
+    pub restarting: bool,
+    /// How often it was started.
+    pub starts: u64,
     /// Its cores by the base's numbers, the first boots; if stopped, those it had.
     pub cpus: CpuList,
     /// The ids of their local APICs.
@@ -142,7 +183,7 @@ pub struct NodeView {
     pub image: Option<String>,
     /// Its kernel's release.
     pub release: Option<String>,
-    /// When it was started, in nanoseconds of `CLOCK_BOOTTIME`.
+    /// When it was last started, in nanoseconds of `CLOCK_BOOTTIME`.
     pub started_ns: Option<u64>,
     /// When it ended, in the same.
     pub ended_ns: Option<u64>,
@@ -161,6 +202,10 @@ impl NodeView {
             id: info.id,
             state: state_word(info.state),
             reason: reason_word(info.reason),
+            supervised: handle.is_supervised(),
+            unresponsive: handle.has(abi::NODE_UNRESPONSIVE),
+            restarting: handle.is_restarting(),
+            starts: info.starts,
             cpus: CpuList(handle.cpus.iter().map(|cpu| cpu.cpu).collect()),
             apic_ids: handle.cpus.iter().map(|cpu| cpu.apic_id).collect(),
             memory_bytes: info.memory_size,
@@ -192,6 +237,8 @@ fn reason_word(reason: abi::Reason) -> Option<&'static str> {
         abi::Reason::KILLED => Some("killed"),
         abi::Reason::CRASHED => Some("crashed"),
         abi::Reason::BASE => Some("base-went-down"),
+        abi::Reason::HALTED => Some("halted"),
+        abi::Reason::HUNG => Some("unresponsive"),
         _ => Some("unknown"),
     }
 }
@@ -212,7 +259,8 @@ mod tests {
             states,
             ["creating", "created", "running", "stopped", "unknown"]
         );
-        let reasons = [0, 1, 2, 3, 4, 5, 6, 99].map(|reason| reason_word(abi::Reason(reason)));
+        let reasons =
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 99].map(|reason| reason_word(abi::Reason(reason)));
         let words = [
             "power-off",
             "reset",
@@ -220,6 +268,8 @@ mod tests {
             "killed",
             "crashed",
             "base-went-down",
+            "halted",
+            "unresponsive",
             "unknown",
         ];
         assert_eq!(reasons[0], None);

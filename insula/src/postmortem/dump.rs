@@ -208,7 +208,8 @@ pub fn note_crash(
 ) -> Result<Option<Result<Dumped, DumpError>>, CallError> {
     let was_running = handle.is_running();
     node::note_crash(handle)?;
-    if was_running {
+    // Else its supervisor does that, before it starts the node again.
+    if was_running && !handle.is_supervised() {
         Ok(keep_if_wanted(handle, root).transpose())
     } else {
         Ok(None)

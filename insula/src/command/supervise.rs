@@ -1,0 +1,24 @@
+//! `insula supervise`: what the process does that other commands start for each node.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use insula::supervisor;
+use nix::unistd::{dup2_stdin, setsid};
+
+use super::{Context, Failure};
+
+pub(super) fn supervise(context: &Context) -> Result<(), Failure> {
+    let node = take_input()?;
+    // Fails only for the leader of a group of processes, which a shell's job may be.
+    let _ = setsid();
+    Ok(supervisor::supervise(context.driver()?, node.into())?)
+}
+
+/// What came as the standard input. In its place comes nothing.
+fn take_input() -> io::Result<OwnedFd> {
+    let input = io::stdin().as_fd().try_clone_to_owned()?;
+    dup2_stdin(File::open("/dev/null")?)?;
+    Ok(input)
+}

@@ -1,0 +1,257 @@
+//! Starting a stopped node again: same name, cores and memory, from its image as it is now.
+
+use insula_abi as abi;
+use insula_boot::LayoutError;
+use nix::errno::Errno;
+
+use super::setup::{Setup, begin, write_layout};
+use super::{Handle, LifeRecord, NodeRecord};
+use crate::device::{self, DeviceError, PciAddress, Selected};
+use crate::driver::{CallError, Driver, DriverError};
+use crate::image::{self, Bootable, Files, FilesError, LoadError};
+use crate::name::{self, Name};
+use crate::policy::History;
+use crate::root::Root;
+
+/// Why a node was not started again. It is stopped, as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum AgainError {
+    /// What is kept beside the node is not ours.
+    #[error(
+        "the record of the node '{0}' cannot be understood; it was left as it is\n\
+         it was started by another version of insula: use that one"
+    )]
+    NoRecord(String),
+    /// Its image cannot be had.
+    #[error("the node '{name}' cannot be started again: {source}")]
+    Image {
+        /// The node.
+        name: String,
+        /// Why.
+        source: image::FindError,
+    },
+    /// Its files are no good any more.
+    #[error("the node '{name}' cannot be started again: {source}")]
+    Files {
+        /// The node.
+        name: String,
+        /// Why.
+        source: FilesError,
+    },
+    /// A device that it had is not there any more.
+    #[error("the node '{name}' cannot be started again: {source}")]
+    Device {
+        /// The node.
+        name: String,
+        /// Why.
+        source: DeviceError,
+    },
+    /// It cannot be laid out: the image is another one now.
+    #[error(
+        "the node '{name}' cannot be laid out anew: {source}; it was left as it is\n\
+         its image may have changed: remove the node and start another"
+    )]
+    Layout {
+        /// The node.
+        name: String,
+        /// Why.
+        source: LayoutError,
+    },
+    /// Too much to keep.
+    #[error("the record of the node '{name}' has {size} bytes, too many; it was left as it is")]
+    Record {
+        /// The node.
+        name: String,
+        /// Bytes that the record has.
+        size: usize,
+    },
+    /// It is stopped for good.
+    #[error("the node '{0}' was stopped by its user and is not started again")]
+    Retired(String),
+    /// Somebody has its cores, or is starting it.
+    #[error(
+        "the node '{0}' cannot be started again: one of its cores is somebody else's now, or it is \
+         not stopped; it was left as it is\n\
+         `insula machine info` tells who has which core"
+    )]
+    Busy(String),
+    /// The bytes could not be brought into place.
+    #[error("the node '{name}' could not be loaded anew: {source}; it is stopped")]
+    Load {
+        /// The node.
+        name: String,
+        /// Why.
+        source: LoadError,
+    },
+    /// The module failed.
+    #[error("the node '{name}' could not be started again: {source}; it is stopped")]
+    Driver {
+        /// The node.
+        name: String,
+        /// Why.
+        source: DriverError,
+    },
+}
+
+/// Who wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Its user: whatever was before is forgotten.
+    User,
+    /// Its policy, unless the user has stopped it: with this to be remembered.
+    Policy(History),
+}
+
+impl Wish {
+    fn history(self) -> History {
+        match self {
+            Self::User => History::default(),
+            Self::Policy(history) => history,
+        }
+    }
+
+    fn flags(self) -> u32 {
+        match self {
+            Self::User => 0,
+            Self::Policy(_) => abi::RECREATE_UNLESS_RETIRED,
+        }
+    }
+}
+
+/// Starts a stopped node again. Its memory is cleared, its log with it. It belongs to this
+/// descriptor until it runs: if this process ends before, it is stopped again.
+///
+/// # Errors
+/// [`AgainError`]; the node is then stopped.
+pub fn again(
+    driver: &Driver,
+    root: &Root,
+    handle: &mut Handle,
+    wish: Wish,
+) -> Result<(), AgainError> {
+    let name = name::text(&handle.info.name);
+    let Some(record) = &handle.record else {
+        return Err(AgainError::NoRecord(name));
+    };
+    let bootable = open(driver, &name, record)?;
+    let life = LifeRecord {
+        history: wish.history(),
+        ..record.life.clone()
+    };
+    let again = Again {
+        driver,
+        root,
+        handle,
+        wish,
+        life: &life,
+    };
+    let record = again.start(&bootable).map_err(|error| error.of(name))?;
+    handle.record = serde_json::from_slice(&record).ok();
+    Ok(())
+}
+
+fn open(driver: &Driver, name: &str, record: &NodeRecord) -> Result<Bootable, AgainError> {
+    let name = name.to_owned();
+    // A name that was ours when it was recorded is one still.
+    let image = record
+        .image
+        .as_deref()
+        .and_then(|image| image.parse::<Name>().ok());
+    let Some(image) = image else {
+        let files = Files {
+            kernel: record.kernel.clone(),
+            initrd: record.initrd.clone(),
+        };
+        let opened = Bootable::files(&files, record.payload);
+        return opened.map_err(|source| AgainError::Files { name, source });
+    };
+    match image::open(driver, &image) {
+        Ok(image) => Ok(Bootable::resident(image)),
+        Err(source) => Err(AgainError::Image { name, source }),
+    }
+}
+
+/// A failure, the node's name still to be told.
+enum Failed {
+    Device(DeviceError),
+    Layout(LayoutError),
+    Record(usize),
+    Call(CallError),
+    Driver(DriverError),
+    Load(LoadError),
+}
+
+impl Failed {
+    fn of(self, name: String) -> AgainError {
+        match self {
+            Self::Device(source) => AgainError::Device { name, source },
+            Self::Layout(source) => AgainError::Layout { name, source },
+            Self::Record(size) => AgainError::Record { name, size },
+            Self::Load(source) => AgainError::Load { name, source },
+            Self::Driver(source) => AgainError::Driver { name, source },
+            Self::Call(error) => match error.errno {
+                Errno::ECANCELED => AgainError::Retired(name),
+                Errno::EBUSY | Errno::ENODEV => AgainError::Busy(name),
+                _ => {
+                    let source = error.into();
+                    AgainError::Driver { name, source }
+                }
+            },
+        }
+    }
+}
+
+impl From<CallError> for Failed {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// A start under way.
+struct Again<'a> {
+    driver: &'a Driver,
+    root: &'a Root,
+    handle: &'a Handle,
+    wish: Wish,
+    life: &'a LifeRecord,
+}
+
+impl Again<'_> {
+    /// Puts the node together anew and starts it. Answers its new record.
+    fn start(&self, bootable: &Bootable) -> Result<Vec<u8>, Failed> {
+        let node = &self.handle.node;
+        let (old, memory) = (self.handle.record.as_ref(), node.memory()?);
+        let cpus: Vec<u32> = self.handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
+        let setup = Setup {
+            bootable,
+            append: old.map_or("", |record| &record.append),
+            cpus: &cpus,
+            spare_cpus: old.map_or(&[], |record| &record.spare_cpus),
+            chunks: &memory.chunks()?,
+            devices: &self.devices()?,
+            machine: &self.driver.machine()?.0,
+            life: self.life,
+            described: old.and_then(|record| record.described.as_ref()),
+            dump_on_crash: old.is_some_and(|record| record.dump_on_crash),
+        };
+        let layout = setup.lay_out().map_err(Failed::Layout)?;
+        let record = setup
+            .record(&layout)
+            .map_err(|long| Failed::Record(long.0))?;
+        let mut mapping = memory.map().map_err(|error| Failed::Driver(error.into()))?;
+        node.recreate(&record, self.wish.flags())?;
+        bootable
+            .load(&memory, &mut mapping, layout.kernel, layout.initrd)
+            .and_then(|()| write_layout(&mut mapping, &layout))
+            .map_err(Failed::Load)?;
+        begin(node, &layout)?;
+        Ok(record)
+    }
+
+    /// What the node is to be told of its devices.
+    fn devices(&self) -> Result<Vec<Selected>, Failed> {
+        let had = self.handle.node.devices()?;
+        let addresses: Vec<_> = had.iter().map(PciAddress::from_abi).collect();
+        device::describe(self.root, &addresses).map_err(Failed::Device)
+    }
+}

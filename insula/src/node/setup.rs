@@ -1,0 +1,124 @@
+//! What is put into a node's memory before its first core begins, and what is kept beside it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use insula_abi as abi;
+use insula_abi::channel::Channels;
+use insula_boot::{Layout, LayoutError, NodeDescription};
+
+use super::{ChunkRecord, Described, LifeRecord, NodeRecord};
+use crate::channel;
+use crate::device::Selected;
+use crate::driver::{CallError, Mapping, Node};
+use crate::image::{Bootable, LoadError};
+use crate::name::Name;
+
+/// A record that the module would not keep, with its size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordTooLong(pub(super) usize);
+
+/// What a node is made of, all of which it has.
+pub(super) struct Setup<'a> {
+    pub(super) bootable: &'a Bootable,
+    /// Its own part of the command line, after the image's.
+    pub(super) append: &'a str,
+    /// Local APIC ids of its cores, the first boots.
+    pub(super) cpus: &'a [u32],
+    /// Local APIC ids of cores that it may get later.
+    pub(super) spare_cpus: &'a [u32],
+    pub(super) chunks: &'a [abi::Chunk],
+    pub(super) devices: &'a [Selected],
+    pub(super) machine: &'a abi::Machine,
+    pub(super) life: &'a LifeRecord,
+    pub(super) described: Option<&'a Described>,
+    pub(super) dump_on_crash: bool,
+}
+
+impl Setup<'_> {
+    /// The bytes of its world.
+    pub(super) fn lay_out(&self) -> Result<Layout, LayoutError> {
+        let chunk = |chunk: &abi::Chunk| insula_boot::Chunk {
+            start: chunk.start,
+            size: chunk.size,
+        };
+        let chunks: Vec<_> = self.chunks.iter().map(chunk).collect();
+        let buses: Vec<_> = self.devices.iter().map(Selected::bus).collect();
+        insula_boot::lay_out(&NodeDescription {
+            kernel: &self.bootable.loadable,
+            initrd_size: self.bootable.initrd_size,
+            command_line: &joined(&self.bootable.append, self.append),
+            cpus: self.cpus,
+            spare_cpus: self.spare_cpus,
+            chunks: &chunks,
+            buses: &buses,
+            trampoline: self.machine.trampoline,
+            tsc_khz: self.machine.tsc_khz,
+            channels_size: channel::AREA_SIZE,
+        })
+    }
+
+    /// What is kept beside it.
+    pub(super) fn record(&self, layout: &Layout) -> Result<Vec<u8>, RecordTooLong> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let bootable = self.bootable;
+        let mut life = self.life.clone();
+        life.policy.panic_s = layout.panic_s;
+        let record = NodeRecord {
+            image: bootable.image.as_ref().map(Name::to_string),
+            release: bootable.loadable.release.clone(),
+            kernel: bootable.kernel.clone(),
+            initrd: bootable.initrd.clone(),
+            payload: bootable.payload,
+            command_line: layout.command_line.clone(),
+            append: self.append.to_owned(),
+            spare_cpus: self.spare_cpus.to_vec(),
+            memory: self.chunks.iter().copied().map(ChunkRecord::from).collect(),
+            kernel_address: layout.kernel,
+            initrd_address: layout.initrd,
+            power_button: layout.power_button,
+            log: bootable.log.clone(),
+            life,
+            dump_on_crash: self.dump_on_crash,
+            created_unix_s: now.map_or(0, |now| now.as_secs()),
+            described: self.described.cloned(),
+        };
+        // Serialising to memory fails only for maps with keys that are no text: there are none.
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        if text.len() > abi::DESCRIPTION_MAX {
+            return Err(RecordTooLong(text.len()));
+        }
+        Ok(text)
+    }
+}
+
+/// Writes all that was laid out to a node's memory.
+pub(super) fn write_layout(mapping: &mut Mapping, layout: &Layout) -> Result<(), LoadError> {
+    for piece in &layout.pieces {
+        let offset = mapping.offset_of(piece.address, piece.bytes.len() as u64)?;
+        mapping.write(offset, &piece.bytes)?;
+    }
+    Ok(())
+}
+
+/// Starts a node whose memory holds what was laid out.
+pub(super) fn begin(node: &Node, layout: &Layout) -> Result<(), CallError> {
+    node.lay_out_channels(Channels {
+        start: layout.channels,
+        count: channel::COUNT,
+        slots: channel::SLOTS,
+    })?;
+    node.start(&abi::NodeStart {
+        entry: layout.entry,
+        page_table: layout.page_table,
+        argument: layout.argument,
+        power_off: layout.power_off,
+        reset: layout.reset,
+    })
+}
+
+/// The user's command line: the image's part, then the node's.
+pub(super) fn joined(image: &str, node: &str) -> String {
+    let parts = [image.trim(), node.trim()];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,242 @@
+//! What a supervisor does from its first to its last moment.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use insula_abi as abi;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::journal::Journal;
+use super::sight::{Found, Sight};
+use crate::driver::{CallError, Driver, Node};
+use crate::name;
+use crate::node::{AgainError, Handle, Wish, again, note_crash, wait_for_last_words};
+use crate::policy::{Ending, OnHang, Policy, Verdict};
+use crate::postmortem::keep_if_wanted;
+use crate::root::Root;
+
+/// How often a running node is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a node cannot be supervised. It was left as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// The module failed, or the descriptor is no node's.
+    #[error("the node cannot be supervised: {0}; it was left as it is")]
+    Call(#[from] CallError),
+    /// What is kept beside the node is not ours.
+    #[error("the record of the node '{0}' cannot be understood; it was left as it is")]
+    NoRecord(String),
+}
+
+/// What a supervisor works with.
+struct Supervisor {
+    driver: Driver,
+    handle: Handle,
+    policy: Policy,
+    journal: Journal,
+    unresponsive: bool,
+    /// Which of the node's starts has last been seen to end in a crash.
+    crashed_start: u64,
+}
+
+/// Supervises a node, whose descriptor is its supervisor's already, until it has ended for good or
+/// is gone.
+///
+/// # Errors
+/// [`SuperviseError`].
+pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
+    let handle = match Handle::of(node) {
+        Err(error) if error.errno == Errno::ENODEV => return Ok(()),
+        handle => handle?,
+    };
+    let name = name::text(&handle.info.name);
+    let Some(record) = &handle.record else {
+        return Err(SuperviseError::NoRecord(name));
+    };
+    let mut supervisor = Supervisor {
+        policy: record.life.policy,
+        driver,
+        handle,
+        journal: Journal::open(name),
+        unresponsive: false,
+        crashed_start: 0,
+    };
+    match supervisor.attend() {
+        // It was removed.
+        Err(error) if error.errno == Errno::ENODEV => Ok(()),
+        Err(error) => {
+            supervisor.journal.complain(&error.to_string());
+            Err(error.into())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+impl Supervisor {
+    /// Returns when the node has ended for good.
+    fn attend(&mut self) -> Result<(), CallError> {
+        let mut sight = None;
+        loop {
+            self.handle.refresh()?;
+            match self.handle.info.state {
+                abi::State::RUNNING => self.attend_running(&mut sight)?,
+                abi::State::STOPPED => {
+                    // Else its memory would be held beyond its end.
+                    sight = None;
+                    if !self.attend_stopped()? {
+                        return Ok(());
+                    }
+                }
+                // Somebody else is about to start it.
+                _ => drop(self.wait(PollFlags::POLLIN, LOOK_INTERVAL)),
+            }
+        }
+    }
+
+    /// Waits for the node's end; looks at it when that does not come.
+    fn attend_running(&mut self, sight: &mut Option<Sight>) -> Result<(), CallError> {
+        if self.wait(PollFlags::POLLIN, LOOK_INTERVAL) {
+            return Ok(());
+        }
+        let handle = &self.handle;
+        let sight = match sight {
+            Some(sight) if sight.is_of(handle) => sight,
+            _ => {
+                self.unresponsive = false;
+                sight.insert(Sight::of(handle))
+            }
+        };
+        let found = match sight.look(handle) {
+            // It has ended at this moment.
+            Err(error) if error.errno == Errno::EALREADY => return Ok(()),
+            found => found?,
+        };
+        self.set_unresponsive(found == Found::Unresponsive)?;
+        match found {
+            Found::Well => Ok(()),
+            Found::Crashed => note_crash(&mut self.handle),
+            Found::Halted => {
+                wait_for_last_words(&self.handle);
+                self.stop(abi::Reason::HALTED)
+            }
+            Found::Unresponsive if self.policy.on_hang == OnHang::Ignore => Ok(()),
+            Found::Unresponsive => self.stop(abi::Reason::HUNG),
+        }
+    }
+
+    /// Lets everybody know by way of the module.
+    fn set_unresponsive(&mut self, unresponsive: bool) -> Result<(), CallError> {
+        if self.unresponsive == unresponsive {
+            return Ok(());
+        }
+        self.unresponsive = unresponsive;
+        self.journal.note(match unresponsive {
+            true => "unresponsive: its first core takes no interrupts",
+            false => "responsive again",
+        });
+        self.handle.node.supervise(abi::NodeSupervise {
+            hold: self.policy.hold(),
+            flags: if unresponsive {
+                abi::NODE_UNRESPONSIVE
+            } else {
+                0
+            },
+        })
+    }
+
+    fn stop(&self, reason: abi::Reason) -> Result<(), CallError> {
+        match self.handle.node.stop(reason) {
+            // Somebody else was faster.
+            Err(error) if error.errno == Errno::EALREADY => Ok(()),
+            stopped => stopped,
+        }
+    }
+
+    /// Does what the policy says; whether there is more to attend to.
+    fn attend_stopped(&mut self) -> Result<bool, CallError> {
+        let ending = ending(&mut self.handle)?;
+        if matches!(ending, Some(Ending::Crash { .. })) {
+            self.keep_dump();
+        }
+        let view = self.handle.view();
+        let reason = view.reason.unwrap_or("unknown");
+        let retired = self.handle.info.flags & abi::NODE_RETIRED != 0;
+        let history = self
+            .handle
+            .record
+            .as_ref()
+            .map(|record| record.life.history);
+        let verdict = match (ending, history) {
+            (Some(ending), Some(history)) if !retired => {
+                self.policy
+                    .judge(ending, Duration::from_nanos(view.ran_ns), history)
+            }
+            _ => Verdict::Leave,
+        };
+        let Verdict::Restart { after, history } = verdict else {
+            self.journal.note(&format!("ended: {reason}"));
+            self.handle.node.retire()?;
+            return Ok(false);
+        };
+        self.journal.note(&format!(
+            "ended: {reason}; to be started again in {after:?}"
+        ));
+        if self.wait(PollFlags::POLLPRI, after) {
+            return Ok(true);
+        }
+        let wish = Wish::Policy(history);
+        match again(&self.driver, &Root::default(), &mut self.handle, wish) {
+            Ok(()) => self.journal.note("started again"),
+            // Its user was faster: the next look tells how.
+            Err(AgainError::Retired(_)) => {}
+            Err(error) => {
+                self.journal.complain(&error.to_string());
+                self.handle.node.retire()?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Keeps a dump of a crash, once, if its user wants it.
+    fn keep_dump(&mut self) {
+        let start = self.handle.info.starts;
+        if std::mem::replace(&mut self.crashed_start, start) == start {
+            return;
+        }
+        match keep_if_wanted(&self.handle, &Root::default()) {
+            Ok(None) => {}
+            Ok(Some(dumped)) => {
+                let path = dumped.path.display();
+                self.journal.note(&format!("its memory is kept in {path}"));
+            }
+            Err(error) => self.journal.complain(&error.to_string()),
+        }
+    }
+
+    /// Waits for something to happen to the node, at most so long; whether it did.
+    fn wait(&self, what: PollFlags, time: Duration) -> bool {
+        let mut descriptors = [PollFd::new(self.handle.node.as_fd(), what)];
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+        // Nothing but a signal can be in the way; then the caller looks early.
+        poll(&mut descriptors, time).is_ok_and(|count| count > 0)
+    }
+}
+
+/// How a stopped node came to its end; `None` when it was not by itself. Of one that was reset the
+/// log tells whether a panic was why.
+fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
+    let reset = handle.info.reason == abi::Reason::RESET;
+    note_crash(handle)?;
+    Ok(match handle.info.reason {
+        abi::Reason::POWER_OFF | abi::Reason::HALTED => Some(Ending::Off),
+        abi::Reason::RESET => Some(Ending::Reset),
+        abi::Reason::CRASHED => Some(Ending::Crash {
+            asked_for_reset: reset,
+        }),
+        abi::Reason::HUNG => Some(Ending::Hang),
+        _ => None,
+    })
+}

@@ -1,0 +1,109 @@
+//! Looking at a running node: what its kernel's own memory tells of its state.
+
+use kimage::log::{Placement, RESCHEDULE_VECTOR};
+
+use crate::driver::CallError;
+use crate::node::{Handle, NodeLog};
+
+/// Looks in a row at which a node has to be without a pulse to be called unresponsive.
+const MISSES_MAX: u32 = 5;
+
+/// What a node is found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing is to be said against it.
+    Well,
+    /// Its kernel has panicked.
+    Crashed,
+    /// Its kernel has halted, as it was told to in the node.
+    Halted,
+    /// Its first core has not taken an interrupt for several looks.
+    Unresponsive,
+}
+
+/// One life of a node, from a start to the next end, as seen by its supervisor.
+pub(super) struct Sight {
+    /// Which of the node's starts it is.
+    start: u64,
+    /// None when its memory cannot be read, or says nothing.
+    log: Option<NodeLog>,
+    /// Once the kernel runs and has put itself somewhere.
+    placement: Option<Placement>,
+    pulse: Pulse,
+}
+
+impl Sight {
+    pub(super) fn of(handle: &Handle) -> Self {
+        Self {
+            start: handle.info.starts,
+            log: NodeLog::open(handle).ok(),
+            placement: None,
+            pulse: Pulse::default(),
+        }
+    }
+
+    /// Whether it is the node's present life that it sees.
+    pub(super) fn is_of(&self, handle: &Handle) -> bool {
+        self.start == handle.info.starts
+    }
+
+    /// Looks once. Sends the node an interrupt, whose effect is seen at the next look.
+    ///
+    /// # Errors
+    /// What the module answered to that.
+    pub(super) fn look(&mut self, handle: &Handle) -> Result<Found, CallError> {
+        let Some(log) = &self.log else {
+            return Ok(Found::Well);
+        };
+        self.placement = self.placement.or_else(|| log.locate());
+        let Some(placement) = self.placement else {
+            return Ok(Found::Well);
+        };
+        if log.panicked(placement).unwrap_or(false) {
+            return Ok(Found::Crashed);
+        }
+        // What cannot be read, or not yet, is no sign of anything.
+        let Ok(Some(count)) = log.pulse(placement) else {
+            return Ok(Found::Well);
+        };
+        let misses = self.pulse.feel(count);
+        handle.node.interrupt(0, RESCHEDULE_VECTOR.into())?;
+        Ok(match misses {
+            0 => Found::Well,
+            _ if log.halted(placement).unwrap_or(false) => Found::Halted,
+            MISSES_MAX.. => Found::Unresponsive,
+            _ => Found::Well,
+        })
+    }
+}
+
+/// Interrupts that a core has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pulse {
+    last: Option<u32>,
+    misses: u32,
+}
+
+impl Pulse {
+    /// Feels it again. Answers how often in a row it was not there.
+    fn feel(&mut self, count: u32) -> u32 {
+        self.misses = match self.last {
+            Some(last) if last == count => self.misses.saturating_add(1),
+            _ => 0,
+        };
+        self.last = Some(count);
+        self.misses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_is_missed_when_nothing_is_counted() {
+        let mut pulse = Pulse::default();
+        let felt = [7, 8, 8, 8, 9, 9, 0].map(|count| pulse.feel(count));
+        assert_eq!(felt, [0, 0, 1, 2, 0, 1, 0]);
+    }
+}
