@@ -58,7 +58,8 @@ impl Context {
     }
 
     /// The test nodes' initial file system. Its init understands `nonce=TEXT` and
-    /// `do=idle|poweroff|reboot|halt|panic|compute|peer|devices|disk_speed|stray` on the node's command line.
+    /// on the node's command line one of `do=idle|poweroff|reboot|halt|panic|compute|peer|devices`,
+    /// `do=disk_speed|stray|sysrq-o|sysrq-b|panic-reset`.
     pub fn node_initrd(&self) -> &'static Path {
         Path::new(NODE_INITRD_PATH)
     }

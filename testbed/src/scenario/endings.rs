@@ -1,4 +1,4 @@
-//! The ways in which a node ends, beside one that must not notice.
+//! The ways in which a node ends, beside one that must not notice, with the base under load.
 
 use std::fs;
 use std::time::Duration;
@@ -6,33 +6,42 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::holdings::{Holdings, assert_unchanged, online};
-use super::insula_command::{assert_equal, attended, insula, insula_json, wait_for};
+use super::insula_command::{assert_equal, attended, insula, insula_json};
+use super::load::Load;
 use super::test_node::{TestNode, add_image, log};
 use super::{Context, Finding, Module, Scenario, Shape};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "endings",
     proves: "power-off, reboot, panic, halt, stop and kill of a node harm nobody and are told apart",
-    machine: Shape::USUAL,
+    machine: Shape {
+        cpus: 5,
+        ..Shape::USUAL
+    },
     module: Module::Loaded,
-    limit: Duration::from_secs(300),
+    limit: Duration::from_secs(400),
     soak_limit: None,
     play,
 };
 
 const IMAGE: &str = "debian";
 
-/// A way for a node to end, which starts one, sees it end and removes it.
-type Ending = fn() -> Result<(), Finding>;
-
-const ENDINGS: [(&str, Ending); 6] = [
-    ("power-off", || ends_itself("poweroff", "power-off")),
-    ("reboot", || ends_itself("reboot", "reset")),
-    ("panic", crashes),
-    ("halt", halts),
-    ("stop", stopped),
-    ("kill", killed),
+/// What a node does by itself, and the reason for its end that is then told: by Linux's own
+/// orderly ways and by those that ask nobody.
+const ENDINGS: [(&str, &str); 7] = [
+    ("poweroff", "power-off"),
+    ("sysrq-o", "power-off"),
+    ("reboot", "reset"),
+    ("sysrq-b", "reset"),
+    ("panic", "crashed"),
+    ("panic-reset", "crashed"),
+    ("halt", "halted"),
 ];
+
+/// Starts a node, ends it from outside and removes it.
+type Deed = fn() -> Result<(), Finding>;
+
+const DEEDS: [(&str, Deed); 2] = [("stop", stopped), ("kill", killed)];
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
@@ -41,14 +50,20 @@ fn play(context: &Context) -> Result<(), Finding> {
         let size = ["--cpus", "1", "--memory", "192M"];
         let neighbour = TestNode::start("neighbour", &["--image", IMAGE], &size, "compute")?;
         neighbour.assert_ready(&context.release(version)?)?;
+        let load = Load::start()?;
         let alone = Holdings::now()?;
-        for (name, ending) in ENDINGS {
-            ending()
-                .and_then(|()| neighbour.assert_works())
-                .and_then(|()| assert_unchanged(&alone))
+        let unharmed = || neighbour.assert_works().and(assert_unchanged(&alone));
+        for (task, reason) in ENDINGS {
+            ends_itself(task, reason)
+                .and_then(|()| unharmed())
+                .map_err(|finding| finding.when(task))?;
+        }
+        for (name, deed) in DEEDS {
+            deed()
+                .and_then(|()| unharmed())
                 .map_err(|finding| finding.when(name))?;
         }
-        Ok(())
+        load.assert_busy()
     })
 }
 
@@ -62,68 +77,48 @@ fn version_of_the_base() -> Result<&'static str, Finding> {
         .ok_or_else(|| Finding::new(format!("no node has the base's kernel {release}")))
 }
 
-fn start(task: &str) -> Result<TestNode, Finding> {
-    let size = ["--cpus", "2", "--memory", "256M"];
-    TestNode::start("mortal", &["--image", IMAGE], &size, task)
+fn start(name: &str, cpus: &str, task: &str) -> Result<TestNode, Finding> {
+    let size = ["--cpus", cpus, "--memory", "256M", "--no-reboot"];
+    TestNode::start(name, &["--image", IMAGE], &size, task)
 }
 
-/// A node that says it has ended is stopped without anyone looking: its cores are back, its memory
-/// and its log are there until it is removed.
+/// Nodes of one and of two cores that end are stopped without anyone asking: their cores are back,
+/// their logs are there until they are removed.
 fn ends_itself(task: &str, reason: &str) -> Result<(), Finding> {
     let before = online()?;
-    let node = start(task)?;
-    let view = node.wait_for_end()?;
+    let nodes = [start("one", "1", task)?, start("two", "2", task)?];
+    for node in &nodes {
+        let view = node.wait_for_end()?;
+        assert_equal("reason", &view["reason"].as_str(), &Some(reason))?;
+        log_is_whole(node)?;
+        if reason == "crashed" {
+            tells_of_its_crash(&view)?;
+        }
+    }
     assert_equal("cores", &online()?, &before)?;
-    assert_equal("reason", &view["reason"].as_str(), &Some(reason))?;
-    assert_listed(&node, reason)?;
-    log_is_whole(&node)?;
-    memory_goes_with(&node)
+    assert_listed(&nodes, reason)?;
+    let [one, two] = &nodes;
+    insula(&["rm", &one.name, &two.name]).map(drop)
 }
 
-/// A panic halts the node and tells nobody: who looks finds the crash, and what led to it.
-fn crashes() -> Result<(), Finding> {
-    let before = online()?;
-    let node = start("panic")?;
-    let view = node.wait_for_end()?;
-    assert_equal("cores", &online()?, &before)?;
-    assert_equal("reason", &view["reason"].as_str(), &Some("crashed"))?;
-    // Listed without --all: a crash is not to be missed.
-    let listed = insula_json(&["ps", "--json"])?;
-    let found = find(&listed, &node.name);
-    Finding::unless(found["reason"] == "crashed", || format!("ps: {listed}"))?;
+/// Its last words are shown with it.
+fn tells_of_its_crash(view: &Value) -> Result<(), Finding> {
     let last = view["last_log"].to_string();
     Finding::unless(last.contains("sysrq triggered crash"), || {
         format!("the last log lines do not tell of the crash: {last}")
-    })?;
-    log_is_whole(&node)?;
-    memory_goes_with(&node)
-}
-
-/// A halted kernel has not ended, as far as anyone can tell. It does not hear when it is asked to
-/// end, and is stopped all the same.
-fn halts() -> Result<(), Finding> {
-    let before = online()?;
-    let node = start("halt")?;
-    let is_halted = || Ok(log(&node.name)?.contains("System halted").then_some(()));
-    wait_for("the node to halt", is_halted)?;
-    node.assert_runs()?;
-    insula(&["stop", "--time", "1", &node.name])?;
-    assert_equal("cores", &online()?, &before)?;
-    assert_listed(&node, "stopped")?;
-    log_is_whole(&node)?;
-    memory_goes_with(&node)
+    })
 }
 
 /// A node that is asked to end switches itself off.
 fn stopped() -> Result<(), Finding> {
     let before = online()?;
-    let node = start("compute")?;
+    let node = start("mortal", "2", "compute")?;
     // Its init listens to the button from about when it is ready on.
     node.assert_works()?;
     // Far longer than a node needs: should it not hear, its end is of another kind.
     insula(&["stop", "--time", "60", &node.name])?;
     assert_equal("cores", &online()?, &before)?;
-    assert_listed(&node, "power-off")?;
+    assert_listed(std::slice::from_ref(&node), "power-off")?;
     Finding::unless(log(&node.name)?.contains("power button"), || {
         "the node switched itself off without being asked".into()
     })?;
@@ -133,39 +128,38 @@ fn stopped() -> Result<(), Finding> {
 /// One that is killed is not asked, and may be killed while it boots.
 fn killed() -> Result<(), Finding> {
     let before = online()?;
-    let node = start("idle")?;
+    let node = start("mortal", "2", "idle")?;
     insula(&["kill", &node.name])?;
     assert_equal("cores", &online()?, &before)?;
-    assert_listed(&node, "killed")?;
+    assert_listed(std::slice::from_ref(&node), "killed")?;
     memory_goes_with(&node)
 }
 
-fn find<'a>(list: &'a Value, name: &str) -> &'a Value {
-    let mut nodes = list.as_array().into_iter().flatten();
-    nodes
-        .find(|node| node["name"] == name)
-        .unwrap_or(&Value::Null)
-}
-
-fn assert_listed(node: &TestNode, reason: &str) -> Result<(), Finding> {
-    let listed = insula_json(&["ps", "--all", "--json"])?;
-    let found = find(&listed, &node.name);
-    let (state, why) = (found["state"].as_str(), found["reason"].as_str());
-    assert_equal(
-        "state and reason",
-        &(state, why),
-        &(Some("stopped"), Some(reason)),
-    )
+/// A crash is listed without being asked for.
+fn assert_listed(nodes: &[TestNode], reason: &str) -> Result<(), Finding> {
+    let words: &[&str] = match reason {
+        "crashed" => &["ps", "--json"],
+        _ => &["ps", "--all", "--json"],
+    };
+    let listed = insula_json(words)?;
+    nodes.iter().try_for_each(|node| {
+        let mut listed = listed.as_array().into_iter().flatten();
+        let found = listed.find(|one| one["name"] == node.name.as_str());
+        let found = found.unwrap_or(&Value::Null);
+        assert_equal(
+            "state and reason",
+            &(found["state"].as_str(), found["reason"].as_str()),
+            &(Some("stopped"), Some(reason)),
+        )
+    })
 }
 
 /// It can be read after death, from the kernel's first line to what the node said itself.
 fn log_is_whole(node: &TestNode) -> Result<(), Finding> {
     let text = log(&node.name)?;
     let first = text.lines().next().unwrap_or_default();
-    Finding::unless(first.contains("Linux version "), || {
-        format!("the log does not begin with the kernel's first line but: {first}")
-    })?;
-    node.wait_until_ready()
+    let whole = first.contains("Linux version ") && text.contains("insula-node: ready ");
+    Finding::unless(whole, || format!("the log is not whole: {text}"))
 }
 
 /// The memory of an ended node is kept, and goes when it is removed.

@@ -10,6 +10,7 @@ mod base_state;
 mod context;
 mod finding;
 mod fuzz_call;
+mod hang;
 mod holdings;
 mod insula_command;
 mod insula_module;
@@ -18,6 +19,7 @@ mod raw_device;
 mod runner;
 mod spare;
 pub mod splat;
+mod supervisor_process;
 mod test_node;
 
 use std::time::Duration;
@@ -27,6 +29,7 @@ use crate::machine::SpareDevices;
 pub use base_state::BaseState;
 pub use context::Context;
 pub use finding::Finding;
+pub use hang::hang;
 pub use insula_module::{LoadedModule, module_is_loaded};
 pub use runner::run;
 
@@ -44,6 +47,7 @@ scenarios! {
     base,
     two_nodes,
     endings,
+    supervision,
     images,
     refusals,
     revision,

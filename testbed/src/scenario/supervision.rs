@@ -1,0 +1,213 @@
+//! Nodes are looked after: each by a process that may be killed at any moment.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::holdings::{Holdings, assert_unchanged, online};
+use super::insula_command::{assert_equal, attended, insula, insula_json, wait_for};
+use super::supervisor_process::{self, SystemLog};
+use super::test_node::{TestNode, add_image, log};
+use super::{Context, Finding, Module, Scenario, Shape, hang};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "supervision",
+    proves: "nodes are restarted as asked, in place; their supervisors may be killed at any moment",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(400),
+    soak_limit: Some(Duration::from_secs(3500)),
+    play,
+};
+
+const IMAGE: &str = "debian";
+const KERNEL: &str = "6.1";
+/// The node that things happen to.
+const NAME: &str = "mortal";
+
+/// A thing that a node's supervisor does, shown from the start of a node to its removal.
+type Part = fn(&Context) -> Result<(), Finding>;
+
+const PARTS: [(&str, Part); 8] = [
+    ("reboot", reboots_in_place),
+    ("on-failure", dies_in_mid_boot),
+    ("always", is_always_started),
+    ("hang", hangs),
+    ("halt", halts),
+    ("restart", restarts_for_its_user),
+    ("killed supervisor", loses_its_supervisor),
+    ("killed at random", loses_it_at_any_moment),
+];
+
+fn play(context: &Context) -> Result<(), Finding> {
+    let _shown = SystemLog::listen()?;
+    attended(|| {
+        add_image(context, IMAGE, KERNEL)?;
+        let alone = Holdings::now()?;
+        for (name, part) in PARTS {
+            println!("{name}");
+            part(context)
+                .and_then(|()| assert_unchanged(&alone))
+                .map_err(|finding| finding.when(name))?;
+        }
+        supervisor_process::assert_none()
+    })
+}
+
+fn start(cpus: &str, task: &str, options: &[&str]) -> Result<TestNode, Finding> {
+    let size = [&["--cpus", cpus, "--memory", "192M"], options].concat();
+    TestNode::start(NAME, &["--image", IMAGE], &size, task)
+}
+
+/// Waits until the node has been started so often.
+fn wait_for_starts(node: &TestNode, starts: u64) -> Result<(), Finding> {
+    wait_for(&format!("start {starts}"), || {
+        let view = node.inspect()?;
+        Ok((view["starts"].as_u64() >= Some(starts)).then_some(()))
+    })
+}
+
+/// Asked for by nothing but the node itself: same cores, same name, each time a little later.
+fn reboots_in_place(_: &Context) -> Result<(), Finding> {
+    let node = start("2", "reboot", &[])?;
+    let (first, beside) = (node.inspect()?, online()?);
+    wait_for("the third start", || {
+        assert_equal("the base's cores meanwhile", &online()?, &beside)?;
+        Ok((node.inspect()?["starts"].as_u64() >= Some(3)).then_some(()))
+    })?;
+    let later = node.inspect()?;
+    for same in ["id", "cpus", "apic_ids", "memory_bytes"] {
+        assert_equal(same, &later[same], &first[same])?;
+    }
+    insula(&["kill", NAME])?;
+    let view = node.inspect()?;
+    assert_equal("reason", &view["reason"].as_str(), &Some("killed"))?;
+    node.remove()
+}
+
+/// A kernel that finds no init panics: so often as it may, it is tried again.
+fn dies_in_mid_boot(_: &Context) -> Result<(), Finding> {
+    let options = ["--restart", "on-failure:1"];
+    let node = start("1", "idle rdinit=/none", &options)?;
+    let view = wait_for("the last of its ends", || {
+        let view = node.inspect()?;
+        let ended = view["state"] == "stopped" && view["restarting"] == false;
+        Ok((ended && view["supervised"] == false).then_some(view))
+    })?;
+    assert_equal("starts", &view["starts"].as_u64(), &Some(2))?;
+    assert_equal("restarts", &view["restarts"].as_u64(), &Some(1))?;
+    assert_equal("reason", &view["reason"].as_str(), &Some("crashed"))?;
+    let last = log(NAME)?;
+    Finding::unless(last.contains("Unable to mount root fs"), || {
+        format!("it died of something else:\n{last}")
+    })?;
+    node.remove()
+}
+
+/// Until its user stops it: then it stays so.
+fn is_always_started(_: &Context) -> Result<(), Finding> {
+    let node = start("1", "poweroff", &["--restart", "always"])?;
+    wait_for_starts(&node, 2)?;
+    insula(&["stop", "--time", "60", NAME])?;
+    let stopped = node.inspect()?;
+    assert_equal("state", &stopped["state"].as_str(), &Some("stopped"))?;
+    assert_equal("restarting", &stopped["restarting"].as_bool(), &Some(false))?;
+    wait_for("the supervisor to leave", || {
+        Ok((node.inspect()?["supervised"] == false).then_some(()))
+    })?;
+    node.remove()
+}
+
+/// A kernel that keeps its interrupts off is shown as unresponsive, or started again.
+fn hangs(context: &Context) -> Result<(), Finding> {
+    let kernel = std::fs::read(context.kernel(KERNEL)?)?;
+    let node = start("1", "idle", &[])?;
+    node.wait_until_ready()?;
+    hang(NAME, &kernel)?;
+    wait_for("the node to be called unresponsive", || {
+        Ok((listed()?["unresponsive"] == true).then_some(()))
+    })?;
+    node.assert_runs()?;
+    node.remove()?;
+
+    let node = start("1", "idle", &["--on-hang", "restart"])?;
+    node.wait_until_ready()?;
+    hang(NAME, &kernel)?;
+    wait_for_starts(&node, 2)?;
+    node.wait_until_ready()?;
+    node.remove()
+}
+
+/// A halted kernel tells nobody, and is found all the same.
+fn halts(_: &Context) -> Result<(), Finding> {
+    let node = start("2", "halt", &[])?;
+    let view = node.wait_for_end()?;
+    assert_equal("reason", &view["reason"].as_str(), &Some("halted"))?;
+    Finding::unless(log(NAME)?.contains("System halted"), || {
+        "the log does not tell of the halt".into()
+    })?;
+    node.remove()
+}
+
+/// Running or stopped, by name.
+fn restarts_for_its_user(_: &Context) -> Result<(), Finding> {
+    let node = start("1", "idle", &[])?;
+    node.wait_until_ready()?;
+    insula(&["kill", NAME])?;
+    insula(&["restart", NAME])?;
+    // Before it knows of its power button.
+    insula(&["restart", "--time", "0", NAME])?;
+    node.wait_until_ready()?;
+    let view = node.inspect()?;
+    assert_equal("starts", &view["starts"].as_u64(), &Some(3))?;
+    assert_equal("supervised", &view["supervised"].as_bool(), &Some(true))?;
+    node.remove()
+}
+
+/// The node runs on. It is shown as unsupervised once; who shows it starts another.
+fn loses_its_supervisor(_: &Context) -> Result<(), Finding> {
+    let node = start("1", "idle", &[])?;
+    node.wait_until_ready()?;
+    assert_equal("supervised", &listed()?["supervised"], &true.into())?;
+    supervisor_process::kill(NAME)?;
+    assert_equal("after the kill", &listed()?["supervised"], &false.into())?;
+    assert_equal("listed again", &listed()?["supervised"], &true.into())?;
+    node.wait_until_ready()?;
+    node.remove()
+}
+
+fn listed() -> Result<serde_json::Value, Finding> {
+    let list = insula_json(&["ps", "--all", "--json"])?;
+    let mut nodes = list.as_array().into_iter().flatten();
+    let found = nodes.find(|node| node["name"] == NAME);
+    found
+        .cloned()
+        .ok_or_else(|| Finding::new("the node is not listed"))
+}
+
+/// While it restarts its node, too: what is listed is whole, and goes on.
+fn loses_it_at_any_moment(context: &Context) -> Result<(), Finding> {
+    let seed = Rng::new().u64(..);
+    println!("seed: {seed}");
+    let mut rng = Rng::with_seed(seed);
+    let kills = context.count(2, 200);
+    let mut struck_stopped = 0;
+    for number in 0..kills {
+        let node = start("1", "reboot", &[])?;
+        wait_for_starts(&node, 1 + rng.u64(..2))?;
+        std::thread::sleep(Duration::from_millis(rng.u64(..3000)));
+        supervisor_process::kill(NAME)?;
+        let view = listed()?;
+        let whole = view["state"] == "running" || view["state"] == "stopped";
+        Finding::unless(whole, || format!("kill {number}: half a node is left: {view}"))?;
+        struck_stopped += u64::from(view["state"] == "stopped");
+        // Whoever listed it has started another supervisor, which goes on with the restarts.
+        let starts = view["starts"].as_u64().unwrap_or_default();
+        wait_for_starts(&node, starts + 1).map_err(|finding| {
+            finding.when(&format!("kill {number}, after which it was {view}"))
+        })?;
+        node.remove()?;
+    }
+    context.figure("supervision.kills", kills as f64, "1")?;
+    context.figure("supervision.kills_while_stopped", struck_stopped as f64, "1")
+}

@@ -1,0 +1,105 @@
+//! The processes that look after nodes, as the system lists them, and what they tell.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+use super::Finding;
+use super::insula_command::wait_for;
+
+/// Where the system's log is written to (syslog(3)).
+const LOG_SOCKET: &str = "/dev/log";
+
+/// Kills the supervisor of a node, and waits until it is gone: then the module knows as well.
+pub(super) fn kill(node: &str) -> Result<(), Finding> {
+    let pid = wait_for("the supervisor's process", || Ok(find(Some(node))?.pop()))?;
+    match signal::kill(pid, Signal::SIGKILL) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(error) => return Err(error.into()),
+    }
+    wait_for("the supervisor to be gone", || {
+        Ok((!is_alive(pid)).then_some(()))
+    })
+}
+
+/// Fails if there still is any, some moments after the last node has gone.
+pub(super) fn assert_none() -> Result<(), Finding> {
+    wait_for("all supervisors to be gone", || {
+        Ok(find(None)?.is_empty().then_some(()))
+    })
+}
+
+/// The processes that supervise this node, or any.
+fn find(node: Option<&str>) -> Result<Vec<Pid>, Finding> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // It may have ended meanwhile.
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|&byte| byte == 0).collect();
+        let same = |word: &&[u8]| node.is_none_or(|node| *word == node.as_bytes());
+        if words.get(1) == Some(&&b"supervise"[..]) && words.get(2).is_some_and(same) {
+            found.push(Pid::from_raw(pid));
+        }
+    }
+    Ok(found)
+}
+
+/// A process that has ended, but that nobody has asked for, has no files open any more.
+fn is_alive(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = status.rsplit(')').next().unwrap_or_default().trim_start();
+    !(state.is_empty() || state.starts_with(['Z', 'X']))
+}
+
+/// The system's log: what is written to it is shown, with the scenario's own words.
+pub(super) struct SystemLog {
+    ended: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl SystemLog {
+    /// Listens where a system's logger would. There is none in the machine.
+    pub(super) fn listen() -> Result<Self, Finding> {
+        // Left by an earlier scenario.
+        let _ = fs::remove_file(LOG_SOCKET);
+        let socket = UnixDatagram::bind(Path::new(LOG_SOCKET))?;
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&ended);
+        let reader = std::thread::spawn(move || {
+            let mut line = [0; 2048];
+            while !until.load(Ordering::Relaxed) {
+                if let Ok(size) = socket.recv(&mut line) {
+                    println!("  {}", String::from_utf8_lossy(&line[..size]));
+                }
+            }
+        });
+        Ok(Self {
+            ended,
+            reader: Some(reader),
+        })
+    }
+}
+
+impl Drop for SystemLog {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            // It only prints.
+            let _ = reader.join();
+        }
+        let _ = fs::remove_file(LOG_SOCKET);
+    }
+}
