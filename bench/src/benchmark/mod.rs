@@ -8,6 +8,7 @@ mod channel_bulk;
 mod cycle;
 mod device;
 mod doorbell;
+mod ending;
 mod load_forms;
 mod mint_load;
 mod mint_start;
@@ -32,6 +33,7 @@ pub const ALL: &[&Benchmark] = &[
     &device::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
+    &ending::BENCHMARK,
 ];
 
 /// Measures with what there is at a place.

@@ -17,7 +17,7 @@ pub use disk::{drop_caches, read_rate};
 pub use insula::{Command, Start, Timing};
 pub use peer::Peer;
 pub use pipes::{Pipes, pin};
-pub use ready::{READY, wait_until_ready};
+pub use ready::{READY, wait_for_line, wait_until_ready};
 
 use crate::samples::Recorder;
 

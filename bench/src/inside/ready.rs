@@ -22,6 +22,19 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// # Errors
 /// When it does not come, or the log cannot be read.
 pub fn wait_until_ready(driver: &Driver, name: &Name) -> Result<Instant, Finding> {
+    wait_for_line(driver, name, READY, POLL_INTERVAL)
+}
+
+/// The same for any line that has `words` in it, looked for every `interval`.
+///
+/// # Errors
+/// When it does not come, or the log cannot be read.
+pub fn wait_for_line(
+    driver: &Driver,
+    name: &Name,
+    words: &str,
+    interval: Duration,
+) -> Result<Instant, Finding> {
     let handle = node::find(driver, name)?;
     let log = NodeLog::open(&handle)?;
     let deadline = Instant::now() + LIMIT;
@@ -31,16 +44,16 @@ pub fn wait_until_ready(driver: &Driver, name: &Name) -> Result<Instant, Finding
             let mut reader = log.reader(placement);
             let mut seen = false;
             while let Ok(Some(record)) = log.next(&mut reader) {
-                if record.text().contains(READY) {
+                if record.text().contains(words) {
                     return Ok(Instant::now());
                 }
                 seen = true;
             }
             if seen {
-                return follow(&log, reader, deadline);
+                return follow(&log, reader, deadline, words, interval);
             }
         }
-        thread::sleep(POLL_INTERVAL);
+        thread::sleep(interval);
     }
     Err(Finding::new(format!(
         "the node {name} logged nothing in time"
@@ -51,18 +64,20 @@ fn follow(
     log: &NodeLog,
     mut reader: kimage::log::LogReader<'_, insula::driver::Mapping>,
     deadline: Instant,
+    words: &str,
+    interval: Duration,
 ) -> Result<Instant, Finding> {
     let mut last = String::new();
     while Instant::now() < deadline {
         while let Some(record) = log.next(&mut reader)? {
             last = record.text();
-            if last.contains(READY) {
+            if last.contains(words) {
                 return Ok(Instant::now());
             }
         }
-        thread::sleep(POLL_INTERVAL);
+        thread::sleep(interval);
     }
     Err(Finding::new(format!(
-        "a node's init did not speak in time; its last line: {last}"
+        "a node did not log \"{words}\" in time; its last line: {last}"
     )))
 }
