@@ -248,10 +248,16 @@ impl Again<'_> {
         Ok(record)
     }
 
-    /// What the node is to be told of its devices.
+    /// What the node is to be told of its devices. Those that went back to the base may have become
+    /// something that it needs.
     fn devices(&self) -> Result<Vec<Selected>, Failed> {
         let had = self.handle.node.devices()?;
         let addresses: Vec<_> = had.iter().map(PciAddress::from_abi).collect();
-        device::describe(self.root, &addresses).map_err(Failed::Device)
+        let is_held = |device: &abi::Device| device.flags & abi::DEVICE_HELD != 0;
+        let found = match had.iter().all(is_held) {
+            true => device::describe(self.root, &addresses),
+            false => device::select(self.root, &addresses, false),
+        };
+        found.map_err(Failed::Device)
     }
 }
