@@ -51,6 +51,7 @@ pub enum Restart {
 
 /// What is done with a node that is unresponsive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnHang {
     /// It is shown as such.

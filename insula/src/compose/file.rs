@@ -15,6 +15,7 @@ use crate::device::PciAddress;
 use crate::image::Payload;
 use crate::memory::MemorySpec;
 use crate::name::Name;
+use crate::policy::{OnHang, Restart};
 use crate::units::CpuList;
 
 /// Nodes, and the images that they are started from (`insula up`).
@@ -116,6 +117,15 @@ pub(super) struct NodeTable {
     /// Keep a dump of its memory when it crashes.
     #[serde(default)]
     pub(super) dump_on_crash: bool,
+    /// When to start it again: no, on-failure[:N] (crashed or hung; at most N times), always.
+    #[cfg_attr(test, schemars(with = "Option<Written<Restart>>"))]
+    pub(super) restart: Option<Key<Restart>>,
+    /// What to do when its first core takes no interrupts any more.
+    #[serde(default)]
+    pub(super) on_hang: OnHang,
+    /// Let it stay stopped when it reboots.
+    #[serde(default)]
+    pub(super) no_reboot: bool,
     /// Nodes of this file that must be ready before this one is started.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<Written<Name>>"))]

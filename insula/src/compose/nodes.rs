@@ -146,7 +146,7 @@ impl Candidate<'_> {
             devices: self.node.devices.clone(),
             force_devices: self.node.force_devices,
             append: self.node.append.clone(),
-            policy: Policy::default(),
+            policy: self.node.policy,
             described: Some(self.described.clone()),
             dump_on_crash: self.node.dump_on_crash,
         })
@@ -450,6 +450,8 @@ struct Identity<'a> {
     dump_on_crash: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     devices: &'a [PciAddress],
+    #[serde(skip_serializing_if = "is_default")]
+    policy: Policy,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -466,6 +468,7 @@ fn described(project: &Project, node: &WantedNode, image: &Description) -> Descr
         append: node.append.trim(),
         dump_on_crash: node.dump_on_crash,
         devices: &node.devices,
+        policy: node.policy,
     };
     // Serialising to memory fails only for maps with keys that are no text: there are none.
     let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());

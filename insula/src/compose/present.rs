@@ -66,7 +66,7 @@ pub struct PresentNode {
 pub enum Life {
     /// Another command is just starting it.
     Starting,
-    /// It runs.
+    /// It runs, or its supervisor is about to start it again.
     Running,
     /// It has ended.
     Stopped,
@@ -139,8 +139,8 @@ impl Present {
 impl PresentNode {
     fn new(handle: &Handle) -> Result<Self, CallError> {
         let life = match handle.info.state {
-            abi::State::CREATING | abi::State::CREATED => Life::Starting,
-            abi::State::STOPPED => Life::Stopped,
+            abi::State::CREATING | abi::State::CREATED if handle.info.starts == 0 => Life::Starting,
+            abi::State::STOPPED if !handle.is_restarting() => Life::Stopped,
             _ => Life::Running,
         };
         let cpus = handle.cpus.iter().map(|cpu| cpu.cpu);

@@ -12,6 +12,7 @@ use crate::device::PciAddress;
 use crate::image::{Files, Payload};
 use crate::memory::MemorySpec;
 use crate::name::Name;
+use crate::policy::Policy;
 
 /// The file that is read when none is named, and whose folder names the project.
 pub const FILE: &str = "insula.toml";
@@ -94,6 +95,8 @@ pub struct WantedNode {
     pub force_devices: bool,
     /// Whether a dump is kept when it crashes.
     pub dump_on_crash: bool,
+    /// What becomes of it when it ends.
+    pub policy: Policy,
     /// Those that must be ready before it is started, and where each is named.
     pub after: Vec<(Name, Span)>,
     /// What tells that it is ready; nothing if it is as soon as its kernel runs.

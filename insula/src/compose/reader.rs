@@ -17,6 +17,7 @@ use crate::cores::CoreRequest;
 use crate::image::Files;
 use crate::memory::MemorySpec;
 use crate::name::Name;
+use crate::policy::{Policy, Restart};
 use crate::units::{CpuList, Size};
 
 /// Memory of a node that asks for none.
@@ -177,6 +178,14 @@ impl<'a> Reader<'a> {
             devices_at,
             force_devices: table.force_device,
             dump_on_crash: table.dump_on_crash,
+            policy: Policy {
+                restart: table
+                    .restart
+                    .map_or_else(Restart::default, |key| parts(key).0),
+                on_hang: table.on_hang,
+                reboot: !table.no_reboot,
+                ..Policy::default()
+            },
             after: table.after.into_iter().map(parts).collect(),
             ready,
         }

@@ -174,6 +174,26 @@ fn a_device_goes_with_its_node() {
 }
 
 #[test]
+fn a_policy_is_part_of_a_node() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let text = |policy: &str| file(&[("a", policy)]);
+    let always = text("restart = \"always\"\non_hang = \"restart\"\nno_reboot = true");
+    let present = carried_out(&empty, &folder.plan(&always, &empty).unwrap());
+    assert_eq!(
+        deeds(&folder.plan(&always, &present).unwrap())["a"],
+        Deed::Keep
+    );
+    assert_eq!(
+        deeds(&folder.plan(&text(""), &present).unwrap())["a"],
+        Deed::Restart
+    );
+    // What is said that holds anyway makes no difference.
+    let present = carried_out(&empty, &folder.plan(&text(""), &empty).unwrap());
+    let same = folder.plan(&text("restart = \"no\"\non_hang = \"ignore\""), &present);
+    assert_eq!(deeds(&same.unwrap())["a"], Deed::Keep);
+}
+
+#[test]
 fn images_take_memory_too() {
     let (folder, mut empty) = (Folder::new(), machine(4));
     let text = file(&[("a", "")]);

@@ -64,6 +64,8 @@ fn what_is_no_such_file() {
             ("a bad number", node("cpus = -1")),
             ("a bad list of cores", node("cpu_list = \"2-\"")),
             ("a bad size", node("memory = \"lots\"")),
+            ("a bad policy", node("restart = \"sometimes\"")),
+            ("a bad deed", node("on_hang = \"wait\"")),
             ("a bad device", node("device = [\"nvme0\"]")),
             ("a bad size among others", node("memory = [\"2M\", \"3M\"]")),
             ("memory that is a number", node("memory = 512")),

@@ -12,6 +12,7 @@ use crate::compose::file::{File, OneOrMany, Written};
 use crate::device::PciAddress;
 use crate::memory::MemorySpec;
 use crate::name::Name;
+use crate::policy::Restart;
 use crate::units::CpuList;
 
 /// A rule for texts, as a regular expression.
@@ -34,6 +35,10 @@ impl Rule for MemorySpec {
 
 impl Rule for PciAddress {
     const PATTERN: &'static str = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\\.[0-7]$";
+}
+
+impl Rule for Restart {
+    const PATTERN: &'static str = "^(no|on-failure(:[0-9]+)?|always)$";
 }
 
 impl<T: Rule> JsonSchema for Written<T> {
