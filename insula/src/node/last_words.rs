@@ -33,13 +33,16 @@ pub fn note_crash(handle: &mut Handle) -> Result<(), CallError> {
     let Some((log, placement)) = panicked(handle) else {
         return Ok(());
     };
-    if reset {
-        handle.info.reason = abi::Reason::CRASHED;
-        return Ok(());
+    if !reset {
+        wait_until_quiet(&log, placement);
+        leave_registers(handle, &log, placement);
+        stop_as_crashed(handle)?;
     }
-    wait_until_quiet(&log, placement);
-    leave_registers(handle, &log, placement);
-    stop_as_crashed(handle)
+    // It may also have asked while we waited.
+    if handle.info.reason == abi::Reason::RESET {
+        handle.info.reason = abi::Reason::CRASHED;
+    }
+    Ok(())
 }
 
 /// Waits until a kernel that is at its end has logged all that it has to say.
