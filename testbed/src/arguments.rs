@@ -24,6 +24,9 @@ pub(crate) enum Request {
         /// Also the root disk for benchmarks.
         #[arg(long)]
         bench: bool,
+        /// Also the root disk on which the project's packages, built first, are installed.
+        #[arg(long)]
+        installed: bool,
     },
     /// Build insula.ko.
     Module {

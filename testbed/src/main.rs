@@ -12,6 +12,7 @@ use clap::Parser;
 use testbed::kernels::{self, Flavour};
 use testbed::machine::{Accelerator, Machine, Task};
 use testbed::payload::Payload;
+use testbed::root::Root;
 use testbed::scenario::{self, Scenario};
 use testbed::{equipment, module, project, trial};
 
@@ -31,7 +32,17 @@ fn main() -> ExitCode {
 
 fn fulfil(request: Request) -> Result<u8, Box<dyn Error>> {
     match request {
-        Request::Fetch { all, bench } => fetch(all, bench),
+        Request::Fetch {
+            all,
+            bench,
+            installed,
+        } => {
+            let extra = [(bench, Root::Bench), (installed, Root::Installed)];
+            fetch(
+                all,
+                extra.iter().filter(|(is, _)| *is).map(|(_, root)| *root),
+            )
+        }
         Request::Module { kernel } => build_module(&kernel),
         Request::Run {
             machine,
@@ -49,16 +60,15 @@ fn tell(line: &str) {
     eprintln!("testbed: {line}");
 }
 
-fn fetch(all: bool, bench: bool) -> Result<u8, Box<dyn Error>> {
+fn fetch(all: bool, extra: impl Iterator<Item = Root>) -> Result<u8, Box<dyn Error>> {
     let _guard = project::lock()?;
     let flavours: &[Flavour] = if all { &Flavour::ALL } else { &Flavour::USUAL };
     for &flavour in flavours {
         let kernel = kernels::fetch(flavour, &mut tell)?;
         println!("{flavour}: {}", kernel.release);
     }
-    testbed::root::Root::Test.image(&mut tell)?;
-    if bench {
-        testbed::root::Root::Bench.image(&mut tell)?;
+    for root in std::iter::once(Root::Test).chain(extra) {
+        root.image(&mut tell)?;
     }
     Ok(0)
 }

@@ -1,12 +1,17 @@
 //! The emulated machine's root disk: a small Debian 12, made without privileges.
 
+mod installed;
+mod kept;
+
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::project;
+use crate::debs::DebsError;
+use crate::kernels::FetchError;
 use crate::tool::{Tool, ToolError};
+use kept::kept;
 
 /// Size of a block of the disk, in bytes.
 const BLOCK_BYTES: u64 = 4096;
@@ -39,6 +44,8 @@ pub enum Root {
     Test,
     /// That, and what benchmarks compare with.
     Bench,
+    /// The project installed by its packages, under systemd.
+    Installed,
 }
 
 /// Why there is no root disk.
@@ -47,6 +54,12 @@ pub enum RootError {
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// The project's packages could not be built.
+    #[error(transparent)]
+    Debs(#[from] DebsError),
+    /// A kernel could not be had.
+    #[error(transparent)]
+    Kernel(#[from] FetchError),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -64,36 +77,29 @@ impl Root {
     /// # Errors
     /// When Debian's packages cannot be had, or the image cannot be made.
     pub fn image(self, tell: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
-        let folder = project::build().join("root");
-        let image = folder.join(format!("{self}.ext4"));
-        let note = folder.join(format!("{self}.recipe"));
-        let recipe = self.recipe();
-        if image.exists() && fs::read_to_string(&note).is_ok_and(|made| made == recipe) {
-            return Ok(image);
+        if self == Self::Installed {
+            return installed::image(tell);
         }
-        tell(&format!(
-            "making the `{self}` root disk of Debian's packages (under a minute)"
-        ));
-        fs::create_dir_all(&folder).map_err(at(&folder))?;
-        let work = tempfile::tempdir_in(&folder).map_err(at(&folder))?;
-        let made = self.make(work.path())?;
-        fs::rename(made, &image).map_err(at(&image))?;
-        fs::write(&note, recipe).map_err(at(&note))?;
-        Ok(image)
+        kept(&format!("{self}.ext4"), &self.recipe(), |work| {
+            tell(&format!(
+                "making the `{self}` root disk of Debian's packages (under a minute)"
+            ));
+            Ok(self.make(work)?)
+        })
     }
 
     fn packages(self) -> Vec<&'static str> {
-        let extra = match self {
-            Self::Test => &[],
-            Self::Bench => BENCH_PACKAGES,
-        };
-        [PACKAGES, extra].concat()
+        match self {
+            Self::Test => PACKAGES.to_vec(),
+            Self::Bench => [PACKAGES, BENCH_PACKAGES].concat(),
+            Self::Installed => installed::PACKAGES.to_vec(),
+        }
     }
 
     fn size_bytes(self) -> u64 {
         match self {
             Self::Test => 2 << 30,
-            Self::Bench => 4 << 30,
+            Self::Bench | Self::Installed => 4 << 30,
         }
     }
 
@@ -106,36 +112,45 @@ impl Root {
         )
     }
 
-    /// mmdebstrap gives a tar (as root, or in a user name space), genext2fs a file
-    /// system of it, with owners and device nodes that a user could not make.
     fn make(self, work: &Path) -> Result<PathBuf, ToolError> {
         let (tree, image) = (work.join("root.tar"), work.join("image"));
-        Tool::new("mmdebstrap")
-            .args(["--quiet", "--variant=minbase"])
-            .arg("--aptopt=Acquire::Languages none")
-            .arg("--dpkgopt=path-exclude=/usr/share/doc/*")
-            .arg("--dpkgopt=path-exclude=/usr/share/man/*")
-            .arg(format!("--include={}", self.packages().join(",")))
-            .arg("bookworm")
-            .arg(&tree)
-            .run()?;
-        Tool::new("genext2fs")
-            .arg(format!("--block-size={BLOCK_BYTES}"))
-            .arg(format!(
-                "--size-in-blocks={}",
-                self.size_bytes() / BLOCK_BYTES
-            ))
-            .arg(format!("--number-of-inodes={INODES}"))
-            .args(["--allow-holes", "--tarball"])
-            .args([&tree, &image])
-            .run()?;
-        // ext2 until here. Files written from now on are laid out as ext4's.
-        Tool::new("tune2fs")
-            .args(["-O", "extents"])
-            .arg(&image)
-            .run()?;
+        let options =
+            ["doc", "man"].map(|part| format!("--dpkgopt=path-exclude=/usr/share/{part}/*"));
+        debian(&self.packages(), &options, &tree)?;
+        disk(&tree, self.size_bytes(), &image)?;
         Ok(image)
     }
+}
+
+/// Makes a tar of a Debian with these packages: as root, or in a user name space.
+fn debian(packages: &[&str], options: &[impl AsRef<OsStr>], tree: &Path) -> Result<(), ToolError> {
+    Tool::new("mmdebstrap")
+        .args(["--quiet", "--variant=minbase"])
+        .arg("--aptopt=Acquire::Languages none")
+        .args(options)
+        .arg(format!("--include={}", packages.join(",")))
+        .arg("bookworm")
+        .arg(tree)
+        .run()?;
+    Ok(())
+}
+
+/// Makes a disk of a tar. genext2fs gives files owners, and makes device nodes, that a
+/// user could not.
+fn disk(tree: &Path, size_bytes: u64, image: &Path) -> Result<(), ToolError> {
+    Tool::new("genext2fs")
+        .arg(format!("--block-size={BLOCK_BYTES}"))
+        .arg(format!("--size-in-blocks={}", size_bytes / BLOCK_BYTES))
+        .arg(format!("--number-of-inodes={INODES}"))
+        .args(["--allow-holes", "--tarball"])
+        .args([tree, image])
+        .run()?;
+    // ext2 until here. Files written from now on are laid out as ext4's.
+    Tool::new("tune2fs")
+        .args(["-O", "extents"])
+        .arg(image)
+        .run()?;
+    Ok(())
 }
 
 impl fmt::Display for Root {
@@ -143,6 +158,7 @@ impl fmt::Display for Root {
         formatter.write_str(match self {
             Self::Test => "test",
             Self::Bench => "bench",
+            Self::Installed => "installed",
         })
     }
 }

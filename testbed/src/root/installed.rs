@@ -1,0 +1,130 @@
+//! The root disk of a machine on which the project is installed as its users install
+//! it: a Debian under systemd that has kernels with their headers, and the project's
+//! packages, put there by apt. Their scripts have DKMS build the module for each
+//! kernel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::kept::kept;
+use super::{Root, RootError, at, debian, disk};
+use crate::debs::{self, Debs};
+use crate::kernels::{self, Flavour, Kernel};
+use crate::payload::shell_command;
+use crate::tool::Tool;
+
+/// Where the packages lie while they are installed.
+const DEBS: &str = "/root/packages";
+
+/// What is installed beyond the essential packages: with what the kernels' headers need
+/// (libelf1, libssl3, pahole, zlib1g), since kernels come without their packages, which
+/// would make initial file systems that nobody boots.
+pub(super) const PACKAGES: &[&str] = &[
+    "busybox-static",
+    "dkms",
+    "iproute2",
+    "kmod",
+    "libelf1",
+    "libssl3",
+    "pahole",
+    "procps",
+    "systemd-sysv",
+    "udev",
+    "zlib1g",
+];
+/// DKMS builds for the kernel that runs, which here is none of those installed.
+const BUILD_FOR_ALL: &str =
+    "echo autoinstall_all_kernels=yes > \"$1/etc/dkms/framework.conf.d/testbed.conf\"";
+
+pub(super) fn image(tell: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
+    let debs = debs::build(tell)?;
+    let kernels = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, tell));
+    let kernels = kernels.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let base = base(tell)?;
+    kept("installed.ext4", &recipe(&debs, &kernels), |work| {
+        tell("making the `installed` root disk: apt installs the packages (about a minute)");
+        let (tree, image) = (work.join("root.tar"), work.join("image"));
+        install(&base, &kernels, &debs, &tree)?;
+        disk(&tree, Root::Installed.size_bytes(), &image)?;
+        Ok(image)
+    })
+}
+
+/// The disk's content without anything of the project, which changes seldom.
+fn base(tell: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
+    kept("installed-base.tar", &Root::Installed.recipe(), |work| {
+        tell("fetching Debian's packages for the `installed` root disk (a minute or two)");
+        let tree = work.join("root.tar");
+        // Device nodes, which a user could not unpack, are put into the final tar.
+        let options = [
+            "--dpkgopt=path-exclude=/usr/share/doc/*",
+            "--skip=output/dev",
+        ];
+        debian(&Root::Installed.packages(), &options, &tree)?;
+        Ok(tree)
+    })
+}
+
+fn recipe(debs: &Debs, kernels: &[Kernel]) -> String {
+    let releases: Vec<_> = kernels.iter().map(|one| one.release.as_str()).collect();
+    let (base, sources) = (Root::Installed.recipe(), &debs.sources);
+    format!("{base}kernels {}\nsources {sources}", releases.join(" "))
+}
+
+/// Puts kernels and packages on top of `base`. Hooks run with the new root as `$1`.
+fn install(base: &Path, kernels: &[Kernel], debs: &Debs, tree: &Path) -> Result<(), RootError> {
+    let mut tool = Tool::new("mmdebstrap").args(["--quiet", "--variant=custom", "--skip=update"]);
+    tool = tool.arg(format!("--setup-hook=tar-in {} /", quoted(&[base])));
+    let folders = format!("mkdir -p \"$1/usr/lib/modules\" \"$1{DEBS}\"");
+    let mut hooks = vec![BUILD_FOR_ALL.to_owned(), folders];
+    for kernel in kernels {
+        hooks.extend(kernel_hooks(kernel)?);
+    }
+    hooks.push(format!(
+        "copy-in {} {DEBS}",
+        quoted(&[&debs.command, &debs.module])
+    ));
+    hooks.push(format!("chroot \"$1\" sh -c '{}'", install_command()));
+    for hook in hooks {
+        tool = tool.arg(format!("--customize-hook={hook}"));
+    }
+    // The distribution's name is needed for nothing here.
+    tool.arg("").arg(tree).run()?;
+    Ok(())
+}
+
+/// What DKMS complains of is in a file.
+fn install_command() -> String {
+    format!(
+        "apt-get -q install --yes --no-install-recommends {DEBS}/*.deb || \
+         {{ cat /var/lib/dkms/insula/*/build/make.log; exit 1; }}"
+    )
+}
+
+/// Puts a kernel's modules and headers where its packages have them.
+fn kernel_hooks(kernel: &Kernel) -> Result<Vec<String>, RootError> {
+    let release = &kernel.release;
+    let (modules, headers) = (kernel.modules(), kernel.headers());
+    let sources = headers.parent().unwrap_or(&headers);
+    let tools = sources.with_file_name("lib");
+    Ok(vec![
+        format!("copy-in {} /usr/lib/modules", quoted(&[&modules])),
+        format!("copy-in {} /usr/src", quoted(&entries(sources)?)),
+        format!("copy-in {} /usr/lib", quoted(&entries(&tools)?)),
+        format!("ln -s /usr/src/linux-headers-{release} \"$1/usr/lib/modules/{release}/build\""),
+    ])
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, RootError> {
+    let entries = fs::read_dir(folder).map_err(at(folder))?;
+    let paths = entries.map(|entry| Ok(entry?.path()));
+    paths.collect::<std::io::Result<_>>().map_err(at(folder))
+}
+
+fn quoted<P: AsRef<Path>>(paths: &[P]) -> String {
+    let words: Vec<_> = paths
+        .iter()
+        .map(|path| path.as_ref().to_string_lossy())
+        .collect();
+    shell_command(&words)
+}

@@ -1,0 +1,29 @@
+//! Files that take long to make, kept in the build folder as long as their recipes
+//! are the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{RootError, at};
+use crate::project;
+
+/// The file of that name, made if there is none of this recipe. `make` gets a folder
+/// to work in, which goes afterwards, and answers where in it the file is.
+pub(super) fn kept(
+    name: &str,
+    recipe: &str,
+    make: impl FnOnce(&Path) -> Result<PathBuf, RootError>,
+) -> Result<PathBuf, RootError> {
+    let folder = project::build().join("root");
+    let file = folder.join(name);
+    let note = file.with_extension("recipe");
+    if file.exists() && fs::read_to_string(&note).is_ok_and(|made| made == recipe) {
+        return Ok(file);
+    }
+    fs::create_dir_all(&folder).map_err(at(&folder))?;
+    let work = tempfile::tempdir_in(&folder).map_err(at(&folder))?;
+    let made = make(work.path())?;
+    fs::rename(made, &file).map_err(at(&file))?;
+    fs::write(&note, recipe).map_err(at(&note))?;
+    Ok(file)
+}
