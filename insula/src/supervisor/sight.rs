@@ -7,6 +7,9 @@ use crate::node::{Handle, NodeLog};
 
 /// Looks in a row at which a node has to be without a pulse to be called unresponsive.
 const MISSES_MAX: u32 = 5;
+/// The same before its first: a kernel that boots has its interrupts off for a while, on a slow
+/// machine for seconds.
+const MISSES_MAX_BEFORE_FIRST: u32 = 60;
 
 /// What a node is found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +69,12 @@ impl Sight {
         let Ok(Some(count)) = log.pulse(placement) else {
             return Ok(Found::Well);
         };
-        let misses = self.pulse.feel(count);
+        self.pulse.feel(count);
         handle.node.interrupt(0, RESCHEDULE_VECTOR.into())?;
-        Ok(match misses {
+        Ok(match self.pulse.misses {
             0 => Found::Well,
             _ if log.halted(placement).unwrap_or(false) => Found::Halted,
-            MISSES_MAX.. => Found::Unresponsive,
+            _ if self.pulse.is_gone() => Found::Unresponsive,
             _ => Found::Well,
         })
     }
@@ -81,18 +84,31 @@ impl Sight {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pulse {
     last: Option<u32>,
+    /// Whether it was ever felt.
+    was_there: bool,
+    /// How often in a row it was not.
     misses: u32,
 }
 
 impl Pulse {
-    /// Feels it again. Answers how often in a row it was not there.
-    fn feel(&mut self, count: u32) -> u32 {
-        self.misses = match self.last {
-            Some(last) if last == count => self.misses.saturating_add(1),
-            _ => 0,
+    /// Feels it again.
+    fn feel(&mut self, count: u32) {
+        let missed = self.last == Some(count);
+        self.was_there |= self.last.is_some() && !missed;
+        self.misses = if missed {
+            self.misses.saturating_add(1)
+        } else {
+            0
         };
         self.last = Some(count);
-        self.misses
+    }
+
+    fn is_gone(self) -> bool {
+        let most = match self.was_there {
+            true => MISSES_MAX,
+            false => MISSES_MAX_BEFORE_FIRST,
+        };
+        self.misses >= most
     }
 }
 
@@ -103,7 +119,25 @@ mod tests {
     #[test]
     fn a_pulse_is_missed_when_nothing_is_counted() {
         let mut pulse = Pulse::default();
-        let felt = [7, 8, 8, 8, 9, 9, 0].map(|count| pulse.feel(count));
-        assert_eq!(felt, [0, 0, 1, 2, 0, 1, 0]);
+        let misses = [7, 8, 8, 8, 9, 9, 0].map(|count| {
+            pulse.feel(count);
+            pulse.misses
+        });
+        assert_eq!(misses, [0, 0, 1, 2, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_kernel_that_boots_is_given_more_time() {
+        let mut pulse = Pulse::default();
+        let looks_until_gone = |pulse: &mut Pulse, count| {
+            let looks = (0..).take_while(|_| {
+                pulse.feel(count);
+                !pulse.is_gone()
+            });
+            looks.count() as u32
+        };
+        let before_first = looks_until_gone(&mut pulse, 0);
+        assert_eq!(before_first, MISSES_MAX_BEFORE_FIRST);
+        assert_eq!(looks_until_gone(&mut pulse, 1), MISSES_MAX);
     }
 }

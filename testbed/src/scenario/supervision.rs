@@ -15,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     proves: "nodes are restarted as asked, in place; their supervisors may be killed at any moment",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    limit: Duration::from_secs(400),
+    limit: Duration::from_secs(560),
     soak_limit: Some(Duration::from_secs(3500)),
     play,
 };
