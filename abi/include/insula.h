@@ -2,7 +2,7 @@
 /*
  * insula.h - what crosses the boundary between `insula` and insula.ko
  *
- * One device, /dev/insula, and four kinds of descriptor:
+ * One device, /dev/insula, and five kinds of descriptor:
  *
  *   control   open("/dev/insula"). The first call must be INSULA_HELLO; until
  *             both sides have agreed on a revision every other call fails with
@@ -29,6 +29,12 @@
  *   channel   One end of a channel between the base and a node: its rings are
  *             mapped by mmap(), read() waits until it is rung, as of an eventfd,
  *             and poll() works. See insula_channel.h and docs/src/channels.md.
+ *
+ *   space     The address space of a program on a node of the lightweight kernel, for
+ *             the process that executes its system calls: see insula_lwk.h. Mapped by
+ *             mmap() at offset = address it shows the program's own pages; at
+ *             INSULA_SPACE_DESKS + 4096 * page number a page of its desks. The program
+ *             ends with the descriptor.
  *
  * In a Linux node the same module gives the other ends of the node's channels: there
  * INSULA_HELLO and INSULA_CHANNEL_OPEN are all that the control descriptor knows.
@@ -334,6 +340,48 @@ struct insula_channel_open {
 	__u32 slots;		/* out: of each ring */
 };
 
+/*
+ * INSULA_NODE_DELEGATION: lay out the node's delegation area (insula_lwk.h), before its
+ * start. Its pages must lie, cleared, in one chunk of the node's memory.
+ */
+struct insula_delegation {
+	__u64 start;		/* a multiple of 4096 */
+	__u32 pages;		/* INSULA_LWK_PAGES_MIN to INSULA_LWK_PAGES_MAX */
+	__u32 reserved;
+};
+
+/* Offset of desks in a space's descriptor: no address of a program reaches it. */
+#define INSULA_SPACE_DESKS	(1ULL << 47)
+
+/*
+ * INSULA_SPACE_CREATE: a space for the calling process, which becomes the program's
+ * proxy. Answer: its descriptor. Only this process can map it. EPIPE: the node does not
+ * run. EAGAIN: its kernel does not take programs (yet). ENOSPC: no page is left in its
+ * delegation area.
+ */
+struct insula_space_create {
+	__u64 start;		/* in: the program's part of the address space */
+	__u64 end;		/* in: both multiples of 4096, below INSULA_SPACE_DESKS */
+	__u32 desk;		/* out: the first thread's */
+	__u32 flags;		/* 0 */
+};
+
+/* INSULA_SPACE_BEGIN: have the node run the program, once. The caller sits at its desk. */
+struct insula_space_begin {
+	__u64 arguments_size;	/* of what INSULA_LWK_ARGUMENTS gives */
+};
+
+/*
+ * INSULA_SPACE_RELEASE, INSULA_SPACE_AHEAD: what the requests INSULA_LWK_RELEASE and
+ * INSULA_LWK_AHEAD ask for.
+ */
+struct insula_space_range {
+	__u64 start;
+	__u64 size;
+	__u64 ticket;		/* of a release, else 0 */
+	__u64 flags;		/* INSULA_LWK_RELEASE_*, else 0 */
+};
+
 /* It cannot reach memory that is not the node's: an IOMMU is in its way. */
 #define INSULA_DEVICE_CONFINED	(1U << 0)
 /* The node has it; without this flag it went back to the base. */
@@ -403,6 +451,22 @@ struct insula_devices {
 
 /* channel */
 #define INSULA_CHANNEL_RING	_IO(INSULA_IOC, 0x52)	/* EPIPE: the peer has gone */
+
+#define INSULA_NODE_DELEGATION	_IOW(INSULA_IOC, 0x70, struct insula_delegation)
+#define INSULA_SPACE_CREATE	_IOWR(INSULA_IOC, 0x71, struct insula_space_create)
+
+/* space */
+#define INSULA_SPACE_BEGIN	_IOW(INSULA_IOC, 0x72, struct insula_space_begin)
+#define INSULA_SPACE_DESK	_IO(INSULA_IOC, 0x73)	/* answer: a free desk, taken */
+/* The rest by threads of the proxy, their argument itself being a desk: */
+#define INSULA_SPACE_SIT	_IO(INSULA_IOC, 0x74)	/* the calling thread's is this one */
+#define INSULA_SPACE_LEAVE	_IO(INSULA_IOC, 0x75)	/* it is free again */
+#define INSULA_SPACE_WAIT	_IO(INSULA_IOC, 0x76)	/* for a turn. EPIPE: the node ended */
+#define INSULA_SPACE_RING	_IO(INSULA_IOC, 0x77)	/* the LWK's thread that sleeps there */
+/* The argument itself being a signal's number: the program is to have it. */
+#define INSULA_SPACE_SIGNAL	_IO(INSULA_IOC, 0x78)
+#define INSULA_SPACE_RELEASE	_IOW(INSULA_IOC, 0x79, struct insula_space_range)
+#define INSULA_SPACE_AHEAD	_IOW(INSULA_IOC, 0x7a, struct insula_space_range)
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

@@ -4,6 +4,7 @@
 use core::mem::size_of;
 
 use crate::channel::{ChannelOpen, Channels};
+use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceRange};
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
     NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise,
@@ -96,6 +97,29 @@ pub const NODE_CHANNELS: u32 = iow::<Channels>(0x50);
 pub const CHANNEL_OPEN: u32 = iowr::<ChannelOpen>(0x51);
 /// `INSULA_CHANNEL_RING` (channel).
 pub const CHANNEL_RING: u32 = io(0x52);
+
+/// `INSULA_NODE_DELEGATION` (node).
+pub const NODE_DELEGATION: u32 = iow::<DelegationPlace>(0x70);
+/// `INSULA_SPACE_CREATE` (node); answers a descriptor.
+pub const SPACE_CREATE: u32 = iowr::<SpaceCreate>(0x71);
+/// `INSULA_SPACE_BEGIN` (space).
+pub const SPACE_BEGIN: u32 = iow::<SpaceBegin>(0x72);
+/// `INSULA_SPACE_DESK` (space); answers a desk.
+pub const SPACE_DESK: u32 = io(0x73);
+/// `INSULA_SPACE_SIT` (space); the argument is a desk.
+pub const SPACE_SIT: u32 = io(0x74);
+/// `INSULA_SPACE_LEAVE` (space); the argument is a desk.
+pub const SPACE_LEAVE: u32 = io(0x75);
+/// `INSULA_SPACE_WAIT` (space); the argument is a desk.
+pub const SPACE_WAIT: u32 = io(0x76);
+/// `INSULA_SPACE_RING` (space); the argument is a desk.
+pub const SPACE_RING: u32 = io(0x77);
+/// `INSULA_SPACE_SIGNAL` (space); the argument is a signal.
+pub const SPACE_SIGNAL: u32 = io(0x78);
+/// `INSULA_SPACE_RELEASE` (space).
+pub const SPACE_RELEASE: u32 = iow::<SpaceRange>(0x79);
+/// `INSULA_SPACE_AHEAD` (space).
+pub const SPACE_AHEAD: u32 = iow::<SpaceRange>(0x7a);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

@@ -1,5 +1,6 @@
 //! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`,
-//! and of `include/insula_channel.h`, what kernels share (module [`channel`]).
+//! of `include/insula_channel.h`, what kernels share (module [`channel`]), and of
+//! `include/insula_lwk.h`, delegation (module [`lwk`]).
 //!
 //! The C header is the truth and its opening comment tells the protocol; this crate repeats its
 //! structures, constants and ioctl numbers under the same names without the `insula_` prefix.
@@ -15,6 +16,7 @@ pub mod channel;
 mod control;
 mod device;
 pub mod ioctl;
+pub mod lwk;
 mod memory;
 mod name;
 mod node;
