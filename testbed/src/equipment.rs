@@ -54,8 +54,11 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     let _guard = project::lock()?;
     let module = module::build(&kernels::fetch(base, tell)?)?;
     payload.file("insula.ko", Content::File(module));
-    let nodes = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, tell));
-    let nodes = nodes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    // All that lie in /boot of a machine with this base.
+    let own = Some(base).filter(|base| !Flavour::USUAL.contains(base));
+    let nodes = Flavour::USUAL.into_iter().chain(own);
+    let nodes = nodes.map(|flavour| kernels::fetch(flavour, tell));
+    let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
     let modules = nodes
         .iter()

@@ -33,7 +33,8 @@ impl Context {
         if self.soak { soak } else { usual }
     }
 
-    /// The `uname -r` of the kernel whose version begins with `version`, as 6.1.
+    /// The `uname -r` of the kernel whose version begins with `version`, as 6.1; of several it is
+    /// the base's own.
     ///
     /// # Errors
     /// When there is none.
@@ -42,9 +43,11 @@ impl Context {
         let names =
             fs::read_dir(BOOT)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names = names.collect::<Result<Vec<_>, std::io::Error>>()?;
-        let found = names.iter().find(|name| name.starts_with(&prefix));
-        let release = found.and_then(|name| name.strip_prefix("vmlinuz-"));
-        release
+        let own = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+        let matching = names.iter().filter(|name| name.starts_with(&prefix));
+        let releases = matching.filter_map(|name| name.strip_prefix("vmlinuz-"));
+        releases
+            .max_by_key(|&release| release == own.trim())
             .map(str::to_owned)
             .ok_or_else(|| Finding::new(format!("{BOOT} has no {prefix}…")))
     }
