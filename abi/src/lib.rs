@@ -1,10 +1,11 @@
 //! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`,
-//! of `include/insula_channel.h`, what kernels share (module [`channel`]), and of
-//! `include/insula_lwk.h`, delegation (module [`lwk`]).
+//! and of what kernels share: `include/insula_channel.h` (module [`channel`]), delegation in
+//! `include/insula_lwk.h` ([`lwk`]), and `include/insula_virtio.h`, what virtio drivers and devices
+//! say to each other ([`virtio`]).
 //!
 //! The C header is the truth and its opening comment tells the protocol; this crate repeats its
 //! structures, constants and ioctl numbers under the same names without the `insula_` prefix.
-//! `tests/layout.rs` compiles the header and proves both equal. Every structure derives
+//! `tests/layout/` compiles the header and proves both equal. Every structure derives
 //! [`zerocopy::IntoBytes`], so a hidden padding byte fails the build.
 //!
 //! Enumerations are open newtypes over `u32`: a value that this revision does not know is kept,
@@ -20,6 +21,7 @@ pub mod lwk;
 mod memory;
 mod name;
 mod node;
+pub mod virtio;
 
 pub use control::{Cpu, CpuOwner, Description, Hello, Image, MACHINE_X2APIC, Machine, Names, Pool};
 pub use device::{DEVICE_CONFINED, DEVICE_HELD, Device, Devices};

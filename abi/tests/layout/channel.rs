@@ -1,0 +1,88 @@
+//! What `insula_channel.h` says, by Rust.
+
+use insula_abi::channel::{
+    self, AreaHeader, ChannelOpen, Channels, End, Ends, Pages, Right, Ring, Rings, Slot,
+};
+
+use super::{Facts, structure, values};
+
+pub(crate) fn structures() -> Facts {
+    let mut facts = Facts::new();
+    structure!(facts, Slot, "insula_slot", [header, words]);
+    structure!(facts, Pages, "insula_pages", [start, count, right]);
+    structure!(
+        facts,
+        Ring,
+        "insula_ring",
+        [
+            head,
+            consumer_wake,
+            consumer_reserved,
+            producer_wake,
+            producer_reserved
+        ]
+    );
+    structure!(
+        facts,
+        End,
+        "insula_end",
+        [doorbell, session, open, reserved]
+    );
+    structure!(facts, Ends, "insula_ends", [base, node]);
+    structure!(facts, Rings, "insula_rings", [to_node, to_base]);
+    structure!(facts, Channels, "insula_channels", [start, count, slots]);
+    structure!(facts, ChannelOpen, "insula_channel_open", [index, slots]);
+    structure!(
+        facts,
+        AreaHeader,
+        "insula_area_header",
+        [magic, revision, count, slots, reserved]
+    );
+    facts
+}
+
+pub(crate) fn constants() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_CHANNEL_MAGIC = channel::CHANNEL_MAGIC,
+        INSULA_CHANNEL_REVISION = channel::CHANNEL_REVISION,
+        INSULA_SLOT_BYTES = channel::SLOT_BYTES,
+        INSULA_SLOTS_MIN = channel::SLOTS_MIN,
+        INSULA_SLOTS_MAX = channel::SLOTS_MAX,
+        INSULA_HEADER_TURN_MASK = channel::HEADER_TURN_MASK,
+        INSULA_HEADER_SIZE_SHIFT = channel::HEADER_SIZE_SHIFT,
+        INSULA_HEADER_PAGES_SHIFT = channel::HEADER_PAGES_SHIFT,
+        INSULA_HEADER_KIND_SHIFT = channel::HEADER_KIND_SHIFT,
+        INSULA_WAKE_ASLEEP = channel::WAKE_ASLEEP,
+        INSULA_DOORBELL_VALID = channel::DOORBELL_VALID,
+        INSULA_DOORBELL_APIC_SHIFT = channel::DOORBELL_APIC_SHIFT,
+        INSULA_DOORBELL_VECTOR_MASK = channel::DOORBELL_VECTOR_MASK,
+        INSULA_CHANNEL_RINGS = channel::CHANNEL_RINGS,
+        INSULA_RINGS_SLOTS = channel::RINGS_SLOTS,
+        INSULA_CHANNELS_MAX = channel::CHANNELS_MAX,
+    });
+    // Of a macro with arguments, some values.
+    facts.insert(
+        "INSULA_RINGS_SIZE(64)".into(),
+        channel::rings_size(64).into(),
+    );
+    facts.insert(
+        "INSULA_CHANNEL_SIZE(256)".into(),
+        channel::channel_size(256).into(),
+    );
+    facts.insert(
+        "INSULA_AREA_SIZE(7, 64)".into(),
+        channel::area_size(7, 64).into(),
+    );
+    facts
+}
+
+pub(crate) fn enumerators() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_GRANTED = Right::GRANTED.0,
+        INSULA_LENT = Right::LENT.0,
+        INSULA_MOVED = Right::MOVED.0,
+    });
+    facts
+}
