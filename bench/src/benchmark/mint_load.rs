@@ -241,14 +241,13 @@ impl Load<'_> {
         })?;
         steps.step("bzimage-into-node", || {
             for segment in &loadable.segments {
-                let to = mapping.offset_of(layout.kernel + segment.load_offset, segment.size)?;
-                mapping.write(to, segment_bytes(&bytes, segment)?)?;
+                let to = layout.kernel + segment.load_offset;
+                mapping.write_at(to, segment_bytes(&bytes, segment)?)?;
             }
             Ok(())
         })?;
-        let to = mapping.offset_of(layout.initrd, initrd_size)?;
         steps.step("initrd-from-disk", || {
-            Ok(mapping.read_file(to, &initrd, 0, initrd_size)?)
+            Ok(mapping.read_file_at(layout.initrd, &initrd, initrd_size)?)
         })?;
         steps.end()
     }
@@ -372,8 +371,7 @@ impl Load<'_> {
             channels_size: 0,
         })?;
         for piece in &layout.pieces {
-            let to = mapping.offset_of(piece.address, piece.bytes.len() as u64)?;
-            mapping.write(to, &piece.bytes)?;
+            mapping.write_at(piece.address, &piece.bytes)?;
         }
         Ok(layout)
     }

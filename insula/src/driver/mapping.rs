@@ -47,6 +47,15 @@ pub struct OutOfRange {
     pub size: u64,
 }
 
+/// Bytes of a memory object that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Offset of the first in the object.
+    pub offset: u64,
+    /// How many.
+    pub size: u64,
+}
+
 /// All of a memory object, mapped.
 #[derive(Debug)]
 pub struct Mapping {
@@ -99,21 +108,61 @@ impl Mapping {
         self.chunks.iter().map(|&(_, chunk)| chunk)
     }
 
-    /// The offset of `size` bytes at a physical address; they must lie in one chunk.
+    /// The offset of `size` bytes at a physical address; they must lie in one chunk, as a page does.
     ///
     /// # Errors
     /// [`OutOfRange`] when they do not.
     pub fn offset_of(&self, address: u64, size: u64) -> Result<u64, OutOfRange> {
-        let inside = |chunk: &Chunk| {
-            address
-                .checked_sub(chunk.start)
-                .filter(|&skip| skip < chunk.size && size <= chunk.size - skip)
-        };
-        let found = self
-            .chunks
-            .iter()
-            .find_map(|(offset, chunk)| Some(offset + inside(chunk)?));
-        found.ok_or(OutOfRange { at: address, size })
+        match self.stretch_at(address) {
+            Some(stretch) if size <= stretch.size => Ok(stretch.offset),
+            _ => Err(OutOfRange { at: address, size }),
+        }
+    }
+
+    /// Where `size` bytes at a physical address lie in the object, in order of address. They are in
+    /// several stretches if chunks touch there: what is next to each other in memory may have been
+    /// taken at different times.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when not all of them belong to the object.
+    pub fn stretches(&self, address: u64, size: u64) -> Result<Vec<Stretch>, OutOfRange> {
+        let mut stretches = Vec::new();
+        let mut done = 0;
+        while done < size {
+            let next = address.checked_add(done);
+            let found = next.and_then(|address| self.stretch_at(address));
+            let mut stretch = found.ok_or(OutOfRange { at: address, size })?;
+            stretch.size = stretch.size.min(size - done);
+            done += stretch.size;
+            stretches.push(stretch);
+        }
+        Ok(stretches)
+    }
+
+    /// What follows a physical address in its chunk.
+    fn stretch_at(&self, address: u64) -> Option<Stretch> {
+        self.chunks.iter().find_map(|(offset, chunk)| {
+            let skip = address.checked_sub(chunk.start)?;
+            let size = chunk.size.checked_sub(skip).filter(|&size| size > 0)?;
+            Some(Stretch {
+                offset: offset + skip,
+                size,
+            })
+        })
+    }
+
+    /// Copies bytes in, from a physical address on.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when they do not lie in the object; nothing was written.
+    pub fn write_at(&mut self, address: u64, mut bytes: &[u8]) -> Result<(), OutOfRange> {
+        for stretch in self.stretches(address, bytes.len() as u64)? {
+            // As it is at most the length, it fits the type of that.
+            let (now, rest) = bytes.split_at(stretch.size as usize);
+            self.write(stretch.offset, now)?;
+            bytes = rest;
+        }
+        Ok(())
     }
 
     /// Copies bytes out, from an offset on. What a peer writes meanwhile may arrive torn.
@@ -151,7 +200,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Reads a stretch of a file straight into the object, without a copy in this process.
+    /// Reads a part of a file straight into the object, without a copy in this process.
     ///
     /// # Errors
     /// `UnexpectedEof` when the file ends early, `InvalidInput` when the bytes do not lie in the
@@ -174,6 +223,20 @@ impl Mapping {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+        }
+        Ok(())
+    }
+
+    /// Reads the first `size` bytes of a file straight to a physical address.
+    ///
+    /// # Errors
+    /// As of [`read_file`](Self::read_file).
+    pub fn read_file_at(&mut self, address: u64, file: &File, size: u64) -> io::Result<()> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let mut at = 0;
+        for Stretch { offset, size } in self.stretches(address, size).map_err(invalid)? {
+            self.read_file(offset, file, at, size)?;
+            at += size;
         }
         Ok(())
     }
@@ -207,15 +270,15 @@ impl kimage::PhysicalMemory for Mapping {
             .collect()
     }
 
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), kimage::ReadError> {
-        let failed = kimage::ReadError {
-            address,
-            size: into.len(),
-        };
-        let offset = self
-            .offset_of(address, into.len() as u64)
-            .map_err(|_| failed)?;
-        Mapping::read(self, offset, into).map_err(|_| failed)
+    fn read(&self, address: u64, mut into: &mut [u8]) -> Result<(), kimage::ReadError> {
+        let size = into.len();
+        let failed = |_| kimage::ReadError { address, size };
+        for stretch in self.stretches(address, size as u64).map_err(failed)? {
+            let (now, rest) = into.split_at_mut(stretch.size as usize);
+            Mapping::read(self, stretch.offset, now).map_err(failed)?;
+            into = rest;
+        }
+        Ok(())
     }
 }
 
@@ -271,6 +334,44 @@ mod tests {
         assert!(memory.offset_of(0x10000, 0x4001).is_err());
         assert!(memory.offset_of(0xffff, 1).is_err());
         assert!(memory.offset_of(u64::MAX, u64::MAX).is_err());
+    }
+
+    /// Chunks that touch, the one behind taken first.
+    fn touching() -> Mapping {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(0x3000).unwrap();
+        let chunks = [(0x5000, 0x1000), (0x3000, 0x2000)];
+        let chunks = chunks.map(|(start, size)| Chunk { start, size });
+        Mapping::new(file.as_fd(), chunks.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_lies_across_chunks_is_in_several_stretches() {
+        let memory = touching();
+        let stretches = |address, size| {
+            let stretches = memory.stretches(address, size)?;
+            Ok(stretches.iter().map(|one| (one.offset, one.size)).collect())
+        };
+        assert_eq!(
+            stretches(0x4f00, 0x300),
+            Ok(vec![(0x2f00, 0x100), (0, 0x200)])
+        );
+        assert_eq!(stretches(0x3000, 0x2000), Ok(vec![(0x1000, 0x2000)]));
+        assert_eq!(stretches(0x3000, 0), Ok(vec![]));
+        let outside = |at, size| stretches(at, size) == Err::<Vec<_>, _>(OutOfRange { at, size });
+        assert!(outside(0x5fff, 2) && outside(0x2fff, 2) && outside(u64::MAX, 2));
+    }
+
+    #[test]
+    fn what_lies_across_chunks_is_written_and_read_as_one() {
+        let mut memory = touching();
+        memory.write_at(0x4800, &pattern(0x1000)).unwrap();
+        let mut back = vec![0; 0x1000];
+        kimage::PhysicalMemory::read(&memory, 0x4800, &mut back).unwrap();
+        assert_eq!(back, pattern(0x1000));
+        memory.read(0, &mut back[..0x800]).unwrap();
+        assert_eq!(back[..0x800], pattern(0x1000)[0x800..], "the chunk behind");
+        assert!(memory.write_at(0x5800, &pattern(0x801)).is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 
 pub use channel::{Channel, RingWords, Waited};
 pub use ioctl::CallError;
-pub use mapping::{MapError, Mapping, OutOfRange};
+pub use mapping::{MapError, Mapping, OutOfRange, Stretch};
 pub use memory::Memory;
 pub use node::Node;
 pub use open::{DEVICE, OpenError};

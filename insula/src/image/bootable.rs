@@ -11,7 +11,7 @@ use kimage::{Loadable, Segment};
 use super::ResidentLayout;
 use super::files::open_initrd;
 use super::{Description, FileRecord, Files, FilesError, Image, KernelFile, LogSource, Payload};
-use crate::driver::{DriverError, Mapping, Memory, OutOfRange};
+use crate::driver::{DriverError, Mapping, Memory, OutOfRange, Stretch};
 use crate::name::Name;
 
 /// Why bytes could not be brought into a node's memory.
@@ -142,35 +142,50 @@ impl Bootable {
         kernel: u64,
         initrd: u64,
     ) -> Result<(), LoadError> {
-        let place = |segment: &Segment| node.offset_of(kernel + segment.load_offset, segment.size);
-        let segments = &self.loadable.segments;
-        let places: Vec<u64> = segments.iter().map(place).collect::<Result<_, _>>()?;
-        let initrd_place = match self.initrd_size {
-            0 => 0,
-            size => node.offset_of(initrd, size)?,
-        };
+        let segments = self.loadable.segments.iter();
+        let segments = segments.map(|segment| (segment, kernel + segment.load_offset));
         match &self.bytes {
             Bytes::Resident {
                 memory: image,
                 layout,
             } => {
-                let copy = |from, to, size| memory.copy_from(image, from, to, size);
-                for ((segment, &from), &to) in segments.iter().zip(&layout.segments).zip(&places) {
-                    copy(from, to, segment.size).map_err(DriverError::from)?;
+                let copy = |from, to, size| copy_resident(image, from, memory, node, to, size);
+                for ((segment, to), &from) in segments.zip(&layout.segments) {
+                    copy(from, to, segment.size)?;
                 }
-                copy(layout.initrd, initrd_place, self.initrd_size).map_err(DriverError::from)?;
+                copy(layout.initrd, initrd, self.initrd_size)?;
             }
-            Bytes::Files { kernel, initrd } => {
-                for (segment, place) in segments.iter().zip(places) {
-                    node.write(place, segment_bytes(kernel, segment)?)?;
+            Bytes::Files {
+                kernel,
+                initrd: file,
+            } => {
+                for (segment, to) in segments {
+                    node.write_at(to, segment_bytes(kernel, segment)?)?;
                 }
-                if let Some(file) = initrd {
-                    node.read_file(initrd_place, file, 0, self.initrd_size)?;
+                if let Some(file) = file {
+                    node.read_file_at(initrd, file, self.initrd_size)?;
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Copies bytes of a resident image to a physical address of a node's memory.
+fn copy_resident(
+    image: &Memory,
+    mut from: u64,
+    memory: &Memory,
+    node: &Mapping,
+    to: u64,
+    size: u64,
+) -> Result<(), LoadError> {
+    for Stretch { offset, size } in node.stretches(to, size)? {
+        let copied = memory.copy_from(image, from, offset, size);
+        copied.map_err(DriverError::from)?;
+        from += size;
+    }
+    Ok(())
 }
 
 /// A path that is good in any folder; as it is when there is no telling.

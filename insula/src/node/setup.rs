@@ -94,8 +94,7 @@ impl Setup<'_> {
 /// Writes all that was laid out to a node's memory.
 pub(super) fn write_layout(mapping: &mut Mapping, layout: &Layout) -> Result<(), LoadError> {
     for piece in &layout.pieces {
-        let offset = mapping.offset_of(piece.address, piece.bytes.len() as u64)?;
-        mapping.write(offset, &piece.bytes)?;
+        mapping.write_at(piece.address, &piece.bytes)?;
     }
     Ok(())
 }
