@@ -27,6 +27,7 @@
 #include "arch/x86/start.h"
 #include "channel.h"
 #include "core.h"
+#include "desks.h"
 #include "device.h"
 #include "life.h"
 #include "memory.h"
@@ -111,6 +112,7 @@ static void cease(struct insula_node *node, enum insula_reason reason)
 	insula_devices_silence(&node->devices);
 	insula_cores_reset(node->cpus, node->cpus_count);
 	insula_area_hang_up(node->area);
+	insula_desks_hang_up(node->desks);
 	node->reason = reason;
 	node->ended_ns = ktime_get_boottime_ns();
 	if (!(BIT(reason) & HOLDABLE))
@@ -291,6 +293,7 @@ static bool abandon(struct insula_node *node)
 {
 	node->owner = NULL;
 	insula_area_hang_up(node->area);
+	insula_desks_hang_up(node->desks);
 	give_back(node);
 	if (!node->starts)
 		return true;

@@ -14,6 +14,7 @@
 
 struct file;
 struct insula_area;
+struct insula_desks;
 
 /* A node. What its life consists of is told and done in life.c. */
 struct insula_node {
@@ -37,6 +38,7 @@ struct insula_node {
 	u32 hold;			/* after ends for these reasons, 1 << reason */
 	bool unresponsive;		/* so says its supervisor */
 	struct insula_area *area;	/* of its channels, or NULL */
+	struct insula_desks *desks;	/* of its programs' calls, or NULL */
 	struct insula_node_start start;
 	u64 starts;
 	u64 started_ns, ended_ns;

@@ -19,6 +19,9 @@
  *	watch.c		seeing a node end
  *	ring.c		sending and receiving, for kernel code
  *	channel.c	ends of channels between kernels
+ *	desks.c		delegation: where threads of a node's programs and of proxies meet
+ *	space.c		the address spaces of these programs, for their proxies
+ *	program_pages.c	which of their pages are mapped here, and who still holds one
  *	inside.c	the module in a node, where it gives the other ends
  *	base.c		the base's own reboot, suspend and panic
  *	main.c		the device
@@ -54,6 +57,7 @@
 #include "memory.h"
 #include "node.h"
 #include "pool.h"
+#include "space.h"
 #include "watch.h"
 
 /* Whether we are the module of a node, not of a base. */
@@ -231,11 +235,16 @@ static int __init base_init(void)
 	err = insula_life_init();
 	if (err)
 		goto stop_devices;
-	err = insula_base_init();
+	err = insula_spaces_init();
 	if (err)
 		goto stop_life;
+	err = insula_base_init();
+	if (err)
+		goto stop_spaces;
 	return 0;
 
+stop_spaces:
+	insula_spaces_exit();
 stop_life:
 	insula_life_exit();
 stop_devices:
@@ -253,6 +262,7 @@ static void base_exit(void)
 	insula_pool_release();
 	insula_base_exit();
 	insula_watch_exit();
+	insula_spaces_exit();
 	insula_life_exit();
 	insula_devices_exit();
 	insula_cores_exit();

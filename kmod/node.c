@@ -9,6 +9,7 @@
 #include <linux/err.h>
 #include <linux/file.h>
 #include <linux/io.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
@@ -22,11 +23,13 @@
 #include "channel.h"
 #include "core.h"
 #include "description.h"
+#include "desks.h"
 #include "device.h"
 #include "life.h"
 #include "memory.h"
 #include "node.h"
 #include "registry.h"
+#include "space.h"
 
 static struct insula_registry nodes = INSULA_REGISTRY(nodes);
 static atomic_t last_id = ATOMIC_INIT(0);
@@ -48,6 +51,8 @@ static void vanish(struct insula_node *node)
 	WRITE_ONCE(node->memory, NULL);
 	insula_area_put(node->area);
 	node->area = NULL;
+	insula_desks_put(node->desks);
+	node->desks = NULL;
 	insula_node_changed(node);
 	fput(memory);
 }
@@ -369,16 +374,24 @@ static int ioctl_interrupt(struct insula_node *node, void __user *argument)
 	return interrupt_node(node, &interrupt);
 }
 
-static int lay_out_channels(struct insula_node *node, const struct insula_area_place *place)
+/* Of the cores, which peers may be rung at. To be freed. */
+static u32 *copy_apic_ids(const struct insula_node *node)
 {
-	struct insula_area *area;
 	u32 *apic_ids, i;
 
 	apic_ids = kmalloc_array(node->cpus_count, sizeof(*apic_ids), GFP_KERNEL);
+	for (i = 0; apic_ids && i < node->cpus_count; i++)
+		apic_ids[i] = insula_core_apic_id(node->cpus[i]);
+	return apic_ids;
+}
+
+static int lay_out_channels(struct insula_node *node, const struct insula_area_place *place)
+{
+	u32 *apic_ids = copy_apic_ids(node);
+	struct insula_area *area;
+
 	if (!apic_ids)
 		return -ENOMEM;
-	for (i = 0; i < node->cpus_count; i++)
-		apic_ids[i] = insula_core_apic_id(node->cpus[i]);
 	area = insula_area_create(place, apic_ids, node->cpus_count);
 	kfree(apic_ids);
 	if (IS_ERR(area))
@@ -416,6 +429,54 @@ static int ioctl_channels(struct insula_node *node, void __user *argument)
 	return lay_out_channels(node, &place);
 }
 
+static int lay_out_desks(struct insula_node *node, const struct insula_desks_place *place)
+{
+	u32 *apic_ids = copy_apic_ids(node);
+	struct insula_desks *desks;
+
+	if (!apic_ids)
+		return -ENOMEM;
+	desks = insula_desks_create(place, apic_ids, node->cpus_count);
+	kfree(apic_ids);
+	if (IS_ERR(desks))
+		return PTR_ERR(desks);
+	insula_desks_hang_up(node->desks);
+	insula_desks_put(node->desks);
+	node->desks = desks;
+	return 0;
+}
+
+static int ioctl_delegation(struct insula_node *node, void __user *argument)
+{
+	struct insula_delegation delegation;
+	struct insula_desks_place place;
+
+	if (copy_from_user(&delegation, argument, sizeof(delegation)))
+		return -EFAULT;
+	if (delegation.reserved || delegation.pages < INSULA_LWK_PAGES_MIN ||
+	    delegation.pages > INSULA_LWK_PAGES_MAX || !PAGE_ALIGNED(delegation.start) ||
+	    !insula_memory_covers(node->memory, delegation.start,
+				  (u64)delegation.pages * PAGE_SIZE))
+		return -EINVAL;
+	if (node->state != INSULA_CREATING)
+		return -EBUSY;
+	place = (struct insula_desks_place) {
+		.start = delegation.start,
+		.pages = delegation.pages,
+		.memory = node->memory,
+	};
+	return lay_out_desks(node, &place);
+}
+
+static int create_space(struct insula_node *node, void __user *argument)
+{
+	if (!node->desks)
+		return -EOPNOTSUPP;
+	if (node->state != INSULA_RUNNING)
+		return -EPIPE;
+	return insula_space_create(node->desks, argument);
+}
+
 static int ioctl_device_add(struct file *file, struct insula_node *node, void __user *argument)
 {
 	struct insula_device device;
@@ -447,6 +508,10 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 		return ioctl_channels(node, argument);
 	case INSULA_CHANNEL_OPEN:
 		return node->area ? insula_channel_open(node->area, argument) : -ENOENT;
+	case INSULA_NODE_DELEGATION:
+		return ioctl_delegation(node, argument);
+	case INSULA_SPACE_CREATE:
+		return create_space(node, argument);
 	case INSULA_NODE_SUPERVISE:
 		return ioctl_supervise(file, node, argument);
 	case INSULA_NODE_RETIRE:

@@ -352,6 +352,8 @@ struct insula_delegation {
 
 /* Offset of desks in a space's descriptor: no address of a program reaches it. */
 #define INSULA_SPACE_DESKS	(1ULL << 47)
+/* The signal by which the module breaks a call of a proxy's thread off. */
+#define INSULA_SPACE_INTERRUPT	33
 
 /*
  * INSULA_SPACE_CREATE: a space for the calling process, which becomes the program's
@@ -369,17 +371,15 @@ struct insula_space_create {
 /* INSULA_SPACE_BEGIN: have the node run the program, once. The caller sits at its desk. */
 struct insula_space_begin {
 	__u64 arguments_size;	/* of what INSULA_LWK_ARGUMENTS gives */
+	__u64 descriptor;	/* the number of this one */
 };
 
-/*
- * INSULA_SPACE_RELEASE, INSULA_SPACE_AHEAD: what the requests INSULA_LWK_RELEASE and
- * INSULA_LWK_AHEAD ask for.
- */
+/* INSULA_SPACE_RELEASE: what the request INSULA_LWK_RELEASE asks for. */
 struct insula_space_range {
 	__u64 start;
 	__u64 size;
-	__u64 ticket;		/* of a release, else 0 */
-	__u64 flags;		/* INSULA_LWK_RELEASE_*, else 0 */
+	__u64 ticket;
+	__u64 flags;		/* INSULA_LWK_RELEASE_* */
 };
 
 /* It cannot reach memory that is not the node's: an IOMMU is in its way. */
@@ -466,7 +466,6 @@ struct insula_devices {
 /* The argument itself being a signal's number: the program is to have it. */
 #define INSULA_SPACE_SIGNAL	_IO(INSULA_IOC, 0x78)
 #define INSULA_SPACE_RELEASE	_IOW(INSULA_IOC, 0x79, struct insula_space_range)
-#define INSULA_SPACE_AHEAD	_IOW(INSULA_IOC, 0x7a, struct insula_space_range)
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

@@ -53,7 +53,8 @@
  * thread that waits, and makes its next turn INSULA_LWK_RESOLVED. Then it goes on
  * waiting for an answer: the call's, or the next fault. To resolve a fault the LWK makes
  * no request on this desk and waits for nobody who does; so it holds no lock that a
- * fault needs while it makes a request, but for INSULA_LWK_RELEASE.
+ * fault needs while it makes a request, but for INSULA_LWK_RELEASE. A range is mapped ahead
+ * of its use by a call that the LWK makes of itself: madvise(MADV_POPULATE_WRITE).
  *
  * Letting go. The base maps, or walks the page table, only after it has set the bit of
  * the 2 MiB window in the process's reach, with a full fence behind it. To use a frame or
@@ -81,6 +82,9 @@
  * lies in a page of this process, and that no thread of its own has it already. The
  * thread's last request is INSULA_LWK_THREAD_END, after which the desk is the base's.
  *
+ * The proxy's descriptor of the space is among the program's: the LWK refuses to
+ * close or replace that number, as if it were not open.
+ *
  * Signals. Those that the base sends to the program reach the proxy, which catches all
  * it can. The module sets their bits in `signals`, sets the process's bit in
  * attention[] and rings. To break a call off that the base executes, the LWK sets the
@@ -88,11 +92,13 @@
  * Linux when a signal comes, with what it has done or -EINTR. That may come late and
  * meet the thread's next call: an -EINTR for which there is no reason is made anew.
  *
- * Ending. INSULA_LWK_EXIT has the proxy end as the program is to end. Whether by this, or
- * killed, or its user's power failed: when the proxy is gone and nothing of the base
- * holds a page of the program's any more, the base says GONE, and rings. The LWK ends the
- * process, frees what it had, and says DONE; then the pages of the process are the
- * base's again. When the node ends, no word is written any more by either side.
+ * Ending. INSULA_LWK_EXIT has the proxy end as the program is to end. When the proxy has
+ * ended, by this or killed, the base says ENDED and rings: the LWK stops the program's
+ * threads, whose calls will not be answered any more. When nothing of the base holds a
+ * page of the program's, it says GONE and rings again. The LWK frees what the process had,
+ * and says DONE, even of
+ * one that it never saw begin; then the pages of the process are the base's again. When
+ * the node ends, no side writes anything any more.
  */
 #ifndef INSULA_LWK_H
 #define INSULA_LWK_H
@@ -160,7 +166,8 @@ struct insula_lwk_counters {
 enum insula_lwk_base_state {
 	INSULA_LWK_NONE = 0,
 	INSULA_LWK_BEGUN = 1,	/* run the program */
-	INSULA_LWK_GONE = 2,	/* the proxy is no more, and holds nothing */
+	INSULA_LWK_ENDED = 2,	/* the proxy is no more */
+	INSULA_LWK_GONE = 3,	/* nor does anything hold what it had mapped */
 };
 
 /* What the LWK says of it. */
@@ -180,13 +187,13 @@ struct insula_lwk_process {
 	__u64 space_end;	/* to below here */
 	__u64 arguments_size;	/* of what INSULA_LWK_ARGUMENTS gives, in bytes */
 	__u64 released;		/* ticket of the last INSULA_LWK_RELEASE that was done */
-	__u64 base_reserved;
+	__u64 descriptor;	/* the proxy's own: of the numbers, the one that is no file's */
 	/* Bit number - 1 for each signal that came; the base sets, the LWK takes. */
 	__u64 signals;
 	__u64 signals_reserved[7];
 	/* The LWK's. */
 	__u64 lwk_state;	/* enum insula_lwk_process_state */
-	__u64 page_table;	/* physical address of its topmost table; 0: maps nothing yet */
+	__u64 page_table;	/* physical address of its table of level 4; 0: maps nothing yet */
 	__u64 lwk_reserved[6];
 };
 
@@ -245,8 +252,6 @@ struct insula_lwk_desk {
  * the request before. Result: 0, -EBUSY, or -EINVAL if it is no range of whole pages.
  */
 #define INSULA_LWK_RELEASE	(INSULA_LWK_REQUEST | 5)
-/* Map what there is of a range ahead of its use, arguments (start, size). */
-#define INSULA_LWK_AHEAD	(INSULA_LWK_REQUEST | 6)
 
 /*
  * Flag of a release: forget the mappings, but do not wait for I/O under way. For pages

@@ -118,8 +118,6 @@ pub const SPACE_RING: u32 = io(0x77);
 pub const SPACE_SIGNAL: u32 = io(0x78);
 /// `INSULA_SPACE_RELEASE` (space).
 pub const SPACE_RELEASE: u32 = iow::<SpaceRange>(0x79);
-/// `INSULA_SPACE_AHEAD` (space).
-pub const SPACE_AHEAD: u32 = iow::<SpaceRange>(0x7a);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

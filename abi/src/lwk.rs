@@ -102,8 +102,10 @@ pub mod base_state {
     pub const NONE: u64 = 0;
     /// The program is to be run.
     pub const BEGUN: u64 = 1;
-    /// The proxy is no more, and nothing of the base holds a page of the program's.
-    pub const GONE: u64 = 2;
+    /// The proxy is no more.
+    pub const ENDED: u64 = 2;
+    /// Nor does anything of the base hold a page of the program's.
+    pub const GONE: u64 = 3;
 }
 
 /// `enum insula_lwk_process_state`: what the kernel says of a process.
@@ -134,15 +136,15 @@ pub struct Process {
     pub arguments_size: u64,
     /// Ticket of the last [`request::RELEASE`] that was done.
     pub released: u64,
-    /// Zero.
-    pub base_reserved: u64,
+    /// The proxy's own descriptor, which is no file of the program's.
+    pub descriptor: u64,
     /// Bit number - 1 for each signal that came.
     pub signals: u64,
     /// Zero.
     pub signals_reserved: [u64; 7],
     /// See [`process_state`].
     pub lwk_state: u64,
-    /// Physical address of its topmost page table; 0 when nothing is mapped yet.
+    /// Physical address of its page table of level 4; 0 when nothing is mapped yet.
     pub page_table: u64,
     /// Zero.
     pub lwk_reserved: [u64; 6],
@@ -210,8 +212,6 @@ pub mod request {
     pub const EXIT: u64 = REQUEST | 4;
     /// `INSULA_LWK_RELEASE`: let go of a range.
     pub const RELEASE: u64 = REQUEST | 5;
-    /// `INSULA_LWK_AHEAD`: map a range ahead of its use.
-    pub const AHEAD: u64 = REQUEST | 6;
 }
 
 /// `INSULA_LWK_RELEASE_MAPPED`, a flag of [`request::RELEASE`]: do not wait for I/O under way.
@@ -233,6 +233,8 @@ pub struct DelegationPlace {
 
 /// `INSULA_SPACE_DESKS`: offset of desks in a space's descriptor.
 pub const SPACE_DESKS: u64 = 1 << 47;
+/// `INSULA_SPACE_INTERRUPT`: the signal by which a call is broken off.
+pub const SPACE_INTERRUPT: u32 = 33;
 
 /// `struct insula_space_create`: a space for the calling process.
 #[repr(C)]
@@ -258,6 +260,8 @@ pub struct SpaceCreate {
 pub struct SpaceBegin {
     /// Bytes that [`request::ARGUMENTS`] gives.
     pub arguments_size: u64,
+    /// The number of the space's descriptor in the proxy.
+    pub descriptor: u64,
 }
 
 /// `struct insula_space_range`: a range of the program's addresses.
@@ -270,8 +274,8 @@ pub struct SpaceRange {
     pub start: u64,
     /// Its bytes.
     pub size: u64,
-    /// Of a release, else 0.
+    /// What the module writes to [`Process::released`] when it is done.
     pub ticket: u64,
-    /// [`RELEASE_MAPPED`] of a release, else 0.
+    /// [`RELEASE_MAPPED`].
     pub flags: u64,
 }

@@ -16,6 +16,13 @@
 #define insula_vm_flags_set(vma, flags)	vm_flags_set(vma, flags)
 #endif
 
+/* 6.7, 2f0584f3f4bd ("mm: Rename arch pte_mkwrite()'s to pte_mkwrite_novma()") */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
+#define insula_pte_mkwrite(pte)	pte_mkwrite(pte)
+#else
+#define insula_pte_mkwrite(pte)	pte_mkwrite_novma(pte)
+#endif
+
 /* 6.12, 5f60d5f6bbc1 ("move asm/unaligned.h to linux/unaligned.h") */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
 #include <asm/unaligned.h>

@@ -62,7 +62,7 @@ pub(crate) fn structures() -> Facts {
             space_end,
             arguments_size,
             released,
-            base_reserved,
+            descriptor,
             signals,
             signals_reserved,
             lwk_state,
@@ -102,7 +102,7 @@ pub(crate) fn structures() -> Facts {
         "insula_space_create",
         [start, end, desk, flags]
     );
-    structure!(facts, SpaceBegin, "insula_space_begin", [arguments_size]);
+    structure!(facts, SpaceBegin, "insula_space_begin", [arguments_size, descriptor]);
     structure!(
         facts,
         SpaceRange,
@@ -131,9 +131,9 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_THREAD_END = lwk::request::THREAD_END,
         INSULA_LWK_EXIT = lwk::request::EXIT,
         INSULA_LWK_RELEASE = lwk::request::RELEASE,
-        INSULA_LWK_AHEAD = lwk::request::AHEAD,
         INSULA_LWK_RELEASE_MAPPED = lwk::RELEASE_MAPPED,
         INSULA_SPACE_DESKS = lwk::SPACE_DESKS,
+        INSULA_SPACE_INTERRUPT = lwk::SPACE_INTERRUPT,
         INSULA_SPACE_CREATE = ioctl::SPACE_CREATE,
         INSULA_SPACE_BEGIN = ioctl::SPACE_BEGIN,
         INSULA_SPACE_DESK = ioctl::SPACE_DESK,
@@ -143,7 +143,6 @@ pub(crate) fn constants() -> Facts {
         INSULA_SPACE_RING = ioctl::SPACE_RING,
         INSULA_SPACE_SIGNAL = ioctl::SPACE_SIGNAL,
         INSULA_SPACE_RELEASE = ioctl::SPACE_RELEASE,
-        INSULA_SPACE_AHEAD = ioctl::SPACE_AHEAD,
     });
     facts
 }
@@ -153,6 +152,7 @@ pub(crate) fn enumerators() -> Facts {
     values!(facts, {
         INSULA_LWK_NONE = lwk::base_state::NONE,
         INSULA_LWK_BEGUN = lwk::base_state::BEGUN,
+        INSULA_LWK_ENDED = lwk::base_state::ENDED,
         INSULA_LWK_GONE = lwk::base_state::GONE,
         INSULA_LWK_UNKNOWN = lwk::process_state::UNKNOWN,
         INSULA_LWK_ALIVE = lwk::process_state::ALIVE,

@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A delegation area on the base's side: which of its pages are whose, which desks are
+ * taken and by which thread, and the doorbell by which the node's kernel says that it
+ * wants something of threads that sleep.
+ *
+ * What the node writes leads nowhere: of its bitmaps only bits that stand for desks
+ * that there are do something, and what they do is to wake a thread that looks again.
+ */
+#include "desks.h"
+
+#include <linux/bitmap.h>
+#include <linux/bits.h>
+#include <linux/err.h>
+#include <linux/file.h>
+#include <linux/io.h>
+#include <linux/kref.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/timekeeping.h>
+
+#include <asm/tsc.h>
+
+#include "arch/x86/doorbell.h"
+#include "arch/x86/start.h"
+
+#define FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES)
+#define WORD_BITS	64
+/* A word that is polled before sleeping, in the middle of a call. */
+#define POLLS		2000
+
+/* What a page of the area is used for. */
+enum use { UNUSED, PROCESS, REACH, DESKS };
+
+/* Seats of a page of desks. Made when it is first used, and kept. */
+struct seats {
+	struct insula_seat seat[INSULA_LWK_DESKS_PER_PAGE];
+};
+
+struct insula_desks {
+	struct kref refs;
+	struct insula_desks_place place;
+	struct insula_lwk_delegation *header;
+	bool gone;			/* the node is no more */
+	struct insula_doorbell doorbell;
+	u32 *apic_ids;			/* that may be rung */
+	u32 apic_ids_count;
+	struct mutex lock;		/* all below, and to write pages of processes */
+	struct list_head users;
+	u8 use[INSULA_LWK_PAGES_MAX];	/* enum use */
+	u16 process_of[INSULA_LWK_PAGES_MAX];
+	struct seats *seats[INSULA_LWK_PAGES_MAX];	/* read without it in interrupt */
+};
+
+static void *page_address_of(const struct insula_desks *desks, u32 page)
+{
+	return (void *)desks->header + page * PAGE_SIZE;
+}
+
+struct insula_lwk_process *insula_desks_process(struct insula_desks *desks, u32 process)
+{
+	return page_address_of(desks, process);
+}
+
+struct insula_lwk_reach *insula_desks_reach(struct insula_desks *desks, u32 process)
+{
+	return page_address_of(desks, process + 1);
+}
+
+struct file *insula_desks_memory(const struct insula_desks *desks)
+{
+	return desks->place.memory;
+}
+
+bool insula_desks_gone(const struct insula_desks *desks)
+{
+	return READ_ONCE(desks->gone);
+}
+
+bool insula_desks_ready(const struct insula_desks *desks)
+{
+	return READ_ONCE(desks->header->lwk_doorbell);
+}
+
+/* The seat behind a desk's bit, if there is one. In interrupt. */
+static struct insula_seat *seat_of_bit(struct insula_desks *desks, u32 index)
+{
+	u32 page = index / INSULA_LWK_DESKS_PER_PAGE;
+	struct seats *seats;
+
+	if (page >= desks->place.pages)
+		return NULL;
+	seats = smp_load_acquire(&desks->seats[page]); /* what is in them */
+	return seats ? &seats->seat[index % INSULA_LWK_DESKS_PER_PAGE] : NULL;
+}
+
+static void wake(struct insula_seat *seat)
+{
+	wake_up_all(&seat->waiting);
+}
+
+static void break_off(struct insula_seat *seat)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&seat->lock, flags);
+	if (seat->task)
+		send_sig(INSULA_SPACE_INTERRUPT, seat->task, 1);
+	spin_unlock_irqrestore(&seat->lock, flags);
+}
+
+/* Do something to each seat whose bit is set, and take the bits. */
+static void take_bits(struct insula_desks *desks, u64 *bits, void (*deed)(struct insula_seat *))
+{
+	u32 words = desks->place.pages * INSULA_LWK_DESKS_PER_PAGE / WORD_BITS, word;
+	struct insula_seat *seat;
+	u64 taken;
+
+	for (word = 0; word < words; word++) {
+		if (!READ_ONCE(bits[word]))
+			continue;
+		taken = xchg(&bits[word], 0);
+		while (taken) {
+			seat = seat_of_bit(desks, word * WORD_BITS + __ffs64(taken));
+			if (seat)
+				deed(seat);
+			taken &= taken - 1;
+		}
+	}
+}
+
+static void rung(struct insula_doorbell *doorbell)
+{
+	struct insula_desks *desks = container_of(doorbell, struct insula_desks, doorbell);
+
+	if (insula_desks_gone(desks))
+		return;
+	take_bits(desks, desks->header->rung, wake);
+	take_bits(desks, desks->header->interrupted, break_off);
+}
+
+/* Odd numbers while it is written, as of a sequence lock. */
+static void write_clock(struct insula_lwk_clock *clock)
+{
+	u64 sequence = READ_ONCE(clock->sequence);
+
+	WRITE_ONCE(clock->sequence, sequence + 1);
+	smp_wmb(); /* before what it guards */
+	clock->mult = div_u64(1000000ULL << 32, tsc_khz);
+	preempt_disable();
+	clock->realtime_ns = ktime_get_real_ns();
+	clock->monotonic_ns = ktime_get_ns();
+	clock->tsc = rdtsc_ordered();
+	preempt_enable();
+	smp_wmb(); /* after it */
+	WRITE_ONCE(clock->sequence, sequence + 2);
+}
+
+static void write_header(struct insula_desks *desks)
+{
+	struct insula_lwk_delegation *header = desks->header;
+
+	header->magic = INSULA_LWK_MAGIC;
+	header->revision = INSULA_LWK_REVISION;
+	header->pages = desks->place.pages;
+	write_clock(&header->clock);
+	insula_doorbell_publish(&desks->doorbell, &header->base_doorbell);
+}
+
+struct insula_desks *insula_desks_create(const struct insula_desks_place *place,
+					 const u32 *apic_ids, u32 apic_ids_count)
+{
+	struct insula_desks *desks = kvzalloc(sizeof(*desks), GFP_KERNEL);
+	int err = -ENOMEM;
+
+	if (!desks)
+		return ERR_PTR(err);
+	kref_init(&desks->refs);
+	mutex_init(&desks->lock);
+	INIT_LIST_HEAD(&desks->users);
+	desks->place = *place;
+	desks->header = phys_to_virt(place->start);
+	desks->apic_ids_count = apic_ids_count;
+	desks->apic_ids = kmemdup(apic_ids, apic_ids_count * sizeof(*apic_ids), GFP_KERNEL);
+	if (!desks->apic_ids)
+		goto free;
+	desks->doorbell.rung = rung;
+	err = insula_doorbell_create(&desks->doorbell);
+	if (err)
+		goto free;
+	get_file(place->memory);
+	write_header(desks);
+	return desks;
+free:
+	kfree(desks->apic_ids);
+	kvfree(desks);
+	return ERR_PTR(err);
+}
+
+void insula_desks_get(struct insula_desks *desks)
+{
+	kref_get(&desks->refs);
+}
+
+static void free_desks(struct kref *refs)
+{
+	struct insula_desks *desks = container_of(refs, struct insula_desks, refs);
+	u32 page;
+
+	insula_doorbell_destroy(&desks->doorbell);
+	for (page = 0; page < desks->place.pages; page++)
+		kfree(desks->seats[page]);
+	fput(desks->place.memory);
+	kfree(desks->apic_ids);
+	kvfree(desks);
+}
+
+void insula_desks_put(struct insula_desks *desks)
+{
+	if (desks)
+		kref_put(&desks->refs, free_desks);
+}
+
+/* Who writes to its desk has finished, or sees that the node is gone. */
+static void wake_for_good(struct insula_seat *seat)
+{
+	spin_lock_irq(&seat->lock);
+	spin_unlock_irq(&seat->lock);
+	wake(seat);
+}
+
+static void each_seat(struct insula_desks *desks, u32 page, void (*deed)(struct insula_seat *))
+{
+	u32 place;
+
+	for (place = 0; desks->seats[page] && place < INSULA_LWK_DESKS_PER_PAGE; place++)
+		deed(&desks->seats[page]->seat[place]);
+}
+
+void insula_desks_hang_up(struct insula_desks *desks)
+{
+	struct insula_desks_user *user;
+	u32 page;
+
+	if (!desks || insula_desks_gone(desks))
+		return;
+	insula_doorbell_publish(&desks->doorbell, NULL);
+	mutex_lock(&desks->lock);
+	WRITE_ONCE(desks->gone, true);
+	for (page = 0; page < desks->place.pages; page++)
+		each_seat(desks, page, wake_for_good);
+	list_for_each_entry(user, &desks->users, link)
+		user->hung_up(user);
+	mutex_unlock(&desks->lock);
+}
+
+static bool may_ring(const struct insula_desks *desks, u32 apic_id)
+{
+	u32 i;
+
+	for (i = 0; i < desks->apic_ids_count; i++)
+		if (desks->apic_ids[i] == apic_id)
+			return true;
+	return false;
+}
+
+/* Ring the node by a word of its own, if that says anything. */
+static void ring(struct insula_desks *desks, const u64 *place)
+{
+	u32 apic_id;
+	u8 vector;
+
+	smp_mb(); /* what it is rung for, before a look at its word */
+	if (!insula_desks_gone(desks) &&
+	    insula_doorbell_read(READ_ONCE(*place), &apic_id, &vector) &&
+	    may_ring(desks, apic_id))
+		insula_start_interrupt(apic_id, vector);
+}
+
+void insula_desks_write(struct insula_desks *desks, u64 *word, u64 value)
+{
+	mutex_lock(&desks->lock);
+	if (!insula_desks_gone(desks))
+		smp_store_release(word, value); /* what was written before */
+	mutex_unlock(&desks->lock);
+}
+
+void insula_desks_call_attention(struct insula_desks *desks, u32 process)
+{
+	mutex_lock(&desks->lock);
+	if (!insula_desks_gone(desks)) {
+		set_bit(process, (unsigned long *)desks->header->attention);
+		ring(desks, &desks->header->lwk_doorbell);
+	}
+	mutex_unlock(&desks->lock);
+}
+
+static void assign(struct insula_desks *desks, u32 page, enum use use, u32 process)
+{
+	WRITE_ONCE(desks->use[page], use);
+	WRITE_ONCE(desks->process_of[page], process);
+	WRITE_ONCE(desks->header->process_of[page], process);
+}
+
+/* Whether both sides are through with a process. */
+static bool is_done(struct insula_desks *desks, u32 process)
+{
+	struct insula_lwk_process *shared = insula_desks_process(desks, process);
+
+	return shared->base_state == INSULA_LWK_GONE &&
+	       READ_ONCE(shared->lwk_state) == INSULA_LWK_DONE;
+}
+
+/* Take back the pages of processes that are done. Lock held. */
+static void reclaim(struct insula_desks *desks)
+{
+	u32 process, page;
+
+	for (process = FIRST_PAGE; process < desks->place.pages; process++) {
+		if (desks->use[process] != PROCESS || !is_done(desks, process))
+			continue;
+		for (page = FIRST_PAGE; page < desks->place.pages; page++)
+			if (desks->process_of[page] == process)
+				assign(desks, page, UNUSED, 0);
+	}
+}
+
+/* The first of `count` unused pages in a row, cleared; 0 if there are none. Lock held. */
+static u32 find_pages(struct insula_desks *desks, u32 count)
+{
+	u32 page, run = 0;
+
+	for (page = FIRST_PAGE; page < desks->place.pages; page++) {
+		run = desks->use[page] == UNUSED ? run + 1 : 0;
+		if (run == count) {
+			page -= count - 1;
+			memset(page_address_of(desks, page), 0, count * PAGE_SIZE);
+			return page;
+		}
+	}
+	return 0;
+}
+
+int insula_desks_add_process(struct insula_desks *desks, struct insula_desks_user *user)
+{
+	int page = -EPIPE;
+
+	mutex_lock(&desks->lock);
+	if (insula_desks_gone(desks))
+		goto unlock;
+	reclaim(desks);
+	page = find_pages(desks, 2);
+	if (!page) {
+		page = -ENOSPC;
+		goto unlock;
+	}
+	assign(desks, page, PROCESS, page);
+	assign(desks, page + 1, REACH, page);
+	write_clock(&desks->header->clock);
+	list_add(&user->link, &desks->users);
+unlock:
+	mutex_unlock(&desks->lock);
+	return page;
+}
+
+static struct seats *new_seats(struct insula_desks *desks, u32 page)
+{
+	struct insula_lwk_desk *shared = page_address_of(desks, page);
+	struct seats *seats = kzalloc(sizeof(*seats), GFP_KERNEL);
+	u32 i;
+
+	for (i = 0; seats && i < INSULA_LWK_DESKS_PER_PAGE; i++) {
+		seats->seat[i].desks = desks;
+		seats->seat[i].shared = &shared[i];
+		seats->seat[i].index = page * INSULA_LWK_DESKS_PER_PAGE + i;
+		spin_lock_init(&seats->seat[i].lock);
+		init_waitqueue_head(&seats->seat[i].waiting);
+	}
+	return seats;
+}
+
+/* Nobody sits there any more, and it is free. Lock held. */
+static void clear_away(struct insula_seat *seat)
+{
+	struct task_struct *task;
+
+	spin_lock_irq(&seat->lock);
+	task = seat->task;
+	seat->task = NULL;
+	spin_unlock_irq(&seat->lock);
+	if (task)
+		put_task_struct(task);
+	WRITE_ONCE(seat->taken, false);
+}
+
+static bool is_desks_of(const struct insula_desks *desks, u64 page, u32 process)
+{
+	return page < desks->place.pages && READ_ONCE(desks->use[page]) == DESKS &&
+	       READ_ONCE(desks->process_of[page]) == process;
+}
+
+void insula_desks_end_process(struct insula_desks *desks, u32 process)
+{
+	u32 page;
+
+	mutex_lock(&desks->lock);
+	for (page = FIRST_PAGE; page < desks->place.pages; page++)
+		if (is_desks_of(desks, page, process))
+			each_seat(desks, page, clear_away);
+	mutex_unlock(&desks->lock);
+	insula_desks_write(desks, &insula_desks_process(desks, process)->base_state,
+			   INSULA_LWK_ENDED);
+	insula_desks_call_attention(desks, process);
+}
+
+void insula_desks_drop_process(struct insula_desks *desks, u32 process,
+			       struct insula_desks_user *user)
+{
+	mutex_lock(&desks->lock);
+	list_del(&user->link);
+	mutex_unlock(&desks->lock);
+	insula_desks_write(desks, &insula_desks_process(desks, process)->base_state,
+			   INSULA_LWK_GONE);
+	insula_desks_call_attention(desks, process);
+}
+
+/* A page of desks that is the process's from now on; 0 if there is none. Lock held. */
+static u32 add_page(struct insula_desks *desks, u32 process)
+{
+	u32 page = find_pages(desks, 1);
+
+	if (!page)
+		return 0;
+	if (!desks->seats[page]) {
+		struct seats *seats = new_seats(desks, page);
+
+		if (!seats)
+			return 0;
+		smp_store_release(&desks->seats[page], seats); /* what is in them */
+	}
+	assign(desks, page, DESKS, process);
+	return page;
+}
+
+/* A free desk of a page. Lock held. */
+static struct insula_seat *free_seat(struct insula_desks *desks, u32 page)
+{
+	struct insula_seat *seat = desks->seats[page]->seat;
+	u32 i;
+
+	for (i = 0; i < INSULA_LWK_DESKS_PER_PAGE; i++, seat++) {
+		if (seat->taken || insula_desks_gone(desks))
+			continue;
+		WRITE_ONCE(seat->taken, true);
+		memset(seat->shared, 0, sizeof(*seat->shared));
+		return seat;
+	}
+	return NULL;
+}
+
+struct insula_seat *insula_desks_take_seat(struct insula_desks *desks, u32 process)
+{
+	struct insula_seat *seat = NULL;
+	u32 page;
+
+	mutex_lock(&desks->lock);
+	for (page = FIRST_PAGE; page < desks->place.pages && !seat; page++)
+		if (is_desks_of(desks, page, process))
+			seat = free_seat(desks, page);
+	if (!seat && !insula_desks_gone(desks)) {
+		reclaim(desks);
+		page = add_page(desks, process);
+		if (page)
+			seat = free_seat(desks, page);
+	}
+	mutex_unlock(&desks->lock);
+	return seat ? seat : ERR_PTR(-ENOSPC);
+}
+
+struct insula_seat *insula_desks_seat(struct insula_desks *desks, u32 process, u64 index)
+{
+	u64 page = index / INSULA_LWK_DESKS_PER_PAGE;
+	struct insula_seat *seat;
+
+	if (!is_desks_of(desks, page, process))
+		return NULL;
+	seat = &desks->seats[page]->seat[index % INSULA_LWK_DESKS_PER_PAGE];
+	return READ_ONCE(seat->taken) ? seat : NULL;
+}
+
+phys_addr_t insula_desks_page(struct insula_desks *desks, u32 process, u64 page)
+{
+	return is_desks_of(desks, page, process) ? desks->place.start + page * PAGE_SIZE : 0;
+}
+
+int insula_seat_sit(struct insula_seat *seat)
+{
+	int err = -EBUSY;
+
+	spin_lock_irq(&seat->lock);
+	if (!seat->task) {
+		seat->task = get_task_struct(current);
+		err = 0;
+	}
+	spin_unlock_irq(&seat->lock);
+	return err;
+}
+
+void insula_seat_leave(struct insula_seat *seat)
+{
+	mutex_lock(&seat->desks->lock);
+	clear_away(seat);
+	mutex_unlock(&seat->desks->lock);
+}
+
+/* Whether the node's thread waits for an answer. */
+static bool is_asked(const struct insula_seat *seat)
+{
+	u64 turn = smp_load_acquire(&seat->shared->turn); /* what is asked */
+
+	return turn != READ_ONCE(seat->shared->answer_turn);
+}
+
+/* Something to do: a turn, or the end. */
+static bool is_over(const struct insula_seat *seat)
+{
+	return is_asked(seat) || insula_desks_gone(seat->desks);
+}
+
+static void say_asleep(struct insula_seat *seat, bool asleep)
+{
+	spin_lock_irq(&seat->lock);
+	if (!insula_desks_gone(seat->desks))
+		WRITE_ONCE(seat->shared->base_asleep, asleep);
+	spin_unlock_irq(&seat->lock);
+	smp_mb(); /* a turn that comes now sees that we sleep, or we see it */
+}
+
+int insula_seat_wait(struct insula_seat *seat, unsigned int task_state)
+{
+	DEFINE_WAIT(entry);
+	int err = 0, polls = POLLS;
+
+	while (polls-- && !is_over(seat))
+		cpu_relax();
+	say_asleep(seat, true);
+	while (!err) {
+		prepare_to_wait(&seat->waiting, &entry, task_state);
+		if (is_over(seat))
+			break;
+		if (signal_pending_state(task_state, current))
+			err = -EINTR;
+		else
+			schedule();
+	}
+	finish_wait(&seat->waiting, &entry);
+	say_asleep(seat, false);
+	return insula_desks_gone(seat->desks) ? -EPIPE : err;
+}
+
+void insula_seat_ring(struct insula_seat *seat)
+{
+	ring(seat->desks, &seat->shared->lwk_asleep);
+}
+
+/* Answer the turn with a question. */
+static int put_question(struct insula_seat *seat, u64 address, bool write)
+{
+	struct insula_lwk_desk *shared = seat->shared;
+	int err = 0;
+
+	spin_lock_irq(&seat->lock);
+	if (insula_desks_gone(seat->desks)) {
+		err = -EPIPE;
+	} else if (!is_asked(seat)) {
+		err = -EIO;
+	} else {
+		shared->kind = INSULA_LWK_FAULT;
+		shared->result = address;
+		shared->value = write;
+		smp_store_release(&shared->answer_turn, READ_ONCE(shared->turn)); /* the rest */
+	}
+	spin_unlock_irq(&seat->lock);
+	return err;
+}
+
+int insula_seat_ask(struct insula_seat *seat, u64 address, bool write)
+{
+	int err = put_question(seat, address, write);
+
+	if (err)
+		return err;
+	insula_seat_ring(seat);
+	err = insula_seat_wait(seat, TASK_KILLABLE);
+	if (err)
+		return err;
+	if (READ_ONCE(seat->shared->number) != INSULA_LWK_RESOLVED)
+		return -EIO;
+	return READ_ONCE(seat->shared->arguments[0]) ? -EFAULT : 0;
+}

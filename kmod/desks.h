@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_DESKS_H
+#define INSULA_DESKS_H
+
+#include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+#include <linux/wait.h>
+
+#include "insula_lwk.h"
+#include "insula_module.h"
+
+/*
+ * The delegation area of a node: its pages, its desks and who sits there, and its
+ * doorbell. The protocol is told in insula_lwk.h. Spaces hold it, so it outlives the node.
+ */
+struct insula_desks;
+
+/* Whoever has mapped something of the node's. */
+struct insula_desks_user {
+	struct list_head link;
+	/* The node is no more: nothing of it may stay mapped. Sleeps. */
+	void (*hung_up)(struct insula_desks_user *user);
+};
+
+/* Where an area lies. */
+struct insula_desks_place {
+	phys_addr_t start;
+	u32 pages;
+	struct file *memory;	/* the node's, held as long as the area is */
+};
+
+/* A desk, as this side sees it. */
+struct insula_seat {
+	struct insula_desks *desks;
+	struct insula_lwk_desk *shared;
+	u32 index;
+	bool taken;		/* under the lock of `desks` */
+	spinlock_t lock;	/* task; taken in interrupt */
+	struct task_struct *task;	/* that sits there, referenced; or NULL */
+	wait_queue_head_t waiting;
+};
+
+/* Write the header of an area. The cores, copied, may be rung. ERR_PTR(-ENOMEM). */
+struct insula_desks *insula_desks_create(const struct insula_desks_place *place,
+					 const u32 *apic_ids, u32 apic_ids_count);
+void insula_desks_get(struct insula_desks *desks);
+void insula_desks_put(struct insula_desks *desks);
+
+/* The node is no more: its memory is touched no more, who waits is woken. NULL is none. */
+void insula_desks_hang_up(struct insula_desks *desks);
+bool insula_desks_gone(const struct insula_desks *desks);
+
+/* Whether the node's kernel takes programs. */
+bool insula_desks_ready(const struct insula_desks *desks);
+
+struct file *insula_desks_memory(const struct insula_desks *desks);
+
+/*
+ * A process's two pages, cleared, for a user: the number of the first. -ENOSPC: there are
+ * none. -EPIPE: the node is no more.
+ */
+int insula_desks_add_process(struct insula_desks *desks, struct insula_desks_user *user);
+/* It has ended: nobody sits at its desks. */
+void insula_desks_end_process(struct insula_desks *desks, u32 process);
+/* And holds nothing: its pages go back when the node says so as well. */
+void insula_desks_drop_process(struct insula_desks *desks, u32 process,
+			       struct insula_desks_user *user);
+
+/* Its pages, to be read, and to be written by the functions below. */
+struct insula_lwk_process *insula_desks_process(struct insula_desks *desks, u32 process);
+struct insula_lwk_reach *insula_desks_reach(struct insula_desks *desks, u32 process);
+
+/* Write a word of a process's pages, unless the node is no more. */
+void insula_desks_write(struct insula_desks *desks, u64 *word, u64 value);
+
+/* Have the node's kernel look at a process. */
+void insula_desks_call_attention(struct insula_desks *desks, u32 process);
+
+/* A free desk of a process, cleared, taken. ERR_PTR(-ENOSPC). */
+struct insula_seat *insula_desks_take_seat(struct insula_desks *desks, u32 process);
+
+/* One that is taken by that process, or NULL. */
+struct insula_seat *insula_desks_seat(struct insula_desks *desks, u32 process, u64 index);
+
+/* Physical address of a page of desks of that process; 0 if it is none. */
+phys_addr_t insula_desks_page(struct insula_desks *desks, u32 process, u64 page);
+
+/* The caller sits there from now on. -EBUSY if somebody does. */
+int insula_seat_sit(struct insula_seat *seat);
+/* It is free, and nobody's. */
+void insula_seat_leave(struct insula_seat *seat);
+
+/* Wait for the node's next turn. -EPIPE: the node is no more. -EINTR: a signal came. */
+int insula_seat_wait(struct insula_seat *seat, unsigned int task_state);
+
+/* Wake the node's thread if it sleeps, after an answer. */
+void insula_seat_ring(struct insula_seat *seat);
+
+/*
+ * In the middle of a call: have the node make a page of its program present, and wait.
+ * -EFAULT: the program may not do that there. -EPIPE, -EINTR: as above. -EIO: the node's
+ * thread does not wait, or said something else.
+ */
+int insula_seat_ask(struct insula_seat *seat, u64 address, bool write);
+
+#endif
