@@ -25,7 +25,7 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
 
-struct channel {
+struct insula_channel {
 	struct insula_area *area;
 	struct insula_end *own, *peer;	/* in shared memory */
 	void *rings;			/* the same */
@@ -35,6 +35,7 @@ struct channel {
 	bool audible;			/* it has its doorbell */
 	u64 session;			/* the last one that it was in */
 	struct insula_doorbell doorbell;
+	struct insula_own_end *user;	/* who is rung instead of a descriptor's holder */
 	atomic64_t rung;		/* times, since last read */
 	wait_queue_head_t waiting;
 };
@@ -44,9 +45,8 @@ struct insula_area {
 	struct insula_area_place place;
 	bool base;			/* which side we are */
 	bool gone;			/* the other is no more */
-	u32 *apic_ids;			/* that may be rung; NULL: any */
-	u32 apic_ids_count;
-	struct channel channels[];
+	struct insula_ringable __rcu *ringable;	/* NULL: any */
+	struct insula_channel channels[];
 };
 
 static const struct file_operations channel_fops;
@@ -61,13 +61,17 @@ int insula_area_check(u32 count, u32 slots)
 
 static void rung(struct insula_doorbell *doorbell)
 {
-	struct channel *channel = container_of(doorbell, struct channel, doorbell);
+	struct insula_channel *channel = container_of(doorbell, struct insula_channel, doorbell);
 
+	if (channel->user) {
+		channel->user->rung(channel->user);
+		return;
+	}
 	atomic64_inc(&channel->rung);
 	wake_up_interruptible_poll(&channel->waiting, EPOLLIN);
 }
 
-static void set_up(struct channel *channel, struct insula_area *area, u32 index)
+static void set_up(struct insula_channel *channel, struct insula_area *area, u32 index)
 {
 	u64 offset = INSULA_AREA_SIZE(index, area->place.slots);
 	struct insula_ends *ends = area->place.memory + offset;
@@ -101,19 +105,14 @@ static struct insula_area *new_area(const struct insula_area_place *place, bool 
 }
 
 struct insula_area *insula_area_create(const struct insula_area_place *place,
-				       const u32 *apic_ids, u32 apic_ids_count)
+				       struct insula_ringable *ringable)
 {
 	struct insula_area *area = new_area(place, true);
 	u32 i;
 
 	if (IS_ERR(area))
 		return area;
-	area->apic_ids = kmemdup(apic_ids, apic_ids_count * sizeof(*apic_ids), GFP_KERNEL);
-	area->apic_ids_count = apic_ids_count;
-	if (!area->apic_ids) {
-		insula_area_put(area);
-		return ERR_PTR(-ENOMEM);
-	}
+	RCU_INIT_POINTER(area->ringable, ringable);
 	*(struct insula_area_header *)place->memory = (struct insula_area_header) {
 		.magic = INSULA_CHANNEL_MAGIC,
 		.revision = INSULA_CHANNEL_REVISION,
@@ -125,6 +124,12 @@ struct insula_area *insula_area_create(const struct insula_area_place *place,
 		memset(area->channels[i].peer, 0, sizeof(struct insula_end));
 	}
 	return area;
+}
+
+void insula_area_change(struct insula_area *area, struct insula_ringable *ringable)
+{
+	ringable = rcu_replace_pointer(area->ringable, ringable, true);
+	kfree_rcu(ringable, rcu);
 }
 
 struct insula_area *insula_area_join(const struct insula_area_place *place)
@@ -142,7 +147,7 @@ static void free_area(struct kref *refs)
 			insula_doorbell_destroy(&area->channels[i].doorbell);
 	if (area->place.keeper)
 		fput(area->place.keeper);
-	kfree(area->apic_ids);
+	kfree(rcu_dereference_protected(area->ringable, true));
 	kvfree(area);
 }
 
@@ -160,7 +165,7 @@ void insula_area_hang_up(struct insula_area *area)
 		return;
 	WRITE_ONCE(area->gone, true);
 	for (i = 0; i < area->place.count; i++) {
-		struct channel *channel = &area->channels[i];
+		struct insula_channel *channel = &area->channels[i];
 
 		/* Whoever writes to the memory has finished, or sees that it must not. */
 		mutex_lock(&channel->lock);
@@ -172,7 +177,7 @@ void insula_area_hang_up(struct insula_area *area)
 }
 
 /* Whether the other side has left the session, or lives no more. */
-static bool hung_up(const struct channel *channel)
+static bool hung_up(const struct insula_channel *channel)
 {
 	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
 	bool open = READ_ONCE(channel->peer->open);
@@ -187,16 +192,21 @@ static bool hung_up(const struct channel *channel)
 
 static bool may_ring(const struct insula_area *area, u32 apic_id)
 {
+	const struct insula_ringable *ringable;
+	bool may;
 	u32 i;
 
-	for (i = 0; area->apic_ids && i < area->apic_ids_count; i++)
-		if (area->apic_ids[i] == apic_id)
-			return true;
-	return !area->apic_ids;
+	rcu_read_lock();
+	ringable = rcu_dereference(area->ringable);
+	may = !ringable;
+	for (i = 0; !may && i < ringable->count; i++)
+		may = ringable->apic_ids[i] == apic_id;
+	rcu_read_unlock();
+	return may;
 }
 
 /* Ring the peer, if it can be rung. */
-static void ring(const struct channel *channel)
+static void ring(const struct insula_channel *channel)
 {
 	u32 apic_id;
 	u8 vector;
@@ -208,7 +218,7 @@ static void ring(const struct channel *channel)
 }
 
 /* A new session, on the base; -EBUSY while the node is in an old one. */
-static int begin_session(struct channel *channel)
+static int begin_session(struct insula_channel *channel)
 {
 	channel->session++;
 	WRITE_ONCE(channel->own->session, channel->session);
@@ -223,7 +233,7 @@ static int begin_session(struct channel *channel)
 }
 
 /* Join the base's session, on a node, if there is one that was not joined before. */
-static bool try_to_join(struct channel *channel)
+static bool try_to_join(struct insula_channel *channel)
 {
 	u64 session;
 
@@ -243,7 +253,7 @@ static bool try_to_join(struct channel *channel)
 	return false;
 }
 
-static int join_session(struct channel *channel)
+static int join_session(struct insula_channel *channel)
 {
 	int err;
 
@@ -257,7 +267,7 @@ static int join_session(struct channel *channel)
 	return err;
 }
 
-static int open_end(struct channel *channel)
+static int open_end(struct insula_channel *channel)
 {
 	int err;
 
@@ -277,7 +287,7 @@ static int open_end(struct channel *channel)
 	return err;
 }
 
-static void close_end(struct channel *channel)
+static void close_end(struct insula_channel *channel)
 {
 	mutex_lock(&channel->lock);
 	channel->open = false;
@@ -291,7 +301,7 @@ static void close_end(struct channel *channel)
 }
 
 /* A descriptor of an end that has been opened, which goes with it. */
-static int install(struct channel *channel)
+static int install(struct insula_channel *channel)
 {
 	int fd;
 
@@ -307,7 +317,7 @@ static int install(struct channel *channel)
 int insula_channel_open(struct insula_area *area, void __user *argument)
 {
 	struct insula_channel_open request;
-	struct channel *channel;
+	struct insula_channel *channel;
 	int err;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
@@ -327,7 +337,7 @@ int insula_channel_open(struct insula_area *area, void __user *argument)
 
 static ssize_t channel_read(struct file *file, char __user *to, size_t size, loff_t *position)
 {
-	struct channel *channel = file->private_data;
+	struct insula_channel *channel = file->private_data;
 	u64 count;
 	int err;
 
@@ -348,7 +358,7 @@ static ssize_t channel_read(struct file *file, char __user *to, size_t size, lof
 
 static __poll_t channel_poll(struct file *file, struct poll_table_struct *table)
 {
-	struct channel *channel = file->private_data;
+	struct insula_channel *channel = file->private_data;
 	__poll_t events = 0;
 
 	poll_wait(file, &channel->waiting, table);
@@ -361,7 +371,7 @@ static __poll_t channel_poll(struct file *file, struct poll_table_struct *table)
 
 static int channel_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	struct channel *channel = file->private_data;
+	struct insula_channel *channel = file->private_data;
 	u64 size = INSULA_RINGS_SIZE(channel->area->place.slots);
 	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	u64 length = vma->vm_end - vma->vm_start;
@@ -374,7 +384,7 @@ static int channel_mmap(struct file *file, struct vm_area_struct *vma)
 
 static long channel_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
-	struct channel *channel = file->private_data;
+	struct insula_channel *channel = file->private_data;
 
 	if (command != INSULA_CHANNEL_RING)
 		return -ENOTTY;
@@ -386,7 +396,7 @@ static long channel_ioctl(struct file *file, unsigned int command, unsigned long
 
 static int channel_release(struct inode *inode, struct file *file)
 {
-	struct channel *channel = file->private_data;
+	struct insula_channel *channel = file->private_data;
 
 	close_end(channel);
 	insula_area_put(channel->area);
@@ -402,3 +412,106 @@ static const struct file_operations channel_fops = {
 	.release = channel_release,
 	.llseek = noop_llseek,
 };
+
+/* As two programs would exclude each other: a claimed end counts as open. */
+static int claim(struct insula_channel *channel, struct insula_own_end *end)
+{
+	int err;
+
+	if (channel->open)
+		return -EBUSY;
+	if (channel->audible)
+		insula_doorbell_destroy(&channel->doorbell);
+	channel->user = end;
+	err = insula_doorbell_create(&channel->doorbell);
+	channel->audible = !err;
+	channel->open = !err;
+	if (err)
+		channel->user = NULL;
+	else
+		insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
+	return err;
+}
+
+int insula_own_end_claim(struct insula_own_end *end, struct insula_area *area, u32 index)
+{
+	int err;
+
+	if (index >= area->place.count)
+		return -ENOENT;
+	end->channel = &area->channels[index];
+	end->joined = false;
+	mutex_lock(&end->channel->lock);
+	err = claim(end->channel, end);
+	mutex_unlock(&end->channel->lock);
+	return err;
+}
+
+void insula_own_end_silence(struct insula_own_end *end)
+{
+	struct insula_channel *channel = end->channel;
+
+	mutex_lock(&channel->lock);
+	insula_doorbell_destroy(&channel->doorbell);
+	channel->audible = false;
+	channel->user = NULL;
+	mutex_unlock(&channel->lock);
+}
+EXPORT_SYMBOL_GPL(insula_own_end_silence);
+
+void insula_own_end_release(struct insula_own_end *end)
+{
+	if (end->joined)
+		insula_own_end_leave(end);
+	mutex_lock(&end->channel->lock);
+	end->channel->open = false;
+	mutex_unlock(&end->channel->lock);
+}
+EXPORT_SYMBOL_GPL(insula_own_end_release);
+
+bool insula_own_end_join(struct insula_own_end *end)
+{
+	struct insula_channel *channel = end->channel;
+	struct insula_rings *rings = channel->rings;
+	u32 count = channel->area->place.slots;
+	struct insula_ring_place in = {
+		.control = &rings->to_node,
+		.slots = channel->rings + INSULA_RINGS_SLOTS,
+		.count = count,
+	};
+	struct insula_ring_place out = {
+		.control = &rings->to_base,
+		.slots = in.slots + count,
+		.count = count,
+	};
+
+	smp_mb(); /* our doorbell is there, or we see the base's session */
+	if (!try_to_join(channel))
+		return false;
+	insula_consumer_init(&end->consumer, &in);
+	insula_producer_init(&end->producer, &out);
+	end->joined = true;
+	ring(channel);
+	return true;
+}
+EXPORT_SYMBOL_GPL(insula_own_end_join);
+
+void insula_own_end_leave(struct insula_own_end *end)
+{
+	end->joined = false;
+	WRITE_ONCE(end->channel->own->open, 0);
+	ring(end->channel);
+}
+EXPORT_SYMBOL_GPL(insula_own_end_leave);
+
+bool insula_own_end_hung_up(const struct insula_own_end *end)
+{
+	return hung_up(end->channel);
+}
+EXPORT_SYMBOL_GPL(insula_own_end_hung_up);
+
+void insula_own_end_ring(const struct insula_own_end *end)
+{
+	ring(end->channel);
+}
+EXPORT_SYMBOL_GPL(insula_own_end_ring);

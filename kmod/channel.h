@@ -3,15 +3,24 @@
 #define INSULA_CHANNEL_END_H
 
 #include <linux/fs.h>
+#include <linux/rcupdate.h>
 
 #include "insula_channel.h"
 #include "insula_module.h"
+#include "ring.h"
 
 /*
  * The channels between the base and one node, seen from either side. Descriptors of
  * ends hold them, so they outlive who made them.
  */
 struct insula_area;
+
+/* The cores that a node's doorbells may name. */
+struct insula_ringable {
+	struct rcu_head rcu;
+	u32 count;
+	u32 apic_ids[];
+};
 
 /* What an area is made of. */
 struct insula_area_place {
@@ -26,11 +35,14 @@ struct insula_area_place {
 int insula_area_check(u32 count, u32 slots);
 
 /*
- * The base's side: write what is in the area to its first page. The cores are those
- * that may be rung, and copied. ERR_PTR(-ENOMEM).
+ * The base's side: write what is in the area to its first page. Takes the cores that may
+ * be rung over, on success only. ERR_PTR(-ENOMEM).
  */
 struct insula_area *insula_area_create(const struct insula_area_place *place,
-				       const u32 *apic_ids, u32 apic_ids_count);
+				       struct insula_ringable *ringable);
+
+/* Other cores may be rung from now on. Takes them over. One caller at a time. */
+void insula_area_change(struct insula_area *area, struct insula_ringable *ringable);
 
 /* The node's side. ERR_PTR(-ENOMEM). */
 struct insula_area *insula_area_join(const struct insula_area_place *place);
@@ -38,6 +50,37 @@ struct insula_area *insula_area_join(const struct insula_area_place *place);
 /* The other side is gone for good: its memory is touched no more. NULL is none. */
 void insula_area_hang_up(struct insula_area *area);
 void insula_area_put(struct insula_area *area);
+
+/*
+ * A node's end of a channel that this kernel uses itself: nobody else has it from claim
+ * to release. Once it has joined a session of the base's, messages come by the consumer
+ * and go by the producer.
+ */
+struct insula_own_end {
+	/* In interrupt: there may be something to do. */
+	void (*rung)(struct insula_own_end *end);
+	struct insula_channel *channel;
+	struct insula_producer producer;
+	struct insula_consumer consumer;
+	bool joined;
+};
+
+/* `rung` has been set. -ENOENT: there is no such channel. -EBUSY: a program has it open. */
+int insula_own_end_claim(struct insula_own_end *end, struct insula_area *area, u32 index);
+
+/* When this returns, rung() is called no more. Sleeps. */
+void insula_own_end_silence(struct insula_own_end *end);
+
+/* Leave the session, if any; once it has been silenced, and is used no more. */
+void insula_own_end_release(struct insula_own_end *end);
+
+/* Join the base's session, if there is one that was not joined before; whether it did. */
+bool insula_own_end_join(struct insula_own_end *end);
+void insula_own_end_leave(struct insula_own_end *end);
+
+/* Whether the base has left the session. */
+bool insula_own_end_hung_up(const struct insula_own_end *end);
+void insula_own_end_ring(const struct insula_own_end *end);
 
 /* INSULA_CHANNEL_OPEN, its argument in user space: answers a descriptor. */
 int insula_channel_open(struct insula_area *area, void __user *argument);

@@ -29,17 +29,29 @@ static int is_other(struct device *dev, void *data)
 	return dev_is_pci(dev) && pci_is_bridge(to_pci_dev(dev)) ? 0 : -EXDEV;
 }
 
-static int map_memory(struct iommu_domain *domain, struct file *memory)
+/* The chunks from number `first` up to `end`. */
+static void unmap_memory(struct iommu_domain *domain, struct file *memory, u32 first, u32 end)
+{
+	struct insula_extent extent;
+
+	while (first < end && insula_memory_chunk(memory, first++, &extent))
+		iommu_unmap(domain, extent.start, extent.size);
+}
+
+/* All chunks from number `first` on, or none. */
+static int map_memory(struct iommu_domain *domain, struct file *memory, u32 first)
 {
 	struct insula_extent extent;
 	u32 index;
 	int err;
 
-	for (index = 0; insula_memory_chunk(memory, index, &extent); index++) {
+	for (index = first; insula_memory_chunk(memory, index, &extent); index++) {
 		err = insula_iommu_map(domain, extent.start, extent.start, extent.size,
 				       IOMMU_READ | IOMMU_WRITE | IOMMU_CACHE);
-		if (err)
+		if (err) {
+			unmap_memory(domain, memory, first, index);
 			return err;
+		}
 	}
 	return 0;
 }
@@ -79,7 +91,7 @@ struct insula_confinement *insula_confine(struct device *dev, struct file *memor
 		err = PTR_ERR(confinement->domain);
 		goto free;
 	}
-	err = map_memory(confinement->domain, memory);
+	err = map_memory(confinement->domain, memory, 0);
 	if (!err)
 		err = enter(confinement);
 	if (!err)
@@ -91,6 +103,19 @@ free:
 put_group:
 	iommu_group_put(group);
 	return ERR_PTR(err);
+}
+
+int insula_confinement_extend(struct insula_confinement *confinement, struct file *memory,
+			      u32 first)
+{
+	return confinement ? map_memory(confinement->domain, memory, first) : 0;
+}
+
+void insula_confinement_reduce(struct insula_confinement *confinement, struct file *memory,
+			       u32 first)
+{
+	if (confinement)
+		unmap_memory(confinement->domain, memory, first, U32_MAX);
 }
 
 void insula_unconfine(struct insula_confinement *confinement)

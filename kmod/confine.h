@@ -14,6 +14,15 @@ struct insula_confinement;
  */
 struct insula_confinement *insula_confine(struct device *dev, struct file *memory);
 
+/*
+ * Let it reach the chunks of an object from number `first` on as well, all or none; or
+ * no more. NULL is fine.
+ */
+int insula_confinement_extend(struct insula_confinement *confinement, struct file *memory,
+			      u32 first);
+void insula_confinement_reduce(struct insula_confinement *confinement, struct file *memory,
+			       u32 first);
+
 /* Leave the device to the base's own arrangement. NULL is fine. */
 void insula_unconfine(struct insula_confinement *confinement);
 

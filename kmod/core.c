@@ -222,17 +222,21 @@ int insula_cores_settle(const u32 *cpus, u32 count)
 	return err;
 }
 
-int insula_cores_return(const u32 *cpus, u32 count)
+void insula_cores_give(const u32 *cpus, u32 count)
 {
-	int err = insula_cores_settle(cpus, count);
-
-	if (err)
-		return err;
 	mutex_lock(&cores.lock);
 	while (count--)
 		put_back(cpus[count]);
 	mutex_unlock(&cores.lock);
-	return 0;
+}
+
+int insula_cores_return(const u32 *cpus, u32 count)
+{
+	int err = insula_cores_settle(cpus, count);
+
+	if (!err)
+		insula_cores_give(cpus, count);
+	return err;
 }
 
 void insula_cores_reset(const u32 *cpus, u32 count)

@@ -320,6 +320,34 @@ int insula_devices_take_again(struct list_head *devices, struct file *memory)
 	return err;
 }
 
+void insula_devices_reduce(struct list_head *devices, struct file *memory, u32 first)
+{
+	struct device_claim *claim;
+
+	mutex_lock(&claims.lock);
+	list_for_each_entry(claim, devices, link)
+		insula_confinement_reduce(claim->confinement, memory, first);
+	mutex_unlock(&claims.lock);
+}
+
+int insula_devices_extend(struct list_head *devices, struct file *memory, u32 first)
+{
+	struct device_claim *claim;
+	int err = 0;
+
+	mutex_lock(&claims.lock);
+	list_for_each_entry(claim, devices, link) {
+		err = insula_confinement_extend(claim->confinement, memory, first);
+		if (err)
+			break;
+	}
+	if (err)
+		list_for_each_entry_continue_reverse(claim, devices, link)
+			insula_confinement_reduce(claim->confinement, memory, first);
+	mutex_unlock(&claims.lock);
+	return err;
+}
+
 void insula_devices_silence(struct list_head *devices)
 {
 	struct device_claim *claim;

@@ -23,6 +23,13 @@ int insula_device_claim(struct list_head *devices, const struct insula_device *a
 /* Take those again that have been given back; all, or the others are given back too. */
 int insula_devices_take_again(struct list_head *devices, struct file *memory);
 
+/*
+ * Let all of them reach the chunks of `memory` from number `first` on as well, or none of
+ * them; or no more. Sleeps.
+ */
+int insula_devices_extend(struct list_head *devices, struct file *memory, u32 first);
+void insula_devices_reduce(struct list_head *devices, struct file *memory, u32 first);
+
 /* No DMA from now on, as far as the node leaves it so. Any context. */
 void insula_devices_silence(struct list_head *devices);
 

@@ -16,6 +16,7 @@
 #include <linux/string.h>
 
 #include "channel.h"
+#include "inside_resize.h"
 
 #define DEVICE_ID	"INSU0001"
 
@@ -48,7 +49,12 @@ static int join(const struct resource *resource)
 	place.count = header.count;
 	place.slots = header.slots;
 	inside.area = insula_area_join(&place);
-	return PTR_ERR_OR_ZERO(inside.area);
+	if (IS_ERR(inside.area))
+		return PTR_ERR(inside.area);
+	err = insula_resize_init();
+	if (err)
+		insula_area_put(inside.area);
+	return err;
 }
 
 static int probe(struct platform_device *device)
@@ -101,9 +107,16 @@ int insula_inside_init(void)
 void insula_inside_exit(void)
 {
 	platform_driver_unregister(&driver);
+	insula_resize_exit();
 	insula_area_put(inside.area);
 	memunmap(inside.memory);
 }
+
+int insula_inside_claim(struct insula_own_end *end, u32 index)
+{
+	return insula_own_end_claim(end, inside.area, index);
+}
+EXPORT_SYMBOL_GPL(insula_inside_claim);
 
 int insula_inside_open(void __user *argument)
 {

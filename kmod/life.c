@@ -215,6 +215,7 @@ int insula_node_start(struct insula_node *node, const struct insula_node_start *
 	if (!node->starts++)
 		kref_get(&node->refs); /* the registry's */
 	node->owner = NULL;
+	node->chunks_started = insula_memory_count(node->memory);
 	node->reason = INSULA_REASON_NONE;
 	node->unresponsive = false;
 	node->started_ns = ktime_get_boottime_ns();

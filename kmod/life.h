@@ -40,6 +40,7 @@ struct insula_node {
 	struct insula_area *area;	/* of its channels, or NULL */
 	struct insula_desks *desks;	/* of its programs' calls, or NULL */
 	struct insula_node_start start;
+	u32 chunks_started;		/* of its memory, that it was started with */
 	u64 starts;
 	u64 started_ns, ended_ns;
 	u64 start_tsc, entry_tsc;

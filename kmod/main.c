@@ -16,6 +16,7 @@
  *	image.c		memory objects under a name
  *	node.c		cores + memory object under a name: its descriptors and calls
  *	life.c		its life: created, started, supervised, stopped, created anew
+ *	resize.c	more for one that runs, or less
  *	watch.c		seeing a node end
  *	ring.c		sending and receiving, for kernel code
  *	channel.c	ends of channels between kernels
@@ -23,6 +24,7 @@
  *	space.c		the address spaces of these programs, for their proxies
  *	program_pages.c	which of their pages are mapped here, and who still holds one
  *	inside.c	the module in a node, where it gives the other ends
+ *	inside_resize.c	and brings online and offline what the base gives and wants
  *	base.c		the base's own reboot, suspend and panic
  *	main.c		the device
  *
@@ -30,8 +32,8 @@
  * where it is entered are said by the caller, who must be privileged. A node
  * that is running has the hardware to itself; nothing here confines it.
  *
- * In a Linux node the same module has another role: of all this, only channel.c and
- * what inside.c finds for it are in use.
+ * In a Linux node the same module has another role: of all this, only the channels and
+ * what inside*.c do with them are in use.
  */
 #include "insula_module.h"
 

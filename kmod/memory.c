@@ -477,6 +477,71 @@ void insula_memory_clear(struct file *file)
 	mutex_unlock(&memory->growing);
 }
 
+/* Move all that `source` has behind what `target` has. Both are locked for growing. */
+static int absorb(struct memory *target, struct memory *source)
+{
+	struct growth growth = { .chunks = source->chunks, .count = source->count };
+	struct chunk *all = joined(target, &growth), *had = target->chunks;
+	u32 i;
+
+	if (!all)
+		return -ENOMEM;
+	for (i = target->count; i < target->count + source->count; i++)
+		all[i].offset += target->size;
+	spin_lock(&source->lock);
+	growth.size = source->size;
+	source->chunks = NULL;
+	source->count = 0;
+	source->size = 0;
+	spin_unlock(&source->lock);
+	spin_lock(&target->lock);
+	target->chunks = all;
+	target->count += growth.count;
+	target->size += growth.size;
+	spin_unlock(&target->lock);
+	kvfree(growth.chunks);
+	kvfree(had);
+	return 0;
+}
+
+int insula_memory_absorb(struct file *into, struct file *from)
+{
+	struct memory *target = into->private_data, *source = from->private_data;
+	int err;
+
+	mutex_lock(&target->growing);
+	mutex_lock_nested(&source->growing, SINGLE_DEPTH_NESTING);
+	err = absorb(target, source);
+	mutex_unlock(&source->growing);
+	mutex_unlock(&target->growing);
+	return err;
+}
+
+void insula_memory_drop(struct file *file, u32 count)
+{
+	struct memory *memory = file->private_data;
+	u32 i;
+
+	mutex_lock(&memory->growing);
+	spin_lock(&memory->lock);
+	count = min(count, memory->count);
+	memory->count -= count;
+	if (count)
+		memory->size = memory->chunks[memory->count].offset;
+	spin_unlock(&memory->lock);
+	/* A page that a process has mapped is freed when it unmaps it. */
+	for (i = 0; i < count; i++)
+		give_chunk(&memory->chunks[memory->count + i]);
+	mutex_unlock(&memory->growing);
+}
+
+u32 insula_memory_count(struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	return READ_ONCE(memory->count);
+}
+
 u64 insula_memory_size(struct file *file)
 {
 	struct memory *memory = file->private_data;

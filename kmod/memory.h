@@ -35,6 +35,17 @@ void insula_memory_describe(struct file *file, struct insula_description_data *d
 /* Clear all of an object, which nobody may be executing from. Sleeps. */
 void insula_memory_clear(struct file *file);
 
+/*
+ * Move all chunks of `from`, which the caller has claimed, behind those of `into`.
+ * -ENOMEM: nothing has changed.
+ */
+int insula_memory_absorb(struct file *into, struct file *from);
+
+/* Clear the last `count` chunks of an object and give them back. Sleeps. */
+void insula_memory_drop(struct file *file, u32 count);
+
+/* Chunks, and bytes, that an object has. */
+u32 insula_memory_count(struct file *file);
 u64 insula_memory_size(struct file *file);
 
 /* Whether [start, start + size) lies inside one chunk of the object. */

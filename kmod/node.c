@@ -29,6 +29,7 @@
 #include "memory.h"
 #include "node.h"
 #include "registry.h"
+#include "resize.h"
 #include "space.h"
 
 static struct insula_registry nodes = INSULA_REGISTRY(nodes);
@@ -387,15 +388,17 @@ static u32 *copy_apic_ids(const struct insula_node *node)
 
 static int lay_out_channels(struct insula_node *node, const struct insula_area_place *place)
 {
-	u32 *apic_ids = copy_apic_ids(node);
+	struct insula_ringable *ringable;
 	struct insula_area *area;
 
-	if (!apic_ids)
+	ringable = insula_ringable_new(node->cpus, node->cpus_count);
+	if (!ringable)
 		return -ENOMEM;
-	area = insula_area_create(place, apic_ids, node->cpus_count);
-	kfree(apic_ids);
-	if (IS_ERR(area))
+	area = insula_area_create(place, ringable);
+	if (IS_ERR(area)) {
+		kfree(ringable);
 		return PTR_ERR(area);
+	}
 	insula_area_hang_up(node->area);
 	insula_area_put(node->area);
 	node->area = area;
@@ -518,6 +521,10 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 		return ioctl_retire(node);
 	case INSULA_NODE_RECREATE:
 		return ioctl_recreate(file, node, argument);
+	case INSULA_NODE_GROW:
+		return insula_node_grow(node, argument);
+	case INSULA_NODE_SHRINK:
+		return insula_node_shrink(node, argument);
 	case INSULA_NODE_MEMORY:
 		return insula_memory_install(node->memory);
 	case INSULA_NODE_DEVICE_ADD:
@@ -591,8 +598,7 @@ void insula_nodes_base_down(void)
 		node = node_of(named);
 		/* Whoever holds it may wait for the registry: never wait here. */
 		if (!mutex_trylock(&node->lock)) {
-			if (READ_ONCE(node->has_cores))
-				insula_cores_reset(node->cpus, node->cpus_count);
+			insula_watch_reset(&node->watch);
 			continue;
 		}
 		insula_node_base_down(node);

@@ -118,11 +118,13 @@ int insula_pool_release(void)
 static struct insula_extent allowed_part(const struct insula_request *request,
 					 const struct insula_extent *extent)
 {
-	u64 low = max_t(u64, extent->start, ALIGN(request->min_phys, INSULA_GRANULE));
+	u64 unit = insula_request_unit(request);
+	u64 low = ALIGN(max_t(u64, extent->start, request->min_phys), unit);
 	u64 high = extent->start + extent->size;
 
 	if (request->max_phys)
-		high = min_t(u64, high, ALIGN_DOWN(request->max_phys, INSULA_GRANULE));
+		high = min_t(u64, high, request->max_phys);
+	high = ALIGN_DOWN(high, unit);
 	if (request->numa_node != INSULA_NUMA_ANY &&
 	    request->numa_node != pfn_to_nid(PHYS_PFN(extent->start)))
 		high = low;

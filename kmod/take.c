@@ -13,6 +13,7 @@
 
 #include <linux/cpumask.h>
 #include <linux/gfp.h>
+#include <linux/log2.h>
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
@@ -27,14 +28,31 @@
 /* Left to the base whatever is asked for: below it, it would start to kill. */
 #define BASE_KEEPS		(64ULL << 20)
 
+static bool is_low(const struct insula_request *request)
+{
+	return request->max_phys && request->max_phys <= INSULA_LOW_LIMIT;
+}
+
+static bool blocks_valid(const struct insula_request *request)
+{
+	return is_power_of_2(request->chunk_max) && request->chunk_max >= INSULA_GRANULE &&
+	       !(request->size & (request->chunk_max - 1)) && !is_low(request);
+}
+
+u64 insula_request_unit(const struct insula_request *request)
+{
+	return request->flags & INSULA_REQUEST_BLOCKS ? request->chunk_max : INSULA_GRANULE;
+}
+
 int insula_request_check(const struct insula_request *request)
 {
-	u64 unit = request->max_phys && request->max_phys <= INSULA_LOW_LIMIT ?
-		   PAGE_SIZE : INSULA_GRANULE;
+	u64 unit = is_low(request) ? PAGE_SIZE : INSULA_GRANULE;
 
-	if (request->flags || !request->size || request->size % unit)
+	if (request->flags & ~INSULA_REQUEST_BLOCKS || !request->size || request->size % unit)
 		return -EINVAL;
 	if (request->chunk_max % unit)
+		return -EINVAL;
+	if (request->flags & INSULA_REQUEST_BLOCKS && !blocks_valid(request))
 		return -EINVAL;
 	if (request->max_phys && request->max_phys <= request->min_phys)
 		return -EINVAL;
@@ -101,6 +119,7 @@ static int try_range(unsigned long pfn, unsigned long count)
 static int take_from_zone(const struct insula_request *request, struct zone *zone,
 			  u64 size, enum pages pages, struct insula_extent *extent)
 {
+	unsigned long unit = insula_request_unit(request) >> PAGE_SHIFT;
 	unsigned long want = size >> PAGE_SHIFT, run = 0, pfn, first;
 
 	first = ALIGN(zone->zone_start_pfn, GRANULE_PAGES);
@@ -116,7 +135,7 @@ static int take_from_zone(const struct insula_request *request, struct zone *zon
 			continue;
 		}
 		run += GRANULE_PAGES;
-		if (run < want)
+		if (run < want || pfn & (unit - 1))
 			continue;
 		if (!try_range(pfn, want)) {
 			extent->start = PFN_PHYS(pfn);
@@ -151,18 +170,18 @@ static int take_size(const struct insula_request *request, u64 size, enum pages 
 
 int insula_take(const struct insula_request *request, u64 most, struct insula_extent *extent)
 {
-	u64 size = most;
+	u64 unit = insula_request_unit(request), size = most;
 	int err = -ENOMEM;
 
 	if (request->chunk_max)
 		size = min(size, request->chunk_max);
-	while (size >= INSULA_GRANULE) {
+	while (size >= unit) {
 		err = take_size(request, size, FREE_PAGES, extent);
 		if (err == -ENOMEM)
 			err = take_size(request, size, FREE_OR_MOVABLE_PAGES, extent);
 		if (err != -ENOMEM)
 			break;
-		size = ALIGN_DOWN(size / 2, INSULA_GRANULE);
+		size = ALIGN_DOWN(size / 2, unit);
 	}
 	/* Most distributions' kernels have just cleared what they handed out. */
 	if (!err && !want_init_on_alloc(GFP_KERNEL) && !want_init_on_free())

@@ -15,6 +15,9 @@ struct insula_extent {
 /* 0 if the request is well formed, else -EINVAL. */
 int insula_request_check(const struct insula_request *request);
 
+/* What each extent for the request must be a multiple of, in place and in size. */
+u64 insula_request_unit(const struct insula_request *request);
+
 /* Whether an extent lies where the request wants its chunks. */
 bool insula_request_allows(const struct insula_request *request, phys_addr_t start, u64 size);
 

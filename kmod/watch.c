@@ -89,6 +89,26 @@ void insula_watch_remove(struct insula_watch *watch)
 	spin_unlock_irqrestore(&watching.lock, flags);
 }
 
+void insula_watch_change(struct insula_watch *watch, const u32 *cpus, u32 cpus_count)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&watching.lock, flags);
+	watch->cpus = cpus;
+	watch->cpus_count = cpus_count;
+	spin_unlock_irqrestore(&watching.lock, flags);
+}
+
+void insula_watch_reset(struct insula_watch *watch)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&watching.lock, flags);
+	if (!list_empty(&watch->link))
+		insula_cores_reset(watch->cpus, watch->cpus_count);
+	spin_unlock_irqrestore(&watching.lock, flags);
+}
+
 void insula_watch_reset_all(void)
 {
 	struct insula_watch *watch;

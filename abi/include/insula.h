@@ -127,8 +127,14 @@ struct insula_request {
 	__u64 max_phys;
 	__u64 chunk_max;	/* largest chunk to take, 0 for no limit */
 	__s32 numa_node;	/* or INSULA_NUMA_ANY */
-	__u32 flags;		/* 0 */
+	__u32 flags;		/* INSULA_REQUEST_* */
 };
+
+/*
+ * In blocks: each chunk is of exactly chunk_max bytes, a power of two that divides
+ * the size, and lies at a multiple of it. Not below 1 MiB.
+ */
+#define INSULA_REQUEST_BLOCKS		(1U << 0)
 
 /* INSULA_POOL_RESERVE: take cores and memory ahead of need. All or nothing. */
 struct insula_pool {
@@ -303,6 +309,30 @@ struct insula_node_recreate {
 	__u32 flags;		/* INSULA_RECREATE_* */
 };
 
+/*
+ * INSULA_NODE_GROW: give more to a node that runs, all or nothing. The cores wait for
+ * the node's kernel to start them by INIT and a start-up IPI, as those do that it began
+ * with. The object's chunks become the last of the node's, within reach of its devices;
+ * the object is left empty. From here on all is the node's, and goes when it goes.
+ * EALREADY: it does not run. EOPNOTSUPP: it has programs of its own (insula_lwk.h).
+ */
+struct insula_node_grow {
+	__u64 cpus;		/* in: array of __u32 core numbers */
+	__u32 cpus_count;
+	__s32 memory;		/* in: descriptor of a memory object that is nobody's, or -1 */
+};
+
+/*
+ * INSULA_NODE_SHRINK: take back from a node that runs what its kernel has let go of: what
+ * it still uses is taken from it all the same. Cores are reset; of the memory only the
+ * last chunks go, and none that the node was started with. Not the first core.
+ */
+struct insula_node_shrink {
+	__u64 cpus;		/* in: array of __u32 core numbers, all of the node's */
+	__u32 cpus_count;
+	__u32 chunks;		/* how many of its last chunks */
+};
+
 /* The vector that stands for a non-maskable interrupt, as on the processor. */
 #define INSULA_VECTOR_NMI	2
 
@@ -393,8 +423,7 @@ struct insula_space_range {
  * alone on its bus and interrupt by messages that nothing remaps. From here on the
  * module has it: when the node ends, whatever ended it, it can reach no memory any
  * more, is reset and goes back to the driver that the base had for it. The node's
- * memory must be complete: what it grows by later is not in the device's reach if
- * there is an IOMMU.
+ * memory must be complete but for what INSULA_NODE_GROW adds.
  */
 struct insula_device {
 	__u32 segment;
@@ -441,6 +470,8 @@ struct insula_devices {
 #define INSULA_NODE_SUPERVISE	_IOW(INSULA_IOC, 0x39, struct insula_node_supervise)
 #define INSULA_NODE_RETIRE	_IO(INSULA_IOC, 0x3a)	/* its next end is for good */
 #define INSULA_NODE_RECREATE	_IOW(INSULA_IOC, 0x3b, struct insula_node_recreate)
+#define INSULA_NODE_GROW	_IOW(INSULA_IOC, 0x3c, struct insula_node_grow)
+#define INSULA_NODE_SHRINK	_IOW(INSULA_IOC, 0x3d, struct insula_node_shrink)
 #define INSULA_NODE_DEVICE_ADD	_IOW(INSULA_IOC, 0x60, struct insula_device)
 #define INSULA_NODE_DEVICES	_IOWR(INSULA_IOC, 0x61, struct insula_devices)
 

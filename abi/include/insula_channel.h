@@ -110,6 +110,12 @@ struct insula_area_header {
 	__u32 reserved;
 };
 
+/*
+ * Whose a channel is, by its index: those before the first of these are the programs'. The
+ * others are between the base and modules in the node.
+ */
+#define INSULA_CHANNEL_ORDERS	8	/* insula_order.h */
+
 /* Most channels in one area. */
 #define INSULA_CHANNELS_MAX	64
 #define INSULA_AREA_SIZE(count, slots)	(4096ULL + (count) * INSULA_CHANNEL_SIZE(slots))

@@ -164,6 +164,10 @@ pub struct AreaHeader {
     pub reserved: u32,
 }
 
+/// `INSULA_CHANNEL_ORDERS`: index of the channel of [`order`](crate::order). Those before are the
+/// programs'.
+pub const CHANNEL_ORDERS: u32 = 8;
+
 /// `INSULA_CHANNELS_MAX`: most channels in one area.
 pub const CHANNELS_MAX: u32 = 64;
 

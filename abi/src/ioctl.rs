@@ -7,7 +7,8 @@ use crate::channel::{ChannelOpen, Channels};
 use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceRange};
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
-    NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise,
+    NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShrink, NodeStart, NodeStop,
+    NodeSupervise,
 };
 use crate::{Pool, Request};
 
@@ -86,6 +87,10 @@ pub const NODE_SUPERVISE: u32 = iow::<NodeSupervise>(0x39);
 pub const NODE_RETIRE: u32 = io(0x3a);
 /// `INSULA_NODE_RECREATE` (node).
 pub const NODE_RECREATE: u32 = iow::<NodeRecreate>(0x3b);
+/// `INSULA_NODE_GROW` (node).
+pub const NODE_GROW: u32 = iow::<NodeGrow>(0x3c);
+/// `INSULA_NODE_SHRINK` (node).
+pub const NODE_SHRINK: u32 = iow::<NodeShrink>(0x3d);
 /// `INSULA_NODE_DEVICE_ADD` (node).
 pub const NODE_DEVICE_ADD: u32 = iow::<Device>(0x60);
 /// `INSULA_NODE_DEVICES` (node).

@@ -1,7 +1,8 @@
 //! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`,
 //! and of what kernels share: `include/insula_channel.h` (module [`channel`]), delegation in
-//! `include/insula_lwk.h` ([`lwk`]), and `include/insula_virtio.h`, what virtio drivers and devices
-//! say to each other ([`virtio`]).
+//! `include/insula_lwk.h` ([`lwk`]), orders to a Linux node's kernel in `include/insula_order.h`
+//! ([`order`]), and `include/insula_virtio.h`, what virtio drivers and devices say to each other
+//! ([`virtio`]).
 //!
 //! The C header is the truth and its opening comment tells the protocol; this crate repeats its
 //! structures, constants and ioctl numbers under the same names without the `insula_` prefix.
@@ -21,16 +22,19 @@ pub mod lwk;
 mod memory;
 mod name;
 mod node;
+pub mod order;
 pub mod virtio;
 
 pub use control::{Cpu, CpuOwner, Description, Hello, Image, MACHINE_X2APIC, Machine, Names, Pool};
 pub use device::{DEVICE_CONFINED, DEVICE_HELD, Device, Devices};
-pub use memory::{Chunk, Chunks, GRANULE, LOW_LIMIT, MemoryCopy, NUMA_ANY, Request};
+pub use memory::{
+    Chunk, Chunks, GRANULE, LOW_LIMIT, MemoryCopy, NUMA_ANY, REQUEST_BLOCKS, Request,
+};
 pub use name::{NAME_MAX, Name};
 pub use node::{
-    NODE_HELD, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate, NodeInfo,
-    NodeInterrupt, NodeRecreate, NodeStart, NodeStop, NodeSupervise, RECREATE_UNLESS_RETIRED,
-    Reason, State, VECTOR_NMI,
+    NODE_HELD, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate, NodeGrow, NodeInfo,
+    NodeInterrupt, NodeRecreate, NodeShrink, NodeStart, NodeStop, NodeSupervise,
+    RECREATE_UNLESS_RETIRED, Reason, State, VECTOR_NMI,
 };
 
 /// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].

@@ -26,9 +26,13 @@ pub struct Request {
     pub chunk_max: u64,
     /// NUMA node to take from, or [`NUMA_ANY`].
     pub numa_node: i32,
-    /// Zero.
+    /// `REQUEST_*`.
     pub flags: u32,
 }
+
+/// `INSULA_REQUEST_BLOCKS`, a flag of [`Request::flags`]: each chunk is of exactly
+/// [`Request::chunk_max`] bytes, a power of two that divides the size, and lies at a multiple of it.
+pub const REQUEST_BLOCKS: u32 = 1 << 0;
 
 /// `struct insula_chunk`: a stretch of physical memory.
 #[repr(C)]

@@ -206,3 +206,27 @@ pub struct NodeRecreate {
     /// `RECREATE_*`.
     pub flags: u32,
 }
+
+/// `struct insula_node_grow`: more for a node that runs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeGrow {
+    /// In: address of an array of core numbers, `u32` each.
+    pub cpus: u64,
+    /// In: its length.
+    pub cpus_count: u32,
+    /// In: descriptor of a memory object that is nobody's, or -1.
+    pub memory: i32,
+}
+
+/// `struct insula_node_shrink`: what a node that runs has let go of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeShrink {
+    /// In: address of an array of core numbers, `u32` each.
+    pub cpus: u64,
+    /// In: its length.
+    pub cpus_count: u32,
+    /// In: how many of the node's last chunks of memory.
+    pub chunks: u32,
+}

@@ -128,6 +128,19 @@ pub const OPTIONS: &[KernelOption] = &[
         "kernels before 6.9 count the processor that is listed only for later ones among those that could be added",
     ),
     option(
+        "memhp_default_state",
+        "online",
+        Rule::Yields,
+        "memory that it is given while it runs is to be used at once",
+    ),
+    option(
+        "memory_hotplug.online_policy",
+        "auto-movable",
+        Rule::Yields,
+        "such memory is to be given back if it can be: in proportion to what the node began with, nothing is put \
+         there that cannot be moved",
+    ),
+    option(
         "irqaffinity",
         "0",
         Rule::Ours,

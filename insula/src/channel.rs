@@ -4,7 +4,7 @@
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use insula_abi::channel::{RINGS_SLOTS, Rings, Slot, area_size};
+use insula_abi::channel::{CHANNEL_ORDERS, RINGS_SLOTS, Rings, Slot, area_size};
 use insula_channel::{
     BadPlace, Broken, Consumer, Message, Producer, ReceiveError, Received, SendError,
 };
@@ -13,8 +13,10 @@ use nix::errno::Errno;
 
 use crate::driver::{CallError, Channel, MapError, RingWords, Waited};
 
-/// Channels of each node.
-pub const COUNT: u32 = 8;
+/// Channels of each node that programs can use, the first ones.
+pub const PROGRAMS_COUNT: u32 = CHANNEL_ORDERS;
+/// Channels of each node. Those behind the programs' are between the base and modules in the node.
+pub const COUNT: u32 = CHANNEL_ORDERS + 1;
 /// Slots of each of their rings.
 pub const SLOTS: u32 = 256;
 /// What they take of a node's memory, in bytes.

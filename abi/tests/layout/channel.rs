@@ -59,6 +59,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_DOORBELL_VECTOR_MASK = channel::DOORBELL_VECTOR_MASK,
         INSULA_CHANNEL_RINGS = channel::CHANNEL_RINGS,
         INSULA_RINGS_SLOTS = channel::RINGS_SLOTS,
+        INSULA_CHANNEL_ORDERS = channel::CHANNEL_ORDERS,
         INSULA_CHANNELS_MAX = channel::CHANNELS_MAX,
     });
     // Of a macro with arguments, some values.

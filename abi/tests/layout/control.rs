@@ -2,8 +2,8 @@
 
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,
-    Name, Names, NodeCreate, NodeInfo, NodeInterrupt, NodeRecreate, NodeStart, NodeStop,
-    NodeSupervise, Pool, Reason, Request, State, ioctl,
+    Name, Names, NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShrink,
+    NodeStart, NodeStop, NodeSupervise, Pool, Reason, Request, State, ioctl,
 };
 
 use super::{Facts, structure, values};
@@ -123,6 +123,18 @@ pub(crate) fn structures() -> Facts {
     );
     structure!(
         facts,
+        NodeGrow,
+        "insula_node_grow",
+        [cpus, cpus_count, memory]
+    );
+    structure!(
+        facts,
+        NodeShrink,
+        "insula_node_shrink",
+        [cpus, cpus_count, chunks]
+    );
+    structure!(
+        facts,
         Device,
         "insula_device",
         [segment, bus, function, flags]
@@ -142,6 +154,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_GRANULE = insula_abi::GRANULE,
         INSULA_LOW_LIMIT = insula_abi::LOW_LIMIT,
         INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
+        INSULA_REQUEST_BLOCKS = insula_abi::REQUEST_BLOCKS,
         INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,
         INSULA_NODE_SUPERVISED = insula_abi::NODE_SUPERVISED,
         INSULA_NODE_HELD = insula_abi::NODE_HELD,
@@ -176,6 +189,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_NODE_SUPERVISE = ioctl::NODE_SUPERVISE,
         INSULA_NODE_RETIRE = ioctl::NODE_RETIRE,
         INSULA_NODE_RECREATE = ioctl::NODE_RECREATE,
+        INSULA_NODE_GROW = ioctl::NODE_GROW,
+        INSULA_NODE_SHRINK = ioctl::NODE_SHRINK,
         INSULA_NODE_DEVICE_ADD = ioctl::NODE_DEVICE_ADD,
         INSULA_NODE_DEVICES = ioctl::NODE_DEVICES,
         INSULA_DESCRIPTION = ioctl::DESCRIPTION,

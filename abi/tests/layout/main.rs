@@ -10,12 +10,14 @@ use std::process::Command;
 mod channel;
 mod control;
 mod lwk;
+mod order;
 mod virtio;
 
-const HEADERS: [&str; 4] = [
+const HEADERS: [&str; 5] = [
     "insula.h",
     "insula_channel.h",
     "insula_lwk.h",
+    "insula_order.h",
     "insula_virtio.h",
 ];
 
@@ -49,7 +51,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 4]) -> Facts {
+fn all(of_each: [Facts; 5]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -58,6 +60,7 @@ fn structures() -> Facts {
         control::structures(),
         channel::structures(),
         lwk::structures(),
+        order::structures(),
         virtio::structures(),
     ])
 }
@@ -68,6 +71,7 @@ fn constants() -> Facts {
         channel::constants(),
         lwk::constants(),
         virtio::constants(),
+        Facts::new(),
     ])
 }
 
@@ -76,6 +80,7 @@ fn enumerators() -> Facts {
         control::enumerators(),
         channel::enumerators(),
         lwk::enumerators(),
+        order::enumerators(),
         Facts::new(),
     ])
 }

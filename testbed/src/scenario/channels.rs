@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use insula::channel::{ChannelError, End, Side};
+use insula::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
 use insula::driver::{Driver, Node};
 use insula::name::Name;
 use insula_abi::channel::{CHANNELS_MAX, Channels, SLOTS_MAX, SLOTS_MIN, area_size};
@@ -30,8 +30,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Of each node, and served by the test node's program.
-const CHANNELS: u32 = 8;
 /// The largest message that goes through a ring of a node's channels.
 const LARGEST: usize = 256 * 56;
 
@@ -182,7 +180,7 @@ fn many_channels(peer: &Peer) -> Result<(), Finding> {
             let mut end = peer.open(index)?;
             (0..50).try_for_each(|number| echo(&mut end, &numbered(number * 8 + index, 100)))
         };
-        let talks: Vec<_> = (0..CHANNELS).map(|index| scope.spawn(move || talk(index))).collect();
+        let talks: Vec<_> = (0..PROGRAMS_COUNT).map(|index| scope.spawn(move || talk(index))).collect();
         talks.into_iter().try_for_each(|talk| {
             talk.join().unwrap_or_else(|_| Err(Finding::new("talking failed")))
         })
@@ -194,7 +192,7 @@ fn one_at_a_time(peer: &Peer) -> Result<(), Finding> {
     let end = peer.open(0)?;
     let errno = |index| peer.node.open_channel(index).err().map(|error| error.errno);
     assert_equal("a second end", &errno(0), &Some(Errno::EBUSY))?;
-    assert_equal("one channel too many", &errno(CHANNELS), &Some(Errno::ENOENT))?;
+    assert_equal("one channel too many", &errno(COUNT), &Some(Errno::ENOENT))?;
     drop(end);
     echo(&mut peer.open(0)?, b"again")
 }

@@ -71,6 +71,8 @@ const REQUESTS: &[(u32, Kind, u32)] = &[
     (ioctl::NODE_SUPERVISE, Kind::Node, 40),
     (ioctl::NODE_RETIRE, Kind::Node, 20),
     (ioctl::NODE_RECREATE, Kind::Node, 20),
+    (ioctl::NODE_GROW, Kind::Node, 40),
+    (ioctl::NODE_SHRINK, Kind::Node, 40),
     (ioctl::NODE_DEVICE_ADD, Kind::Node, 40),
     (ioctl::NODE_DEVICES, Kind::Node, 40),
     (ioctl::DESCRIPTION, Kind::Node, 60),
@@ -187,6 +189,11 @@ fn valid(rng: &mut Rng, request: u32, data: u64, memory: RawFd) -> Vec<u8> {
             capacity: rng.u32(..5000),
             size: 0,
         }),
+        ioctl::NODE_GROW => with_zeros(abi::NodeGrow {
+            cpus: data,
+            cpus_count: few,
+            memory: if rng.bool() { memory } else { -1 },
+        }),
         _ => valid_for_node(rng, request, data),
     }
 }
@@ -224,6 +231,11 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
             description: data,
             description_size: rng.u32(..5000),
             flags: rng.u32(..2),
+        }),
+        ioctl::NODE_SHRINK => with_zeros(abi::NodeShrink {
+            cpus: data,
+            cpus_count: rng.u32(..3),
+            chunks: rng.u32(..3),
         }),
         ioctl::NODE_CHANNELS => with_zeros(abi::channel::Channels {
             start: rng.u64(..1 << 32) & !0xfff,
@@ -277,7 +289,11 @@ fn memory_request(rng: &mut Rng) -> abi::Request {
         },
         chunk_max: if rng.bool() { 0 } else { GRANULE },
         numa_node: if rng.bool() { abi::NUMA_ANY } else { 0 },
-        flags: 0,
+        flags: if rng.u8(..4) == 0 {
+            abi::REQUEST_BLOCKS
+        } else {
+            0
+        },
     }
 }
 
@@ -319,6 +335,8 @@ fn addresses(request: u32) -> &'static [usize] {
             offset_of!(abi::NodeCreate, cpus),
         ],
         ioctl::NODE_INFO => &[offset_of!(abi::NodeInfo, cpus)],
+        ioctl::NODE_GROW => &[offset_of!(abi::NodeGrow, cpus)],
+        ioctl::NODE_SHRINK => &[offset_of!(abi::NodeShrink, cpus)],
         ioctl::NODE_RECREATE => &[offset_of!(abi::NodeRecreate, description)],
         ioctl::MEMORY_CHUNKS => &[offset_of!(abi::Chunks, chunks)],
         ioctl::DESCRIPTION => &[offset_of!(abi::Description, bytes)],
