@@ -24,6 +24,7 @@
 
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
+#include "memory.h"
 
 struct insula_channel {
 	struct insula_area *area;
@@ -100,7 +101,7 @@ static struct insula_area *new_area(const struct insula_area_place *place, bool 
 	for (i = 0; i < place->count; i++)
 		set_up(&area->channels[i], area, i);
 	if (place->keeper)
-		get_file(place->keeper);
+		insula_memory_hold(place->keeper);
 	return area;
 }
 
@@ -146,7 +147,7 @@ static void free_area(struct kref *refs)
 		if (area->channels[i].audible)
 			insula_doorbell_destroy(&area->channels[i].doorbell);
 	if (area->place.keeper)
-		fput(area->place.keeper);
+		insula_memory_put(area->place.keeper);
 	kfree(rcu_dereference_protected(area->ringable, true));
 	kvfree(area);
 }

@@ -28,7 +28,7 @@ struct insula_area_place {
 	void *memory;		/* the same, mapped */
 	u32 count;
 	u32 slots;
-	struct file *keeper;	/* held as long as the memory is in use, or NULL */
+	struct file *keeper;	/* memory object, held as long as it is in use, or NULL */
 };
 
 /* 0 if an area can have that many channels of that many slots, else -EINVAL. */

@@ -24,6 +24,7 @@
 
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
+#include "memory.h"
 
 #define FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES)
 #define WORD_BITS	64
@@ -189,7 +190,7 @@ struct insula_desks *insula_desks_create(const struct insula_desks_place *place,
 	err = insula_doorbell_create(&desks->doorbell);
 	if (err)
 		goto free;
-	get_file(place->memory);
+	insula_memory_hold(place->memory);
 	write_header(desks);
 	return desks;
 free:
@@ -211,7 +212,7 @@ static void free_desks(struct kref *refs)
 	insula_doorbell_destroy(&desks->doorbell);
 	for (page = 0; page < desks->place.pages; page++)
 		kfree(desks->seats[page]);
-	fput(desks->place.memory);
+	insula_memory_put(desks->place.memory);
 	kfree(desks->apic_ids);
 	kvfree(desks);
 }

@@ -85,7 +85,7 @@ int insula_image_add(void __user *argument)
 	err = claim_and_publish(image, &request);
 	if (!err)
 		return 0;
-	fput(image->memory);
+	insula_memory_put(image->memory);
 free:
 	kfree(image);
 	return err;
@@ -124,7 +124,7 @@ int insula_image_remove(void __user *argument)
 	if (!named)
 		return -ENOENT;
 	image = container_of(named, struct image, named);
-	fput(image->memory);
+	insula_memory_put(image->memory);
 	kfree(image);
 	return 0;
 }

@@ -82,7 +82,7 @@ static void set_state(struct insula_node *node, enum insula_state state)
  */
 static void lose(struct insula_node *node)
 {
-	get_file(node->memory);
+	insula_memory_hold(node->memory);
 	node->has_cores = false;
 	node->lost = true;
 	pr_crit("all that node %s has is lost until the machine is reset\n", node->named.name);
@@ -275,11 +275,12 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 		node->has_cores = true;
 	}
 	err = insula_devices_take_again(&node->devices, node->memory);
+	if (!err)
+		err = insula_memory_clear(node->memory);
 	if (err) {
 		give_back(node);
 		return err;
 	}
-	insula_memory_clear(node->memory);
 	insula_description_free(node->description);
 	node->description = description;
 	node->owner = by;

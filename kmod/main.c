@@ -8,9 +8,12 @@
  *	arch/x86	resetting and starting a core (start.c, trampoline.S)
  *	low.c		RAM below 1 MiB, where cores begin
  *	take.c		large pieces of memory from the base, and back
+ *	held.c		pages that somebody still does I/O on
  *	core.c		whose each core is; taking one from the base, and back
  *	pool.c		memory and cores taken ahead of need
- *	memory.c	memory objects: chunks from the three above, as a file
+ *	chunk.c		what memory objects are made of, from the three above
+ *	file.c		files with inodes of their own
+ *	memory.c	memory objects: chunks, as a file
  *	device.c	PCI functions that are a node's; taking one from the base, and back
  *	confine.c	keeping their DMA in the node's memory, with an IOMMU
  *	image.c		memory objects under a name
@@ -50,8 +53,10 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
 #include "base.h"
+#include "chunk.h"
 #include "core.h"
 #include "device.h"
+#include "held.h"
 #include "image.h"
 #include "inside.h"
 #include "life.h"
@@ -99,7 +104,8 @@ static int machine(void __user *argument)
 	machine.trampoline = insula_start_trampoline();
 	insula_low_count(&machine.low_total, &machine.low_free);
 	insula_pool_count(&machine.pool_total, &machine.pool_free);
-	machine.taken = insula_memory_taken();
+	machine.taken = insula_chunks_taken();
+	machine.withheld = insula_withheld();
 	err = insula_cores_list(machine.cpus, machine.cpus_capacity, &machine.cpus_count);
 	if (err)
 		return err;
@@ -262,6 +268,7 @@ stop_start:
 static void base_exit(void)
 {
 	insula_pool_release();
+	insula_withheld_exit();
 	insula_base_exit();
 	insula_watch_exit();
 	insula_spaces_exit();

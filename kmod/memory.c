@@ -6,147 +6,55 @@
  * Pages are inserted as ordinary ones, with a reference each, so that a process
  * can do I/O on a mapping (get_user_pages works), and a chunk's memory outlives
  * its mappings: a mapping holds the file, the file holds the chunks.
+ *
+ * An object can be revoked: then no process reaches it any more, and its memory goes
+ * back as soon as no image, node or other part of the module uses it. In any case
+ * a page is given on only once nobody does I/O on it.
  */
 #include "insula_module.h"
 
-#include <linux/anon_inodes.h>
 #include <linux/file.h>
 #include <linux/io.h>
+#include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/pagemap.h>
+#include <linux/rwsem.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
 
+#include "chunk.h"
 #include "compat/compat.h"
-#include "low.h"
+#include "file.h"
+#include "held.h"
 #include "memory.h"
-#include "pool.h"
-#include "take.h"
 
 /* Pages inserted per fault: what is mapped is mostly read or written through. */
 #define FAULT_BATCH	64
 
-enum source { FROM_BASE, FROM_POOL, FROM_LOW };
-
-struct chunk {
-	u64 offset;		/* of its first byte in the object */
-	struct insula_extent extent;
-	enum source source;
-	insula_pool_stamp stamp;
-};
-
 struct memory {
 	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
-	spinlock_t lock;		/* chunks, count and size */
-	struct chunk *chunks;
+	struct inode *inode;		/* its file's: tells its size to those who map it */
+	struct rw_semaphore mapping;	/* held for reading while pages are mapped */
+	spinlock_t lock;		/* from here to users */
+	struct insula_owned *chunks;
 	u32 count;
 	u64 size;
+	bool revoked;
+	u32 users;			/* that need its memory, beside processes */
 	atomic_t claimed;		/* it is an image's or a node's */
 	struct insula_description_data *description;
 };
 
-static atomic64_t taken = ATOMIC64_INIT(0);
 static const struct file_operations memory_fops;
 
-u64 insula_memory_taken(void)
-{
-	return atomic64_read(&taken);
-}
-
-static void give_chunk(const struct chunk *chunk)
-{
-	if (chunk->source == FROM_LOW) {
-		insula_low_return(chunk->extent.start, chunk->extent.size);
-		return;
-	}
-	insula_clear(chunk->extent.start, chunk->extent.size);
-	if (chunk->source == FROM_POOL) {
-		insula_pool_give(&chunk->extent, chunk->stamp);
-		return;
-	}
-	insula_give(chunk->extent.start, chunk->extent.size);
-	atomic64_sub(chunk->extent.size, &taken);
-}
-
-static int take_chunk(const struct insula_request *request, u64 most, struct chunk *chunk)
-{
-	int err;
-
-	if (request->max_phys && request->max_phys <= INSULA_LOW_LIMIT) {
-		chunk->source = FROM_LOW;
-		chunk->extent.size = most;
-		return insula_low_take(most, request->min_phys, request->max_phys, 0,
-				       &chunk->extent.start);
-	}
-	chunk->source = FROM_POOL;
-	if (!insula_pool_take(request, most, &chunk->extent, &chunk->stamp))
-		return 0;
-	if (!insula_take_plausible(most))
-		return -ENOMEM;
-	chunk->source = FROM_BASE;
-	err = insula_take(request, most, &chunk->extent);
-	if (!err)
-		atomic64_add(chunk->extent.size, &taken);
-	return err;
-}
-
-/* Chunks that are to become an object's, and the size that it will have then. */
-struct growth {
-	struct chunk *chunks;
-	u32 count;
-	u32 capacity;
-	u64 size;
-};
-
-/* Room for one more chunk. */
-static int reserve_slot(struct growth *growth)
-{
-	u32 capacity = max(8U, 2 * growth->count);
-	struct chunk *chunks;
-
-	if (growth->count < growth->capacity)
-		return 0;
-	chunks = kvmalloc_array(capacity, sizeof(*chunks), GFP_KERNEL);
-	if (!chunks)
-		return -ENOMEM;
-	if (growth->count)
-		memcpy(chunks, growth->chunks, growth->count * sizeof(*chunks));
-	kvfree(growth->chunks);
-	growth->chunks = chunks;
-	growth->capacity = capacity;
-	return 0;
-}
-
-static int take_all(const struct insula_request *request, struct growth *growth)
-{
-	u64 left = request->size, most = left;
-	struct chunk chunk;
-	int err;
-
-	while (left) {
-		err = reserve_slot(growth);
-		if (!err)
-			err = take_chunk(request, min(left, most), &chunk);
-		if (err)
-			return err;
-		chunk.offset = growth->size;
-		growth->chunks[growth->count++] = chunk;
-		growth->size += chunk.extent.size;
-		left -= chunk.extent.size;
-		/* What the base could not give once is not worth looking for again. */
-		if (chunk.source == FROM_BASE)
-			most = chunk.extent.size;
-	}
-	return 0;
-}
-
 /* The object's chunks and the new ones, in an array of their own. */
-static struct chunk *joined(const struct memory *memory, const struct growth *growth)
+static struct insula_owned *joined(const struct memory *memory, const struct insula_growth *growth)
 {
-	struct chunk *all;
+	struct insula_owned *all;
 
 	all = kvmalloc_array(memory->count + growth->count, sizeof(*all), GFP_KERNEL);
 	if (!all)
@@ -163,14 +71,13 @@ static struct chunk *joined(const struct memory *memory, const struct growth *gr
  */
 static int grow_locked(struct memory *memory, const struct insula_request *request)
 {
-	struct growth growth = { .size = memory->size };
-	struct chunk *all, *had = memory->chunks;
-	int err = take_all(request, &growth);
+	struct insula_growth growth = { .size = memory->size };
+	struct insula_owned *all, *had = memory->chunks;
+	int err = insula_chunks_take(request, &growth);
 
 	all = err ? NULL : joined(memory, &growth);
 	if (!all) {
-		while (growth.count)
-			give_chunk(&growth.chunks[--growth.count]);
+		insula_chunks_give(growth.chunks, growth.count);
 		kvfree(growth.chunks);
 		return err ? err : -ENOMEM;
 	}
@@ -179,6 +86,7 @@ static int grow_locked(struct memory *memory, const struct insula_request *reque
 	memory->count += growth.count;
 	memory->size = growth.size;
 	spin_unlock(&memory->lock);
+	i_size_write(memory->inode, growth.size);
 	kvfree(growth.chunks);
 	kvfree(had);
 	return 0;
@@ -196,7 +104,7 @@ static int grow(struct memory *memory, void __user *argument)
 		return err;
 	if (mutex_lock_killable(&memory->growing))
 		return -EINTR;
-	err = grow_locked(memory, &request);
+	err = memory->revoked ? -ENODEV : grow_locked(memory, &request);
 	mutex_unlock(&memory->growing);
 	return err;
 }
@@ -226,7 +134,7 @@ static int list_chunks(struct memory *memory, void __user *argument)
 }
 
 /* The chunk that holds `offset`, copied. */
-static bool chunk_at(struct memory *memory, u64 offset, struct chunk *chunk)
+static bool chunk_at(struct memory *memory, u64 offset, struct insula_owned *chunk)
 {
 	u32 low = 0, high;
 	bool found;
@@ -251,7 +159,7 @@ static bool chunk_at(struct memory *memory, u64 offset, struct chunk *chunk)
 /* Copy as much as lies in one chunk of each; how much that is, 0 if nothing. */
 static u64 copy_some(struct memory *source, u64 from, struct memory *target, u64 to, u64 size)
 {
-	struct chunk in, out;
+	struct insula_owned in, out;
 
 	if (!chunk_at(source, from, &in) || !chunk_at(target, to, &out))
 		return 0;
@@ -306,20 +214,35 @@ static int copy(struct memory *target, void __user *argument)
 	if (source != target && holds(source, request.from, request.size) &&
 	    holds(target, request.to, request.size))
 		err = copy_all(source, target, &request);
-	fput(file);
+	insula_memory_put(file);
 	return err;
 }
 
+/*
+ * A page as processes can map it: of which file it is, and where in it, is what a shared
+ * futex goes by. What lies below 1 MiB is not described in this way.
+ */
+static struct page *page_at(struct address_space *mapping, const struct insula_owned *chunk, u64 offset)
+{
+	struct page *page = pfn_to_page(PHYS_PFN(chunk->extent.start + offset - chunk->offset));
+
+	if (chunk->source != INSULA_FROM_LOW && page->mapping != mapping) {
+		page->index = offset >> PAGE_SHIFT;
+		smp_store_release(&page->mapping, mapping); /* its index */
+	}
+	return page;
+}
+
 /* Insert the pages of [from, to), which lie in the chunk, where the fault was at `at`. */
-static int insert(struct vm_fault *vmf, const struct chunk *chunk, u64 from, u64 at, u64 to)
+static int insert(struct vm_fault *vmf, const struct insula_owned *chunk, u64 from, u64 at, u64 to)
 {
 	unsigned long address = (vmf->address & PAGE_MASK) - (at - from);
-	unsigned long pfn = PHYS_PFN(chunk->extent.start + from - chunk->offset);
+	struct address_space *mapping = vmf->vma->vm_file->f_mapping;
 	unsigned long count = (to - from) >> PAGE_SHIFT, i;
 	struct page *pages[FAULT_BATCH];
 
 	for (i = 0; i < count; i++)
-		pages[i] = pfn_to_page(pfn + i);
+		pages[i] = page_at(mapping, chunk, from + (i << PAGE_SHIFT));
 	return vm_insert_pages(vmf->vma, address, pages, &count);
 }
 
@@ -328,12 +251,11 @@ static int insert(struct vm_fault *vmf, const struct chunk *chunk, u64 from, u64
  * If some of it is there already, only what begins with the faulting page; if that
  * is there too, another thread was faster.
  */
-static vm_fault_t fault(struct vm_fault *vmf)
+static vm_fault_t map_around(struct vm_fault *vmf, struct memory *memory)
 {
-	struct memory *memory = vmf->vma->vm_file->private_data;
 	u64 at = (u64)vmf->pgoff << PAGE_SHIFT, from, to;
 	u64 first = (u64)vmf->vma->vm_pgoff << PAGE_SHIFT;
-	struct chunk chunk;
+	struct insula_owned chunk;
 	int err;
 
 	if (!chunk_at(memory, at, &chunk))
@@ -350,6 +272,18 @@ static vm_fault_t fault(struct vm_fault *vmf)
 	return VM_FAULT_NOPAGE;
 }
 
+static vm_fault_t fault(struct vm_fault *vmf)
+{
+	struct memory *memory = vmf->vma->vm_file->private_data;
+	vm_fault_t answer = VM_FAULT_SIGBUS;
+
+	down_read(&memory->mapping);
+	if (!READ_ONCE(memory->revoked))
+		answer = map_around(vmf, memory);
+	up_read(&memory->mapping);
+	return answer;
+}
+
 static const struct vm_operations_struct memory_vm_ops = {
 	.fault = fault,
 };
@@ -360,6 +294,8 @@ static int memory_mmap(struct file *file, struct vm_area_struct *vma)
 	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	u64 length = vma->vm_end - vma->vm_start;
 
+	if (READ_ONCE(memory->revoked))
+		return -ENODEV;
 	if (!(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
 	if (offset + length < offset || offset + length > READ_ONCE(memory->size))
@@ -369,11 +305,64 @@ static int memory_mmap(struct file *file, struct vm_area_struct *vma)
 	return 0;
 }
 
-static long memory_ioctl(struct file *file, unsigned int command, unsigned long argument)
+/* For a user of its memory, which it has until drop(). */
+static int use(struct memory *memory)
 {
-	struct memory *memory = file->private_data;
+	int err = 0;
+
+	spin_lock(&memory->lock);
+	if (memory->revoked)
+		err = -ENODEV;
+	else
+		memory->users++;
+	spin_unlock(&memory->lock);
+	return err;
+}
+
+/* The chunks of one that is revoked and not used any more, for whoever asks first. */
+static u32 remove_chunks(struct memory *memory, struct insula_owned **chunks)
+{
+	u32 count = memory->revoked && !memory->users ? memory->count : 0;
+
+	*chunks = count ? memory->chunks : NULL;
+	if (count) {
+		memory->chunks = NULL;
+		memory->count = 0;
+	}
+	return count;
+}
+
+static void drop(struct memory *memory)
+{
+	struct insula_owned *chunks;
+	u32 count;
+
+	spin_lock(&memory->lock);
+	memory->users--;
+	count = remove_chunks(memory, &chunks);
+	spin_unlock(&memory->lock);
+	insula_chunks_give(chunks, count);
+	kvfree(chunks);
+}
+
+/* With the descriptor's own call counted as a user. */
+static int revoke(struct file *file, struct memory *memory)
+{
+	mutex_lock(&memory->growing);
+	down_write(&memory->mapping); /* nobody is about to map a page that was found before */
+	spin_lock(&memory->lock);
+	memory->revoked = true;
+	spin_unlock(&memory->lock);
+	up_write(&memory->mapping);
+	mutex_unlock(&memory->growing);
+	unmap_mapping_range(file->f_mapping, 0, 0, 1);
+	return 0;
+}
+
+static long dispatch(struct file *file, struct memory *memory, unsigned int command,
+		     void __user *user)
+{
 	struct insula_description_data *description;
-	void __user *user = (void __user *)argument;
 
 	switch (command) {
 	case INSULA_MEMORY_GROW:
@@ -382,6 +371,8 @@ static long memory_ioctl(struct file *file, unsigned int command, unsigned long 
 		return list_chunks(memory, user);
 	case INSULA_MEMORY_COPY:
 		return copy(memory, user);
+	case INSULA_MEMORY_REVOKE:
+		return revoke(file, memory);
 	case INSULA_DESCRIPTION:
 		description = smp_load_acquire(&memory->description); /* its bytes */
 		return description ? insula_description_read(description, user) : -ENODATA;
@@ -390,13 +381,23 @@ static long memory_ioctl(struct file *file, unsigned int command, unsigned long 
 	}
 }
 
+static long memory_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct memory *memory = file->private_data;
+	long answer = use(memory);
+
+	if (answer)
+		return answer;
+	answer = dispatch(file, memory, command, (void __user *)argument);
+	drop(memory);
+	return answer;
+}
+
 static int memory_release(struct inode *inode, struct file *file)
 {
 	struct memory *memory = file->private_data;
-	u32 i;
 
-	for (i = 0; i < memory->count; i++)
-		give_chunk(&memory->chunks[i]);
+	insula_chunks_give(memory->chunks, memory->count);
 	kvfree(memory->chunks);
 	insula_description_free(memory->description);
 	kfree(memory);
@@ -407,42 +408,62 @@ static const struct file_operations memory_fops = {
 	.owner = THIS_MODULE,
 	.mmap = memory_mmap,
 	.unlocked_ioctl = memory_ioctl,
+	.llseek = generic_file_llseek,
 	.release = memory_release,
 };
 
 int insula_memory_create(void)
 {
 	struct memory *memory = kzalloc(sizeof(*memory), GFP_KERNEL);
-	int fd;
+	struct file *file;
 
 	if (!memory)
 		return -ENOMEM;
 	mutex_init(&memory->growing);
+	init_rwsem(&memory->mapping);
 	spin_lock_init(&memory->lock);
-	fd = anon_inode_getfd("[insula-memory]", &memory_fops, memory, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
+	file = insula_file_create("[insula-memory]", &memory_fops, memory);
+	if (IS_ERR(file)) {
 		kfree(memory);
-	return fd;
+		return PTR_ERR(file);
+	}
+	memory->inode = file_inode(file);
+	return insula_file_install(file);
 }
 
 struct file *insula_memory_get(int fd)
 {
 	struct file *file = fget(fd);
+	int err;
 
-	if (file && file->f_op == &memory_fops)
+	if (!file)
+		return ERR_PTR(-EBADF);
+	err = file->f_op == &memory_fops ? use(file->private_data) : -EBADF;
+	if (!err)
 		return file;
-	if (file)
-		fput(file);
-	return ERR_PTR(-EBADF);
+	fput(file);
+	return ERR_PTR(err);
+}
+
+struct file *insula_memory_hold(struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	spin_lock(&memory->lock);
+	memory->users++;
+	spin_unlock(&memory->lock);
+	return get_file(file);
+}
+
+void insula_memory_put(struct file *file)
+{
+	drop(file->private_data);
+	fput(file);
 }
 
 int insula_memory_install(struct file *file)
 {
-	int fd = get_unused_fd_flags(O_CLOEXEC);
-
-	if (fd >= 0)
-		fd_install(fd, get_file(file));
-	return fd;
+	return insula_file_install(get_file(file));
 }
 
 int insula_memory_claim(struct file *file)
@@ -466,22 +487,34 @@ void insula_memory_describe(struct file *file, struct insula_description_data *d
 	smp_store_release(&memory->description, description); /* its bytes first */
 }
 
-void insula_memory_clear(struct file *file)
+int insula_memory_clear(struct file *file)
 {
 	struct memory *memory = file->private_data;
+	unsigned long deadline = jiffies + INSULA_LET_GO;
+	const struct insula_extent *extent;
+	int err = 0;
 	u32 i;
 
 	mutex_lock(&memory->growing);
-	for (i = 0; i < memory->count; i++)
-		insula_clear(memory->chunks[i].extent.start, memory->chunks[i].extent.size);
+	down_write(&memory->mapping);
+	unmap_mapping_range(file->f_mapping, 0, 0, 1);
+	for (i = 0; !err && i < memory->count; i++)
+		if (!insula_await_unheld(&memory->chunks[i].extent, deadline))
+			err = -EBUSY;
+	for (i = 0; !err && i < memory->count; i++) {
+		extent = &memory->chunks[i].extent;
+		insula_clear(extent->start, extent->size);
+	}
+	up_write(&memory->mapping);
 	mutex_unlock(&memory->growing);
+	return err;
 }
 
 /* Move all that `source` has behind what `target` has. Both are locked for growing. */
 static int absorb(struct memory *target, struct memory *source)
 {
-	struct growth growth = { .chunks = source->chunks, .count = source->count };
-	struct chunk *all = joined(target, &growth), *had = target->chunks;
+	struct insula_growth growth = { .chunks = source->chunks, .count = source->count };
+	struct insula_owned *all = joined(target, &growth), *had = target->chunks;
 	u32 i;
 
 	if (!all)
@@ -494,11 +527,13 @@ static int absorb(struct memory *target, struct memory *source)
 	source->count = 0;
 	source->size = 0;
 	spin_unlock(&source->lock);
+	insula_chunks_disown(growth.chunks, growth.count);
 	spin_lock(&target->lock);
 	target->chunks = all;
 	target->count += growth.count;
 	target->size += growth.size;
 	spin_unlock(&target->lock);
+	i_size_write(target->inode, target->size);
 	kvfree(growth.chunks);
 	kvfree(had);
 	return 0;
@@ -511,7 +546,10 @@ int insula_memory_absorb(struct file *into, struct file *from)
 
 	mutex_lock(&target->growing);
 	mutex_lock_nested(&source->growing, SINGLE_DEPTH_NESTING);
+	down_write(&source->mapping);
+	unmap_mapping_range(from->f_mapping, 0, 0, 1);
 	err = absorb(target, source);
+	up_write(&source->mapping);
 	mutex_unlock(&source->growing);
 	mutex_unlock(&target->growing);
 	return err;
@@ -520,18 +558,19 @@ int insula_memory_absorb(struct file *into, struct file *from)
 void insula_memory_drop(struct file *file, u32 count)
 {
 	struct memory *memory = file->private_data;
-	u32 i;
 
 	mutex_lock(&memory->growing);
+	down_write(&memory->mapping);
 	spin_lock(&memory->lock);
 	count = min(count, memory->count);
 	memory->count -= count;
 	if (count)
 		memory->size = memory->chunks[memory->count].offset;
 	spin_unlock(&memory->lock);
-	/* A page that a process has mapped is freed when it unmaps it. */
-	for (i = 0; i < count; i++)
-		give_chunk(&memory->chunks[memory->count + i]);
+	i_size_write(memory->inode, memory->size);
+	unmap_mapping_range(file->f_mapping, memory->size, 0, 1);
+	up_write(&memory->mapping);
+	insula_chunks_give(memory->chunks + memory->count, count);
 	mutex_unlock(&memory->growing);
 }
 
@@ -562,19 +601,52 @@ bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *ext
 	return found;
 }
 
-bool insula_memory_covers(struct file *file, u64 start, u64 size)
+/* The chunk in which a physical address lies, copied. */
+static bool chunk_of(struct memory *memory, phys_addr_t address, struct insula_owned *chunk)
 {
-	struct memory *memory = file->private_data;
-	bool covered = false;
+	bool found = false;
 	u32 i;
 
 	spin_lock(&memory->lock);
-	for (i = 0; i < memory->count && !covered; i++) {
-		const struct insula_extent *extent = &memory->chunks[i].extent;
-
-		covered = start >= extent->start && size <= extent->size &&
-			  start - extent->start <= extent->size - size;
+	for (i = 0; i < memory->count && !found; i++) {
+		*chunk = memory->chunks[i];
+		found = address >= chunk->extent.start &&
+			address - chunk->extent.start < chunk->extent.size;
 	}
 	spin_unlock(&memory->lock);
-	return covered;
+	return found;
+}
+
+bool insula_memory_covers(struct file *file, u64 start, u64 size)
+{
+	struct insula_owned chunk;
+	u64 covered = 0;
+
+	if (start + size < start)
+		return false;
+	/* Chunks may touch, in whatever order they are in the object. */
+	do {
+		if (!chunk_of(file->private_data, start + covered, &chunk))
+			return false;
+		covered = chunk.extent.start + chunk.extent.size - start;
+	} while (covered < size);
+	return true;
+}
+
+u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct page **pages)
+{
+	struct memory *memory = file->private_data;
+	struct insula_extent extent;
+	struct insula_owned chunk;
+	u64 offset;
+	u32 i;
+
+	if (!chunk_of(memory, start, &chunk))
+		return 0;
+	extent = chunk.extent;
+	count = min_t(u64, count, (extent.start + extent.size - start) >> PAGE_SHIFT);
+	offset = chunk.offset + start - extent.start;
+	for (i = 0; i < count; i++)
+		pages[i] = page_at(file->f_mapping, &chunk, offset + ((u64)i << PAGE_SHIFT));
+	return count;
 }

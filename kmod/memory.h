@@ -9,15 +9,24 @@
 #include "take.h"
 
 /*
- * A memory object is its open file: whoever needs the object holds a reference
- * to the file, and with the last of them its memory goes back.
+ * A memory object is its open file: whoever needs the object holds it by a reference to
+ * the file, and with the last of them its memory goes back. Once it is revoked, it goes
+ * back with the last that was had by insula_memory_get() and insula_memory_hold():
+ * only these, and calls on its descriptors, may touch the memory.
  */
 
 /* INSULA_MEMORY_CREATE: a descriptor of an empty object, or an error. */
 int insula_memory_create(void);
 
-/* The object's file behind a descriptor, referenced; ERR_PTR(-EBADF) if it is none. */
+/*
+ * The object's file behind a descriptor, held: ERR_PTR(-EBADF) if it is none,
+ * ERR_PTR(-ENODEV) if it was revoked.
+ */
 struct file *insula_memory_get(int fd);
+
+/* Hold it once more, for a holder of it; let go of it. */
+struct file *insula_memory_hold(struct file *file);
+void insula_memory_put(struct file *file);
 
 /* A descriptor for the calling process of an object. */
 int insula_memory_install(struct file *file);
@@ -32,8 +41,11 @@ void insula_memory_unclaim(struct file *file);
 /* Describe an object that the caller has claimed. The description becomes its. */
 void insula_memory_describe(struct file *file, struct insula_description_data *description);
 
-/* Clear all of an object, which nobody may be executing from. Sleeps. */
-void insula_memory_clear(struct file *file);
+/*
+ * Take an object from all processes for a moment and clear it; nobody may be executing
+ * from it. -EBUSY: somebody does I/O on it and does not end. Sleeps.
+ */
+int insula_memory_clear(struct file *file);
 
 /*
  * Move all chunks of `from`, which the caller has claimed, behind those of `into`.
@@ -48,13 +60,16 @@ void insula_memory_drop(struct file *file, u32 count);
 u32 insula_memory_count(struct file *file);
 u64 insula_memory_size(struct file *file);
 
-/* Whether [start, start + size) lies inside one chunk of the object. */
+/* Whether [start, start + size) is the object's: in one chunk, or in some that touch. */
 bool insula_memory_covers(struct file *file, u64 start, u64 size);
 
 /* Where chunk number `index` of the object lies; false if there are not so many. */
 bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *extent);
 
-/* Memory of all objects that is not the pool's, in bytes. */
-u64 insula_memory_taken(void);
+/*
+ * Pages from a physical address on, as processes can map them: so many of `count` as lie
+ * there in one chunk of the object, 0 if none. They are the object's as long as it is held.
+ */
+u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct page **pages);
 
 #endif

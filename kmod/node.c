@@ -55,7 +55,7 @@ static void vanish(struct insula_node *node)
 	insula_desks_put(node->desks);
 	node->desks = NULL;
 	insula_node_changed(node);
-	fput(memory);
+	insula_memory_put(memory);
 }
 
 /* What is copied from user space before anything is taken. */
@@ -117,7 +117,7 @@ static int acquire(struct insula_node *node, int memory_fd)
 unclaim:
 	insula_memory_unclaim(memory);
 put_memory:
-	fput(memory);
+	insula_memory_put(memory);
 	return err;
 }
 

@@ -15,6 +15,7 @@
 #include <linux/slab.h>
 
 #include "core.h"
+#include "held.h"
 #include "pool.h"
 
 struct free_extent {
@@ -218,7 +219,7 @@ static bool join(phys_addr_t start, u64 size)
 /* What some I/O still refers to must not go to another node: the pool loses it. */
 static bool keep(const struct insula_extent *extent)
 {
-	return insula_unreferenced(extent) &&
+	return insula_unheld(extent) &&
 	       (join(extent->start, extent->size) ||
 		!add_free(&pool.free, extent->start, extent->size));
 }

@@ -212,7 +212,7 @@ static struct file *claim_memory(int fd)
 	err = insula_memory_claim(memory);
 	if (!err)
 		return memory;
-	fput(memory);
+	insula_memory_put(memory);
 	return ERR_PTR(err);
 }
 
@@ -237,7 +237,7 @@ int insula_node_grow(struct insula_node *node, void __user *argument)
 	if (err && memory)
 		insula_memory_unclaim(memory);
 	if (memory)
-		fput(memory);
+		insula_memory_put(memory);
 	kfree(cpus);
 	return err;
 }

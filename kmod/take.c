@@ -22,6 +22,7 @@
 #include <linux/sched/signal.h>
 
 #include "compat/compat.h"
+#include "held.h"
 #include "take.h"
 
 #define GRANULE_PAGES		(INSULA_GRANULE >> PAGE_SHIFT)
@@ -207,26 +208,16 @@ void insula_clear(phys_addr_t start, u64 size)
 	}
 }
 
-bool insula_unreferenced(const struct insula_extent *extent)
-{
-	unsigned long pfn = PHYS_PFN(extent->start), count = extent->size >> PAGE_SHIFT;
-
-	while (count--)
-		if (page_ref_count(pfn_to_page(pfn++)) != 1)
-			return false;
-	return true;
-}
-
-/*
- * Page by page: a page that some I/O still refers to goes back when that ends,
- * where free_contig_range() would complain.
- */
+/* Page by page: one that some I/O still refers to goes back when that ends. */
 void insula_give(phys_addr_t start, u64 size)
 {
 	unsigned long pfn;
 
 	for (pfn = PFN_DOWN(start); pfn < PFN_DOWN(start + size); pfn++) {
-		__free_page(pfn_to_page(pfn));
+		if (page_ref_count(pfn_to_page(pfn)) == 1)
+			__free_page(pfn_to_page(pfn));
+		else
+			insula_withhold(pfn_to_page(pfn));
 		if (!(pfn % GRANULE_PAGES))
 			cond_resched();
 	}

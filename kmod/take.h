@@ -34,10 +34,7 @@ bool insula_take_plausible(u64 size);
 /* Clear an extent. Sleeps. */
 void insula_clear(phys_addr_t start, u64 size);
 
-/* Whether no one but us refers to a page of it. */
-bool insula_unreferenced(const struct insula_extent *extent);
-
-/* Give a cleared extent back to the base. */
+/* Give a cleared extent back to the base; pages of it that somebody holds, when that ends. */
 void insula_give(phys_addr_t start, u64 size);
 
 #endif

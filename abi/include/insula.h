@@ -12,10 +12,13 @@
  *   memory    A memory object: an ordered list of chunks of physical memory,
  *             taken from the base or from the pool. It starts empty and grows.
  *             Its bytes are addressed by an offset that runs through the chunks
- *             in order, and can be mapped at that offset by mmap(). Images and
+ *             in order, and can be mapped at that offset by mmap(); any I/O can
+ *             be done on a mapping, and futexes in it are shared. Images and
  *             nodes both rest on one. It lives as long as a descriptor, a
  *             mapping, an image or a node refers to it; with the last of these
- *             its memory is cleared and given back.
+ *             its memory is cleared and given back. INSULA_MEMORY_REVOKE takes it
+ *             from all processes at once. Pages on which I/O has not ended then
+ *             go back when it has.
  *
  *   node      Cores taken from the base and the right to start them. Until
  *             INSULA_NODE_START succeeds the node belongs to the descriptor and
@@ -113,6 +116,7 @@ struct insula_machine {
 	__u64 pool_total;	/* out: memory in the pool, used or not */
 	__u64 pool_free;	/* out: of that, not used by an object */
 	__u64 taken;		/* out: all memory of all objects, pool excluded */
+	__u64 withheld;		/* out: nobody's, kept until some I/O on it has ended */
 };
 
 /*
@@ -350,8 +354,8 @@ struct insula_node_interrupt {
 
 /*
  * INSULA_NODE_CHANNELS: lay out the node's channels, before its start. INSULA_AREA_SIZE
- * (insula_channel.h) bytes from `start` on must lie, cleared, in one chunk of the node's
- * memory; the node's ACPI tables should name them.
+ * (insula_channel.h) bytes from `start` on must lie, cleared, in the node's memory
+ * without a gap; the node's ACPI tables should name them.
  */
 struct insula_channels {
 	__u64 start;		/* a multiple of 4096 */
@@ -372,7 +376,7 @@ struct insula_channel_open {
 
 /*
  * INSULA_NODE_DELEGATION: lay out the node's delegation area (insula_lwk.h), before its
- * start. Its pages must lie, cleared, in one chunk of the node's memory.
+ * start. Its pages must lie, cleared, in the node's memory without a gap.
  */
 struct insula_delegation {
 	__u64 start;		/* a multiple of 4096 */
@@ -459,6 +463,12 @@ struct insula_devices {
 #define INSULA_MEMORY_GROW	_IOW(INSULA_IOC, 0x11, struct insula_request)
 #define INSULA_MEMORY_CHUNKS	_IOWR(INSULA_IOC, 0x12, struct insula_chunks)
 #define INSULA_MEMORY_COPY	_IOW(INSULA_IOC, 0x13, struct insula_copy)
+/*
+ * Take the object from all processes, for good: mappings of it fault with SIGBUS, or
+ * EFAULT where the kernel was to do I/O; calls on its descriptors fail with ENODEV. Its
+ * memory goes back when no image and no node has it any more.
+ */
+#define INSULA_MEMORY_REVOKE	_IO(INSULA_IOC, 0x14)
 
 /* node */
 #define INSULA_NODE_START	_IOW(INSULA_IOC, 0x33, struct insula_node_start)

@@ -90,6 +90,8 @@ pub struct Machine {
     pub pool_free: u64,
     /// Out: all memory of all objects, pool excluded.
     pub taken: u64,
+    /// Out: nobody's, kept until some I/O on it has ended.
+    pub withheld: u64,
 }
 
 /// `struct insula_pool`: cores and memory to take ahead of need.

@@ -175,6 +175,9 @@ fn memory_text(view: &MachineView) -> String {
         size(memory.pool_free_bytes),
     );
     row("nodes and images", size(memory.taken_bytes), "-".into());
+    if memory.withheld_bytes > 0 {
+        row("withheld", size(memory.withheld_bytes), "-".into());
+    }
     row(
         "below 1 MiB",
         size(memory.low_total_bytes),
@@ -259,6 +262,7 @@ mod tests {
             pool_total_bytes: 1 << 30,
             pool_free_bytes: 512 << 20,
             taken_bytes: 64 << 20,
+            withheld_bytes: 8192,
             low_total_bytes: 0x80000,
             low_free_bytes: 0x77000,
             numa_nodes: vec![NumaView {

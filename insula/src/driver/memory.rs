@@ -44,6 +44,15 @@ impl Memory {
         ioctl::memory_copy(self.fd.as_fd(), source.fd.as_fd(), from, to, size)
     }
 
+    /// Takes it from all processes, for good: whoever touches a mapping of it gets SIGBUS
+    /// (`INSULA_MEMORY_REVOKE`). Its memory goes back when no image and no node has it any more.
+    ///
+    /// # Errors
+    /// What the module answered; `ENODEV` when it was revoked before.
+    pub fn revoke(&self) -> Result<(), CallError> {
+        ioctl::memory_revoke(self.fd.as_fd())
+    }
+
     /// The bytes that describe the image it was opened as (`INSULA_DESCRIPTION`).
     ///
     /// # Errors

@@ -66,6 +66,8 @@ pub struct MemoryView {
     pub pool_free_bytes: u64,
     /// Taken from the base by nodes and images, pool excluded.
     pub taken_bytes: u64,
+    /// Nobody's any more, but kept until I/O that a process has begun on it has ended.
+    pub withheld_bytes: u64,
     /// Memory below 1 MiB that nodes can have.
     pub low_total_bytes: u64,
     /// Of that, not taken.
@@ -147,6 +149,7 @@ fn compose(
             pool_total_bytes: machine.pool_total,
             pool_free_bytes: machine.pool_free,
             taken_bytes: machine.taken,
+            withheld_bytes: machine.withheld,
             low_total_bytes: machine.low_total,
             low_free_bytes: machine.low_free,
             numa_nodes: numa.collect(),

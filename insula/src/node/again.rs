@@ -70,8 +70,8 @@ pub enum AgainError {
     Retired(String),
     /// Somebody has its cores, or is starting it.
     #[error(
-        "the node '{0}' cannot be started again: one of its cores is somebody else's now, or it is \
-         not stopped; it was left as it is\n\
+        "the node '{0}' cannot be started again: one of its cores is somebody else's now, a program \
+         does I/O on its memory, or it is not stopped; it was left as it is\n\
          `insula machine info` tells who has which core"
     )]
     Busy(String),

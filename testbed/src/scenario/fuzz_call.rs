@@ -61,6 +61,7 @@ const REQUESTS: &[(u32, Kind, u32)] = &[
     (ioctl::MEMORY_GROW, Kind::Memory, 80),
     (ioctl::MEMORY_CHUNKS, Kind::Memory, 80),
     (ioctl::MEMORY_COPY, Kind::Memory, 80),
+    (ioctl::MEMORY_REVOKE, Kind::Memory, 6),
     (ioctl::DESCRIPTION, Kind::Memory, 60),
     (ioctl::NODE_START, Kind::Node, 60),
     (ioctl::NODE_STOP, Kind::Node, 60),

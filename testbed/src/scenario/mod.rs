@@ -14,6 +14,7 @@ mod hang;
 mod holdings;
 mod insula_command;
 mod insula_module;
+mod lent_pages;
 mod load;
 mod raw_device;
 mod runner;
@@ -55,6 +56,7 @@ scenarios! {
     numa,
     up_down,
     channels,
+    frames,
     cycles,
     kills,
     fuzz,

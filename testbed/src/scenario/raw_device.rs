@@ -5,8 +5,10 @@
     reason = "the module must withstand arguments that a safe interface cannot make"
 )]
 
+use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use insula_abi::ioctl;
@@ -105,7 +107,8 @@ fn makes_descriptor(request: u32) -> bool {
     )
 }
 
-/// Maps the first pages of a memory object, looks at each, and unmaps them.
+/// Maps the first pages of a memory object, looks at each as far as it is there (another thread may
+/// revoke the object), and unmaps them.
 ///
 /// # Errors
 /// What the system answered.
@@ -114,14 +117,10 @@ pub(super) fn look_at(memory: BorrowedFd<'_>, pages: NonZeroUsize) -> Result<(),
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
     let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, memory, 0) }?;
+    let own = File::open("/proc/self/mem").map_err(|_| Errno::EIO)?;
     for page in 0..pages.get() {
-        let byte = start
-            .cast::<u8>()
-            .as_ptr()
-            .wrapping_add(page * PAGE_SIZE.get());
-        // SAFETY: it lies within the mapping, and the module maps no more than the object has, which
-        // never shrinks. Volatile, since others may have mapped the same.
-        unsafe { byte.read_volatile() };
+        let address = start.as_ptr() as u64 + (page * PAGE_SIZE.get()) as u64;
+        let _ = own.read_at(&mut [0], address);
     }
     // SAFETY: exactly what was mapped above; nothing refers to it.
     unsafe { munmap(start, length.get()) }

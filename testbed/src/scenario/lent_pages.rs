@@ -1,0 +1,146 @@
+//! Pages of a memory object in this process, used in all the ways that hand them on to the kernel,
+//! and never touched: once they have been taken back, a touch would be the end of the process.
+
+#![allow(
+    unsafe_code,
+    reason = "the kernel is given addresses of memory that may be taken back at any moment"
+)]
+
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use io_uring::{IoUring, opcode, types};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::insula_command::PATIENCE;
+
+/// Bytes of a page.
+pub(super) const PAGE: usize = 4096;
+
+/// A mapping, of which only the kernel reads and writes the memory.
+#[derive(Debug)]
+pub(super) struct LentPages {
+    start: NonNull<libc::c_void>,
+    size: NonZeroUsize,
+}
+
+// SAFETY: the mapping is not tied to a thread, and its memory is given to the kernel only.
+unsafe impl Send for LentPages {}
+// SAFETY: as above.
+unsafe impl Sync for LentPages {}
+
+impl LentPages {
+    /// The first `size` bytes of what the descriptor gives.
+    pub(super) fn map(fd: impl AsFd, size: usize) -> Result<Self, Errno> {
+        let size = NonZeroUsize::new(size).ok_or(Errno::EINVAL)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, fd, 0) }?;
+        Ok(Self { start, size })
+    }
+
+    /// Where a page begins.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub(super) fn address(&self, page: usize) -> *mut u8 {
+        assert!((page + 1) * PAGE <= self.size.get(), "page {page}");
+        self.start.as_ptr().cast::<u8>().wrapping_add(page * PAGE)
+    }
+
+    /// Reads a page's bytes from the start of a file.
+    pub(super) fn read_from(&self, file: BorrowedFd<'_>, page: usize) -> Result<usize, Errno> {
+        // SAFETY: the kernel writes to this page, of which there are no references.
+        let count = unsafe { libc::pread(file.as_raw_fd(), self.address(page).cast(), PAGE, 0) };
+        Errno::result(count).map(isize::unsigned_abs)
+    }
+
+    /// Writes a page's bytes to the start of a file.
+    pub(super) fn write_to(&self, file: BorrowedFd<'_>, page: usize) -> Result<usize, Errno> {
+        // SAFETY: the kernel reads this page.
+        let count = unsafe { libc::pwrite(file.as_raw_fd(), self.address(page).cast(), PAGE, 0) };
+        Errno::result(count).map(isize::unsigned_abs)
+    }
+
+    /// Lets a pipe hold the page itself, no copy of it.
+    pub(super) fn splice_to(&self, pipe: impl AsFd, page: usize) -> Result<usize, Errno> {
+        let piece = libc::iovec {
+            iov_base: self.address(page).cast(),
+            iov_len: PAGE,
+        };
+        // SAFETY: the kernel reads this page, now and until the pipe is read; that others may write
+        // it meanwhile is known to all.
+        let count = unsafe { libc::vmsplice(pipe.as_fd().as_raw_fd(), &raw const piece, 1, 0) };
+        Errno::result(count).map(isize::unsigned_abs)
+    }
+
+    /// The first word of a page, read as a debugger reads it.
+    pub(super) fn peek(&self, page: usize) -> Result<u32, Errno> {
+        let mut word = [0; 4];
+        let here = libc::iovec {
+            iov_base: word.as_mut_ptr().cast(),
+            iov_len: word.len(),
+        };
+        let there = libc::iovec {
+            iov_base: self.address(page).cast(),
+            iov_len: word.len(),
+        };
+        // SAFETY: the kernel writes the four bytes of `word`, and copies from this process' own page
+        // or refuses.
+        let count = unsafe {
+            libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
+        };
+        Errno::result(count).map(|_| u32::from_ne_bytes(word))
+    }
+
+    /// Sleeps as long as the first word of a page is 0, until it is woken.
+    pub(super) fn futex_wait(&self, page: usize) -> Result<(), Errno> {
+        self.futex(page, libc::FUTEX_WAIT, 0).map(drop)
+    }
+
+    /// Wakes one who sleeps at the first word of a page. Answers how many were.
+    pub(super) fn futex_wake(&self, page: usize) -> Result<i64, Errno> {
+        self.futex(page, libc::FUTEX_WAKE, 1)
+    }
+
+    fn futex(&self, page: usize, operation: libc::c_int, value: u32) -> Result<i64, Errno> {
+        let patience = libc::timespec {
+            tv_sec: PATIENCE.as_secs() as i64,
+            tv_nsec: 0,
+        };
+        let word = self.address(page);
+        // SAFETY: the kernel reads this word, and the time, which lives for the length of the call.
+        let answer =
+            unsafe { libc::syscall(libc::SYS_futex, word, operation, value, &raw const patience) };
+        Errno::result(answer)
+    }
+
+    /// Reads a page from the start of a file and writes it back there, by io_uring, both at once.
+    pub(super) fn through_ring(
+        &self,
+        ring: &mut IoUring,
+        file: BorrowedFd<'_>,
+        page: usize,
+    ) -> Result<(), Errno> {
+        let (fd, size) = (types::Fd(file.as_raw_fd()), PAGE as u32);
+        let read = opcode::Read::new(fd, self.address(page), size).build();
+        let write = opcode::Write::new(fd, self.address(page), size).build();
+        // SAFETY: the kernel uses this page and the open file until both have completed, for which
+        // the call below waits.
+        unsafe { ring.submission().push_multiple(&[read, write]) }.map_err(|_| Errno::EAGAIN)?;
+        ring.submit_and_wait(2)
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
+        let failed = ring.completion().find(|one| one.result() < 0);
+        failed.map_or(Ok(()), |one| Err(Errno::from_raw(-one.result())))
+    }
+}
+
+impl Drop for LentPages {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped; nothing refers to it.
+        let _ = unsafe { munmap(self.start, self.size.get()) };
+    }
+}
