@@ -11,8 +11,8 @@ use crate::loadable::{Format, Loadable, Segment};
 use crate::part::{leading_release, part};
 use memchr::memmem;
 use object::LittleEndian as LE;
-use object::elf::{ELFMAG, EM_X86_64, FileHeader64, PT_LOAD, ProgramHeader64};
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::elf::{ELFMAG, EM_X86_64, FileHeader64, PT_LOAD, ProgramHeader64, SHT_SYMTAB, Sym64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 
 /// Alignment of the load address that `__startup_64` asks for.
 const LARGE_PAGE: u64 = 2 << 20;
@@ -22,8 +22,10 @@ pub(crate) const KERNEL_IMAGE_SIZE: u64 = 1 << 30;
 pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 /// More than any kernel has: x86-64 kernels have 4.
 const SEGMENTS_MAX: usize = 32;
-/// Beginning of `linux_banner`, init/version-timestamp.c.
-const BANNER: &[u8] = b"Linux version ";
+/// What tells our lightweight kernel from Linux: the name of its banner.
+pub(crate) const LWK_BANNER: &str = "lwk_banner";
+/// Beginnings of banners: `linux_banner` of init/version-timestamp.c, and that of our lightweight kernel.
+const BANNERS: [&[u8]; 2] = [b"Linux version ", b"Insula LWK version "];
 
 type Header = FileHeader64<LE>;
 type Program = ProgramHeader64<LE>;
@@ -95,6 +97,14 @@ impl<'a> Vmlinux<'a> {
         section.data(LE, self.file).ok()
     }
 
+    /// The link address of the symbol `name`, if the file has a symbol table and it is there.
+    pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
+        let sections = self.header.sections(LE, self.file).ok()?;
+        let symbols = sections.symbols(LE, self.file, SHT_SYMTAB).ok()?;
+        let named = |symbol: &&Sym64<LE>| symbol.name(LE, symbols.strings()) == Ok(name.as_bytes());
+        symbols.iter().find(named).map(|symbol| symbol.st_value(LE))
+    }
+
     /// What a loader must know.
     fn loadable(&self) -> Result<Loadable, ImageError> {
         let start_of = |program: &&Program| program.p_paddr(LE);
@@ -117,7 +127,10 @@ impl<'a> Vmlinux<'a> {
             });
         }
         Ok(Loadable {
-            format: Format::Elf,
+            format: match self.symbol(LWK_BANNER) {
+                Some(_) => Format::Lwk,
+                None => Format::Elf,
+            },
             release: release(self.file)?,
             setup_header: setup_header(base, footprint),
             entry_offset: entry - base,
@@ -173,11 +186,13 @@ fn holds_entry(program: &Program, entry: u64) -> bool {
 
 /// The release, from the banner that the kernel prints first.
 fn release(file: &[u8]) -> Result<String, ImageError> {
-    // Other strings begin like the banner; only in the banner a number follows.
-    let follows = |at: usize| &file[at + BANNER.len()..];
-    let mut found = memmem::find_iter(file, BANNER).map(follows);
-    let version = found.find(|text| text.first().is_some_and(u8::is_ascii_digit));
-    leading_release(version.unwrap_or_default())
+    // Other strings begin like a banner; only in the banner a number follows.
+    let version = |banner: &&[u8]| {
+        let follows = |at: usize| &file[at + banner.len()..];
+        let mut found = memmem::find_iter(file, banner).map(follows);
+        found.find(|text| text.first().is_some_and(u8::is_ascii_digit))
+    };
+    leading_release(BANNERS.iter().find_map(version).unwrap_or_default())
 }
 
 /// What the header of a bzImage would say of a kernel that takes `footprint` bytes and would like to be at `base`.

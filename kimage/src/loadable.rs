@@ -10,6 +10,8 @@ pub enum Format {
     BzImage,
     /// The kernel itself, unpacked: an ELF executable.
     Elf,
+    /// Insula's own lightweight kernel: the same kind of file.
+    Lwk,
 }
 
 /// A piece of the file and where it belongs.

@@ -1,5 +1,6 @@
 //! What must be known of an image to read the log of the kernel that runs from it.
 
+use super::lwk;
 use super::pulse::Signs;
 use crate::btf::{Btf, BtfError, LookupError};
 use crate::elf::Vmlinux;
@@ -102,6 +103,9 @@ impl LogLayout {
     /// [`LayoutError`] when the file is no `vmlinux`, has no symbols or type information, or keeps its log in a way
     /// that is not known.
     pub fn from_vmlinux(vmlinux: &[u8]) -> Result<Self, LayoutError> {
+        if let Some(layout) = lwk::layout(vmlinux)? {
+            return Ok(layout);
+        }
         let symbols = Symbols::from_vmlinux(vmlinux)?;
         let btf = Btf::from_vmlinux(vmlinux)?;
         let address = |name| symbols.address(name).ok_or(LayoutError::NoSymbol(name));
@@ -155,8 +159,8 @@ impl Structures {
     }
 }
 
-/// The text at `address`, the link address of `linux_banner`.
-fn banner(vmlinux: &[u8], address: u64) -> Result<String, LayoutError> {
+/// The text at `address`, the link address of the kernel's banner.
+pub(super) fn banner(vmlinux: &[u8], address: u64) -> Result<String, LayoutError> {
     let image = Vmlinux::parse(vmlinux)?;
     let bytes = image.bytes_from(address).ok_or(LayoutError::NoBanner)?;
     let end = memchr::memchr(0, &bytes[..bytes.len().min(BANNER_MAX)]).filter(|&end| end > 0);

@@ -26,6 +26,7 @@ mod format;
 mod kernel;
 mod layout;
 mod locate;
+mod lwk;
 mod placement;
 mod pulse;
 mod reader;

@@ -21,13 +21,13 @@ pub const RESCHEDULE_VECTOR: u8 = 0xfd;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signs {
     /// Link address of `__per_cpu_offset`, whose first word leads to the first core's variables.
-    per_cpu_offset: u64,
+    pub(super) per_cpu_offset: u64,
     /// The counter among these: `irq_stat.irq_resched_count`.
-    resched_count: u64,
+    pub(super) resched_count: u64,
     /// Link address of `system_state`.
-    system_state: u64,
+    pub(super) system_state: u64,
     /// `SYSTEM_HALT` of it.
-    halt: u32,
+    pub(super) halt: u32,
 }
 
 impl Signs {
