@@ -35,13 +35,17 @@ testbed: deps
 	@cargo build --package testbed --bin testbed
 
 .PHONY: build
-build: testbed ## build the command, the libraries and the module
+build: testbed lwk ## build the command, the libraries, the kernels and the module
 	@cargo build --release --package insula
 	@$(testbed) module $(kernel_option)
 
 .PHONY: module
 module: testbed ## build insula.ko for the test bed's kernels, or KERNEL=6.12
 	@$(testbed) module $(kernel_option)
+
+.PHONY: lwk
+lwk: deps ## build the lightweight kernel
+	@scripts/lwk
 
 .PHONY: deb
 deb: deps ## build the Debian packages, into build/packages

@@ -1,0 +1,172 @@
+//! Registers of the processor.
+
+use core::arch::asm;
+#[cfg(not(target_os = "none"))]
+use core::arch::x86_64::_rdtsc;
+use core::arch::x86_64::{__cpuid_count, CpuidResult};
+
+/// Model-specific registers that are used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Msr {
+    /// Base address and mode of the local APIC.
+    ApicBase = 0x1b,
+    /// First register of the local APIC in x2APIC mode.
+    X2Apic = 0x800,
+    /// Deadline of the local APIC's timer, in ticks of the time stamp counter.
+    TscDeadline = 0x6e0,
+    /// Extended features: SYSCALL, NX.
+    Efer = 0xc000_0080,
+    /// Segments of SYSCALL.
+    Star = 0xc000_0081,
+    /// Target of SYSCALL.
+    LStar = 0xc000_0082,
+    /// Flags that SYSCALL clears.
+    FMask = 0xc000_0084,
+    /// Base of FS.
+    FsBase = 0xc000_0100,
+    /// Base of GS.
+    GsBase = 0xc000_0101,
+    /// What SWAPGS exchanges with it.
+    KernelGsBase = 0xc000_0102,
+    /// What RDTSCP and RDPID tell besides.
+    TscAux = 0xc000_0103,
+}
+
+/// Reads a model-specific register.
+///
+/// # Safety
+/// The processor has it.
+#[must_use]
+pub unsafe fn read_msr(register: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: reading has no effect; the register exists, by the caller.
+    unsafe {
+        asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high,
+             options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Writes a model-specific register.
+///
+/// # Safety
+/// The processor has it, and the value does not take from under the kernel what it stands on.
+pub unsafe fn write_msr(register: u32, value: u64) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
+             options(nostack, preserves_flags));
+    }
+}
+
+/// Asks the processor what it is.
+#[must_use]
+pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
+    __cpuid_count(leaf, subleaf)
+}
+
+/// The time stamp counter.
+#[must_use]
+pub fn time_stamp() -> u64 {
+    #[cfg(not(target_os = "none"))]
+    // SAFETY: every x86-64 processor has it, and the host lets programs read it.
+    return unsafe { _rdtsc() };
+    #[cfg(target_os = "none")]
+    {
+        let (low, high): (u32, u32);
+        // SAFETY: every x86-64 processor has it, and nobody else sets CR4.TSD.
+        unsafe {
+            asm!("lfence", "rdtsc", out("eax") low, out("edx") high,
+                 options(nomem, nostack, preserves_flags));
+        }
+        u64::from(high) << 32 | u64::from(low)
+    }
+}
+
+/// Says that this is a loop that waits for another core.
+pub fn relax() {
+    core::hint::spin_loop();
+}
+
+/// Stops this core for good.
+pub fn halt_for_ever() -> ! {
+    loop {
+        // SAFETY: with interrupts off nothing but an NMI ends the halt, and the loop begins anew.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) }
+    }
+}
+
+/// Waits with interrupts on until one has come, and been handled. The caller has them off, and has
+/// looked for work: one that comes in between is not lost, as STI takes effect after HLT has begun.
+pub fn wait_for_interrupt() {
+    // SAFETY: interrupts go to the kernel's handler, which is there once the core is set up.
+    unsafe { asm!("sti", "hlt", "cli", options(nostack)) }
+}
+
+/// Lets interrupts in that are pending, without waiting for one.
+pub fn take_interrupts() {
+    // SAFETY: as above.
+    unsafe { asm!("sti", "nop", "cli", options(nostack)) }
+}
+
+/// Reads CR2: the address of the last page fault.
+#[must_use]
+pub fn fault_address() -> u64 {
+    let address: u64;
+    // SAFETY: reading has no effect.
+    unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) }
+    address
+}
+
+/// Reads CR3: the root of the page table in use.
+#[must_use]
+pub fn root() -> u64 {
+    let root: u64;
+    // SAFETY: reading has no effect.
+    unsafe { asm!("mov {}, cr3", out(reg) root, options(nomem, nostack, preserves_flags)) }
+    root & !0xfff
+}
+
+/// Loads CR3, which forgets all translations that are not global.
+///
+/// # Safety
+/// The table at `root` maps the kernel as the present one does.
+pub unsafe fn set_root(root: u64) {
+    // SAFETY: as promised by the caller.
+    unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) }
+}
+
+/// Forgets the translation of the page at `address` on this core.
+pub fn forget_page(address: u64) {
+    // SAFETY: at worst it has to be looked up again.
+    unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
+}
+
+/// Sets bits of CR4, and clears others.
+///
+/// # Safety
+/// The processor knows the bits, and the kernel can go on with them.
+pub unsafe fn change_cr4(clear: u64, set: u64) {
+    let mut value: u64;
+    // SAFETY: as promised by the caller.
+    unsafe {
+        asm!("mov {}, cr4", out(reg) value, options(nomem, nostack, preserves_flags));
+        value = value & !clear | set;
+        asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags));
+    }
+}
+
+/// Sets bits of CR0, and clears others.
+///
+/// # Safety
+/// As of [`change_cr4`].
+pub unsafe fn change_cr0(clear: u64, set: u64) {
+    let mut value: u64;
+    // SAFETY: as promised by the caller.
+    unsafe {
+        asm!("mov {}, cr0", out(reg) value, options(nomem, nostack, preserves_flags));
+        value = value & !clear | set;
+        asm!("mov cr0, {}", in(reg) value, options(nostack, preserves_flags));
+    }
+}

@@ -1,0 +1,195 @@
+//! Segments, the task state segment that names the stacks, and the interrupt descriptor table.
+
+use core::arch::asm;
+use core::mem::size_of;
+
+use super::trap;
+
+/// The kernel's code segment.
+const KERNEL_CODE: u16 = 0x08;
+const KERNEL_DATA: u16 = 0x10;
+/// The programs' segments; SYSRET wants them in this order. 0x1b and 0x23 in trap.S, with their
+/// privilege level.
+const TASK: u16 = 0x28;
+
+/// Descriptors: 64-bit code, data, each for the kernel and for programs.
+const KERNEL_CODE_DESCRIPTOR: u64 = 0x00af_9b00_0000_ffff;
+const KERNEL_DATA_DESCRIPTOR: u64 = 0x00cf_9300_0000_ffff;
+const USER_DATA_DESCRIPTOR: u64 = 0x00cf_f300_0000_ffff;
+const USER_CODE_DESCRIPTOR: u64 = 0x00af_fb00_0000_ffff;
+/// Type of an available task state segment, present.
+const TASK_TYPE: u64 = 0x89 << 40;
+
+/// Bytes of each stack of its own.
+const STACK_SIZE: usize = 4096 * 2;
+/// What comes at any moment gets such a stack, by number.
+const INTERRUPT_STACK: usize = 1;
+const NMI_STACK: usize = 2;
+const DOUBLE_FAULT_STACK: usize = 3;
+const MACHINE_CHECK_STACK: usize = 4;
+const STACKS: usize = 4;
+
+const VECTORS: usize = 256;
+const NMI: usize = 2;
+const DOUBLE_FAULT: usize = 8;
+const MACHINE_CHECK: usize = 18;
+const FIRST_INTERRUPT: usize = 32;
+
+#[repr(C, packed(4))]
+struct TaskState {
+    reserved: u32,
+    /// Stacks for a change of privilege level.
+    rsp: [u64; 3],
+    reserved_more: u64,
+    /// Stacks by number, from 1 on.
+    stacks: [u64; 7],
+    reserved_last: u64,
+    reserved_short: u16,
+    /// Behind the end: no bitmap of I/O ports, so programs can use none.
+    ports: u16,
+}
+
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+struct Gate {
+    low: u64,
+    high: u64,
+}
+
+#[repr(C, align(16))]
+struct Stack([u8; STACK_SIZE]);
+
+/// A core's tables and the stacks that they name.
+#[repr(C, align(64))]
+pub(super) struct Descriptors {
+    segments: [u64; 7],
+    task: TaskState,
+    gates: [Gate; VECTORS],
+    entry_stack: Stack,
+    stacks: [Stack; STACKS],
+}
+
+#[repr(C, packed)]
+struct Pointer {
+    limit: u16,
+    base: u64,
+}
+
+impl Descriptors {
+    pub(super) fn new() -> Self {
+        Self {
+            segments: [
+                0,
+                KERNEL_CODE_DESCRIPTOR,
+                KERNEL_DATA_DESCRIPTOR,
+                USER_DATA_DESCRIPTOR,
+                USER_CODE_DESCRIPTOR,
+                0,
+                0,
+            ],
+            task: TaskState {
+                reserved: 0,
+                rsp: [0; 3],
+                reserved_more: 0,
+                stacks: [0; 7],
+                reserved_last: 0,
+                reserved_short: 0,
+                ports: size_of::<TaskState>() as u16,
+            },
+            gates: [Gate { low: 0, high: 0 }; VECTORS],
+            entry_stack: Stack([0; STACK_SIZE]),
+            stacks: [const { Stack([0; STACK_SIZE]) }; STACKS],
+        }
+    }
+
+    /// Fills in the addresses and has the core use them. The tables must stay where they are.
+    pub(super) fn load(&mut self) {
+        let end = |stack: &Stack| &raw const *stack as u64 + STACK_SIZE as u64;
+        self.task.rsp = [end(&self.entry_stack), 0, 0];
+        let mut stacks = [0; 7];
+        for (number, stack) in self.stacks.iter().enumerate() {
+            stacks[number] = end(stack);
+        }
+        self.task.stacks = stacks;
+        let task = &raw const self.task as u64;
+        let limit = size_of::<TaskState>() as u64 - 1;
+        self.segments[5] = limit | (task & 0xff_ffff) << 16 | TASK_TYPE | (task >> 24 & 0xff) << 56;
+        self.segments[6] = task >> 32;
+        for (vector, gate) in self.gates.iter_mut().enumerate() {
+            *gate = Gate::to(
+                trap::entry(vector),
+                stack_of(vector),
+                is_for_programs(vector),
+            );
+        }
+        self.use_tables();
+    }
+
+    fn use_tables(&self) {
+        let segments = Pointer {
+            limit: size_of::<[u64; 7]>() as u16 - 1,
+            base: &raw const self.segments as u64,
+        };
+        let gates = Pointer {
+            limit: size_of::<[Gate; VECTORS]>() as u16 - 1,
+            base: &raw const self.gates as u64,
+        };
+        // SAFETY: 1. the tables are complete and stay (CoreArea::adopt takes a static one). 2. The
+        // selectors are those of the table that was just loaded. 3. The far return goes to the
+        // next instruction.
+        unsafe {
+            asm!(
+                "lgdt [{segments}]",
+                "lidt [{gates}]",
+                "mov ds, {data:x}",
+                "mov es, {data:x}",
+                "mov ss, {data:x}",
+                "mov fs, {null:x}",
+                "mov gs, {null:x}",
+                "ltr {task:x}",
+                "push {code}",
+                "lea {next}, [rip + 2f]",
+                "push {next}",
+                "retfq",
+                "2:",
+                segments = in(reg) &raw const segments,
+                gates = in(reg) &raw const gates,
+                data = in(reg) u64::from(KERNEL_DATA),
+                null = in(reg) 0_u64,
+                task = in(reg) u64::from(TASK),
+                code = in(reg) u64::from(KERNEL_CODE),
+                next = out(reg) _,
+            );
+        }
+    }
+}
+
+fn stack_of(vector: usize) -> usize {
+    match vector {
+        NMI => NMI_STACK,
+        DOUBLE_FAULT => DOUBLE_FAULT_STACK,
+        MACHINE_CHECK => MACHINE_CHECK_STACK,
+        FIRST_INTERRUPT.. => INTERRUPT_STACK,
+        _ => 0,
+    }
+}
+
+/// Breakpoint and overflow can be raised by an instruction of a program's.
+fn is_for_programs(vector: usize) -> bool {
+    vector == 3 || vector == 4
+}
+
+impl Gate {
+    /// An interrupt gate, present.
+    fn to(address: u64, stack: usize, for_programs: bool) -> Self {
+        let level = if for_programs { 3 } else { 0 };
+        let kind = 0x8e00 | level << 13 | stack as u64;
+        Self {
+            low: address & 0xffff
+                | u64::from(KERNEL_CODE) << 16
+                | kind << 32
+                | (address >> 16 & 0xffff) << 48,
+            high: address >> 32,
+        }
+    }
+}

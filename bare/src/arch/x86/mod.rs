@@ -1,0 +1,17 @@
+//! x86-64, 64-bit mode. Source of all facts here: Intel SDM volume 3 and AMD APM volume 2.
+
+pub mod apic;
+pub mod core_area;
+pub mod cpu;
+mod descriptor;
+pub mod extended;
+pub mod paging;
+pub mod start;
+pub mod trap;
+pub mod user;
+
+#[cfg(target_os = "none")]
+mod assembly {
+    core::arch::global_asm!(include_str!("boot.S"), options(att_syntax));
+    core::arch::global_asm!(include_str!("trap.S"), options(att_syntax));
+}

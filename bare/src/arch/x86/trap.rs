@@ -1,0 +1,113 @@
+//! Exceptions and interrupts that come while the kernel itself runs.
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::cpu;
+
+/// The vector that trap.S stands in for a system call.
+pub(super) const SYSCALL: u64 = 256;
+/// Vectors from here on are interrupts.
+pub const FIRST_INTERRUPT: u64 = 32;
+/// A page fault.
+pub const PAGE_FAULT: u64 = 14;
+
+/// What lies on the stack when an exception or interrupt comes to the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "they are the processor's names")]
+pub struct KernelFrame {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rbp: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rdx: u64,
+    pub rcx: u64,
+    pub rbx: u64,
+    pub rax: u64,
+    pub vector: u64,
+    pub error: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+}
+
+/// What a kernel does with an interrupt that comes while it waits for one.
+pub type InterruptHandler = fn(vector: u8);
+
+static HANDLER: AtomicUsize = AtomicUsize::new(0);
+/// Set by a kernel at its end: from then on an NMI stops the core. One byte, read by trap.S.
+#[cfg_attr(target_os = "none", unsafe(export_name = "bare_at_end"))]
+static AT_END: AtomicBool = AtomicBool::new(false);
+
+/// Names the handler of interrupts, for all cores.
+pub fn set_interrupt_handler(handler: InterruptHandler) {
+    HANDLER.store(handler as usize, Ordering::Release);
+}
+
+/// From now on an NMI stops the core that gets it; whether nobody has said so before.
+pub fn set_at_end() -> bool {
+    !AT_END.swap(true, Ordering::SeqCst)
+}
+
+/// Called by trap.S.
+#[cfg_attr(target_os = "none", unsafe(no_mangle))]
+#[cfg_attr(
+    not(target_os = "none"),
+    expect(dead_code, reason = "its caller is assembly")
+)]
+extern "C" fn bare_kernel_trap(frame: &KernelFrame) {
+    if frame.vector < FIRST_INTERRUPT {
+        panic!(
+            "exception {} in the kernel, error {:#x}, address {:#x}\n{frame:#x?}",
+            frame.vector,
+            frame.error,
+            cpu::fault_address(),
+        );
+    }
+    let handler = HANDLER.load(Ordering::Acquire);
+    if handler == 0 {
+        return;
+    }
+    // SAFETY: only `set_interrupt_handler` stores there, and only such functions.
+    let handler = unsafe { core::mem::transmute::<usize, InterruptHandler>(handler) };
+    handler(frame.vector as u8);
+}
+
+#[cfg(target_os = "none")]
+mod entries {
+    unsafe extern "C" {
+        static bare_trap_entries: [[u8; 16]; 256];
+        fn bare_syscall_entry();
+    }
+
+    pub(in super::super) fn entry(vector: usize) -> u64 {
+        let first = &raw const bare_trap_entries as u64;
+        first + 16 * vector as u64
+    }
+
+    pub(in super::super) fn syscall_entry() -> u64 {
+        bare_syscall_entry as *const () as u64
+    }
+}
+
+#[cfg(not(target_os = "none"))]
+mod entries {
+    pub(in super::super) fn entry(_vector: usize) -> u64 {
+        0
+    }
+
+    pub(in super::super) fn syscall_entry() -> u64 {
+        0
+    }
+}
+
+pub(super) use entries::{entry, syscall_entry};

@@ -1,0 +1,164 @@
+//! A program's thread: its registers, and running it.
+
+use core::mem::offset_of;
+
+use super::core_area::programs_set_bases;
+use super::cpu::{self, Msr, read_msr, write_msr};
+use super::trap::{FIRST_INTERRUPT, PAGE_FAULT, SYSCALL};
+
+/// End of the addresses that programs can have.
+pub const USER_END: u64 = 0x7fff_ffff_f000;
+/// Flags that a program may set by itself: CF, PF, AF, ZF, SF, TF, DF, OF, AC, ID.
+const RFLAGS_PROGRAM: u64 =
+    0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x800 | 0x4_0000 | 0x20_0000;
+/// Flags that are always set in a program: the reserved one, and that interrupts come.
+const RFLAGS_ALWAYS: u64 = 0x2 | 0x200;
+
+/// The registers of a thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are the processor's names")]
+pub struct Registers {
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub rsp: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rip: u64,
+    pub rflags: u64,
+}
+
+/// Why a program came to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    /// It makes a system call: number in RAX, arguments in RDI, RSI, RDX, R10, R8, R9.
+    Syscall,
+    /// An instruction could not be executed.
+    Exception {
+        /// Which exception.
+        vector: u8,
+        /// What the processor tells of it.
+        error: u64,
+        /// Of a page fault, the address that was reached for; else 0.
+        address: u64,
+    },
+    /// An interrupt, of this vector.
+    Interrupt(u8),
+}
+
+/// A thread's registers, to be entered and come back to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserContext {
+    /// The general ones.
+    pub registers: Registers,
+    vector: u64,
+    error: u64,
+    /// Base of FS: the thread's own data.
+    pub fs_base: u64,
+    /// Base of GS.
+    pub gs_base: u64,
+}
+
+// As trap.S has them.
+const _: () = {
+    assert!(offset_of!(UserContext, registers) == 0);
+    assert!(offset_of!(Registers, rsp) == 56);
+    assert!(offset_of!(Registers, r15) == 120);
+    assert!(offset_of!(Registers, rip) == 128);
+    assert!(offset_of!(Registers, rflags) == 136);
+    assert!(offset_of!(UserContext, vector) == 144);
+    assert!(offset_of!(UserContext, error) == 152);
+};
+
+#[cfg(target_os = "none")]
+unsafe extern "C" {
+    fn bare_enter_user(context: *mut UserContext);
+}
+
+impl UserContext {
+    /// Whether it can be entered: its next instruction lies where programs are. IRETQ to an
+    /// impossible address would fault in the kernel.
+    #[must_use]
+    pub fn can_run(&self) -> bool {
+        self.registers.rip < USER_END
+    }
+
+    /// Runs the program until it comes to the kernel.
+    ///
+    /// # Panics
+    /// If it cannot be entered: see [`UserContext::can_run`].
+    #[cfg(target_os = "none")]
+    pub fn run(&mut self) -> Trap {
+        assert!(self.can_run(), "a program at {:#x}", self.registers.rip);
+        let flags = &mut self.registers.rflags;
+        *flags = *flags & RFLAGS_PROGRAM | RFLAGS_ALWAYS;
+        // SAFETY: 1. both bases are canonical: `set_bases` and the processor allow no others.
+        // 2. The area's context pointer is used only until this call returns, and `self` is
+        // borrowed for so long. 3. The program runs at level 3 with the page table of its own.
+        unsafe {
+            write_msr(Msr::FsBase as u32, self.fs_base);
+            write_msr(Msr::KernelGsBase as u32, self.gs_base);
+            bare_enter_user(self);
+            if programs_set_bases() {
+                self.fs_base = read_msr(Msr::FsBase as u32);
+                self.gs_base = read_msr(Msr::KernelGsBase as u32);
+            }
+        }
+        self.trap()
+    }
+
+    /// Why it came to the kernel the last time.
+    #[must_use]
+    pub fn trap(&self) -> Trap {
+        match self.vector {
+            SYSCALL => Trap::Syscall,
+            vector if vector < FIRST_INTERRUPT => Trap::Exception {
+                vector: vector as u8,
+                error: self.error,
+                address: match vector {
+                    PAGE_FAULT => cpu::fault_address(),
+                    _ => 0,
+                },
+            },
+            vector => Trap::Interrupt(vector as u8),
+        }
+    }
+
+    /// Sets the base of FS or GS; whether programs can have that address.
+    #[must_use]
+    pub fn set_base(&mut self, gs: bool, base: u64) -> bool {
+        let possible = base < USER_END;
+        if possible {
+            *(if gs {
+                &mut self.gs_base
+            } else {
+                &mut self.fs_base
+            }) = base;
+        }
+        possible
+    }
+}
+
+#[cfg(not(target_os = "none"))]
+const _: (u64, u64) = (RFLAGS_PROGRAM, RFLAGS_ALWAYS);
+#[cfg(not(target_os = "none"))]
+const _: fn() = || {
+    let _ = (
+        programs_set_bases,
+        read_msr as unsafe fn(u32) -> u64,
+        write_msr as unsafe fn(u32, u64),
+        Msr::FsBase,
+    );
+};

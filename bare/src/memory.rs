@@ -1,0 +1,97 @@
+//! Physical memory, and how the kernel reaches it.
+
+use core::fmt;
+use core::ptr;
+use core::sync::atomic::AtomicU64;
+
+/// Size of the smallest page, in bytes.
+pub const FRAME_SIZE: u64 = 4096;
+/// Size of a large page, in bytes.
+pub const LARGE_SIZE: u64 = 2 << 20;
+/// Size of a huge page, in bytes.
+pub const HUGE_SIZE: u64 = 1 << 30;
+
+/// Where the kernel sees all memory: a physical address lies at this plus itself. `boot.S` has the
+/// same number, as an entry of the root table.
+pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
+/// End of what the direct map can hold.
+pub const DIRECT_MAP_SIZE: u64 = 1 << 46;
+
+/// A physical address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct PhysAddr(pub u64);
+
+impl PhysAddr {
+    /// Where the kernel sees it.
+    #[must_use]
+    pub fn in_direct_map(self) -> *mut u8 {
+        debug_assert!(self.0 < DIRECT_MAP_SIZE, "{self:?} is no memory");
+        ptr::with_exposed_provenance_mut((DIRECT_MAP + self.0) as usize)
+    }
+
+    /// What the kernel sees at that address of the direct map.
+    #[must_use]
+    pub fn of_direct_map(address: u64) -> Self {
+        Self(address.wrapping_sub(DIRECT_MAP))
+    }
+
+    /// The frame that it lies in.
+    #[must_use]
+    pub fn frame(self) -> Self {
+        Self(self.0 & !(FRAME_SIZE - 1))
+    }
+}
+
+impl fmt::Debug for PhysAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}p", self.0)
+    }
+}
+
+/// Copies bytes out of physical memory. Whoever else may write them: they may arrive torn.
+///
+/// # Safety
+/// The range is memory of this kernel's.
+pub unsafe fn read(from: PhysAddr, to: &mut [u8]) {
+    // SAFETY: 1. by the caller, the range is mapped in the direct map. 2. `to` is ours alone, so
+    // they overlap only if the caller broke that.
+    unsafe { ptr::copy(from.in_direct_map(), to.as_mut_ptr(), to.len()) }
+}
+
+/// Copies bytes into physical memory.
+///
+/// # Safety
+/// The range is memory of this kernel's, and nothing of Rust's lies in it.
+pub unsafe fn write(to: PhysAddr, from: &[u8]) {
+    // SAFETY: as promised by the caller.
+    unsafe { ptr::copy(from.as_ptr(), to.in_direct_map(), from.len()) }
+}
+
+/// Clears physical memory.
+///
+/// # Safety
+/// As of [`write`].
+pub unsafe fn clear(at: PhysAddr, size: u64) {
+    // SAFETY: as promised by the caller.
+    unsafe { ptr::write_bytes(at.in_direct_map(), 0, size as usize) }
+}
+
+/// Where frames for page tables come from and go to.
+pub trait Frames {
+    /// A frame that is all zero.
+    fn take(&mut self) -> Option<PhysAddr>;
+    /// Gives one back.
+    fn give(&mut self, frame: PhysAddr);
+}
+
+/// A word of memory that others may read and write at any moment: another kernel, another core.
+///
+/// # Safety
+/// It is memory in the direct map, for good, and this program reaches it through atomics only.
+#[must_use]
+pub unsafe fn word(at: PhysAddr) -> &'static AtomicU64 {
+    assert!(at.0.is_multiple_of(8), "{at:?} is no word");
+    // SAFETY: 1. mapped and only reached so, by the caller. 2. Aligned, as was checked.
+    unsafe { &*at.in_direct_map().cast::<AtomicU64>() }
+}

@@ -1,0 +1,12 @@
+//! Has the kernel linked to where it runs.
+
+fn main() {
+    println!("cargo::rerun-if-changed=image.ld");
+    let target = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
+    if target == "none" {
+        let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+        println!("cargo::rustc-link-arg-bins=-T{folder}/image.ld");
+        println!("cargo::rustc-link-arg-bins=--no-dynamic-linker");
+        println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");
+    }
+}

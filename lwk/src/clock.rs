@@ -1,0 +1,71 @@
+//! Time since this kernel's start, by the time stamp counter.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use insula_bare::cpu::time_stamp;
+
+static TSC_KHZ: AtomicU32 = AtomicU32::new(0);
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// Begins to count. Until the frequency is set, all times are 0.
+pub fn begin() {
+    STARTED.store(time_stamp(), Ordering::Relaxed);
+}
+
+/// Sets the counter's frequency in kHz.
+pub fn set_frequency(tsc_khz: u32) {
+    TSC_KHZ.store(tsc_khz, Ordering::Relaxed);
+}
+
+/// The counter's frequency in kHz; 0 if it is not known yet.
+#[must_use]
+pub fn tsc_khz() -> u32 {
+    TSC_KHZ.load(Ordering::Relaxed)
+}
+
+/// Nanoseconds since the start.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let ticks = time_stamp().wrapping_sub(STARTED.load(Ordering::Relaxed));
+    ticks_to_ns(ticks, tsc_khz())
+}
+
+/// The time stamp counter.
+#[must_use]
+pub fn stamp() -> u64 {
+    time_stamp()
+}
+
+/// The time stamp counter at that time.
+#[must_use]
+pub fn tsc_at(ns: u64) -> u64 {
+    STARTED
+        .load(Ordering::Relaxed)
+        .wrapping_add(ns_to_ticks(ns))
+}
+
+/// Nanoseconds in ticks of the time stamp counter.
+#[must_use]
+pub fn ns_to_ticks(ns: u64) -> u64 {
+    let ticks = u128::from(ns) * u128::from(tsc_khz()) / 1_000_000;
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+/// Ticks of a counter of that frequency in nanoseconds.
+#[must_use]
+pub fn ticks_to_ns(ticks: u64, khz: u32) -> u64 {
+    let ns = (u128::from(ticks) * 1_000_000).checked_div(u128::from(khz));
+    ns.map_or(0, |ns| u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_time() {
+        assert_eq!(ticks_to_ns(2_400_000, 2_400_000), 1_000_000);
+        assert_eq!(ticks_to_ns(5, 0), 0);
+        assert_eq!(ticks_to_ns(u64::MAX, 1), u64::MAX);
+    }
+}

@@ -1,0 +1,286 @@
+//! The kernel's log, in memory, for the base to read: in the format of Linux' printk ring
+//! (kernel/printk/printk_ringbuffer.c), so that what reads a Linux node's log reads this one.
+//!
+//! A record has a descriptor and an info, at its number modulo their count, and a block in a ring of
+//! bytes that begins with its number. The descriptor's top two bits say how far it is. Writers take
+//! a lock here (printk's do not), so records are written one after the other, each by these steps:
+//! old records that are in the way are marked as gone, then the new one as being written; then come
+//! text and info; then it is marked as final. A reader that finds the same state before and after it
+//! has copied a record has got it whole.
+//!
+//! The names and places of the statics are known to `kimage` (`log/lwk.rs` there).
+
+#![allow(
+    unsafe_code,
+    reason = "the names of what is read from outside are fixed"
+)]
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::clock;
+
+const COUNT_BITS: u32 = 10;
+const SIZE_BITS: u32 = 16;
+const COUNT: u64 = 1 << COUNT_BITS;
+const SIZE: u64 = 1 << SIZE_BITS;
+/// In front of each text, its record's number.
+const BLOCK_HEAD: u64 = 8;
+/// Longest text of a record; what is longer is cut.
+const TEXT_MAX: usize = 1000;
+
+/// `enum desc_state` in a descriptor's top two bits.
+const STATE_SHIFT: u32 = 62;
+const RESERVED: u64 = 0 << STATE_SHIFT;
+const FINAL: u64 = 2 << STATE_SHIFT;
+const GONE: u64 = 3 << STATE_SHIFT;
+
+/// Urgency of a record, as in syslog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Level {
+    /// The kernel is at its end.
+    Emergency = 0,
+    /// Something failed.
+    Error = 3,
+    /// Something is not as it should be.
+    Warning = 4,
+    /// In order.
+    Info = 6,
+}
+
+#[repr(C)]
+struct Descriptor {
+    state: AtomicU64,
+    begin: AtomicU64,
+    next: AtomicU64,
+}
+
+#[repr(C)]
+struct Info {
+    sequence: AtomicU64,
+    time_ns: AtomicU64,
+    /// Length of the text in bits 0 to 15, facility 16 to 23, level 24 to 26, core 32 to 63.
+    rest: AtomicU64,
+}
+
+#[repr(C)]
+struct Ring {
+    count_bits: u32,
+    size_bits: u32,
+    descriptors: &'static [Descriptor; COUNT as usize],
+    infos: &'static [Info; COUNT as usize],
+    data: &'static [AtomicU8; SIZE as usize],
+    head: AtomicU64,
+    tail: AtomicU64,
+}
+
+static DESCRIPTORS: [Descriptor; COUNT as usize] = [const {
+    Descriptor {
+        state: AtomicU64::new(RESERVED),
+        begin: AtomicU64::new(0),
+        next: AtomicU64::new(0),
+    }
+}; COUNT as usize];
+static INFOS: [Info; COUNT as usize] = [const {
+    Info {
+        sequence: AtomicU64::new(0),
+        time_ns: AtomicU64::new(0),
+        rest: AtomicU64::new(0),
+    }
+}; COUNT as usize];
+static DATA: [AtomicU8; SIZE as usize] = [const { AtomicU8::new(0) }; SIZE as usize];
+
+#[cfg_attr(target_os = "none", unsafe(export_name = "printk_rb_static"))]
+static RING: Ring = Ring {
+    count_bits: COUNT_BITS,
+    size_bits: SIZE_BITS,
+    descriptors: &DESCRIPTORS,
+    infos: &INFOS,
+    data: &DATA,
+    head: AtomicU64::new(0),
+    tail: AtomicU64::new(0),
+};
+#[cfg_attr(target_os = "none", unsafe(export_name = "prb"))]
+#[used]
+static RING_IN_USE: &Ring = &RING;
+
+const BANNER_TEXT: &str = concat!("Insula LWK version ", env!("CARGO_PKG_VERSION"), "-lwk\0");
+/// What tells this kernel from others in memory. The first record repeats it.
+#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_banner"))]
+#[used]
+static BANNER: [u8; BANNER_TEXT.len()] = *BANNER_TEXT.as_bytes().first_chunk().unwrap();
+
+/// The core that has panicked, -1 for none.
+#[cfg_attr(target_os = "none", unsafe(export_name = "panic_cpu"))]
+static PANICKED_CORE: AtomicI32 = AtomicI32::new(-1);
+
+/// How often the first core has taken the interrupt by which the base feels its pulse.
+#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_pulse"))]
+static PULSE: AtomicU32 = AtomicU32::new(0);
+/// Where that count is: for whoever reads it as of a core's own variables.
+#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_pulse_at"))]
+#[used]
+static PULSE_AT: &AtomicU32 = &PULSE;
+
+/// 0: the kernel runs. 1: it is off.
+#[cfg_attr(target_os = "none", unsafe(export_name = "system_state"))]
+static SYSTEM_STATE: AtomicU32 = AtomicU32::new(0);
+
+/// What a writer needs, behind the lock.
+struct Writer {
+    /// Number of the next record, and of the oldest that is there.
+    next: u64,
+    oldest: u64,
+    /// Position in the ring of bytes, ever increasing.
+    position: u64,
+}
+
+static WRITER: spin::Mutex<Writer> = spin::Mutex::new(Writer {
+    next: 0,
+    oldest: 0,
+    position: 0,
+});
+
+/// A text of bounded length, made without memory from the heap.
+struct Text {
+    bytes: [u8; TEXT_MAX],
+    size: usize,
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = &mut self.bytes[self.size..];
+        let size = text.len().min(room.len());
+        room[..size].copy_from_slice(&text.as_bytes()[..size]);
+        self.size += size;
+        Ok(())
+    }
+}
+
+/// Appends a record.
+pub fn append(level: Level, arguments: fmt::Arguments<'_>) {
+    let mut text = Text {
+        bytes: [0; TEXT_MAX],
+        size: 0,
+    };
+    // It never fails: what is too long is cut.
+    let _ = text.write_fmt(arguments);
+    let record = Record {
+        level,
+        core: crate::cores::number(),
+        time_ns: clock::now_ns(),
+        text: &text.bytes[..text.size],
+    };
+    WRITER.lock().write(&RING, &record);
+}
+
+/// After a panic: the lock may be held by a core that does not run any more.
+pub(crate) fn break_lock(core: u32) {
+    PANICKED_CORE.store(core as i32, Ordering::SeqCst);
+    // SAFETY: all other cores have been stopped, or are about to be; a record that one of them was
+    // writing is lost.
+    unsafe { WRITER.force_unlock() }
+}
+
+/// Counts an interrupt by which the base feels the pulse.
+pub(crate) fn beat() {
+    PULSE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Marks the kernel as off.
+pub(crate) fn mark_off() {
+    SYSTEM_STATE.store(1, Ordering::SeqCst);
+}
+
+/// This kernel's name and version.
+#[must_use]
+pub fn banner() -> &'static str {
+    BANNER_TEXT.trim_end_matches('\0')
+}
+
+struct Record<'a> {
+    level: Level,
+    core: u32,
+    time_ns: u64,
+    text: &'a [u8],
+}
+
+impl Writer {
+    fn write(&mut self, ring: &Ring, record: &Record) {
+        let id = self.next;
+        let size = BLOCK_HEAD + (record.text.len() as u64).next_multiple_of(BLOCK_HEAD);
+        let begin = self.position;
+        // A block that would go beyond the ring's end lies at its beginning instead.
+        let wraps = begin % SIZE + size > SIZE;
+        let start = if wraps { 0 } else { begin % SIZE };
+        let next = if wraps {
+            begin.next_multiple_of(SIZE) + size
+        } else {
+            begin + size
+        };
+        self.make_room(ring, id, next);
+
+        let slot = (id % COUNT) as usize;
+        let (descriptor, info) = (&ring.descriptors[slot], &ring.infos[slot]);
+        descriptor.state.store(RESERVED | id, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        descriptor.begin.store(begin, Ordering::Relaxed);
+        descriptor.next.store(next, Ordering::Relaxed);
+        let bytes = id
+            .to_le_bytes()
+            .into_iter()
+            .chain(record.text.iter().copied());
+        for (byte, at) in bytes.zip(&ring.data[start as usize..]) {
+            at.store(byte, Ordering::Relaxed);
+        }
+        info.sequence.store(id, Ordering::Relaxed);
+        info.time_ns.store(record.time_ns, Ordering::Relaxed);
+        info.rest.store(record.rest(), Ordering::Relaxed);
+        descriptor.state.store(FINAL | id, Ordering::Release);
+        ring.head.store(id, Ordering::Release);
+        self.next = id + 1;
+        self.position = next;
+    }
+
+    /// Marks those records as gone whose descriptor or text the record `id` takes, up to position
+    /// `next`.
+    fn make_room(&mut self, ring: &Ring, id: u64, next: u64) {
+        while self.oldest < id {
+            let descriptor = &ring.descriptors[(self.oldest % COUNT) as usize];
+            let overwritten = descriptor.begin.load(Ordering::Relaxed) + SIZE < next;
+            if !overwritten && id - self.oldest < COUNT {
+                break;
+            }
+            descriptor
+                .state
+                .store(GONE | self.oldest, Ordering::Relaxed);
+            self.oldest += 1;
+            ring.tail.store(self.oldest, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Record<'_> {
+    fn rest(&self) -> u64 {
+        /// In a caller's id, the bit that tells a core from a thread.
+        const IS_CORE: u64 = 1 << 31;
+        self.text.len() as u64 | (self.level as u64) << 24 | (u64::from(self.core) | IS_CORE) << 32
+    }
+}
+
+/// Logs what is in order.
+#[macro_export]
+macro_rules! info {
+    ($($arguments:tt)*) => {
+        $crate::log::append($crate::log::Level::Info, format_args!($($arguments)*))
+    };
+}
+
+/// Logs what is not as it should be.
+#[macro_export]
+macro_rules! warning {
+    ($($arguments:tt)*) => {
+        $crate::log::append($crate::log::Level::Warning, format_args!($($arguments)*))
+    };
+}

@@ -1,0 +1,27 @@
+//! The kernel's image. All of it is in the library; here is what an image must have.
+
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![allow(unsafe_code, reason = "an entry and a panic handler have fixed names")]
+
+#[cfg(target_os = "none")]
+mod image {
+    use insula_lwk::{power, start};
+
+    /// Called by `bare`'s first instructions, on the first core.
+    #[unsafe(no_mangle)]
+    extern "C" fn bare_first_core(boot_params: u64, image: u64) -> ! {
+        start::first_core(boot_params, image)
+    }
+
+    #[panic_handler]
+    fn panicked(info: &core::panic::PanicInfo) -> ! {
+        power::panicked(info)
+    }
+}
+
+/// On a host there is nothing to run.
+#[cfg(not(target_os = "none"))]
+fn main() {
+    eprintln!("This is a kernel: build it for x86_64-unknown-none (make lwk).");
+    std::process::exit(1);
+}

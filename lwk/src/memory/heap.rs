@@ -1,0 +1,46 @@
+//! The kernel's heap. It grows by blocks of frames, which it keeps.
+
+#![allow(unsafe_code, reason = "memory is handed to the allocator by address")]
+
+use core::alloc::Layout;
+
+use insula_bare::memory::FRAME_SIZE;
+use talc::{OomHandler, Span, Talc, Talck};
+
+use super::take_block;
+
+/// Grows by this at least: 1 MiB.
+const ORDER_MIN: u8 = 8;
+/// What the allocator itself needs of a block.
+const OVERHEAD: usize = 1024;
+
+#[cfg_attr(target_os = "none", global_allocator)]
+static HEAP: Talck<spin::Mutex<()>, Grow> = Talc::new(Grow).lock();
+
+/// What the heap begins with, before the memory map has been read.
+const EARLY_SIZE: usize = 512 << 10;
+static mut EARLY: [u8; EARLY_SIZE] = [0; EARLY_SIZE];
+
+/// Makes the heap usable. Called once, first of all.
+pub(crate) fn begin() {
+    // SAFETY: nothing else names it, and it is given away once.
+    let claimed = unsafe {
+        let early = Span::from_base_size((&raw mut EARLY).cast(), EARLY_SIZE);
+        HEAP.lock().claim(early)
+    };
+    assert!(claimed.is_ok(), "the heap cannot begin");
+}
+
+struct Grow;
+
+impl OomHandler for Grow {
+    fn handle_oom(talc: &mut Talc<Self>, layout: Layout) -> Result<(), ()> {
+        let needed = layout.size() + layout.align() + OVERHEAD;
+        let frames = needed.div_ceil(FRAME_SIZE as usize).next_power_of_two();
+        let order = (frames.ilog2() as u8).max(ORDER_MIN);
+        let block = take_block(order).ok_or(())?;
+        let size = (FRAME_SIZE as usize) << order;
+        // SAFETY: the block has just been taken, lies in the direct map, and is never given back.
+        unsafe { talc.claim(Span::from_base_size(block.in_direct_map(), size)) }.map(drop)
+    }
+}

@@ -1,0 +1,100 @@
+//! The kernel's own page table: the direct map, in pages as large as fit, and the image with no more
+//! rights than each part needs.
+
+#![allow(
+    unsafe_code,
+    reason = "the image's parts are known by the linker's symbols"
+)]
+
+use insula_bare::PhysAddr;
+use insula_bare::cpu::cpuid;
+use insula_bare::memory::{DIRECT_MAP, FRAME_SIZE};
+use insula_bare::paging::{Flags, MapError, Page, PageSize, PageTable};
+
+use super::Pool;
+use crate::world::{Stretch, World};
+
+/// Where the image's parts lie: text, constants, data, end.
+#[cfg(target_os = "none")]
+fn parts() -> [u64; 4] {
+    unsafe extern "C" {
+        static _text: u8;
+        static _etext: u8;
+        static _data: u8;
+        static _end: u8;
+    }
+    let symbols = [
+        &raw const _text,
+        &raw const _etext,
+        &raw const _data,
+        &raw const _end,
+    ];
+    symbols.map(|symbol| symbol as u64)
+}
+
+#[cfg(not(target_os = "none"))]
+fn parts() -> [u64; 4] {
+    [0; 4]
+}
+
+/// Bytes of the image in memory.
+pub(crate) fn image_size() -> u64 {
+    let [text, .., end] = parts();
+    end - text
+}
+
+/// Makes the table. The image lies at `image`.
+///
+/// # Errors
+/// [`MapError`].
+pub(crate) fn build(world: &World, image: PhysAddr) -> Result<PageTable, MapError> {
+    let mut table = PageTable::new_kernel(&mut Pool)?;
+    for stretch in world.memory.iter().chain(&world.reserved) {
+        map_direct(&mut table, stretch)?;
+    }
+    map_image(&mut table, image)?;
+    Ok(table)
+}
+
+/// Maps a stretch of memory into the direct map.
+fn map_direct(table: &mut PageTable, stretch: &Stretch) -> Result<(), MapError> {
+    let has_huge = cpuid(0x8000_0001, 0).edx & 1 << 26 != 0;
+    let sizes = [PageSize::Huge, PageSize::Large, PageSize::Small];
+    let mut at = stretch.start.next_multiple_of(FRAME_SIZE);
+    while at + FRAME_SIZE <= stretch.end() {
+        let fits = |size: &&PageSize| {
+            at.is_multiple_of(size.bytes())
+                && at + size.bytes() <= stretch.end()
+                && (has_huge || **size != PageSize::Huge)
+        };
+        let size = sizes.iter().find(fits).copied().unwrap_or(PageSize::Small);
+        let page = Page {
+            start: DIRECT_MAP + at,
+            frame: PhysAddr(at),
+            size,
+            flags: Flags::WRITABLE | Flags::NO_EXECUTE,
+        };
+        table.map(page, &mut Pool)?;
+        at += size.bytes();
+    }
+    Ok(())
+}
+
+fn map_image(table: &mut PageTable, image: PhysAddr) -> Result<(), MapError> {
+    let [text, text_end, data, end] = parts();
+    for start in (text..end).step_by(FRAME_SIZE as usize) {
+        let flags = match start {
+            at if at < text_end => Flags::empty(),
+            at if at < data => Flags::NO_EXECUTE,
+            _ => Flags::WRITABLE | Flags::NO_EXECUTE,
+        };
+        let page = Page {
+            start,
+            frame: PhysAddr(image.0 + (start - text)),
+            size: PageSize::Small,
+            flags,
+        };
+        table.map(page, &mut Pool)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! All processes, as the base begins and ends them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use insula_abi::lwk::{base_state, process_state};
+
+use super::{Process, begin};
+use crate::cores;
+use crate::delegation::{Area, ProcessPages};
+
+static PROCESSES: spin::Mutex<Vec<Arc<Process>>> = spin::Mutex::new(Vec::new());
+/// Some process has ended and is still to be freed.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Looks at the processes that the base wants to be looked at. Their first threads go to cores.
+pub fn look(area: Area) {
+    area.take_attention(|page| {
+        if area.can_hold_process(page) {
+            look_at(ProcessPages::at(area, page));
+        }
+    });
+    tend();
+}
+
+fn look_at(pages: ProcessPages) {
+    let known = {
+        let processes = PROCESSES.lock();
+        let mut same = processes
+            .iter()
+            .filter(|one| one.pages().number() == pages.number());
+        same.next().cloned()
+    };
+    match (pages.base_state(), known) {
+        (base_state::BEGUN, None) => {
+            if let Some((process, thread)) = begin::process(pages) {
+                PROCESSES.lock().push(process);
+                cores::send(thread);
+            }
+        }
+        (base_state::ENDED | base_state::GONE, Some(process)) => {
+            process.end();
+            ENDED.store(true, Ordering::Release);
+        }
+        (base_state::GONE, None) => pages.set_state(process_state::DONE),
+        _ => {}
+    }
+}
+
+/// Frees processes that have no thread any more, and of which the base holds nothing.
+pub fn tend() {
+    if !ENDED.load(Ordering::Acquire) {
+        return;
+    }
+    let Some(mut processes) = PROCESSES.try_lock() else {
+        return;
+    };
+    processes.retain(|process| {
+        let is_gone = process.pages().base_state() == base_state::GONE;
+        let is_free = is_gone && process.threads.load(Ordering::Acquire) == 0;
+        if is_free {
+            cores::leave_space(process.space().root());
+            process.pages().set_page_table(0);
+            process.space().free();
+            process.pages().set_state(process_state::DONE);
+        }
+        !is_free
+    });
+    let more = processes.iter().any(|process| process.is_ending());
+    ENDED.store(more, Ordering::Release);
+}

@@ -1,0 +1,57 @@
+//! The documentation's table of system calls is the kernel's.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use insula_lwk::calls::table::{Kind, TABLE};
+
+/// Names of the errors in the table.
+fn errno(number: u16) -> &'static str {
+    match number {
+        1 => "EPERM",
+        4 => "EINTR",
+        22 => "EINVAL",
+        38 => "ENOSYS",
+        _ => panic!("error {number} has no name here"),
+    }
+}
+
+fn chapter() -> String {
+    let count = |is: fn(&Kind) -> bool| TABLE.iter().filter(|call| is(&call.kind)).count();
+    let mut text = format!(
+        "# System calls on the lightweight kernel\n\n\
+         Made from the kernel's own table (`lwk/src/calls/table.rs`): all {} calls of Linux 6.12 on x86-64. \
+         {} are done by the kernel itself (local), {} by the base (delegated), {} by nobody (refused), with the \
+         error that the program gets and why.\n\n\
+         | number | call | where | why |\n|---:|---|---|---|\n",
+        TABLE.len(),
+        count(|kind| matches!(kind, Kind::Local(_))),
+        count(|kind| matches!(kind, Kind::Delegated)),
+        count(|kind| matches!(kind, Kind::Refused { .. })),
+    );
+    for call in TABLE {
+        let (place, why) = match call.kind {
+            Kind::Local(_) => ("local".to_owned(), ""),
+            Kind::Delegated => ("delegated".to_owned(), ""),
+            Kind::Refused { errno: error, why } => (format!("refused: {}", errno(error.0)), why),
+        };
+        let (number, name) = (call.number, call.name);
+        writeln!(text, "| {number} | `{name}` | {place} | {why} |").unwrap();
+    }
+    text
+}
+
+/// With WRITE_DOCS set the chapter is written instead of compared.
+#[test]
+fn the_documentation_tells_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/calls.md");
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        fs::write(&path, chapter()).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == chapter(),
+        "write it anew: WRITE_DOCS=1 cargo test -p insula-lwk"
+    );
+}
