@@ -51,6 +51,7 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     payload.program("bin/insula", Content::File(programs.insula));
     payload.program("bin/insula-scenario", Content::File(programs.scenario));
     payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
+    payload.file("lib/insula/lwk", Content::File(programs.lwk));
     let _guard = project::lock()?;
     let module = module::build(&kernels::fetch(base, tell)?)?;
     payload.file("insula.ko", Content::File(module));

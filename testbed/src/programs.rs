@@ -21,6 +21,8 @@ pub struct Programs {
     pub scenario: PathBuf,
     /// What a node runs to talk to the base.
     pub peer: PathBuf,
+    /// The lightweight kernel.
+    pub lwk: PathBuf,
 }
 
 /// Builds them, as far as they have changed. `tell` gets a line if that takes
@@ -47,9 +49,11 @@ pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Programs, ToolError> {
         .env("RUSTFLAGS", STATIC)
         .directory(project::root())
         .run()?;
+    Tool::new("scripts/lwk").directory(project::root()).run()?;
     Ok(Programs {
         insula: folder.join("insula"),
         scenario: folder.join("insula-scenario"),
         peer: folder.join("insula-peer"),
+        lwk: project::root().join("build/lwk/lwk"),
     })
 }

@@ -10,8 +10,11 @@ use kimage::{Loadable, Segment};
 
 use super::ResidentLayout;
 use super::files::open_initrd;
-use super::{Description, FileRecord, Files, FilesError, Image, KernelFile, LogSource, Payload};
-use crate::driver::{DriverError, Mapping, Memory, OutOfRange, Stretch};
+use super::{
+    Description, FileRecord, Files, FilesError, FindError, Image, KernelFile, LogSource, Payload,
+    built_in,
+};
+use crate::driver::{Driver, DriverError, Mapping, Memory, OutOfRange, Stretch};
 use crate::name::Name;
 
 /// Why bytes could not be brought into a node's memory.
@@ -65,6 +68,27 @@ enum Bytes {
 }
 
 impl Bootable {
+    /// The image of that name: one that is resident, or else the built-in one.
+    ///
+    /// # Errors
+    /// [`FindError`].
+    pub fn of_image(driver: &Driver, name: &Name) -> Result<Self, FindError> {
+        match super::open(driver, name) {
+            Err(FindError::Unknown(_)) if name.as_str() == built_in::NAME => {
+                let files = Files {
+                    kernel: built_in::path(),
+                    initrd: None,
+                };
+                let bootable = Self::files(&files, Payload::Compressed)?;
+                Ok(Self {
+                    image: Some(name.clone()),
+                    ..bootable
+                })
+            }
+            image => image.map(Self::resident),
+        }
+    }
+
     /// A resident image: no file is read.
     #[must_use]
     pub fn resident(image: Image) -> Self {

@@ -6,6 +6,7 @@
 
 mod add;
 mod bootable;
+mod built_in;
 mod description;
 mod files;
 mod store;

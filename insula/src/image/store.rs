@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::Description;
+use super::{Description, FilesError};
 use crate::driver::{CallError, Driver, Memory};
 use crate::name::{self, Name};
 
@@ -27,6 +27,9 @@ pub enum FindError {
         /// Why.
         source: serde_json::Error,
     },
+    /// The built-in image cannot be had.
+    #[error("the built-in image: {0}")]
+    BuiltIn(#[from] FilesError),
     /// The module failed.
     #[error("the images cannot be read: {0}; nothing was touched")]
     Call(#[from] CallError),

@@ -165,10 +165,7 @@ fn open(driver: &Driver, name: &str, record: &NodeRecord) -> Result<Bootable, Ag
         let opened = Bootable::files(&files, record.payload);
         return opened.map_err(|source| AgainError::Files { name, source });
     };
-    match image::open(driver, &image) {
-        Ok(image) => Ok(Bootable::resident(image)),
-        Err(source) => Err(AgainError::Image { name, source }),
-    }
+    Bootable::of_image(driver, &image).map_err(|source| AgainError::Image { name, source })
 }
 
 /// A failure, the node's name still to be told.

@@ -260,7 +260,7 @@ fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, RunError> {
 
 fn open(driver: &Driver, source: &Source) -> Result<Bootable, RunError> {
     match source {
-        Source::Image(name) => Ok(Bootable::resident(image::open(driver, name)?)),
+        Source::Image(name) => Ok(Bootable::of_image(driver, name)?),
         Source::Files(files, payload) => Ok(Bootable::files(files, *payload)?),
     }
 }

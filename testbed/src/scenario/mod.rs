@@ -47,6 +47,7 @@ macro_rules! scenarios {
 scenarios! {
     base,
     two_nodes,
+    lwk,
     endings,
     supervision,
     images,
