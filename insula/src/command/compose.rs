@@ -13,6 +13,7 @@ use insula::report::duration;
 use insula::units::CpuList;
 
 use super::cli::{Down, Projects, Up};
+use super::node::all;
 use super::{Context, Failure, output};
 
 pub(super) fn up(context: &Context, options: &Up) -> Result<ExitCode, Failure> {
@@ -21,7 +22,7 @@ pub(super) fn up(context: &Context, options: &Up) -> Result<ExitCode, Failure> {
         Err(failure) => return refuse(failure, options.projects.json),
     };
     let driver = context.driver()?;
-    let present = Present::read(&driver, &context.root)?;
+    let present = Present::read(&driver, &context.root, &all(&driver)?)?;
     let plan = match Plan::new(&context.root, &projects, &present) {
         Ok(plan) => plan,
         Err(error) => return refuse(error.into(), options.projects.json),
@@ -52,7 +53,7 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
         }
     }
     let driver = context.driver()?;
-    let present = Present::read(&driver, &context.root)?;
+    let present = Present::read(&driver, &context.root, &all(&driver)?)?;
     let (patience, tell) = (patience(&options.projects), teller(&options.projects));
     let report = compose::down(&driver, &present, &scopes, options.images, patience, tell)?;
     if report.nodes.is_empty() && report.images.is_empty() {

@@ -4,10 +4,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use insula::name::Name;
-use insula::node::{self, Handle, LogError, LogRecord, NodeLog};
+use insula::node::{Handle, LogError, LogRecord, NodeLog, note_crash};
 
 use super::cli::Logs;
-use super::postmortem::note_crash;
+use super::node::find;
 use super::{Context, Failure, output};
 
 /// How often a followed log is looked at.
@@ -16,12 +16,9 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LOOKS_PER_CHECK: u32 = 10;
 
 pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
-    let driver = context.driver()?;
-    let mut handle = node::find(&driver, &options.name)?;
-    note_crash(context, &mut handle)?;
-    super::node::attach(&driver, std::slice::from_ref(&handle));
+    let mut handle = find(&context.driver()?, &options.name)?;
     if options.follow {
-        follow(context, &mut handle, options)
+        follow(&mut handle, options)
     } else {
         show(&handle, options)
     }
@@ -48,9 +45,9 @@ fn show(handle: &Handle, options: &Logs) -> Result<(), Failure> {
 
 /// Shows what is logged until the node stops. Its memory is mapped, so the log stays readable to
 /// the end even if the node is removed meanwhile.
-fn follow(context: &Context, handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
+fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
     let log = NodeLog::open(handle)?;
-    let Some(placement) = wait_for_log(context, &log, handle, &options.name)? else {
+    let Some(placement) = wait_for_log(&log, handle, &options.name)? else {
         return Ok(());
     };
     let mut reader = log.reader(placement);
@@ -64,7 +61,7 @@ fn follow(context: &Context, handle: &mut Handle, options: &Logs) -> Result<(), 
         while let Some(record) = log.next(&mut reader)? {
             print(&record, options.json)?;
         }
-        if look % LOOKS_PER_CHECK == 0 && has_ended(context, handle) {
+        if look % LOOKS_PER_CHECK == 0 && has_ended(handle) {
             break;
         }
         sleep(INTERVAL);
@@ -79,7 +76,6 @@ fn follow(context: &Context, handle: &mut Handle, options: &Logs) -> Result<(), 
 }
 
 fn wait_for_log(
-    context: &Context,
     log: &NodeLog,
     handle: &mut Handle,
     name: &Name,
@@ -88,7 +84,7 @@ fn wait_for_log(
         if let Some(placement) = log.locate() {
             return Ok(Some(placement));
         }
-        if has_ended(context, handle) {
+        if has_ended(handle) {
             tell_end(handle, name);
             return Ok(None);
         }
@@ -97,8 +93,8 @@ fn wait_for_log(
 }
 
 /// Whether the node runs no more; notes a crash if there was one. A node that is gone has ended.
-fn has_ended(context: &Context, handle: &mut Handle) -> bool {
-    let known = handle.refresh().and_then(|()| note_crash(context, handle));
+fn has_ended(handle: &mut Handle) -> bool {
+    let known = handle.refresh().and_then(|()| note_crash(handle));
     known.is_err() || handle.is_stopped()
 }
 

@@ -14,7 +14,6 @@ use insula::units::Size;
 use serde_json::{Value, json};
 
 use super::cli::{Inspect, Ps, Run, core_request};
-use super::postmortem::note_crash;
 use super::{Context, Failure, output};
 
 /// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
@@ -106,16 +105,11 @@ fn timing_text(started: &Started) -> String {
 }
 
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
-    let driver = context.driver()?;
-    let mut handles = node::all(&driver)?;
-    for handle in &mut handles {
-        note_crash(context, handle)?;
-    }
+    let handles = all(&context.driver()?)?;
     let shown = handles.iter().filter(|handle| {
         options.all || handle.is_crashed() || handle.is_restarting() || !handle.is_stopped()
     });
     let views: Vec<_> = shown.map(Handle::view).collect();
-    attach(&driver, &handles);
     if options.json {
         output::json(&views)
     } else {
@@ -123,11 +117,29 @@ pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
     }
 }
 
-/// Gives nodes a supervisor that have lost theirs.
-pub(super) fn attach(driver: &Driver, handles: &[Handle]) {
+/// All nodes, as they are found: what has crashed is stopped, and what has lost its supervisor gets
+/// another.
+pub(super) fn all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
+    let mut handles = node::all(driver)?;
+    look_after(driver, &mut handles)?;
+    Ok(handles)
+}
+
+/// The node of that name, found in the same way.
+pub(super) fn find(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
+    let mut handle = node::find(driver, name)?;
+    look_after(driver, std::slice::from_mut(&mut handle))?;
+    Ok(handle)
+}
+
+fn look_after(driver: &Driver, handles: &mut [Handle]) -> Result<(), Failure> {
+    for handle in &mut *handles {
+        node::note_crash(handle)?;
+    }
     for failure in supervisor::attach(driver, handles) {
         output::note(&failure.to_string());
     }
+    Ok(())
 }
 
 fn ps_table(views: &[NodeView]) -> Table {
@@ -171,11 +183,9 @@ fn state_text(view: &NodeView) -> String {
 pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
-        let mut handle = node::find(&driver, name)?;
-        note_crash(context, &mut handle)?;
+        let handle = find(&driver, name)?;
         let mut shown = full(&handle);
         shown["devices"] = devices(&handle)?;
-        attach(&driver, &[handle]);
         Ok(shown)
     });
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)

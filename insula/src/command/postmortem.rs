@@ -1,34 +1,19 @@
 //! `insula dump | backtrace | debug`.
 
-use insula::driver::CallError;
-use insula::node::{self, Handle};
 use insula::postmortem::debug::{self, Listener, NodeTarget, Wire};
 use insula::postmortem::{
-    self, DumpRequest, KeptDump, Limits, Store, Subject, Target, backtrace as ask_for_backtrace,
+    DumpRequest, KeptDump, Limits, Store, Subject, Target, backtrace as ask_for_backtrace,
     dump as write_dump,
 };
 use insula::report::{Align, Table, duration};
 use insula::units::Size;
 
 use super::cli::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
+use super::node::find;
 use super::{Context, Failure, output};
 
 /// Where gdb finds a node, by its name.
 const SOCKETS: &str = "/run/insula/debug";
-
-/// Looks whether a node has crashed, and tells of the dump that is kept of it then.
-pub(super) fn note_crash(context: &Context, handle: &mut Handle) -> Result<(), CallError> {
-    match postmortem::note_crash(handle, &context.root)? {
-        Some(Ok(dumped)) => output::note(&format!(
-            "the node '{}' has crashed, its dump is {}",
-            dumped.node,
-            dumped.path.display()
-        )),
-        Some(Err(error)) => output::note(&error.to_string()),
-        None => {}
-    }
-    Ok(())
-}
 
 pub(super) fn dump(context: &Context, options: Dump) -> Result<(), Failure> {
     let store = Store::new(&context.root);
@@ -55,8 +40,7 @@ pub(super) fn dump(context: &Context, options: Dump) -> Result<(), Failure> {
 }
 
 fn dump_node(context: &Context, options: DumpNode) -> Result<(), Failure> {
-    let mut handle = node::find(&context.driver()?, &options.name)?;
-    note_crash(context, &mut handle)?;
+    let handle = find(&context.driver()?, &options.name)?;
     let target = match options.output {
         Some(path) => Target::File(path),
         None => {
@@ -110,8 +94,7 @@ fn unix_now_s() -> u64 {
 }
 
 pub(super) fn backtrace(context: &Context, options: &Backtrace) -> Result<(), Failure> {
-    let mut handle = node::find(&context.driver()?, &options.name)?;
-    note_crash(context, &mut handle)?;
+    let handle = find(&context.driver()?, &options.name)?;
     let found = ask_for_backtrace(&handle)?;
     for record in &found.records {
         output::line(&record.text())?;
@@ -123,8 +106,7 @@ pub(super) fn backtrace(context: &Context, options: &Backtrace) -> Result<(), Fa
 }
 
 pub(super) fn debug(context: &Context, options: &Debug) -> Result<(), Failure> {
-    let mut handle = node::find(&context.driver()?, &options.name)?;
-    note_crash(context, &mut handle)?;
+    let handle = find(&context.driver()?, &options.name)?;
     let subject = Subject::open(&handle)?;
     let mut target = NodeTarget::new(&subject)?;
     tell_what_is_missing(&subject, &target);

@@ -9,7 +9,7 @@ use crate::device::PciAddress;
 use crate::driver::{CallError, Driver};
 use crate::image::{self, Description};
 use crate::name::{self, Name};
-use crate::node::{self, Described, Handle};
+use crate::node::{Described, Handle};
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 
@@ -19,9 +19,6 @@ pub enum PresentError {
     /// The module failed.
     #[error("the module failed: {0}; nothing was touched")]
     Call(#[from] CallError),
-    /// The nodes cannot be had.
-    #[error(transparent)]
-    Nodes(#[from] node::FindError),
     /// The images cannot be had.
     #[error(transparent)]
     Images(#[from] image::FindError),
@@ -73,17 +70,16 @@ pub enum Life {
 }
 
 impl Present {
-    /// Asks the module and Linux.
+    /// Asks the module and Linux; `handles` are all nodes ([`node::all`](crate::node::all)).
     ///
     /// # Errors
     /// [`PresentError`].
-    pub fn read(driver: &Driver, root: &Root) -> Result<Self, PresentError> {
+    pub fn read(driver: &Driver, root: &Root, handles: &[Handle]) -> Result<Self, PresentError> {
         let mut nodes = BTreeMap::new();
-        for mut handle in node::all(driver)? {
-            node::note_crash(&mut handle)?;
+        for handle in handles {
             // The module takes other names than ours, but only from others.
             if let Ok(name) = name::text(&handle.info.name).parse() {
-                nodes.insert(name, PresentNode::new(&handle)?);
+                nodes.insert(name, PresentNode::new(handle)?);
             }
         }
         let (machine, cpus) = driver.machine()?;

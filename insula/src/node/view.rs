@@ -76,6 +76,12 @@ impl Handle {
         self.info.reason == abi::Reason::CRASHED
     }
 
+    /// Whether it was stopped because it hung.
+    #[must_use]
+    pub fn is_hung(&self) -> bool {
+        self.info.reason == abi::Reason::HUNG
+    }
+
     /// Whether it runs no more.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
@@ -101,8 +107,15 @@ impl Handle {
         self.is_stopped() && self.has(abi::NODE_HELD)
     }
 
+    /// Whether it is stopped, and its supervisor has not let that be for good.
+    #[must_use]
+    pub fn may_come_back(&self) -> bool {
+        self.is_stopped() && self.is_supervised() && !self.has(abi::NODE_RETIRED)
+    }
+
     /// Whether it is just being started, not for the first time.
-    pub(super) fn is_being_restarted(&self) -> bool {
+    #[must_use]
+    pub fn is_being_restarted(&self) -> bool {
         let started = self.is_running() || self.is_stopped();
         !started && self.info.starts > 0
     }

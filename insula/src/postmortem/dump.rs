@@ -11,8 +11,8 @@ use super::notes::Notes;
 use super::store::{Limits, LimitsError, Pending, Store, StoreError};
 use super::subject::{Subject, SubjectError};
 use super::vmcore::{KernelMap, Vmcore, WriteError};
-use crate::driver::{CallError, Mapping};
-use crate::node::{self, Handle, nmi};
+use crate::driver::Mapping;
+use crate::node::{Handle, nmi};
 use crate::root::Root;
 use crate::units::Size;
 
@@ -197,36 +197,17 @@ pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumpe
     })
 }
 
-/// Stops a node that has crashed, as [`node::note_crash`] does; if it has just been found so, and
-/// its user wanted that, keeps a dump. Answers what became of the dump.
+/// Keeps a dump of a node that has crashed, or was stopped because it hung, if its user wanted that
+/// (`insula run --dump-on-crash`).
 ///
 /// # Errors
-/// What the module answered to the stop.
-pub fn note_crash(
-    handle: &mut Handle,
-    root: &Root,
-) -> Result<Option<Result<Dumped, DumpError>>, CallError> {
-    let was_running = handle.is_running();
-    node::note_crash(handle)?;
-    // Else its supervisor does that, before it starts the node again.
-    if was_running && !handle.is_supervised() {
-        Ok(keep_if_wanted(handle, root).transpose())
-    } else {
-        Ok(None)
-    }
-}
-
-/// Keeps a dump of a node that has crashed, if its user wanted that (`insula run --dump-on-crash`).
-/// For whoever notices a crash, after [`node::note_crash`].
-///
-/// # Errors
-/// [`DumpError`]; the crash is one all the same.
+/// [`DumpError`]; the node has ended as it has all the same.
 pub fn keep_if_wanted(handle: &Handle, root: &Root) -> Result<Option<Dumped>, DumpError> {
     let wanted = handle
         .record
         .as_ref()
         .is_some_and(|record| record.dump_on_crash);
-    if !wanted || !handle.is_crashed() {
+    if !wanted || !(handle.is_crashed() || handle.is_hung()) {
         return Ok(None);
     }
     let request = DumpRequest {

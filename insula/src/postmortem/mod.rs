@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`dump`] | an ELF core file of a node's memory, as the kernel's own kdump writes it |
 //! | [`Store`] | the folder where dumps are kept, and how many |
-//! | [`note_crash`], [`keep_if_wanted`] | for whoever notices a crash |
+//! | [`keep_if_wanted`] | for its supervisor |
 //! | [`backtrace`] | makes a node's kernel print where each of its cores is |
 //! | [`debug`] | gdb's remote protocol over a node's memory |
 
@@ -21,7 +21,7 @@ mod subject;
 mod vmcore;
 
 pub use backtrace::{Backtrace, BacktraceError, backtrace};
-pub use dump::{Doubt, DumpError, DumpRequest, Dumped, Target, dump, keep_if_wanted, note_crash};
+pub use dump::{Doubt, DumpError, DumpRequest, Dumped, Target, dump, keep_if_wanted};
 pub use store::{FOLDER, KeptDump, Limits, LimitsError, Store, StoreError};
 pub use subject::{Subject, SubjectError};
 pub use vmcore::WriteError;

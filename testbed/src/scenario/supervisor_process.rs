@@ -30,6 +30,13 @@ pub(super) fn kill(node: &str) -> Result<(), Finding> {
     })
 }
 
+/// Waits until a node has one. Does not look at the node, by which it would be given one.
+pub(super) fn wait_for_one(node: &str) -> Result<(), Finding> {
+    wait_for(&format!("a supervisor of {node}"), || {
+        Ok((!find(Some(node))?.is_empty()).then_some(()))
+    })
+}
+
 /// Fails if there still is any, some moments after the last node has gone.
 pub(super) fn assert_none() -> Result<(), Finding> {
     wait_for("all supervisors to be gone", || {

@@ -11,9 +11,11 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{ask, assert_equal, attended, command, insula, insula_json, text};
+use super::insula_command::{
+    Answer, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
+};
 use super::test_node::path;
-use super::{Context, Finding, Module, Scenario, Shape};
+use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "up_down",
@@ -51,6 +53,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
         let before = Holdings::now()?;
         refusals(&file)?;
+        comes_up_in_the_end(context)?;
         comes_up_in_order(context, &file)?;
         nothing_differs()?;
         one_differs(&file)?;
@@ -140,6 +143,42 @@ fn refusals(file: &File) -> Result<(), Finding> {
     Ok(())
 }
 
+/// A node that dies before it is ready is waited for as long as its policy brings it back, also
+/// when its supervisor dies with it.
+fn comes_up_in_the_end(context: &Context) -> Result<(), Finding> {
+    let (images, nodes) = ("/tmp/up_down/images.toml", "/tmp/up_down/nodes.toml");
+    let describe = |restart: &str| {
+        format!(
+            "[nodes.late]\nimage = \"late\"\nmemory = \"128M\"\nrestart = \"{restart}\"\n\
+             ready = {{ log = \"insula-node: ready\", timeout_s = 120 }}\n"
+        )
+    };
+    let starts = || Ok::<_, Finding>(insula_json(&["inspect", "late"])?[0]["starts"].as_u64());
+    // Without an initial file system its kernel panics.
+    let kernel = path(&context.kernel("6.1")?);
+    let image = format!("[images.late]\nkernel = \"{kernel}\"\n");
+    fs::write(images, &image)?;
+    insula(&["up", "--file", images])?;
+
+    fs::write(nodes, describe("on-failure:1"))?;
+    let answer = ask(&["up", "--file", nodes])?;
+    answer.refused(1, &["'late' has ended before it was ready (crashed)"])?;
+    assert_equal("starts", &starts()?, &Some(2))?;
+
+    fs::write(nodes, describe("always"))?;
+    let words = ["up", "--file", nodes, "--json"];
+    let child = command(&words).stdout(Stdio::piped()).spawn()?;
+    supervisor_process::kill("late")?;
+    supervisor_process::wait_for_one("late")?;
+    wait_for("another start", || Ok((starts()? >= Some(2)).then_some(())))?;
+    let initrd = path(context.node_initrd());
+    fs::write(images, format!("{image}initrd = \"{initrd}\"\n"))?;
+    insula(&["up", "--file", images])?;
+    Answer::new(&words, &child.wait_with_output()?).succeeded()?;
+    insula(&["down", "--file", nodes])?;
+    insula(&["down", "--file", images, "--images"]).map(drop)
+}
+
 /// Each is started when those that it comes after are ready, not before.
 fn comes_up_in_order(context: &Context, file: &File) -> Result<(), Finding> {
     File::write(&file.text(&[], ""))?;
@@ -168,10 +207,12 @@ fn comes_up_in_order(context: &Context, file: &File) -> Result<(), Finding> {
     Finding::unless(both, || format!("not side by side: {started:?}, {ready:?}"))
 }
 
-/// Brought up again, all run on.
+/// Brought up again, all run on. One that has lost its supervisor is given another.
 fn nothing_differs() -> Result<(), Finding> {
     let before = running()?;
+    supervisor_process::kill("db")?;
     let report = up()?;
+    supervisor_process::wait_for_one("db")?;
     let all_kept = deeds(&report).values().all(|deed| deed == "keep");
     Finding::unless(all_kept && report["images"][0]["deed"] == "keep", || {
         format!("not all was kept: {report}")
