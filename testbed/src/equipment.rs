@@ -13,6 +13,10 @@ use crate::tool::ToolError;
 
 /// What `make demo` runs inside.
 const DEMO: &[u8] = include_bytes!("../guest/demo");
+/// Lists the tasks in a core file.
+const TASKS: &[u8] = include_bytes!("../guest/tasks.py");
+/// Where that is inside.
+pub const TASKS_PATH: &str = "/payload/tasks.py";
 /// Where the module is inside.
 pub const MODULE_PATH: &str = "/payload/insula.ko";
 /// Where the nodes' initial file system is inside.
@@ -52,6 +56,7 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     payload.program("bin/insula-scenario", Content::File(programs.scenario));
     payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
+    payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     let _guard = project::lock()?;
     let module = module::build(&kernels::fetch(base, tell)?)?;
     payload.file("insula.ko", Content::File(module));

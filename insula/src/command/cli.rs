@@ -274,7 +274,7 @@ pub(super) struct Run {
     )]
     #[arg(hide_default_value = true)]
     pub(super) append: String,
-    /// Keep a dump of the node's memory if it crashes
+    /// Keep a dump of the node's memory if it crashes or is stopped as hanging
     #[arg(long)]
     pub(super) dump_on_crash: bool,
     #[command(flatten)]

@@ -114,7 +114,7 @@ pub(super) struct NodeTable {
     /// Take them even if the base needs them: its disk, its only network.
     #[serde(default)]
     pub(super) force_device: bool,
-    /// Keep a dump of its memory when it crashes.
+    /// Keep a dump of its memory when it crashes or is stopped as hanging.
     #[serde(default)]
     pub(super) dump_on_crash: bool,
     /// When to start it again: no, on-failure[:N] (crashed or hung; at most N times), always.

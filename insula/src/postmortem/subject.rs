@@ -71,7 +71,7 @@ impl Subject {
             name,
             memory,
             kernel,
-            frozen: handle.is_crashed(),
+            frozen: handle.is_crashed() || handle.is_hung(),
             running: handle.is_running(),
         })
     }
@@ -119,8 +119,8 @@ impl Subject {
     }
 
     /// The processors that the kernel has used, each with its registers if they can be had: of a
-    /// crashed node those at its end, of one whose cores were just interrupted those of that moment.
-    /// Of any other they would be of an unknown moment, and are left out.
+    /// node that crashed or hung those at its end, of one whose cores were just interrupted those of
+    /// that moment. Of any other they would be of an unknown moment, and are left out.
     #[must_use]
     pub fn processors(
         &self,

@@ -13,7 +13,7 @@ use crate::driver::{CallError, Driver, Node};
 use crate::name;
 use crate::node::{AgainError, Handle, Wish, again, note_crash, wait_for_last_words};
 use crate::policy::{Ending, OnHang, Policy, Verdict};
-use crate::postmortem::keep_if_wanted;
+use crate::postmortem::{backtrace, keep_if_wanted};
 use crate::root::Root;
 
 /// How often a running node is looked at.
@@ -37,8 +37,8 @@ struct Supervisor {
     policy: Policy,
     journal: Journal,
     unresponsive: bool,
-    /// Which of the node's starts has last been seen to end in a crash.
-    crashed_start: u64,
+    /// Which of the node's starts has last been seen to end in a crash or a hang.
+    failed_start: u64,
 }
 
 /// Supervises a node, whose descriptor is its supervisor's already, until it has ended for good or
@@ -61,7 +61,7 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
         handle,
         journal: Journal::open(name),
         unresponsive: false,
-        crashed_start: 0,
+        failed_start: 0,
     };
     match supervisor.attend() {
         // It was removed.
@@ -122,7 +122,12 @@ impl Supervisor {
                 self.stop(abi::Reason::HALTED)
             }
             Found::Unresponsive if self.policy.on_hang == OnHang::Ignore => Ok(()),
-            Found::Unresponsive => self.stop(abi::Reason::HUNG),
+            Found::Unresponsive => {
+                if sight.has_felt_a_pulse() {
+                    self.ask_where_it_hangs();
+                }
+                self.stop(abi::Reason::HUNG)
+            }
         }
     }
 
@@ -146,6 +151,19 @@ impl Supervisor {
         })
     }
 
+    /// Makes each core log where it is, and leave its registers in memory. A kernel whose first core
+    /// has never taken an interrupt may not be able to take this one.
+    fn ask_where_it_hangs(&self) {
+        match backtrace(&self.handle) {
+            Ok(found) => found.cores.silent.iter().for_each(|number| {
+                let text = format!("core {number} of the node does not answer an NMI");
+                self.journal.note(&text);
+            }),
+            // It is stopped all the same.
+            Err(error) => self.journal.complain(&error.to_string()),
+        }
+    }
+
     fn stop(&self, reason: abi::Reason) -> Result<(), CallError> {
         match self.handle.node.stop(reason) {
             // Somebody else was faster.
@@ -157,7 +175,7 @@ impl Supervisor {
     /// Does what the policy says; whether there is more to attend to.
     fn attend_stopped(&mut self) -> Result<bool, CallError> {
         let ending = ending(&mut self.handle)?;
-        if matches!(ending, Some(Ending::Crash { .. })) {
+        if matches!(ending, Some(Ending::Crash { .. } | Ending::Hang)) {
             self.keep_dump();
         }
         let view = self.handle.view();
@@ -200,10 +218,10 @@ impl Supervisor {
         Ok(true)
     }
 
-    /// Keeps a dump of a crash, once, if its user wants it.
+    /// Keeps a dump of a crash or a hang, once, if its user wants it.
     fn keep_dump(&mut self) {
         let start = self.handle.info.starts;
-        if std::mem::replace(&mut self.crashed_start, start) == start {
+        if std::mem::replace(&mut self.failed_start, start) == start {
             return;
         }
         match keep_if_wanted(&self.handle, &Root::default()) {

@@ -50,6 +50,11 @@ impl Sight {
         self.start == handle.info.starts
     }
 
+    /// Whether its first core has ever been seen to take an interrupt.
+    pub(super) fn has_felt_a_pulse(&self) -> bool {
+        self.pulse.was_there
+    }
+
     /// Looks once. Sends the node an interrupt, whose effect is seen at the next look.
     ///
     /// # Errors

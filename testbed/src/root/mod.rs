@@ -24,6 +24,7 @@ const REVISION: u32 = 1;
 /// What is installed beyond the essential packages.
 const PACKAGES: &[&str] = &[
     "busybox-static",
+    "gdb-minimal",
     "iproute2",
     "kmod",
     "kexec-tools",
@@ -31,6 +32,7 @@ const PACKAGES: &[&str] = &[
     "numactl",
     "pciutils",
     "procps",
+    "python3-drgn",
     "stress-ng",
 ];
 /// And for benchmarks.

@@ -30,7 +30,7 @@ use crate::machine::SpareDevices;
 pub use base_state::BaseState;
 pub use context::Context;
 pub use finding::Finding;
-pub use hang::hang;
+pub use hang::{HANG_SYMBOL, hang};
 pub use insula_module::{LoadedModule, module_is_loaded};
 pub use runner::run;
 
@@ -50,6 +50,7 @@ scenarios! {
     lwk,
     endings,
     supervision,
+    post_mortem,
     images,
     refusals,
     revision,

@@ -1,0 +1,310 @@
+//! What is left of a node, as those see it who look for what went wrong: dumps, backtraces, gdb.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use kimage::Btf;
+use serde_json::{Value, json};
+
+use super::insula_command::{
+    Answer, PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
+};
+use super::test_node::{TestNode, add_image, log};
+use super::{Context, Finding, HANG_SYMBOL, Module, Scenario, Shape, hang};
+use crate::equipment::TASKS_PATH;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "post_mortem",
+    proves: "a node's memory becomes a core file that drgn reads, its cores tell where they are, gdb sees both",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(300),
+    soak_limit: None,
+    play,
+};
+
+const IMAGE: &str = "debian";
+/// A kernel of 128 MiB has far more threads than this.
+const TASKS_MIN: usize = 20;
+/// Addresses in the kernel's half of the address space.
+const KERNEL_HALF: u64 = 1 << 63;
+
+fn play(context: &Context) -> Result<(), Finding> {
+    attended(|| {
+        add_image(context, IMAGE, version_of_the_base()?)?;
+        let alive = start("alive", "2", "compute", &[])?;
+        alive.wait_until_ready()?;
+        each_core_tells(&alive)?;
+        live_dump_has_registers(&alive)?;
+        gdb_reads(&alive)?;
+        alive.assert_works()?;
+        alive.remove()?;
+        hung_dump_has_registers(context)?;
+        // It spins from its panic until that is noticed: not while others are to be quick.
+        let dead = start("dead", "1", "panic", &["--dump-on-crash"])?;
+        let view = dead.wait_for_end()?;
+        assert_equal("reason", &view["reason"].as_str(), &Some("crashed"))?;
+        crashed_dump_is_whole(&dead)?;
+        gdb_sees_registers(&dead)?;
+        dumps_are_kept_within_limits(&dead)?;
+        what_cannot_be_is_refused(&dead)
+    })
+}
+
+/// On each base the nodes run that base's own kernel: its types are told by the base.
+fn version_of_the_base() -> Result<&'static str, Finding> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let known = ["6.12", "6.1"].into_iter().find(|one| release.starts_with(one));
+    known.ok_or_else(|| Finding::new(format!("no node has the base's kernel {release}")))
+}
+
+fn start(name: &str, cpus: &str, task: &str, more: &[&str]) -> Result<TestNode, Finding> {
+    let size = ["--cpus", cpus, "--memory", "128M"];
+    TestNode::start(name, &["--image", IMAGE], &[&size, more].concat(), task)
+}
+
+/// An NMI makes each core print its backtrace, once, and go on.
+fn each_core_tells(node: &TestNode) -> Result<(), Finding> {
+    let printed = insula(&["backtrace", &node.name])?;
+    for core in ["cpu 0", "cpu 1"] {
+        let title = format!("NMI backtrace for {core}");
+        assert_equal(&title, &printed.matches(&title).count(), &1)?;
+    }
+    // Of a core that idles some kernels only say that.
+    let places = printed.matches("RIP: ").count() + printed.matches("idling at").count();
+    Finding::unless(places >= 2, || {
+        format!("the cores do not tell where they are: {printed}")
+    })?;
+    node.assert_works()
+}
+
+/// A dump of a node that runs says that it is no snapshot; with an NMI it has the registers.
+fn live_dump_has_registers(node: &TestNode) -> Result<(), Finding> {
+    let path = "/tmp/live.vmcore";
+    let words = ["dump", "--json", "--output", path];
+    let without = insula_json(&[&words[..], &[&node.name]].concat())?;
+    let doubts = without["doubts"].to_string();
+    for doubt in ["the node ran meanwhile", "registers of 2 of 2 cores"] {
+        Finding::unless(doubts.contains(doubt), || {
+            format!("a live dump tells nothing of `{doubt}`: {without}")
+        })?;
+    }
+    let with = insula_json(&[&words[..], &["--nmi", &node.name]].concat())?;
+    let doubts = with["doubts"].to_string();
+    Finding::unless(!doubts.contains("registers"), || {
+        format!("registers are missing: {doubts}")
+    })?;
+    fs::remove_file(path)?;
+    Ok(())
+}
+
+/// One that hangs is asked where before it is stopped: its log tells, its dump has the registers.
+fn hung_dump_has_registers(context: &Context) -> Result<(), Finding> {
+    let node = start("hung", "1", "idle", &["--on-hang", "stop", "--dump-on-crash"])?;
+    node.wait_until_ready()?;
+    hang(&node.name, &fs::read(context.kernel(version_of_the_base()?)?)?)?;
+    let view = node.wait_for_end()?;
+    assert_equal("reason", &view["reason"].as_str(), &Some("unresponsive"))?;
+    let log = log(&node.name)?;
+    Finding::unless(log.contains("NMI backtrace for cpu 0"), || {
+        format!("the log does not tell where it hung: {log}")
+    })?;
+    insula(&["dump", "rm", &name_of(&kept_one()?)])?;
+    let dump = insula_json(&["dump", "--json", &node.name])?;
+    assert_equal("doubts", &dump["doubts"], &json!([]))?;
+    let pipe = format!("| insula debug --stdio {}", node.name);
+    let place = format!("monitor symbol {HANG_SYMBOL}");
+    let shown = gdb(&pipe, &[&place, "p/x $rip"])?;
+    let mut addresses = shown.lines().filter_map(|line| line.rsplit_once("0x"));
+    let (one, other) = (addresses.next_back(), addresses.next_back());
+    let same = one.map(|(_, rip)| rip) == other.map(|(_, place)| place);
+    Finding::unless(same && other.is_some(), || {
+        format!("it does not hang where it was made to: {shown}")
+    })?;
+    insula(&["dump", "rm", &name_of(&text(&dump["path"]))])?;
+    node.remove()
+}
+
+/// The dump that its user wanted, once the node's supervisor has written it. It is the only one.
+fn kept_one() -> Result<String, Finding> {
+    let mut kept = wait_for("the dump", || Ok(Some(kept()?).filter(|kept| !kept.is_empty())))?;
+    assert_equal("dumps", &kept.len(), &1)?;
+    Ok(kept.remove(0))
+}
+
+/// drgn opens it and finds the kernel's tasks, the node's init among them.
+fn crashed_dump_is_whole(node: &TestNode) -> Result<(), Finding> {
+    let path = kept_one()?;
+    let tasks = drgn(&path)?;
+    let tasks: Vec<_> = tasks.lines().collect();
+    assert_equal("first task", &tasks.first(), &Some(&"0 swapper/0"))?;
+    let known = tasks.contains(&"1 init") && tasks.contains(&"2 kthreadd");
+    Finding::unless(known && tasks.len() >= TASKS_MIN, || {
+        format!("drgn finds other tasks than there were: {tasks:?}")
+    })?;
+    let dump = insula_json(&["dump", "--json", &node.name])?;
+    assert_equal("doubts", &dump["doubts"], &json!([]))?;
+    let (size, written) = (&dump["size_bytes"], &dump["written_bytes"]);
+    let is_sparse = written.as_u64() < size.as_u64();
+    Finding::unless(is_sparse, || {
+        format!("{written} of {size} bytes were written")
+    })?;
+    insula(&["dump", "rm", &name_of(&path)]).map(drop)
+}
+
+/// A dump's name: that of its file.
+fn name_of(path: &str) -> String {
+    let name = path.rsplit('/').next();
+    name.unwrap_or_default().to_owned()
+}
+
+/// The tasks in a core file, one per line.
+fn drgn(core: &str) -> Result<String, Finding> {
+    let layout = task_layout()?.to_string();
+    let output = Command::new("python3")
+        .args([TASKS_PATH, core, &layout])
+        .output()?;
+    Answer::new(&["drgn", core], &output).succeeded()
+}
+
+/// What debug information would tell drgn, had from the base, whose kernel is the node's too.
+fn task_layout() -> Result<Value, Finding> {
+    let btf = Btf::parse(&fs::read("/sys/kernel/btf/vmlinux")?)?;
+    let offset = |member| btf.offset_of("task_struct", member);
+    Ok(json!({
+        "init_task": base_symbol("init_task")?.wrapping_sub(base_symbol("_text")?),
+        "size": btf.size_of("task_struct")?,
+        "tasks": offset("tasks")?,
+        "pid": offset("pid")?,
+        "comm": offset("comm")?,
+    }))
+}
+
+fn base_symbol(name: &str) -> Result<u64, Finding> {
+    let symbols = fs::read_to_string("/proc/kallsyms")?;
+    let line = symbols.lines().find(|line| line.split(' ').nth(2) == Some(name));
+    let address = line.and_then(|line| line.split(' ').next());
+    let address = address.ok_or_else(|| Finding::new(format!("the base has no symbol {name}")))?;
+    Ok(u64::from_str_radix(address, 16)?)
+}
+
+/// gdb finds at a symbol's address what the node has there, by both ways of reaching it.
+fn gdb_reads(node: &TestNode) -> Result<(), Finding> {
+    let pipe = format!("| insula debug --stdio {}", node.name);
+    let address = gdb(&pipe, &["monitor symbol linux_banner"])?;
+    // gdb's own lines with an address say more than that.
+    let address = address
+        .lines()
+        .find(|line| line.starts_with("0x") && !line.contains(' '))
+        .map(str::to_owned)
+        .ok_or_else(|| Finding::new(format!("gdb tells no address: {address}")))?;
+    let debug = Debug::listen(node)?;
+    let shown = gdb(&debug.place, &[&format!("x/s {address}"), "info threads"])?;
+    let log = log(&node.name)?;
+    let banner = log.lines().next().and_then(|line| line.split_once("] "));
+    let banner = banner.map(|(_, banner)| banner).unwrap_or_default();
+    Finding::unless(!banner.is_empty() && shown.contains(banner), || {
+        format!("gdb shows another banner than `{banner}`: {shown}")
+    })?;
+    assert_equal("threads", &shown.matches("registers unknown").count(), &2)?;
+    let refused = gdb(&debug.place, &[&format!("set var *(char *){address} = 0")])?;
+    Finding::unless(refused.contains("Cannot access memory"), || {
+        format!("gdb could write: {refused}")
+    })
+}
+
+/// The registers of the core that panicked are those of the moment, in the kernel's code.
+fn gdb_sees_registers(node: &TestNode) -> Result<(), Finding> {
+    let pipe = format!("| insula debug --stdio {}", node.name);
+    let shown = gdb(&pipe, &["info threads", "p/x $rip", "p/x $rsp"])?;
+    assert_equal("threads", &shown.matches("registers known").count(), &1)?;
+    let values = shown.lines().filter_map(|line| line.split_once(" = 0x"));
+    let values: Vec<_> = values
+        .filter_map(|(_, digits)| u64::from_str_radix(digits.trim(), 16).ok())
+        .collect();
+    let in_kernel = values.iter().all(|value| *value >= KERNEL_HALF);
+    Finding::unless(values.len() == 2 && in_kernel, || {
+        format!("rip and rsp are not the kernel's: {shown}")
+    })
+}
+
+fn gdb(target: &str, commands: &[&str]) -> Result<String, Finding> {
+    let target = format!("target remote {target}");
+    // What answers first learns the kernel's symbols, which takes seconds on a loaded host.
+    let patience = format!("set remotetimeout {}", PATIENCE.as_secs());
+    let all = ["set width 0", "set print elements 0", &patience, &target];
+    let words = all.iter().chain(commands).flat_map(|one| ["-ex", one]);
+    let words: Vec<_> = ["-nx", "-batch"].into_iter().chain(words).collect();
+    let output = Command::new("gdb").args(&words).stdin(Stdio::null()).output()?;
+    let answer = Answer::new(&words, &output);
+    // gdb's messages, the stub's among them, come by either way.
+    Ok(format!("{}{}", answer.output, answer.complaint))
+}
+
+/// An `insula debug` that waits for gdb, and goes with this value.
+struct Debug {
+    child: Child,
+    /// Where gdb finds it.
+    place: String,
+}
+
+impl Debug {
+    fn listen(node: &TestNode) -> Result<Self, Finding> {
+        let mut child = command(&["debug", &node.name])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            BufReader::new(output).read_line(&mut line)?;
+        }
+        let place = line.trim().trim_end_matches('\'').rsplit(' ').next();
+        let place = place.unwrap_or_default().to_owned();
+        Ok(Self { child, place })
+    }
+}
+
+impl Drop for Debug {
+    fn drop(&mut self) {
+        // It waits for ever; that it has gone already is all the same.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The oldest make room; one that is too large by itself leaves nothing behind.
+fn dumps_are_kept_within_limits(node: &TestNode) -> Result<(), Finding> {
+    let second = insula_json(&["dump", "--json", &node.name])?;
+    assert_equal("dumps", &kept()?.len(), &2)?;
+    let third = insula_json(&["dump", "--json", "--max", "2", &node.name])?;
+    let path = |dump: &Value| text(&dump["path"]);
+    assert_equal("dumps", &kept()?, &vec![path(&second), path(&third)])?;
+    let large = ask(&["dump", "--size-max", "1M", &node.name])?;
+    large.refused(1, &["takes more than 1M", "--size-max"])?;
+    assert_equal("dumps", &kept()?.len(), &2)?;
+    let mode = fs::metadata(path(&third)).map(|file| {
+        use std::os::unix::fs::PermissionsExt;
+        file.permissions().mode() & 0o777
+    })?;
+    assert_equal("permissions", &mode, &0o600)?;
+    let names = insula_json(&["dump", "ls", "--json"])?;
+    for dump in names.as_array().into_iter().flatten() {
+        insula(&["dump", "rm", &text(&dump["name"])])?;
+    }
+    assert_equal("dumps", &kept()?, &Vec::new())
+}
+
+/// The files of the dumps that are kept, oldest first.
+fn kept() -> Result<Vec<String>, Finding> {
+    let listed = insula_json(&["dump", "ls", "--json"])?;
+    let dumps = listed.as_array().into_iter().flatten();
+    Ok(dumps.map(|dump| text(&dump["path"])).collect())
+}
+
+fn what_cannot_be_is_refused(node: &TestNode) -> Result<(), Finding> {
+    ask(&["backtrace", &node.name])?.refused(1, &["does not run"])?;
+    ask(&["dump", "nobody"])?.refused(1, &["no node 'nobody'"])?;
+    ask(&["dump", "rm", "nothing"])?.refused(1, &["no dump 'nothing'", "insula dump ls"])?;
+    ask(&["dump", "-o", "/no/such/folder/x", &node.name])?.refused(1, &["/no/such/folder/x"])
+}
