@@ -24,6 +24,7 @@
 
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
+#include "events.h"
 #include "memory.h"
 
 struct insula_channel {
@@ -39,6 +40,7 @@ struct insula_channel {
 	struct insula_own_end *user;	/* who is rung instead of a descriptor's holder */
 	atomic64_t rung;		/* times, since last read */
 	wait_queue_head_t waiting;
+	struct insula_events __rcu *events;	/* of the descriptor's holder, or NULL */
 };
 
 struct insula_area {
@@ -63,6 +65,7 @@ int insula_area_check(u32 count, u32 slots)
 static void rung(struct insula_doorbell *doorbell)
 {
 	struct insula_channel *channel = container_of(doorbell, struct insula_channel, doorbell);
+	struct insula_events *events;
 
 	if (channel->user) {
 		channel->user->rung(channel->user);
@@ -70,6 +73,11 @@ static void rung(struct insula_doorbell *doorbell)
 	}
 	atomic64_inc(&channel->rung);
 	wake_up_interruptible_poll(&channel->waiting, EPOLLIN);
+	rcu_read_lock();
+	events = rcu_dereference(channel->events);
+	if (events)
+		insula_events_signal(events);
+	rcu_read_unlock();
 }
 
 static void set_up(struct insula_channel *channel, struct insula_area *area, u32 index)
@@ -152,6 +160,26 @@ static void free_area(struct kref *refs)
 	kvfree(area);
 }
 
+void insula_area_get(struct insula_area *area)
+{
+	kref_get(&area->refs);
+}
+
+u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacity)
+{
+	const struct insula_ringable *ringable;
+	u32 count = 0;
+
+	rcu_read_lock();
+	ringable = rcu_dereference(area->ringable);
+	if (ringable) {
+		count = min(ringable->count, capacity);
+		memcpy(apic_ids, ringable->apic_ids, count * sizeof(*apic_ids));
+	}
+	rcu_read_unlock();
+	return count;
+}
+
 void insula_area_put(struct insula_area *area)
 {
 	if (area)
@@ -172,6 +200,8 @@ void insula_area_hang_up(struct insula_area *area)
 		mutex_lock(&channel->lock);
 		if (channel->audible)
 			insula_doorbell_publish(&channel->doorbell, NULL);
+		if (channel->user)
+			channel->user->rung(channel->user);
 		mutex_unlock(&channel->lock);
 		wake_up_interruptible_poll(&channel->waiting, EPOLLHUP);
 	}
@@ -383,22 +413,63 @@ static int channel_mmap(struct file *file, struct vm_area_struct *vma)
 			       length, vma->vm_page_prot);
 }
 
-static long channel_ioctl(struct file *file, unsigned int command, unsigned long argument)
+static void ring_by_event(void *channel)
 {
-	struct insula_channel *channel = file->private_data;
+	ring(channel);
+}
 
-	if (command != INSULA_CHANNEL_RING)
-		return -ENOTTY;
+/* Whoever is signalling by the old ones has done so when they are destroyed. */
+static void change_events(struct insula_channel *channel, struct insula_events *events)
+{
+	mutex_lock(&channel->lock);
+	events = rcu_replace_pointer(channel->events, events, lockdep_is_held(&channel->lock));
+	mutex_unlock(&channel->lock);
+	if (events)
+		synchronize_rcu();
+	insula_events_destroy(events);
+}
+
+static int set_events(struct insula_channel *channel, void __user *argument)
+{
+	struct insula_channel_events request;
+	struct insula_events *events;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	events = insula_events_create(&request, ring_by_event, channel);
+	if (IS_ERR(events))
+		return PTR_ERR(events);
+	change_events(channel, events);
+	return 0;
+}
+
+static int ioctl_ring(struct insula_channel *channel)
+{
 	if (hung_up(channel))
 		return -EPIPE;
 	ring(channel);
 	return 0;
 }
 
+static long channel_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct insula_channel *channel = file->private_data;
+
+	switch (command) {
+	case INSULA_CHANNEL_RING:
+		return ioctl_ring(channel);
+	case INSULA_CHANNEL_EVENTS:
+		return set_events(channel, (void __user *)argument);
+	default:
+		return -ENOTTY;
+	}
+}
+
 static int channel_release(struct inode *inode, struct file *file)
 {
 	struct insula_channel *channel = file->private_data;
 
+	change_events(channel, NULL);
 	close_end(channel);
 	insula_area_put(channel->area);
 	return 0;
@@ -470,38 +541,77 @@ void insula_own_end_release(struct insula_own_end *end)
 }
 EXPORT_SYMBOL_GPL(insula_own_end_release);
 
-bool insula_own_end_join(struct insula_own_end *end)
+void insula_own_end_use(struct insula_own_end *end)
 {
-	struct insula_channel *channel = end->channel;
+	const struct insula_channel *channel = end->channel;
 	struct insula_rings *rings = channel->rings;
 	u32 count = channel->area->place.slots;
-	struct insula_ring_place in = {
+	struct insula_ring_place to_node = {
 		.control = &rings->to_node,
 		.slots = channel->rings + INSULA_RINGS_SLOTS,
 		.count = count,
 	};
-	struct insula_ring_place out = {
+	struct insula_ring_place to_base = {
 		.control = &rings->to_base,
-		.slots = in.slots + count,
+		.slots = to_node.slots + count,
 		.count = count,
 	};
 
-	smp_mb(); /* our doorbell is there, or we see the base's session */
-	if (!try_to_join(channel))
-		return false;
-	insula_consumer_init(&end->consumer, &in);
-	insula_producer_init(&end->producer, &out);
+	insula_consumer_init(&end->consumer, channel->area->base ? &to_base : &to_node);
+	insula_producer_init(&end->producer, channel->area->base ? &to_node : &to_base);
 	end->joined = true;
-	ring(channel);
+}
+
+int insula_own_end_begin(struct insula_own_end *end)
+{
+	struct insula_channel *channel = end->channel;
+	int err = -EPIPE;
+
+	mutex_lock(&channel->lock);
+	if (!READ_ONCE(channel->area->gone))
+		err = begin_session(channel);
+	mutex_unlock(&channel->lock);
+	return err;
+}
+
+bool insula_own_end_answered(const struct insula_own_end *end)
+{
+	const struct insula_channel *channel = end->channel;
+
+	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
+
+	return session == channel->session && READ_ONCE(channel->peer->open) &&
+	       !READ_ONCE(channel->area->gone);
+}
+
+bool insula_own_end_left(const struct insula_own_end *end)
+{
+	return !READ_ONCE(end->channel->area->gone) && hung_up(end->channel);
+}
+
+bool insula_own_end_join(struct insula_own_end *end)
+{
+	smp_mb(); /* our doorbell is there, or we see the base's session */
+	if (!try_to_join(end->channel))
+		return false;
+	insula_own_end_use(end);
+	ring(end->channel);
 	return true;
 }
 EXPORT_SYMBOL_GPL(insula_own_end_join);
 
 void insula_own_end_leave(struct insula_own_end *end)
 {
+	struct insula_channel *channel = end->channel;
+
 	end->joined = false;
-	WRITE_ONCE(end->channel->own->open, 0);
-	ring(end->channel);
+	mutex_lock(&channel->lock);
+	/* Without the other side, the memory may be in use for something else. */
+	if (!READ_ONCE(channel->area->gone)) {
+		WRITE_ONCE(channel->own->open, 0);
+		ring(channel);
+	}
+	mutex_unlock(&channel->lock);
 }
 EXPORT_SYMBOL_GPL(insula_own_end_leave);
 

@@ -49,12 +49,15 @@ struct insula_area *insula_area_join(const struct insula_area_place *place);
 
 /* The other side is gone for good: its memory is touched no more. NULL is none. */
 void insula_area_hang_up(struct insula_area *area);
+void insula_area_get(struct insula_area *area);
 void insula_area_put(struct insula_area *area);
 
+/* In the base: the cores of the node, at most so many of them; how many. */
+u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacity);
+
 /*
- * A node's end of a channel that this kernel uses itself: nobody else has it from claim
- * to release. Once it has joined a session of the base's, messages come by the consumer
- * and go by the producer.
+ * An end of a channel that this kernel uses itself: nobody else has it from claim to
+ * release. Once it is in a session, messages come by the consumer and go by the producer.
  */
 struct insula_own_end {
 	/* In interrupt: there may be something to do. */
@@ -74,11 +77,22 @@ void insula_own_end_silence(struct insula_own_end *end);
 /* Leave the session, if any; once it has been silenced, and is used no more. */
 void insula_own_end_release(struct insula_own_end *end);
 
-/* Join the base's session, if there is one that was not joined before; whether it did. */
+/*
+ * In the base: begin a session for the node to join, then use its rings: from here on
+ * there may be something in them. -EBUSY: the node is in an old one. -EPIPE: it has ended.
+ */
+int insula_own_end_begin(struct insula_own_end *end);
+void insula_own_end_use(struct insula_own_end *end);
+
+/* Whether the node has joined the session and is in it; whether it has left it alive. */
+bool insula_own_end_answered(const struct insula_own_end *end);
+bool insula_own_end_left(const struct insula_own_end *end);
+
+/* In a node: join the base's session, if there is one that it has not joined before. */
 bool insula_own_end_join(struct insula_own_end *end);
 void insula_own_end_leave(struct insula_own_end *end);
 
-/* Whether the base has left the session. */
+/* Whether the other side has left the session, or has ended. */
 bool insula_own_end_hung_up(const struct insula_own_end *end);
 void insula_own_end_ring(const struct insula_own_end *end);
 

@@ -230,15 +230,6 @@ void insula_cores_give(const u32 *cpus, u32 count)
 	mutex_unlock(&cores.lock);
 }
 
-int insula_cores_return(const u32 *cpus, u32 count)
-{
-	int err = insula_cores_settle(cpus, count);
-
-	if (!err)
-		insula_cores_give(cpus, count);
-	return err;
-}
-
 void insula_cores_reset(const u32 *cpus, u32 count)
 {
 	while (count--)

@@ -24,9 +24,6 @@ int insula_cores_settle(const u32 *cpus, u32 count);
 /* Give cores that have been settled back, each to where it came from. */
 void insula_cores_give(const u32 *cpus, u32 count);
 
-/* Settle cores and give them back, each to where it came from; none if one fails. */
-int insula_cores_return(const u32 *cpus, u32 count);
-
 /* Reset cores and no more. Any context. */
 void insula_cores_reset(const u32 *cpus, u32 count);
 

@@ -15,6 +15,7 @@
 #include <linux/platform_device.h>
 #include <linux/string.h>
 
+#include "borrow.h"
 #include "channel.h"
 #include "inside_resize.h"
 
@@ -53,7 +54,13 @@ static int join(const struct resource *resource)
 		return PTR_ERR(inside.area);
 	err = insula_resize_init();
 	if (err)
-		insula_area_put(inside.area);
+		goto put;
+	err = insula_borrow_init();
+	if (!err)
+		return 0;
+	insula_resize_exit();
+put:
+	insula_area_put(inside.area);
 	return err;
 }
 
@@ -107,6 +114,7 @@ int insula_inside_init(void)
 void insula_inside_exit(void)
 {
 	platform_driver_unregister(&driver);
+	insula_borrow_exit();
 	insula_resize_exit();
 	insula_area_put(inside.area);
 	memunmap(inside.memory);

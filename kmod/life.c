@@ -29,6 +29,7 @@
 #include "core.h"
 #include "desks.h"
 #include "device.h"
+#include "lending.h"
 #include "life.h"
 #include "memory.h"
 
@@ -88,14 +89,28 @@ static void lose(struct insula_node *node)
 	pr_crit("all that node %s has is lost until the machine is reset\n", node->named.name);
 }
 
+/*
+ * Its cores execute it no more, or all that it has is lost. What it was lent is nobody's
+ * to wait for from here on, and only from here on may its cores be somebody else's.
+ */
+static bool settle(struct insula_node *node)
+{
+	int err = insula_cores_settle(node->cpus, node->cpus_count);
+
+	insula_lending_end(node->lending, err);
+	if (err)
+		lose(node);
+	return !err;
+}
+
 static void give_back(struct insula_node *node)
 {
 	if (!node->has_cores)
 		return;
-	if (insula_cores_return(node->cpus, node->cpus_count))
-		lose(node);
-	else
+	if (settle(node)) {
+		insula_cores_give(node->cpus, node->cpus_count);
 		insula_devices_return(&node->devices);
+	}
 	node->has_cores = false;
 }
 
@@ -124,9 +139,7 @@ static void end(struct insula_node *node, enum insula_reason reason)
 	cease(node, reason);
 	if (!is_held(node))
 		give_back(node);
-	else if (insula_cores_settle(node->cpus, node->cpus_count))
-		lose(node);
-	else
+	else if (settle(node))
 		insula_devices_reset(&node->devices);
 	set_state(node, INSULA_STOPPED);
 }
@@ -143,15 +156,26 @@ static void reap(struct work_struct *work)
 	insula_node_put(node);
 }
 
-/* In interrupt. The caller of insula_watch_add() holds a reference throughout. */
-static void watch_ended(struct insula_watch *watch, enum insula_reason reason)
+/* It will be ended soon. The caller holds a reference. */
+static void see(struct insula_node *node, enum insula_reason reason)
 {
-	struct insula_node *node = container_of(watch, struct insula_node, watch);
-
 	node->seen = reason;
 	kref_get(&node->refs);
 	if (!queue_work(reaper, &node->reap))
 		insula_node_put(node);
+}
+
+/* In interrupt. The caller of insula_watch_add() holds a reference throughout. */
+static void watch_ended(struct insula_watch *watch, enum insula_reason reason)
+{
+	see(container_of(watch, struct insula_node, watch), reason);
+}
+
+void insula_node_unresponsive(struct insula_node *node, const struct insula_lending *lending)
+{
+	pr_warn("node %s did not give back in time what it was lent\n", node->named.name);
+	if (READ_ONCE(node->lending) == lending)
+		see(node, INSULA_REASON_HUNG);
 }
 
 struct insula_node *insula_node_new(void)
@@ -319,7 +343,7 @@ void insula_node_base_down(struct insula_node *node)
 	if (node->state != INSULA_RUNNING)
 		return;
 	cease(node, INSULA_REASON_BASE);
-	insula_cores_settle(node->cpus, node->cpus_count);
+	insula_lending_end(node->lending, insula_cores_settle(node->cpus, node->cpus_count));
 	insula_devices_reset(&node->devices);
 	set_state(node, INSULA_STOPPED);
 }

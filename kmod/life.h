@@ -15,6 +15,7 @@
 struct file;
 struct insula_area;
 struct insula_desks;
+struct insula_lending;
 
 /* A node. What its life consists of is told and done in life.c. */
 struct insula_node {
@@ -39,6 +40,7 @@ struct insula_node {
 	bool unresponsive;		/* so says its supervisor */
 	struct insula_area *area;	/* of its channels, or NULL */
 	struct insula_desks *desks;	/* of its programs' calls, or NULL */
+	struct insula_lending *lending;	/* of what is lent to it in this life, or NULL */
 	struct insula_node_start start;
 	u32 chunks_started;		/* of its memory, that it was started with */
 	u64 starts;
@@ -55,6 +57,9 @@ void insula_life_exit(void);
 /* A node of nothing, with one reference. */
 struct insula_node *insula_node_new(void);
 void insula_node_put(struct insula_node *node);
+
+/* In the life to which this belongs it kept what it was lent, and was reset for it: end it. */
+void insula_node_unresponsive(struct insula_node *node, const struct insula_lending *lending);
 
 /* Whoever waits for a change by poll() is to look. */
 void insula_node_changed(struct insula_node *node);

@@ -22,10 +22,14 @@
  *	resize.c	more for one that runs, or less
  *	watch.c		seeing a node end
  *	ring.c		sending and receiving, for kernel code
+ *	events.c	doorbells as eventfds
  *	channel.c	ends of channels between kernels
  *	desks.c		delegation: where threads of a node's programs and of proxies meet
  *	space.c		the address spaces of these programs, for their proxies
  *	program_pages.c	which of their pages are mapped here, and who still holds one
+ *	lending.c	what is lent to a node: told to it, and taken back in time
+ *	lend.c		lenders: processes whose memory a node uses for a while
+ *	borrow.c	the same in a node: what was lent to it, and mapping it
  *	inside.c	the module in a node, where it gives the other ends
  *	inside_resize.c	and brings online and offline what the base gives and wants
  *	base.c		the base's own reboot, suspend and panic
@@ -53,6 +57,7 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
 #include "base.h"
+#include "borrow.h"
 #include "chunk.h"
 #include "core.h"
 #include "device.h"
@@ -173,7 +178,14 @@ static long dispatch(unsigned int command, void __user *argument)
 /* In a node there is nothing to take: only channels. */
 static long dispatch_inside(unsigned int command, void __user *argument)
 {
-	return command == INSULA_CHANNEL_OPEN ? insula_inside_open(argument) : -ENOTTY;
+	switch (command) {
+	case INSULA_CHANNEL_OPEN:
+		return insula_inside_open(argument);
+	case INSULA_BORROW:
+		return insula_borrow(argument);
+	default:
+		return -ENOTTY;
+	}
 }
 
 static long control_ioctl(struct file *file, unsigned int command, unsigned long argument)

@@ -222,7 +222,8 @@ static int copy(struct memory *target, void __user *argument)
  * A page as processes can map it: of which file it is, and where in it, is what a shared
  * futex goes by. What lies below 1 MiB is not described in this way.
  */
-static struct page *page_at(struct address_space *mapping, const struct insula_owned *chunk, u64 offset)
+static struct page *page_at(struct address_space *mapping, const struct insula_owned *chunk,
+			    u64 offset)
 {
 	struct page *page = pfn_to_page(PHYS_PFN(chunk->extent.start + offset - chunk->offset));
 

@@ -25,6 +25,8 @@
 #include "description.h"
 #include "desks.h"
 #include "device.h"
+#include "lend.h"
+#include "lending.h"
 #include "life.h"
 #include "memory.h"
 #include "node.h"
@@ -50,6 +52,8 @@ static void vanish(struct insula_node *node)
 	list_del_init(&node->named.link);
 	mutex_unlock(&nodes.lock);
 	WRITE_ONCE(node->memory, NULL);
+	insula_lending_put(node->lending);
+	node->lending = NULL;
 	insula_area_put(node->area);
 	node->area = NULL;
 	insula_desks_put(node->desks);
@@ -400,6 +404,8 @@ static int lay_out_channels(struct insula_node *node, const struct insula_area_p
 		return PTR_ERR(area);
 	}
 	insula_area_hang_up(node->area);
+	insula_lending_put(node->lending);
+	node->lending = NULL;
 	insula_area_put(node->area);
 	node->area = area;
 	return 0;
@@ -515,6 +521,8 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 		return ioctl_delegation(node, argument);
 	case INSULA_SPACE_CREATE:
 		return create_space(node, argument);
+	case INSULA_NODE_LEND:
+		return insula_lender_create(node, argument);
 	case INSULA_NODE_SUPERVISE:
 		return ioctl_supervise(file, node, argument);
 	case INSULA_NODE_RETIRE:

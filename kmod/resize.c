@@ -14,6 +14,7 @@
 
 #include "core.h"
 #include "device.h"
+#include "lending.h"
 #include "memory.h"
 
 struct insula_ringable *insula_ringable_new(const u32 *cpus, u32 count)
@@ -59,8 +60,13 @@ static void commit(struct insula_node *node, struct change *change)
 	kfree(node->cpus);
 	node->cpus = change->cpus;
 	node->cpus_count = change->count;
+	/* Who stops the node for what it was lent stops these from now on, and no others. */
+	if (node->lending)
+		insula_lending_lock(node->lending);
 	if (node->area)
 		insula_area_change(node->area, change->ringable);
+	if (node->lending)
+		insula_lending_unlock(node->lending);
 	else
 		kfree(change->ringable);
 }

@@ -416,6 +416,15 @@ struct insula_space_range {
 	__u64 flags;		/* INSULA_LWK_RELEASE_* */
 };
 
+/*
+ * INSULA_CHANNEL_EVENTS: ring and be rung by eventfds as well, in place of those that
+ * were set before; -1 for none. They are not closed with the end, but are let go of.
+ */
+struct insula_channel_events {
+	__s32 rung;		/* signalled whenever this end is rung */
+	__s32 bell;		/* whoever signals it rings the peer */
+};
+
 /* It cannot reach memory that is not the node's: an IOMMU is in its way. */
 #define INSULA_DEVICE_CONFINED	(1U << 0)
 /* The node has it; without this flag it went back to the base. */
@@ -441,6 +450,51 @@ struct insula_devices {
 	__u64 devices;		/* in: array of struct insula_device to fill, may be 0 */
 	__u32 capacity;		/* in: its length */
 	__u32 count;		/* out: devices there are (fills at most capacity) */
+};
+
+/*
+ * INSULA_NODE_LEND: lend memory of the calling process to the node, which runs and whose
+ * kernel knows insula_frames.h. Answer: the lender's descriptor; what it has granted is
+ * the node's until it is taken back: by INSULA_FRAMES_TAKE, by the base's own memory
+ * management as it needs, or by closing the descriptor. A node that does not give back
+ * in time is stopped for INSULA_REASON_HUNG.
+ */
+struct insula_lend {
+	__u32 lender;		/* out: its number, by which the node knows it */
+	__u32 patience_ms;	/* in: how long the node may take to give back */
+};
+
+#define INSULA_LEND_PATIENCE_MIN_MS	10
+#define INSULA_LEND_PATIENCE_MAX_MS	10000
+
+/*
+ * INSULA_FRAMES_GRANT: the one call by which a node gets to use memory that is not its
+ * own. What lies in the range, of whatever kind, is brought into memory if need be, and
+ * is the node's to use. Answer: where it is. May be repeated: what was taken back in the
+ * meantime is granted again.
+ */
+struct insula_frames_grant {
+	__u64 address;		/* in the lender's process; a multiple of 4096, as size */
+	__u64 size;
+	__u64 pages;		/* in: array of __u64 physical addresses to fill, may be 0 */
+	__u32 capacity;		/* in: its length */
+	__u32 flags;		/* INSULA_FRAMES_WRITABLE: the node may write it */
+};
+
+/* INSULA_FRAMES_TAKE: when this returns the node does not use the range any more. */
+struct insula_frames_take {
+	__u64 address;
+	__u64 size;
+};
+
+/*
+ * INSULA_BORROW: in a node, a descriptor of what a lender grants to it. mmap() at the
+ * offset that is the lender's address of it; what has not been granted, or was taken
+ * back, faults with SIGBUS.
+ */
+struct insula_borrow {
+	__u32 lender;
+	__u32 reserved;
 };
 
 #define INSULA_IOC		'I'
@@ -490,8 +544,18 @@ struct insula_devices {
 /* node in the base, control in a node */
 #define INSULA_CHANNEL_OPEN	_IOWR(INSULA_IOC, 0x51, struct insula_channel_open)
 
+#define INSULA_NODE_LEND	_IOWR(INSULA_IOC, 0x90, struct insula_lend)
+
+/* lender */
+#define INSULA_FRAMES_GRANT	_IOW(INSULA_IOC, 0x91, struct insula_frames_grant)
+#define INSULA_FRAMES_TAKE	_IOW(INSULA_IOC, 0x92, struct insula_frames_take)
+
+/* control in a node */
+#define INSULA_BORROW		_IOW(INSULA_IOC, 0x93, struct insula_borrow)
+
 /* channel */
 #define INSULA_CHANNEL_RING	_IO(INSULA_IOC, 0x52)	/* EPIPE: the peer has gone */
+#define INSULA_CHANNEL_EVENTS	_IOW(INSULA_IOC, 0x53, struct insula_channel_events)
 
 #define INSULA_NODE_DELEGATION	_IOW(INSULA_IOC, 0x70, struct insula_delegation)
 #define INSULA_SPACE_CREATE	_IOWR(INSULA_IOC, 0x71, struct insula_space_create)

@@ -115,6 +115,7 @@ struct insula_area_header {
  * others are between the base and modules in the node.
  */
 #define INSULA_CHANNEL_ORDERS	8	/* insula_order.h */
+#define INSULA_CHANNEL_FRAMES	10	/* insula_frames.h; both ends are the kernels' own */
 
 /* Most channels in one area. */
 #define INSULA_CHANNELS_MAX	64

@@ -167,6 +167,8 @@ pub struct AreaHeader {
 /// `INSULA_CHANNEL_ORDERS`: index of the channel of [`order`](crate::order). Those before are the
 /// programs'.
 pub const CHANNEL_ORDERS: u32 = 8;
+/// `INSULA_CHANNEL_FRAMES`: index of the channel of [`frames`](crate::frames).
+pub const CHANNEL_FRAMES: u32 = 10;
 
 /// `INSULA_CHANNELS_MAX`: most channels in one area.
 pub const CHANNELS_MAX: u32 = 64;
@@ -189,6 +191,18 @@ pub struct Channels {
     pub count: u32,
     /// Slots of each ring, a power of two from [`SLOTS_MIN`] to [`SLOTS_MAX`].
     pub slots: u32,
+}
+
+/// `struct insula_channel_events`: eventfds by which an end rings and is rung.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct ChannelEvents {
+    /// Signalled whenever this end is rung; -1 for none.
+    pub rung: i32,
+    /// Whoever signals it rings the peer; -1 for none.
+    pub bell: i32,
 }
 
 /// `struct insula_channel_open`: a channel whose end is to be opened.

@@ -3,7 +3,8 @@
 
 use core::mem::size_of;
 
-use crate::channel::{ChannelOpen, Channels};
+use crate::channel::{ChannelEvents, ChannelOpen, Channels};
+use crate::frames::{Borrow, FramesGrant, FramesTake, Lend};
 use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceRange};
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
@@ -105,6 +106,8 @@ pub const NODE_CHANNELS: u32 = iow::<Channels>(0x50);
 pub const CHANNEL_OPEN: u32 = iowr::<ChannelOpen>(0x51);
 /// `INSULA_CHANNEL_RING` (channel).
 pub const CHANNEL_RING: u32 = io(0x52);
+/// `INSULA_CHANNEL_EVENTS` (channel).
+pub const CHANNEL_EVENTS: u32 = iow::<ChannelEvents>(0x53);
 
 /// `INSULA_NODE_DELEGATION` (node).
 pub const NODE_DELEGATION: u32 = iow::<DelegationPlace>(0x70);
@@ -129,3 +132,12 @@ pub const SPACE_RELEASE: u32 = iow::<SpaceRange>(0x79);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);
+
+/// `INSULA_NODE_LEND` (node); answers a descriptor.
+pub const NODE_LEND: u32 = iowr::<Lend>(0x90);
+/// `INSULA_FRAMES_GRANT` (lender).
+pub const FRAMES_GRANT: u32 = iow::<FramesGrant>(0x91);
+/// `INSULA_FRAMES_TAKE` (lender).
+pub const FRAMES_TAKE: u32 = iow::<FramesTake>(0x92);
+/// `INSULA_BORROW` (control in a node); answers a descriptor.
+pub const BORROW: u32 = iow::<Borrow>(0x93);

@@ -17,6 +17,7 @@
 pub mod channel;
 mod control;
 mod device;
+pub mod frames;
 pub mod ioctl;
 pub mod lwk;
 mod memory;

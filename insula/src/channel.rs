@@ -4,19 +4,20 @@
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use insula_abi::channel::{CHANNEL_ORDERS, RINGS_SLOTS, Rings, Slot, area_size};
+use insula_abi::channel::{CHANNEL_FRAMES, CHANNEL_ORDERS, RINGS_SLOTS, Rings, Slot, area_size};
 use insula_channel::{
     BadPlace, Broken, Consumer, Message, Producer, ReceiveError, Received, SendError,
 };
 use insula_channel::{Peer, Ring};
 use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
 
 use crate::driver::{CallError, Channel, MapError, RingWords, Waited};
 
 /// Channels of each node that programs can use, the first ones.
 pub const PROGRAMS_COUNT: u32 = CHANNEL_ORDERS;
 /// Channels of each node. Those behind the programs' are between the base and modules in the node.
-pub const COUNT: u32 = CHANNEL_ORDERS + 1;
+pub const COUNT: u32 = CHANNEL_FRAMES + 1;
 /// Slots of each of their rings.
 pub const SLOTS: u32 = 256;
 /// What they take of a node's memory, in bytes.
@@ -82,6 +83,7 @@ pub struct End {
     producer: Producer<RingWords>,
     consumer: Consumer<RingWords>,
     channel: Channel,
+    bell: Option<EventFd>,
     polls: u32,
 }
 
@@ -100,6 +102,7 @@ impl End {
             producer: Producer::new(out),
             consumer: Consumer::new(back),
             channel,
+            bell: None,
             polls: POLLS,
         })
     }
@@ -108,6 +111,19 @@ impl End {
     /// hardly ever does.
     pub fn set_polls(&mut self, times: u32) {
         self.polls = times;
+    }
+
+    /// From now on rings the peer by signalling this eventfd, which is the channel's bell
+    /// ([`Channel::set_events`]), in place of a call.
+    pub fn ring_by(&mut self, bell: EventFd) {
+        self.bell = Some(bell);
+    }
+
+    /// For who waits by other means than [`Self::receive`], as an eventfd: whether there is nothing to
+    /// receive, and the peer rings as soon as there is.
+    #[must_use]
+    pub fn prepare_to_sleep(&mut self) -> bool {
+        self.consumer.prepare_to_sleep()
     }
 
     /// The channel.
@@ -189,6 +205,9 @@ impl End {
     fn ring(&self, peer: Peer) -> Result<(), ChannelError> {
         if !peer.asleep() {
             return Ok(());
+        }
+        if let Some(bell) = &self.bell {
+            return bell.write(1).map(drop).map_err(ChannelError::Wait);
         }
         self.channel.ring().map_err(|error| match error.errno {
             Errno::EPIPE => ChannelError::HungUp,

@@ -32,6 +32,7 @@ pub mod name;
 pub mod node;
 pub mod policy;
 pub mod postmortem;
+pub mod reach;
 pub mod report;
 pub mod root;
 pub mod supervisor;

@@ -5,8 +5,9 @@ use std::fs;
 use std::time::Duration;
 
 use insula::channel::{ChannelError, End, Side};
-use insula::driver::Driver;
+use insula::driver::{Borrowed, Driver};
 use insula_channel::{Message, Words};
+use nix::errno::Errno;
 
 /// Longer than any test.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -27,18 +28,30 @@ pub enum Request {
     Leave = 4,
     /// Crash the kernel.
     Crash = 5,
+    /// Borrow: map as many bytes as the third word says (4 bytes each, little endian) from the
+    /// address in the second (8 bytes) on, of the lender whose number the first is.
+    Borrow = 7,
+    /// Send back the 8 bytes at the address in the first word (8 bytes) of what was borrowed; if
+    /// they are not there, the error's number as 4 bytes.
+    Load = 8,
+    /// Store the second word at the address in the first (8 bytes each). Answered by no bytes, or
+    /// as above.
+    Store = 9,
     /// From now on look at the rings as often before sleeping as its first word says.
     Polls = 6,
 }
 
 impl Request {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 9] = [
         Self::Echo,
         Self::Flood,
         Self::Scribble,
         Self::Leave,
         Self::Crash,
         Self::Polls,
+        Self::Borrow,
+        Self::Load,
+        Self::Store,
     ];
 
     fn of(kind: u8) -> Option<Self> {
@@ -60,7 +73,7 @@ pub fn numbered(number: u32, size: usize) -> Vec<u8> {
 pub fn serve(driver: &Driver, index: u32) -> Result<(), Box<dyn std::error::Error>> {
     loop {
         let mut end = End::attach(driver.open_channel(index)?, Side::Node)?;
-        match session(&mut end) {
+        match session(driver, &mut end) {
             Ok(()) | Err(ServeError::Channel(ChannelError::HungUp)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -80,8 +93,9 @@ enum ServeError {
 }
 
 /// Does what is asked for until it is to leave.
-fn session(end: &mut End) -> Result<(), ServeError> {
+fn session(driver: &Driver, end: &mut End) -> Result<(), ServeError> {
     let mut buffer = vec![0; BUFFER_BYTES];
+    let mut borrowed = None;
     loop {
         let received = end.receive(&mut buffer, PATIENCE)?;
         let bytes = received.bytes(&buffer);
@@ -91,6 +105,15 @@ fn session(end: &mut End) -> Result<(), ServeError> {
                 flood(end, word(&bytes[..4]), word(&bytes[4..]))?;
             }
             Some(Request::Polls) if bytes.len() == 4 => end.set_polls(word(bytes)),
+            Some(Request::Borrow) if bytes.len() == 16 => {
+                let (size, address) = (word(&bytes[12..]) as usize, long(&bytes[4..12]));
+                borrowed = Some(driver.borrow(word(&bytes[..4]), address, size)?);
+                end.send(&Message::bytes(received.kind, &[]), PATIENCE)?;
+            }
+            Some(Request::Load | Request::Store) if bytes.len() >= 8 => {
+                let answer = touch(borrowed.as_mut(), bytes);
+                end.send(&Message::bytes(received.kind, &answer), PATIENCE)?;
+            }
             Some(Request::Scribble) => return scribble(end),
             Some(Request::Leave) => return Ok(()),
             Some(Request::Crash) => fs::write("/proc/sysrq-trigger", "c")?,
@@ -104,6 +127,25 @@ fn word(bytes: &[u8]) -> u32 {
         .iter()
         .rev()
         .fold(0, |word, &byte| word << 8 | u32::from(byte))
+}
+
+fn long(bytes: &[u8]) -> u64 {
+    u64::from(word(&bytes[4..])) << 32 | u64::from(word(&bytes[..4]))
+}
+
+/// Loads from the address in the first 8 bytes, or stores there what follows.
+fn touch(borrowed: Option<&mut Borrowed>, bytes: &[u8]) -> Vec<u8> {
+    let (address, value) = (long(&bytes[..8]), &bytes[8..]);
+    let mut loaded = vec![0; if value.is_empty() { 8 } else { 0 }];
+    let done = match borrowed {
+        Some(borrowed) if value.is_empty() => borrowed.load(address, &mut loaded),
+        Some(borrowed) => borrowed.store(address, value),
+        None => Err(Errno::ENXIO),
+    };
+    match done {
+        Ok(()) => loaded,
+        Err(errno) => (errno as i32).to_le_bytes().to_vec(),
+    }
 }
 
 fn flood(end: &mut End, count: u32, size: u32) -> Result<(), ServeError> {

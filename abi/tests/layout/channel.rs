@@ -1,7 +1,8 @@
 //! What `insula_channel.h` says, by Rust.
 
 use insula_abi::channel::{
-    self, AreaHeader, ChannelOpen, Channels, End, Ends, Pages, Right, Ring, Rings, Slot,
+    self, AreaHeader, ChannelEvents, ChannelOpen, Channels, End, Ends, Pages, Right, Ring, Rings,
+    Slot,
 };
 
 use super::{Facts, structure, values};
@@ -32,6 +33,7 @@ pub(crate) fn structures() -> Facts {
     structure!(facts, Rings, "insula_rings", [to_node, to_base]);
     structure!(facts, Channels, "insula_channels", [start, count, slots]);
     structure!(facts, ChannelOpen, "insula_channel_open", [index, slots]);
+    structure!(facts, ChannelEvents, "insula_channel_events", [rung, bell]);
     structure!(
         facts,
         AreaHeader,
@@ -60,6 +62,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_CHANNEL_RINGS = channel::CHANNEL_RINGS,
         INSULA_RINGS_SLOTS = channel::RINGS_SLOTS,
         INSULA_CHANNEL_ORDERS = channel::CHANNEL_ORDERS,
+        INSULA_CHANNEL_FRAMES = channel::CHANNEL_FRAMES,
         INSULA_CHANNELS_MAX = channel::CHANNELS_MAX,
     });
     // Of a macro with arguments, some values.

@@ -102,7 +102,12 @@ pub(crate) fn structures() -> Facts {
         "insula_space_create",
         [start, end, desk, flags]
     );
-    structure!(facts, SpaceBegin, "insula_space_begin", [arguments_size, descriptor]);
+    structure!(
+        facts,
+        SpaceBegin,
+        "insula_space_begin",
+        [arguments_size, descriptor]
+    );
     structure!(
         facts,
         SpaceRange,

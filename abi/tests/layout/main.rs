@@ -9,14 +9,16 @@ use std::process::Command;
 
 mod channel;
 mod control;
+mod frames;
 mod lwk;
 mod order;
 mod virtio;
 
-const HEADERS: [&str; 5] = [
+const HEADERS: [&str; 6] = [
     "insula.h",
     "insula_channel.h",
     "insula_lwk.h",
+    "insula_frames.h",
     "insula_order.h",
     "insula_virtio.h",
 ];
@@ -51,7 +53,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 5]) -> Facts {
+fn all(of_each: [Facts; 6]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -60,6 +62,7 @@ fn structures() -> Facts {
         control::structures(),
         channel::structures(),
         lwk::structures(),
+        frames::structures(),
         order::structures(),
         virtio::structures(),
     ])
@@ -70,6 +73,7 @@ fn constants() -> Facts {
         control::constants(),
         channel::constants(),
         lwk::constants(),
+        frames::constants(),
         virtio::constants(),
         Facts::new(),
     ])
@@ -80,6 +84,7 @@ fn enumerators() -> Facts {
         control::enumerators(),
         channel::enumerators(),
         lwk::enumerators(),
+        frames::enumerators(),
         order::enumerators(),
         Facts::new(),
     ])

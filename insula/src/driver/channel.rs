@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the rings are shared memory, mapped")]
 
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +54,20 @@ impl Channel {
         ioctl::channel_ring(self.fd.as_fd())
     }
 
+    /// Rings and is rung by eventfds as well, in place of those before: `rung` is signalled whenever
+    /// this end is rung, and whoever signals `bell` rings the peer (`INSULA_CHANNEL_EVENTS`). They
+    /// are in use until this is dropped.
+    ///
+    /// # Errors
+    /// What the module answered; `EINVAL` when one is no eventfd.
+    pub fn set_events(
+        &self,
+        rung: Option<BorrowedFd<'_>>,
+        bell: Option<BorrowedFd<'_>>,
+    ) -> Result<(), CallError> {
+        ioctl::channel_events(self.fd.as_fd(), rung, bell)
+    }
+
     /// Waits until the peer rings or leaves, at most that long.
     ///
     /// # Errors
@@ -99,6 +113,13 @@ impl Channel {
             size,
             words,
         })))
+    }
+}
+
+impl AsFd for Channel {
+    /// It can be polled as an eventfd.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -322,10 +322,82 @@ pub(super) fn channel_open(fd: BorrowedFd<'_>, index: u32) -> Answer<(OwnedFd, u
     Ok((fd, open.slots))
 }
 
+/// Eventfds by which an end rings and is rung.
+pub(super) fn channel_events(
+    fd: BorrowedFd<'_>,
+    rung: Option<BorrowedFd<'_>>,
+    bell: Option<BorrowedFd<'_>>,
+) -> Answer<()> {
+    let number = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
+    let mut events = abi::channel::ChannelEvents {
+        rung: number(rung),
+        bell: number(bell),
+    };
+    let call = Call(ioctl::CHANNEL_EVENTS, "INSULA_CHANNEL_EVENTS");
+    // SAFETY: `ChannelEvents` is this request's structure and holds no address.
+    unsafe { call.perform(fd, &mut events) }.map(drop)
+}
+
 pub(super) fn channel_ring(fd: BorrowedFd<'_>) -> Answer<()> {
     Call(ioctl::CHANNEL_RING, "INSULA_CHANNEL_RING")
         .bare(fd)
         .map(drop)
+}
+
+/// The lender's descriptor and number.
+pub(super) fn node_lend(fd: BorrowedFd<'_>, patience_ms: u32) -> Answer<(OwnedFd, u32)> {
+    let mut lend = abi::frames::Lend {
+        lender: 0,
+        patience_ms,
+    };
+    let call = Call(ioctl::NODE_LEND, "INSULA_NODE_LEND");
+    // SAFETY: `Lend` is this request's structure and holds no address.
+    let fd = unsafe { call.descriptor(fd, &mut lend) }?;
+    Ok((fd, lend.lender))
+}
+
+pub(super) fn frames_grant(
+    fd: BorrowedFd<'_>,
+    address: u64,
+    size: u64,
+    flags: u32,
+) -> Answer<Vec<u64>> {
+    const PAGE: u64 = 4096;
+    let call = Call(ioctl::FRAMES_GRANT, "INSULA_FRAMES_GRANT");
+    let count = usize::try_from(size / PAGE).unwrap_or(usize::MAX);
+    let mut pages = Vec::new();
+    // There is no memory of a size for which this fails.
+    pages.try_reserve_exact(count).map_err(|_| CallError {
+        call: call.1,
+        errno: Errno::ENOMEM,
+    })?;
+    pages.resize(count, 0_u64);
+    let mut grant = abi::frames::FramesGrant {
+        address,
+        size,
+        pages: self::address(&mut pages),
+        capacity: capacity(&pages),
+        flags,
+    };
+    // SAFETY: `FramesGrant` is this request's structure; it names `pages` and its length. What lies
+    // at `address` is not changed by the call, and whoever lends memory knows that others use it.
+    unsafe { call.perform(fd, &mut grant) }?;
+    Ok(pages)
+}
+
+pub(super) fn frames_take(fd: BorrowedFd<'_>, mut take: abi::frames::FramesTake) -> Answer<()> {
+    let call = Call(ioctl::FRAMES_TAKE, "INSULA_FRAMES_TAKE");
+    // SAFETY: `FramesTake` is this request's structure; its address is only compared.
+    unsafe { call.perform(fd, &mut take) }.map(drop)
+}
+
+pub(super) fn borrow(fd: BorrowedFd<'_>, lender: u32) -> Answer<OwnedFd> {
+    let mut borrow = abi::frames::Borrow {
+        lender,
+        reserved: 0,
+    };
+    // SAFETY: `Borrow` is this request's structure and holds no address.
+    unsafe { Call(ioctl::BORROW, "INSULA_BORROW").descriptor(fd, &mut borrow) }
 }
 
 pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::Cpu>)> {

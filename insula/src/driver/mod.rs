@@ -3,8 +3,10 @@
 //! Typed descriptors over `/dev/insula`. Nothing here decides anything; what the module says is
 //! passed on. What a node can write is never borrowed, only copied (see [`Mapping`]).
 
+mod borrowed;
 mod channel;
 mod ioctl;
+mod lender;
 mod mapping;
 mod memory;
 mod node;
@@ -16,8 +18,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use insula_abi as abi;
 use nix::errno::Errno;
 
+pub use borrowed::Borrowed;
 pub use channel::{Channel, RingWords, Waited};
 pub use ioctl::CallError;
+pub use lender::Lender;
 pub use mapping::{MapError, Mapping, OutOfRange, Stretch};
 pub use memory::Memory;
 pub use node::Node;
@@ -155,6 +159,16 @@ impl Driver {
     /// What the module answered; `ENOENT` when the node has no such channel, `ENOTTY` in the base.
     pub fn open_channel(&self, index: u32) -> Result<Channel, CallError> {
         ioctl::channel_open(self.fd.as_fd(), index).map(|(fd, slots)| Channel::new(fd, slots))
+    }
+
+    /// In a node: memory of the base that a lender of that number grants, `size` bytes from its
+    /// `address` on, a multiple of 4096 (`INSULA_BORROW`). What lies there may come and go.
+    ///
+    /// # Errors
+    /// What the module or the kernel answered; `ENOTTY` in the base.
+    pub fn borrow(&self, lender: u32, address: u64, size: usize) -> Result<Borrowed, MapError> {
+        let fd = ioctl::borrow(self.fd.as_fd(), lender)?;
+        Borrowed::map(&fd, address, size).map_err(MapError::Map)
     }
 
     /// Names of all nodes, oldest first (`INSULA_NODE_LIST`).

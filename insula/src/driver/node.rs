@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
 
-use super::{CallError, Channel, Memory, ioctl};
+use super::{CallError, Channel, Lender, Memory, ioctl};
 
 /// A node: cores taken from the base and the right to start them.
 ///
@@ -34,6 +34,18 @@ impl Node {
     /// open from before, `EPIPE` when it runs no more.
     pub fn open_channel(&self, index: u32) -> Result<Channel, CallError> {
         ioctl::channel_open(self.fd.as_fd(), index).map(|(fd, slots)| Channel::new(fd, slots))
+    }
+
+    /// Lends memory of this process to it. The base's memory management takes back what it needs,
+    /// and a node that does not give it back within `patience` (10 ms to 10 s) is stopped
+    /// (`INSULA_NODE_LEND`).
+    ///
+    /// # Errors
+    /// What the module answered; `EPIPE` when it does not run, `ENOENT` when it has no channel for
+    /// it.
+    pub fn lend(&self, patience: std::time::Duration) -> Result<Lender, CallError> {
+        let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        ioctl::node_lend(self.fd.as_fd(), patience_ms).map(|(fd, number)| Lender::new(fd, number))
     }
 
     /// Starts it; from now on it belongs to the module (`INSULA_NODE_START`).

@@ -2,19 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use insula::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
-use insula::driver::{Driver, Node};
+use insula::driver::Driver;
 use insula::name::Name;
 use insula_abi::channel::{CHANNELS_MAX, Channels, SLOTS_MAX, SLOTS_MIN, area_size};
 use insula_abi::{GRANULE, NUMA_ANY};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
 
 use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
+use super::peer_node::Peer;
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::equipment::PEER_INITRD_PATH;
@@ -101,37 +104,17 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     let node = TestNode::start(&name, &source, &["--memory", "256M"], "peer")?;
     node.wait_until_ready()?;
     let driver = Driver::open()?;
-    let peer = Peer {
-        node: driver.open_node(&name.parse::<Name>()?.to_abi())?,
-    };
+    let peer = Peer::new(&driver, &name)?;
     ping_pong(&peer, context.count(100, 20_000))?;
     bulk(&peer, context.count(300, 100_000) as u32)?;
     many_channels(&peer)?;
     one_at_a_time(&peer)?;
+    by_events(&peer)?;
     leaving(&peer)?;
     doorbell_moves(&peer, context.count(30, 3000))?;
     hostile(&peer, context.count(10, 500))?;
     node_dies(&peer, &node)?;
     insula(&["rm", "--force", &name]).map(drop)
-}
-
-/// The node, as one that talks.
-struct Peer {
-    node: Node,
-}
-
-impl Peer {
-    /// A new session on a channel, once the node has left the last.
-    fn open(&self, index: u32) -> Result<End, Finding> {
-        let channel = wait_for("the node to leave its old session", || {
-            match self.node.open_channel(index) {
-                Ok(channel) => Ok(Some(channel)),
-                Err(error) if error.errno == Errno::EBUSY => Ok(None),
-                Err(error) => Err(error.into()),
-            }
-        })?;
-        Ok(End::attach(channel, Side::Base)?)
-    }
 }
 
 fn ask(end: &mut End, request: Request, bytes: &[u8]) -> Result<(), ChannelError> {
@@ -195,6 +178,28 @@ fn one_at_a_time(peer: &Peer) -> Result<(), Finding> {
     assert_equal("one channel too many", &errno(COUNT), &Some(Errno::ENOENT))?;
     drop(end);
     echo(&mut peer.open(0)?, b"again")
+}
+
+/// Ringing and being rung by eventfds alone. A ring that is lost would be a wait without end.
+fn by_events(peer: &Peer) -> Result<(), Finding> {
+    let mut end = peer.open(6)?;
+    let (rung, bell) = (EventFd::new()?, EventFd::new()?);
+    let refused = end.channel().set_events(Some(end.channel().as_fd()), None);
+    let refused = refused.err().map(|error| error.errno);
+    assert_equal("what is no eventfd", &refused, &Some(Errno::EINVAL))?;
+    end.channel().set_events(Some(rung.as_fd()), Some(bell.as_fd()))?;
+    end.ring_by(bell);
+    // The node goes to sleep at once, so each message must ring it.
+    ask(&mut end, Request::Polls, &0_u32.to_le_bytes())?;
+    for number in 0..20 {
+        let bytes = numbered(number, 40);
+        ask(&mut end, Request::Echo, &bytes)?;
+        if end.prepare_to_sleep() {
+            rung.read()?;
+        }
+        expect(&mut end, &bytes)?;
+    }
+    Ok(())
 }
 
 /// Each side sees the other leave, and both meet again.

@@ -7,13 +7,14 @@
 )]
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use io_uring::{IoUring, opcode, types};
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::insula_command::PATIENCE;
 
@@ -40,6 +41,48 @@ impl LentPages {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, fd, 0) }?;
         Ok(Self { start, size })
+    }
+
+    /// Memory of this process' own.
+    pub(super) fn anonymous(size: usize) -> Result<Self, Errno> {
+        let size = NonZeroUsize::new(size).ok_or(Errno::EINVAL)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { mmap_anonymous(None, size, protection, MapFlags::MAP_PRIVATE) }?;
+        Ok(Self { start, size })
+    }
+
+    /// Bytes of all.
+    pub(super) fn size(&self) -> usize {
+        self.size.get()
+    }
+
+    /// Throws pages away: what is read there afterwards is zero, or what the file has.
+    pub(super) fn discard(&self, pages: Range<usize>) -> Result<(), Errno> {
+        let (start, size) = (self.address(pages.start), pages.len() * PAGE);
+        assert!(pages.end * PAGE <= self.size.get(), "{pages:?}");
+        // SAFETY: the pages are this mapping's, and there are no references to their memory.
+        let answer = unsafe { libc::madvise(start.cast(), size, libc::MADV_DONTNEED) };
+        Errno::result(answer).map(drop)
+    }
+
+    /// Writes the first word of a page.
+    pub(super) fn poke(&self, page: usize, word: u64) -> Result<(), Errno> {
+        let bytes = word.to_le_bytes();
+        let here = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        let there = libc::iovec {
+            iov_base: self.address(page).cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: the kernel reads the bytes of `word`, and writes to this process' own page or
+        // refuses.
+        let count = unsafe {
+            libc::process_vm_writev(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
+        };
+        Errno::result(count).map(drop)
     }
 
     /// Where a page begins.

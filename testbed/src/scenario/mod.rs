@@ -16,6 +16,7 @@ mod insula_command;
 mod insula_module;
 mod lent_pages;
 mod load;
+mod peer_node;
 mod raw_device;
 mod runner;
 mod spare;

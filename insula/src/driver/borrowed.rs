@@ -1,0 +1,110 @@
+//! In a node: memory of a process of the base.
+
+#![allow(unsafe_code, reason = "the memory may be taken back at any moment")]
+
+use std::io::{PipeReader, PipeWriter, pipe};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+/// What a pipe takes at once without anybody reading it, in bytes.
+const PIECE: usize = 4096;
+
+/// A stretch of a lender's memory, mapped. It is only ever copied from and to by the kernel, which
+/// answers an error where nothing lies (any more).
+#[derive(Debug)]
+pub struct Borrowed {
+    start: NonNull<libc::c_void>,
+    size: NonZeroUsize,
+    address: u64,
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+// SAFETY: the mapping is not tied to a thread, and no reference to its memory is ever made.
+unsafe impl Send for Borrowed {}
+
+impl Borrowed {
+    /// Maps `size` bytes from the lender's `address` on.
+    pub(super) fn map(fd: &OwnedFd, address: u64, size: usize) -> Result<Self, Errno> {
+        let size = NonZeroUsize::new(size).ok_or(Errno::EINVAL)?;
+        let offset = i64::try_from(address).map_err(|_| Errno::EINVAL)?;
+        let (reader, writer) = pipe().map_err(|_| Errno::EMFILE)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new shared mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe {
+            mmap(
+                None,
+                size,
+                protection,
+                MapFlags::MAP_SHARED,
+                fd.as_fd(),
+                offset,
+            )
+        }?;
+        Ok(Self {
+            start,
+            size,
+            address,
+            reader,
+            writer,
+        })
+    }
+
+    /// Copies out what lies at an address of the lender's, at most 4096 bytes.
+    ///
+    /// # Errors
+    /// `EFAULT` when it was not granted or has been taken back, `EINVAL` when it is not mapped here.
+    pub fn load(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+        let from = self.place(address, into.len())?;
+        // SAFETY: the kernel reads these bytes of the mapping, or refuses.
+        let count = unsafe { libc::write(self.writer.as_raw_fd(), from.cast_const(), into.len()) };
+        let count = Errno::result(count)?.unsigned_abs();
+        // A fault in the middle leaves a part.
+        let read = nix::unistd::read(&self.reader, &mut into[..count])?;
+        if read == into.len() {
+            Ok(())
+        } else {
+            Err(Errno::EFAULT)
+        }
+    }
+
+    /// Copies bytes to an address of the lender's, at most 4096.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; `EFAULT` also when the node may not write there.
+    pub fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let to = self.place(address, bytes.len())?;
+        nix::unistd::write(&self.writer, bytes)?;
+        // SAFETY: the kernel writes these bytes of the mapping, or refuses.
+        let count = unsafe { libc::read(self.reader.as_raw_fd(), to, bytes.len()) };
+        let done = Errno::result(count).map_or(0, isize::unsigned_abs);
+        // What did not fit must not come out of the pipe next time.
+        let mut rest = vec![0; bytes.len() - done];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        nix::unistd::read(&self.reader, &mut rest)?;
+        Err(Errno::EFAULT)
+    }
+
+    fn place(&self, address: u64, size: usize) -> Result<*mut libc::c_void, Errno> {
+        let offset = address.checked_sub(self.address).ok_or(Errno::EINVAL)?;
+        let offset = usize::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        if size > PIECE || offset > self.size.get() || size > self.size.get() - offset {
+            return Err(Errno::EINVAL);
+        }
+        Ok(self.start.as_ptr().wrapping_byte_add(offset))
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped; nothing refers to it.
+        let _ = unsafe { munmap(self.start, self.size.get()) };
+    }
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_LEND_H
+#define INSULA_LEND_H
+
+struct insula_node;
+
+/*
+ * INSULA_NODE_LEND, its argument in user space: answers a descriptor by which the calling
+ * process lends its memory. The node's lock held, it runs.
+ */
+int insula_lender_create(struct insula_node *node, void __user *argument);
+
+#endif

@@ -1,0 +1,34 @@
+//! A test node at the other ends of its channels.
+
+use insula::channel::{End, Side};
+use insula::driver::{Driver, Node};
+use insula::name::Name;
+use nix::errno::Errno;
+
+use super::Finding;
+use super::insula_command::wait_for;
+
+/// The node, as one that talks.
+pub(super) struct Peer {
+    pub(super) node: Node,
+}
+
+impl Peer {
+    /// The node of that name, which plays `do=peer`.
+    pub(super) fn new(driver: &Driver, name: &str) -> Result<Self, Finding> {
+        let node = driver.open_node(&name.parse::<Name>()?.to_abi())?;
+        Ok(Self { node })
+    }
+
+    /// A new session on a channel, once the node has left the last.
+    pub(super) fn open(&self, index: u32) -> Result<End, Finding> {
+        let channel = wait_for("the node to leave its old session", || {
+            match self.node.open_channel(index) {
+                Ok(channel) => Ok(Some(channel)),
+                Err(error) if error.errno == Errno::EBUSY => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })?;
+        Ok(End::attach(channel, Side::Base)?)
+    }
+}
