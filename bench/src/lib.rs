@@ -20,3 +20,4 @@ pub mod report;
 pub mod results;
 pub mod samples;
 pub mod statistics;
+pub mod trips;

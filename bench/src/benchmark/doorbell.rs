@@ -1,18 +1,14 @@
 //! Round trips from the base to a node and back.
 
-use std::time::{Duration, Instant};
-
 use testbed::peer::Request;
 use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, Peer, Pipes, pin};
+use crate::trips::Trips;
 
 const KERNEL: &str = "6.12";
-/// Round trips in each round, and those before that are not counted.
-const TRIPS: usize = 2000;
-const WARM: usize = 200;
 /// What goes there and back, in bytes.
 const SIZE: usize = 32;
 
@@ -57,32 +53,16 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     for _ in 0..inside.count {
         for (way, polls) in [("polling", u32::MAX), ("sleeping", 0)] {
             peer.set_polls(polls)?;
-            measure(inside, way, || {
+            let trips = Trips::measure(|| {
                 peer.ask(Request::Echo, &[7; SIZE])?;
                 Ok(peer.receive(&mut [0; SIZE]).map(drop)?)
             })?;
+            trips.record(inside, &format!("doorbell.{way}"))?;
         }
         // Who polls would take the processor from those who sleep.
         peer.set_polls(0)?;
-        measure(inside, "pipe", || Ok(pipes.echo(&mut [7; SIZE])?))?;
+        let trips = Trips::measure(|| Ok(pipes.echo(&mut [7; SIZE])?))?;
+        trips.record(inside, "doorbell.pipe")?;
     }
     peer.remove()
-}
-
-fn measure(
-    inside: &Inside,
-    way: &str,
-    mut trip: impl FnMut() -> Result<(), Finding>,
-) -> Result<(), Finding> {
-    (0..WARM).try_for_each(|_| trip())?;
-    let mut times = Vec::with_capacity(TRIPS);
-    for _ in 0..TRIPS {
-        let began = Instant::now();
-        trip()?;
-        times.push(began.elapsed());
-    }
-    times.sort_unstable();
-    let us = |time: Duration| time.as_secs_f64() * 1e6;
-    inside.record(&format!("doorbell.{way}"), us(times[TRIPS / 2]))?;
-    inside.record(&format!("doorbell.{way}-p99"), us(times[TRIPS * 99 / 100]))
 }

@@ -9,6 +9,7 @@ mod cycle;
 mod device;
 mod doorbell;
 mod ending;
+mod ipi;
 mod load_forms;
 mod mint_load;
 mod mint_start;
@@ -31,6 +32,7 @@ pub const ALL: &[&Benchmark] = &[
     &node_many::BENCHMARK,
     &cycle::BENCHMARK,
     &device::BENCHMARK,
+    &ipi::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
     &ending::BENCHMARK,

@@ -1,5 +1,6 @@
 //! What a benchmark can use inside the emulated machine.
 
+mod cores;
 mod disk;
 mod insula;
 mod peer;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use ::insula::driver::Driver;
 use testbed::scenario::{Context, Finding};
 
+pub use cores::OtherCore;
 pub use disk::{drop_caches, read_rate};
 pub use insula::{Command, Start, Timing};
 pub use peer::Peer;

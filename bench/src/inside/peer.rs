@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use insula::channel::{ChannelError, End, Side};
+use insula::driver::{CallError, Lender, Node};
 use insula_channel::{Message, Received};
 use testbed::equipment::PEER_INITRD_PATH;
 use testbed::peer::Request;
@@ -17,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A channel to a node that does what it is asked for.
 pub struct Peer<'a> {
     inside: &'a Inside,
+    node: Node,
     end: End,
 }
 
@@ -34,10 +36,18 @@ impl<'a> Peer<'a> {
         wait_until_ready(&inside.driver, &start.name)?;
         let node = inside.driver.open_node(&start.name.to_abi())?;
         let end = End::attach(node.open_channel(0)?, Side::Base)?;
-        let mut peer = Self { inside, end };
+        let mut peer = Self { inside, node, end };
         peer.ask(Request::Echo, &[])?;
         peer.receive(&mut [])?;
         Ok(peer)
+    }
+
+    /// Lends memory of this process to it.
+    ///
+    /// # Errors
+    /// When the module refuses.
+    pub fn lender(&self) -> Result<Lender, CallError> {
+        self.node.lend(PATIENCE.min(Duration::from_secs(10)))
     }
 
     /// Lets both sides look so often at a ring before each sleep.

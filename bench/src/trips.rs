@@ -1,0 +1,42 @@
+//! Things that take microseconds, done many times over.
+
+use std::time::{Duration, Instant};
+
+use testbed::scenario::Finding;
+
+use crate::inside::Inside;
+
+/// In each round, and those before that are not counted.
+const TRIPS: usize = 2000;
+const WARM: usize = 200;
+
+/// What a round of them took, sorted.
+pub struct Trips(Vec<Duration>);
+
+impl Trips {
+    /// Measures a round.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn measure(mut trip: impl FnMut() -> Result<(), Finding>) -> Result<Self, Finding> {
+        (0..WARM).try_for_each(|_| trip())?;
+        let mut times = Vec::with_capacity(TRIPS);
+        for _ in 0..TRIPS {
+            let began = Instant::now();
+            trip()?;
+            times.push(began.elapsed());
+        }
+        times.sort_unstable();
+        Ok(Self(times))
+    }
+
+    /// Keeps their median as `id`, and their 99th percentile as `id-p99`, both in µs.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn record(&self, inside: &Inside, id: &str) -> Result<(), Finding> {
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        inside.record(id, us(self.0[TRIPS / 2]))?;
+        inside.record(&format!("{id}-p99"), us(self.0[TRIPS * 99 / 100]))
+    }
+}
