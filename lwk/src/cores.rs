@@ -24,6 +24,9 @@ pub const DOORBELL_VECTOR: u8 = 0x31;
 /// The interrupt by which cores of this kernel wake each other, and have each other forget pages.
 const WAKE_VECTOR: u8 = 0x32;
 
+/// The core that wakes threads whose time has come.
+pub(crate) const TIMEKEEPER: u32 = 0;
+
 /// Bytes of a core's stack.
 pub(crate) const STACK_SIZE: usize = 64 << 10;
 /// Most cores of a node.
@@ -126,6 +129,7 @@ pub(crate) fn is_up() {
 pub(crate) fn take_processes(area: Area) {
     AREA.call_once(|| area);
     area.announce(doorbell());
+    RUNG.store(true, Ordering::Release);
 }
 
 /// The doorbell of the calling core.

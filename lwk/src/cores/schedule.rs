@@ -19,7 +19,8 @@ use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, LEAVE, RUNG, doorbell, interrupted, number, state, up, use_space, wake,
+    AREA, CORES_MAX, LEAVE, RUNG, TIMEKEEPER, doorbell, interrupted, number, state, up, use_space,
+    wake,
 };
 use crate::calls::{self, Flow};
 use crate::clock;
@@ -69,6 +70,7 @@ pub(crate) fn run() -> ! {
     let mut waiting: Vec<Box<Thread>> = Vec::new();
     loop {
         look_at_the_base();
+        keep_time();
         collect(&mut waiting);
         let next = ready(own).lock().pop_front();
         match next {
@@ -143,17 +145,41 @@ fn leave_if_wanted() {
     }
 }
 
-/// Halts until an interrupt, or until somebody's time has come: the first core keeps that.
-fn sleep() {
-    let deadline = process::next_deadline().filter(|_| number() == 0);
-    if let Some(deadline_ns) = deadline {
-        apic::set_timer(clock::tsc_at(deadline_ns), clock::tsc_khz());
+/// The time at which this core has to look whom to wake.
+fn next_deadline() -> Option<u64> {
+    match number() {
+        TIMEKEEPER => process::next_deadline(),
+        _ => None,
     }
-    cpu::wait_for_interrupt();
-    if deadline.is_some() {
+}
+
+/// Wakes those whose time has come.
+fn keep_time() {
+    let now_ns = clock::now_ns();
+    if next_deadline().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+        process::expire(now_ns);
+    }
+}
+
+/// Has the timer interrupt this core at a time, if at any; [`stop_timer`] ends that.
+fn set_timer(at_ns: Option<u64>) {
+    if let Some(at_ns) = at_ns {
+        apic::set_timer(clock::tsc_at(at_ns), clock::tsc_khz());
+    }
+}
+
+fn stop_timer(at_ns: Option<u64>) {
+    if at_ns.is_some() {
         apic::stop_timer();
-        process::expire(clock::now_ns());
     }
+}
+
+/// Halts until an interrupt, or until somebody's time has come.
+fn sleep() {
+    let deadline_ns = next_deadline();
+    set_timer(deadline_ns);
+    cpu::wait_for_interrupt();
+    stop_timer(deadline_ns);
 }
 
 /// Runs a thread until it has to wait, ends, or has had its share.
@@ -180,6 +206,7 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             Trap::Interrupt(vector) => {
                 interrupted(vector);
                 look_at_the_base();
+                keep_time();
                 collect(waiting);
                 Flow::Yield(thread)
             }
@@ -203,19 +230,16 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
     }
 }
 
-/// Enters the program; with a timer, if somebody else wants the core.
+/// Enters the program; with a timer, if somebody else wants the core, or waits for a time.
 fn run_once(thread: &mut Thread) -> Trap {
-    let shared = !ready(number()).lock().is_empty();
-    if shared {
-        let end = cpu::time_stamp() + clock::ns_to_ticks(SLICE_NS);
-        apic::set_timer(end, clock::tsc_khz());
-    }
+    let is_shared = !ready(number()).lock().is_empty();
+    let slice = is_shared.then(|| clock::now_ns() + SLICE_NS);
+    let until_ns = slice.into_iter().chain(next_deadline()).min();
+    set_timer(until_ns);
     #[cfg(target_os = "none")]
     let trap = thread.context.run();
     #[cfg(not(target_os = "none"))]
     let trap = thread.context.trap();
-    if shared {
-        apic::stop_timer();
-    }
+    stop_timer(until_ns);
     trap
 }

@@ -138,7 +138,12 @@ pub(crate) fn wait(
     if !still(&mut waiter.who) {
         return Some(waiter.who);
     }
+    let has_deadline = waiter.deadline_ns.is_some();
     waiting.wait(key, waiter);
+    drop(waiting);
+    if has_deadline {
+        cores::wake(cores::TIMEKEEPER);
+    }
     None
 }
 

@@ -53,20 +53,25 @@ pub fn tend() {
     if !ENDED.load(Ordering::Acquire) {
         return;
     }
-    let Some(mut processes) = PROCESSES.try_lock() else {
-        return;
-    };
-    processes.retain(|process| {
+    for process in take_free() {
+        // Without any lock: whoever still uses the page table may be waiting for one.
+        let root = process.space().root();
+        cores::leave_space(root);
+        process.pages().set_page_table(0);
+        process.space().free();
+        process.pages().set_state(process_state::DONE);
+    }
+}
+
+/// Takes out the processes that can be freed.
+fn take_free() -> Vec<Arc<Process>> {
+    let mut processes = PROCESSES.lock();
+    let (free, rest) = processes.drain(..).partition(|process: &Arc<Process>| {
         let is_gone = process.pages().base_state() == base_state::GONE;
-        let is_free = is_gone && process.threads.load(Ordering::Acquire) == 0;
-        if is_free {
-            cores::leave_space(process.space().root());
-            process.pages().set_page_table(0);
-            process.space().free();
-            process.pages().set_state(process_state::DONE);
-        }
-        !is_free
+        is_gone && process.threads.load(Ordering::Acquire) == 0
     });
+    *processes = rest;
     let more = processes.iter().any(|process| process.is_ending());
     ENDED.store(more, Ordering::Release);
+    free
 }
