@@ -6,6 +6,7 @@
 //! | [`image`] | resident images: kernels kept in memory, ready to start |
 //! | [`channel`] | sending to and receiving from another kernel |
 //! | [`node`] | nodes: start, watch, read the log of, stop, remove |
+//! | [`program`] | programs of the base on nodes of the lightweight kernel |
 //! | [`policy`] | what becomes of a node that has ended |
 //! | [`supervisor`] | one process for each node, which sees to that |
 //! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
@@ -32,6 +33,7 @@ pub mod name;
 pub mod node;
 pub mod policy;
 pub mod postmortem;
+pub mod program;
 pub mod reach;
 pub mod report;
 pub mod root;

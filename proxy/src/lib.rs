@@ -47,7 +47,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const BLOB_SIZE: usize = 4096;
 /// Bytes of a thread's stack: it holds the frames of signals, of which two can be nested.
 pub const STACK_SIZE: usize = 1 << STACK_SHIFT;
-const STACK_SHIFT: u32 = 16;
+const STACK_SHIFT: u32 = 15;
 /// Exit status of a proxy that cannot go on.
 pub const FAILED: i32 = 125;
 
@@ -124,8 +124,14 @@ pub fn blob() -> Blob {
         static insula_proxy_restorer: u8;
         static insula_proxy_end: u8;
     }
-    let (begin, handler) = (&raw const insula_proxy_begin, &raw const insula_proxy_handler);
-    let (restorer, end) = (&raw const insula_proxy_restorer, &raw const insula_proxy_end);
+    let (begin, handler) = (
+        &raw const insula_proxy_begin,
+        &raw const insula_proxy_handler,
+    );
+    let (restorer, end) = (
+        &raw const insula_proxy_restorer,
+        &raw const insula_proxy_end,
+    );
     let offset = |at: *const u8| at.addr() - begin.addr();
     Blob {
         // SAFETY: the assembly below lays out these bytes, between the two labels and never changed.

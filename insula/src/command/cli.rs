@@ -2,6 +2,7 @@
 
 mod postmortem;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -11,6 +12,7 @@ use insula::image::Payload;
 use insula::memory::MemorySpec;
 use insula::name::Name;
 use insula::policy::{OnHang, Policy, Restart};
+use insula::program;
 use insula::units::CpuList;
 
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
@@ -42,6 +44,8 @@ pub(super) enum Command {
     Run(Run),
     /// List nodes
     Ps(Ps),
+    /// Run a program of this system on a node of the lightweight kernel
+    Exec(Exec),
     /// Show all that is known of nodes, as JSON
     Inspect(Inspect),
     /// Ask nodes to switch themselves off by their power button, and stop those that do not
@@ -336,6 +340,19 @@ impl From<OnHangOption> for OnHang {
 /// Which cores are asked for.
 pub(super) fn core_request(count: u32, list: Option<CpuList>) -> CoreRequest {
     list.map_or(CoreRequest::Count(count), CoreRequest::List)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Exec {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(super) name: Name,
+    /// The program, by its path or by a name to be looked for in PATH, and its arguments
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    pub(super) words: Vec<OsString>,
+    /// How often to look for a system call of the program before the base's core is left to others
+    #[arg(long, value_name = "TIMES", default_value_t = program::POLLS)]
+    pub(super) polls: u64,
 }
 
 #[derive(Debug, Args)]

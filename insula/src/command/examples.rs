@@ -111,6 +111,12 @@ examples! {
     "insula-inspect": {
         "All that is known of a node" => ["insula inspect web"],
     }
+    "insula-exec": {
+        "Run a program of this system on a node's quiet cores" => [
+            "insula run --image lwk --name quiet --cpus 2 --memory 256M",
+            "insula exec quiet -- python3 -c 'print(sum(range(10**7)))'",
+        ],
+    }
     "insula-stop": {
         "Give a node a minute to switch itself off" => ["insula stop --time 60 web"],
     }

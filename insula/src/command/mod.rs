@@ -4,6 +4,7 @@ mod cli;
 mod completion;
 mod compose;
 mod examples;
+mod exec;
 mod image;
 mod logs;
 mod machine;
@@ -61,6 +62,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Machine { command } => return machine::machine(context, command),
         Command::Image { command } => image::image(context, command)?,
         Command::Run(options) => node::run(context, options)?,
+        Command::Exec(options) => return exec::exec(context, &options),
         Command::Ps(options) => node::ps(context, &options)?,
         Command::Inspect(options) => node::inspect(context, &options)?,
         Command::Stop { names, time } => {

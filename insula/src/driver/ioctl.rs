@@ -8,6 +8,7 @@
     reason = "ioctl is a foreign function that takes addresses"
 )]
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use insula_abi as abi;
@@ -398,6 +399,29 @@ pub(super) fn borrow(fd: BorrowedFd<'_>, lender: u32) -> Answer<OwnedFd> {
     };
     // SAFETY: `Borrow` is this request's structure and holds no address.
     unsafe { Call(ioctl::BORROW, "INSULA_BORROW").descriptor(fd, &mut borrow) }
+}
+
+pub(super) fn node_delegation(
+    fd: BorrowedFd<'_>,
+    mut place: abi::lwk::DelegationPlace,
+) -> Answer<()> {
+    let call = Call(ioctl::NODE_DELEGATION, "INSULA_NODE_DELEGATION");
+    // SAFETY: `DelegationPlace` is this request's structure; its address is physical, and the module
+    // checks that it lies in the node's own memory.
+    unsafe { call.perform(fd, &mut place) }.map(drop)
+}
+
+/// The space's descriptor and its first desk.
+pub(super) fn space_create(fd: BorrowedFd<'_>, range: Range<u64>) -> Answer<(OwnedFd, u32)> {
+    let mut space = abi::lwk::SpaceCreate {
+        start: range.start,
+        end: range.end,
+        ..Default::default()
+    };
+    let call = Call(ioctl::SPACE_CREATE, "INSULA_SPACE_CREATE");
+    // SAFETY: `SpaceCreate` is this request's structure; its addresses are only told to others.
+    let fd = unsafe { call.descriptor(fd, &mut space) }?;
+    Ok((fd, space.desk))
 }
 
 pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::Cpu>)> {

@@ -15,6 +15,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 use insula_abi::Chunk;
 use nix::errno::Errno;
@@ -186,6 +187,21 @@ impl Mapping {
             read_bytes(from.add(aligned + words_size), tail);
         }
         Ok(())
+    }
+
+    /// A word at an offset, a multiple of 8, as an atomic: for words that peers share.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when it does not lie in the object, or not at a multiple of 8.
+    pub fn word(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
+        let at = self.pointer(offset, size_of::<u64>())?.cast::<AtomicU64>();
+        if !at.is_aligned() {
+            let size = size_of::<u64>() as u64;
+            return Err(OutOfRange { at: offset, size });
+        }
+        // SAFETY: it lies in the mapping (`pointer`), which lives as long as `self`; a reference to
+        // an atomic may be made though others change it.
+        Ok(unsafe { &*at })
     }
 
     /// Copies bytes in, from an offset on.

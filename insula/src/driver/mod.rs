@@ -11,6 +11,7 @@ mod mapping;
 mod memory;
 mod node;
 mod open;
+mod space;
 mod tsc;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,6 +27,7 @@ pub use mapping::{MapError, Mapping, OutOfRange, Stretch};
 pub use memory::Memory;
 pub use node::Node;
 pub use open::{DEVICE, OpenError};
+pub use space::{ProxyError, ProxyRegion, ProxyStart, Space};
 pub use tsc::tsc;
 
 /// A failure at the boundary to the module.

@@ -1,10 +1,11 @@
 //! Nodes.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
 
-use super::{CallError, Channel, Lender, Memory, ioctl};
+use super::{CallError, Channel, Lender, Memory, Space, ioctl};
 
 /// A node: cores taken from the base and the right to start them.
 ///
@@ -46,6 +47,25 @@ impl Node {
     pub fn lend(&self, patience: std::time::Duration) -> Result<Lender, CallError> {
         let patience_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         ioctl::node_lend(self.fd.as_fd(), patience_ms).map(|(fd, number)| Lender::new(fd, number))
+    }
+
+    /// Lays out its delegation area, before its start (`INSULA_NODE_DELEGATION`).
+    ///
+    /// # Errors
+    /// What the module answered.
+    pub fn lay_out_delegation(&self, place: abi::lwk::DelegationPlace) -> Result<(), CallError> {
+        ioctl::node_delegation(self.fd.as_fd(), place)
+    }
+
+    /// A space for a program of which this process will be the proxy, in that range of addresses
+    /// (`INSULA_SPACE_CREATE`).
+    ///
+    /// # Errors
+    /// What the module answered; `EOPNOTSUPP` when it has no delegation area, `EAGAIN` when its
+    /// kernel does not take programs yet, `EPIPE` when it does not run, `ENOSPC` when its area is
+    /// full.
+    pub fn create_space(&self, program: Range<u64>) -> Result<Space, CallError> {
+        ioctl::space_create(self.fd.as_fd(), program).map(|(fd, desk)| Space::new(fd, desk))
     }
 
     /// Starts it; from now on it belongs to the module (`INSULA_NODE_START`).

@@ -241,7 +241,7 @@ impl Again<'_> {
             .load(&memory, &mut mapping, layout.kernel, layout.initrd)
             .and_then(|()| write_layout(&mut mapping, &layout))
             .map_err(Failed::Load)?;
-        begin(node, &layout)?;
+        begin(node, &layout, &bootable.loadable)?;
         Ok(record)
     }
 

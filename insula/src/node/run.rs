@@ -226,7 +226,7 @@ pub fn start(
         hold: policy.hold(),
         flags: 0,
     })?;
-    begin(&node, &layout)?;
+    begin(&node, &layout, &bootable.loadable)?;
     let (machine, info) = driver
         .machine()
         .and_then(|(machine, _)| Ok((machine, node.info()?.0)))

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use insula_abi as abi;
 use insula_abi::channel::Channels;
 use insula_boot::{Layout, LayoutError, NodeDescription};
+use kimage::Loadable;
 
 use super::{ChunkRecord, Described, LifeRecord, NodeRecord};
 use crate::channel;
@@ -12,6 +13,7 @@ use crate::device::Selected;
 use crate::driver::{CallError, Mapping, Node};
 use crate::image::{Bootable, LoadError};
 use crate::name::Name;
+use crate::program;
 
 /// A record that the module would not keep, with its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +55,7 @@ impl Setup<'_> {
             buses: &buses,
             trampoline: self.machine.trampoline,
             tsc_khz: self.machine.tsc_khz,
-            channels_size: channel::AREA_SIZE,
+            channels_size: channel::AREA_SIZE + program::area_size(&self.bootable.loadable),
         })
     }
 
@@ -100,12 +102,15 @@ pub(super) fn write_layout(mapping: &mut Mapping, layout: &Layout) -> Result<(),
 }
 
 /// Starts a node whose memory holds what was laid out.
-pub(super) fn begin(node: &Node, layout: &Layout) -> Result<(), CallError> {
+pub(super) fn begin(node: &Node, layout: &Layout, kernel: &Loadable) -> Result<(), CallError> {
     node.lay_out_channels(Channels {
         start: layout.channels,
         count: channel::COUNT,
         slots: channel::SLOTS,
     })?;
+    if program::area_size(kernel) > 0 {
+        node.lay_out_delegation(program::area_at(layout.channels + channel::AREA_SIZE))?;
+    }
     node.start(&abi::NodeStart {
         entry: layout.entry,
         page_table: layout.page_table,

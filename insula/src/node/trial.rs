@@ -9,6 +9,7 @@ use super::setup::joined;
 use crate::channel;
 use crate::cores::Chosen;
 use crate::memory::{LOW_FIRST, LOW_SIZE, MemorySpec};
+use crate::program;
 
 /// Where the memory is thought to be: anywhere above what is special.
 const SOMEWHERE: u64 = 1 << 30;
@@ -60,7 +61,7 @@ impl Trial<'_> {
             buses: &[],
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
-            channels_size: channel::AREA_SIZE,
+            channels_size: channel::AREA_SIZE + program::area_size(self.kernel),
         })
         .map(drop)
     }

@@ -8,6 +8,7 @@
 mod base_end;
 mod base_state;
 mod context;
+mod fake_lwk;
 mod finding;
 mod fuzz_call;
 mod hang;
@@ -60,6 +61,7 @@ scenarios! {
     up_down,
     channels,
     frames,
+    delegation,
     cycles,
     kills,
     fuzz,

@@ -1,0 +1,311 @@
+//! The base's half of delegation, against a lightweight kernel that is played.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::mem::offset_of;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use insula_abi::lwk::{
+    DelegationPlace, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, PAGES_MIN, Process, RELEASE_MAPPED, request,
+};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::fake_lwk::{DEMAND, FakeLwk, Outcome, Program, READ_ONLY};
+use super::insula_command::{ask, assert_equal, attended, command, insula, wait_for};
+use super::{Context, Finding, Module, Scenario, Shape};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "delegation",
+    proves: "a proxy executes a program's calls in the program's own pages, and lets go of them",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(300),
+    soak_limit: Some(Duration::from_secs(1800)),
+    play,
+};
+
+const NODE: &str = "fake";
+/// A file that is larger than what is read of it.
+const LARGE_FILE: &str = "/payload/bin/insula";
+/// On a disk, so that it can be read past the page cache.
+const DISK_FILE: &str = "/var/tmp/direct";
+const MIB: u64 = 1 << 20;
+
+fn play(context: &Context) -> Result<(), Finding> {
+    attended(|| {
+        let fake = FakeLwk::start(NODE, 3)?;
+        refusals(&fake)?;
+        fake.take_programs()?;
+        calls(&fake)?;
+        threads(&fake)?;
+        sleeping(&fake)?;
+        unmapping(&fake, context.count(20, 2000))?;
+        killed(&fake)?;
+        node_ends(&fake)
+    })
+}
+
+/// The command that runs a program. It does not sleep, but if it is to.
+fn exec(polls: &str) -> Command {
+    let mut exec = command(&["exec", "--polls", polls, NODE, "--", "/bin/true", "a", "b c"]);
+    exec.env_clear().env("PATH", "/payload/bin:/usr/bin:/bin").env("WHO", "me");
+    exec.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    exec
+}
+
+const AWAKE: &str = "1000000000000";
+
+fn refusals(fake: &FakeLwk) -> Result<(), Finding> {
+    assert_equal("the area's magic", &fake.magic()?, &LWK_MAGIC)?;
+    let good = fake.place();
+    for (bad, errno) in [
+        (DelegationPlace { pages: PAGES_MIN - 1, ..good }, Errno::EINVAL),
+        (DelegationPlace { pages: PAGES_MAX + 1, ..good }, Errno::EINVAL),
+        (DelegationPlace { start: good.start + 8, ..good }, Errno::EINVAL),
+        (DelegationPlace { start: 0, ..good }, Errno::EINVAL),
+        (DelegationPlace { reserved: 1, ..good }, Errno::EINVAL),
+        (good, Errno::EBUSY),
+    ] {
+        let answer = fake.node.lay_out_delegation(bad).err().map(|error| error.errno);
+        assert_equal(&format!("{bad:x?}"), &answer, &Some(errno))?;
+    }
+    let space = |range| fake.node.create_space(range).err().map(|error| error.errno);
+    assert_equal("a kernel that takes none", &space(0x1000..0x2000), &Some(Errno::EAGAIN))?;
+    fake.take_programs()?;
+    for bad in [0x1000..0x1000, 0x1001..0x3000, 0x1000..(1 << 47) + 0x1000] {
+        assert_equal(&format!("{bad:x?}"), &space(bad.clone()), &Some(Errno::EINVAL))?;
+    }
+    ask(&["exec", NODE, "--", "no-such-program"])?.refused(127, &["no-such-program"])?;
+    ask(&["exec", NODE, "--", "/etc/passwd"])?.refused(126, &["/etc/passwd"])?;
+    ask(&["exec", "nobody", "--", "/bin/true"])?.refused(125, &["nobody"])
+}
+
+/// Calls with pointers into memory that is there, that comes, and that must not be touched.
+fn calls(fake: &FakeLwk) -> Result<(), Finding> {
+    let mut program = fake.begin(&mut exec(AWAKE))?;
+    let desk = program.first_desk()?;
+    begins_with_its_words(&program, desk)?;
+    let call = |number: i64, arguments: &[u64]| {
+        program.call(desk, number.cast_unsigned(), arguments)
+    };
+    let result = |outcome: Outcome| outcome.result;
+    let pid = i64::from(program.child.id());
+    assert_equal("getpid", &call(libc::SYS_getpid, &[]).map(result)?, &pid)?;
+    let path = DEMAND.start;
+    program.write(path, format!("{LARGE_FILE}\0").as_bytes())?;
+    let file = call(libc::SYS_open, &[path, 0, 0])?.result.cast_unsigned();
+    let buffer = DEMAND.start + 0x10_0123;
+    let size = 300_000;
+    let read = call(libc::SYS_read, &[file, buffer, size])?;
+    assert_equal("read", &read.result, &size.cast_signed())?;
+    let mut expected = vec![0; size as usize];
+    File::open(LARGE_FILE)?.read_exact(&mut expected)?;
+    let same = program.read(buffer, expected.len())? == expected;
+    Finding::unless(same, || "other bytes were read than are in the file".into())?;
+    let again = call(libc::SYS_pread64, &[file, buffer, size, 0])?;
+    assert_equal("questions for pages that are mapped", &again.questions, &0)?;
+    let efault = -(Errno::EFAULT as i64);
+    for wild in [0, 8, DEMAND.start - 8, DEMAND.end, READ_ONLY, 1 << 47, u64::MAX - 4096] {
+        let answer = call(libc::SYS_pread64, &[file, wild, 4096, 0]).map(result)?;
+        assert_equal(&format!("read to {wild:#x}"), &answer, &efault)?;
+    }
+    // Pointers within a structure; one of them to where nothing may be written, but read.
+    let hello = DEMAND.start + 0x2000;
+    program.write(hello, b"hello, ")?;
+    let vector = [hello, 7, READ_ONLY, 5].map(u64::to_le_bytes).concat();
+    program.write(hello + 64, &vector)?;
+    let written = call(libc::SYS_writev, &[1, hello + 64, 2]).map(result)?;
+    assert_equal("writev", &written, &12)?;
+    let mut output = [0; 12];
+    let stdout = program.child.stdout.as_mut().ok_or_else(|| Finding::new("no output"))?;
+    stdout.read_exact(&mut output)?;
+    assert_equal("output", &output.as_slice(), &b"hello, \0\0\0\0\0".as_slice())?;
+    let exe = fs::read_link(format!("/proc/{pid}/exe"))?;
+    Finding::unless(!exe.ends_with("insula"), || format!("it is known as {}", exe.display()))?;
+    end(program, desk, 7 << 8, |status| status.code() == Some(7))
+}
+
+fn begins_with_its_words(program: &Program, desk: u64) -> Result<(), Finding> {
+    let size = program.told(offset_of!(Process, arguments_size))?;
+    let block = DEMAND.start + PAGE_SIZE - 16;
+    let given = program.call(desk, request::ARGUMENTS, &[block, size + 100])?;
+    assert_equal("size of arguments", &given.result, &size.cast_signed())?;
+    let text = program.read(block, size as usize)?;
+    let expected = "/bin/true\x003\x002\0/bin/true\0a\0b c\0PATH=/payload/bin:/usr/bin:/bin\0WHO=me\0";
+    assert_equal("arguments", &String::from_utf8_lossy(&text).into_owned(), &expected.to_owned())
+}
+
+/// Ends a program, whose proxy must end in the same way.
+fn end(
+    mut program: Program,
+    desk: u64,
+    status: u64,
+    expected: impl Fn(ExitStatus) -> bool,
+) -> Result<(), Finding> {
+    program.last_turn(desk, request::EXIT, status)?;
+    let ended = wait_for_end(&mut program.child)?;
+    Finding::unless(expected(ended), || format!("status {status:#x} became {ended}"))?;
+    program.finish()
+}
+
+fn wait_for_end(child: &mut Child) -> Result<ExitStatus, Finding> {
+    wait_for("the proxy to end", || Ok(child.try_wait()?))
+}
+
+/// A second thread, whose call blocks and is broken off; signals.
+fn threads(fake: &FakeLwk) -> Result<(), Finding> {
+    let program = fake.begin(&mut exec(AWAKE))?;
+    let first = program.first_desk()?;
+    let thread = program.call(first, request::THREAD, &[])?;
+    Finding::unless(thread.result > 0, || format!("no thread: {thread:?}"))?;
+    let second = thread.value;
+    let gettid = program.call(second, libc::SYS_gettid as u64, &[])?;
+    assert_equal("gettid", &gettid.result, &thread.result)?;
+    let eintr = -(Errno::EINTR as i64);
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| program.call(second, libc::SYS_read as u64, &[0, DEMAND.start, 1]));
+            let broken_off = || {
+                program.break_off(second)?;
+                Ok(read.is_finished().then_some(()))
+            };
+            wait_for("a blocked call to be broken off", broken_off)?;
+            let read = read.join().map_err(|_| Finding::new("reading failed"))??;
+            assert_equal("a call that was broken off", &read.result, &eintr)
+        })?;
+    }
+    let pid = Pid::from_raw(program.child.id().cast_signed());
+    kill(pid, Signal::SIGUSR1)?;
+    kill(pid, Signal::SIGINT)?;
+    let expected = 1 << (Signal::SIGUSR1 as u64 - 1) | 1 << (Signal::SIGINT as u64 - 1);
+    let came = || Ok((program.told(offset_of!(Process, signals))? == expected).then_some(()));
+    wait_for("signals to come through", came)?;
+    program.last_turn(second, request::THREAD_END, 0)?;
+    let alone = || Ok((fs::read_dir(format!("/proc/{pid}/task"))?.count() == 1).then_some(()));
+    wait_for("the thread to end", alone)?;
+    end(program, first, Signal::SIGTERM as u64, |status| {
+        status.signal() == Some(Signal::SIGTERM as i32)
+    })
+}
+
+/// A proxy that sleeps at once is woken for each call.
+fn sleeping(fake: &FakeLwk) -> Result<(), Finding> {
+    let program = fake.begin(&mut exec("0"))?;
+    let (desk, pid) = (program.first_desk()?, i64::from(program.child.id()));
+    for _ in 0..5 {
+        let outcome = program.call(desk, libc::SYS_getpid as u64, &[])?;
+        assert_equal("getpid", &outcome.result, &pid)?;
+    }
+    end(program, desk, 0, |status| status.success())
+}
+
+/// Pages are taken from the program while the base reads a disk into them. After the base has let go
+/// nothing may come to them any more.
+fn unmapping(fake: &FakeLwk, rounds: u64) -> Result<(), Finding> {
+    let program = fake.begin(&mut exec(AWAKE))?;
+    let desk = program.first_desk()?;
+    let range = DEMAND.start + MIB..DEMAND.start + 2 * MIB;
+    let nothing_there = DEMAND.start + 8 * MIB;
+    assert_equal("reach of what nobody touched", &program.is_reached(nothing_there)?, &false)?;
+    File::create(DISK_FILE)?.write_all(&vec![0xa5; MIB as usize])?;
+    program.write(DEMAND.start, format!("{DISK_FILE}\0").as_bytes())?;
+    let flags = (libc::O_RDONLY | libc::O_DIRECT) as u64;
+    let file = program.call(desk, libc::SYS_open as u64, &[DEMAND.start, flags, 0])?.result;
+    Finding::unless(file >= 0, || format!("{DISK_FILE} cannot be read directly: {file}"))?;
+    let reader = program.call(desk, request::THREAD, &[])?.value;
+    let over = AtomicBool::new(false);
+    let read = || {
+        let arguments = [file.cast_unsigned(), range.start, MIB, 0];
+        let mut whole = 0_u64;
+        while !over.load(Ordering::Relaxed) {
+            let read = program.call(reader, libc::SYS_pread64 as u64, &arguments)?.result;
+            let efault = -(Errno::EFAULT as i64);
+            Finding::unless(read > 0 || read == efault, || format!("read answered {read}"))?;
+            whole += u64::from(read == MIB.cast_signed());
+        }
+        Ok::<_, Finding>(whole)
+    };
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(read);
+        let reached = || Ok(program.is_reached(range.start)?.then_some(()));
+        let unmapped = wait_for("a read", reached).and_then(|()| {
+            (1..=rounds).try_for_each(|ticket| unmap_once(fake, &program, desk, &range, ticket))
+        });
+        over.store(true, Ordering::Relaxed);
+        let whole = reading.join().map_err(|_| Finding::new("reading failed"))?;
+        unmapped?;
+        whole.map(|whole| println!("{whole} whole reads beside {rounds} times unmapping"))
+    })?;
+    let nonsense = [(range.start + 1, MIB), (range.start, 0), (1 << 47, PAGE_SIZE), (0, PAGE_SIZE)];
+    for (start, size) in nonsense {
+        let refused = program.call(desk, request::RELEASE, &[start, size, 1, 0])?.result;
+        assert_equal("a release of nonsense", &refused, &-(Errno::EINVAL as i64))?;
+    }
+    fs::remove_file(DISK_FILE)?;
+    end(program, desk, 0, |status| status.success())
+}
+
+fn unmap_once(
+    fake: &FakeLwk,
+    program: &Program,
+    desk: u64,
+    range: &std::ops::Range<u64>,
+    ticket: u64,
+) -> Result<(), Finding> {
+    const MARK: u64 = 0x1234_5678_9abc_def0;
+    let frames = program.unmap(range.clone())?;
+    let began = Instant::now();
+    let release = |flags| {
+        let arguments = [range.start, range.end - range.start, ticket, flags];
+        program.call(desk, request::RELEASE, &arguments).map(|outcome| outcome.result)
+    };
+    assert_equal("a release of mappings", &release(RELEASE_MAPPED)?, &0)?;
+    wait_for("the base to let go", || Ok((release(0)? == 0).then_some(())))?;
+    assert_equal("the ticket", &program.told(offset_of!(Process, released))?, &ticket)?;
+    frames.iter().try_for_each(|&frame| fake.fill(frame, MARK))?;
+    std::thread::sleep(Duration::from_millis(5));
+    for &frame in &frames {
+        let untouched = fake.is_filled(frame, MARK)?;
+        Finding::unless(untouched, || {
+            format!("frame {frame:#x} was written to {:?} after its release", began.elapsed())
+        })?;
+    }
+    fake.give_frames(frames);
+    Ok(())
+}
+
+/// A proxy that is killed in a call takes only its program with it.
+fn killed(fake: &FakeLwk) -> Result<(), Finding> {
+    let mut program = fake.begin(&mut exec(AWAKE))?;
+    let desk = program.first_desk()?;
+    program.frame(DEMAND.start)?;
+    program.last_turn(desk, libc::SYS_pause as u64, 0)?;
+    program.child.kill()?;
+    wait_for_end(&mut program.child)?;
+    program.finish()?;
+    let program = fake.begin(&mut exec(AWAKE))?;
+    let desk = program.first_desk()?;
+    end(program, desk, 3 << 8, |status| status.code() == Some(3))
+}
+
+/// With the node its programs end, whether their proxies poll or sleep, and say why.
+fn node_ends(fake: &FakeLwk) -> Result<(), Finding> {
+    let mut programs = [AWAKE, "0"].map(|polls| fake.begin(&mut exec(polls)));
+    insula(&["kill", NODE])?;
+    for program in &mut programs {
+        let program = program.as_mut().map_err(|_| Finding::new("no program"))?;
+        let status = wait_for_end(&mut program.child)?;
+        let mut complaint = String::new();
+        let stderr = program.child.stderr.as_mut().ok_or_else(|| Finding::new("no errors"))?;
+        stderr.read_to_string(&mut complaint)?;
+        let told = status.code() == Some(125) && complaint.contains("node has ended");
+        Finding::unless(told, || format!("a proxy ended with {status}: {complaint}"))?;
+    }
+    ask(&["exec", NODE, "--", "/bin/true"])?.refused(125, &["does not run"])
+}
