@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::kernels::{self, FetchError, Flavour};
+use crate::kernels::{self, FetchError, Flavour, Kernel};
 use crate::module::{self, ModuleError};
 use crate::node::{self, NodeInitrdError};
 use crate::payload::{Content, Payload};
@@ -60,11 +60,7 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     let _guard = project::lock()?;
     let module = module::build(&kernels::fetch(base, tell)?)?;
     payload.file("insula.ko", Content::File(module));
-    // All that lie in /boot of a machine with this base.
-    let own = Some(base).filter(|base| !Flavour::USUAL.contains(base));
-    let nodes = Flavour::USUAL.into_iter().chain(own);
-    let nodes = nodes.map(|flavour| kernels::fetch(flavour, tell));
-    let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+    let nodes = fetch_nodes(base, tell)?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
     let modules = nodes
         .iter()
@@ -73,4 +69,28 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     let peer = node::peer_initrd(&nodes, &modules, &programs.peer)?;
     payload.file("peer.cpio", Content::Bytes(peer));
     Ok(payload)
+}
+
+/// Builds what a machine gets that has the project installed: only what tests need.
+///
+/// # Errors
+/// When a part cannot be built.
+pub fn assemble_for_installed(
+    base: Flavour,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Payload, EquipmentError> {
+    let programs = programs::build(tell)?;
+    let mut payload = Payload::default();
+    payload.program("bin/insula-scenario", Content::File(programs.scenario));
+    let _guard = project::lock()?;
+    let nodes = fetch_nodes(base, tell)?;
+    payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
+    Ok(payload)
+}
+
+/// All kernels that lie in /boot of a machine with this base.
+fn fetch_nodes(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Vec<Kernel>, FetchError> {
+    let own = Some(base).filter(|base| !Flavour::USUAL.contains(base));
+    let nodes = Flavour::USUAL.into_iter().chain(own);
+    nodes.map(|flavour| kernels::fetch(flavour, tell)).collect()
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::equipment::{self, EquipmentError};
 use crate::kernels::Flavour;
 use crate::machine::{Accelerator, Failure, Machine, MachineError, Outcome, Task};
-use crate::scenario::{Scenario, splat};
+use crate::root::Root;
+use crate::scenario::{Module, Scenario, splat};
 
 /// Why a scenario has not been proven.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,13 @@ pub fn run(
     soak: bool,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Outcome, TrialError> {
-    let payload = equipment::assemble(base, tell)?;
+    let (root, payload) = match scenario.module {
+        Module::Installed => (
+            Root::Installed,
+            equipment::assemble_for_installed(base, tell)?,
+        ),
+        _ => (Root::Test, equipment::assemble(base, tell)?),
+    };
     let mut words = vec!["insula-scenario".to_owned(), scenario.name.to_owned()];
     if soak {
         words.push("--soak".to_owned());
@@ -44,6 +51,7 @@ pub fn run(
         numa_nodes: scenario.machine.numa_nodes,
         spare_devices: scenario.machine.spare_devices,
         accelerator,
+        root,
         limit: limit(scenario, soak),
         ..Machine::new(base)
     };

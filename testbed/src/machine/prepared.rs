@@ -10,6 +10,7 @@ use super::{Machine, MachineError, Task, arguments, at, process};
 use crate::kernels::{self, Kernel};
 use crate::payload::{self, Content, Payload};
 use crate::project;
+use crate::root::Root;
 
 /// Size of the disk that results are stored on, in bytes. It takes no space until
 /// written to.
@@ -55,7 +56,7 @@ impl Prepared {
             root,
             folder,
         };
-        prepared.write_disks(task, payload.clone())?;
+        prepared.write_disks(machine, task, payload.clone())?;
         if machine.spare_devices != SpareDevices::None {
             prepared.write_spare()?;
         }
@@ -101,8 +102,13 @@ impl Prepared {
         self.folder.path().join(name)
     }
 
-    fn write_disks(&self, task: &Task, mut payload: Payload) -> Result<(), MachineError> {
-        let settings = self.settings(task, payload.load_module);
+    fn write_disks(
+        &self,
+        machine: &Machine,
+        task: &Task,
+        mut payload: Payload,
+    ) -> Result<(), MachineError> {
+        let settings = self.settings(machine, task, payload.load_module);
         payload.file("settings", Content::Bytes(settings.into_bytes()));
         if let Task::Command(words) = task {
             let command = format!("exec {}\n", payload::shell_command(words));
@@ -124,17 +130,18 @@ impl Prepared {
     }
 
     /// Variables for the machine's first process.
-    fn settings(&self, task: &Task, load_module: bool) -> String {
+    fn settings(&self, machine: &Machine, task: &Task, load_module: bool) -> String {
         let (mode, (rows, columns)) = match task {
             Task::Shell => ("shell", process::terminal_size()),
             Task::Command(_) => ("run", (0, 0)),
         };
-        let module = if load_module { "yes" } else { "no" };
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let (module, systemd) = (yes(load_module), yes(machine.root == Root::Installed));
         let last_disk = arguments::FIRST_KERNEL_DISK + self.kernels.len() - 1;
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned());
         let terminal = payload::shell_command(&[terminal]);
         format!(
-            "MODE={mode}\nMODULE={module}\nLAST_DISK={last_disk}\nROWS={rows}\nCOLUMNS={columns}\n\
+            "MODE={mode}\nMODULE={module}\nSYSTEMD={systemd}\nLAST_DISK={last_disk}\nROWS={rows}\nCOLUMNS={columns}\n\
              export TERM={terminal}\n"
         )
     }

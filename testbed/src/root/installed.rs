@@ -13,8 +13,8 @@ use crate::kernels::{self, Flavour, Kernel};
 use crate::payload::shell_command;
 use crate::tool::Tool;
 
-/// Where the packages lie while they are installed.
-const DEBS: &str = "/root/packages";
+/// Where the packages lie, to be installed again.
+pub const DEBS: &str = "/root/packages";
 
 /// What is installed beyond the essential packages: with what the kernels' headers need
 /// (libelf1, libssl3, pahole, zlib1g), since kernels come without their packages, which

@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use installed::DEBS;
+
 use crate::debs::DebsError;
 use crate::kernels::FetchError;
 use crate::tool::{Tool, ToolError};

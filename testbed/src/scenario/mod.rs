@@ -56,6 +56,7 @@ scenarios! {
     images,
     refusals,
     revision,
+    packages,
     pool,
     numa,
     up_down,
@@ -122,6 +123,10 @@ pub enum Module {
     Loaded,
     /// The scenario does that, and must have unloaded it in the end.
     ByScenario,
+    /// The service does that, on a machine under systemd that has the project installed
+    /// by its packages. It waits until the scenario has told systemd that it is ready.
+    /// In the end the module must have been unloaded.
+    Installed,
 }
 
 /// The scenario of that name.

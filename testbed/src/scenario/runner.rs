@@ -12,7 +12,7 @@ use super::{BaseState, Context, Finding, LoadedModule, Module, Scenario, splat};
 pub fn run(scenario: &Scenario, context: &Context) -> Result<(), Finding> {
     let before = BaseState::capture()?;
     match scenario.module {
-        Module::ByScenario => (scenario.play)(context)?,
+        Module::ByScenario | Module::Installed => (scenario.play)(context)?,
         Module::Loaded => {
             let module = LoadedModule::load()?;
             (scenario.play)(context)?;
