@@ -135,8 +135,11 @@ fn text(event: &Event) -> Option<String> {
         Event::NodeRemoved(name, Some(Stopped::ByItself)) => {
             format!("node {name}: switched itself off, removed")
         }
-        Event::NodeRemoved(name, Some(Stopped::ByForce)) => {
+        Event::NodeRemoved(name, Some(Stopped::ByForce { was_asked: true })) => {
             format!("node {name}: stopped, removed")
+        }
+        Event::NodeRemoved(name, Some(Stopped::ByForce { was_asked: false })) => {
+            format!("node {name}: stopped without having waited for its power button, removed")
         }
         Event::NodeStarted(started) => {
             format!("node {}: started on {}", started.name, cores(&started.cpus))
@@ -245,7 +248,8 @@ mod tests {
             Event::NodeKept(&db),
             Event::NodeRemoved(&db, None),
             Event::NodeRemoved(&db, Some(Stopped::ByItself)),
-            Event::NodeRemoved(&db, Some(Stopped::ByForce)),
+            Event::NodeRemoved(&db, Some(Stopped::ByForce { was_asked: true })),
+            Event::NodeRemoved(&db, Some(Stopped::ByForce { was_asked: false })),
             Event::NodeReady(&db, 1_250_000_000),
         ];
         let lines: Vec<_> = events.iter().filter_map(text).collect();

@@ -258,9 +258,16 @@ pub(super) fn each(
 
 pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
     let patience = Duration::from_secs(time_s.into());
-    if node::stop(&context.driver()?, name, patience)? == Stopped::ByForce && time_s > 0 {
+    let stopped = node::stop(&context.driver()?, name, patience)?;
+    if let Stopped::ByForce { was_asked } = stopped
+        && time_s > 0
+    {
+        let why = match was_asked {
+            true => "",
+            false => ": its kernel did not wait for its power button",
+        };
         output::note(&format!(
-            "the node '{name}' had not switched itself off within {time_s} s"
+            "the node '{name}' had not switched itself off within {time_s} s{why}"
         ));
     }
     Ok(())

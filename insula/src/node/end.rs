@@ -63,7 +63,10 @@ pub enum Stopped {
     /// It ended by itself when asked to.
     ByItself,
     /// It had not done so in time, and its cores were stopped.
-    ByForce,
+    ByForce {
+        /// Whether its kernel ever waited for its power button, so that it could be pressed.
+        was_asked: bool,
+    },
 }
 
 /// Presses a node's power button and gives it `patience` to end; then stops its cores. They go
@@ -92,7 +95,9 @@ pub fn stop(driver: &Driver, name: &Name, patience: Duration) -> Result<Stopped,
     match end(&handle, name, abi::Reason::STOPPED) {
         // It has ended at the last moment.
         Err(EndError::NotRunning(_)) if handle.is_running() => Ok(Stopped::ByItself),
-        ended => ended.map(|()| Stopped::ByForce),
+        ended => ended.map(|()| Stopped::ByForce {
+            was_asked: pressed.is_some(),
+        }),
     }
 }
 
