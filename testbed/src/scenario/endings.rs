@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::holdings::{Holdings, assert_unchanged, online};
 use super::insula_command::{assert_equal, attended, insula, insula_json};
 use super::load::Load;
-use super::test_node::{TestNode, add_image, log};
+use super::test_node::{TestNode, add_unpacked_image, log};
 use super::{Context, Finding, Module, Scenario, Shape};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -46,7 +46,7 @@ const DEEDS: [(&str, Deed); 2] = [("stop", stopped), ("kill", killed)];
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
         let version = version_of_the_base()?;
-        add_image(context, IMAGE, version)?;
+        add_unpacked_image(context, IMAGE, version)?;
         let size = ["--cpus", "1", "--memory", "192M"];
         let neighbour = TestNode::start("neighbour", &["--image", IMAGE], &size, "compute")?;
         neighbour.assert_ready(&context.release(version)?)?;

@@ -12,6 +12,9 @@ use super::Finding;
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// How often a condition is looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Pause after a look, in times that it took: who looks is not to keep those from their work who
+/// are waited for, with whom it shares the host's cores.
+const REST: u32 = 2;
 /// Records of a node's log that are shown when a scenario fails.
 const RECORDS_SHOWN: &str = "60";
 
@@ -105,14 +108,16 @@ pub(super) fn wait_for<T>(
 ) -> Result<T, Finding> {
     let began = Instant::now();
     loop {
+        let looked = Instant::now();
         if let Some(found) = look()? {
             return Ok(found);
         }
+        let rest = INTERVAL.max(REST * looked.elapsed());
         let waited_s = began.elapsed().as_secs();
         Finding::unless(began.elapsed() < PATIENCE, || {
             format!("waited {waited_s} s in vain for {what}")
         })?;
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(rest);
     }
 }
 

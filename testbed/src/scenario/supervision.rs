@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::holdings::{Holdings, assert_unchanged, online};
 use super::insula_command::{assert_equal, attended, insula, insula_json, wait_for};
 use super::supervisor_process::{self, SystemLog};
-use super::test_node::{TestNode, add_image, log};
+use super::test_node::{TestNode, add_unpacked_image, log};
 use super::{Context, Finding, Module, Scenario, Shape, hang};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -42,7 +42,7 @@ const PARTS: [(&str, Part); 8] = [
 fn play(context: &Context) -> Result<(), Finding> {
     let _shown = SystemLog::listen()?;
     attended(|| {
-        add_image(context, IMAGE, KERNEL)?;
+        add_unpacked_image(context, IMAGE, KERNEL)?;
         let alone = Holdings::now()?;
         for (name, part) in PARTS {
             println!("{name}");
