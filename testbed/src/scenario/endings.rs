@@ -19,7 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    limit: Duration::from_secs(400),
+    limit: Duration::from_secs(600),
     soak_limit: None,
     play,
 };

@@ -14,7 +14,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Pause after a look, in times that it took: who looks is not to keep those from their work who
 /// are waited for, with whom it shares the host's cores.
-const REST: u32 = 2;
+const REST: u32 = 1;
 /// Records of a node's log that are shown when a scenario fails.
 const RECORDS_SHOWN: &str = "60";
 

@@ -20,7 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     proves: "a node's memory becomes a core file that drgn reads, its cores tell where they are, gdb sees both",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    limit: Duration::from_secs(300),
+    limit: Duration::from_secs(500),
     soak_limit: None,
     play,
 };

@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    limit: Duration::from_secs(300),
+    limit: Duration::from_secs(500),
     soak_limit: None,
     play,
 };
