@@ -78,7 +78,18 @@ fn refusals(network: &NetworkDriver, before: &Holdings) -> Result<(), Finding> {
         Ok((state.trim() == "up").then_some(()))
     })?;
     refused(&[NETWORK], &["only way to the network", "nothing was touched", "--force-device"])?;
-    spare::shell(&format!("ip link set {interface} down")).map(drop)
+    force_takes_it(before)
+}
+
+/// What the base needs is a node's all the same if its user says so, and comes back as anything else.
+fn force_takes_it(before: &Holdings) -> Result<(), Finding> {
+    let words = ["--memory", "128M", "--device", NETWORK, "--force-device"];
+    let node = TestNode::start("forced", &["--image", "old"], &words, "idle")?;
+    assert_equal("whether the node has the device", &is_held(&node)?, &true)?;
+    assert_equal("its driver", &spare::driver(NETWORK).as_deref(), &Some("insula"))?;
+    node.remove()?;
+    spare::assert_the_bases()?;
+    assert_unchanged(before)
 }
 
 /// Both devices at work in a node, beside a node and a base at work; then in the base again, with what the node wrote.
