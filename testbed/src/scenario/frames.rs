@@ -16,7 +16,9 @@ use io_uring::IoUring;
 use nix::errno::Errno;
 use nix::libc;
 
-use super::insula_command::{PATIENCE, assert_equal, attended, insula, insula_json, text, wait_for};
+use super::insula_command::{
+    PATIENCE, ask, assert_equal, attended, insula, insula_json, text, wait_for,
+};
 use super::lent_pages::{LentPages, PAGE};
 use super::peer_node::Peer;
 use super::test_node::{TestNode, path};
@@ -206,6 +208,7 @@ fn lent_to_node(context: &Context, driver: &Driver, version: &str) -> Result<(),
     taken_under_load(&peer, context.count(200, 20_000))?;
     lender_leaves(&peer)?;
     does_not_give_back(&peer, &node)?;
+    begins_anew_when_nobody_holds_it(&peer, &node)?;
     insula(&["rm", "--force", &name]).map(drop)
 }
 
@@ -412,4 +415,18 @@ fn does_not_give_back(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
     let refused = lender.grant(pages.address(0) as u64, PAGE as u64, true);
     let refused = refused.err().map(|error| error.errno);
     assert_equal("lending to a node that has ended", &refused, &Some(Errno::EPIPE))
+}
+
+/// A stopped node is not put together anew as long as somebody does I/O on its memory.
+fn begins_anew_when_nobody_holds_it(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
+    let memory = peer.node.memory()?;
+    // Behind what lies below 1 MiB.
+    let held = 1000;
+    let pages = LentPages::map(&memory, (held + 1) * PAGE)?;
+    let reader = hold(&pages, held)?;
+    ask(&["restart", &node.name])?.refused(1, &["does I/O on its memory"])?;
+    drop(reader);
+    insula(&["restart", &node.name])?;
+    assert_equal("what was there before", &pages.peek(held)?.eq(&MARK), &false)?;
+    node.wait_until_ready()
 }
