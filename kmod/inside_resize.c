@@ -25,6 +25,9 @@
 #include "inside.h"
 #include "insula_order.h"
 
+/* What must still be available when memory has gone: below it, this kernel would kill. */
+#define KEEPS	(32ULL << 20)
+
 static void serve(struct work_struct *work);
 static void rung(struct insula_own_end *end);
 
@@ -97,10 +100,17 @@ static int add(const struct insula_order *order)
 	return add_memory(first_online_node, order->start, order->size, MHP_NONE);
 }
 
+/* What lies there must find room elsewhere: to begin is to take it out of use at once. */
 static int remove(const struct insula_order *order)
 {
+	u64 available = (u64)si_mem_available() << PAGE_SHIFT;
+
 	if (known_memory(order) == REGION_DISJOINT)
 		return 0;
+	if (available < KEEPS || available - KEEPS < order->size) {
+		pr_info("too much memory is in use to give %llu MiB back\n", order->size >> 20);
+		return -ENOMEM;
+	}
 	return offline_and_remove_memory(order->start, order->size);
 }
 
