@@ -207,6 +207,30 @@ impl View {
         spares.iter().take(count).map(|one| one.apic_id).collect()
     }
 
+    /// The first `count` of these cores that are free; `None` when there are not so many.
+    #[must_use]
+    pub fn choose_among(&self, apic_ids: &[u32], count: u32) -> Option<Vec<Chosen>> {
+        let chosen: Vec<_> = self.free_of(apic_ids).take(count as usize).collect();
+        (chosen.len() == count as usize).then_some(chosen)
+    }
+
+    /// How many of these cores are free.
+    #[must_use]
+    pub fn free_among(&self, apic_ids: &[u32]) -> usize {
+        self.free_of(apic_ids).count()
+    }
+
+    fn free_of(&self, apic_ids: &[u32]) -> impl Iterator<Item = Chosen> {
+        let found = apic_ids.iter().filter_map(|&apic_id| {
+            let mut candidates = self.candidates.iter();
+            candidates.find(|one| one.apic_id == apic_id && one.is_free())
+        });
+        found.map(|one| Chosen {
+            cpu: one.cpu,
+            apic_id: one.apic_id,
+        })
+    }
+
     fn choose_listed(&self, list: &[u32]) -> Result<Vec<Chosen>, CoreError> {
         for (index, cpu) in list.iter().enumerate() {
             if list[..index].contains(cpu) {
@@ -483,6 +507,19 @@ mod tests {
         let own = list(&view, "2").unwrap();
         assert_eq!(view.spares(&own, 10), [3, 1, 4]);
         assert_eq!(view.spares(&own, 1), [3]);
+    }
+
+    #[test]
+    fn among_some_the_free_ones_are_chosen_in_their_order() {
+        let view = machine(5, 1, &[(2, CpuOwner::NODE), (4, CpuOwner::POOL)]);
+        let among = |count| {
+            let chosen = view.choose_among(&[4, 2, 0, 1, 9], count)?;
+            Some(chosen.iter().map(|one| one.cpu).collect::<Vec<_>>())
+        };
+        assert_eq!(among(1), Some(vec![4]));
+        assert_eq!(among(2), Some(vec![4, 1]));
+        assert_eq!(among(3), None);
+        assert_eq!(view.free_among(&[4, 2, 0, 1, 9]), 2);
     }
 
     #[test]

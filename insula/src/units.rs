@@ -69,6 +69,47 @@ impl Serialize for Size {
     }
 }
 
+impl From<Size> for u64 {
+    fn from(size: Size) -> Self {
+        size.0
+    }
+}
+
+/// What is to become of a number: `+1`, `-256M`, or just what it is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// So many more.
+    More(T),
+    /// So many fewer.
+    Fewer(T),
+    /// Exactly so many.
+    To(T),
+}
+
+impl<T: FromStr> FromStr for Change<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        match (text.strip_prefix('+'), text.strip_prefix('-')) {
+            (Some(more), _) => more.parse().map(Self::More),
+            (_, Some(fewer)) => fewer.parse().map(Self::Fewer),
+            _ => text.parse().map(Self::To),
+        }
+    }
+}
+
+impl<T: Into<u64>> Change<T> {
+    /// What becomes of `now`; `None` when there is no such number.
+    #[must_use]
+    pub fn apply(self, now: u64) -> Option<u64> {
+        match self {
+            Self::More(more) => now.checked_add(more.into()),
+            Self::Fewer(fewer) => now.checked_sub(fewer.into()),
+            Self::To(then) => Some(then.into()),
+        }
+    }
+}
+
 /// Why a list of cores is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no list of cores: write numbers and ranges, such as 2,4-6")]
@@ -182,6 +223,20 @@ mod tests {
             texts,
             ["0", "900", "28K", "512M", "1.5G", "1G", "16777216T"]
         );
+    }
+
+    #[test]
+    fn changes() {
+        let apply = |text: &str| text.parse::<Change<Size>>().unwrap().apply(1 << 20);
+        assert_eq!(apply("+1M"), Some(2 << 20));
+        assert_eq!(apply("-1M"), Some(0));
+        assert_eq!(apply("3M"), Some(3 << 20));
+        assert_eq!(apply("-2M"), None);
+        assert_eq!(apply("+18446744073709551615"), None);
+        for bad in ["", "+", "-", "x", "+x"] {
+            assert!(bad.parse::<Change<u32>>().is_err(), "{bad:?}");
+            assert!(bad.parse::<Change<Size>>().is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use insula::memory::MemorySpec;
 use insula::name::Name;
 use insula::policy::{OnHang, Policy, Restart};
 use insula::program;
-use insula::units::CpuList;
+use insula::units::{Change, CpuList, Size};
 
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
 
@@ -72,6 +72,8 @@ pub(super) enum Command {
         #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
         time: u32,
     },
+    /// Give a running node more cores and memory, or take some back
+    Update(Update),
     /// Remove stopped nodes: their memory is cleared and goes back to the base
     Rm {
         /// The nodes
@@ -376,6 +378,23 @@ pub(super) struct Inspect {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct Update {
+    /// The node; its kernel needs insula.ko
+    #[arg(value_name = "NODE")]
+    pub(super) name: Name,
+    /// How many cores more (+1), fewer (-1), or in all; it needs room for them: run --max-cpus
+    #[arg(long, value_name = "[+|-]COUNT", allow_hyphen_values = true)]
+    #[arg(required_unless_present = "memory")]
+    pub(super) cpus: Option<Change<u32>>,
+    /// How much memory more (+256M), less (-256M), or in all
+    #[arg(long, value_name = "[+|-]SIZE", allow_hyphen_values = true)]
+    pub(super) memory: Option<Change<Size>>,
+    /// Print what the node is then, as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct Logs {
     /// The node
     #[arg(value_name = "NODE")]
@@ -467,6 +486,9 @@ mod tests {
             "machine reserve",
             "rm",
             "logs",
+            "update web",
+            "update web --cpus some",
+            "update web --memory -1Q",
             "dump",
             "dump rm",
             "dump web -o x --max 3",

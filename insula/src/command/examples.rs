@@ -126,6 +126,13 @@ examples! {
     "insula-restart": {
         "Start a node again, with the image as it is now" => ["insula restart web"],
     }
+    "insula-update": {
+        "A core and 256 MiB more for a node that runs" => [
+            "insula run --image debian --name web --cpus 1 --max-cpus 4 --memory 512M",
+            "insula update web --cpus +1 --memory +256M",
+        ],
+        "Back to one core" => ["insula update web --cpus 1"],
+    }
     "insula-rm": {
         "Remove a node, running or not" => ["insula rm --force web"],
     }

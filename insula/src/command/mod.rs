@@ -72,6 +72,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Restart { names, time } => {
             return node::each(&names, |name| node::restart(context, name, time));
         }
+        Command::Update(options) => node::update(context, &options)?,
         Command::Rm { names, force } => {
             return node::each(&names, |name| node::remove(context, name, force));
         }

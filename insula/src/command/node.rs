@@ -7,13 +7,16 @@ use insula::device::HeldView;
 use insula::driver::Driver;
 use insula::image::Files;
 use insula::name::Name;
-use insula::node::{self, Handle, NodeLog, NodeView, RunRequest, Source, Started, Stopped};
+use insula::node::{
+    self, ChunkRecord, Handle, NodeLog, NodeRecord, NodeView, RunRequest, Source, Started, Stopped,
+    UpdateRequest,
+};
 use insula::report::{Align, Table, duration};
 use insula::supervisor;
 use insula::units::Size;
 use serde_json::{Value, json};
 
-use super::cli::{Inspect, Ps, Run, core_request};
+use super::cli::{Inspect, Ps, Run, Update, core_request};
 use super::{Context, Failure, output};
 
 /// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
@@ -186,9 +189,16 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
         let handle = find(&driver, name)?;
         let mut shown = full(&handle);
         shown["devices"] = devices(&handle)?;
+        shown["memory"] = memory(&handle)?;
         Ok(shown)
     });
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
+}
+
+/// Where its memory lies now: it may have got more since it was started.
+fn memory(handle: &Handle) -> Result<Value, Failure> {
+    let chunks = handle.node.memory()?.chunks()?.into_iter();
+    Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
 }
 
 fn devices(handle: &Handle) -> Result<Value, Failure> {
@@ -210,7 +220,7 @@ fn full(handle: &Handle) -> Value {
         value["kernel"] = json!(record.kernel);
         value["initrd"] = json!(record.initrd);
         value["command_line"] = json!(record.command_line);
-        value["memory"] = json!(record.memory);
+        value["cpus_max"] = json!(handle.cpus.len() + room(handle, record));
         value["kernel_address"] = json!(record.kernel_address);
         value["initrd_address"] = json!(record.initrd_address);
         value["power_button_address"] = json!(record.power_button);
@@ -223,6 +233,12 @@ fn full(handle: &Handle) -> Value {
         value["last_log"] = json!(last_words(handle));
     }
     value
+}
+
+/// How many cores more it may get.
+fn room(handle: &Handle, record: &NodeRecord) -> usize {
+    let own: Vec<u32> = handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
+    record.room(&own).len()
 }
 
 /// The last lines of a node's log; none when it cannot be read.
@@ -279,6 +295,19 @@ pub(super) fn restart(context: &Context, name: &Name, time_s: u32) -> Result<(),
         stop(context, name, time_s)?;
     }
     Ok(supervisor::restart(&driver, &context.root, name)?)
+}
+
+pub(super) fn update(context: &Context, options: &Update) -> Result<(), Failure> {
+    let request = UpdateRequest {
+        cpus: options.cpus,
+        memory: options.memory,
+    };
+    let driver = context.driver()?;
+    let view = node::update(&driver, &context.root, &options.name, request)?;
+    match options.json {
+        true => output::json(&view),
+        false => output::line(&view.name),
+    }
 }
 
 pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {

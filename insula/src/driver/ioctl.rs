@@ -450,6 +450,30 @@ pub(super) fn node_memory(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
     unsafe { Call(ioctl::NODE_MEMORY, "INSULA_NODE_MEMORY").descriptor(fd, &mut 0_u64) }
 }
 
+pub(super) fn node_grow(
+    fd: BorrowedFd<'_>,
+    cpus: &[u32],
+    memory: Option<BorrowedFd<'_>>,
+) -> Answer<()> {
+    let mut grow = abi::NodeGrow {
+        cpus: cpus.as_ptr() as u64,
+        cpus_count: capacity(cpus),
+        memory: memory.map_or(-1, |memory| memory.as_raw_fd()),
+    };
+    // SAFETY: `NodeGrow` is this request's structure; it names `cpus`, which is only read.
+    unsafe { Call(ioctl::NODE_GROW, "INSULA_NODE_GROW").perform(fd, &mut grow) }.map(drop)
+}
+
+pub(super) fn node_shrink(fd: BorrowedFd<'_>, cpus: &[u32], chunks: u32) -> Answer<()> {
+    let mut shrink = abi::NodeShrink {
+        cpus: cpus.as_ptr() as u64,
+        cpus_count: capacity(cpus),
+        chunks,
+    };
+    // SAFETY: `NodeShrink` is this request's structure; it names `cpus`, which is only read.
+    unsafe { Call(ioctl::NODE_SHRINK, "INSULA_NODE_SHRINK").perform(fd, &mut shrink) }.map(drop)
+}
+
 pub(super) fn node_device_add(fd: BorrowedFd<'_>, mut device: abi::Device) -> Answer<()> {
     let call = Call(ioctl::NODE_DEVICE_ADD, "INSULA_NODE_DEVICE_ADD");
     // SAFETY: `Device` is this request's structure and holds no address.

@@ -106,6 +106,25 @@ impl Node {
         ioctl::node_recreate(self.fd.as_fd(), description, flags)
     }
 
+    /// Makes these cores and all chunks of this object its own while it runs, all or none
+    /// (`INSULA_NODE_GROW`). The object is empty then.
+    ///
+    /// # Errors
+    /// What the module answered; `EALREADY` when it does not run, `EBUSY` when a core is taken.
+    pub fn grow(&self, cpus: &[u32], memory: Option<&Memory>) -> Result<(), CallError> {
+        ioctl::node_grow(self.fd.as_fd(), cpus, memory.map(AsFd::as_fd))
+    }
+
+    /// Takes back these cores and the last `chunks` of its memory, of which its kernel has let go
+    /// (`INSULA_NODE_SHRINK`).
+    ///
+    /// # Errors
+    /// What the module answered; `EALREADY` when it does not run, `EINVAL` when that is not its own,
+    /// or it was started with that memory, or booted on that core.
+    pub fn shrink(&self, cpus: &[u32], chunks: u32) -> Result<(), CallError> {
+        ioctl::node_shrink(self.fd.as_fd(), cpus, chunks)
+    }
+
     /// Stops its cores at once (`INSULA_NODE_STOP`).
     ///
     /// # Errors

@@ -219,11 +219,12 @@ impl Again<'_> {
         let node = &self.handle.node;
         let (old, memory) = (self.handle.record.as_ref(), node.memory()?);
         let cpus: Vec<u32> = self.handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
+        let spares = old.map_or_else(Vec::new, |record| record.room(&cpus));
         let setup = Setup {
             bootable,
             append: old.map_or("", |record| &record.append),
             cpus: &cpus,
-            spare_cpus: old.map_or(&[], |record| &record.spare_cpus),
+            spare_cpus: &spares,
             chunks: &memory.chunks()?,
             devices: &self.devices()?,
             machine: &self.driver.machine()?.0,

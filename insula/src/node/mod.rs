@@ -14,6 +14,7 @@ mod run;
 mod setup;
 mod take;
 mod trial;
+mod update;
 mod view;
 
 pub use again::{AgainError, Wish, again};
@@ -24,4 +25,5 @@ pub use log::{LogError, LogRecord, NodeLog};
 pub use record::{ChunkRecord, Described, LifeRecord, NodeRecord};
 pub use run::{RunError, RunRequest, Source, Started, Timing, start};
 pub use trial::Trial;
+pub use update::{UpdateError, UpdateRequest, update};
 pub use view::{FindError, Handle, NodeView, all, find};

@@ -65,9 +65,12 @@ pub struct NodeRecord {
     pub command_line: String,
     /// Its user's own part of that, after the image's.
     pub append: String,
+    /// Local APIC ids of the cores that it was started with.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
     /// Local APIC ids of cores that it may get later.
     pub spare_cpus: Vec<u32>,
-    /// Its memory, in order of offset in its memory object.
+    /// The memory that it was started with, in order of offset in its memory object.
     pub memory: Vec<ChunkRecord>,
     /// Where its kernel was loaded, a physical address.
     pub kernel_address: u64,
@@ -87,4 +90,13 @@ pub struct NodeRecord {
     /// By which file it is described, if it is by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub described: Option<Described>,
+}
+
+impl NodeRecord {
+    /// Local APIC ids of the cores that its kernel knows of, but for those that are its own now.
+    #[must_use]
+    pub fn room(&self, own: &[u32]) -> Vec<u32> {
+        let known = self.cpus.iter().chain(&self.spare_cpus).copied();
+        known.filter(|id| !own.contains(id)).collect()
+    }
 }

@@ -73,6 +73,7 @@ impl Setup<'_> {
             payload: bootable.payload,
             command_line: layout.command_line.clone(),
             append: self.append.to_owned(),
+            cpus: self.cpus.to_vec(),
             spare_cpus: self.spare_cpus.to_vec(),
             memory: self.chunks.iter().copied().map(ChunkRecord::from).collect(),
             kernel_address: layout.kernel,
