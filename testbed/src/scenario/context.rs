@@ -61,8 +61,8 @@ impl Context {
     }
 
     /// The test nodes' initial file system. Its init understands `nonce=TEXT` and
-    /// on the node's command line one of `do=idle|poweroff|reboot|halt|panic|compute|peer|devices`,
-    /// `do=disk_speed|stray|sysrq-o|sysrq-b|panic-reset`.
+    /// on the node's command line one of `do=idle|poweroff|reboot|halt|panic|compute|peer|resources`,
+    /// `do=devices|disk_speed|stray|sysrq-o|sysrq-b|panic-reset`.
     pub fn node_initrd(&self) -> &'static Path {
         Path::new(NODE_INITRD_PATH)
     }

@@ -63,6 +63,7 @@ scenarios! {
     channels,
     frames,
     delegation,
+    update,
     cycles,
     kills,
     fuzz,

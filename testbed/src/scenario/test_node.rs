@@ -94,6 +94,12 @@ impl TestNode {
         })
     }
 
+    /// What its init has said last that begins so.
+    pub(super) fn said_last(&self, beginning: &str) -> Result<Option<String>, Finding> {
+        let mut said = self.said()?.into_iter();
+        Ok(said.rfind(|line| line.starts_with(beginning)))
+    }
+
     /// How many rounds of `do=compute` it has told of.
     pub(super) fn rounds(&self) -> Result<u64, Finding> {
         let said = self.said()?;

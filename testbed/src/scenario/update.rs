@@ -1,0 +1,209 @@
+//! A node that runs gets more, and gives it back.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::Value;
+
+use super::holdings::{Holdings, assert_unchanged};
+use super::insula_command::{
+    ask, assert_equal, attended, command, insula, insula_json, numbers, wait_for,
+};
+use super::test_node::{TestNode, path};
+use super::{Context, Finding, Module, Scenario, Shape};
+use crate::equipment::PEER_INITRD_PATH;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "update",
+    proves: "a running node gets a core and memory, uses both, gives them back, and leaks nothing",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(400),
+    soak_limit: Some(Duration::from_secs(3500)),
+    play,
+};
+
+const NAME: &str = "growing";
+const NEIGHBOUR: &str = "neighbour";
+/// What it begins with, and what is added, in MiB.
+const BEGINS_MIB: u64 = 160;
+const MORE_MIB: u64 = 128;
+/// Of the added memory the kernel needs some itself, for its `struct page`.
+const USABLE_MIB: u64 = MORE_MIB - 8;
+const GROW: [&str; 6] = ["update", "--cpus", "+1", "--memory", "+128M", NAME];
+const SHRINK: [&str; 6] = ["update", "--cpus", "-1", "--memory", "-128M", NAME];
+const BEGIN: [&str; 6] = ["update", "--cpus", "1", "--memory", "160M", NAME];
+/// How long to leave a node alone between two looks at its log.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// An update is killed at a random moment up to this one, longer than it usually takes.
+const LATEST_KILL_MS: u64 = 1500;
+
+fn play(context: &Context) -> Result<(), Finding> {
+    attended(|| {
+        let empty = Holdings::now()?;
+        let neighbour = neighbour(context)?;
+        let begun = Holdings::now()?;
+        for (version, more) in [("6.1", killed_updates as Part), ("6.12", restart_keeps)] {
+            let told = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version, more).map_err(told)?;
+            assert_unchanged(&begun).map_err(told)?;
+            neighbour.assert_works()?;
+        }
+        nobody_listens(&neighbour)?;
+        neighbour.assert_works()?;
+        neighbour.remove()?;
+        assert_unchanged(&empty)
+    })
+}
+
+fn neighbour(context: &Context) -> Result<TestNode, Finding> {
+    let kernel = path(&context.kernel("6.12")?);
+    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    // Listed for it, but not what the other node is to have.
+    let size = ["--cpu-list", "1", "--max-cpus", "2", "--memory", "192M"];
+    let node = TestNode::start(NEIGHBOUR, &source, &size, "compute pace=1")?;
+    node.wait_until_ready()?;
+    Ok(node)
+}
+
+/// What is tried besides with one of the nodes.
+type Part = fn(&Context, &TestNode) -> Result<(), Finding>;
+
+fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding> {
+    let kernel = path(&context.kernel(version)?);
+    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let size = ["--cpus", "1", "--max-cpus", "2", "--memory", "160M"];
+    let node = TestNode::start(NAME, &source, &size, "resources")?;
+    let first = told(&node, 1, BEGINS_MIB)?;
+    let before = Holdings::now()?;
+    refusals()?;
+    assert_unchanged(&before)?;
+
+    let grown = insula_json(&[&GROW[..], &["--json"]].concat())?;
+    assert_equal("cores", &numbers(&grown["cpus"]).len(), &2)?;
+    let second = told(&node, 2, BEGINS_MIB + MORE_MIB)?;
+    Finding::unless(second.filled_mib >= first.filled_mib + USABLE_MIB, || {
+        format!("the node fills {second:?}, and before the update {first:?}")
+    })?;
+    assert_chunks(&node, &grown)?;
+
+    insula(&SHRINK)?;
+    assert_unchanged(&before)?;
+    told(&node, 1, BEGINS_MIB)?;
+
+    more(context, &node)?;
+    node.remove()
+}
+
+/// What it has told of itself since it last changed.
+#[derive(Debug)]
+struct Told {
+    filled_mib: u64,
+}
+
+/// Waits until the node tells of so many cores, on each of which it has computed the same, and
+/// of about so much memory, all of which it has filled and found as it was filled.
+fn told(node: &TestNode, cpus: usize, memory_mib: u64) -> Result<Told, Finding> {
+    wait_for(&format!("{cpus} cores and {memory_mib} MiB to be used"), || {
+        std::thread::sleep(LOOK_INTERVAL);
+        let said = node.said_last("resources ")?.unwrap_or_default();
+        let option = |name: &str| {
+            let mut words = said.split(' ').filter_map(|word| word.strip_prefix(name));
+            words.next().unwrap_or_default().to_owned()
+        };
+        let sums: Vec<_> = option("sums=").split(',').map(str::to_owned).collect();
+        let memory_mib_told: u64 = option("memory_mib=").parse().unwrap_or_default();
+        // A kernel keeps some of what it begins with to itself.
+        let fits = memory_mib_told <= memory_mib && memory_mib_told + MORE_MIB > memory_mib;
+        if sums.len() != cpus || !fits {
+            return Ok(None);
+        }
+        let same = sums.iter().all(|sum| *sum == sums[0] && !sum.is_empty());
+        Finding::unless(same && option("bad=") == "0", || format!("the node told {said}"))?;
+        Ok(Some(Told { filled_mib: option("filled_mib=").parse()? }))
+    })
+}
+
+/// Refused before anything is touched.
+fn refusals() -> Result<(), Finding> {
+    let refuse = |words: &[&str], parts: &[&str]| {
+        ask(&[&["update", NAME], words].concat())?.refused(1, parts)
+    };
+    refuse(&["--cpus", "+2"], &["room for 2", "nothing was touched", "--max-cpus 3"])?;
+    refuse(&["--cpus", "-1"], &["booted on", "nothing was touched"])?;
+    refuse(&["--memory", "+64M"], &["blocks of 128M", "nothing was touched"])?;
+    refuse(&["--memory", "-128M"], &["started with", "nothing was touched"])?;
+    refuse(&["--memory", "+1T"], &["nothing was touched", "machine info"])?;
+    ask(&["update", "nobody", "--cpus", "+1"])?.refused(1, &["no node 'nobody'"])
+}
+
+/// A node without our module is told so.
+fn nobody_listens(node: &TestNode) -> Result<(), Finding> {
+    let before = Holdings::now()?;
+    let answer = ask(&["update", "--cpus", "+1", &node.name])?;
+    answer.refused(1, &["nobody listens", "insula.ko", "nothing was touched"])?;
+    assert_unchanged(&before)
+}
+
+/// What is shown of its memory is what it has, each block where its kernel can use it.
+fn assert_chunks(node: &TestNode, view: &Value) -> Result<(), Finding> {
+    let shown = node.inspect()?;
+    let chunks = shown["memory"].as_array().cloned().unwrap_or_default();
+    let size = |chunk: &Value| chunk["size"].as_u64().unwrap_or_default();
+    let sum: u64 = chunks.iter().map(size).sum();
+    assert_equal("bytes of all chunks", &Some(sum), &view["memory_bytes"].as_u64())?;
+    let last = chunks.last().cloned().unwrap_or_default();
+    let block = MORE_MIB << 20;
+    let placed = size(&last) == block && last["start"].as_u64().is_some_and(|at| at % block == 0);
+    Finding::unless(placed, || format!("added as {last}"))?;
+    assert_equal("cores that it may have", &shown["cpus_max"].as_u64(), &Some(2))
+}
+
+/// Killed at any moment: the node runs on, and the next update brings all in order.
+fn killed_updates(context: &Context, node: &TestNode) -> Result<(), Finding> {
+    let seed = Rng::new().u64(..);
+    println!("seed: {seed}");
+    let mut rng = Rng::with_seed(seed);
+    let before = Holdings::now()?;
+    let mut struck = 0;
+    let kills = context.count(4, 200);
+    for number in 0..kills {
+        let words = if number % 2 == 0 { GROW } else { BEGIN };
+        let mut update = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_millis(rng.u64(..LATEST_KILL_MS)));
+        struck += u64::from(update.try_wait()?.is_none());
+        update.kill()?;
+        update.wait()?;
+        node.assert_runs()?;
+        // Whatever is half done now is done, or undone, by this.
+        let brought_back = bring_back().and_then(|()| assert_unchanged(&before));
+        brought_back.map_err(|finding| finding.when(&format!("after kill {number}")))?;
+    }
+    context.figure("update.kills", kills as f64, "1")?;
+    context.figure("update.kills_before_the_end", struck as f64, "1")
+}
+
+/// A node that is just filling its memory cannot give some back, and goes on.
+fn bring_back() -> Result<(), Finding> {
+    wait_for("the node to give back what it got", || {
+        let answer = ask(&BEGIN)?;
+        if answer.status == Some(1) && answer.complaint.contains("all is as it was") {
+            return Ok(None);
+        }
+        answer.succeeded().map(Some)
+    })
+    .map(drop)
+}
+
+/// A node that is started again has all that it had at its end.
+fn restart_keeps(_: &Context, node: &TestNode) -> Result<(), Finding> {
+    insula(&GROW)?;
+    let before = node.inspect()?;
+    insula(&["restart", "--time", "0", NAME])?;
+    let after = node.inspect()?;
+    for same in ["cpus", "memory_bytes", "memory", "cpus_max"] {
+        assert_equal(same, &after[same], &before[same])?;
+    }
+    told(node, 2, BEGINS_MIB + MORE_MIB).map(drop)
+}
