@@ -190,10 +190,10 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
     }
     thread.extended.load();
     loop {
-        if thread.process.is_ending() || !thread.context.can_run() {
-            if !thread.context.can_run() {
-                thread.exit_process(calls::SEGMENTATION_FAULT);
-            }
+        if let Some(status) = fatal_status(&thread) {
+            thread.exit_process(status);
+        }
+        if thread.process.is_ending() {
             return end(thread);
         }
         let flow = match run_once(&mut thread) {
@@ -228,6 +228,13 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             Flow::End(same) => return end(same),
         }
     }
+}
+
+/// The status with which a thread's process is to end now, if it is.
+fn fatal_status(thread: &Thread) -> Option<u64> {
+    let cannot_run = !thread.context.can_run();
+    let status = cannot_run.then_some(calls::SEGMENTATION_FAULT);
+    thread.process.fatal_signal().or(status)
 }
 
 /// Enters the program; with a timer, if somebody else wants the core, or waits for a time.

@@ -143,6 +143,13 @@ impl Area {
         }
     }
 
+    /// Sets a desk's bit among those whose calls are to be broken off, and rings.
+    pub(super) fn interrupt(&self, desk: u64) {
+        let at = offset_of!(Delegation, interrupted) + 8 * (desk / 64) as usize;
+        self.header(at).fetch_or(1 << (desk % 64), Ordering::AcqRel);
+        self.ring_base();
+    }
+
     fn ring_base(&self) {
         let doorbell = self
             .header(offset_of!(Delegation, base_doorbell))

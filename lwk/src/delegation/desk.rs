@@ -32,6 +32,8 @@ pub struct Desk {
     area: Area,
     number: u64,
     turn: u64,
+    /// The turn that is to be broken off.
+    interrupted: u64,
 }
 
 impl Desk {
@@ -42,6 +44,7 @@ impl Desk {
             area,
             number,
             turn: 0,
+            interrupted: 0,
         };
         // It may have been another thread's: its turns go on.
         desk.turn = desk
@@ -97,6 +100,14 @@ impl Desk {
             },
             _ => Answer::Result { result, value },
         })
+    }
+
+    /// Has the base break off what it does for this turn: it then ends as by a signal.
+    pub fn interrupt(&mut self) {
+        if self.interrupted != self.turn {
+            self.interrupted = self.turn;
+            self.area.interrupt(self.number);
+        }
     }
 
     /// Says at which doorbell this kernel's core is to be woken, or 0: that it is awake. After the

@@ -43,6 +43,7 @@ fn look_at(pages: ProcessPages) {
             process.end();
             ENDED.store(true, Ordering::Release);
         }
+        (base_state::BEGUN, Some(process)) => process.take_signals(),
         (base_state::GONE, None) => pages.set_state(process_state::DONE),
         _ => {}
     }

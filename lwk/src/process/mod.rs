@@ -38,6 +38,21 @@ pub struct Process {
     ending: AtomicBool,
     /// Ticket of its last release.
     ticket: AtomicU64,
+    /// The signal that ends it; 0 as long as there is none.
+    fatal: AtomicU64,
+}
+
+/// Signals that by themselves end no program: SIGCHLD, SIGCONT, those that stop it (which is not
+/// done yet), SIGURG, SIGWINCH.
+const HARMLESS: u64 = signal_set(&[17, 18, 19, 20, 21, 22, 23, 28]);
+
+const fn signal_set(signals: &[u32]) -> u64 {
+    let (mut set, mut at) = (0, 0);
+    while at < signals.len() {
+        set |= 1 << (signals[at] - 1);
+        at += 1;
+    }
+    set
 }
 
 impl Process {
@@ -48,6 +63,7 @@ impl Process {
             threads: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             ticket: AtomicU64::new(0),
+            fatal: AtomicU64::new(0),
         })
     }
 
@@ -81,6 +97,25 @@ impl Process {
             crate::cores::wake_all();
         }
         first
+    }
+
+    /// Takes the signals that the base has for it. No program can catch one yet, so one of them ends
+    /// it, unless all are harmless.
+    fn take_signals(&self) {
+        let fatal = self.pages.take_signals() & !HARMLESS;
+        if fatal == 0 {
+            return;
+        }
+        let signal = u64::from(fatal.trailing_zeros()) + 1;
+        self.fatal.store(signal, Ordering::Release);
+        futex::wake_process(self.pages.number());
+        crate::cores::wake_all();
+    }
+
+    /// The signal that is to end it.
+    #[must_use]
+    pub fn fatal_signal(&self) -> Option<u64> {
+        Some(self.fatal.load(Ordering::Acquire)).filter(|&signal| signal != 0)
     }
 
     fn next_ticket(&self) -> u64 {

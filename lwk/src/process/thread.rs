@@ -80,7 +80,12 @@ impl Thread {
                 Ok(None)
             }
             None if self.process.is_ending() => Err(Gone),
-            None => Ok(None),
+            None => {
+                if self.process.fatal_signal().is_some() {
+                    self.desk.interrupt();
+                }
+                Ok(None)
+            }
         }
     }
 

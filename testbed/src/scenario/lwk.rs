@@ -1,8 +1,12 @@
 //! The lightweight kernel as a node: one word starts it, and what holds for a Linux node holds for
 //! it.
 
+use std::os::unix::process::ExitStatusExt;
+
 use super::holdings::online;
-use super::insula_command::{assert_equal, attended, insula, insula_json, wait_for};
+use super::insula_command::{
+    ask, assert_equal, attended, command, insula, insula_json, wait_for,
+};
 use super::test_node::log;
 use super::{Context, Finding, Module, Scenario, Shape};
 
@@ -23,6 +27,8 @@ fn play(_context: &Context) -> Result<(), Finding> {
         let before = online()?;
         starts(&[])?;
         is_felt()?;
+        runs_programs()?;
+        is_killed()?;
         insula(&["stop", "--time", "60", NAME])?;
         ended("power-off")?;
         assert_equal("cores", &online()?, &before)?;
@@ -58,6 +64,34 @@ fn is_felt() -> Result<(), Finding> {
     assert_equal("state", &view[0]["state"].as_str(), &Some("running"))?;
     assert_equal("supervised", &view[0]["supervised"].as_bool(), &Some(true))?;
     assert_equal("unresponsive", &view[0]["unresponsive"].as_bool(), &Some(false))
+}
+
+/// Programs of the base, unmodified, with its files, environment and exit statuses.
+fn runs_programs() -> Result<(), Finding> {
+    insula(&["exec", NAME, "--", "/bin/true"])?;
+    let answer = ask(&["exec", NAME, "--", "/bin/false"])?;
+    assert_equal("status of false", &answer.status, &Some(1))?;
+    let echoed = insula(&["exec", NAME, "--", "/bin/echo", "from", "the node"])?;
+    assert_equal("echo", &echoed.as_str(), &"from the node\n")?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let read = insula(&["exec", NAME, "--", "/bin/cat", "/proc/sys/kernel/osrelease"])?;
+    assert_equal("a file", &read, &release)
+}
+
+/// A program that waits in a call of the base's is ended by a signal to the pid that it has there;
+/// the node goes on.
+fn is_killed() -> Result<(), Finding> {
+    let mut program = command(&["exec", NAME, "--", "/bin/sleep", "1000"]).spawn()?;
+    let link = format!("/proc/{}/exe", program.id());
+    wait_for("the proxy to be the program's", || {
+        let path = std::fs::read_link(&link)?;
+        Ok(path.ends_with("sleep").then_some(()))
+    })?;
+    let pid = nix::unistd::Pid::from_raw(program.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+    let status = wait_for("the program to end", || Ok(program.try_wait()?))?;
+    assert_equal("its signal", &status.signal(), &Some(15))?;
+    insula(&["exec", NAME, "--", "/bin/true"]).map(drop)
 }
 
 fn ended(reason: &str) -> Result<(), Finding> {
