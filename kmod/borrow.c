@@ -50,7 +50,7 @@ struct granted {
 };
 
 static void serve(struct work_struct *work);
-static void rung(struct insula_own_end *end);
+static void rung(struct insula_own_end *end, u64 events);
 
 static struct {
 	struct rw_semaphore lock;	/* views and pages; held while one is mapped */
@@ -222,7 +222,7 @@ static void serve(struct work_struct *work)
 	} while (!insula_consumer_prepare_to_sleep(&end->consumer));
 }
 
-static void rung(struct insula_own_end *end)
+static void rung(struct insula_own_end *end, u64 events)
 {
 	queue_work(borrowing.queue, &borrowing.work);
 }
@@ -347,7 +347,7 @@ int insula_borrow_init(void)
 		destroy_workqueue(borrowing.queue);
 		return err;
 	}
-	rung(&borrowing.end); /* the base may have begun a session before */
+	rung(&borrowing.end, 0); /* the base may have begun a session before */
 	return 0;
 }
 

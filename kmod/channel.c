@@ -21,26 +21,30 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
-#include "events.h"
+#include "event.h"
 #include "memory.h"
 
 struct insula_channel {
 	struct insula_area *area;
 	struct insula_end *own, *peer;	/* in shared memory */
+	u64 *signalled, *signals;	/* the same: events to us, and to the peer */
+	struct insula_bindings bindings;	/* of events */
 	void *rings;			/* the same */
 	phys_addr_t rings_start;
 	struct mutex lock;		/* opening and closing */
 	bool open;
+	bool closing;			/* as soon as no back end works on its events */
+	struct work_struct close;
 	bool audible;			/* it has its doorbell */
 	u64 session;			/* the last one that it was in */
 	struct insula_doorbell doorbell;
 	struct insula_own_end *user;	/* who is rung instead of a descriptor's holder */
 	atomic64_t rung;		/* times, since last read */
 	wait_queue_head_t waiting;
-	struct insula_events __rcu *events;	/* of the descriptor's holder, or NULL */
 };
 
 struct insula_area {
@@ -53,6 +57,8 @@ struct insula_area {
 };
 
 static const struct file_operations channel_fops;
+/* Where ends are closed that could not be at once. */
+static struct workqueue_struct *closing_queue;
 
 int insula_area_check(u32 count, u32 slots)
 {
@@ -65,20 +71,64 @@ int insula_area_check(u32 count, u32 slots)
 static void rung(struct insula_doorbell *doorbell)
 {
 	struct insula_channel *channel = container_of(doorbell, struct insula_channel, doorbell);
-	struct insula_events *events;
+	u64 events = READ_ONCE(*channel->signalled) ? xchg(channel->signalled, 0) : 0;
 
 	if (channel->user) {
-		channel->user->rung(channel->user);
+		channel->user->rung(channel->user, events);
 		return;
 	}
+	insula_bindings_signalled(&channel->bindings, events);
 	atomic64_inc(&channel->rung);
 	wake_up_interruptible_poll(&channel->waiting, EPOLLIN);
-	rcu_read_lock();
-	events = rcu_dereference(channel->events);
-	if (events)
-		insula_events_signal(events);
-	rcu_read_unlock();
 }
+
+static bool may_ring(const struct insula_area *area, u32 apic_id)
+{
+	const struct insula_ringable *ringable;
+	bool may;
+	u32 i;
+
+	rcu_read_lock();
+	ringable = rcu_dereference(area->ringable);
+	may = !ringable;
+	for (i = 0; !may && i < ringable->count; i++)
+		may = ringable->apic_ids[i] == apic_id;
+	rcu_read_unlock();
+	return may;
+}
+
+/* Ring the peer, if it can be rung. */
+static void ring(const struct insula_channel *channel)
+{
+	u32 apic_id;
+	u8 vector;
+
+	smp_mb(); /* what it is rung for, before a look at its doorbell */
+	if (insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
+	    may_ring(channel->area, apic_id) && !READ_ONCE(channel->area->gone))
+		insula_start_interrupt(apic_id, vector);
+}
+
+static void signal_peer(struct insula_channel *channel, u32 event)
+{
+	/* If one was pending, who signalled that has rung, and has not been heard yet. */
+	if (!atomic64_fetch_or(BIT_ULL(event), (atomic64_t *)channel->signals))
+		ring(channel);
+}
+
+static void signal_bound(struct insula_bindings *bindings, u32 event)
+{
+	signal_peer(container_of(bindings, struct insula_channel, bindings), event);
+}
+
+static void let_go(struct insula_bindings *bindings)
+{
+	struct insula_channel *channel = container_of(bindings, struct insula_channel, bindings);
+
+	queue_work(closing_queue, &channel->close);
+}
+
+static void close_work(struct work_struct *work);
 
 static void set_up(struct insula_channel *channel, struct insula_area *area, u32 index)
 {
@@ -88,9 +138,15 @@ static void set_up(struct insula_channel *channel, struct insula_area *area, u32
 	channel->area = area;
 	channel->own = area->base ? &ends->base : &ends->node;
 	channel->peer = area->base ? &ends->node : &ends->base;
+	channel->signalled = area->base ? &ends->to_base.pending : &ends->to_node.pending;
+	channel->signals = area->base ? &ends->to_node.pending : &ends->to_base.pending;
 	channel->rings = (void *)ends + INSULA_CHANNEL_RINGS;
 	channel->rings_start = area->place.start + offset + INSULA_CHANNEL_RINGS;
 	channel->doorbell.rung = rung;
+	channel->bindings.signal = signal_bound;
+	channel->bindings.let_go = let_go;
+	INIT_WORK(&channel->close, close_work);
+	insula_bindings_init(&channel->bindings);
 	mutex_init(&channel->lock);
 	init_waitqueue_head(&channel->waiting);
 }
@@ -201,7 +257,7 @@ void insula_area_hang_up(struct insula_area *area)
 		if (channel->audible)
 			insula_doorbell_publish(&channel->doorbell, NULL);
 		if (channel->user)
-			channel->user->rung(channel->user);
+			channel->user->rung(channel->user, 0);
 		mutex_unlock(&channel->lock);
 		wake_up_interruptible_poll(&channel->waiting, EPOLLHUP);
 	}
@@ -221,33 +277,6 @@ static bool hung_up(const struct insula_channel *channel)
 	return session != channel->session || !open;
 }
 
-static bool may_ring(const struct insula_area *area, u32 apic_id)
-{
-	const struct insula_ringable *ringable;
-	bool may;
-	u32 i;
-
-	rcu_read_lock();
-	ringable = rcu_dereference(area->ringable);
-	may = !ringable;
-	for (i = 0; !may && i < ringable->count; i++)
-		may = ringable->apic_ids[i] == apic_id;
-	rcu_read_unlock();
-	return may;
-}
-
-/* Ring the peer, if it can be rung. */
-static void ring(const struct insula_channel *channel)
-{
-	u32 apic_id;
-	u8 vector;
-
-	smp_mb(); /* what it is rung for, before a look at its doorbell */
-	if (insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
-	    may_ring(channel->area, apic_id) && !READ_ONCE(channel->area->gone))
-		insula_start_interrupt(apic_id, vector);
-}
-
 /* A new session, on the base; -EBUSY while the node is in an old one. */
 static int begin_session(struct insula_channel *channel)
 {
@@ -257,6 +286,8 @@ static int begin_session(struct insula_channel *channel)
 	if (READ_ONCE(channel->peer->open))
 		return -EBUSY;
 	memset(channel->rings, 0, INSULA_RINGS_SIZE(channel->area->place.slots));
+	WRITE_ONCE(*channel->signalled, 0);
+	WRITE_ONCE(*channel->signals, 0);
 	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
 	smp_store_release(&channel->own->open, 1); /* the clear rings */
 	ring(channel);
@@ -413,34 +444,18 @@ static int channel_mmap(struct file *file, struct vm_area_struct *vma)
 			       length, vma->vm_page_prot);
 }
 
-static void ring_by_event(void *channel)
+static int bind(struct insula_channel *channel, void __user *argument)
 {
-	ring(channel);
-}
-
-/* Whoever is signalling by the old ones has done so when they are destroyed. */
-static void change_events(struct insula_channel *channel, struct insula_events *events)
-{
-	mutex_lock(&channel->lock);
-	events = rcu_replace_pointer(channel->events, events, lockdep_is_held(&channel->lock));
-	mutex_unlock(&channel->lock);
-	if (events)
-		synchronize_rcu();
-	insula_events_destroy(events);
-}
-
-static int set_events(struct insula_channel *channel, void __user *argument)
-{
-	struct insula_channel_events request;
-	struct insula_events *events;
+	struct insula_channel_event request;
+	int err;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	events = insula_events_create(&request, ring_by_event, channel);
-	if (IS_ERR(events))
-		return PTR_ERR(events);
-	change_events(channel, events);
-	return 0;
+	if (mutex_lock_interruptible(&channel->lock))
+		return -EINTR;
+	err = insula_bindings_bind(&channel->bindings, &request);
+	mutex_unlock(&channel->lock);
+	return err;
 }
 
 static int ioctl_ring(struct insula_channel *channel)
@@ -458,20 +473,49 @@ static long channel_ioctl(struct file *file, unsigned int command, unsigned long
 	switch (command) {
 	case INSULA_CHANNEL_RING:
 		return ioctl_ring(channel);
-	case INSULA_CHANNEL_EVENTS:
-		return set_events(channel, (void __user *)argument);
+	case INSULA_CHANNEL_EVENT:
+		return bind(channel, (void __user *)argument);
 	default:
 		return -ENOTTY;
 	}
 }
 
+/* Close what is to be closed, if nobody has an eventfd of its any more. */
+static void close_if_let_go(struct insula_channel *channel)
+{
+	bool now;
+
+	mutex_lock(&channel->lock);
+	now = channel->closing && !insula_bindings_held(&channel->bindings);
+	if (now)
+		channel->closing = false;
+	mutex_unlock(&channel->lock);
+	if (!now)
+		return;
+	insula_bindings_clear(&channel->bindings);
+	close_end(channel);
+	insula_area_put(channel->area);
+	module_put(THIS_MODULE);
+}
+
+static void close_work(struct work_struct *work)
+{
+	close_if_let_go(container_of(work, struct insula_channel, close));
+}
+
+/*
+ * A back end that the holder has left behind, as when it was killed, may still be at work
+ * in the peer's memory: the peer is told of the end only afterwards.
+ */
 static int channel_release(struct inode *inode, struct file *file)
 {
 	struct insula_channel *channel = file->private_data;
 
-	change_events(channel, NULL);
-	close_end(channel);
-	insula_area_put(channel->area);
+	__module_get(THIS_MODULE); /* the file's is about to go */
+	mutex_lock(&channel->lock);
+	channel->closing = true;
+	mutex_unlock(&channel->lock);
+	close_if_let_go(channel);
 	return 0;
 }
 
@@ -621,8 +665,25 @@ bool insula_own_end_hung_up(const struct insula_own_end *end)
 }
 EXPORT_SYMBOL_GPL(insula_own_end_hung_up);
 
+void insula_own_end_signal(const struct insula_own_end *end, u32 event)
+{
+	signal_peer(end->channel, event);
+}
+EXPORT_SYMBOL_GPL(insula_own_end_signal);
+
 void insula_own_end_ring(const struct insula_own_end *end)
 {
 	ring(end->channel);
 }
 EXPORT_SYMBOL_GPL(insula_own_end_ring);
+
+int insula_channels_init(void)
+{
+	closing_queue = alloc_workqueue("insula_channel", 0, 0);
+	return closing_queue ? 0 : -ENOMEM;
+}
+
+void insula_channels_exit(void)
+{
+	destroy_workqueue(closing_queue);
+}

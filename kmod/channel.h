@@ -31,6 +31,9 @@ struct insula_area_place {
 	struct file *keeper;	/* memory object, held as long as it is in use, or NULL */
 };
 
+int insula_channels_init(void);
+void insula_channels_exit(void);
+
 /* 0 if an area can have that many channels of that many slots, else -EINVAL. */
 int insula_area_check(u32 count, u32 slots);
 
@@ -60,8 +63,8 @@ u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacit
  * release. Once it is in a session, messages come by the consumer and go by the producer.
  */
 struct insula_own_end {
-	/* In interrupt: there may be something to do. */
-	void (*rung)(struct insula_own_end *end);
+	/* In interrupt: there may be something to do, and these events were signalled. */
+	void (*rung)(struct insula_own_end *end, u64 events);
 	struct insula_channel *channel;
 	struct insula_producer producer;
 	struct insula_consumer consumer;
@@ -95,6 +98,9 @@ void insula_own_end_leave(struct insula_own_end *end);
 /* Whether the other side has left the session, or has ended. */
 bool insula_own_end_hung_up(const struct insula_own_end *end);
 void insula_own_end_ring(const struct insula_own_end *end);
+
+/* Signal an event to the base. In any context. */
+void insula_own_end_signal(const struct insula_own_end *end, u32 event);
 
 /* INSULA_CHANNEL_OPEN, its argument in user space: answers a descriptor. */
 int insula_channel_open(struct insula_area *area, void __user *argument);

@@ -122,7 +122,7 @@ void insula_inside_exit(void)
 
 int insula_inside_claim(struct insula_own_end *end, u32 index)
 {
-	return insula_own_end_claim(end, inside.area, index);
+	return inside.area ? insula_own_end_claim(end, inside.area, index) : -ENODEV;
 }
 EXPORT_SYMBOL_GPL(insula_inside_claim);
 

@@ -13,8 +13,8 @@ int insula_inside_init(void);
 void insula_inside_exit(void);
 
 /*
- * Use an end in this kernel: see channel.h. -ENOENT: there is no such channel. -EBUSY: a
- * program has it open.
+ * Use an end in this kernel: see channel.h. -ENODEV: this is no node. -ENOENT: there is no
+ * such channel. -EBUSY: a program has it open.
  */
 int insula_inside_claim(struct insula_own_end *end, u32 index);
 

@@ -29,7 +29,7 @@
 #define KEEPS	(32ULL << 20)
 
 static void serve(struct work_struct *work);
-static void rung(struct insula_own_end *end);
+static void rung(struct insula_own_end *end, u64 events);
 
 static struct {
 	struct insula_own_end end;	/* used by `work` alone */
@@ -187,7 +187,7 @@ static void serve(struct work_struct *work)
 	} while (!insula_consumer_prepare_to_sleep(&end->consumer));
 }
 
-static void rung(struct insula_own_end *end)
+static void rung(struct insula_own_end *end, u64 events)
 {
 	queue_work(system_unbound_wq, &control.work);
 }
@@ -209,7 +209,7 @@ int insula_resize_init(void)
 		cpuhp_remove_state_nocalls(state);
 		return err;
 	}
-	rung(&control.end); /* the base may have begun a session before */
+	rung(&control.end, 0); /* the base may have begun a session before */
 	return 0;
 }
 

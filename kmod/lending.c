@@ -41,7 +41,7 @@ struct insula_lending {
 	wait_queue_head_t changes;
 };
 
-static void rung(struct insula_own_end *end)
+static void rung(struct insula_own_end *end, u64 events)
 {
 	struct insula_lending *lending = container_of(end, struct insula_lending, end);
 

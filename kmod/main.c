@@ -22,8 +22,8 @@
  *	resize.c	more for one that runs, or less
  *	watch.c		seeing a node end
  *	ring.c		sending and receiving, for kernel code
- *	events.c	doorbells as eventfds
  *	channel.c	ends of channels between kernels
+ *	event.c		events of channels as eventfds
  *	desks.c		delegation: where threads of a node's programs and of proxies meet
  *	space.c		the address spaces of these programs, for their proxies
  *	program_pages.c	which of their pages are mapped here, and who still holds one
@@ -58,6 +58,7 @@
 #include "arch/x86/start.h"
 #include "base.h"
 #include "borrow.h"
+#include "channel.h"
 #include "chunk.h"
 #include "core.h"
 #include "device.h"
@@ -305,14 +306,19 @@ static int __init insula_init(void)
 
 	if (err)
 		return err;
+	err = insula_channels_init();
+	if (err)
+		goto stop_doorbells;
 	in_node = insula_inside_found();
 	err = in_node ? insula_inside_init() : base_init();
 	if (err)
-		goto stop_doorbells;
+		goto stop_channels;
 	err = misc_register(&device);
 	if (!err)
 		return 0;
 	exit_role();
+stop_channels:
+	insula_channels_exit();
 stop_doorbells:
 	insula_doorbells_exit();
 	return err;
@@ -322,6 +328,7 @@ static void __exit insula_exit(void)
 {
 	misc_deregister(&device);
 	exit_role();
+	insula_channels_exit();
 	insula_doorbells_exit();
 }
 

@@ -11,6 +11,7 @@
 
 #include <linux/compiler.h>
 #include <linux/errno.h>
+#include <linux/export.h>
 #include <linux/minmax.h>
 #include <linux/string.h>
 #include <linux/types.h>
@@ -133,6 +134,7 @@ int insula_send(struct insula_producer *producer, const struct insula_message *m
 	smp_store_release(&slot_at(ring, position)->header, header); /* its bytes */
 	return peer_sleeps(&ring->control->consumer_wake, position, slots);
 }
+EXPORT_SYMBOL_GPL(insula_send);
 
 int insula_producer_prepare_to_sleep(struct insula_producer *producer)
 {
@@ -186,6 +188,7 @@ int insula_receive(struct insula_consumer *consumer, void *buffer, u32 capacity,
 	smp_store_release(&ring->control->head, consumer->head); /* its bytes have been read */
 	return peer_sleeps(&ring->control->producer_wake, from, slots);
 }
+EXPORT_SYMBOL_GPL(insula_receive);
 
 int insula_consumer_prepare_to_sleep(struct insula_consumer *consumer)
 {
@@ -194,8 +197,10 @@ int insula_consumer_prepare_to_sleep(struct insula_consumer *consumer)
 	say_asleep(&consumer->ring.control->consumer_wake, consumer->head);
 	return !next_header(consumer, &header);
 }
+EXPORT_SYMBOL_GPL(insula_consumer_prepare_to_sleep);
 
 void insula_consumer_stay_awake(struct insula_consumer *consumer)
 {
 	WRITE_ONCE(consumer->ring.control->consumer_wake, 0);
 }
+EXPORT_SYMBOL_GPL(insula_consumer_stay_awake);

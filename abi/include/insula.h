@@ -375,6 +375,18 @@ struct insula_channel_open {
 };
 
 /*
+ * INSULA_CHANNEL_EVENT: bind an event of the channel to eventfds, on an end's descriptor:
+ * `incoming` is written to when the peer signals the event, and the peer sees it signalled
+ * when `outgoing` is. Replaces what it was bound to; -1 is none. Until the descriptor is closed.
+ */
+struct insula_channel_event {
+	__u32 event;		/* below INSULA_EVENTS */
+	__s32 incoming;
+	__s32 outgoing;
+	__u32 reserved;
+};
+
+/*
  * INSULA_NODE_DELEGATION: lay out the node's delegation area (insula_lwk.h), before its
  * start. Its pages must lie, cleared, in the node's memory without a gap.
  */
@@ -414,15 +426,6 @@ struct insula_space_range {
 	__u64 size;
 	__u64 ticket;
 	__u64 flags;		/* INSULA_LWK_RELEASE_* */
-};
-
-/*
- * INSULA_CHANNEL_EVENTS: ring and be rung by eventfds as well, in place of those that
- * were set before; -1 for none. They are not closed with the end, but are let go of.
- */
-struct insula_channel_events {
-	__s32 rung;		/* signalled whenever this end is rung */
-	__s32 bell;		/* whoever signals it rings the peer */
 };
 
 /* It cannot reach memory that is not the node's: an IOMMU is in its way. */
@@ -555,7 +558,7 @@ struct insula_borrow {
 
 /* channel */
 #define INSULA_CHANNEL_RING	_IO(INSULA_IOC, 0x52)	/* EPIPE: the peer has gone */
-#define INSULA_CHANNEL_EVENTS	_IOW(INSULA_IOC, 0x53, struct insula_channel_events)
+#define INSULA_CHANNEL_EVENT	_IOW(INSULA_IOC, 0x53, struct insula_channel_event)
 
 #define INSULA_NODE_DELEGATION	_IOW(INSULA_IOC, 0x70, struct insula_delegation)
 #define INSULA_SPACE_CREATE	_IOWR(INSULA_IOC, 0x71, struct insula_space_create)

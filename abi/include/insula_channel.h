@@ -3,7 +3,8 @@
  * insula_channel.h - what lies in memory that two kernels share: rings, channels
  * and doorbells. The protocol is told in docs/src/channels.md.
  *
- * The words of rings and ends are of 64 bits, each written by one side only. What a
+ * The words of rings and ends are of 64 bits, each written by one side only, but for
+ * struct insula_events. What a
  * peer can write is read once, as a whole word, and then checked. Memory that is
  * all zero is an empty ring, and an end that nobody has opened.
  */
@@ -78,10 +79,25 @@ struct insula_end {
 #define INSULA_DOORBELL_APIC_SHIFT	8	/* 32 bits */
 #define INSULA_DOORBELL_VECTOR_MASK	0xffULL
 
+/*
+ * Events that one side has signalled to the other, which has not taken them yet: a bit
+ * each. Who signals sets a bit, and rings if none was set; who is rung takes them all, by
+ * exchange with 0. The one word that both write.
+ */
+struct insula_events {
+	__u64 pending;
+	__u64 reserved[7];
+};
+
+/* Events of each side of a channel. */
+#define INSULA_EVENTS	64
+
 /* The first page of a channel. */
 struct insula_ends {
 	struct insula_end base;
 	struct insula_end node;
+	struct insula_events to_base;
+	struct insula_events to_node;
 };
 
 /*
@@ -115,6 +131,7 @@ struct insula_area_header {
  * others are between the base and modules in the node.
  */
 #define INSULA_CHANNEL_ORDERS	8	/* insula_order.h */
+#define INSULA_CHANNEL_VIRTIO	9	/* insula_virtio.h */
 #define INSULA_CHANNEL_FRAMES	10	/* insula_frames.h; both ends are the kernels' own */
 
 /* Most channels in one area. */

@@ -107,6 +107,19 @@ pub const DOORBELL_APIC_SHIFT: u32 = 8;
 /// `INSULA_DOORBELL_VECTOR_MASK`: the bits that hold its interrupt vector.
 pub const DOORBELL_VECTOR_MASK: u64 = 0xff;
 
+/// `struct insula_events`: what one side has signalled to the other, a bit for each event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Events {
+    /// Those that the other side has not taken yet.
+    pub pending: u64,
+    /// Zero.
+    pub reserved: [u64; 7],
+}
+
+/// `INSULA_EVENTS`: events of each side of a channel.
+pub const EVENTS: u32 = 64;
+
 /// `struct insula_ends`: the first page of a channel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -115,6 +128,10 @@ pub struct Ends {
     pub base: End,
     /// The node's.
     pub node: End,
+    /// The node's events for the base.
+    pub to_base: Events,
+    /// The base's events for the node.
+    pub to_node: Events,
 }
 
 /// `INSULA_CHANNEL_RINGS`: offset of a channel's rings, which processes map, in bytes.
@@ -167,6 +184,8 @@ pub struct AreaHeader {
 /// `INSULA_CHANNEL_ORDERS`: index of the channel of [`order`](crate::order). Those before are the
 /// programs'.
 pub const CHANNEL_ORDERS: u32 = 8;
+/// `INSULA_CHANNEL_VIRTIO`: index of the channel of [`virtio`](crate::virtio).
+pub const CHANNEL_VIRTIO: u32 = 9;
 /// `INSULA_CHANNEL_FRAMES`: index of the channel of [`frames`](crate::frames).
 pub const CHANNEL_FRAMES: u32 = 10;
 
@@ -193,18 +212,6 @@ pub struct Channels {
     pub slots: u32,
 }
 
-/// `struct insula_channel_events`: eventfds by which an end rings and is rung.
-#[repr(C)]
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-pub struct ChannelEvents {
-    /// Signalled whenever this end is rung; -1 for none.
-    pub rung: i32,
-    /// Whoever signals it rings the peer; -1 for none.
-    pub bell: i32,
-}
-
 /// `struct insula_channel_open`: a channel whose end is to be opened.
 #[repr(C)]
 #[derive(
@@ -215,4 +222,20 @@ pub struct ChannelOpen {
     pub index: u32,
     /// Out: slots of each ring.
     pub slots: u32,
+}
+
+/// `struct insula_channel_event`: an event of a channel to be bound to eventfds, -1 for none.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct ChannelEvent {
+    /// Which, below [`EVENTS`].
+    pub event: u32,
+    /// Descriptor of what is written to when the peer signals it.
+    pub incoming: i32,
+    /// Descriptor of what signals it to the peer when it is written to.
+    pub outgoing: i32,
+    /// Zero.
+    pub reserved: u32,
 }

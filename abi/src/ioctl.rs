@@ -3,7 +3,7 @@
 
 use core::mem::size_of;
 
-use crate::channel::{ChannelEvents, ChannelOpen, Channels};
+use crate::channel::{ChannelEvent, ChannelOpen, Channels};
 use crate::frames::{Borrow, FramesGrant, FramesTake, Lend};
 use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceRange};
 use crate::{
@@ -106,8 +106,8 @@ pub const NODE_CHANNELS: u32 = iow::<Channels>(0x50);
 pub const CHANNEL_OPEN: u32 = iowr::<ChannelOpen>(0x51);
 /// `INSULA_CHANNEL_RING` (channel).
 pub const CHANNEL_RING: u32 = io(0x52);
-/// `INSULA_CHANNEL_EVENTS` (channel).
-pub const CHANNEL_EVENTS: u32 = iow::<ChannelEvents>(0x53);
+/// `INSULA_CHANNEL_EVENT` (channel).
+pub const CHANNEL_EVENT: u32 = iow::<ChannelEvent>(0x53);
 
 /// `INSULA_NODE_DELEGATION` (node).
 pub const NODE_DELEGATION: u32 = iow::<DelegationPlace>(0x70);

@@ -13,7 +13,12 @@ use insula_channel::{Consumer, Message, Producer, Received, Ring, SendError, Sha
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 /// The headers of a kernel that `ring.c` includes, all empty here: `kernel.h` stands for them.
-const KERNEL_HEADERS: [&str; 3] = ["linux/compiler.h", "linux/minmax.h", "asm/barrier.h"];
+const KERNEL_HEADERS: [&str; 4] = [
+    "linux/compiler.h",
+    "linux/export.h",
+    "linux/minmax.h",
+    "asm/barrier.h",
+];
 const LAST: u8 = 255;
 const SLEPT: u8 = 254;
 

@@ -10,7 +10,6 @@ use insula_channel::{
 };
 use insula_channel::{Peer, Ring};
 use nix::errno::Errno;
-use nix::sys::eventfd::EventFd;
 
 use crate::driver::{CallError, Channel, MapError, RingWords, Waited};
 
@@ -83,7 +82,6 @@ pub struct End {
     producer: Producer<RingWords>,
     consumer: Consumer<RingWords>,
     channel: Channel,
-    bell: Option<EventFd>,
     polls: u32,
 }
 
@@ -102,7 +100,6 @@ impl End {
             producer: Producer::new(out),
             consumer: Consumer::new(back),
             channel,
-            bell: None,
             polls: POLLS,
         })
     }
@@ -111,19 +108,6 @@ impl End {
     /// hardly ever does.
     pub fn set_polls(&mut self, times: u32) {
         self.polls = times;
-    }
-
-    /// From now on rings the peer by signalling this eventfd, which is the channel's bell
-    /// ([`Channel::set_events`]), in place of a call.
-    pub fn ring_by(&mut self, bell: EventFd) {
-        self.bell = Some(bell);
-    }
-
-    /// For who waits by other means than [`Self::receive`], as an eventfd: whether there is nothing to
-    /// receive, and the peer rings as soon as there is.
-    #[must_use]
-    pub fn prepare_to_sleep(&mut self) -> bool {
-        self.consumer.prepare_to_sleep()
     }
 
     /// The channel.
@@ -205,9 +189,6 @@ impl End {
     fn ring(&self, peer: Peer) -> Result<(), ChannelError> {
         if !peer.asleep() {
             return Ok(());
-        }
-        if let Some(bell) = &self.bell {
-            return bell.write(1).map(drop).map_err(ChannelError::Wait);
         }
         self.channel.ring().map_err(|error| match error.errno {
             Errno::EPIPE => ChannelError::HungUp,

@@ -23,13 +23,6 @@
 #define insula_pte_mkwrite(pte)	pte_mkwrite_novma(pte)
 #endif
 
-/* 6.8, 3652117f8548 ("eventfd: simplify eventfd_signal()") */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)
-#define insula_eventfd_signal(context)	eventfd_signal(context, 1)
-#else
-#define insula_eventfd_signal(context)	eventfd_signal(context)
-#endif
-
 /* 6.12, 5f60d5f6bbc1 ("move asm/unaligned.h to linux/unaligned.h") */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
 #include <asm/unaligned.h>

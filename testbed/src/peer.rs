@@ -5,9 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use insula::channel::{ChannelError, End, Side};
-use insula::driver::{Borrowed, Driver};
+use insula::driver::{Borrowed, CallError, Driver};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
 
 /// Longer than any test.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -39,10 +40,12 @@ pub enum Request {
     Store = 9,
     /// From now on look at the rings as often before sleeping as its first word says.
     Polls = 6,
+    /// Send it back; then signal [`EVENT`] back as often as its first word says.
+    Events = 10,
 }
 
 impl Request {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Echo,
         Self::Flood,
         Self::Scribble,
@@ -52,12 +55,16 @@ impl Request {
         Self::Borrow,
         Self::Load,
         Self::Store,
+        Self::Events,
     ];
 
     fn of(kind: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&one| one as u8 == kind)
     }
 }
+
+/// The event of the channel that is signalled to and fro.
+pub const EVENT: u32 = 3;
 
 /// The bytes of the message of that number.
 pub fn numbered(number: u32, size: usize) -> Vec<u8> {
@@ -90,6 +97,10 @@ enum ServeError {
     Map(#[from] insula::driver::MapError),
     #[error(transparent)]
     Crash(#[from] std::io::Error),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Eventfd(#[from] Errno),
 }
 
 /// Does what is asked for until it is to leave.
@@ -114,6 +125,7 @@ fn session(driver: &Driver, end: &mut End) -> Result<(), ServeError> {
                 let answer = touch(borrowed.as_mut(), bytes);
                 end.send(&Message::bytes(received.kind, &answer), PATIENCE)?;
             }
+            Some(Request::Events) if bytes.len() == 4 => signal_back(end, bytes)?,
             Some(Request::Scribble) => return scribble(end),
             Some(Request::Leave) => return Ok(()),
             Some(Request::Crash) => fs::write("/proc/sysrq-trigger", "c")?,
@@ -154,6 +166,18 @@ fn flood(end: &mut End, count: u32, size: u32) -> Result<(), ServeError> {
         end.send(&Message::bytes(Request::Flood as u8, &bytes), PATIENCE)?;
     }
     Ok(())
+}
+
+fn signal_back(end: &mut End, request: &[u8]) -> Result<(), ServeError> {
+    let (incoming, outgoing) = (EventFd::new()?, EventFd::new()?);
+    end.channel()
+        .bind_event(EVENT, Some((&incoming, &outgoing)))?;
+    end.send(&Message::bytes(Request::Events as u8, request), PATIENCE)?;
+    for _ in 0..word(request) {
+        incoming.read()?;
+        outgoing.write(1)?;
+    }
+    Ok(end.channel().bind_event(EVENT, None)?)
 }
 
 /// Every word, many times; half of the values are small, as positions are.

@@ -1,8 +1,8 @@
 //! What `insula_channel.h` says, by Rust.
 
 use insula_abi::channel::{
-    self, AreaHeader, ChannelEvents, ChannelOpen, Channels, End, Ends, Pages, Right, Ring, Rings,
-    Slot,
+    self, AreaHeader, ChannelEvent, ChannelOpen, Channels, End, Ends, Events, Pages, Right, Ring,
+    Rings, Slot,
 };
 
 use super::{Facts, structure, values};
@@ -29,11 +29,17 @@ pub(crate) fn structures() -> Facts {
         "insula_end",
         [doorbell, session, open, reserved]
     );
-    structure!(facts, Ends, "insula_ends", [base, node]);
+    structure!(facts, Events, "insula_events", [pending, reserved]);
+    structure!(facts, Ends, "insula_ends", [base, node, to_base, to_node]);
     structure!(facts, Rings, "insula_rings", [to_node, to_base]);
     structure!(facts, Channels, "insula_channels", [start, count, slots]);
+    structure!(
+        facts,
+        ChannelEvent,
+        "insula_channel_event",
+        [event, incoming, outgoing, reserved]
+    );
     structure!(facts, ChannelOpen, "insula_channel_open", [index, slots]);
-    structure!(facts, ChannelEvents, "insula_channel_events", [rung, bell]);
     structure!(
         facts,
         AreaHeader,
@@ -63,6 +69,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_RINGS_SLOTS = channel::RINGS_SLOTS,
         INSULA_CHANNEL_ORDERS = channel::CHANNEL_ORDERS,
         INSULA_CHANNEL_FRAMES = channel::CHANNEL_FRAMES,
+        INSULA_CHANNEL_VIRTIO = channel::CHANNEL_VIRTIO,
+        INSULA_EVENTS = channel::EVENTS,
         INSULA_CHANNELS_MAX = channel::CHANNELS_MAX,
     });
     // Of a macro with arguments, some values.

@@ -199,7 +199,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_NODE_CHANNELS = ioctl::NODE_CHANNELS,
         INSULA_CHANNEL_OPEN = ioctl::CHANNEL_OPEN,
         INSULA_CHANNEL_RING = ioctl::CHANNEL_RING,
-        INSULA_CHANNEL_EVENTS = ioctl::CHANNEL_EVENTS,
+        INSULA_CHANNEL_EVENT = ioctl::CHANNEL_EVENT,
         INSULA_NODE_DELEGATION = ioctl::NODE_DELEGATION,
     });
     facts

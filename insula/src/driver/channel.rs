@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the rings are shared memory, mapped")]
 
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,18 +54,26 @@ impl Channel {
         ioctl::channel_ring(self.fd.as_fd())
     }
 
-    /// Rings and is rung by eventfds as well, in place of those before: `rung` is signalled whenever
-    /// this end is rung, and whoever signals `bell` rings the peer (`INSULA_CHANNEL_EVENTS`). They
-    /// are in use until this is dropped.
+    /// Another descriptor of the same end, which is open as long as one of them is.
     ///
     /// # Errors
-    /// What the module answered; `EINVAL` when one is no eventfd.
-    pub fn set_events(
+    /// What the system answered.
+    pub fn try_clone(&self) -> std::io::Result<Self> {
+        Ok(Self::new(self.fd.try_clone()?, self.slots))
+    }
+
+    /// Binds one of the channel's events to eventfds (`INSULA_CHANNEL_EVENT`): the first is written
+    /// to when the peer signals the event, the second signals it to the peer when it is written to.
+    /// `None` undoes it.
+    ///
+    /// # Errors
+    /// What the module answered.
+    pub fn bind_event(
         &self,
-        rung: Option<BorrowedFd<'_>>,
-        bell: Option<BorrowedFd<'_>>,
+        event: u32,
+        eventfds: Option<(&dyn AsRawFd, &dyn AsRawFd)>,
     ) -> Result<(), CallError> {
-        ioctl::channel_events(self.fd.as_fd(), rung, bell)
+        ioctl::channel_event(self.fd.as_fd(), event, eventfds)
     }
 
     /// Waits until the peer rings or leaves, at most that long.

@@ -323,22 +323,6 @@ pub(super) fn channel_open(fd: BorrowedFd<'_>, index: u32) -> Answer<(OwnedFd, u
     Ok((fd, open.slots))
 }
 
-/// Eventfds by which an end rings and is rung.
-pub(super) fn channel_events(
-    fd: BorrowedFd<'_>,
-    rung: Option<BorrowedFd<'_>>,
-    bell: Option<BorrowedFd<'_>>,
-) -> Answer<()> {
-    let number = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
-    let mut events = abi::channel::ChannelEvents {
-        rung: number(rung),
-        bell: number(bell),
-    };
-    let call = Call(ioctl::CHANNEL_EVENTS, "INSULA_CHANNEL_EVENTS");
-    // SAFETY: `ChannelEvents` is this request's structure and holds no address.
-    unsafe { call.perform(fd, &mut events) }.map(drop)
-}
-
 pub(super) fn channel_ring(fd: BorrowedFd<'_>) -> Answer<()> {
     Call(ioctl::CHANNEL_RING, "INSULA_CHANNEL_RING")
         .bare(fd)
@@ -422,6 +406,26 @@ pub(super) fn space_create(fd: BorrowedFd<'_>, range: Range<u64>) -> Answer<(Own
     // SAFETY: `SpaceCreate` is this request's structure; its addresses are only told to others.
     let fd = unsafe { call.descriptor(fd, &mut space) }?;
     Ok((fd, space.desk))
+}
+
+/// Binds an event of a channel to two eventfds, or to none.
+pub(super) fn channel_event(
+    fd: BorrowedFd<'_>,
+    event: u32,
+    eventfds: Option<(&dyn AsRawFd, &dyn AsRawFd)>,
+) -> Answer<()> {
+    let (incoming, outgoing) = eventfds.map_or((-1, -1), |(incoming, outgoing)| {
+        (incoming.as_raw_fd(), outgoing.as_raw_fd())
+    });
+    let mut binding = abi::channel::ChannelEvent {
+        event,
+        incoming,
+        outgoing,
+        reserved: 0,
+    };
+    let call = Call(ioctl::CHANNEL_EVENT, "INSULA_CHANNEL_EVENT");
+    // SAFETY: `ChannelEvent` is this request's structure and holds no address.
+    unsafe { call.perform(fd, &mut binding) }.map(drop)
 }
 
 pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::Cpu>)> {

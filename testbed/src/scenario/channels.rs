@@ -10,7 +10,7 @@ use std::time::Duration;
 use insula::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
 use insula::driver::Driver;
 use insula::name::Name;
-use insula_abi::channel::{CHANNELS_MAX, Channels, SLOTS_MAX, SLOTS_MIN, area_size};
+use insula_abi::channel::{CHANNELS_MAX, Channels, EVENTS, SLOTS_MAX, SLOTS_MIN, area_size};
 use insula_abi::{GRANULE, NUMA_ANY};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
@@ -21,7 +21,7 @@ use super::peer_node::Peer;
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::equipment::PEER_INITRD_PATH;
-use crate::peer::{Request, numbered};
+use crate::peer::{EVENT, Request, numbered};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "channels",
@@ -180,24 +180,26 @@ fn one_at_a_time(peer: &Peer) -> Result<(), Finding> {
     echo(&mut peer.open(0)?, b"again")
 }
 
-/// Ringing and being rung by eventfds alone. A ring that is lost would be a wait without end.
+/// Signals through eventfds alone, either way. One that is lost would be a wait without end.
 fn by_events(peer: &Peer) -> Result<(), Finding> {
+    const ROUNDS: u32 = 50;
     let mut end = peer.open(6)?;
-    let (rung, bell) = (EventFd::new()?, EventFd::new()?);
-    let refused = end.channel().set_events(Some(end.channel().as_fd()), None);
-    let refused = refused.err().map(|error| error.errno);
+    let (incoming, outgoing) = (EventFd::new()?, EventFd::new()?);
+    let no_eventfd = end.channel().as_fd();
+    let bind = |event, incoming, outgoing| {
+        let bound = end.channel().bind_event(event, Some((incoming, outgoing)));
+        bound.err().map(|error| error.errno)
+    };
+    let refused = bind(EVENT, &no_eventfd, &outgoing);
     assert_equal("what is no eventfd", &refused, &Some(Errno::EINVAL))?;
-    end.channel().set_events(Some(rung.as_fd()), Some(bell.as_fd()))?;
-    end.ring_by(bell);
-    // The node goes to sleep at once, so each message must ring it.
-    ask(&mut end, Request::Polls, &0_u32.to_le_bytes())?;
-    for number in 0..20 {
-        let bytes = numbered(number, 40);
-        ask(&mut end, Request::Echo, &bytes)?;
-        if end.prepare_to_sleep() {
-            rung.read()?;
-        }
-        expect(&mut end, &bytes)?;
+    let refused = bind(EVENTS, &incoming, &outgoing);
+    assert_equal("an event that is none", &refused, &Some(Errno::EINVAL))?;
+    assert_equal("an event", &bind(EVENT, &incoming, &outgoing), &None)?;
+    ask(&mut end, Request::Events, &ROUNDS.to_le_bytes())?;
+    expect(&mut end, &ROUNDS.to_le_bytes())?;
+    for _ in 0..ROUNDS {
+        outgoing.write(1)?;
+        assert_equal("signals", &incoming.read()?, &1)?;
     }
     Ok(())
 }

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What differs between kernels in signalling an eventfd. */
+#ifndef INSULA_COMPAT_EVENTFD_H
+#define INSULA_COMPAT_EVENTFD_H
+
+#include <linux/eventfd.h>
+#include <linux/version.h>
+
+/* 6.8, 3652117f8548 ("eventfd: simplify eventfd_signal()") */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)
+#define insula_eventfd_signal(context)	((void)eventfd_signal(context, 1))
+#else
+#define insula_eventfd_signal(context)	eventfd_signal(context)
+#endif
+
+#endif
