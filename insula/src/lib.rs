@@ -13,6 +13,7 @@
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
 //! | [`compose`] | many nodes, described in a file |
 //! | [`device`] | PCI functions for nodes |
+//! | [`virtio`] | virtio devices for nodes |
 //! | [`cores`], [`memory`] | what is asked for, and choosing it |
 //! | [`topology`], [`root`] | what Linux tells of the machine, through files |
 //! | [`units`], [`name`], [`digest`], [`report`] | how things are written |
@@ -40,3 +41,4 @@ pub mod root;
 pub mod supervisor;
 pub mod topology;
 pub mod units;
+pub mod virtio;

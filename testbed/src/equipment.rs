@@ -58,8 +58,8 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     let _guard = project::lock()?;
-    let module = module::build(&kernels::fetch(base, tell)?)?;
-    payload.file("insula.ko", Content::File(module));
+    let modules = module::build(&kernels::fetch(base, tell)?)?;
+    payload.file("insula.ko", Content::File(modules.join("insula.ko")));
     let nodes = fetch_nodes(base, tell)?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
     let modules = nodes

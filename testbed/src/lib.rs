@@ -24,5 +24,6 @@ pub mod programs;
 pub mod project;
 pub mod root;
 pub mod scenario;
+pub mod socket_peer;
 pub mod tool;
 pub mod trial;

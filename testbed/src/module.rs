@@ -1,4 +1,4 @@
-//! Building insula.ko.
+//! Building the kernel modules.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,8 +42,11 @@ pub enum ModuleError {
     },
 }
 
-/// Builds insula.ko for a kernel, in a folder of its own so that several kernels
-/// do not meet. Only what changed is compiled again.
+/// The modules that are built: of a base and a node, and of a node with virtio devices.
+pub const BUILT: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
+
+/// Builds the modules for a kernel, in a folder of its own so that several kernels
+/// do not meet; answers that. Only what changed is compiled again.
 ///
 /// # Errors
 /// When it does not compile, or does with warnings.
@@ -75,7 +78,7 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf, ModuleError> {
             output,
         });
     }
-    Ok(target.join("insula.ko"))
+    Ok(target)
 }
 
 /// Makes the sources in `to` those in `from`. Files that are the same keep their

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use crate::busybox::{self, BusyboxError};
 use crate::initramfs::Initramfs;
 use crate::kernels::{Kernel, ModulesError, modules};
+use crate::module;
 
 /// The drivers that serve a purpose, by its name: a press of the power button is to be
-/// an event that a program can read, and a virtio network card is to work.
-const MODULES: [(&str, &[&str]); 2] = [
+/// an event that a program can read, a virtio network card is to work, and sockets to the base.
+const MODULES: [(&str, &[&str]); 3] = [
     ("button", &["button", "evdev"]),
     ("network", &["virtio_pci", "virtio_net"]),
+    ("vsock", &["vmw_vsock_virtio_transport"]),
 ];
 const INIT: &[u8] = include_bytes!("../node/init");
 const DEVICES: &[u8] = include_bytes!("../node/devices");
@@ -41,8 +43,8 @@ pub fn initrd(kernels: &[Kernel]) -> Result<Vec<u8>, NodeInitrdError> {
     Ok(usual(kernels)?.finish()?)
 }
 
-/// The same with what a node needs to talk to the base: insula.ko of each kernel, and the program
-/// that does.
+/// The same with what a node needs to talk to the base: the modules for each kernel, by the folders
+/// that they were built in, and the program that does.
 ///
 /// # Errors
 /// As of [`initrd`], or when a file cannot be read.
@@ -55,8 +57,11 @@ pub fn peer_initrd(
         .program("bin/insula-peer", &std::fs::read(peer)?)?
         .directory("lib/insula")?;
     for (kernel, module) in kernels.iter().zip(modules) {
-        let name = format!("lib/insula/{}.ko", kernel.release);
-        archive = archive.file(&name, &std::fs::read(module)?)?;
+        archive = archive.directory(&format!("lib/insula/{}", kernel.release))?;
+        for name in module::BUILT {
+            let inside = format!("lib/insula/{}/{name}", kernel.release);
+            archive = archive.file(&inside, &std::fs::read(module.join(name))?)?;
+        }
     }
     Ok(archive.finish()?)
 }

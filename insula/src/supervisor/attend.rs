@@ -15,6 +15,7 @@ use crate::node::{AgainError, Handle, Wish, again, note_crash, wait_for_last_wor
 use crate::policy::{Ending, OnHang, Policy, Verdict};
 use crate::postmortem::{backtrace, keep_if_wanted};
 use crate::root::Root;
+use crate::virtio::{self, Server};
 
 /// How often a running node is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,6 +38,8 @@ struct Supervisor {
     policy: Policy,
     journal: Journal,
     unresponsive: bool,
+    /// Who serves the running node's virtio devices.
+    devices: Option<Server>,
     /// Which of the node's starts has last been seen to end in a crash or a hang.
     failed_start: u64,
 }
@@ -61,6 +64,7 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
         handle,
         journal: Journal::open(name),
         unresponsive: false,
+        devices: None,
         failed_start: 0,
     };
     match supervisor.attend() {
@@ -81,16 +85,44 @@ impl Supervisor {
         loop {
             self.handle.refresh()?;
             match self.handle.info.state {
-                abi::State::RUNNING => self.attend_running(&mut sight)?,
+                abi::State::RUNNING => {
+                    self.serve_devices();
+                    self.attend_running(&mut sight)?;
+                }
                 abi::State::STOPPED => {
-                    // Else its memory would be held beyond its end.
+                    // Else its memory would be held beyond its end, or changed in its next life.
                     sight = None;
+                    if let Some(devices) = self.devices.take() {
+                        devices.wait();
+                    }
                     if !self.attend_stopped()? {
                         return Ok(());
                     }
                 }
                 // Somebody else is about to start it.
                 _ => drop(self.wait(PollFlags::POLLIN, LOOK_INTERVAL)),
+            }
+        }
+    }
+
+    /// Has the node's virtio devices served, from now until its end. A node can do without.
+    fn serve_devices(&mut self) {
+        if self.devices.is_some() {
+            return;
+        }
+        let info = &self.handle.info;
+        let journal = self.journal.clone();
+        let complain = move |text: &str| journal.complain(text);
+        let node = self.driver.open_node(&info.name);
+        let served = node.map_err(|error| error.to_string()).and_then(|node| {
+            let cid = virtio::cid(info.id);
+            Server::start(node, cid, complain).map_err(|error| error.to_string())
+        });
+        match served {
+            Ok(server) => self.devices = Some(server),
+            Err(error) => {
+                let text = format!("virtio devices are not served: {error}");
+                self.journal.complain(&text);
             }
         }
     }

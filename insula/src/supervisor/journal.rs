@@ -3,7 +3,7 @@
 use nix::syslog::{Facility, LogFlags, Priority, Severity, openlog, syslog};
 
 /// The log of one node's supervisor.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Journal {
     node: String,
 }

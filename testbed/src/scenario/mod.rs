@@ -64,6 +64,7 @@ scenarios! {
     frames,
     delegation,
     update,
+    virtio,
     cycles,
     kills,
     fuzz,

@@ -1,0 +1,42 @@
+//! Virtio devices for a node, with stock drivers there and stock back ends here, and no hypervisor.
+//!
+//! Nothing traps between two kernels, so a device has no registers. What a driver wishes of its
+//! device it says in messages of the virtio-msg draft, which `insula_virtio.ko` in the node sends
+//! through a channel of its own and a [`Bus`] here answers. What is done all the time needs no
+//! message: virtqueues lie in the node's memory, where the back ends reach them, since the base has
+//! that memory too; and that a virtqueue has buffers, or that they have been used, is an event of
+//! the channel (a bit and a doorbell), which the module makes of an eventfd and an eventfd of it. So
+//! vhost of the kernel and vhost-user processes serve a node as they serve a guest of KVM.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `message` | what crosses the channel, as bytes |
+//! | `device` | a device as its driver sees it: status, features, configuration, virtqueues |
+//! | `bus` | the devices of a node, by number: answers requests |
+//! | `server` | a thread that serves a running node |
+//! | `memory` | the node's memory, as back ends want it |
+//! | `vhost` | what back ends in the kernel have in common |
+//! | `vsock` | sockets between node and base |
+//!
+//! A node's driver may say anything: what makes no sense is either refused as the specification
+//! says, or ends the session ([`Nonsense`]). It never reaches a back end.
+//!
+//! Sources: Virtual I/O Device specification 1.3; its draft of a transport by messages (virtio-msg).
+
+mod bus;
+mod device;
+mod memory;
+mod message;
+mod server;
+#[cfg(test)]
+mod tests;
+mod vhost;
+mod vsock;
+
+pub use bus::{Bus, TooMany};
+pub use device::{BackEnd, Identity, StartError, Virtqueue};
+pub use memory::{NodeMemory, ShareError};
+pub use message::Nonsense;
+pub use server::{Server, cid};
+pub use vhost::Events;
+pub use vsock::{Vsock, VsockError};

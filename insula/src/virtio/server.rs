@@ -1,0 +1,192 @@
+//! Serving a node's devices for as long as it runs.
+
+use std::io;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use insula_abi::channel::CHANNEL_VIRTIO;
+use insula_abi::virtio::MESSAGE_MAX;
+use insula_channel::{Message, Received};
+use nix::errno::Errno;
+use vmm_sys_util::eventfd::EventFd;
+
+use super::bus::{Bus, TooMany};
+use super::message::Nonsense;
+use super::vhost::Events;
+use super::vsock::{Vsock, VsockError};
+use crate::channel::{AttachError, ChannelError, End, Side};
+use crate::driver::{CallError, Channel, Node};
+
+/// A node's drivers take their answers at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node may take to leave an old session.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// The first address of nodes' sockets: virtual machines get small ones.
+const CID_FIRST: u32 = 0x4e00_0000;
+
+/// The address of a node's sockets (`svm_cid` of `AF_VSOCK`), by the node's id.
+#[must_use]
+pub fn cid(node_id: u32) -> u32 {
+    CID_FIRST.wrapping_add(node_id)
+}
+
+/// Why devices are served no more though the node runs.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error(transparent)]
+    Vsock(#[from] VsockError),
+    #[error(transparent)]
+    TooMany(#[from] TooMany),
+    #[error("duplicating a descriptor: {0}")]
+    Duplicate(#[from] io::Error),
+}
+
+/// Why a session with the node's drivers has ended before the node left it, or has not begun.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Nonsense(#[from] Nonsense),
+    #[error(transparent)]
+    Channel(ChannelError),
+    #[error(transparent)]
+    NoDevices(ServeError),
+}
+
+/// A thread that serves the devices of a node until it runs no more.
+#[derive(Debug)]
+pub struct Server(JoinHandle<()>);
+
+impl Server {
+    /// Serves from now on. What goes wrong is told by `complain`, and the node goes on without.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start(
+        node: Node,
+        cid: u32,
+        complain: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<Self> {
+        let serve = move || {
+            if let Err(error) = serve(&Arc::new(node), cid, &complain) {
+                complain(&format!("virtio devices are not served: {error}"));
+            }
+        };
+        let thread = thread::Builder::new().name("virtio".into()).spawn(serve)?;
+        Ok(Self(thread))
+    }
+
+    /// Waits until nothing touches the memory of the node any more, which has ended.
+    pub fn wait(self) {
+        // If it has panicked, there is nobody either.
+        let _ = self.0.join();
+    }
+}
+
+/// Session after session, until the node has ended.
+fn serve(node: &Arc<Node>, cid: u32, complain: &dyn Fn(&str)) -> Result<(), ServeError> {
+    loop {
+        let channel = match node.open_channel(CHANNEL_VIRTIO) {
+            Ok(channel) => channel,
+            Err(error) => match error.errno {
+                Errno::EBUSY => {
+                    thread::sleep(BUSY_PAUSE);
+                    continue;
+                }
+                Errno::EPIPE | Errno::ENODEV => return Ok(()),
+                _ => return Err(error.into()),
+            },
+        };
+        let events = Arc::new(ChannelEvents(channel.try_clone()?));
+        let bus = || devices(node, events, cid);
+        match session(&mut End::attach(channel, Side::Base)?, bus) {
+            Err(SessionError::NoDevices(error)) => return Err(error),
+            Err(error) => {
+                complain(&format!(
+                    "a session with the node's virtio drivers: {error}"
+                ));
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+/// The devices that every node has.
+fn devices(node: &Arc<Node>, events: Arc<dyn Events>, cid: u32) -> Result<Bus, ServeError> {
+    load_vhost();
+    let vsock = Vsock::new(Arc::clone(node), events, cid)?;
+    Ok(Bus::new(vec![Box::new(vsock)])?)
+}
+
+/// Answers what the node's drivers ask until the node leaves the session. There is no device before
+/// they ask: a node without them costs nothing.
+fn session(
+    end: &mut End,
+    make_bus: impl FnOnce() -> Result<Bus, ServeError>,
+) -> Result<(), SessionError> {
+    let mut buffer = [0; MESSAGE_MAX];
+    let Some(first) = receive(end, &mut buffer)? else {
+        return Ok(());
+    };
+    let mut bus = make_bus().map_err(SessionError::NoDevices)?;
+    let answered = answer_all(end, &mut bus, first, &mut buffer);
+    bus.reset();
+    answered
+}
+
+fn answer_all(
+    end: &mut End,
+    bus: &mut Bus,
+    first: Received,
+    buffer: &mut [u8],
+) -> Result<(), SessionError> {
+    let mut next = Some(first);
+    while let Some(received) = next {
+        let answer = bus.answer(received.bytes(buffer))?;
+        match end.send(&Message::bytes(0, &answer), PATIENCE) {
+            Err(ChannelError::HungUp) => return Ok(()),
+            sent => sent.map_err(SessionError::Channel)?,
+        }
+        next = receive(end, buffer)?;
+    }
+    Ok(())
+}
+
+/// The next message, or `None` when the node has left.
+fn receive(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, SessionError> {
+    loop {
+        match end.receive(buffer, PATIENCE) {
+            Ok(received) => return Ok(Some(received)),
+            Err(ChannelError::TimedOut(_)) => {}
+            Err(ChannelError::HungUp) => return Ok(None),
+            Err(error) => return Err(SessionError::Channel(error)),
+        }
+    }
+}
+
+/// Most kernels have vhost-vsock as a module that nothing else loads.
+fn load_vhost() {
+    // If this fails, opening the device tells.
+    let _ = Command::new("modprobe")
+        .args(["-q", "vhost_vsock"])
+        .status();
+}
+
+/// The events of a channel, by the module.
+struct ChannelEvents(Channel);
+
+impl Events for ChannelEvents {
+    fn bind(&self, event: u32, kick: &EventFd, call: &EventFd) -> Result<(), CallError> {
+        self.0.bind_event(event, Some((kick, call)))
+    }
+
+    fn unbind(&self, event: u32) {
+        // Only a bad number is refused, and that was bound.
+        let _ = self.0.bind_event(event, None);
+    }
+}

@@ -1,0 +1,309 @@
+use std::sync::{Arc, Mutex};
+
+use insula_abi::virtio::{self, BUS, Features, Header, MESSAGE_MAX, RESPONSE, Status, Vqueue};
+use proptest::prelude::*;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{BackEnd, Bus, Identity, StartError, TooMany, Virtqueue};
+
+const FEATURE: u64 = 1 << 5;
+const VERSION_1: u64 = 1 << 32;
+
+/// What was asked of the back end.
+#[derive(Debug, PartialEq, Eq)]
+enum Deed {
+    Start(u64, Vec<Virtqueue>),
+    Stop,
+}
+
+#[derive(Clone, Default)]
+struct Recorder {
+    deeds: Arc<Mutex<Vec<Deed>>>,
+    config: Vec<u8>,
+    fails: bool,
+}
+
+impl Recorder {
+    fn deeds(&self) -> Vec<Deed> {
+        std::mem::take(&mut self.deeds.lock().unwrap())
+    }
+}
+
+impl BackEnd for Recorder {
+    fn identity(&self) -> Identity {
+        Identity {
+            device_id: 19,
+            features: FEATURE,
+            queue_sizes: &[64, 128],
+        }
+    }
+
+    fn config(&self) -> Vec<u8> {
+        self.config.clone()
+    }
+
+    fn write_config(&mut self, offset: usize, bytes: &[u8]) {
+        self.config[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
+        if self.fails {
+            return Err(StartError("it is to fail".into()));
+        }
+        self.deeds
+            .lock()
+            .unwrap()
+            .push(Deed::Start(features, queues.to_vec()));
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.deeds.lock().unwrap().push(Deed::Stop);
+    }
+}
+
+/// A bus, and the driver of its device 0.
+struct Driver(Bus);
+
+impl Driver {
+    fn of(recorder: &Recorder) -> Self {
+        Self(Bus::new(vec![Box::new(recorder.clone())]).unwrap())
+    }
+
+    /// The body of the answer.
+    fn ask(&mut self, id: u8, body: impl IntoBytes + Immutable) -> Vec<u8> {
+        self.ask_bytes(id, body.as_bytes())
+    }
+
+    fn ask_bytes(&mut self, id: u8, body: &[u8]) -> Vec<u8> {
+        let message = message(0, id, 0, body);
+        let answer = self.0.answer(&message).unwrap();
+        let (header, body) = Header::read_from_prefix(&answer).unwrap();
+        assert_eq!((header.kind, header.id, header.token), (RESPONSE, id, 7));
+        assert_eq!(usize::from(header.size), answer.len());
+        body.to_vec()
+    }
+
+    fn get<T: FromBytes>(&mut self, id: u8, body: impl IntoBytes + Immutable) -> T {
+        T::read_from_bytes(&self.ask(id, body)).unwrap()
+    }
+
+    fn set_status(&mut self, status: u32) -> u32 {
+        self.get::<Status>(virtio::device::SET_STATUS, Status { status })
+            .status
+    }
+
+    fn take_features(&mut self, bits: u64) {
+        let features = Features {
+            blocks: virtio::Blocks { first: 0, count: 2 },
+            words: [bits as u32, (bits >> 32) as u32],
+        };
+        self.ask(virtio::device::SET_FEATURES, features);
+    }
+
+    fn lay_out(&mut self, index: u32, size: u32) {
+        let queue = Vqueue {
+            index,
+            size,
+            descriptors: 0x1000,
+            driver: 0x2000,
+            device: 0x3000,
+            ..Vqueue::default()
+        };
+        self.ask(virtio::device::SET_VQUEUE, queue);
+    }
+
+    /// All that a driver does until its device works.
+    fn bring_up(&mut self) -> u32 {
+        for status in [0, 1, 3] {
+            assert_eq!(self.set_status(status), status);
+        }
+        self.take_features(FEATURE | VERSION_1);
+        assert_eq!(self.set_status(11), 11);
+        self.lay_out(0, 64);
+        self.lay_out(1, 32);
+        self.set_status(15)
+    }
+}
+
+fn message(kind: u8, id: u8, device: u16, body: &[u8]) -> Vec<u8> {
+    let header = Header {
+        kind,
+        id,
+        device,
+        token: 7,
+        size: (size_of::<Header>() + body.len()) as u16,
+    };
+    [header.as_bytes(), body].concat()
+}
+
+fn queue(index: u32, size: u16) -> Virtqueue {
+    Virtqueue {
+        index,
+        size,
+        descriptors: 0x1000,
+        driver: 0x2000,
+        device: 0x3000,
+        event: index,
+    }
+}
+
+#[test]
+fn device_works_once_its_driver_is_ready_and_no_more_after_a_reset() {
+    let recorder = Recorder::default();
+    let mut driver = Driver::of(&recorder);
+    assert_eq!(driver.bring_up(), 15);
+    let queues = vec![queue(0, 64), queue(1, 32)];
+    assert_eq!(
+        recorder.deeds(),
+        [Deed::Start(FEATURE | VERSION_1, queues.clone())]
+    );
+    assert_eq!(driver.set_status(0), 0);
+    assert_eq!(recorder.deeds(), [Deed::Stop]);
+    driver.bring_up();
+    assert_eq!(
+        recorder.deeds(),
+        [Deed::Start(FEATURE | VERSION_1, queues)],
+        "it can be used again"
+    );
+}
+
+#[test]
+fn features_that_were_not_offered_are_not_agreed_to() {
+    for bits in [VERSION_1 | 1, FEATURE, 0] {
+        let recorder = Recorder::default();
+        let mut driver = Driver::of(&recorder);
+        driver.set_status(3);
+        driver.take_features(bits);
+        assert_eq!(driver.set_status(11), 3, "{bits:#x}");
+        assert_eq!(driver.set_status(15), 3, "nor does it work without");
+        assert_eq!(recorder.deeds(), []);
+    }
+}
+
+#[test]
+fn queue_of_an_impossible_size_is_none() {
+    let recorder = Recorder::default();
+    let mut driver = Driver::of(&recorder);
+    driver.take_features(VERSION_1);
+    for size in [0, 3, 128, 1 << 16, u32::MAX] {
+        driver.lay_out(0, size);
+    }
+    driver.set_status(15);
+    assert_eq!(recorder.deeds(), [Deed::Start(VERSION_1, vec![])]);
+}
+
+#[test]
+fn device_that_does_not_start_needs_a_reset() {
+    let recorder = Recorder {
+        fails: true,
+        ..Recorder::default()
+    };
+    let mut driver = Driver::of(&recorder);
+    assert_eq!(driver.bring_up(), 15 | 64);
+    assert_eq!(driver.set_status(0), 0);
+    assert_eq!(recorder.deeds(), [], "what never began is not stopped");
+}
+
+#[test]
+fn queue_taken_away_stops_the_device() {
+    let recorder = Recorder::default();
+    let mut driver = Driver::of(&recorder);
+    driver.bring_up();
+    recorder.deeds();
+    for index in 0..2 {
+        driver.ask(virtio::device::RESET_VQUEUE, virtio::VqueueIndex { index });
+    }
+    assert_eq!(recorder.deeds(), [Deed::Stop], "once");
+}
+
+#[test]
+fn configuration_is_read_and_written_within_its_bounds() {
+    let recorder = Recorder {
+        config: (0..16).collect(),
+        ..Recorder::default()
+    };
+    let mut driver = Driver::of(&recorder);
+    let read = |driver: &mut Driver, offset, size| {
+        let range = virtio::ConfigRange { offset, size };
+        let answer = driver.ask(virtio::device::GET_CONFIG, range);
+        let (head, bytes) = virtio::Config::read_from_prefix(&answer).unwrap();
+        assert_eq!(head.size as usize, bytes.len());
+        bytes.to_vec()
+    };
+    assert_eq!(read(&mut driver, 2, 3), [2, 3, 4]);
+    for (offset, size) in [(14, 3), (17, 0), (u32::MAX, 2), (0, u32::MAX)] {
+        assert!(read(&mut driver, offset, size).is_empty());
+    }
+    let write = |driver: &mut Driver, offset, bytes: [u8; 2]| {
+        let head = virtio::Config {
+            generation: 0,
+            offset,
+            size: 2,
+        };
+        let body = [head.as_bytes(), bytes.as_bytes()].concat();
+        driver.ask_bytes(virtio::device::SET_CONFIG, &body);
+    };
+    write(&mut driver, 14, [0xaa, 0xbb]);
+    write(&mut driver, 15, [1, 1]);
+    write(&mut driver, u32::MAX, [1, 1]);
+    assert_eq!(read(&mut driver, 13, 3), [13, 0xaa, 0xbb]);
+}
+
+#[test]
+fn devices_are_listed_and_told_apart() {
+    let recorder = Recorder::default();
+    let back_ends = (0..3).map(|_| Box::new(recorder.clone()) as Box<dyn BackEnd>);
+    let mut bus = Bus::new(back_ends.collect()).unwrap();
+    let asked = virtio::DeviceRange { first: 0, count: 8 };
+    let answer = bus
+        .answer(&message(BUS, virtio::bus::GET_DEVICES, 0, asked.as_bytes()))
+        .unwrap();
+    assert_eq!(answer[size_of::<Header>()..], [0, 0, 8, 0, 0, 0, 0b111]);
+    let event = |bus: &mut Bus, device| {
+        let asked = virtio::VqueueIndex { index: 1 };
+        let id = virtio::device::GET_VQUEUE;
+        let answer = bus.answer(&message(0, id, device, asked.as_bytes()));
+        let (_, body) = Header::read_from_prefix(&answer.unwrap())
+            .map(|(header, body)| (header, body.to_vec()))
+            .unwrap();
+        Vqueue::read_from_bytes(&body).unwrap().event
+    };
+    assert_eq!([0, 1, 2].map(|device| event(&mut bus, device)), [1, 3, 5]);
+}
+
+#[test]
+fn more_queues_than_there_are_events_are_refused() {
+    let recorder = Recorder::default();
+    let back_ends = (0..32).map(|_| Box::new(recorder.clone()) as Box<dyn BackEnd>);
+    assert_eq!(Bus::new(back_ends.collect()).err(), Some(TooMany));
+}
+
+proptest! {
+    /// Nothing that a node sends makes the base panic, or answer with more than a message holds.
+    #[test]
+    fn any_bytes_are_survived(messages in prop::collection::vec(hostile(), 1..40)) {
+        let recorder = Recorder { config: vec![0; 300], ..Recorder::default() };
+        let mut bus = Bus::new(vec![Box::new(recorder.clone())]).unwrap();
+        for message in messages {
+            if let Ok(answer) = bus.answer(&message) {
+                prop_assert!(answer.len() <= MESSAGE_MAX);
+            }
+        }
+        bus.reset();
+        let deeds = recorder.deeds();
+        let (starts, stops): (Vec<_>, Vec<_>) =
+            deeds.iter().partition(|deed| matches!(deed, Deed::Start(..)));
+        prop_assert_eq!(starts.len(), stops.len(), "each start has its stop");
+    }
+}
+
+/// Bytes of any kind, many of them with a header that makes sense.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let noise = prop::collection::vec(any::<u8>(), 0..600);
+    let small = prop_oneof![0_u32..16, any::<u32>()].prop_map(|word| word.to_le_bytes());
+    let bodies = prop::collection::vec(small, 0..12).prop_map(|words| words.concat());
+    let sensible = (0_u8..3, 0_u8..14, 0_u16..2, bodies)
+        .prop_map(|(kind, id, device, body)| message(kind, id, device, &body));
+    prop_oneof![1 => noise, 4 => sensible]
+}

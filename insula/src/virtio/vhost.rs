@@ -1,0 +1,146 @@
+//! What all devices have in common whose work the kernel's vhost does.
+
+use std::sync::Arc;
+
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{Address, GuestMemoryRegion};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::device::{StartError, Virtqueue};
+use super::memory::NodeMemory;
+use crate::driver::CallError;
+
+/// The transport's features that vhost may agree to with a node's driver: indirect descriptors,
+/// event indices, and version 1.
+const TRANSPORT_FEATURES: u64 = 1 << 28 | 1 << 29 | 1 << 32;
+
+/// The events of a node's channel. Each can be bound to eventfds.
+pub trait Events: Send + Sync {
+    /// From now on `kick` is signalled when the node signals `event`, and the node sees it signalled
+    /// when `call` is. Until it is [unbound](Self::unbind).
+    ///
+    /// # Errors
+    /// What the module answered.
+    fn bind(&self, event: u32, kick: &EventFd, call: &EventFd) -> Result<(), CallError>;
+
+    /// The event is nobody's any more.
+    fn unbind(&self, event: u32);
+}
+
+/// A virtqueue's eventfds, bound to its event as long as this lives.
+pub(super) struct Wire {
+    events: Arc<dyn Events>,
+    event: u32,
+    kick: EventFd,
+    call: EventFd,
+}
+
+impl Wire {
+    fn new(events: &Arc<dyn Events>, event: u32) -> Result<Self, StartError> {
+        let eventfd = || EventFd::new(EFD_NONBLOCK).map_err(failed("making an eventfd"));
+        let (kick, call) = (eventfd()?, eventfd()?);
+        let bound = events.bind(event, &kick, &call);
+        bound.map_err(failed("binding an event of the node"))?;
+        Ok(Self {
+            events: Arc::clone(events),
+            event,
+            kick,
+            call,
+        })
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.events.unbind(self.event);
+    }
+}
+
+/// Of a device's features those that the driver can have: its own ones in `own`, and the transport's.
+pub(super) fn offered(vhost: &impl VhostBackend, own: u64) -> Result<u64, vhost::Error> {
+    Ok(vhost.get_features()? & (own | TRANSPORT_FEATURES))
+}
+
+/// Hands a node's memory and virtqueues over. The device itself is yet to be started; the wires are
+/// to be kept until it has been stopped.
+pub(super) fn set_up(
+    vhost: &impl VhostBackend,
+    memory: &NodeMemory,
+    events: &Arc<dyn Events>,
+    features: u64,
+    queues: &[Virtqueue],
+) -> Result<Vec<Wire>, StartError> {
+    vhost.set_owner().map_err(failed("owning it"))?;
+    vhost
+        .set_features(features & vhost.get_features().map_err(failed("asking it"))?)
+        .map_err(failed("setting its features"))?;
+    vhost
+        .set_mem_table(&regions(memory))
+        .map_err(failed("telling it of the node's memory"))?;
+    queues
+        .iter()
+        .map(|queue| set_up_queue(vhost, memory, events, queue))
+        .collect()
+}
+
+fn set_up_queue(
+    vhost: &impl VhostBackend,
+    memory: &NodeMemory,
+    events: &Arc<dyn Events>,
+    queue: &Virtqueue,
+) -> Result<Wire, StartError> {
+    if !lies_in(memory, queue) {
+        return Err(StartError(format!(
+            "its virtqueue {} does not lie in the node's memory",
+            queue.index
+        )));
+    }
+    let index = queue.index as usize;
+    let place = VringConfigData {
+        queue_max_size: queue.size,
+        queue_size: queue.size,
+        desc_table_addr: queue.descriptors,
+        avail_ring_addr: queue.driver,
+        used_ring_addr: queue.device,
+        ..VringConfigData::default()
+    };
+    let wire = Wire::new(events, queue.event)?;
+    vhost
+        .set_vring_num(index, queue.size)
+        .and_then(|()| vhost.set_vring_base(index, 0))
+        .and_then(|()| vhost.set_vring_addr(index, &place))
+        .and_then(|()| vhost.set_vring_call(index, &wire.call))
+        .and_then(|()| vhost.set_vring_kick(index, &wire.kick))
+        .map_err(failed("giving it a virtqueue"))?;
+    Ok(wire)
+}
+
+/// Whether each part of the queue lies in one region: vhost reaches it from its first byte on.
+/// Sizes and alignment: specification, 2.7 "Split Virtqueues".
+fn lies_in(memory: &NodeMemory, queue: &Virtqueue) -> bool {
+    let entries = u64::from(queue.size);
+    [
+        (queue.descriptors, 16, 16 * entries),
+        (queue.driver, 2, 6 + 2 * entries),
+        (queue.device, 4, 6 + 8 * entries),
+    ]
+    .into_iter()
+    .all(|(address, alignment, size): (u64, u64, u64)| {
+        address.is_multiple_of(alignment) && memory.is_one_piece(address, size)
+    })
+}
+
+fn regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
+    let info = |region: &vm_memory::GuestRegionMmap| VhostUserMemoryRegionInfo {
+        guest_phys_addr: region.start_addr().raw_value(),
+        memory_size: region.len(),
+        userspace_addr: region.as_ptr() as u64,
+        ..VhostUserMemoryRegionInfo::default()
+    };
+    memory.regions().map(info).collect()
+}
+
+/// Makes a [`StartError`] of what failed.
+pub(super) fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> StartError {
+    move |error| StartError(format!("{doing}: {error}"))
+}

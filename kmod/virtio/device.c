@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A virtio device whose other side is on the base, for the stock drivers of a node: each
+ * wish of the virtio core is a question to the base by a message of the virtio-msg draft
+ * (see insula_virtio.h). Only what is asked for often needs none: that a virtqueue has
+ * buffers is an event of the channel, and so is that they have been used.
+ *
+ * The virtqueues lie in the node's memory and name physical addresses: base and node
+ * have the same, and nothing is in between.
+ */
+#include "device.h"
+
+#include <linux/err.h>
+#include <linux/io.h>
+#include <linux/refcount.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/virtio_ring.h>
+
+#include "compat/virtio.h"
+
+struct insula_virtio {
+	struct virtio_device core;
+	refcount_t refs;	/* the bus's and the driver core's */
+	struct insula_bus *bus;
+	u16 number;
+	u32 config_size;
+	u32 generation;		/* of the configuration, when last read */
+	bool broken;		/* nobody is there to be asked */
+	spinlock_t lock;	/* the queues, against those that are rung */
+	struct virtqueue *queues[INSULA_VIRTIO_QUEUES_MAX];
+	u32 events[INSULA_VIRTIO_QUEUES_MAX];	/* the bit of each */
+};
+
+static struct insula_virtio *from_core(struct virtio_device *core)
+{
+	return container_of(core, struct insula_virtio, core);
+}
+
+static void begin(const struct insula_virtio *device, struct insula_virtio_message *message, u8 id)
+{
+	memset(message, 0, sizeof(*message));
+	message->header.id = id;
+	message->header.device = device->number;
+}
+
+/* Ask, and be content with nothing less than `expected` bytes of body. */
+static int ask(struct insula_virtio *device, struct insula_virtio_message *message, u32 size,
+	       u32 expected)
+{
+	int answered;
+
+	if (READ_ONCE(device->broken))
+		return -EPIPE;
+	answered = insula_bus_ask(device->bus, message, size);
+	if (answered >= 0 && answered < expected)
+		answered = -EPROTO;
+	if (answered < 0)
+		dev_err(&device->core.dev, "the base does not do %#x: %d\n", message->header.id,
+			answered);
+	return answered;
+}
+
+static u64 get_features(struct virtio_device *core)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_features *features = (void *)message.body;
+
+	begin(from_core(core), &message, INSULA_VIRTIO_GET_FEATURES);
+	features->blocks.count = ARRAY_SIZE(features->words);
+	if (ask(from_core(core), &message, sizeof(features->blocks), sizeof(*features)) < 0)
+		return 0;
+	return (u64)features->words[1] << 32 | features->words[0];
+}
+
+static int finalize_features(struct virtio_device *core)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_features *features = (void *)message.body;
+
+	vring_transport_features(core);
+	begin(from_core(core), &message, INSULA_VIRTIO_SET_FEATURES);
+	features->blocks.count = ARRAY_SIZE(features->words);
+	features->words[0] = lower_32_bits(core->features);
+	features->words[1] = upper_32_bits(core->features);
+	return min(ask(from_core(core), &message, sizeof(*features), 0), 0);
+}
+
+/* Part of the configuration, as much as fits a message; -errno. */
+static int get_part(struct insula_virtio *device, u32 offset, void *to, u32 size)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_config_range *range = (void *)message.body;
+	struct insula_virtio_config *config = (void *)message.body;
+	int err;
+
+	begin(device, &message, INSULA_VIRTIO_GET_CONFIG);
+	range->offset = offset;
+	range->size = size;
+	err = ask(device, &message, sizeof(*range), sizeof(*config) + size);
+	if (err < 0)
+		return err;
+	device->generation = config->generation;
+	memcpy(to, config + 1, size);
+	return 0;
+}
+
+static void get(struct virtio_device *core, unsigned int offset, void *to, unsigned int size)
+{
+	struct insula_virtio *device = from_core(core);
+	u32 done, part;
+
+	memset(to, 0, size);
+	if (size > device->config_size || offset > device->config_size - size)
+		return;
+	for (done = 0; done < size; done += part) {
+		part = min_t(u32, size - done, INSULA_VIRTIO_CONFIG_MAX);
+		if (get_part(device, offset + done, to + done, part))
+			return;
+	}
+}
+
+static int set_part(struct insula_virtio *device, u32 offset, const void *from, u32 size)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_config *config = (void *)message.body;
+
+	begin(device, &message, INSULA_VIRTIO_SET_CONFIG);
+	config->generation = device->generation;
+	config->offset = offset;
+	config->size = size;
+	memcpy(config + 1, from, size);
+	return min(ask(device, &message, sizeof(*config) + size, sizeof(*config)), 0);
+}
+
+static void set(struct virtio_device *core, unsigned int offset, const void *from,
+		unsigned int size)
+{
+	struct insula_virtio *device = from_core(core);
+	u32 done, part;
+
+	if (size > device->config_size || offset > device->config_size - size)
+		return;
+	for (done = 0; done < size; done += part) {
+		part = min_t(u32, size - done, INSULA_VIRTIO_CONFIG_MAX);
+		if (set_part(device, offset + done, from + done, part))
+			return;
+	}
+}
+
+static u32 generation(struct virtio_device *core)
+{
+	get_part(from_core(core), 0, NULL, 0);
+	return from_core(core)->generation;
+}
+
+static u8 get_status(struct virtio_device *core)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_status *status = (void *)message.body;
+
+	begin(from_core(core), &message, INSULA_VIRTIO_GET_STATUS);
+	if (ask(from_core(core), &message, 0, sizeof(*status)) < 0)
+		return 0;
+	return status->status;
+}
+
+static void set_status(struct virtio_device *core, u8 value)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_status *status = (void *)message.body;
+
+	begin(from_core(core), &message, INSULA_VIRTIO_SET_STATUS);
+	status->status = value;
+	ask(from_core(core), &message, sizeof(*status), sizeof(*status));
+}
+
+static void reset(struct virtio_device *core)
+{
+	set_status(core, 0);
+}
+
+static bool notify(struct virtqueue *queue)
+{
+	struct insula_virtio *device = from_core(queue->vdev);
+
+	insula_bus_signal(device->bus, device->events[queue->index]);
+	return true;
+}
+
+/* What the base says of a queue: at most how long, and its event. */
+static int get_vqueue(struct insula_virtio *device, u32 index, u32 *size_max)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_vqueue_index *asked = (void *)message.body;
+	struct insula_virtio_vqueue *vqueue = (void *)message.body;
+	int err;
+
+	begin(device, &message, INSULA_VIRTIO_GET_VQUEUE);
+	asked->index = index;
+	err = ask(device, &message, sizeof(*asked), sizeof(*vqueue));
+	if (err < 0)
+		return err;
+	if (!vqueue->size_max)
+		return -ENOENT;
+	if (vqueue->event >= INSULA_VIRTIO_EVENTS_MAX)
+		return -EPROTO;
+	*size_max = vqueue->size_max;
+	device->events[index] = vqueue->event;
+	return 0;
+}
+
+static int set_vqueue(struct insula_virtio *device, struct virtqueue *queue)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_vqueue *vqueue = (void *)message.body;
+
+	begin(device, &message, INSULA_VIRTIO_SET_VQUEUE);
+	vqueue->index = queue->index;
+	vqueue->size = virtqueue_get_vring_size(queue);
+	vqueue->descriptors = virtqueue_get_desc_addr(queue);
+	vqueue->driver = virtqueue_get_avail_addr(queue);
+	vqueue->device = virtqueue_get_used_addr(queue);
+	return min(ask(device, &message, sizeof(*vqueue), 0), 0);
+}
+
+static void reset_vqueue(struct insula_virtio *device, u32 index)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_vqueue_index *asked = (void *)message.body;
+
+	begin(device, &message, INSULA_VIRTIO_RESET_VQUEUE);
+	asked->index = index;
+	ask(device, &message, sizeof(*asked), 0);
+}
+
+static void set_queue(struct insula_virtio *device, u32 index, struct virtqueue *queue)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&device->lock, flags);
+	device->queues[index] = queue;
+	spin_unlock_irqrestore(&device->lock, flags);
+}
+
+static struct virtqueue *find_vq(struct insula_virtio *device, u32 index,
+				 const struct virtqueue_info *info)
+{
+	struct virtqueue *queue;
+	u32 size_max;
+	int err;
+
+	if (index >= ARRAY_SIZE(device->queues))
+		return ERR_PTR(-ENOENT);
+	err = get_vqueue(device, index, &size_max);
+	if (err)
+		return ERR_PTR(err);
+	queue = vring_create_virtqueue(index, size_max, PAGE_SIZE, &device->core, true, true,
+				       info->ctx, notify, info->callback, info->name);
+	if (!queue)
+		return ERR_PTR(-ENOMEM);
+	queue->num_max = size_max;
+	err = set_vqueue(device, queue);
+	if (err) {
+		vring_del_virtqueue(queue);
+		return ERR_PTR(err);
+	}
+	set_queue(device, index, queue);
+	return queue;
+}
+
+static void del_vqs(struct virtio_device *core)
+{
+	struct insula_virtio *device = from_core(core);
+	struct virtqueue *queue, *next;
+
+	list_for_each_entry_safe(queue, next, &core->vqs, list) {
+		set_queue(device, queue->index, NULL);
+		reset_vqueue(device, queue->index);
+		vring_del_virtqueue(queue);
+	}
+}
+
+static int find_vqs(struct virtio_device *core, unsigned int count, struct virtqueue *queues[],
+		    INSULA_VQ_INFOS, struct irq_affinity *affinity)
+{
+	struct virtqueue_info info;
+	u32 i, index = 0;
+
+	for (i = 0; i < count; i++) {
+		info = insula_vq_info(i);
+		queues[i] = info.name ? find_vq(from_core(core), index++, &info) : NULL;
+		if (IS_ERR(queues[i])) {
+			del_vqs(core);
+			return PTR_ERR(queues[i]);
+		}
+	}
+	return 0;
+}
+
+/* Who was rung before this has done its work. */
+static void synchronize_callbacks(struct virtio_device *core)
+{
+	struct insula_virtio *device = from_core(core);
+	unsigned long flags;
+
+	spin_lock_irqsave(&device->lock, flags);
+	spin_unlock_irqrestore(&device->lock, flags);
+}
+
+static const char *bus_name(struct virtio_device *core)
+{
+	return "insula";
+}
+
+static const struct virtio_config_ops config_ops = {
+	.get = get,
+	.set = set,
+	.generation = generation,
+	.get_status = get_status,
+	.set_status = set_status,
+	.reset = reset,
+	.find_vqs = find_vqs,
+	.del_vqs = del_vqs,
+	.synchronize_cbs = synchronize_callbacks,
+	.get_features = get_features,
+	.finalize_features = finalize_features,
+	.bus_name = bus_name,
+};
+
+static void release(struct device *device)
+{
+	insula_virtio_put(from_core(dev_to_virtio(device)));
+}
+
+static int get_info(struct insula_virtio *device)
+{
+	struct insula_virtio_message message;
+	struct insula_virtio_device_info *info = (void *)message.body;
+	int err;
+
+	begin(device, &message, INSULA_VIRTIO_GET_DEVICE_INFO);
+	err = insula_bus_ask(device->bus, &message, 0);
+	if (err < 0)
+		return err;
+	if (err < sizeof(*info) || info->feature_bits != 64)
+		return -EPROTO;
+	if (!info->device_id)
+		return -ENODEV;
+	device->core.id.device = info->device_id;
+	device->core.id.vendor = info->vendor_id;
+	device->config_size = info->config_size;
+	return 0;
+}
+
+struct insula_virtio *insula_virtio_create(struct insula_bus *bus, struct device *parent,
+					   u16 number)
+{
+	struct insula_virtio *device = kzalloc(sizeof(*device), GFP_KERNEL);
+	int err;
+
+	if (!device)
+		return ERR_PTR(-ENOMEM);
+	refcount_set(&device->refs, 1);
+	device->bus = bus;
+	device->number = number;
+	device->core.dev.parent = parent;
+	device->core.dev.release = release;
+	device->core.config = &config_ops;
+	spin_lock_init(&device->lock);
+	err = get_info(device);
+	if (err) {
+		kfree(device);
+		return ERR_PTR(err);
+	}
+	return device;
+}
+
+int insula_virtio_register(struct insula_virtio *device)
+{
+	int err;
+
+	/* The driver core's, given back by release(), as soon as it knows the device. */
+	refcount_inc(&device->refs);
+	err = register_virtio_device(&device->core);
+	if (err)
+		put_device(&device->core.dev);
+	return err;
+}
+
+void insula_virtio_unregister(struct insula_virtio *device, bool broken)
+{
+	if (broken) {
+		WRITE_ONCE(device->broken, true);
+		virtio_break_device(&device->core);
+	}
+	unregister_virtio_device(&device->core);
+}
+
+void insula_virtio_put(struct insula_virtio *device)
+{
+	if (refcount_dec_and_test(&device->refs))
+		kfree(device);
+}
+
+void insula_virtio_used(struct insula_virtio *device, u64 events)
+{
+	unsigned long flags;
+	u32 i;
+
+	spin_lock_irqsave(&device->lock, flags);
+	for (i = 0; i < ARRAY_SIZE(device->queues); i++)
+		if (device->queues[i] && events & BIT_ULL(device->events[i]))
+			vring_interrupt(0, device->queues[i]);
+	spin_unlock_irqrestore(&device->lock, flags);
+}
+
+void insula_virtio_config_changed(struct insula_virtio *device)
+{
+	virtio_config_changed(&device->core);
+}

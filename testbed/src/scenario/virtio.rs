@@ -1,0 +1,115 @@
+//! Virtio devices of nodes, with the stock drivers of their kernels.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use insula::virtio;
+use vsock::VsockStream;
+
+use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
+use super::test_node::{TestNode, path};
+use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
+use crate::equipment::PEER_INITRD_PATH;
+use crate::socket_peer::{LISTENS, PORT};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "virtio",
+    proves: "stock drivers in a node have the base's virtio devices, which survive their back end",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    limit: Duration::from_secs(400),
+    soak_limit: None,
+    play,
+};
+
+/// Connections at one time, and what goes through each, both ways.
+const CONNECTIONS: usize = 4;
+const BYTES: usize = 4 << 20;
+
+fn play(context: &Context) -> Result<(), Finding> {
+    let played = attended(|| {
+        for version in ["6.1", "6.12"] {
+            let told = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version).map_err(told)?;
+        }
+        Ok(())
+    });
+    played?;
+    unload()
+}
+
+/// The base's modules that were loaded for sockets to nodes are not in use any more.
+fn unload() -> Result<(), Finding> {
+    let modules = ["vhost_vsock", "vhost_iotlb", "vsock"];
+    let unloaded = Command::new("modprobe").arg("-r").args(modules).status()?;
+    Finding::unless(unloaded.success(), || {
+        "a module for sockets is still in use though all nodes have gone".into()
+    })
+}
+
+fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
+    let kernel = path(&context.kernel(version)?);
+    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let name = format!("virtio-{version}");
+    let node = TestNode::start(&name, &source, &["--memory", "256M"], "virtio")?;
+    node.wait_for_line(LISTENS)?;
+    much_at_once(&node)?;
+    supervisor_process::kill(&name)?;
+    // Any command that touches the node starts another.
+    node.assert_runs()?;
+    much_at_once(&node).map_err(|error| error.when("its back end was killed"))?;
+    insula(&["restart", &name])?;
+    node.wait_for_line(LISTENS)?;
+    much_at_once(&node).map_err(|error| error.when("it was restarted"))?;
+    insula(&["rm", "--force", &name]).map(drop)
+}
+
+/// A connection, as soon as the node's driver has its device.
+fn connect(cid: u32) -> Result<VsockStream, Finding> {
+    let stream = wait_for("a connection to the node", || {
+        Ok(VsockStream::connect_with_cid_port(cid, PORT).ok())
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Several connections at one time; what comes back is what was sent.
+fn much_at_once(node: &TestNode) -> Result<(), Finding> {
+    let id = node.inspect()?["id"].as_u64().and_then(|id| u32::try_from(id).ok());
+    let cid = virtio::cid(id.ok_or_else(|| Finding::new("the node has no id"))?);
+    let streams = (0..CONNECTIONS).map(|_| connect(cid));
+    let streams = streams.collect::<Result<Vec<_>, _>>()?;
+    thread::scope(|scope| {
+        let talks: Vec<_> = streams
+            .into_iter()
+            .map(|stream| scope.spawn(move || talk(stream)))
+            .collect();
+        talks.into_iter().try_for_each(|talk| {
+            let talked = talk.join();
+            talked.unwrap_or_else(|_| Err(Finding::new("a thread panicked")))
+        })
+    })
+}
+
+fn talk(stream: VsockStream) -> Result<(), Finding> {
+    let mut random = fastrand::Rng::new();
+    let sent: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
+    let mut received = Vec::with_capacity(BYTES);
+    let mut receiving = stream.try_clone()?;
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| -> std::io::Result<()> {
+            let mut stream = &stream;
+            stream.write_all(&sent)?;
+            stream.shutdown(Shutdown::Write)
+        });
+        receiving.read_to_end(&mut received)?;
+        let ended = sending.join();
+        ended.unwrap_or_else(|_| Err(std::io::Error::other("the sending thread panicked")))
+    })?;
+    assert_equal("bytes that came back", &received.len(), &sent.len())?;
+    Finding::unless(received == sent, || "what came back is something else".into())
+}
