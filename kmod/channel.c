@@ -111,6 +111,9 @@ static void ring(const struct insula_channel *channel)
 
 static void signal_peer(struct insula_channel *channel, u32 event)
 {
+	/* Its memory may be in use for something else. */
+	if (READ_ONCE(channel->area->gone))
+		return;
 	/* If one was pending, who signalled that has rung, and has not been heard yet. */
 	if (!atomic64_fetch_or(BIT_ULL(event), (atomic64_t *)channel->signals))
 		ring(channel);
