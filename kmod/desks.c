@@ -45,8 +45,7 @@ struct insula_desks {
 	struct insula_lwk_delegation *header;
 	bool gone;			/* the node is no more */
 	struct insula_doorbell doorbell;
-	u32 *apic_ids;			/* that may be rung */
-	u32 apic_ids_count;
+	struct insula_ringable *ringable;
 	struct mutex lock;		/* all below, and to write pages of processes */
 	struct list_head users;
 	u8 use[INSULA_LWK_PAGES_MAX];	/* enum use */
@@ -170,33 +169,28 @@ static void write_header(struct insula_desks *desks)
 }
 
 struct insula_desks *insula_desks_create(const struct insula_desks_place *place,
-					 const u32 *apic_ids, u32 apic_ids_count)
+					 struct insula_ringable *ringable)
 {
 	struct insula_desks *desks = kvzalloc(sizeof(*desks), GFP_KERNEL);
-	int err = -ENOMEM;
+	int err;
 
 	if (!desks)
-		return ERR_PTR(err);
+		return ERR_PTR(-ENOMEM);
 	kref_init(&desks->refs);
 	mutex_init(&desks->lock);
 	INIT_LIST_HEAD(&desks->users);
 	desks->place = *place;
 	desks->header = phys_to_virt(place->start);
-	desks->apic_ids_count = apic_ids_count;
-	desks->apic_ids = kmemdup(apic_ids, apic_ids_count * sizeof(*apic_ids), GFP_KERNEL);
-	if (!desks->apic_ids)
-		goto free;
 	desks->doorbell.rung = rung;
 	err = insula_doorbell_create(&desks->doorbell);
-	if (err)
-		goto free;
-	insula_memory_hold(place->memory);
+	if (err) {
+		kvfree(desks);
+		return ERR_PTR(err);
+	}
+	desks->ringable = ringable;
+	get_file(place->memory);
 	write_header(desks);
 	return desks;
-free:
-	kfree(desks->apic_ids);
-	kvfree(desks);
-	return ERR_PTR(err);
 }
 
 void insula_desks_get(struct insula_desks *desks)
@@ -213,7 +207,7 @@ static void free_desks(struct kref *refs)
 	for (page = 0; page < desks->place.pages; page++)
 		kfree(desks->seats[page]);
 	insula_memory_put(desks->place.memory);
-	kfree(desks->apic_ids);
+	kfree(desks->ringable);
 	kvfree(desks);
 }
 
@@ -260,8 +254,8 @@ static bool may_ring(const struct insula_desks *desks, u32 apic_id)
 {
 	u32 i;
 
-	for (i = 0; i < desks->apic_ids_count; i++)
-		if (desks->apic_ids[i] == apic_id)
+	for (i = 0; i < desks->ringable->count; i++)
+		if (desks->ringable->apic_ids[i] == apic_id)
 			return true;
 	return false;
 }

@@ -9,6 +9,7 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 
+#include "channel.h"
 #include "insula_lwk.h"
 #include "insula_module.h"
 
@@ -43,9 +44,9 @@ struct insula_seat {
 	wait_queue_head_t waiting;
 };
 
-/* Write the header of an area. The cores, copied, may be rung. ERR_PTR(-ENOMEM). */
+/* Write the header of an area. Takes `ringable` over, on success only. ERR_PTR(-ENOMEM). */
 struct insula_desks *insula_desks_create(const struct insula_desks_place *place,
-					 const u32 *apic_ids, u32 apic_ids_count);
+					 struct insula_ringable *ringable);
 void insula_desks_get(struct insula_desks *desks);
 void insula_desks_put(struct insula_desks *desks);
 

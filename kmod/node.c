@@ -379,17 +379,6 @@ static int ioctl_interrupt(struct insula_node *node, void __user *argument)
 	return interrupt_node(node, &interrupt);
 }
 
-/* Of the cores, which peers may be rung at. To be freed. */
-static u32 *copy_apic_ids(const struct insula_node *node)
-{
-	u32 *apic_ids, i;
-
-	apic_ids = kmalloc_array(node->cpus_count, sizeof(*apic_ids), GFP_KERNEL);
-	for (i = 0; apic_ids && i < node->cpus_count; i++)
-		apic_ids[i] = insula_core_apic_id(node->cpus[i]);
-	return apic_ids;
-}
-
 static int lay_out_channels(struct insula_node *node, const struct insula_area_place *place)
 {
 	struct insula_ringable *ringable;
@@ -440,15 +429,17 @@ static int ioctl_channels(struct insula_node *node, void __user *argument)
 
 static int lay_out_desks(struct insula_node *node, const struct insula_desks_place *place)
 {
-	u32 *apic_ids = copy_apic_ids(node);
+	struct insula_ringable *ringable;
 	struct insula_desks *desks;
 
-	if (!apic_ids)
+	ringable = insula_ringable_new(node->cpus, node->cpus_count);
+	if (!ringable)
 		return -ENOMEM;
-	desks = insula_desks_create(place, apic_ids, node->cpus_count);
-	kfree(apic_ids);
-	if (IS_ERR(desks))
+	desks = insula_desks_create(place, ringable);
+	if (IS_ERR(desks)) {
+		kfree(ringable);
 		return PTR_ERR(desks);
+	}
 	insula_desks_hang_up(node->desks);
 	insula_desks_put(node->desks);
 	node->desks = desks;

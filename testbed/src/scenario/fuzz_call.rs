@@ -79,6 +79,8 @@ const REQUESTS: &[(u32, Kind, u32)] = &[
     (ioctl::DESCRIPTION, Kind::Node, 60),
     (ioctl::NODE_CHANNELS, Kind::Node, 40),
     (ioctl::CHANNEL_OPEN, Kind::Node, 40),
+    (ioctl::NODE_DELEGATION, Kind::Node, 40),
+    (ioctl::SPACE_CREATE, Kind::Node, 40),
 ];
 
 /// A request from the list, and whom it is meant for.
@@ -242,6 +244,17 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
             start: rng.u64(..1 << 32) & !0xfff,
             count: rng.u32(..4),
             slots: 1 << rng.u32(4..10),
+        }),
+        ioctl::NODE_DELEGATION => with_zeros(abi::lwk::DelegationPlace {
+            start: rng.u64(..1 << 32) & !0xfff,
+            pages: rng.u32(..40),
+            reserved: 0,
+        }),
+        ioctl::SPACE_CREATE => with_zeros(abi::lwk::SpaceCreate {
+            start: rng.u64(..1 << 48) & !0xfff,
+            end: rng.u64(..1 << 48) & !0xfff,
+            desk: 0,
+            flags: 0,
         }),
         ioctl::CHANNEL_OPEN => with_zeros(abi::channel::ChannelOpen {
             index: rng.u32(..4),
