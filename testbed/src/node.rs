@@ -20,6 +20,9 @@ const INIT: &[u8] = include_bytes!("../node/init");
 const DEVICES: &[u8] = include_bytes!("../node/devices");
 /// A shell function that measures a disk: `speed DISK`, which is overwritten.
 pub const SPEED: &str = include_str!("../node/speed");
+/// Shell functions that work without end on one core: `work FOLDER`, which tells how long each
+/// piece took, and `burden FOLDER`, which is in the way of others.
+pub const WORK: &str = include_str!("../node/work");
 
 /// Why the nodes' initial file system could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +89,7 @@ fn usual(kernels: &[Kernel]) -> Result<Initramfs, NodeInitrdError> {
     let archive = archive
         .program("init", INIT)?
         .file("devices", DEVICES)?
-        .file("speed", SPEED.as_bytes())?;
+        .file("speed", SPEED.as_bytes())?
+        .file("work", WORK.as_bytes())?;
     Ok(archive.program("bin/busybox", &busybox::program()?)?)
 }

@@ -11,7 +11,7 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::Inside;
+use crate::inside::{Inside, lines};
 
 const KERNEL: &str = "6.12";
 const NODE: &str = "store";
@@ -109,17 +109,9 @@ fn in_base() -> Result<Vec<String>, Finding> {
 /// The first of each of the script's lines in the node's log.
 fn in_node(inside: &Inside, name: &Name) -> Result<Vec<String>, Finding> {
     let deadline = Instant::now() + LIMIT;
-    let handle = node::find(&inside.driver, name)?;
-    let log = NodeLog::open(&handle)?;
+    let log = NodeLog::open(&node::find(&inside.driver, name)?)?;
     while Instant::now() < deadline {
-        let mut lines = Vec::new();
-        if let Some(placement) = log.locate() {
-            let mut reader = log.reader(placement);
-            while let Ok(Some(record)) = log.next(&mut reader) {
-                let text = record.text();
-                lines.extend(text.find("speed ").map(|at| text[at..].to_owned()));
-            }
-        }
+        let mut lines = lines(&log, "speed ");
         if lines.len() >= KINDS.len() {
             lines.truncate(KINDS.len());
             return Ok(lines);

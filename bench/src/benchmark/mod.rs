@@ -13,6 +13,7 @@ mod ipi;
 mod load_forms;
 mod mint_load;
 mod mint_start;
+mod neighbour;
 mod node_boot;
 mod node_many;
 
@@ -31,6 +32,7 @@ pub const ALL: &[&Benchmark] = &[
     &boot_options::BENCHMARK,
     &node_many::BENCHMARK,
     &cycle::BENCHMARK,
+    &neighbour::BENCHMARK,
     &device::BENCHMARK,
     &ipi::BENCHMARK,
     &doorbell::BENCHMARK,

@@ -1,8 +1,10 @@
 //! What a benchmark can use inside the emulated machine.
 
+mod container;
 mod cores;
 mod disk;
 mod insula;
+mod lines;
 mod peer;
 mod pipes;
 mod ready;
@@ -14,9 +16,11 @@ use std::time::Duration;
 use ::insula::driver::Driver;
 use testbed::scenario::{Context, Finding};
 
+pub use container::Container;
 pub use cores::OtherCore;
 pub use disk::{drop_caches, read_rate};
 pub use insula::{Command, Start, Timing};
+pub use lines::lines;
 pub use peer::Peer;
 pub use pipes::{Pipes, pin};
 pub use ready::{READY, wait_for_line, wait_until_ready};

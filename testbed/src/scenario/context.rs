@@ -62,7 +62,7 @@ impl Context {
 
     /// The test nodes' initial file system. Its init understands `nonce=TEXT` and
     /// on the node's command line one of `do=idle|poweroff|reboot|halt|panic|compute|peer|resources`,
-    /// `do=devices|disk_speed|stray|sysrq-o|sysrq-b|panic-reset`.
+    /// `do=devices|disk_speed|stray|work|burden|sysrq-o|sysrq-b|panic-reset`.
     pub fn node_initrd(&self) -> &'static Path {
         Path::new(NODE_INITRD_PATH)
     }
