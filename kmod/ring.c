@@ -25,6 +25,12 @@ static struct insula_slot *slot_at(const struct insula_ring_place *ring, u32 pos
 	return &ring->slots[position & (ring->count - 1)];
 }
 
+/* A word of the bytes of the message whose first slot is at a position. */
+static u64 *word_at(const struct insula_ring_place *ring, u32 position, u32 word)
+{
+	return &slot_at(ring, position + word / WORDS_PER_SLOT)->words[word % WORDS_PER_SLOT];
+}
+
 static u32 slots_of(u32 size)
 {
 	return size ? (size + INSULA_SLOT_BYTES - 1) / INSULA_SLOT_BYTES : 1;
@@ -34,28 +40,25 @@ static u32 slots_of(u32 size)
 static void write_bytes(const struct insula_ring_place *ring, u32 position, u32 at,
 			const void *from, u32 size)
 {
-	u32 done, piece, word;
+	u32 done, piece;
 	u64 value;
 
 	for (done = 0; done < size; done += piece) {
 		piece = min_t(u32, size - done, sizeof(value));
 		value = 0;
 		memcpy(&value, from + done, piece);
-		word = (at + done) / sizeof(value);
-		WRITE_ONCE(slot_at(ring, position + word / WORDS_PER_SLOT)->words[word % WORDS_PER_SLOT],
-			   value);
+		WRITE_ONCE(*word_at(ring, position, (at + done) / sizeof(value)), value);
 	}
 }
 
 static void read_bytes(const struct insula_ring_place *ring, u32 position, void *to, u32 size)
 {
-	u32 done, piece, word;
+	u32 done, piece;
 	u64 value;
 
 	for (done = 0; done < size; done += piece) {
 		piece = min_t(u32, size - done, sizeof(value));
-		word = done / sizeof(value);
-		value = READ_ONCE(slot_at(ring, position + word / WORDS_PER_SLOT)->words[word % WORDS_PER_SLOT]);
+		value = READ_ONCE(*word_at(ring, position, done / sizeof(value)));
 		memcpy(to + done, &value, piece);
 	}
 }
