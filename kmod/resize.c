@@ -65,10 +65,10 @@ static void commit(struct insula_node *node, struct change *change)
 		insula_lending_lock(node->lending);
 	if (node->area)
 		insula_area_change(node->area, change->ringable);
-	if (node->lending)
-		insula_lending_unlock(node->lending);
 	else
 		kfree(change->ringable);
+	if (node->lending)
+		insula_lending_unlock(node->lending);
 }
 
 /* One with programs of its own has told who may be rung for them, for good. */
