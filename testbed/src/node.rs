@@ -10,9 +10,10 @@ use crate::kernels::{Kernel, ModulesError, modules};
 use crate::module;
 
 /// The drivers that serve a purpose, by its name: a press of the power button is to be
-/// an event that a program can read, a virtio network card is to work, and sockets to the base.
-const MODULES: [(&str, &[&str]); 3] = [
+/// an event that a program can read, an NVMe drive and a virtio network card are to work, and sockets to the base.
+const MODULES: [(&str, &[&str]); 4] = [
     ("button", &["button", "evdev"]),
+    ("disk", &["nvme"]),
     ("network", &["virtio_pci", "virtio_net"]),
     ("vsock", &["vmw_vsock_virtio_transport"]),
 ];

@@ -41,6 +41,10 @@ result_disk() {
 for core in /sys/devices/system/cpu/cpu[0-9]*/online; do
 	echo 1 > "$core"
 done
+modules=/lib/modules/$(uname -r)
+while read -r module; do
+	insmod "$modules/$module"
+done < "$modules/disk"
 cores=$(grep -c ^processor /proc/cpuinfo)
 echo "testbed: after kexec $cores cores run" > /dev/kmsg
 if [ "$cores" = CORES ]; then
