@@ -10,7 +10,8 @@ use crate::kernels::{Kernel, ModulesError, modules};
 use crate::module;
 
 /// The drivers that serve a purpose, by its name: a press of the power button is to be
-/// an event that a program can read, an NVMe drive and a virtio network card are to work, and sockets to the base.
+/// an event that a program can read, an NVMe drive and a virtio network card are to work, and
+/// sockets to the base.
 const MODULES: [(&str, &[&str]); 4] = [
     ("button", &["button", "evdev"]),
     ("disk", &["nvme"]),
