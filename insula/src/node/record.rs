@@ -78,6 +78,9 @@ pub struct NodeRecord {
     pub initrd_address: u64,
     /// The word in its memory that tells how to press its power button.
     pub power_button: u64,
+    /// Physical address of its channels; 0 in records of before there were any.
+    #[serde(default)]
+    pub channels: u64,
     /// How its log is read.
     pub log: LogSource,
     /// What becomes of it when it ends.

@@ -79,6 +79,7 @@ impl Setup<'_> {
             kernel_address: layout.kernel,
             initrd_address: layout.initrd,
             power_button: layout.power_button,
+            channels: layout.channels,
             log: bootable.log.clone(),
             life,
             dump_on_crash: self.dump_on_crash,

@@ -105,9 +105,15 @@ impl Supervisor {
         }
     }
 
-    /// Has the node's virtio devices served, from now until its end. A node can do without.
+    /// Has the node's virtio devices served as soon as it wants them, until its end. A node can do
+    /// without.
     fn serve_devices(&mut self) {
-        if self.devices.is_some() {
+        let channels = self
+            .handle
+            .record
+            .as_ref()
+            .map_or(0, |record| record.channels);
+        if self.devices.is_some() || !virtio::wanted(&self.handle.node, channels) {
             return;
         }
         let info = &self.handle.info;

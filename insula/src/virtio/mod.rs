@@ -37,6 +37,6 @@ pub use bus::{Bus, TooMany};
 pub use device::{BackEnd, Identity, StartError, Virtqueue};
 pub use memory::{NodeMemory, ShareError};
 pub use message::Nonsense;
-pub use server::{Server, cid};
+pub use server::{Server, cid, wanted};
 pub use vhost::Events;
 pub use vsock::{Vsock, VsockError};

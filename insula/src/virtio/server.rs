@@ -1,12 +1,13 @@
 //! Serving a node's devices for as long as it runs.
 
 use std::io;
+use std::mem::offset_of;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use insula_abi::channel::CHANNEL_VIRTIO;
+use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Ends, area_size};
 use insula_abi::virtio::MESSAGE_MAX;
 use insula_channel::{Message, Received};
 use nix::errno::Errno;
@@ -16,7 +17,7 @@ use super::bus::{Bus, TooMany};
 use super::message::Nonsense;
 use super::vhost::Events;
 use super::vsock::{Vsock, VsockError};
-use crate::channel::{AttachError, ChannelError, End, Side};
+use crate::channel::{AttachError, ChannelError, End, SLOTS, Side};
 use crate::driver::{CallError, Channel, Node};
 
 /// A node's drivers take their answers at once.
@@ -30,6 +31,24 @@ const CID_FIRST: u32 = 0x4e00_0000;
 #[must_use]
 pub fn cid(node_id: u32) -> u32 {
     CID_FIRST.wrapping_add(node_id)
+}
+
+/// Whether a driver of the node waits for its devices: then it has published its doorbell on their
+/// channel. `channels` is where the node's channels lie. Nothing is held for a node before.
+#[must_use]
+pub fn wanted(node: &Node, channels: u64) -> bool {
+    let doorbell = channels
+        + area_size(CHANNEL_VIRTIO, SLOTS)
+        + (offset_of!(Ends, node) + offset_of!(abi::End, doorbell)) as u64;
+    let read = || {
+        let memory = node.memory().ok()?.map().ok()?;
+        let mut word = [0; 8];
+        memory
+            .read(memory.offset_of(doorbell, 8).ok()?, &mut word)
+            .ok()?;
+        Some(u64::from_ne_bytes(word))
+    };
+    channels != 0 && read().is_some_and(|word| word != 0)
 }
 
 /// Why devices are served no more though the node runs.
