@@ -35,7 +35,7 @@ testbed: deps
 	@cargo build --package testbed --bin testbed
 
 .PHONY: build
-build: testbed lwk ## build the command, the libraries, the kernels and the module
+build: testbed lwk agent ## build the command, the libraries, the kernels and the module
 	@cargo build --release --package insula
 	@$(testbed) module $(kernel_option)
 
@@ -46,6 +46,10 @@ module: testbed ## build insula.ko for the test bed's kernels, or KERNEL=6.12
 .PHONY: lwk
 lwk: deps ## build the lightweight kernel
 	@scripts/lwk
+
+.PHONY: agent
+agent: deps ## build the first process of nodes to live in
+	@scripts/agent
 
 .PHONY: deb
 deb: deps ## build the Debian packages, into build/packages

@@ -21,11 +21,11 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
-#include "channel.h"
 #include "compat/compat.h"
 #include "file.h"
 #include "inside.h"
 #include "insula_frames.h"
+#include "own_end.h"
 
 /* A page's key: its lender's number above its place with that lender, in pages. */
 #define PLACE_BITS	45
@@ -167,7 +167,7 @@ static int give(const struct insula_frames *taken)
 	down_write(&borrowing.lock);
 	forget(taken->lender, taken->start, taken->size);
 	up_write(&borrowing.lock);
-	return insula_send(&borrowing.end.producer, &message);
+	return insula_own_end_send(&borrowing.end, &message);
 }
 
 /* -EAGAIN: there is nothing to do. Any other error: there is no talking with the base. */
@@ -179,12 +179,10 @@ static int obey_next(void)
 	u32 runs_size;
 	int err;
 
-	err = insula_receive(&borrowing.end.consumer, message, sizeof(borrowing.message),
-			     &received);
-	if (err < 0)
-		return err;
+	err = insula_own_end_receive(&borrowing.end, message, sizeof(borrowing.message),
+				     &received);
 	if (err)
-		insula_own_end_ring(&borrowing.end);
+		return err;
 	runs_size = received.pages_count * sizeof(struct insula_pages);
 	if (received.size != runs_size + sizeof(frames))
 		return -EPROTO;
@@ -196,30 +194,12 @@ static int obey_next(void)
 		return 0;
 	}
 	err = received.kind == INSULA_FRAMES_TAKEN ? give(&frames) : -EPROTO;
-	if (err > 0)
-		insula_own_end_ring(&borrowing.end);
-	return err == -EAGAIN ? -EPROTO : min(err, 0);
+	return err == -EAGAIN ? -EPROTO : err;
 }
 
-/* As long as there is something to do. Whoever has more, or leaves, rings. */
 static void serve(struct work_struct *work)
 {
-	struct insula_own_end *end = &borrowing.end;
-	int err;
-
-	if (!end->joined && !insula_own_end_join(end))
-		return;
-	do {
-		insula_consumer_stay_awake(&end->consumer);
-		do {
-			err = obey_next();
-		} while (!err);
-		if (err != -EAGAIN || insula_own_end_hung_up(end)) {
-			forget_all();
-			insula_own_end_leave(end);
-			return;
-		}
-	} while (!insula_consumer_prepare_to_sleep(&end->consumer));
+	insula_own_end_serve(&borrowing.end, obey_next, forget_all);
 }
 
 static void rung(struct insula_own_end *end, u64 events)

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Ends of channels, as descriptors: mapped rings, a doorbell each way, sessions. The
- * protocol is told in docs/src/channels.md, the layout in insula_channel.h.
+ * Ends of channels, as descriptors: mapped rings, a doorbell each way, sessions.
  *
- * Rings are read and written by whoever has the descriptor; here only the words of
- * the two ends are. Of these each side writes its own, and believes nothing of the
- * other's.
+ * Rings are read and written by whoever has the descriptor; here only the words of the
+ * two ends are (session.c).
  */
 #include "channel.h"
 
@@ -23,38 +21,9 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
-#include "arch/x86/doorbell.h"
-#include "arch/x86/start.h"
-#include "event.h"
 #include "memory.h"
-
-struct insula_channel {
-	struct insula_area *area;
-	struct insula_end *own, *peer;	/* in shared memory */
-	u64 *signalled, *signals;	/* the same: events to us, and to the peer */
-	struct insula_bindings bindings;	/* of events */
-	void *rings;			/* the same */
-	phys_addr_t rings_start;
-	struct mutex lock;		/* opening and closing */
-	bool open;
-	bool closing;			/* as soon as no back end works on its events */
-	struct work_struct close;
-	bool audible;			/* it has its doorbell */
-	u64 session;			/* the last one that it was in */
-	struct insula_doorbell doorbell;
-	struct insula_own_end *user;	/* who is rung instead of a descriptor's holder */
-	atomic64_t rung;		/* times, since last read */
-	wait_queue_head_t waiting;
-};
-
-struct insula_area {
-	struct kref refs;		/* who made it, and open ends */
-	struct insula_area_place place;
-	bool base;			/* which side we are */
-	bool gone;			/* the other is no more */
-	struct insula_ringable __rcu *ringable;	/* NULL: any */
-	struct insula_channel channels[];
-};
+#include "own_end.h"
+#include "session.h"
 
 static const struct file_operations channel_fops;
 /* Where ends are closed that could not be at once. */
@@ -82,46 +51,9 @@ static void rung(struct insula_doorbell *doorbell)
 	wake_up_interruptible_poll(&channel->waiting, EPOLLIN);
 }
 
-static bool may_ring(const struct insula_area *area, u32 apic_id)
-{
-	const struct insula_ringable *ringable;
-	bool may;
-	u32 i;
-
-	rcu_read_lock();
-	ringable = rcu_dereference(area->ringable);
-	may = !ringable;
-	for (i = 0; !may && i < ringable->count; i++)
-		may = ringable->apic_ids[i] == apic_id;
-	rcu_read_unlock();
-	return may;
-}
-
-/* Ring the peer, if it can be rung. */
-static void ring(const struct insula_channel *channel)
-{
-	u32 apic_id;
-	u8 vector;
-
-	smp_mb(); /* what it is rung for, before a look at its doorbell */
-	if (insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
-	    may_ring(channel->area, apic_id) && !READ_ONCE(channel->area->gone))
-		insula_start_interrupt(apic_id, vector);
-}
-
-static void signal_peer(struct insula_channel *channel, u32 event)
-{
-	/* Its memory may be in use for something else. */
-	if (READ_ONCE(channel->area->gone))
-		return;
-	/* If one was pending, who signalled that has rung, and has not been heard yet. */
-	if (!atomic64_fetch_or(BIT_ULL(event), (atomic64_t *)channel->signals))
-		ring(channel);
-}
-
 static void signal_bound(struct insula_bindings *bindings, u32 event)
 {
-	signal_peer(container_of(bindings, struct insula_channel, bindings), event);
+	insula_session_signal(container_of(bindings, struct insula_channel, bindings), event);
 }
 
 static void let_go(struct insula_bindings *bindings)
@@ -266,69 +198,17 @@ void insula_area_hang_up(struct insula_area *area)
 	}
 }
 
-/* Whether the other side has left the session, or lives no more. */
-static bool hung_up(const struct insula_channel *channel)
-{
-	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
-	bool open = READ_ONCE(channel->peer->open);
-
-	if (READ_ONCE(channel->area->gone))
-		return true;
-	/* A node that has not joined the base's session yet has not left it either. */
-	if (channel->area->base)
-		return session == channel->session && !open;
-	return session != channel->session || !open;
-}
-
-/* A new session, on the base; -EBUSY while the node is in an old one. */
-static int begin_session(struct insula_channel *channel)
-{
-	channel->session++;
-	WRITE_ONCE(channel->own->session, channel->session);
-	smp_mb(); /* a node that opens meanwhile sees this, or we see it */
-	if (READ_ONCE(channel->peer->open))
-		return -EBUSY;
-	memset(channel->rings, 0, INSULA_RINGS_SIZE(channel->area->place.slots));
-	WRITE_ONCE(*channel->signalled, 0);
-	WRITE_ONCE(*channel->signals, 0);
-	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
-	smp_store_release(&channel->own->open, 1); /* the clear rings */
-	ring(channel);
-	return 0;
-}
-
-/* Join the base's session, on a node, if there is one that was not joined before. */
-static bool try_to_join(struct insula_channel *channel)
-{
-	u64 session;
-
-	if (!smp_load_acquire(&channel->peer->open)) /* its rings are clear */
-		return false;
-	session = READ_ONCE(channel->peer->session);
-	if (session == READ_ONCE(channel->own->session))
-		return false;
-	WRITE_ONCE(channel->own->open, 1);
-	smp_store_release(&channel->own->session, session); /* that it is open */
-	smp_mb(); /* a base that makes another session meanwhile sees this, or we see it */
-	if (READ_ONCE(channel->peer->session) == session && READ_ONCE(channel->peer->open)) {
-		channel->session = session;
-		return true;
-	}
-	WRITE_ONCE(channel->own->open, 0);
-	return false;
-}
-
 static int join_session(struct insula_channel *channel)
 {
 	int err;
 
 	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
 	smp_mb(); /* the base rings by it, or we see its session */
-	err = wait_event_interruptible(channel->waiting, try_to_join(channel));
+	err = wait_event_interruptible(channel->waiting, insula_session_try_to_join(channel));
 	if (err)
 		insula_doorbell_publish(&channel->doorbell, NULL);
 	else
-		ring(channel);
+		insula_session_ring(channel);
 	return err;
 }
 
@@ -347,7 +227,7 @@ static int open_end(struct insula_channel *channel)
 		channel->audible = true;
 	}
 	atomic64_set(&channel->rung, 0);
-	err = channel->area->base ? begin_session(channel) : join_session(channel);
+	err = channel->area->base ? insula_session_begin(channel) : join_session(channel);
 	channel->open = !err;
 	return err;
 }
@@ -356,12 +236,8 @@ static void close_end(struct insula_channel *channel)
 {
 	mutex_lock(&channel->lock);
 	channel->open = false;
-	/* Without the other side, the memory may be in use for something else. */
-	if (!READ_ONCE(channel->area->gone)) {
-		WRITE_ONCE(channel->own->open, 0);
-		ring(channel);
-		insula_doorbell_publish(&channel->doorbell, NULL);
-	}
+	insula_session_leave(channel);
+	insula_doorbell_publish(&channel->doorbell, NULL);
 	mutex_unlock(&channel->lock);
 }
 
@@ -409,12 +285,13 @@ static ssize_t channel_read(struct file *file, char __user *to, size_t size, lof
 	if (size < sizeof(count))
 		return -EINVAL;
 	while (!(count = atomic64_xchg(&channel->rung, 0))) {
-		if (hung_up(channel))
+		if (insula_session_hung_up(channel))
 			return 0;
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
 		err = wait_event_interruptible(channel->waiting,
-					       atomic64_read(&channel->rung) || hung_up(channel));
+					       atomic64_read(&channel->rung) ||
+					       insula_session_hung_up(channel));
 		if (err)
 			return err;
 	}
@@ -429,7 +306,7 @@ static __poll_t channel_poll(struct file *file, struct poll_table_struct *table)
 	poll_wait(file, &channel->waiting, table);
 	if (atomic64_read(&channel->rung))
 		events |= EPOLLIN | EPOLLRDNORM;
-	if (hung_up(channel))
+	if (insula_session_hung_up(channel))
 		events |= EPOLLHUP | EPOLLIN;
 	return events;
 }
@@ -463,9 +340,9 @@ static int bind(struct insula_channel *channel, void __user *argument)
 
 static int ioctl_ring(struct insula_channel *channel)
 {
-	if (hung_up(channel))
+	if (insula_session_hung_up(channel))
 		return -EPIPE;
-	ring(channel);
+	insula_session_ring(channel);
 	return 0;
 }
 
@@ -515,6 +392,7 @@ static int channel_release(struct inode *inode, struct file *file)
 	struct insula_channel *channel = file->private_data;
 
 	__module_get(THIS_MODULE); /* the file's is about to go */
+	insula_bindings_silence(&channel->bindings);
 	mutex_lock(&channel->lock);
 	channel->closing = true;
 	mutex_unlock(&channel->lock);
@@ -531,154 +409,6 @@ static const struct file_operations channel_fops = {
 	.release = channel_release,
 	.llseek = noop_llseek,
 };
-
-/* As two programs would exclude each other: a claimed end counts as open. */
-static int claim(struct insula_channel *channel, struct insula_own_end *end)
-{
-	int err;
-
-	if (channel->open)
-		return -EBUSY;
-	if (channel->audible)
-		insula_doorbell_destroy(&channel->doorbell);
-	channel->user = end;
-	err = insula_doorbell_create(&channel->doorbell);
-	channel->audible = !err;
-	channel->open = !err;
-	if (err)
-		channel->user = NULL;
-	else
-		insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
-	return err;
-}
-
-int insula_own_end_claim(struct insula_own_end *end, struct insula_area *area, u32 index)
-{
-	int err;
-
-	if (index >= area->place.count)
-		return -ENOENT;
-	end->channel = &area->channels[index];
-	end->joined = false;
-	mutex_lock(&end->channel->lock);
-	err = claim(end->channel, end);
-	mutex_unlock(&end->channel->lock);
-	return err;
-}
-
-void insula_own_end_silence(struct insula_own_end *end)
-{
-	struct insula_channel *channel = end->channel;
-
-	mutex_lock(&channel->lock);
-	insula_doorbell_destroy(&channel->doorbell);
-	channel->audible = false;
-	channel->user = NULL;
-	mutex_unlock(&channel->lock);
-}
-EXPORT_SYMBOL_GPL(insula_own_end_silence);
-
-void insula_own_end_release(struct insula_own_end *end)
-{
-	if (end->joined)
-		insula_own_end_leave(end);
-	mutex_lock(&end->channel->lock);
-	end->channel->open = false;
-	mutex_unlock(&end->channel->lock);
-}
-EXPORT_SYMBOL_GPL(insula_own_end_release);
-
-void insula_own_end_use(struct insula_own_end *end)
-{
-	const struct insula_channel *channel = end->channel;
-	struct insula_rings *rings = channel->rings;
-	u32 count = channel->area->place.slots;
-	struct insula_ring_place to_node = {
-		.control = &rings->to_node,
-		.slots = channel->rings + INSULA_RINGS_SLOTS,
-		.count = count,
-	};
-	struct insula_ring_place to_base = {
-		.control = &rings->to_base,
-		.slots = to_node.slots + count,
-		.count = count,
-	};
-
-	insula_consumer_init(&end->consumer, channel->area->base ? &to_base : &to_node);
-	insula_producer_init(&end->producer, channel->area->base ? &to_node : &to_base);
-	end->joined = true;
-}
-
-int insula_own_end_begin(struct insula_own_end *end)
-{
-	struct insula_channel *channel = end->channel;
-	int err = -EPIPE;
-
-	mutex_lock(&channel->lock);
-	if (!READ_ONCE(channel->area->gone))
-		err = begin_session(channel);
-	mutex_unlock(&channel->lock);
-	return err;
-}
-
-bool insula_own_end_answered(const struct insula_own_end *end)
-{
-	const struct insula_channel *channel = end->channel;
-
-	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
-
-	return session == channel->session && READ_ONCE(channel->peer->open) &&
-	       !READ_ONCE(channel->area->gone);
-}
-
-bool insula_own_end_left(const struct insula_own_end *end)
-{
-	return !READ_ONCE(end->channel->area->gone) && hung_up(end->channel);
-}
-
-bool insula_own_end_join(struct insula_own_end *end)
-{
-	smp_mb(); /* our doorbell is there, or we see the base's session */
-	if (!try_to_join(end->channel))
-		return false;
-	insula_own_end_use(end);
-	ring(end->channel);
-	return true;
-}
-EXPORT_SYMBOL_GPL(insula_own_end_join);
-
-void insula_own_end_leave(struct insula_own_end *end)
-{
-	struct insula_channel *channel = end->channel;
-
-	end->joined = false;
-	mutex_lock(&channel->lock);
-	/* Without the other side, the memory may be in use for something else. */
-	if (!READ_ONCE(channel->area->gone)) {
-		WRITE_ONCE(channel->own->open, 0);
-		ring(channel);
-	}
-	mutex_unlock(&channel->lock);
-}
-EXPORT_SYMBOL_GPL(insula_own_end_leave);
-
-bool insula_own_end_hung_up(const struct insula_own_end *end)
-{
-	return hung_up(end->channel);
-}
-EXPORT_SYMBOL_GPL(insula_own_end_hung_up);
-
-void insula_own_end_signal(const struct insula_own_end *end, u32 event)
-{
-	signal_peer(end->channel, event);
-}
-EXPORT_SYMBOL_GPL(insula_own_end_signal);
-
-void insula_own_end_ring(const struct insula_own_end *end)
-{
-	ring(end->channel);
-}
-EXPORT_SYMBOL_GPL(insula_own_end_ring);
 
 int insula_channels_init(void)
 {

@@ -9,8 +9,8 @@
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
-#include <linux/slab.h>
 
+#include "chunk_list.h"
 #include "held.h"
 #include "low.h"
 
@@ -104,40 +104,19 @@ static int take_chunk(const struct insula_request *request, u64 most, struct ins
 	return err;
 }
 
-/* Room for one more chunk. */
-static int reserve_slot(struct insula_growth *growth)
-{
-	u32 capacity = max(8U, 2 * growth->count);
-	struct insula_owned *chunks;
-
-	if (growth->count < growth->capacity)
-		return 0;
-	chunks = kvmalloc_array(capacity, sizeof(*chunks), GFP_KERNEL);
-	if (!chunks)
-		return -ENOMEM;
-	if (growth->count)
-		memcpy(chunks, growth->chunks, growth->count * sizeof(*chunks));
-	kvfree(growth->chunks);
-	growth->chunks = chunks;
-	growth->capacity = capacity;
-	return 0;
-}
-
-int insula_chunks_take(const struct insula_request *request, struct insula_growth *growth)
+int insula_chunks_take(const struct insula_request *request, struct insula_chunk_list *list)
 {
 	u64 left = request->size, most = left;
 	struct insula_owned chunk;
 	int err;
 
 	while (left) {
-		err = reserve_slot(growth);
+		err = insula_chunk_list_reserve(list, 1);
 		if (!err)
 			err = take_chunk(request, min(left, most), &chunk);
 		if (err)
 			return err;
-		chunk.offset = growth->size;
-		growth->chunks[growth->count++] = chunk;
-		growth->size += chunk.extent.size;
+		insula_chunk_list_append(list, &chunk, 1);
 		left -= chunk.extent.size;
 		/* What the base could not give once is not worth looking for again. */
 		if (chunk.source == INSULA_FROM_BASE)

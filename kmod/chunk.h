@@ -13,22 +13,16 @@ enum insula_source { INSULA_FROM_BASE, INSULA_FROM_POOL, INSULA_FROM_LOW };
 
 /* A chunk of an object, and where it came from. */
 struct insula_owned {
-	u64 offset;		/* of its first byte in the object */
+	u64 offset;		/* of its first byte in the list that it is in */
 	struct insula_extent extent;
 	enum insula_source source;
 	insula_pool_stamp stamp;
 };
 
-/* Chunks that are to become an object's, and the size that it will have then. */
-struct insula_growth {
-	struct insula_owned *chunks;
-	u32 count;
-	u32 capacity;
-	u64 size;
-};
+struct insula_chunk_list;
 
-/* Take what is asked for; on an error a part of it may have been. */
-int insula_chunks_take(const struct insula_request *request, struct insula_growth *growth);
+/* Take what is asked for to a list; on an error a part of it may have been. */
+int insula_chunks_take(const struct insula_request *request, struct insula_chunk_list *list);
 
 /*
  * Give chunks back, cleared. They are mapped nowhere; pages that somebody does I/O on are

@@ -128,6 +128,20 @@ static bool listed(const u32 *cpus, u32 count, u32 cpu)
 	return false;
 }
 
+/* Whether the machine has, or may get, such a core and it can be taken at all. */
+static bool is_takable(u32 cpu)
+{
+	return cpu && cpu < nr_cpu_ids && cpu_possible(cpu);
+}
+
+bool insula_cores_are_takable(const u32 *cpus, u32 count)
+{
+	while (count--)
+		if (!is_takable(cpus[count]))
+			return false;
+	return true;
+}
+
 /* Whether all can be taken, before any is. */
 static int check(const u32 *cpus, u32 count, bool from_pool)
 {
@@ -135,7 +149,7 @@ static int check(const u32 *cpus, u32 count, bool from_pool)
 
 	for (i = 0; i < count; i++) {
 		cpu = cpus[i];
-		if (!cpu || cpu >= nr_cpu_ids || !cpu_possible(cpu) || listed(cpus, i, cpu))
+		if (!is_takable(cpu) || listed(cpus, i, cpu))
 			return -EINVAL;
 		if (cores.core[cpu].owner == INSULA_CPU_NODE)
 			return -EBUSY;

@@ -14,6 +14,9 @@ void insula_cores_exit(void);
  */
 int insula_cores_take(const u32 *cpus, u32 count, u32 node);
 
+/* Whether these are numbers of cores that nodes may ever have: before anything is done by them. */
+bool insula_cores_are_takable(const u32 *cpus, u32 count);
+
 /*
  * Reset cores and wait until none executes anything any more. Sleeps. -EIO if one
  * does not obey (one in VMX operation holds an INIT back): whatever it can reach
@@ -31,6 +34,7 @@ void insula_cores_reset(const u32 *cpus, u32 count);
 int insula_cores_reserve(const u32 *cpus, u32 count);
 int insula_cores_release(void);
 
+/* Of a core that there is. */
 u32 insula_core_apic_id(u32 cpu);
 
 /* Whether any core is taken. */

@@ -94,6 +94,16 @@ static void unwatch(struct watched *watched)
 		return;
 	eventfd_ctx_remove_wait_queue(watched->context, &watched->wait, &count);
 	eventfd_ctx_put(watched->context);
+	watched->context = NULL;
+}
+
+/* Nothing is signalled to the peer by it any more. */
+static void silence(struct insula_binding *binding)
+{
+	unwatch(&binding->out);
+	if (binding->out_file)
+		fput(binding->out_file);
+	binding->out_file = NULL;
 }
 
 static void undo(struct insula_binding *binding)
@@ -101,9 +111,7 @@ static void undo(struct insula_binding *binding)
 	if (!binding)
 		return;
 	unwatch(&binding->in);
-	unwatch(&binding->out);
-	if (binding->out_file)
-		fput(binding->out_file);
+	silence(binding);
 	kfree(binding);
 }
 
@@ -192,6 +200,15 @@ bool insula_bindings_held(struct insula_bindings *bindings)
 	}
 	spin_unlock_irqrestore(&bindings->lock, flags);
 	return held;
+}
+
+void insula_bindings_silence(struct insula_bindings *bindings)
+{
+	u32 i;
+
+	for (i = 0; i < INSULA_EVENTS; i++)
+		if (bindings->of[i])
+			silence(bindings->of[i]);
 }
 
 void insula_bindings_clear(struct insula_bindings *bindings)

@@ -40,6 +40,12 @@ int insula_bindings_bind(struct insula_bindings *bindings,
  */
 bool insula_bindings_held(struct insula_bindings *bindings);
 
+/*
+ * Signal nothing to the peer any more, and let go of what signals it: an eventfd may serve
+ * both ways, and would be held for ever. Sleeps. Nobody binds any more.
+ */
+void insula_bindings_silence(struct insula_bindings *bindings);
+
 /* Undo all of them. Sleeps. */
 void insula_bindings_clear(struct insula_bindings *bindings);
 

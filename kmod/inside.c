@@ -18,6 +18,7 @@
 #include "borrow.h"
 #include "channel.h"
 #include "inside_resize.h"
+#include "own_end.h"
 
 #define DEVICE_ID	"INSU0001"
 

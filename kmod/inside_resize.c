@@ -20,10 +20,10 @@
 #include <linux/nodemask.h>
 #include <linux/workqueue.h>
 
-#include "channel.h"
 #include "core.h"
 #include "inside.h"
 #include "insula_order.h"
+#include "own_end.h"
 
 /* What must still be available when memory has gone: below it, this kernel would kill. */
 #define KEEPS	(32ULL << 20)
@@ -144,7 +144,7 @@ static int answer(u8 kind, int error)
 		.kind = kind,
 	};
 
-	return insula_send(&control.end.producer, &message);
+	return insula_own_end_send(&control.end, &message);
 }
 
 /* -EAGAIN: there is no order. Any other error: there is no talking with the base. */
@@ -154,37 +154,18 @@ static int obey_next(void)
 	struct insula_order order;
 	int err;
 
-	err = insula_receive(&control.end.consumer, &order, sizeof(order), &received);
-	if (err < 0)
-		return err;
+	err = insula_own_end_receive(&control.end, &order, sizeof(order), &received);
 	if (err)
-		insula_own_end_ring(&control.end);
+		return err;
 	if (received.size != sizeof(order) || received.pages_count)
 		return -EPROTO;
 	err = answer(received.kind, obey(received.kind, &order));
-	if (err > 0)
-		insula_own_end_ring(&control.end);
-	return err == -EAGAIN ? -EPROTO : min(err, 0);
+	return err == -EAGAIN ? -EPROTO : err;
 }
 
-/* As long as there are orders. Whoever gives the next one, or leaves, rings. */
 static void serve(struct work_struct *work)
 {
-	struct insula_own_end *end = &control.end;
-	int err;
-
-	if (!end->joined && !insula_own_end_join(end))
-		return;
-	do {
-		insula_consumer_stay_awake(&end->consumer);
-		do {
-			err = obey_next();
-		} while (!err);
-		if (err != -EAGAIN || insula_own_end_hung_up(end)) {
-			insula_own_end_leave(end);
-			return;
-		}
-	} while (!insula_consumer_prepare_to_sleep(&end->consumer));
+	insula_own_end_serve(&control.end, obey_next, NULL);
 }
 
 static void rung(struct insula_own_end *end, u64 events)

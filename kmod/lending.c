@@ -20,6 +20,7 @@
 
 #include "arch/x86/start.h"
 #include "channel.h"
+#include "own_end.h"
 
 /* A node's module that is there answers a new session at once. */
 #define LISTEN		HZ
@@ -166,14 +167,9 @@ int insula_lending_connect(struct insula_lending *lending)
 
 static int send(struct insula_lending *lending, const struct insula_message *message)
 {
-	int answer;
-
 	if (lending->ended || !lending->end.joined)
 		return -EPIPE;
-	answer = insula_send(&lending->end.producer, message);
-	if (answer > 0)
-		insula_own_end_ring(&lending->end);
-	return min(answer, 0);
+	return insula_own_end_send(&lending->end, message);
 }
 
 int insula_lending_grant(struct insula_lending *lending, const struct insula_frames *frames,
@@ -195,13 +191,10 @@ static int receive(struct insula_lending *lending)
 {
 	struct insula_received received;
 	struct insula_frames frames;
-	int answer;
+	int err = insula_own_end_receive(&lending->end, &frames, sizeof(frames), &received);
 
-	answer = insula_receive(&lending->end.consumer, &frames, sizeof(frames), &received);
-	if (answer < 0)
-		return answer;
-	if (answer)
-		insula_own_end_ring(&lending->end);
+	if (err)
+		return err;
 	if (received.kind == INSULA_FRAMES_RETURNED && received.size == sizeof(frames) &&
 	    frames.number - lending->returned <= READ_ONCE(lending->taken) - lending->returned)
 		lending->returned = frames.number;

@@ -27,6 +27,7 @@
 #include <linux/uaccess.h>
 
 #include "chunk.h"
+#include "chunk_list.h"
 #include "compat/compat.h"
 #include "file.h"
 #include "held.h"
@@ -39,10 +40,8 @@ struct memory {
 	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
 	struct inode *inode;		/* its file's: tells its size to those who map it */
 	struct rw_semaphore mapping;	/* held for reading while pages are mapped */
-	spinlock_t lock;		/* from here to users */
-	struct insula_owned *chunks;
-	u32 count;
-	u64 size;
+	struct insula_chunk_list chunks;
+	spinlock_t lock;		/* revoked, users */
 	bool revoked;
 	u32 users;			/* that need its memory, beside processes */
 	atomic_t claimed;		/* it is an image's or a node's */
@@ -51,45 +50,27 @@ struct memory {
 
 static const struct file_operations memory_fops;
 
-/* The object's chunks and the new ones, in an array of their own. */
-static struct insula_owned *joined(const struct memory *memory, const struct insula_growth *growth)
-{
-	struct insula_owned *all;
-
-	all = kvmalloc_array(memory->count + growth->count, sizeof(*all), GFP_KERNEL);
-	if (!all)
-		return NULL;
-	if (memory->count)
-		memcpy(all, memory->chunks, memory->count * sizeof(*all));
-	memcpy(all + memory->count, growth->chunks, growth->count * sizeof(*all));
-	return all;
-}
-
 /*
  * All of it or nothing: what has been taken becomes the object's at one moment, so
  * that whoever finds a chunk in it finds it there as long as the object is.
  */
 static int grow_locked(struct memory *memory, const struct insula_request *request)
 {
-	struct insula_growth growth = { .size = memory->size };
-	struct insula_owned *all, *had = memory->chunks;
-	int err = insula_chunks_take(request, &growth);
+	struct insula_chunk_list growth;
+	int err;
 
-	all = err ? NULL : joined(memory, &growth);
-	if (!all) {
+	insula_chunk_list_init(&growth);
+	err = insula_chunks_take(request, &growth);
+	if (!err)
+		err = insula_chunk_list_reserve(&memory->chunks, growth.count);
+	if (err) {
 		insula_chunks_give(growth.chunks, growth.count);
-		kvfree(growth.chunks);
-		return err ? err : -ENOMEM;
+	} else {
+		insula_chunk_list_append(&memory->chunks, growth.chunks, growth.count);
+		i_size_write(memory->inode, memory->chunks.size);
 	}
-	spin_lock(&memory->lock);
-	memory->chunks = all;
-	memory->count += growth.count;
-	memory->size = growth.size;
-	spin_unlock(&memory->lock);
-	i_size_write(memory->inode, growth.size);
-	kvfree(growth.chunks);
-	kvfree(had);
-	return 0;
+	insula_chunk_list_free(&growth);
+	return err;
 }
 
 static int grow(struct memory *memory, void __user *argument)
@@ -120,10 +101,10 @@ static int list_chunks(struct memory *memory, void __user *argument)
 		return -EFAULT;
 	to = u64_to_user_ptr(request.chunks);
 	mutex_lock(&memory->growing);
-	request.count = memory->count;
+	request.count = memory->chunks.count;
 	for (i = 0; i < min(request.count, request.capacity); i++) {
-		chunk.start = memory->chunks[i].extent.start;
-		chunk.size = memory->chunks[i].extent.size;
+		chunk.start = memory->chunks.chunks[i].extent.start;
+		chunk.size = memory->chunks.chunks[i].extent.size;
 		if (copy_to_user(&to[i], &chunk, sizeof(chunk))) {
 			mutex_unlock(&memory->growing);
 			return -EFAULT;
@@ -133,35 +114,13 @@ static int list_chunks(struct memory *memory, void __user *argument)
 	return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
 }
 
-/* The chunk that holds `offset`, copied. */
-static bool chunk_at(struct memory *memory, u64 offset, struct insula_owned *chunk)
-{
-	u32 low = 0, high;
-	bool found;
-
-	spin_lock(&memory->lock);
-	high = memory->count;
-	found = offset < memory->size;
-	while (found && high - low > 1) {
-		u32 middle = low + (high - low) / 2;
-
-		if (memory->chunks[middle].offset <= offset)
-			low = middle;
-		else
-			high = middle;
-	}
-	if (found)
-		*chunk = memory->chunks[low];
-	spin_unlock(&memory->lock);
-	return found;
-}
-
 /* Copy as much as lies in one chunk of each; how much that is, 0 if nothing. */
 static u64 copy_some(struct memory *source, u64 from, struct memory *target, u64 to, u64 size)
 {
 	struct insula_owned in, out;
 
-	if (!chunk_at(source, from, &in) || !chunk_at(target, to, &out))
+	if (!insula_chunk_list_at(&source->chunks, from, &in) ||
+	    !insula_chunk_list_at(&target->chunks, to, &out))
 		return 0;
 	from -= in.offset;
 	to -= out.offset;
@@ -190,7 +149,7 @@ static int copy_all(struct memory *source, struct memory *target, const struct i
 
 static bool holds(struct memory *memory, u64 offset, u64 size)
 {
-	u64 all = READ_ONCE(memory->size);
+	u64 all = READ_ONCE(memory->chunks.size);
 
 	return offset <= all && size <= all - offset;
 }
@@ -259,7 +218,7 @@ static vm_fault_t map_around(struct vm_fault *vmf, struct memory *memory)
 	struct insula_owned chunk;
 	int err;
 
-	if (!chunk_at(memory, at, &chunk))
+	if (!insula_chunk_list_at(&memory->chunks, at, &chunk))
 		return VM_FAULT_SIGBUS;
 	from = ALIGN_DOWN(at, FAULT_BATCH * PAGE_SIZE);
 	to = min3(from + FAULT_BATCH * PAGE_SIZE, chunk.offset + chunk.extent.size,
@@ -299,7 +258,7 @@ static int memory_mmap(struct file *file, struct vm_area_struct *vma)
 		return -ENODEV;
 	if (!(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
-	if (offset + length < offset || offset + length > READ_ONCE(memory->size))
+	if (offset + length < offset || offset + length > READ_ONCE(memory->chunks.size))
 		return -EINVAL;
 	insula_vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_ops = &memory_vm_ops;
@@ -320,30 +279,20 @@ static int use(struct memory *memory)
 	return err;
 }
 
-/* The chunks of one that is revoked and not used any more, for whoever asks first. */
-static u32 remove_chunks(struct memory *memory, struct insula_owned **chunks)
-{
-	u32 count = memory->revoked && !memory->users ? memory->count : 0;
-
-	*chunks = count ? memory->chunks : NULL;
-	if (count) {
-		memory->chunks = NULL;
-		memory->count = 0;
-	}
-	return count;
-}
-
 static void drop(struct memory *memory)
 {
-	struct insula_owned *chunks;
-	u32 count;
+	struct insula_chunk_list chunks;
+	bool unused;
 
 	spin_lock(&memory->lock);
-	memory->users--;
-	count = remove_chunks(memory, &chunks);
+	unused = !--memory->users && memory->revoked;
 	spin_unlock(&memory->lock);
-	insula_chunks_give(chunks, count);
-	kvfree(chunks);
+	if (!unused)
+		return;
+	insula_chunk_list_init(&chunks);
+	insula_chunk_list_move(&memory->chunks, &chunks);
+	insula_chunks_give(chunks.chunks, chunks.count);
+	insula_chunk_list_free(&chunks);
 }
 
 /* With the descriptor's own call counted as a user. */
@@ -398,8 +347,8 @@ static int memory_release(struct inode *inode, struct file *file)
 {
 	struct memory *memory = file->private_data;
 
-	insula_chunks_give(memory->chunks, memory->count);
-	kvfree(memory->chunks);
+	insula_chunks_give(memory->chunks.chunks, memory->chunks.count);
+	insula_chunk_list_free(&memory->chunks);
 	insula_description_free(memory->description);
 	kfree(memory);
 	return 0;
@@ -422,6 +371,7 @@ int insula_memory_create(void)
 		return -ENOMEM;
 	mutex_init(&memory->growing);
 	init_rwsem(&memory->mapping);
+	insula_chunk_list_init(&memory->chunks);
 	spin_lock_init(&memory->lock);
 	file = insula_file_create("[insula-memory]", &memory_fops, memory);
 	if (IS_ERR(file)) {
@@ -492,6 +442,7 @@ int insula_memory_clear(struct file *file)
 {
 	struct memory *memory = file->private_data;
 	unsigned long deadline = jiffies + INSULA_LET_GO;
+	const struct insula_chunk_list *list = &memory->chunks;
 	const struct insula_extent *extent;
 	int err = 0;
 	u32 i;
@@ -499,11 +450,11 @@ int insula_memory_clear(struct file *file)
 	mutex_lock(&memory->growing);
 	down_write(&memory->mapping);
 	unmap_mapping_range(file->f_mapping, 0, 0, 1);
-	for (i = 0; !err && i < memory->count; i++)
-		if (!insula_await_unheld(&memory->chunks[i].extent, deadline))
+	for (i = 0; !err && i < list->count; i++)
+		if (!insula_await_unheld(&list->chunks[i].extent, deadline))
 			err = -EBUSY;
-	for (i = 0; !err && i < memory->count; i++) {
-		extent = &memory->chunks[i].extent;
+	for (i = 0; !err && i < list->count; i++) {
+		extent = &list->chunks[i].extent;
 		insula_clear(extent->start, extent->size);
 	}
 	up_write(&memory->mapping);
@@ -514,29 +465,17 @@ int insula_memory_clear(struct file *file)
 /* Move all that `source` has behind what `target` has. Both are locked for growing. */
 static int absorb(struct memory *target, struct memory *source)
 {
-	struct insula_growth growth = { .chunks = source->chunks, .count = source->count };
-	struct insula_owned *all = joined(target, &growth), *had = target->chunks;
-	u32 i;
+	int err = insula_chunk_list_reserve(&target->chunks, source->chunks.count);
+	struct insula_chunk_list moved;
 
-	if (!all)
-		return -ENOMEM;
-	for (i = target->count; i < target->count + source->count; i++)
-		all[i].offset += target->size;
-	spin_lock(&source->lock);
-	growth.size = source->size;
-	source->chunks = NULL;
-	source->count = 0;
-	source->size = 0;
-	spin_unlock(&source->lock);
-	insula_chunks_disown(growth.chunks, growth.count);
-	spin_lock(&target->lock);
-	target->chunks = all;
-	target->count += growth.count;
-	target->size += growth.size;
-	spin_unlock(&target->lock);
-	i_size_write(target->inode, target->size);
-	kvfree(growth.chunks);
-	kvfree(had);
+	if (err)
+		return err;
+	insula_chunk_list_init(&moved);
+	insula_chunk_list_move(&source->chunks, &moved);
+	insula_chunks_disown(moved.chunks, moved.count);
+	insula_chunk_list_append(&target->chunks, moved.chunks, moved.count);
+	i_size_write(target->inode, target->chunks.size);
+	insula_chunk_list_free(&moved);
 	return 0;
 }
 
@@ -559,19 +498,15 @@ int insula_memory_absorb(struct file *into, struct file *from)
 void insula_memory_drop(struct file *file, u32 count)
 {
 	struct memory *memory = file->private_data;
+	struct insula_chunk_list *list = &memory->chunks;
 
 	mutex_lock(&memory->growing);
 	down_write(&memory->mapping);
-	spin_lock(&memory->lock);
-	count = min(count, memory->count);
-	memory->count -= count;
-	if (count)
-		memory->size = memory->chunks[memory->count].offset;
-	spin_unlock(&memory->lock);
-	i_size_write(memory->inode, memory->size);
-	unmap_mapping_range(file->f_mapping, memory->size, 0, 1);
+	count = insula_chunk_list_cut(list, count);
+	i_size_write(memory->inode, list->size);
+	unmap_mapping_range(file->f_mapping, list->size, 0, 1);
 	up_write(&memory->mapping);
-	insula_chunks_give(memory->chunks + memory->count, count);
+	insula_chunks_give(list->chunks + list->count, count);
 	mutex_unlock(&memory->growing);
 }
 
@@ -579,47 +514,30 @@ u32 insula_memory_count(struct file *file)
 {
 	struct memory *memory = file->private_data;
 
-	return READ_ONCE(memory->count);
+	return READ_ONCE(memory->chunks.count);
 }
 
 u64 insula_memory_size(struct file *file)
 {
 	struct memory *memory = file->private_data;
 
-	return READ_ONCE(memory->size);
+	return READ_ONCE(memory->chunks.size);
 }
 
 bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *extent)
 {
 	struct memory *memory = file->private_data;
-	bool found;
+	struct insula_owned chunk;
 
-	spin_lock(&memory->lock);
-	found = index < memory->count;
-	if (found)
-		*extent = memory->chunks[index].extent;
-	spin_unlock(&memory->lock);
-	return found;
-}
-
-/* The chunk in which a physical address lies, copied. */
-static bool chunk_of(struct memory *memory, phys_addr_t address, struct insula_owned *chunk)
-{
-	bool found = false;
-	u32 i;
-
-	spin_lock(&memory->lock);
-	for (i = 0; i < memory->count && !found; i++) {
-		*chunk = memory->chunks[i];
-		found = address >= chunk->extent.start &&
-			address - chunk->extent.start < chunk->extent.size;
-	}
-	spin_unlock(&memory->lock);
-	return found;
+	if (!insula_chunk_list_get(&memory->chunks, index, &chunk))
+		return false;
+	*extent = chunk.extent;
+	return true;
 }
 
 bool insula_memory_covers(struct file *file, u64 start, u64 size)
 {
+	struct memory *memory = file->private_data;
 	struct insula_owned chunk;
 	u64 covered = 0;
 
@@ -627,7 +545,7 @@ bool insula_memory_covers(struct file *file, u64 start, u64 size)
 		return false;
 	/* Chunks may touch, in whatever order they are in the object. */
 	do {
-		if (!chunk_of(file->private_data, start + covered, &chunk))
+		if (!insula_chunk_list_of(&memory->chunks, start + covered, &chunk))
 			return false;
 		covered = chunk.extent.start + chunk.extent.size - start;
 	} while (covered < size);
@@ -642,7 +560,7 @@ u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct 
 	u64 offset;
 	u32 i;
 
-	if (!chunk_of(memory, start, &chunk))
+	if (!insula_chunk_list_of(&memory->chunks, start, &chunk))
 		return 0;
 	extent = chunk.extent;
 	count = min_t(u64, count, (extent.start + extent.size - start) >> PAGE_SHIFT);

@@ -8,8 +8,6 @@
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
 #include <linux/file.h>
-#include <linux/io.h>
-#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
@@ -30,6 +28,7 @@
 #include "life.h"
 #include "memory.h"
 #include "node.h"
+#include "node_areas.h"
 #include "registry.h"
 #include "resize.h"
 #include "space.h"
@@ -239,6 +238,7 @@ static int remove_node(struct insula_node *node)
 {
 	if (node->state != INSULA_STOPPED)
 		return -EBUSY;
+	insula_node_retire(node); /* its cores may be held for its next start */
 	vanish(node);
 	insula_node_put(node); /* the registry's; the caller's descriptor has one too */
 	return 0;
@@ -379,95 +379,6 @@ static int ioctl_interrupt(struct insula_node *node, void __user *argument)
 	return interrupt_node(node, &interrupt);
 }
 
-static int lay_out_channels(struct insula_node *node, const struct insula_area_place *place)
-{
-	struct insula_ringable *ringable;
-	struct insula_area *area;
-
-	ringable = insula_ringable_new(node->cpus, node->cpus_count);
-	if (!ringable)
-		return -ENOMEM;
-	area = insula_area_create(place, ringable);
-	if (IS_ERR(area)) {
-		kfree(ringable);
-		return PTR_ERR(area);
-	}
-	insula_area_hang_up(node->area);
-	insula_lending_put(node->lending);
-	node->lending = NULL;
-	insula_area_put(node->area);
-	node->area = area;
-	return 0;
-}
-
-static int ioctl_channels(struct insula_node *node, void __user *argument)
-{
-	struct insula_channels channels;
-	struct insula_area_place place;
-	int err;
-
-	if (copy_from_user(&channels, argument, sizeof(channels)))
-		return -EFAULT;
-	err = insula_area_check(channels.count, channels.slots);
-	if (err)
-		return err;
-	if (!IS_ALIGNED(channels.start, PAGE_SIZE) ||
-	    !insula_memory_covers(node->memory, channels.start,
-				  INSULA_AREA_SIZE(channels.count, channels.slots)))
-		return -EINVAL;
-	if (node->state != INSULA_CREATING)
-		return -EBUSY;
-	place = (struct insula_area_place) {
-		.start = channels.start,
-		.memory = phys_to_virt(channels.start),
-		.count = channels.count,
-		.slots = channels.slots,
-		.keeper = node->memory,
-	};
-	return lay_out_channels(node, &place);
-}
-
-static int lay_out_desks(struct insula_node *node, const struct insula_desks_place *place)
-{
-	struct insula_ringable *ringable;
-	struct insula_desks *desks;
-
-	ringable = insula_ringable_new(node->cpus, node->cpus_count);
-	if (!ringable)
-		return -ENOMEM;
-	desks = insula_desks_create(place, ringable);
-	if (IS_ERR(desks)) {
-		kfree(ringable);
-		return PTR_ERR(desks);
-	}
-	insula_desks_hang_up(node->desks);
-	insula_desks_put(node->desks);
-	node->desks = desks;
-	return 0;
-}
-
-static int ioctl_delegation(struct insula_node *node, void __user *argument)
-{
-	struct insula_delegation delegation;
-	struct insula_desks_place place;
-
-	if (copy_from_user(&delegation, argument, sizeof(delegation)))
-		return -EFAULT;
-	if (delegation.reserved || delegation.pages < INSULA_LWK_PAGES_MIN ||
-	    delegation.pages > INSULA_LWK_PAGES_MAX || !PAGE_ALIGNED(delegation.start) ||
-	    !insula_memory_covers(node->memory, delegation.start,
-				  (u64)delegation.pages * PAGE_SIZE))
-		return -EINVAL;
-	if (node->state != INSULA_CREATING)
-		return -EBUSY;
-	place = (struct insula_desks_place) {
-		.start = delegation.start,
-		.pages = delegation.pages,
-		.memory = node->memory,
-	};
-	return lay_out_desks(node, &place);
-}
-
 static int create_space(struct insula_node *node, void __user *argument)
 {
 	if (!node->desks)
@@ -505,11 +416,11 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 	case INSULA_NODE_INTERRUPT:
 		return ioctl_interrupt(node, argument);
 	case INSULA_NODE_CHANNELS:
-		return ioctl_channels(node, argument);
+		return insula_node_lay_out_channels(node, argument);
 	case INSULA_CHANNEL_OPEN:
 		return node->area ? insula_channel_open(node->area, argument) : -ENOENT;
 	case INSULA_NODE_DELEGATION:
-		return ioctl_delegation(node, argument);
+		return insula_node_lay_out_desks(node, argument);
 	case INSULA_SPACE_CREATE:
 		return create_space(node, argument);
 	case INSULA_NODE_LEND:

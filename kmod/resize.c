@@ -83,7 +83,7 @@ static int prepare_more(struct change *change, const struct insula_node *node, c
 			u32 count)
 {
 	change->count = node->cpus_count + count;
-	if (change->count > INSULA_NODE_CPUS_MAX)
+	if (change->count > INSULA_NODE_CPUS_MAX || !insula_cores_are_takable(cpus, count))
 		return -EINVAL;
 	change->cpus = kmalloc_array(change->count, sizeof(*cpus), GFP_KERNEL);
 	if (!change->cpus)

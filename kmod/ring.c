@@ -137,7 +137,6 @@ int insula_send(struct insula_producer *producer, const struct insula_message *m
 	smp_store_release(&slot_at(ring, position)->header, header); /* its bytes */
 	return peer_sleeps(&ring->control->consumer_wake, position, slots);
 }
-EXPORT_SYMBOL_GPL(insula_send);
 
 int insula_producer_prepare_to_sleep(struct insula_producer *producer)
 {
@@ -191,7 +190,6 @@ int insula_receive(struct insula_consumer *consumer, void *buffer, u32 capacity,
 	smp_store_release(&ring->control->head, consumer->head); /* its bytes have been read */
 	return peer_sleeps(&ring->control->producer_wake, from, slots);
 }
-EXPORT_SYMBOL_GPL(insula_receive);
 
 int insula_consumer_prepare_to_sleep(struct insula_consumer *consumer)
 {

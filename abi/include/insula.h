@@ -420,6 +420,17 @@ struct insula_space_begin {
 	__u64 descriptor;	/* the number of this one */
 };
 
+/*
+ * INSULA_SPACE_FORK: a space for a copy of the program, whose proxy will be a child of the
+ * caller's process. Answer: its descriptor, which does nothing until the child has said
+ * INSULA_SPACE_ADOPT: then it is the only process that can map it, and the calling thread
+ * sits at the first desk. ENOSPC: as of INSULA_SPACE_CREATE.
+ */
+struct insula_space_fork {
+	__u64 desk;		/* out: the first thread's */
+	__u64 process;		/* out: the copy, see insula_lwk.h */
+};
+
 /* INSULA_SPACE_RELEASE: what the request INSULA_LWK_RELEASE asks for. */
 struct insula_space_range {
 	__u64 start;
@@ -574,6 +585,8 @@ struct insula_borrow {
 /* The argument itself being a signal's number: the program is to have it. */
 #define INSULA_SPACE_SIGNAL	_IO(INSULA_IOC, 0x78)
 #define INSULA_SPACE_RELEASE	_IOW(INSULA_IOC, 0x79, struct insula_space_range)
+#define INSULA_SPACE_FORK	_IOR(INSULA_IOC, 0x7a, struct insula_space_fork)
+#define INSULA_SPACE_ADOPT	_IO(INSULA_IOC, 0x7b)	/* EBUSY: another process has */
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

@@ -16,7 +16,8 @@
  * Place. The delegation area is a stretch of the node's memory that lies behind its
  * channels, if the memory of its ACPI device INSU0001 is longer than these. It is an
  * array of pages of 4096 bytes: struct insula_lwk_delegation, the counters of each
- * core (INSULA_LWK_COUNTERS_PAGES), then pages that the base gives to processes:
+ * core and struct insula_lwk_calls (INSULA_LWK_COUNTERS_PAGES in all), then pages that
+ * the base gives to processes:
  *
  *	process   two pages in a row: struct insula_lwk_process, struct insula_lwk_reach.
  *		  It is named by the number of the first. No program can write them.
@@ -82,6 +83,13 @@
  * lies in a page of this process, and that no thread of its own has it already. The
  * thread's last request is INSULA_LWK_THREAD_END, after which the desk is the base's.
  *
+ * Copies. INSULA_LWK_FORK has the proxy fork, as a program does by fork(2). The module first
+ * gives the copy a process of its own, which names its `parent`; the child then takes its
+ * space in the place of the parent's, under the same number, and says BEGUN. Only then does
+ * the LWK have the copy run. It asks for no arguments: its memory, which has been copied
+ * before the request, has all that it needs. The LWK ends the proxy of a copy whose parent
+ * is gone before the LWK has heard of the copy, by an INSULA_LWK_EXIT at its first desk.
+ *
  * The proxy's descriptor of the space is among the program's: the LWK refuses to
  * close or replace that number, as if it were not open.
  *
@@ -106,14 +114,14 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	1
+#define INSULA_LWK_REVISION	3
 
 /* Fewest and most pages of an area. */
 #define INSULA_LWK_PAGES_MIN	16
 #define INSULA_LWK_PAGES_MAX	512
 #define INSULA_LWK_DESKS_PER_PAGE	16
-/* Pages with the counters of cores, which follow the first page. */
-#define INSULA_LWK_COUNTERS_PAGES	4
+/* Pages that count, which follow the first page: of cores, and the last of them of calls. */
+#define INSULA_LWK_COUNTERS_PAGES	5
 
 /*
  * The base's clocks, for the program's: CLOCK_REALTIME and CLOCK_MONOTONIC at one
@@ -162,6 +170,11 @@ struct insula_lwk_counters {
 	__u64 rings;		/* of the base's doorbell */
 };
 
+/* How often programs have made each system call, by its number. The LWK's. */
+struct insula_lwk_calls {
+	__u64 made[512];
+};
+
 /* What the base says of a process. */
 enum insula_lwk_base_state {
 	INSULA_LWK_NONE = 0,
@@ -190,7 +203,8 @@ struct insula_lwk_process {
 	__u64 descriptor;	/* the proxy's own: of the numbers, the one that is no file's */
 	/* Bit number - 1 for each signal that came; the base sets, the LWK takes. */
 	__u64 signals;
-	__u64 signals_reserved[7];
+	__u64 parent;		/* the process that this is a copy of; 0: of none */
+	__u64 signals_reserved[6];
 	/* The LWK's. */
 	__u64 lwk_state;	/* enum insula_lwk_process_state */
 	__u64 page_table;	/* physical address of its table of level 4; 0: maps nothing yet */
@@ -252,6 +266,11 @@ struct insula_lwk_desk {
  * the request before. Result: 0, -EBUSY, or -EINVAL if it is no range of whole pages.
  */
 #define INSULA_LWK_RELEASE	(INSULA_LWK_REQUEST | 5)
+/*
+ * Make a process that is a copy of this one, arguments (flags of clone(2), address for what
+ * they say is to be written of the child). Result: the child's id; value: its process.
+ */
+#define INSULA_LWK_FORK		(INSULA_LWK_REQUEST | 6)
 
 /*
  * Flag of a release: forget the mappings, but do not wait for I/O under way. For pages

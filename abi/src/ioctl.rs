@@ -5,7 +5,7 @@ use core::mem::size_of;
 
 use crate::channel::{ChannelEvent, ChannelOpen, Channels};
 use crate::frames::{Borrow, FramesGrant, FramesTake, Lend};
-use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceRange};
+use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceFork, SpaceRange};
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
     NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShrink, NodeStart, NodeStop,
@@ -15,6 +15,7 @@ use crate::{Pool, Request};
 
 const NONE: u32 = 0;
 const WRITE: u32 = 1;
+const READ: u32 = 2;
 const READ_WRITE: u32 = 3;
 
 /// `INSULA_IOC`: the type byte of every request.
@@ -32,6 +33,10 @@ const fn io(number: u8) -> u32 {
 
 const fn iow<T>(number: u8) -> u32 {
     encode(WRITE, number, size_of::<T>())
+}
+
+const fn ior<T>(number: u8) -> u32 {
+    encode(READ, number, size_of::<T>())
 }
 
 const fn iowr<T>(number: u8) -> u32 {
@@ -129,6 +134,10 @@ pub const SPACE_RING: u32 = io(0x77);
 pub const SPACE_SIGNAL: u32 = io(0x78);
 /// `INSULA_SPACE_RELEASE` (space).
 pub const SPACE_RELEASE: u32 = iow::<SpaceRange>(0x79);
+/// `INSULA_SPACE_FORK` (space); answers a descriptor.
+pub const SPACE_FORK: u32 = ior::<SpaceFork>(0x7a);
+/// `INSULA_SPACE_ADOPT` (space).
+pub const SPACE_ADOPT: u32 = io(0x7b);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

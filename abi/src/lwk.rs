@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 1;
+pub const LWK_REVISION: u32 = 3;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
 pub const PAGES_MIN: u32 = 16;
@@ -17,8 +17,9 @@ pub const PAGES_MIN: u32 = 16;
 pub const PAGES_MAX: u32 = 512;
 /// `INSULA_LWK_DESKS_PER_PAGE`: desks in a page.
 pub const DESKS_PER_PAGE: u32 = 16;
-/// `INSULA_LWK_COUNTERS_PAGES`: pages with the counters of cores, behind the first page.
-pub const COUNTERS_PAGES: u32 = 4;
+/// `INSULA_LWK_COUNTERS_PAGES`: pages that count, behind the first page: [`Counters`] of cores, and in
+/// the last of them [`Calls`].
+pub const COUNTERS_PAGES: u32 = 5;
 /// Bytes of a page.
 pub const PAGE_SIZE: u64 = 4096;
 
@@ -96,6 +97,14 @@ pub struct Counters {
     pub rings: u64,
 }
 
+/// `struct insula_lwk_calls`: how often programs have made each system call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Calls {
+    /// By its number.
+    pub made: [u64; 512],
+}
+
 /// `enum insula_lwk_base_state`: what the base says of a process.
 pub mod base_state {
     /// There is none.
@@ -140,8 +149,10 @@ pub struct Process {
     pub descriptor: u64,
     /// Bit number - 1 for each signal that came.
     pub signals: u64,
+    /// The process that this is a copy of; 0 if it begins with a program.
+    pub parent: u64,
     /// Zero.
-    pub signals_reserved: [u64; 7],
+    pub signals_reserved: [u64; 6],
     /// See [`process_state`].
     pub lwk_state: u64,
     /// Physical address of its page table of level 4; 0 when nothing is mapped yet.
@@ -212,6 +223,8 @@ pub mod request {
     pub const EXIT: u64 = REQUEST | 4;
     /// `INSULA_LWK_RELEASE`: let go of a range.
     pub const RELEASE: u64 = REQUEST | 5;
+    /// `INSULA_LWK_FORK`: make a process that is a copy of this one.
+    pub const FORK: u64 = REQUEST | 6;
 }
 
 /// `INSULA_LWK_RELEASE_MAPPED`, a flag of [`request::RELEASE`]: do not wait for I/O under way.
@@ -262,6 +275,18 @@ pub struct SpaceBegin {
     pub arguments_size: u64,
     /// The number of the space's descriptor in the proxy.
     pub descriptor: u64,
+}
+
+/// `struct insula_space_fork`: a space for a copy of the program.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct SpaceFork {
+    /// Out: the first thread's desk.
+    pub desk: u64,
+    /// Out: the copy's process.
+    pub process: u64,
 }
 
 /// `struct insula_space_range`: a range of the program's addresses.

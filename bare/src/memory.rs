@@ -68,6 +68,15 @@ pub unsafe fn write(to: PhysAddr, from: &[u8]) {
     unsafe { ptr::copy(from.as_ptr(), to.in_direct_map(), from.len()) }
 }
 
+/// Copies physical memory.
+///
+/// # Safety
+/// Both ranges are memory of this kernel's, and nothing of Rust's lies in the second.
+pub unsafe fn copy(from: PhysAddr, to: PhysAddr, size: u64) {
+    // SAFETY: as promised by the caller.
+    unsafe { ptr::copy(from.in_direct_map(), to.in_direct_map(), size as usize) }
+}
+
 /// Clears physical memory.
 ///
 /// # Safety

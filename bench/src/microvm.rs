@@ -3,12 +3,12 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::inside::READY;
+use crate::inside::{READY, pin};
 
 /// A boot takes seconds; on a loaded machine, or with KVM inside of an emulated one, tens of them.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -17,6 +17,9 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// serial port that it also names. But it keeps its clock (RTC): the kernel waits two seconds for one
 /// that does not answer.
 const MACHINE: &str = "microvm,x-option-roms=off,isa-serial=on,pit=off,pic=off";
+
+/// What nodes are told as well (see `insula_boot::options`), for a fair comparison.
+pub const SHORTER_BOOT: &str = "cryptomgr.notests";
 
 /// What executes it, with the processor that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,10 @@ pub struct Microvm<'a> {
     pub tsc_khz: u32,
     /// Added to its kernel's command line, which names the console and the frequency.
     pub append: &'a str,
+    /// Words for QEMU: its devices, if it has any.
+    pub devices: &'a [&'a str],
+    /// The core of this machine that it is kept on, if on any.
+    pub core: Option<usize>,
 }
 
 impl Microvm<'_> {
@@ -59,11 +66,33 @@ impl Microvm<'_> {
     /// When QEMU cannot be started or ends, or the line does not come.
     pub fn boot(&self) -> io::Result<Duration> {
         let enter = Instant::now();
+        let ready = self.start()?.wait_for(READY)?;
+        Ok(ready - enter)
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn start(&self) -> io::Result<Running> {
         let mut child = self.command().spawn()?;
-        let answer = wait(&mut child, enter);
-        child.kill()?;
-        child.wait()?;
-        answer
+        let console = child.stdout.take();
+        let (tell, lines) = mpsc::channel();
+        let running = Running { child, lines };
+        if let Some(core) = self.core {
+            pin(running.child.id() as i32, core)?;
+        }
+        let console = console.ok_or_else(|| io::Error::other("QEMU's output is not captured"))?;
+        // Ends with the console, which ends with QEMU.
+        thread::spawn(move || {
+            for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                if tell.send((Instant::now(), line)).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(running)
     }
 
     fn command(&self) -> Command {
@@ -78,6 +107,7 @@ impl Microvm<'_> {
         command.args(self.executor.arguments());
         command.args(["-smp", "1", "-m", "256M", "-no-reboot", "-nodefaults"]);
         command.args(["-no-user-config", "-display", "none", "-serial", "stdio"]);
+        command.args(self.devices);
         command.arg("-kernel").arg(self.kernel);
         command.arg("-initrd").arg(self.initrd);
         command.arg("-append").arg(append.trim_end());
@@ -86,30 +116,39 @@ impl Microvm<'_> {
     }
 }
 
-fn wait(child: &mut Child, enter: Instant) -> io::Result<Duration> {
-    let Some(console) = child.stdout.take() else {
-        return Err(io::Error::other("QEMU's output is not captured"));
-    };
-    let (told, ready) = mpsc::channel();
-    // Ends with the console, which ends with QEMU.
-    thread::spawn(move || {
-        // Nobody listens any more if patience is at its end.
-        let _ = told.send(find_ready(console).map(|()| enter.elapsed()));
-    });
-    let late = |_| io::Error::other("the virtual machine's init said nothing in time");
-    ready.recv_timeout(LIMIT).map_err(late)?
+/// One that runs, until this is dropped.
+pub struct Running {
+    child: Child,
+    lines: Receiver<(Instant, String)>,
 }
 
-fn find_ready(console: ChildStdout) -> io::Result<()> {
-    let mut last = String::new();
-    for line in BufReader::new(console).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        if line.contains(READY) {
-            return Ok(());
+impl Running {
+    /// Waits for a line out of its serial port that has `words` in it. Answers when it came.
+    ///
+    /// # Errors
+    /// When it does not come, or QEMU ends.
+    pub fn wait_for(&mut self, words: &str) -> io::Result<Instant> {
+        let deadline = Instant::now() + LIMIT;
+        let mut last = String::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok((when, line)) if line.contains(words) => return Ok(when),
+                Ok((_, line)) => last = line,
+                Err(error) => {
+                    return Err(io::Error::other(format!(
+                        "the virtual machine did not say `{words}`: {error}; its last line: {last}"
+                    )));
+                }
+            }
         }
-        last = line;
     }
-    Err(io::Error::other(format!(
-        "the virtual machine ended before its init spoke; its last line: {last}"
-    )))
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

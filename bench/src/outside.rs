@@ -22,8 +22,9 @@ use crate::samples::{self, Recorder, Samples};
 
 /// The kernel of the emulated machine's base.
 const BASE: Flavour = Flavour::V6_12;
-/// The program that measures inside.
+/// The program that measures inside, and the one that it has measure from within programs.
 const INSIDE_PROGRAM: &str = "insula-bench-inside";
+const PROBE_PROGRAM: &str = "insula-bench-probe";
 /// The only architecture there is.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// A benchmark takes minutes; on a loaded machine ten times as long.
@@ -108,10 +109,10 @@ fn run_machine(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Outcome, RunError> {
     let mut payload = equipment::assemble(BASE, tell)?;
-    payload.program(
-        &format!("bin/{INSIDE_PROGRAM}"),
-        Content::File(build_inside_program()?),
-    );
+    for program in [INSIDE_PROGRAM, PROBE_PROGRAM] {
+        let built = Content::File(build_inside_program(program)?);
+        payload.program(&format!("bin/{program}"), built);
+    }
     payload.load_module = true;
     let machine = Machine {
         cpus: benchmark.machine.cpus,
@@ -129,21 +130,21 @@ fn run_machine(
     Ok(machine.run(&task, &payload, false, tell)?)
 }
 
-/// Builds the program, linked statically so that it needs nothing of the root disk, where the
+/// Builds a program, linked statically so that it needs nothing of the root disk, where the
 /// test bed's own are built.
-fn build_inside_program() -> Result<PathBuf, ToolError> {
+fn build_inside_program(program: &str) -> Result<PathBuf, ToolError> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = project::root().join(target.unwrap_or_else(|| "target".into()));
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     Tool::new(&cargo)
         .args(["build", "--quiet", "--release", "--target", TARGET])
-        .args(["--package", "insula-bench", "--bin", INSIDE_PROGRAM])
+        .args(["--package", "insula-bench", "--bin", program])
         .arg("--target-dir")
         .arg(&target)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .directory(project::root())
         .run()?;
-    Ok(target.join(TARGET).join("release").join(INSIDE_PROGRAM))
+    Ok(target.join(TARGET).join("release").join(program))
 }
 
 /// What measuring a peer on this machine can use.

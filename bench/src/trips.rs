@@ -14,6 +14,9 @@ const WARM: usize = 200;
 pub struct Trips(Vec<Duration>);
 
 impl Trips {
+    /// How many there are in a round, with those that are not counted.
+    pub const COUNT: usize = WARM + TRIPS;
+
     /// Measures a round.
     ///
     /// # Errors
@@ -30,13 +33,19 @@ impl Trips {
         Ok(Self(times))
     }
 
+    /// Half took no longer, in µs.
+    #[must_use]
+    pub fn median_us(&self) -> f64 {
+        self.0[TRIPS / 2].as_secs_f64() * 1e6
+    }
+
     /// Keeps their median as `id`, and their 99th percentile as `id-p99`, both in µs.
     ///
     /// # Errors
     /// When they cannot be written.
     pub fn record(&self, inside: &Inside, id: &str) -> Result<(), Finding> {
         let us = |time: Duration| time.as_secs_f64() * 1e6;
-        inside.record(id, us(self.0[TRIPS / 2]))?;
+        inside.record(id, self.median_us())?;
         inside.record(&format!("{id}-p99"), us(self.0[TRIPS * 99 / 100]))
     }
 }

@@ -90,6 +90,8 @@ pub(crate) fn compose(
     limit: usize,
 ) -> Result<CommandLine, CommandLineError> {
     check_characters(user)?;
+    // Before it is read: a quote that stays open makes the spaces at the end a part of the last word.
+    let user = user.trim();
     let words = kernel_words(user);
     check_refused(&words)?;
     let mut text = own_options(facts, &words)?.join(" ");
@@ -348,7 +350,12 @@ mod tests {
 
     #[test]
     fn refuses_what_reaches_beyond_the_node() {
-        for user in ["reboot=t", "quiet no-ipi-broadcast=0", "\"reserve=0x80,1\""] {
+        for user in [
+            "reboot=t",
+            "quiet no-ipi-broadcast=0",
+            "\"reserve=0x80,1\"",
+            "\"reboot ",
+        ] {
             let error = compose_for(user).unwrap_err();
             assert!(
                 matches!(error, CommandLineError::Decided { .. }),

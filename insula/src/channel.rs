@@ -12,6 +12,7 @@ use insula_channel::{Peer, Ring};
 use nix::errno::Errno;
 
 use crate::driver::{CallError, Channel, MapError, RingWords, Waited};
+use crate::reach::{NotTheirs, Reach};
 
 /// Channels of each node that programs can use, the first ones.
 pub const PROGRAMS_COUNT: u32 = CHANNEL_ORDERS;
@@ -57,6 +58,9 @@ pub enum ChannelError {
     /// The other side wrote nonsense.
     #[error(transparent)]
     Broken(#[from] Broken),
+    /// The other side named pages that it may not name. The message is gone.
+    #[error(transparent)]
+    NotTheirs(#[from] NotTheirs),
     /// The module failed.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -83,6 +87,7 @@ pub struct End {
     consumer: Consumer<RingWords>,
     channel: Channel,
     polls: u32,
+    reach: Reach,
 }
 
 impl End {
@@ -101,6 +106,7 @@ impl End {
             consumer: Consumer::new(back),
             channel,
             polls: POLLS,
+            reach: Reach::default(),
         })
     }
 
@@ -108,6 +114,11 @@ impl End {
     /// hardly ever does.
     pub fn set_polls(&mut self, times: u32) {
         self.polls = times;
+    }
+
+    /// Which pages the other side may name in its messages: none, unless told otherwise here.
+    pub fn reach(&mut self) -> &mut Reach {
+        &mut self.reach
     }
 
     /// The channel.
@@ -142,7 +153,8 @@ impl End {
         }
     }
 
-    /// Receives the next message into `buffer`, waiting for it at most `patience` long.
+    /// Receives the next message into `buffer`, waiting for it at most `patience` long. Its
+    /// references to pages have been checked against [`End::reach`].
     ///
     /// # Errors
     /// [`ChannelError`]; nothing was received.
@@ -174,11 +186,14 @@ impl End {
     fn try_receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ChannelError> {
         match self.consumer.receive(buffer) {
             Ok(Some(received)) => {
-                // Who has left needs no room.
                 match self.ring(received.peer) {
-                    Ok(()) | Err(ChannelError::HungUp) => Ok(Some(received)),
-                    Err(error) => Err(error),
+                    // Who has left needs no room.
+                    Ok(()) | Err(ChannelError::HungUp) => {}
+                    Err(error) => return Err(error),
                 }
+                let mut claims = received.pages(buffer);
+                claims.try_for_each(|pages| self.reach.check(&pages))?;
+                Ok(Some(received))
             }
             Ok(None) => Ok(None),
             Err(ReceiveError::TooLong { size }) => Err(ChannelError::BufferTooSmall(size)),

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`driver`] | the module's descriptors; the only place with ioctls, mappings and `unsafe` |
 //! | [`image`] | resident images: kernels kept in memory, ready to start |
+//! | [`agent`] | programs in Linux nodes, run by the agent there |
 //! | [`channel`] | sending to and receiving from another kernel |
 //! | [`node`] | nodes: start, watch, read the log of, stop, remove |
 //! | [`program`] | programs of the base on nodes of the lightweight kernel |
+//! | [`stats`] | what nodes have counted |
 //! | [`policy`] | what becomes of a node that has ended |
 //! | [`supervisor`] | one process for each node, which sees to that |
 //! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
@@ -21,6 +23,7 @@
 //! Everything outside [`driver`] is safe Rust and, given what the module answered, testable on any
 //! host.
 
+pub mod agent;
 pub mod channel;
 pub mod compose;
 pub mod cores;
@@ -38,6 +41,7 @@ pub mod program;
 pub mod reach;
 pub mod report;
 pub mod root;
+pub mod stats;
 pub mod supervisor;
 pub mod topology;
 pub mod units;

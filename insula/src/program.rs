@@ -5,6 +5,7 @@
 //! What it does itself is only to find the file and to say by which words and environment the
 //! program begins; the node's kernel opens and reads it.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -62,6 +63,10 @@ pub struct ProgramRequest<'a> {
     pub node: &'a Name,
     /// Its path, or its name to be found in `PATH`, then its arguments.
     pub words: &'a [OsString],
+    /// What is set in its environment beyond what this process has: names and values.
+    pub environment: &'a [(OsString, OsString)],
+    /// Where it begins, and its path if that is relative; none is where this process is.
+    pub directory: Option<&'a OsStr>,
     /// How often its proxy looks for a call before it sleeps.
     pub polls: u64,
 }
@@ -79,6 +84,14 @@ pub enum ExecError {
     #[error("'{}' cannot be executed: {source}; nothing was begun", path.display())]
     NotExecutable {
         /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It cannot begin there.
+    #[error("'{}' cannot be entered: {source}; nothing was begun", path.display())]
+    Directory {
+        /// Where.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -113,19 +126,17 @@ pub enum ExecError {
 }
 
 /// Runs a program on a node, in this process's stead: it ends as the program ends. The process
-/// must have one thread only.
+/// must have one thread only. If that fails, the process may be in the program's directory.
 ///
 /// # Errors
 /// [`ExecError`].
 pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, ExecError> {
-    let name = request
-        .words
-        .first()
-        .map(OsString::as_os_str)
-        .unwrap_or_default();
-    let path = find(name, std::env::var_os("PATH").as_deref())?;
-    let executable = check(&path)?;
-    let arguments = arguments(&path, request.words, std::env::vars_os());
+    if let Some(directory) = request.directory {
+        enter(Path::new(directory))?;
+    }
+    let (path, executable) = look_for(request.words)?;
+    let environment = environment(std::env::vars_os(), request.environment);
+    let arguments = arguments(&path, request.words, environment.into_iter());
     let node = node::find(driver, request.node)?.node;
     let region = ProxyRegion::reserve(arguments.len())?;
     let space = create_space(&node, &region, request.node)?;
@@ -136,6 +147,32 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Exe
         polls: request.polls,
     };
     Ok(space.become_proxy(region, start)?)
+}
+
+fn enter(directory: &Path) -> Result<(), ExecError> {
+    std::env::set_current_dir(directory).map_err(|source| ExecError::Directory {
+        path: directory.to_owned(),
+        source,
+    })
+}
+
+/// What there is, with what is to be set in its place or beside it.
+fn environment(
+    own: impl Iterator<Item = (OsString, OsString)>,
+    set: &[(OsString, OsString)],
+) -> BTreeMap<OsString, OsString> {
+    own.chain(set.iter().cloned()).collect()
+}
+
+/// The file of a program that is to be run by these words, and its path.
+///
+/// # Errors
+/// [`ExecError::NotFound`], [`ExecError::NotExecutable`].
+pub fn look_for(words: &[OsString]) -> Result<(PathBuf, File), ExecError> {
+    let name = words.first().map(OsString::as_os_str).unwrap_or_default();
+    let path = find(name, std::env::var_os("PATH").as_deref())?;
+    let executable = check(&path)?;
+    Ok((path, executable))
 }
 
 /// A space on a node, whose kernel may still be booting.
@@ -218,6 +255,19 @@ fn arguments(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_set_replaces_what_there_is() {
+        let pairs = |list: &[(&str, &str)]| -> Vec<(OsString, OsString)> {
+            list.iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect()
+        };
+        let own = pairs(&[("HOME", "/root"), ("TERM", "vt100")]);
+        let all = environment(own.into_iter(), &pairs(&[("TERM", "dumb"), ("A", "b=c")]));
+        let expected = pairs(&[("A", "b=c"), ("HOME", "/root"), ("TERM", "dumb")]);
+        assert_eq!(all.into_iter().collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn arguments_are_strings_with_their_numbers() {

@@ -2,7 +2,7 @@
 //!
 //! A page reference in a message ([`Pages`]) is only a claim. Before anything is done with the pages
 //! it is checked against what is known without the sender: which memory is its own, and what it
-//! was granted.
+//! was granted. [`crate::channel::End`] does so with each message.
 
 use insula_abi::Chunk;
 use insula_abi::channel::{Pages, Right};
@@ -27,7 +27,7 @@ pub enum NotTheirs {
     Borrowed(u32, u64),
 }
 
-/// What one side of a channel may name.
+/// What one side of a channel may name; by default nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
     /// Sorted, apart from each other.

@@ -34,4 +34,5 @@ pub use error::ImageError;
 pub use image::{inspect, vmlinux};
 pub use loadable::{Format, Loadable, Segment};
 pub use memory::{PhysicalMemory, ReadError};
+pub use payload::unpack_module;
 pub use symbols::{Symbol, SymbolError, Symbols};

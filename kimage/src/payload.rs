@@ -111,6 +111,45 @@ fn decode(compression: Compression, stream: &[u8], size: u64) -> io::Result<Vec<
     }
 }
 
+/// Unpacks the file of a loadable module, whatever distributions pack it with: gzip, xz or zstd. One
+/// that is not packed is given back.
+///
+/// # Errors
+/// When it is packed with something else, does not unpack, or is larger than a kernel can be.
+pub fn unpack_module(file: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
+    let compression = Compression::detect(file)?;
+    let unpacked = match compression {
+        Compression::None => return Ok(Cow::Borrowed(file)),
+        Compression::Gzip => read_all(flate2::bufread::GzDecoder::new(file)),
+        Compression::Xz => {
+            let decoder = lzma_rust2::XzReader::new_mem_limit(file, false, LZMA_MEMORY_MAX_KIB);
+            read_all(decoder)
+        }
+        Compression::Zstd => {
+            ruzstd::decoding::StreamingDecoder::new_with_max_window_size(file, ZSTD_WINDOW_MAX)
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+                .and_then(read_all)
+        }
+        other => return Err(ImageError::UnknownCompression(other.name())),
+    };
+    unpacked
+        .map(Cow::Owned)
+        .map_err(|source| ImageError::Unpack {
+            compression: compression.name(),
+            source,
+        })
+}
+
+/// Reads all that `decoder` gives.
+fn read_all(decoder: impl Read) -> io::Result<Vec<u8>> {
+    let mut unpacked = Vec::new();
+    decoder.take(UNPACKED_MAX + 1).read_to_end(&mut unpacked)?;
+    match length(&unpacked) > UNPACKED_MAX {
+        true => Err(damaged("it is larger than a kernel can be")),
+        false => Ok(unpacked),
+    }
+}
+
 /// Reads all that `decoder` gives, at most one byte more than the `size` it must give.
 fn read_exactly(decoder: impl Read, size: u64) -> io::Result<Vec<u8>> {
     let mut unpacked = Vec::new();

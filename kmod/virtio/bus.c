@@ -25,9 +25,9 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
-#include "channel.h"
 #include "device.h"
 #include "inside.h"
+#include "own_end.h"
 
 /* How long the base may take for an answer. */
 #define ANSWER_TIMEOUT_MS	10000
@@ -90,11 +90,9 @@ static int receive(struct insula_bus *bus, struct insula_virtio_message *message
 	struct insula_received received;
 	int err;
 
-	err = insula_receive(&bus->end.consumer, message, sizeof(*message), &received);
-	if (err < 0)
-		return err;
+	err = insula_own_end_receive(&bus->end, message, sizeof(*message), &received);
 	if (err)
-		insula_own_end_ring(&bus->end);
+		return err;
 	if (received.size < sizeof(message->header) || received.size != message->header.size)
 		return -EPROTO;
 	return received.size;
@@ -160,14 +158,10 @@ static int send(struct insula_bus *bus, struct insula_virtio_message *message, u
 		.bytes = message,
 		.bytes_size = sizeof(message->header) + size,
 	};
-	int err;
 
 	message->header.token = ++bus->token;
 	message->header.size = sent.bytes_size;
-	err = insula_send(&bus->end.producer, &sent);
-	if (err > 0)
-		insula_own_end_ring(&bus->end);
-	return min(err, 0);
+	return insula_own_end_send(&bus->end, &sent);
 }
 
 /* Tell the base to ring when it sends something unasked. */

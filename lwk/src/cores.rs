@@ -1,5 +1,6 @@
 //! The kernel's cores: bringing them up, their loop, their interrupts.
 
+mod count;
 mod schedule;
 
 use alloc::boxed::Box;
@@ -14,7 +15,8 @@ use spin::Once;
 use crate::delegation::Area;
 use crate::{log, power};
 
-pub(crate) use schedule::{least_loaded, move_to, run, send};
+pub(crate) use count::{Counter, count, count_call};
+pub(crate) use schedule::{least_loaded, run, send};
 
 /// The interrupt that means no more than "look again": by it the base feels the pulse
 /// (`RESCHEDULE_VECTOR` of Linux).
@@ -23,9 +25,6 @@ pub const LOOK_VECTOR: u8 = 0xfd;
 pub const DOORBELL_VECTOR: u8 = 0x31;
 /// The interrupt by which cores of this kernel wake each other, and have each other forget pages.
 const WAKE_VECTOR: u8 = 0x32;
-
-/// The core that wakes threads whose time has come.
-pub(crate) const TIMEKEEPER: u32 = 0;
 
 /// Bytes of a core's stack.
 pub(crate) const STACK_SIZE: usize = 64 << 10;
@@ -93,11 +92,15 @@ pub(crate) fn others(mut tell: impl FnMut(u32)) {
     for_others(|_, apic_id| tell(apic_id));
 }
 
-/// Has a core look for what there is to do.
+/// Has another core look for what there is to do.
 pub(crate) fn wake(core: u32) {
-    if core == number() {
-        return;
+    if core != number() {
+        interrupt(core);
     }
+}
+
+/// Has a core look for what there is to do, at once: this one as soon as it is in a program.
+pub(crate) fn interrupt(core: u32) {
     if let Some(&apic_id) = APIC_IDS.get().and_then(|ids| ids.get(core as usize)) {
         apic::interrupt(apic_id, WAKE_VECTOR);
     }

@@ -60,6 +60,9 @@ pub fn first_core(boot_params: u64, image: u64) -> ! {
         !world.command_line.has("crash"),
         "asked for by the command line"
     );
+    if world.command_line.has("once") {
+        crate::process::end_with_programs();
+    }
     match world.shared.and_then(Area::find) {
         Some(area) => cores::take_processes(area),
         None => warning!("there is no delegation area: no program can run"),

@@ -27,13 +27,17 @@ fn chapter() -> String {
          | number | call | where | why |\n|---:|---|---|---|\n",
         TABLE.len(),
         count(|kind| matches!(kind, Kind::Local(_))),
-        count(|kind| matches!(kind, Kind::Delegated)),
+        count(|kind| matches!(kind, Kind::Delegated | Kind::Masked { .. })),
         count(|kind| matches!(kind, Kind::Refused { .. })),
     );
     for call in TABLE {
         let (place, why) = match call.kind {
             Kind::Local(_) => ("local".to_owned(), ""),
             Kind::Delegated => ("delegated".to_owned(), ""),
+            Kind::Masked { .. } => (
+                "delegated".to_owned(),
+                "the signals to be blocked meanwhile are this kernel's business",
+            ),
             Kind::Refused { errno: error, why } => (format!("refused: {}", errno(error.0)), why),
         };
         let (number, name) = (call.number, call.name);

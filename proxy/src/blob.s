@@ -12,9 +12,14 @@ insula_proxy_begin:
     mov rbx, rdi
     call .Lp_own_stack              // pushes to the old stack, returns on the new one
     mov rbp, [r15 + {STEPS}]
-.Lp_step:
-    cmp rbp, [r15 + {STEPS_END}]
-    jae .Lp_look
+    mov r14, [r15 + {STEPS_END}]
+    call .Lp_steps
+    jmp .Lp_look
+
+// Make the system calls of the steps from RBP to below R14.
+.Lp_steps:
+    cmp rbp, r14
+    jae .Lp_steps_done
     mov rax, [rbp + {STEP_NUMBER}]
     mov rdi, [rbp + {STEP_ARGUMENTS}]
     mov rsi, [rbp + {STEP_ARGUMENTS} + 8]
@@ -31,7 +36,9 @@ insula_proxy_begin:
     jnz .Lp_fail
 .Lp_next_step:
     add rbp, {STEP}
-    jmp .Lp_step
+    jmp .Lp_steps
+.Lp_steps_done:
+    ret
 
 // R12, R13 and RSP for desk RBX. Returns to the address on the old stack's top.
 .Lp_own_stack:
@@ -134,6 +141,8 @@ insula_proxy_begin:
     je .Lp_new_thread
     cmp eax, {REQUEST_THREAD_END}
     je .Lp_thread_end
+    cmp eax, {REQUEST_FORK}
+    je .Lp_fork
     cmp eax, {REQUEST_ARGUMENTS}
     je .Lp_give_arguments
     cmp eax, {REQUEST_EXIT}
@@ -187,6 +196,58 @@ insula_proxy_begin:
 .Lp_no_desk:
     cdqe
     jmp .Lp_answer
+
+// A copy of this process for a copy of the program. Its space comes first, so that both are known
+// to each other; RSP leads to what the module says of it. No signal comes before the copy has a
+// desk of its own, nor is one lost.
+.Lp_fork:
+    call .Lp_block_signals
+    sub rsp, {FORK}
+    mov qword ptr [rsp + {FORK_PROCESS}], 0
+    mov esi, {SPACE_FORK}
+    mov rdx, rsp
+    call .Lp_space
+    movsxd rbp, eax
+    test rbp, rbp
+    js .Lp_no_fork
+    mov rdi, [r12 + {ARGUMENTS}]
+    xor esi, esi
+    mov rdx, [r12 + {ARGUMENTS} + 8]
+    xor r10d, r10d
+    xor r8d, r8d
+    mov eax, 56                     // clone
+    syscall
+    test rax, rax
+    jz .Lp_copy
+    mov r14, rax
+    mov edi, ebp
+    mov eax, 3                      // close
+    syscall
+    mov rbp, r14
+.Lp_no_fork:
+    call .Lp_unblock_signals
+    mov rax, rbp
+    mov rdx, [rsp + {FORK_PROCESS}]
+    add rsp, {FORK}
+    jmp .Lp_answer_both
+
+// The copy: it has neither desks nor program yet, and its parent's space.
+.Lp_copy:
+    mov edi, ebp
+    mov rsi, [r15 + {SPACE}]
+    mov edx, 0x80000                // O_CLOEXEC
+    mov eax, 292                    // dup3
+    syscall
+    mov edi, ebp
+    mov eax, 3                      // close
+    syscall
+    mov rbx, [rsp + {FORK_DESK}]
+    call .Lp_own_stack
+    mov rbp, [r15 + {COPY_STEPS}]
+    mov r14, [r15 + {COPY_STEPS_END}]
+    call .Lp_steps
+    call .Lp_unblock_signals
+    jmp .Lp_look
 
 // With its desk the stack may become another thread's: no signal may use it any more.
 .Lp_thread_end:

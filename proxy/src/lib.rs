@@ -27,6 +27,9 @@
 //! that look and the call, the handler sends the thread past the call. So a call that is to be broken
 //! off before it began never begins.
 //!
+//! **Copies.** When the program forks, so does the proxy: the child has the region but for the desks,
+//! makes the calls that [`Parameters::copy_steps`] lists, and sits at a desk of its own.
+//!
 //! **Signals** are passed on to the program by [`ioctl::SPACE_SIGNAL`]. Those of the processor that
 //! tell of a fault of the blob itself end it; a desk that is there no more is the node's end.
 //!
@@ -40,7 +43,7 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 
 use insula_abi::ioctl;
-use insula_abi::lwk::{ANSWER_RESULT, Desk, SPACE_INTERRUPT, request};
+use insula_abi::lwk::{ANSWER_RESULT, Desk, SPACE_INTERRUPT, SpaceFork, request};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes reserved for the blob; the parameters lie behind them.
@@ -92,6 +95,11 @@ pub struct Parameters {
     pub steps: u64,
     /// Address behind its last.
     pub steps_end: u64,
+    /// The array of [`Step`] that the proxy of a copy begins with: its space is that of
+    /// [`Parameters::space`], of which nothing is mapped yet.
+    pub copy_steps: u64,
+    /// Address behind its last.
+    pub copy_steps_end: u64,
     /// What [`request::ARGUMENTS`] gives.
     pub arguments: Text,
     /// What is written to standard error when the node has ended.
@@ -157,6 +165,8 @@ global_asm!(
     POLLS = const offset_of!(Parameters, polls),
     STEPS = const offset_of!(Parameters, steps),
     STEPS_END = const offset_of!(Parameters, steps_end),
+    COPY_STEPS = const offset_of!(Parameters, copy_steps),
+    COPY_STEPS_END = const offset_of!(Parameters, copy_steps_end),
     PROGRAM = const offset_of!(Parameters, arguments),
     NODE_GONE = const offset_of!(Parameters, node_gone),
     ALL_SIGNALS = const offset_of!(Parameters, all_signals),
@@ -179,6 +189,10 @@ global_asm!(
     REQUEST_THREAD_END = const request::THREAD_END as u32,
     REQUEST_EXIT = const request::EXIT as u32,
     REQUEST_RELEASE = const request::RELEASE as u32,
+    REQUEST_FORK = const request::FORK as u32,
+    FORK = const size_of::<SpaceFork>(),
+    FORK_DESK = const offset_of!(SpaceFork, desk),
+    FORK_PROCESS = const offset_of!(SpaceFork, process),
     INTERRUPT = const SPACE_INTERRUPT,
     SPACE_DESK = const ioctl::SPACE_DESK,
     SPACE_SIT = const ioctl::SPACE_SIT,
@@ -187,6 +201,7 @@ global_asm!(
     SPACE_RING = const ioctl::SPACE_RING,
     SPACE_SIGNAL = const ioctl::SPACE_SIGNAL,
     SPACE_RELEASE = const ioctl::SPACE_RELEASE,
+    SPACE_FORK = const ioctl::SPACE_FORK,
 );
 
 #[cfg(test)]

@@ -183,6 +183,7 @@ fn steps_come_first_and_requests_of_the_module_are_passed_on() {
         no_descriptor
     );
     assert_eq!(region.call(request::THREAD, &[]), no_descriptor);
+    assert_eq!(region.call(request::FORK, &[17, 0]), no_descriptor);
     assert_eq!(
         region.call(request::REQUEST | 99, &[]),
         -(Errno::ENOSYS as i64)

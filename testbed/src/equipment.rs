@@ -6,10 +6,10 @@ use std::io;
 use crate::kernels::{self, FetchError, Flavour, Kernel};
 use crate::module::{self, ModuleError};
 use crate::node::{self, NodeInitrdError};
+use crate::packages::{self, PackageError};
 use crate::payload::{Content, Payload};
-use crate::programs;
+use crate::programs::{self, ProgramsError};
 use crate::project;
-use crate::tool::ToolError;
 
 /// What `make demo` runs inside.
 const DEMO: &[u8] = include_bytes!("../guest/demo");
@@ -19,10 +19,15 @@ const TASKS: &[u8] = include_bytes!("../guest/tasks.py");
 pub const TASKS_PATH: &str = "/payload/tasks.py";
 /// Where the module is inside.
 pub const MODULE_PATH: &str = "/payload/insula.ko";
+/// Where the modules for nodes' kernels are inside, a folder for each release.
+pub const MODULES_PATH: &str = "/payload/modules";
 /// Where the nodes' initial file system is inside.
 pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
 /// Where that of nodes that talk to the base is inside.
 pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
+
+/// What serves folders to nodes: its package, which needs much that this does not, and its path.
+const VIRTIOFSD: (&str, &str) = ("qemu-system-common", "usr/lib/qemu/virtiofsd");
 
 /// Why a machine could not be equipped.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +38,12 @@ pub enum EquipmentError {
     /// The module could not be built.
     #[error(transparent)]
     Module(#[from] ModuleError),
+    /// A program could not be had.
+    #[error(transparent)]
+    Package(#[from] PackageError),
     /// The programs could not be built.
     #[error(transparent)]
-    Programs(#[from] ToolError),
+    Programs(#[from] ProgramsError),
     /// The nodes' initial file system could not be made.
     #[error(transparent)]
     NodeInitrd(#[from] NodeInitrdError),
@@ -51,21 +59,38 @@ pub enum EquipmentError {
 pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
     // Cargo has a lock of its own.
     let programs = programs::build(tell)?;
+    let _guard = project::lock()?;
     let mut payload = Payload::default();
     payload.program("bin/insula", Content::File(programs.insula));
     payload.program("bin/insula-scenario", Content::File(programs.scenario));
+    payload.program("bin/insula-probe", Content::File(programs.probe));
     payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
+    payload.program("lib/insula/agent", Content::File(programs.agent));
+    let (package, path) = VIRTIOFSD;
+    payload.program(
+        "bin/virtiofsd",
+        Content::File(packages::file(package, path)?),
+    );
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
-    let _guard = project::lock()?;
     let modules = module::build(&kernels::fetch(base, tell)?)?;
     payload.file("insula.ko", Content::File(modules.join("insula.ko")));
+    payload.file(
+        "insula_nested.ko",
+        Content::File(module::test_driver(&modules).join("insula_nested.ko")),
+    );
     let nodes = fetch_nodes(base, tell)?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
     let modules = nodes
         .iter()
         .map(module::build)
         .collect::<Result<Vec<_>, _>>()?;
+    for (kernel, folder) in nodes.iter().zip(&modules) {
+        for name in module::BUILT {
+            let inside = format!("modules/{}/{name}", kernel.release);
+            payload.file(&inside, Content::File(folder.join(name)));
+        }
+    }
     let peer = node::peer_initrd(&nodes, &modules, &programs.peer)?;
     payload.file("peer.cpio", Content::Bytes(peer));
     Ok(payload)

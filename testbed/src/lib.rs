@@ -12,7 +12,6 @@
 pub mod busybox;
 pub mod debs;
 pub mod equipment;
-pub mod initramfs;
 pub mod kernels;
 pub mod machine;
 pub mod module;
@@ -20,6 +19,7 @@ pub mod node;
 pub mod packages;
 pub mod payload;
 pub mod peer;
+pub mod probe;
 pub mod programs;
 pub mod project;
 pub mod root;

@@ -10,7 +10,9 @@ use crate::project;
 use crate::tool::{Tool, ToolError};
 
 /// What the module is made of, folders of the repository.
-const SOURCES: [&str; 2] = ["kmod", "abi/include"];
+const SOURCES: [&str; 3] = ["kmod", "abi/include", TEST_DRIVER];
+/// A driver for tests.
+const TEST_DRIVER: &str = "testbed/driver";
 /// What may be copied: everything else in those folders was built there.
 const SOURCE_EXTENSIONS: [&str; 6] = ["c", "h", "S", "lds", "rst", "md"];
 const SOURCE_NAMES: [&str; 2] = ["Kbuild", "Makefile"];
@@ -45,6 +47,12 @@ pub enum ModuleError {
 /// The modules that are built: of a base and a node, and of a node with virtio devices.
 pub const BUILT: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
 
+/// Where the driver for tests was built with the modules of that folder.
+#[must_use]
+pub fn test_driver(modules: &Path) -> PathBuf {
+    modules.with_file_name(TEST_DRIVER)
+}
+
 /// Builds the modules for a kernel, in a folder of its own so that several kernels
 /// do not meet; answers that. Only what changed is compiled again.
 ///
@@ -56,10 +64,24 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf, ModuleError> {
         mirror(&project::root().join(source), &folder.join(source))?;
     }
     let target = folder.join("kmod");
+    for part in [target.clone(), test_driver(&target)] {
+        make(kernel, &part)?;
+    }
+    // Without what only debuggers read, which is most of it, as DKMS installs them: nodes have them
+    // in their memory.
+    let modules = BUILT.map(|name| target.join(name));
+    Tool::new("strip")
+        .arg("--strip-debug")
+        .args(modules)
+        .run()?;
+    Ok(target)
+}
+
+fn make(kernel: &Kernel, part: &Path) -> Result<(), ModuleError> {
     let output = Tool::new("make")
         .arg("-C")
         .arg(kernel.headers())
-        .arg(format!("M={}", target.display()))
+        .arg(format!("M={}", part.display()))
         .arg(format!(
             "-j{}",
             std::thread::available_parallelism().map_or(1, usize::from)
@@ -78,7 +100,7 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf, ModuleError> {
             output,
         });
     }
-    Ok(target)
+    Ok(())
 }
 
 /// Makes the sources in `to` those in `from`. Files that are the same keep their

@@ -4,19 +4,21 @@
 
 use std::path::{Path, PathBuf};
 
+use insula::image::{Initramfs, ModulesError, modules_with_needs};
+
 use crate::busybox::{self, BusyboxError};
-use crate::initramfs::Initramfs;
-use crate::kernels::{Kernel, ModulesError, modules};
+use crate::kernels::Kernel;
 use crate::module;
 
 /// The drivers that serve a purpose, by its name: a press of the power button is to be
-/// an event that a program can read, an NVMe drive and a virtio network card are to work, and
-/// sockets to the base.
-const MODULES: [(&str, &[&str]); 4] = [
+/// an event that a program can read, an NVMe drive and a virtio network card are to work,
+/// sockets to the base, and in a virtual machine the virtio devices of QEMU's `microvm`.
+const MODULES: [(&str, &[&str]); 5] = [
     ("button", &["button", "evdev"]),
     ("disk", &["nvme"]),
     ("network", &["virtio_pci", "virtio_net"]),
     ("vsock", &["vmw_vsock_virtio_transport"]),
+    ("mmio", &["virtio_mmio"]),
 ];
 const INIT: &[u8] = include_bytes!("../node/init");
 const DEVICES: &[u8] = include_bytes!("../node/devices");
@@ -81,7 +83,7 @@ fn usual(kernels: &[Kernel]) -> Result<Initramfs, NodeInitrdError> {
         archive = archive.directory(&folder)?;
         for (purpose, names) in MODULES {
             let mut list = String::new();
-            for module in modules::with_needs(kernel, names)? {
+            for module in modules_with_needs(&kernel.modules(), names)? {
                 archive = archive.file(&format!("{folder}/{}", module.file), &module.content)?;
                 list.push_str(&format!("{}\n", module.file));
             }

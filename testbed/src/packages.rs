@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::project;
 use crate::tool::{Tool, ToolError};
 
 /// Why packages could not be had.
@@ -67,6 +68,19 @@ pub fn unpack(packages: &[String], target: &Path) -> Result<(), PackageError> {
         Tool::new("dpkg").arg("-x").arg(path).arg(target).run()?;
     }
     Ok(())
+}
+
+/// The file at that path of a package, fetched on first use.
+///
+/// # Errors
+/// As of [`unpack`].
+pub fn file(package: &str, path: &str) -> Result<PathBuf, PackageError> {
+    let folder = project::build().join(package);
+    let file = folder.join(path);
+    if !file.exists() {
+        unpack(&[package.to_owned()], &folder)?;
+    }
+    Ok(file)
 }
 
 /// Takes the names out of what `apt-cache depends` prints.

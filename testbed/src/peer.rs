@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use insula::channel::{ChannelError, End, Side};
 use insula::driver::{Borrowed, CallError, Driver};
+use insula_abi::channel::{Pages, Right};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
@@ -42,10 +43,13 @@ pub enum Request {
     Polls = 6,
     /// Send it back; then signal [`EVENT`] back as often as its first word says.
     Events = 10,
+    /// Send it back without its first 16 bytes, but with a reference to pages that consists of
+    /// these.
+    Refer = 11,
 }
 
 impl Request {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Echo,
         Self::Flood,
         Self::Scribble,
@@ -56,6 +60,7 @@ impl Request {
         Self::Load,
         Self::Store,
         Self::Events,
+        Self::Refer,
     ];
 
     fn of(kind: u8) -> Option<Self> {
@@ -126,6 +131,7 @@ fn session(driver: &Driver, end: &mut End) -> Result<(), ServeError> {
                 end.send(&Message::bytes(received.kind, &answer), PATIENCE)?;
             }
             Some(Request::Events) if bytes.len() == 4 => signal_back(end, bytes)?,
+            Some(Request::Refer) if bytes.len() >= size_of::<Pages>() => refer(end, bytes)?,
             Some(Request::Scribble) => return scribble(end),
             Some(Request::Leave) => return Ok(()),
             Some(Request::Crash) => fs::write("/proc/sysrq-trigger", "c")?,
@@ -142,7 +148,7 @@ fn word(bytes: &[u8]) -> u32 {
 }
 
 fn long(bytes: &[u8]) -> u64 {
-    u64::from(word(&bytes[4..])) << 32 | u64::from(word(&bytes[..4]))
+    u64::from(word(&bytes[4..8])) << 32 | u64::from(word(&bytes[..4]))
 }
 
 /// Loads from the address in the first 8 bytes, or stores there what follows.
@@ -166,6 +172,21 @@ fn flood(end: &mut End, count: u32, size: u32) -> Result<(), ServeError> {
         end.send(&Message::bytes(Request::Flood as u8, &bytes), PATIENCE)?;
     }
     Ok(())
+}
+
+fn refer(end: &mut End, request: &[u8]) -> Result<(), ServeError> {
+    let (reference, bytes) = request.split_at(size_of::<Pages>());
+    let reference = Pages {
+        start: long(reference),
+        count: word(&reference[8..12]),
+        right: Right(word(&reference[12..])),
+    };
+    let message = Message {
+        kind: Request::Refer as u8,
+        pages: &[reference],
+        bytes,
+    };
+    Ok(end.send(&message, PATIENCE)?)
 }
 
 fn signal_back(end: &mut End, request: &[u8]) -> Result<(), ServeError> {

@@ -1,4 +1,4 @@
-//! Plays every scenario on every usual kernel.
+//! Plays every scenario on the kernels that it names.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(machines_at_once()));
     let trials = scenario::ALL.iter().flat_map(|&scenario| {
-        Flavour::USUAL.map(|base| {
+        scenario.bases.iter().map(move |&base| {
             Trial::test(format!("{}::{base}", scenario.name), move || {
                 play(scenario, base)
             })
@@ -42,6 +42,11 @@ fn play(scenario: &Scenario, base: Flavour) -> Result<(), Failed> {
         let _alone = DETECTION.lock().unwrap_or_else(PoisonError::into_inner);
         Accelerator::detect(base, tell)?
     };
-    trial::run(scenario, base, accelerator, false, tell)?;
+    let outcome = trial::run(scenario, base, accelerator, false, tell)?;
+    tell(&format!(
+        "{} on {base}: {:.0} s",
+        scenario.name,
+        outcome.elapsed.as_secs_f64()
+    ));
     Ok(())
 }

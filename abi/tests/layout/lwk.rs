@@ -2,8 +2,8 @@
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
-    self, Clock, Counters, Delegation, DelegationPlace, Desk, Process, Reach, SpaceBegin,
-    SpaceCreate, SpaceRange,
+    self, Calls, Clock, Counters, Delegation, DelegationPlace, Desk, Process, Reach, SpaceBegin,
+    SpaceCreate, SpaceFork, SpaceRange,
 };
 
 use super::{Facts, structure, values};
@@ -64,12 +64,14 @@ pub(crate) fn structures() -> Facts {
             released,
             descriptor,
             signals,
+            parent,
             signals_reserved,
             lwk_state,
             page_table,
             lwk_reserved
         ]
     );
+    structure!(facts, Calls, "insula_lwk_calls", [made]);
     structure!(facts, Reach, "insula_lwk_reach", [windows]);
     structure!(
         facts,
@@ -108,6 +110,7 @@ pub(crate) fn structures() -> Facts {
         "insula_space_begin",
         [arguments_size, descriptor]
     );
+    structure!(facts, SpaceFork, "insula_space_fork", [desk, process]);
     structure!(
         facts,
         SpaceRange,
@@ -136,6 +139,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_THREAD_END = lwk::request::THREAD_END,
         INSULA_LWK_EXIT = lwk::request::EXIT,
         INSULA_LWK_RELEASE = lwk::request::RELEASE,
+        INSULA_LWK_FORK = lwk::request::FORK,
         INSULA_LWK_RELEASE_MAPPED = lwk::RELEASE_MAPPED,
         INSULA_SPACE_DESKS = lwk::SPACE_DESKS,
         INSULA_SPACE_INTERRUPT = lwk::SPACE_INTERRUPT,
@@ -148,6 +152,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_SPACE_RING = ioctl::SPACE_RING,
         INSULA_SPACE_SIGNAL = ioctl::SPACE_SIGNAL,
         INSULA_SPACE_RELEASE = ioctl::SPACE_RELEASE,
+        INSULA_SPACE_FORK = ioctl::SPACE_FORK,
+        INSULA_SPACE_ADOPT = ioctl::SPACE_ADOPT,
     });
     facts
 }

@@ -6,16 +6,24 @@
 mod boot_options;
 mod channel_bulk;
 mod cycle;
+mod delegated_read;
 mod device;
 mod doorbell;
 mod ending;
+mod exec;
+mod fs;
 mod ipi;
 mod load_forms;
+mod lwk_program;
+mod lwk_start;
 mod mint_load;
 mod mint_start;
 mod neighbour;
+mod net;
 mod node_boot;
 mod node_many;
+mod null_call;
+mod run_to_output;
 
 use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
@@ -38,6 +46,14 @@ pub const ALL: &[&Benchmark] = &[
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
     &ending::BENCHMARK,
+    &null_call::BENCHMARK,
+    &delegated_read::BENCHMARK,
+    &lwk_start::BENCHMARK,
+    &lwk_program::BENCHMARK,
+    &exec::BENCHMARK,
+    &run_to_output::BENCHMARK,
+    &fs::BENCHMARK,
+    &net::BENCHMARK,
 ];
 
 /// Measures with what there is at a place.
@@ -126,6 +142,15 @@ impl Row {
         }
     }
 
+    /// The same, which shall be so much at most.
+    #[must_use]
+    pub const fn goal(self, most: f64) -> Self {
+        Self {
+            goal: Some(most),
+            ..self
+        }
+    }
+
     /// The same in another unit.
     #[must_use]
     pub const fn unit(self, unit: Unit) -> Self {
@@ -155,6 +180,8 @@ pub enum Unit {
     MegabytesPerSecond,
     /// A ratio of two times.
     Share,
+    /// How often.
+    Count,
 }
 
 impl Unit {
@@ -166,7 +193,7 @@ impl Unit {
             Self::Microseconds => "µs",
             Self::Seconds => "s",
             Self::MegabytesPerSecond => "MB/s",
-            Self::Share => "1",
+            Self::Share | Self::Count => "1",
         }
     }
 }

@@ -6,14 +6,12 @@ use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row};
 use crate::inside::{Inside, wait_until_ready};
-use crate::microvm::{Executor, Microvm};
+use crate::microvm::{Executor, Microvm, SHORTER_BOOT};
 use crate::outside::Outside;
 
 const KERNELS: [&str; 2] = ["6.1", "6.12"];
 const NODE: &str = "node";
 const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
-/// What nodes are told as well (see `insula_boot::options`), for a fair comparison.
-const SHORTER_BOOT: &str = "cryptomgr.notests";
 
 const START: &str = "insula run --image … --cpus 1 --memory 256M";
 const QEMU: &str = "qemu-system-x86_64 -M microvm,x-option-roms=off,isa-serial=on,pit=off,pic=off \
@@ -78,10 +76,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 };
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
-    let status = std::process::Command::new("modprobe")
-        .arg("kvm_amd")
-        .status()?;
-    Finding::unless(status.success(), || "kvm_amd does not load".to_owned())?;
+    inside.load_kvm()?;
     for kernel in KERNELS {
         inside.add_image(kernel, kernel, "compressed")?;
     }
@@ -93,7 +88,8 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
                 .run(&[&["machine", "reserve"], &SIZE[..]].concat())?;
             node(inside, kernel, "pool")?;
             inside.command.run(&["machine", "release"])?;
-            virtual_machine(inside, kernel)?;
+            let took = inside.boot_in_kvm(kernel)?;
+            inside.record(&format!("node-boot.{kernel}.kvm"), took)?;
         }
     }
     Ok(())
@@ -107,19 +103,6 @@ fn node(inside: &Inside, kernel: &str, way: &str) -> Result<(), Finding> {
     inside.command.run(&["rm", "--force", NODE]).map(drop)
 }
 
-fn virtual_machine(inside: &Inside, kernel: &str) -> Result<(), Finding> {
-    let (machine, _) = inside.driver.machine()?;
-    let took = Microvm {
-        executor: Executor::Kvm,
-        kernel: &inside.kernel(kernel)?,
-        initrd: inside.initrd(),
-        tsc_khz: machine.tsc_khz,
-        append: SHORTER_BOOT,
-    }
-    .boot()?;
-    inside.record(&format!("node-boot.{kernel}.kvm"), took)
-}
-
 fn outside(outside: &Outside) -> Result<(), Finding> {
     for _ in 0..outside.count {
         for flavour in Flavour::USUAL {
@@ -129,6 +112,8 @@ fn outside(outside: &Outside) -> Result<(), Finding> {
                 initrd: outside.initrd(),
                 tsc_khz: outside.tsc_khz,
                 append: SHORTER_BOOT,
+                devices: &[],
+                core: None,
             }
             .boot()?;
             outside.record(&format!("node-boot.{flavour}.microvm"), took)?;

@@ -57,12 +57,18 @@ impl Command {
         Self(program)
     }
 
+    /// It, to be run with words that are still to come.
+    #[must_use]
+    pub fn prepare(&self) -> process::Command {
+        process::Command::new(&self.0)
+    }
+
     /// Runs it with these words; answers what it printed.
     ///
     /// # Errors
     /// When it says that it failed.
     pub fn run(&self, words: &[&str]) -> Result<String, Finding> {
-        self.execute(process::Command::new(&self.0).args(words))
+        self.execute(self.prepare().args(words))
     }
 
     /// Starts a node: `insula run --json --name NAME WORDS…`.

@@ -3,13 +3,17 @@
 mod container;
 mod cores;
 mod disk;
+mod guest;
 mod insula;
 mod lines;
+mod living;
+mod others;
 mod peer;
-mod pipes;
+mod probe;
 mod ready;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,19 +23,26 @@ use testbed::scenario::{Context, Finding};
 pub use container::Container;
 pub use cores::OtherCore;
 pub use disk::{drop_caches, read_rate};
+pub use guest::Guest;
 pub use insula::{Command, Start, Timing};
 pub use lines::lines;
+pub use living::{BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, podman, probed_s, run, run_to_line};
+pub use others::{Events, Pipes, pin};
 pub use peer::Peer;
-pub use pipes::{Pipes, pin};
+pub use probe::{Place, Quiet, output, program};
 pub use ready::{READY, wait_for_line, wait_until_ready};
 
+use crate::microvm::{Executor, Microvm, SHORTER_BOOT};
 use crate::samples::Recorder;
 
 /// Where the command is measured from: a file system in memory, so that only the kernel and the
 /// initrd come from a disk, also when the caches are empty.
-const COMMAND: &str = "/run/insula";
-/// Where the test bed puts it.
+const COMMAND: &str = "/run/command/bin/insula";
+/// Where it looks for what comes with it.
+const COMPANIONS: &str = "/run/command/lib";
+/// Where the test bed puts both.
 const PAYLOAD_COMMAND: &str = "/payload/bin/insula";
+const PAYLOAD_COMPANIONS: &str = "/payload/lib";
 
 /// What a benchmark can use.
 pub struct Inside {
@@ -51,10 +62,13 @@ impl Inside {
     /// # Errors
     /// When it is not.
     pub fn new(count: u32, results: &Path) -> Result<Self, Finding> {
-        fs::copy(PAYLOAD_COMMAND, COMMAND)?;
+        let command = Path::new(COMMAND);
+        command.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::copy(PAYLOAD_COMMAND, command)?;
+        symlink(PAYLOAD_COMPANIONS, COMPANIONS)?;
         Ok(Self {
             count,
-            command: Command::new(COMMAND.into()),
+            command: Command::new(command.into()),
             driver: Driver::open()?,
             machine: Context::new(false, results),
             recorder: Recorder::new(results)?,
@@ -75,6 +89,34 @@ impl Inside {
     /// When there is none.
     pub fn kernel(&self, version: &str) -> Result<PathBuf, Finding> {
         self.machine.kernel(version)
+    }
+
+    /// Loads what executes virtual machines inside the emulated one.
+    ///
+    /// # Errors
+    /// When it does not load.
+    pub fn load_kvm(&self) -> Result<(), Finding> {
+        run(std::process::Command::new("modprobe").arg("kvm_amd")).map(drop)
+    }
+
+    /// Boots the kernel whose version begins so with the test nodes' initrd in a virtual machine
+    /// inside the emulated one. Answers the time to its init's line.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn boot_in_kvm(&self, version: &str) -> Result<Duration, Finding> {
+        let (machine, _) = self.driver.machine()?;
+        let took = Microvm {
+            executor: Executor::Kvm,
+            kernel: &self.kernel(version)?,
+            initrd: self.initrd(),
+            tsc_khz: machine.tsc_khz,
+            append: SHORTER_BOOT,
+            devices: &[],
+            core: None,
+        }
+        .boot()?;
+        Ok(took)
     }
 
     /// The test nodes' initial file system.

@@ -1,5 +1,6 @@
 //! What a user can type.
 
+mod look;
 mod postmortem;
 
 use std::ffi::OsString;
@@ -14,7 +15,9 @@ use insula::name::Name;
 use insula::policy::{OnHang, Policy, Restart};
 use insula::program;
 use insula::units::{Change, CpuList, Size};
+use insula::virtio::Publish;
 
+pub(super) use look::{Inspect, Logs, Ps, Stats, Top};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
 
 use super::completion::Shell;
@@ -44,8 +47,18 @@ pub(super) enum Command {
     Run(Run),
     /// List nodes
     Ps(Ps),
-    /// Run a program of this system on a node of the lightweight kernel
+    /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
     Exec(Exec),
+    /// A shell in a Linux node, on this terminal
+    Console {
+        /// The node
+        #[arg(value_name = "NODE")]
+        name: Name,
+    },
+    /// Show what nodes have counted since their start
+    Stats(Stats),
+    /// Watch nodes: what their programs ask for each second, call by call
+    Top(Top),
     /// Show all that is known of nodes, as JSON
     Inspect(Inspect),
     /// Ask nodes to switch themselves off by their power button, and stop those that do not
@@ -153,6 +166,8 @@ pub(super) struct Reserve {
 pub(super) enum Image {
     /// Make an image resident: read its files once, keep them in memory
     Add(ImageAdd),
+    /// Make an image of an installed kernel for nodes to live in: with an agent and all drivers
+    Build(ImageBuild),
     /// List images
     Ls {
         /// Print JSON
@@ -186,6 +201,36 @@ pub(super) struct ImageAdd {
     #[arg(long, value_name = "RELEASE", conflicts_with_all = ["kernel", "initrd"])]
     #[arg(required_unless_present = "kernel")]
     pub(super) installed: Option<String>,
+    /// Kernel command line of every node of this image
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    #[arg(hide_default_value = true)]
+    pub(super) append: String,
+    /// Which form of the kernel to keep
+    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
+    pub(super) layout: LayoutOption,
+    /// Print all that is known of it, as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImageBuild {
+    /// Its name
+    pub(super) name: Name,
+    /// The release of an installed kernel, or the beginning of it
+    #[arg(long, value_name = "RELEASE")]
+    pub(super) installed: String,
+    /// Where insula.ko and insula_virtio.ko for that kernel are, if not where DKMS puts them
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) module_folder: Option<PathBuf>,
+    /// A folder whose content is put in as well
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) content: Option<PathBuf>,
     /// Kernel command line of every node of this image
     #[arg(
         long,
@@ -271,6 +316,22 @@ pub(super) struct Run {
     /// Take devices even if the base needs them: its disk, its only network
     #[arg(long, requires = "devices")]
     pub(super) force_device: bool,
+    /// A folder of this system that is to be the root of a node of an image with an agent
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) rootfs: Option<PathBuf>,
+    /// Keep what the node changes there in the node's memory, and forget it with the node
+    #[arg(long, requires = "rootfs")]
+    pub(super) overlay: bool,
+    /// Put a node of an image with an agent on the network of nodes and base
+    #[arg(long)]
+    pub(super) network: bool,
+    /// Have a TCP port of this system lead to one of the node, as 8080:80; may be given several times
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
+    pub(super) publish: Vec<Publish>,
+    /// The program for which the node is there: when it ends, so does the node. Of an image with an
+    /// agent it is logged; of the image `lwk` it is this system's, and the command ends as it does
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub(super) words: Vec<OsString>,
     /// More for the kernel command line, after the image's
     #[arg(
         long,
@@ -352,29 +413,29 @@ pub(super) struct Exec {
     /// The program, by its path or by a name to be looked for in PATH, and its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     pub(super) words: Vec<OsString>,
+    /// Give this command's standard input to a program in a Linux node
+    #[arg(short, long)]
+    pub(super) interactive: bool,
+    /// Give a terminal to a program in a Linux node
+    #[arg(short, long)]
+    pub(super) tty: bool,
+    /// Set a variable in the program's environment
+    #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// Where the program begins
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(super) workdir: Option<OsString>,
     /// How often to look for a system call of the program before the base's core is left to others
     #[arg(long, value_name = "TIMES", default_value_t = program::POLLS)]
     pub(super) polls: u64,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Ps {
-    /// Those that have ended in order as well; crashed ones are always listed
-    #[arg(short, long)]
-    pub(super) all: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Inspect {
-    /// The nodes
-    #[arg(required = true, value_name = "NODE")]
-    pub(super) names: Vec<Name>,
-    /// Accepted for uniformity: the output is always JSON
-    #[arg(long)]
-    pub(super) json: bool,
+/// A variable and its value.
+fn variable(text: &str) -> Result<(OsString, OsString), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("it has the form NAME=VALUE"),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -390,22 +451,6 @@ pub(super) struct Update {
     #[arg(long, value_name = "[+|-]SIZE", allow_hyphen_values = true)]
     pub(super) memory: Option<Change<Size>>,
     /// Print what the node is then, as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Logs {
-    /// The node
-    #[arg(value_name = "NODE")]
-    pub(super) name: Name,
-    /// Go on as it logs more, until it stops
-    #[arg(short, long)]
-    pub(super) follow: bool,
-    /// Only the last so many records
-    #[arg(long, value_name = "COUNT")]
-    pub(super) tail: Option<usize>,
-    /// Print one JSON object per record
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -87,6 +87,12 @@ examples! {
             "insula image add own --kernel bzImage --initrd initrd.img --append quiet",
         ],
     }
+    "insula-image-build": {
+        "A node with all drivers, and programs of your own" => [
+            "insula image build debian --installed 6.12 --content ./content",
+            "insula run --image debian --name web -- /bin/server --port 80",
+        ],
+    }
     "insula-image-ls": {
         "What is resident" => ["insula image ls"],
     }
@@ -103,7 +109,22 @@ examples! {
         "Certain cores, and memory from both sides of 4 GiB" => [
             "insula run --image debian --cpu-list 4-5 --memory 256M,below=4G --memory 1G",
         ],
+        "A program of this system on cores of its own, in one go" => [
+            "insula run --image lwk --cpus 2 --memory 256M -- python3 -c 'print(6 * 7)'",
+        ],
         "More for the kernel command line" => ["insula run --image debian --append quiet"],
+    }
+    "insula-stats": {
+        "What do programs on the lightweight kernel ask for" => [
+            "insula stats",
+            "insula stats quiet --json",
+        ],
+        "For a Prometheus node exporter's textfile collector" => [
+            "insula stats --prometheus",
+        ],
+    }
+    "insula-top": {
+        "Watch nodes; the arrow keys choose whose calls are shown, q ends it" => ["insula top"],
     }
     "insula-ps": {
         "All nodes, also those that have ended" => ["insula ps --all"],
@@ -112,10 +133,17 @@ examples! {
         "All that is known of a node" => ["insula inspect web"],
     }
     "insula-exec": {
+        "Look around in a Linux node, whose image has an agent" => [
+            "insula exec web -- uname -a",
+            "insula exec --interactive --tty web -- bash",
+        ],
         "Run a program of this system on a node's quiet cores" => [
             "insula run --image lwk --name quiet --cpus 2 --memory 256M",
             "insula exec quiet -- python3 -c 'print(sum(range(10**7)))'",
         ],
+    }
+    "insula-console": {
+        "A shell in a Linux node" => ["insula console web"],
     }
     "insula-stop": {
         "Give a node a minute to switch itself off" => ["insula stop --time 60 web"],

@@ -1,27 +1,124 @@
-//! `insula exec`.
+//! `insula exec`, `insula console`, and `insula run` with a program on the lightweight kernel.
 
+use std::error::Error;
 use std::process::ExitCode;
 
+use insula::agent::{self, AgentExec};
+use insula::driver::Driver;
+use insula::image::BUILT_IN;
+use insula::name::Name;
+use insula::node;
 use insula::program::{self, ExecError, ProgramRequest};
 
-use super::cli::Exec;
+use super::cli::{Exec, Run};
 use super::{Context, Failure, output};
 
-/// Ends only if it fails: by the statuses of a shell, or 125 for a failure of Insula's.
+/// The status for a failure of Insula's.
+const FAILED: u8 = 125;
+
+/// By the statuses of a shell. On a node of the lightweight kernel it ends only if it fails.
 pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failure> {
-    let request = ProgramRequest {
-        node: &options.name,
-        words: &options.words,
-        polls: options.polls,
-    };
-    let failure = match program::exec(&context.driver()?, &request) {
+    let driver = context.driver()?;
+    if runs_own_programs(&driver, &options.name) {
+        return Ok(in_node(
+            &driver,
+            &AgentExec {
+                node: &options.name,
+                words: &options.words,
+                environment: &options.environment,
+                directory: options.workdir.clone(),
+                interactive: options.interactive,
+                terminal: options.tty,
+            },
+        ));
+    }
+    let failure = become_program(
+        context,
+        &ProgramRequest {
+            node: &options.name,
+            words: &options.words,
+            environment: &options.environment,
+            directory: options.workdir.as_deref(),
+            polls: options.polls,
+        },
+    )?;
+    Ok(refused(&failure))
+}
+
+/// Whether a node is to be started for a program of this system.
+pub(super) fn is_once(options: &Run) -> bool {
+    let is_built_in = |image: &Name| image.as_str() == BUILT_IN;
+    !options.words.is_empty() && options.image.as_ref().is_some_and(is_built_in)
+}
+
+/// Starts a node for one program, and becomes that. If it does not begin, the node goes again.
+pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, Failure> {
+    let words = std::mem::take(&mut options.words);
+    if let Err(failure) = program::look_for(&words) {
+        return Ok(refused(&failure));
+    }
+    let name = super::node::start_for_a_program(context, options)?;
+    let failure = become_program(
+        context,
+        &ProgramRequest {
+            node: &name,
+            words: &words,
+            environment: &[],
+            directory: None,
+            polls: program::POLLS,
+        },
+    )?;
+    node::remove(&context.driver()?, &name, true)?;
+    Ok(refused(&failure))
+}
+
+fn become_program(context: &Context, request: &ProgramRequest) -> Result<ExecError, Failure> {
+    match program::exec(&context.driver()?, request) {
         Ok(never) => match never {},
-        Err(failure) => failure,
-    };
-    output::complain(&failure);
-    Ok(ExitCode::from(match failure {
+        Err(failure) => Ok(failure),
+    }
+}
+
+fn refused(failure: &ExecError) -> ExitCode {
+    let status = match failure {
         ExecError::NotFound(_) => 127,
         ExecError::NotExecutable { .. } => 126,
-        _ => 125,
-    }))
+        _ => FAILED,
+    };
+    fail(failure, status)
+}
+
+/// A shell in a Linux node.
+pub(super) fn console(context: &Context, name: &Name) -> Result<ExitCode, Failure> {
+    let request = AgentExec {
+        node: name,
+        words: &[],
+        environment: &[],
+        directory: None,
+        interactive: true,
+        terminal: true,
+    };
+    Ok(in_node(&context.driver()?, &request))
+}
+
+/// Whether a node's kernel has a user land of its own. Of a node that cannot be had the attempt
+/// tells.
+fn runs_own_programs(driver: &Driver, name: &Name) -> bool {
+    let record = node::find(driver, name)
+        .ok()
+        .and_then(|handle| handle.record);
+    record.is_some_and(|record| record.is_linux())
+}
+
+fn in_node(driver: &Driver, request: &AgentExec<'_>) -> ExitCode {
+    match agent::exec(driver, request) {
+        Ok(ending) => ExitCode::from(ending.status()),
+        Err(failure) if output::is_closed_pipe(&failure) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure, FAILED),
+    }
+}
+
+fn fail(failure: &dyn Error, status: u8) -> ExitCode {
+    output::complain(failure);
+    ExitCode::from(status)
 }

@@ -1,18 +1,19 @@
 //! `insula image`.
 
 use insula::driver::Driver;
-use insula::image::{self, AddRequest, Description, Files, Listing, LogSource};
+use insula::image::{self, AddRequest, BuildRequest, Description, Files, Listing, LogSource};
 use insula::name::Name;
 use insula::report::{Align, Table};
 use insula::units::Size;
 use serde_json::{Value, json};
 
-use super::cli::{Image, ImageAdd};
+use super::cli::{Image, ImageAdd, ImageBuild};
 use super::{Context, Failure, output};
 
 pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
     match command {
         Image::Add(options) => add(context, options),
+        Image::Build(options) => build(context, options),
         Image::Ls { json } => list(&context.driver()?, json),
         Image::Inspect { names, .. } => inspect(&context.driver()?, &names),
         Image::Rm { names } => {
@@ -49,14 +50,40 @@ fn add(context: &Context, options: ImageAdd) -> Result<(), Failure> {
         payload,
         project: None,
     };
-    let description = image::add(&driver, &request)?;
+    added(&name, &image::add(&driver, &request)?, json)
+}
+
+fn build(context: &Context, options: ImageBuild) -> Result<(), Failure> {
+    let ImageBuild {
+        name,
+        installed,
+        module_folder,
+        content,
+        append,
+        layout,
+        json,
+    } = options;
+    let request = BuildRequest {
+        name: name.clone(),
+        release: installed,
+        module_folder,
+        content,
+        append,
+        payload: layout.into(),
+    };
+    let built = image::build(&context.driver()?, &context.root, &request)?;
+    added(&name, &built, json)
+}
+
+/// Tells of a new image.
+fn added(name: &Name, description: &Description, json: bool) -> Result<(), Failure> {
     if let LogSource::Unreadable(reason) = &description.log {
         output::note(&format!(
             "the log of its nodes will not be readable: {reason}"
         ));
     }
     if json {
-        output::json(&full(&name, &description))
+        output::json(&full(name, description))
     } else {
         output::line(name.as_str())
     }

@@ -12,7 +12,9 @@ mod manual;
 mod node;
 mod output;
 mod postmortem;
+mod stats;
 mod supervise;
+mod top;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -61,9 +63,15 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Machine { command } => return machine::machine(context, command),
         Command::Image { command } => image::image(context, command)?,
+        Command::Run(options) if exec::is_once(&options) => {
+            return exec::run_once(context, options);
+        }
         Command::Run(options) => node::run(context, options)?,
         Command::Exec(options) => return exec::exec(context, &options),
+        Command::Console { name } => return exec::console(context, &name),
         Command::Ps(options) => node::ps(context, &options)?,
+        Command::Stats(options) => stats::stats(context, &options)?,
+        Command::Top(options) => top::top(context, &options)?,
         Command::Inspect(options) => node::inspect(context, &options)?,
         Command::Stop { names, time } => {
             return node::each(&names, |name| node::stop(context, name, time));

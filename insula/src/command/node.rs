@@ -1,5 +1,6 @@
 //! `insula run | ps | inspect | stop | kill | rm`.
 
+use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use insula::node::{
 use insula::report::{Align, Table, duration};
 use insula::supervisor;
 use insula::units::Size;
+use insula::virtio::{FolderError, Networking, SharedFolder};
+use insula_agent::options::{Options, Root};
 use serde_json::{Value, json};
 
 use super::cli::{Inspect, Ps, Run, Update, core_request};
@@ -24,7 +27,7 @@ const LAST_WORDS: usize = 80;
 
 pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let (json, timing) = (options.json, options.timing);
-    let request = request(options);
+    let request = request(options)?;
     let driver = context.driver()?;
     let started = supervisor::run(&driver, &context.root, &request, context.began_tsc)?;
     note_started(&started);
@@ -48,7 +51,21 @@ pub(super) fn note_started(started: &Started) {
     }
 }
 
-fn request(options: Run) -> RunRequest {
+/// Starts a node that switches itself off when the last of its programs has ended.
+pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result<Name, Failure> {
+    let append = &mut options.append;
+    *append = [append.as_str(), "once"].join(" ").trim_start().to_owned();
+    let started = supervisor::run(
+        &context.driver()?,
+        &context.root,
+        &request(options)?,
+        context.began_tsc,
+    )?;
+    note_started(&started);
+    Ok(started.name.parse()?)
+}
+
+fn request(options: Run) -> Result<RunRequest, FolderError> {
     let Run {
         image,
         files,
@@ -60,6 +77,11 @@ fn request(options: Run) -> RunRequest {
         memory,
         devices,
         force_device,
+        rootfs,
+        overlay,
+        network,
+        publish,
+        words,
         append,
         dump_on_crash,
         policy,
@@ -75,7 +97,16 @@ fn request(options: Run) -> RunRequest {
             Source::Files(files, layout.into())
         }
     };
-    RunRequest {
+    let network = network || !publish.is_empty();
+    let agent = Options {
+        network,
+        run: words.into_iter().map(OsStringExt::into_vec).collect(),
+        root: rootfs
+            .as_ref()
+            .map(|_| if overlay { Root::Overlay } else { Root::Files }),
+        ..Options::default()
+    };
+    Ok(RunRequest {
         source,
         name,
         cores: core_request(cpus, cpu_list),
@@ -83,11 +114,15 @@ fn request(options: Run) -> RunRequest {
         memory,
         devices,
         force_devices: force_device,
-        append,
+        root: rootfs.as_deref().map(SharedFolder::find).transpose()?,
+        network: network.then_some(Networking { publish }),
+        append: format!("{append} {}", agent.command_line())
+            .trim()
+            .to_owned(),
         described: None,
         dump_on_crash,
         policy: policy.into(),
-    }
+    })
 }
 
 fn timing_text(started: &Started) -> String {
@@ -342,6 +377,7 @@ mod tests {
             cpus: CpuList(vec![2, 3]),
             apic_ids: vec![2, 3],
             memory_bytes: (512 << 20) + 0x9000,
+            address: None,
             image: reason.is_none().then(|| "debian".into()),
             release: Some("6.1.0-1-amd64".into()),
             started_ns: Some(5),

@@ -145,6 +145,8 @@ impl Candidate<'_> {
             memory: self.node.memory.clone(),
             devices: self.node.devices.clone(),
             force_devices: self.node.force_devices,
+            root: None,
+            network: None,
             append: self.node.append.clone(),
             policy: self.node.policy,
             described: Some(self.described.clone()),

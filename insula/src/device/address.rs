@@ -25,7 +25,9 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    pub(crate) fn to_abi(self) -> abi::Device {
+    /// As the module wants it (`struct insula_device`).
+    #[must_use]
+    pub fn to_abi(self) -> abi::Device {
         abi::Device {
             segment: self.segment.into(),
             bus: self.bus.into(),

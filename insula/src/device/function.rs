@@ -65,7 +65,7 @@ impl Function {
             neighbours: neighbours(root, address),
             on_root_bus: parent.is_none_or(|name| name.to_string_lossy().starts_with("pci")),
             has_messages: has_messages(&std::fs::read(path.join("config")).unwrap_or_default()),
-            has_reset: root.exists(&format!("{folder}/reset")),
+            has_reset: has_reset(root, &folder),
             path,
         })
     }
@@ -125,6 +125,14 @@ fn joined(mut stretches: Vec<(u64, u64)>) -> Vec<Chunk> {
         }
     }
     chunks
+}
+
+/// Whether there is a way to reset it that nobody has forbidden: `reset_method` names those that are
+/// left, and kernels before 5.15 do not have it.
+fn has_reset(root: &Root, folder: &str) -> bool {
+    let methods = root.text(&format!("{folder}/reset_method"));
+    root.exists(&format!("{folder}/reset"))
+        && methods.map_or(true, |methods| !methods.trim().is_empty())
 }
 
 fn neighbours(root: &Root, address: PciAddress) -> Vec<String> {

@@ -109,7 +109,9 @@ impl Obstacle {
             Self::Remapped => {
                 "boot the base with `intremap=off` on its command line; `insula machine check` tells whether it is off"
             }
-            Self::NoReset => "use a device that has a reset of its own or a port of its own",
+            Self::NoReset => {
+                "use a device that has a reset of its own or a port of its own, and of which `reset_method` in sysfs names one"
+            }
             Self::NoEcam => "look for a setting of the firmware (\"MMCONFIG\", \"ECAM\")",
         }
     }

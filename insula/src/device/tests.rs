@@ -141,6 +141,11 @@ fn what_cannot_be_a_nodes_is_refused() {
     );
     assert!(machine.refusal("0000:00:1f.2").contains("root bus"));
 
+    machine.add(&format!("{PORT}/0000:02:00.0/reset_method"), "flr bus\n");
+    assert!(machine.select(&["0000:02:00.0"]).is_ok());
+    machine.add(&format!("{PORT}/0000:02:00.0/reset_method"), "");
+    assert!(machine.refusal("0000:02:00.0").contains("cannot be reset"));
+    machine.add(&format!("{PORT}/0000:02:00.0/reset_method"), "bus\n");
     std::fs::remove_file(machine.root().path(&format!("{PORT}/0000:02:00.0/reset"))).unwrap();
     assert!(machine.refusal("0000:02:00.0").contains("cannot be reset"));
     machine.add("/proc/interrupts", " 24: 0 IR-PCI-MSI 0-edge nvme\n");

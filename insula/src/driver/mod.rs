@@ -12,6 +12,7 @@ mod memory;
 mod node;
 mod open;
 mod space;
+mod tap;
 mod tsc;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,6 +29,7 @@ pub use memory::Memory;
 pub use node::Node;
 pub use open::{DEVICE, OpenError};
 pub use space::{ProxyError, ProxyRegion, ProxyStart, Space};
+pub use tap::Tap;
 pub use tsc::tsc;
 
 /// A failure at the boundary to the module.

@@ -226,15 +226,19 @@ const NODE_GONE: &str = "insula: the program's node has ended, and the program w
 const NO_SPACE: &str =
     "insula: the program's address space could not be mapped; it was not begun\n";
 const NOT_BEGUN: &str = "insula: the node ended before the program began\n";
-/// System calls before the program begins.
+const NO_COPY: &str = "insula: a copy of the program could not be begun\n";
+/// System calls before the program begins, and before a copy of it does.
 const STEPS: usize = 7;
+const COPY_STEPS: usize = 4;
 const STEPS_SIZE: usize = STEPS * size_of::<Step>();
-const TEXTS: [&str; 3] = [NODE_GONE, NO_SPACE, NOT_BEGUN];
-const TEXTS_SIZE: usize = NODE_GONE.len() + NO_SPACE.len() + NOT_BEGUN.len();
+const COPY_STEPS_SIZE: usize = COPY_STEPS * size_of::<Step>();
+const TEXTS: [&str; 4] = [NODE_GONE, NO_SPACE, NOT_BEGUN, NO_COPY];
+const TEXTS_SIZE: usize = NODE_GONE.len() + NO_SPACE.len() + NOT_BEGUN.len() + NO_COPY.len();
 
 /// Bytes behind the blob, whole pages.
 fn data_size(arguments_size: usize) -> usize {
-    let bytes = size_of::<Parameters>() + size_of::<SpaceBegin>() + STEPS_SIZE + TEXTS_SIZE;
+    let steps = STEPS_SIZE + COPY_STEPS_SIZE;
+    let bytes = size_of::<Parameters>() + size_of::<SpaceBegin>() + steps + TEXTS_SIZE;
     (bytes + arguments_size).next_multiple_of(PAGE_SIZE as usize)
 }
 
@@ -243,6 +247,7 @@ struct Data<'a> {
     parameters: Parameters,
     begin: SpaceBegin,
     steps: [Step; STEPS],
+    copy_steps: [Step; COPY_STEPS],
     arguments: &'a [u8],
 }
 
@@ -251,8 +256,9 @@ impl<'a> Data<'a> {
         let begin = region.data() + size_of::<Parameters>() as u64;
         let steps = begin + size_of::<SpaceBegin>() as u64;
         let steps_end = steps + STEPS_SIZE as u64;
-        let mut at = steps_end;
-        let [node_gone, no_space, not_begun] = TEXTS.map(|text| {
+        let copy_steps_end = steps_end + COPY_STEPS_SIZE as u64;
+        let mut at = copy_steps_end;
+        let [node_gone, no_space, not_begun, no_copy] = TEXTS.map(|text| {
             let size = text.len() as u64;
             at += size;
             Text {
@@ -269,10 +275,6 @@ impl<'a> Data<'a> {
             .executable
             .as_ref()
             .map_or(u64::MAX, |fd| fd.as_raw_fd() as u64);
-        let program = region.program();
-        let shared = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
-        let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let program_size = program.end - program.start;
         let set_executable = [
             libc::PR_SET_MM as u64,
             libc::PR_SET_MM_EXE_FILE as u64,
@@ -285,18 +287,7 @@ impl<'a> Data<'a> {
                 &[region.end(), HIGHEST - region.end()],
                 no_space,
             ),
-            step(
-                libc::SYS_mmap,
-                &[
-                    program.start,
-                    program_size,
-                    writable,
-                    shared,
-                    fd,
-                    program.start,
-                ],
-                no_space,
-            ),
+            map_program(region, fd, no_space),
             // Neither is needed: who may not do it is known by another name.
             step(libc::SYS_prctl, &set_executable, Text::default()),
             step(libc::SYS_close, &[executable], Text::default()),
@@ -311,6 +302,16 @@ impl<'a> Data<'a> {
                 not_begun,
             ),
         ];
+        let copy_steps = [
+            step(libc::SYS_ioctl, &[fd, numbers::SPACE_ADOPT.into()], no_copy),
+            map_at(region.desks(), DESKS_SIZE, fd, SPACE_DESKS, no_copy),
+            map_program(region, fd, no_copy),
+            step(
+                libc::SYS_ioctl,
+                &[fd, numbers::SPACE_BEGIN.into(), begin],
+                no_copy,
+            ),
+        ];
         Self {
             parameters: Parameters {
                 space: fd,
@@ -320,6 +321,8 @@ impl<'a> Data<'a> {
                 polls: start.polls,
                 steps,
                 steps_end,
+                copy_steps: steps_end,
+                copy_steps_end,
                 arguments,
                 node_gone,
                 all_signals: u64::MAX,
@@ -330,6 +333,7 @@ impl<'a> Data<'a> {
                 descriptor: fd,
             },
             steps: steps_made,
+            copy_steps,
             arguments: start.arguments,
         }
     }
@@ -339,6 +343,7 @@ impl<'a> Data<'a> {
         bytes.extend_from_slice(self.parameters.as_bytes());
         bytes.extend_from_slice(self.begin.as_bytes());
         bytes.extend_from_slice(self.steps.as_bytes());
+        bytes.extend_from_slice(self.copy_steps.as_bytes());
         TEXTS
             .iter()
             .for_each(|text| bytes.extend_from_slice(text.as_bytes()));
@@ -346,6 +351,20 @@ impl<'a> Data<'a> {
         debug_assert!(bytes.len() <= region.data_size);
         bytes
     }
+}
+
+/// Shows the program's part of the address space.
+fn map_program(region: &ProxyRegion, fd: u64, complaint: Text) -> Step {
+    let program = region.program();
+    let size = program.end - program.start;
+    map_at(program.start, size, fd, program.start, complaint)
+}
+
+fn map_at(start: u64, size: u64, fd: u64, offset: u64, complaint: Text) -> Step {
+    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let shared = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
+    let arguments = [start, size, writable, shared, fd, offset];
+    step(libc::SYS_mmap, &arguments, complaint)
 }
 
 fn step(number: c_long, arguments: &[u64], complaint: Text) -> Step {

@@ -80,15 +80,20 @@ pub enum AddError {
 /// # Errors
 /// [`AddError`]; nothing is left behind.
 pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, AddError> {
-    let name = &request.name;
-    let names = driver.image_names();
-    let names = names.map_err(|error| driver_failed(name, error.into()))?;
-    if names.contains(&name.to_abi()) {
-        return Err(AddError::NameTaken(name.clone()));
-    }
+    check_name(driver, &request.name)?;
     let prepared = Prepared::read(request)?;
     prepared.keep(driver)?;
     Ok(prepared.description)
+}
+
+/// Fails if there is an image of that name.
+pub(super) fn check_name(driver: &Driver, name: &Name) -> Result<(), AddError> {
+    let names = driver.image_names();
+    let names = names.map_err(|error| driver_failed(name, error.into()))?;
+    match names.contains(&name.to_abi()) {
+        true => Err(AddError::NameTaken(name.clone())),
+        false => Ok(()),
+    }
 }
 
 /// An image whose files were read and checked. Nothing of it is resident yet.
@@ -110,8 +115,18 @@ impl Prepared {
     /// # Errors
     /// [`AddError::Files`], [`AddError::Description`].
     pub fn read(request: &AddRequest) -> Result<Self, AddError> {
+        Self::with_initrd(request, read_initrd(&request.files)?)
+    }
+
+    /// The same with an initrd that is at hand, and the path to be recorded for it.
+    ///
+    /// # Errors
+    /// As of [`Prepared::read`].
+    pub(super) fn with_initrd(
+        request: &AddRequest,
+        initrd: Option<(std::path::PathBuf, Vec<u8>)>,
+    ) -> Result<Self, AddError> {
         let kernel = KernelFile::read(&request.files.kernel)?;
-        let initrd = read_initrd(&request.files)?;
         let (bytes, loadable) = kernel.payload(request.payload)?;
         let initrd_size = initrd.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
         let description = Description {

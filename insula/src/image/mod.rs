@@ -6,13 +6,20 @@
 
 mod add;
 mod bootable;
+mod build;
 mod built_in;
 mod description;
 mod files;
+mod initramfs;
+mod modules;
 mod store;
 
 pub use add::{AddError, AddRequest, Prepared, add};
 pub use bootable::{Bootable, LoadError};
+pub use build::{BuildError, BuildRequest, build};
+pub use built_in::NAME as BUILT_IN;
 pub use description::{Content, Description, FileRecord, LogSource, Payload, ResidentLayout};
 pub use files::{Files, FilesError, KernelFile, installed, installed_releases};
+pub use initramfs::Initramfs;
+pub use modules::{KernelModule, ModulesError, modules_with_needs};
 pub use store::{FindError, Image, Listing, RemoveError, list, open, remove};

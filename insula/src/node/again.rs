@@ -230,6 +230,8 @@ impl Again<'_> {
             machine: &self.driver.machine()?.0,
             life: self.life,
             described: old.and_then(|record| record.described.as_ref()),
+            root: old.and_then(|record| record.root.as_deref()),
+            network: old.and_then(|record| record.network.as_ref()),
             dump_on_crash: old.is_some_and(|record| record.dump_on_crash),
         };
         let layout = setup.lay_out().map_err(Failed::Layout)?;

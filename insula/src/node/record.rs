@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use insula_abi as abi;
+use kimage::Format;
 use serde::{Deserialize, Serialize};
 
 use crate::image::{LogSource, Payload};
 use crate::policy::{History, Policy};
+use crate::virtio::Networking;
 
 /// A stretch of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +57,9 @@ pub struct NodeRecord {
     pub image: Option<String>,
     /// The kernel's release (`uname -r`).
     pub release: String,
+    /// What kind of kernel it is; none in records of before this was recorded.
+    #[serde(default)]
+    pub format: Option<Format>,
     /// The kernel's file.
     pub kernel: PathBuf,
     /// The initrd's file.
@@ -85,6 +90,12 @@ pub struct NodeRecord {
     pub log: LogSource,
     /// What becomes of it when it ends.
     pub life: LifeRecord,
+    /// The folder of the base that is its root, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<PathBuf>,
+    /// Its network, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Networking>,
     /// Whether a dump is to be kept if it crashes.
     #[serde(default)]
     pub dump_on_crash: bool,
@@ -96,6 +107,12 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
+    /// Whether its kernel is a Linux.
+    #[must_use]
+    pub fn is_linux(&self) -> bool {
+        self.format.is_some_and(|format| format != Format::Lwk)
+    }
+
     /// Local APIC ids of the cores that its kernel knows of, but for those that are its own now.
     #[must_use]
     pub fn room(&self, own: &[u32]) -> Vec<u32> {

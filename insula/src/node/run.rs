@@ -23,6 +23,7 @@ use crate::policy::{History, Policy};
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 use crate::units::{CpuList, Size};
+use crate::virtio::{Networking, Publish, SharedFolder};
 
 /// How often cores are chosen anew when somebody else was faster.
 const CHOICES_MAX: u32 = 8;
@@ -53,6 +54,10 @@ pub struct RunRequest {
     pub devices: Vec<PciAddress>,
     /// Take devices that the base needs, too.
     pub force_devices: bool,
+    /// The folder of the base that is its root, if one is: for an agent's image.
+    pub root: Option<SharedFolder>,
+    /// Its network, if it has any: for an agent's image.
+    pub network: Option<Networking>,
     /// Its own part of the command line, after the image's.
     pub append: String,
     /// What becomes of it when it ends. The wish for a crash comes from the command line.
@@ -124,6 +129,14 @@ pub enum RunError {
     /// A device cannot be had.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A port of the base cannot lead to it.
+    #[error("the port {publish} cannot be opened: {source}; nothing was touched")]
+    Publish {
+        /// Which.
+        publish: Publish,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The memory could not be taken.
     #[error(transparent)]
     Take(#[from] TakeError),
@@ -201,6 +214,7 @@ pub fn start(
     let bootable = open(driver, &request.source)?;
     look(driver, root, request, &bootable)?;
     let devices = device::select(root, &request.devices, request.force_devices)?;
+    check_ports(request)?;
     let mut clock = Clock::default();
     let memory = clock.measure(Step::TakeMemory, || take_memory(driver, &request.memory))?;
     let mut start = Start {
@@ -245,6 +259,16 @@ pub fn start(
         unsupervised: None,
     };
     Ok((started, node))
+}
+
+/// Later there would be nobody to tell.
+fn check_ports(request: &RunRequest) -> Result<(), RunError> {
+    let ports = request.network.iter().flat_map(|network| &network.publish);
+    ports.copied().try_for_each(|publish| {
+        publish
+            .check()
+            .map_err(|source| RunError::Publish { publish, source })
+    })
 }
 
 fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, RunError> {
@@ -343,6 +367,8 @@ impl Start<'_> {
                 machine: &machine,
                 life: &life,
                 described: self.request.described.as_ref(),
+                root: self.request.root.as_ref().map(SharedFolder::path),
+                network: self.request.network.as_ref(),
                 dump_on_crash: self.request.dump_on_crash,
             };
             let layout = self.clock.measure(Step::Layout, || setup.lay_out())?;

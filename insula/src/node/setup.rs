@@ -1,11 +1,13 @@
 //! What is put into a node's memory before its first core begins, and what is kept beside it.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
 use insula_abi::channel::Channels;
+use insula_agent::options::Options;
 use insula_boot::{Layout, LayoutError, NodeDescription};
-use kimage::Loadable;
+use kimage::{Format, Loadable};
 
 use super::{ChunkRecord, Described, LifeRecord, NodeRecord};
 use crate::channel;
@@ -14,6 +16,7 @@ use crate::driver::{CallError, Mapping, Node};
 use crate::image::{Bootable, LoadError};
 use crate::name::Name;
 use crate::program;
+use crate::virtio::Networking;
 
 /// A record that the module would not keep, with its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,10 @@ pub(super) struct Setup<'a> {
     pub(super) machine: &'a abi::Machine,
     pub(super) life: &'a LifeRecord,
     pub(super) described: Option<&'a Described>,
+    /// The folder of the base that is its root.
+    pub(super) root: Option<&'a Path>,
+    /// Its network.
+    pub(super) network: Option<&'a Networking>,
     pub(super) dump_on_crash: bool,
 }
 
@@ -48,7 +55,7 @@ impl Setup<'_> {
         insula_boot::lay_out(&NodeDescription {
             kernel: &self.bootable.loadable,
             initrd_size: self.bootable.initrd_size,
-            command_line: &joined(&self.bootable.append, self.append),
+            command_line: &joined(&self.clock(), &joined(&self.bootable.append, self.append)),
             cpus: self.cpus,
             spare_cpus: self.spare_cpus,
             chunks: &chunks,
@@ -57,6 +64,20 @@ impl Setup<'_> {
             tsc_khz: self.machine.tsc_khz,
             channels_size: channel::AREA_SIZE + program::area_size(&self.bootable.loadable),
         })
+    }
+
+    /// The time, for a Linux: it has no other clock than the machine's counter. Before the user's part,
+    /// in which all after `--` would be for the first process.
+    fn clock(&self) -> String {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let is_linux = self.bootable.loadable.format != Format::Lwk;
+        let agent = Options {
+            clock_unix_ms: is_linux.then(|| u64::try_from(now.as_millis()).unwrap_or_default()),
+            ..Options::default()
+        };
+        agent.command_line()
     }
 
     /// What is kept beside it.
@@ -68,6 +89,7 @@ impl Setup<'_> {
         let record = NodeRecord {
             image: bootable.image.as_ref().map(Name::to_string),
             release: bootable.loadable.release.clone(),
+            format: Some(bootable.loadable.format),
             kernel: bootable.kernel.clone(),
             initrd: bootable.initrd.clone(),
             payload: bootable.payload,
@@ -82,6 +104,8 @@ impl Setup<'_> {
             channels: layout.channels,
             log: bootable.log.clone(),
             life,
+            root: self.root.map(Path::to_owned),
+            network: self.network.cloned(),
             dump_on_crash: self.dump_on_crash,
             created_unix_s: now.map_or(0, |now| now.as_secs()),
             described: self.described.cloned(),

@@ -1,5 +1,6 @@
 //! What is known of nodes.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use insula_abi as abi;
@@ -11,6 +12,7 @@ use super::NodeRecord;
 use crate::driver::{CallError, Driver, Node};
 use crate::name::{self, Name};
 use crate::units::CpuList;
+use crate::virtio;
 
 /// Why a node cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +194,8 @@ pub struct NodeView {
     pub apic_ids: Vec<u32>,
     /// Bytes of its memory.
     pub memory_bytes: u64,
+    /// Its address on the network of nodes and base, if it is on it.
+    pub address: Option<Ipv4Addr>,
     /// The image it was started from.
     pub image: Option<String>,
     /// Its kernel's release.
@@ -222,6 +226,9 @@ impl NodeView {
             cpus: CpuList(handle.cpus.iter().map(|cpu| cpu.cpu).collect()),
             apic_ids: handle.cpus.iter().map(|cpu| cpu.apic_id).collect(),
             memory_bytes: info.memory_size,
+            address: record
+                .and_then(|record| record.network.as_ref())
+                .map(|_| virtio::address(info.id)),
             image: record.and_then(|record| record.image.clone()),
             release: record.map(|record| record.release.clone()),
             started_ns,

@@ -15,7 +15,7 @@ use crate::node::{AgainError, Handle, Wish, again, note_crash, wait_for_last_wor
 use crate::policy::{Ending, OnHang, Policy, Verdict};
 use crate::postmortem::{backtrace, keep_if_wanted};
 use crate::root::Root;
-use crate::virtio::{self, Server};
+use crate::virtio::{self, Devices, Server};
 
 /// How often a running node is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -108,11 +108,10 @@ impl Supervisor {
     /// Has the node's virtio devices served as soon as it wants them, until its end. A node can do
     /// without.
     fn serve_devices(&mut self) {
-        let channels = self
-            .handle
-            .record
-            .as_ref()
-            .map_or(0, |record| record.channels);
+        let record = self.handle.record.as_ref();
+        let channels = record.map_or(0, |record| record.channels);
+        let root = record.and_then(|record| record.root.clone());
+        let network = record.and_then(|record| record.network.clone());
         if self.devices.is_some() || !virtio::wanted(&self.handle.node, channels) {
             return;
         }
@@ -121,8 +120,12 @@ impl Supervisor {
         let complain = move |text: &str| journal.complain(text);
         let node = self.driver.open_node(&info.name);
         let served = node.map_err(|error| error.to_string()).and_then(|node| {
-            let cid = virtio::cid(info.id);
-            Server::start(node, cid, complain).map_err(|error| error.to_string())
+            let devices = Devices {
+                id: info.id,
+                root,
+                network,
+            };
+            Server::start(node, devices, complain).map_err(|error| error.to_string())
         });
         match served {
             Ok(server) => self.devices = Some(server),

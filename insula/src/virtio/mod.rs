@@ -17,26 +17,38 @@
 //! | `memory` | the node's memory, as back ends want it |
 //! | `vhost` | what back ends in the kernel have in common |
 //! | `vsock` | sockets between node and base |
+//! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
+//! | `files`, `virtiofsd` | folders of the base, and the program that serves them |
 //!
 //! A node's driver may say anything: what makes no sense is either refused as the specification
 //! says, or ends the session ([`Nonsense`]). It never reaches a back end.
 //!
 //! Sources: Virtual I/O Device specification 1.3; its draft of a transport by messages (virtio-msg).
 
+mod bridge;
 mod bus;
 mod device;
+mod files;
 mod memory;
 mod message;
+mod network;
+mod publish;
 mod server;
 #[cfg(test)]
 mod tests;
 mod vhost;
+mod virtiofsd;
 mod vsock;
 
+pub use bridge::address;
 pub use bus::{Bus, TooMany};
 pub use device::{BackEnd, Identity, StartError, Virtqueue};
+pub use files::Files;
 pub use memory::{NodeMemory, ShareError};
 pub use message::Nonsense;
-pub use server::{Server, cid, wanted};
+pub use network::{Network, Networking};
+pub use publish::{NoPublish, Publish};
+pub use server::{Devices, Server, cid, wanted};
 pub use vhost::Events;
+pub use virtiofsd::{FolderError, NoVirtioFsd, SharedFolder, find_virtiofsd};
 pub use vsock::{Vsock, VsockError};

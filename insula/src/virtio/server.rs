@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::offset_of;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -9,12 +10,18 @@ use std::time::Duration;
 
 use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Ends, area_size};
 use insula_abi::virtio::MESSAGE_MAX;
+use insula_agent::options;
 use insula_channel::{Message, Received};
 use nix::errno::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
+use super::bridge;
 use super::bus::{Bus, TooMany};
+use super::device::BackEnd;
+use super::files::Files;
 use super::message::Nonsense;
+use super::network::{Network, Networking};
+use super::publish::Published;
 use super::vhost::Events;
 use super::vsock::{Vsock, VsockError};
 use crate::channel::{AttachError, ChannelError, End, SLOTS, Side};
@@ -77,6 +84,17 @@ enum SessionError {
     NoDevices(ServeError),
 }
 
+/// Which devices a node has.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// The node's id, by which it has addresses.
+    pub id: u32,
+    /// The folder of the base that is its root.
+    pub root: Option<PathBuf>,
+    /// Its network, if it has any.
+    pub network: Option<Networking>,
+}
+
 /// A thread that serves the devices of a node until it runs no more.
 #[derive(Debug)]
 pub struct Server(JoinHandle<()>);
@@ -88,11 +106,11 @@ impl Server {
     /// When there can be no thread.
     pub fn start(
         node: Node,
-        cid: u32,
+        devices: Devices,
         complain: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Self> {
         let serve = move || {
-            if let Err(error) = serve(&Arc::new(node), cid, &complain) {
+            if let Err(error) = serve(&Arc::new(node), &devices, &complain) {
                 complain(&format!("virtio devices are not served: {error}"));
             }
         };
@@ -108,7 +126,8 @@ impl Server {
 }
 
 /// Session after session, until the node has ended.
-fn serve(node: &Arc<Node>, cid: u32, complain: &dyn Fn(&str)) -> Result<(), ServeError> {
+fn serve(node: &Arc<Node>, devices: &Devices, complain: &dyn Fn(&str)) -> Result<(), ServeError> {
+    let _published = publish(devices, complain);
     loop {
         let channel = match node.open_channel(CHANNEL_VIRTIO) {
             Ok(channel) => channel,
@@ -122,8 +141,8 @@ fn serve(node: &Arc<Node>, cid: u32, complain: &dyn Fn(&str)) -> Result<(), Serv
             },
         };
         let events = Arc::new(ChannelEvents(channel.try_clone()?));
-        let bus = || devices(node, events, cid);
-        match session(&mut End::attach(channel, Side::Base)?, bus) {
+        let make_bus = || bus(node, events, devices);
+        match session(&mut End::attach(channel, Side::Base)?, make_bus) {
             Err(SessionError::NoDevices(error)) => return Err(error),
             Err(error) => {
                 complain(&format!(
@@ -135,11 +154,36 @@ fn serve(node: &Arc<Node>, cid: u32, complain: &dyn Fn(&str)) -> Result<(), Serv
     }
 }
 
-/// The devices that every node has.
-fn devices(node: &Arc<Node>, events: Arc<dyn Events>, cid: u32) -> Result<Bus, ServeError> {
+/// Opens the base's ports that lead to the node, as far as that can be.
+fn publish(devices: &Devices, complain: &dyn Fn(&str)) -> Vec<Published> {
+    let publish = devices.network.iter().flat_map(|network| &network.publish);
+    let opened = publish.map(|one| {
+        let address = bridge::address(devices.id);
+        Published::open(one, address).map_err(|error| complain(&format!("port {one}: {error}")))
+    });
+    opened.filter_map(Result::ok).collect()
+}
+
+/// The devices of a node: every one has sockets.
+fn bus(node: &Arc<Node>, events: Arc<dyn Events>, devices: &Devices) -> Result<Bus, ServeError> {
     load_vhost();
-    let vsock = Vsock::new(Arc::clone(node), events, cid)?;
-    Ok(Bus::new(vec![Box::new(vsock)])?)
+    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&events), cid(devices.id))?;
+    let mut back_ends: Vec<Box<dyn BackEnd>> = vec![Box::new(vsock)];
+    if let Some(folder) = &devices.root {
+        let events = Arc::clone(&events);
+        let files = Files::new(Arc::clone(node), events, options::ROOT_TAG, folder.clone());
+        back_ends.push(Box::new(files));
+    }
+    if devices.network.is_some() {
+        let (id, address) = (devices.id, bridge::address(devices.id));
+        back_ends.push(Box::new(Network::new(
+            Arc::clone(node),
+            events,
+            id,
+            address,
+        )));
+    }
+    Ok(Bus::new(back_ends)?)
 }
 
 /// Answers what the node's drivers ask until the node leaves the session. There is no device before

@@ -12,7 +12,7 @@ use crate::driver::CallError;
 
 /// The transport's features that vhost may agree to with a node's driver: indirect descriptors,
 /// event indices, and version 1.
-const TRANSPORT_FEATURES: u64 = 1 << 28 | 1 << 29 | 1 << 32;
+pub(super) const TRANSPORT_FEATURES: u64 = 1 << 28 | 1 << 29 | 1 << 32;
 
 /// The events of a node's channel. Each can be bound to eventfds.
 pub trait Events: Send + Sync {
@@ -61,11 +61,12 @@ pub(super) fn offered(vhost: &impl VhostBackend, own: u64) -> Result<u64, vhost:
     Ok(vhost.get_features()? & (own | TRANSPORT_FEATURES))
 }
 
-/// Hands a node's memory and virtqueues over. The device itself is yet to be started; the wires are
+/// Hands a node's memory, as `regions` have it, and virtqueues over. The device itself is yet to be started; the wires are
 /// to be kept until it has been stopped.
 pub(super) fn set_up(
     vhost: &impl VhostBackend,
     memory: &NodeMemory,
+    regions: &[VhostUserMemoryRegionInfo],
     events: &Arc<dyn Events>,
     features: u64,
     queues: &[Virtqueue],
@@ -75,7 +76,7 @@ pub(super) fn set_up(
         .set_features(features & vhost.get_features().map_err(failed("asking it"))?)
         .map_err(failed("setting its features"))?;
     vhost
-        .set_mem_table(&regions(memory))
+        .set_mem_table(regions)
         .map_err(failed("telling it of the node's memory"))?;
     queues
         .iter()
@@ -130,7 +131,8 @@ fn lies_in(memory: &NodeMemory, queue: &Virtqueue) -> bool {
     })
 }
 
-fn regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
+/// The node's memory, for the kernel to reach in this process.
+pub(super) fn own_regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
     let info = |region: &vm_memory::GuestRegionMmap| VhostUserMemoryRegionInfo {
         guest_phys_addr: region.start_addr().raw_value(),
         memory_size: region.len(),

@@ -8,7 +8,7 @@ use vm_memory::GuestMemoryMmap;
 
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
 use super::memory::NodeMemory;
-use super::vhost::{Events, Wire, failed, offered, set_up};
+use super::vhost::{Events, Wire, failed, offered, own_regions, set_up};
 use crate::driver::Node;
 
 /// Specification, 5.10.
@@ -72,7 +72,14 @@ impl Vsock {
         if queues.len() != VHOST_QUEUES {
             return Err(StartError("not all its virtqueues are laid out".into()));
         }
-        let wires = set_up(&device, &memory, &self.events, features, &queues)?;
+        let wires = set_up(
+            &device,
+            &memory,
+            &own_regions(&memory),
+            &self.events,
+            features,
+            &queues,
+        )?;
         device
             .set_guest_cid(self.cid.into())
             .map_err(failed("taking its address"))?;

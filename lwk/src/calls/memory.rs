@@ -1,10 +1,12 @@
 //! Calls about the program's memory.
 
 use bitflags::bitflags;
+use insula_bare::user::USER_END;
 
+use super::number;
 use crate::process::areas::Rights;
 use crate::process::errno::Errno;
-use crate::process::space::Place;
+use crate::process::space::{Place, Target};
 use crate::process::{PAGE, Thread, fill};
 
 bitflags! {
@@ -15,6 +17,7 @@ bitflags! {
         const PRIVATE = 0x02;
         const FIXED = 0x10;
         const ANONYMOUS = 0x20;
+        const POPULATE = 0x8000;
         const FIXED_NOREPLACE = 0x10_0000;
     }
 }
@@ -22,6 +25,8 @@ bitflags! {
 /// Advice of madvise(2) that has an effect here.
 const DONT_NEED: u64 = 4;
 const FREE: u64 = 8;
+const POPULATE_READ: u64 = 22;
+const POPULATE_WRITE: u64 = 23;
 
 fn rights(protection: u64) -> Rights {
     let rights = Rights::from_bits_truncate(protection as u8);
@@ -57,10 +62,23 @@ pub(super) fn mmap(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
     } else {
         Place::Near(address)
     };
+    // Both at once are shared memory whose other flags are to be checked.
+    let is_shared = flags.contains(MapFlags::SHARED);
     if flags.contains(MapFlags::ANONYMOUS) {
-        return thread.with_space(|space, release| space.map(place, size, rights, release));
+        let start = thread.with_space(|space, release| match is_shared {
+            true => space.map_shared(place, size, rights, release),
+            false => space.map(place, size, rights, release),
+        })?;
+        if flags.contains(MapFlags::POPULATE) && rights.contains(Rights::READ) {
+            let advice = match rights.contains(Rights::WRITE) {
+                true => POPULATE_WRITE,
+                false => POPULATE_READ,
+            };
+            // It is there in any case.
+            let _ = populate(thread, start, start + size, advice);
+        }
+        return Ok(start);
     }
-    let is_shared = !flags.contains(MapFlags::PRIVATE);
     if is_shared && rights.contains(Rights::WRITE) {
         return Err(Errno::ENODEV);
     }
@@ -90,10 +108,48 @@ fn map_file(
     Ok(start)
 }
 
+/// mremap(2).
+pub(super) fn mremap(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+    const MAY_MOVE: u64 = 1;
+    const FIXED: u64 = 2;
+    let [old, old_size, size, flags, to, _] = a;
+    let to = match flags {
+        0 => Target::Here,
+        MAY_MOVE => Target::Anywhere,
+        flags if flags == MAY_MOVE | FIXED => Target::At(to),
+        _ => return Err(Errno::EINVAL),
+    };
+    let size = whole_pages(size)?;
+    if old_size == 0 {
+        // It would show shared memory a second time.
+        let is_there = thread.process.space().covers(old, old.saturating_add(PAGE));
+        return Err(if is_there {
+            Errno::EINVAL
+        } else {
+            Errno::EFAULT
+        });
+    }
+    let old_size = whole_pages(old_size)?;
+    let old = (old, old.checked_add(old_size).ok_or(Errno::EINVAL)?);
+    thread.with_space(|space, release| space.remap(old, size, to, release))
+}
+
 /// munmap(2).
 pub(super) fn munmap(thread: &mut Thread, start: u64, size: u64) -> Result<u64, Errno> {
     let end = start.checked_add(whole_pages(size)?).ok_or(Errno::EINVAL)?;
-    thread.with_space(|space, release| space.unmap(start, end, release))?;
+    if !start.is_multiple_of(PAGE) || end > USER_END {
+        return Err(Errno::EINVAL);
+    }
+    thread.with_space(|space, release| {
+        let (first, last) = space.bounds();
+        let (start, end) = (start.max(first), end.min(last));
+        // Where no program has anything there is nothing to unmap.
+        if start < end {
+            space.unmap(start, end, release)
+        } else {
+            Ok(())
+        }
+    })?;
     Ok(0)
 }
 
@@ -133,10 +189,30 @@ pub(super) fn madvise(
     if !thread.process.space().covers(start, end) {
         return Err(Errno::ENOMEM);
     }
-    if matches!(advice, DONT_NEED | FREE) {
-        thread.with_space(|space, release| space.discard(start, end, release))?;
+    match advice {
+        DONT_NEED | FREE => {
+            thread.with_space(|space, release| space.discard(start, end, release))?;
+            Ok(0)
+        }
+        POPULATE_READ | POPULATE_WRITE => populate(thread, start, end, advice),
+        _ => Ok(0),
     }
-    Ok(0)
+}
+
+/// Makes a range present, for the program and ahead of its calls for the base as well.
+fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Result<u64, Errno> {
+    let access = match advice {
+        POPULATE_WRITE => Rights::WRITE,
+        _ => Rights::READ,
+    };
+    {
+        let mut space = thread.process.space();
+        if !space.permits(start, end, access) {
+            return Err(Errno::EINVAL);
+        }
+        space.populate(start, end, access);
+    }
+    thread.call(number::MADVISE, [start, end - start, advice, 0, 0, 0])
 }
 
 /// msync(2): there is nothing to write back.

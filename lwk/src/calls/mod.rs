@@ -1,6 +1,13 @@
 //! System calls and exceptions of programs.
 
+mod files;
+mod futex;
+mod limits;
+mod local;
 mod memory;
+mod processes;
+mod scheduling;
+mod signals;
 pub mod table;
 mod threads;
 mod time;
@@ -9,18 +16,41 @@ use alloc::boxed::Box;
 
 use insula_bare::trap::PAGE_FAULT;
 
+use crate::cores::{self, Counter};
 use crate::info;
 use crate::process::Thread;
 use crate::process::areas::Rights;
 use crate::process::errno::{Errno, as_result};
-use table::{Kind, Local};
+use crate::process::signals::Info;
+pub use local::Local;
+use table::Kind;
 
 /// Numbers of calls that the kernel itself makes of the base.
 pub mod number {
     /// `close`.
     pub const CLOSE: u64 = 3;
+    /// `rt_sigaction`.
+    pub const RT_SIGACTION: u64 = 13;
     /// `pread64`.
     pub const PREAD64: u64 = 17;
+    /// `pwrite64`.
+    pub const PWRITE64: u64 = 18;
+    /// `madvise`.
+    pub const MADVISE: u64 = 28;
+    /// `pause`.
+    pub const PAUSE: u64 = 34;
+    /// `fcntl`.
+    pub const FCNTL: u64 = 72;
+    /// `kill`.
+    pub const KILL: u64 = 62;
+    /// `ftruncate`.
+    pub const FTRUNCATE: u64 = 77;
+    /// `getrlimit`.
+    pub const GETRLIMIT: u64 = 97;
+    /// `getrusage`.
+    pub const GETRUSAGE: u64 = 98;
+    /// `times`.
+    pub const TIMES: u64 = 100;
     /// `getuid`.
     pub const GETUID: u64 = 102;
     /// `getgid`.
@@ -29,14 +59,42 @@ pub mod number {
     pub const GETEUID: u64 = 107;
     /// `getegid`.
     pub const GETEGID: u64 = 108;
+    /// `rt_sigtimedwait`.
+    pub const RT_SIGTIMEDWAIT: u64 = 128;
+    /// `rt_sigsuspend`.
+    pub const RT_SIGSUSPEND: u64 = 130;
+    /// `getpriority`.
+    pub const GETPRIORITY: u64 = 140;
+    /// `setpriority`.
+    pub const SETPRIORITY: u64 = 141;
+    /// `prctl`.
+    pub const PRCTL: u64 = 157;
+    /// `tkill`.
+    pub const TKILL: u64 = 200;
+    /// `futex`.
+    pub const FUTEX: u64 = 202;
+    /// `getdents64`.
+    pub const GETDENTS64: u64 = 217;
+    /// `clock_gettime`.
+    pub const CLOCK_GETTIME: u64 = 228;
+    /// `tgkill`.
+    pub const TGKILL: u64 = 234;
+    /// `pselect6`.
+    pub const PSELECT6: u64 = 270;
     /// `openat`.
     pub const OPENAT: u64 = 257;
     /// `getrandom`.
     pub const GETRANDOM: u64 = 318;
+    /// `close_range`.
+    pub const CLOSE_RANGE: u64 = 436;
+    /// `prlimit64`.
+    pub const PRLIMIT64: u64 = 302;
+    /// `faccessat2`.
+    pub const FACCESSAT2: u64 = 439;
 }
 
 /// Status of a program that was ended by SIGSEGV.
-pub const SEGMENTATION_FAULT: u64 = 11;
+const SEGMENTATION_FAULT: u64 = 11;
 
 /// What becomes of a thread after it came to the kernel.
 #[derive(Debug)]
@@ -45,6 +103,8 @@ pub enum Flow {
     On(Box<Thread>),
     /// It goes on when others have run.
     Yield(Box<Thread>),
+    /// Something more urgent goes before it.
+    Interrupted(Box<Thread>),
     /// Its desk has been asked: it goes on with the answer.
     Wait(Box<Thread>),
     /// It has been put where somebody will find it.
@@ -55,7 +115,7 @@ pub enum Flow {
 
 /// Executes the system call that a thread makes.
 #[must_use]
-pub fn execute(mut thread: Box<Thread>) -> Flow {
+pub fn execute(thread: Box<Thread>) -> Flow {
     let registers = &thread.context.registers;
     let number = registers.rax;
     let arguments = [
@@ -66,14 +126,15 @@ pub fn execute(mut thread: Box<Thread>) -> Flow {
         registers.r8,
         registers.r9,
     ];
+    cores::count_call(number);
     match table::find(number).map(|call| call.kind) {
         Some(Kind::Local(local)) => execute_local(thread, local, arguments),
         Some(Kind::Delegated) if is_own_descriptor(&thread, number, arguments) => {
             answer(thread, Err(Errno::EBADF))
         }
-        Some(Kind::Delegated) => {
-            thread.desk.post(number, arguments);
-            Flow::Wait(thread)
+        Some(Kind::Delegated) => delegate(thread, number, arguments),
+        Some(Kind::Masked { argument }) => {
+            signals::delegate_masked(thread, number, arguments, argument)
         }
         Some(Kind::Refused { errno, .. }) => answer(thread, Err(errno)),
         None => answer(thread, Err(Errno::ENOSYS)),
@@ -93,12 +154,35 @@ fn is_own_descriptor(thread: &Thread, number: u64, arguments: [u64; 6]) -> bool 
     }
 }
 
+/// Has the base make a call, with which the thread goes on.
+fn delegate(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
+    cores::count(Counter::DelegatedCalls);
+    thread.calling = Some(number);
+    thread.desk.post(number, arguments);
+    Flow::Wait(thread)
+}
+
+/// Whether a call that a signal has broken off is made anew when the handler wants that. Not so where
+/// a time goes by, nor where what it waits for is a signal (signal(7) of Linux).
+#[must_use]
+pub fn can_be_made_anew(number: u64, thread: &Thread) -> bool {
+    /// poll, select, pause, nanosleep, semop, msgsnd, msgrcv, rt_sigtimedwait, rt_sigsuspend,
+    /// io_getevents, semtimedop, clock_nanosleep, epoll_wait, pselect6, ppoll, epoll_pwait,
+    /// epoll_pwait2; and close, which has closed.
+    const NEVER: [u64; 18] = [
+        3, 7, 23, 34, 35, 65, 69, 70, 128, 130, 208, 220, 230, 232, 270, 271, 281, 441,
+    ];
+    let has_time = number == self::number::FUTEX && thread.context.registers.r10 != 0;
+    !has_time && !NEVER.contains(&number)
+}
+
 fn answer(mut thread: Box<Thread>, result: Result<u64, Errno>) -> Flow {
     thread.context.registers.rax = as_result(result);
     Flow::On(thread)
 }
 
 fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> Flow {
+    cores::count(Counter::LocalCalls);
     let a = arguments;
     let result = match local {
         Local::Mmap => memory::mmap(&mut thread, a),
@@ -109,7 +193,13 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         Local::Brk => Ok(thread.with_space(|space, release| space.move_heap_end(a[0], release))),
         Local::Mlock => Ok(0),
         Local::ArchPrctl => threads::arch_prctl(&mut thread, a[0], a[1]),
-        Local::Clone => threads::clone(&mut thread, a),
+        Local::Clone => return threads::clone(thread, a),
+        Local::Clone3 => return threads::clone3(thread, a[0], a[1]),
+        Local::Fork => return processes::fork(thread),
+        Local::Vfork => return processes::vfork(thread),
+        Local::Execve => return processes::execve(thread, a),
+        Local::Execveat => return processes::execveat(thread, a),
+        Local::CloseRange => return files::close_range(thread, a),
         Local::SetTidAddress => {
             thread.clear_at_end = a[0];
             Ok(thread.id)
@@ -121,23 +211,46 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         Local::Getpid => Ok(thread.process.pages().pid()),
         Local::Gettid => Ok(thread.id),
         Local::Getcpu => threads::getcpu(&mut thread, a[0], a[1]),
-        Local::SchedGetaffinity => threads::affinity(&mut thread, a[1], a[2]),
-        Local::SchedSetaffinity => match threads::set_affinity(&mut thread, a[0], a[1], a[2]) {
-            Ok(()) => {
-                thread.context.registers.rax = 0;
-                return Flow::Yield(thread);
-            }
-            Err(error) => Err(error),
-        },
-        Local::RtSigprocmask => threads::signal_mask(&mut thread, a),
+        Local::Getrlimit => return limits::get(thread, a),
+        Local::Setrlimit => return limits::set(thread, a),
+        Local::Prlimit64 => return limits::prlimit(thread, a),
+        Local::Getpriority => return scheduling::nice(thread, a),
+        Local::Setpriority => return scheduling::set_nice(thread, a),
+        Local::SchedGetaffinity => scheduling::affinity(&mut thread, a[0], a[1], a[2]),
+        Local::SchedGetattr => scheduling::attributes(&thread, a),
+        Local::SchedGetparam => scheduling::parameter(&thread, a[0], a[1]),
+        Local::SchedGetscheduler => scheduling::policy(&thread, a[0]),
+        Local::SchedRrGetInterval => scheduling::interval(&thread, a[0], a[1]),
+        Local::SchedSetaffinity => return scheduling::set_affinity(thread, a[0], a[1], a[2]),
+        Local::SchedSetattr => scheduling::set_attributes(&mut thread, a),
+        Local::SchedSetparam => scheduling::set_policy(&mut thread, a[0], None, a[1]),
+        Local::SchedSetscheduler => scheduling::set_policy(&mut thread, a[0], Some(a[1]), a[2]),
+        Local::Rseq => threads::rseq(&mut thread, a),
+        Local::RtSigaction => signals::action(&mut thread, a),
+        Local::RtSigpending => signals::pending(&mut thread, a[0], a[1]),
+        Local::RtSigprocmask => signals::mask(&mut thread, a),
+        Local::RtSigqueueinfo => signals::queue(&mut thread, (a[0], None), a[1], a[2]),
+        Local::RtTgsigqueueinfo => signals::queue(&mut thread, (a[0], Some(a[1])), a[2], a[3]),
+        Local::Sigaltstack => signals::alternate_stack(&mut thread, a[0], a[1]),
+        Local::RtSigreturn => return signals::go_back(thread),
+        Local::RtSigsuspend => return signals::suspend(thread, a[0], a[1]),
+        Local::RtSigtimedwait => return signals::timed_wait(thread, a),
+        Local::Pause => return signals::pause(thread),
+        Local::Kill => return signals::kill(thread, a),
+        Local::Tkill => return signals::kill_any_thread(thread, a),
+        Local::Tgkill => return signals::kill_thread(thread, a),
+        Local::Membarrier => threads::barrier(&thread, a[0], a[1]),
+        Local::Mremap => memory::mremap(&mut thread, a),
+        Local::Getrusage => time::getrusage(&mut thread, a[0], a[1]),
+        Local::Times => time::times(&mut thread, a[0]),
         Local::ClockGettime => time::clock_gettime(&mut thread, a[0], a[1]),
-        Local::Gettimeofday => time::gettimeofday(&mut thread, a[0]),
+        Local::Gettimeofday => time::gettimeofday(&mut thread, a[0], a[1]),
         Local::Time => time::time(&mut thread, a[0]),
         Local::SchedYield => {
             thread.context.registers.rax = 0;
             return Flow::Yield(thread);
         }
-        Local::Futex => return threads::futex(thread, a),
+        Local::Futex => return futex::futex(thread, a),
         Local::Exit => {
             thread.exit((a[0] & 0xff) << 8);
             return Flow::End(thread);
@@ -153,35 +266,70 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
 /// Deals with an instruction that could not be executed.
 #[must_use]
 pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) -> Flow {
+    let mut info = signal_of(vector);
     if u64::from(vector) == PAGE_FAULT {
+        cores::count(Counter::Faults);
         let access = match error {
             error if error & 1 << 4 != 0 => Rights::EXECUTE,
             error if error & 1 << 1 != 0 => Rights::WRITE,
             _ => Rights::READ,
         };
-        if thread.process.space().fault(address, access).is_ok() {
-            return Flow::On(thread);
+        let resolved = thread.process.space().fault(address, access);
+        match resolved {
+            Ok(()) => return Flow::On(thread),
+            Err(Errno::ENOMEM) => return out_of_memory(thread),
+            Err(_) => info = fault_info(&thread, address),
         }
+    } else {
+        info.fields[0] = match info.code {
+            Info::KERNEL => 0,
+            _ => thread.context.registers.rip,
+        };
     }
-    info!(
-        "process {}: exception {vector} at {:#x}, error {error:#x}, address {address:#x}",
-        thread.id, thread.context.registers.rip
-    );
-    thread.exit_process(signal_of(vector));
+    thread.fault = [vector.into(), error, address];
+    thread.process.signals().force(thread.id, info);
+    Flow::On(thread)
+}
+
+/// A thread cannot go on where its registers say.
+pub fn no_such_place(thread: &Thread) {
+    let fault = Info::fault(SEGMENTATION_FAULT as u32, Info::KERNEL, 0);
+    thread.process.signals().force(thread.id, fault);
+}
+
+/// The node has no memory left for what the program has asked for before: as on Linux, it is ended.
+fn out_of_memory(mut thread: Box<Thread>) -> Flow {
+    const KILLED: u64 = 9;
+    info!("process {} is ended: no memory is left", thread.id);
+    thread.exit_process(KILLED);
     Flow::End(thread)
 }
 
-/// The signal that Linux sends for an exception.
-fn signal_of(vector: u8) -> u64 {
-    const ILL: u64 = 4;
-    const TRAP: u64 = 5;
-    const BUS: u64 = 7;
-    const FPE: u64 = 8;
-    match vector {
-        0 | 16 | 19 => FPE,
-        1 | 3 => TRAP,
-        6 => ILL,
-        17 => BUS,
-        _ => SEGMENTATION_FAULT,
-    }
+fn fault_info(thread: &Thread, address: u64) -> Info {
+    /// `SEGV_MAPERR` and `SEGV_ACCERR`.
+    const NOTHING_THERE: i32 = 1;
+    const NO_RIGHT: i32 = 2;
+    let page = address & !(crate::process::PAGE - 1);
+    let is_there = thread.process.space().covers(page, page.saturating_add(1));
+    let code = if is_there { NO_RIGHT } else { NOTHING_THERE };
+    Info::fault(SEGMENTATION_FAULT as u32, code, address)
+}
+
+/// The signal that Linux sends for an exception, and its code.
+fn signal_of(vector: u8) -> Info {
+    const ILL: u32 = 4;
+    const TRAP: u32 = 5;
+    const BUS: u32 = 7;
+    const FPE: u32 = 8;
+    // FPE_INTDIV, ILL_ILLOPN, BUS_ADRALN, TRAP_BRKPT; FPE_FLTINV stands for all of FPU and SSE.
+    let (signal, code) = match vector {
+        0 => (FPE, 1),
+        1 => (TRAP, 1),
+        3 => (TRAP, Info::KERNEL),
+        6 => (ILL, 2),
+        16 | 19 => (FPE, 7),
+        17 => (BUS, 1),
+        _ => (SEGMENTATION_FAULT as u32, Info::KERNEL),
+    };
+    Info::fault(signal, code, 0)
 }

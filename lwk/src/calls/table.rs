@@ -2,58 +2,8 @@
 //! does about each. Nothing about the caller itself is forwarded blindly: what would mean the proxy
 //! is done here, or refused.
 
-/// A call that this kernel does itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Local {
-    /// Bases of FS and GS.
-    ArchPrctl,
-    /// The heap.
-    Brk,
-    /// The time.
-    ClockGettime,
-    /// A thread.
-    Clone,
-    /// The end of a thread.
-    Exit,
-    /// The end of the program.
-    ExitGroup,
-    /// Waiting for a word to change.
-    Futex,
-    /// The core.
-    Getcpu,
-    /// The program's id.
-    Getpid,
-    /// The thread's id.
-    Gettid,
-    /// The time.
-    Gettimeofday,
-    /// What becomes of pages.
-    Madvise,
-    /// Nothing: no page ever leaves memory.
-    Mlock,
-    /// Nothing: no memory is a file's.
-    Msync,
-    /// Memory, or a copy of a file.
-    Mmap,
-    /// Rights.
-    Mprotect,
-    /// Giving memory back.
-    Munmap,
-    /// Which signals to put off.
-    RtSigprocmask,
-    /// The cores that it may run on.
-    SchedGetaffinity,
-    /// The cores that it may run on.
-    SchedSetaffinity,
-    /// Letting others run.
-    SchedYield,
-    /// Futexes that the thread holds.
-    SetRobustList,
-    /// Where the end of the thread is told.
-    SetTidAddress,
-    /// The time.
-    Time,
-}
+use super::Local;
+use crate::process::errno::Errno;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +12,11 @@ pub enum Kind {
     Local(Local),
     /// The base does it.
     Delegated,
+    /// The base does it, but what signals are blocked meanwhile is this kernel's business.
+    Masked {
+        /// Which argument tells where they lie.
+        argument: usize,
+    },
     /// Nobody does it.
     Refused {
         /// The error that the program gets.
@@ -82,11 +37,14 @@ pub struct Call {
     pub kind: Kind,
 }
 
-use crate::process::errno::Errno;
-
 macro_rules! kind {
     (delegated) => {
         Kind::Delegated
+    };
+    (masked $argument:literal) => {
+        Kind::Masked {
+            argument: $argument,
+        }
     };
     (local $local:ident) => {
         Kind::Local(Local::$local)
@@ -132,9 +90,9 @@ pub const TABLE: &[Call] = table! {
     10 mprotect => [local Mprotect],
     11 munmap => [local Munmap],
     12 brk => [local Brk],
-    13 rt_sigaction => [refused ENOSYS "not done yet: signals of this kernel"],
+    13 rt_sigaction => [local RtSigaction],
     14 rt_sigprocmask => [local RtSigprocmask],
-    15 rt_sigreturn => [refused ENOSYS "not done yet: signals of this kernel"],
+    15 rt_sigreturn => [local RtSigreturn],
     16 ioctl => [delegated],
     17 pread64 => [delegated],
     18 pwrite64 => [delegated],
@@ -144,7 +102,7 @@ pub const TABLE: &[Call] = table! {
     22 pipe => [delegated],
     23 select => [delegated],
     24 sched_yield => [local SchedYield],
-    25 mremap => [refused ENOSYS "not done yet"],
+    25 mremap => [local Mremap],
     26 msync => [local Msync],
     27 mincore => [refused ENOSYS "not done yet: this kernel would have to tell of its own pages"],
     28 madvise => [local Madvise],
@@ -153,7 +111,7 @@ pub const TABLE: &[Call] = table! {
     31 shmctl => [delegated],
     32 dup => [delegated],
     33 dup2 => [delegated],
-    34 pause => [delegated],
+    34 pause => [local Pause],
     35 nanosleep => [delegated],
     36 getitimer => [delegated],
     37 alarm => [delegated],
@@ -176,12 +134,12 @@ pub const TABLE: &[Call] = table! {
     54 setsockopt => [delegated],
     55 getsockopt => [delegated],
     56 clone => [local Clone],
-    57 fork => [refused ENOSYS "a new process needs a proxy of its own, which is yet to come"],
-    58 vfork => [refused ENOSYS "a new process needs a proxy of its own, which is yet to come"],
-    59 execve => [refused ENOSYS "it would replace the proxy, not the program; yet to come"],
+    57 fork => [local Fork],
+    58 vfork => [local Vfork],
+    59 execve => [local Execve],
     60 exit => [local Exit],
     61 wait4 => [delegated],
-    62 kill => [delegated],
+    62 kill => [local Kill],
     63 uname => [delegated],
     64 semget => [delegated],
     65 semop => [delegated],
@@ -216,10 +174,10 @@ pub const TABLE: &[Call] = table! {
     94 lchown => [delegated],
     95 umask => [delegated],
     96 gettimeofday => [local Gettimeofday],
-    97 getrlimit => [delegated],
-    98 getrusage => [refused ENOSYS "not done yet: it would tell of the proxy"],
+    97 getrlimit => [local Getrlimit],
+    98 getrusage => [local Getrusage],
     99 sysinfo => [delegated],
-    100 times => [refused ENOSYS "not done yet: it would tell of the proxy"],
+    100 times => [local Times],
     101 ptrace => [refused EPERM "it would stop the proxy, not the program"],
     102 getuid => [delegated],
     103 syslog => [delegated],
@@ -246,11 +204,11 @@ pub const TABLE: &[Call] = table! {
     124 getsid => [delegated],
     125 capget => [delegated],
     126 capset => [delegated],
-    127 rt_sigpending => [refused ENOSYS "not done yet: signals of this kernel"],
-    128 rt_sigtimedwait => [refused ENOSYS "not done yet: signals of this kernel"],
-    129 rt_sigqueueinfo => [refused ENOSYS "not done yet: signals with data"],
-    130 rt_sigsuspend => [refused ENOSYS "not done yet: signals of this kernel"],
-    131 sigaltstack => [refused ENOSYS "not done yet: signals of this kernel"],
+    127 rt_sigpending => [local RtSigpending],
+    128 rt_sigtimedwait => [local RtSigtimedwait],
+    129 rt_sigqueueinfo => [local RtSigqueueinfo],
+    130 rt_sigsuspend => [local RtSigsuspend],
+    131 sigaltstack => [local Sigaltstack],
     132 utime => [delegated],
     133 mknod => [delegated],
     134 uselib => [refused ENOSYS "Linux does not have it either"],
@@ -259,15 +217,15 @@ pub const TABLE: &[Call] = table! {
     137 statfs => [delegated],
     138 fstatfs => [delegated],
     139 sysfs => [delegated],
-    140 getpriority => [delegated],
-    141 setpriority => [delegated],
-    142 sched_setparam => [refused EPERM "threads of this kernel run until they wait; it would change the proxy's"],
-    143 sched_getparam => [delegated],
-    144 sched_setscheduler => [refused EPERM "threads of this kernel run until they wait; it would change the proxy's"],
-    145 sched_getscheduler => [delegated],
+    140 getpriority => [local Getpriority],
+    141 setpriority => [local Setpriority],
+    142 sched_setparam => [local SchedSetparam],
+    143 sched_getparam => [local SchedGetparam],
+    144 sched_setscheduler => [local SchedSetscheduler],
+    145 sched_getscheduler => [local SchedGetscheduler],
     146 sched_get_priority_max => [delegated],
     147 sched_get_priority_min => [delegated],
-    148 sched_rr_get_interval => [delegated],
+    148 sched_rr_get_interval => [local SchedRrGetInterval],
     149 mlock => [local Mlock],
     150 munlock => [local Mlock],
     151 mlockall => [local Mlock],
@@ -279,7 +237,7 @@ pub const TABLE: &[Call] = table! {
     157 prctl => [delegated],
     158 arch_prctl => [local ArchPrctl],
     159 adjtimex => [delegated],
-    160 setrlimit => [delegated],
+    160 setrlimit => [local Setrlimit],
     161 chroot => [delegated],
     162 sync => [delegated],
     163 acct => [delegated],
@@ -319,13 +277,13 @@ pub const TABLE: &[Call] = table! {
     197 removexattr => [delegated],
     198 lremovexattr => [delegated],
     199 fremovexattr => [delegated],
-    200 tkill => [delegated],
+    200 tkill => [local Tkill],
     201 time => [local Time],
     202 futex => [local Futex],
     203 sched_setaffinity => [local SchedSetaffinity],
     204 sched_getaffinity => [local SchedGetaffinity],
     205 set_thread_area => [refused ENOSYS "for 32-bit programs"],
-    206 io_setup => [delegated],
+    206 io_setup => [refused ENOSYS "its ring would be memory of the base that a program would have to map"],
     207 io_destroy => [delegated],
     208 io_getevents => [delegated],
     209 io_submit => [delegated],
@@ -353,7 +311,7 @@ pub const TABLE: &[Call] = table! {
     231 exit_group => [local ExitGroup],
     232 epoll_wait => [delegated],
     233 epoll_ctl => [delegated],
-    234 tgkill => [delegated],
+    234 tgkill => [local Tgkill],
     235 utimes => [delegated],
     236 vserver => [refused ENOSYS "Linux does not have it either"],
     237 mbind => [refused ENOSYS "memory is the node's, wherever that lies; as without CONFIG_NUMA"],
@@ -389,8 +347,8 @@ pub const TABLE: &[Call] = table! {
     267 readlinkat => [delegated],
     268 fchmodat => [delegated],
     269 faccessat => [delegated],
-    270 pselect6 => [delegated],
-    271 ppoll => [delegated],
+    270 pselect6 => [masked 5],
+    271 ppoll => [masked 3],
     272 unshare => [delegated],
     273 set_robust_list => [local SetRobustList],
     274 get_robust_list => [refused ENOSYS "for debuggers; not done yet"],
@@ -400,15 +358,15 @@ pub const TABLE: &[Call] = table! {
     278 vmsplice => [delegated],
     279 move_pages => [refused ENOSYS "memory is the node's, wherever that lies; as without CONFIG_NUMA"],
     280 utimensat => [delegated],
-    281 epoll_pwait => [delegated],
-    282 signalfd => [delegated],
+    281 epoll_pwait => [masked 4],
+    282 signalfd => [refused ENOSYS "signals are this kernel's; the base has none to be read"],
     283 timerfd_create => [delegated],
     284 eventfd => [delegated],
     285 fallocate => [delegated],
     286 timerfd_settime => [delegated],
     287 timerfd_gettime => [delegated],
     288 accept4 => [delegated],
-    289 signalfd4 => [delegated],
+    289 signalfd4 => [refused ENOSYS "signals are this kernel's; the base has none to be read"],
     290 eventfd2 => [delegated],
     291 epoll_create1 => [delegated],
     292 dup3 => [delegated],
@@ -416,12 +374,12 @@ pub const TABLE: &[Call] = table! {
     294 inotify_init1 => [delegated],
     295 preadv => [delegated],
     296 pwritev => [delegated],
-    297 rt_tgsigqueueinfo => [refused ENOSYS "not done yet: signals with data"],
+    297 rt_tgsigqueueinfo => [local RtTgsigqueueinfo],
     298 perf_event_open => [refused EPERM "it would count what the proxy does, not the program"],
     299 recvmmsg => [delegated],
     300 fanotify_init => [delegated],
     301 fanotify_mark => [delegated],
-    302 prlimit64 => [delegated],
+    302 prlimit64 => [local Prlimit64],
     303 name_to_handle_at => [delegated],
     304 open_by_handle_at => [delegated],
     305 clock_adjtime => [delegated],
@@ -433,17 +391,17 @@ pub const TABLE: &[Call] = table! {
     311 process_vm_writev => [delegated],
     312 kcmp => [delegated],
     313 finit_module => [refused EPERM "no program of a quiet core changes the base's kernel"],
-    314 sched_setattr => [refused EPERM "threads of this kernel run until they wait; it would change the proxy's"],
-    315 sched_getattr => [delegated],
+    314 sched_setattr => [local SchedSetattr],
+    315 sched_getattr => [local SchedGetattr],
     316 renameat2 => [delegated],
     317 seccomp => [refused EINVAL "it would filter the calls of the proxy"],
     318 getrandom => [delegated],
     319 memfd_create => [delegated],
     320 kexec_file_load => [refused EPERM "no program of a quiet core changes the base's kernel"],
     321 bpf => [delegated],
-    322 execveat => [refused ENOSYS "it would replace the proxy, not the program; yet to come"],
+    322 execveat => [local Execveat],
     323 userfaultfd => [refused ENOSYS "its faults are this kernel's, which the base does not see"],
-    324 membarrier => [refused ENOSYS "not done yet; libraries do without"],
+    324 membarrier => [local Membarrier],
     325 mlock2 => [local Mlock],
     326 copy_file_range => [delegated],
     327 preadv2 => [delegated],
@@ -453,7 +411,7 @@ pub const TABLE: &[Call] = table! {
     331 pkey_free => [refused ENOSYS "protection keys are not used; as on a processor without them"],
     332 statx => [delegated],
     333 io_pgetevents => [delegated],
-    334 rseq => [refused ENOSYS "not done yet; libraries do without"],
+    334 rseq => [local Rseq],
     335 uretprobe => [refused ENOSYS "probes are the base's"],
     424 pidfd_send_signal => [delegated],
     425 io_uring_setup => [refused ENOSYS "its rings are memory of the base that a program would have to map"],
@@ -466,13 +424,13 @@ pub const TABLE: &[Call] = table! {
     432 fsmount => [delegated],
     433 fspick => [delegated],
     434 pidfd_open => [delegated],
-    435 clone3 => [refused ENOSYS "libraries then use clone"],
-    436 close_range => [delegated],
+    435 clone3 => [local Clone3],
+    436 close_range => [local CloseRange],
     437 openat2 => [delegated],
     438 pidfd_getfd => [delegated],
     439 faccessat2 => [delegated],
     440 process_madvise => [refused ENOSYS "it would advise on the proxy's memory"],
-    441 epoll_pwait2 => [delegated],
+    441 epoll_pwait2 => [masked 4],
     442 mount_setattr => [delegated],
     443 quotactl_fd => [delegated],
     444 landlock_create_ruleset => [delegated],
@@ -578,6 +536,10 @@ mod tests {
             "ptrace",
             "seccomp",
             "sched_setaffinity",
+            "sched_getaffinity",
+            "sched_setscheduler",
+            "sched_getscheduler",
+            "sched_setattr",
             "pkey_mprotect",
             "modify_ldt",
             "remap_file_pages",

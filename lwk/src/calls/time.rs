@@ -1,14 +1,18 @@
 //! Calls about time, by the clocks that the base gives.
 
+use core::sync::atomic::Ordering;
+
+use super::number;
 use crate::clock;
 use crate::process::Thread;
-use crate::process::errno::{Errno, of_result};
+use crate::process::errno::Errno;
 
 const NS_PER_S: u64 = 1_000_000_000;
-const CLOCK_GETTIME: u64 = 228;
 /// Clocks that are read here, by their numbers.
 const REALTIME: u64 = 0;
 const MONOTONIC: u64 = 1;
+const PROCESS_CPU: u64 = 2;
+const THREAD_CPU: u64 = 3;
 const MONOTONIC_RAW: u64 = 4;
 const REALTIME_COARSE: u64 = 5;
 const MONOTONIC_COARSE: u64 = 6;
@@ -16,19 +20,73 @@ const MONOTONIC_COARSE: u64 = 6;
 /// clock_gettime(2). Of clocks that only the base has, it is asked.
 pub(super) fn clock_gettime(thread: &mut Thread, clock: u64, to: u64) -> Result<u64, Errno> {
     let times = thread.process.pages().area().clock();
-    let ns = match clock {
+    let ns = match clock as u32 as u64 {
         REALTIME | REALTIME_COARSE => times.realtime_ns(clock::stamp()),
         MONOTONIC | MONOTONIC_COARSE | MONOTONIC_RAW => times.monotonic_ns(clock::stamp()),
-        _ => {
-            let asked = thread.ask(CLOCK_GETTIME, [clock, to, 0, 0, 0, 0]);
-            return asked.map_or(Err(Errno::EINTR), |(result, _)| of_result(result));
-        }
+        PROCESS_CPU => process_ns(thread),
+        THREAD_CPU => thread_ns(thread),
+        other if (other as i32) < 0 => used_by(thread, other as i32)?,
+        _ => return thread.call(number::CLOCK_GETTIME, [clock, to, 0, 0, 0, 0]),
     };
     write_pair(thread, to, ns / NS_PER_S, ns % NS_PER_S)
 }
 
-/// gettimeofday(2).
-pub(super) fn gettimeofday(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+/// The time that a thread has run.
+fn thread_ns(thread: &Thread) -> u64 {
+    clock::ticks_to_ns(thread.used_ticks, clock::tsc_khz())
+}
+
+/// The time that all threads of the program have run.
+fn process_ns(thread: &Thread) -> u64 {
+    let ticks = thread.process.used_ticks.load(Ordering::Relaxed);
+    clock::ticks_to_ns(ticks, clock::tsc_khz())
+}
+
+/// The time that a thread or process has run, by the number of its clock: the complement of its id,
+/// then three bits (include/linux/posix-timers.h of Linux).
+fn used_by(thread: &Thread, clock: i32) -> Result<u64, Errno> {
+    const OF_THREAD: i32 = 4;
+    let id = u64::from(!(clock >> 3) as u32);
+    match clock & OF_THREAD {
+        0 if id == 0 || id == thread.process.pages().pid() => Ok(process_ns(thread)),
+        OF_THREAD if id == 0 || id == thread.id => Ok(thread_ns(thread)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// getrusage(2). What the base says of the proxy is what it did for the program; the program's own
+/// time is known here.
+pub(super) fn getrusage(thread: &mut Thread, who: u64, to: u64) -> Result<u64, Errno> {
+    const OF_PROCESS: i32 = 0;
+    const OF_THREAD: i32 = 1;
+    let own_ns = match who as i32 {
+        OF_PROCESS => Some(process_ns(thread)),
+        OF_THREAD => Some(thread_ns(thread)),
+        _ => None,
+    };
+    thread.call(number::GETRUSAGE, [who, to, 0, 0, 0, 0])?;
+    match own_ns {
+        Some(ns) => write_pair(thread, to, ns / NS_PER_S, ns % NS_PER_S / 1000),
+        None => Ok(0),
+    }
+}
+
+/// times(2), likewise.
+pub(super) fn times(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+    const NS_PER_TICK: u64 = NS_PER_S / 100;
+    let now = thread.call(number::TIMES, [to, 0, 0, 0, 0, 0])?;
+    if to != 0 {
+        let ticks = process_ns(thread) / NS_PER_TICK;
+        thread.process.space().write(to, &ticks.to_le_bytes())?;
+    }
+    Ok(now)
+}
+
+/// gettimeofday(2). The time zone that no kernel of today has is none here.
+pub(super) fn gettimeofday(thread: &mut Thread, to: u64, zone: u64) -> Result<u64, Errno> {
+    if zone != 0 {
+        thread.process.space().write(zone, &[0; 8])?;
+    }
     let ns = thread
         .process
         .pages()

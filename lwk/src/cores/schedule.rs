@@ -19,16 +19,15 @@ use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, LEAVE, RUNG, TIMEKEEPER, doorbell, interrupted, number, state, up, use_space,
-    wake,
+    AREA, CORES_MAX, Counter, LEAVE, RUNG, count, doorbell, interrupted, number, state, up,
+    use_space, wake,
 };
 use crate::calls::{self, Flow};
 use crate::clock;
+use crate::process::scheduling::{CoreSet, Priority};
 use crate::process::{self, Gone, Thread};
 use crate::start::kernel_root;
 
-/// How long a thread runs while others wait for the core.
-const SLICE_NS: u64 = 10_000_000;
 /// How long a core looks for answers before it sleeps.
 const PATIENCE_NS: u64 = 50_000;
 
@@ -41,27 +40,55 @@ fn ready(core: u32) -> &'static spin::Mutex<VecDeque<Box<Thread>>> {
     &READY[core as usize % CORES_MAX]
 }
 
-/// The core with the fewest threads. One more is counted there.
-pub(crate) fn least_loaded() -> u32 {
-    let cores = 0..up();
+/// The core with the fewest threads, of those in a set, if any of it runs. One more is counted there.
+pub(crate) fn least_loaded(allowed: &CoreSet) -> u32 {
+    let cores = (0..up()).filter(|&core| allowed.holds(core));
     let least = cores.min_by_key(|&core| LOAD[core as usize].load(Ordering::Relaxed));
     let core = least.unwrap_or(0);
     LOAD[core as usize].fetch_add(1, Ordering::Relaxed);
     core
 }
 
-/// Puts a thread that is ready into its core's queue.
+/// Puts a thread that is ready into its core's queue, behind all that it does not go before.
 pub(crate) fn send(thread: Box<Thread>) {
+    let priority = thread.notice.priority();
+    put(thread, |other| priority.is_above(other));
+}
+
+/// The same of one that has been interrupted, before those that are its equals.
+fn send_back(thread: Box<Thread>) {
+    let priority = thread.notice.priority();
+    put(thread, |other| !other.is_above(&priority));
+}
+
+fn put(thread: Box<Thread>, is_behind: impl Fn(&Priority) -> bool) {
     let core = thread.core;
-    ready(core).lock().push_back(thread);
+    let mut queue = ready(core).lock();
+    let mut others = queue.iter().map(|other| other.notice.priority());
+    let place = others.position(|other| is_behind(&other));
+    let place = place.unwrap_or(queue.len());
+    queue.insert(place, thread);
+    drop(queue);
     wake(core);
 }
 
-/// Has a thread belong to another core, to which it goes when it is next sent.
-pub(crate) fn move_to(thread: &mut Thread, core: u32) {
+/// The priority of the thread that is to run next on this core, if another is ready.
+fn next_priority() -> Option<Priority> {
+    let queue = ready(number()).lock();
+    queue.front().map(|thread| thread.notice.priority())
+}
+
+/// Moves a thread that may not run on its core, if there is one for it; whether it has been.
+fn moves(thread: &mut Thread) -> bool {
+    let allowed = thread.notice.cores();
+    if allowed.holds(thread.core) || allowed.below(up()).is_empty() {
+        return false;
+    }
     LOAD[thread.core as usize].fetch_sub(1, Ordering::Relaxed);
-    LOAD[core as usize].fetch_add(1, Ordering::Relaxed);
+    let core = least_loaded(&allowed);
     thread.core = core;
+    thread.notice.core.store(core, Ordering::Relaxed);
+    true
 }
 
 /// What a core does from its start to its end.
@@ -94,9 +121,13 @@ fn collect(waiting: &mut Vec<Box<Thread>>) {
     let mut at = 0;
     while at < waiting.len() {
         match waiting[at].poll() {
-            Ok(None) => at += 1,
+            Ok(None) => {
+                waiting[at].heed_signals();
+                at += 1;
+            }
             Ok(Some((result, _))) => {
                 let mut thread = waiting.swap_remove(at);
+                thread.desk.set_doorbell(0);
                 thread.context.registers.rax = result;
                 send(thread);
             }
@@ -106,9 +137,23 @@ fn collect(waiting: &mut Vec<Box<Thread>>) {
 }
 
 fn end(thread: Box<Thread>) {
+    thread.process.note_last_moment(&thread);
     LOAD[thread.core as usize].fetch_sub(1, Ordering::Relaxed);
     drop(thread);
     process::tend();
+}
+
+/// While a thread runs nobody looks for the answers of others: the base is to ring.
+fn ask_to_be_rung(waiting: &mut Vec<Box<Thread>>) {
+    if waiting.is_empty() {
+        return;
+    }
+    let doorbell = doorbell();
+    waiting
+        .iter_mut()
+        .for_each(|thread| thread.desk.set_doorbell(doorbell));
+    // Those that were there already.
+    collect(waiting);
 }
 
 /// Nobody is ready: looks for answers for a while, then sleeps until an interrupt.
@@ -127,13 +172,13 @@ fn idle(waiting: &mut Vec<Box<Thread>>) {
     }
     leave_if_wanted();
     waiting
-        .iter()
+        .iter_mut()
         .for_each(|thread| thread.desk.set_doorbell(doorbell()));
     if is_quiet(waiting) {
         sleep();
     }
     waiting
-        .iter()
+        .iter_mut()
         .for_each(|thread| thread.desk.set_doorbell(0));
 }
 
@@ -147,17 +192,14 @@ fn leave_if_wanted() {
 
 /// The time at which this core has to look whom to wake.
 fn next_deadline() -> Option<u64> {
-    match number() {
-        TIMEKEEPER => process::next_deadline(),
-        _ => None,
-    }
+    process::next_deadline(number())
 }
 
 /// Wakes those whose time has come.
 fn keep_time() {
     let now_ns = clock::now_ns();
     if next_deadline().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
-        process::expire(now_ns);
+        process::expire(number(), now_ns);
     }
 }
 
@@ -185,16 +227,26 @@ fn sleep() {
 /// Runs a thread until it has to wait, ends, or has had its share.
 fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
     use_space(thread.process.space().root());
+    count(Counter::Switches);
+    ask_to_be_rung(waiting);
     if thread.is_new {
         process::program(&mut thread);
     }
     thread.extended.load();
+    process::rseq::resume(&mut thread);
     loop {
-        if let Some(status) = fatal_status(&thread) {
-            thread.exit_process(status);
+        process::deliver(&mut thread);
+        if !thread.context.can_run() && !thread.process.is_ending() {
+            calls::no_such_place(&thread);
+            continue;
         }
         if thread.process.is_ending() {
-            return end(thread);
+            thread.extended.save();
+            return last_turn(thread);
+        }
+        if moves(&mut thread) {
+            thread.extended.save();
+            return send(thread);
         }
         let flow = match run_once(&mut thread) {
             Trap::Syscall => calls::execute(thread),
@@ -208,17 +260,19 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
                 look_at_the_base();
                 keep_time();
                 collect(waiting);
-                Flow::Yield(thread)
+                interrupted_in(thread)
             }
         };
         match flow {
             Flow::On(same) => thread = same,
-            Flow::Yield(same) if same.core == number() && ready(number()).lock().is_empty() => {
-                thread = same;
-            }
+            Flow::Yield(same) if keeps_core(&same, true) => thread = same,
             Flow::Yield(mut same) => {
                 same.extended.save();
                 return send(same);
+            }
+            Flow::Interrupted(mut same) => {
+                same.extended.save();
+                return send_back(same);
             }
             Flow::Wait(mut same) => {
                 same.extended.save();
@@ -230,23 +284,47 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
     }
 }
 
-/// The status with which a thread's process is to end now, if it is.
-fn fatal_status(thread: &Thread) -> Option<u64> {
-    let cannot_run = !thread.context.can_run();
-    let status = cannot_run.then_some(calls::SEGMENTATION_FAULT);
-    thread.process.fatal_signal().or(status)
+/// Whether a thread goes on though others are ready; `asks`: it wants them to run.
+fn keeps_core(thread: &Thread, asks: bool) -> bool {
+    let priority = thread.notice.priority();
+    next_priority().is_none_or(|next| priority.keeps_core(&next, asks))
+}
+
+/// What becomes of a thread that an interrupt came to.
+fn interrupted_in(thread: Box<Thread>) -> Flow {
+    let priority = thread.notice.priority();
+    match next_priority() {
+        Some(next) if next.is_above(&priority) => Flow::Interrupted(thread),
+        Some(next) if !priority.keeps_core(&next, false) => Flow::Yield(thread),
+        _ => Flow::On(thread),
+    }
+}
+
+/// The end of a thread that was not waiting.
+fn last_turn(mut thread: Box<Thread>) {
+    match thread.dumping {
+        // The others may need this core for their end.
+        Some(_) if !thread.is_alone() => return send(thread),
+        Some(signal) => process::dump(&mut thread, signal),
+        None => {}
+    }
+    end(thread);
 }
 
 /// Enters the program; with a timer, if somebody else wants the core, or waits for a time.
 fn run_once(thread: &mut Thread) -> Trap {
-    let is_shared = !ready(number()).lock().is_empty();
-    let slice = is_shared.then(|| clock::now_ns() + SLICE_NS);
+    let priority = thread.notice.priority();
+    let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
+    let slice = slice_ns.map(|slice_ns| clock::now_ns() + slice_ns);
     let until_ns = slice.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
+    count(Counter::Entries);
+    let began = clock::stamp();
     #[cfg(target_os = "none")]
     let trap = thread.context.run();
     #[cfg(not(target_os = "none"))]
     let trap = thread.context.trap();
+    thread.has_run(clock::stamp().wrapping_sub(began));
     stop_timer(until_ns);
     trap
 }

@@ -9,8 +9,8 @@ use insula_abi::channel::{
     AreaHeader, CHANNEL_MAGIC, DOORBELL_APIC_SHIFT, DOORBELL_VALID, DOORBELL_VECTOR_MASK, area_size,
 };
 use insula_abi::lwk::{
-    COUNTERS_PAGES, Clock, DESKS_PER_PAGE, Delegation, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, Process,
-    REACH_SHIFT, Reach,
+    COUNTERS_PAGES, Calls, Clock, Counters, DESKS_PER_PAGE, Delegation, LWK_MAGIC, PAGE_SIZE,
+    PAGES_MAX, Process, REACH_SHIFT, Reach,
 };
 use insula_bare::apic;
 use insula_bare::memory::{PhysAddr, word};
@@ -73,6 +73,12 @@ impl Area {
         self.word(0, offset)
     }
 
+    /// The frame of its first page, in which the base's clocks lie.
+    #[must_use]
+    pub fn header_frame(&self) -> PhysAddr {
+        PhysAddr(self.start)
+    }
+
     /// Says that this kernel takes processes, and which interrupt it hears.
     pub fn announce(&self, doorbell: u64) {
         self.header(offset_of!(Delegation, lwk_doorbell))
@@ -117,6 +123,30 @@ impl Area {
         }
     }
 
+    /// Counts something that a core has done: the word at `offset` in its [`Counters`], which only that
+    /// core writes.
+    pub fn count(&self, core: u32, offset: usize) {
+        const PER_PAGE: u64 = PAGE_SIZE / size_of::<Counters>() as u64;
+        let (page, place) = (u64::from(core) / PER_PAGE, u64::from(core) % PER_PAGE);
+        if page + 1 < u64::from(COUNTERS_PAGES) {
+            let at = place as usize * size_of::<Counters>() + offset;
+            let word = self.word(1 + page, at);
+            word.store(
+                word.load(Ordering::Relaxed).wrapping_add(1),
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Counts a system call.
+    pub fn count_call(&self, number: u64) {
+        let at = number as usize * size_of::<u64>();
+        if at < size_of::<Calls>() {
+            let word = self.word(u64::from(COUNTERS_PAGES), at);
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether a process may lie at a page: it and the next are there, and no others' pages.
     #[must_use]
     pub fn can_hold_process(&self, page: u64) -> bool {
@@ -126,7 +156,16 @@ impl Area {
     /// Whether a desk is the base's to give to a process.
     #[must_use]
     pub fn desk_is_of(&self, desk: u64, process: u64) -> bool {
-        let page = desk / u64::from(DESKS_PER_PAGE);
+        self.page_is_of(desk / u64::from(DESKS_PER_PAGE), process)
+    }
+
+    /// The numbers of all processes that the base has.
+    pub fn processes(&self) -> impl Iterator<Item = u64> {
+        let pages = (0..self.pages).filter(|&page| self.can_hold_process(page));
+        pages.filter(|&page| self.page_is_of(page, page))
+    }
+
+    fn page_is_of(&self, page: u64, process: u64) -> bool {
         if page == 0 || page >= self.pages {
             return false;
         }
@@ -151,6 +190,7 @@ impl Area {
     }
 
     fn ring_base(&self) {
+        crate::cores::count(crate::cores::Counter::Rings);
         let doorbell = self
             .header(offset_of!(Delegation, base_doorbell))
             .load(Ordering::Acquire);
@@ -240,6 +280,18 @@ impl ProcessPages {
     #[must_use]
     pub fn pid(&self) -> u64 {
         self.load(offset_of!(Process, pid))
+    }
+
+    /// The process that it is a copy of; 0 if it begins with a program.
+    #[must_use]
+    pub fn parent(&self) -> u64 {
+        self.load(offset_of!(Process, parent))
+    }
+
+    /// What this kernel has said of it: one of `process_state`.
+    #[must_use]
+    pub fn state(&self) -> u64 {
+        self.load(offset_of!(Process, lwk_state))
     }
 
     /// The program's part of the address space.

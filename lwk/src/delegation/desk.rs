@@ -34,6 +34,8 @@ pub struct Desk {
     turn: u64,
     /// The turn that is to be broken off.
     interrupted: u64,
+    /// The doorbell that the base has been told.
+    doorbell: u64,
 }
 
 impl Desk {
@@ -45,6 +47,7 @@ impl Desk {
             number,
             turn: 0,
             interrupted: 0,
+            doorbell: 0,
         };
         // It may have been another thread's: its turns go on.
         desk.turn = desk
@@ -112,7 +115,11 @@ impl Desk {
 
     /// Says at which doorbell this kernel's core is to be woken, or 0: that it is awake. After the
     /// former the caller looks once more before it sleeps.
-    pub fn set_doorbell(&self, doorbell: u64) {
+    pub fn set_doorbell(&mut self, doorbell: u64) {
+        if doorbell == self.doorbell {
+            return;
+        }
+        self.doorbell = doorbell;
         self.word(offset_of!(abi::Desk, lwk_asleep))
             .store(doorbell, Ordering::Relaxed);
         fence(Ordering::SeqCst);

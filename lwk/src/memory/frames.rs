@@ -13,6 +13,10 @@ use insula_bare::memory::{self, FRAME_SIZE, Frames, PhysAddr};
 use super::buddy::{Buddy, Frame};
 use crate::world::Stretch;
 
+/// What programs leave to the kernel: this part of the memory, and not less than these bytes.
+const RESERVE_PART: u64 = 64;
+const RESERVE_MIN: u64 = 2 << 20;
+
 static ZONES: spin::Mutex<Zones> = spin::Mutex::new(Zones {
     first: None,
     more: Vec::new(),
@@ -103,6 +107,18 @@ pub fn take_block(order: u8) -> Option<PhysAddr> {
     let mut zones = ZONES.lock();
     let number = zones.all().find_map(|zone| zone.take(order))?;
     Some(PhysAddr(number * FRAME_SIZE))
+}
+
+/// Takes a block for a program. The last of the memory is not for programs: the kernel goes on when
+/// they have used up all the rest.
+#[must_use]
+pub fn take_for_program(order: u8) -> Option<PhysAddr> {
+    let reserve = (total_bytes() / RESERVE_PART).max(RESERVE_MIN);
+    let left = free_bytes().checked_sub(FRAME_SIZE << order)?;
+    if left < reserve {
+        return None;
+    }
+    take_block(order)
 }
 
 /// Gives a block back that [`take_block`] gave.

@@ -37,8 +37,11 @@ impl OomHandler for Grow {
     fn handle_oom(talc: &mut Talc<Self>, layout: Layout) -> Result<(), ()> {
         let needed = layout.size() + layout.align() + OVERHEAD;
         let frames = needed.div_ceil(FRAME_SIZE as usize).next_power_of_two();
-        let order = (frames.ilog2() as u8).max(ORDER_MIN);
-        let block = take_block(order).ok_or(())?;
+        let least = frames.ilog2() as u8;
+        // Where memory is scarce, by no more than what is needed.
+        let orders = (least..=least.max(ORDER_MIN)).rev();
+        let mut blocks = orders.filter_map(|order| Some((order, take_block(order)?)));
+        let (order, block) = blocks.next().ok_or(())?;
         let size = (FRAME_SIZE as usize) << order;
         // SAFETY: the block has just been taken, lies in the direct map, and is never given back.
         unsafe { talc.claim(Span::from_base_size(block.in_direct_map(), size)) }.map(drop)

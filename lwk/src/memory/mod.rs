@@ -6,6 +6,6 @@ mod heap;
 mod kernel_table;
 
 pub(crate) use frames::add;
-pub use frames::{Pool, free_bytes, give_block, take_block, total_bytes};
+pub use frames::{Pool, free_bytes, give_block, take_block, take_for_program, total_bytes};
 pub(crate) use heap::begin as begin_heap;
 pub(crate) use kernel_table::{build, image_size};

@@ -19,6 +19,15 @@ bitflags! {
     }
 }
 
+/// Which memory an area shows, of that which several programs may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its number.
+    pub memory: u64,
+    /// The address at which its first page would lie.
+    pub base: u64,
+}
+
 /// A range of addresses that are used alike. Both ends are multiples of the page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
@@ -28,10 +37,12 @@ pub struct Area {
     pub end: u64,
     /// What may be done there.
     pub rights: Rights,
+    /// Whose pages these are, if not the program's own.
+    pub share: Option<Share>,
 }
 
 /// All areas of a program.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Areas {
     sorted: Vec<Area>,
 }
@@ -103,7 +114,7 @@ impl Areas {
         let (Some(&one), Some(&next)) = (self.sorted.get(index), self.sorted.get(index + 1)) else {
             return;
         };
-        if one.end == next.start && one.rights == next.rights {
+        if one.end == next.start && (one.rights, one.share) == (next.rights, next.share) {
             self.sorted[index].end = next.end;
             self.sorted.remove(index + 1);
         }
@@ -135,6 +146,19 @@ impl Areas {
             ceiling = ceiling.min(next.max(bottom));
         }
         None
+    }
+
+    /// Whether any area shows that memory.
+    #[must_use]
+    pub fn shows(&self, memory: u64) -> bool {
+        let mut shares = self.sorted.iter().filter_map(|area| area.share);
+        shares.any(|share| share.memory == memory)
+    }
+
+    /// Bytes of all areas.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sorted.iter().map(|area| area.end - area.start).sum()
     }
 
     /// All areas.
@@ -184,7 +208,8 @@ mod tests {
                 match step {
                     Step::Insert(start, end, bits) => {
                         let rights = rights(bits);
-                        areas.insert(Area { start: start * PAGE, end: end * PAGE, rights });
+                        let (start_at, end_at) = (start * PAGE, end * PAGE);
+                        areas.insert(Area { start: start_at, end: end_at, rights, share: None });
                         pages[start as usize..end as usize].fill(Some(rights));
                     }
                     Step::Remove(start, end) => {
@@ -217,9 +242,34 @@ mod tests {
     }
 
     #[test]
+    fn what_shows_other_memory_is_another_area() {
+        let mut areas = Areas::default();
+        let area = |start, end, share| Area {
+            start,
+            end,
+            rights: Rights::READ,
+            share,
+        };
+        let share = |memory| Some(Share { memory, base: 0 });
+        areas.insert(area(0, PAGE, share(1)));
+        areas.insert(area(PAGE, 2 * PAGE, share(2)));
+        areas.insert(area(2 * PAGE, 3 * PAGE, None));
+        assert_eq!(areas.all().len(), 3);
+        areas.insert(area(PAGE, 2 * PAGE, share(1)));
+        assert_eq!(areas.all()[0], area(0, 2 * PAGE, share(1)));
+        areas.protect(0, PAGE, Rights::WRITE);
+        assert_eq!(areas.find(0).unwrap().share, share(1));
+    }
+
+    #[test]
     fn a_range_is_covered_without_holes() {
         let mut areas = Areas::default();
-        let area = |start, end, rights| Area { start, end, rights };
+        let area = |start, end, rights| Area {
+            start,
+            end,
+            rights,
+            share: None,
+        };
         areas.insert(area(PAGE, 2 * PAGE, Rights::READ));
         areas.insert(area(2 * PAGE, 3 * PAGE, Rights::WRITE));
         assert!(areas.covers(PAGE, 3 * PAGE));

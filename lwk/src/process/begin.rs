@@ -11,17 +11,23 @@ use insula_bare::cpu;
 use super::areas::Rights;
 use super::elf::{HEAD_SIZE, NotAProgram, Program, Segment};
 use super::errno::Errno;
+use super::rseq;
+use super::scheduling::{CoreSet, Priority};
+use super::script::Interpreter;
+use super::signals::frame;
 use super::space::{Place, Space};
 use super::stack::{self, Arguments, auxiliary};
-use super::{PAGE, Process, Thread};
+use super::{PAGE, Process, Thread, Words, vdso};
 use crate::calls::number;
 use crate::delegation::{Desk, ProcessPages};
-use crate::{cores, info, warning};
+use crate::{info, warning};
 
 /// Bytes of the first thread's stack: Linux' usual limit.
-const STACK_SIZE: u64 = 8 << 20;
+pub(super) const STACK_SIZE: u64 = 8 << 20;
+/// Bytes below it that nothing else has: as on Linux.
+const GUARD_SIZE: u64 = 1 << 20;
 /// Most that arguments and environment may take.
-const ARGUMENTS_MAX: u64 = STACK_SIZE / 4;
+pub(crate) const ARGUMENTS_MAX: u64 = STACK_SIZE / 4;
 /// Where a program that can lie anywhere is put, as on Linux: two thirds up.
 const MOVABLE_AT: u64 = 0x5555_5555_4000;
 /// `AT_FDCWD`.
@@ -29,7 +35,7 @@ const HERE: u64 = -100_i64 as u64;
 
 /// Why a program did not begin.
 #[derive(Clone, Copy, Debug)]
-enum BeginError {
+pub(super) enum BeginError {
     Call(Errno),
     File(NotAProgram),
 }
@@ -56,8 +62,8 @@ pub(super) fn process(pages: ProcessPages) -> Option<(Arc<Process>, Box<Thread>)
     let space = crate::start::with_kernel_table(|kernel| Space::new(kernel, pages.space()));
     let process = Process::new(pages, space.ok()?);
     let desk = Desk::sit(pages.area(), pages.desk());
-    let core = cores::least_loaded();
-    let mut thread = Thread::new(Arc::clone(&process), pages.pid(), desk, core).ok()?;
+    let scheduling = (Priority::default(), CoreSet::ALL);
+    let mut thread = Thread::new(Arc::clone(&process), (pages.pid(), desk), 0, scheduling).ok()?;
     thread.is_new = true;
     pages.set_page_table(process.space().root().0);
     pages.set_state(process_state::ALIVE);
@@ -90,25 +96,46 @@ fn load(thread: &mut Thread) -> Result<(), BeginError> {
     let top = map_stack(thread)?;
     // The lower end of the stack, which a program reaches late if ever, passes for a buffer.
     let buffer = top - STACK_SIZE;
-    let arguments = read_arguments(thread, buffer)?;
-    let program = open(thread, &arguments.path, buffer, Some(MOVABLE_AT))?;
-    let interpreter = match program.interpreter {
-        Some((offset, size)) => {
-            let mut name = read_file(thread, program.file, buffer, offset, size)?;
-            name.pop();
-            Some(open(thread, &name, buffer, None)?)
-        }
+    let mut arguments = read_arguments(thread, buffer)?;
+    let image = find(thread, HERE, &mut arguments, buffer)?;
+    enter(thread, top, &arguments, image)
+}
+
+/// Has a thread go on as another program, in memory that is empty.
+///
+/// # Errors
+/// The thread has no program any more.
+pub(super) fn replace(
+    thread: &mut Thread,
+    arguments: &Arguments,
+    image: Image,
+) -> Result<(), BeginError> {
+    let top = map_stack(thread)?;
+    enter(thread, top, arguments, image)
+}
+
+/// Brings a program into memory, with its stack below `top`.
+fn enter(
+    thread: &mut Thread,
+    top: u64,
+    arguments: &Arguments,
+    image: Image,
+) -> Result<(), BeginError> {
+    let buffer = top - STACK_SIZE;
+    let program = bring(thread, image.program, Some(MOVABLE_AT))?;
+    let interpreter = match image.interpreter {
+        Some(interpreter) => Some(bring(thread, interpreter, None)?),
         None => None,
     };
-    close(thread, program.file)?;
-    if let Some(interpreter) = &interpreter {
-        close(thread, interpreter.file)?;
-    }
-    let entries = entries(thread, &program, interpreter.as_ref())?;
+    let mut entries = entries(thread, &program, interpreter.as_ref())?;
+    let area = thread.process.pages().area();
+    let object = thread.with_space(|space, release| vdso::map(space, area, release));
+    entries.extend(object.map(|at| (auxiliary::SYSINFO_EHDR, at)));
     let mut random = [0; 16];
     thread.call(number::GETRANDOM, [buffer, random.len() as u64, 0, 0, 0, 0])?;
     thread.process.space().read(buffer, &mut random)?;
-    let (start, bytes) = stack::build(top, &arguments, random, &entries);
+    let (start, bytes) = stack::build(top, arguments, random, &entries);
+    note_words(thread, &arguments.path, &entries);
     thread.with_space(|space, _| {
         space.write(start, &bytes)?;
         space.set_heap(program.end);
@@ -120,10 +147,24 @@ fn load(thread: &mut Thread) -> Result<(), BeginError> {
     Ok(())
 }
 
+/// For a core file.
+fn note_words(thread: &Thread, name: &[u8], entries: &[(u64, u64)]) {
+    let end = (auxiliary::NULL, 0);
+    let words = entries.iter().chain([&end]);
+    let auxiliary = words.flat_map(|&(kind, value)| [kind, value]);
+    *thread.process.words.lock() = Words {
+        name: name.to_vec(),
+        auxiliary: auxiliary.flat_map(u64::to_le_bytes).collect(),
+    };
+}
+
 fn map_stack(thread: &mut Thread) -> Result<u64, Errno> {
     let (_, end) = thread.process.space().bounds();
     let top = (end - PAGE) & !(PAGE - 1);
     let rights = Rights::READ | Rights::WRITE;
+    // A stack that overflows meets no other memory.
+    let guard = Place::At(top - STACK_SIZE - GUARD_SIZE);
+    thread.with_space(|space, release| space.map(guard, GUARD_SIZE, Rights::empty(), release))?;
     let place = Place::At(top - STACK_SIZE);
     thread.with_space(|space, release| space.map(place, STACK_SIZE, rights, release))?;
     Ok(top)
@@ -140,36 +181,138 @@ fn read_arguments(thread: &mut Thread, buffer: u64) -> Result<Arguments, BeginEr
     Arguments::read(&block).ok_or(BeginError::File(NotAProgram("its arguments are none")))
 }
 
+/// A file that is open, and what it says of the program in it.
+struct Found {
+    file: u64,
+    program: Program,
+}
+
+/// A program that can be begun: its file, and that of its interpreter.
+pub(super) struct Image {
+    program: Found,
+    interpreter: Option<Found>,
+}
+
+impl Image {
+    /// The descriptor of the program's file.
+    pub(super) fn file(&self) -> u64 {
+        self.program.file
+    }
+
+    /// Gives it up.
+    pub(super) fn close(self, thread: &mut Thread) {
+        let interpreter = self.interpreter.map(|found| found.file);
+        for file in [self.program.file].into_iter().chain(interpreter) {
+            // It is open, and for reading.
+            let _ = close(thread, file);
+        }
+    }
+}
+
+/// Opens the program that arguments name, by the way of scripts, which changes the arguments.
+/// `folder` is where a relative path begins, `buffer` memory of the program's.
+///
+/// # Errors
+/// As of execve(2).
+pub(super) fn find(
+    thread: &mut Thread,
+    folder: u64,
+    arguments: &mut Arguments,
+    buffer: u64,
+) -> Result<Image, BeginError> {
+    /// Scripts that lead to scripts.
+    const SCRIPTS_MAX: usize = 5;
+    let mut folder = folder;
+    for _ in 0..=SCRIPTS_MAX {
+        let (file, head) = open(thread, folder, &arguments.path, buffer)?;
+        let Some(interpreter) = Interpreter::read(&head) else {
+            let found = parse(thread, file, &head);
+            return find_interpreter(thread, found?, buffer);
+        };
+        close(thread, file)?;
+        interpreter.take_over(arguments);
+        folder = HERE;
+    }
+    Err(Errno::ELOOP.into())
+}
+
+fn find_interpreter(thread: &mut Thread, program: Found, buffer: u64) -> Result<Image, BeginError> {
+    let Some((offset, size)) = program.program.interpreter else {
+        return Ok(Image {
+            program,
+            interpreter: None,
+        });
+    };
+    let file = program.file;
+    let found = read_file(thread, file, buffer, offset, size).map_err(BeginError::from);
+    let found = found.and_then(|mut name| {
+        name.pop();
+        let (file, head) = open(thread, HERE, &name, buffer)?;
+        parse(thread, file, &head)
+    });
+    match found {
+        Ok(interpreter) => Ok(Image {
+            program,
+            interpreter: Some(interpreter),
+        }),
+        Err(error) => {
+            close(thread, file)?;
+            Err(error)
+        }
+    }
+}
+
+/// Opens a file that may be executed, and reads its beginning.
+fn open(
+    thread: &mut Thread,
+    folder: u64,
+    name: &[u8],
+    buffer: u64,
+) -> Result<(u64, Vec<u8>), BeginError> {
+    const EXECUTE: u64 = 1;
+    const BY_EFFECTIVE_IDS: u64 = 0x200;
+    const READ_ONLY_CLOSE_ON_EXEC: u64 = 0o2_000_000;
+    let mut path = name.to_vec();
+    path.push(0);
+    thread.with_space(|space, _| space.write(buffer, &path))?;
+    let may = [folder, buffer, EXECUTE, BY_EFFECTIVE_IDS, 0, 0];
+    thread.call(number::FACCESSAT2, may)?;
+    let how = [folder, buffer, READ_ONLY_CLOSE_ON_EXEC, 0, 0, 0];
+    let file = thread.call(number::OPENAT, how)?;
+    match read_file(thread, file, buffer, 0, HEAD_SIZE as u64) {
+        Ok(head) => Ok((file, head)),
+        Err(error) => {
+            close(thread, file)?;
+            // A directory can be opened, but is no program.
+            let is_folder = error == Errno::EISDIR;
+            Err(if is_folder { Errno::EACCES } else { error }.into())
+        }
+    }
+}
+
+fn parse(thread: &mut Thread, file: u64, head: &[u8]) -> Result<Found, BeginError> {
+    match Program::read(head) {
+        Ok(program) => Ok(Found { file, program }),
+        Err(error) => {
+            close(thread, file)?;
+            Err(error.into())
+        }
+    }
+}
+
 /// A program whose segments are in memory.
 struct Loaded {
-    file: u64,
     bias: u64,
     entry: u64,
     end: u64,
     headers: (u64, u64),
-    interpreter: Option<(u64, u64)>,
 }
 
-/// Opens a file by its name and brings its segments into memory: at `at` if it can lie anywhere, or
-/// as high as there is room.
-fn open(
-    thread: &mut Thread,
-    name: &[u8],
-    buffer: u64,
-    at: Option<u64>,
-) -> Result<Loaded, BeginError> {
-    let mut path = name.to_vec();
-    path.push(0);
-    thread.with_space(|space, _| space.write(buffer, &path))?;
-    const READ_ONLY_CLOSE_ON_EXEC: u64 = 0o2_000_000;
-    let file = thread.call(
-        number::OPENAT,
-        [HERE, buffer, READ_ONLY_CLOSE_ON_EXEC, 0, 0, 0],
-    )?;
-    let head = read_file(thread, file, buffer, 0, HEAD_SIZE as u64)?;
-    let program = Program::read(&head)?;
-    let (start, end) = program.span();
-    let place = match (program.movable, at) {
+/// Brings a program's segments into memory, at `at` if it can lie anywhere, or as high as there is
+/// room; its file is closed.
+fn bring(thread: &mut Thread, found: Found, at: Option<u64>) -> Result<Loaded, BeginError> {
+    let (start, end) = found.program.span();
+    let place = match (found.program.movable, at) {
         (false, _) => Place::AtIfFree(start),
         (true, Some(at)) => Place::Near(at),
         (true, None) => Place::Near(0),
@@ -181,18 +324,16 @@ fn open(
         Ok::<_, Errno>(base)
     })?;
     let bias = base.wrapping_sub(start);
-    let interpreter = program.interpreter;
-    let program = program.moved_by(bias);
+    let program = found.program.moved_by(bias);
     for segment in &program.segments {
-        load_segment(thread, file, segment)?;
+        load_segment(thread, found.file, segment)?;
     }
+    close(thread, found.file)?;
     Ok(Loaded {
-        file,
         bias,
         entry: program.entry,
         end: program.span().1,
         headers: program.headers,
-        interpreter,
     })
 }
 
@@ -225,6 +366,9 @@ pub(crate) fn fill(
     offset: u64,
     size: u64,
 ) -> Result<(), Errno> {
+    // All of it is written: else the base would ask for it page by page.
+    let end = address.saturating_add(size);
+    thread.process.space().populate(address, end, Rights::WRITE);
     let mut done = 0;
     while done < size {
         let arguments = [file, address + done, size - done, offset + done, 0, 0];
@@ -252,6 +396,12 @@ fn read_file(
 
 fn close(thread: &mut Thread, file: u64) -> Result<(), Errno> {
     thread.call(number::CLOSE, [file, 0, 0, 0, 0, 0]).map(drop)
+}
+
+/// Bytes of stack that a signal takes.
+fn frame_size() -> u64 {
+    let extended = insula_bare::ExtendedState::new().map_or(0, |state| state.bytes().len());
+    (frame::SIZE + extended).next_multiple_of(16) as u64 + frame::SLACK
 }
 
 /// The auxiliary vector, but for what lies on the stack.
@@ -286,6 +436,9 @@ fn entries(
         (auxiliary::GID, gid),
         (auxiliary::EGID, egid),
         (auxiliary::SECURE, 0),
+        (auxiliary::MINSIGSTKSZ, frame_size()),
+        (auxiliary::RSEQ_FEATURE_SIZE, rseq::FEATURES_SIZE),
+        (auxiliary::RSEQ_ALIGN, rseq::ALIGNMENT),
         (auxiliary::HWCAP2, if bases { HWCAP2_FSGSBASE } else { 0 }),
     ])
 }

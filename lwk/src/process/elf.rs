@@ -189,10 +189,10 @@ impl Program {
     pub fn moved_by(mut self, bias: u64) -> Self {
         self.entry = self.entry.wrapping_add(bias);
         if self.headers.0 != 0 {
-            self.headers.0 += bias;
+            self.headers.0 = self.headers.0.wrapping_add(bias);
         }
         for segment in &mut self.segments {
-            segment.address += bias;
+            segment.address = segment.address.wrapping_add(bias);
         }
         self
     }

@@ -10,12 +10,18 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use insula_bare::cpu;
 
 use super::Thread;
 use crate::cores;
 
-/// What is waited for: a process and an address.
+/// What is waited for: a process and an address, or a shared memory ([`SHARED`]) and a place in it.
 pub type Key = (u64, u64);
+
+/// Set in the first word of the key of shared memory.
+pub(super) const SHARED: u64 = 1 << 63;
 
 /// One that waits.
 #[derive(Debug)]
@@ -61,6 +67,14 @@ impl<T> Futexes<T> {
         })
     }
 
+    /// The first who waits, and whether there are more.
+    #[must_use]
+    pub fn first(&self, key: Key) -> (Option<&T>, bool) {
+        let queue = self.queues.get(&key);
+        let first = queue.and_then(|queue| Some(&queue.front()?.who));
+        (first, queue.is_some_and(|queue| queue.len() > 1))
+    }
+
     /// Takes out the first `wake`, and has `most` of the others wait for something else. Answers
     /// who was taken out, and how many were moved.
     pub fn requeue(&mut self, from: Key, to: Key, wake: u32, most: u32) -> (Vec<T>, u32) {
@@ -77,28 +91,32 @@ impl<T> Futexes<T> {
         (woken, count)
     }
 
-    /// Takes out all whose time has come.
-    pub fn expire(&mut self, now_ns: u64) -> Vec<T> {
-        let is_due = |waiter: &Waiter<T>| waiter.deadline_ns.is_some_and(|at| at <= now_ns);
+    /// Takes out all of `mine` whose time has come.
+    pub fn expire(&mut self, now_ns: u64, mine: impl Fn(&T) -> bool) -> Vec<T> {
+        let is_due = |waiter: &Waiter<T>| {
+            mine(&waiter.who) && waiter.deadline_ns.is_some_and(|at| at <= now_ns)
+        };
         let keys: Vec<Key> = self.queues.keys().copied().collect();
         let all = keys.into_iter();
         all.flat_map(|key| self.take(key, |waiter, _| is_due(waiter)))
             .collect()
     }
 
-    /// Takes out all of a process.
-    pub fn wake_process(&mut self, process: u64) -> Vec<T> {
-        let keys = self.queues.range((process, 0)..=(process, u64::MAX));
-        let keys: Vec<Key> = keys.map(|(&key, _)| key).collect();
+    /// Takes out those that `chosen` says, whatever they wait for.
+    pub fn wake_chosen(&mut self, chosen: impl Fn(&T) -> bool) -> Vec<T> {
+        let keys: Vec<Key> = self.queues.keys().copied().collect();
         let all = keys.into_iter();
-        all.flat_map(|key| self.take(key, |_, _| true)).collect()
+        let chosen = |waiter: &Waiter<T>| chosen(&waiter.who);
+        all.flat_map(|key| self.take(key, |waiter, _| chosen(waiter)))
+            .collect()
     }
 
-    /// The time of the first who is to be woken by it.
+    /// The time of the first of `mine` who is to be woken by it.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub fn next_deadline(&self, mine: impl Fn(&T) -> bool) -> Option<u64> {
         let waiters = self.queues.values().flatten();
-        waiters.filter_map(|waiter| waiter.deadline_ns).min()
+        let mine = waiters.filter(|waiter| mine(&waiter.who));
+        mine.filter_map(|waiter| waiter.deadline_ns).min()
     }
 
     /// Takes out those that `chosen` says, who is told how many have been.
@@ -126,7 +144,43 @@ impl<T> Futexes<T> {
     }
 }
 
+/// For each core, the time of its first waiter who is to be woken by it: changed only by who has all
+/// waiters.
+static DEADLINES: [AtomicU64; insula_abi::NODE_CPUS_MAX] =
+    [const { AtomicU64::new(NEVER) }; insula_abi::NODE_CPUS_MAX];
+const NEVER: u64 = u64::MAX;
+
+fn deadline_of(core: u32) -> &'static AtomicU64 {
+    &DEADLINES[core as usize % insula_abi::NODE_CPUS_MAX]
+}
+
 static WAITING: spin::Mutex<Futexes<Box<Thread>>> = spin::Mutex::new(Futexes::new());
+
+/// All who wait. Whoever has them may wait for a program's memory, and so for this core to take an
+/// interrupt.
+fn waiting() -> spin::MutexGuard<'static, Futexes<Box<Thread>>> {
+    loop {
+        if let Some(waiting) = WAITING.try_lock() {
+            return waiting;
+        }
+        cpu::take_interrupts();
+        cpu::relax();
+    }
+}
+
+/// Takes out the first who waits, if `give` says so, who is told its thread's id and whether there
+/// are more. It goes on with 0 as the result of its call.
+pub(crate) fn hand_over(key: Key, give: impl FnOnce(Option<u64>, bool) -> bool) {
+    let mut waiting = waiting();
+    let (next, more) = waiting.first(key);
+    let next = next.map(|thread| thread.id);
+    if !give(next, more) {
+        return;
+    }
+    let taken = waiting.wake(key, 1, u32::MAX);
+    drop(waiting);
+    go_on(taken, 0);
+}
 
 /// Has a thread wait, unless `still` says no: nobody can wake it in between.
 pub(crate) fn wait(
@@ -134,22 +188,21 @@ pub(crate) fn wait(
     mut waiter: Waiter<Box<Thread>>,
     still: impl FnOnce(&mut Thread) -> bool,
 ) -> Option<Box<Thread>> {
-    let mut waiting = WAITING.lock();
+    let mut waiting = waiting();
     if !still(&mut waiter.who) {
         return Some(waiter.who);
     }
-    let has_deadline = waiter.deadline_ns.is_some();
+    let (core, deadline_ns) = (waiter.who.core, waiter.deadline_ns);
     waiting.wait(key, waiter);
-    drop(waiting);
-    if has_deadline {
-        cores::wake(cores::TIMEKEEPER);
+    if let Some(deadline_ns) = deadline_ns {
+        deadline_of(core).fetch_min(deadline_ns, Ordering::AcqRel);
     }
     None
 }
 
 /// Wakes threads, which find 0 as the result of their call; how many.
 pub(crate) fn wake(key: Key, most: u32, groups: u32) -> u64 {
-    let woken = WAITING.lock().wake(key, most, groups);
+    let woken = waiting().wake(key, most, groups);
     go_on(woken, 0)
 }
 
@@ -160,7 +213,7 @@ pub(crate) fn requeue(
     counts: (u32, u32),
     still: impl FnOnce() -> bool,
 ) -> Option<(u64, u64)> {
-    let mut waiting = WAITING.lock();
+    let mut waiting = waiting();
     if !still() {
         return None;
     }
@@ -169,27 +222,37 @@ pub(crate) fn requeue(
     Some((go_on(woken, 0), moved.into()))
 }
 
-/// Wakes those whose time has come; they find that it has.
-pub(crate) fn expire(now_ns: u64) {
-    let expired = WAITING.lock().expire(now_ns);
+/// Wakes those of a core whose time has come; they find that it has.
+pub(crate) fn expire(core: u32, now_ns: u64) {
+    let is_of = |thread: &Thread| thread.core == core;
+    let mut waiting = waiting();
+    let expired = waiting.expire(now_ns, |thread| is_of(thread));
+    let next_ns = waiting.next_deadline(|thread| is_of(thread));
+    deadline_of(core).store(next_ns.unwrap_or(NEVER), Ordering::Release);
+    drop(waiting);
     go_on(expired, super::errno::Errno::ETIMEDOUT.as_result());
 }
 
-/// The time of the first who is to be woken by it.
-pub(crate) fn next_deadline() -> Option<u64> {
-    WAITING.lock().next_deadline()
+/// The time at which a core has to look whom of its own to wake: the thread may have been woken since.
+pub(crate) fn next_deadline(core: u32) -> Option<u64> {
+    match deadline_of(core).load(Ordering::Acquire) {
+        NEVER => None,
+        deadline_ns => Some(deadline_ns),
+    }
 }
 
-/// Wakes all threads of a process, which is about to end.
-pub(super) fn wake_process(process: u64) {
-    let woken = WAITING.lock().wake_process(process);
+/// Breaks off the waiting of those threads of a process that `chosen` says.
+pub(super) fn break_off(process: u64, chosen: impl Fn(&Thread) -> bool) {
+    let is_of = |thread: &Thread| thread.process.pages().number() == process;
+    let woken = waiting().wake_chosen(|thread| is_of(thread) && chosen(thread));
     go_on(woken, super::errno::Errno::EINTR.as_result());
 }
 
 fn go_on(threads: Vec<Box<Thread>>, result: u64) -> u64 {
     let count = threads.len() as u64;
     for mut thread in threads {
-        thread.context.registers.rax = result;
+        let copy = thread.copy_let_go.take();
+        thread.context.registers.rax = copy.unwrap_or(result);
         cores::send(thread);
     }
     count
@@ -224,6 +287,10 @@ mod tests {
     fn the_first_are_woken_first() {
         let mut futexes = three();
         assert_eq!(futexes.wake(B, 9, u32::MAX), vec![]);
+        assert_eq!(
+            (futexes.first(A), futexes.first(B)),
+            ((Some(&1), true), (None, false))
+        );
         assert_eq!(futexes.wake(A, 2, u32::MAX), [1, 2]);
         assert_eq!(futexes.wake(A, 2, u32::MAX), [3]);
         assert_eq!(futexes.wake(A, 2, u32::MAX), vec![]);
@@ -251,11 +318,15 @@ mod tests {
         futexes.wait(A, waiter(1, 1, Some(50)));
         futexes.wait(B, waiter(2, 1, Some(40)));
         futexes.wait(B, waiter(3, 1, None));
-        assert_eq!(futexes.next_deadline(), Some(40));
-        assert_eq!(futexes.expire(39), vec![]);
-        assert_eq!(futexes.expire(40), [2]);
-        assert_eq!(futexes.next_deadline(), Some(50));
-        assert_eq!(futexes.wake_process(1), [1, 3]);
-        assert_eq!(futexes.next_deadline(), None);
+        let (all, odd) = (|_: &u32| true, |who: &u32| !who.is_multiple_of(2));
+        assert_eq!(futexes.next_deadline(all), Some(40));
+        assert_eq!(futexes.next_deadline(odd), Some(50));
+        assert_eq!(futexes.expire(39, all), vec![]);
+        assert_eq!(futexes.expire(40, odd), vec![]);
+        assert_eq!(futexes.expire(40, all), [2]);
+        assert_eq!(futexes.next_deadline(all), Some(50));
+        assert_eq!(futexes.wake_chosen(|&who| who == 3), [3]);
+        assert_eq!(futexes.wake_chosen(|_| true), [1]);
+        assert_eq!(futexes.next_deadline(all), None);
     }
 }

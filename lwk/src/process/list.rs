@@ -6,13 +6,20 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use insula_abi::lwk::{base_state, process_state};
 
-use super::{Process, begin};
-use crate::cores;
+use super::{Process, begin, fork};
 use crate::delegation::{Area, ProcessPages};
+use crate::{cores, power};
 
 static PROCESSES: spin::Mutex<Vec<Arc<Process>>> = spin::Mutex::new(Vec::new());
+/// The node switches itself off when no program is left.
+static ONCE: AtomicBool = AtomicBool::new(false);
 /// Some process has ended and is still to be freed.
 static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Has the node switch itself off when its last program has ended.
+pub(crate) fn end_with_programs() {
+    ONCE.store(true, Ordering::Relaxed);
+}
 
 /// Looks at the processes that the base wants to be looked at. Their first threads go to cores.
 pub fn look(area: Area) {
@@ -24,15 +31,33 @@ pub fn look(area: Area) {
     tend();
 }
 
+/// Takes in a process that is a copy of another.
+pub(super) fn add(process: Arc<Process>) {
+    PROCESSES.lock().push(process);
+}
+
+/// Looks at all copies of a program.
+pub(super) fn look_at_copies(parent: &Process) {
+    let area = parent.pages().area();
+    let all = area.processes().map(|page| ProcessPages::at(area, page));
+    for pages in all.filter(|pages| pages.parent() == parent.pages().number()) {
+        look_at(pages);
+    }
+}
+
+fn known(number: u64) -> Option<Arc<Process>> {
+    let processes = PROCESSES.lock();
+    let mut same = processes
+        .iter()
+        .filter(|one| one.pages().number() == number);
+    same.next().cloned()
+}
+
 fn look_at(pages: ProcessPages) {
-    let known = {
-        let processes = PROCESSES.lock();
-        let mut same = processes
-            .iter()
-            .filter(|one| one.pages().number() == pages.number());
-        same.next().cloned()
-    };
-    match (pages.base_state(), known) {
+    match (pages.base_state(), known(pages.number())) {
+        (_, None) if pages.parent() != 0 => {
+            fork::unknown(pages, known(pages.parent()).as_deref());
+        }
         (base_state::BEGUN, None) => {
             if let Some((process, thread)) = begin::process(pages) {
                 PROCESSES.lock().push(process);
@@ -43,7 +68,10 @@ fn look_at(pages: ProcessPages) {
             process.end();
             ENDED.store(true, Ordering::Release);
         }
-        (base_state::BEGUN, Some(process)) => process.take_signals(),
+        (base_state::BEGUN, Some(process)) => {
+            process.hatch();
+            process.take_sent();
+        }
         (base_state::GONE, None) => pages.set_state(process_state::DONE),
         _ => {}
     }
@@ -61,6 +89,9 @@ pub fn tend() {
         process.pages().set_page_table(0);
         process.space().free();
         process.pages().set_state(process_state::DONE);
+        if ONCE.load(Ordering::Relaxed) && PROCESSES.lock().is_empty() {
+            power::off("its programs have ended");
+        }
     }
 }
 

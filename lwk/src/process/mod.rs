@@ -2,30 +2,60 @@
 
 pub mod areas;
 mod begin;
+pub mod core_file;
+mod deliver;
+mod dump;
 pub mod elf;
 pub mod errno;
+mod exec;
+mod fork;
 mod futex;
 mod list;
+mod robust;
+pub mod rseq;
+pub mod scheduling;
+pub mod script;
+pub mod shared;
+pub mod signals;
 pub mod space;
 pub mod stack;
 mod thread;
+mod vdso;
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use insula_bare::cpu;
 
 use crate::delegation::ProcessPages;
+use core_file::LastMoment;
+use fork::Embryo;
+use signals::{Full, Info, Signals};
 use space::Space;
 
-pub(crate) use begin::{fill, program};
+pub(crate) use begin::{ARGUMENTS_MAX, fill, program};
+pub(crate) use deliver::deliver;
+pub(crate) use dump::dump;
+pub(crate) use exec::exec;
+pub(crate) use fork::{Copying, copy_key, fork};
 pub use futex::{Futexes, Key, Waiter};
-pub(crate) use futex::{expire, next_deadline, requeue, wait, wake};
+pub(crate) use futex::{expire, hand_over, next_deadline, requeue, wait, wake};
+pub(crate) use list::end_with_programs;
 pub use list::{look, tend};
 pub use thread::{Gone, Thread};
 
 /// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
+
+/// Of the word of a futex that has a holder: its id, or 0.
+pub const HOLDER: u32 = 0x3fff_ffff;
+/// The holder has ended without giving it up.
+pub const OWNER_DIED: u32 = 0x4000_0000;
+/// Somebody waits in the kernel.
+pub const WAITERS: u32 = 0x8000_0000;
 
 /// A program that runs.
 #[derive(Debug)]
@@ -38,21 +68,39 @@ pub struct Process {
     ending: AtomicBool,
     /// Ticket of its last release.
     ticket: AtomicU64,
-    /// The signal that ends it; 0 as long as there is none.
-    fatal: AtomicU64,
+    signals: spin::Mutex<Signals>,
+    /// The thread that writes a core file when all others have ended; 0 for none.
+    dumper: AtomicU64,
+    /// What the others were when they ended.
+    last_moments: spin::Mutex<Vec<LastMoment>>,
+    /// What it began with, for a core file.
+    words: spin::Mutex<Words>,
+    /// How long its threads have run, in ticks of the time stamp counter.
+    pub used_ticks: AtomicU64,
+    /// Limits that it has been given and that are not the base's, by resource.
+    limits: spin::Mutex<BTreeMap<u64, Limit>>,
+    /// How many of its threads are having the base copy the process.
+    forking: AtomicU32,
+    /// The first thread of a copy whose proxy is not ready yet.
+    embryo: spin::Mutex<Option<Box<Embryo>>>,
+    /// A thread of the program that this is a copy of waits until it goes its own way.
+    holds_parent: AtomicBool,
 }
 
-/// Signals that by themselves end no program: SIGCHLD, SIGCONT, those that stop it (which is not
-/// done yet), SIGURG, SIGWINCH.
-const HARMLESS: u64 = signal_set(&[17, 18, 19, 20, 21, 22, 23, 28]);
+/// What a program may have of something: `struct rlimit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// As much as that.
+    pub soft: u64,
+    /// It may raise the former to this.
+    pub hard: u64,
+}
 
-const fn signal_set(signals: &[u32]) -> u64 {
-    let (mut set, mut at) = (0, 0);
-    while at < signals.len() {
-        set |= 1 << (signals[at] - 1);
-        at += 1;
-    }
-    set
+/// What a program began with.
+#[derive(Clone, Debug, Default)]
+struct Words {
+    name: Vec<u8>,
+    auxiliary: Vec<u8>,
 }
 
 impl Process {
@@ -63,7 +111,15 @@ impl Process {
             threads: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             ticket: AtomicU64::new(0),
-            fatal: AtomicU64::new(0),
+            signals: spin::Mutex::new(Signals::default()),
+            dumper: AtomicU64::new(0),
+            last_moments: spin::Mutex::new(Vec::new()),
+            words: spin::Mutex::new(Words::default()),
+            used_ticks: AtomicU64::new(0),
+            limits: spin::Mutex::new(BTreeMap::new()),
+            forking: AtomicU32::new(0),
+            embryo: spin::Mutex::new(None),
+            holds_parent: AtomicBool::new(false),
         })
     }
 
@@ -93,29 +149,54 @@ impl Process {
     pub fn end(&self) -> bool {
         let first = !self.ending.swap(true, Ordering::AcqRel);
         if first {
-            futex::wake_process(self.pages.number());
+            self.let_parent_go();
+            futex::break_off(self.pages.number(), |_| true);
             crate::cores::wake_all();
         }
         first
     }
 
-    /// Takes the signals that the base has for it. No program can catch one yet, so one of them ends
-    /// it, unless all are harmless.
-    fn take_signals(&self) {
-        let fatal = self.pages.take_signals() & !HARMLESS;
-        if fatal == 0 {
-            return;
+    /// What stands for a futex at an address of its own, which may be in shared memory.
+    #[must_use]
+    pub fn futex_at(&self, address: u64) -> Key {
+        match self.space().shared_at(address) {
+            Some((memory, place)) => (futex::SHARED | memory, place),
+            None => (self.pages.number(), address),
         }
-        let signal = u64::from(fatal.trailing_zeros()) + 1;
-        self.fatal.store(signal, Ordering::Release);
-        futex::wake_process(self.pages.number());
-        crate::cores::wake_all();
     }
 
-    /// The signal that is to end it.
-    #[must_use]
-    pub fn fatal_signal(&self) -> Option<u64> {
-        Some(self.fatal.load(Ordering::Acquire)).filter(|&signal| signal != 0)
+    /// Limits that are kept here. Whoever has them waits for nobody.
+    pub fn limits(&self) -> spin::MutexGuard<'_, BTreeMap<u64, Limit>> {
+        self.limits.lock()
+    }
+
+    /// Its signals. Whoever has them waits for nobody.
+    pub fn signals(&self) -> spin::MutexGuard<'_, Signals> {
+        self.signals.lock()
+    }
+
+    /// Sends it a signal, or one of its threads, which finds it wherever it is.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn post(&self, to: Option<u64>, info: Info) -> Result<(), Full> {
+        let told = self.signals().post(to, info)?;
+        if let Some(notice) = told {
+            futex::break_off(self.pages.number(), |thread| thread.notice.is_told());
+            crate::cores::interrupt(notice.core.load(Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
+    /// Takes the signals that the base has for it. Who sent them is not told.
+    fn take_sent(&self) {
+        let mut came = self.pages.take_signals();
+        while came != 0 {
+            let signal = came.trailing_zeros() + 1;
+            came &= came - 1;
+            // There are as many waiting as a program can have.
+            let _ = self.post(None, Info::sent(signal, Info::USER, 0));
+        }
     }
 
     fn next_ticket(&self) -> u64 {

@@ -8,18 +8,25 @@
     reason = "a program's frames are reached through the direct map"
 )]
 
+mod access;
+mod copy;
+mod remap;
+
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use insula_bare::cpu;
 use insula_bare::memory::{self, LARGE_SIZE, PhysAddr};
 use insula_bare::paging::{Flags, MapError, Page, PageSize, PageTable};
 
 use super::PAGE;
-use super::areas::{Area, Areas, Rights};
+use super::areas::{Area, Areas, Rights, Share};
 use super::errno::Errno;
+use super::shared::{self, Shared};
 use crate::cores;
-use crate::memory::{Pool, give_block, take_block};
+use crate::memory::{Pool, give_block, take_for_program};
+
+pub use remap::Target;
 
 /// Orders of blocks for pages.
 const SMALL_ORDER: u8 = 0;
@@ -39,8 +46,13 @@ pub struct Space {
     bounds: (u64, u64),
     /// Pages that something of the base holds: not to be used again before the process is gone.
     withheld: Vec<(PhysAddr, PageSize)>,
+    withheld_shares: Vec<Arc<Shared>>,
+    /// The memories that areas show.
+    shares: Vec<Arc<Shared>>,
     /// Start and end of the heap that brk(2) moves.
     heap: (u64, u64),
+    /// Most bytes that its areas may have.
+    limit: u64,
 }
 
 /// Where a mapping is to be.
@@ -70,7 +82,10 @@ impl Space {
             areas: Areas::default(),
             bounds,
             withheld: Vec::new(),
+            withheld_shares: Vec::new(),
+            shares: Vec::new(),
             heap: (0, 0),
+            limit: u64::MAX,
         })
     }
 
@@ -128,7 +143,64 @@ impl Space {
             Place::At(_) => self.unmap(start, end, release)?,
             _ => {}
         }
-        self.areas.insert(Area { start, end, rights });
+        if self.areas.bytes().saturating_add(size) > self.limit {
+            return Err(Errno::ENOMEM);
+        }
+        self.areas.insert(Area {
+            start,
+            end,
+            rights,
+            share: None,
+        });
+        Ok(start)
+    }
+
+    /// The same of memory that copies of the program will have as well.
+    ///
+    /// # Errors
+    /// As of mmap(2).
+    pub fn map_shared(
+        &mut self,
+        place: Place,
+        size: u64,
+        rights: Rights,
+        release: &mut Release,
+    ) -> Result<u64, Errno> {
+        self.map_as(Shared::new(), place, (size, rights), release)
+    }
+
+    /// The same of what is the kernel's, anywhere.
+    ///
+    /// # Errors
+    /// As of mmap(2).
+    pub fn map_kernels(
+        &mut self,
+        shared: Arc<Shared>,
+        size: u64,
+        rights: Rights,
+        release: &mut Release,
+    ) -> Result<u64, Errno> {
+        self.map_as(shared, Place::Near(0), (size, rights), release)
+    }
+
+    fn map_as(
+        &mut self,
+        shared: Arc<Shared>,
+        place: Place,
+        (size, rights): (u64, Rights),
+        release: &mut Release,
+    ) -> Result<u64, Errno> {
+        let start = self.map(place, size, rights, release)?;
+        self.areas.insert(Area {
+            start,
+            end: start + size,
+            rights,
+            share: Some(Share {
+                memory: shared.number(),
+                base: start,
+            }),
+        });
+        self.shares.push(shared);
         Ok(start)
     }
 
@@ -160,6 +232,9 @@ impl Space {
             return Ok(());
         }
         let flags = flags_of(area.rights);
+        if let Some(share) = area.share {
+            return self.show(address & !(PAGE - 1), share, flags);
+        }
         let large = address & !(LARGE_SIZE - 1);
         let fits = area.start <= large && large + LARGE_SIZE <= area.end;
         if fits
@@ -171,10 +246,38 @@ impl Space {
         self.add(address & !(PAGE - 1), PageSize::Small, flags)
     }
 
+    /// Makes the pages of a range present, as far as there are such and the access is allowed.
+    pub fn populate(&mut self, start: u64, end: u64, access: Rights) {
+        let mut at = start & !(PAGE - 1);
+        while at < end {
+            if self.table().find(at).is_none() && self.fault(at, access).is_err() {
+                return;
+            }
+            let Some(page) = self.table().find(at) else {
+                return;
+            };
+            at = page.start + page.size.bytes();
+        }
+    }
+
+    /// Maps a page of memory that others may have, too.
+    fn show(&mut self, start: u64, share: Share, flags: Flags) -> Result<(), Errno> {
+        let mut all = self.shares.iter();
+        let shared = all.find(|shared| shared.number() == share.memory);
+        let index = start.wrapping_sub(share.base) / PAGE;
+        let page = Page {
+            start,
+            frame: shared.ok_or(Errno::EFAULT)?.frame(index)?,
+            size: PageSize::Small,
+            flags,
+        };
+        self.table().map(page, &mut Pool).map_err(|_| Errno::ENOMEM)
+    }
+
     /// Maps a fresh page that is zero.
     fn add(&mut self, start: u64, size: PageSize, flags: Flags) -> Result<(), Errno> {
         let order = order_of(size);
-        let frame = take_block(order).ok_or(Errno::ENOMEM)?;
+        let frame = take_for_program(order).ok_or(Errno::ENOMEM)?;
         // SAFETY: it has just been taken.
         unsafe { memory::clear(frame, size.bytes()) };
         let page = Page {
@@ -202,9 +305,21 @@ impl Space {
         }
         self.split_at(start)?;
         self.split_at(end)?;
-        self.areas.remove(start, end);
         self.drop_pages(start, end, release);
+        self.areas.remove(start, end);
+        let areas = &self.areas;
+        self.shares.retain(|shared| areas.shows(shared.number()));
         Ok(())
+    }
+
+    /// Takes all away, for another program.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn clear(&mut self, release: &mut Release) -> Result<(), Errno> {
+        let (start, end) = self.bounds;
+        self.heap = (0, 0);
+        self.unmap(start, end, release)
     }
 
     /// Gives the pages of a range back; the next access finds fresh ones.
@@ -234,28 +349,49 @@ impl Space {
     }
 
     fn drop_pages(&mut self, start: u64, end: u64, release: &mut Release) {
-        let mut pages = Vec::new();
-        let mut next = start;
-        while let Some(page) = self.table().next(next, end) {
-            self.table().unmap(page.start);
-            pages.push((page.frame, page.size));
-            next = page.start + page.size.bytes();
-        }
-        if pages.is_empty() {
+        let (own, is_empty) = self.take_pages(start, end);
+        if is_empty {
             return;
         }
         cores::forget_all(self.root());
         if release(start, end, false) {
-            give_pages(&pages);
+            give_pages(&own);
         } else {
-            self.withheld.extend(pages);
+            self.withheld.extend(own);
+            let shown = self.shares.iter().filter(|shared| {
+                let mut areas = self.areas.within(start, end);
+                areas.any(|area| {
+                    area.share
+                        .is_some_and(|share| share.memory == shared.number())
+                })
+            });
+            self.withheld_shares.extend(shown.cloned());
         }
+    }
+
+    /// Takes the pages of a range out of the table. Those that are the program's own, and whether there
+    /// were none at all.
+    fn take_pages(&mut self, start: u64, end: u64) -> (Vec<(PhysAddr, PageSize)>, bool) {
+        let (mut own, mut is_empty) = (Vec::new(), true);
+        let areas: Vec<Area> = self.areas.within(start, end).collect();
+        for area in areas {
+            let mut next = area.start;
+            while let Some(page) = self.table().next(next, area.end) {
+                self.table().unmap(page.start);
+                if area.share.is_none() {
+                    own.push((page.frame, page.size));
+                }
+                is_empty = false;
+                next = page.start + page.size.bytes();
+            }
+        }
+        (own, is_empty)
     }
 
     /// Changes what may be done in a range.
     ///
     /// # Errors
-    /// [`Errno::ENOMEM`] if not all of it is mapped.
+    /// [`Errno::ENOMEM`] if not all of it is mapped; [`Errno::EACCES`] if the kernel's would be written.
     pub fn protect(
         &mut self,
         start: u64,
@@ -265,6 +401,13 @@ impl Space {
     ) -> Result<(), Errno> {
         if !self.holds(start, end) || !self.areas.covers(start, end) {
             return Err(Errno::ENOMEM);
+        }
+        let is_kernels = |area: Area| {
+            area.share
+                .is_some_and(|share| share.memory == shared::KERNELS)
+        };
+        if rights.contains(Rights::WRITE) && self.areas.within(start, end).any(is_kernels) {
+            return Err(Errno::EACCES);
         }
         self.split_at(start)?;
         self.split_at(end)?;
@@ -281,6 +424,11 @@ impl Space {
             release(start, end, true);
         }
         Ok(())
+    }
+
+    /// Limits the bytes that its areas may have.
+    pub fn set_limit(&mut self, bytes: u64) {
+        self.limit = bytes;
     }
 
     /// Where the heap of brk(2) begins.
@@ -314,88 +462,60 @@ impl Space {
         self.heap.1
     }
 
+    /// All its areas.
+    #[must_use]
+    pub fn areas(&self) -> &[Area] {
+        self.areas.all()
+    }
+
+    /// The first stretch of a range in which there are pages.
+    #[must_use]
+    pub fn present(&mut self, start: u64, end: u64) -> Option<(u64, u64)> {
+        let first = self.table().next(start, end)?;
+        let from = first.start.max(start);
+        let mut to = first.start + first.size.bytes();
+        while to < end
+            && let Some(page) = self.table().find(to)
+        {
+            to += page.size.bytes();
+        }
+        Some((from, to.min(end)))
+    }
+
+    /// The shared memory at an address, and the place in it.
+    #[must_use]
+    pub fn shared_at(&self, address: u64) -> Option<(u64, u64)> {
+        let share = self.areas.find(address)?.share?;
+        Some((share.memory, address.wrapping_sub(share.base)))
+    }
+
+    /// Whether a range may be accessed so, wherever it is the program's.
+    #[must_use]
+    pub fn permits(&self, start: u64, end: u64, access: Rights) -> bool {
+        let mut areas = self.areas.within(start, end);
+        areas.all(|area| area.rights.contains(access))
+    }
+
     /// Whether all of a range is the program's.
     #[must_use]
     pub fn covers(&self, start: u64, end: u64) -> bool {
         self.areas.covers(start, end)
     }
 
-    /// Copies bytes out of the program's memory.
-    ///
-    /// # Errors
-    /// [`Errno::EFAULT`].
-    pub fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < to.len() {
-            let (at, room) = self.reach(address.wrapping_add(done as u64), Rights::READ)?;
-            let part = (to.len() - done).min(room);
-            // SAFETY: a page of the program's, which stays as long as the space is borrowed.
-            unsafe { memory::read(at, &mut to[done..done + part]) };
-            done += part;
-        }
-        Ok(())
-    }
-
-    /// Copies bytes into the program's memory.
-    ///
-    /// # Errors
-    /// [`Errno::EFAULT`].
-    pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < from.len() {
-            let (at, room) = self.reach(address.wrapping_add(done as u64), Rights::WRITE)?;
-            let part = (from.len() - done).min(room);
-            // SAFETY: as above; nothing of Rust's lies in a program's page.
-            unsafe { memory::write(at, &from[done..done + part]) };
-            done += part;
-        }
-        Ok(())
-    }
-
-    /// The word of 32 bits at an address, which is a multiple of 4.
-    ///
-    /// # Errors
-    /// [`Errno::EFAULT`].
-    pub fn word(&mut self, address: u64) -> Result<u32, Errno> {
-        let (at, _) = self.reach(address & !3, Rights::READ)?;
-        let word = at.in_direct_map().cast::<AtomicU32>();
-        // SAFETY: an aligned word in a page of the program's, which stays as long as the space is
-        // borrowed, and is read whole, as an atomic.
-        Ok(unsafe { &*word }.load(Ordering::SeqCst))
-    }
-
-    /// Where an address lies in memory, for that access, and how many bytes follow it there.
-    ///
-    /// # Errors
-    /// [`Errno::EFAULT`].
-    pub fn reach(&mut self, address: u64, access: Rights) -> Result<(PhysAddr, usize), Errno> {
-        let area = self.areas.find(address).ok_or(Errno::EFAULT)?;
-        if !area.rights.contains(access) {
-            return Err(Errno::EFAULT);
-        }
-        if self.table().find(address).is_none() {
-            self.fault(address, access).map_err(|_| Errno::EFAULT)?;
-        }
-        let page = self.table().find(address).ok_or(Errno::EFAULT)?;
-        let skip = address - page.start;
-        let room = (page.size.bytes() - skip).min(area.end - address);
-        Ok((PhysAddr(page.frame.0 + skip), room as usize))
-    }
-
     /// Frees all. No core uses the table, and nothing of the base reaches any page.
     pub fn free(&mut self) {
-        let Some(mut table) = self.table.take() else {
+        if self.table.is_none() {
             return;
-        };
-        let (start, end) = self.bounds;
-        let mut next = start;
-        while let Some(page) = table.next(next, end) {
-            table.unmap(page.start);
-            give_block(page.frame, order_of(page.size));
-            next = page.start + page.size.bytes();
         }
-        table.free_lower(&mut Pool);
+        let (start, end) = self.bounds;
+        let (own, _) = self.take_pages(start, end);
+        give_pages(&own);
+        if let Some(table) = self.table.take() {
+            table.free_lower(&mut Pool);
+        }
         give_pages(&core::mem::take(&mut self.withheld));
+        self.withheld_shares.clear();
+        self.shares.clear();
     }
 }
 

@@ -42,8 +42,16 @@ pub mod auxiliary {
     pub const RANDOM: u64 = 25;
     /// More of what the processor can do.
     pub const HWCAP2: u64 = 26;
+    /// Bytes of the area of restartable sequences that are used.
+    pub const RSEQ_FEATURE_SIZE: u64 = 27;
+    /// How it is aligned.
+    pub const RSEQ_ALIGN: u64 = 28;
     /// Address of the program's path.
     pub const EXECFN: u64 = 31;
+    /// Where the object with the clocks lies.
+    pub const SYSINFO_EHDR: u64 = 33;
+    /// Least size of a stack for signals.
+    pub const MINSIGSTKSZ: u64 = 51;
 }
 
 /// What a program is started with.

@@ -10,8 +10,17 @@ use insula_bare::{ExtendedState, UserContext, cpu};
 use super::Process;
 use super::areas::Rights;
 use super::errno::{Errno, of_result};
-use super::space::Space;
+use super::rseq::Registration;
+use super::scheduling::{CoreSet, Priority};
+use super::signals::frame::Alternate;
+use super::signals::{Notice, Set};
+use super::space::{Place, Space};
+use crate::cores::{self, Counter};
 use crate::delegation::{Answer, Desk};
+
+/// Memory that the base asks a page of is most often one buffer: the rest of an aligned piece of that
+/// size is made present as well.
+const AHEAD: u64 = 64 << 10;
 
 /// The proxy has gone: there is nobody to ask, and the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +47,44 @@ pub struct Thread {
     pub clear_at_end: u64,
     /// Its list of robust futexes: address of the head, and its size.
     pub robust: (u64, u64),
-    /// Signals that it does not want now.
-    pub signal_mask: u64,
+    /// Where it is told which core it is on.
+    pub rseq: Option<Registration>,
+    /// Tells it that a signal may have come.
+    pub notice: Arc<Notice>,
+    /// Its alternate stack for handlers.
+    pub alternate: Alternate,
+    /// The call that it makes and that can be broken off.
+    pub calling: Option<u64>,
+    /// What it had blocked before that call, which has it block something else.
+    pub blocked_before: Option<Set>,
+    /// The signals that it waits for, and where it wants to be told of the one that came.
+    pub awaiting: Option<(Set, u64)>,
+    /// It waits for a copy of its program to go its own way, and then finds this as its result.
+    pub copy_let_go: Option<u64>,
+    /// It writes a core file, of a program that this signal has ended.
+    pub dumping: Option<u32>,
+    /// Of its last exception: vector, error, address.
+    pub fault: [u64; 3],
+    /// How long it has run, in ticks of the time stamp counter.
+    pub used_ticks: u64,
 }
 
 impl Thread {
-    /// A thread of `process` with a desk; its registers are all zero.
+    /// A thread of `process` with a desk, with these signals blocked, and of that urgency, on one of
+    /// those cores; its registers are all zero.
     ///
     /// # Errors
     /// [`Errno::ENOMEM`].
-    pub fn new(process: Arc<Process>, id: u64, desk: Desk, core: u32) -> Result<Box<Self>, Errno> {
+    pub fn new(
+        process: Arc<Process>,
+        (id, desk): (u64, Desk),
+        blocked: Set,
+        scheduling: (Priority, CoreSet),
+    ) -> Result<Box<Self>, Errno> {
+        let core = cores::least_loaded(&scheduling.1);
+        let extended = ExtendedState::new().ok_or(Errno::ENOMEM)?;
         process.threads.fetch_add(1, Ordering::AcqRel);
-        let extended = ExtendedState::new();
-        let Some(extended) = extended else {
-            process.threads.fetch_sub(1, Ordering::AcqRel);
-            return Err(Errno::ENOMEM);
-        };
+        let notice = process.signals().join(id, blocked, core, scheduling);
         Ok(Box::new(Self {
             context: UserContext::default(),
             is_new: false,
@@ -64,8 +95,23 @@ impl Thread {
             core,
             clear_at_end: 0,
             robust: (0, 0),
-            signal_mask: 0,
+            rseq: None,
+            notice,
+            alternate: Alternate::default(),
+            calling: None,
+            blocked_before: None,
+            awaiting: None,
+            copy_let_go: None,
+            dumping: None,
+            fault: [0; 3],
+            used_ticks: 0,
         }))
+    }
+
+    /// What a thread begins with that this one makes.
+    #[must_use]
+    pub fn inherited(&self) -> (Priority, CoreSet) {
+        (self.notice.priority().inherited(), self.notice.cores())
     }
 
     /// Looks for the answer to what its desk was asked; deals with a question in between.
@@ -79,20 +125,37 @@ impl Thread {
                 self.resolve(address, write);
                 Ok(None)
             }
-            None if self.process.is_ending() => Err(Gone),
-            None => {
-                if self.process.fatal_signal().is_some() {
-                    self.desk.interrupt();
-                }
-                Ok(None)
-            }
+            None if self.is_to_end() => Err(Gone),
+            None => Ok(None),
         }
+    }
+
+    /// Has the base break off a call of the program's if there may be a signal for it. Of a file that
+    /// is being closed nobody could tell afterwards whether it is.
+    pub fn heed_signals(&mut self) {
+        if self.notice.is_told() && self.calling != Some(crate::calls::number::CLOSE) {
+            self.desk.interrupt();
+        }
+    }
+
+    /// It has run for so long.
+    pub fn has_run(&mut self, ticks: u64) {
+        self.used_ticks += ticks;
+        self.process.used_ticks.fetch_add(ticks, Ordering::Relaxed);
     }
 
     /// Answers a question of the base: makes a page present, or says that it cannot be.
     fn resolve(&mut self, address: u64, write: bool) {
+        cores::count(Counter::Questions);
         let access = if write { Rights::WRITE } else { Rights::READ };
-        let resolved = self.process.space().fault(address, access);
+        let resolved = {
+            let mut space = self.process.space();
+            let resolved = space.fault(address, access);
+            if resolved.is_ok() {
+                space.populate(address, (address | (AHEAD - 1)) + 1, access);
+            }
+            resolved
+        };
         let error = resolved.err().map_or(0, Errno::as_result);
         self.desk.post(request::RESOLVED, [error, 0, 0, 0, 0, 0]);
     }
@@ -102,6 +165,7 @@ impl Thread {
     /// # Errors
     /// [`Gone`].
     pub fn ask(&mut self, number: u64, arguments: [u64; 6]) -> Result<(u64, u64), Gone> {
+        cores::count(Counter::Requests);
         self.desk.post(number, arguments);
         loop {
             if let Some(answer) = self.poll()? {
@@ -120,10 +184,34 @@ impl Thread {
     /// # Errors
     /// What it answered; [`Errno::EINTR`] if the proxy is gone: the process is about to end.
     pub fn call(&mut self, number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
-        match self.ask(number, arguments) {
-            Ok((result, _)) => of_result(result),
-            Err(Gone) => Err(Errno::EINTR),
+        loop {
+            match self
+                .ask(number, arguments)
+                .map(|(result, _)| of_result(result))
+            {
+                // What was to break off a call of the program's came too late for that.
+                Ok(Err(Errno::EINTR)) => {}
+                Ok(result) => return result,
+                Err(Gone) => return Err(Errno::EINTR),
+            }
         }
+    }
+
+    /// Does something with fresh memory of the program's, for calls that the kernel makes by itself.
+    ///
+    /// # Errors
+    /// What `deed` answers; [`Errno::ENOMEM`].
+    pub fn with_buffer<T>(
+        &mut self,
+        size: u64,
+        deed: impl FnOnce(&mut Self, u64) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let rights = Rights::READ | Rights::WRITE;
+        let start =
+            self.with_space(|space, release| space.map(Place::Near(0), size, rights, release))?;
+        let result = deed(self, start);
+        self.with_space(|space, release| space.unmap(start, start + size, release))?;
+        result
     }
 
     /// Does something with the program's memory that may need the base to let go of pages.
@@ -148,8 +236,41 @@ impl Thread {
     /// Ends the process, with a status as of wait(2). The proxy ends as the program did.
     pub fn exit_process(&mut self, status: u64) {
         if self.process.end() {
-            self.desk.post(request::EXIT, [status, 0, 0, 0, 0, 0]);
+            self.tell_end(status);
         }
+    }
+
+    /// Has the proxy end, as the program has.
+    pub fn tell_end(&mut self, status: u64) {
+        self.desk.post(request::EXIT, [status, 0, 0, 0, 0, 0]);
+    }
+
+    /// Ends the process by a signal that leaves a core file: this thread writes it when all others
+    /// have ended.
+    pub fn end_with_core(&mut self, signal: u32) {
+        let first =
+            self.process
+                .dumper
+                .compare_exchange(0, self.id, Ordering::AcqRel, Ordering::Relaxed);
+        if first.is_ok() {
+            if self.process.end() {
+                self.dumping = Some(signal);
+            } else {
+                self.process.dumper.store(0, Ordering::Release);
+            }
+        }
+    }
+
+    /// Whether the thread is to end, since the program does.
+    #[must_use]
+    pub fn is_to_end(&self) -> bool {
+        self.process.is_ending() && self.dumping.is_none()
+    }
+
+    /// Whether it is the only one of its program.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.process.threads.load(Ordering::Acquire) == 1
     }
 
     /// Ends this thread alone; the last one ends the process.
@@ -157,10 +278,11 @@ impl Thread {
         if self.process.threads.load(Ordering::Acquire) == 1 {
             return self.exit_process(status);
         }
+        super::robust::give_up(self);
         if self.clear_at_end != 0 {
             let word = self.clear_at_end;
             if self.process.space().write(word, &[0; 4]).is_ok() {
-                super::futex::wake((self.process.pages().number(), word), 1, u32::MAX);
+                super::futex::wake(self.process.futex_at(word), 1, u32::MAX);
             }
         }
         self.desk.post(request::THREAD_END, [0; 6]);
@@ -169,6 +291,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
+        self.process.signals().leave(self.id);
         self.process.threads.fetch_sub(1, Ordering::AcqRel);
     }
 }

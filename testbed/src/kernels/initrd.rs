@@ -6,10 +6,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::modules::{self, KernelModule, ModulesError};
+use insula::image::{Initramfs, KernelModule, ModulesError, modules_with_needs};
+
 use super::{Kernel, write_whole};
 use crate::busybox::{self, BusyboxError};
-use crate::initramfs::Initramfs;
 
 /// What reaching the root disk takes, in modprobe's names. The second line is
 /// what ext4 asks for by name while it mounts.
@@ -44,7 +44,7 @@ pub enum InitrdError {
 
 /// Makes the kernel's initial file system, if its parts have changed.
 pub(super) fn make(kernel: &Kernel) -> Result<(), InitrdError> {
-    let bytes = archive(kernel, &modules::with_needs(kernel, &MODULES)?)?;
+    let bytes = archive(kernel, &modules_with_needs(&kernel.modules(), &MODULES)?)?;
     let path = kernel.initrd();
     if fs::read(&path).is_ok_and(|old| old == bytes) {
         return Ok(());

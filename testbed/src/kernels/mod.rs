@@ -4,14 +4,12 @@
 mod fetch;
 mod flavour;
 mod initrd;
-pub(crate) mod modules;
 
 use std::path::{Path, PathBuf};
 
 pub use fetch::{FetchError, fetch};
 pub use flavour::{Flavour, UnknownFlavour};
 pub use initrd::InitrdError;
-pub use modules::ModulesError;
 
 use crate::project;
 

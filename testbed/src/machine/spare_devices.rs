@@ -1,10 +1,12 @@
-//! PCI functions that nothing of the test bed uses, each alone behind a port: to be
-//! given to nodes.
+//! PCI functions that nothing of the test bed uses, behind ports: to be given to nodes, or
+//! to be refused.
 //!
 //! | address | what |
 //! |---|---|
 //! | 0000:01:00.0 | an NVMe controller with a disk of its own |
 //! | 0000:02:00.0 | a virtio network card; QEMU itself, at 10.0.2.2, is the only other station and serves a file by TFTP |
+//! | 0000:03:00.0, 0000:03:00.1 | two random number generators, which share a bus |
+//! | 0000:04:00.0 | a device that cannot interrupt by messages |
 
 use std::fmt;
 use std::path::Path;
@@ -75,23 +77,31 @@ impl SpareDevices {
             Self::Plain | Self::None => "off",
             Self::BehindIommu | Self::BehindRemapping => "on",
         };
-        let words = [
-            "-device".to_owned(),
-            "pcie-root-port,id=port1,chassis=1,slot=1".to_owned(),
-            "-device".to_owned(),
-            "pcie-root-port,id=port2,chassis=2,slot=2".to_owned(),
-            "-drive".to_owned(),
-            format!("if=none,id=spare,format=raw,file={}", text(disk)),
-            "-device".to_owned(),
-            "nvme,bus=port1,serial=spare,drive=spare".to_owned(),
-            "-netdev".to_owned(),
-            format!("user,id=spare-net,restrict=on,tftp={}", text(served)),
-            "-device".to_owned(),
-            format!(
-                "virtio-net-pci,bus=port2,netdev=spare-net,romfile=,iommu_platform={through_iommu}"
-            ),
-        ];
-        words.to_vec()
+        let device = |words: &str| ["-device".to_owned(), words.to_owned()];
+        let port = |number: u32| {
+            device(&format!(
+                "pcie-root-port,id=port{number},chassis={number},slot={number}"
+            ))
+        };
+        let drive = format!("if=none,id=spare,format=raw,file={}", text(disk));
+        let network = format!("user,id=spare-net,restrict=on,tftp={}", text(served));
+        let card = format!(
+            "virtio-net-pci,bus=port2,netdev=spare-net,romfile=,iommu_platform={through_iommu}"
+        );
+        [
+            port(1),
+            port(2),
+            port(3),
+            port(4),
+            ["-drive".to_owned(), drive],
+            device("nvme,bus=port1,serial=spare,drive=spare"),
+            ["-netdev".to_owned(), network],
+            device(&card),
+            device("virtio-rng-pci,bus=port3,addr=0.0,multifunction=on"),
+            device("virtio-rng-pci,bus=port3,addr=0.1"),
+            device("pci-testdev,bus=port4"),
+        ]
+        .concat()
     }
 }
 

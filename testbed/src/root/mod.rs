@@ -23,22 +23,30 @@ const INODES: u32 = 1 << 17;
 /// recipe.
 const REVISION: u32 = 1;
 
-/// What is installed beyond the essential packages.
+/// What is installed beyond the essential packages. fasttree is a program of OpenMP, fzf one of Go:
+/// they run on the lightweight kernel, as openssl, python3, redis, sqlite3 and stress-ng do.
 const PACKAGES: &[&str] = &[
     "busybox-static",
+    "fasttree",
+    "fzf",
     "gdb-minimal",
     "iproute2",
     "kmod",
     "kexec-tools",
     "less",
+    "libglib2.0-0",
+    "libseccomp2",
     "numactl",
+    "openssl",
     "pciutils",
     "procps",
     "python3-drgn",
+    "redis-server",
+    "sqlite3",
     "stress-ng",
 ];
 /// And for benchmarks.
-const BENCH_PACKAGES: &[&str] = &["fio", "qemu-system-x86", "seabios"];
+const BENCH_PACKAGES: &[&str] = &["fio", "podman", "qemu-system-x86", "seabios"];
 
 /// Which root disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

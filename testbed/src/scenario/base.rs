@@ -4,12 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{BaseState, Context, Finding, LoadedModule, Module, Scenario, Shape, module_is_loaded};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "base",
     proves: "insula.ko loads, offers /dev/insula, and unloads without a trace, again and again",
     machine: Shape::USUAL,
     module: Module::ByScenario,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(120),
     soak_limit: Some(Duration::from_secs(1800)),
     play,

@@ -4,18 +4,21 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use insula::image::Initramfs;
+
 use super::base_end::{end_by, start_nodes, success};
 use super::holdings::online;
 use super::insula_command::assert_equal;
 use super::test_node::path;
 use super::{Context, Finding, Module, Scenario, Shape};
-use crate::initramfs::Initramfs;
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "base_kexec",
     proves: "kexec with nodes running gives the next kernel a machine whose cores all start",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(180),
     soak_limit: None,
     play,

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use super::base_end::{end_by, start_nodes, store_success};
 use super::{Context, Finding, Module, Scenario, Shape, splat};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "base_panic",
     proves: "a panic of the base ends the machine without delay though nodes run",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(180),
     soak_limit: None,
     play,

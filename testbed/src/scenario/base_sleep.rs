@@ -9,12 +9,14 @@ use nix::errno::Errno;
 use super::insula_command::{assert_equal, attended, insula};
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "base_sleep",
     proves: "suspend and hibernation are refused while cores are taken, and harm no node",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(180),
     soak_limit: None,
     play,

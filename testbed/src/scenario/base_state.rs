@@ -86,7 +86,8 @@ fn memory_total_kib(meminfo: &str) -> Result<u64, Finding> {
 }
 
 /// Each line's name and description. The heading tells how many counts are
-/// between them.
+/// between them. Left out are the numbers of messages of PCI functions behind a port, which are
+/// those that a node can be given: a driver that is bound again gets the next free numbers.
 fn interrupt_lines(text: &str) -> BTreeSet<String> {
     let mut lines = text.lines();
     let cpus = lines
@@ -97,13 +98,35 @@ fn interrupt_lines(text: &str) -> BTreeSet<String> {
         let label = words.next().unwrap_or_default();
         let is_count = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
         let counts = words.clone().take(cpus).take_while(is_count).count();
-        [label]
+        let description: Vec<_> = words.skip(counts).collect();
+        let label = (!comes_from_behind_a_port(&description)).then_some(label);
+        label
             .into_iter()
-            .chain(words.skip(counts))
+            .chain(description)
             .collect::<Vec<_>>()
             .join(" ")
     };
     lines.map(name).collect()
+}
+
+/// Of a line's description. Its chip is named after the function (`PCI-MSIX-0000:01:00.0`), or the
+/// number within the chip tells bus and function, from its bit 11 on (kernel:
+/// `pci_msi_domain_calc_hwirq()`).
+fn comes_from_behind_a_port(description: &[&str]) -> bool {
+    let [chip, number, ..] = description else {
+        return false;
+    };
+    let Some(function) = chip.strip_prefix("PCI-MSI") else {
+        return false;
+    };
+    let bus = match function.split(':').nth(1) {
+        Some(bus) => u32::from_str_radix(bus, 16).ok(),
+        None => number.split('-').next().and_then(|number| {
+            let number: u32 = number.parse().ok()?;
+            Some(number >> 19 & 0xff)
+        }),
+    };
+    bus.is_some_and(|bus| bus != 0)
 }
 
 fn first_words(text: &str) -> BTreeSet<String> {
@@ -167,6 +190,22 @@ ERR:          0
             .replace("         28   ", "   ")
             .replace("        509   ", "   ");
         assert_eq!(interrupt_lines(&other), interrupt_lines(INTERRUPTS));
+    }
+
+    #[test]
+    fn only_what_nodes_can_be_given_may_change_its_numbers() {
+        for (chip, is) in [
+            ("PCI-MSI 16384-edge", false),
+            ("PCI-MSI 524288-edge", true),
+            ("PCI-MSIX-0000:00:01.0 0-edge", false),
+            ("PCI-MSIX-0000:01:00.0 1-edge", true),
+            ("PCI-MSI-0000:00:03.0 0-edge", false),
+            ("IO-APIC 2-edge", false),
+            ("insula 600000-edge", false),
+        ] {
+            let description: Vec<_> = chip.split(' ').collect();
+            assert_eq!(comes_from_behind_a_port(&description), is, "{chip}");
+        }
     }
 
     #[test]

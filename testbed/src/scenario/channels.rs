@@ -10,17 +10,23 @@ use std::time::Duration;
 use insula::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
 use insula::driver::Driver;
 use insula::name::Name;
-use insula_abi::channel::{CHANNELS_MAX, Channels, EVENTS, SLOTS_MAX, SLOTS_MIN, area_size};
+use insula::reach::{NotTheirs, Reach};
+use insula_abi::channel::{
+    CHANNELS_MAX, Channels, EVENTS, Pages, Right, SLOTS_MAX, SLOTS_MIN, area_size,
+};
 use insula_abi::{GRANULE, NUMA_ANY};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
+use zerocopy::IntoBytes;
 
 use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
+use super::lent_pages::PAGE;
 use super::peer_node::Peer;
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::equipment::PEER_INITRD_PATH;
+use crate::kernels::Flavour;
 use crate::peer::{EVENT, Request, numbered};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -28,20 +34,23 @@ pub(super) const SCENARIO: Scenario = Scenario {
     proves: "base and node talk through rings; no ring is lost, and no peer does harm",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(300),
     soak_limit: Some(Duration::from_secs(1800)),
     play,
 };
 
+/// What asks for more messages of 100 bytes than anybody waits for.
+const FLOOD: [u8; 8] = [0xff, 0xff, 0xff, 0, 100, 0, 0, 0];
 /// The largest message that goes through a ring of a node's channels.
 const LARGEST: usize = 256 * 56;
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
         nonsense()?;
-        for version in ["6.1", "6.12"] {
+        for (version, end) in [("6.1", Request::Crash), ("6.12", Request::Flood)] {
             let told = |error: Finding| error.when(&format!("with a node of {version}"));
-            with_node(context, version).map_err(told)?;
+            with_node(context, version, end).map_err(told)?;
         }
         Ok(())
     })
@@ -62,24 +71,57 @@ fn nonsense() -> Result<(), Finding> {
     let start = memory.chunks()?.first().map_or(0, |chunk| chunk.start);
     let name: Name = "nobody".parse()?;
     let node = driver.create_node(&name.to_abi(), &[], &[1], &memory)?;
-    let good = Channels { start, count: 2, slots: SLOTS_MIN };
+    let good = Channels {
+        start,
+        count: 2,
+        slots: SLOTS_MIN,
+    };
     let end = start + GRANULE - area_size(2, SLOTS_MIN);
-    let answer = |channels| node.lay_out_channels(channels).err().map(|error| error.errno);
+    let answer = |channels| {
+        node.lay_out_channels(channels)
+            .err()
+            .map(|error| error.errno)
+    };
     for bad in [
         Channels { count: 0, ..good },
-        Channels { count: CHANNELS_MAX + 1, ..good },
-        Channels { slots: SLOTS_MIN / 2, ..good },
-        Channels { slots: SLOTS_MIN + 1, ..good },
-        Channels { slots: 2 * SLOTS_MAX, ..good },
-        Channels { start: start + 8, ..good },
-        Channels { start: end + 4096, ..good },
-        Channels { start: u64::MAX - 4095, ..good },
+        Channels {
+            count: CHANNELS_MAX + 1,
+            ..good
+        },
+        Channels {
+            slots: SLOTS_MIN / 2,
+            ..good
+        },
+        Channels {
+            slots: SLOTS_MIN + 1,
+            ..good
+        },
+        Channels {
+            slots: 2 * SLOTS_MAX,
+            ..good
+        },
+        Channels {
+            start: start + 8,
+            ..good
+        },
+        Channels {
+            start: end + 4096,
+            ..good
+        },
+        Channels {
+            start: u64::MAX - 4095,
+            ..good
+        },
         Channels { start: 0, ..good },
     ] {
         assert_equal(&format!("{bad:x?}"), &answer(bad), &Some(Errno::EINVAL))?;
     }
     let refused = node.open_channel(0).err().map(|error| error.errno);
-    assert_equal("a channel before any was laid out", &refused, &Some(Errno::ENOENT))?;
+    assert_equal(
+        "a channel before any was laid out",
+        &refused,
+        &Some(Errno::ENOENT),
+    )?;
     for channels in [good, Channels { start: end, ..good }] {
         assert_equal("channels", &answer(channels), &None)?;
     }
@@ -97,7 +139,8 @@ fn nonsense() -> Result<(), Finding> {
     })
 }
 
-fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
+/// The node is killed when it has been asked to `end`.
+fn with_node(context: &Context, version: &str, end: Request) -> Result<(), Finding> {
     let kernel = path(&context.kernel(version)?);
     let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
     let name = format!("peer-{version}");
@@ -110,10 +153,12 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     many_channels(&peer)?;
     one_at_a_time(&peer)?;
     by_events(&peer)?;
+    by_one_eventfd(&peer)?;
+    references(&peer)?;
     leaving(&peer)?;
     doorbell_moves(&peer, context.count(30, 3000))?;
     hostile(&peer, context.count(10, 500))?;
-    node_dies(&peer, &node)?;
+    node_dies(&peer, &node, end)?;
     insula(&["rm", "--force", &name]).map(drop)
 }
 
@@ -132,13 +177,18 @@ fn expect(end: &mut End, bytes: &[u8]) -> Result<(), Finding> {
     let received = end.receive(&mut buffer, PATIENCE)?;
     Finding::unless(received.bytes(&buffer) == bytes, || {
         let came = received.bytes(&buffer);
-        format!("{} other bytes came than the {} expected", came.len(), bytes.len())
+        format!(
+            "{} other bytes came than the {} expected",
+            came.len(),
+            bytes.len()
+        )
     })
 }
 
 fn ping_pong(peer: &Peer, count: u64) -> Result<(), Finding> {
     let mut end = peer.open(0)?;
-    (0..count as u32).try_for_each(|number| echo(&mut end, &numbered(number, number as usize % 200)))
+    (0..count as u32)
+        .try_for_each(|number| echo(&mut end, &numbered(number, number as usize % 200)))
 }
 
 /// More than the ring holds, in messages up to its whole length, so that both sides wait for each
@@ -163,9 +213,12 @@ fn many_channels(peer: &Peer) -> Result<(), Finding> {
             let mut end = peer.open(index)?;
             (0..50).try_for_each(|number| echo(&mut end, &numbered(number * 8 + index, 100)))
         };
-        let talks: Vec<_> = (0..PROGRAMS_COUNT).map(|index| scope.spawn(move || talk(index))).collect();
+        let talks: Vec<_> = (0..PROGRAMS_COUNT)
+            .map(|index| scope.spawn(move || talk(index)))
+            .collect();
         talks.into_iter().try_for_each(|talk| {
-            talk.join().unwrap_or_else(|_| Err(Finding::new("talking failed")))
+            talk.join()
+                .unwrap_or_else(|_| Err(Finding::new("talking failed")))
         })
     })
 }
@@ -204,6 +257,97 @@ fn by_events(peer: &Peer) -> Result<(), Finding> {
     Ok(())
 }
 
+/// An eventfd that is told and tells keeps neither itself nor the end that it is bound to.
+fn by_one_eventfd(peer: &Peer) -> Result<(), Finding> {
+    let end = peer.open(6)?;
+    let eventfd = EventFd::new()?;
+    end.channel()
+        .bind_event(EVENT, Some((&eventfd, &eventfd)))?;
+    drop(end);
+    drop(eventfd);
+    peer.open(6).map(drop)
+}
+
+/// The node names pages in its messages: its own, what the base has granted it, and what is neither.
+fn references(peer: &Peer) -> Result<(), Finding> {
+    let mut end = peer.open(7)?;
+    let own = peer.node.memory()?.chunks()?;
+    let first = own.first().map_or(0, |chunk| chunk.start);
+    assert_claim(
+        &mut end,
+        first,
+        Right::LENT,
+        Some(NotTheirs::Elsewhere(1, first)),
+    )?;
+    *end.reach() = Reach::new(&own);
+    assert_claim(&mut end, first, Right::MOVED, None)?;
+
+    // A page of this process, of which no other part is granted with it.
+    let room = vec![1_u8; 2 * PAGE];
+    let address = room[room.as_ptr().align_offset(PAGE)..].as_ptr() as u64;
+    let lender = peer.node.lend(PATIENCE.min(Duration::from_secs(10)))?;
+    let granted = lender.grant(address, PAGE as u64, false)?;
+    let page = granted.first().copied().unwrap_or_default();
+    assert_claim(
+        &mut end,
+        page,
+        Right::GRANTED,
+        Some(NotTheirs::Elsewhere(1, page)),
+    )?;
+    end.reach().grant(&granted);
+    assert_claim(&mut end, page, Right::GRANTED, None)?;
+    assert_claim(
+        &mut end,
+        page,
+        Right::MOVED,
+        Some(NotTheirs::Borrowed(1, page)),
+    )?;
+    lender.take(address, PAGE as u64)?;
+    end.reach().take_all();
+    assert_claim(
+        &mut end,
+        page,
+        Right::GRANTED,
+        Some(NotTheirs::Elsewhere(1, page)),
+    )
+}
+
+/// Has the node send a reference to a page, which must be received, or refused in that way; what
+/// comes after it is received all the same.
+fn assert_claim(
+    end: &mut End,
+    start: u64,
+    right: Right,
+    refusal: Option<NotTheirs>,
+) -> Result<(), Finding> {
+    let reference = Pages {
+        start,
+        count: 1,
+        right,
+    };
+    ask(
+        end,
+        Request::Refer,
+        &[reference.as_bytes(), b"its bytes"].concat(),
+    )?;
+    let mut buffer = [0; 64];
+    let refused = match end.receive(&mut buffer, PATIENCE) {
+        Ok(received) => {
+            assert_equal(
+                "pages",
+                &received.pages(&buffer).collect::<Vec<_>>(),
+                &vec![reference],
+            )?;
+            assert_equal("bytes", &received.bytes(&buffer), &b"its bytes".as_slice())?;
+            None
+        }
+        Err(ChannelError::NotTheirs(refused)) => Some(refused),
+        Err(error) => return Err(error.into()),
+    };
+    assert_equal("the refusal", &refused, &refusal)?;
+    echo(end, b"and so on")
+}
+
 /// Each side sees the other leave, and both meet again.
 fn leaving(peer: &Peer) -> Result<(), Finding> {
     for _ in 0..3 {
@@ -215,10 +359,10 @@ fn leaving(peer: &Peer) -> Result<(), Finding> {
             format!("the node left, and the base saw: {left:?}")
         })?;
         drop(end);
-        // Now the base leaves in the middle of a flood.
+        // Now the base leaves in the middle of a flood, at any moment of it.
         let mut end = peer.open(2)?;
-        ask(&mut end, Request::Flood, &[0xff, 0xff, 0, 0, 100, 0, 0, 0])?;
-        expect(&mut end, &numbered(0, 100))?;
+        ask(&mut end, Request::Flood, &FLOOD)?;
+        (0..fastrand::u32(..50)).try_for_each(|number| expect(&mut end, &numbered(number, 100)))?;
     }
     echo(&mut peer.open(2)?, b"still here")
 }
@@ -244,7 +388,9 @@ fn doorbell_moves(peer: &Peer, moves: u64) -> Result<(), Finding> {
             Ok(())
         };
         let talked = talk();
-        let moved = mover.join().unwrap_or_else(|_| Err(Finding::new("moving failed")));
+        let moved = mover
+            .join()
+            .unwrap_or_else(|_| Err(Finding::new("moving failed")));
         talked.and(moved)
     })
 }
@@ -252,7 +398,9 @@ fn doorbell_moves(peer: &Peer, moves: u64) -> Result<(), Finding> {
 fn move_about(moves: u64) -> Result<(), Finding> {
     let switch = Path::new("/sys/devices/system/cpu/cpu1/online");
     let interrupts = doorbells()?;
-    Finding::unless(!interrupts.is_empty(), || "no doorbell in /proc/interrupts".into())?;
+    Finding::unless(!interrupts.is_empty(), || {
+        "no doorbell in /proc/interrupts".into()
+    })?;
     for round in 0..moves {
         let core = if round % 2 == 0 { "1" } else { "0" };
         for interrupt in &interrupts {
@@ -277,7 +425,9 @@ fn doorbells() -> Result<BTreeSet<PathBuf>, Finding> {
     let interrupts = fs::read_to_string("/proc/interrupts")?;
     let ours = interrupts.lines().filter(|line| line.ends_with(" insula"));
     let numbers = ours.filter_map(|line| line.split(':').next());
-    Ok(numbers.map(|number| Path::new("/proc/irq").join(number.trim())).collect())
+    Ok(numbers
+        .map(|number| Path::new("/proc/irq").join(number.trim()))
+        .collect())
 }
 
 /// The node writes anything anywhere into the rings, while the base uses them; then the base does.
@@ -302,16 +452,31 @@ fn hostile(peer: &Peer, rounds: u64) -> Result<(), Finding> {
     echo(&mut peer.open(4)?, b"all is well again")
 }
 
-/// The node's kernel crashes and is killed while the base waits for it.
-fn node_dies(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
+/// The node's kernel is killed while the base receives what the node sends: it has crashed, or is in
+/// the middle of a flood.
+fn node_dies(peer: &Peer, node: &TestNode, request: Request) -> Result<(), Finding> {
     let mut end = peer.open(5)?;
     echo(&mut end, b"alive")?;
-    ask(&mut end, Request::Crash, &[])?;
+    ask(
+        &mut end,
+        request,
+        if request == Request::Flood {
+            &FLOOD
+        } else {
+            &[]
+        },
+    )?;
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| end.receive(&mut [0; 8], PATIENCE));
+        let receiving = scope.spawn(|| {
+            loop {
+                if let Err(error) = end.receive(&mut [0; 100], PATIENCE) {
+                    return error;
+                }
+            }
+        });
         insula(&["kill", &node.name])?;
-        let seen = waiting.join();
-        Finding::unless(matches!(seen, Ok(Err(ChannelError::HungUp))), || {
+        let seen = receiving.join();
+        Finding::unless(matches!(seen, Ok(ChannelError::HungUp)), || {
             format!("the node was killed, and the base saw: {seen:?}")
         })
     })?;

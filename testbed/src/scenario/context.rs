@@ -9,6 +9,8 @@ use crate::equipment::NODE_INITRD_PATH;
 
 /// Where kernels are, inside as on any Debian.
 const BOOT: &str = "/boot";
+/// Versions that there are kernels of.
+const VERSIONS: [&str; 2] = ["6.1", "6.12"];
 /// Figures that a scenario tells of, one JSON object per line.
 pub(crate) const FIGURES: &str = "figures.jsonl";
 
@@ -43,13 +45,24 @@ impl Context {
         let names =
             fs::read_dir(BOOT)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names = names.collect::<Result<Vec<_>, std::io::Error>>()?;
-        let own = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+        let own = own_release()?;
         let matching = names.iter().filter(|name| name.starts_with(&prefix));
         let releases = matching.filter_map(|name| name.strip_prefix("vmlinuz-"));
         releases
-            .max_by_key(|&release| release == own.trim())
+            .max_by_key(|&release| release == own)
             .map(str::to_owned)
             .ok_or_else(|| Finding::new(format!("{BOOT} has no {prefix}…")))
+    }
+
+    /// The version of the base's own kernel, for nodes that are to have the same.
+    ///
+    /// # Errors
+    /// When it is of none that there are kernels of.
+    pub fn version_of_the_base(&self) -> Result<&'static str, Finding> {
+        let release = own_release()?;
+        let is_of = |version: &&str| release.starts_with(&format!("{version}."));
+        let known = VERSIONS.into_iter().find(|version| is_of(version));
+        known.ok_or_else(|| Finding::new(format!("no node has the base's kernel {release}")))
     }
 
     /// The kernel whose version begins with `version`.
@@ -83,6 +96,12 @@ impl Context {
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(writeln!(file, "{line}")?)
     }
+}
+
+/// `uname -r`.
+fn own_release() -> Result<String, Finding> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    Ok(release.trim().to_owned())
 }
 
 #[cfg(test)]

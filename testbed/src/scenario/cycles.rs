@@ -8,14 +8,16 @@ use super::holdings::{Holdings, assert_unchanged, free_kib};
 use super::insula_command::{attended, insula};
 use super::test_node::{TestNode, add_image};
 use super::{BaseState, Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "cycles",
     proves: "nodes of changing size come and go, at any moment of their boot, and nothing leaks",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(300),
-    soak_limit: Some(Duration::from_secs(3500)),
+    soak_limit: Some(Duration::from_secs(7200)),
     play,
 };
 

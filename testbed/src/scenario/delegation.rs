@@ -1,4 +1,6 @@
-//! The base's half of delegation, against a lightweight kernel that is played.
+//! The base's half of delegation, against a lightweight kernel that is played, and against the real one.
+
+mod real;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -19,12 +21,14 @@ use nix::unistd::Pid;
 use super::fake_lwk::{DEMAND, FakeLwk, Outcome, Program, READ_ONLY};
 use super::insula_command::{ask, assert_equal, attended, command, insula, wait_for};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "delegation",
     proves: "a proxy executes a program's calls in the program's own pages, and lets go of them",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(300),
     soak_limit: Some(Duration::from_secs(1800)),
     play,
@@ -47,15 +51,31 @@ fn play(context: &Context) -> Result<(), Finding> {
         sleeping(&fake)?;
         unmapping(&fake, context.count(20, 2000))?;
         killed(&fake)?;
-        node_ends(&fake)
+        node_ends(&fake)?;
+        drop(fake);
+        insula(&["rm", "--force", NODE])?;
+        real::play(context.count(20, 2000))
     })
 }
 
 /// The command that runs a program. It does not sleep, but if it is to.
 fn exec(polls: &str) -> Command {
-    let mut exec = command(&["exec", "--polls", polls, NODE, "--", "/bin/true", "a", "b c"]);
-    exec.env_clear().env("PATH", "/payload/bin:/usr/bin:/bin").env("WHO", "me");
-    exec.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut exec = command(&[
+        "exec",
+        "--polls",
+        polls,
+        NODE,
+        "--",
+        "/bin/true",
+        "a",
+        "b c",
+    ]);
+    exec.env_clear()
+        .env("PATH", "/payload/bin:/usr/bin:/bin")
+        .env("WHO", "me");
+    exec.stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     exec
 }
 
@@ -65,21 +85,57 @@ fn refusals(fake: &FakeLwk) -> Result<(), Finding> {
     assert_equal("the area's magic", &fake.magic()?, &LWK_MAGIC)?;
     let good = fake.place();
     for (bad, errno) in [
-        (DelegationPlace { pages: PAGES_MIN - 1, ..good }, Errno::EINVAL),
-        (DelegationPlace { pages: PAGES_MAX + 1, ..good }, Errno::EINVAL),
-        (DelegationPlace { start: good.start + 8, ..good }, Errno::EINVAL),
+        (
+            DelegationPlace {
+                pages: PAGES_MIN - 1,
+                ..good
+            },
+            Errno::EINVAL,
+        ),
+        (
+            DelegationPlace {
+                pages: PAGES_MAX + 1,
+                ..good
+            },
+            Errno::EINVAL,
+        ),
+        (
+            DelegationPlace {
+                start: good.start + 8,
+                ..good
+            },
+            Errno::EINVAL,
+        ),
         (DelegationPlace { start: 0, ..good }, Errno::EINVAL),
-        (DelegationPlace { reserved: 1, ..good }, Errno::EINVAL),
+        (
+            DelegationPlace {
+                reserved: 1,
+                ..good
+            },
+            Errno::EINVAL,
+        ),
         (good, Errno::EBUSY),
     ] {
-        let answer = fake.node.lay_out_delegation(bad).err().map(|error| error.errno);
+        let answer = fake
+            .node
+            .lay_out_delegation(bad)
+            .err()
+            .map(|error| error.errno);
         assert_equal(&format!("{bad:x?}"), &answer, &Some(errno))?;
     }
     let space = |range| fake.node.create_space(range).err().map(|error| error.errno);
-    assert_equal("a kernel that takes none", &space(0x1000..0x2000), &Some(Errno::EAGAIN))?;
+    assert_equal(
+        "a kernel that takes none",
+        &space(0x1000..0x2000),
+        &Some(Errno::EAGAIN),
+    )?;
     fake.take_programs()?;
     for bad in [0x1000..0x1000, 0x1001..0x3000, 0x1000..(1 << 47) + 0x1000] {
-        assert_equal(&format!("{bad:x?}"), &space(bad.clone()), &Some(Errno::EINVAL))?;
+        assert_equal(
+            &format!("{bad:x?}"),
+            &space(bad.clone()),
+            &Some(Errno::EINVAL),
+        )?;
     }
     ask(&["exec", NODE, "--", "no-such-program"])?.refused(127, &["no-such-program"])?;
     ask(&["exec", NODE, "--", "/etc/passwd"])?.refused(126, &["/etc/passwd"])?;
@@ -91,9 +147,8 @@ fn calls(fake: &FakeLwk) -> Result<(), Finding> {
     let mut program = fake.begin(&mut exec(AWAKE))?;
     let desk = program.first_desk()?;
     begins_with_its_words(&program, desk)?;
-    let call = |number: i64, arguments: &[u64]| {
-        program.call(desk, number.cast_unsigned(), arguments)
-    };
+    let call =
+        |number: i64, arguments: &[u64]| program.call(desk, number.cast_unsigned(), arguments);
     let result = |outcome: Outcome| outcome.result;
     let pid = i64::from(program.child.id());
     assert_equal("getpid", &call(libc::SYS_getpid, &[]).map(result)?, &pid)?;
@@ -111,7 +166,15 @@ fn calls(fake: &FakeLwk) -> Result<(), Finding> {
     let again = call(libc::SYS_pread64, &[file, buffer, size, 0])?;
     assert_equal("questions for pages that are mapped", &again.questions, &0)?;
     let efault = -(Errno::EFAULT as i64);
-    for wild in [0, 8, DEMAND.start - 8, DEMAND.end, READ_ONLY, 1 << 47, u64::MAX - 4096] {
+    for wild in [
+        0,
+        8,
+        DEMAND.start - 8,
+        DEMAND.end,
+        READ_ONLY,
+        1 << 47,
+        u64::MAX - 4096,
+    ] {
         let answer = call(libc::SYS_pread64, &[file, wild, 4096, 0]).map(result)?;
         assert_equal(&format!("read to {wild:#x}"), &answer, &efault)?;
     }
@@ -123,11 +186,21 @@ fn calls(fake: &FakeLwk) -> Result<(), Finding> {
     let written = call(libc::SYS_writev, &[1, hello + 64, 2]).map(result)?;
     assert_equal("writev", &written, &12)?;
     let mut output = [0; 12];
-    let stdout = program.child.stdout.as_mut().ok_or_else(|| Finding::new("no output"))?;
+    let stdout = program
+        .child
+        .stdout
+        .as_mut()
+        .ok_or_else(|| Finding::new("no output"))?;
     stdout.read_exact(&mut output)?;
-    assert_equal("output", &output.as_slice(), &b"hello, \0\0\0\0\0".as_slice())?;
+    assert_equal(
+        "output",
+        &output.as_slice(),
+        &b"hello, \0\0\0\0\0".as_slice(),
+    )?;
     let exe = fs::read_link(format!("/proc/{pid}/exe"))?;
-    Finding::unless(!exe.ends_with("insula"), || format!("it is known as {}", exe.display()))?;
+    Finding::unless(!exe.ends_with("insula"), || {
+        format!("it is known as {}", exe.display())
+    })?;
     end(program, desk, 7 << 8, |status| status.code() == Some(7))
 }
 
@@ -137,8 +210,13 @@ fn begins_with_its_words(program: &Program, desk: u64) -> Result<(), Finding> {
     let given = program.call(desk, request::ARGUMENTS, &[block, size + 100])?;
     assert_equal("size of arguments", &given.result, &size.cast_signed())?;
     let text = program.read(block, size as usize)?;
-    let expected = "/bin/true\x003\x002\0/bin/true\0a\0b c\0PATH=/payload/bin:/usr/bin:/bin\0WHO=me\0";
-    assert_equal("arguments", &String::from_utf8_lossy(&text).into_owned(), &expected.to_owned())
+    let expected =
+        "/bin/true\x003\x002\0/bin/true\0a\0b c\0PATH=/payload/bin:/usr/bin:/bin\0WHO=me\0";
+    assert_equal(
+        "arguments",
+        &String::from_utf8_lossy(&text).into_owned(),
+        &expected.to_owned(),
+    )
 }
 
 /// Ends a program, whose proxy must end in the same way.
@@ -150,7 +228,9 @@ fn end(
 ) -> Result<(), Finding> {
     program.last_turn(desk, request::EXIT, status)?;
     let ended = wait_for_end(&mut program.child)?;
-    Finding::unless(expected(ended), || format!("status {status:#x} became {ended}"))?;
+    Finding::unless(expected(ended), || {
+        format!("status {status:#x} became {ended}")
+    })?;
     program.finish()
 }
 
@@ -170,7 +250,8 @@ fn threads(fake: &FakeLwk) -> Result<(), Finding> {
     let eintr = -(Errno::EINTR as i64);
     for _ in 0..3 {
         std::thread::scope(|scope| {
-            let read = scope.spawn(|| program.call(second, libc::SYS_read as u64, &[0, DEMAND.start, 1]));
+            let read =
+                scope.spawn(|| program.call(second, libc::SYS_read as u64, &[0, DEMAND.start, 1]));
             let broken_off = || {
                 program.break_off(second)?;
                 Ok(read.is_finished().then_some(()))
@@ -212,21 +293,33 @@ fn unmapping(fake: &FakeLwk, rounds: u64) -> Result<(), Finding> {
     let desk = program.first_desk()?;
     let range = DEMAND.start + MIB..DEMAND.start + 2 * MIB;
     let nothing_there = DEMAND.start + 8 * MIB;
-    assert_equal("reach of what nobody touched", &program.is_reached(nothing_there)?, &false)?;
+    assert_equal(
+        "reach of what nobody touched",
+        &program.is_reached(nothing_there)?,
+        &false,
+    )?;
     File::create(DISK_FILE)?.write_all(&vec![0xa5; MIB as usize])?;
     program.write(DEMAND.start, format!("{DISK_FILE}\0").as_bytes())?;
     let flags = (libc::O_RDONLY | libc::O_DIRECT) as u64;
-    let file = program.call(desk, libc::SYS_open as u64, &[DEMAND.start, flags, 0])?.result;
-    Finding::unless(file >= 0, || format!("{DISK_FILE} cannot be read directly: {file}"))?;
+    let file = program
+        .call(desk, libc::SYS_open as u64, &[DEMAND.start, flags, 0])?
+        .result;
+    Finding::unless(file >= 0, || {
+        format!("{DISK_FILE} cannot be read directly: {file}")
+    })?;
     let reader = program.call(desk, request::THREAD, &[])?.value;
     let over = AtomicBool::new(false);
     let read = || {
         let arguments = [file.cast_unsigned(), range.start, MIB, 0];
         let mut whole = 0_u64;
         while !over.load(Ordering::Relaxed) {
-            let read = program.call(reader, libc::SYS_pread64 as u64, &arguments)?.result;
+            let read = program
+                .call(reader, libc::SYS_pread64 as u64, &arguments)?
+                .result;
             let efault = -(Errno::EFAULT as i64);
-            Finding::unless(read > 0 || read == efault, || format!("read answered {read}"))?;
+            Finding::unless(read > 0 || read == efault, || {
+                format!("read answered {read}")
+            })?;
             whole += u64::from(read == MIB.cast_signed());
         }
         Ok::<_, Finding>(whole)
@@ -242,9 +335,16 @@ fn unmapping(fake: &FakeLwk, rounds: u64) -> Result<(), Finding> {
         unmapped?;
         whole.map(|whole| println!("{whole} whole reads beside {rounds} times unmapping"))
     })?;
-    let nonsense = [(range.start + 1, MIB), (range.start, 0), (1 << 47, PAGE_SIZE), (0, PAGE_SIZE)];
+    let nonsense = [
+        (range.start + 1, MIB),
+        (range.start, 0),
+        (1 << 47, PAGE_SIZE),
+        (0, PAGE_SIZE),
+    ];
     for (start, size) in nonsense {
-        let refused = program.call(desk, request::RELEASE, &[start, size, 1, 0])?.result;
+        let refused = program
+            .call(desk, request::RELEASE, &[start, size, 1, 0])?
+            .result;
         assert_equal("a release of nonsense", &refused, &-(Errno::EINVAL as i64))?;
     }
     fs::remove_file(DISK_FILE)?;
@@ -263,17 +363,31 @@ fn unmap_once(
     let began = Instant::now();
     let release = |flags| {
         let arguments = [range.start, range.end - range.start, ticket, flags];
-        program.call(desk, request::RELEASE, &arguments).map(|outcome| outcome.result)
+        program
+            .call(desk, request::RELEASE, &arguments)
+            .map(|outcome| outcome.result)
     };
     assert_equal("a release of mappings", &release(RELEASE_MAPPED)?, &0)?;
-    wait_for("the base to let go", || Ok((release(0)? == 0).then_some(())))?;
-    assert_equal("the ticket", &program.told(offset_of!(Process, released))?, &ticket)?;
-    frames.iter().try_for_each(|&frame| fake.fill(frame, MARK))?;
+    wait_for(
+        "the base to let go",
+        || Ok((release(0)? == 0).then_some(())),
+    )?;
+    assert_equal(
+        "the ticket",
+        &program.told(offset_of!(Process, released))?,
+        &ticket,
+    )?;
+    frames
+        .iter()
+        .try_for_each(|&frame| fake.fill(frame, MARK))?;
     std::thread::sleep(Duration::from_millis(5));
     for &frame in &frames {
         let untouched = fake.is_filled(frame, MARK)?;
         Finding::unless(untouched, || {
-            format!("frame {frame:#x} was written to {:?} after its release", began.elapsed())
+            format!(
+                "frame {frame:#x} was written to {:?} after its release",
+                began.elapsed()
+            )
         })?;
     }
     fake.give_frames(frames);
@@ -302,7 +416,11 @@ fn node_ends(fake: &FakeLwk) -> Result<(), Finding> {
         let program = program.as_mut().map_err(|_| Finding::new("no program"))?;
         let status = wait_for_end(&mut program.child)?;
         let mut complaint = String::new();
-        let stderr = program.child.stderr.as_mut().ok_or_else(|| Finding::new("no errors"))?;
+        let stderr = program
+            .child
+            .stderr
+            .as_mut()
+            .ok_or_else(|| Finding::new("no errors"))?;
         stderr.read_to_string(&mut complaint)?;
         let told = status.code() == Some(125) && complaint.contains("node has ended");
         Finding::unless(told, || format!("a proxy ended with {status}: {complaint}"))?;

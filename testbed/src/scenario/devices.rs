@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use super::device_refusals::refusals;
 use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{
     Answer, ask, assert_equal, attended, command, insula, insula_json, names, wait_for,
@@ -13,17 +14,19 @@ use super::load::Load;
 use super::spare::{self, DISK, NETWORK, NetworkDriver};
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "devices",
-    proves: "NVMe and virtio-net work in a node, bother nobody, and are the base's again however the node ends",
+    proves: "NVMe and virtio-net work in a node, bother nobody, and are the base's again however the node ends; what cannot be had is refused",
     machine: Shape {
         cpus: 5,
         spare_devices: SpareDevices::Plain,
         ..Shape::USUAL
     },
     module: Module::Loaded,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(360),
     soak_limit: Some(Duration::from_secs(3500)),
     play,
@@ -32,7 +35,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
 /// Kills may come later than the command usually ends, by this factor: it is not always as fast.
 const SPREAD: f64 = 1.2;
 const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
-const WITH_BOTH: [&str; 8] = ["--cpus", "2", "--memory", "256M", "--device", DISK, "--device", NETWORK];
+const WITH_BOTH: [&str; 8] = [
+    "--cpus", "2", "--memory", "256M", "--device", DISK, "--device", NETWORK,
+];
 
 fn play(context: &Context) -> Result<(), Finding> {
     let network = NetworkDriver::load()?;
@@ -42,6 +47,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         spare::assert_the_bases()?;
         let before = Holdings::now()?;
         refusals(&network, &before)?;
+        force_takes_it(&before)?;
         work_and_return(context, &network)?;
         other_endings(&before)?;
         kills(context, &before)
@@ -49,44 +55,16 @@ fn play(context: &Context) -> Result<(), Finding> {
     played.and(network.unload())
 }
 
-/// Who asks for what cannot be had is told why, and nothing has happened.
-fn refusals(network: &NetworkDriver, before: &Holdings) -> Result<(), Finding> {
-    let refused = |devices: &[&str], parts: &[&str]| {
-        let mut words = vec!["run", "--image", "old", "--memory", "256M"];
-        for device in devices {
-            words.extend(["--device", device]);
-        }
-        ask(&words)?.refused(1, parts)?;
-        spare::assert_the_bases()?;
-        assert_unchanged(before)
-    };
-    let disks = spare::shell("basename $(readlink -f /sys/class/nvme/nvme*/device | grep -v 01:00.0)")?;
-    refused(&[&disks], &["root bus", "nothing was touched", "slot of its own"])?;
-    refused(&["0000:00:1f.0"], &["is a bridge", "nothing was touched"])?;
-    refused(&["0000:77:00.0"], &["no PCI function", "nothing was touched", "machine info"])?;
-    refused(&[DISK, DISK], &["named twice", "nothing was touched"])?;
-
-    let disk = spare::disk()?;
-    spare::shell(&format!("mke2fs -q -F {disk} && mkdir -p /tmp/mnt && mount {disk} /tmp/mnt"))?;
-    refused(&[DISK], &["is mounted at /tmp/mnt", "nothing was touched", "--force-device"])?;
-    spare::shell("umount /tmp/mnt")?;
-
-    let interface = network.interface()?;
-    spare::shell(&format!("ip link set {interface} up"))?;
-    wait_for("the link to be up", || {
-        let state = std::fs::read_to_string(format!("/sys/class/net/{interface}/operstate"))?;
-        Ok((state.trim() == "up").then_some(()))
-    })?;
-    refused(&[NETWORK], &["only way to the network", "nothing was touched", "--force-device"])?;
-    force_takes_it(before)
-}
-
 /// What the base needs is a node's all the same if its user says so, and comes back as anything else.
 fn force_takes_it(before: &Holdings) -> Result<(), Finding> {
     let words = ["--memory", "128M", "--device", NETWORK, "--force-device"];
     let node = TestNode::start("forced", &["--image", "old"], &words, "idle")?;
     assert_equal("whether the node has the device", &is_held(&node)?, &true)?;
-    assert_equal("its driver", &spare::driver(NETWORK).as_deref(), &Some("insula"))?;
+    assert_equal(
+        "its driver",
+        &spare::driver(NETWORK).as_deref(),
+        &Some("insula"),
+    )?;
     node.remove()?;
     spare::assert_the_bases()?;
     assert_unchanged(before)
@@ -114,7 +92,11 @@ fn work_and_return(context: &Context, network: &NetworkDriver) -> Result<(), Fin
     let (base, nodes) = spare::disk_sums()?;
     assert_equal("the base's part of the disk", &base, &from_base)?;
     assert_equal("the node's part of the disk", &nodes, &written)?;
-    assert_equal("the file that the base fetched", &network.fetch()?, &spare::served_sum()?)?;
+    assert_equal(
+        "the file that the base fetched",
+        &network.fetch()?,
+        &spare::served_sum()?,
+    )?;
     neighbour.assert_works()?;
     drop(load);
     node.remove()?;
@@ -129,28 +111,56 @@ fn devices_work(node: &TestNode, from_base: &str, before: Option<&str>) -> Resul
         Ok((before != Some(disk.written.as_str())).then_some(disk))
     })?;
     let fetched = spare::nodes_fetch(node)?;
-    assert_equal("the file that the node fetched", &fetched, &spare::served_sum()?)?;
-    assert_equal("what the node found on the disk", &disk.found.as_str(), &from_base)?;
+    assert_equal(
+        "the file that the node fetched",
+        &fetched,
+        &spare::served_sum()?,
+    )?;
+    assert_equal(
+        "what the node found on the disk",
+        &disk.found.as_str(),
+        &from_base,
+    )?;
     assert_equal("what the node read back", &disk.read, &disk.written)?;
-    Finding::unless(disk.interrupts > 0, || "the disk has not interrupted the node".into())?;
+    Finding::unless(disk.interrupts > 0, || {
+        "the disk has not interrupted the node".into()
+    })?;
     Ok(disk.written)
 }
 
 fn assert_owned(node: &TestNode) -> Result<(), Finding> {
     let machine = insula_json(&["machine", "info", "--json"])?;
     let devices = machine["devices"].as_array().into_iter().flatten();
-    let owned: Vec<_> = devices.filter(|device| device["node"] == node.name.as_str()).collect();
-    let addresses: Vec<_> = owned.iter().filter_map(|device| device["address"].as_str()).collect();
+    let owned: Vec<_> = devices
+        .filter(|device| device["node"] == node.name.as_str())
+        .collect();
+    let addresses: Vec<_> = owned
+        .iter()
+        .filter_map(|device| device["address"].as_str())
+        .collect();
     assert_equal("devices of the node", &addresses, &vec![DISK, NETWORK])?;
     let held = &node.inspect()?["devices"];
-    let all = held.as_array().into_iter().flatten().all(|device| device["held"] == true && device["confined"] == false);
+    let all = held
+        .as_array()
+        .into_iter()
+        .flatten()
+        .all(|device| device["held"] == true && device["confined"] == false);
     Finding::unless(all, || format!("the node's devices are {held}"))
 }
 
 /// What is a node's cannot be another's.
 fn taken_is_refused() -> Result<(), Finding> {
-    let words = ["run", "--image", "old", "--memory", "256M", "--device", DISK];
-    ask(&words)?.refused(1, &["belongs to a node already", "nothing was touched", "machine info"])
+    let words = [
+        "run", "--image", "old", "--memory", "256M", "--device", DISK,
+    ];
+    ask(&words)?.refused(
+        1,
+        &[
+            "belongs to a node already",
+            "nothing was touched",
+            "machine info",
+        ],
+    )
 }
 
 /// A node that switches itself off, resets or crashes loses its device as well; one that reboots in place keeps it.
@@ -160,7 +170,11 @@ fn other_endings(before: &Holdings) -> Result<(), Finding> {
         let words = [&size[..], &["--no-reboot"]].concat();
         let node = TestNode::start("ending", &["--image", "old"], &words, task)?;
         node.wait_for_end()?;
-        assert_equal("whether an ended node has its device", &is_held(&node)?, &false)?;
+        assert_equal(
+            "whether an ended node has its device",
+            &is_held(&node)?,
+            &false,
+        )?;
         spare::assert_the_bases()?;
         node.remove()?;
     }
@@ -168,7 +182,11 @@ fn other_endings(before: &Holdings) -> Result<(), Finding> {
     wait_for("the node to be started again", || {
         Ok((node.inspect()?["starts"].as_u64() >= Some(2)).then_some(()))
     })?;
-    assert_equal("whether a node that reboots has its device", &is_held(&node)?, &true)?;
+    assert_equal(
+        "whether a node that reboots has its device",
+        &is_held(&node)?,
+        &true,
+    )?;
     node.remove()?;
     spare::assert_the_bases()?;
     assert_unchanged(before)
@@ -180,7 +198,10 @@ fn is_held(node: &TestNode) -> Result<bool, Finding> {
 
 /// However the command is killed, a device is a running node's or the base's.
 fn kills(context: &Context, before: &Holdings) -> Result<(), Finding> {
-    let words = ["run", "--image", "old", "--name", "victim", "--memory", "128M", "--device", DISK, "--device", NETWORK];
+    let words = [
+        "run", "--image", "old", "--name", "victim", "--memory", "128M", "--device", DISK,
+        "--device", NETWORK,
+    ];
     let began = Instant::now();
     insula(&words)?;
     let usual = began.elapsed();
@@ -189,7 +210,10 @@ fn kills(context: &Context, before: &Holdings) -> Result<(), Finding> {
     let (mut struck, count) = (0, context.count(5, 100));
     for _ in 0..count {
         let delay = usual.mul_f64(rng.f64() * SPREAD);
-        let mut child = command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child = command(&words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
         std::thread::sleep(delay);
         child.kill()?;
         let answer = Answer::new(&words, &child.wait_with_output()?);

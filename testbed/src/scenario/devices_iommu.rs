@@ -8,23 +8,29 @@ use insula::name::Name;
 
 use super::insula_command::{assert_equal, attended, insula, wait_for};
 use super::spare::{self, DISK, NETWORK, NetworkDriver};
-use super::test_node::{TestNode, add_image};
+use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::equipment::PEER_INITRD_PATH;
+use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "devices_iommu",
-    proves: "with an IOMMU a node's devices work, and cannot reach what is not the node's",
+    proves: "with an IOMMU a node's devices work, also with memory added later, and cannot reach what is not the node's",
     machine: Shape {
         spare_devices: SpareDevices::BehindIommu,
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    limit: Duration::from_secs(300),
+    bases: &[Flavour::V6_12],
+    limit: Duration::from_secs(400),
     soak_limit: None,
     play,
 };
 
+/// Memory that is added to a node while it runs, and taken away again.
+const MORE: &str = "+128M";
+const LESS: &str = "-128M";
 const WITH_BOTH: [&str; 6] = ["--memory", "256M", "--device", DISK, "--device", NETWORK];
 
 fn play(context: &Context) -> Result<(), Finding> {
@@ -32,68 +38,139 @@ fn play(context: &Context) -> Result<(), Finding> {
     Finding::unless(units > 0, || "the base uses no IOMMU".into())?;
     let network = NetworkDriver::load()?;
     let played = attended(|| {
-        add_image(context, "old", "6.1")?;
-        add_image(context, "new", "6.12")?;
-        devices_work(&network)?;
-        nothing_else_is_reached()
+        devices_work(context, &network)?;
+        nothing_else_is_reached(context)
     });
     played.and(network.unload())
 }
 
-fn devices_work(network: &NetworkDriver) -> Result<(), Finding> {
+/// A node that can be given more memory.
+fn start(
+    context: &Context,
+    version: &str,
+    name: &str,
+    size: &[&str],
+    task: &str,
+) -> Result<TestNode, Finding> {
+    let kernel = path(&context.kernel(version)?);
+    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    TestNode::start(name, &source, size, task)
+}
+
+fn devices_work(context: &Context, network: &NetworkDriver) -> Result<(), Finding> {
     let from_base = spare::fill_disk()?;
-    let node = TestNode::start("owner", &["--image", "old"], &WITH_BOTH, "devices")?;
+    let node = start(context, "6.1", "owner", &WITH_BOTH, "devices")?;
     let devices = node.inspect()?["devices"].clone();
-    let confined = devices.as_array().into_iter().flatten().filter(|device| device["confined"] == true);
+    let confined = devices
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|device| device["confined"] == true);
     assert_equal("confined devices", &confined.count(), &2)?;
-    assert_equal("the file that the node fetched", &spare::nodes_fetch(&node)?, &spare::served_sum()?)?;
+    assert_equal(
+        "the file that the node fetched",
+        &spare::nodes_fetch(&node)?,
+        &spare::served_sum()?,
+    )?;
     let disk = spare::nodes_disk(&node)?;
     assert_equal("what the node found on the disk", &disk.found, &from_base)?;
     assert_equal("what the node read back", &disk.read, &disk.written)?;
     node.wait_for_line("disk rounds=")?;
+    added_memory_is_reached(&node)?;
     insula(&["kill", &node.name])?;
     spare::assert_the_bases()?;
     assert_equal("the disk", &spare::disk_sums()?, &(from_base, disk.written))?;
-    assert_equal("the file that the base fetched", &network.fetch()?, &spare::served_sum()?)?;
+    assert_equal(
+        "the file that the base fetched",
+        &network.fetch()?,
+        &spare::served_sum()?,
+    )?;
     node.remove()
 }
 
+/// The disk goes on with more memory and with less. Buffers of programs come from added memory first: a kernel puts
+/// there what it can move.
+fn added_memory_is_reached(node: &TestNode) -> Result<(), Finding> {
+    for change in [MORE, LESS] {
+        insula(&["update", &node.name, "--memory", change])?;
+        let before = disk_rounds(node)?;
+        wait_for("the node to go on using its disk", || {
+            Ok((disk_rounds(node)? > before + 1).then_some(()))
+        })?;
+        let differs = node.said_last("disk differs")?;
+        assert_equal("what went wrong with the disk", &differs, &None)?;
+    }
+    let faults = spare::shell("dmesg | grep -c 'DMAR.*fault addr' || true")?;
+    assert_equal("the base's log of faults", &faults.as_str(), &"0")
+}
+
+/// Rounds of writing and reading that the node has told of.
+fn disk_rounds(node: &TestNode) -> Result<u64, Finding> {
+    let line = node.said_last("disk rounds=")?.unwrap_or_default();
+    Ok(line.rsplit('=').next().unwrap_or_default().parse()?)
+}
+
 /// A node's disk is told to write into memory that another node has left: the IOMMU says no, and the memory is as it
-/// was.
-fn nothing_else_is_reached() -> Result<(), Finding> {
-    let other = TestNode::start("other", &["--image", "old"], &["--memory", "128M"], "idle")?;
+/// was. So it says of memory that was the node's own for a while.
+fn nothing_else_is_reached(context: &Context) -> Result<(), Finding> {
+    let other = start(context, "6.1", "other", &["--memory", "128M"], "idle")?;
     other.wait_until_ready()?;
     insula(&["kill", &other.name])?;
     let address = memory_of(&other)?;
     let before = page(&other, address)?;
     let task = format!("stray stray={address:#x}");
     let size = ["--memory", "256M", "--device", DISK];
-    let node = TestNode::start("stray", &["--image", "new"], &size, &task)?;
+    let node = start(context, "6.12", "stray", &size, &task)?;
     let line = node.wait_for_line("stray inside=")?;
-    let words: Vec<_> = line.split(' ').filter_map(|word| word.split_once('=')).collect();
-    let value = |name: &str| words.iter().find(|(word, _)| *word == name).map_or("", |(_, value)| *value);
+    let words: Vec<_> = line
+        .split(' ')
+        .filter_map(|word| word.split_once('='))
+        .collect();
+    let value = |name: &str| {
+        words
+            .iter()
+            .find(|(word, _)| *word == name)
+            .map_or("", |(_, value)| *value)
+    };
     // That the same command works on the node's own memory is what makes its failure tell something.
     assert_equal("status of the write into the node", &value("inside"), &"0")?;
     let arrived = !matches!(value("wrote"), "" | "0x00000000");
     Finding::unless(arrived, || format!("nothing arrived in the node: {line}"))?;
     // The emulated controller says that all went well, whatever became of its write.
     let untouched = page(&other, address)? == before;
-    Finding::unless(untouched, || format!("the other node's memory at {address:#x} was overwritten"))?;
-    let fault = format!("fault addr {address:#x}");
-    wait_for("the base to log the fault", || {
-        let log = spare::shell("dmesg")?;
-        let told = log.lines().any(|line| line.contains("DMAR") && line.contains(&fault));
-        Ok(told.then_some(()))
+    Finding::unless(untouched, || {
+        format!("the other node's memory at {address:#x} was overwritten")
     })?;
+    wait_for_fault(address)?;
+    insula(&["update", &node.name, "--memory", MORE])?;
+    let line = node.wait_for_line("stray added=")?;
+    insula(&["update", &node.name, "--memory", LESS])?;
+    node.wait_for_line("stray removed=")?;
+    let added = line.rsplit('=').next().unwrap_or_default();
+    wait_for_fault(u64::from_str_radix(added, 16)?)?;
     node.remove()?;
     other.remove()?;
     spare::assert_the_bases()
 }
 
+/// The IOMMU has told the base that a device was to write there.
+fn wait_for_fault(address: u64) -> Result<(), Finding> {
+    let fault = format!("fault addr {address:#x}");
+    wait_for("the base to log the fault", || {
+        let log = spare::shell("dmesg")?;
+        let told = log
+            .lines()
+            .any(|line| line.contains("DMAR") && line.contains(&fault));
+        Ok(told.then_some(()))
+    })
+}
+
 /// Where the last of a node's chunks of memory begins.
 fn memory_of(node: &TestNode) -> Result<u64, Finding> {
     let chunks = node.inspect()?["memory"].clone();
-    let last = chunks.as_array().and_then(|chunks| chunks.last()?["start"].as_u64());
+    let last = chunks
+        .as_array()
+        .and_then(|chunks| chunks.last()?["start"].as_u64());
     last.ok_or_else(|| Finding::new(format!("{} has no memory: {chunks}", node.name)))
 }
 

@@ -6,6 +6,7 @@ use super::insula_command::{ask, attended, insula_json};
 use super::spare::{self, DISK};
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -16,6 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(120),
     soak_limit: None,
     play,
@@ -27,11 +29,24 @@ fn play(context: &Context) -> Result<(), Finding> {
         let check = insula_json(&["machine", "check", "--json"])?;
         let findings = check["findings"].as_array().into_iter().flatten();
         let mut findings = findings.filter(|finding| finding["subject"] == "interrupt remapping");
-        let told = findings.next().is_some_and(|finding| finding["verdict"] == "untested");
-        Finding::unless(told, || format!("`machine check` does not tell of remapping: {check}"))?;
+        let told = findings
+            .next()
+            .is_some_and(|finding| finding["verdict"] == "untested");
+        Finding::unless(told, || {
+            format!("`machine check` does not tell of remapping: {check}")
+        })?;
 
-        let words = ["run", "--image", "old", "--memory", "256M", "--device", DISK];
-        ask(&words)?.refused(1, &["interrupt remapping blocks", "nothing was touched", "intremap=off"])?;
+        let words = [
+            "run", "--image", "old", "--memory", "256M", "--device", DISK,
+        ];
+        ask(&words)?.refused(
+            1,
+            &[
+                "interrupt remapping blocks",
+                "nothing was touched",
+                "intremap=off",
+            ],
+        )?;
         spare::assert_the_bases()?;
 
         let node = TestNode::start("plain", &["--image", "old"], &["--memory", "256M"], "idle")?;

@@ -1,6 +1,5 @@
 //! The ways in which a node ends, beside one that must not notice, with the base under load.
 
-use std::fs;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +9,7 @@ use super::insula_command::{assert_equal, attended, insula, insula_json};
 use super::load::Load;
 use super::test_node::{TestNode, add_unpacked_image, log};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "endings",
@@ -19,6 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(600),
     soak_limit: None,
     play,
@@ -45,9 +46,10 @@ const DEEDS: [(&str, Deed); 2] = [("stop", stopped), ("kill", killed)];
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
-        let version = version_of_the_base()?;
+        // On each base the nodes run that base's own kernel, so that all are tried.
+        let version = context.version_of_the_base()?;
         add_unpacked_image(context, IMAGE, version)?;
-        let size = ["--cpus", "1", "--memory", "192M"];
+        let size = ["--cpus", "1", "--memory", "128M"];
         let neighbour = TestNode::start("neighbour", &["--image", IMAGE], &size, "compute")?;
         neighbour.assert_ready(&context.release(version)?)?;
         let load = Load::start()?;
@@ -67,18 +69,8 @@ fn play(context: &Context) -> Result<(), Finding> {
     })
 }
 
-/// On each base the nodes run that base's own kernel, so that all are tried.
-fn version_of_the_base() -> Result<&'static str, Finding> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let versions = ["6.12", "6.1"];
-    let mut matching = versions.into_iter().filter(|one| release.starts_with(one));
-    matching
-        .next()
-        .ok_or_else(|| Finding::new(format!("no node has the base's kernel {release}")))
-}
-
 fn start(name: &str, cpus: &str, task: &str) -> Result<TestNode, Finding> {
-    let size = ["--cpus", cpus, "--memory", "256M", "--no-reboot"];
+    let size = ["--cpus", cpus, "--memory", "128M", "--no-reboot"];
     TestNode::start(name, &["--image", IMAGE], &size, task)
 }
 
@@ -167,5 +159,5 @@ fn memory_goes_with(node: &TestNode) -> Result<(), Finding> {
     let with = Holdings::now()?.taken;
     insula(&["rm", &node.name])?;
     let without = Holdings::now()?.taken;
-    assert_equal("memory given back", &(with - without), &(256 << 20))
+    assert_equal("memory given back", &(with - without), &(128 << 20))
 }

@@ -7,66 +7,39 @@
 use std::mem::offset_of;
 use std::process::{Child, Command};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
-use insula::driver::{Driver, Mapping, Node};
+use insula::driver::{Driver, Node};
 use insula::name::Name;
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::lwk::{
     ANSWER_FAULT, Delegation, DelegationPlace, Desk, PAGE_SIZE, Process, REACH_SHIFT, Reach,
     base_state, process_state, request,
 };
-use insula_abi::{GRANULE, NUMA_ANY, NodeStart, Request};
+use insula_abi::{GRANULE, NUMA_ANY, Request};
 use nix::errno::Errno;
 
 use super::Finding;
+use super::idle_node::IdleMemory;
 use super::insula_command::{PATIENCE, wait_for};
 
 /// The node's memory: its first granule is as below, the rest are frames for programs.
 const SIZE: u64 = 16 * GRANULE;
-const TABLES: u64 = 0x1000;
-const POWER_OFF: u64 = 0x8000;
 const AREA: u64 = 0x10_0000;
 pub(super) const AREA_PAGES: u32 = 64;
-/// Where the core looks for an interrupt to send: what goes to the low word of its local APIC's
-/// interrupt command register, then what goes to the high word.
-const COMMAND: u64 = 0x9000;
-/// Local APIC, in xAPIC mode.
-const APIC: u64 = 0xfee0_0000;
-/// Uncached.
-const DEVICE: u64 = 0x18;
-/// What the core executes. RSI is where it looks.
-#[rustfmt::skip]
-const CODE: [u8; 40] = [
-    0xfa,                                       //    cli
-    0x8b, 0x06,                                 // 1: mov eax, [rsi]
-    0x85, 0xc0,                                 //    test eax, eax
-    0x74, 0x1a,                                 //    jz 2f
-    0x8b, 0x4e, 0x04,                           //    mov ecx, [rsi + 4]
-    0xba, 0x00, 0x00, 0xe0, 0xfe,               //    mov edx, APIC
-    0x89, 0x8a, 0x10, 0x03, 0x00, 0x00,         //    mov [rdx + 0x310], ecx
-    0x89, 0x82, 0x00, 0x03, 0x00, 0x00,         //    mov [rdx + 0x300], eax
-    0xc7, 0x06, 0x00, 0x00, 0x00, 0x00,         //    mov dword ptr [rsi], 0
-    0xf3, 0x90,                                 // 2: pause
-    0xeb, 0xdc,                                 //    jmp 1b
-    0x90, 0x90, 0x90,
-];
 /// A vector at which nobody listens: the core has its interrupts off.
 const VECTOR: u64 = 0x40;
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
 const FOR_PROGRAMS: u64 = 4;
-const LARGE: u64 = 0x80;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// The node.
 pub(super) struct FakeLwk {
     pub(super) node: Node,
-    memory: Mapping,
-    /// Physical address of its first byte.
-    start: u64,
+    memory: IdleMemory,
     /// Offsets of frames that nobody has.
     frames: Mutex<Vec<u64>>,
 }
@@ -75,76 +48,36 @@ impl FakeLwk {
     /// Starts one on a core.
     pub(super) fn start(name: &str, cpu: u32) -> Result<Self, Finding> {
         let driver = Driver::open()?;
-        let memory = driver.create_memory()?;
-        memory.grow(&Request {
-            size: SIZE,
-            min_phys: 0,
-            max_phys: 0,
-            chunk_max: 0,
-            numa_node: NUMA_ANY,
-            flags: 0,
-        })?;
-        let chunk = memory.chunks()?.first().copied().unwrap_or_default();
-        Finding::unless(chunk.size >= SIZE / 2, || {
-            format!("no large chunk: {chunk:x?}")
+        let memory = IdleMemory::take(
+            &driver,
+            &Request {
+                size: SIZE,
+                min_phys: 0,
+                max_phys: 0,
+                chunk_max: 0,
+                numa_node: NUMA_ANY,
+                flags: 0,
+            },
+        )?;
+        Finding::unless(memory.size >= SIZE / 2, || {
+            format!("no large chunk: {:x}", memory.size)
         })?;
         let name: Name = name.parse()?;
-        let node = driver.create_node(&name.to_abi(), &[], &[cpu], &memory)?;
-        let frames = (GRANULE / PAGE_SIZE..chunk.size / PAGE_SIZE).rev();
+        let node = driver.create_node(&name.to_abi(), &[], &[cpu], &memory.object)?;
+        let frames = (GRANULE / PAGE_SIZE..memory.size / PAGE_SIZE).rev();
         let fake = Self {
             node,
-            memory: memory.map()?,
-            start: chunk.start,
             frames: Mutex::new(frames.map(|frame| frame * PAGE_SIZE).collect()),
+            memory,
         };
-        fake.lay_out(&driver)?;
+        fake.node.lay_out_delegation(fake.place())?;
+        fake.node.start(&fake.memory.beginning())?;
         Ok(fake)
-    }
-
-    /// Tables that map what a start needs, the code, the area; then off it goes.
-    fn lay_out(&self, driver: &Driver) -> Result<(), Finding> {
-        let (machine, _) = driver.machine()?;
-        for (index, word) in CODE.as_chunks::<8>().0.iter().enumerate() {
-            self.set(8 * index as u64, u64::from_le_bytes(*word))?;
-        }
-        let table = |index: u64| TABLES + index * PAGE_SIZE;
-        let entry = |index: u64| (self.start + table(index)) | PRESENT | WRITABLE;
-        self.set(table(0), entry(1))?;
-        // Of each gibibyte, the granule that is looked for.
-        let places = [
-            (2, machine.trampoline, 0),
-            (3, self.start, 0),
-            (4, APIC, DEVICE),
-        ];
-        for (index, address, kind) in places {
-            let gibibyte = address >> 30;
-            let known = self.get(table(1) + gibibyte * 8)? & ADDRESS;
-            let directory = if known == 0 {
-                table(index)
-            } else {
-                known - self.start
-            };
-            self.set(
-                table(1) + gibibyte * 8,
-                (self.start + directory) | PRESENT | WRITABLE,
-            )?;
-            let large = (address & !(GRANULE - 1)) | LARGE | PRESENT | WRITABLE | kind;
-            self.set(directory + (address >> 21) % 512 * 8, large)?;
-        }
-        self.node.lay_out_delegation(self.place())?;
-        self.node.start(&NodeStart {
-            entry: self.start,
-            page_table: self.start + TABLES,
-            argument: self.start + COMMAND,
-            power_off: self.start + POWER_OFF,
-            reset: self.start + POWER_OFF + 1,
-        })?;
-        Ok(())
     }
 
     pub(super) fn place(&self) -> DelegationPlace {
         DelegationPlace {
-            start: self.start + AREA,
+            start: self.memory.start + AREA,
             pages: AREA_PAGES,
             reserved: 0,
         }
@@ -155,25 +88,13 @@ impl FakeLwk {
         let (_, cpus) = self.node.info()?;
         let apic_id = cpus.first().map_or(0, |cpu| u64::from(cpu.apic_id));
         let doorbell = DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | VECTOR;
-        self.set(AREA + offset_of!(Delegation, lwk_doorbell) as u64, doorbell)
-    }
-
-    fn word(&self, offset: u64) -> Result<&AtomicU64, Finding> {
-        Ok(self.memory.word(offset)?)
-    }
-
-    fn get(&self, offset: u64) -> Result<u64, Finding> {
-        Ok(self.word(offset)?.load(Ordering::Acquire))
-    }
-
-    fn set(&self, offset: u64, value: u64) -> Result<(), Finding> {
-        self.word(offset)?.store(value, Ordering::Release);
-        Ok(())
+        self.memory
+            .set(AREA + offset_of!(Delegation, lwk_doorbell) as u64, doorbell)
     }
 
     /// A word of the area's header.
     fn header(&self, field: usize) -> Result<u64, Finding> {
-        self.get(AREA + field as u64)
+        self.memory.get(AREA + field as u64)
     }
 
     pub(super) fn magic(&self) -> Result<u64, Finding> {
@@ -203,13 +124,13 @@ impl FakeLwk {
     pub(super) fn fill(&self, frame: u64, value: u64) -> Result<(), Finding> {
         (0..PAGE_SIZE)
             .step_by(8)
-            .try_for_each(|at| self.set(frame + at, value))
+            .try_for_each(|at| self.memory.set(frame + at, value))
     }
 
     /// Whether a frame has that word all over.
     pub(super) fn is_filled(&self, frame: u64, value: u64) -> Result<bool, Finding> {
         let mut bytes = vec![0; PAGE_SIZE as usize];
-        self.memory.read(frame, &mut bytes)?;
+        self.memory.words.read(frame, &mut bytes)?;
         Ok(bytes
             .as_chunks::<8>()
             .0
@@ -221,10 +142,11 @@ impl FakeLwk {
     fn attention(&self) -> Result<Option<u64>, Finding> {
         let bits = AREA + offset_of!(Delegation, attention) as u64;
         for word in 0..u64::from(AREA_PAGES).div_ceil(64) {
-            let taken = self.word(bits + word * 8)?.load(Ordering::Acquire);
+            let taken = self.memory.word(bits + word * 8)?.load(Ordering::Acquire);
             if taken != 0 {
                 let bit = u64::from(taken.trailing_zeros());
-                self.word(bits + word * 8)?
+                self.memory
+                    .word(bits + word * 8)?
                     .fetch_and(!(1 << bit), Ordering::AcqRel);
                 return Ok(Some(word * 64 + bit));
             }
@@ -238,7 +160,8 @@ impl FakeLwk {
         let begun = || {
             let process = self.attention()?;
             let process = process.filter(|&process| {
-                self.get(AREA + process * PAGE_SIZE)
+                self.memory
+                    .get(AREA + process * PAGE_SIZE)
                     .is_ok_and(|state| state == base_state::BEGUN)
             });
             Ok(process)
@@ -251,7 +174,7 @@ impl FakeLwk {
             tables: Mutex::new(self.take_frame()?),
         };
         let root = program.root()?;
-        program.say(offset_of!(Process, page_table), self.start + root)?;
+        program.say(offset_of!(Process, page_table), self.memory.start + root)?;
         program.say(offset_of!(Process, lwk_state), process_state::ALIVE)?;
         Ok(program)
     }
@@ -260,9 +183,9 @@ impl FakeLwk {
     fn knock(&self) -> Result<(), Finding> {
         let doorbell = self.header(offset_of!(Delegation, base_doorbell))?;
         let (apic_id, vector) = (doorbell >> DOORBELL_APIC_SHIFT & 0xff, doorbell & 0xff);
-        self.set(COMMAND, apic_id << 56 | vector)?;
+        self.memory.send(apic_id, vector)?;
         let began = Instant::now();
-        while self.get(COMMAND)? & 0xffff_ffff != 0 {
+        while !self.memory.has_sent()? {
             std::hint::spin_loop();
             Finding::unless(began.elapsed() < PATIENCE, || {
                 "the node sends nothing".into()
@@ -274,7 +197,8 @@ impl FakeLwk {
     /// Sets a desk's bit in one of the two bitmaps for the base, and rings.
     fn tell(&self, bitmap: usize, desk: u64) -> Result<(), Finding> {
         let word = AREA + bitmap as u64 + desk / 64 * 8;
-        self.word(word)?
+        self.memory
+            .word(word)?
             .fetch_or(1 << (desk % 64), Ordering::AcqRel);
         self.knock()
     }
@@ -307,11 +231,11 @@ pub(super) const READ_ONLY: u64 = DEMAND.end - PAGE_SIZE;
 
 impl Program<'_> {
     pub(super) fn told(&self, field: usize) -> Result<u64, Finding> {
-        self.fake.get(self.process + field as u64)
+        self.fake.memory.get(self.process + field as u64)
     }
 
     pub(super) fn say(&self, field: usize, value: u64) -> Result<(), Finding> {
-        self.fake.set(self.process + field as u64, value)
+        self.fake.memory.set(self.process + field as u64, value)
     }
 
     fn root(&self) -> Result<u64, Finding> {
@@ -323,12 +247,13 @@ impl Program<'_> {
         let mut table = root;
         for shift in [39, 30, 21] {
             let entry = table + (address >> shift) % 512 * 8;
-            if self.fake.get(entry)? & PRESENT == 0 {
-                let below = self.fake.start + self.fake.take_frame()?;
+            if self.fake.memory.get(entry)? & PRESENT == 0 {
+                let below = self.fake.memory.start + self.fake.take_frame()?;
                 self.fake
+                    .memory
                     .set(entry, below | PRESENT | WRITABLE | FOR_PROGRAMS)?;
             }
-            table = (self.fake.get(entry)? & ADDRESS) - self.fake.start;
+            table = (self.fake.memory.get(entry)? & ADDRESS) - self.fake.memory.start;
         }
         Ok(table + (address >> 12) % 512 * 8)
     }
@@ -337,13 +262,14 @@ impl Program<'_> {
     pub(super) fn frame(&self, address: u64) -> Result<u64, Finding> {
         let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
         let entry = self.entry(*root, address)?;
-        if self.fake.get(entry)? & PRESENT == 0 {
+        if self.fake.memory.get(entry)? & PRESENT == 0 {
             let writable = if address >= READ_ONLY { 0 } else { WRITABLE };
-            let frame = self.fake.start + self.fake.take_frame()?;
+            let frame = self.fake.memory.start + self.fake.take_frame()?;
             self.fake
+                .memory
                 .set(entry, frame | PRESENT | FOR_PROGRAMS | writable)?;
         }
-        Ok((self.fake.get(entry)? & ADDRESS) - self.fake.start)
+        Ok((self.fake.memory.get(entry)? & ADDRESS) - self.fake.memory.start)
     }
 
     /// Takes the frames of a range away, as munmap does; the base may have them still.
@@ -352,9 +278,9 @@ impl Program<'_> {
         let mut frames = Vec::new();
         for address in range.step_by(PAGE_SIZE as usize) {
             let entry = self.entry(*root, address)?;
-            let old = self.fake.word(entry)?.swap(0, Ordering::AcqRel);
+            let old = self.fake.memory.word(entry)?.swap(0, Ordering::AcqRel);
             if old & PRESENT != 0 {
-                frames.push((old & ADDRESS) - self.fake.start);
+                frames.push((old & ADDRESS) - self.fake.memory.start);
             }
         }
         fence(Ordering::SeqCst);
@@ -364,7 +290,10 @@ impl Program<'_> {
     /// Whether the base may have something of the window that an address is in.
     pub(super) fn is_reached(&self, address: u64) -> Result<bool, Finding> {
         let window = (address >> REACH_SHIFT) % (8 * size_of::<Reach>() as u64);
-        let word = self.fake.get(self.process + PAGE_SIZE + window / 64 * 8)?;
+        let word = self
+            .fake
+            .memory
+            .get(self.process + PAGE_SIZE + window / 64 * 8)?;
         Ok(word >> (window % 64) & 1 == 1)
     }
 
@@ -376,6 +305,7 @@ impl Program<'_> {
             let at = address + 8 * index as u64;
             let frame = self.frame(at & !(PAGE_SIZE - 1))?;
             self.fake
+                .memory
                 .set(frame + at % PAGE_SIZE, u64::from_le_bytes(word))?;
         }
         Ok(())
@@ -389,7 +319,10 @@ impl Program<'_> {
             let left = (PAGE_SIZE - at % PAGE_SIZE).min((size - bytes.len()) as u64);
             let mut piece = vec![0; left as usize];
             let frame = self.frame(at - at % PAGE_SIZE)?;
-            self.fake.memory.read(frame + at % PAGE_SIZE, &mut piece)?;
+            self.fake
+                .memory
+                .words
+                .read(frame + at % PAGE_SIZE, &mut piece)?;
             bytes.append(&mut piece);
         }
         Ok(bytes)
@@ -414,15 +347,20 @@ impl Program<'_> {
     fn post(&self, desk: u64, number: u64, arguments: &[u64]) -> Result<u64, Finding> {
         let turn = self
             .fake
+            .memory
             .get(self.desk_word(desk, offset_of!(Desk, turn)))?
             + 1;
         self.fake
+            .memory
             .set(self.desk_word(desk, offset_of!(Desk, number)), number)?;
         for (index, argument) in arguments.iter().enumerate() {
             let field = offset_of!(Desk, arguments) + index * 8;
-            self.fake.set(self.desk_word(desk, field), *argument)?;
+            self.fake
+                .memory
+                .set(self.desk_word(desk, field), *argument)?;
         }
         self.fake
+            .memory
             .set(self.desk_word(desk, offset_of!(Desk, turn)), turn)?;
         fence(Ordering::SeqCst);
         Ok(turn)
@@ -433,8 +371,8 @@ impl Program<'_> {
         let began = Instant::now();
         let answered = self.desk_word(desk, offset_of!(Desk, answer_turn));
         let asleep = self.desk_word(desk, offset_of!(Desk, base_asleep));
-        while self.fake.get(answered)? != turn {
-            if self.fake.get(asleep)? != 0 {
+        while self.fake.memory.get(answered)? != turn {
+            if self.fake.memory.get(asleep)? != 0 {
                 self.fake.tell(offset_of!(Delegation, rung), desk)?;
             }
             std::hint::spin_loop();
@@ -450,6 +388,7 @@ impl Program<'_> {
         self.post(desk, number, &[argument])?;
         if self
             .fake
+            .memory
             .get(self.desk_word(desk, offset_of!(Desk, base_asleep)))?
             != 0
         {
@@ -469,7 +408,7 @@ impl Program<'_> {
         let mut turn = self.post(desk, number, arguments)?;
         loop {
             self.wait(desk, turn)?;
-            let get = |field| self.fake.get(self.desk_word(desk, field));
+            let get = |field| self.fake.memory.get(self.desk_word(desk, field));
             let result = get(offset_of!(Desk, result))?;
             let value = get(offset_of!(Desk, value))?;
             if get(offset_of!(Desk, kind))? != ANSWER_FAULT {

@@ -24,6 +24,7 @@ use super::peer_node::Peer;
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::equipment::PEER_INITRD_PATH;
+use crate::kernels::Flavour;
 use crate::peer::Request as Requests;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -31,6 +32,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     proves: "memory is taken back from whoever uses it, and given on only when nobody does",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(400),
     soak_limit: None,
     play,
@@ -84,9 +86,10 @@ fn holdings(driver: &Driver) -> Result<(u64, u64), Finding> {
 }
 
 fn wait_for_holdings(driver: &Driver, expected: (u64, u64)) -> Result<(), Finding> {
-    wait_for(&format!("taken and withheld memory to be {expected:?}"), || {
-        Ok((holdings(driver)? == expected).then_some(()))
-    })
+    wait_for(
+        &format!("taken and withheld memory to be {expected:?}"),
+        || Ok((holdings(driver)? == expected).then_some(())),
+    )
 }
 
 /// Who waits through one mapping is woken through another: they are the same place.
@@ -95,9 +98,13 @@ fn one_futex_in_two_mappings(driver: &Driver) -> Result<(), Finding> {
     let other = LentPages::map(&memory, GRANULE as usize)?;
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| one.futex_wait(300));
-        wait_for("a sleeper to be woken", || Ok((other.futex_wake(300)? == 1).then_some(())))?;
+        wait_for("a sleeper to be woken", || {
+            Ok((other.futex_wake(300)? == 1).then_some(()))
+        })?;
         let slept = sleeper.join();
-        Finding::unless(matches!(slept, Ok(Ok(()))), || format!("it slept so: {slept:?}"))
+        Finding::unless(matches!(slept, Ok(Ok(()))), || {
+            format!("it slept so: {slept:?}")
+        })
     })
 }
 
@@ -129,12 +136,22 @@ fn revoked_under_io(driver: &Driver) -> Result<(), Finding> {
         memory.revoke()?;
         began?;
         for (kind, thread) in threads.into_iter().enumerate() {
-            let ended = thread.join().map_err(|_| Finding::new("doing I/O failed"))?;
-            assert_equal(&format!("the end of I/O of kind {kind}"), &ended, &Err(Errno::EFAULT))?;
+            let ended = thread
+                .join()
+                .map_err(|_| Finding::new("doing I/O failed"))?;
+            assert_equal(
+                &format!("the end of I/O of kind {kind}"),
+                &ended,
+                &Err(Errno::EFAULT),
+            )?;
         }
         Ok::<_, Finding>(())
     })?;
-    assert_equal("a look at what was taken back", &pages.peek(0), &Err(Errno::EFAULT))?;
+    assert_equal(
+        "a look at what was taken back",
+        &pages.peek(0),
+        &Err(Errno::EFAULT),
+    )?;
     let refused = memory.chunks().err().map(|error| error.errno);
     assert_equal("a call on it", &refused, &Some(Errno::ENODEV))?;
     let refused = LentPages::map(&memory, PAGE).err();
@@ -146,7 +163,11 @@ fn direct_file() -> Result<File, Finding> {
     let mut file = File::create(FILE)?;
     file.write_all(&MARK.to_ne_bytes().repeat(PAGE / 4))?;
     file.sync_all()?;
-    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(FILE);
+    let direct = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(FILE);
     Ok(direct?)
 }
 
@@ -239,12 +260,17 @@ impl Borrower {
 
     fn store(&mut self, address: *mut u8, word: u64) -> Result<Result<(), Errno>, Finding> {
         let answer = self.ask(Requests::Store, address, &word.to_le_bytes())?;
-        Ok(if answer.is_empty() { Ok(()) } else { Err(errno_of(&answer)) })
+        Ok(if answer.is_empty() {
+            Ok(())
+        } else {
+            Err(errno_of(&answer))
+        })
     }
 
     fn ask(&mut self, what: Requests, address: *mut u8, value: &[u8]) -> Result<Vec<u8>, Finding> {
         let words = [&(address as u64).to_le_bytes()[..], value].concat();
-        self.end.send(&Message::bytes(what as u8, &words), PATIENCE)?;
+        self.end
+            .send(&Message::bytes(what as u8, &words), PATIENCE)?;
         let mut buffer = [0; 64];
         let received = self.end.receive(&mut buffer, PATIENCE)?;
         Ok(received.bytes(&buffer).to_vec())
@@ -252,7 +278,10 @@ impl Borrower {
 }
 
 fn errno_of(answer: &[u8]) -> Errno {
-    let number = answer.iter().rev().fold(0, |sum, &byte| sum << 8 | i32::from(byte));
+    let number = answer
+        .iter()
+        .rev()
+        .fold(0, |sum, &byte| sum << 8 | i32::from(byte));
     Errno::from_raw(number)
 }
 
@@ -275,7 +304,11 @@ fn lend_and_compare(peer: &Peer, pages: &LentPages) -> Result<(Lender, Borrower)
         assert_equal("what the node sees", &seen, &Ok(word_of(page)))?;
         let stored = borrower.store(pages.address(page), !word_of(page))?;
         assert_equal("what the node may do", &stored, &Ok(()))?;
-        assert_equal("what the base sees", &pages.peek(page)?, &(!word_of(page) as u32))?;
+        assert_equal(
+            "what the base sees",
+            &pages.peek(page)?,
+            &(!word_of(page) as u32),
+        )?;
     }
     Ok((lender, borrower))
 }
@@ -303,7 +336,12 @@ fn of_every_kind(peer: &Peer, driver: &Driver) -> Result<(), Finding> {
 }
 
 fn sized_file() -> Result<File, Finding> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(FILE)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(FILE)?;
     file.set_len((LENT_PAGES * PAGE) as u64)?;
     Ok(file)
 }
@@ -318,7 +356,10 @@ fn truncated(peer: &Peer) -> Result<(), Finding> {
     let seen = borrower.load(pages.address(3))?;
     assert_equal("a page behind the file's end", &seen, &Err(Errno::EFAULT))?;
     let (third, size) = (pages.address(3) as u64, PAGE as u64);
-    let refused = lender.grant(third, size, false).err().map(|error| error.errno);
+    let refused = lender
+        .grant(third, size, false)
+        .err()
+        .map(|error| error.errno);
     assert_equal("lending what is not there", &refused, &Some(Errno::EFAULT))?;
     file.set_len((LENT_PAGES * PAGE) as u64)?;
     lender.grant(third, size, false)?;
@@ -334,13 +375,28 @@ fn not_writable(peer: &Peer) -> Result<(), Finding> {
     let refused = borrower.store(pages.address(2), 1)?;
     assert_equal("writing to it", &refused, &Err(Errno::EFAULT))?;
     assert_equal("reading it", &borrower.load(pages.address(2))?, &Ok(0))?;
-    for (address, size) in [(1, PAGE as u64), (0, 0), (u64::MAX - 4095, 8192), (1 << 62, 4096)] {
-        let refused = lender.grant(address, size, false).err().map(|error| error.errno);
+    for (address, size) in [
+        (1, PAGE as u64),
+        (0, 0),
+        (u64::MAX - 4095, 8192),
+        (1 << 62, 4096),
+    ] {
+        let refused = lender
+            .grant(address, size, false)
+            .err()
+            .map(|error| error.errno);
         assert_equal("lending nonsense", &refused, &Some(Errno::EINVAL))?;
     }
-    let refused = lender.grant(0, 1 << 60, false).err().map(|error| error.errno);
+    let refused = lender
+        .grant(0, 1 << 60, false)
+        .err()
+        .map(|error| error.errno);
     assert_equal("lending more than there is", &refused, &Some(Errno::ENOMEM))?;
-    let refused = peer.node.lend(Duration::from_millis(1)).err().map(|error| error.errno);
+    let refused = peer
+        .node
+        .lend(Duration::from_millis(1))
+        .err()
+        .map(|error| error.errno);
     assert_equal("no patience at all", &refused, &Some(Errno::EINVAL))
 }
 
@@ -375,10 +431,15 @@ fn taken_under_load(peer: &Peer, rounds: u64) -> Result<(), Finding> {
             Ok(seen)
         };
         let looked = look();
-        changing.join().map_err(|_| Finding::new("changing failed"))??;
+        changing
+            .join()
+            .map_err(|_| Finding::new("changing failed"))??;
         looked
     })?;
-    println!("seen under load: {} times zeros, {} times nothing", seen[0], seen[1]);
+    println!(
+        "seen under load: {} times zeros, {} times nothing",
+        seen[0], seen[1]
+    );
     Ok(())
 }
 
@@ -388,7 +449,11 @@ fn lender_leaves(peer: &Peer) -> Result<(), Finding> {
     let (lender, mut borrower) = lend_and_compare(peer, &pages)?;
     drop(lender);
     let seen = borrower.load(pages.address(0))?;
-    assert_equal("what a lender that has left had lent", &seen, &Err(Errno::EFAULT))
+    assert_equal(
+        "what a lender that has left had lent",
+        &seen,
+        &Err(Errno::EFAULT),
+    )
 }
 
 /// The node's kernel crashes: the base has its pages back in time all the same, and the node ends.
@@ -401,20 +466,27 @@ fn does_not_give_back(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
     wait_for("the node to crash", || {
         let began = Instant::now();
         pages.discard(0..1)?;
-        Finding::unless(began.elapsed() < PATIENCE / 3, || "discarding took for ever".into())?;
+        Finding::unless(began.elapsed() < PATIENCE / 3, || {
+            "discarding took for ever".into()
+        })?;
         let again = lender.grant(pages.address(0) as u64, PAGE as u64, true);
         Ok(again.is_err().then_some(()))
     })?;
     // Whoever looks for crashed nodes may have been faster.
     let ended = node.wait_for_end()?;
     let reason = text(&ended["reason"]);
-    Finding::unless(["unresponsive", "crashed"].contains(&reason.as_str()), || {
-        format!("the node ended as {reason}")
-    })?;
+    Finding::unless(
+        ["unresponsive", "crashed"].contains(&reason.as_str()),
+        || format!("the node ended as {reason}"),
+    )?;
     pages.discard(0..LENT_PAGES)?;
     let refused = lender.grant(pages.address(0) as u64, PAGE as u64, true);
     let refused = refused.err().map(|error| error.errno);
-    assert_equal("lending to a node that has ended", &refused, &Some(Errno::EPIPE))
+    assert_equal(
+        "lending to a node that has ended",
+        &refused,
+        &Some(Errno::EPIPE),
+    )
 }
 
 /// A stopped node is not put together anew as long as somebody does I/O on its memory.
@@ -427,6 +499,10 @@ fn begins_anew_when_nobody_holds_it(peer: &Peer, node: &TestNode) -> Result<(), 
     ask(&["restart", &node.name])?.refused(1, &["does I/O on its memory"])?;
     drop(reader);
     insula(&["restart", &node.name])?;
-    assert_equal("what was there before", &pages.peek(held)?.eq(&MARK), &false)?;
+    assert_equal(
+        "what was there before",
+        &pages.peek(held)?.eq(&MARK),
+        &false,
+    )?;
     node.wait_until_ready()
 }

@@ -4,13 +4,16 @@
 //! Some things are never made up. A structure's addresses stay within the caller's arena or are
 //! such that nobody has anything there. Sizes of memory are small, or too large for any machine:
 //! else the base would be left with none. And no start names a page table that the module could
-//! accept: a direct node that runs garbage resets the whole machine, as direct nodes can.
+//! accept, no copy overwrites what a node executes, and no node gets an NMI: a direct node that runs
+//! garbage, or has an exception that it cannot handle, resets the whole machine, as direct nodes can.
 
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use fastrand::Rng;
 use insula_abi as abi;
+use insula_abi::frames::{LEND_PATIENCE_MAX_MS, LEND_PATIENCE_MIN_MS};
 use insula_abi::ioctl;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -29,8 +32,13 @@ const GRANULE: u64 = abi::GRANULE;
 const MOST: u64 = 4 * GRANULE;
 /// More than any machine has.
 const TOO_MUCH: u64 = 1 << 50;
+const PAGE: u64 = 4096;
+/// Pages of an arena that are lent, at most, from as many places at most.
+const LENT_PAGES: u64 = 32;
 /// Cores that are asked for: some there are, some not.
 const CPUS: u32 = 6;
+/// Those that are neither the base's first nor the neighbour's.
+pub(super) const FREE_CPUS: Range<u32> = 1..3;
 
 /// Names of images and nodes: few, so that they meet.
 const NAMES: [&str; 4] = ["a", "b-1", "c.2", "d_3"];
@@ -41,53 +49,89 @@ pub(super) enum Kind {
     Control,
     Memory,
     Node,
+    Channel,
+    Lender,
+}
+
+impl Kind {
+    /// All of them.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Control,
+        Self::Memory,
+        Self::Node,
+        Self::Channel,
+        Self::Lender,
+    ];
+}
+
+/// Descriptors and places that structures may name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    /// Some memory object's.
+    pub(super) memory: RawFd,
+    /// Some eventfds'.
+    pub(super) eventfds: [RawFd; 2],
+    /// Physical address in the memory of the node that is called, or any.
+    pub(super) place: u64,
+}
+
+/// Names, descriptors and shares of requests, one after the other.
+macro_rules! requests {
+    ($($request:ident $kind:ident $share:literal),+ $(,)?) => {
+        &[$((ioctl::$request, stringify!($request), Kind::$kind, $share)),+]
+    };
 }
 
 /// Each request, whom it is meant for, and how often it is made among all. What takes cores takes
 /// long, and is made less often.
-const REQUESTS: &[(u32, Kind, u32)] = &[
-    (ioctl::HELLO, Kind::Control, 10),
-    (ioctl::MACHINE, Kind::Control, 40),
-    (ioctl::POOL_RESERVE, Kind::Control, 6),
-    (ioctl::POOL_RELEASE, Kind::Control, 6),
-    (ioctl::MEMORY_CREATE, Kind::Control, 60),
-    (ioctl::IMAGE_ADD, Kind::Control, 60),
-    (ioctl::IMAGE_OPEN, Kind::Control, 40),
-    (ioctl::IMAGE_REMOVE, Kind::Control, 60),
-    (ioctl::IMAGE_LIST, Kind::Control, 40),
-    (ioctl::NODE_CREATE, Kind::Control, 20),
-    (ioctl::NODE_OPEN, Kind::Control, 40),
-    (ioctl::NODE_LIST, Kind::Control, 40),
-    (ioctl::MEMORY_GROW, Kind::Memory, 80),
-    (ioctl::MEMORY_CHUNKS, Kind::Memory, 80),
-    (ioctl::MEMORY_COPY, Kind::Memory, 80),
-    (ioctl::MEMORY_REVOKE, Kind::Memory, 6),
-    (ioctl::DESCRIPTION, Kind::Memory, 60),
-    (ioctl::NODE_START, Kind::Node, 60),
-    (ioctl::NODE_STOP, Kind::Node, 60),
-    (ioctl::NODE_INFO, Kind::Node, 60),
-    (ioctl::NODE_REMOVE, Kind::Node, 40),
-    (ioctl::NODE_MEMORY, Kind::Node, 20),
-    (ioctl::NODE_INTERRUPT, Kind::Node, 60),
-    (ioctl::NODE_SUPERVISE, Kind::Node, 40),
-    (ioctl::NODE_RETIRE, Kind::Node, 20),
-    (ioctl::NODE_RECREATE, Kind::Node, 20),
-    (ioctl::NODE_GROW, Kind::Node, 40),
-    (ioctl::NODE_SHRINK, Kind::Node, 40),
-    (ioctl::NODE_DEVICE_ADD, Kind::Node, 40),
-    (ioctl::NODE_DEVICES, Kind::Node, 40),
-    (ioctl::DESCRIPTION, Kind::Node, 60),
-    (ioctl::NODE_CHANNELS, Kind::Node, 40),
-    (ioctl::CHANNEL_OPEN, Kind::Node, 40),
-    (ioctl::NODE_DELEGATION, Kind::Node, 40),
-    (ioctl::SPACE_CREATE, Kind::Node, 40),
+pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
+    HELLO Control 10,
+    MACHINE Control 40,
+    POOL_RESERVE Control 12,
+    POOL_RELEASE Control 6,
+    MEMORY_CREATE Control 60,
+    IMAGE_ADD Control 60,
+    IMAGE_OPEN Control 40,
+    IMAGE_REMOVE Control 60,
+    IMAGE_LIST Control 40,
+    NODE_CREATE Control 60,
+    NODE_OPEN Control 40,
+    NODE_LIST Control 40,
+    MEMORY_GROW Memory 80,
+    MEMORY_CHUNKS Memory 80,
+    MEMORY_COPY Memory 80,
+    MEMORY_REVOKE Memory 6,
+    DESCRIPTION Memory 60,
+    NODE_START Node 60,
+    NODE_STOP Node 60,
+    NODE_INFO Node 60,
+    NODE_REMOVE Node 40,
+    NODE_MEMORY Node 20,
+    NODE_INTERRUPT Node 60,
+    NODE_SUPERVISE Node 40,
+    NODE_RETIRE Node 20,
+    NODE_RECREATE Node 20,
+    NODE_GROW Node 40,
+    NODE_SHRINK Node 40,
+    NODE_DEVICE_ADD Node 40,
+    NODE_DEVICES Node 40,
+    DESCRIPTION Node 60,
+    NODE_CHANNELS Node 40,
+    CHANNEL_OPEN Node 80,
+    CHANNEL_RING Channel 60,
+    CHANNEL_EVENT Channel 80,
+    NODE_LEND Node 20,
+    FRAMES_GRANT Lender 40,
+    FRAMES_TAKE Lender 20,
+    NODE_DELEGATION Node 40,
+    SPACE_CREATE Node 60,
 ];
 
 /// A request from the list, and whom it is meant for.
 pub(super) fn pick(rng: &mut Rng) -> (u32, Kind) {
-    let total: u32 = REQUESTS.iter().map(|request| request.2).sum();
+    let total: u32 = REQUESTS.iter().map(|request| request.3).sum();
     let mut ticket = rng.u32(..total);
-    for &(request, kind, weight) in REQUESTS {
+    for &(request, _, kind, weight) in REQUESTS {
         if ticket < weight {
             return (request, kind);
         }
@@ -105,15 +149,14 @@ pub(super) fn random_request(rng: &mut Rng) -> u32 {
     number & !0xff00 | u32::from(ioctl::IOC) << 8
 }
 
-/// Puts a structure for the request into the arena: valid, changed or random. `memory` is some
-/// memory object's descriptor.
-pub(super) fn make_up(rng: &mut Rng, arena: &Arena, request: u32, memory: RawFd) {
+/// Puts a structure for the request into the arena: valid, changed or random.
+pub(super) fn make_up(rng: &mut Rng, arena: &Arena, request: u32, given: Given) {
     let data = arena.address() + DATA_OFFSET + rng.u64(..SHIFTS);
-    let cpus: Vec<u32> = (0..8).map(|_| rng.u32(..CPUS)).collect();
+    let cpus: Vec<u32> = (0..8).map(|_| cpu(rng)).collect();
     arena.put(DATA_WORD, cpus.as_bytes());
     let mut bytes = match rng.u8(..8) {
         0 => (0..rng.usize(..256)).map(|_| rng.u8(..)).collect(),
-        _ => valid(rng, request, data, memory),
+        _ => valid(rng, request, data, given),
     };
     // What the structure goes on with, should it be cut off.
     bytes.resize(bytes.len().max(256), 0);
@@ -122,6 +165,14 @@ pub(super) fn make_up(rng: &mut Rng, arena: &Arena, request: u32, memory: RawFd)
     }
     tame(rng, request, &mut bytes, data);
     arena.put(0, &bytes);
+}
+
+/// A core, mostly one that can be had.
+fn cpu(rng: &mut Rng) -> u32 {
+    match rng.u8(..4) {
+        0 => rng.u32(..CPUS),
+        _ => rng.u32(FREE_CPUS),
+    }
 }
 
 /// Changes some bytes.
@@ -137,7 +188,8 @@ fn change(rng: &mut Rng, bytes: &mut [u8]) {
     }
 }
 
-fn valid(rng: &mut Rng, request: u32, data: u64, memory: RawFd) -> Vec<u8> {
+fn valid(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
+    let memory = given.memory;
     let name = name(rng);
     let few = rng.u32(..6);
     match request {
@@ -169,7 +221,7 @@ fn valid(rng: &mut Rng, request: u32, data: u64, memory: RawFd) -> Vec<u8> {
             name,
             description: data,
             description_size: rng.u32(..5000),
-            cpus_count: 1 + few / 3,
+            cpus_count: 1 + few / 5,
             cpus: data,
             memory,
             flags: 0,
@@ -181,9 +233,9 @@ fn valid(rng: &mut Rng, request: u32, data: u64, memory: RawFd) -> Vec<u8> {
             count: 0,
         }),
         ioctl::MEMORY_COPY => with_zeros(abi::MemoryCopy {
-            from: rng.u64(..MOST),
-            to: rng.u64(..MOST),
-            size: rng.u64(..GRANULE),
+            from: rng.u64(..GRANULE),
+            to: GRANULE + rng.u64(..GRANULE),
+            size: rng.u64(..GRANULE) >> rng.u32(..8),
             source: memory,
             flags: 0,
         }),
@@ -194,14 +246,14 @@ fn valid(rng: &mut Rng, request: u32, data: u64, memory: RawFd) -> Vec<u8> {
         }),
         ioctl::NODE_GROW => with_zeros(abi::NodeGrow {
             cpus: data,
-            cpus_count: few,
+            cpus_count: few / 2,
             memory: if rng.bool() { memory } else { -1 },
         }),
-        _ => valid_for_node(rng, request, data),
+        _ => valid_for_node(rng, request, data, given),
     }
 }
 
-fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
+fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
     match request {
         ioctl::NODE_START => with_zeros(abi::NodeStart {
             entry: rng.u64(..),
@@ -228,7 +280,7 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
         }),
         ioctl::NODE_SUPERVISE => with_zeros(abi::NodeSupervise {
             hold: 1 << rng.u32(..10),
-            flags: rng.u32(..16),
+            flags: [0, abi::NODE_UNRESPONSIVE, rng.u32(..16)][rng.usize(..3)],
         }),
         ioctl::NODE_RECREATE => with_zeros(abi::NodeRecreate {
             description: data,
@@ -240,25 +292,16 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
             cpus_count: rng.u32(..3),
             chunks: rng.u32(..3),
         }),
-        ioctl::NODE_CHANNELS => with_zeros(abi::channel::Channels {
-            start: rng.u64(..1 << 32) & !0xfff,
-            count: rng.u32(..4),
-            slots: 1 << rng.u32(4..10),
-        }),
         ioctl::NODE_DELEGATION => with_zeros(abi::lwk::DelegationPlace {
-            start: rng.u64(..1 << 32) & !0xfff,
+            start: given.place,
             pages: rng.u32(..40),
             reserved: 0,
         }),
         ioctl::SPACE_CREATE => with_zeros(abi::lwk::SpaceCreate {
-            start: rng.u64(..1 << 48) & !0xfff,
-            end: rng.u64(..1 << 48) & !0xfff,
+            start: rng.u64(..1 << 46) & !0xfff,
+            end: rng.u64(1 << 46..1 << 48) & !0xfff,
             desk: 0,
             flags: 0,
-        }),
-        ioctl::CHANNEL_OPEN => with_zeros(abi::channel::ChannelOpen {
-            index: rng.u32(..4),
-            slots: 0,
         }),
         // All that there is lies on bus 0 and cannot be a node's, but much of it is the base's life.
         ioctl::NODE_DEVICE_ADD => with_zeros(abi::Device {
@@ -272,15 +315,61 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64) -> Vec<u8> {
             capacity: rng.u32(..6),
             count: 0,
         }),
+        _ => valid_for_channels(rng, request, data, given),
+    }
+}
+
+fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
+    let stretch = |rng: &mut Rng| (page_in_arena(rng, data), PAGE * rng.u64(1..LENT_PAGES));
+    match request {
+        ioctl::NODE_CHANNELS => with_zeros(abi::channel::Channels {
+            start: given.place,
+            count: rng.u32(..14),
+            slots: 1 << rng.u32(5..10),
+        }),
+        ioctl::CHANNEL_OPEN => with_zeros(abi::channel::ChannelOpen {
+            index: rng.u32(..13),
+            slots: 0,
+        }),
+        ioctl::CHANNEL_EVENT => with_zeros(abi::channel::ChannelEvent {
+            event: rng.u32(..abi::channel::EVENTS + 2),
+            incoming: given.eventfds[0],
+            outgoing: if rng.bool() { given.eventfds[1] } else { -1 },
+            reserved: 0,
+        }),
+        ioctl::NODE_LEND => with_zeros(abi::frames::Lend {
+            lender: 0,
+            patience_ms: LEND_PATIENCE_MAX_MS,
+        }),
+        ioctl::FRAMES_GRANT => {
+            let (address, size) = stretch(rng);
+            with_zeros(abi::frames::FramesGrant {
+                address,
+                size,
+                pages: data,
+                capacity: rng.u32(..20),
+                flags: rng.u32(..2),
+            })
+        }
+        ioctl::FRAMES_TAKE => {
+            let (address, size) = stretch(rng);
+            with_zeros(abi::frames::FramesTake { address, size })
+        }
         _ => Vec::new(),
     }
+}
+
+/// A page of the caller's arena, behind what structures point to.
+fn page_in_arena(rng: &mut Rng, data: u64) -> u64 {
+    (data & !(PAGE - 1)) + PAGE * rng.u64(1..LENT_PAGES)
 }
 
 fn with_zeros(structure: impl IntoBytes + zerocopy::Immutable) -> Vec<u8> {
     structure.as_bytes().to_vec()
 }
 
-fn name(rng: &mut Rng) -> abi::Name {
+/// One of few names.
+pub(super) fn name(rng: &mut Rng) -> abi::Name {
     abi::Name::new(NAMES[rng.usize(..NAMES.len())]).unwrap_or(abi::Name::EMPTY)
 }
 
@@ -288,19 +377,19 @@ fn name(rng: &mut Rng) -> abi::Name {
 fn memory_request(rng: &mut Rng) -> abi::Request {
     let low = rng.u8(..4) == 0;
     let granules = rng.u64(1..=4);
-    let bounds = [0, 0, 1 << 30, 3 << 30, 1 << 32];
+    // Most such bounds cannot be kept.
+    let bound = |rng: &mut Rng| match rng.u8(..4) {
+        0 => [1 << 30, 3 << 30, 1 << 32][rng.usize(..3)],
+        _ => 0,
+    };
     abi::Request {
         size: if low {
             4096 * granules
         } else {
             GRANULE * granules
         },
-        min_phys: if low { 1 << 16 } else { bounds[rng.usize(..5)] },
-        max_phys: if low {
-            640 << 10
-        } else {
-            bounds[rng.usize(..5)]
-        },
+        min_phys: if low { 1 << 16 } else { bound(rng) },
+        max_phys: if low { 640 << 10 } else { bound(rng) },
         chunk_max: if rng.bool() { 0 } else { GRANULE },
         numa_node: if rng.bool() { abi::NUMA_ANY } else { 0 },
         flags: if rng.u8(..4) == 0 {
@@ -319,6 +408,44 @@ fn tame(rng: &mut Rng, request: u32, bytes: &mut [u8], data: u64) {
             _ => data,
         };
         put(bytes, offset, address);
+    }
+    match request {
+        // The nodes that run have no handler for one: see above.
+        ioctl::NODE_INTERRUPT => {
+            let offset = offset_of!(abi::NodeInterrupt, vector);
+            if get(bytes, offset) as u32 == abi::VECTOR_NMI {
+                bytes[offset] = 0;
+            }
+        }
+        // What they execute, and their tables, lie in their memory's first granule.
+        ioctl::MEMORY_COPY => {
+            let offset = offset_of!(abi::MemoryCopy, to);
+            let to = get(bytes, offset).max(GRANULE);
+            put(bytes, offset, to);
+        }
+        // A node on a loaded machine may be slow: it is not to be ended for that.
+        ioctl::NODE_LEND => {
+            let offset = offset_of!(abi::frames::Lend, patience_ms);
+            let patience_ms = get(bytes, offset) as u32;
+            if (LEND_PATIENCE_MIN_MS..=LEND_PATIENCE_MAX_MS).contains(&patience_ms) {
+                bytes[offset..offset + 4].copy_from_slice(&LEND_PATIENCE_MAX_MS.to_ne_bytes());
+            }
+        }
+        // What is lent of this process lies in the arena, where anything may be.
+        ioctl::FRAMES_GRANT => {
+            let address = page_in_arena(rng, data) + rng.u64(..64) / 63;
+            put(
+                bytes,
+                offset_of!(abi::frames::FramesGrant, address),
+                address,
+            );
+            let offset = offset_of!(abi::frames::FramesGrant, size);
+            let size = get(bytes, offset);
+            if size < TOO_MUCH {
+                put(bytes, offset, size % (LENT_PAGES * PAGE));
+            }
+        }
+        _ => {}
     }
     let size = match request {
         ioctl::MEMORY_GROW => offset_of!(abi::Request, size),
@@ -355,6 +482,7 @@ fn addresses(request: u32) -> &'static [usize] {
         ioctl::MEMORY_CHUNKS => &[offset_of!(abi::Chunks, chunks)],
         ioctl::DESCRIPTION => &[offset_of!(abi::Description, bytes)],
         ioctl::NODE_DEVICES => &[offset_of!(abi::Devices, devices)],
+        ioctl::FRAMES_GRANT => &[offset_of!(abi::frames::FramesGrant, pages)],
         _ => &[],
     }
 }
@@ -379,7 +507,12 @@ mod tests {
         let word = |offset: usize| arena.word(offset / 8);
         for _ in 0..20_000 {
             let (request, _) = pick(&mut rng);
-            make_up(&mut rng, &arena, request, 3);
+            let given = Given {
+                memory: 3,
+                eventfds: [4, 5],
+                place: 1 << 30,
+            };
+            make_up(&mut rng, &arena, request, given);
             for &offset in addresses(request) {
                 let address = word(offset);
                 let inside = address.wrapping_sub(arena.address() + DATA_OFFSET) < SHIFTS;
@@ -392,6 +525,20 @@ mod tests {
                 ioctl::MEMORY_GROW => {
                     let size = word(offset_of!(abi::Request, size));
                     assert!(size <= MOST || size >= TOO_MUCH, "{size:x}");
+                }
+                ioctl::NODE_INTERRUPT => {
+                    let vector = word(offset_of!(abi::NodeInterrupt, index)) >> 32;
+                    assert_ne!(vector, u64::from(abi::VECTOR_NMI));
+                }
+                ioctl::MEMORY_COPY => {
+                    assert!(word(offset_of!(abi::MemoryCopy, to)) >= GRANULE);
+                }
+                ioctl::FRAMES_GRANT => {
+                    let size = word(offset_of!(abi::frames::FramesGrant, size));
+                    let address = word(offset_of!(abi::frames::FramesGrant, address));
+                    let ahead = address.wrapping_sub(arena.address());
+                    let inside = ahead <= 8 * ARENA_WORDS as u64 && size <= LENT_PAGES * PAGE;
+                    assert!(inside || size >= TOO_MUCH, "{address:x} {size:x}");
                 }
                 _ => {}
             }

@@ -12,12 +12,14 @@ use super::insula_command::{assert_equal, attended, insula, insula_json, text};
 use super::load::sectors_read;
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "images",
     proves: "a resident image outlives its files, in each form, and a start from it reads no disk",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(300),
     soak_limit: None,
     play,

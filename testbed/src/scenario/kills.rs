@@ -9,12 +9,14 @@ use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{Answer, attended, command, insula, insula_json, names, wait_for};
 use super::test_node::{add_image, log, path};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "kills",
     proves: "after a SIGKILL of insula at any moment all is whole or gone, with no repair command",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(300),
     soak_limit: Some(Duration::from_secs(3500)),
     play,

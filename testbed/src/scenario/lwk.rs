@@ -4,17 +4,17 @@
 use std::os::unix::process::ExitStatusExt;
 
 use super::holdings::online;
-use super::insula_command::{
-    ask, assert_equal, attended, command, insula, insula_json, wait_for,
-};
+use super::insula_command::{ask, assert_equal, attended, command, insula, insula_json, wait_for};
 use super::test_node::log;
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "lwk",
     proves: "the built-in lightweight kernel starts, logs, is looked after, ends and crashes like any node",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_1],
     limit: std::time::Duration::from_secs(300),
     soak_limit: None,
     play,
@@ -46,7 +46,15 @@ fn play(_context: &Context) -> Result<(), Finding> {
 
 fn starts(more: &[&str]) -> Result<(), Finding> {
     let words = [
-        "run", "--image", "lwk", "--cpus", "3", "--memory", "64M,chunk=8M", "--name", NAME,
+        "run",
+        "--image",
+        "lwk",
+        "--cpus",
+        "3",
+        "--memory",
+        "64M,chunk=8M",
+        "--name",
+        NAME,
     ];
     insula(&[&words, more].concat())?;
     says("3 of 3 cores run")
@@ -63,7 +71,11 @@ fn is_felt() -> Result<(), Finding> {
     let view = insula_json(&["ps", "--json"])?;
     assert_equal("state", &view[0]["state"].as_str(), &Some("running"))?;
     assert_equal("supervised", &view[0]["supervised"].as_bool(), &Some(true))?;
-    assert_equal("unresponsive", &view[0]["unresponsive"].as_bool(), &Some(false))
+    assert_equal(
+        "unresponsive",
+        &view[0]["unresponsive"].as_bool(),
+        &Some(false),
+    )
 }
 
 /// Programs of the base, unmodified, with its files, environment and exit statuses.

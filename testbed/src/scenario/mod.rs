@@ -1,18 +1,21 @@
 //! Scenarios: what is played inside an emulated machine to prove a behaviour.
 //!
 //! To add one: write `NAME.rs` here with a `pub(super) const SCENARIO` and add
-//! `NAME` to the list below. It is then run on each usual kernel by `make test`.
+//! `NAME` to the list below. `make test` then plays it on the kernels that it names.
 //! Around each the runner checks that the base is left as it was found and that
 //! its kernel log holds no complaint.
 
 mod base_end;
 mod base_state;
 mod context;
+mod device_refusals;
 mod fake_lwk;
 mod finding;
 mod fuzz_call;
+mod fuzz_targets;
 mod hang;
 mod holdings;
+mod idle_node;
 mod insula_command;
 mod insula_module;
 mod lent_pages;
@@ -27,6 +30,7 @@ mod test_node;
 
 use std::time::Duration;
 
+use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
 
 pub use base_state::BaseState;
@@ -50,6 +54,7 @@ scenarios! {
     base,
     two_nodes,
     lwk,
+    programs,
     endings,
     supervision,
     post_mortem,
@@ -65,6 +70,7 @@ scenarios! {
     delegation,
     update,
     virtio,
+    agent,
     cycles,
     kills,
     fuzz,
@@ -87,6 +93,9 @@ pub struct Scenario {
     pub machine: Shape,
     /// Who loads insula.ko.
     pub module: Module,
+    /// The kernels of bases that `make test` plays it on: one, unless it depends on the base's
+    /// kernel what becomes of it.
+    pub bases: &'static [Flavour],
     /// Wall-clock time after which it is given up.
     pub limit: Duration,
     /// The same when it is run with long counts; none if it has none.

@@ -4,9 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{assert_equal, ask, attended};
+use super::insula_command::{ask, assert_equal, attended};
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "numa",
@@ -16,6 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(240),
     soak_limit: None,
     play,
@@ -45,9 +47,14 @@ fn on(context: &Context, numa_node: u32) -> Result<(), Finding> {
     let blocks = Blocks::of(numa_node)?;
     let inspected = node.inspect()?;
     let chunks = inspected["memory"].as_array().into_iter().flatten();
-    let places = chunks.filter_map(|chunk| Some((chunk["start"].as_u64()?, chunk["size"].as_u64()?)));
+    let places =
+        chunks.filter_map(|chunk| Some((chunk["start"].as_u64()?, chunk["size"].as_u64()?)));
     let high: Vec<_> = places.filter(|(start, _)| *start >= LOW_LIMIT).collect();
-    assert_equal("size", &high.iter().map(|(_, size)| size).sum(), &(256 << 20))?;
+    assert_equal(
+        "size",
+        &high.iter().map(|(_, size)| size).sum(),
+        &(256 << 20),
+    )?;
     for (start, size) in high {
         Finding::unless(blocks.hold(start, size), || {
             format!("memory at {start:#x} is not of NUMA node {numa_node}")
@@ -73,7 +80,10 @@ impl Blocks {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(folder)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            numbers.extend(name.strip_prefix("memory").and_then(|n| n.parse::<u64>().ok()));
+            numbers.extend(
+                name.strip_prefix("memory")
+                    .and_then(|n| n.parse::<u64>().ok()),
+            );
         }
         Ok(Self {
             size: u64::from_str_radix(size.trim(), 16)?,

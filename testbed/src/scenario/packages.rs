@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::insula_command::{assert_equal, attended, insula, insula_json, names, text, wait_for};
 use super::test_node::path;
 use super::{Context, Finding, Module, Scenario, Shape, module_is_loaded};
+use crate::kernels::Flavour;
 use crate::root::DEBS;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -17,6 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
              before the base does; of the packages nothing is left",
     machine: Shape::USUAL,
     module: Module::Installed,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(600),
     soak_limit: None,
     play,
@@ -26,7 +28,9 @@ const SERVICE: &str = "insula.service";
 const FILE: &str = "/etc/insula/machine.toml";
 
 fn play(context: &Context) -> Result<(), Finding> {
-    Finding::unless(!module_is_loaded()?, || "the module is loaded before its service".into())?;
+    Finding::unless(!module_is_loaded()?, || {
+        "the module is loaded before its service".into()
+    })?;
     attended(|| {
         describe(context, &["front", "back"])?;
         run("systemd-notify", &["--ready"])?;
@@ -71,7 +75,9 @@ fn comes_up_at_boot() -> Result<(), Finding> {
     wait_for_service("active")?;
     assert_runs(&["front", "back"])?;
     wait_for("the machine to have booted", || {
-        let told = Command::new("systemctl").arg("is-system-running").output()?;
+        let told = Command::new("systemctl")
+            .arg("is-system-running")
+            .output()?;
         let state = String::from_utf8_lossy(&told.stdout).trim().to_owned();
         if state == "degraded" {
             let failed = run("systemctl", &["list-units", "--failed", "--no-legend"])?;
@@ -82,14 +88,21 @@ fn comes_up_at_boot() -> Result<(), Finding> {
 }
 
 fn is_what_the_packages_brought() -> Result<(), Finding> {
-    assert_equal("the command", &run("sh", &["-c", "command -v insula"])?, &"/usr/bin/insula".into())?;
+    assert_equal(
+        "the command",
+        &run("sh", &["-c", "command -v insula"])?,
+        &"/usr/bin/insula".into(),
+    )?;
     let module = run("modinfo", &["--field", "filename", "insula"])?;
     Finding::unless(module.contains("/updates/dkms/insula.ko"), || {
         format!("the module is not DKMS's: {module}")
     })?;
     // Of both kernels, though only one can have been running.
     let status = run("dkms", &["status", "insula"])?;
-    let built = status.lines().filter(|line| line.ends_with(": installed")).count();
+    let built = status
+        .lines()
+        .filter(|line| line.ends_with(": installed"))
+        .count();
     assert_equal(&format!("kernels of `{status}`"), &built, &2)?;
     for file in ["man/man1/insula-run.1.gz", "insula/insula.schema.json"] {
         run("test", &["-s", &format!("/usr/share/{file}")])?;
@@ -114,7 +127,10 @@ fn completes_names() -> Result<(), Finding> {
 
 fn outlives_an_upgrade() -> Result<(), Finding> {
     let before = nodes()?;
-    run("sh", &["-c", &format!("dpkg --install {DEBS}/insula_*.deb")])?;
+    run(
+        "sh",
+        &["-c", &format!("dpkg --install {DEBS}/insula_*.deb")],
+    )?;
     assert_equal("nodes after an upgrade", &nodes()?, &before)?;
     wait_for_service("active")
 }
@@ -126,7 +142,9 @@ fn reload_changes_what_differs(context: &Context) -> Result<(), Finding> {
     let after = nodes()?;
     assert_equal("nodes after a reload", &after.len(), &1)?;
     let same = before.contains(&after[0]);
-    Finding::unless(same, || format!("a node that is described as before is another: {after:?}"))
+    Finding::unless(same, || {
+        format!("a node that is described as before is another: {after:?}")
+    })
 }
 
 /// At shutdown the nodes go first: this process belongs to a service that systemd stops after
@@ -158,7 +176,10 @@ fn leave_nothing() -> Result<(), Finding> {
 
 fn wait_for_service(state: &str) -> Result<(), Finding> {
     wait_for(&format!("{SERVICE} to be {state}"), || {
-        let told = run("systemctl", &["show", "--property", "ActiveState", "--value", SERVICE])?;
+        let told = run(
+            "systemctl",
+            &["show", "--property", "ActiveState", "--value", SERVICE],
+        )?;
         Finding::unless(told != "failed", || format!("{SERVICE} has failed"))?;
         Ok((told == state).then_some(()))
     })
@@ -180,12 +201,17 @@ fn assert_runs(nodes: &[&str]) -> Result<(), Finding> {
 fn nodes() -> Result<Vec<(String, Value)>, Finding> {
     let list = insula_json(&["ps", "--all", "--json"])?;
     let views = list.as_array().into_iter().flatten();
-    Ok(views.map(|view| (text(&view["name"]), view["id"].clone())).collect())
+    Ok(views
+        .map(|view| (text(&view["name"]), view["id"].clone()))
+        .collect())
 }
 
 /// Runs a program; it must succeed. Answers what it printed.
 fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
-    let output = Command::new(program).args(words).stdin(Stdio::null()).output()?;
+    let output = Command::new(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .output()?;
     let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Finding::unless(output.status.success(), || {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -3,10 +3,12 @@
 use insula::channel::{End, Side};
 use insula::driver::{Driver, Node};
 use insula::name::Name;
+use insula_channel::Message;
 use nix::errno::Errno;
 
 use super::Finding;
-use super::insula_command::wait_for;
+use super::insula_command::{PATIENCE, assert_equal, wait_for};
+use crate::peer::Request;
 
 /// The node, as one that talks.
 pub(super) struct Peer {
@@ -30,5 +32,18 @@ impl Peer {
             }
         })?;
         Ok(End::attach(channel, Side::Base)?)
+    }
+
+    /// Fails unless the node answers.
+    pub(super) fn assert_answers(&self) -> Result<(), Finding> {
+        let (sent, mut buffer) = (b"still here", [0; 64]);
+        let mut end = self.open(0)?;
+        end.send(&Message::bytes(Request::Echo as u8, sent), PATIENCE)?;
+        let received = end.receive(&mut buffer, PATIENCE)?;
+        assert_equal(
+            "the node's answer",
+            &received.bytes(&buffer),
+            &sent.as_slice(),
+        )
     }
 }

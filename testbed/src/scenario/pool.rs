@@ -6,12 +6,14 @@ use super::holdings::{Holdings, assert_unchanged, free_kib};
 use super::insula_command::{ask, assert_equal, attended, insula};
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "pool",
     proves: "a pool gives its cores and memory to nodes, gets them back, and can be emptied any time",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(240),
     soak_limit: None,
     play,

@@ -14,12 +14,14 @@ use super::insula_command::{
 use super::test_node::{TestNode, add_image, log};
 use super::{Context, Finding, HANG_SYMBOL, Module, Scenario, Shape, hang};
 use crate::equipment::TASKS_PATH;
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "post_mortem",
     proves: "a node's memory becomes a core file that drgn reads, its cores tell where they are, gdb sees both",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(500),
     soak_limit: None,
     play,
@@ -33,7 +35,8 @@ const KERNEL_HALF: u64 = 1 << 63;
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
-        add_image(context, IMAGE, version_of_the_base()?)?;
+        // The types of the nodes' kernel are told by the base, which therefore runs the same.
+        add_image(context, IMAGE, context.version_of_the_base()?)?;
         let alive = start("alive", "2", "compute", &[])?;
         alive.wait_until_ready()?;
         each_core_tells(&alive)?;
@@ -51,13 +54,6 @@ fn play(context: &Context) -> Result<(), Finding> {
         dumps_are_kept_within_limits(&dead)?;
         what_cannot_be_is_refused(&dead)
     })
-}
-
-/// On each base the nodes run that base's own kernel: its types are told by the base.
-fn version_of_the_base() -> Result<&'static str, Finding> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let known = ["6.12", "6.1"].into_iter().find(|one| release.starts_with(one));
-    known.ok_or_else(|| Finding::new(format!("no node has the base's kernel {release}")))
 }
 
 fn start(name: &str, cpus: &str, task: &str, more: &[&str]) -> Result<TestNode, Finding> {
@@ -102,9 +98,17 @@ fn live_dump_has_registers(node: &TestNode) -> Result<(), Finding> {
 
 /// One that hangs is asked where before it is stopped: its log tells, its dump has the registers.
 fn hung_dump_has_registers(context: &Context) -> Result<(), Finding> {
-    let node = start("hung", "1", "idle", &["--on-hang", "stop", "--dump-on-crash"])?;
+    let node = start(
+        "hung",
+        "1",
+        "idle",
+        &["--on-hang", "stop", "--dump-on-crash"],
+    )?;
     node.wait_until_ready()?;
-    hang(&node.name, &fs::read(context.kernel(version_of_the_base()?)?)?)?;
+    hang(
+        &node.name,
+        &fs::read(context.kernel(context.version_of_the_base()?)?)?,
+    )?;
     let view = node.wait_for_end()?;
     assert_equal("reason", &view["reason"].as_str(), &Some("unresponsive"))?;
     let log = log(&node.name)?;
@@ -129,7 +133,9 @@ fn hung_dump_has_registers(context: &Context) -> Result<(), Finding> {
 
 /// The dump that its user wanted, once the node's supervisor has written it. It is the only one.
 fn kept_one() -> Result<String, Finding> {
-    let mut kept = wait_for("the dump", || Ok(Some(kept()?).filter(|kept| !kept.is_empty())))?;
+    let mut kept = wait_for("the dump", || {
+        Ok(Some(kept()?).filter(|kept| !kept.is_empty()))
+    })?;
     assert_equal("dumps", &kept.len(), &1)?;
     Ok(kept.remove(0))
 }
@@ -184,7 +190,9 @@ fn task_layout() -> Result<Value, Finding> {
 
 fn base_symbol(name: &str) -> Result<u64, Finding> {
     let symbols = fs::read_to_string("/proc/kallsyms")?;
-    let line = symbols.lines().find(|line| line.split(' ').nth(2) == Some(name));
+    let line = symbols
+        .lines()
+        .find(|line| line.split(' ').nth(2) == Some(name));
     let address = line.and_then(|line| line.split(' ').next());
     let address = address.ok_or_else(|| Finding::new(format!("the base has no symbol {name}")))?;
     Ok(u64::from_str_radix(address, 16)?)
@@ -237,7 +245,10 @@ fn gdb(target: &str, commands: &[&str]) -> Result<String, Finding> {
     let all = ["set width 0", "set print elements 0", &patience, &target];
     let words = all.iter().chain(commands).flat_map(|one| ["-ex", one]);
     let words: Vec<_> = ["-nx", "-batch"].into_iter().chain(words).collect();
-    let output = Command::new("gdb").args(&words).stdin(Stdio::null()).output()?;
+    let output = Command::new("gdb")
+        .args(&words)
+        .stdin(Stdio::null())
+        .output()?;
     let answer = Answer::new(&words, &output);
     // gdb's messages, the stub's among them, come by either way.
     Ok(format!("{}{}", answer.output, answer.complaint))

@@ -83,8 +83,8 @@ pub(super) fn call(fd: RawFd, request: u32, argument: Argument<'_>) -> Result<An
         Argument::Nowhere(index) => NOWHERE[index % NOWHERE.len()],
     };
     // SAFETY: 1. `fd` is, or was, one of the module's. If it was closed meanwhile the call fails, or
-    // reaches another of the module's: nothing else is opened while descriptors are closed at
-    // random. 2. What the module stores, at `address` or where the structure tells it to, falls
+    // reaches another of the module's, or an eventfd, which stores nothing: nothing else is opened
+    // while descriptors are closed at random. 2. What the module stores, at `address` or where the structure tells it to, falls
     // into an arena, which consists of atomics and lives for the length of the call, or nowhere.
     let answer = unsafe { libc::ioctl(fd, libc::Ioctl::from(request), address) };
     let answer = Errno::result(answer)?;
@@ -104,11 +104,13 @@ fn makes_descriptor(request: u32) -> bool {
             | ioctl::NODE_OPEN
             | ioctl::NODE_MEMORY
             | ioctl::CHANNEL_OPEN
+            | ioctl::NODE_LEND
+            | ioctl::SPACE_CREATE
     )
 }
 
-/// Maps the first pages of a memory object, looks at each as far as it is there (another thread may
-/// revoke the object), and unmaps them.
+/// Maps the first pages of a memory object or of a channel's rings, looks at each as far as it is
+/// there (another thread may revoke the object), and unmaps them.
 ///
 /// # Errors
 /// What the system answered.

@@ -10,12 +10,14 @@ use super::insula_command::{Answer, ask, attended, insula};
 use super::insula_module::module_is_loaded;
 use super::test_node::{TestNode, add_image, path};
 use super::{Context, Finding, LoadedModule, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "refusals",
     proves: "impossible requests are refused with what failed, what was left alone and what to do",
     machine: Shape::USUAL,
     module: Module::ByScenario,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(240),
     soak_limit: None,
     play,

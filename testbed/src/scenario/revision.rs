@@ -11,12 +11,14 @@ use zerocopy::IntoBytes;
 use super::insula_command::assert_equal;
 use super::raw_device::{Answer, Arena, Argument, call};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "revision",
     proves: "the module answers nobody who does not speak its revision of the interface",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(120),
     soak_limit: None,
     play,

@@ -13,6 +13,10 @@ use crate::machine::{SERVED_FILE, served_content};
 pub(super) const DISK: &str = "0000:01:00.0";
 /// The network card.
 pub(super) const NETWORK: &str = "0000:02:00.0";
+/// One of two functions on a bus.
+pub(super) const SHARED: &str = "0000:03:00.0";
+/// A function that interrupts by a wire only.
+pub(super) const MUTE: &str = "0000:04:00.0";
 /// The base's drivers for both.
 const DRIVERS: [(&str, &str); 2] = [(DISK, "nvme"), (NETWORK, "virtio-pci")];
 /// Serial number of the controller, to be told from that of the test bed's disks.

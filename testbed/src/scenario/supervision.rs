@@ -9,12 +9,14 @@ use super::insula_command::{assert_equal, attended, insula, insula_json, wait_fo
 use super::supervisor_process::{self, SystemLog};
 use super::test_node::{TestNode, add_unpacked_image, log};
 use super::{Context, Finding, Module, Scenario, Shape, hang};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "supervision",
     proves: "nodes are restarted as asked, in place; their supervisors may be killed at any moment",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(560),
     soak_limit: Some(Duration::from_secs(3500)),
     play,
@@ -199,7 +201,9 @@ fn loses_it_at_any_moment(context: &Context) -> Result<(), Finding> {
         supervisor_process::kill(NAME)?;
         let view = listed()?;
         let whole = view["state"] == "running" || view["state"] == "stopped";
-        Finding::unless(whole, || format!("kill {number}: half a node is left: {view}"))?;
+        Finding::unless(whole, || {
+            format!("kill {number}: half a node is left: {view}")
+        })?;
         struck_stopped += u64::from(view["state"] == "stopped");
         // Whoever listed it has started another supervisor, which goes on with the restarts.
         let starts = view["starts"].as_u64().unwrap_or_default();
@@ -209,5 +213,9 @@ fn loses_it_at_any_moment(context: &Context) -> Result<(), Finding> {
         node.remove()?;
     }
     context.figure("supervision.kills", kills as f64, "1")?;
-    context.figure("supervision.kills_while_stopped", struck_stopped as f64, "1")
+    context.figure(
+        "supervision.kills_while_stopped",
+        struck_stopped as f64,
+        "1",
+    )
 }

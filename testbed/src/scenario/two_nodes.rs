@@ -11,6 +11,7 @@ use super::insula_command::{assert_equal, attended, insula_json, numbers};
 use super::load::Load;
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "two_nodes",
@@ -20,6 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
+    bases: &Flavour::USUAL,
     limit: Duration::from_secs(300),
     soak_limit: None,
     play,

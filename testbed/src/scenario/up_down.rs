@@ -16,6 +16,7 @@ use super::insula_command::{
 };
 use super::test_node::path;
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "up_down",
@@ -25,6 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(500),
     soak_limit: None,
     play,
@@ -103,7 +105,9 @@ fn up() -> Result<Value, Finding> {
 /// The deed done to each node.
 fn deeds(report: &Value) -> BTreeMap<String, String> {
     let nodes = report["nodes"].as_array().into_iter().flatten();
-    nodes.map(|node| (text(&node["name"]), text(&node["deed"]))).collect()
+    nodes
+        .map(|node| (text(&node["name"]), text(&node["deed"])))
+        .collect()
 }
 
 /// A node's id and when it was started, of all that run.
@@ -112,7 +116,9 @@ fn running() -> Result<BTreeMap<String, (u64, u64)>, Finding> {
     let listed = insula_json(&["ps", "--json"])?;
     let nodes = listed.as_array().into_iter().flatten();
     let stamp = |node: &Value| (number(&node["id"]), number(&node["started_ns"]));
-    Ok(nodes.map(|node| (text(&node["name"]), stamp(node))).collect())
+    Ok(nodes
+        .map(|node| (text(&node["name"]), stamp(node)))
+        .collect())
 }
 
 /// Each is told with the line at fault, and touches nothing.
@@ -124,13 +130,37 @@ fn refusals(file: &File) -> Result<(), Finding> {
         ("cpus = 9", 1, "cores asked for: 9"),
         ("cpu_list = \"0\"", 1, "core 0 cannot be taken"),
         ("cpu_list = \"3-\"", 1, "is no list of cores"),
-        ("append = \"tsc_early_khz=1\"", 1, "cannot be set for a node"),
+        (
+            "append = \"tsc_early_khz=1\"",
+            1,
+            "cannot be set for a node",
+        ),
         ("[nodes.db]", 1, "duplicate key"),
-        ("[nodes.more]\nimage = \"none\"", 2, "there is no image 'none'"),
-        ("[nodes.more]\nimage = \"small\"\nafter = [\"more\"]", 3, "circle"),
-        ("[nodes.more]\nimage = \"small\"\nmemory = \"64G\"", 3, "memory are asked for"),
-        ("[nodes.more]\nimage = \"small\"\nmemory = \"16M\"", 3, "ask for a larger"),
-        ("[images.more]\nkernel = \"/no/vmlinuz\"", 2, "cannot be read"),
+        (
+            "[nodes.more]\nimage = \"none\"",
+            2,
+            "there is no image 'none'",
+        ),
+        (
+            "[nodes.more]\nimage = \"small\"\nafter = [\"more\"]",
+            3,
+            "circle",
+        ),
+        (
+            "[nodes.more]\nimage = \"small\"\nmemory = \"64G\"",
+            3,
+            "memory are asked for",
+        ),
+        (
+            "[nodes.more]\nimage = \"small\"\nmemory = \"16M\"",
+            3,
+            "ask for a larger",
+        ),
+        (
+            "[images.more]\nkernel = \"/no/vmlinuz\"",
+            2,
+            "cannot be read",
+        ),
     ];
     let lines = file.text(&["mail"], "").lines().count();
     for (more, line, message) in cases {
@@ -228,7 +258,9 @@ fn one_differs(file: &File) -> Result<(), Finding> {
     let mut after = running()?;
     assert_equal("its deed", &deeds(&report)["watch"].as_str(), &"restart")?;
     let line = insula_json(&["inspect", "watch"])?[0]["command_line"].to_string();
-    Finding::unless(line.contains("changed=1"), || format!("not changed: {line}"))?;
+    Finding::unless(line.contains("changed=1"), || {
+        format!("not changed: {line}")
+    })?;
     let (old, new) = (before.remove("watch"), after.remove("watch"));
     Finding::unless(new.is_some() && new != old, || {
         format!("it is still the same: {old:?}, {new:?}")
@@ -244,11 +276,16 @@ fn one_is_gone(file: &File) -> Result<(), Finding> {
     before.remove("watch");
     before.remove("mail");
     assert_equal("the others", &running()?, &before)?;
-    let stranger = ["run", "--image", "small", "--name", "mail", "--memory", "128M"];
+    let stranger = [
+        "run", "--image", "small", "--name", "mail", "--memory", "128M",
+    ];
     insula(&stranger)?;
     File::write(&file.text(&["watch"], ""))?;
     let answer = ask(&["up", "--file", FILE])?;
-    answer.refused(1, &["a node 'mail' already", "which this project has not made"])?;
+    answer.refused(
+        1,
+        &["a node 'mail' already", "which this project has not made"],
+    )?;
     insula(&["down", "--project", "elsewhere"])?;
     assert_equal("nodes", &running()?.len(), &(before.len() + 1))?;
     insula(&["rm", "--force", "mail"]).map(drop)
@@ -264,9 +301,20 @@ fn broken_off(file: &File) -> Result<(), Finding> {
              ready = {{ log = \"insula-node: ready\", timeout_s = 120 }}\n"
         )
     };
-    File::write(&format!("{text}{}{}", more("one", "[]"), more("two", "[\"one\"]")))?;
-    let mut child = command(&["up", "--file", FILE]).stdout(Stdio::piped()).spawn()?;
-    let output = BufReader::new(child.stdout.take().ok_or_else(|| Finding::new("no output"))?);
+    File::write(&format!(
+        "{text}{}{}",
+        more("one", "[]"),
+        more("two", "[\"one\"]")
+    ))?;
+    let mut child = command(&["up", "--file", FILE])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = BufReader::new(
+        child
+            .stdout
+            .take()
+            .ok_or_else(|| Finding::new("no output"))?,
+    );
     for line in output.lines() {
         if line?.starts_with("node one: started") {
             let pid = Pid::from_raw(i32::try_from(child.id())?);
@@ -275,7 +323,9 @@ fn broken_off(file: &File) -> Result<(), Finding> {
     }
     child.wait()?;
     let mut after = running()?;
-    Finding::unless(after.remove("one").is_some(), || "the started one is gone".into())?;
+    Finding::unless(after.remove("one").is_some(), || {
+        "the started one is gone".into()
+    })?;
     assert_equal("the others", &after, &before)?;
     let report = up()?;
     let done = deeds(&report);
@@ -297,7 +347,13 @@ fn goes_down(context: &Context) -> Result<(), Finding> {
         let found = told.lines().position(|one| one == line);
         found.ok_or_else(|| Finding::new(format!("{name} did not go: {told}")))
     };
-    for (name, after) in [("two", &["one"][..]), NODES[1], NODES[3], NODES[4], NODES[6]] {
+    for (name, after) in [
+        ("two", &["one"][..]),
+        NODES[1],
+        NODES[3],
+        NODES[4],
+        NODES[6],
+    ] {
         for before in after {
             Finding::unless(place(name)? < place(before)?, || {
                 format!("{before} went before {name}: {told}")

@@ -13,12 +13,14 @@ use super::insula_command::{
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::equipment::PEER_INITRD_PATH;
+use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "update",
     proves: "a running node gets a core and memory, uses both, gives them back, and leaks nothing",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(400),
     soak_limit: Some(Duration::from_secs(3500)),
     play,
@@ -29,11 +31,14 @@ const NEIGHBOUR: &str = "neighbour";
 /// What it begins with, and what is added, in MiB.
 const BEGINS_MIB: u64 = 160;
 const MORE_MIB: u64 = 128;
-/// Of the added memory the kernel needs some itself, for its `struct page`.
-const USABLE_MIB: u64 = MORE_MIB - 8;
+/// Of the added memory the kernel needs some itself, for its `struct page` and for the core; and the
+/// node fills whole pieces of 4 MiB, before and after.
+const USABLE_MIB: u64 = MORE_MIB - 16;
 const GROW: [&str; 6] = ["update", "--cpus", "+1", "--memory", "+128M", NAME];
 const SHRINK: [&str; 6] = ["update", "--cpus", "-1", "--memory", "-128M", NAME];
 const BEGIN: [&str; 6] = ["update", "--cpus", "1", "--memory", "160M", NAME];
+/// How often it fills its memory: as it begins, with more, and with less again.
+const FILLS: u64 = 3;
 /// How long to leave a node alone between two looks at its log.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// An update is killed at a random moment up to this one, longer than it usually takes.
@@ -74,7 +79,9 @@ fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding
     let kernel = path(&context.kernel(version)?);
     let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
     let size = ["--cpus", "1", "--max-cpus", "2", "--memory", "160M"];
-    let node = TestNode::start(NAME, &source, &size, "resources")?;
+    // While it fills its memory it can give none back: many updates then take long.
+    let times = context.count(FILLS, u64::MAX >> 1);
+    let node = TestNode::start(NAME, &source, &size, &format!("resources times={times}"))?;
     let first = told(&node, 1, BEGINS_MIB)?;
     let before = Holdings::now()?;
     refusals()?;
@@ -105,24 +112,31 @@ struct Told {
 /// Waits until the node tells of so many cores, on each of which it has computed the same, and
 /// of about so much memory, all of which it has filled and found as it was filled.
 fn told(node: &TestNode, cpus: usize, memory_mib: u64) -> Result<Told, Finding> {
-    wait_for(&format!("{cpus} cores and {memory_mib} MiB to be used"), || {
-        std::thread::sleep(LOOK_INTERVAL);
-        let said = node.said_last("resources ")?.unwrap_or_default();
-        let option = |name: &str| {
-            let mut words = said.split(' ').filter_map(|word| word.strip_prefix(name));
-            words.next().unwrap_or_default().to_owned()
-        };
-        let sums: Vec<_> = option("sums=").split(',').map(str::to_owned).collect();
-        let memory_mib_told: u64 = option("memory_mib=").parse().unwrap_or_default();
-        // A kernel keeps some of what it begins with to itself.
-        let fits = memory_mib_told <= memory_mib && memory_mib_told + MORE_MIB > memory_mib;
-        if sums.len() != cpus || !fits {
-            return Ok(None);
-        }
-        let same = sums.iter().all(|sum| *sum == sums[0] && !sum.is_empty());
-        Finding::unless(same && option("bad=") == "0", || format!("the node told {said}"))?;
-        Ok(Some(Told { filled_mib: option("filled_mib=").parse()? }))
-    })
+    wait_for(
+        &format!("{cpus} cores and {memory_mib} MiB to be used"),
+        || {
+            std::thread::sleep(LOOK_INTERVAL);
+            let said = node.said_last("resources ")?.unwrap_or_default();
+            let option = |name: &str| {
+                let mut words = said.split(' ').filter_map(|word| word.strip_prefix(name));
+                words.next().unwrap_or_default().to_owned()
+            };
+            let sums: Vec<_> = option("sums=").split(',').map(str::to_owned).collect();
+            let memory_mib_told: u64 = option("memory_mib=").parse().unwrap_or_default();
+            // A kernel keeps some of what it begins with to itself.
+            let fits = memory_mib_told <= memory_mib && memory_mib_told + MORE_MIB > memory_mib;
+            if sums.len() != cpus || !fits {
+                return Ok(None);
+            }
+            let same = sums.iter().all(|sum| *sum == sums[0] && !sum.is_empty());
+            Finding::unless(same && option("bad=") == "0", || {
+                format!("the node told {said}")
+            })?;
+            Ok(Some(Told {
+                filled_mib: option("filled_mib=").parse()?,
+            }))
+        },
+    )
 }
 
 /// Refused before anything is touched.
@@ -130,11 +144,23 @@ fn refusals() -> Result<(), Finding> {
     let refuse = |words: &[&str], parts: &[&str]| {
         ask(&[&["update", NAME], words].concat())?.refused(1, parts)
     };
-    refuse(&["--cpus", "+2"], &["room for 2", "nothing was touched", "--max-cpus 3"])?;
+    refuse(
+        &["--cpus", "+2"],
+        &["room for 2", "nothing was touched", "--max-cpus 3"],
+    )?;
     refuse(&["--cpus", "-1"], &["booted on", "nothing was touched"])?;
-    refuse(&["--memory", "+64M"], &["blocks of 128M", "nothing was touched"])?;
-    refuse(&["--memory", "-128M"], &["started with", "nothing was touched"])?;
-    refuse(&["--memory", "+1T"], &["nothing was touched", "machine info"])?;
+    refuse(
+        &["--memory", "+64M"],
+        &["blocks of 128M", "nothing was touched"],
+    )?;
+    refuse(
+        &["--memory", "-128M"],
+        &["started with", "nothing was touched"],
+    )?;
+    refuse(
+        &["--memory", "+1T"],
+        &["nothing was touched", "machine info"],
+    )?;
     ask(&["update", "nobody", "--cpus", "+1"])?.refused(1, &["no node 'nobody'"])
 }
 
@@ -152,12 +178,20 @@ fn assert_chunks(node: &TestNode, view: &Value) -> Result<(), Finding> {
     let chunks = shown["memory"].as_array().cloned().unwrap_or_default();
     let size = |chunk: &Value| chunk["size"].as_u64().unwrap_or_default();
     let sum: u64 = chunks.iter().map(size).sum();
-    assert_equal("bytes of all chunks", &Some(sum), &view["memory_bytes"].as_u64())?;
+    assert_equal(
+        "bytes of all chunks",
+        &Some(sum),
+        &view["memory_bytes"].as_u64(),
+    )?;
     let last = chunks.last().cloned().unwrap_or_default();
     let block = MORE_MIB << 20;
     let placed = size(&last) == block && last["start"].as_u64().is_some_and(|at| at % block == 0);
     Finding::unless(placed, || format!("added as {last}"))?;
-    assert_equal("cores that it may have", &shown["cpus_max"].as_u64(), &Some(2))
+    assert_equal(
+        "cores that it may have",
+        &shown["cpus_max"].as_u64(),
+        &Some(2),
+    )
 }
 
 /// Killed at any moment: the node runs on, and the next update brings all in order.
@@ -170,7 +204,10 @@ fn killed_updates(context: &Context, node: &TestNode) -> Result<(), Finding> {
     let kills = context.count(4, 200);
     for number in 0..kills {
         let words = if number % 2 == 0 { GROW } else { BEGIN };
-        let mut update = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut update = command(&words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
         std::thread::sleep(Duration::from_millis(rng.u64(..LATEST_KILL_MS)));
         struck += u64::from(update.try_wait()?.is_none());
         update.kill()?;

@@ -13,6 +13,7 @@ use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::equipment::PEER_INITRD_PATH;
+use crate::kernels::Flavour;
 use crate::socket_peer::{LISTENS, PORT};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -20,16 +21,21 @@ pub(super) const SCENARIO: Scenario = Scenario {
     proves: "stock drivers in a node have the base's virtio devices, which survive their back end",
     machine: Shape::USUAL,
     module: Module::Loaded,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(400),
     soak_limit: None,
     play,
 };
+
+/// What the base loads for sockets to nodes.
+pub(super) const SOCKET_MODULES: [&str; 3] = ["vhost_vsock", "vhost_iotlb", "vsock"];
 
 /// Connections at one time, and what goes through each, both ways.
 const CONNECTIONS: usize = 4;
 const BYTES: usize = 4 << 20;
 
 fn play(context: &Context) -> Result<(), Finding> {
+    load_sockets()?;
     let played = attended(|| {
         for version in ["6.1", "6.12"] {
             let told = |error: Finding| error.when(&format!("with a node of {version}"));
@@ -38,16 +44,30 @@ fn play(context: &Context) -> Result<(), Finding> {
         Ok(())
     });
     played?;
-    unload()
+    unload(&SOCKET_MODULES)
+}
+
+/// Else the first socket would have Linux load a transport of another hypervisor's for it.
+pub(super) fn load_sockets() -> Result<(), Finding> {
+    modprobe(&["vsock"])
 }
 
 /// The base's modules that were loaded for sockets to nodes are not in use any more, once Linux has
 /// forgotten the last connection: one that the node did not confirm takes some seconds.
-fn unload() -> Result<(), Finding> {
-    let modules = ["vhost_vsock", "vhost_iotlb", "vsock"];
+pub(super) fn unload(modules: &[&str]) -> Result<(), Finding> {
     wait_for("the modules for sockets to be let go", || {
-        let unloaded = Command::new("modprobe").arg("-r").args(modules).output()?;
-        Ok(unloaded.status.success().then_some(()))
+        let unloaded = modprobe(&[&["-r"], modules].concat());
+        Ok(unloaded.ok())
+    })
+}
+
+fn modprobe(words: &[&str]) -> Result<(), Finding> {
+    let answer = Command::new("modprobe").args(words).output()?;
+    Finding::unless(answer.status.success(), || {
+        format!(
+            "modprobe {words:?}: {}",
+            String::from_utf8_lossy(&answer.stderr)
+        )
     })
 }
 
@@ -80,7 +100,9 @@ fn connect(cid: u32) -> Result<VsockStream, Finding> {
 
 /// Several connections at one time; what comes back is what was sent.
 fn much_at_once(node: &TestNode) -> Result<(), Finding> {
-    let id = node.inspect()?["id"].as_u64().and_then(|id| u32::try_from(id).ok());
+    let id = node.inspect()?["id"]
+        .as_u64()
+        .and_then(|id| u32::try_from(id).ok());
     let cid = virtio::cid(id.ok_or_else(|| Finding::new("the node has no id"))?);
     let streams = (0..CONNECTIONS).map(|_| connect(cid));
     let streams = streams.collect::<Result<Vec<_>, _>>()?;
@@ -98,7 +120,9 @@ fn much_at_once(node: &TestNode) -> Result<(), Finding> {
 
 fn talk(stream: VsockStream) -> Result<(), Finding> {
     let mut random = fastrand::Rng::new();
-    let sent: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
+    let sent: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+        .take(BYTES)
+        .collect();
     let mut received = Vec::with_capacity(BYTES);
     let mut receiving = stream.try_clone()?;
     thread::scope(|scope| {
@@ -112,5 +136,7 @@ fn talk(stream: VsockStream) -> Result<(), Finding> {
         ended.unwrap_or_else(|_| Err(std::io::Error::other("the sending thread panicked")))
     })?;
     assert_equal("bytes that came back", &received.len(), &sent.len())?;
-    Finding::unless(received == sent, || "what came back is something else".into())
+    Finding::unless(received == sent, || {
+        "what came back is something else".into()
+    })
 }

@@ -87,7 +87,7 @@ impl CoreArea {
             write_msr(Msr::Star as u32, STAR);
             write_msr(Msr::LStar as u32, super::trap::syscall_entry());
             write_msr(Msr::FMask as u32, SYSCALL_CLEARS);
-            if has_tsc_aux() {
+            if tells_core() {
                 write_msr(Msr::TscAux as u32, u64::from(self.index));
             }
         }
@@ -109,7 +109,8 @@ fn optional_features() -> u64 {
 }
 
 /// Whether the processor has RDTSCP or RDPID, which tell a program its core.
-fn has_tsc_aux() -> bool {
+#[must_use]
+pub fn tells_core() -> bool {
     cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || cpuid(7, 0).ecx & 1 << 22 != 0
 }
 

@@ -21,6 +21,8 @@ const ALIGNMENT: usize = 64;
 /// MXCSR and x87 control word as Linux begins with them.
 const MXCSR: u32 = 0x1f80;
 const CONTROL_WORD: u16 = 0x37f;
+/// Bits of MXCSR that every processor with 64 bits has.
+const MXCSR_MASK: u32 = 0xffff;
 
 static SIZE: AtomicUsize = AtomicUsize::new(LEGACY_SIZE);
 static ENABLED: AtomicU64 = AtomicU64::new(0);
@@ -62,14 +64,63 @@ impl ExtendedState {
         let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
         // SAFETY: the size is not zero.
         let area = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        // SAFETY: both lie in the area's first 512 bytes.
+        let mut state = Self { area, layout };
+        state.reset();
+        Some(state)
+    }
+
+    /// Which components there are (XCR0); 0 without XSAVE.
+    #[must_use]
+    pub fn enabled() -> u64 {
+        ENABLED.load(Ordering::Acquire)
+    }
+
+    /// The registers as XSAVE or FXSAVE laid them out when they were last saved.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let size = match Self::enabled() {
+            0 => LEGACY_SIZE,
+            _ => self.layout.size(),
+        };
+        // SAFETY: the area is at least so large, was zeroed, and belongs to the value.
+        unsafe { core::slice::from_raw_parts(self.area.as_ptr(), size) }
+    }
+
+    /// Takes registers over that somebody else has laid out; what there is less of is as a program
+    /// begins with it. Whatever the bytes are, they can be loaded.
+    pub fn set_bytes(&mut self, bytes: &[u8]) {
+        self.reset();
+        let area = self.area.as_ptr();
+        let size = bytes.len().min(self.bytes().len());
+        // SAFETY: all of it lies in the area. Reserved bits of MXCSR and of the header, which XRSTOR
+        // would fault on, are cleared.
         unsafe {
-            area.cast::<u16>().write(CONTROL_WORD);
-            area.add(24).cast::<u32>().write(MXCSR);
-            // Of the header: x87 and SSE are in the area, all else as after a reset.
-            area.add(LEGACY_SIZE).cast::<u64>().write(0x3);
+            area.copy_from_nonoverlapping(bytes.as_ptr(), size);
+            let mxcsr = area.add(24).cast::<u32>();
+            mxcsr.write(mxcsr.read() & MXCSR_MASK);
+            let header = area.add(LEGACY_SIZE).cast::<u64>();
+            let present = if size < HEADER_END {
+                0x3
+            } else {
+                header.read()
+            };
+            header.write(present & Self::enabled());
+            header
+                .add(1)
+                .write_bytes(0, (HEADER_END - LEGACY_SIZE) / 8 - 1);
         }
-        Some(Self { area, layout })
+    }
+
+    /// Makes them what a program begins with.
+    pub fn reset(&mut self) {
+        // SAFETY: the area is so large, as `new` sees to.
+        unsafe {
+            self.area.write_bytes(0, self.layout.size());
+            self.area.cast::<u16>().write(CONTROL_WORD);
+            self.area.add(24).cast::<u32>().write(MXCSR);
+            // Of the header: x87 and SSE are in the area, all else as after a reset.
+            self.area.add(LEGACY_SIZE).cast::<u64>().write(0x3);
+        }
     }
 
     /// A copy: of a thread that begins as another is.

@@ -40,6 +40,28 @@ impl Initramfs {
         self.entry(name, ModeFileType::Regular, 0o644, content)
     }
 
+    /// Adds a symbolic link.
+    ///
+    /// # Errors
+    /// When its name or content is too long for the format.
+    pub fn link(self, name: &str, target: &[u8]) -> io::Result<Self> {
+        self.entry(name, ModeFileType::Symlink, 0o777, target)
+    }
+
+    /// Adds a character device. A first process may want some before it can mount `/dev`.
+    ///
+    /// # Errors
+    /// When its name is too long for the format.
+    pub fn device(mut self, name: &str, major: u32, minor: u32) -> io::Result<Self> {
+        let builder = self.builder(name, ModeFileType::Char, 0o600);
+        let writer = builder
+            .rdev_major(major)
+            .rdev_minor(minor)
+            .write(self.bytes, 0);
+        self.bytes = writer.finish()?;
+        Ok(self)
+    }
+
     /// Ends the archive and answers its bytes.
     ///
     /// # Errors
@@ -58,16 +80,20 @@ impl Initramfs {
         content: &[u8],
     ) -> io::Result<Self> {
         let size = u32::try_from(content.len()).map_err(io::Error::other)?;
-        self.entries += 1;
-        let builder = Builder::new(name)
-            .ino(self.entries)
-            .mode(mode)
-            .nlink(1)
-            .set_mode_file_type(kind);
+        let builder = self.builder(name, kind, mode);
         let mut writer = builder.write(self.bytes, size);
         io::Write::write_all(&mut writer, content)?;
         self.bytes = writer.finish()?;
         Ok(self)
+    }
+
+    fn builder(&mut self, name: &str, kind: ModeFileType, mode: u32) -> Builder {
+        self.entries += 1;
+        Builder::new(name)
+            .ino(self.entries)
+            .mode(mode)
+            .nlink(1)
+            .set_mode_file_type(kind)
     }
 }
 

@@ -1,0 +1,154 @@
+//! What a node's kernel command line tells its agent.
+//!
+//! | option | meaning |
+//! |---|---|
+//! | `insula_agent.run=WORDS` | the program for which the node is there: when it ends, so does the node |
+//! | `insula_agent.root=KIND` | the root is the virtiofs file system `root`: `files`, or `overlay` for one whose changes stay in the node |
+//! | `insula_agent.network=yes` | it has a network card, without which its program does not begin |
+//! | `insula_agent.clock_unix_ms=TIME` | the base's wall clock at the node's start, since a node has no clock of its own |
+//!
+//! The name before the dot keeps the kernel from handing an option to its first process as a word or
+//! a variable. Words are joined by commas; what a command line or a word cannot have plainly is
+//! written as `%` and two hexadecimal digits.
+
+/// Begins each option.
+const PREFIX: &str = "insula_agent.";
+const RUN: &str = "run";
+const ROOT: &str = "root";
+const CLOCK: &str = "clock_unix_ms";
+const NETWORK: &str = "network";
+const YES: &str = "yes";
+
+/// The name of the file system that is a node's root.
+pub const ROOT_TAG: &str = "root";
+
+/// What is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The program for which the node is there, and its arguments; none for none.
+    pub run: Vec<Vec<u8>>,
+    /// The root, if it is not the initial file system.
+    pub root: Option<Root>,
+    /// Whether there is a network card for it.
+    pub network: bool,
+    /// The wall clock at the node's start, in milliseconds since 1970.
+    pub clock_unix_ms: Option<u64>,
+}
+
+/// A node's root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// A folder of the base.
+    Files,
+    /// The same, with changes that the base does not see.
+    Overlay,
+}
+
+impl Root {
+    const ALL: [(Self, &str); 2] = [(Self::Files, "files"), (Self::Overlay, "overlay")];
+
+    fn parse(text: &str) -> Option<Self> {
+        let found = Self::ALL.into_iter().find(|(_, name)| *name == text);
+        found.map(|(root, _)| root)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Files => Self::ALL[0].1,
+            Self::Overlay => Self::ALL[1].1,
+        }
+    }
+}
+
+impl Options {
+    /// What a command line tells. Of an option that is there more than once the last counts; those
+    /// that are not known are left to others.
+    #[must_use]
+    pub fn parse(command_line: &str) -> Self {
+        let mut options = Self::default();
+        for word in command_line.split_ascii_whitespace() {
+            let option = word.strip_prefix(PREFIX);
+            match option.and_then(|option| option.split_once('=')) {
+                Some((RUN, value)) => options.run = value.split(',').map(decode).collect(),
+                Some((ROOT, value)) => options.root = Root::parse(value),
+                Some((NETWORK, value)) => options.network = value == YES,
+                Some((CLOCK, value)) => options.clock_unix_ms = value.parse().ok(),
+                _ => {}
+            }
+        }
+        options
+    }
+
+    /// The words for a command line that tell this.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        let words: Vec<_> = self.run.iter().map(|word| encode(word)).collect();
+        let run = (!words.is_empty()).then(|| format!("{PREFIX}{RUN}={}", words.join(",")));
+        let root = self
+            .root
+            .map(|root| format!("{PREFIX}{ROOT}={}", root.name()));
+        let network = self.network.then(|| format!("{PREFIX}{NETWORK}={YES}"));
+        let clock = self
+            .clock_unix_ms
+            .map(|time| format!("{PREFIX}{CLOCK}={time}"));
+        [run, root, network, clock]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+fn encode(word: &[u8]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.-_+=:@".contains(&byte);
+    let encode = |&byte: &u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02x}"),
+    };
+    word.iter().map(encode).collect()
+}
+
+/// What is no code stands for itself.
+fn decode(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, more @ ..] = rest {
+        let code = more.first_chunk::<2>().filter(|_| *first == b'%');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => (bytes.push(byte), rest = &more[2..]),
+            None => (bytes.push(*first), rest = more),
+        };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn options_are_among_others() {
+        let line = "quiet insula_agent.run=/bin/echo,a%20b,%,%2,%zz insula_agent.x=y panic=1";
+        let run = ["/bin/echo", "a b", "%", "%2", "%zz"].map(|word| word.as_bytes().to_vec());
+        assert_eq!(Options::parse(line).run, run);
+        assert_eq!(Options::parse("quiet"), Options::default());
+        assert_eq!(Options::default().command_line(), "");
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_read_back(
+            network in any::<bool>(),
+            clock_unix_ms in any::<Option<u64>>(),
+            root in prop_oneof![Just(None), Just(Some(Root::Files)), Just(Some(Root::Overlay))],
+            run in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..6),
+        ) {
+            let options = Options { run, root, network, clock_unix_ms };
+            let line = options.command_line();
+            prop_assert!(line.chars().all(|one| one == ' ' || one.is_ascii_graphic() && one != '"'));
+            prop_assert_eq!(Options::parse(&line), options);
+        }
+    }
+}

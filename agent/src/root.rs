@@ -1,0 +1,86 @@
+//! The node's root, where it is not the initial file system.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use insula_agent::options::{ROOT_TAG, Root};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
+use rustix::process::{chdir, chroot};
+
+/// Where it is put together.
+const NEW: &str = "/newroot";
+/// The files below an overlay, and what lies over them.
+const LOWER: &str = "/lower";
+const UPPER: &str = "/upper";
+/// What goes along; what else is mounted stays behind.
+const MOVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+/// How long the base may take to bring the device.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked for.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Makes it the root of this process and all that follow.
+pub(crate) fn enter(root: Root) -> io::Result<()> {
+    fs::create_dir_all(NEW)?;
+    match root {
+        Root::Files => mount_files(NEW)?,
+        Root::Overlay => {
+            mount_files(LOWER)?;
+            mount_over()?;
+        }
+    }
+    for place in MOVED {
+        let target = format!("{NEW}{place}");
+        // A folder of the base may have it already, or not allow it: then moving tells.
+        let _ = fs::create_dir(&target);
+        mount_move(place, &target)?;
+    }
+    unmount("/tmp", UnmountFlags::DETACH)?;
+    chdir(NEW)?;
+    mount_move(".", "/")?;
+    chroot(".")?;
+    Ok(chdir("/")?)
+}
+
+/// The device may be there only a moment after its driver.
+fn mount_files(place: &str) -> io::Result<()> {
+    fs::create_dir_all(place)?;
+    let began = Instant::now();
+    loop {
+        match mount(ROOT_TAG, place, "virtiofs", MountFlags::empty(), None) {
+            // What it is answered for a name that there is not (yet) differs between kernels.
+            Err(Errno::INVAL | Errno::NODEV | Errno::NOENT) if began.elapsed() < PATIENCE => {
+                thread::sleep(INTERVAL);
+            }
+            mounted => return Ok(mounted?),
+        }
+    }
+}
+
+fn mount_over() -> io::Result<()> {
+    fs::create_dir_all(UPPER)?;
+    mount(
+        "tmpfs",
+        UPPER,
+        "tmpfs",
+        MountFlags::empty(),
+        Some(c"mode=755"),
+    )?;
+    let [changes, work] = ["changes", "work"].map(|name| format!("{UPPER}/{name}"));
+    fs::create_dir(&changes)?;
+    fs::create_dir(&work)?;
+    let options = format!("lowerdir={LOWER},upperdir={changes},workdir={work}");
+    let options = CString::new(options)?;
+    Ok(mount(
+        "overlay",
+        NEW,
+        "overlay",
+        MountFlags::empty(),
+        Some(options.as_c_str()),
+    )?)
+}

@@ -1,0 +1,96 @@
+//! A program in a node that runs, beside one in a container.
+
+use std::process::Command;
+
+use testbed::root::Root;
+use testbed::scenario::{Finding, Shape};
+
+use super::{Benchmark, Row};
+use crate::inside::{BUSYBOX, CONTAINER, Inside, podman, run};
+
+const KERNEL: &str = "6.12";
+/// The image, the node and the container.
+const NAME: &str = "living";
+/// The node of the lightweight kernel.
+const QUIET: &str = "quiet";
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "exec",
+    title: "A program in a node that runs",
+    how: "From Enter to the end of the command with which `busybox true` is run: by the agent of a \
+          Linux node of one core, through a socket (vsock); on a node of the lightweight kernel of \
+          one core, in whose memory it is loaded; in a container of podman's (crun, no network), \
+          whose root is the folder that the node's image was built with; and by the base itself. \
+          Each round runs all four.",
+    machine: Shape::USUAL,
+    root: Root::Bench,
+    inside,
+    outside: None,
+    rows: &[
+        Row::time(
+            "exec.node",
+            "in a Linux node",
+            "insula exec NODE -- busybox true",
+        )
+        .beside("exec.podman")
+        .drawn(),
+        Row::time(
+            "exec.lwk",
+            "on the lightweight kernel",
+            "insula exec NODE -- busybox true",
+        )
+        .beside("exec.podman")
+        .drawn(),
+        Row::time(
+            "exec.podman",
+            "in a container",
+            "podman exec CONTAINER busybox true",
+        )
+        .drawn(),
+        Row::time("exec.base", "in the base", "busybox true").drawn(),
+    ],
+};
+
+const PROGRAM: [&str; 2] = [BUSYBOX, "true"];
+
+fn inside(inside: &Inside) -> Result<(), Finding> {
+    inside.build_image(NAME, KERNEL)?;
+    let size = ["--cpus", "1", "--memory", "256M", "--name"];
+    let start = |image: &str, name: &str| {
+        let words = [&["run", "--image", image], &size[..], &[name]].concat();
+        inside.command.run(&words)
+    };
+    start(NAME, NAME)?;
+    start("lwk", QUIET)?;
+    let container = [&["run", "--detach", "--name", NAME], &CONTAINER[..]].concat();
+    run(&mut podman(
+        &[&container[..], &[BUSYBOX, "sleep", "1000000"]].concat(),
+    ))?;
+    let measured = rounds(inside);
+    run(&mut podman(&["rm", "--force", "--time", "0", NAME]))?;
+    inside.command.run(&["rm", "--force", NAME, QUIET])?;
+    measured
+}
+
+fn rounds(inside: &Inside) -> Result<(), Finding> {
+    let in_node = |name| {
+        let mut command = inside.command.prepare();
+        command.args(["exec", name, "--"]).args(PROGRAM);
+        command
+    };
+    let in_container = || podman(&[&["exec", NAME], &PROGRAM[..]].concat());
+    let in_base = || {
+        let mut command = Command::new(PROGRAM[0]);
+        command.args(&PROGRAM[1..]);
+        command
+    };
+    // The first waits until the agent is there, and fills caches.
+    run(&mut in_node(NAME))?;
+    for _ in 0..inside.count {
+        inside.record("exec.node", run(&mut in_node(NAME))?)?;
+        inside.record("exec.lwk", run(&mut in_node(QUIET))?)?;
+        inside.record("exec.podman", run(&mut in_container())?)?;
+        inside.record("exec.base", run(&mut in_base())?)?;
+    }
+    Ok(())
+}

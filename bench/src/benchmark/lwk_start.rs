@@ -1,0 +1,104 @@
+//! From Enter to the end of a program on a node of its own.
+
+use std::time::Instant;
+
+use testbed::root::Root;
+use testbed::scenario::{Finding, Shape};
+
+use super::{Benchmark, Row, Unit};
+use crate::inside::{Inside, wait_until_ready};
+
+const NODE: &str = "node";
+const LINUX: &str = "linux";
+const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
+const PROGRAM: &str = "/bin/true";
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "lwk-start",
+    title: "A program on a kernel of its own, from Enter to its end",
+    how: "`insula run --image lwk -- /bin/true` takes a core and 256 MiB from the base, starts the \
+          lightweight kernel and runs the program of the base, which is linked dynamically; the \
+          time ends when the command does. Split, by a second start of the same kind: *entry* is from Enter to the \
+          kernel's first instruction, *load* the part of it that puts kernel and tables into the \
+          node's memory, *exec* is `insula exec` of the program on a node that runs. With the pool, \
+          core and memory are at hand. Beside it a Linux node of 6.12, resident, of the same size, \
+          from the same pool, until its init has spoken (see `node-boot`).",
+    machine: Shape::USUAL,
+    root: Root::Test,
+    inside,
+    outside: None,
+    rows: &[
+        Row::time(
+            "lwk-start.whole",
+            "all, from the base",
+            "insula run --image lwk --cpus 1 --memory 256M -- /bin/true",
+        )
+        .drawn(),
+        Row::time("lwk-start.pool", "all, from the pool", "").drawn(),
+        Row::time("lwk-start.entry", "of it entry, pool", "").drawn(),
+        Row::time("lwk-start.load", "of it load, pool", "").drawn(),
+        Row::time(
+            "lwk-start.exec",
+            "of it exec",
+            "insula exec NODE -- /bin/true",
+        )
+        .drawn(),
+        Row::time("lwk-start.linux", "a Linux node to its init, pool", "").drawn(),
+        Row::time("lwk-start.share", "all, pool, of a Linux node's start", "")
+            .unit(Unit::Share)
+            .goal(0.02),
+    ],
+};
+
+fn inside(inside: &Inside) -> Result<(), Finding> {
+    inside.add_image(LINUX, "6.12", "compressed")?;
+    for _ in 0..inside.count {
+        run(inside, "lwk-start.whole")?;
+        inside
+            .command
+            .run(&[&["machine", "reserve"], &SIZE[..]].concat())?;
+        let pool_ms = run(inside, "lwk-start.pool")?;
+        split(inside)?;
+        let linux_ms = linux(inside)?;
+        inside.command.run(&["machine", "release"])?;
+        inside.record("lwk-start.share", pool_ms / linux_ms)?;
+    }
+    Ok(())
+}
+
+/// Answers what it took, in milliseconds.
+fn run(inside: &Inside, id: &str) -> Result<f64, Finding> {
+    let image = ["run", "--image", "lwk", "--name", NODE];
+    let words = [&image[..], &SIZE, &["--", PROGRAM]].concat();
+    let enter = Instant::now();
+    inside.command.run(&words)?;
+    let took = enter.elapsed();
+    inside.command.run(&["rm", "--force", NODE])?;
+    inside.record(id, took)?;
+    Ok(took.as_secs_f64() * 1e3)
+}
+
+fn split(inside: &Inside) -> Result<(), Finding> {
+    let start = inside
+        .command
+        .start(NODE, &[&["--image", "lwk"], &SIZE[..]].concat())?;
+    inside.record("lwk-start.entry", start.timing.total())?;
+    inside.record("lwk-start.load", start.timing.load())?;
+    // The first waits for the kernel, too.
+    let exec = || inside.command.run(&["exec", NODE, "--", PROGRAM]);
+    exec()?;
+    let enter = Instant::now();
+    exec()?;
+    inside.record("lwk-start.exec", enter.elapsed())?;
+    inside.command.run(&["rm", "--force", NODE]).map(drop)
+}
+
+fn linux(inside: &Inside) -> Result<f64, Finding> {
+    let start = inside
+        .command
+        .start(NODE, &[&["--image", LINUX], &SIZE[..]].concat())?;
+    let took = wait_until_ready(&inside.driver, &start.name)? - start.enter;
+    inside.record("lwk-start.linux", took)?;
+    inside.command.run(&["rm", "--force", NODE])?;
+    Ok(took.as_secs_f64() * 1e3)
+}

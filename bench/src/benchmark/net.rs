@@ -1,0 +1,174 @@
+//! TCP between base and nodes.
+
+use std::process::{Child, Command, Stdio};
+
+use testbed::root::Root;
+use testbed::scenario::{Finding, Shape};
+
+use super::{Benchmark, Row, Unit};
+use crate::inside::{FOLDER, INSIDE_PROBE, Inside, probed_s, run};
+use crate::tcp::{self, Echo};
+use crate::trips::Trips;
+
+const KERNEL: &str = "6.12";
+const IMAGE: &str = "living";
+/// The node that serves, and the one that asks it.
+const SERVER: &str = "server";
+const CLIENT: &str = "client";
+/// A name space with one end of a veth pair, as a container has it.
+const SPACE: &str = "beside";
+const SPACE_ADDRESS: &str = "10.79.0.2";
+const SPACE_COMMANDS: [&str; 6] = [
+    "ip netns add beside",
+    "ip link add veth0 type veth peer name veth1 netns beside",
+    "ip address add 10.79.0.1/24 dev veth0",
+    "ip link set veth0 up",
+    "ip -n beside address add 10.79.0.2/24 dev veth1",
+    "ip -n beside link set veth1 up",
+];
+const LOOPBACK: &str = "127.0.0.1";
+const STREAM_BYTES: usize = 32 << 20;
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "net",
+    title: "TCP between base and nodes",
+    how: "*Trip*: one byte to a server and back, 2,000 times in each round; the figures are of the \
+          rounds' medians and 99th percentiles. *Stream*: 32 MiB one way, until the server has them \
+          all. The server is the same program in each place: a Linux node of one core (virtio-net \
+          over insula's channels, vhost-net and a bridge on the base), a network name space of the \
+          base at the other end of a veth pair, which is a container's network, and the base itself \
+          over loopback. Of the stream between two nodes the client is in a node, too. *Doorbells* \
+          are the interrupts between the two kernels, both directions together, for a trip, in \
+          which four queues are signalled.",
+    machine: Shape::USUAL,
+    root: Root::Bench,
+    inside,
+    outside: None,
+    rows: &[
+        trip("net.trip.node", "there and back, base and node")
+            .beside("net.trip.veth")
+            .drawn(),
+        trip("net.trip.node-p99", "the same, 99th percentile").beside("net.trip.veth-p99"),
+        trip("net.trip.veth", "there and back, veth pair").drawn(),
+        trip("net.trip.veth-p99", "the same, 99th percentile"),
+        trip("net.trip.loopback", "there and back, loopback").drawn(),
+        trip("net.trip.loopback-p99", "the same, 99th percentile"),
+        Row::time("net.doorbells", "doorbells for a trip to a node", "").unit(Unit::Count),
+        stream("net.stream.node", "stream, base to node").beside("net.stream.veth"),
+        stream("net.stream.nodes", "stream, node to node").beside("net.stream.veth"),
+        stream("net.stream.veth", "stream, veth pair"),
+        stream("net.stream.loopback", "stream, loopback"),
+    ],
+};
+
+const fn trip(id: &'static str, what: &'static str) -> Row {
+    Row::time(id, what, "").unit(Unit::Microseconds)
+}
+
+const fn stream(id: &'static str, what: &'static str) -> Row {
+    Row::time(id, what, "").unit(Unit::MegabytesPerSecond)
+}
+
+fn inside(inside: &Inside) -> Result<(), Finding> {
+    inside.build_image(IMAGE, KERNEL)?;
+    for command in SPACE_COMMANDS {
+        let mut words = command.split(' ');
+        run(Command::new(words.next().unwrap_or_default()).args(words))?;
+    }
+    let probe = format!("{FOLDER}{INSIDE_PROBE}");
+    let _in_space = Server::start(Command::new("ip").args(["netns", "exec", SPACE, &probe]))?;
+    let _in_base = Server::start(&mut Command::new(&probe))?;
+    let size = ["--cpus", "1", "--memory", "256M", "--network", "--name"];
+    for (name, program) in [(SERVER, &["--", INSIDE_PROBE, "serve"][..]), (CLIENT, &[])] {
+        let words = [&["run", "--image", IMAGE], &size[..], &[name], program].concat();
+        inside.command.run(&words)?;
+    }
+    for _ in 0..inside.count {
+        trips(inside)?;
+        streams(inside)?;
+    }
+    let nodes = ["rm", "--force", SERVER, CLIENT];
+    inside.command.run(&nodes).map(drop)
+}
+
+/// A server on the base, as long as this lives.
+struct Server(Child);
+
+impl Server {
+    fn start(probe: &mut Command) -> Result<Self, Finding> {
+        let probe = probe.arg("serve").stdin(Stdio::null());
+        Ok(Self(probe.spawn()?))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn trips(inside: &Inside) -> Result<(), Finding> {
+    let node = address(inside)?;
+    let mut echo = Echo::connect(&node)?;
+    let before = doorbells(inside)?;
+    let to_node = measure(&mut echo)?;
+    let rung = doorbells(inside)? - before;
+    to_node.record(inside, "net.trip.node")?;
+    inside.record("net.doorbells", rung / Trips::COUNT as f64)?;
+    measure(&mut Echo::connect(SPACE_ADDRESS)?)?.record(inside, "net.trip.veth")?;
+    measure(&mut Echo::connect(LOOPBACK)?)?.record(inside, "net.trip.loopback")
+}
+
+fn measure(echo: &mut Echo) -> Result<Trips, Finding> {
+    let mut byte = [7];
+    Trips::measure(|| Ok(echo.trip(&mut byte)?))
+}
+
+fn streams(inside: &Inside) -> Result<(), Finding> {
+    let node = address(inside)?;
+    let khz = f64::from(inside.driver.machine()?.0.tsc_khz);
+    for (way, address) in [
+        ("node", node.as_str()),
+        ("veth", SPACE_ADDRESS),
+        ("loopback", LOOPBACK),
+    ] {
+        let ticks = tcp::stream(address, STREAM_BYTES)? as f64;
+        inside.record(&format!("net.stream.{way}"), rate(ticks / 1e3 / khz))?;
+    }
+    let bytes = STREAM_BYTES.to_string();
+    let mut from_node = inside.command.prepare();
+    from_node.args(["exec", CLIENT, "--", INSIDE_PROBE, "stream", &node, &bytes]);
+    inside.record("net.stream.nodes", rate(probed_s(inside, &mut from_node)?))
+}
+
+/// In MB/s.
+fn rate(seconds: f64) -> f64 {
+    STREAM_BYTES as f64 / 1e6 / seconds
+}
+
+/// Of the node that serves.
+fn address(inside: &Inside) -> Result<String, Finding> {
+    let told: serde_json::Value = serde_json::from_str(&inside.command.run(&["inspect", SERVER])?)?;
+    let address = told[0]["address"].as_str().map(str::to_owned);
+    address.ok_or_else(|| Finding::new(format!("{SERVER} has no address")))
+}
+
+/// Interrupts by doorbells so far, of the base and of the node.
+fn doorbells(inside: &Inside) -> Result<f64, Finding> {
+    let words = [
+        "exec",
+        SERVER,
+        "--",
+        "/bin/busybox",
+        "cat",
+        "/proc/interrupts",
+    ];
+    let of_node = inside.command.run(&words)?;
+    let of_base = std::fs::read_to_string("/proc/interrupts")?;
+    let lines = of_node.lines().chain(of_base.lines());
+    let lines = lines.filter(|line| line.trim_end().ends_with(" insula"));
+    let counts = lines.flat_map(|line| line.split_ascii_whitespace().skip(1));
+    Ok(counts.filter_map(|word| word.parse::<f64>().ok()).sum())
+}

@@ -1,0 +1,90 @@
+//! System calls that do nothing.
+
+use testbed::root::Root;
+use testbed::scenario::{Finding, Shape};
+
+use super::{Benchmark, Row, Unit};
+use crate::inside::{Inside, OtherCore, Place, Quiet, pin};
+use crate::trips::Trips;
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "null-call",
+    title: "A system call that does nothing",
+    how: "The same program makes `getpid()` and `fcntl(0, F_GETFD)` on a core of the base and on a \
+          node of the lightweight kernel, whose kernel does the first itself (*local*) and has the \
+          base do the second (*delegated*): a line to the proxy's desk and one back, both sides \
+          looking. Each call is timed by the time stamp counter, which is part of each figure. An \
+          interrupt to another core and back (see `ipi`) is measured in the same rounds; the goal \
+          is three of them. Each round is 2,000 calls; the figures are of the rounds' medians and \
+          99th percentiles.",
+    machine: Shape::USUAL,
+    root: Root::Test,
+    inside,
+    outside: None,
+    rows: &[
+        call("null-call.linux", "getpid on the base, median").drawn(),
+        call("null-call.linux-p99", "the same, 99th percentile"),
+        call("null-call.lwk", "getpid on the lightweight kernel, median")
+            .beside("null-call.linux")
+            .drawn(),
+        call("null-call.lwk-p99", "the same, 99th percentile").beside("null-call.linux-p99"),
+        call("null-call.linux-fcntl", "fcntl on the base, median").drawn(),
+        call("null-call.linux-fcntl-p99", "the same, 99th percentile"),
+        call("null-call.delegated", "fcntl delegated, median")
+            .beside("null-call.linux-fcntl")
+            .drawn(),
+        call("null-call.delegated-p99", "the same, 99th percentile")
+            .beside("null-call.linux-fcntl-p99"),
+        call("null-call.ipi", "an interrupt and its answer, median").drawn(),
+        call("null-call.ipi-p99", "the same, 99th percentile"),
+        Row::time(
+            "null-call.delegated-ipis",
+            "fcntl delegated, in interrupts and answers",
+            "",
+        )
+        .unit(Unit::Share)
+        .goal(3.0),
+    ],
+};
+
+const fn call(id: &'static str, what: &'static str) -> Row {
+    Row::time(id, what, "").unit(Unit::Microseconds)
+}
+
+fn inside(inside: &Inside) -> Result<(), Finding> {
+    let quiet = Quiet::start(inside, 3)?;
+    for _ in 0..inside.count {
+        measure(inside, &quiet, Place::Base(1), "linux", "getpid")?;
+        measure(inside, &quiet, Place::Quiet, "lwk", "getpid")?;
+        measure(inside, &quiet, Place::Base(1), "linux-fcntl", "fcntl")?;
+        let delegated_us = measure(inside, &quiet, Place::Quiet, "delegated", "fcntl")?;
+        let ipi = interrupts()?;
+        ipi.record(inside, "null-call.ipi")?;
+        inside.record("null-call.delegated-ipis", delegated_us / ipi.median_us())?;
+    }
+    quiet.remove()
+}
+
+fn measure(
+    inside: &Inside,
+    quiet: &Quiet<'_>,
+    place: Place,
+    row: &str,
+    call: &str,
+) -> Result<f64, Finding> {
+    let round = quiet.round(place, &["call", call])?;
+    inside.record(&format!("null-call.{row}"), round.median_us)?;
+    inside.record(&format!("null-call.{row}-p99"), round.p99_us)?;
+    Ok(round.median_us)
+}
+
+/// By a thread of its own, so that nothing else of this process is kept on its core.
+fn interrupts() -> Result<Trips, Finding> {
+    let measured = std::thread::spawn(|| {
+        pin(0, 0)?;
+        let other = OtherCore::start(1)?;
+        Trips::measure(|| Ok(other.interrupt()?))
+    });
+    let failed = |_| Finding::new("measuring interrupts failed");
+    measured.join().map_err(failed)?
+}

@@ -1,0 +1,93 @@
+//! From Enter to what a program prints, in a kernel of its own.
+
+use std::time::Duration;
+
+use testbed::root::Root;
+use testbed::scenario::{Finding, Shape};
+
+use super::{Benchmark, Row};
+use crate::inside::{BUSYBOX, CONTAINER, Inside, podman, run_to_line, wait_for_line};
+
+const KERNEL: &str = "6.12";
+/// The image and the node.
+const NAME: &str = "living";
+const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
+/// What is printed.
+const WORD: &str = "hello-from-here";
+const PROGRAM: [&str; 3] = [BUSYBOX, "echo", WORD];
+/// What of it is in a node's log, and not on its kernel's command line.
+const LOGGED: &str = "busybox: hello-from-here";
+/// How often a node's log is looked at.
+const INTERVAL: Duration = Duration::from_millis(3);
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "run-to-output",
+    title: "From Enter to a program's output, in a kernel of its own",
+    how: "`busybox echo` as the one program of something that is started for it. *Node*: a Linux \
+          node of one core and 256 MiB from a resident image with an agent; what its program prints \
+          is in the node's log, which is polled every 3 ms in the node's memory. *Lightweight*: \
+          `insula run --image lwk`, likewise. *Container*: podman's (crun, no network) from the \
+          folder that the image was built with: no kernel of its own. *KVM*: the same kernel with \
+          the test nodes' initrd in QEMU's `microvm` inside the emulated machine, until the first \
+          line of its init; nested paging and the SVM instructions are QEMU's emulation, so the \
+          figure is too high by an amount that only hardware can tell. Each round starts all four.",
+    machine: Shape::USUAL,
+    root: Root::Bench,
+    inside,
+    outside: None,
+    rows: &[
+        Row::time(
+            "run-to-output.node",
+            "a Linux node",
+            "insula run --image IMAGE --cpus 1 --memory 256M -- busybox echo …",
+        )
+        .beside("run-to-output.podman")
+        .drawn(),
+        Row::time(
+            "run-to-output.lwk",
+            "the lightweight kernel",
+            "insula run --image lwk --cpus 1 --memory 256M -- busybox echo …",
+        )
+        .beside("run-to-output.podman")
+        .drawn(),
+        Row::time(
+            "run-to-output.podman",
+            "a container, on the base's kernel",
+            "podman run --rm --network none --rootfs FOLDER busybox echo …",
+        )
+        .drawn(),
+        Row::time(
+            "run-to-output.kvm",
+            "a microvm with KVM, inside",
+            "qemu-system-x86_64 -M microvm,… -accel kvm -cpu host -smp 1 -m 256M …",
+        )
+        .beside("run-to-output.node")
+        .drawn(),
+    ],
+};
+
+fn inside(inside: &Inside) -> Result<(), Finding> {
+    inside.build_image(NAME, KERNEL)?;
+    inside.load_kvm()?;
+    for _ in 0..inside.count {
+        in_node(inside)?;
+        let run = [&["run", "--image", "lwk"], &SIZE[..], &["--"], &PROGRAM].concat();
+        let took = run_to_line(inside.command.prepare().args(run), WORD)?;
+        inside.record("run-to-output.lwk", took)?;
+        let run = [&["run", "--rm"], &CONTAINER[..], &PROGRAM].concat();
+        inside.record(
+            "run-to-output.podman",
+            run_to_line(&mut podman(&run), WORD)?,
+        )?;
+        inside.record("run-to-output.kvm", inside.boot_in_kvm(KERNEL)?)?;
+    }
+    Ok(())
+}
+
+fn in_node(inside: &Inside) -> Result<(), Finding> {
+    let words = [&["--image", NAME], &SIZE[..], &["--"], &PROGRAM].concat();
+    let start = inside.command.start(NAME, &words)?;
+    let printed = wait_for_line(&inside.driver, &start.name, LOGGED, INTERVAL)?;
+    inside.record("run-to-output.node", printed - start.enter)?;
+    inside.command.run(&["rm", "--force", NAME]).map(drop)
+}

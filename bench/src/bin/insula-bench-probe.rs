@@ -1,0 +1,43 @@
+//! Measures from within a program, on whichever kernel it runs; see its usage. What it prints is in
+//! ticks of the time stamp counter, which all of a machine's cores share.
+
+use std::process::ExitCode;
+
+use insula_bench::probe::{Call, Ticks, Way, call, read, through};
+use insula_bench::tcp;
+
+const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|reused|copied \
+                     | through FILE | serve | stream ADDRESS BYTES";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let measured = match words[..] {
+        ["call", name] => Call::of(name).map(call),
+        ["read", file, size, way] => match (size.parse(), Way::of(way)) {
+            (Ok(size), Some(way)) => Some(read(file.as_ref(), size, way)),
+            _ => None,
+        },
+        ["through", file] => Some(through(file.as_ref())),
+        ["serve"] => Some(tcp::serve().map(|never| match never {})),
+        ["stream", address, bytes] => {
+            let streamed = bytes.parse().map(|bytes| tcp::stream(address, bytes));
+            streamed.ok().map(|ticks| ticks.map(Ticks::once))
+        }
+        _ => None,
+    };
+    match measured {
+        Some(Ok(ticks)) => {
+            println!("{} {}", ticks.median, ticks.p99);
+            ExitCode::SUCCESS
+        }
+        Some(Err(error)) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Nodes that programs run in by an agent, and containers, from the same folder.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use testbed::equipment::MODULES_PATH;
+use testbed::scenario::Finding;
+
+use super::Inside;
+use super::probe::PROBE;
+
+/// What is in each of them: a busybox, and what measures from within.
+pub const FOLDER: &str = "/run/living";
+/// Its place in there.
+pub const BUSYBOX: &str = "/bin/busybox";
+
+impl Inside {
+    /// Makes an image with an agent resident under `name`, of the kernel whose version begins so.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn build_image(&self, name: &str, version: &str) -> Result<(), Finding> {
+        // What carries sockets between base and node.
+        run(Command::new("modprobe").arg("vhost_vsock"))?;
+        make_folder()?;
+        let release = self.machine.release(version)?;
+        let modules = format!("{MODULES_PATH}/{release}");
+        let kernel = ["--installed", &release, "--module-folder", &modules];
+        let words = [&["image", "build", name, "--content", FOLDER], &kernel[..]].concat();
+        self.command.run(&words).map(drop)
+    }
+}
+
+/// What measures from within, in there.
+pub const INSIDE_PROBE: &str = "/bin/probe";
+
+/// `podman` with these words, on a machine that has no systemd. What it keeps is in memory.
+#[must_use]
+pub fn podman(words: &[&str]) -> Command {
+    let mut command = Command::new("podman");
+    command.args(["--cgroup-manager=cgroupfs", "--events-backend=none"]);
+    command.args(["--root=/run/podman", "--runroot=/run/podman-state"]);
+    command.args(words);
+    command
+}
+
+/// What `podman run` needs to know of a container whose root is the folder.
+pub const CONTAINER: [&str; 4] = ["--network", "none", "--rootfs", FOLDER];
+
+fn make_folder() -> Result<(), Finding> {
+    let program = Path::new(FOLDER).join(&BUSYBOX[1..]);
+    for folder in ["bin", "dev", "etc", "proc", "run", "sys", "tmp"] {
+        fs::create_dir_all(Path::new(FOLDER).join(folder))?;
+    }
+    fs::copy(BUSYBOX, program)?;
+    fs::copy(PROBE, Path::new(FOLDER).join(&INSIDE_PROBE[1..]))?;
+    Ok(())
+}
+
+/// Runs a program to its end and answers how long that took.
+///
+/// # Errors
+/// When it fails.
+pub fn run(command: &mut Command) -> Result<Duration, Finding> {
+    let enter = Instant::now();
+    let output = command.stdin(Stdio::null()).output()?;
+    let took = enter.elapsed();
+    let told = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Finding::unless(output.status.success(), told)?;
+    Ok(took)
+}
+
+/// How many seconds a round took that the probe measured: the first number that it prints is in ticks.
+///
+/// # Errors
+/// When it fails.
+pub fn probed_s(inside: &Inside, command: &mut Command) -> Result<f64, Finding> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ticks = told.split_whitespace().next().map(str::parse::<f64>);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let bad = || Finding::new(format!("{command:?} printed `{told}`: {complaint}"));
+    let ticks = ticks.ok_or_else(bad)?.map_err(|_| bad())?;
+    Ok(ticks / 1e3 / f64::from(inside.driver.machine()?.0.tsc_khz))
+}
+
+/// Runs a program to its end and answers how long it took to its first line, which must be this.
+///
+/// # Errors
+/// When it prints something else, or fails.
+pub fn run_to_line(command: &mut Command, wanted: &str) -> Result<Duration, Finding> {
+    let enter = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    let took = enter.elapsed();
+    let status = child.wait()?;
+    let told = || format!("{command:?} printed {line:?} and ended with {status}");
+    Finding::unless(status.success() && line.trim_end() == wanted, told)?;
+    Ok(took)
+}

@@ -1,0 +1,110 @@
+//! The same program on the base and on the lightweight kernel.
+
+use std::process::Command;
+
+use testbed::scenario::Finding;
+
+use super::Inside;
+
+/// Measures from within: see [`crate::probe`].
+pub(super) const PROBE: &str = "/payload/bin/insula-bench-probe";
+const NODE: &str = "quiet";
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On a core of the base.
+    Base(usize),
+    /// On a node of the lightweight kernel.
+    Quiet,
+}
+
+/// A node of the lightweight kernel, and the program that measures on it, or beside it.
+pub struct Quiet<'a> {
+    inside: &'a Inside,
+    tsc_khz: u32,
+}
+
+/// A round's median and 99th percentile, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Round {
+    /// Half took no longer.
+    pub median_us: f64,
+    /// All but a hundredth took no longer.
+    pub p99_us: f64,
+}
+
+impl<'a> Quiet<'a> {
+    /// Starts it with one core, that one.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(inside: &'a Inside, core: usize) -> Result<Self, Finding> {
+        let core = core.to_string();
+        let words = ["--image", "lwk", "--cpu-list", &core, "--memory", "512M"];
+        inside.command.start(NODE, &words)?;
+        let tsc_khz = inside.driver.machine()?.0.tsc_khz;
+        Ok(Self { inside, tsc_khz })
+    }
+
+    /// Has the probe measure a round.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn round(&self, place: Place, words: &[&str]) -> Result<Round, Finding> {
+        let text = output(self.inside, place, &[&[PROBE], words].concat())?;
+        let us = |ticks: f64| ticks * 1e3 / f64::from(self.tsc_khz);
+        let ticks: Vec<f64> = text
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<_, _>>()?;
+        let [median, p99] = ticks[..] else {
+            return Err(Finding::new(format!("{PROBE} printed: {text}")));
+        };
+        Ok(Round {
+            median_us: us(median),
+            p99_us: us(p99),
+        })
+    }
+
+    /// Removes the node.
+    ///
+    /// # Errors
+    /// When it is not removed.
+    pub fn remove(self) -> Result<(), Finding> {
+        self.inside.command.run(&["rm", "--force", NODE]).map(drop)
+    }
+}
+
+/// What a program prints, run at that place.
+///
+/// # Errors
+/// When it fails.
+pub fn output(inside: &Inside, place: Place, words: &[&str]) -> Result<String, Finding> {
+    let mut program = program(inside, place, words);
+    let output = program.output()?;
+    Finding::unless(output.status.success(), || {
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        format!("{words:?} {place:?}: {}: {complaint}", output.status)
+    })?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A program to be run at that place.
+#[must_use]
+pub fn program(inside: &Inside, place: Place, words: &[&str]) -> Command {
+    let mut program = match place {
+        Place::Base(core) => {
+            let mut taskset = Command::new("taskset");
+            taskset.args(["-c", &core.to_string()]);
+            taskset
+        }
+        Place::Quiet => {
+            let mut exec = inside.command.prepare();
+            exec.args(["exec", NODE, "--"]);
+            exec
+        }
+    };
+    program.args(words);
+    program
+}

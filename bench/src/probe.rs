@@ -1,0 +1,191 @@
+//! What a program measures of the kernel that it runs on, by the time stamp counter: system calls
+//! that do nothing, and reading a file.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+
+use insula::driver::tsc;
+use nix::fcntl::{FcntlArg, fcntl};
+
+/// Calls in a round, and those before that are not counted.
+const CALLS: usize = 2000;
+const WARM: usize = 200;
+/// Bytes read in a round, at least, and how often at most.
+const READ: usize = 4 << 20;
+const READS: usize = 200;
+/// What memory for a read is taken in: so much that any allocator has it from the kernel, untouched.
+const ROOM: usize = 64 << 20;
+/// What is copied through when nothing else is shared.
+const PIECE: usize = 64 << 10;
+/// What is read at once of a file that is read through.
+const THROUGH_PIECE: usize = 1 << 20;
+
+/// What a round of something took, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticks {
+    /// Half took no longer.
+    pub median: u64,
+    /// All but a hundredth took no longer.
+    pub p99: u64,
+}
+
+impl Ticks {
+    /// What was done once took so long.
+    #[must_use]
+    pub fn once(ticks: u64) -> Self {
+        Self::of(vec![ticks])
+    }
+
+    fn of(mut all: Vec<u64>) -> Self {
+        all.sort_unstable();
+        let at = |index: usize| all.get(index).copied().unwrap_or_default();
+        Self {
+            median: at(all.len() / 2),
+            p99: at(all.len() * 99 / 100),
+        }
+    }
+}
+
+/// A system call that does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// One that each kernel does itself.
+    Getpid,
+    /// One that asks for what the kernel of the files knows: a flag of a descriptor.
+    Fcntl,
+}
+
+impl Call {
+    /// The one of that name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "getpid" => Some(Self::Getpid),
+            "fcntl" => Some(Self::Fcntl),
+            _ => None,
+        }
+    }
+}
+
+/// Makes the call again and again.
+///
+/// # Errors
+/// What it answers.
+pub fn call(which: Call) -> io::Result<Ticks> {
+    let input = io::stdin();
+    let make = || match which {
+        Call::Getpid => {
+            black_box(nix::unistd::getpid());
+            Ok(())
+        }
+        Call::Fcntl => fcntl(&input, FcntlArg::F_GETFD).map(drop),
+    };
+    (0..WARM).try_for_each(|_| make())?;
+    let mut all = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let began = tsc();
+        make()?;
+        all.push(tsc() - began);
+    }
+    Ok(Ticks::of(all))
+}
+
+/// Reads a file once, from its beginning to its end: both figures are what that took.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn through(path: &Path) -> io::Result<Ticks> {
+    let mut file = File::open(path)?;
+    let mut piece = vec![0; THROUGH_PIECE];
+    let began = tsc();
+    while file.read(&mut piece)? > 0 {}
+    Ok(Ticks::once(tsc() - began))
+}
+
+/// Where a read puts what it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Into memory that nobody has touched.
+    Fresh,
+    /// Into memory that was read into before.
+    Reused,
+    /// Into a small buffer that was read into before, and copied out of that by the program, piece
+    /// by piece, into memory that was used before.
+    Copied,
+}
+
+impl Way {
+    /// The one of that name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "fresh" => Some(Self::Fresh),
+            "reused" => Some(Self::Reused),
+            "copied" => Some(Self::Copied),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the file's first `size` bytes, at most 64 MiB, again and again.
+///
+/// # Errors
+/// When the file cannot be read, or is shorter.
+pub fn read(path: &Path, size: usize, way: Way) -> io::Result<Ticks> {
+    let mut file = File::open(path)?;
+    let size = size.min(ROOM);
+    let mut room = vec![0; ROOM];
+    let mut piece = vec![0; PIECE];
+    let mut once = |room: &mut [u8]| -> io::Result<u64> {
+        file.rewind()?;
+        let began = tsc();
+        match way {
+            Way::Fresh | Way::Reused => file.read_exact(&mut room[..size])?,
+            Way::Copied => {
+                for to in room[..size].chunks_mut(PIECE) {
+                    let from = &mut piece[..to.len()];
+                    file.read_exact(from)?;
+                    to.copy_from_slice(from);
+                }
+            }
+        }
+        Ok(tsc() - began)
+    };
+    once(&mut room)?;
+    let mut all = Vec::new();
+    for _ in 0..(READ / size.max(1)).clamp(1, READS) {
+        if way == Way::Fresh {
+            drop(room);
+            room = vec![0; ROOM];
+        }
+        all.push(once(&mut room)?);
+    }
+    Ok(Ticks::of(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_and_reads_take_time() {
+        for which in [Call::Getpid, Call::Fcntl] {
+            let ticks = call(which).unwrap();
+            assert!(0 < ticks.median && ticks.median <= ticks.p99, "{ticks:?}");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(100_000).unwrap();
+        for way in [Way::Fresh, Way::Reused, Way::Copied] {
+            assert!(read(file.path(), 100_000, way).unwrap().median > 0);
+        }
+        assert!(read(file.path(), 100_001, Way::Reused).is_err());
+    }
+
+    #[test]
+    fn ticks_of_a_hundred() {
+        let ticks = Ticks::of((1..=100).rev().collect());
+        assert_eq!((ticks.median, ticks.p99), (51, 100));
+    }
+}

@@ -1,0 +1,344 @@
+//! Images of Linux nodes to live in: an installed kernel, and an initial file system of the agent and
+//! of what drivers a node needs.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::add::check_name;
+use super::{
+    AddError, AddRequest, Description, Files, FilesError, Initramfs, KernelModule, ModulesError,
+    Payload, Prepared, built_in, installed, modules_with_needs,
+};
+use crate::driver::Driver;
+use crate::name::Name;
+use crate::root::Root;
+
+/// The drivers of a node's devices, in modprobe's names: the power button, sockets to the base, files
+/// of the base and file systems over them, network, disks, entropy.
+const DRIVERS: [&str; 11] = [
+    "button",
+    "evdev",
+    "vmw_vsock_virtio_transport",
+    "virtiofs",
+    "overlay",
+    "virtio_net",
+    "virtio_blk",
+    "erofs",
+    "ext4",
+    "virtio_rng",
+    "virtio_balloon",
+];
+/// The project's own: what they need comes with the others.
+const OWN: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
+
+/// Folders that the agent mounts on, or that there is something in.
+const FOLDERS: [&str; 11] = [
+    "bin",
+    "dev",
+    "etc",
+    "lib",
+    "lib/insula",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "sys",
+    "tmp",
+];
+
+/// An image to be built.
+#[derive(Clone, Debug)]
+pub struct BuildRequest {
+    /// Its name.
+    pub name: Name,
+    /// The release of an installed kernel, or the beginning of it.
+    pub release: String,
+    /// Where `insula.ko` and `insula_virtio.ko` for that kernel are, if not where DKMS puts them.
+    pub module_folder: Option<PathBuf>,
+    /// A folder whose content is put into the initial file system as well.
+    pub content: Option<PathBuf>,
+    /// Kernel command line of every node of this image.
+    pub append: String,
+    /// Which form of the kernel is kept.
+    pub payload: Payload,
+}
+
+/// Why an image was not built. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// There is no such kernel.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// It could not be made resident.
+    #[error(transparent)]
+    Add(#[from] AddError),
+    /// The agent is not there.
+    #[error(
+        "the agent {} cannot be read: {source}; nothing was kept\n\
+         it comes with the package of the command: install that anew", path.display()
+    )]
+    Agent {
+        /// Where it should be.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel's modules cannot be read.
+    #[error("the modules of kernel {release} cannot be read: {source}; nothing was kept")]
+    Modules {
+        /// Which kernel.
+        release: String,
+        /// Why.
+        source: ModulesError,
+    },
+    /// The project's modules are not there for that kernel.
+    #[error(
+        "there is no {file} for the kernel {release}; nothing was kept\n\
+         install the headers of that kernel, so that DKMS builds it, or name its folder with \
+         --module-folder"
+    )]
+    NoModule {
+        /// The module's file.
+        file: &'static str,
+        /// Which kernel.
+        release: String,
+    },
+    /// What is to be put in cannot be read.
+    #[error("{} cannot be put into the image: {source}; nothing was kept", path.display())]
+    Content {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Builds an image and keeps it in memory under a name.
+///
+/// # Errors
+/// [`BuildError`]; nothing is left behind.
+pub fn build(
+    driver: &Driver,
+    root: &Root,
+    request: &BuildRequest,
+) -> Result<Description, BuildError> {
+    check_name(driver, &request.name)?;
+    let kernel = installed(root, &request.release)?.kernel;
+    let agent = built_in::agent();
+    let initramfs = initramfs(root, request, &release(&kernel), &agent)?;
+    let add = AddRequest {
+        name: request.name.clone(),
+        files: Files {
+            kernel,
+            initrd: None,
+        },
+        append: request.append.clone(),
+        payload: request.payload,
+        project: None,
+    };
+    // What it is recorded to have been made of is what makes it this image's and no other's.
+    let prepared = Prepared::with_initrd(&add, Some((agent, initramfs)))?;
+    prepared.keep(driver)?;
+    Ok(prepared.description)
+}
+
+fn release(kernel: &Path) -> String {
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
+    name.trim_start_matches("vmlinuz-").to_owned()
+}
+
+fn initramfs(
+    root: &Root,
+    request: &BuildRequest,
+    release: &str,
+    agent: &Path,
+) -> Result<Vec<u8>, BuildError> {
+    let program = fs::read(agent).map_err(|source| BuildError::Agent {
+        path: agent.to_owned(),
+        source,
+    })?;
+    let modules = modules(root, request, release)?;
+    let written = |source| BuildError::Content {
+        path: agent.to_owned(),
+        source,
+    };
+    let mut archive = base(&program, &modules).map_err(written)?;
+    if let Some(content) = &request.content {
+        archive = tree(archive, content, Path::new(""))?;
+    }
+    archive.finish().map_err(written)
+}
+
+/// The agent as the first process, and what it loads.
+fn base(agent: &[u8], modules: &[KernelModule]) -> io::Result<Initramfs> {
+    let mut archive = Initramfs::default();
+    for folder in FOLDERS {
+        archive = archive.directory(folder)?;
+    }
+    archive = archive
+        .device("dev/console", 5, 1)?
+        .device("dev/null", 1, 3)?;
+    let mut list = String::new();
+    for module in modules {
+        let name = format!("lib/insula/{}", module.file);
+        archive = archive.file(&name, &module.content)?;
+        list.push_str(&format!("/{name}\n"));
+    }
+    archive
+        .file("lib/insula/modules", list.as_bytes())?
+        .program("init", agent)
+}
+
+/// The drivers, then the project's own modules.
+fn modules(
+    root: &Root,
+    request: &BuildRequest,
+    release: &str,
+) -> Result<Vec<KernelModule>, BuildError> {
+    let failed = |source| BuildError::Modules {
+        release: release.to_owned(),
+        source,
+    };
+    let folder = root.path(&format!("/lib/modules/{release}"));
+    let mut modules = modules_with_needs(&folder, &DRIVERS).map_err(failed)?;
+    for file in OWN {
+        modules.push(match &request.module_folder {
+            Some(own) => KernelModule::read(&own.join(file)).map_err(failed)?,
+            None => {
+                let name = file.trim_end_matches(".ko");
+                let found = modules_with_needs(&folder, &[name]).map_err(failed)?;
+                found
+                    .into_iter()
+                    .next_back()
+                    .ok_or_else(|| BuildError::NoModule {
+                        file,
+                        release: release.to_owned(),
+                    })?
+            }
+        });
+    }
+    Ok(modules)
+}
+
+/// Adds what lies in a folder, `inside` of the archive.
+fn tree(mut archive: Initramfs, folder: &Path, inside: &Path) -> Result<Initramfs, BuildError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| BuildError::Content { path, source }
+    };
+    let entries = fs::read_dir(folder).map_err(failed(folder))?;
+    let names = entries.map(|entry| Ok(entry?.file_name()));
+    let mut names = names
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(failed(folder))?;
+    names.sort();
+    for name in names {
+        let (path, inside) = (folder.join(&name), inside.join(&name));
+        let kind = path.symlink_metadata().map_err(failed(&path))?;
+        let target = inside.to_string_lossy();
+        if kind.is_dir() {
+            // One that there is already is there twice, which does no harm.
+            archive = archive.directory(&target).map_err(failed(&path))?;
+            archive = tree(archive, &path, &inside)?;
+        } else if kind.is_symlink() {
+            let link = fs::read_link(&path).map_err(failed(&path))?;
+            let link = link.as_os_str().as_bytes();
+            archive = archive.link(&target, link).map_err(failed(&path))?;
+        } else if kind.is_file() {
+            let content = fs::read(&path).map_err(failed(&path))?;
+            let added = match kind.permissions().mode() & 0o111 {
+                0 => archive.file(&target, &content),
+                _ => archive.program(&target, &content),
+            };
+            archive = added.map_err(failed(&path))?;
+        }
+    }
+    Ok(archive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fake::Tree;
+
+    fn request(tree: &Tree) -> BuildRequest {
+        BuildRequest {
+            name: "debian".parse().unwrap(),
+            release: "6.1".into(),
+            module_folder: None,
+            content: Some(tree.root().path("/content")),
+            append: String::new(),
+            payload: Payload::Compressed,
+        }
+    }
+
+    /// Names in an archive, with what they hold.
+    fn content(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
+        let (mut rest, mut all) = (archive, Vec::new());
+        loop {
+            let reader = cpio::newc::Reader::new(rest).unwrap();
+            if reader.entry().is_trailer() {
+                return all;
+            }
+            let name = reader.entry().name().to_owned();
+            let mut bytes = Vec::new();
+            rest = reader.to_writer(&mut bytes).unwrap();
+            all.push((name, bytes));
+        }
+    }
+
+    #[test]
+    fn an_image_has_agent_drivers_and_content() {
+        let tree = Tree::new(&[
+            ("/agent", "the agent"),
+            (
+                "/lib/modules/6.1/modules.dep",
+                "net/virtio_net.ko: net/failover.ko\nnet/failover.ko:\n\
+              updates/dkms/insula.ko:\nupdates/dkms/insula_virtio.ko:\n",
+            ),
+            ("/lib/modules/6.1/net/virtio_net.ko", "\x7fELF net"),
+            ("/lib/modules/6.1/net/failover.ko", "\x7fELF failover"),
+            ("/lib/modules/6.1/updates/dkms/insula.ko", "\x7fELF insula"),
+            (
+                "/lib/modules/6.1/updates/dkms/insula_virtio.ko",
+                "\x7fELF virtio",
+            ),
+            ("/content/bin/tool", "a tool"),
+        ]);
+        let agent = tree.root().path("/agent");
+        let made = initramfs(&tree.root(), &request(&tree), "6.1", &agent).unwrap();
+        let all = content(&made);
+        let of = |name: &str| {
+            let found = all.iter().find(|(one, _)| one == name);
+            String::from_utf8(found.unwrap_or_else(|| panic!("{name}")).1.clone()).unwrap()
+        };
+        assert_eq!(
+            (of("init"), of("bin/tool")),
+            ("the agent".into(), "a tool".into())
+        );
+        let list = "failover virtio_net insula insula_virtio";
+        let list: Vec<_> = list
+            .split(' ')
+            .map(|one| format!("/lib/insula/{one}.ko\n"))
+            .collect();
+        assert_eq!(of("lib/insula/modules"), list.concat());
+        assert_eq!(of("lib/insula/insula_virtio.ko"), "\x7fELF virtio");
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        let tree = Tree::new(&[("/agent", ""), ("/lib/modules/6.1/modules.dep", "")]);
+        let refused = |request: &BuildRequest, agent: &str| {
+            let agent = tree.root().path(agent);
+            initramfs(&tree.root(), request, "6.1", &agent)
+                .unwrap_err()
+                .to_string()
+        };
+        let usual = request(&tree);
+        assert!(refused(&usual, "/agent").contains("insula.ko for the kernel 6.1"));
+        assert!(refused(&usual, "/none").contains("install that anew"));
+    }
+}

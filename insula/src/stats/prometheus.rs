@@ -1,0 +1,100 @@
+//! Counts in the text format of Prometheus, version 0.0.4.
+
+use std::fmt::Write;
+
+use super::{CallStats, CoreStats, NodeStats, ProgramStats};
+
+/// What all of these have counted. Metrics that none of them has are named nevertheless.
+#[must_use]
+pub fn prometheus(nodes: &[NodeStats]) -> String {
+    let mut text = Text::default();
+    nodes_themselves(&mut text, nodes);
+    let with_programs: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| Some((node.name.as_str(), node.programs.as_ref()?)))
+        .collect();
+    cores(&mut text, &with_programs);
+    calls(&mut text, &with_programs);
+    text.0
+}
+
+/// The text so far.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    /// Adds a metric with its samples: labels and values.
+    fn metric(
+        &mut self,
+        kind: &str,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = String>,
+    ) {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            self.0,
+            "# HELP insula_{name} {help}\n# TYPE insula_{name} {kind}"
+        );
+        for sample in samples {
+            let _ = writeln!(self.0, "insula_{name}{sample}");
+        }
+    }
+}
+
+fn nodes_themselves(text: &mut Text, nodes: &[NodeStats]) {
+    let mut gauge = |name, help, of: fn(&NodeStats) -> u64| {
+        let sample = |node: &NodeStats| format!("{{node=\"{}\"}} {}", node.name, of(node));
+        text.metric("gauge", name, help, nodes.iter().map(sample));
+    };
+    gauge("node_cpus", "Cores of a node.", |node| node.cpus as u64);
+    gauge("node_memory_bytes", "Memory of a node.", |node| {
+        node.memory_bytes
+    });
+    gauge("node_running", "Whether a node runs.", |node| {
+        u64::from(node.state == "running")
+    });
+}
+
+fn cores(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {
+    for (index, (name, help, _)) in CoreStats::default().named().into_iter().enumerate() {
+        let samples = nodes.iter().flat_map(|(node, programs)| {
+            let cores = programs.cores.iter().enumerate();
+            cores.map(move |(core, stats)| {
+                let count = stats.named()[index].2;
+                format!("{{node=\"{node}\",core=\"{core}\"}} {count}")
+            })
+        });
+        text.metric("counter", &format!("{name}_total"), help, samples);
+    }
+}
+
+fn calls(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {
+    let samples = nodes.iter().flat_map(|(node, programs)| {
+        programs.calls.iter().map(move |call| {
+            let CallStats {
+                name,
+                delegated,
+                count,
+            } = call;
+            format!("{{node=\"{node}\",call=\"{name}\",delegated=\"{delegated}\"}} {count}")
+        })
+    });
+    text.metric(
+        "counter",
+        "system_calls_total",
+        "System calls of programs.",
+        samples,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::node;
+    use super::*;
+
+    #[test]
+    fn prometheus_can_read_it() {
+        insta::assert_snapshot!(prometheus(&[node()]));
+    }
+}

@@ -1,0 +1,136 @@
+//! The program that serves a folder of the base to a node: virtiofsd, Rust's or, where that is not
+//! there yet, QEMU's.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Where distributions have it.
+const PLACES: [&str; 3] = [
+    "/usr/libexec/virtiofsd",
+    "/usr/lib/virtiofsd",
+    "/usr/lib/qemu/virtiofsd",
+];
+const NAME: &str = "virtiofsd";
+/// A folder that is nobody else's to look into: who connects to a socket there has the files.
+const SOCKETS: &str = "/run/insula";
+
+/// There is no program that serves folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no virtiofsd; nothing was touched\n\
+     install it: package `virtiofsd`, or `qemu-system-common` on Debian 12"
+)]
+pub struct NoVirtioFsd;
+
+/// Its file.
+///
+/// # Errors
+/// [`NoVirtioFsd`].
+pub fn find_virtiofsd() -> Result<PathBuf, NoVirtioFsd> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(NAME));
+    let mut candidates = PLACES.into_iter().map(PathBuf::from).chain(found);
+    candidates.find(|file| file.is_file()).ok_or(NoVirtioFsd)
+}
+
+/// Why a folder cannot be a node's.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It is none.
+    #[error("{} cannot be a node's root: {source}; nothing was touched", path.display())]
+    NoFolder {
+        /// What was given.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// virtiofsd would take it for another one.
+    #[error(
+        "{} cannot be a node's root, since there is a comma in its name; nothing was touched\n\
+         rename it, or bind it to another place with `mount --bind`", .0.display()
+    )]
+    Comma(PathBuf),
+    /// There is nobody to serve it.
+    #[error(transparent)]
+    NoVirtioFsd(#[from] NoVirtioFsd),
+}
+
+/// A folder of the base that a node can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedFolder(PathBuf);
+
+impl SharedFolder {
+    /// The folder of that path.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn find(path: &Path) -> Result<Self, FolderError> {
+        let no_folder = |source| FolderError::NoFolder {
+            path: path.to_owned(),
+            source,
+        };
+        let found = path.canonicalize().map_err(no_folder)?;
+        if !found.is_dir() {
+            return Err(no_folder(io::ErrorKind::NotADirectory.into()));
+        }
+        if found.as_os_str().as_encoded_bytes().contains(&b',') {
+            return Err(FolderError::Comma(found));
+        }
+        find_virtiofsd()?;
+        Ok(Self(found))
+    }
+
+    /// Its path, absolute.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// A process that serves a folder through one connection. It is ended with this value, and by itself
+/// when the connection is.
+#[derive(Debug)]
+pub(super) struct VirtioFsd(Child);
+
+impl VirtioFsd {
+    /// Starts it, and connects to it.
+    pub(super) fn start(folder: &Path) -> io::Result<(Self, UnixStream)> {
+        let program = find_virtiofsd().map_err(io::Error::other)?;
+        let socket = PathBuf::from(SOCKETS).join(format!("files-{}", std::process::id()));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(SOCKETS)?;
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)?;
+        let stream = UnixStream::connect(&socket);
+        fs::remove_file(&socket)?;
+        let mut source = std::ffi::OsString::from("source=");
+        source.push(folder);
+        // Both dialects know these options.
+        let mut command = Command::new(program);
+        command
+            .arg("--fd=0")
+            .arg("-o")
+            .arg(source)
+            .args(["-o", "cache=auto"]);
+        command
+            .stdin(OwnedFd::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok((Self(command.spawn()?), stream?))
+    }
+}
+
+impl Drop for VirtioFsd {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

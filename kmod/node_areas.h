@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_NODE_AREAS_H
+#define INSULA_NODE_AREAS_H
+
+#include "insula_module.h"
+
+struct insula_node;
+
+/* INSULA_NODE_CHANNELS and INSULA_NODE_DELEGATION, their argument in user space. Lock held. */
+int insula_node_lay_out_channels(struct insula_node *node, void __user *argument);
+int insula_node_lay_out_desks(struct insula_node *node, void __user *argument);
+
+#endif

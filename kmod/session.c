@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Sessions of channels: what the words say that each end has in shared memory. Each side
+ * writes its own, and believes nothing of the other's. The protocol is told in
+ * docs/src/channels.md, the layout in insula_channel.h.
+ */
+#include "session.h"
+
+#include <linux/string.h>
+
+#include "arch/x86/start.h"
+
+static bool may_ring(const struct insula_area *area, u32 apic_id)
+{
+	const struct insula_ringable *ringable;
+	bool may;
+	u32 i;
+
+	rcu_read_lock();
+	ringable = rcu_dereference(area->ringable);
+	may = !ringable;
+	for (i = 0; !may && i < ringable->count; i++)
+		may = ringable->apic_ids[i] == apic_id;
+	rcu_read_unlock();
+	return may;
+}
+
+void insula_session_ring(const struct insula_channel *channel)
+{
+	u32 apic_id;
+	u8 vector;
+
+	smp_mb(); /* what it is rung for, before a look at its doorbell */
+	if (insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
+	    may_ring(channel->area, apic_id) && !READ_ONCE(channel->area->gone))
+		insula_start_interrupt(apic_id, vector);
+}
+
+void insula_session_signal(struct insula_channel *channel, u32 event)
+{
+	/* Its memory may be in use for something else. */
+	if (READ_ONCE(channel->area->gone))
+		return;
+	/* If one was pending, who signalled that has rung, and has not been heard yet. */
+	if (!atomic64_fetch_or(BIT_ULL(event), (atomic64_t *)channel->signals))
+		insula_session_ring(channel);
+}
+
+bool insula_session_hung_up(const struct insula_channel *channel)
+{
+	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
+	bool open = READ_ONCE(channel->peer->open);
+
+	if (READ_ONCE(channel->area->gone))
+		return true;
+	/* A node that has not joined the base's session yet has not left it either. */
+	if (channel->area->base)
+		return session == channel->session && !open;
+	return session != channel->session || !open;
+}
+
+int insula_session_begin(struct insula_channel *channel)
+{
+	channel->session++;
+	WRITE_ONCE(channel->own->session, channel->session);
+	smp_mb(); /* a node that opens meanwhile sees this, or we see it */
+	if (READ_ONCE(channel->peer->open))
+		return -EBUSY;
+	memset(channel->rings, 0, INSULA_RINGS_SIZE(channel->area->place.slots));
+	WRITE_ONCE(*channel->signalled, 0);
+	WRITE_ONCE(*channel->signals, 0);
+	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
+	smp_store_release(&channel->own->open, 1); /* the clear rings */
+	insula_session_ring(channel);
+	return 0;
+}
+
+bool insula_session_answered(const struct insula_channel *channel)
+{
+	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
+
+	return session == channel->session && READ_ONCE(channel->peer->open) &&
+	       !READ_ONCE(channel->area->gone);
+}
+
+bool insula_session_try_to_join(struct insula_channel *channel)
+{
+	u64 session;
+
+	if (!smp_load_acquire(&channel->peer->open)) /* its rings are clear */
+		return false;
+	session = READ_ONCE(channel->peer->session);
+	if (session == READ_ONCE(channel->own->session))
+		return false;
+	WRITE_ONCE(channel->own->open, 1);
+	smp_store_release(&channel->own->session, session); /* that it is open */
+	smp_mb(); /* a base that makes another session meanwhile sees this, or we see it */
+	if (READ_ONCE(channel->peer->session) == session && READ_ONCE(channel->peer->open)) {
+		channel->session = session;
+		return true;
+	}
+	WRITE_ONCE(channel->own->open, 0);
+	return false;
+}
+
+void insula_session_leave(struct insula_channel *channel)
+{
+	if (READ_ONCE(channel->area->gone))
+		return;
+	WRITE_ONCE(channel->own->open, 0);
+	insula_session_ring(channel);
+}

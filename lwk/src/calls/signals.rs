@@ -1,0 +1,353 @@
+//! Calls about signals.
+
+use alloc::boxed::Box;
+
+use super::{Flow, answer, delegate, number};
+use crate::process::errno::Errno;
+use crate::process::signals::frame::{self, Alternate};
+use crate::process::signals::number::CHLD;
+use crate::process::signals::{Action, Full, Info, SIGNALS, Set, UNBLOCKABLE, bit};
+use crate::process::{self, PAGE, Thread, Waiter};
+
+/// Bytes of a set in the program's memory.
+const SET_SIZE: u64 = 8;
+/// Least size of an alternate stack (`MINSIGSTKSZ`).
+const STACK_MIN: u64 = 2048;
+
+fn signal_of(number: u64) -> Result<u32, Errno> {
+    let signal = number as u32;
+    match signal {
+        1..=SIGNALS => Ok(signal),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn read_set(thread: &mut Thread, address: u64) -> Result<Set, Errno> {
+    let mut bytes = [0; 8];
+    thread.process.space().read(address, &mut bytes)?;
+    Ok(Set::from_le_bytes(bytes))
+}
+
+fn checked_size(size: u64) -> Result<(), Errno> {
+    match size {
+        SET_SIZE => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// rt_sigaction(2).
+pub(super) fn action(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+    let [signal, new, old, size, ..] = a;
+    checked_size(size)?;
+    let signal = signal_of(signal)?;
+    let before = thread.process.signals().action(signal);
+    if new != 0 {
+        if bit(signal) & UNBLOCKABLE != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes = [0; Action::SIZE];
+        thread.process.space().read(new, &mut bytes)?;
+        let new = Action::from_bytes(&bytes);
+        thread.process.signals().set_action(signal, new);
+        if signal == CHLD && of_children(&new) != of_children(&before) {
+            tell_of_children(thread, &new)?;
+        }
+    }
+    if old != 0 {
+        thread.process.space().write(old, &before.to_bytes())?;
+    }
+    Ok(0)
+}
+
+/// `SA_NOCLDSTOP` and `SA_NOCLDWAIT`.
+const OF_CHILDREN: u64 = 1 | 2;
+
+/// What an action says of children: whether they are told of when they stop, and kept until somebody
+/// waits for them.
+fn of_children(action: &Action) -> u64 {
+    const KEEPS_NONE: u64 = 2;
+    let ignored = match action.handler {
+        Action::IGNORE => KEEPS_NONE,
+        _ => 0,
+    };
+    action.flags & OF_CHILDREN | ignored
+}
+
+/// Children are the proxy's: the action that it has for their signal says the same of them.
+fn tell_of_children(thread: &mut Thread, action: &Action) -> Result<u64, Errno> {
+    let wanted = of_children(action);
+    thread.with_buffer(PAGE, |thread, buffer| {
+        let signal = u64::from(CHLD);
+        thread.call(number::RT_SIGACTION, [signal, 0, buffer, SET_SIZE, 0, 0])?;
+        let mut bytes = [0; Action::SIZE];
+        thread.process.space().read(buffer, &mut bytes)?;
+        let mut of_proxy = Action::from_bytes(&bytes);
+        of_proxy.flags = of_proxy.flags & !OF_CHILDREN | wanted;
+        of_proxy.mask = u64::MAX;
+        thread.process.space().write(buffer, &of_proxy.to_bytes())?;
+        thread.call(number::RT_SIGACTION, [signal, buffer, 0, SET_SIZE, 0, 0])
+    })
+}
+
+/// rt_sigprocmask(2).
+pub(super) fn mask(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+    let [how, set, old, size, ..] = a;
+    checked_size(size)?;
+    let before = thread.process.signals().blocked(thread.id);
+    if set != 0 {
+        let set = read_set(thread, set)?;
+        let blocked = match how {
+            0 => before | set,
+            1 => before & !set,
+            2 => set,
+            _ => return Err(Errno::EINVAL),
+        };
+        thread.process.signals().block(thread.id, blocked);
+    }
+    if old != 0 {
+        thread.process.space().write(old, &before.to_le_bytes())?;
+    }
+    Ok(0)
+}
+
+/// rt_sigpending(2).
+pub(super) fn pending(thread: &mut Thread, to: u64, size: u64) -> Result<u64, Errno> {
+    if size > SET_SIZE {
+        return Err(Errno::EINVAL);
+    }
+    let pending = thread.process.signals().pending(thread.id);
+    let bytes = pending.to_le_bytes();
+    thread.process.space().write(to, &bytes[..size as usize])?;
+    Ok(0)
+}
+
+/// sigaltstack(2).
+pub(super) fn alternate_stack(thread: &mut Thread, new: u64, old: u64) -> Result<u64, Errno> {
+    let pointer = thread.context.registers.rsp;
+    let before = thread.alternate.to_bytes(pointer);
+    if new != 0 {
+        let mut bytes = [0; Alternate::BYTES];
+        thread.process.space().read(new, &mut bytes)?;
+        let wanted = Alternate::from_bytes(&bytes);
+        if thread.alternate.size > 0 && thread.alternate.holds(pointer) {
+            return Err(Errno::EPERM);
+        }
+        thread.alternate = checked(wanted)?;
+    }
+    if old != 0 {
+        thread.process.space().write(old, &before)?;
+    }
+    Ok(0)
+}
+
+fn checked(wanted: Alternate) -> Result<Alternate, Errno> {
+    match wanted.flags & !Alternate::AUTO_DISARM {
+        Alternate::DISABLED => Ok(Alternate {
+            start: 0,
+            size: 0,
+            ..wanted
+        }),
+        0 if wanted.size < STACK_MIN => Err(Errno::ENOMEM),
+        0 => Ok(wanted),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// rt_sigreturn(2): the thread goes on where its handler's signal found it.
+pub(super) fn go_back(mut thread: Box<Thread>) -> Flow {
+    if restore(&mut thread).is_err() {
+        let fault = Info::fault(super::SEGMENTATION_FAULT as u32, Info::KERNEL, 0);
+        thread.process.signals().force(thread.id, fault);
+    }
+    Flow::On(thread)
+}
+
+fn restore(thread: &mut Thread) -> Result<(), Errno> {
+    // The handler's return took the restorer's address off the stack.
+    let address = thread.context.registers.rsp.wrapping_sub(8);
+    let mut bytes = [0; frame::SIZE];
+    thread.process.space().read(address, &mut bytes)?;
+    let resumed = frame::read(&bytes);
+    let size = thread.extended.bytes().len();
+    let mut extended = alloc::vec![0; size];
+    match resumed.extended {
+        0 => thread.extended.reset(),
+        at => {
+            thread.process.space().read(at, &mut extended)?;
+            thread.extended.set_bytes(&extended);
+        }
+    }
+    thread.extended.load();
+    thread.context.registers = resumed.registers;
+    // As on Linux, one that cannot be is passed over.
+    if let Ok(alternate) = checked(resumed.alternate) {
+        thread.alternate = alternate;
+    }
+    let blocked = resumed.blocked & !UNBLOCKABLE;
+    thread.process.signals().block(thread.id, blocked);
+    Ok(())
+}
+
+fn send(thread: &Thread, to: Option<u64>, info: Info) -> Result<u64, Errno> {
+    match thread.process.post(to, info) {
+        Ok(()) => Ok(0),
+        Err(Full) => Err(Errno::EAGAIN),
+    }
+}
+
+/// kill(2): of this program here, of others by the base.
+pub(super) fn kill(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let pid = thread.process.pages().pid();
+    if a[0] as u32 != pid as u32 {
+        return delegate(thread, super::number::KILL, a);
+    }
+    let result = send_own(&thread, None, a[1], Info::USER);
+    answer(thread, result)
+}
+
+fn send_own(thread: &Thread, to: Option<u64>, signal: u64, code: i32) -> Result<u64, Errno> {
+    if signal as u32 == 0 {
+        return Ok(0);
+    }
+    let pid = thread.process.pages().pid();
+    send(thread, to, Info::sent(signal_of(signal)?, code, pid))
+}
+
+/// tgkill(2).
+pub(super) fn kill_thread(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let [group, id, signal, ..] = a.map(|word| u64::from(word as u32));
+    if group != thread.process.pages().pid() {
+        return delegate(thread, super::number::TGKILL, a);
+    }
+    let is_there = thread.process.signals().has(id);
+    let result = match is_there {
+        true => send_own(&thread, Some(id), signal, Info::TKILL),
+        false => Err(Errno::ESRCH),
+    };
+    answer(thread, result)
+}
+
+/// tkill(2).
+pub(super) fn kill_any_thread(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let id = u64::from(a[0] as u32);
+    if !thread.process.signals().has(id) {
+        return delegate(thread, super::number::TKILL, a);
+    }
+    let result = send_own(&thread, Some(id), a[1], Info::TKILL);
+    answer(thread, result)
+}
+
+/// rt_sigqueueinfo(2) and rt_tgsigqueueinfo(2), to this program only.
+pub(super) fn queue(
+    thread: &mut Thread,
+    (pid, to): (u64, Option<u64>),
+    signal: u64,
+    from: u64,
+) -> Result<u64, Errno> {
+    let mut bytes = [0; Info::SIZE];
+    thread.process.space().read(from, &mut bytes)?;
+    if pid as u32 != thread.process.pages().pid() as u32 {
+        return Err(Errno::EPERM);
+    }
+    let to = to.map(|id| u64::from(id as u32));
+    if to.is_some_and(|id| !thread.process.signals().has(id)) {
+        return Err(Errno::ESRCH);
+    }
+    if signal as u32 == 0 {
+        return Ok(0);
+    }
+    send(thread, to, Info::from_bytes(signal_of(signal)?, &bytes))
+}
+
+/// Waits until a signal comes, or a time; [`process::deliver`] says what comes of it.
+fn wait(mut thread: Box<Thread>, number: u64, deadline_ns: Option<u64>) -> Flow {
+    thread.extended.save();
+    thread.calling = Some(number);
+    // No program has such an address.
+    let key = (thread.process.pages().number(), !thread.id);
+    let waiter = Waiter {
+        who: thread,
+        groups: u32::MAX,
+        deadline_ns,
+    };
+    let still = |thread: &mut Thread| !thread.notice.is_told() && !thread.process.is_ending();
+    match process::wait(key, waiter, still) {
+        None => Flow::Away,
+        Some(thread) => answer(thread, Err(Errno::EINTR)),
+    }
+}
+
+/// pause(2).
+pub(super) fn pause(thread: Box<Thread>) -> Flow {
+    wait(thread, super::number::PAUSE, None)
+}
+
+/// rt_sigsuspend(2).
+pub(super) fn suspend(mut thread: Box<Thread>, set: u64, size: u64) -> Flow {
+    let set = checked_size(size).and_then(|()| read_set(&mut thread, set));
+    match set {
+        Ok(set) => {
+            block_meanwhile(&mut thread, set);
+            wait(thread, super::number::RT_SIGSUSPEND, None)
+        }
+        Err(error) => answer(thread, Err(error)),
+    }
+}
+
+/// Has a thread block other signals until its call is over.
+pub(super) fn block_meanwhile(thread: &mut Thread, set: Set) {
+    let before = thread.process.signals().block(thread.id, set);
+    thread.blocked_before = Some(before);
+}
+
+/// rt_sigtimedwait(2).
+pub(super) fn timed_wait(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let [set, to, timeout, size, ..] = a;
+    let asked = checked_size(size).and_then(|()| {
+        let set = read_set(&mut thread, set)? & !UNBLOCKABLE;
+        Ok((set, super::futex::deadline(&mut thread, timeout)?))
+    });
+    let (set, deadline_ns) = match asked {
+        Ok(asked) => asked,
+        Err(error) => return answer(thread, Err(error)),
+    };
+    thread.awaiting = Some((set, to));
+    thread.process.signals().await_signals(thread.id, set);
+    wait(thread, super::number::RT_SIGTIMEDWAIT, deadline_ns)
+}
+
+/// A call of the base's that takes a set of signals to be blocked meanwhile: that is done here, and
+/// the base is told of none. `set` is the address of the set, or 0.
+pub(super) fn delegate_masked(
+    mut thread: Box<Thread>,
+    number: u64,
+    a: [u64; 6],
+    at: usize,
+) -> Flow {
+    let mut arguments = a;
+    let given = core::mem::take(&mut arguments[at]);
+    let set = match given {
+        0 => Ok(None),
+        _ if number == super::number::PSELECT6 => indirect_set(&mut thread, given),
+        _ => checked_size(a[at + 1]).and_then(|()| read_set(&mut thread, given).map(Some)),
+    };
+    match set {
+        Ok(set) => {
+            if let Some(set) = set {
+                block_meanwhile(&mut thread, set);
+            }
+            delegate(thread, number, arguments)
+        }
+        Err(error) => answer(thread, Err(error)),
+    }
+}
+
+/// pselect6's: the address of a set and its size lie in memory.
+fn indirect_set(thread: &mut Thread, address: u64) -> Result<Option<Set>, Errno> {
+    let set = read_set(thread, address)?;
+    let size = read_set(thread, address.wrapping_add(SET_SIZE))?;
+    match set {
+        0 => Ok(None),
+        set => checked_size(size).and_then(|()| read_set(thread, set).map(Some)),
+    }
+}

@@ -1,0 +1,188 @@
+//! A program that becomes another: execve(2).
+
+use alloc::vec::Vec;
+
+use super::areas::Rights;
+use super::begin::{self, BeginError, Image};
+use super::errno::Errno;
+use super::signals::frame::Alternate;
+use super::space::Place;
+use super::stack::Arguments;
+use super::{PAGE, Thread, robust};
+use crate::calls::number;
+use crate::info;
+
+/// Bytes of memory by which files are found: for a path, and the beginning of a file.
+const BUFFER_SIZE: u64 = 4 * PAGE;
+
+/// Has a thread's program become another. `folder` is where a relative path begins.
+///
+/// # Errors
+/// As of execve(2): the program is what it was.
+pub(crate) fn exec(
+    thread: &mut Thread,
+    folder: u64,
+    mut arguments: Arguments,
+) -> Result<(), Errno> {
+    if !thread.is_alone() {
+        return Err(Errno::EAGAIN);
+    }
+    let rights = Rights::READ | Rights::WRITE;
+    let buffer = thread
+        .with_space(|space, release| space.map(Place::Near(0), BUFFER_SIZE, rights, release))?;
+    let found = begin::find(thread, folder, &mut arguments, buffer);
+    match found {
+        Ok(image) => go_on(thread, buffer, &arguments, image),
+        Err(error) => {
+            let end = buffer + BUFFER_SIZE;
+            thread.with_space(|space, release| space.unmap(buffer, end, release))?;
+            Err(match error {
+                BeginError::Call(errno) => errno,
+                BeginError::File(_) => Errno::ENOEXEC,
+            })
+        }
+    }
+}
+
+/// From here on there is no way back.
+fn go_on(
+    thread: &mut Thread,
+    buffer: u64,
+    arguments: &Arguments,
+    image: Image,
+) -> Result<(), Errno> {
+    name(thread, buffer, &arguments.path, image.file());
+    robust::give_up(thread);
+    if let Err(error) = thread.with_space(|space, release| space.clear(release)) {
+        image.close(thread);
+        return Err(error);
+    }
+    forget(thread);
+    thread.process.let_parent_go();
+    let replaced = begin::replace(thread, arguments, image);
+    let done = replaced.map_err(|_| ()).and_then(|()| {
+        // Its stack's lower end is there, and unused yet.
+        let (_, top) = thread.process.space().bounds();
+        close_files(thread, ((top - PAGE) & !(PAGE - 1)) - begin::STACK_SIZE).map_err(|_| ())
+    });
+    if done.is_err() {
+        const KILLED: u64 = 9;
+        info!("process {} does not become another program", thread.id);
+        thread.exit_process(KILLED);
+    }
+    Ok(())
+}
+
+/// What a thread has of the program that was.
+fn forget(thread: &mut Thread) {
+    thread.process.signals().clear_handlers();
+    thread.context = insula_bare::UserContext::default();
+    thread.extended.reset();
+    thread.extended.load();
+    thread.clear_at_end = 0;
+    thread.robust = (0, 0);
+    thread.rseq = None;
+    thread.alternate = Alternate::default();
+    thread.fault = [0; 3];
+}
+
+/// Has the base know the process by its new program. Not all may do so.
+fn name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
+    const SET_NAME: u64 = 15;
+    const SET_MM: u64 = 35;
+    const EXE_FILE: u64 = 13;
+    let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let mut name = last.to_vec();
+    name.push(0);
+    if thread.process.space().write(buffer, &name).is_ok() {
+        let _ = thread.call(number::PRCTL, [SET_NAME, buffer, 0, 0, 0, 0]);
+    }
+    let _ = thread.call(number::PRCTL, [SET_MM, EXE_FILE, file, 0, 0, 0]);
+}
+
+/// Closes the files that are not for the new program.
+fn close_files(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+    const CLOSE_ON_EXEC: u64 = 1;
+    const GET_FLAGS: u64 = 1;
+    let own = thread.process.pages().descriptor();
+    for file in open_files(thread, buffer)? {
+        let flags = thread.call(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0]);
+        if file != own && flags.is_ok_and(|flags| flags & CLOSE_ON_EXEC != 0) {
+            thread.call(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
+        }
+    }
+    Ok(())
+}
+
+/// The descriptors that the process has.
+fn open_files(thread: &mut Thread, buffer: u64) -> Result<Vec<u64>, Errno> {
+    const HERE: u64 = -100_i64 as u64;
+    const FOLDER_CLOSE_ON_EXEC: u64 = 0o2_200_000;
+    thread.process.space().write(buffer, b"/proc/self/fd\0")?;
+    let how = [HERE, buffer, FOLDER_CLOSE_ON_EXEC, 0, 0, 0];
+    let folder = match thread.call(number::OPENAT, how) {
+        Ok(folder) => folder,
+        // Without /proc nobody knows: as many as most programs have.
+        Err(Errno::ENOENT) => return Ok((0..64).collect()),
+        Err(error) => return Err(error),
+    };
+    let mut files = Vec::new();
+    loop {
+        let read = thread.call(number::GETDENTS64, [folder, buffer, PAGE, 0, 0, 0])?;
+        if read == 0 {
+            break;
+        }
+        let mut entries = alloc::vec![0; read.min(PAGE) as usize];
+        thread.process.space().read(buffer, &mut entries)?;
+        files.extend(numbers(&entries));
+    }
+    thread.call(number::CLOSE, [folder, 0, 0, 0, 0, 0])?;
+    files.retain(|&file| file != folder);
+    Ok(files)
+}
+
+/// The names of directory entries that are numbers (getdents64(2)).
+fn numbers(entries: &[u8]) -> Vec<u64> {
+    const SIZE_AT: usize = 16;
+    const NAME_AT: usize = 19;
+    let mut found = Vec::new();
+    let mut rest = entries;
+    while let Some(size) = rest.get(SIZE_AT..SIZE_AT + 2) {
+        let size = usize::from(u16::from_le_bytes([size[0], size[1]]));
+        let Some(name) = rest.get(NAME_AT..size) else {
+            break;
+        };
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        found.extend(
+            core::str::from_utf8(name)
+                .ok()
+                .and_then(|name| name.parse::<u64>().ok()),
+        );
+        rest = &rest[size..];
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::numbers;
+
+    fn entry(name: &str) -> Vec<u8> {
+        let size = (20 + name.len()).next_multiple_of(8);
+        let mut bytes = std::vec![0; size];
+        bytes[16..18].copy_from_slice(&(size as u16).to_le_bytes());
+        bytes[19..19 + name.len()].copy_from_slice(name.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn descriptors_are_numbers_in_a_folder() {
+        let entries = [".", "..", "0", "17", "1048575"].map(entry).concat();
+        assert_eq!(numbers(&entries), [0, 17, 1_048_575]);
+        assert_eq!(numbers(&entries[..entries.len() - 1]), [0, 17]);
+        assert_eq!(numbers(&[0xff; 40]), []);
+        assert_eq!(numbers(&[0; 40]), []);
+    }
+}

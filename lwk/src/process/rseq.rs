@@ -1,0 +1,195 @@
+//! Restartable sequences: a program reads on which core it is without a call, and instructions that
+//! depend on that are broken off when it leaves the core.
+//!
+//! Source: rseq(2) of Linux, its include/uapi/linux/rseq.h and kernel/rseq.c.
+
+use super::Thread;
+use super::errno::Errno;
+use super::signals::{Info, number};
+
+/// Bytes of the area that every program gives: `struct rseq` of the first kernel that had it.
+pub const SIZE_MIN: u32 = 32;
+/// Bytes that this kernel writes, which is told to programs; and how the area is aligned.
+pub const FEATURES_SIZE: u64 = 28;
+/// See above.
+pub const ALIGNMENT: u64 = 32;
+/// Of `struct rseq`: `cpu_id_start`, `cpu_id`; the sequence that is under way; `node_id`, `mm_cid`.
+const AT_SEQUENCE: u64 = 8;
+const AT_NODE: u64 = 20;
+/// What `cpu_id` is when nobody keeps it.
+const UNINITIALIZED: u32 = u32::MAX;
+
+/// Where a thread has its area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Address.
+    pub area: u64,
+    /// Bytes.
+    pub size: u32,
+    /// What lies before each place to which a sequence is broken off.
+    pub signature: u32,
+}
+
+/// A sequence: `struct rseq_cs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sequence {
+    start: u64,
+    size: u64,
+    abort: u64,
+}
+
+impl Sequence {
+    const BYTES: usize = 32;
+
+    /// From the program's memory; `None` if it is none.
+    fn read(bytes: &[u8; Self::BYTES], end: u64) -> Option<Self> {
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
+        let sequence = Self {
+            start: word(8),
+            size: word(16),
+            abort: word(24),
+        };
+        let last = sequence.start.checked_add(sequence.size)?;
+        let is_version_0 = bytes[..4] == [0; 4];
+        let is_sound = is_version_0 && last < end && sequence.abort < end;
+        (is_sound && !sequence.holds(sequence.abort)).then_some(sequence)
+    }
+
+    fn holds(&self, at: u64) -> bool {
+        at.wrapping_sub(self.start) < self.size
+    }
+}
+
+/// Registers an area, or ends that.
+///
+/// # Errors
+/// As of rseq(2).
+pub(crate) fn register(thread: &mut Thread, given: Registration, flags: u64) -> Result<u64, Errno> {
+    const UNREGISTER: u64 = 1;
+    if flags == UNREGISTER {
+        return unregister(thread, given);
+    }
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(known) = thread.rseq {
+        if (known.area, known.size) != (given.area, given.size) {
+            return Err(Errno::EINVAL);
+        }
+        let same = known.signature == given.signature;
+        return Err(if same { Errno::EBUSY } else { Errno::EPERM });
+    }
+    if given.size < SIZE_MIN || !given.area.is_multiple_of(ALIGNMENT) {
+        return Err(Errno::EINVAL);
+    }
+    let end = given.area.saturating_add(given.size.into());
+    if !thread
+        .process
+        .space()
+        .covers(given.area & !(super::PAGE - 1), end)
+    {
+        return Err(Errno::EFAULT);
+    }
+    thread.rseq = Some(given);
+    tell_core(thread, given).inspect_err(|_| thread.rseq = None)?;
+    Ok(0)
+}
+
+fn unregister(thread: &mut Thread, given: Registration) -> Result<u64, Errno> {
+    let known = thread.rseq.ok_or(Errno::EINVAL)?;
+    if (known.area, known.size) != (given.area, given.size) {
+        return Err(Errno::EINVAL);
+    }
+    if known.signature != given.signature {
+        return Err(Errno::EPERM);
+    }
+    write(thread, known.area, [0, UNINITIALIZED])?;
+    write(thread, known.area + AT_NODE, [0, 0])?;
+    thread.rseq = None;
+    Ok(0)
+}
+
+/// A thread is about to go on after it has been off its core, or in a handler. If it cannot be told,
+/// that is a fault of its own.
+pub(crate) fn resume(thread: &mut Thread) {
+    let Some(known) = thread.rseq else {
+        return;
+    };
+    let told = break_off(thread, known).and_then(|()| tell_core(thread, known));
+    if told.is_err() {
+        thread.rseq = None;
+        let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
+        thread.process.signals().force(thread.id, fault);
+    }
+}
+
+/// Where it is: the core is the identity among the program's threads that run, too.
+fn tell_core(thread: &Thread, known: Registration) -> Result<(), Errno> {
+    write(thread, known.area, [thread.core, thread.core])?;
+    write(thread, known.area + AT_NODE, [0, thread.core])
+}
+
+fn write(thread: &Thread, at: u64, words: [u32; 2]) -> Result<(), Errno> {
+    let [first, second] = words.map(u64::from);
+    let both = (first | second << 32).to_le_bytes();
+    thread.process.space().write(at, &both)
+}
+
+/// Sends a thread to where a sequence is broken off, if it is in one.
+fn break_off(thread: &mut Thread, known: Registration) -> Result<(), Errno> {
+    let mut space = thread.process.space();
+    let mut address = [0; 8];
+    space.read(known.area + AT_SEQUENCE, &mut address)?;
+    let address = u64::from_le_bytes(address);
+    if address == 0 {
+        return Ok(());
+    }
+    let mut bytes = [0; Sequence::BYTES];
+    space.read(address, &mut bytes)?;
+    let (_, end) = space.bounds();
+    let sequence = Sequence::read(&bytes, end).ok_or(Errno::EINVAL)?;
+    space.write(known.area + AT_SEQUENCE, &[0; 8])?;
+    if !sequence.holds(thread.context.registers.rip) {
+        return Ok(());
+    }
+    let mut signature = [0; 4];
+    space.read(sequence.abort.wrapping_sub(4), &mut signature)?;
+    if u32::from_le_bytes(signature) != known.signature {
+        return Err(Errno::EINVAL);
+    }
+    drop(space);
+    thread.context.registers.rip = sequence.abort;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(version: u32, words: [u64; 3]) -> [u8; Sequence::BYTES] {
+        let head = u64::from(version).to_le_bytes();
+        let words = words.map(u64::to_le_bytes);
+        core::array::from_fn(|at| match at {
+            0..8 => head[at],
+            at => words[at / 8 - 1][at % 8],
+        })
+    }
+
+    #[test]
+    fn a_sequence_has_a_beginning_an_end_and_somewhere_else() {
+        const END: u64 = 1 << 47;
+        let read = |version, words| Sequence::read(&bytes(version, words), END);
+        let sequence = read(0, [0x1000, 16, 0x2000]).unwrap();
+        let inside = [0xfff, 0x1000, 0x100f, 0x1010].map(|at| sequence.holds(at));
+        assert_eq!(inside, [false, true, true, false]);
+        for (version, words) in [
+            (1, [0x1000, 16, 0x2000]),
+            (0, [0x1000, 16, 0x1004]),
+            (0, [0x1000, u64::MAX, 0x2000]),
+            (0, [0x1000, 16, END]),
+            (0, [END, 16, 0x1000]),
+        ] {
+            assert_eq!(read(version, words), None, "{words:x?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Scripts: files whose first line names the program that is to be run with them.
+//!
+//! Source: execve(2) of Linux, and its fs/binfmt_script.c for what is cut where.
+
+use alloc::vec::Vec;
+
+use super::stack::Arguments;
+
+/// Bytes of the first line that are looked at.
+const LINE_MAX: usize = 255;
+
+/// The program, and the argument that goes before the script's path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// All that follows it.
+    pub argument: Option<Vec<u8>>,
+}
+
+impl Interpreter {
+    /// Reads the beginning of a file: `None` if it is no script, or its line has no end.
+    #[must_use]
+    pub fn read(head: &[u8]) -> Option<Self> {
+        let rest = head.strip_prefix(b"#!")?;
+        let seen = &rest[..rest.len().min(LINE_MAX - 2)];
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let end = seen.iter().position(|&byte| byte == b'\n' || byte == 0);
+        let line = match end {
+            Some(end) => &seen[..end],
+            // A path that may have been cut is none.
+            None => {
+                let path = seen.trim_ascii_start();
+                (rest.len() == seen.len() || path.iter().any(is_blank)).then_some(seen)?
+            }
+        };
+        let line = trim(line, is_blank);
+        let path_end = line.iter().position(is_blank);
+        let (path, rest) = line.split_at(path_end.unwrap_or(line.len()));
+        let argument = trim(rest, is_blank);
+        (!path.is_empty()).then(|| Self {
+            path: path.to_vec(),
+            argument: (!argument.is_empty()).then(|| argument.to_vec()),
+        })
+    }
+
+    /// Puts itself before the arguments that the script was given; the script's path takes the place
+    /// of their first.
+    pub fn take_over(self, arguments: &mut Arguments) {
+        let script = core::mem::replace(&mut arguments.path, self.path.clone());
+        let own = [self.path].into_iter().chain(self.argument).chain([script]);
+        let first = arguments.arguments.len().min(1);
+        drop(arguments.arguments.splice(..first, own));
+    }
+}
+
+fn trim(mut line: &[u8], is_blank: impl Fn(&u8) -> bool) -> &[u8] {
+    while let Some((first, rest)) = line.split_first()
+        && is_blank(first)
+    {
+        line = rest;
+    }
+    while let Some((last, rest)) = line.split_last()
+        && is_blank(last)
+    {
+        line = rest;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+
+    use super::*;
+
+    fn read(head: &str) -> Option<(std::string::String, Option<std::string::String>)> {
+        let text = |bytes: Vec<u8>| std::string::String::from_utf8(bytes).unwrap();
+        let found = Interpreter::read(head.as_bytes())?;
+        Some((text(found.path), found.argument.map(text)))
+    }
+
+    #[test]
+    fn lines_are_read_as_by_linux() {
+        let only = |path: &str| Some((path.into(), None));
+        assert_eq!(read("#!/bin/sh\necho"), only("/bin/sh"));
+        assert_eq!(read("#! \t/bin/sh \t\n"), only("/bin/sh"));
+        let both = Some(("/usr/bin/env".into(), Some("python3 -x".into())));
+        assert_eq!(read("#!/usr/bin/env \tpython3 -x \n"), both);
+        assert_eq!(read("#!/bin/sh"), only("/bin/sh"));
+        for none in ["", "#", "#!", "#!\n", "#! \n/bin/sh", "\x7fELF"] {
+            assert_eq!(read(none), None, "{none:?}");
+        }
+        let long = "x".repeat(300);
+        assert_eq!(read(&std::format!("#!/{long}\n")), None);
+        let cut = read(&std::format!("#!/bin/sh {long}\n")).unwrap();
+        assert_eq!((cut.0.as_str(), cut.1.unwrap().len()), ("/bin/sh", 245));
+    }
+
+    #[test]
+    fn a_script_is_an_argument() {
+        let mut arguments = Arguments {
+            path: b"./script".to_vec(),
+            arguments: vec![b"name".to_vec(), b"one".to_vec()],
+            environment: vec![],
+        };
+        let found = Interpreter::read(b"#!/bin/sh -e\n").unwrap();
+        found.take_over(&mut arguments);
+        assert_eq!(arguments.path, b"/bin/sh");
+        let words = ["/bin/sh", "-e", "./script", "one"].map(|word| word.as_bytes().to_vec());
+        assert_eq!(arguments.arguments, words);
+    }
+}

@@ -1,0 +1,15 @@
+//! Probes a kernel that runs programs: `insula-probe SUBJECT [WORDS]`. What it prints on a node is
+//! compared with what it prints on the base.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match testbed::probe::run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("insula-probe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

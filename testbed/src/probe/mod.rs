@@ -1,0 +1,89 @@
+//! What `insula-probe` does: a static Rust program that makes system calls which no library makes,
+//! or with arguments that no library would.
+
+#![allow(unsafe_code, reason = "system calls are made by number")]
+
+mod fuzz;
+mod memory;
+mod nested;
+mod pointers;
+mod race;
+mod shared;
+mod threads;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+/// Why a probe came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// There is no such probe.
+    #[error("threads | memory | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS")]
+    Unknown,
+    /// A call failed that should not.
+    #[error("{what}: {errno}")]
+    Call {
+        /// What was tried.
+        what: &'static str,
+        /// The error.
+        errno: Errno,
+    },
+    /// The kernel did something wrong.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+/// Does what the words say.
+///
+/// # Errors
+/// [`ProbeError`].
+pub fn run(words: &[String]) -> Result<(), ProbeError> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let number = |word: &str| word.parse().map_err(|_| ProbeError::Unknown);
+    match words[..] {
+        ["threads"] => threads::probe(),
+        ["memory"] => memory::probe(),
+        ["nested"] => nested::probe(),
+        ["race", file, rounds] => race::probe(file, number(rounds)?),
+        ["pointers"] => pointers::probe(),
+        ["fuzz", seed, rounds] => fuzz::probe(number(seed)?, number(rounds)?),
+        _ => Err(ProbeError::Unknown),
+    }
+}
+
+/// A system call.
+///
+/// # Safety
+/// That of the call. What it may do to this process the caller has thought of.
+unsafe fn call(number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::syscall(number.cast_signed(), a, b, c, d, e, f) };
+    Errno::result(result).map(i64::cast_unsigned)
+}
+
+trait Named<T> {
+    /// Says what was tried.
+    fn named(self, what: &'static str) -> Result<T, ProbeError>;
+}
+
+impl<T> Named<T> for Result<T, Errno> {
+    fn named(self, what: &'static str) -> Result<T, ProbeError> {
+        self.map_err(|errno| ProbeError::Call { what, errno })
+    }
+}
+
+/// Does something in a process of its own; how that ended.
+fn in_a_child(deed: impl FnOnce()) -> Result<WaitStatus, ProbeError> {
+    // SAFETY: this program has one thread when it comes here.
+    match unsafe { fork() }.named("fork")? {
+        ForkResult::Child => {
+            deed();
+            // SAFETY: it ends the process, without what the parent is to do at its end.
+            unsafe { libc::_exit(0) }
+        }
+        ForkResult::Parent { child } => waitpid(child, None).named("waiting for a child"),
+    }
+}

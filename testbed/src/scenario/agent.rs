@@ -1,0 +1,379 @@
+//! Nodes that one can live in: what the agent in a node does for the command.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use insula::virtio;
+use insula_agent::PORT;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use vsock::VsockStream;
+
+use super::insula_command::{
+    PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
+};
+use super::virtio::{SOCKET_MODULES, load_sockets, unload};
+use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
+use crate::equipment::MODULES_PATH;
+use crate::kernels::Flavour;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "agent",
+    proves: "programs in nodes have input, output, terminal, signals and status as podman's have",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    bases: &[Flavour::V6_12],
+    limit: Duration::from_secs(500),
+    soak_limit: None,
+    play,
+};
+
+/// What is put into the images: a busybox, and links to it.
+const CONTENT: &str = "/tmp/content";
+const PROGRAMS: [&str; 13] = [
+    "cat",
+    "echo",
+    "env",
+    "kill",
+    "ls",
+    "mount",
+    "pidof",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "stty",
+    "test",
+    "uname",
+];
+/// What the nodes are there for.
+const PROGRAM: &str = "echo 'it begins:  on'; echo amiss >&2; exec sleep 100000";
+/// Bytes of input: more than may be under way.
+const BYTES: usize = 2 << 20;
+/// How far a node's clock may be off: it does not see how long its kernel is unpacked.
+const CLOCK_ERROR_MAX_S: u64 = 60;
+/// A folder that is a node's root: a busybox, and a file that is larger than a request.
+const ROOT: &str = "/tmp/rooted";
+const DATA_BYTES: usize = 3 << 20;
+/// The node that serves files to others, where the base leads to it, and the one that asks it.
+const SERVER: (&str, &str) = ("6.1", "rooted-6.1");
+const CLIENT: &str = "rooted-6.12";
+const PUBLISH: &str = "127.0.0.1:8080:80";
+/// What the base loads for the network of nodes, in the order in which it can be unloaded.
+const NETWORK_MODULES: [&str; 5] = ["vhost_net", "tun", "bridge", "stp", "llc"];
+/// Waits for a signal, once it has said that it does.
+const WAITS: &str = "trap 'echo caught > /tmp/caught; exit 9' TERM HUP; echo ready; \
+                     while :; do sleep 0.1; done";
+
+fn play(context: &Context) -> Result<(), Finding> {
+    load_sockets()?;
+    make_programs(CONTENT)?;
+    make_programs(ROOT)?;
+    make_data()?;
+    let played = attended(|| {
+        for version in ["6.1", "6.12"] {
+            let told = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version).map_err(told)?;
+        }
+        network()
+    });
+    for folder in [CONTENT, ROOT] {
+        fs::remove_dir_all(folder)?;
+    }
+    played?;
+    unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
+}
+
+fn make_programs(folder: &str) -> Result<(), Finding> {
+    let bin = Path::new(folder).join("bin");
+    fs::create_dir_all(&bin)?;
+    fs::copy("/bin/busybox", bin.join("busybox"))?;
+    for name in PROGRAMS {
+        symlink("busybox", bin.join(name))?;
+    }
+    Ok(())
+}
+
+fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
+    let release = context.release(version)?;
+    let (image, node) = (format!("image-{version}"), format!("node-{version}"));
+    let modules = format!("{MODULES_PATH}/{release}");
+    let kernel = ["--installed", &release, "--module-folder", &modules];
+    insula(
+        &[
+            &["image", "build", &image, "--content", CONTENT],
+            &kernel[..],
+        ]
+        .concat(),
+    )?;
+    let program = ["--", "/bin/sh", "-c", PROGRAM];
+    let run = [
+        "run",
+        "--image",
+        &image,
+        "--name",
+        &node,
+        "--memory",
+        "256M",
+        "--network",
+    ];
+    insula(&[&run[..], &program].concat())?;
+    let uname = insula(&["exec", &node, "--", "uname", "-r"])?;
+    assert_equal("its release", &uname.trim_end(), &release.as_str())?;
+    logged(&node)?;
+    statuses(&node)?;
+    surroundings(&node)?;
+    much_input(&node)?;
+    signals(&node)?;
+    left_alone(&node)?;
+    strangers(&node)?;
+    supervisor_process::kill(&node)?;
+    much_input(&node).map_err(|error| error.when("its back ends were killed"))?;
+    reaches_base(&node)?;
+    ends(&node, version == "6.1")?;
+    insula(&["rm", "--force", &node])?;
+    with_root(&image, &format!("rooted-{version}"), version == SERVER.0)
+}
+
+fn data() -> PathBuf {
+    Path::new(ROOT).join("data")
+}
+
+fn make_data() -> Result<(), Finding> {
+    let mut random = fastrand::Rng::new();
+    let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+        .take(DATA_BYTES)
+        .collect();
+    Ok(fs::write(data(), bytes)?)
+}
+
+/// The sum of the file, as a node tells it.
+fn sum() -> Result<String, Finding> {
+    let told = Command::new("sha256sum")
+        .stdin(fs::File::open(data())?)
+        .output()?;
+    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+}
+
+/// A node whose root is a folder of the base, and what it changes there. It is left running: the
+/// server with an overlay and its ports published.
+fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
+    let missing = ["run", "--image", image, "--rootfs", "/tmp/none"];
+    ask(&missing)?.refused(1, &["/tmp/none", "nothing was touched"])?;
+    let run = [
+        "run", "--image", image, "--name", node, "--memory", "256M", "--rootfs", ROOT,
+    ];
+    let httpd = ["--", "/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/"];
+    let own = match server {
+        true => [&["--overlay", "--publish", PUBLISH][..], &httpd].concat(),
+        false => vec!["--network"],
+    };
+    insula(&[&run[..], &own].concat())?;
+    let (_, of_node, _) = script(node, &[], "sha256sum < /data")?;
+    assert_equal("what it reads", &of_node, &sum()?)?;
+    assert_equal("writing", &script(node, &[], "echo new > /made")?.0, &0)?;
+    let (_, told, _) = script(node, &[], "cat /made")?;
+    assert_equal("what it has written", &told.as_str(), &"new\n")?;
+    let made = fs::read_to_string(Path::new(ROOT).join("made")).ok();
+    let wanted = (!server).then(|| "new\n".to_owned());
+    assert_equal("what the base sees of it", &made, &wanted)?;
+    fs::remove_file(Path::new(ROOT).join("made")).or_else(|error| match server {
+        true => Ok(()),
+        false => Err(error.into()),
+    })
+}
+
+/// The base and another node read from a server in a node. Nothing is left of it in the base.
+fn network() -> Result<(), Finding> {
+    let published = ["run", "--image", "image-6.1", "--publish", PUBLISH];
+    ask(&published)?.refused(1, &["8080", "nothing was touched"])?;
+    let mut answer = Vec::new();
+    let mut stream = TcpStream::connect("127.0.0.1:8080")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET /data HTTP/1.0\r\n\r\n")?;
+    stream.read_to_end(&mut answer)?;
+    Finding::unless(answer.ends_with(&fs::read(data())?), || {
+        format!("the base read {} bytes of something else", answer.len())
+    })?;
+    let server = &insula_json(&["inspect", SERVER.1])?[0];
+    let get = format!(
+        "busybox wget -q -O - http://{}/data | sha256sum",
+        text(&server["address"])
+    );
+    assert_equal(
+        "what another node reads",
+        &script(CLIENT, &[], &get)?.1,
+        &sum()?,
+    )?;
+    insula(&["rm", "--force", SERVER.1, CLIENT])?;
+    wait_for("virtiofsd to be gone", || {
+        let found = Command::new("pidof").arg("virtiofsd").output()?;
+        Ok((!found.status.success()).then_some(()))
+    })?;
+    wait_for("the nodes' network to be gone", || {
+        Ok((!Path::new("/sys/class/net/insula0").exists()).then_some(()))
+    })
+}
+
+/// What the node's own program prints is in its log, each word as it was given.
+fn logged(node: &str) -> Result<(), Finding> {
+    for line in ["sh: it begins:  on", "sh: amiss"] {
+        wait_for(&format!("`{line}` in the log"), || {
+            Ok(insula(&["logs", node])?.contains(line).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Also with another network card than in the beginning.
+fn reaches_base(node: &str) -> Result<(), Finding> {
+    wait_for("the node to reach the base", || {
+        let (status, ..) = script(node, &[], "busybox ping -c 1 -w 2 10.78.0.1 >&2")?;
+        Ok((status == 0).then_some(()))
+    })
+}
+
+/// Runs a script in the node. Answers status, output and complaint.
+fn script(node: &str, options: &[&str], script: &str) -> Result<(i32, String, String), Finding> {
+    let words = [&["exec"], options, &[node, "--", "sh", "-c", script]].concat();
+    let answer = ask(&words)?;
+    Ok((answer.status.unwrap_or(-1), answer.output, answer.complaint))
+}
+
+fn statuses(node: &str) -> Result<(), Finding> {
+    let told = |status, output: &str, complaint: &str| (status, output.into(), complaint.into());
+    for (text, wanted) in [
+        ("echo out; echo err >&2; exit 7", told(7, "out\n", "err\n")),
+        ("kill -9 $$", told(137, "", "")),
+        ("cat", told(0, "", "")),
+        // Children that live on keep nobody waiting.
+        ("sleep 1000 & echo on", told(0, "on\n", "")),
+    ] {
+        assert_equal(text, &script(node, &[], text)?, &wanted)?;
+    }
+    ask(&["exec", node, "--", "no-such-program"])?.refused(127, &["no-such-program"])?;
+    ask(&["exec", node, "--", "/bin"])?.refused(126, &["/bin"])?;
+    ask(&["exec", "nobody", "--", "true"])?.refused(125, &["nobody"])?;
+    ask(&["exec", "--workdir", "/none", node, "--", "ls"])?.refused(125, &["cannot begin"])
+}
+
+fn surroundings(node: &str) -> Result<(), Finding> {
+    let (_, output, _) = script(node, &[], "busybox date +%s")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let told = output.trim().parse::<u64>()?;
+    Finding::unless(now.abs_diff(told) < CLOCK_ERROR_MAX_S, || {
+        format!("the node's clock says {told}, the base's {now}")
+    })?;
+
+    let (_, output, _) = script(
+        node,
+        &["-e", "A=x  y", "-w", "/bin"],
+        "echo \"$A\" $PWD $HOME",
+    )?;
+    assert_equal("environment", &output.as_str(), &"x  y /bin /root\n")?;
+    let (status, output, _) = script(node, &["--tty"], "test -t 0 && test -t 1 && stty size")?;
+    assert_equal("a terminal", &(status, output.as_str()), &(0, "24 80\r\n"))?;
+    let (status, _, _) = script(node, &[], "test -t 0 || test -t 1")?;
+    assert_equal("no terminal", &status, &1)
+}
+
+/// What goes through a program of the node comes back.
+fn much_input(node: &str) -> Result<(), Finding> {
+    let mut random = fastrand::Rng::new();
+    let sent: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+        .take(BYTES)
+        .collect();
+    let mut exec = command(&["exec", "--interactive", node, "--", "cat"]);
+    let mut exec = exec.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut input = exec.stdin.take().ok_or_else(|| Finding::new("no input"))?;
+    let mut received = Vec::new();
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let sent = input.write_all(&sent);
+            drop(input);
+            sent
+        });
+        if let Some(output) = &mut exec.stdout {
+            output.read_to_end(&mut received)?;
+        }
+        let sent = sending.join();
+        sent.unwrap_or_else(|_| Err(std::io::Error::other("the sending thread panicked")))
+    })?;
+    assert_equal("its status", &exec.wait()?.code(), &Some(0))?;
+    assert_equal("bytes that came back", &received.len(), &sent.len())?;
+    Finding::unless(received == sent, || {
+        "what came back is something else".into()
+    })
+}
+
+/// A command whose program waits for a signal.
+fn waiting(node: &str) -> Result<Child, Finding> {
+    let mut exec: Command = command(&["exec", node, "--", "sh", "-c", WAITS]);
+    let mut exec = exec.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    if let Some(output) = &mut exec.stdout {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    assert_equal("its first words", &line.as_str(), &"ready\n")?;
+    Ok(exec)
+}
+
+fn pid(child: &Child) -> Result<Pid, Finding> {
+    Ok(Pid::from_raw(child.id().try_into()?))
+}
+
+/// A signal to the command is one to the program.
+fn signals(node: &str) -> Result<(), Finding> {
+    let mut exec = waiting(node)?;
+    kill(pid(&exec)?, Signal::SIGTERM)?;
+    assert_equal("its status", &exec.wait()?.code(), &Some(9))
+}
+
+/// A program whose command was killed learns that it is alone.
+fn left_alone(node: &str) -> Result<(), Finding> {
+    script(node, &[], "echo > /tmp/caught")?;
+    let mut exec = waiting(node)?;
+    kill(pid(&exec)?, Signal::SIGKILL)?;
+    exec.wait()?;
+    wait_for("the program to be told", || {
+        let (_, output, _) = script(node, &[], "cat /tmp/caught")?;
+        Ok((output == "caught\n").then_some(()))
+    })
+}
+
+/// Whoever has no reserved port is not listened to: not even unprivileged processes are without one.
+fn strangers(node: &str) -> Result<(), Finding> {
+    let id = insula_json(&["inspect", node])?[0]["id"].as_u64();
+    let id = id.and_then(|id| u32::try_from(id).ok());
+    let id = id.ok_or_else(|| Finding::new("the node has no id"))?;
+    let mut stream = VsockStream::connect_with_cid_port(virtio::cid(id), PORT)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let answer = stream.read(&mut [0]);
+    let is_closed = match &answer {
+        Ok(count) => *count == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    };
+    Finding::unless(is_closed, || format!("a stranger was answered: {answer:?}"))
+}
+
+/// The node ends with its program, or by its power button.
+fn ends(node: &str, by_program: bool) -> Result<(), Finding> {
+    if by_program {
+        // The answer may not come any more.
+        ask(&["exec", node, "--", "sh", "-c", "kill $(pidof sleep)"])?;
+    } else {
+        insula(&["stop", "--time", "60", node])?;
+    }
+    wait_for("the node to end", || {
+        let view = insula_json(&["inspect", node])?[0].clone();
+        let ended = view["state"] == "stopped";
+        ended
+            .then(|| assert_equal("its end", &text(&view["reason"]), &"power-off".into()))
+            .transpose()
+    })
+}

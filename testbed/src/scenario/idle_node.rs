@@ -1,0 +1,128 @@
+//! The smallest node there is: all that its core does is to wait for a word in its memory and to
+//! send the interrupt that it tells of.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use insula::driver::{Driver, Mapping, Memory};
+use insula_abi::{GRANULE, NodeStart, Request};
+
+use super::Finding;
+
+const PAGE_SIZE: u64 = 4096;
+/// What its memory begins with, all in its first granule.
+const TABLES: u64 = 0x1000;
+const POWER_OFF: u64 = 0x8000;
+/// What goes to the low word of the core's interrupt command register, then what goes to the high
+/// word.
+const COMMAND: u64 = 0x9000;
+/// Local APIC, in xAPIC mode.
+const APIC: u64 = 0xfee0_0000;
+/// Uncached.
+const DEVICE: u64 = 0x18;
+/// What the core executes. RSI is where it looks.
+#[rustfmt::skip]
+const CODE: [u8; 40] = [
+    0xfa,                                       //    cli
+    0x8b, 0x06,                                 // 1: mov eax, [rsi]
+    0x85, 0xc0,                                 //    test eax, eax
+    0x74, 0x1a,                                 //    jz 2f
+    0x8b, 0x4e, 0x04,                           //    mov ecx, [rsi + 4]
+    0xba, 0x00, 0x00, 0xe0, 0xfe,               //    mov edx, APIC
+    0x89, 0x8a, 0x10, 0x03, 0x00, 0x00,         //    mov [rdx + 0x310], ecx
+    0x89, 0x82, 0x00, 0x03, 0x00, 0x00,         //    mov [rdx + 0x300], eax
+    0xc7, 0x06, 0x00, 0x00, 0x00, 0x00,         //    mov dword ptr [rsi], 0
+    0xf3, 0x90,                                 // 2: pause
+    0xeb, 0xdc,                                 //    jmp 1b
+    0x90, 0x90, 0x90,
+];
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 2;
+const LARGE: u64 = 0x80;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// Memory for such a node, with all that it needs in it.
+pub(super) struct IdleMemory {
+    pub(super) object: Memory,
+    pub(super) words: Mapping,
+    /// Physical address of its first byte.
+    pub(super) start: u64,
+    /// Its first chunk's, in bytes.
+    pub(super) size: u64,
+}
+
+impl IdleMemory {
+    /// Takes it, and writes the core's code and tables that map what a start needs.
+    pub(super) fn take(driver: &Driver, request: &Request) -> Result<Self, Finding> {
+        let object = driver.create_memory()?;
+        object.grow(request)?;
+        let chunk = object.chunks()?.first().copied().unwrap_or_default();
+        let memory = Self {
+            words: object.map()?,
+            object,
+            start: chunk.start,
+            size: chunk.size,
+        };
+        for (index, word) in CODE.as_chunks::<8>().0.iter().enumerate() {
+            memory.set(8 * index as u64, u64::from_le_bytes(*word))?;
+        }
+        let (machine, _) = driver.machine()?;
+        memory.map_for_core(machine.trampoline)?;
+        Ok(memory)
+    }
+
+    fn map_for_core(&self, trampoline: u64) -> Result<(), Finding> {
+        let table = |index: u64| TABLES + index * PAGE_SIZE;
+        let entry = |index: u64| (self.start + table(index)) | PRESENT | WRITABLE;
+        self.set(table(0), entry(1))?;
+        // Of each gibibyte, the granule that is looked for.
+        let places = [(2, trampoline, 0), (3, self.start, 0), (4, APIC, DEVICE)];
+        for (index, address, kind) in places {
+            let gibibyte = table(1) + (address >> 30) * 8;
+            let known = self.get(gibibyte)? & ADDRESS;
+            let directory = if known == 0 {
+                table(index)
+            } else {
+                known - self.start
+            };
+            self.set(gibibyte, (self.start + directory) | PRESENT | WRITABLE)?;
+            let large = (address & !(GRANULE - 1)) | LARGE | PRESENT | WRITABLE | kind;
+            self.set(directory + (address >> 21) % 512 * 8, large)?;
+        }
+        Ok(())
+    }
+
+    /// How a node with this memory is started.
+    pub(super) fn beginning(&self) -> NodeStart {
+        NodeStart {
+            entry: self.start,
+            page_table: self.start + TABLES,
+            argument: self.start + COMMAND,
+            power_off: self.start + POWER_OFF,
+            reset: self.start + POWER_OFF + 1,
+        }
+    }
+
+    /// Has the core send an interrupt.
+    pub(super) fn send(&self, apic_id: u64, vector: u64) -> Result<(), Finding> {
+        self.set(COMMAND, apic_id << 56 | vector)
+    }
+
+    /// Whether it has done so.
+    pub(super) fn has_sent(&self) -> Result<bool, Finding> {
+        Ok(self.get(COMMAND)? & 0xffff_ffff == 0)
+    }
+
+    pub(super) fn word(&self, offset: u64) -> Result<&AtomicU64, Finding> {
+        Ok(self.words.word(offset)?)
+    }
+
+    pub(super) fn get(&self, offset: u64) -> Result<u64, Finding> {
+        Ok(self.word(offset)?.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set(&self, offset: u64, value: u64) -> Result<(), Finding> {
+        self.word(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! Programs of Debian's, unmodified, on the lightweight kernel: what they print and how they end is
+//! what it is on Linux. And programs that end badly: the node is none the worse for it.
+
+mod bad;
+mod server;
+mod watched;
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use crate::kernels::Flavour;
+
+use super::insula_command::{assert_equal, attended, command, insula, insula_json, numbers};
+use super::{Context, Finding, Module, Scenario, Shape};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "programs",
+    proves: "Debian's programs run on the lightweight kernel as on Linux, and what they break is theirs",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    bases: &[Flavour::V6_12],
+    limit: std::time::Duration::from_secs(500),
+    soak_limit: None,
+    play,
+};
+
+const NODE: &str = "quiet";
+/// A static program of Rust's.
+const PROBE: &str = "/payload/bin/insula-probe";
+
+fn play(_context: &Context) -> Result<(), Finding> {
+    attended(|| {
+        let words = [
+            "run",
+            "--image",
+            "lwk",
+            "--cpus",
+            "3",
+            "--memory",
+            "384M,chunk=32M",
+            "--name",
+            NODE,
+        ];
+        insula(&words)?;
+        ALIKE.iter().try_for_each(Program::is_alike)?;
+        computes_on_the_node()?;
+        measures()?;
+        watched::is_watched()?;
+        is_stressed()?;
+        server::serves()?;
+        bad::files()?;
+        bad::pointers()?;
+        bad::calls()?;
+        bad::ends()?;
+        insula(&["rm", "--force", NODE])?;
+        in_one_go()
+    })
+}
+
+/// A program whose output is the same wherever it runs.
+struct Program {
+    words: &'static [&'static str],
+    input: &'static str,
+}
+
+const fn program(words: &'static [&'static str]) -> Program {
+    Program { words, input: "" }
+}
+
+/// A shell that catches a signal of its own.
+const TRAP: &str = "trap 'echo caught' USR1; kill -USR1 $$; echo after; exit 3";
+/// Threads, a handler, a timer's signal, waiting for signals, a pipe that nobody reads.
+const THREADS_AND_SIGNALS: &str = r#"
+import os, signal, threading, time
+found = []
+def add(n):
+    found.append(sum(i * n for i in range(5000)))
+threads = [threading.Thread(target=add, args=(n,)) for n in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sorted(found))
+signal.signal(signal.SIGUSR1, lambda *_: print("user"))
+os.kill(os.getpid(), signal.SIGUSR1)
+signal.signal(signal.SIGALRM, lambda *_: print("alarm"))
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+signal.pause()
+print(signal.sigtimedwait({signal.SIGUSR2}, 0.01))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+os.kill(os.getpid(), signal.SIGUSR2)
+print(signal.sigpending(), signal.sigwait({signal.SIGUSR2}))
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+began = time.monotonic()
+time.sleep(0.3)
+print(time.monotonic() - began >= 0.3)
+read, write = os.pipe()
+os.close(read)
+try: os.write(write, b"x")
+except BrokenPipeError: print("broken pipe")
+print(time.process_time() > 0, time.thread_time() > 0)
+"#;
+/// Subshells, a pipe, a program in the background, a script of its own.
+const SHELL: &str = "(echo child; exit 3); echo $?; echo b a c | tr ' ' '\\n' | sort; sleep 0 & wait $!; \
+     printf '#!/bin/sh -e\\necho $# $1\\n' > /tmp/own; chmod +x /tmp/own; /tmp/own x y; rm /tmp/own; \
+     /no/such; echo $?; /etc/passwd; echo $?; sh -c 'kill -TERM $$'; echo $?";
+/// Processes that share memory, programs with their output, files that are not for them.
+const PROCESSES: &str = r#"
+import mmap, os, signal, subprocess
+shared, own = mmap.mmap(-1, 8192), bytearray(b"parent")
+signal.signal(signal.SIGCHLD, lambda *_: print("a child has ended"))
+pid = os.fork()
+if pid == 0:
+    shared[4096:4101], own[:] = b"hello", b"child"
+    os._exit(7)
+ended = os.waitpid(pid, 0)
+print(ended[0] == pid, os.waitstatus_to_exitcode(ended[1]), shared[4096:4101], own)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0: os._exit(1)
+try: os.wait()
+except ChildProcessError: print("nobody to wait for")
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+print(subprocess.run(["/bin/cat"], input=b"through a pipe", capture_output=True))
+print(subprocess.run("echo $0 $A; exit 5", shell=True, env={"A": "b"}, capture_output=True))
+hidden = os.open("/etc/passwd", os.O_RDONLY)
+given = os.open("/etc/passwd", os.O_RDONLY)
+os.set_inheritable(given, True)
+look = f"test -e /proc/self/fd/{hidden}; echo $?; test -e /proc/self/fd/{given}; echo $?"
+print(subprocess.run(["/bin/sh", "-c", look], close_fds=False, capture_output=True).stdout)
+try: subprocess.run(["/no/such"])
+except FileNotFoundError as error: print(error)
+child = subprocess.Popen(["/bin/sleep", "100"])
+child.kill()
+print(child.wait())
+os.execv("/bin/echo", ["echo", "at last"])
+"#;
+const SQL: &str = "create table t(a integer primary key, b text); \
+     with recursive n(i) as (select 1 union all select i + 1 from n where i < 500) \
+     insert into t select i, hex(i * i) from n; \
+     create index k on t(b); select count(*), sum(a), min(b), max(b) from t; \
+     select a from t where b like '%39' order by b limit 5;";
+const ALIGNMENT: &str =
+    ">a\nACGTACGTACGGT\n>b\nACGTACGTATGGT\n>c\nACGAACGTATCGT\n>d\nTCGAACGTATCGA\n";
+
+const ALIKE: &[Program] = &[
+    program(&["/bin/busybox", "sha256sum", "/bin/busybox"]),
+    program(&["/bin/busybox", "ls", "-l", "/etc/passwd"]),
+    program(&[
+        "/bin/busybox",
+        "awk",
+        "BEGIN { for (i = 0; i < 2000; i++) s += i * i; print s }",
+    ]),
+    program(&[
+        "/bin/busybox",
+        "find",
+        "/etc",
+        "-maxdepth",
+        "1",
+        "-name",
+        "pass*",
+    ]),
+    program(&["/bin/busybox", "sh", "-c", TRAP]),
+    program(&["/bin/busybox", "sh", "-c", SHELL]),
+    program(&["/usr/bin/python3", "-c", THREADS_AND_SIGNALS]),
+    program(&["/usr/bin/python3", "-c", PROCESSES]),
+    program(&[PROBE, "threads"]),
+    program(&[PROBE, "memory"]),
+    program(&["/usr/bin/sqlite3", ":memory:", SQL]),
+    program(&["/usr/bin/openssl", "dgst", "-sha3-256", "/bin/busybox"]),
+    Program {
+        words: &["/bin/busybox", "sort", "-r"],
+        input: "b\na\nc\n",
+    },
+    // Of OpenMP, then of Go.
+    Program {
+        words: &["/usr/bin/fasttreeMP", "-nt", "-quiet"],
+        input: ALIGNMENT,
+    },
+    Program {
+        words: &["/usr/bin/fzf", "--filter", "an"],
+        input: "apple\nbanana\ncherry\norange\n",
+    },
+];
+
+impl Program {
+    fn is_alike(&self) -> Result<(), Finding> {
+        let on_linux = output(&mut self.on_linux(), self.input)?;
+        let on_node = output(&mut on_node(self.words), self.input)?;
+        same(self.words, &on_node, &on_linux)
+    }
+
+    fn on_linux(&self) -> Command {
+        let mut program = Command::new(self.words[0]);
+        program.args(&self.words[1..]);
+        program
+    }
+}
+
+fn on_node(words: &[&str]) -> Command {
+    command(&[&["exec", NODE, "--"], words].concat())
+}
+
+fn same(words: &[&str], found: &Output, wanted: &Output) -> Result<(), Finding> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let alike = found.stdout == wanted.stdout && found.status == wanted.status;
+    Finding::unless(alike, || {
+        format!(
+            "{words:.60?} on the node: {}, {}{}\non Linux: {}, {}",
+            found.status,
+            text(&found.stdout),
+            text(&found.stderr),
+            wanted.status,
+            text(&wanted.stdout)
+        )
+    })
+}
+
+fn output(program: &mut Command, input: &str) -> Result<Output, Finding> {
+    let program = program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = program.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    Ok(child.wait_with_output()?)
+}
+
+/// Asks the processor which core it is, then computes. Prints the id of the core's APIC, and how long
+/// that took the program and, in user mode, its proxy, in microseconds.
+const WITNESS: &str = r#"
+import ctypes, mmap, resource
+code = bytes.fromhex("53" "b801000000" "0fa2" "89d8" "c1e818" "5b" "c3")
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(code)
+where = ctypes.CFUNCTYPE(ctypes.c_uint)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+def used():
+    proxy = int(open("/proc/self/stat").read().rsplit(")", 1)[1].split()[11])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime, proxy / 100
+first, before = where(), used()
+sum(i * i for i in range(8_000_000))
+assert where() == first
+print(first, *(int((now - then) * 1e6) for now, then in zip(used(), before)))
+"#;
+
+/// Its instructions are executed by the node's cores, and by no others: while it computes, the proxy
+/// uses next to no time of its own. That takes seconds, beside which a moment is little in which the
+/// emulator does not get to run while it is the proxy's turn.
+fn computes_on_the_node() -> Result<(), Finding> {
+    // An emulated core's turn ends with each look in vain: a proxy that looks two thousand times
+    // before it sleeps would do so for minutes.
+    let words = [
+        "exec",
+        "--polls",
+        "0",
+        NODE,
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        WITNESS,
+    ];
+    let printed = insula(&words)?;
+    let words: Vec<u64> = printed
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [apic_id, used_us, proxy_us] = words[..] else {
+        return Err(Finding::new(format!("the witness says {printed}")));
+    };
+    let view = insula_json(&["inspect", NODE])?;
+    let own = numbers(&view[0]["apic_ids"]);
+    Finding::unless(own.iter().any(|&id| u64::from(id) == apic_id), || {
+        format!("it ran on the core of APIC id {apic_id}, the node has {own:?}")
+    })?;
+    Finding::unless(proxy_us * 20 < used_us, || {
+        format!("the proxy used {proxy_us} us, the program {used_us} us")
+    })?;
+    is_counted()
+}
+
+/// What the programs until now have done can be seen.
+fn is_counted() -> Result<(), Finding> {
+    let stats = insula_json(&["stats", NODE, "--json"])?;
+    let programs = &stats[0]["programs"];
+    let cores = programs["cores"].as_array().map_or(0, Vec::len);
+    assert_equal("cores that count", &cores, &3)?;
+    let calls = programs["calls"].as_array().into_iter().flatten();
+    let counted = |name: &str, delegated: bool| {
+        let mut same = calls.clone().filter(|call| call["name"] == name);
+        same.any(|call| call["delegated"] == delegated && call["count"].as_u64() > Some(0))
+    };
+    let seen = counted("read", true) && counted("futex", false) && counted("rt_sigreturn", false);
+    Finding::unless(seen, || format!("the node has counted {stats}"))?;
+    let text = insula(&["stats", "--prometheus"])?;
+    let line = "insula_node_cpus{node=\"quiet\"} 3";
+    Finding::unless(text.contains(line), || {
+        format!("for Prometheus there is {text}")
+    })
+}
+
+/// A program that takes the time: a signal ends each of its rounds.
+fn measures() -> Result<(), Finding> {
+    let words = [
+        "/usr/bin/openssl",
+        "speed",
+        "-seconds",
+        "1",
+        "-bytes",
+        "1024",
+        "sha256",
+    ];
+    let measured = output(&mut on_node(&words), "")?;
+    let text = String::from_utf8_lossy(&measured.stdout).into_owned();
+    let figure = text.lines().rfind(|line| line.starts_with("sha256"));
+    let figure = figure.and_then(|line| {
+        line.split_whitespace()
+            .next_back()?
+            .strip_suffix('k')?
+            .parse::<f64>()
+            .ok()
+    });
+    Finding::unless(
+        measured.status.success() && figure.is_some_and(|figure| figure > 0.0),
+        || format!("openssl measured {text}"),
+    )
+}
+
+/// Several processes at once that compute, use memory, wake each other.
+fn is_stressed() -> Result<(), Finding> {
+    let words = "/usr/bin/stress-ng --cpu 2 --cpu-ops 20 --vm 1 --vm-bytes 4M --vm-ops 50 --futex 1 \
+                 --futex-ops 1 --timeout 100 --metrics-brief";
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let stressed = output(&mut on_node(&words), "")?;
+    let text = [stressed.stdout, stressed.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let done = |name: &str| {
+        let mut lines = text
+            .lines()
+            .filter_map(|line| line.split_once("] ")?.1.split_once(' '));
+        let figures = lines.find(|(stressor, _)| *stressor == name)?.1;
+        figures.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let least = [("cpu", 20), ("vm", 50), ("futex", 1)];
+    let all = least.iter().all(|&(name, least)| done(name) >= Some(least));
+    Finding::unless(stressed.status.success() && all, || {
+        format!("stress-ng ended with {}: {text}", stressed.status)
+    })
+}
+
+/// A node for one program, whose status is the command's; then it is off.
+fn in_one_go() -> Result<(), Finding> {
+    let words = [
+        "run",
+        "--image",
+        "lwk",
+        "--memory",
+        "64M,chunk=8M",
+        "--name",
+        "once",
+        "--",
+    ];
+    let run = |program: &[&str]| super::insula_command::ask(&[&words, program].concat());
+    let status = run(&["/bin/sh", "-c", "echo hello; exit 7"])?;
+    assert_equal("output", &status.output.as_str(), &"hello\n")?;
+    assert_equal("status", &status.status, &Some(7))?;
+    super::insula_command::wait_for("the node to be off", || {
+        let view = insula_json(&["inspect", "once"])?;
+        Ok((view[0]["reason"] == "power-off").then_some(()))
+    })?;
+    insula(&["rm", "once"])?;
+    run(&["no-such-program"])?.refused(127, &["no-such-program"])?;
+    let left = super::insula_command::names(&["ps", "--all", "--json"])?;
+    assert_equal("nodes that are left", &left, &Vec::new())
+}

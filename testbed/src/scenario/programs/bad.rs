@@ -1,0 +1,126 @@
+//! Programs that are none, and programs that end badly: the node goes on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use super::super::Finding;
+use super::super::insula_command::{assert_equal, insula};
+use super::{NODE, PROBE, on_node, output};
+
+const FOLDER: &str = "/tmp/bad";
+const GOOD: &str = "/bin/busybox";
+
+fn still_runs() -> Result<(), Finding> {
+    insula(&["exec", NODE, "--", "/bin/true"]).map(drop)
+}
+
+/// Files that are cut off, changed, or of other machines.
+pub(super) fn files() -> Result<(), Finding> {
+    fs::create_dir_all(FOLDER)?;
+    let file = fs::read(GOOD)?;
+    let cut = [0, 1, 63, 64, 120, 4095].map(|size| file[..size].to_vec());
+    let changes: [(usize, &[u8]); 7] = [
+        (4, &[1]),             // 32 bits
+        (18, &[0xb7]),         // of ARM
+        (54, &[0xff, 0xff]),   // program headers of another size
+        (56, &[0xff, 0xff]),   // very many of them
+        (32, &[0xff; 8]),      // somewhere else
+        (64 + 16, &[0xff; 8]), // a segment at no address
+        (64 + 40, &[0xff; 6]), // a segment of all memory
+    ];
+    let changed = changes.map(|(at, bytes)| {
+        let mut file = file.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        file
+    });
+    for (content, number) in cut.into_iter().chain(changed).zip(0..) {
+        let path = format!("{FOLDER}/{number}");
+        fs::write(&path, content)?;
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
+        let status = output(&mut on_node(&[&path, "true"]), "")?.status;
+        let refused = matches!(status.code(), Some(126 | 127)) || status.signal().is_some();
+        Finding::unless(refused, || {
+            format!("bad program {number} ended with {status}")
+        })?;
+    }
+    fs::remove_dir_all(FOLDER)?;
+    still_runs()
+}
+
+/// Wild pointers in every argument of every call: EFAULT where it is on Linux.
+pub(super) fn pointers() -> Result<(), Finding> {
+    let on_linux = probe(&mut Command::new(PROBE), &["pointers"])?;
+    let on_node = probe(&mut on_node(&[PROBE]), &["pointers"])?;
+    let both = on_node.lines().zip(on_linux.lines());
+    let differ = |(found, wanted): &(&str, &str)| found != wanted;
+    let different: Vec<_> = both.filter(differ).collect();
+    assert_equal("calls", &on_node.lines().count(), &on_linux.lines().count())?;
+    Finding::unless(different.is_empty(), || {
+        format!("wild pointers on the node and on Linux: {different:#?}")
+    })?;
+    still_runs()
+}
+
+/// Random calls of somebody who has no rights.
+pub(super) fn calls() -> Result<(), Finding> {
+    const ROUNDS: &str = "30";
+    let made = probe(&mut on_node(&[PROBE]), &["fuzz", "1", ROUNDS])?;
+    println!("{} were random", made.trim_end());
+    still_runs()
+}
+
+/// What the probe prints. It reads nothing.
+fn probe(command: &mut Command, words: &[&str]) -> Result<String, Finding> {
+    let probed = command.args(words).stdin(Stdio::null()).output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Finding::unless(probed.status.success(), || {
+        format!("{words:?}: {}, {}", probed.status, text(&probed.stderr))
+    })?;
+    Ok(text(&probed.stdout))
+}
+
+/// More memory than the node has; a stack without end; an instruction that is none; a null pointer,
+/// with a core file that a debugger reads.
+pub(super) fn ends() -> Result<(), Finding> {
+    let python = |code| output(&mut on_node(&["/usr/bin/python3", "-c", code]), "");
+    let hungry = python("b = [b'x' * (1 << 22) for _ in range(200)]")?;
+    let ended = hungry.status.signal() == Some(9) || hungry.status.code() == Some(1);
+    Finding::unless(ended, || {
+        format!("without memory it ended with {}", hungry.status)
+    })?;
+    still_runs()?;
+    let deep = output(&mut on_node(&[GOOD, "sh", "-c", "f() { f; }; f"]), "")?;
+    assert_equal("the end of a stack", &deep.status.signal(), &Some(11))?;
+    leaves_a_core_file()?;
+    still_runs()
+}
+
+const CORE: &str = "/tmp/core.python";
+
+fn leaves_a_core_file() -> Result<(), Finding> {
+    fs::write("/proc/sys/kernel/core_pattern", CORE)?;
+    let crash = "ulimit -c unlimited; exec insula exec quiet -- /usr/bin/python3 -c \
+                 'import ctypes; ctypes.string_at(16)'";
+    let status = Command::new("/bin/sh").args(["-c", crash]).status()?;
+    assert_equal("a null pointer", &status.signal(), &Some(11))?;
+    Finding::unless(Path::new(CORE).exists(), || "there is no core file".into())?;
+    let debugger = Command::new("gdb")
+        .args(["-batch", "-ex", "backtrace 3", "/usr/bin/python3", CORE])
+        .output()?;
+    fs::remove_file(CORE)?;
+    understood(&debugger)
+}
+
+fn understood(debugger: &Output) -> Result<(), Finding> {
+    let text = String::from_utf8_lossy(&debugger.stdout).into_owned();
+    let wanted = ["terminated with signal SIGSEGV", "#0 ", "#1 "];
+    match wanted.iter().find(|part| !text.contains(**part)) {
+        Some(missing) => Err(Finding::new(format!(
+            "gdb does not say `{missing}`: {text}"
+        ))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,77 @@
+//! What `insula top` draws on a terminal while a program runs on the node.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use super::super::Finding;
+use super::super::insula_command::{ask, assert_equal, wait_for};
+use super::{NODE, on_node};
+
+/// Leaves the screen as it was (xterm's private mode 1049).
+const SCREEN_RESTORED: &str = "\x1b[?1049l";
+
+/// The node, and what its program asks for; nothing without a terminal.
+pub(super) fn is_watched() -> Result<(), Finding> {
+    ask(&["top"])?.refused(1, &["terminal", "insula stats"])?;
+    let words = ["/bin/busybox", "sh", "-c", "while true; do umask; done"];
+    let mut program = on_node(&words).stdout(Stdio::null()).spawn()?;
+    let watched = watch();
+    program.kill()?;
+    program.wait()?;
+    watched
+}
+
+fn watch() -> Result<(), Finding> {
+    // A terminal that nobody sits at: it has no size of its own.
+    let mut terminal = Command::new("script")
+        .args([
+            "-qec",
+            "stty rows 40 cols 120; exec insula top",
+            "/dev/null",
+        ])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let drawn = drawn(&mut terminal)?;
+    let shown = wait_for("`insula top` to show what the program asks for", || {
+        let text = drawn();
+        let all = [NODE, "running", "DELEG/S", "umask"];
+        Ok(all.iter().all(|word| text.contains(word)).then_some(()))
+    });
+    if shown.is_err() {
+        eprintln!("drawn until now: {:?}", drawn());
+    }
+    if let Some(mut input) = terminal.stdin.take() {
+        input.write_all(b"q")?;
+    }
+    let status = wait_for("`insula top` to end", || Ok(terminal.try_wait()?))?;
+    shown?;
+    assert_equal("its status", &status.code(), &Some(0))?;
+    wait_for("the screen to be as it was", || {
+        Ok(drawn().contains(SCREEN_RESTORED).then_some(()))
+    })
+}
+
+/// Collects what is drawn; answers what there is until now.
+fn drawn(terminal: &mut Child) -> Result<impl Fn() -> String + use<>, Finding> {
+    let mut output = terminal
+        .stdout
+        .take()
+        .ok_or_else(|| Finding::new("no output"))?;
+    let drawn = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&drawn);
+    thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(size @ 1..) = output.read(&mut piece) {
+            let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            sink.extend_from_slice(&piece[..size]);
+        }
+    });
+    Ok(move || {
+        let drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&drawn).into_owned()
+    })
+}
