@@ -42,7 +42,8 @@ impl Load {
                 GROUP,
             ])
             .args(["--quiet", "--cpu", "1"])
-            .args(["--hdd", "1", "--hdd-bytes", "64M"])
+            // What is written must not wait in memory, maybe until it is removed.
+            .args(["--hdd", "1", "--hdd-bytes", "64M", "--hdd-opts", "dsync"])
             .args(["--temp-path", "/var/tmp"])
             .stdout(Stdio::null())
             .spawn()?;
