@@ -14,6 +14,7 @@ pub mod debs;
 pub mod equipment;
 pub mod kernels;
 pub mod machine;
+pub mod memory_fill;
 pub mod module;
 pub mod node;
 pub mod packages;

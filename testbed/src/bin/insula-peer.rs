@@ -1,20 +1,43 @@
-//! Serves the other ends of a test node's channels, `insula-peer COUNT`, or its sockets,
-//! `insula-peer vsock`.
+//! What a test node does beyond its shell: serves the other ends of its channels, `insula-peer
+//! COUNT`, or its sockets, `insula-peer vsock`; fills its memory, `insula-peer fill`.
 
 use std::process::ExitCode;
 
 use insula::driver::Driver;
+use testbed::memory_fill::Filled;
 
 fn main() -> ExitCode {
-    let word = std::env::args().nth(1);
-    if word.as_deref() == Some("vsock") {
-        let Err(error) = testbed::socket_peer::serve();
-        eprintln!("vsock: {error}");
-        return ExitCode::FAILURE;
+    let word = std::env::args().nth(1).unwrap_or_default();
+    match word.as_str() {
+        "vsock" => {
+            let Err(error) = testbed::socket_peer::serve();
+            eprintln!("vsock: {error}");
+            ExitCode::FAILURE
+        }
+        "fill" => fill(),
+        count => channels(count),
     }
-    let count = word.and_then(|word| word.parse().ok());
-    let (Some(count), Ok(driver)) = (count, Driver::open()) else {
-        eprintln!("insula-peer COUNT | vsock, in a node with insula.ko");
+}
+
+fn fill() -> ExitCode {
+    match testbed::memory_fill::fill() {
+        Ok(Filled {
+            filled_mib,
+            bad_mib,
+        }) => {
+            println!("filled_mib={filled_mib} bad_mib={bad_mib}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("fill: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn channels(count: &str) -> ExitCode {
+    let (Ok(count), Ok(driver)) = (count.parse::<u32>(), Driver::open()) else {
+        eprintln!("insula-peer COUNT | vsock | fill, in a node with insula.ko");
         return ExitCode::FAILURE;
     };
     std::thread::scope(|scope| {

@@ -31,9 +31,8 @@ const NEIGHBOUR: &str = "neighbour";
 /// What it begins with, and what is added, in MiB.
 const BEGINS_MIB: u64 = 160;
 const MORE_MIB: u64 = 128;
-/// Of the added memory the kernel needs some itself, for its `struct page` and for the core; and the
-/// node fills whole pieces of 4 MiB, before and after.
-const USABLE_MIB: u64 = MORE_MIB - 16;
+/// Of the added memory the kernel needs some itself, for its `struct page` and for the core.
+const USABLE_MIB: u64 = MORE_MIB - 8;
 const GROW: [&str; 6] = ["update", "--cpus", "+1", "--memory", "+128M", NAME];
 const SHRINK: [&str; 6] = ["update", "--cpus", "-1", "--memory", "-128M", NAME];
 const BEGIN: [&str; 6] = ["update", "--cpus", "1", "--memory", "160M", NAME];
@@ -129,7 +128,7 @@ fn told(node: &TestNode, cpus: usize, memory_mib: u64) -> Result<Told, Finding> 
                 return Ok(None);
             }
             let same = sums.iter().all(|sum| *sum == sums[0] && !sum.is_empty());
-            Finding::unless(same && option("bad=") == "0", || {
+            Finding::unless(same && option("bad_mib=") == "0", || {
                 format!("the node told {said}")
             })?;
             Ok(Some(Told {

@@ -1,0 +1,73 @@
+//! Filling of nearly all memory that a test node has, to find out whether it is there and its own.
+
+use std::fs;
+use std::io;
+
+/// What is taken at once, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
+const PIECE_WORDS: usize = PIECE_BYTES / size_of::<u64>();
+/// What the kernel and other programs keep, in KiB.
+const SPARED_KIB: u64 = 40 << 10;
+
+/// What became of the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// How much was filled, in MiB.
+    pub filled_mib: usize,
+    /// How many MiB of it were found otherwise than they had been filled.
+    pub bad_mib: usize,
+}
+
+/// Takes memory until the kernel has hardly any, each MiB with words that no other has, looks then
+/// whether all is as it was written, and gives it back.
+///
+/// # Errors
+/// When the kernel does not say how much there is.
+pub fn fill() -> io::Result<Filled> {
+    let mut pieces = Vec::new();
+    while available_kib()? > SPARED_KIB {
+        pieces.push(piece(pieces.len()));
+    }
+    let bad = |&(number, piece): &(usize, &Vec<u64>)| !is_piece(piece, number);
+    Ok(Filled {
+        filled_mib: pieces.len(),
+        bad_mib: pieces.iter().enumerate().filter(bad).count(),
+    })
+}
+
+/// A word that stands nowhere else.
+fn word(piece: usize, index: usize) -> u64 {
+    ((piece * PIECE_WORDS + index) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn piece(number: usize) -> Vec<u64> {
+    (0..PIECE_WORDS).map(|index| word(number, index)).collect()
+}
+
+fn is_piece(words: &[u64], number: usize) -> bool {
+    let mut numbered = words.iter().enumerate();
+    numbered.all(|(index, &found)| found == word(number, index))
+}
+
+/// What programs can still have.
+fn available_kib() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let mut lines = text.lines();
+    let said = lines.find_map(|line| line.strip_prefix("MemAvailable:"));
+    let number = said.and_then(|said| said.trim().strip_suffix(" kB")?.parse().ok());
+    number.ok_or_else(|| io::Error::other("no MemAvailable in /proc/meminfo"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_told_from_any_other() {
+        let mut words = piece(3);
+        assert!(is_piece(&words, 3));
+        assert!(!is_piece(&words, 4));
+        words[PIECE_WORDS / 2] ^= 1;
+        assert!(!is_piece(&words, 3));
+    }
+}
