@@ -123,6 +123,11 @@ static PULSE: AtomicU32 = AtomicU32::new(0);
 #[used]
 static PULSE_AT: &AtomicU32 = &PULSE;
 
+/// 1 while the first core executes a program. It needs no pulse to be known to be well, and the
+/// program is left alone.
+#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_in_program"))]
+static IN_PROGRAM: AtomicU32 = AtomicU32::new(0);
+
 /// 0: the kernel runs. 1: it is off.
 #[cfg_attr(target_os = "none", unsafe(export_name = "system_state"))]
 static SYSTEM_STATE: AtomicU32 = AtomicU32::new(0);
@@ -186,6 +191,11 @@ pub(crate) fn break_lock(core: u32) {
 /// Counts an interrupt by which the base feels the pulse.
 pub(crate) fn beat() {
     PULSE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Tells whether the first core, the one that calls, executes a program from now on.
+pub(crate) fn tell_in_program(is_in_program: bool) {
+    IN_PROGRAM.store(is_in_program.into(), Ordering::Relaxed);
 }
 
 /// Marks the kernel as off.

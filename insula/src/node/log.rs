@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kimage::log::{
-    LogLayout, LogReader, Placement, format_record, halted, locate, panicked, pulse,
+    LogLayout, LogReader, Placement, format_record, halted, in_program, locate, panicked, pulse,
 };
 use kimage::running::{RunningError, RunningKernel};
 use serde::Serialize;
@@ -165,6 +165,15 @@ impl NodeLog {
     /// [`LogError::Read`].
     pub fn pulse(&self, placement: Placement) -> Result<Option<u32>, LogError> {
         pulse(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
+    }
+
+    /// Whether the kernel's first core executes a program just now; `false` when the kernel does not
+    /// tell.
+    ///
+    /// # Errors
+    /// [`LogError::Read`].
+    pub fn in_program(&self, placement: Placement) -> Result<bool, LogError> {
+        in_program(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
     /// The next record, if there is one.

@@ -55,7 +55,8 @@ impl Sight {
         self.pulse.was_there
     }
 
-    /// Looks once. Sends the node an interrupt, whose effect is seen at the next look.
+    /// Looks once. Sends the node an interrupt, whose effect is seen at the next look, unless that
+    /// would only disturb a program.
     ///
     /// # Errors
     /// What the module answered to that.
@@ -69,6 +70,10 @@ impl Sight {
         };
         if log.panicked(placement).unwrap_or(false) {
             return Ok(Found::Crashed);
+        }
+        if log.in_program(placement).unwrap_or(false) {
+            self.pulse.leave_alone();
+            return Ok(Found::Well);
         }
         // What cannot be read, or not yet, is no sign of anything.
         let Ok(Some(count)) = log.pulse(placement) else {
@@ -108,6 +113,11 @@ impl Pulse {
         self.last = Some(count);
     }
 
+    /// No interrupt is sent this time, since the core is well: the next look has nothing to miss.
+    fn leave_alone(&mut self) {
+        (self.last, self.misses) = (None, 0);
+    }
+
     fn is_gone(self) -> bool {
         let most = match self.was_there {
             true => MISSES_MAX,
@@ -129,6 +139,19 @@ mod tests {
             pulse.misses
         });
         assert_eq!(misses, [0, 0, 1, 2, 0, 1, 0]);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_missed() {
+        let mut pulse = Pulse::default();
+        for count in [7, 8, 8] {
+            pulse.feel(count);
+        }
+        pulse.leave_alone();
+        pulse.feel(8);
+        assert_eq!((pulse.misses, pulse.was_there), (0, true));
+        pulse.feel(8);
+        assert_eq!(pulse.misses, 1);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(super) fn layout(vmlinux: &[u8]) -> Result<Option<LogLayout>, LayoutError> {
             resched_count: 0,
             system_state: address("system_state")?,
             halt: OFF,
+            in_program: Some(address("lwk_in_program")?),
         }),
     }))
 }

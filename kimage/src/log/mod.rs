@@ -38,6 +38,6 @@ pub use format::format_record;
 pub use layout::{LayoutError, LogLayout};
 pub use locate::{locate, panicked};
 pub use placement::Placement;
-pub use pulse::{RESCHEDULE_VECTOR, halted, pulse};
+pub use pulse::{RESCHEDULE_VECTOR, halted, in_program, pulse};
 pub use reader::LogReader;
 pub use record::{Caller, Record};

@@ -4,6 +4,9 @@
 //! interrupts that it has taken (`irq_stat`, shown in /proc/interrupts as `RES`); such an interrupt can be sent to
 //! it at any time and does no more than make it look at its run queue. A core that does not count one has its
 //! interrupts off. And `system_state` tells of a kernel that was told to halt.
+//!
+//! Insula's own lightweight kernel tells besides whether its first core is in a program, which is then not to be
+//! disturbed: whatever the program does, its kernel does not hang in it.
 
 use super::error::LogError;
 use super::kernel::Kernel;
@@ -28,6 +31,9 @@ pub(super) struct Signs {
     pub(super) system_state: u64,
     /// `SYSTEM_HALT` of it.
     pub(super) halt: u32,
+    /// Link address of a word that is not 0 while the first core executes a program, if the kernel has one.
+    #[serde(default)]
+    pub(super) in_program: Option<u64>,
 }
 
 impl Signs {
@@ -39,6 +45,7 @@ impl Signs {
             resched_count: symbols.address("irq_stat")?.checked_add(count)?,
             system_state: symbols.address("system_state")?,
             halt: btf.enumerator("system_states", "SYSTEM_HALT").ok()?,
+            in_program: None,
         })
     }
 }
@@ -77,6 +84,22 @@ pub fn halted<M: PhysicalMemory + ?Sized>(
     };
     let kernel = Kernel::at(layout, memory, placement.physical);
     Ok(read_u32(memory, kernel.of_link(signs.system_state))? == signs.halt)
+}
+
+/// Whether the kernel's first core executes a program just now. `false` when the kernel does not tell.
+///
+/// # Errors
+/// [`LogError::Read`] when the memory cannot be read.
+pub fn in_program<M: PhysicalMemory + ?Sized>(
+    layout: &LogLayout,
+    placement: Placement,
+    memory: &M,
+) -> Result<bool, LogError> {
+    let Some(word) = layout.signs.as_ref().and_then(|signs| signs.in_program) else {
+        return Ok(false);
+    };
+    let kernel = Kernel::at(layout, memory, placement.physical);
+    Ok(read_u32(memory, kernel.of_link(word))? != 0)
 }
 
 fn read_u32<M: PhysicalMemory + ?Sized>(memory: &M, physical: u64) -> Result<u32, LogError> {

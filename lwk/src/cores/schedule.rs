@@ -23,10 +23,10 @@ use super::{
     use_space, wake,
 };
 use crate::calls::{self, Flow};
-use crate::clock;
 use crate::process::scheduling::{CoreSet, Priority};
 use crate::process::{self, Gone, Thread};
 use crate::start::kernel_root;
+use crate::{clock, log};
 
 /// How long a core looks for answers before it sleeps.
 const PATIENCE_NS: u64 = 50_000;
@@ -319,11 +319,18 @@ fn run_once(thread: &mut Thread) -> Trap {
     let until_ns = slice.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
     count(Counter::Entries);
+    let is_first_core = number() == 0;
+    if is_first_core {
+        log::tell_in_program(true);
+    }
     let began = clock::stamp();
     #[cfg(target_os = "none")]
     let trap = thread.context.run();
     #[cfg(not(target_os = "none"))]
     let trap = thread.context.trap();
+    if is_first_core {
+        log::tell_in_program(false);
+    }
     thread.has_run(clock::stamp().wrapping_sub(began));
     stop_timer(until_ns);
     trap
