@@ -2,7 +2,8 @@
 //!
 //! The way of a measurement: the program `insula-bench` (this machine) boots an emulated machine
 //! for each [`benchmark`] and lets `insula-bench-inside` play it there; what that measures comes
-//! back as [`samples`]; peers that run on this machine are measured right after. Each part's
+//! back as [`samples`]; peers that run on this machine are measured right after. What the emulator
+//! itself is to count is asked for by [`marks`], of its plugin in `bench/counter`. Each part's
 //! samples are kept in a file of their own ([`measured`]), so that parts can be measured anew one
 //! by one; from all of them [`results`] and the [`report`] with its [`plot`]s are made.
 //!
@@ -12,6 +13,7 @@
 pub mod benchmark;
 pub mod circumstances;
 pub mod inside;
+pub mod marks;
 pub mod measured;
 pub mod microvm;
 pub mod outside;

@@ -1,10 +1,11 @@
-//! What is done on this machine: running a benchmark's emulated machine, and measuring the peers
-//! that run beside it.
+//! What is done on this machine: running a benchmark's emulated machine, having the emulator count
+//! there, and measuring the peers that run beside it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use tempfile::TempDir;
 use testbed::equipment::{self, EquipmentError};
 use testbed::kernels::{self, Flavour, Kernel};
 use testbed::machine::{Accelerator, Machine, MachineError, Outcome, Task};
@@ -14,9 +15,10 @@ use testbed::project;
 use testbed::scenario::Finding;
 use testbed::tool::{Tool, ToolError};
 
-use crate::benchmark::{Benchmark, Play};
+use crate::benchmark::{Benchmark, Counted, Play};
 use crate::circumstances::Circumstances;
 use crate::inside::IntoValue;
+use crate::marks;
 use crate::measured::Measured;
 use crate::samples::{self, Recorder, Samples};
 
@@ -25,6 +27,9 @@ const BASE: Flavour = Flavour::V6_12;
 /// The program that measures inside, and the one that it has measure from within programs.
 const INSIDE_PROGRAM: &str = "insula-bench-inside";
 const PROBE_PROGRAM: &str = "insula-bench-probe";
+/// The emulator's plugin.
+const COUNTER: &str = "insula-bench-counter";
+const COUNTER_FILE: &str = "libinsula_bench_counter.so";
 /// The only architecture there is.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// A benchmark takes minutes; on a loaded machine ten times as long.
@@ -67,15 +72,23 @@ pub fn run(
     let accelerator = match Accelerator::detect(BASE, tell)? {
         // A node that runs only while the base does not would be measured with the base's work.
         Accelerator::Tcg => Accelerator::TcgParallel,
+        // Only what is emulated is counted.
+        _ if benchmark.counted.is_some() => Accelerator::TcgParallel,
         other => other,
     };
     let circumstances = Circumstances::now(accelerator, BASE, &benchmark.machine)?;
-    let outcome = run_machine(benchmark, count, accelerator, tell)?;
+    let counter = benchmark.counted.as_ref().map(Counter::build).transpose()?;
+    let outcome = run_machine(benchmark, count, accelerator, counter.as_ref(), tell)?;
     let mut complaints = Vec::new();
     complaints.extend(complaint(&outcome));
     let file = outcome.files.get(samples::FILE);
     let text = file.map_or_else(String::new, |file| String::from_utf8_lossy(file).into());
     let mut samples = samples::parse(&text);
+    if let Some(counter) = counter {
+        for (id, value) in counter.samples()? {
+            samples.entry(id.to_owned()).or_default().push(value);
+        }
+    }
     if let Some(peers) = benchmark.outside {
         match Outside::new(count, tell)?.play(peers) {
             Ok(more) => samples.extend(more),
@@ -106,6 +119,7 @@ fn run_machine(
     benchmark: &Benchmark,
     count: u32,
     accelerator: Accelerator,
+    counter: Option<&Counter<'_>>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Outcome, RunError> {
     let mut payload = equipment::assemble(BASE, tell)?;
@@ -119,6 +133,8 @@ fn run_machine(
         memory_mib: benchmark.machine.memory_mib,
         numa_nodes: benchmark.machine.numa_nodes,
         spare_devices: benchmark.machine.spare_devices,
+        append: benchmark.machine.append.to_owned(),
+        qemu_arguments: counter.map(Counter::words).unwrap_or_default(),
         accelerator,
         root: benchmark.root,
         limit: LIMIT,
@@ -133,10 +149,8 @@ fn run_machine(
 /// Builds a program, linked statically so that it needs nothing of the root disk, where the
 /// test bed's own are built.
 fn build_inside_program(program: &str) -> Result<PathBuf, ToolError> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = project::root().join(target.unwrap_or_else(|| "target".into()));
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    Tool::new(&cargo)
+    let target = target_folder();
+    Tool::new(&cargo())
         .args(["build", "--quiet", "--release", "--target", TARGET])
         .args(["--package", "insula-bench", "--bin", program])
         .arg("--target-dir")
@@ -147,6 +161,60 @@ fn build_inside_program(program: &str) -> Result<PathBuf, ToolError> {
     Ok(target.join(TARGET).join("release").join(program))
 }
 
+fn target_folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    project::root().join(target.unwrap_or_else(|| "target".into()))
+}
+
+fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// The emulator's plugin that counts, and where it puts what it has counted.
+struct Counter<'a> {
+    asked: &'a Counted,
+    plugin: PathBuf,
+    folder: TempDir,
+}
+
+impl<'a> Counter<'a> {
+    /// Builds it for one run of a machine.
+    fn build(asked: &'a Counted) -> Result<Self, RunError> {
+        let target = target_folder();
+        Tool::new(&cargo())
+            .args(["build", "--quiet", "--release", "--package", COUNTER])
+            .arg("--target-dir")
+            .arg(&target)
+            .directory(project::root())
+            .run()?;
+        Ok(Self {
+            asked,
+            plugin: target.join("release").join(COUNTER_FILE),
+            folder: tempfile::tempdir_in(project::build())?,
+        })
+    }
+
+    /// What it writes to.
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("counts.jsonl")
+    }
+
+    /// For QEMU's command line, where a comma ends a value unless doubled.
+    fn words(&self) -> Vec<String> {
+        let [plugin, file] =
+            [&self.plugin, &self.file()].map(|path| path.to_string_lossy().replace(',', ",,"));
+        let lines = if self.asked.lines { "on" } else { "off" };
+        let words = format!("{plugin},out={file},lines={lines}");
+        vec!["-plugin".to_owned(), words]
+    }
+
+    /// What the benchmark makes of what was counted.
+    fn samples(&self) -> io::Result<Vec<(&'static str, f64)>> {
+        let counts = marks::parse(&fs::read_to_string(self.file())?)?;
+        Ok((self.asked.samples)(&counts))
+    }
+}
+
 /// What measuring a peer on this machine can use.
 pub struct Outside {
     /// How often to measure each thing.
@@ -154,7 +222,7 @@ pub struct Outside {
     /// The frequency of this machine's time stamp counter, in kHz, which emulated ones share.
     pub tsc_khz: u32,
     kernels: Vec<Kernel>,
-    folder: tempfile::TempDir,
+    folder: TempDir,
     initrd: PathBuf,
     recorder: Recorder,
 }

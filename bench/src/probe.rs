@@ -1,5 +1,5 @@
 //! What a program measures of the kernel that it runs on, by the time stamp counter: system calls
-//! that do nothing, and reading a file.
+//! that do nothing, and reading a file. And what it does between marks, for the emulator to count.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -8,6 +8,8 @@ use std::path::Path;
 
 use insula::driver::tsc;
 use nix::fcntl::{FcntlArg, fcntl};
+
+use crate::marks::Kind;
 
 /// Calls in a round, and those before that are not counted.
 const CALLS: usize = 2000;
@@ -21,6 +23,12 @@ const ROOM: usize = 64 << 20;
 const PIECE: usize = 64 << 10;
 /// What is read at once of a file that is read through.
 const THROUGH_PIECE: usize = 1 << 20;
+
+/// What is computed between marks: about 10^9 instructions.
+const SPINS: u64 = 100_000_000;
+/// What is read between marks, and how often before.
+const MARKED_READ: usize = 1 << 20;
+const WARM_READS: usize = 3;
 
 /// What a round of something took, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +110,52 @@ pub fn through(path: &Path) -> io::Result<Ticks> {
     let began = tsc();
     while file.read(&mut piece)? > 0 {}
     Ok(Ticks::once(tsc() - began))
+}
+
+/// Does what is to be counted, between its marks; both figures are what that took. A call, or a read
+/// of the file's first MiB, has been made before, so that all that it needs is there.
+///
+/// # Errors
+/// When the file cannot be read, or is shorter.
+pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
+    match kind {
+        Kind::SpinPlain | Kind::SpinIsolated | Kind::SpinQuiet => between(kind, || {
+            black_box(spin(black_box(SPINS)));
+            Ok(())
+        }),
+        Kind::CallPlain | Kind::CallQuiet => {
+            let input = io::stdin();
+            let make = || fcntl(&input, FcntlArg::F_GETFD).map(drop);
+            (0..WARM).try_for_each(|_| make())?;
+            between(kind, || Ok(make()?))
+        }
+        Kind::ReadPlain | Kind::ReadQuiet => {
+            let mut file = File::open(path)?;
+            let mut room = vec![0; MARKED_READ];
+            for _ in 0..WARM_READS {
+                file.read_exact(&mut room)?;
+                file.rewind()?;
+            }
+            between(kind, || file.read_exact(&mut room))
+        }
+    }
+}
+
+fn between(kind: Kind, act: impl FnOnce() -> io::Result<()>) -> io::Result<Ticks> {
+    let began = tsc();
+    kind.begin();
+    let done = act();
+    kind.end();
+    done.map(|()| Ticks::once(tsc() - began))
+}
+
+/// Computes, and asks the kernel for nothing: some ten instructions a turn.
+fn spin(turns: u64) -> u64 {
+    (0..turns).fold(1, |state: u64, turn| {
+        let state = state ^ (state << 13);
+        let state = state ^ (state >> 7);
+        (state ^ (state << 17)).wrapping_add(turn)
+    })
 }
 
 /// Where a read puts what it reads.

@@ -50,6 +50,7 @@ pub fn run(
         memory_mib: scenario.machine.memory_mib,
         numa_nodes: scenario.machine.numa_nodes,
         spare_devices: scenario.machine.spare_devices,
+        append: scenario.machine.append.to_owned(),
         accelerator,
         root,
         limit: limit(scenario, soak),

@@ -39,6 +39,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time("boot-options.as-is", "as every node", START).drawn(),
         Row::time(

@@ -31,6 +31,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         rate("channel-bulk.copy", "from a node")
             .beside("channel-bulk.pipe")

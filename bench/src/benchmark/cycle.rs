@@ -25,6 +25,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time("cycle.base", "a cycle, from and to the base", CYCLE)
             .unit(Unit::Seconds)

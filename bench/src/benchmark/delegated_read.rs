@@ -61,6 +61,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: rows!["64B", "4KiB", "64KiB", "1MiB", "16MiB", "64MiB"],
 };
 

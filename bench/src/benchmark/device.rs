@@ -40,6 +40,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time("device.node.read", "Reading, in the node", IN_NODE)
             .unit(Unit::MegabytesPerSecond)

@@ -31,6 +31,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Bench,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         trip("doorbell.polling", "both poll, median")
             .beside("doorbell.pipe")

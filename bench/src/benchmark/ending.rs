@@ -42,6 +42,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time("ending.poweroff.seen", "power-off: seen", RESTART).drawn(),
         Row::time("ending.poweroff.running", "power-off: running", RESTART),

@@ -26,6 +26,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Bench,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time(
             "exec.node",

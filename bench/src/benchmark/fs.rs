@@ -35,6 +35,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Bench,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         rate("fs.virtiofs", "virtiofs, nothing cached", IN_NODE)
             .beside("fs.base")

@@ -18,6 +18,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         trip("ipi.round-trip", "interrupt and its answer, median")
             .beside("ipi.call")

@@ -35,6 +35,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time(
             "load-forms.6.1.compressed.copy",

@@ -42,6 +42,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time("lwk-program.python.linux", "python3 on Linux", "").drawn(),
         Row::time("lwk-program.python.lwk", "python3 on the node", "")

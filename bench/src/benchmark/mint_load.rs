@@ -47,6 +47,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time(
             "mint-load.cold.bzimage-from-disk",

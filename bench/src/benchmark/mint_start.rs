@@ -33,6 +33,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time("mint-start.cold", "start from disk, cold", FROM_FILES)
             .mint(175.12)

@@ -8,6 +8,7 @@ mod channel_bulk;
 mod cycle;
 mod delegated_read;
 mod device;
+mod displaced_lines;
 mod doorbell;
 mod ending;
 mod exec;
@@ -22,6 +23,7 @@ mod neighbour;
 mod net;
 mod node_boot;
 mod node_many;
+mod noise;
 mod null_call;
 mod run_to_output;
 
@@ -29,6 +31,7 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use crate::inside::Inside;
+use crate::marks::Count;
 use crate::outside::Outside;
 
 /// All benchmarks, in the order in which they are measured and reported.
@@ -46,7 +49,9 @@ pub const ALL: &[&Benchmark] = &[
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
     &ending::BENCHMARK,
+    &noise::BENCHMARK,
     &null_call::BENCHMARK,
+    &displaced_lines::BENCHMARK,
     &delegated_read::BENCHMARK,
     &lwk_start::BENCHMARK,
     &lwk_program::BENCHMARK,
@@ -58,6 +63,14 @@ pub const ALL: &[&Benchmark] = &[
 
 /// Measures with what there is at a place.
 pub type Play<Place> = fn(&Place) -> Result<(), Finding>;
+
+/// What is to be made of the counts of programs between [marks](crate::marks).
+pub struct Counted {
+    /// Whether accesses to memory are looked at, which takes long.
+    pub lines: bool,
+    /// Values by the ids of rows.
+    pub samples: fn(&[Count]) -> Vec<(&'static str, f64)>,
+}
 
 /// Something that is measured as a whole.
 pub struct Benchmark {
@@ -75,6 +88,8 @@ pub struct Benchmark {
     pub inside: Play<Inside>,
     /// Measures peers that run beside the machine, not in it, while it is off.
     pub outside: Option<Play<Outside>>,
+    /// What the emulator counts of what is executed inside.
+    pub counted: Option<Counted>,
     /// What comes of it.
     pub rows: &'static [Row],
 }

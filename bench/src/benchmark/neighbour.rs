@@ -43,6 +43,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         alone(
             "neighbour.node.compute.alone",

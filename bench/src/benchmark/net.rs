@@ -44,6 +44,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Bench,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         trip("net.trip.node", "there and back, base and node")
             .beside("net.trip.veth")

@@ -72,6 +72,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Bench,
     inside,
     outside: Some(outside),
+    counted: None,
     rows: rows!["6.1", "6.12"],
 };
 

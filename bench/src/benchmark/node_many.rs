@@ -30,6 +30,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time("node-many.1", "1 node", START).drawn(),
         Row::time("node-many.2", "2 nodes", START)

@@ -21,6 +21,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Test,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         call("null-call.linux", "getpid on the base, median").drawn(),
         call("null-call.linux-p99", "the same, 99th percentile"),

@@ -35,6 +35,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     root: Root::Bench,
     inside,
     outside: None,
+    counted: None,
     rows: &[
         Row::time(
             "run-to-output.node",

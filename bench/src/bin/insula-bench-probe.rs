@@ -3,11 +3,12 @@
 
 use std::process::ExitCode;
 
-use insula_bench::probe::{Call, Ticks, Way, call, read, through};
+use insula_bench::marks::Kind;
+use insula_bench::probe::{Call, Ticks, Way, call, marked, read, through};
 use insula_bench::tcp;
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|reused|copied \
-                     | through FILE | serve | stream ADDRESS BYTES";
+                     | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
             _ => None,
         },
         ["through", file] => Some(through(file.as_ref())),
+        ["marked", kind, file] => Kind::of(kind).map(|kind| marked(kind, file.as_ref())),
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
         ["stream", address, bytes] => {
             let streamed = bytes.parse().map(|bytes| tcp::stream(address, bytes));

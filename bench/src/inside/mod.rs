@@ -29,7 +29,7 @@ pub use lines::lines;
 pub use living::{BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, podman, probed_s, run, run_to_line};
 pub use others::{Events, Pipes, pin};
 pub use peer::Peer;
-pub use probe::{Place, Quiet, output, program};
+pub use probe::{PROBE, Place, Quiet, output, program};
 pub use ready::{READY, wait_for_line, wait_until_ready};
 
 use crate::microvm::{Executor, Microvm, SHORTER_BOOT};

@@ -1,13 +1,15 @@
 //! The same program on the base and on the lightweight kernel.
 
+use std::path::Path;
 use std::process::Command;
 
 use testbed::scenario::Finding;
 
 use super::Inside;
+use crate::marks::Kind;
 
 /// Measures from within: see [`crate::probe`].
-pub(super) const PROBE: &str = "/payload/bin/insula-bench-probe";
+pub const PROBE: &str = "/payload/bin/insula-bench-probe";
 const NODE: &str = "quiet";
 
 /// Where a program runs.
@@ -65,6 +67,15 @@ impl<'a> Quiet<'a> {
             median_us: us(median),
             p99_us: us(p99),
         })
+    }
+
+    /// Has the probe do once what the emulator is to count.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn marked(&self, place: Place, kind: Kind, file: &Path) -> Result<(), Finding> {
+        let words = [PROBE, "marked", kind.word(), &file.to_string_lossy()];
+        output(self.inside, place, &words).map(drop)
     }
 
     /// Removes the node.

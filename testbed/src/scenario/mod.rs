@@ -115,6 +115,8 @@ pub struct Shape {
     pub numa_nodes: u32,
     /// PCI functions to be given to nodes.
     pub spare_devices: SpareDevices,
+    /// Added to the base kernel's command line.
+    pub append: &'static str,
 }
 
 impl Shape {
@@ -124,6 +126,7 @@ impl Shape {
         memory_mib: 4096,
         numa_nodes: 1,
         spare_devices: SpareDevices::None,
+        append: "",
     };
 }
 

@@ -1,0 +1,198 @@
+//! Marks: instructions that do nothing, by which a program tells a plugin of the emulator what to
+//! count (`bench/counter`), and what that answers.
+//!
+//! A mark is `nopl CODE(%rax,%rax,1)`, eight bytes with any 32 bits in them, which a processor
+//! passes by on every kernel. The code says what is counted and whether it begins or ends.
+
+#![allow(unsafe_code)]
+
+use std::arch::asm;
+
+use serde::{Deserialize, Serialize};
+
+/// Length of a mark, in bytes.
+pub const MARK_BYTES: usize = 8;
+/// `nopl` with a 32-bit displacement from two registers.
+const OPERATION: [u8; 4] = [0x0f, 0x1f, 0x84, 0x00];
+/// Upper half of all codes: "IN".
+const OURS: u32 = 0x494e_0000;
+const END: u32 = 0x100;
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $word:literal;)+) => {
+        /// What is counted, and where it is done.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum Kind {
+            $($(#[doc = $doc])+ $name = $number,)+
+        }
+
+        impl Kind {
+            /// All.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The one of that name.
+            #[must_use]
+            pub fn of(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+
+            /// What it is called on a command line.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)+
+                }
+            }
+
+            /// Marks the beginning.
+            pub fn begin(self) {
+                match self {
+                    $(Self::$name => mark::<{ OURS | $number }>(),)+
+                }
+            }
+
+            /// Marks the end.
+            pub fn end(self) {
+                match self {
+                    $(Self::$name => mark::<{ OURS | END | $number }>(),)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A program that only computes, on a core of the base as any other.
+    SpinPlain = 1, "spin-plain";
+    /// The same on a core that the base keeps everything else from.
+    SpinIsolated = 2, "spin-isolated";
+    /// The same on a node of the lightweight kernel.
+    SpinQuiet = 3, "spin-quiet";
+    /// A call that does nothing, on the base.
+    CallPlain = 4, "call-plain";
+    /// The same, delegated by a node of the lightweight kernel.
+    CallQuiet = 5, "call-quiet";
+    /// Reading a file, on the base.
+    ReadPlain = 6, "read-plain";
+    /// The same, delegated.
+    ReadQuiet = 7, "read-quiet";
+}
+
+#[inline(always)]
+fn mark<const CODE: u32>() {
+    // SAFETY: the instruction accesses nothing and changes nothing. What is marked must not be
+    // moved over it, so it is not said to be pure.
+    unsafe {
+        asm!(
+            ".byte 0x0f, 0x1f, 0x84, 0x00",
+            ".long {code}",
+            code = const CODE,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Which side of what is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// It begins.
+    Begin,
+    /// It is over.
+    End,
+}
+
+/// What an executed mark says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// What is counted.
+    pub kind: Kind,
+    /// Whether it begins or ends.
+    pub edge: Edge,
+}
+
+impl Mark {
+    /// The mark that an instruction is, if it is one.
+    #[must_use]
+    pub fn of(instruction: [u8; MARK_BYTES]) -> Option<Self> {
+        let code = instruction.strip_prefix(&OPERATION)?;
+        Self::of_code(u32::from_le_bytes(code.try_into().ok()?))
+    }
+
+    /// The one with that code.
+    #[must_use]
+    pub fn of_code(code: u32) -> Option<Self> {
+        let mut all = Kind::ALL
+            .iter()
+            .flat_map(|&kind| [Edge::Begin, Edge::End].map(|edge| Self { kind, edge }));
+        all.find(|mark| mark.code() == code)
+    }
+
+    /// The 32 bits by which it is told from others.
+    #[must_use]
+    pub fn code(self) -> u32 {
+        let end = match self.edge {
+            Edge::Begin => 0,
+            Edge::End => END,
+        };
+        OURS | end | self.kind as u32
+    }
+}
+
+/// What the core between two marks has executed: one line of JSON of the plugin's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// What was counted.
+    pub kind: Kind,
+    /// Instructions outside of the kernel.
+    pub user_instructions: u64,
+    /// Instructions of the kernel.
+    pub kernel_instructions: u64,
+    /// How often it went over to the kernel, by calls, faults and interrupts.
+    pub kernel_entries: u64,
+    /// Different cache lines of 64 bytes with code that the kernel executed; 0 if accesses are not
+    /// looked at.
+    pub code_lines: u64,
+    /// Different cache lines that the kernel loaded or stored; 0 if accesses are not looked at.
+    pub data_lines: u64,
+}
+
+/// Reads what the plugin wrote.
+///
+/// # Errors
+/// When a line is not the plugin's.
+pub fn parse(text: &str) -> Result<Vec<Count>, serde_json::Error> {
+    text.lines().map(serde_json::from_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mark_is_told_from_all_others() {
+        for &kind in Kind::ALL {
+            assert_eq!(Kind::of(kind.word()), Some(kind));
+            for edge in [Edge::Begin, Edge::End] {
+                let mark = Mark { kind, edge };
+                let mut bytes = [0; MARK_BYTES];
+                bytes[..4].copy_from_slice(&OPERATION);
+                bytes[4..].copy_from_slice(&mark.code().to_le_bytes());
+                assert_eq!(Mark::of(bytes), Some(mark));
+                bytes[0] ^= 1;
+                assert_eq!(Mark::of(bytes), None);
+            }
+        }
+        assert_eq!(Mark::of_code(OURS), None);
+    }
+
+    #[test]
+    fn a_program_passes_its_marks_by() {
+        for &kind in Kind::ALL {
+            kind.begin();
+            kind.end();
+        }
+    }
+}
