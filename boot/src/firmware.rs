@@ -2,7 +2,7 @@
 //! I/O APIC.
 //!
 //! It is reserved in the memory map, so that neither KASLR nor the kernel's allocators come near it. In order, each
-//! part beginning a page: page tables, `boot_params`, command line, the rest of a long memory map, ACPI tables, the
+//! part beginning a page: page tables, `boot_params`, command line, setup data, ACPI tables, the
 //! page of the two bytes that end the node, and the area of its channels.
 
 use crate::boot_params;
@@ -17,7 +17,7 @@ pub(crate) struct Sizes {
     pub(crate) page_table: u64,
     /// With the terminating NUL.
     pub(crate) command_line: u64,
-    pub(crate) more_e820: u64,
+    pub(crate) setup_data: u64,
     pub(crate) acpi: u64,
     pub(crate) channels: u64,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Addresses {
     pub(crate) page_table: u64,
     pub(crate) boot_params: u64,
     pub(crate) command_line: u64,
-    pub(crate) more_e820: u64,
+    pub(crate) setup_data: u64,
     pub(crate) acpi: u64,
     pub(crate) channels: u64,
     endings: u64,
@@ -49,7 +49,7 @@ impl Addresses {
             page_table: part(sizes.page_table),
             boot_params: part(boot_params::SIZE as u64),
             command_line: part(sizes.command_line),
-            more_e820: part(sizes.more_e820),
+            setup_data: part(sizes.setup_data),
             acpi: part(sizes.acpi),
             endings: part(PAGE),
             channels: part(sizes.channels),

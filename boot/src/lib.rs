@@ -8,7 +8,7 @@
 //! low chunk, below 1 MiB        real-mode memory for the kernel's use | fake I/O APIC (reserved)
 //! some chunk                    kernel at its load address, then free memory
 //! the same or another           initrd, then free memory
-//! top of some chunk (reserved)  page tables | boot_params | command line | more memory map | ACPI tables | endings
+//! top of some chunk (reserved)  page tables | boot_params | command line | setup data | ACPI tables | endings
 //!                               | channels
 //! ```
 //!
@@ -22,7 +22,7 @@
 //! | `pci` | PCI buses that are the node's own |
 //! | `io_apic` | the page that passes for an I/O APIC |
 //! | `page_table` | memory one to one, until the kernel has its own |
-//! | `setup_header`, `boot_params` | Linux' boot protocol |
+//! | `setup_header`, `boot_params`, `setup_data` | Linux' boot protocol |
 //! | `options`, `command_line` | what else the kernel must be told, and why |
 
 mod acpi;
@@ -39,6 +39,7 @@ mod pci;
 mod placement;
 pub mod power_button;
 mod processors;
+mod setup_data;
 mod setup_header;
 
 pub use chunk::Chunk;
@@ -52,6 +53,7 @@ use command_line::{CommandLine, Facts};
 use page_table::PageTable;
 use placement::{Needs, Placement};
 use processors::Processors;
+use setup_data::SetupData;
 use setup_header::SetupHeader;
 
 /// What a node is to be.
@@ -78,6 +80,8 @@ pub struct NodeDescription<'a> {
     pub tsc_khz: u32,
     /// Bytes to reserve for the area of its channels to the base; 0 for none.
     pub channels_size: u64,
+    /// What its random numbers begin with, new ones for each start; none if empty.
+    pub random_seed: &'a [u8],
 }
 
 /// Bytes, and the physical address that they go to.
@@ -141,6 +145,7 @@ struct Parts<'a> {
     command_line: CommandLine,
     page_table: PageTable,
     channels_size: u64,
+    random_seed: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
@@ -176,6 +181,7 @@ impl<'a> Parts<'a> {
             memory,
             processors,
             channels_size: node.channels_size,
+            random_seed: node.random_seed,
             buses: node.buses,
         })
     }
@@ -186,7 +192,10 @@ impl<'a> Parts<'a> {
         firmware::Sizes {
             page_table: self.page_table.size(),
             command_line: self.command_line.text.len() as u64 + 1,
-            more_e820: boot_params::more_e820_size(entries_max),
+            setup_data: SetupData::size(
+                self.random_seed.len(),
+                entries_max.saturating_sub(boot_params::E820_ENTRIES_MAX),
+            ),
             acpi: self.acpi_tables(&somewhere).len() as u64,
             channels: self.channels_size,
         }
@@ -212,13 +221,23 @@ impl<'a> Parts<'a> {
         let addresses = firmware::Addresses::at(placement.firmware.start, &self.sizes());
         let io_apic = io_apic::page_of(&self.memory);
         let e820 = e820::map(&self.memory, &[io_apic, placement.firmware]);
+        let setup_data = SetupData {
+            random_seed: self.random_seed,
+            e820: e820
+                .get(boot_params::E820_ENTRIES_MAX..)
+                .unwrap_or_default(),
+        };
+        let setup_data = setup_data.to_bytes(addresses.setup_data);
         let boot_params = boot_params::BootParams {
             header: self.header,
             command_line: addresses.command_line,
             initrd: (placement.initrd, node.initrd_size),
             rsdp: addresses.acpi,
             e820: &e820,
-            more_e820: addresses.more_e820,
+            setup_data: match setup_data.is_empty() {
+                true => 0,
+                false => addresses.setup_data,
+            },
         };
         let mut command_line = self.command_line.text.clone().into_bytes();
         command_line.push(0);
@@ -230,7 +249,7 @@ impl<'a> Parts<'a> {
             ),
             (addresses.boot_params, boot_params.to_bytes()),
             (addresses.command_line, command_line),
-            (addresses.more_e820, boot_params::more_e820(&e820)),
+            (addresses.setup_data, setup_data),
             (addresses.acpi, self.acpi_tables(&addresses)),
             (addresses.power_off(), vec![0; PAGE as usize]),
         ];

@@ -4,7 +4,7 @@ mod support;
 
 use insula_boot::{Chunk, E820Entry, E820Type, Layout, LayoutError, NodeDescription, lay_out};
 use proptest::prelude::*;
-use support::{GIB, KERNEL_MIN, LOW, MIB, PAGE, kernel, node, read_u8, read_u32, read_u64};
+use support::{GIB, KERNEL_MIN, LOW, MIB, PAGE, kernel, node, read, read_u8, read_u32, read_u64};
 
 /// Low chunk and disjoint others: each a gap, then a size, in units of 4 KiB or 2 MiB.
 fn memory() -> impl Strategy<Value = Vec<Chunk>> {
@@ -151,18 +151,22 @@ fn check_endings(layout: &Layout) {
 }
 
 /// The map as the kernel puts it together: the page's table, then what setup data adds.
-fn check_map_as_told(layout: &Layout) {
+fn check_map_as_told(layout: &Layout, random_seed: &[u8]) {
     let count = u64::from(read_u8(layout, layout.argument + 0x1e8));
     let setup_data = read_u64(layout, layout.argument + 0x250);
     let mut told = vec![(layout.argument + 0x2d0, count)];
-    if setup_data != 0 {
-        assert_eq!(read_u64(layout, setup_data), 0);
-        assert_eq!(read_u32(layout, setup_data + 8), 1);
-        told.push((
-            setup_data + 16,
-            u64::from(read_u32(layout, setup_data + 12)) / 20,
-        ));
+    let mut seed = Vec::new();
+    let mut next = setup_data;
+    while next != 0 {
+        let size = read_u32(layout, next + 12);
+        match read_u32(layout, next + 8) {
+            1 => told.push((next + 16, u64::from(size) / 20)),
+            9 => seed = read(layout, next + 16, size as usize),
+            kind => panic!("setup data of kind {kind}"),
+        }
+        next = read_u64(layout, next);
     }
+    assert_eq!(seed, random_seed);
     let at = told
         .into_iter()
         .flat_map(|(table, count)| (0..count).map(move |n| table + n * 20));
@@ -182,7 +186,7 @@ fn check(layout: &Layout, node: &NodeDescription) {
     check_places(layout, node);
     check_low(layout);
     check_endings(layout);
-    check_map_as_told(layout);
+    check_map_as_told(layout, node.random_seed);
 }
 
 /// The most that a kernel could have in one of `chunks`.
@@ -203,9 +207,15 @@ proptest! {
         footprint in MIB..64 * MIB,
         initrd_size in prop_oneof![Just(0), 1..40 * MIB],
         spare_cpus in prop::sample::subsequence((10u32..300).collect::<Vec<_>>(), 0..290),
+        random_seed in prop::collection::vec(any::<u8>(), 0..65),
     ) {
         let kernel = kernel(footprint);
-        let node = NodeDescription { initrd_size, spare_cpus: &spare_cpus, ..node(&kernel, &chunks) };
+        let node = NodeDescription {
+            initrd_size,
+            spare_cpus: &spare_cpus,
+            random_seed: &random_seed,
+            ..node(&kernel, &chunks)
+        };
         match lay_out(&node) {
             Ok(layout) => check(&layout, &node),
             Err(LayoutError::KernelDoesNotFit { needed, largest }) => {
@@ -256,6 +266,7 @@ proptest! {
             trampoline,
             tsc_khz: 1,
             channels_size: initrd_size.rotate_left(7),
+            random_seed: &[],
         };
         let _ = lay_out(&odd);
         let _ = lay_out(&NodeDescription { trampoline: 0, cpus: &[0], command_line: "", ..odd });

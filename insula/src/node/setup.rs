@@ -8,6 +8,7 @@ use insula_abi::channel::Channels;
 use insula_agent::options::Options;
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use kimage::{Format, Loadable};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ChunkRecord, Described, LifeRecord, NodeRecord};
 use crate::channel;
@@ -17,6 +18,9 @@ use crate::image::{Bootable, LoadError};
 use crate::name::Name;
 use crate::program;
 use crate::virtio::Networking;
+
+/// Bytes of a random seed: as many as the kernel's generator has for a key.
+const RANDOM_SEED_SIZE: usize = 32;
 
 /// A record that the module would not keep, with its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,20 @@ impl Setup<'_> {
             trampoline: self.machine.trampoline,
             tsc_khz: self.machine.tsc_khz,
             channels_size: channel::AREA_SIZE + program::area_size(&self.bootable.loadable),
+            random_seed: &self.random_seed(),
         })
+    }
+
+    fn is_linux(&self) -> bool {
+        self.bootable.loadable.format != Format::Lwk
+    }
+
+    /// For a Linux: it may have no other source at its start. Without one it goes by its own.
+    fn random_seed(&self) -> Vec<u8> {
+        let mut seed = vec![0; if self.is_linux() { RANDOM_SEED_SIZE } else { 0 }];
+        let had = getrandom(&mut seed[..], GetRandomFlags::empty()).unwrap_or(0);
+        seed.truncate(had);
+        seed
     }
 
     /// The time, for a Linux: it has no other clock than the machine's counter. Before the user's part,
@@ -72,9 +89,10 @@ impl Setup<'_> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let is_linux = self.bootable.loadable.format != Format::Lwk;
         let agent = Options {
-            clock_unix_ms: is_linux.then(|| u64::try_from(now.as_millis()).unwrap_or_default()),
+            clock_unix_ms: self
+                .is_linux()
+                .then(|| u64::try_from(now.as_millis()).unwrap_or_default()),
             ..Options::default()
         };
         agent.command_line()
