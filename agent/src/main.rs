@@ -11,6 +11,7 @@
 //! | `server` | the process that listens to the command |
 //! | `session` | a program run for the command |
 //! | `program` | starting programs |
+//! | `transfer` | files sent to the command, and taken from it |
 //! | `say` | lines in the kernel log, which the base reads |
 //!
 //! The server is a process of its own, so that the first process can bury whatever orphan there is
@@ -27,6 +28,7 @@ mod root;
 mod say;
 mod server;
 mod session;
+mod transfer;
 
 use std::process::ExitCode;
 

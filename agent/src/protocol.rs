@@ -19,6 +19,19 @@ pub const STDIN_WINDOW: usize = 256 << 10;
 pub enum Request {
     /// Run a program. Frames of [`Input`] follow, and are answered by frames of [`Output`].
     Exec(Exec),
+    /// Send the file or folder at this path, as [parcels](crate::copy::Parcel) to their end.
+    Send(Vec<u8>),
+    /// Take what follows as [parcels](crate::copy::Parcel), and answer the last of them with one.
+    Take(Take),
+}
+
+/// Files to be taken: see [`crate::copy::Target`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Take {
+    /// A folder to put them in, or their own new path.
+    pub path: Vec<u8>,
+    /// What they are called in a folder.
+    pub name: Option<Vec<u8>>,
 }
 
 /// A program to be run.

@@ -9,7 +9,7 @@ use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
 use vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener, VsockStream};
 
 use crate::say::say;
-use crate::session;
+use crate::{session, transfer};
 
 /// The role in which this program is the server.
 pub(crate) const SERVE: &str = "serve";
@@ -53,5 +53,7 @@ fn attend(stream: VsockStream) -> Result<(), FrameError> {
     stream.set_read_timeout(None)?;
     match request {
         Request::Exec(exec) => session::run(&exec, stream, reader),
+        Request::Send(path) => Ok(transfer::send(&path, &stream)?),
+        Request::Take(take) => Ok(transfer::take(&take, &stream, reader)?),
     }
 }

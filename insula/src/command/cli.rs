@@ -6,7 +6,9 @@ mod postmortem;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use insula::agent::Place;
 use insula::cores::CoreRequest;
 use insula::device::PciAddress;
 use insula::image::Payload;
@@ -54,6 +56,15 @@ pub(super) enum Command {
         /// The node
         #[arg(value_name = "NODE")]
         name: Name,
+    },
+    /// Copy a file, or a folder with its content, from or to a Linux node, or between two
+    Cp {
+        /// What: a path, or NODE:PATH; a folder with /. at its end stands for its content
+        #[arg(value_name = "[NODE:]FROM", value_parser = place())]
+        from: Place,
+        /// A folder to put it in, or its own new path
+        #[arg(value_name = "[NODE:]TO", value_parser = place())]
+        to: Place,
     },
     /// Show what nodes have counted since their start
     Stats(Stats),
@@ -438,6 +449,10 @@ fn variable(text: &str) -> Result<(OsString, OsString), &'static str> {
     }
 }
 
+fn place() -> impl TypedValueParser<Value = Place> {
+    OsStringValueParser::new().try_map(|text| Place::parse(&text))
+}
+
 #[derive(Debug, Args)]
 pub(super) struct Update {
     /// The node; its kernel needs insula.ko
@@ -531,6 +546,9 @@ mod tests {
             "machine reserve",
             "rm",
             "logs",
+            "cp web:/x",
+            "cp web: x",
+            "cp we+b:/x x",
             "update web",
             "update web --cpus some",
             "update web --memory -1Q",

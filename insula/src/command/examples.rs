@@ -142,6 +142,15 @@ examples! {
             "insula exec quiet -- python3 -c 'print(sum(range(10**7)))'",
         ],
     }
+    "insula-cp": {
+        "A file out of a node, and a folder into it" => [
+            "insula cp web:/etc/nginx/nginx.conf .",
+            "insula cp ./site web:/srv",
+        ],
+        "The content of a folder, from one node to another" => [
+            "insula cp web:/srv/site/. copy:/srv/site",
+        ],
+    }
     "insula-console": {
         "A shell in a Linux node" => ["insula console web"],
     }

@@ -1,9 +1,9 @@
-//! `insula exec`, `insula console`, and `insula run` with a program on the lightweight kernel.
+//! `insula exec`, `insula console`, `insula cp`, and `insula run` with a program on the lightweight kernel.
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use insula::agent::{self, AgentExec};
+use insula::agent::{self, AgentExec, Place};
 use insula::driver::Driver;
 use insula::image::BUILT_IN;
 use insula::name::Name;
@@ -99,6 +99,17 @@ pub(super) fn console(context: &Context, name: &Name) -> Result<ExitCode, Failur
         terminal: true,
     };
     Ok(in_node(&context.driver()?, &request))
+}
+
+pub(super) fn copy(context: &Context, from: &Place, to: &Place) -> Result<(), Failure> {
+    let copied = agent::copy(&context.driver()?, from, to)?;
+    if copied.left_out > 0 {
+        output::note(&format!(
+            "{} devices, pipes or sockets were left out",
+            copied.left_out
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a node's kernel has a user land of its own. Of a node that cannot be had the attempt

@@ -1,5 +1,7 @@
 //! Nodes that one can live in: what the agent in a node does for the command.
 
+mod copies;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -51,6 +53,8 @@ const PROGRAMS: [&str; 13] = [
     "test",
     "uname",
 ];
+/// Has a node's kernel distrust the processor's random numbers: what it has is what it was given.
+const NO_OTHER_SEED: &str = "random.trust_cpu=off";
 /// What the nodes are there for.
 const PROGRAM: &str = "echo 'it begins:  on'; echo amiss >&2; exec sleep 100000";
 /// Bytes of input: more than may be under way.
@@ -121,17 +125,21 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
         "--memory",
         "256M",
         "--network",
+        "--append",
+        NO_OTHER_SEED,
     ];
     insula(&[&run[..], &program].concat())?;
     let uname = insula(&["exec", &node, "--", "uname", "-r"])?;
     assert_equal("its release", &uname.trim_end(), &release.as_str())?;
     logged(&node)?;
+    random_before_processes(&node)?;
     statuses(&node)?;
     surroundings(&node)?;
     much_input(&node)?;
     signals(&node)?;
     left_alone(&node)?;
     strangers(&node)?;
+    copies::to_and_from(&node)?;
     supervisor_process::kill(&node)?;
     much_input(&node).map_err(|error| error.when("its back ends were killed"))?;
     reaches_base(&node)?;
@@ -210,6 +218,7 @@ fn network() -> Result<(), Finding> {
         &script(CLIENT, &[], &get)?.1,
         &sum()?,
     )?;
+    copies::between_nodes()?;
     insula(&["rm", "--force", SERVER.1, CLIENT])?;
     wait_for("virtiofsd to be gone", || {
         let found = Command::new("pidof").arg("virtiofsd").output()?;
@@ -228,6 +237,22 @@ fn logged(node: &str) -> Result<(), Finding> {
         })?;
     }
     Ok(())
+}
+
+/// The kernel has numbers that nobody can guess before its first process could ask for one.
+fn random_before_processes(node: &str) -> Result<(), Finding> {
+    let log = insula(&["logs", node])?;
+    let place = |text: &str| {
+        log.find(text)
+            .ok_or_else(|| Finding::new(format!("no '{text}' in the log")))
+    };
+    let (ready, begun) = (
+        place("random: crng init done")?,
+        place("Run /init as init process")?,
+    );
+    Finding::unless(ready < begun, || {
+        "the first process was before random numbers".into()
+    })
 }
 
 /// Also with another network card than in the beginning.

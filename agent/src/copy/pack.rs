@@ -1,0 +1,167 @@
+//! Taking files up.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::Errno;
+
+use super::{Copied, MODE_BITS, Parcel};
+use crate::frame::BYTES_MAX;
+
+/// Why not all could be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// A file or folder cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is a device, a pipe or a socket.
+    #[error("{} is neither a file nor a folder", .0.display())]
+    Kind(PathBuf),
+    /// A parcel could not be sent.
+    #[error(transparent)]
+    Send(#[from] io::Error),
+}
+
+/// Packs a file, or a folder with all that is in it, and sends each parcel, but not the end. A symbolic
+/// link is followed if it is the path itself; what is in a folder stays what it is. Devices, pipes and sockets are
+/// left out, as is what vanishes meanwhile.
+///
+/// # Errors
+/// [`PackError`]; what has been sent is then not all.
+pub fn pack(
+    path: &Path,
+    send: &mut dyn FnMut(&Parcel<'_>) -> io::Result<()>,
+) -> Result<Copied, PackError> {
+    let failed = failed(path);
+    let top = openat(CWD, path, READING, Mode::empty()).map_err(&failed)?;
+    let stat = fstat(&top).map_err(&failed)?;
+    let mut packer = Packer {
+        top: path,
+        send,
+        copied: Copied::default(),
+    };
+    match kind(&stat) {
+        FileType::Directory => packer.folder(top, &stat, Path::new(""))?,
+        FileType::RegularFile => packer.file(top, &stat, Path::new(""))?,
+        _ => return Err(PackError::Kind(path.to_owned())),
+    }
+    Ok(packer.copied)
+}
+
+/// Of a pipe, opening would wait for who writes to it.
+const READING: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn failed<E: Into<io::Error>>(path: &Path) -> impl Fn(E) -> PackError + use<E> {
+    let path = path.to_owned();
+    move |error| PackError::Read {
+        path: path.clone(),
+        source: error.into(),
+    }
+}
+
+struct Packer<'a> {
+    top: &'a Path,
+    send: &'a mut dyn FnMut(&Parcel<'_>) -> io::Result<()>,
+    copied: Copied,
+}
+
+impl Packer<'_> {
+    /// Where the user finds what has this path below the top.
+    fn place(&self, path: &Path) -> PathBuf {
+        match path.as_os_str().is_empty() {
+            true => self.top.to_owned(),
+            false => self.top.join(path),
+        }
+    }
+
+    fn folder(&mut self, folder: OwnedFd, stat: &Stat, path: &Path) -> Result<(), PackError> {
+        (self.send)(&Parcel::Folder {
+            path: path.as_os_str().as_bytes(),
+            mode: stat.st_mode & MODE_BITS,
+        })?;
+        let failed = failed(&self.place(path));
+        for entry in Dir::read_from(&folder).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                self.entry(&folder, &path.join(OsStr::from_bytes(name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in a folder is found by its name there: the folder may be moved meanwhile, and the name
+    /// be given to a link to somewhere else.
+    fn entry(&mut self, folder: &OwnedFd, path: &Path) -> Result<(), PackError> {
+        let failed = failed(&self.place(path));
+        let name = path.file_name().unwrap_or_default();
+        match openat(folder, name, READING | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(opened) => {
+                let stat = fstat(&opened).map_err(&failed)?;
+                match kind(&stat) {
+                    FileType::Directory => self.folder(opened, &stat, path),
+                    FileType::RegularFile => self.file(opened, &stat, path),
+                    _ => self.leave_out(),
+                }
+            }
+            Err(Errno::LOOP) => {
+                let target = readlinkat(folder, name, Vec::new()).map_err(&failed)?;
+                Ok((self.send)(&Parcel::Link {
+                    path: path.as_os_str().as_bytes(),
+                    target: target.to_bytes(),
+                })?)
+            }
+            // A socket, or a device without a driver.
+            Err(Errno::NXIO | Errno::NODEV) => self.leave_out(),
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn leave_out(&mut self) -> Result<(), PackError> {
+        self.copied.left_out += 1;
+        Ok(())
+    }
+
+    /// As much as can be read, whatever its size is said to be: it may grow, and the kernel's own files
+    /// have none.
+    fn file(
+        &mut self,
+        file: impl AsFd + Into<File>,
+        stat: &Stat,
+        path: &Path,
+    ) -> Result<(), PackError> {
+        (self.send)(&Parcel::File {
+            path: path.as_os_str().as_bytes(),
+            mode: stat.st_mode & MODE_BITS,
+            modified_unix_s: stat.st_mtime,
+        })?;
+        let failed = failed(&self.place(path));
+        let (mut file, mut buffer) = (file.into(), vec![0; BYTES_MAX]);
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => (self.send)(&Parcel::Bytes(&buffer[..count]))?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+}
