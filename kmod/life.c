@@ -36,7 +36,7 @@
 /* Ends after which it may be started again by its supervisor. */
 #define HOLDABLE	(BIT(INSULA_REASON_POWER_OFF) | BIT(INSULA_REASON_RESET) | \
 			 BIT(INSULA_REASON_CRASHED) | BIT(INSULA_REASON_HALTED) | \
-			 BIT(INSULA_REASON_HUNG))
+			 BIT(INSULA_REASON_HUNG) | BIT(INSULA_REASON_DEVICE_LOST))
 
 static struct workqueue_struct *reaper;
 

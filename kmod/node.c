@@ -330,6 +330,7 @@ static int ioctl_stop(struct insula_node *node, void __user *argument)
 	case INSULA_REASON_CRASHED:
 	case INSULA_REASON_HALTED:
 	case INSULA_REASON_HUNG:
+	case INSULA_REASON_DEVICE_LOST:
 		return insula_node_stop(node, stop.reason);
 	default:
 		return -EINVAL;

@@ -250,6 +250,7 @@ enum insula_reason {
 	INSULA_REASON_BASE = 6,		/* stopped since the base went down */
 	INSULA_REASON_HALTED = 7,	/* stopped by a watcher that found it halted */
 	INSULA_REASON_HUNG = 8,		/* the same, found unresponsive */
+	INSULA_REASON_DEVICE_LOST = 9,	/* stopped since the base lost a device of its */
 };
 
 #define INSULA_NODE_SUPERVISED		(1U << 0)	/* a descriptor supervises it */
@@ -279,10 +280,11 @@ struct insula_node_info {
 
 /*
  * INSULA_NODE_STOP: stop its cores at once. STOPPED and KILLED retire it; the
- * cores of one that was found CRASHED, HALTED or HUNG may be held for its supervisor.
+ * cores of one that was found CRASHED, HALTED or HUNG, or that lost a device, may be held
+ * for its supervisor.
  */
 struct insula_node_stop {
-	__u32 reason;		/* STOPPED, KILLED, CRASHED, HALTED or HUNG */
+	__u32 reason;		/* STOPPED, KILLED, CRASHED, HALTED, HUNG, DEVICE_LOST */
 	__u32 reserved;
 };
 
@@ -293,7 +295,7 @@ struct insula_node_stop {
  * the descriptor is closed. EBUSY: another descriptor supervises it.
  */
 struct insula_node_supervise {
-	__u32 hold;		/* 1 << POWER_OFF, RESET, CRASHED, HALTED, HUNG: a mask */
+	__u32 hold;		/* 1 << POWER_OFF, RESET, CRASHED, HALTED, HUNG, DEVICE_LOST */
 	__u32 flags;		/* INSULA_NODE_UNRESPONSIVE, as long as it is */
 };
 

@@ -87,6 +87,8 @@ impl Reason {
     pub const HALTED: Self = Self(7);
     /// Stopped by a watcher that found it unresponsive.
     pub const HUNG: Self = Self(8);
+    /// Stopped by whoever served a device of its and has lost it.
+    pub const DEVICE_LOST: Self = Self(9);
 
     /// Its bit in [`NodeSupervise::hold`]; none for a reason that this revision does not know.
     #[must_use]
@@ -161,7 +163,7 @@ impl Default for NodeInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeStop {
     /// [`Reason::STOPPED`], [`Reason::KILLED`], [`Reason::CRASHED`], [`Reason::HALTED`]
-    /// or [`Reason::HUNG`].
+    /// [`Reason::HUNG`] or [`Reason::DEVICE_LOST`].
     pub reason: Reason,
     /// Zero.
     pub reserved: u32,
@@ -185,7 +187,7 @@ pub struct NodeInterrupt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeSupervise {
     /// A bit, [`Reason::bit`], for each reason; of [`Reason::POWER_OFF`], [`Reason::RESET`],
-    /// [`Reason::CRASHED`], [`Reason::HALTED`] and [`Reason::HUNG`].
+    /// [`Reason::CRASHED`], [`Reason::HALTED`], [`Reason::HUNG`] and [`Reason::DEVICE_LOST`].
     pub hold: u32,
     /// [`NODE_UNRESPONSIVE`], as long as it is.
     pub flags: u32,

@@ -4,9 +4,9 @@
  * docs/src/virtio.md's bus on the base; what both say is in insula_virtio.h.
  *
  * All devices share one channel, which insula.ko of this node has found. As long as the
- * base has a session open on it, they are there. When it leaves, as when its back end
+ * base has a session open on it, they are there. When it leaves, as when its supervisor
  * dies, they go, and come back with its next session: their drivers see a device being
- * unplugged and another one being plugged in.
+ * unplugged and another one being plugged in. Disks stay, and wait for that session.
  *
  * Everything happens in one work item (joining, adding, removing, events of the base) or
  * in the context of a driver that asks something. Both may receive what was sent to the
@@ -255,6 +255,22 @@ static int list(struct insula_bus *bus, unsigned long *there)
 	return 0;
 }
 
+/* Let there be the device of that number: the one that waits for the base, or another. */
+static int restore(struct insula_bus *bus, u16 number)
+{
+	struct insula_virtio *device = bus->devices[number];
+	int err;
+
+	if (device && insula_virtio_suspended(device)) {
+		err = insula_virtio_resume(device);
+		if (err) {
+			pr_err("virtio device %d cannot go on: %d\n", number, err);
+			remove_device(bus, number, true);
+		}
+	}
+	return bus->devices[number] ? 0 : add_device(bus, number);
+}
+
 /* Let there be the devices that the base has. */
 static void refresh(struct insula_bus *bus)
 {
@@ -268,13 +284,13 @@ static void refresh(struct insula_bus *bus)
 		return;
 	}
 	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++) {
-		if (!test_bit(number, there)) {
+		err = 0;
+		if (test_bit(number, there))
+			err = restore(bus, number);
+		else
 			remove_device(bus, number, false);
-		} else if (!bus->devices[number]) {
-			err = add_device(bus, number);
-			if (err)
-				pr_err("virtio device %d of the base: %d\n", number, err);
-		}
+		if (err)
+			pr_err("virtio device %d of the base: %d\n", number, err);
 	}
 }
 
@@ -284,7 +300,8 @@ static void leave(struct insula_bus *bus)
 
 	bus->lost = true;
 	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
-		remove_device(bus, number, true);
+		if (bus->devices[number] && !insula_virtio_suspend(bus->devices[number]))
+			remove_device(bus, number, true);
 	mutex_lock(&bus->lock);
 	insula_own_end_leave(&bus->end);
 	mutex_unlock(&bus->lock);

@@ -15,6 +15,7 @@
 #include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/virtio_ids.h>
 #include <linux/virtio_ring.h>
 
 #include "compat/virtio.h"
@@ -27,6 +28,8 @@ struct insula_virtio {
 	u32 config_size;
 	u32 generation;		/* of the configuration, when last read */
 	bool broken;		/* nobody is there to be asked */
+	bool away;		/* the same, but somebody will be again */
+	u8 status;		/* that the driver wished for last */
 	spinlock_t lock;	/* the queues, against those that are rung */
 	struct virtqueue *queues[INSULA_VIRTIO_QUEUES_MAX];
 	u32 events[INSULA_VIRTIO_QUEUES_MAX];	/* the bit of each */
@@ -73,17 +76,22 @@ static u64 get_features(struct virtio_device *core)
 	return (u64)features->words[1] << 32 | features->words[0];
 }
 
-static int finalize_features(struct virtio_device *core)
+static int set_features(struct virtio_device *core)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_features *features = (void *)message.body;
 
-	vring_transport_features(core);
 	begin(from_core(core), &message, INSULA_VIRTIO_SET_FEATURES);
 	features->blocks.count = ARRAY_SIZE(features->words);
 	features->words[0] = lower_32_bits(core->features);
 	features->words[1] = upper_32_bits(core->features);
 	return min(ask(from_core(core), &message, sizeof(*features), 0), 0);
+}
+
+static int finalize_features(struct virtio_device *core)
+{
+	vring_transport_features(core);
+	return set_features(core);
 }
 
 /* Part of the configuration, as much as fits a message; -errno. */
@@ -170,6 +178,7 @@ static void set_status(struct virtio_device *core, u8 value)
 	struct insula_virtio_message message;
 	struct insula_virtio_status *status = (void *)message.body;
 
+	from_core(core)->status = value;
 	begin(from_core(core), &message, INSULA_VIRTIO_SET_STATUS);
 	status->status = value;
 	ask(from_core(core), &message, sizeof(*status), sizeof(*status));
@@ -333,30 +342,26 @@ static void release(struct device *device)
 	insula_virtio_put(from_core(dev_to_virtio(device)));
 }
 
-static int get_info(struct insula_virtio *device)
+static int get_info(struct insula_virtio *device, struct insula_virtio_device_info *info)
 {
 	struct insula_virtio_message message;
-	struct insula_virtio_device_info *info = (void *)message.body;
 	int err;
 
 	begin(device, &message, INSULA_VIRTIO_GET_DEVICE_INFO);
 	err = insula_bus_ask(device->bus, &message, 0);
 	if (err < 0)
 		return err;
+	memcpy(info, message.body, sizeof(*info));
 	if (err < sizeof(*info) || info->feature_bits != 64)
 		return -EPROTO;
-	if (!info->device_id)
-		return -ENODEV;
-	device->core.id.device = info->device_id;
-	device->core.id.vendor = info->vendor_id;
-	device->config_size = info->config_size;
-	return 0;
+	return info->device_id ? 0 : -ENODEV;
 }
 
 struct insula_virtio *insula_virtio_create(struct insula_bus *bus, struct device *parent,
 					   u16 number)
 {
 	struct insula_virtio *device = kzalloc(sizeof(*device), GFP_KERNEL);
+	struct insula_virtio_device_info info;
 	int err;
 
 	if (!device)
@@ -368,11 +373,14 @@ struct insula_virtio *insula_virtio_create(struct insula_bus *bus, struct device
 	device->core.dev.release = release;
 	device->core.config = &config_ops;
 	spin_lock_init(&device->lock);
-	err = get_info(device);
+	err = get_info(device, &info);
 	if (err) {
 		kfree(device);
 		return ERR_PTR(err);
 	}
+	device->core.id.device = info.device_id;
+	device->core.id.vendor = info.vendor_id;
+	device->config_size = info.config_size;
 	return device;
 }
 
@@ -395,6 +403,81 @@ void insula_virtio_unregister(struct insula_virtio *device, bool broken)
 		virtio_break_device(&device->core);
 	}
 	unregister_virtio_device(&device->core);
+}
+
+bool insula_virtio_suspend(struct insula_virtio *device)
+{
+	/* What was sent to a disk can be sent again; others have lost what was between them. */
+	device->away = device->core.id.device == VIRTIO_ID_BLOCK &&
+		       device->status & VIRTIO_CONFIG_S_DRIVER_OK;
+	return device->away;
+}
+
+bool insula_virtio_suspended(const struct insula_virtio *device)
+{
+	return device->away;
+}
+
+static int resume_queues(struct insula_virtio *device)
+{
+	struct virtqueue *queue;
+	u32 size_max;
+	int err;
+
+	list_for_each_entry(queue, &device->core.vqs, list) {
+		err = get_vqueue(device, queue->index, &size_max);
+		if (err)
+			return err;
+		if (virtqueue_get_vring_size(queue) > size_max)
+			return -EPROTO;
+		err = set_vqueue(device, queue);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Wish for more than there is, and be content with nothing less. */
+static int advance(struct insula_virtio *device, u8 status)
+{
+	set_status(&device->core, status);
+	return get_status(&device->core) == status ? 0 : -EPROTO;
+}
+
+/* All that its driver has done until it worked. */
+static int repeat(struct insula_virtio *device)
+{
+	u8 status = VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER;
+	int err;
+
+	err = advance(device, 0);
+	if (!err)
+		err = advance(device, status);
+	if (!err)
+		err = set_features(&device->core);
+	status |= VIRTIO_CONFIG_S_FEATURES_OK;
+	if (!err)
+		err = advance(device, status);
+	if (!err)
+		err = resume_queues(device);
+	status |= VIRTIO_CONFIG_S_DRIVER_OK;
+	return err ? err : advance(device, status);
+}
+
+int insula_virtio_resume(struct insula_virtio *device)
+{
+	struct insula_virtio_device_info info;
+	int err;
+
+	err = get_info(device, &info);
+	if (err)
+		return err;
+	if (info.device_id != device->core.id.device || info.config_size != device->config_size)
+		return -EPROTO;
+	err = repeat(device);
+	if (!err)
+		device->away = false;
+	return err;
 }
 
 void insula_virtio_put(struct insula_virtio *device)

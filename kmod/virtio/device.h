@@ -25,6 +25,15 @@ int insula_virtio_register(struct insula_virtio *device);
  */
 void insula_virtio_unregister(struct insula_virtio *device, bool broken);
 
+/*
+ * The base's side is no more. Whether the device can wait for another, to which all goes
+ * that has not come back; else it is to be unregistered as broken. Then, with the base's
+ * next session, whether it waits; and have it go on: an error if it cannot.
+ */
+bool insula_virtio_suspend(struct insula_virtio *device);
+bool insula_virtio_suspended(const struct insula_virtio *device);
+int insula_virtio_resume(struct insula_virtio *device);
+
 /* Its virtqueues whose bits are in `events` have been used. In interrupt. */
 void insula_virtio_used(struct insula_virtio *device, u64 events);
 

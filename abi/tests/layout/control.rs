@@ -224,6 +224,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_REASON_BASE = Reason::BASE.0,
         INSULA_REASON_HALTED = Reason::HALTED.0,
         INSULA_REASON_HUNG = Reason::HUNG.0,
+        INSULA_REASON_DEVICE_LOST = Reason::DEVICE_LOST.0,
     });
     facts
 }

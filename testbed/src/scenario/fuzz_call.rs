@@ -263,7 +263,7 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u
             reset: rng.u64(..),
         }),
         ioctl::NODE_STOP => with_zeros(abi::NodeStop {
-            reason: abi::Reason(rng.u32(..8)),
+            reason: abi::Reason(rng.u32(..12)),
             reserved: 0,
         }),
         ioctl::NODE_INFO => with_zeros(abi::NodeInfo {
