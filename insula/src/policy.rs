@@ -34,6 +34,8 @@ pub enum Ending {
     },
     /// It was unresponsive, and stopped for that.
     Hang,
+    /// A device that the base serves was lost, and it was stopped for that.
+    DeviceLost,
 }
 
 /// When a node that has ended is started again.
@@ -124,7 +126,7 @@ impl Policy {
             Ending::Crash { asked_for_reset } => {
                 (asked_for_reset && self.reboot) || self.panic_s != 0
             }
-            Ending::Off | Ending::Hang => false,
+            Ending::Off | Ending::Hang | Ending::DeviceLost => false,
         };
         let restarts = self.restarts_after(ending, history.restarts);
         if !reboots && !restarts {
@@ -150,13 +152,18 @@ impl Policy {
         let bits = |reasons: &[abi::Reason]| reasons.iter().fold(0, |mask, one| mask | one.bit());
         let mut mask = match self.restart {
             Restart::No => 0,
-            Restart::OnFailure(_) => bits(&[abi::Reason::CRASHED, abi::Reason::HUNG]),
+            Restart::OnFailure(_) => bits(&[
+                abi::Reason::CRASHED,
+                abi::Reason::HUNG,
+                abi::Reason::DEVICE_LOST,
+            ]),
             Restart::Always => bits(&[
                 abi::Reason::POWER_OFF,
                 abi::Reason::HALTED,
                 abi::Reason::RESET,
                 abi::Reason::CRASHED,
                 abi::Reason::HUNG,
+                abi::Reason::DEVICE_LOST,
             ]),
         };
         // A kernel may ask for a reset because it has panicked: then that counts.
@@ -174,7 +181,10 @@ impl Policy {
 
     /// Whether the restart policy itself asks for a start, after `restarts` that it has asked for.
     fn restarts_after(&self, ending: Ending, restarts: u32) -> bool {
-        let failed = matches!(ending, Ending::Crash { .. } | Ending::Hang);
+        let failed = matches!(
+            ending,
+            Ending::Crash { .. } | Ending::Hang | Ending::DeviceLost
+        );
         match self.restart {
             _ if ending == Ending::Hang && self.on_hang == OnHang::Restart => true,
             // A reboot is none of its business.
@@ -257,7 +267,13 @@ mod tests {
     const CRASH: Ending = Ending::Crash {
         asked_for_reset: false,
     };
-    const ENDINGS: [Ending; 4] = [Ending::Off, Ending::Reset, CRASH, Ending::Hang];
+    const ENDINGS: [Ending; 5] = [
+        Ending::Off,
+        Ending::Reset,
+        CRASH,
+        Ending::Hang,
+        Ending::DeviceLost,
+    ];
     const SOON: Duration = Duration::from_secs(1);
 
     fn policy(words: &str) -> Policy {
@@ -267,17 +283,20 @@ mod tests {
         }
     }
 
-    fn restarted(policy: &Policy) -> [bool; 4] {
+    fn restarted(policy: &Policy) -> [bool; 5] {
         let judge = |ending| policy.judge(ending, SOON, History::default());
         ENDINGS.map(|ending| judge(ending) != Verdict::Leave)
     }
 
     #[test]
     fn policies() {
-        // Off, reset, crash, hang. A reboot is none of a policy's business.
-        assert_eq!(restarted(&policy("no")), [false, true, false, false]);
-        assert_eq!(restarted(&policy("on-failure")), [false, true, true, true]);
-        assert_eq!(restarted(&policy("always")), [true; 4]);
+        // Off, reset, crash, hang, lost device. A reboot is none of a policy's business.
+        assert_eq!(restarted(&policy("no")), [false, true, false, false, false]);
+        assert_eq!(
+            restarted(&policy("on-failure")),
+            [false, true, true, true, true]
+        );
+        assert_eq!(restarted(&policy("always")), [true; 5]);
     }
 
     #[test]
@@ -286,12 +305,12 @@ mod tests {
             reboot: false,
             ..policy(words)
         };
-        assert_eq!(restarted(&without("no")), [false; 4]);
+        assert_eq!(restarted(&without("no")), [false; 5]);
         assert_eq!(
             restarted(&without("on-failure")),
-            [false, false, true, true]
+            [false, false, true, true, true]
         );
-        assert_eq!(restarted(&without("always")), [true; 4]);
+        assert_eq!(restarted(&without("always")), [true; 5]);
     }
 
     #[test]
@@ -300,7 +319,7 @@ mod tests {
             on_hang: OnHang::Restart,
             ..Policy::default()
         };
-        assert_eq!(restarted(&policy), [false, true, false, true]);
+        assert_eq!(restarted(&policy), [false, true, false, true, false]);
     }
 
     #[test]
@@ -323,7 +342,7 @@ mod tests {
             panic_s: -1,
             ..Policy::default()
         };
-        assert_eq!(restarted(&at_once), [false, true, true, false]);
+        assert_eq!(restarted(&at_once), [false, true, true, false, false]);
         // The kernel itself has obeyed a wish that was made in the node.
         let crash = Ending::Crash {
             asked_for_reset: true,

@@ -29,6 +29,9 @@ pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
 /// What serves folders to nodes: its package, which needs much that this does not, and its path.
 const VIRTIOFSD: (&str, &str) = ("qemu-system-common", "usr/lib/qemu/virtiofsd");
 
+/// What serves disks to nodes, the same way.
+const STORAGE_DAEMON: (&str, &str) = ("qemu-system-common", "usr/bin/qemu-storage-daemon");
+
 /// Why a machine could not be equipped.
 #[derive(Debug, thiserror::Error)]
 pub enum EquipmentError {
@@ -67,11 +70,11 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
     payload.program("lib/insula/agent", Content::File(programs.agent));
-    let (package, path) = VIRTIOFSD;
-    payload.program(
-        "bin/virtiofsd",
-        Content::File(packages::file(package, path)?),
-    );
+    for (package, path) in [VIRTIOFSD, STORAGE_DAEMON] {
+        let file = packages::file(package, path)?;
+        let name = path.rsplit('/').next().unwrap_or(path);
+        payload.program(&format!("bin/{name}"), Content::File(file));
+    }
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     let modules = module::build(&kernels::fetch(base, tell)?)?;
     payload.file("insula.ko", Content::File(modules.join("insula.ko")));

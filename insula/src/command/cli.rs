@@ -4,6 +4,7 @@ mod look;
 mod postmortem;
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -17,7 +18,7 @@ use insula::name::Name;
 use insula::policy::{OnHang, Policy, Restart};
 use insula::program;
 use insula::units::{Change, CpuList, Size};
-use insula::virtio::Publish;
+use insula::virtio::{DiskSpec, Publish};
 
 pub(super) use look::{Inspect, Logs, Ps, Stats, Top};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
@@ -333,9 +334,16 @@ pub(super) struct Run {
     /// Keep what the node changes there in the node's memory, and forget it with the node
     #[arg(long, requires = "rootfs")]
     pub(super) overlay: bool,
+    /// A file or block device of this system that is to be a disk of the node: the first is /dev/vda
+    /// there, the next /dev/vdb; `,ro` keeps it from being written to; may be given several times
+    #[arg(long = "disk", value_name = "FILE[,ro]")]
+    pub(super) disks: Vec<DiskSpec>,
     /// Put a node of an image with an agent on the network of nodes and base
     #[arg(long)]
     pub(super) network: bool,
+    /// Its address there; without, it gets one that no node can ask for
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) ip: Option<Ipv4Addr>,
     /// Have a TCP port of this system lead to one of the node, as 8080:80; may be given several times
     #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
     pub(super) publish: Vec<Publish>,

@@ -15,7 +15,7 @@ use insula::node::{
 use insula::report::{Align, Table, duration};
 use insula::supervisor;
 use insula::units::Size;
-use insula::virtio::{FolderError, Networking, SharedFolder};
+use insula::virtio::{DiskFile, Networking, SharedFolder};
 use insula_agent::options::{Options, Root};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result
     Ok(started.name.parse()?)
 }
 
-fn request(options: Run) -> Result<RunRequest, FolderError> {
+fn request(options: Run) -> Result<RunRequest, Failure> {
     let Run {
         image,
         files,
@@ -79,7 +79,9 @@ fn request(options: Run) -> Result<RunRequest, FolderError> {
         force_device,
         rootfs,
         overlay,
+        disks,
         network,
+        ip,
         publish,
         words,
         append,
@@ -97,7 +99,7 @@ fn request(options: Run) -> Result<RunRequest, FolderError> {
             Source::Files(files, layout.into())
         }
     };
-    let network = network || !publish.is_empty();
+    let network = network || ip.is_some() || !publish.is_empty();
     let agent = Options {
         network,
         run: words.into_iter().map(OsStringExt::into_vec).collect(),
@@ -115,7 +117,11 @@ fn request(options: Run) -> Result<RunRequest, FolderError> {
         devices,
         force_devices: force_device,
         root: rootfs.as_deref().map(SharedFolder::find).transpose()?,
-        network: network.then_some(Networking { publish }),
+        disks: disks.iter().map(DiskFile::find).collect::<Result<_, _>>()?,
+        network: network.then_some(Networking {
+            publish,
+            address: ip,
+        }),
         append: format!("{append} {}", agent.command_line())
             .trim()
             .to_owned(),
@@ -261,6 +267,7 @@ fn full(handle: &Handle) -> Value {
         value["power_button_address"] = json!(record.power_button);
         value["created_unix_s"] = json!(record.created_unix_s);
         value["described"] = json!(record.described);
+        value["disks"] = json!(record.disks);
         value["policy"] = json!(record.life.policy);
         value["restarts"] = json!(record.life.history.restarts);
     }

@@ -146,6 +146,7 @@ impl Candidate<'_> {
             devices: self.node.devices.clone(),
             force_devices: self.node.force_devices,
             root: None,
+            disks: Vec::new(),
             network: None,
             append: self.node.append.clone(),
             policy: self.node.policy,

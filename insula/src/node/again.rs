@@ -231,6 +231,7 @@ impl Again<'_> {
             life: self.life,
             described: old.and_then(|record| record.described.as_ref()),
             root: old.and_then(|record| record.root.as_deref()),
+            disks: old.map_or(&[], |record| &record.disks),
             network: old.and_then(|record| record.network.as_ref()),
             dump_on_crash: old.is_some_and(|record| record.dump_on_crash),
         };

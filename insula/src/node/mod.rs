@@ -4,6 +4,7 @@
 //! by the module beside it and says what it was started from and how its log is read.
 
 mod again;
+mod claims;
 mod end;
 mod last_words;
 mod log;
@@ -18,6 +19,7 @@ mod update;
 mod view;
 
 pub use again::{AgainError, Wish, again};
+pub use claims::ClaimError;
 pub use end::{EndError, Stopped, kill, remove, stop, wait_until_left};
 pub use last_words::{note_crash, wait_for_last_words};
 pub(crate) use log::log_layout;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::image::{LogSource, Payload};
 use crate::policy::{History, Policy};
-use crate::virtio::Networking;
+use crate::virtio::{DiskFile, Networking};
 
 /// A stretch of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +93,9 @@ pub struct NodeRecord {
     /// The folder of the base that is its root, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
+    /// Its disks, in the order in which it has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskFile>,
     /// Its network, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Networking>,

@@ -10,6 +10,7 @@ use insula_boot::{Layout, LayoutError};
 use nix::errno::Errno;
 use serde::Serialize;
 
+use super::claims::{self, ClaimError};
 use super::setup::{RecordTooLong, Setup, begin, write_layout};
 use super::take::{TakeError, take_memory};
 use super::{Described, LifeRecord};
@@ -23,7 +24,7 @@ use crate::policy::{History, Policy};
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 use crate::units::{CpuList, Size};
-use crate::virtio::{Networking, Publish, SharedFolder};
+use crate::virtio::{DiskFile, Networking, Publish, SharedFolder};
 
 /// How often cores are chosen anew when somebody else was faster.
 const CHOICES_MAX: u32 = 8;
@@ -56,6 +57,8 @@ pub struct RunRequest {
     pub force_devices: bool,
     /// The folder of the base that is its root, if one is: for an agent's image.
     pub root: Option<SharedFolder>,
+    /// Its disks, in the order in which it has them.
+    pub disks: Vec<DiskFile>,
     /// Its network, if it has any: for an agent's image.
     pub network: Option<Networking>,
     /// Its own part of the command line, after the image's.
@@ -129,6 +132,9 @@ pub enum RunError {
     /// A device cannot be had.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Another node has what it asks for.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// A port of the base cannot lead to it.
     #[error("the port {publish} cannot be opened: {source}; nothing was touched")]
     Publish {
@@ -215,6 +221,7 @@ pub fn start(
     look(driver, root, request, &bootable)?;
     let devices = device::select(root, &request.devices, request.force_devices)?;
     check_ports(request)?;
+    claims::check(driver, request)?;
     let mut clock = Clock::default();
     let memory = clock.measure(Step::TakeMemory, || take_memory(driver, &request.memory))?;
     let mut start = Start {
@@ -368,6 +375,7 @@ impl Start<'_> {
                 life: &life,
                 described: self.request.described.as_ref(),
                 root: self.request.root.as_ref().map(SharedFolder::path),
+                disks: &self.request.disks,
                 network: self.request.network.as_ref(),
                 dump_on_crash: self.request.dump_on_crash,
             };

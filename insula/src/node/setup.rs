@@ -17,7 +17,7 @@ use crate::driver::{CallError, Mapping, Node};
 use crate::image::{Bootable, LoadError};
 use crate::name::Name;
 use crate::program;
-use crate::virtio::Networking;
+use crate::virtio::{DiskFile, Networking};
 
 /// Bytes of a random seed: as many as the kernel's generator has for a key.
 const RANDOM_SEED_SIZE: usize = 32;
@@ -42,6 +42,8 @@ pub(super) struct Setup<'a> {
     pub(super) described: Option<&'a Described>,
     /// The folder of the base that is its root.
     pub(super) root: Option<&'a Path>,
+    /// Its disks.
+    pub(super) disks: &'a [DiskFile],
     /// Its network.
     pub(super) network: Option<&'a Networking>,
     pub(super) dump_on_crash: bool,
@@ -123,6 +125,7 @@ impl Setup<'_> {
             log: bootable.log.clone(),
             life,
             root: self.root.map(Path::to_owned),
+            disks: self.disks.to_vec(),
             network: self.network.cloned(),
             dump_on_crash: self.dump_on_crash,
             created_unix_s: now.map_or(0, |now| now.as_secs()),

@@ -12,7 +12,6 @@ use super::NodeRecord;
 use crate::driver::{CallError, Driver, Node};
 use crate::name::{self, Name};
 use crate::units::CpuList;
-use crate::virtio;
 
 /// Why a node cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -228,7 +227,7 @@ impl NodeView {
             memory_bytes: info.memory_size,
             address: record
                 .and_then(|record| record.network.as_ref())
-                .map(|_| virtio::address(info.id)),
+                .map(|network| network.address(info.id)),
             image: record.and_then(|record| record.image.clone()),
             release: record.map(|record| record.release.clone()),
             started_ns,
@@ -259,6 +258,7 @@ fn reason_word(reason: abi::Reason) -> Option<&'static str> {
         abi::Reason::BASE => Some("base-went-down"),
         abi::Reason::HALTED => Some("halted"),
         abi::Reason::HUNG => Some("unresponsive"),
+        abi::Reason::DEVICE_LOST => Some("device-lost"),
         _ => Some("unknown"),
     }
 }
@@ -280,7 +280,7 @@ mod tests {
             ["creating", "created", "running", "stopped", "unknown"]
         );
         let reasons =
-            [0, 1, 2, 3, 4, 5, 6, 7, 8, 99].map(|reason| reason_word(abi::Reason(reason)));
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 99].map(|reason| reason_word(abi::Reason(reason)));
         let words = [
             "power-off",
             "reset",
@@ -290,6 +290,7 @@ mod tests {
             "base-went-down",
             "halted",
             "unresponsive",
+            "device-lost",
             "unknown",
         ];
         assert_eq!(reasons[0], None);

@@ -112,6 +112,7 @@ impl Supervisor {
         let channels = record.map_or(0, |record| record.channels);
         let root = record.and_then(|record| record.root.clone());
         let network = record.and_then(|record| record.network.clone());
+        let disks = record.map_or_else(Vec::new, |record| record.disks.clone());
         if self.devices.is_some() || !virtio::wanted(&self.handle.node, channels) {
             return;
         }
@@ -123,6 +124,7 @@ impl Supervisor {
             let devices = Devices {
                 id: info.id,
                 root,
+                disks,
                 network,
             };
             Server::start(node, devices, complain).map_err(|error| error.to_string())
@@ -296,6 +298,7 @@ fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
             asked_for_reset: reset,
         }),
         abi::Reason::HUNG => Some(Ending::Hang),
+        abi::Reason::DEVICE_LOST => Some(Ending::DeviceLost),
         _ => None,
     })
 }

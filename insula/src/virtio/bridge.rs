@@ -3,6 +3,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,16 +14,27 @@ use insula_agent::network::{BASE_ADDRESS, PREFIX};
 const BRIDGE: &str = "insula0";
 /// Held by whoever makes or removes it.
 const LOCK: &str = "/run/insula/network";
-/// Nodes' addresses by their ids, unless they are told other ones, begin after this one.
+/// Nodes' addresses by their ids begin after this one: those before are for nodes that ask for them.
 const FIRST: u32 = 0x100;
 /// How many there are before they begin anew.
 const COUNT: u32 = 0xff00 - FIRST;
 
-/// The address of the node with this id.
+/// The number of the network, its first address.
+fn network() -> u32 {
+    u32::from(BASE_ADDRESS) & !(u32::MAX >> PREFIX)
+}
+
+/// The address of the node with this id, if it does not ask for another.
 #[must_use]
-pub fn address(id: u32) -> Ipv4Addr {
-    let network = u32::from(BASE_ADDRESS) & !(u32::MAX >> PREFIX);
-    Ipv4Addr::from(network + FIRST + id % COUNT)
+pub(super) fn address(id: u32) -> Ipv4Addr {
+    Ipv4Addr::from(network() + FIRST + id % COUNT)
+}
+
+/// Those that a node can ask for: no other gets one of them.
+#[must_use]
+pub fn free_addresses() -> RangeInclusive<Ipv4Addr> {
+    let base = u32::from(BASE_ADDRESS);
+    Ipv4Addr::from(base + 1)..=Ipv4Addr::from(network() + FIRST - 1)
 }
 
 /// Most kernels have these as modules that nothing else loads.
@@ -101,6 +113,7 @@ mod tests {
         let all: std::collections::BTreeSet<_> = (0..COUNT).map(address).collect();
         assert_eq!(all.len(), COUNT as usize);
         assert!(!all.contains(&BASE_ADDRESS));
+        assert!(all.iter().all(|one| !free_addresses().contains(one)));
         assert_eq!(all.last().unwrap().to_string(), "10.78.254.255");
     }
 }

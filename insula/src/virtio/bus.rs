@@ -46,8 +46,8 @@ impl Bus {
     /// The answer to a message.
     ///
     /// # Errors
-    /// [`Nonsense`]: the node's driver is not to be talked to any more. All devices should be
-    /// [reset](Self::reset).
+    /// [`Nonsense`]: the node's driver is not to be talked to any more, and the session to be
+    /// [left](Self::leave).
     pub fn answer(&mut self, message: &[u8]) -> Result<Vec<u8>, Nonsense> {
         let request = Request::parse(message)?;
         match request.addressee() {
@@ -64,9 +64,9 @@ impl Bus {
         }
     }
 
-    /// Stops what every driver has started.
-    pub fn reset(&mut self) {
-        self.devices.iter_mut().for_each(Device::reset);
+    /// Stops what every driver has started: the session has ended.
+    pub fn leave(&mut self) {
+        self.devices.iter_mut().for_each(Device::leave);
     }
 
     fn answer_bus(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {

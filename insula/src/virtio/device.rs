@@ -73,6 +73,12 @@ pub trait BackEnd: Send {
 
     /// Touches the node's memory no more once this has returned.
     fn stop(&mut self);
+
+    /// The same when the session with the driver has ended, which does not know yet, and may come
+    /// back with the same virtqueues.
+    fn leave(&mut self) {
+        self.stop();
+    }
 }
 
 /// A device with its driver's progress.
@@ -110,6 +116,14 @@ impl Device {
         self.status = 0;
         self.features = 0;
         self.queues.fill(None);
+    }
+
+    /// The session with its driver has ended.
+    pub(super) fn leave(&mut self) {
+        if std::mem::take(&mut self.started) {
+            self.back_end.leave();
+        }
+        self.reset();
     }
 
     pub(super) fn answer(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {

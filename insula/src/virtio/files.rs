@@ -1,17 +1,17 @@
 //! Files of the base in a node (virtiofs), by virtiofsd.
 
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vhost::vhost_user::Frontend;
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
-use vm_memory::{Address, GuestMemoryRegion, GuestRegionMmap};
+use vhost::VhostBackend;
 
+use super::back_end::{Connected, Ends};
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
+use super::keeper::{Keeper, Kept, Trouble};
 use super::memory::NodeMemory;
-use super::vhost::{Events, TRANSPORT_FEATURES, Wire, failed, set_up};
-use super::virtiofsd::VirtioFsd;
+use super::notes::DeviceNotes;
+use super::vhost::{Events, TRANSPORT_FEATURES, failed, wire_up};
+use super::virtiofsd;
 use crate::driver::Node;
 
 /// Specification, 5.11.
@@ -27,79 +27,68 @@ pub struct Files {
     events: Arc<dyn Events>,
     tag: &'static str,
     folder: PathBuf,
-    working: Option<Working>,
-}
-
-/// The process ends before the events are nobody's any more.
-struct Working {
-    _process: VirtioFsd,
-    _connection: Frontend,
-    _wires: Vec<Wire>,
+    notes: DeviceNotes,
+    trouble: Arc<dyn Trouble>,
+    keeper: Option<Keeper>,
 }
 
 impl Files {
     /// The device by which a node has `folder`, under a name of at most 36 bytes.
-    pub fn new(
+    pub(super) fn new(
         node: Arc<Node>,
         events: Arc<dyn Events>,
         tag: &'static str,
         folder: PathBuf,
+        notes: DeviceNotes,
+        trouble: Arc<dyn Trouble>,
     ) -> Self {
         Self {
             node,
             events,
             tag,
             folder,
-            working: None,
+            notes,
+            trouble,
+            keeper: None,
         }
     }
 
-    fn begin(&self, features: u64, queues: &[Virtqueue]) -> Result<Working, StartError> {
+    fn begin(&self, features: u64, queues: &[Virtqueue]) -> Result<Keeper, StartError> {
         if queues.len() != QUEUE_SIZES.len() {
             return Err(StartError("not all its virtqueues are laid out".into()));
         }
+        if self.notes.are_there() {
+            let text = "whoever served it has ended";
+            let folder = self.folder.display();
+            self.trouble
+                .device_lost(&format!("folder {folder}: {text}"));
+            return Err(StartError(text.into()));
+        }
         let memory = self.node.memory().map_err(failed("the node's memory"))?;
         let memory = NodeMemory::share(&memory).map_err(failed("the node's memory"))?;
-        let started = VirtioFsd::start(&self.folder);
-        let (process, stream) = started.map_err(failed("starting virtiofsd"))?;
-        let connection = Frontend::from_stream(stream, QUEUE_SIZES.len() as u64);
-        let known = connection
-            .get_features()
-            .map_err(failed("asking virtiofsd"))?;
-        if features & !known != 0 {
-            return Err(StartError(format!(
-                "virtiofsd lacks the features {:#x}",
-                features & !known
-            )));
+        let program = virtiofsd::command(&self.folder)
+            .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::ByItself))
+            .map_err(failed("starting virtiofsd"))?;
+        let known = program.front_end.get_features();
+        let lacking = features & !known.map_err(failed("asking virtiofsd"))?;
+        if lacking != 0 {
+            let text = format!("virtiofsd lacks the features {lacking:#x}");
+            return Err(StartError(text));
         }
-        let regions: Vec<_> = memory.regions().filter_map(region).collect();
-        let wires = set_up(
-            &connection,
-            &memory,
-            &regions,
-            &self.events,
+        let wires = wire_up(&memory, &self.events, queues)?;
+        let kept = Kept {
+            name: format!("folder {}", self.folder.display()),
+            memory,
             features,
-            queues,
-        )?;
-        Ok(Working {
-            _process: process,
-            _connection: connection,
-            _wires: wires,
-        })
+            queues: queues.to_vec(),
+            wires,
+            // The node's kernel names files by numbers that only this one knows.
+            successor: None,
+            notes: self.notes.clone(),
+            trouble: Arc::clone(&self.trouble),
+        };
+        Keeper::begin(program, kept)
     }
-}
-
-/// A region of the node's memory, for another process to map. Addresses of ours, by which virtqueues
-/// are told, are made the node's own.
-fn region(region: &GuestRegionMmap) -> Option<VhostUserMemoryRegionInfo> {
-    let offset = region.file_offset()?;
-    Some(VhostUserMemoryRegionInfo {
-        guest_phys_addr: region.start_addr().raw_value(),
-        memory_size: region.len(),
-        userspace_addr: region.start_addr().raw_value(),
-        mmap_offset: offset.start(),
-        mmap_handle: offset.file().as_raw_fd(),
-    })
 }
 
 impl BackEnd for Files {
@@ -120,11 +109,16 @@ impl BackEnd for Files {
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        self.working = Some(self.begin(features, queues)?);
+        self.keeper = Some(self.begin(features, queues)?);
         Ok(())
     }
 
     fn stop(&mut self) {
-        self.working = None;
+        self.keeper = None;
+        self.notes.forget();
+    }
+
+    fn leave(&mut self) {
+        self.keeper = None;
     }
 }

@@ -41,7 +41,7 @@ impl NodeMemory {
         Self::map(fd.map_err(ShareError::Duplicate)?, &chunks)
     }
 
-    fn map(fd: OwnedFd, chunks: &[Chunk]) -> Result<Self, ShareError> {
+    pub(super) fn map(fd: OwnedFd, chunks: &[Chunk]) -> Result<Self, ShareError> {
         let file = Arc::new(std::fs::File::from(fd));
         let ranges = regions(chunks).into_iter().map(|(offset, chunk)| {
             let file = FileOffset::from_arc(Arc::clone(&file), offset);

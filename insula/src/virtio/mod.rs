@@ -15,40 +15,54 @@
 //! | `bus` | the devices of a node, by number: answers requests |
 //! | `server` | a thread that serves a running node |
 //! | `memory` | the node's memory, as back ends want it |
-//! | `vhost` | what back ends in the kernel have in common |
+//! | `vhost` | what back ends have in common, in the kernel or not |
+//! | `back_end`, `keeper` | programs as back ends: started and ended; followed by another if they are killed |
+//! | `notes` | what a supervisor leaves to the next one, if it is killed |
+//! | `outstanding` | which buffers of a virtqueue a back end that was killed has not used |
 //! | `vsock` | sockets between node and base |
 //! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
 //! | `files`, `virtiofsd` | folders of the base, and the program that serves them |
+//! | `disk`, `storage_daemon` | files of the base as disks, and the program that serves them |
 //!
 //! A node's driver may say anything: what makes no sense is either refused as the specification
 //! says, or ends the session ([`Nonsense`]). It never reaches a back end.
 //!
 //! Sources: Virtual I/O Device specification 1.3; its draft of a transport by messages (virtio-msg).
 
+mod back_end;
 mod bridge;
 mod bus;
 mod device;
+mod disk;
+#[cfg(test)]
+mod disk_tests;
 mod files;
+mod keeper;
 mod memory;
 mod message;
 mod network;
+mod notes;
+mod outstanding;
 mod publish;
 mod server;
+mod storage_daemon;
 #[cfg(test)]
 mod tests;
 mod vhost;
 mod virtiofsd;
 mod vsock;
 
-pub use bridge::address;
+pub use bridge::free_addresses;
 pub use bus::{Bus, TooMany};
 pub use device::{BackEnd, Identity, StartError, Virtqueue};
+pub use disk::Disk;
 pub use files::Files;
 pub use memory::{NodeMemory, ShareError};
 pub use message::Nonsense;
 pub use network::{Network, Networking};
 pub use publish::{NoPublish, Publish};
 pub use server::{Devices, Server, cid, wanted};
+pub use storage_daemon::{DiskError, DiskFile, DiskSpec, NoStorageDaemon};
 pub use vhost::Events;
 pub use virtiofsd::{FolderError, NoVirtioFsd, SharedFolder, find_virtiofsd};
 pub use vsock::{Vsock, VsockError};

@@ -40,6 +40,17 @@ const MRG_RXBUF: u64 = 1 << 15;
 pub struct Networking {
     /// Ports of the base that lead to it.
     pub publish: Vec<Publish>,
+    /// The address that it asks for, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Ipv4Addr>,
+}
+
+impl Networking {
+    /// The address of the node with this id.
+    #[must_use]
+    pub fn address(&self, id: u32) -> Ipv4Addr {
+        self.address.unwrap_or_else(|| bridge::address(id))
+    }
 }
 
 /// A node's network card, on the bridge of all nodes.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use insula_abi::Reason;
 use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Ends, area_size};
 use insula_abi::virtio::MESSAGE_MAX;
 use insula_agent::options;
@@ -15,13 +16,16 @@ use insula_channel::{Message, Received};
 use nix::errno::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::bridge;
 use super::bus::{Bus, TooMany};
-use super::device::BackEnd;
+use super::device::{BackEnd, StartError};
+use super::disk::Disk;
 use super::files::Files;
+use super::keeper::Trouble;
 use super::message::Nonsense;
 use super::network::{Network, Networking};
+use super::notes::Notes;
 use super::publish::Published;
+use super::storage_daemon::DiskFile;
 use super::vhost::Events;
 use super::vsock::{Vsock, VsockError};
 use crate::channel::{AttachError, ChannelError, End, SLOTS, Side};
@@ -67,6 +71,8 @@ enum ServeError {
     Attach(#[from] AttachError),
     #[error(transparent)]
     Vsock(#[from] VsockError),
+    #[error("the disk {}: {source}", path.display())]
+    Disk { path: PathBuf, source: StartError },
     #[error(transparent)]
     TooMany(#[from] TooMany),
     #[error("duplicating a descriptor: {0}")]
@@ -91,8 +97,33 @@ pub struct Devices {
     pub id: u32,
     /// The folder of the base that is its root.
     pub root: Option<PathBuf>,
+    /// Its disks, in the order in which it has them.
+    pub disks: Vec<DiskFile>,
     /// Its network, if it has any.
     pub network: Option<Networking>,
+}
+
+/// The node that devices belong to, and who is told of them.
+struct Owner<F> {
+    node: Arc<Node>,
+    complain: F,
+}
+
+impl<F: Fn(&str) + Send + Sync> Trouble for Owner<F> {
+    fn complain(&self, text: &str) {
+        (self.complain)(text);
+    }
+
+    /// What waits for the device in the node would do so for ever.
+    fn device_lost(&self, text: &str) {
+        (self.complain)(text);
+        match self.node.stop(Reason::DEVICE_LOST) {
+            Ok(()) => {}
+            // It has ended.
+            Err(error) if error.errno == Errno::EALREADY => {}
+            Err(error) => (self.complain)(&error.to_string()),
+        }
+    }
 }
 
 /// A thread that serves the devices of a node until it runs no more.
@@ -107,11 +138,16 @@ impl Server {
     pub fn start(
         node: Node,
         devices: Devices,
-        complain: impl Fn(&str) + Send + 'static,
+        complain: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Self> {
+        let node = Arc::new(node);
+        let owner: Arc<dyn Trouble> = Arc::new(Owner {
+            node: Arc::clone(&node),
+            complain,
+        });
         let serve = move || {
-            if let Err(error) = serve(&Arc::new(node), &devices, &complain) {
-                complain(&format!("virtio devices are not served: {error}"));
+            if let Err(error) = serve(&node, &devices, &owner) {
+                owner.complain(&format!("virtio devices are not served: {error}"));
             }
         };
         let thread = thread::Builder::new().name("virtio".into()).spawn(serve)?;
@@ -126,8 +162,33 @@ impl Server {
 }
 
 /// Session after session, until the node has ended.
-fn serve(node: &Arc<Node>, devices: &Devices, complain: &dyn Fn(&str)) -> Result<(), ServeError> {
-    let _published = publish(devices, complain);
+fn serve(
+    node: &Arc<Node>,
+    devices: &Devices,
+    trouble: &Arc<dyn Trouble>,
+) -> Result<(), ServeError> {
+    let _published = publish(devices, trouble.as_ref());
+    let notes = Notes::of(devices.id, node.info()?.0.start_tsc);
+    notes.forget_former();
+    if let Some(root) = &devices.root
+        && notes.device(options::ROOT_TAG).are_there()
+    {
+        let root = root.display();
+        trouble.device_lost(&format!("folder {root}: whoever served it was killed"));
+    }
+    let served = serve_sessions(node, devices, &notes, trouble);
+    if served.is_ok() {
+        notes.forget();
+    }
+    served
+}
+
+fn serve_sessions(
+    node: &Arc<Node>,
+    devices: &Devices,
+    notes: &Notes,
+    trouble: &Arc<dyn Trouble>,
+) -> Result<(), ServeError> {
     loop {
         let channel = match node.open_channel(CHANNEL_VIRTIO) {
             Ok(channel) => channel,
@@ -141,11 +202,11 @@ fn serve(node: &Arc<Node>, devices: &Devices, complain: &dyn Fn(&str)) -> Result
             },
         };
         let events = Arc::new(ChannelEvents(channel.try_clone()?));
-        let make_bus = || bus(node, events, devices);
+        let make_bus = || bus(node, events, devices, notes, trouble);
         match session(&mut End::attach(channel, Side::Base)?, make_bus) {
             Err(SessionError::NoDevices(error)) => return Err(error),
             Err(error) => {
-                complain(&format!(
+                trouble.complain(&format!(
                     "a session with the node's virtio drivers: {error}"
                 ));
             }
@@ -155,27 +216,56 @@ fn serve(node: &Arc<Node>, devices: &Devices, complain: &dyn Fn(&str)) -> Result
 }
 
 /// Opens the base's ports that lead to the node, as far as that can be.
-fn publish(devices: &Devices, complain: &dyn Fn(&str)) -> Vec<Published> {
-    let publish = devices.network.iter().flat_map(|network| &network.publish);
-    let opened = publish.map(|one| {
-        let address = bridge::address(devices.id);
-        Published::open(one, address).map_err(|error| complain(&format!("port {one}: {error}")))
+fn publish(devices: &Devices, trouble: &dyn Trouble) -> Vec<Published> {
+    let Some(network) = &devices.network else {
+        return Vec::new();
+    };
+    let address = network.address(devices.id);
+    let opened = network.publish.iter().map(|one| {
+        let opened = Published::open(one, address);
+        opened.map_err(|error| trouble.complain(&format!("port {one}: {error}")))
     });
     opened.filter_map(Result::ok).collect()
 }
 
 /// The devices of a node: every one has sockets.
-fn bus(node: &Arc<Node>, events: Arc<dyn Events>, devices: &Devices) -> Result<Bus, ServeError> {
+fn bus(
+    node: &Arc<Node>,
+    events: Arc<dyn Events>,
+    devices: &Devices,
+    notes: &Notes,
+    trouble: &Arc<dyn Trouble>,
+) -> Result<Bus, ServeError> {
     load_vhost();
     let vsock = Vsock::new(Arc::clone(node), Arc::clone(&events), cid(devices.id))?;
     let mut back_ends: Vec<Box<dyn BackEnd>> = vec![Box::new(vsock)];
     if let Some(folder) = &devices.root {
         let events = Arc::clone(&events);
-        let files = Files::new(Arc::clone(node), events, options::ROOT_TAG, folder.clone());
-        back_ends.push(Box::new(files));
+        back_ends.push(Box::new(Files::new(
+            Arc::clone(node),
+            events,
+            options::ROOT_TAG,
+            folder.clone(),
+            notes.device(options::ROOT_TAG),
+            Arc::clone(trouble),
+        )));
     }
-    if devices.network.is_some() {
-        let (id, address) = (devices.id, bridge::address(devices.id));
+    for (number, file) in devices.disks.iter().enumerate() {
+        let disk = Disk::new(
+            Arc::clone(node),
+            Arc::clone(&events),
+            file.clone(),
+            notes.device(&format!("disk-{number}")),
+            Arc::clone(trouble),
+        );
+        let disk = disk.map_err(|source| ServeError::Disk {
+            path: file.path.clone(),
+            source,
+        })?;
+        back_ends.push(Box::new(disk));
+    }
+    if let Some(network) = &devices.network {
+        let (id, address) = (devices.id, network.address(devices.id));
         back_ends.push(Box::new(Network::new(
             Arc::clone(node),
             events,
@@ -198,7 +288,7 @@ fn session(
     };
     let mut bus = make_bus().map_err(SessionError::NoDevices)?;
     let answered = answer_all(end, &mut bus, first, &mut buffer);
-    bus.reset();
+    bus.leave();
     answered
 }
 

@@ -290,7 +290,7 @@ proptest! {
                 prop_assert!(answer.len() <= MESSAGE_MAX);
             }
         }
-        bus.reset();
+        bus.leave();
         let deeds = recorder.deeds();
         let (starts, stops): (Vec<_>, Vec<_>) =
             deeds.iter().partition(|deed| matches!(deed, Deed::Start(..)));

@@ -1,10 +1,10 @@
-//! What all devices have in common whose work the kernel's vhost does.
+//! What all devices have in common whose work vhost does: the kernel's, or a program by vhost-user.
 
 use std::sync::Arc;
 
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Address, GuestMemoryRegion};
-use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::device::{StartError, Virtqueue};
 use super::memory::NodeMemory;
@@ -37,7 +37,8 @@ pub(super) struct Wire {
 
 impl Wire {
     fn new(events: &Arc<dyn Events>, event: u32) -> Result<Self, StartError> {
-        let eventfd = || EventFd::new(EFD_NONBLOCK).map_err(failed("making an eventfd"));
+        let eventfd =
+            || EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(failed("making an eventfd"));
         let (kick, call) = (eventfd()?, eventfd()?);
         let bound = events.bind(event, &kick, &call);
         bound.map_err(failed("binding an event of the node"))?;
@@ -47,6 +48,13 @@ impl Wire {
             kick,
             call,
         })
+    }
+
+    /// Has both sides look at the virtqueue: what was signalled to one that is no more is lost.
+    pub(super) fn signal_both(&self) {
+        // A full counter is a signal, too.
+        let _ = self.kick.write(1);
+        let _ = self.call.write(1);
     }
 }
 
@@ -61,8 +69,8 @@ pub(super) fn offered(vhost: &impl VhostBackend, own: u64) -> Result<u64, vhost:
     Ok(vhost.get_features()? & (own | TRANSPORT_FEATURES))
 }
 
-/// Hands a node's memory, as `regions` have it, and virtqueues over. The device itself is yet to be started; the wires are
-/// to be kept until it has been stopped.
+/// Hands a node's memory, as `regions` have it, and virtqueues of which nothing has been used yet
+/// over. The device itself is yet to be started; the wires are to be kept until it has been stopped.
 pub(super) fn set_up(
     vhost: &impl VhostBackend,
     memory: &NodeMemory,
@@ -71,6 +79,36 @@ pub(super) fn set_up(
     features: u64,
     queues: &[Virtqueue],
 ) -> Result<Vec<Wire>, StartError> {
+    let wires = wire_up(memory, events, queues)?;
+    let wired: Vec<_> = queues.iter().zip(&wires).map(|pair| (pair, 0)).collect();
+    hand_over(vhost, regions, features, &wired)?;
+    Ok(wires)
+}
+
+/// Wires for virtqueues, each of which lies in the node's memory.
+pub(super) fn wire_up(
+    memory: &NodeMemory,
+    events: &Arc<dyn Events>,
+    queues: &[Virtqueue],
+) -> Result<Vec<Wire>, StartError> {
+    let wire = |queue: &Virtqueue| match lies_in(memory, queue) {
+        true => Wire::new(events, queue.event),
+        false => Err(StartError(format!(
+            "its virtqueue {} does not lie in the node's memory",
+            queue.index
+        ))),
+    };
+    queues.iter().map(wire).collect()
+}
+
+/// Hands a node's memory over, and virtqueues with their wires; from each of them the buffer with
+/// that number, counted since the queue has been laid out, is the first to be used.
+pub(super) fn hand_over(
+    vhost: &impl VhostBackend,
+    regions: &[VhostUserMemoryRegionInfo],
+    features: u64,
+    queues: &[((&Virtqueue, &Wire), u16)],
+) -> Result<(), StartError> {
     vhost.set_owner().map_err(failed("owning it"))?;
     vhost
         .set_features(features & vhost.get_features().map_err(failed("asking it"))?)
@@ -80,22 +118,16 @@ pub(super) fn set_up(
         .map_err(failed("telling it of the node's memory"))?;
     queues
         .iter()
-        .map(|queue| set_up_queue(vhost, memory, events, queue))
-        .collect()
+        .try_for_each(|&((queue, wire), first)| hand_over_queue(vhost, queue, wire, first))
+        .map_err(failed("giving it a virtqueue"))
 }
 
-fn set_up_queue(
+fn hand_over_queue(
     vhost: &impl VhostBackend,
-    memory: &NodeMemory,
-    events: &Arc<dyn Events>,
     queue: &Virtqueue,
-) -> Result<Wire, StartError> {
-    if !lies_in(memory, queue) {
-        return Err(StartError(format!(
-            "its virtqueue {} does not lie in the node's memory",
-            queue.index
-        )));
-    }
+    wire: &Wire,
+    first: u16,
+) -> Result<(), vhost::Error> {
     let index = queue.index as usize;
     let place = VringConfigData {
         queue_max_size: queue.size,
@@ -105,15 +137,11 @@ fn set_up_queue(
         used_ring_addr: queue.device,
         ..VringConfigData::default()
     };
-    let wire = Wire::new(events, queue.event)?;
-    vhost
-        .set_vring_num(index, queue.size)
-        .and_then(|()| vhost.set_vring_base(index, 0))
-        .and_then(|()| vhost.set_vring_addr(index, &place))
-        .and_then(|()| vhost.set_vring_call(index, &wire.call))
-        .and_then(|()| vhost.set_vring_kick(index, &wire.kick))
-        .map_err(failed("giving it a virtqueue"))?;
-    Ok(wire)
+    vhost.set_vring_num(index, queue.size)?;
+    vhost.set_vring_base(index, first)?;
+    vhost.set_vring_addr(index, &place)?;
+    vhost.set_vring_call(index, &wire.call)?;
+    vhost.set_vring_kick(index, &wire.kick)
 }
 
 /// Whether each part of the queue lies in one region: vhost reaches it from its first byte on.

@@ -1,13 +1,10 @@
 //! The program that serves a folder of the base to a node: virtiofsd, Rust's or, where that is not
 //! there yet, QEMU's.
 
-use std::fs::{self, DirBuilder};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// Where distributions have it.
 const PLACES: [&str; 3] = [
@@ -16,8 +13,6 @@ const PLACES: [&str; 3] = [
     "/usr/lib/qemu/virtiofsd",
 ];
 const NAME: &str = "virtiofsd";
-/// A folder that is nobody else's to look into: who connects to a socket there has the files.
-const SOCKETS: &str = "/run/insula";
 
 /// There is no program that serves folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,45 +87,18 @@ impl SharedFolder {
     }
 }
 
-/// A process that serves a folder through one connection. It is ended with this value, and by itself
-/// when the connection is.
-#[derive(Debug)]
-pub(super) struct VirtioFsd(Child);
-
-impl VirtioFsd {
-    /// Starts it, and connects to it.
-    pub(super) fn start(folder: &Path) -> io::Result<(Self, UnixStream)> {
-        let program = find_virtiofsd().map_err(io::Error::other)?;
-        let socket = PathBuf::from(SOCKETS).join(format!("files-{}", std::process::id()));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(SOCKETS)?;
-        let _ = fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket)?;
-        let stream = UnixStream::connect(&socket);
-        fs::remove_file(&socket)?;
-        let mut source = std::ffi::OsString::from("source=");
-        source.push(folder);
-        // Both dialects know these options.
-        let mut command = Command::new(program);
-        command
-            .arg("--fd=0")
-            .arg("-o")
-            .arg(source)
-            .args(["-o", "cache=auto"]);
-        command
-            .stdin(OwnedFd::from(listener))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Ok((Self(command.spawn()?), stream?))
-    }
-}
-
-impl Drop for VirtioFsd {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// The command that serves a folder to one that connects to its standard input, and ends with the
+/// connection.
+pub(super) fn command(folder: &Path) -> io::Result<Command> {
+    let program = find_virtiofsd().map_err(io::Error::other)?;
+    let mut source = OsString::from("source=");
+    source.push(folder);
+    let mut command = Command::new(program);
+    // Both dialects know these options.
+    command
+        .arg("--fd=0")
+        .arg("-o")
+        .arg(source)
+        .args(["-o", "cache=auto"]);
+    Ok(command)
 }

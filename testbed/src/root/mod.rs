@@ -28,14 +28,18 @@ const REVISION: u32 = 1;
 const PACKAGES: &[&str] = &[
     "busybox-static",
     "fasttree",
+    "fio",
     "fzf",
     "gdb-minimal",
     "iproute2",
     "kmod",
     "kexec-tools",
     "less",
+    "libfuse3-3",
     "libglib2.0-0",
+    "libgnutls30",
     "libseccomp2",
+    "liburing2",
     "numactl",
     "openssl",
     "pciutils",
@@ -46,7 +50,7 @@ const PACKAGES: &[&str] = &[
     "stress-ng",
 ];
 /// And for benchmarks.
-const BENCH_PACKAGES: &[&str] = &["fio", "podman", "qemu-system-x86", "seabios"];
+const BENCH_PACKAGES: &[&str] = &["podman", "qemu-system-x86", "seabios"];
 
 /// Which root disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -68,6 +68,8 @@ const DATA_BYTES: usize = 3 << 20;
 const SERVER: (&str, &str) = ("6.1", "rooted-6.1");
 const CLIENT: &str = "rooted-6.12";
 const PUBLISH: &str = "127.0.0.1:8080:80";
+/// The server's address.
+const ADDRESS: &str = "10.78.0.7";
 /// What the base loads for the network of nodes, in the order in which it can be unloaded.
 const NETWORK_MODULES: [&str; 5] = ["vhost_net", "tun", "bridge", "stp", "llc"];
 /// Waits for a signal, once it has said that it does.
@@ -178,7 +180,11 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
     ];
     let httpd = ["--", "/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/"];
     let own = match server {
-        true => [&["--overlay", "--publish", PUBLISH][..], &httpd].concat(),
+        true => [
+            &["--overlay", "--publish", PUBLISH, "--ip", ADDRESS][..],
+            &httpd,
+        ]
+        .concat(),
         false => vec!["--network"],
     };
     insula(&[&run[..], &own].concat())?;
@@ -200,6 +206,10 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
 fn network() -> Result<(), Finding> {
     let published = ["run", "--image", "image-6.1", "--publish", PUBLISH];
     ask(&published)?.refused(1, &["8080", "nothing was touched"])?;
+    for (address, complaint) in [(ADDRESS, SERVER.1), ("10.79.0.7", "10.78.0.2")] {
+        let taken = ["run", "--image", "image-6.1", "--ip", address];
+        ask(&taken)?.refused(1, &[address, complaint, "nothing was touched"])?;
+    }
     let mut answer = Vec::new();
     let mut stream = TcpStream::connect("127.0.0.1:8080")?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -209,6 +219,7 @@ fn network() -> Result<(), Finding> {
         format!("the base read {} bytes of something else", answer.len())
     })?;
     let server = &insula_json(&["inspect", SERVER.1])?[0];
+    assert_equal("its address", &text(&server["address"]), &ADDRESS.into())?;
     let get = format!(
         "busybox wget -q -O - http://{}/data | sha256sum",
         text(&server["address"])

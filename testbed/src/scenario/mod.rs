@@ -71,6 +71,7 @@ scenarios! {
     update,
     virtio,
     agent,
+    disks,
     cycles,
     kills,
     fuzz,

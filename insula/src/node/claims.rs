@@ -1,0 +1,177 @@
+//! What no two nodes can have: an address of the network, or a disk that one of them may write to.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use super::{FindError, Handle, RunRequest, all};
+use crate::driver::Driver;
+use crate::name;
+use crate::virtio::{DiskFile, Networking, free_addresses};
+
+/// What a node asks for is another's, or nobody's to have. A node that is stopped has what it had:
+/// it may be started again.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The address is none for a node to ask for.
+    #[error(
+        "a node cannot have the address {0}; nothing was touched\n\
+         ask for one from {first} to {last}, or for none: then it gets one",
+        first = free_addresses().start(), last = free_addresses().end()
+    )]
+    Outside(Ipv4Addr),
+    /// Another node has it.
+    #[error("the node '{node}' has the address {address} already; nothing was touched")]
+    Address {
+        /// The address.
+        address: Ipv4Addr,
+        /// The node.
+        node: String,
+    },
+    /// Another node has it, and one of them may write to it.
+    #[error(
+        "the node '{node}' has the disk {} already; nothing was touched\n\
+         nodes can share a disk that all of them only read: write `,ro` behind it", path.display()
+    )]
+    Disk {
+        /// Its file.
+        path: PathBuf,
+        /// The node.
+        node: String,
+    },
+    /// The other nodes cannot be looked at.
+    #[error(transparent)]
+    Find(#[from] FindError),
+}
+
+/// Refuses a node that asks for what others have.
+pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), ClaimError> {
+    let wanted = Claims {
+        node: "",
+        network: request.network.as_ref(),
+        disks: &request.disks,
+    };
+    wanted.are_possible()?;
+    all(driver)?.iter().try_for_each(|handle| {
+        let node = name::text(&handle.info.name);
+        match Claims::of(handle, &node) {
+            Some(there) => wanted.go_with(&there),
+            None => Ok(()),
+        }
+    })
+}
+
+/// What a node has, or wants.
+#[derive(Clone, Copy)]
+struct Claims<'a> {
+    node: &'a str,
+    network: Option<&'a Networking>,
+    disks: &'a [DiskFile],
+}
+
+impl<'a> Claims<'a> {
+    fn of(handle: &'a Handle, node: &'a str) -> Option<Self> {
+        let record = handle.record.as_ref()?;
+        Some(Self {
+            node,
+            network: record.network.as_ref(),
+            disks: &record.disks,
+        })
+    }
+
+    fn address(&self) -> Option<Ipv4Addr> {
+        self.network.and_then(|network| network.address)
+    }
+
+    fn are_possible(&self) -> Result<(), ClaimError> {
+        let outside = |address: &Ipv4Addr| !free_addresses().contains(address);
+        match self.address().filter(outside) {
+            Some(address) => Err(ClaimError::Outside(address)),
+            None => Ok(()),
+        }
+    }
+
+    fn go_with(&self, other: &Claims<'_>) -> Result<(), ClaimError> {
+        let node = other.node.to_owned();
+        if let Some(address) = self.address().filter(|_| self.address() == other.address()) {
+            return Err(ClaimError::Address { address, node });
+        }
+        let clash = |one: &&DiskFile| {
+            let clashes =
+                |two: &DiskFile| one.path == two.path && !(one.read_only && two.read_only);
+            other.disks.iter().any(clashes)
+        };
+        match self.disks.iter().find(clash) {
+            Some(disk) => Err(ClaimError::Disk {
+                path: disk.path.clone(),
+                node,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(address: &str) -> Networking {
+        Networking {
+            publish: Vec::new(),
+            address: Some(address.parse().unwrap()),
+        }
+    }
+
+    fn disk(path: &str, read_only: bool) -> DiskFile {
+        DiskFile {
+            path: path.into(),
+            read_only,
+        }
+    }
+
+    fn of<'a>(network: Option<&'a Networking>, disks: &'a [DiskFile]) -> Claims<'a> {
+        Claims {
+            node: "other",
+            network,
+            disks,
+        }
+    }
+
+    #[test]
+    fn addresses_are_had_once() {
+        let (one, two) = (on("10.78.0.2"), on("10.78.0.3"));
+        let wanted = of(Some(&one), &[]);
+        assert!(wanted.go_with(&of(Some(&two), &[])).is_ok());
+        assert!(wanted.go_with(&of(None, &[])).is_ok());
+        let refused = wanted.go_with(&of(Some(&one), &[]));
+        assert!(matches!(refused, Err(ClaimError::Address { .. })));
+        let none = Networking::default();
+        assert!(of(Some(&none), &[]).go_with(&of(Some(&none), &[])).is_ok());
+    }
+
+    #[test]
+    fn addresses_that_nodes_get_unasked_are_not_to_be_asked_for() {
+        for address in [
+            "10.78.0.0",
+            "10.78.0.1",
+            "10.78.1.0",
+            "10.79.0.2",
+            "127.0.0.1",
+        ] {
+            let refused = of(Some(&on(address)), &[]).are_possible();
+            assert!(matches!(refused, Err(ClaimError::Outside(_))), "{address}");
+        }
+        for address in ["10.78.0.2", "10.78.0.255"] {
+            assert!(of(Some(&on(address)), &[]).are_possible().is_ok());
+        }
+    }
+
+    #[test]
+    fn disks_are_shared_by_readers_only() {
+        let goes = |one, two| {
+            let (mine, theirs) = ([disk("/a", one)], [disk("/b", false), disk("/a", two)]);
+            of(None, &mine).go_with(&of(None, &theirs)).is_ok()
+        };
+        assert!(goes(true, true));
+        assert!(!goes(true, false) && !goes(false, true) && !goes(false, false));
+    }
+}

@@ -1,0 +1,189 @@
+//! The program that serves a file or block device of the base to a node: QEMU's storage daemon.
+
+use std::convert::Infallible;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// Its name.
+const NAME: &str = "qemu-storage-daemon";
+/// What ends the word for a disk that is not written to.
+const READ_ONLY: &str = ",ro";
+/// What it calls the disk among its own objects.
+const DISK: &str = "disk";
+
+/// There is no program that serves disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no qemu-storage-daemon; nothing was touched\n\
+     install it: package `qemu-system-common` on Debian"
+)]
+pub struct NoStorageDaemon;
+
+/// A disk that is asked for: `FILE[,ro]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskSpec {
+    /// The file or block device whose bytes it has.
+    pub path: PathBuf,
+    /// Whether the node must not write to it.
+    pub read_only: bool,
+}
+
+impl FromStr for DiskSpec {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let path = text.strip_suffix(READ_ONLY);
+        Ok(Self {
+            path: path.unwrap_or(text).into(),
+            read_only: path.is_some(),
+        })
+    }
+}
+
+/// Why a file cannot be a node's disk.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// There is none, or it cannot be read or written.
+    #[error("{} cannot be a node's disk: {source}; nothing was touched", path.display())]
+    NoFile {
+        /// What was given.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error(
+        "{} cannot be a node's disk: it is neither a file nor a block device; nothing was touched",
+        .0.display()
+    )]
+    NoDisk(PathBuf),
+    /// There is nobody to serve it.
+    #[error(transparent)]
+    NoStorageDaemon(#[from] NoStorageDaemon),
+}
+
+/// A file or block device of the base that a node has as a disk, raw: byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskFile {
+    /// Its path, absolute.
+    pub path: PathBuf,
+    /// Whether the node must not write to it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+impl DiskFile {
+    /// The one that is asked for.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn find(spec: &DiskSpec) -> Result<Self, DiskError> {
+        let DiskSpec { path, read_only } = spec;
+        let no_file = |source| DiskError::NoFile {
+            path: path.clone(),
+            source,
+        };
+        let found = path.canonicalize().map_err(no_file)?;
+        let kind = fs::metadata(&found).map_err(no_file)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(DiskError::NoDisk(found));
+        }
+        let opened = OpenOptions::new().read(true).write(!read_only).open(&found);
+        opened.map_err(no_file)?;
+        if found.to_str().is_none() {
+            return Err(no_file(io::ErrorKind::InvalidFilename.into()));
+        }
+        find_storage_daemon()?;
+        Ok(Self {
+            path: found,
+            read_only: *read_only,
+        })
+    }
+}
+
+fn find_storage_daemon() -> Result<PathBuf, NoStorageDaemon> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).map(|folder| folder.join(NAME));
+    found.find(|file| file.is_file()).ok_or(NoStorageDaemon)
+}
+
+/// The command that serves a disk to one that connects to its standard input.
+pub(super) fn command(disk: &DiskFile) -> io::Result<Command> {
+    let program = find_storage_daemon().map_err(io::Error::other)?;
+    let is_device = fs::metadata(&disk.path)?.file_type().is_block_device();
+    let mut command = Command::new(program);
+    command
+        .arg("--blockdev")
+        .arg(node(&disk.path, disk.read_only, is_device)?)
+        .arg("--export")
+        .arg(export(disk.read_only));
+    Ok(command)
+}
+
+/// The daemon's description of the file. JSON, so that any name can be in it.
+fn node(path: &Path, read_only: bool, is_device: bool) -> io::Result<String> {
+    let path = path.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
+    let driver = if is_device { "host_device" } else { "file" };
+    Ok(json!({
+        "driver": driver,
+        "node-name": DISK,
+        "filename": path,
+        "read-only": read_only,
+        "discard": "unmap",
+    })
+    .to_string())
+}
+
+/// Its description of the device. The socket is its standard input.
+fn export(read_only: bool) -> String {
+    json!({
+        "type": "vhost-user-blk",
+        "id": DISK,
+        "node-name": DISK,
+        "writable": !read_only,
+        "addr": { "type": "fd", "str": "0" },
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_are_asked_for_by_a_word() {
+        let spec = |text: &str| {
+            let DiskSpec { path, read_only } = text.parse().unwrap();
+            (path.to_str().unwrap().to_owned(), read_only)
+        };
+        assert_eq!(spec("/a"), ("/a".into(), false));
+        assert_eq!(spec("/a,b,ro"), ("/a,b".into(), true));
+        assert_eq!(spec("/a,rox"), ("/a,rox".into(), false));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let find = |path: &str| {
+            let spec: DiskSpec = path.parse().unwrap();
+            DiskFile::find(&spec)
+        };
+        assert!(matches!(find("/none"), Err(DiskError::NoFile { .. })));
+        assert!(matches!(find("/tmp"), Err(DiskError::NoDisk(_))));
+        assert!(matches!(find("/dev/null"), Err(DiskError::NoDisk(_))));
+    }
+
+    #[test]
+    fn any_name_can_be_told() {
+        let told = node(Path::new("/a,\"b\""), true, false).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["filename"], "/a,\"b\"");
+        assert_eq!(told["read-only"], true);
+    }
+}

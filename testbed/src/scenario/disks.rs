@@ -1,0 +1,257 @@
+//! Disks of nodes: files of the base, and what becomes of a node when who serves them is killed.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::insula_command::{ask, assert_equal, attended, insula, insula_json, text, wait_for};
+use super::virtio::{SOCKET_MODULES, load_sockets, unload};
+use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
+use crate::equipment::MODULES_PATH;
+use crate::kernels::Flavour;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "disks",
+    proves: "a node's disk outlives who serves it; a root that does not is the node's visible end",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    bases: &[Flavour::V6_12],
+    limit: Duration::from_secs(400),
+    soak_limit: None,
+    play,
+};
+
+const IMAGE: &str = "disks";
+/// A node with disks, and one whose root is a folder of the base.
+const WRITER: &str = "with-disks";
+const ROOTED: &str = "with-root";
+/// The files, and their sizes in bytes.
+const DISK: &str = "/tmp/disk,own.img";
+const DISK_BYTES: u64 = 48 << 20;
+const READ_ONLY: &str = "/tmp/read-only.img";
+const READ_ONLY_BYTES: usize = 1 << 20;
+/// What the node is made of, with fio and what it needs.
+const CONTENT: &str = "/tmp/content";
+const PROGRAMS: [&str; 7] = ["cat", "dd", "echo", "setsid", "sh", "sha256sum", "test"];
+/// Who serves disks and roots.
+const STORAGE_DAEMON: &str = "qemu-storage-daemon";
+const VIRTIOFSD: &str = "virtiofsd";
+/// Verified writes all over the disk, several at a time.
+const FIO: &str = "fio --name=disk --filename=/dev/vda --rw=randwrite --bs=16k --direct=1 \
+                   --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1";
+
+fn play(context: &Context) -> Result<(), Finding> {
+    load_sockets()?;
+    make_files()?;
+    let played = attended(|| {
+        build_image(context)?;
+        refusals()?;
+        start_writer()?;
+        reads_only()?;
+        writes_on()?;
+        ends_with_its_root()
+    });
+    fs::remove_dir_all(CONTENT)?;
+    for file in [DISK, READ_ONLY] {
+        fs::remove_file(file)?;
+    }
+    played?;
+    unload(&SOCKET_MODULES)
+}
+
+fn make_files() -> Result<(), Finding> {
+    fs::File::create(DISK)?.set_len(DISK_BYTES)?;
+    let mut random = fastrand::Rng::new();
+    let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+        .take(READ_ONLY_BYTES)
+        .collect();
+    fs::write(READ_ONLY, bytes)?;
+    let bin = Path::new(CONTENT).join("bin");
+    fs::create_dir_all(&bin)?;
+    fs::copy("/bin/busybox", bin.join("busybox"))?;
+    for name in PROGRAMS {
+        symlink("busybox", bin.join(name))?;
+    }
+    fs::copy("/usr/bin/fio", bin.join("fio"))?;
+    let needed = Command::new("ldd").arg("/usr/bin/fio").output()?;
+    let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
+    let is_path = |word: &&str| word.starts_with('/');
+    for library in needed.split_whitespace().filter(is_path) {
+        let copy = format!("{CONTENT}{library}");
+        let folder = Path::new(&copy).parent().unwrap_or(Path::new(CONTENT));
+        fs::create_dir_all(folder)?;
+        fs::copy(library, &copy)?;
+    }
+    Ok(())
+}
+
+fn build_image(context: &Context) -> Result<(), Finding> {
+    let release = context.release("6.12")?;
+    let modules = format!("{MODULES_PATH}/{release}");
+    let kernel = ["--installed", &release, "--module-folder", &modules];
+    let build = ["image", "build", IMAGE, "--content", CONTENT];
+    insula(&[&build, &kernel[..]].concat()).map(drop)
+}
+
+fn refusals() -> Result<(), Finding> {
+    for missing in ["/tmp/none", "/dev/null"] {
+        let refused = ask(&["run", "--image", IMAGE, "--disk", missing])?;
+        refused.refused(1, &[missing, "nothing was touched"])?;
+    }
+    Ok(())
+}
+
+fn start_writer() -> Result<(), Finding> {
+    let read_only = format!("{READ_ONLY},ro");
+    let run = [
+        "run", "--image", IMAGE, "--name", WRITER, "--memory", "512M",
+    ];
+    let disks = ["--disk", DISK, "--disk", &read_only];
+    insula(&[&run[..], &disks].concat())?;
+    let taken = ask(&["run", "--image", IMAGE, "--disk", DISK])?;
+    taken.refused(1, &[DISK, WRITER, "nothing was touched"])
+}
+
+/// Runs a script in a node. Answers its status and output.
+fn script(node: &str, script: &str) -> Result<(i32, String), Finding> {
+    let answer = ask(&["exec", node, "--", "/bin/sh", "-c", script])?;
+    if !answer.complaint.is_empty() {
+        println!("  {node}: {}", answer.complaint);
+    }
+    Ok((answer.status.unwrap_or(-1), answer.output))
+}
+
+/// The sum of a file, as a node tells it.
+fn sum(file: &str) -> Result<String, Finding> {
+    let told = Command::new("sha256sum")
+        .stdin(fs::File::open(file)?)
+        .output()?;
+    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+}
+
+fn reads_only() -> Result<(), Finding> {
+    wait_for("the node's disks", || {
+        let (status, _) = script(WRITER, "test -b /dev/vda && test -b /dev/vdb")?;
+        Ok((status == 0).then_some(()))
+    })?;
+    let (_, told) = script(WRITER, "sha256sum < /dev/vdb")?;
+    assert_equal("what the node reads", &told, &sum(READ_ONLY)?)?;
+    let (status, _) = script(WRITER, "dd if=/bin/busybox of=/dev/vdb bs=4096 count=1")?;
+    Finding::unless(status != 0, || {
+        "a disk that is only to be read was written to".into()
+    })?;
+    let (_, sectors) = script(WRITER, "cat /sys/block/vda/size")?;
+    let wanted = format!("{}\n", DISK_BYTES / 512);
+    assert_equal("sectors of the other", &sectors, &wanted)
+}
+
+/// The disk's server is killed while the node writes, and the node's supervisor. What the node has
+/// written it reads, and so does the base.
+fn writes_on() -> Result<(), Finding> {
+    let fio = format!("setsid sh -c '{FIO} > /fio 2>&1; echo $? > /ended' > /dev/null 2>&1 &");
+    script(WRITER, &fio)?;
+    for _ in 0..2 {
+        wait_until_more_is_written()?;
+        kill_servers(STORAGE_DAEMON, DISK)?;
+    }
+    wait_until_more_is_written()?;
+    supervisor_process::kill(WRITER)?;
+    wait_for("the disk's server to be gone with it", || {
+        Ok(servers(STORAGE_DAEMON, DISK)?.is_empty().then_some(()))
+    })?;
+    // Any command that touches the node starts another.
+    insula(&["ps"])?;
+    wait_for("fio in the node to end", || {
+        Ok((script(WRITER, "test -e /ended")?.0 == 0).then_some(()))
+    })?;
+    let (_, told) = script(WRITER, "cat /ended /fio")?;
+    Finding::unless(told.starts_with("0\n"), || {
+        format!("fio in the node ended with {told}")
+    })?;
+    let (_, told) = script(WRITER, "sha256sum < /dev/vda")?;
+    assert_equal("what the base sees", &sum(DISK)?, &told)?;
+    insula(&["stop", "--time", "60", WRITER])?;
+    let view = &insula_json(&["inspect", WRITER])?[0];
+    assert_equal("its end", &text(&view["reason"]), &"power-off".into())
+}
+
+fn wait_until_more_is_written() -> Result<(), Finding> {
+    let before = written()?;
+    wait_for("the node to write", || {
+        Ok((written()? > before).then_some(()))
+    })
+}
+
+/// Blocks that the file has on its file system: it began without any.
+fn written() -> Result<u64, Finding> {
+    Ok(fs::metadata(DISK)?.blocks())
+}
+
+/// The processes of that name that have the text in their words.
+fn servers(name: &str, text: &str) -> Result<Vec<Pid>, Finding> {
+    let found = Command::new("pidof").arg(name).output()?;
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    let ids = found.split_whitespace().filter_map(|id| id.parse().ok());
+    let has_text = |id: &i32| {
+        // It may have ended meanwhile.
+        let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(text)
+    };
+    Ok(ids.filter(has_text).map(Pid::from_raw).collect())
+}
+
+fn kill_servers(name: &str, text: &str) -> Result<(), Finding> {
+    let servers = wait_for(&format!("a {name}"), || {
+        let servers = servers(name, text)?;
+        Ok((!servers.is_empty()).then_some(servers))
+    })?;
+    for server in servers {
+        // Of two, one may end with the other.
+        let _ = kill(server, Signal::SIGKILL);
+    }
+    Ok(())
+}
+
+/// A root that is lost is a failure; after that only the user starts the node again.
+fn ends_with_its_root() -> Result<(), Finding> {
+    let run = [
+        "run", "--image", IMAGE, "--name", ROOTED, "--memory", "256M",
+    ];
+    let root = [
+        "--rootfs",
+        CONTENT,
+        "--overlay",
+        "--restart",
+        "on-failure:1",
+    ];
+    insula(&[&run[..], &root].concat())?;
+    let has_root = || {
+        wait_for("the node to have its root", || {
+            let (status, _) = script(ROOTED, "test -x /bin/fio")?;
+            Ok((status == 0).then_some(()))
+        })
+    };
+    has_root()?;
+    kill_servers(VIRTIOFSD, CONTENT)?;
+    wait_for("the node to be started again", || {
+        let view = &insula_json(&["inspect", ROOTED])?[0];
+        Ok((view["restarts"] == 1 && view["state"] == "running").then_some(()))
+    })?;
+    has_root()?;
+    supervisor_process::kill(ROOTED)?;
+    let view = wait_for("the node to end", || {
+        let view = insula_json(&["inspect", ROOTED])?[0].clone();
+        Ok((view["state"] == "stopped").then_some(view))
+    })?;
+    assert_equal("its end", &text(&view["reason"]), &"device-lost".into())?;
+    insula(&["rm", WRITER, ROOTED])?;
+    wait_for("all servers to be gone", || {
+        let left = [servers(STORAGE_DAEMON, "")?, servers(VIRTIOFSD, "")?].concat();
+        Ok(left.is_empty().then_some(()))
+    })
+}
