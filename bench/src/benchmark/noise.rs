@@ -106,10 +106,9 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
             .map(|count| per_milliard(count, count.kernel_instructions))
             .sum::<f64>()
     };
-    let isolated = all(Kind::SpinIsolated);
-    if isolated > 0.0 {
-        samples.push(("noise.share", all(Kind::SpinQuiet) / isolated));
-    }
+    // Of nothing there is no share: at least one instruction.
+    let isolated = all(Kind::SpinIsolated).max(1.0);
+    samples.push(("noise.share", all(Kind::SpinQuiet) / isolated));
     samples
 }
 
