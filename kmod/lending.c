@@ -22,8 +22,12 @@
 #include "channel.h"
 #include "own_end.h"
 
-/* A node's module that is there answers a new session at once. */
-#define LISTEN		HZ
+/*
+ * A node's module that is there answers a new session as soon as its core comes to it:
+ * on an emulated machine whose host is busy, or after a stop of the whole machine, in
+ * seconds.
+ */
+#define LISTEN		msecs_to_jiffies(INSULA_LEND_PATIENCE_MAX_MS)
 /* Between looks whether a full ring has room. */
 #define ROOM_POLL_US	50
 
