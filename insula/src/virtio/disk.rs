@@ -1,7 +1,6 @@
 //! Disks of a node, by QEMU's storage daemon.
 
 use std::io;
-use std::sync::Arc;
 
 use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag};
@@ -9,12 +8,9 @@ use vhost::vhost_user::{VhostUserFrontend, VhostUserProtocolFeatures};
 
 use super::back_end::{Connected, Ends};
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::keeper::{Keeper, Kept, Trouble};
-use super::memory::NodeMemory;
-use super::notes::DeviceNotes;
+use super::post::{Post, Shift};
 use super::storage_daemon::{self, DiskFile};
-use super::vhost::{Events, failed, offered, wire_up};
-use crate::driver::Node;
+use super::vhost::{failed, offered};
 
 /// Specification, 5.2.
 const DEVICE_ID: u32 = 2;
@@ -31,16 +27,12 @@ const DISK_FEATURES: u64 = 1 << 2 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 13
 
 /// A file or block device of the base as a disk of a node.
 pub struct Disk {
-    node: Arc<Node>,
-    events: Arc<dyn Events>,
+    post: Post,
     file: DiskFile,
-    notes: DeviceNotes,
-    trouble: Arc<dyn Trouble>,
     features: u64,
     config: Vec<u8>,
     /// A daemon that was asked what the disk is, and has not been given work.
     idle: Option<Connected>,
-    keeper: Option<Keeper>,
 }
 
 impl Disk {
@@ -49,52 +41,30 @@ impl Disk {
     ///
     /// # Errors
     /// [`StartError`].
-    pub(super) fn new(
-        node: Arc<Node>,
-        events: Arc<dyn Events>,
-        file: DiskFile,
-        notes: DeviceNotes,
-        trouble: Arc<dyn Trouble>,
-    ) -> Result<Self, StartError> {
+    pub(super) fn new(post: Post, file: DiskFile) -> Result<Self, StartError> {
         let mut daemon = connect(&file)?;
         let (features, config) = features(&mut daemon)?;
         Ok(Self {
-            node,
-            events,
+            post,
             file,
-            notes,
-            trouble,
             features,
             config,
             idle: Some(daemon),
-            keeper: None,
         })
     }
+}
 
-    fn begin(&mut self, features: u64, queues: &[Virtqueue]) -> Result<Keeper, StartError> {
-        if queues.len() != QUEUE_SIZES.len() {
-            return Err(StartError("not all its virtqueues are laid out".into()));
-        }
-        let memory = self.node.memory().map_err(failed("the node's memory"))?;
-        let memory = NodeMemory::share(&memory).map_err(failed("the node's memory"))?;
-        let daemon = match self.idle.take() {
-            Some(daemon) => daemon,
-            None => connect(&self.file)?,
-        };
-        let wires = wire_up(&memory, &self.events, queues)?;
-        let file = self.file.clone();
-        let kept = Kept {
-            name: format!("disk {}", file.path.display()),
-            memory,
-            features,
-            queues: queues.to_vec(),
-            wires,
-            successor: Some(Box::new(move || connect(&file))),
-            notes: self.notes.clone(),
-            trouble: Arc::clone(&self.trouble),
-        };
-        Keeper::begin(daemon, kept)
-    }
+/// The daemon that was asked, or another, and after it any number.
+fn shift(file: DiskFile, idle: Option<Connected>) -> Result<Shift, StartError> {
+    let program = match idle {
+        Some(daemon) => daemon,
+        None => connect(&file)?,
+    };
+    Ok(Shift {
+        program,
+        name: format!("disk {}", file.path.display()),
+        successor: Some(Box::new(move || connect(&file))),
+    })
 }
 
 /// What can be offered to the driver, and the configuration.
@@ -145,16 +115,18 @@ impl BackEnd for Disk {
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        self.keeper = Some(self.begin(features, queues)?);
-        Ok(())
+        let Self {
+            post, file, idle, ..
+        } = self;
+        let find = || shift(file.clone(), idle.take());
+        post.fill(features, queues, QUEUE_SIZES.len(), find)
     }
 
     fn stop(&mut self) {
-        self.keeper = None;
-        self.notes.forget();
+        self.post.clear();
     }
 
     fn leave(&mut self) {
-        self.keeper = None;
+        self.post.leave();
     }
 }

@@ -1,18 +1,14 @@
 //! Files of the base in a node (virtiofs), by virtiofsd.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use vhost::VhostBackend;
 
 use super::back_end::{Connected, Ends};
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::keeper::{Keeper, Kept, Trouble};
-use super::memory::NodeMemory;
-use super::notes::DeviceNotes;
-use super::vhost::{Events, TRANSPORT_FEATURES, failed, wire_up};
+use super::post::{Post, Shift};
+use super::vhost::{TRANSPORT_FEATURES, failed};
 use super::virtiofsd;
-use crate::driver::Node;
 
 /// Specification, 5.11.
 const DEVICE_ID: u32 = 26;
@@ -23,72 +19,47 @@ const TAG_SIZE: usize = 36;
 
 /// A folder of the base as a file system of a node.
 pub struct Files {
-    node: Arc<Node>,
-    events: Arc<dyn Events>,
+    post: Post,
     tag: &'static str,
     folder: PathBuf,
-    notes: DeviceNotes,
-    trouble: Arc<dyn Trouble>,
-    keeper: Option<Keeper>,
 }
 
 impl Files {
     /// The device by which a node has `folder`, under a name of at most 36 bytes.
-    pub(super) fn new(
-        node: Arc<Node>,
-        events: Arc<dyn Events>,
-        tag: &'static str,
-        folder: PathBuf,
-        notes: DeviceNotes,
-        trouble: Arc<dyn Trouble>,
-    ) -> Self {
-        Self {
-            node,
-            events,
-            tag,
-            folder,
-            notes,
-            trouble,
-            keeper: None,
-        }
+    pub(super) fn new(post: Post, tag: &'static str, folder: PathBuf) -> Self {
+        Self { post, tag, folder }
     }
 
-    fn begin(&self, features: u64, queues: &[Virtqueue]) -> Result<Keeper, StartError> {
-        if queues.len() != QUEUE_SIZES.len() {
-            return Err(StartError("not all its virtqueues are laid out".into()));
+    /// Fails, and tells whom it concerns, if a program has served the device and left it unfinished.
+    fn assert_new(&self) -> Result<(), StartError> {
+        if !self.post.notes.are_there() {
+            return Ok(());
         }
-        if self.notes.are_there() {
-            let text = "whoever served it has ended";
-            let folder = self.folder.display();
-            self.trouble
-                .device_lost(&format!("folder {folder}: {text}"));
-            return Err(StartError(text.into()));
-        }
-        let memory = self.node.memory().map_err(failed("the node's memory"))?;
-        let memory = NodeMemory::share(&memory).map_err(failed("the node's memory"))?;
-        let program = virtiofsd::command(&self.folder)
-            .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::ByItself))
-            .map_err(failed("starting virtiofsd"))?;
-        let known = program.front_end.get_features();
-        let lacking = features & !known.map_err(failed("asking virtiofsd"))?;
-        if lacking != 0 {
-            let text = format!("virtiofsd lacks the features {lacking:#x}");
-            return Err(StartError(text));
-        }
-        let wires = wire_up(&memory, &self.events, queues)?;
-        let kept = Kept {
-            name: format!("folder {}", self.folder.display()),
-            memory,
-            features,
-            queues: queues.to_vec(),
-            wires,
-            // The node's kernel names files by numbers that only this one knows.
-            successor: None,
-            notes: self.notes.clone(),
-            trouble: Arc::clone(&self.trouble),
-        };
-        Keeper::begin(program, kept)
+        let text = "whoever served it has ended";
+        let folder = self.folder.display();
+        let trouble = &self.post.trouble;
+        trouble.device_lost(&format!("folder {folder}: {text}"));
+        Err(StartError(text.into()))
     }
+}
+
+/// A program that serves the folder with these features, and can be followed by none: the node's
+/// kernel names files by numbers that only this one knows.
+fn shift(folder: &Path, features: u64) -> Result<Shift, StartError> {
+    let program = virtiofsd::command(folder)
+        .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::ByItself))
+        .map_err(failed("starting virtiofsd"))?;
+    let known = program.front_end.get_features();
+    let lacking = features & !known.map_err(failed("asking virtiofsd"))?;
+    if lacking != 0 {
+        let text = format!("virtiofsd lacks the features {lacking:#x}");
+        return Err(StartError(text));
+    }
+    Ok(Shift {
+        program,
+        name: format!("folder {}", folder.display()),
+        successor: None,
+    })
 }
 
 impl BackEnd for Files {
@@ -109,16 +80,16 @@ impl BackEnd for Files {
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        self.keeper = Some(self.begin(features, queues)?);
-        Ok(())
+        self.assert_new()?;
+        let find = || shift(&self.folder, features);
+        self.post.fill(features, queues, QUEUE_SIZES.len(), find)
     }
 
     fn stop(&mut self) {
-        self.keeper = None;
-        self.notes.forget();
+        self.post.clear();
     }
 
     fn leave(&mut self) {
-        self.keeper = None;
+        self.post.leave();
     }
 }

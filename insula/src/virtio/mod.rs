@@ -16,7 +16,7 @@
 //! | `server` | a thread that serves a running node |
 //! | `memory` | the node's memory, as back ends want it |
 //! | `vhost` | what back ends have in common, in the kernel or not |
-//! | `back_end`, `keeper` | programs as back ends: started and ended; followed by another if they are killed |
+//! | `back_end`, `keeper`, `post` | programs as back ends: started and ended; followed by another if they are killed; for a node's device |
 //! | `notes` | what a supervisor leaves to the next one, if it is killed |
 //! | `outstanding` | which buffers of a virtqueue a back end that was killed has not used |
 //! | `vsock` | sockets between node and base |
@@ -43,6 +43,7 @@ mod message;
 mod network;
 mod notes;
 mod outstanding;
+mod post;
 mod publish;
 mod server;
 mod storage_daemon;

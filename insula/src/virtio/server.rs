@@ -24,6 +24,7 @@ use super::keeper::Trouble;
 use super::message::Nonsense;
 use super::network::{Network, Networking};
 use super::notes::Notes;
+use super::post::Post;
 use super::publish::Published;
 use super::storage_daemon::DiskFile;
 use super::vhost::Events;
@@ -239,25 +240,19 @@ fn bus(
     load_vhost();
     let vsock = Vsock::new(Arc::clone(node), Arc::clone(&events), cid(devices.id))?;
     let mut back_ends: Vec<Box<dyn BackEnd>> = vec![Box::new(vsock)];
+    let post = |name: &str| Post {
+        node: Arc::clone(node),
+        events: Arc::clone(&events) as _,
+        notes: notes.device(name),
+        trouble: Arc::clone(trouble),
+        keeper: None,
+    };
     if let Some(folder) = &devices.root {
-        let events = Arc::clone(&events);
-        back_ends.push(Box::new(Files::new(
-            Arc::clone(node),
-            events,
-            options::ROOT_TAG,
-            folder.clone(),
-            notes.device(options::ROOT_TAG),
-            Arc::clone(trouble),
-        )));
+        let tag = options::ROOT_TAG;
+        back_ends.push(Box::new(Files::new(post(tag), tag, folder.clone())));
     }
     for (number, file) in devices.disks.iter().enumerate() {
-        let disk = Disk::new(
-            Arc::clone(node),
-            Arc::clone(&events),
-            file.clone(),
-            notes.device(&format!("disk-{number}")),
-            Arc::clone(trouble),
-        );
+        let disk = Disk::new(post(&format!("disk-{number}")), file.clone());
         let disk = disk.map_err(|source| ServeError::Disk {
             path: file.path.clone(),
             source,
