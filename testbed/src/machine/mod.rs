@@ -122,7 +122,7 @@ impl fmt::Display for GivenUp {
         let log_path = log_path.display();
         write!(
             formatter,
-            "The end of its output:\n{output}\nThe end of its log ({log_path}):\n{log}"
+            "The end of its log ({log_path}):\n{log}\nThe end of its output:\n{output}"
         )
     }
 }

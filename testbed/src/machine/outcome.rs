@@ -30,10 +30,10 @@ pub struct Outcome {
     prepared: Prepared,
 }
 
-/// A task that did not succeed.
+/// A task that did not succeed. Why comes last: of a long text the end is what is seen.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{what}. The end of its output:\n{output}\nThe end of the machine's log ({folder}):\n{log}"
+    "{what}. The end of the machine's log ({folder}):\n{log}\nThe end of its output:\n{output}"
 )]
 pub struct Failure {
     what: String,
