@@ -19,6 +19,8 @@ const UPPER: &str = "/upper";
 /// What goes along; what else is mounted stays behind.
 const MOVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
+/// Where the driver of file systems lists the devices that it has, and what else it has.
+const DEVICES: &str = "/sys/bus/virtio/drivers/virtiofs";
 /// How long the base may take to bring the device.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked for.
@@ -47,12 +49,17 @@ pub(crate) fn enter(root: Root) -> io::Result<()> {
     Ok(chdir("/")?)
 }
 
-/// The device may be there only a moment after its driver.
+/// The device may be there only a moment after its driver, and its name a moment after the device.
 fn mount_files(place: &str) -> io::Result<()> {
     fs::create_dir_all(place)?;
     let began = Instant::now();
     loop {
-        match mount(ROOT_TAG, place, "virtiofs", MountFlags::empty(), None) {
+        let mounted = match has_device() {
+            true => mount(ROOT_TAG, place, "virtiofs", MountFlags::empty(), None),
+            // To ask for it would make the kernel complain each time.
+            false => Err(Errno::NODEV),
+        };
+        match mounted {
             // What it is answered for a name that there is not (yet) differs between kernels.
             Err(Errno::INVAL | Errno::NODEV | Errno::NOENT) if began.elapsed() < PATIENCE => {
                 thread::sleep(INTERVAL);
@@ -60,6 +67,13 @@ fn mount_files(place: &str) -> io::Result<()> {
             mounted => return Ok(mounted?),
         }
     }
+}
+
+/// Whether the driver of file systems has a device, or is about to.
+fn has_device() -> bool {
+    let devices = fs::read_dir(DEVICES).into_iter().flatten().flatten();
+    let mut names = devices.map(|entry| entry.file_name());
+    names.any(|name| name.as_encoded_bytes().starts_with(b"virtio"))
 }
 
 fn mount_over() -> io::Result<()> {

@@ -100,5 +100,9 @@ pub(super) fn command(folder: &Path) -> io::Result<Command> {
         .arg("-o")
         .arg(source)
         .args(["-o", "cache=auto"]);
+    // It makes the folder its root by pivot_root(), which cannot be done with what is the root already.
+    if folder == Path::new("/") {
+        command.args(["-o", "sandbox=chroot"]);
+    }
     Ok(command)
 }

@@ -40,6 +40,7 @@ const PACKAGES: &[&str] = &[
     "libgnutls30",
     "libseccomp2",
     "liburing2",
+    "nginx",
     "numactl",
     "openssl",
     "pciutils",
