@@ -302,7 +302,20 @@ int insula_device_claim(struct list_head *devices, const struct insula_device *a
 	return 0;
 }
 
-int insula_devices_take_again(struct list_head *devices, struct file *memory)
+static int take_again(struct device_claim *claim, struct file *memory, struct file *shared)
+{
+	int err = take(claim, memory);
+
+	if (err || !shared)
+		return err;
+	err = insula_confinement_extend(claim->confinement, shared, 0);
+	if (err)
+		give_back(claim);
+	return err;
+}
+
+int insula_devices_take_again(struct list_head *devices, struct file *memory,
+			      struct file *shared)
 {
 	struct device_claim *claim;
 	int err = 0;
@@ -310,7 +323,7 @@ int insula_devices_take_again(struct list_head *devices, struct file *memory)
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link) {
 		if (!claim->function)
-			err = take(claim, memory);
+			err = take_again(claim, memory, shared);
 		if (err)
 			break;
 	}

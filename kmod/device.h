@@ -20,8 +20,12 @@ void insula_devices_exit(void);
 int insula_device_claim(struct list_head *devices, const struct insula_device *address,
 			struct file *memory);
 
-/* Take those again that have been given back; all, or the others are given back too. */
-int insula_devices_take_again(struct list_head *devices, struct file *memory);
+/*
+ * Take those again that have been given back; all, or the others are given back too. They
+ * can reach `shared` as well, which may be NULL.
+ */
+int insula_devices_take_again(struct list_head *devices, struct file *memory,
+			      struct file *shared);
 
 /*
  * Let all of them reach the chunks of `memory` from number `first` on as well, or none of

@@ -84,6 +84,8 @@ static void set_state(struct insula_node *node, enum insula_state state)
 static void lose(struct insula_node *node)
 {
 	insula_memory_hold(node->memory);
+	if (node->shared)
+		insula_memory_hold(node->shared);
 	node->has_cores = false;
 	node->lost = true;
 	pr_crit("all that node %s has is lost until the machine is reset\n", node->named.name);
@@ -298,7 +300,7 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 			return err;
 		node->has_cores = true;
 	}
-	err = insula_devices_take_again(&node->devices, node->memory);
+	err = insula_devices_take_again(&node->devices, node->memory, node->shared);
 	if (!err)
 		err = insula_memory_clear(node->memory);
 	if (err) {

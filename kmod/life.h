@@ -24,6 +24,7 @@ struct insula_node {
 	wait_queue_head_t changes;	/* of state, retired and memory, for poll() */
 	struct mutex lock;		/* all below */
 	struct file *memory;		/* NULL before it is put together, and when gone */
+	struct file *shared;		/* what other nodes have as well, or NULL */
 	struct insula_description_data *description;
 	u32 id;
 	u32 cpus_count;

@@ -36,6 +36,9 @@
 /* Pages inserted per fault: what is mapped is mostly read or written through. */
 #define FAULT_BATCH	64
 
+/* An object's claims if it is an image's or a node's own. */
+#define OWNED		(-1)
+
 struct memory {
 	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
 	struct inode *inode;		/* its file's: tells its size to those who map it */
@@ -44,7 +47,7 @@ struct memory {
 	spinlock_t lock;		/* revoked, users */
 	bool revoked;
 	u32 users;			/* that need its memory, beside processes */
-	atomic_t claimed;		/* it is an image's or a node's */
+	atomic_t claims;		/* OWNED, or how many nodes share it */
 	struct insula_description_data *description;
 };
 
@@ -421,14 +424,28 @@ int insula_memory_claim(struct file *file)
 {
 	struct memory *memory = file->private_data;
 
-	return atomic_xchg(&memory->claimed, 1) ? -EBUSY : 0;
+	return atomic_cmpxchg(&memory->claims, 0, OWNED) ? -EBUSY : 0;
 }
 
 void insula_memory_unclaim(struct file *file)
 {
 	struct memory *memory = file->private_data;
 
-	atomic_set(&memory->claimed, 0);
+	atomic_set(&memory->claims, 0);
+}
+
+int insula_memory_share(struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	return atomic_inc_unless_negative(&memory->claims) ? 0 : -EBUSY;
+}
+
+void insula_memory_unshare(struct file *file)
+{
+	struct memory *memory = file->private_data;
+
+	atomic_dec(&memory->claims);
 }
 
 void insula_memory_describe(struct file *file, struct insula_description_data *description)

@@ -38,6 +38,13 @@ int insula_memory_install(struct file *file);
 int insula_memory_claim(struct file *file);
 void insula_memory_unclaim(struct file *file);
 
+/*
+ * Make an object one of several nodes', one more of them: -EBUSY if it is somebody's own.
+ * It is anybody's again when each has unshared it.
+ */
+int insula_memory_share(struct file *file);
+void insula_memory_unshare(struct file *file);
+
 /* Describe an object that the caller has claimed. The description becomes its. */
 void insula_memory_describe(struct file *file, struct insula_description_data *description);
 

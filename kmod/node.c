@@ -31,6 +31,7 @@
 #include "node_areas.h"
 #include "registry.h"
 #include "resize.h"
+#include "shared.h"
 #include "space.h"
 
 static struct insula_registry nodes = INSULA_REGISTRY(nodes);
@@ -51,6 +52,7 @@ static void vanish(struct insula_node *node)
 	list_del_init(&node->named.link);
 	mutex_unlock(&nodes.lock);
 	WRITE_ONCE(node->memory, NULL);
+	insula_node_unshare(node);
 	insula_lending_put(node->lending);
 	node->lending = NULL;
 	insula_area_put(node->area);
@@ -436,6 +438,10 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 		return insula_node_grow(node, argument);
 	case INSULA_NODE_SHRINK:
 		return insula_node_shrink(node, argument);
+	case INSULA_NODE_SHARE:
+		return insula_node_share(node, file, argument);
+	case INSULA_NODE_SHARED:
+		return insula_node_shared(node);
 	case INSULA_NODE_MEMORY:
 		return insula_memory_install(node->memory);
 	case INSULA_NODE_DEVICE_ADD:

@@ -339,6 +339,19 @@ struct insula_node_shrink {
 	__u32 chunks;		/* how many of its last chunks */
 };
 
+/*
+ * INSULA_NODE_SHARE: let a node that is being put together have memory beside its own that
+ * other nodes may have as well, such as a root that all of them read; by the owner of the
+ * node's descriptor. The devices that it has by then reach it, too. The object is nobody's,
+ * or shared by other nodes; the node has it until it is gone, through all its starts. That
+ * it is not to be written is between the nodes' kernels: nothing keeps one from it.
+ * EBUSY: the object is an image's or a node's own, or the node has one already.
+ */
+struct insula_node_share {
+	__s32 memory;		/* in: descriptor of the memory object */
+	__u32 flags;		/* 0 */
+};
+
 /* The vector that stands for a non-maskable interrupt, as on the processor. */
 #define INSULA_VECTOR_NMI	2
 
@@ -552,6 +565,8 @@ struct insula_borrow {
 #define INSULA_NODE_RECREATE	_IOW(INSULA_IOC, 0x3b, struct insula_node_recreate)
 #define INSULA_NODE_GROW	_IOW(INSULA_IOC, 0x3c, struct insula_node_grow)
 #define INSULA_NODE_SHRINK	_IOW(INSULA_IOC, 0x3d, struct insula_node_shrink)
+#define INSULA_NODE_SHARE	_IOW(INSULA_IOC, 0x3e, struct insula_node_share)
+#define INSULA_NODE_SHARED	_IO(INSULA_IOC, 0x3f)	/* answer: that object; ENODATA: none */
 #define INSULA_NODE_DEVICE_ADD	_IOW(INSULA_IOC, 0x60, struct insula_device)
 #define INSULA_NODE_DEVICES	_IOWR(INSULA_IOC, 0x61, struct insula_devices)
 

@@ -8,8 +8,8 @@ use crate::frames::{Borrow, FramesGrant, FramesTake, Lend};
 use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceFork, SpaceRange};
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
-    NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShrink, NodeStart, NodeStop,
-    NodeSupervise,
+    NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart,
+    NodeStop, NodeSupervise,
 };
 use crate::{Pool, Request};
 
@@ -100,6 +100,10 @@ pub const NODE_RECREATE: u32 = iow::<NodeRecreate>(0x3b);
 pub const NODE_GROW: u32 = iow::<NodeGrow>(0x3c);
 /// `INSULA_NODE_SHRINK` (node).
 pub const NODE_SHRINK: u32 = iow::<NodeShrink>(0x3d);
+/// `INSULA_NODE_SHARE` (node).
+pub const NODE_SHARE: u32 = iow::<NodeShare>(0x3e);
+/// `INSULA_NODE_SHARED` (node); answers a descriptor.
+pub const NODE_SHARED: u32 = io(0x3f);
 /// `INSULA_NODE_DEVICE_ADD` (node).
 pub const NODE_DEVICE_ADD: u32 = iow::<Device>(0x60);
 /// `INSULA_NODE_DEVICES` (node).

@@ -34,7 +34,7 @@ pub use memory::{
 pub use name::{NAME_MAX, Name};
 pub use node::{
     NODE_HELD, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate, NodeGrow, NodeInfo,
-    NodeInterrupt, NodeRecreate, NodeShrink, NodeStart, NodeStop, NodeSupervise,
+    NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart, NodeStop, NodeSupervise,
     RECREATE_UNLESS_RETIRED, Reason, State, VECTOR_NMI,
 };
 

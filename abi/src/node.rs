@@ -221,6 +221,16 @@ pub struct NodeGrow {
     pub memory: i32,
 }
 
+/// `struct insula_node_share`: memory that other nodes may have as well.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeShare {
+    /// In: descriptor of the memory object.
+    pub memory: i32,
+    /// 0.
+    pub flags: u32,
+}
+
 /// `struct insula_node_shrink`: what a node that runs has let go of.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

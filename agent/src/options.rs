@@ -3,7 +3,7 @@
 //! | option | meaning |
 //! |---|---|
 //! | `insula_agent.run=WORDS` | the program for which the node is there: when it ends, so does the node |
-//! | `insula_agent.root=KIND` | the root is the virtiofs file system `root`: `files`, or `overlay` for one whose changes stay in the node |
+//! | `insula_agent.root=KIND` | the root is the virtiofs file system `root`: `files`, or `overlay` for one whose changes stay in the node; or an EROFS image in memory that other nodes have as well: `memory`, whose changes stay in the node, too |
 //! | `insula_agent.network=yes` | it has a network card, without which its program does not begin |
 //! | `insula_agent.clock_unix_ms=TIME` | the base's wall clock at the node's start, since a node has no clock of its own |
 //!
@@ -42,10 +42,16 @@ pub enum Root {
     Files,
     /// The same, with changes that the base does not see.
     Overlay,
+    /// An image in persistent memory, with changes that nobody else sees.
+    Memory,
 }
 
 impl Root {
-    const ALL: [(Self, &str); 2] = [(Self::Files, "files"), (Self::Overlay, "overlay")];
+    const ALL: [(Self, &str); 3] = [
+        (Self::Files, "files"),
+        (Self::Overlay, "overlay"),
+        (Self::Memory, "memory"),
+    ];
 
     fn parse(text: &str) -> Option<Self> {
         let found = Self::ALL.into_iter().find(|(_, name)| *name == text);
@@ -56,6 +62,7 @@ impl Root {
         match self {
             Self::Files => Self::ALL[0].1,
             Self::Overlay => Self::ALL[1].1,
+            Self::Memory => Self::ALL[2].1,
         }
     }
 }
@@ -142,7 +149,7 @@ mod tests {
         fn any_words_read_back(
             network in any::<bool>(),
             clock_unix_ms in any::<Option<u64>>(),
-            root in prop_oneof![Just(None), Just(Some(Root::Files)), Just(Some(Root::Overlay))],
+            root in proptest::option::of(proptest::sample::select(Root::ALL.map(|(root, _)| root).to_vec())),
             run in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..6),
         ) {
             let options = Options { run, root, network, clock_unix_ms };

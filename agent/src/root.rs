@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{chdir, chroot};
 
+/// The first persistent memory: there is no other but what the node is told of.
+const MEMORY: &str = "/dev/pmem0";
 /// Where it is put together.
 const NEW: &str = "/newroot";
 /// The files below an overlay, and what lies over them.
@@ -35,6 +37,10 @@ pub(crate) fn enter(root: Root) -> io::Result<()> {
             mount_files(LOWER)?;
             mount_over()?;
         }
+        Root::Memory => {
+            mount_memory(LOWER)?;
+            mount_over()?;
+        }
     }
     for place in MOVED {
         let target = format!("{NEW}{place}");
@@ -49,19 +55,34 @@ pub(crate) fn enter(root: Root) -> io::Result<()> {
     Ok(chdir("/")?)
 }
 
-/// The device may be there only a moment after its driver, and its name a moment after the device.
 fn mount_files(place: &str) -> io::Result<()> {
+    let mount_it = || match has_device() {
+        true => mount(ROOT_TAG, place, "virtiofs", MountFlags::empty(), None),
+        // To ask for it would make the kernel complain each time.
+        false => Err(Errno::NODEV),
+    };
+    mount_patiently(mount_it, place)
+}
+
+/// Files are read, and programs run, where they lie: the memory is other nodes', too.
+fn mount_memory(place: &str) -> io::Result<()> {
+    let flags = MountFlags::RDONLY;
+    mount_patiently(
+        || mount(MEMORY, place, "erofs", flags, Some(c"dax=always")),
+        place,
+    )
+}
+
+/// The device may be there only a moment after its driver, and its name a moment after the device.
+fn mount_patiently(mount: impl Fn() -> Result<(), Errno>, place: &str) -> io::Result<()> {
     fs::create_dir_all(place)?;
     let began = Instant::now();
     loop {
-        let mounted = match has_device() {
-            true => mount(ROOT_TAG, place, "virtiofs", MountFlags::empty(), None),
-            // To ask for it would make the kernel complain each time.
-            false => Err(Errno::NODEV),
-        };
-        match mounted {
+        match mount() {
             // What it is answered for a name that there is not (yet) differs between kernels.
-            Err(Errno::INVAL | Errno::NODEV | Errno::NOENT) if began.elapsed() < PATIENCE => {
+            Err(Errno::INVAL | Errno::NODEV | Errno::NOENT | Errno::NXIO)
+                if began.elapsed() < PATIENCE =>
+            {
                 thread::sleep(INTERVAL);
             }
             mounted => return Ok(mounted?),

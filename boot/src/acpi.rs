@@ -1,14 +1,15 @@
 //! The ACPI tables by which a node's kernel learns what its machine is.
 //!
-//! RSDP -> XSDT -> FADT (-> DSDT), MADT and, for a node with PCI buses of its own, MCFG, in one run of memory. There
-//! is no FACS (not needed on hardware-reduced platforms), and no table that would lead to a device of the base: no
-//! HPET, DMAR, SPCR.
+//! RSDP -> XSDT -> FADT (-> DSDT), MADT, for a node with PCI buses of its own MCFG, and for one with persistent memory
+//! NFIT, in one run of memory. There is no FACS (not needed on hardware-reduced platforms), and no table that would
+//! lead to a device of the base: no HPET, DMAR, SPCR.
 //!
 //! Source: ACPI specification 6.5, section 5.2.
 
 mod dsdt;
 mod fadt;
 mod madt;
+mod nfit;
 mod pci;
 
 use crate::chunk::Chunk;
@@ -29,6 +30,8 @@ pub(crate) struct Description<'a> {
     pub(crate) io_apic: u64,
     /// PCI buses that are the node's own.
     pub(crate) buses: &'a [PciBus<'a>],
+    /// Memory with a content, ascending.
+    pub(crate) persistent: &'a [Chunk],
     /// The byte that powers the node off.
     pub(crate) power_off: u64,
     /// The byte that resets it.
@@ -53,6 +56,9 @@ pub(crate) fn tables(base: u64, description: &Description) -> Vec<u8> {
     xsdt.add_entry(madt);
     if !description.buses.is_empty() {
         xsdt.add_entry(run.add(&to_bytes(&pci::mcfg(description.buses))));
+    }
+    if !description.persistent.is_empty() {
+        xsdt.add_entry(run.add(nfit::table(description.persistent).as_slice()));
     }
     let xsdt = run.add(&to_bytes(&xsdt));
     let rsdp = to_bytes(&Rsdp::new(OEM_ID, xsdt));

@@ -65,26 +65,21 @@ pub(crate) struct Memory {
     pub(crate) low: Chunk,
     /// The others, ascending, with none touching another.
     pub(crate) high: Vec<Chunk>,
+    /// What is no memory of its kernel's to use, but has a content for it: ascending, none touching another.
+    pub(crate) persistent: Vec<Chunk>,
 }
 
 impl Memory {
-    /// Sorts `chunks`, joins those that touch, and tells the low one from the others.
-    pub(crate) fn of(chunks: &[Chunk]) -> Result<Memory, LayoutError> {
-        let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
-        let mut sorted = chunks.to_vec();
-        sorted.sort_unstable();
-        for chunk in sorted {
-            chunk.check()?;
-            match joined.last_mut() {
-                Some(last) if last.end() > chunk.start => {
-                    return Err(LayoutError::OverlappingChunks {
-                        first: last.start,
-                        second: chunk.start,
-                    });
-                }
-                Some(last) if last.end() == chunk.start => last.size += chunk.size,
-                _ => joined.push(chunk),
-            }
+    /// Sorts `chunks`, joins those that touch, and tells the low one from the others; sorts and joins `persistent`.
+    pub(crate) fn of(chunks: &[Chunk], persistent: &[Chunk]) -> Result<Memory, LayoutError> {
+        join(&[chunks, persistent].concat())?;
+        let mut joined = join(chunks)?;
+        let persistent = join(persistent)?;
+        if let Some(low) = persistent.first().filter(|chunk| chunk.start < LOW_LIMIT) {
+            return Err(LayoutError::BadChunk {
+                start: low.start,
+                size: low.size,
+            });
         }
         let high = joined.split_off(joined.partition_point(|chunk| chunk.start < LOW_LIMIT));
         let &[low] = joined.as_slice() else {
@@ -98,13 +93,38 @@ impl Memory {
                 size: low.size,
             });
         }
-        Ok(Memory { low, high })
+        Ok(Memory {
+            low,
+            high,
+            persistent,
+        })
     }
 
     /// All stretches, ascending.
     pub(crate) fn all(&self) -> impl Iterator<Item = Chunk> + '_ {
         std::iter::once(self.low).chain(self.high.iter().copied())
     }
+}
+
+/// Ascending, with those joined that touch.
+fn join(chunks: &[Chunk]) -> Result<Vec<Chunk>, LayoutError> {
+    let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
+    let mut sorted = chunks.to_vec();
+    sorted.sort_unstable();
+    for chunk in sorted {
+        chunk.check()?;
+        match joined.last_mut() {
+            Some(last) if last.end() > chunk.start => {
+                return Err(LayoutError::OverlappingChunks {
+                    first: last.start,
+                    second: chunk.start,
+                });
+            }
+            Some(last) if last.end() == chunk.start => last.size += chunk.size,
+            _ => joined.push(chunk),
+        }
+    }
+    Ok(joined)
 }
 
 #[cfg(test)]
@@ -128,7 +148,7 @@ mod tests {
             chunk(2 << 20, 2 << 20),
             chunk(4 << 20, 2 << 20),
         ];
-        let memory = Memory::of(&chunks).unwrap();
+        let memory = Memory::of(&chunks, &[]).unwrap();
         assert_eq!(memory.low, LOW);
         assert_eq!(memory.high, [chunk(2 << 20, 6 << 20)]);
     }
@@ -142,7 +162,7 @@ mod tests {
             chunk(MEMORY_END, PAGE),
             chunk(u64::MAX - 4095, PAGE),
         ] {
-            let refusal = Memory::of(&[LOW, bad]);
+            let refusal = Memory::of(&[LOW, bad], &[]);
             assert!(
                 matches!(refusal, Err(LayoutError::BadChunk { .. })),
                 "{bad:?}"
@@ -154,15 +174,28 @@ mod tests {
     fn refuses_overlap() {
         let chunks = [LOW, chunk(2 << 20, 2 << 20), chunk(3 << 20, 2 << 20)];
         assert!(matches!(
-            Memory::of(&chunks),
+            Memory::of(&chunks, &[]),
             Err(LayoutError::OverlappingChunks { .. })
         ));
     }
 
     #[test]
+    fn persistent_memory_is_nothing_else() {
+        let chunks = [LOW, chunk(2 << 20, 2 << 20)];
+        let beside = [chunk(6 << 20, 2 << 20), chunk(4 << 20, 2 << 20)];
+        let memory = Memory::of(&chunks, &beside).unwrap();
+        assert_eq!(memory.high, [chunk(2 << 20, 2 << 20)]);
+        assert_eq!(memory.persistent, [chunk(4 << 20, 4 << 20)]);
+        let both = Memory::of(&chunks, &[chunk(3 << 20, 2 << 20)]);
+        assert!(matches!(both, Err(LayoutError::OverlappingChunks { .. })));
+        let low = Memory::of(&chunks, &[chunk(0x30000, PAGE)]);
+        assert!(matches!(low, Err(LayoutError::BadChunk { .. })));
+    }
+
+    #[test]
     fn wants_one_fitting_low_chunk() {
         let high = chunk(2 << 20, 2 << 20);
-        let of = |chunks: &[Chunk]| Memory::of(chunks).unwrap_err();
+        let of = |chunks: &[Chunk]| Memory::of(chunks, &[]).unwrap_err();
         assert!(matches!(of(&[high]), LayoutError::LowChunks { count: 0 }));
         assert!(matches!(
             of(&[LOW, chunk(0x30000, 0x8000), high]),

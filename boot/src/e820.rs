@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn splits_around_what_is_reserved() {
         let chunk = |start, size| Chunk { start, size };
-        let memory =
-            Memory::of(&[chunk(0x10000, 0x8000), chunk(0x200000, 0x200000)]).expect("good memory");
+        let memory = Memory::of(&[chunk(0x10000, 0x8000), chunk(0x200000, 0x200000)], &[])
+            .expect("good memory");
         let entries = map(&memory, &[chunk(0x17000, 0x1000), chunk(0x300000, 0x1000)]);
         let short: Vec<_> = entries.iter().map(|e| (e.start, e.size, e.kind)).collect();
         assert_eq!(

@@ -18,8 +18,9 @@
 //! | `placement` | where kernel, initrd and firmware stretch go |
 //! | `firmware` | the order of things in the firmware stretch |
 //! | `e820` | the memory map |
-//! | `acpi` | the tables: processors, power-off, reset, PCI buses |
+//! | `acpi` | the tables: processors, power-off, reset, PCI buses, persistent memory |
 //! | `pci` | PCI buses that are the node's own |
+//! | [`persistent`] | how persistent memory begins |
 //! | `io_apic` | the page that passes for an I/O APIC |
 //! | `page_table` | memory one to one, until the kernel has its own |
 //! | `setup_header`, `boot_params`, `setup_data` | Linux' boot protocol |
@@ -36,6 +37,7 @@ mod io_apic;
 pub mod options;
 mod page_table;
 mod pci;
+pub mod persistent;
 mod placement;
 pub mod power_button;
 mod processors;
@@ -72,6 +74,9 @@ pub struct NodeDescription<'a> {
     /// Its memory, in any order, all zero: exactly one chunk lies below 1 MiB, between 64 KiB and 640 KiB, and has
     /// 32 KiB or more.
     pub chunks: &'a [Chunk],
+    /// Memory above 1 MiB that is not its own to use, but has a content that Linux is to have as disks: `/dev/pmem0`
+    /// the first stretch by address, and so on. See [`persistent`] for how it begins.
+    pub persistent: &'a [Chunk],
     /// PCI buses that are its own, each with one function.
     pub buses: &'a [PciBus<'a>],
     /// Physical address of the page from which its first core is started, below 1 MiB.
@@ -152,7 +157,7 @@ impl<'a> Parts<'a> {
     /// Checks the description and makes what does not depend on any address.
     fn of(node: &NodeDescription<'a>) -> Result<Self, LayoutError> {
         let header = SetupHeader::of(node.kernel)?;
-        let memory = Memory::of(node.chunks)?;
+        let memory = Memory::of(node.chunks, node.persistent)?;
         let processors = Processors::of(node.cpus, node.spare_cpus)?;
         pci::check(node.buses, &memory)?;
         if node.tsc_khz == 0 {
@@ -206,6 +211,7 @@ impl<'a> Parts<'a> {
             processors: self.processors,
             io_apic: io_apic::page_of(&self.memory).start,
             buses: self.buses,
+            persistent: &self.memory.persistent,
             power_off: addresses.power_off(),
             reset: addresses.reset(),
             channels: Chunk {

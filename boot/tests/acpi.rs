@@ -240,6 +240,32 @@ fn buses_that_cannot_be_are_refused() {
     );
 }
 
+#[test]
+fn tells_of_persistent_memory() {
+    let persistent = [Chunk {
+        start: 20 * GIB,
+        size: 4 * MIB,
+    }];
+    let tables = tables(&with_persistent(&persistent));
+    let nfit = &tables["NFIT"];
+    assert_eq!(nfit.len(), 40 + 56);
+    assert_eq!(nfit[40..46], [0, 0, 56, 0, 1, 0], "type, length, index");
+    assert_eq!((u64_at(nfit, 72), u64_at(nfit, 80)), (20 * GIB, 4 * MIB));
+    let has_root = |dsdt: &[u8]| dsdt.windows(8).any(|bytes| bytes == b"ACPI0012");
+    assert!(has_root(&tables["DSDT"]));
+    let without = tables_without_buses();
+    assert!(!without.contains_key("NFIT") && !has_root(&without["DSDT"]));
+}
+
+fn with_persistent(persistent: &[Chunk]) -> Layout {
+    let kernel = kernel(52 * MIB);
+    let node = NodeDescription {
+        persistent,
+        ..node(&kernel, &CHUNKS)
+    };
+    lay_out(&node).expect("fits")
+}
+
 /// A register that is a byte of memory, at `offset` of the FADT.
 fn byte_register(fadt: &[u8], offset: usize) -> u64 {
     assert_eq!(fadt[offset..offset + 4], [0, 8, 0, 1]);

@@ -207,12 +207,19 @@ proptest! {
         footprint in MIB..64 * MIB,
         initrd_size in prop_oneof![Just(0), 1..40 * MIB],
         spare_cpus in prop::sample::subsequence((10u32..300).collect::<Vec<_>>(), 0..290),
+        persistent in prop::option::of((0u64..4, 1u64..9)),
         random_seed in prop::collection::vec(any::<u8>(), 0..65),
     ) {
         let kernel = kernel(footprint);
+        let top = joined(&chunks).iter().map(Chunk::end).max().unwrap_or_default();
+        let persistent: Vec<_> = persistent
+            .map(|(skip, size)| Chunk { start: top + skip * 2 * MIB, size: size * 2 * MIB })
+            .into_iter()
+            .collect();
         let node = NodeDescription {
             initrd_size,
             spare_cpus: &spare_cpus,
+            persistent: &persistent,
             random_seed: &random_seed,
             ..node(&kernel, &chunks)
         };
@@ -266,6 +273,7 @@ proptest! {
             trampoline,
             tsc_khz: 1,
             channels_size: initrd_size.rotate_left(7),
+            persistent: &[],
             random_seed: &[],
         };
         let _ = lay_out(&odd);

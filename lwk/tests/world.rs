@@ -36,6 +36,7 @@ fn world(cpus: &[u32], spare_cpus: &[u32], chunks: &[Chunk]) -> (insula_boot::La
         trampoline: 0x98000,
         tsc_khz: 2_400_000,
         channels_size: 0x9000,
+        persistent: &[],
         random_seed: &[],
     })
     .unwrap();

@@ -26,6 +26,8 @@ pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
 /// Where that of nodes that talk to the base is inside.
 pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
 
+/// What makes root images: its package and its path.
+const MKFS_EROFS: (&str, &str) = ("erofs-utils", "usr/bin/mkfs.erofs");
 /// What serves folders to nodes: its package, which needs much that this does not, and its path.
 const VIRTIOFSD: (&str, &str) = ("qemu-system-common", "usr/lib/qemu/virtiofsd");
 
@@ -70,7 +72,7 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
     payload.program("lib/insula/agent", Content::File(programs.agent));
-    for (package, path) in [VIRTIOFSD, STORAGE_DAEMON] {
+    for (package, path) in [VIRTIOFSD, STORAGE_DAEMON, MKFS_EROFS] {
         let file = packages::file(package, path)?;
         let name = path.rsplit('/').next().unwrap_or(path);
         payload.program(&format!("bin/{name}"), Content::File(file));

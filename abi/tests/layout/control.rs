@@ -2,8 +2,8 @@
 
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,
-    Name, Names, NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShrink,
-    NodeStart, NodeStop, NodeSupervise, Pool, Reason, Request, State, ioctl,
+    Name, Names, NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare,
+    NodeShrink, NodeStart, NodeStop, NodeSupervise, Pool, Reason, Request, State, ioctl,
 };
 
 use super::{Facts, structure, values};
@@ -128,6 +128,7 @@ pub(crate) fn structures() -> Facts {
         "insula_node_grow",
         [cpus, cpus_count, memory]
     );
+    structure!(facts, NodeShare, "insula_node_share", [memory, flags]);
     structure!(
         facts,
         NodeShrink,
@@ -193,6 +194,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_NODE_RECREATE = ioctl::NODE_RECREATE,
         INSULA_NODE_GROW = ioctl::NODE_GROW,
         INSULA_NODE_SHRINK = ioctl::NODE_SHRINK,
+        INSULA_NODE_SHARE = ioctl::NODE_SHARE,
+        INSULA_NODE_SHARED = ioctl::NODE_SHARED,
         INSULA_NODE_DEVICE_ADD = ioctl::NODE_DEVICE_ADD,
         INSULA_NODE_DEVICES = ioctl::NODE_DEVICES,
         INSULA_DESCRIPTION = ioctl::DESCRIPTION,

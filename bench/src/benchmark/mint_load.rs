@@ -370,6 +370,7 @@ impl Load<'_> {
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
             channels_size: 0,
+            persistent: &[],
             random_seed: &[],
         })?;
         for piece in &layout.pieces {

@@ -1,5 +1,5 @@
-//! DSDT: that the node can be switched off, a power button by which it is asked to, where its channels lie, and its
-//! PCI buses.
+//! DSDT: that the node can be switched off, a power button by which it is asked to, where its channels lie, its
+//! PCI buses, and its persistent memory.
 //!
 //! A machine without the old ACPI registers has its button behind a "generic event device": an interrupt, and a
 //! method that says which device the interrupt is about.
@@ -7,7 +7,7 @@
 //! Source: ACPI specification 6.5, sections 7.4.2.6 "\_S5", 4.8.3.1.1.2 "Control Method Power Button" and 5.6.9
 //! "Interrupt-signaled ACPI events".
 
-use super::{Description, OEM_ID, OEM_REVISION, OEM_TABLE_ID, pci};
+use super::{Description, OEM_ID, OEM_REVISION, OEM_TABLE_ID, nfit, pci};
 use crate::chunk::Chunk;
 use crate::power_button;
 use acpi_tables::Aml;
@@ -40,6 +40,7 @@ pub(super) fn table(description: &Description) -> Sdt {
         add_channels(&mut code, &description.channels);
     }
     pci::add_host_bridges(&mut code, description.buses);
+    nfit::add_root(&mut code, description.persistent);
     let mut dsdt = Sdt::new(
         *b"DSDT",
         HEADER_SIZE,

@@ -59,6 +59,7 @@ pub(crate) fn node<'a>(kernel: &'a Loadable, chunks: &'a [Chunk]) -> NodeDescrip
         trampoline: 0x9a000,
         tsc_khz: 2_500_000,
         channels_size: 5 * PAGE,
+        persistent: &[],
         random_seed: &[],
     }
 }

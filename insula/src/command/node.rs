@@ -9,14 +9,14 @@ use insula::driver::Driver;
 use insula::image::Files;
 use insula::name::Name;
 use insula::node::{
-    self, ChunkRecord, Handle, NodeLog, NodeRecord, NodeView, RunRequest, Source, Started, Stopped,
-    UpdateRequest,
+    self, ChunkRecord, Handle, NodeLog, NodeRecord, NodeRoot, NodeView, RunRequest, Source,
+    Started, Stopped, UpdateRequest,
 };
 use insula::report::{Align, Table, duration};
 use insula::supervisor;
 use insula::units::Size;
-use insula::virtio::{DiskFile, Networking, SharedFolder};
-use insula_agent::options::{Options, Root};
+use insula::virtio::{DiskFile, Networking};
+use insula_agent::options::Options;
 use serde_json::{Value, json};
 
 use super::cli::{Inspect, Ps, Run, Update, core_request};
@@ -99,13 +99,12 @@ fn request(options: Run) -> Result<RunRequest, Failure> {
             Source::Files(files, layout.into())
         }
     };
+    let root = rootfs.as_deref().map(NodeRoot::find).transpose()?;
     let network = network || ip.is_some() || !publish.is_empty();
     let agent = Options {
         network,
         run: words.into_iter().map(OsStringExt::into_vec).collect(),
-        root: rootfs
-            .as_ref()
-            .map(|_| if overlay { Root::Overlay } else { Root::Files }),
+        root: root.as_ref().map(|root| root.for_agent(overlay)),
         ..Options::default()
     };
     Ok(RunRequest {
@@ -116,7 +115,7 @@ fn request(options: Run) -> Result<RunRequest, Failure> {
         memory,
         devices,
         force_devices: force_device,
-        root: rootfs.as_deref().map(SharedFolder::find).transpose()?,
+        root,
         disks: disks.iter().map(DiskFile::find).collect::<Result<_, _>>()?,
         network: network.then_some(Networking {
             publish,
@@ -231,6 +230,7 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
         let mut shown = full(&handle);
         shown["devices"] = devices(&handle)?;
         shown["memory"] = memory(&handle)?;
+        shown["shared_memory"] = shared_memory(&handle)?;
         Ok(shown)
     });
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
@@ -239,6 +239,12 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
 /// Where its memory lies now: it may have got more since it was started.
 fn memory(handle: &Handle) -> Result<Value, Failure> {
     let chunks = handle.node.memory()?.chunks()?.into_iter();
+    Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
+}
+
+/// Where the memory lies that it shares with other nodes.
+fn shared_memory(handle: &Handle) -> Result<Value, Failure> {
+    let chunks = handle.node.shared_chunks()?.into_iter();
     Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
 }
 
@@ -268,6 +274,8 @@ fn full(handle: &Handle) -> Value {
         value["created_unix_s"] = json!(record.created_unix_s);
         value["described"] = json!(record.described);
         value["disks"] = json!(record.disks);
+        value["root"] = json!(record.root);
+        value["root_image"] = json!(record.root_image);
         value["policy"] = json!(record.life.policy);
         value["restarts"] = json!(record.life.history.restarts);
     }

@@ -468,6 +468,20 @@ pub(super) fn node_grow(
     unsafe { Call(ioctl::NODE_GROW, "INSULA_NODE_GROW").perform(fd, &mut grow) }.map(drop)
 }
 
+pub(super) fn node_share(fd: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Answer<()> {
+    let mut share = abi::NodeShare {
+        memory: memory.as_raw_fd(),
+        flags: 0,
+    };
+    // SAFETY: `NodeShare` is this request's structure and holds no address.
+    unsafe { Call(ioctl::NODE_SHARE, "INSULA_NODE_SHARE").perform(fd, &mut share) }.map(drop)
+}
+
+pub(super) fn node_shared(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
+    // SAFETY: an `_IO` request: no structure.
+    unsafe { Call(ioctl::NODE_SHARED, "INSULA_NODE_SHARED").descriptor(fd, &mut 0_u64) }
+}
+
 pub(super) fn node_shrink(fd: BorrowedFd<'_>, cpus: &[u32], chunks: u32) -> Answer<()> {
     let mut shrink = abi::NodeShrink {
         cpus: cpus.as_ptr() as u64,

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
+use nix::errno::Errno;
 
 use super::{CallError, Channel, Lender, Memory, Space, ioctl};
 
@@ -123,6 +124,34 @@ impl Node {
     /// or it was started with that memory, or booted on that core.
     pub fn shrink(&self, cpus: &[u32], chunks: u32) -> Result<(), CallError> {
         ioctl::node_shrink(self.fd.as_fd(), cpus, chunks)
+    }
+
+    /// Lets it have memory that other nodes may have as well, before it is started
+    /// (`INSULA_NODE_SHARE`).
+    ///
+    /// # Errors
+    /// What the module answered; `EBUSY` when the object is somebody's own.
+    pub fn share(&self, memory: &Memory) -> Result<(), CallError> {
+        ioctl::node_share(self.fd.as_fd(), memory.as_fd())
+    }
+
+    /// The memory that it shares with other nodes (`INSULA_NODE_SHARED`).
+    ///
+    /// # Errors
+    /// What the module answered; `ENODATA` when there is none.
+    pub fn shared(&self) -> Result<Memory, CallError> {
+        ioctl::node_shared(self.fd.as_fd()).map(Memory::new)
+    }
+
+    /// Where that memory lies, in order of offset; nowhere if there is none.
+    ///
+    /// # Errors
+    /// What the module answered.
+    pub fn shared_chunks(&self) -> Result<Vec<abi::Chunk>, CallError> {
+        match self.shared() {
+            Err(error) if error.errno == Errno::ENODATA => Ok(Vec::new()),
+            shared => shared?.chunks(),
+        }
     }
 
     /// Stops its cores at once (`INSULA_NODE_STOP`).

@@ -17,8 +17,8 @@ use crate::name::Name;
 use crate::root::Root;
 
 /// The drivers of a node's devices, in modprobe's names: the power button, sockets to the base, files
-/// of the base and file systems over them, network, disks, entropy.
-const DRIVERS: [&str; 11] = [
+/// of the base and file systems over them, network, disks, memory that is shared, entropy.
+const DRIVERS: [&str; 13] = [
     "button",
     "evdev",
     "vmw_vsock_virtio_transport",
@@ -27,6 +27,8 @@ const DRIVERS: [&str; 11] = [
     "virtio_net",
     "virtio_blk",
     "erofs",
+    "nfit",
+    "nd_pmem",
     "ext4",
     "virtio_rng",
     "virtio_balloon",

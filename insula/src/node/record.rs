@@ -6,6 +6,7 @@ use insula_abi as abi;
 use kimage::Format;
 use serde::{Deserialize, Serialize};
 
+use super::RootImageRecord;
 use crate::image::{LogSource, Payload};
 use crate::policy::{History, Policy};
 use crate::virtio::{DiskFile, Networking};
@@ -96,6 +97,9 @@ pub struct NodeRecord {
     /// Its disks, in the order in which it has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskFile>,
+    /// The image in memory that is its root, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_image: Option<RootImageRecord>,
     /// Its network, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Networking>,

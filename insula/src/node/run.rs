@@ -11,9 +11,10 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use super::claims::{self, ClaimError};
+use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, begin, write_layout};
 use super::take::{TakeError, take_memory};
-use super::{Described, LifeRecord};
+use super::{Described, LifeRecord, NodeRoot, RootImage, RootImageError};
 use crate::cores::{Chosen, CoreError, CoreRequest, View};
 use crate::device::{self, DeviceError, PciAddress, Selected};
 use crate::driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
@@ -24,7 +25,7 @@ use crate::policy::{History, Policy};
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 use crate::units::{CpuList, Size};
-use crate::virtio::{DiskFile, Networking, Publish, SharedFolder};
+use crate::virtio::{DiskFile, Networking, Publish};
 
 /// How often cores are chosen anew when somebody else was faster.
 const CHOICES_MAX: u32 = 8;
@@ -55,8 +56,8 @@ pub struct RunRequest {
     pub devices: Vec<PciAddress>,
     /// Take devices that the base needs, too.
     pub force_devices: bool,
-    /// The folder of the base that is its root, if one is: for an agent's image.
-    pub root: Option<SharedFolder>,
+    /// Its root, if it is not its image's initial file system: for an agent's image.
+    pub root: Option<NodeRoot>,
     /// Its disks, in the order in which it has them.
     pub disks: Vec<DiskFile>,
     /// Its network, if it has any: for an agent's image.
@@ -143,6 +144,9 @@ pub enum RunError {
         /// Why.
         source: std::io::Error,
     },
+    /// The image that is to be its root cannot be had in memory.
+    #[error(transparent)]
+    RootImage(#[from] RootImageError),
     /// The memory could not be taken.
     #[error(transparent)]
     Take(#[from] TakeError),
@@ -223,6 +227,8 @@ pub fn start(
     check_ports(request)?;
     claims::check(driver, request)?;
     let mut clock = Clock::default();
+    let root_image = request.root.as_ref().and_then(NodeRoot::image);
+    let shared = root_image.map(|image| image.share(driver)).transpose()?;
     let memory = clock.measure(Step::TakeMemory, || take_memory(driver, &request.memory))?;
     let mut start = Start {
         driver,
@@ -231,10 +237,14 @@ pub fn start(
         bootable: &bootable,
         name: &name,
         devices: &devices,
+        shared: shared.as_ref(),
         clock,
     };
     let (node, layout, chosen, half_cpus) = start.take_cores(&memory)?;
     take_devices(&node, &devices)?;
+    if let Some(shared) = &shared {
+        shared.give_to(&node)?;
+    }
     let mut mapping = memory.map().map_err(DriverError::from)?;
     start.load(&memory, &mut mapping, &layout)?;
     let clock = start.clock;
@@ -343,6 +353,7 @@ struct Start<'a> {
     bootable: &'a Bootable,
     name: &'a Name,
     devices: &'a [Selected],
+    shared: Option<&'a SharedImage<'a>>,
     clock: Clock,
 }
 
@@ -357,6 +368,7 @@ impl Start<'_> {
             policy: self.request.policy,
             history: History::default(),
         };
+        let root = self.request.root.as_ref();
         for _ in 0..CHOICES_MAX {
             let (machine, cpus) = self.driver.machine()?;
             let view = View::new(&Topology::read(self.root), &cpus);
@@ -370,11 +382,13 @@ impl Start<'_> {
                 cpus: &apic_ids,
                 spare_cpus: &spares,
                 chunks: &chunks,
+                shared: self.shared.map_or(&[], |shared| &shared.chunks),
                 devices: self.devices,
                 machine: &machine,
                 life: &life,
                 described: self.request.described.as_ref(),
-                root: self.request.root.as_ref().map(SharedFolder::path),
+                root: root.and_then(NodeRoot::folder),
+                root_image: root.and_then(NodeRoot::image).map(RootImage::record),
                 disks: &self.request.disks,
                 network: self.request.network.as_ref(),
                 dump_on_crash: self.request.dump_on_crash,

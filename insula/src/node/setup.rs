@@ -10,7 +10,7 @@ use insula_boot::{Layout, LayoutError, NodeDescription};
 use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{ChunkRecord, Described, LifeRecord, NodeRecord};
+use super::{ChunkRecord, Described, LifeRecord, NodeRecord, RootImageRecord};
 use crate::channel;
 use crate::device::Selected;
 use crate::driver::{CallError, Mapping, Node};
@@ -36,6 +36,8 @@ pub(super) struct Setup<'a> {
     /// Local APIC ids of cores that it may get later.
     pub(super) spare_cpus: &'a [u32],
     pub(super) chunks: &'a [abi::Chunk],
+    /// Memory that it shares with other nodes, by physical address.
+    pub(super) shared: &'a [abi::Chunk],
     pub(super) devices: &'a [Selected],
     pub(super) machine: &'a abi::Machine,
     pub(super) life: &'a LifeRecord,
@@ -44,6 +46,8 @@ pub(super) struct Setup<'a> {
     pub(super) root: Option<&'a Path>,
     /// Its disks.
     pub(super) disks: &'a [DiskFile],
+    /// The image in memory that is its root.
+    pub(super) root_image: Option<&'a RootImageRecord>,
     /// Its network.
     pub(super) network: Option<&'a Networking>,
     pub(super) dump_on_crash: bool,
@@ -57,6 +61,7 @@ impl Setup<'_> {
             size: chunk.size,
         };
         let chunks: Vec<_> = self.chunks.iter().map(chunk).collect();
+        let shared: Vec<_> = self.shared.iter().map(chunk).collect();
         let buses: Vec<_> = self.devices.iter().map(Selected::bus).collect();
         insula_boot::lay_out(&NodeDescription {
             kernel: &self.bootable.loadable,
@@ -65,6 +70,7 @@ impl Setup<'_> {
             cpus: self.cpus,
             spare_cpus: self.spare_cpus,
             chunks: &chunks,
+            persistent: &shared,
             buses: &buses,
             trampoline: self.machine.trampoline,
             tsc_khz: self.machine.tsc_khz,
@@ -126,6 +132,7 @@ impl Setup<'_> {
             life,
             root: self.root.map(Path::to_owned),
             disks: self.disks.to_vec(),
+            root_image: self.root_image.cloned(),
             network: self.network.cloned(),
             dump_on_crash: self.dump_on_crash,
             created_unix_s: now.map_or(0, |now| now.as_secs()),

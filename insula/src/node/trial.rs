@@ -62,6 +62,7 @@ impl Trial<'_> {
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
             channels_size: channel::AREA_SIZE + program::area_size(self.kernel),
+            persistent: &[],
             random_seed: &[],
         })
         .map(drop)

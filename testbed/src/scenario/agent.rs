@@ -1,6 +1,7 @@
 //! Nodes that one can live in: what the agent in a node does for the command.
 
 mod copies;
+mod image_root;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -86,7 +87,8 @@ fn play(context: &Context) -> Result<(), Finding> {
             let told = |error: Finding| error.when(&format!("with a node of {version}"));
             with_node(context, version).map_err(told)?;
         }
-        network()
+        network()?;
+        image_root::two_nodes().map_err(|error| error.when("with an image as root"))
     });
     for folder in [CONTENT, ROOT] {
         fs::remove_dir_all(folder)?;

@@ -1,5 +1,6 @@
 //! The module is called at random, by several threads that share descriptors.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -55,7 +56,9 @@ fn play(context: &Context) -> Result<(), Finding> {
         found_once(&driver).map_err(|finding| finding.when("what was found once"))?;
         assert_unchanged(&beside)?;
         let began = Instant::now();
+        let open = descriptors()?;
         let accepted = call_at_random(seed, calls)?;
+        assert_equal("descriptors open after the calls", &descriptors()?, &open)?;
         let seconds = began.elapsed().as_secs_f64();
         context.figure("fuzz.calls", calls as f64, "1")?;
         let all: u64 = accepted.values().sum();
@@ -118,6 +121,11 @@ fn call_at_random(seed: u64, calls: u64) -> Result<Accepted, Finding> {
         }
     });
     Ok(targets.accepted())
+}
+
+/// How many descriptors this process has: what is still open keeps what it stands for.
+fn descriptors() -> Result<usize, Finding> {
+    Ok(fs::read_dir("/proc/self/fd")?.count())
 }
 
 /// Tells how many calls of each kind the module accepted. Fails if one that it can accept it never

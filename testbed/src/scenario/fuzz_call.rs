@@ -113,6 +113,8 @@ pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     NODE_RECREATE Node 20,
     NODE_GROW Node 40,
     NODE_SHRINK Node 40,
+    NODE_SHARE Node 40,
+    NODE_SHARED Node 20,
     NODE_DEVICE_ADD Node 40,
     NODE_DEVICES Node 40,
     DESCRIPTION Node 60,
@@ -291,6 +293,10 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u
             cpus: data,
             cpus_count: rng.u32(..3),
             chunks: rng.u32(..3),
+        }),
+        ioctl::NODE_SHARE => with_zeros(abi::NodeShare {
+            memory: given.memory,
+            flags: u32::from(rng.u8(..16) == 0),
         }),
         ioctl::NODE_DELEGATION => with_zeros(abi::lwk::DelegationPlace {
             start: given.place,

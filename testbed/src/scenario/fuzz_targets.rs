@@ -48,6 +48,12 @@ pub(super) const SUPPLY: Request = Request {
     numa_node: NUMA_ANY,
     flags: REQUEST_BLOCKS,
 };
+/// Memory that some of the nodes share.
+const SHARED: Request = Request {
+    size: GRANULE,
+    chunk_max: GRANULE,
+    ..SUPPLY
+};
 /// A vector at which nobody listens: the core has its interrupts off.
 const VECTOR: u64 = 0x40;
 
@@ -111,7 +117,7 @@ impl Targets {
             6 => self.channels.look(rng),
             7 | 8 => self.memories.look(rng),
             // Name, core or memory may be somebody else's.
-            9 if rng.u8(..6) == 0 => drop(self.supply(rng)),
+            9 if rng.u8(..6) == 0 => drop(self.supply(rng, arena)),
             _ => self.request(rng, arena),
         }
     }
@@ -133,7 +139,7 @@ impl Targets {
     }
 
     /// Supplies memory, or a node: one that is being put together, or one that runs.
-    fn supply(&self, rng: &mut Rng) -> Result<(), Finding> {
+    fn supply(&self, rng: &mut Rng, arena: &Arena) -> Result<(), Finding> {
         let _alone = self.calling.write();
         let memory = IdleMemory::take(&self.driver, &SUPPLY)?;
         let kind = rng.u8(..8);
@@ -149,10 +155,25 @@ impl Targets {
         if kind < 5 {
             self.lay_out_delegation(&node, &memory)?;
         }
+        if rng.bool() {
+            self.share(rng, arena, &node)?;
+        }
         if kind < 7 {
             node.start(&memory.beginning())?;
         }
         self.nodes.keep(rng, node.as_fd().try_clone_to_owned()?);
+        Ok(())
+    }
+
+    /// Asks that a node that is being put together share memory, which is then anybody's: nodes do not
+    /// stay so for long, and most memory is empty or somebody's own.
+    fn share(&self, rng: &mut Rng, arena: &Arena, node: &Node) -> Result<(), Finding> {
+        let memory = self.driver.create_memory()?;
+        memory.grow(&SHARED)?;
+        let memory = memory.as_fd().try_clone_to_owned()?;
+        let node = node.as_fd().as_raw_fd();
+        self.ask(rng, arena, ioctl::NODE_SHARE, node, memory.as_raw_fd());
+        self.memories.keep(rng, memory);
         Ok(())
     }
 
@@ -173,7 +194,7 @@ impl Targets {
     }
 
     fn request(&self, rng: &mut Rng, arena: &Arena) {
-        let calling = self.calling.read();
+        let _calling = self.calling.read();
         let (mut request, mut kind) = pick(rng);
         match rng.u8(..16) {
             0 => request = random_request(rng),
@@ -186,8 +207,14 @@ impl Targets {
             }
             _ => self.descriptor(rng, kind),
         };
+        let memory = self.memories.any(rng);
+        self.ask(rng, arena, request, fd, memory);
+    }
+
+    /// Makes a call of that kind on `fd`, which may name `memory`.
+    fn ask(&self, rng: &mut Rng, arena: &Arena, request: u32, fd: RawFd, memory: RawFd) {
         let given = Given {
-            memory: self.memories.any(rng),
+            memory,
             eventfds: [self.eventfds.any(rng), self.eventfds.any(rng)],
             place: match request {
                 ioctl::NODE_CHANNELS | ioctl::NODE_DELEGATION => memory_of(fd, arena),
@@ -205,7 +232,6 @@ impl Targets {
         if let Answer::Descriptor(new) = answer {
             self.keep(rng, request, new);
         }
-        drop(calling);
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         *accepted.entry(request).or_default() += 1;
     }

@@ -103,6 +103,7 @@ fn makes_descriptor(request: u32) -> bool {
             | ioctl::NODE_CREATE
             | ioctl::NODE_OPEN
             | ioctl::NODE_MEMORY
+            | ioctl::NODE_SHARED
             | ioctl::CHANNEL_OPEN
             | ioctl::NODE_LEND
             | ioctl::SPACE_CREATE

@@ -1,0 +1,284 @@
+//! Root file systems in memory, which nodes share.
+//!
+//! An EROFS image is read into memory once, and each node that has it as its root is given that very
+//! memory: its kernel reads files, and runs programs, where they lie (DAX). The memory belongs to the
+//! nodes together and goes back with the last of them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use insula_abi as abi;
+use insula_boot::persistent::{self, HEAD_SIZE};
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::driver::{CallError, Driver, DriverError, Memory, Node};
+use crate::node::{self, FindError};
+use crate::units::Size;
+
+/// Where an EROFS image has its magic number (`EROFS_SUPER_OFFSET`), and what that is.
+const MAGIC_AT: u64 = 1024;
+const MAGIC: [u8; 4] = 0xe0f5_e1e2_u32.to_le_bytes();
+
+/// Why an image cannot be nodes' root.
+#[derive(Debug, thiserror::Error)]
+pub enum RootImageError {
+    /// It cannot be read.
+    #[error("the root image {} cannot be read: {source}; nothing was kept", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error(
+        "{} is neither a folder nor an EROFS image; nothing was touched\n\
+         `mkfs.erofs -Enoinline_data IMAGE FOLDER` makes one of a folder", .0.display()
+    )]
+    NoImage(PathBuf),
+    /// There is not so much memory.
+    #[error(
+        "{size} of memory in one piece for the root image {} could not be taken; nothing was kept\n\
+         make it smaller, or reserve memory early after boot with `insula machine reserve --memory`",
+        path.display()
+    )]
+    NoMemory {
+        /// The file.
+        path: PathBuf,
+        /// How much it needs.
+        size: Size,
+    },
+    /// Those who may have it already cannot be asked.
+    #[error(transparent)]
+    Nodes(#[from] FindError),
+    /// The module failed.
+    #[error("the module failed: {0}; nothing was kept")]
+    Driver(#[from] DriverError),
+}
+
+impl From<CallError> for RootImageError {
+    fn from(error: CallError) -> Self {
+        Self::Driver(error.into())
+    }
+}
+
+/// By what an image in memory is known to be a file's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootImageRecord {
+    /// Its path, absolute.
+    pub path: PathBuf,
+    /// The device and inode that it had.
+    pub device: u64,
+    /// See above.
+    pub inode: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was last changed, in nanoseconds since 1970.
+    pub changed_unix_ns: i128,
+}
+
+/// A file with an EROFS image.
+#[derive(Clone, Debug)]
+pub struct RootImage {
+    file: Arc<File>,
+    record: RootImageRecord,
+}
+
+impl RootImage {
+    /// The image at that path.
+    ///
+    /// # Errors
+    /// [`RootImageError`].
+    pub fn find(path: &Path) -> Result<Self, RootImageError> {
+        let failed = |source| RootImageError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let path = path.canonicalize().map_err(failed)?;
+        let file = File::open(&path).map_err(failed)?;
+        let mut magic = MAGIC.map(|byte| !byte);
+        let read = file.read_exact_at(&mut magic, MAGIC_AT);
+        match read {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                return Err(failed(error));
+            }
+            _ if magic != MAGIC => return Err(RootImageError::NoImage(path)),
+            _ => {}
+        }
+        let found = file.metadata().map_err(failed)?;
+        let changed_s = i128::from(found.ctime()) * 1_000_000_000;
+        let record = RootImageRecord {
+            path,
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.len(),
+            changed_unix_ns: changed_s + i128::from(found.ctime_nsec()),
+        };
+        let file = Arc::new(file);
+        Ok(Self { file, record })
+    }
+
+    /// By what it is known.
+    #[must_use]
+    pub fn record(&self) -> &RootImageRecord {
+        &self.record
+    }
+
+    /// The image in memory: a node's that has it already, or read now. Until it is given to a node, or
+    /// dropped, whoever else wants it waits.
+    pub(super) fn share(&self, driver: &Driver) -> Result<SharedImage<'_>, RootImageError> {
+        // Where files cannot be locked, two who come at one time read it twice.
+        let _ = self.file.lock();
+        let locked = Locked(&self.file);
+        let memory = match self.had_by_nodes(driver)? {
+            Some(memory) => memory,
+            None => self.read(driver)?,
+        };
+        Ok(SharedImage {
+            chunks: memory.chunks()?,
+            memory,
+            _locked: locked,
+        })
+    }
+
+    fn had_by_nodes(&self, driver: &Driver) -> Result<Option<Memory>, RootImageError> {
+        let nodes = node::all(driver)?.into_iter();
+        let mut with = nodes.filter(|handle| {
+            let record = handle.record.as_ref();
+            record.is_some_and(|record| record.root_image.as_ref() == Some(&self.record))
+        });
+        // One that is being put together, or has gone meanwhile, does not have it.
+        Ok(with.find_map(|handle| handle.node.shared().ok()))
+    }
+
+    fn read(&self, driver: &Driver) -> Result<Memory, RootImageError> {
+        let size = HEAD_SIZE.saturating_add(self.record.size);
+        let size = size.next_multiple_of(abi::GRANULE);
+        let no_memory = || RootImageError::NoMemory {
+            path: self.record.path.clone(),
+            size: Size(size),
+        };
+        let memory = driver.create_memory()?;
+        let request = abi::Request {
+            size,
+            min_phys: abi::GRANULE,
+            max_phys: 0,
+            chunk_max: 0,
+            numa_node: abi::NUMA_ANY,
+            flags: 0,
+        };
+        memory.grow(&request).map_err(|error| match error.errno {
+            Errno::ENOMEM | Errno::EBUSY => no_memory(),
+            _ => error.into(),
+        })?;
+        let chunks = memory.chunks()?;
+        let start = chunks.first().map_or(0, |chunk| chunk.start);
+        if !is_one_piece(&chunks) {
+            return Err(no_memory());
+        }
+        let mut mapping = memory.map().map_err(DriverError::from)?;
+        let failed = |source| RootImageError::Read {
+            path: self.record.path.clone(),
+            source,
+        };
+        mapping
+            .write_at(start, &persistent::head(size))
+            .map_err(|error| failed(io::Error::other(error)))?;
+        mapping
+            .read_file_at(start + HEAD_SIZE, &self.file, self.record.size)
+            .map_err(failed)?;
+        Ok(memory)
+    }
+}
+
+/// Whether chunks follow each other in memory as they do in their object: a node's kernel has one
+/// disk for each piece.
+fn is_one_piece(chunks: &[abi::Chunk]) -> bool {
+    chunks
+        .windows(2)
+        .all(|pair| pair[0].start + pair[0].size == pair[1].start)
+}
+
+/// A file that nobody else has locked.
+#[derive(Debug)]
+struct Locked<'a>(&'a File);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Closing it would unlock it as well.
+        let _ = self.0.unlock();
+    }
+}
+
+/// An image in memory, for a node that is being put together.
+#[derive(Debug)]
+pub(super) struct SharedImage<'a> {
+    /// Where it lies.
+    pub(super) chunks: Vec<abi::Chunk>,
+    memory: Memory,
+    _locked: Locked<'a>,
+}
+
+impl SharedImage<'_> {
+    /// Makes it one more node's, with the devices that this has.
+    pub(super) fn give_to(&self, node: &Node) -> Result<(), RootImageError> {
+        Ok(node.share(&self.memory)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn images_are_known_by_their_magic() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut bytes = vec![0; 4096];
+        fs::write(at("zeros"), &bytes).unwrap();
+        fs::write(at("short"), "short").unwrap();
+        bytes[1024..1028].copy_from_slice(&[0xe2, 0xe1, 0xf5, 0xe0]);
+        fs::write(at("image"), &bytes).unwrap();
+        let image = RootImage::find(&at("image")).unwrap();
+        assert_eq!(image.record().size, 4096);
+        for other in ["zeros", "short"] {
+            let refused = RootImage::find(&at(other)).unwrap_err();
+            assert!(matches!(refused, RootImageError::NoImage(_)), "{refused}");
+        }
+        let none = RootImage::find(&at("none")).unwrap_err();
+        assert!(matches!(none, RootImageError::Read { .. }), "{none}");
+    }
+
+    #[test]
+    fn a_changed_file_is_another_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let mut bytes = vec![0; 2048];
+        bytes[1024..1028].copy_from_slice(&MAGIC);
+        fs::write(&path, &bytes).unwrap();
+        let known = |path: &Path| RootImage::find(path).unwrap().record().clone();
+        let before = known(&path);
+        assert_eq!(known(&path), before);
+        let text = serde_json::to_string(&before).unwrap();
+        assert_eq!(
+            serde_json::from_str::<RootImageRecord>(&text).unwrap(),
+            before
+        );
+        fs::write(&path, [&bytes[..], b"more"].concat()).unwrap();
+        assert_ne!(known(&path), before);
+    }
+
+    #[test]
+    fn pieces_follow_each_other() {
+        let chunk = |start, size| abi::Chunk { start, size };
+        assert!(is_one_piece(&[chunk(4, 2), chunk(6, 1), chunk(7, 1)]));
+        assert!(!is_one_piece(&[chunk(6, 1), chunk(4, 2)]));
+        assert!(!is_one_piece(&[chunk(4, 2), chunk(8, 1)]));
+    }
+}
