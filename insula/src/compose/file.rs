@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -17,6 +18,7 @@ use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::policy::{OnHang, Restart};
 use crate::units::CpuList;
+use crate::virtio::{DiskSpec, Publish};
 
 /// Nodes, and the images that they are started from (`insula up`).
 ///
@@ -114,6 +116,26 @@ pub(super) struct NodeTable {
     /// Take them even if the base needs them: its disk, its only network.
     #[serde(default)]
     pub(super) force_device: bool,
+    /// What is to be its root: a folder of this system, or an EROFS image. Relative to the file's
+    /// folder; for nodes of an image with an agent.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) rootfs: Option<Spanned<PathBuf>>,
+    /// Keep what the node changes there in the node's memory, and forget it with the node.
+    #[cfg_attr(test, schemars(with = "Option<bool>"))]
+    pub(super) overlay: Option<Spanned<bool>>,
+    /// Files or block devices of this system that are to be its disks, each perhaps with `,ro` behind
+    /// it: one or a list. Relative to the file's folder.
+    #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<DiskSpec>>>"))]
+    pub(super) disk: Option<Spanned<OneOrMany<Written<DiskSpec>>>>,
+    /// Put it on the network of nodes and base; for nodes of an image with an agent.
+    #[serde(default)]
+    pub(super) network: bool,
+    /// Its address there; without, it gets one that no node can ask for.
+    #[cfg_attr(test, schemars(with = "Option<Written<Ipv4Addr>>"))]
+    pub(super) ip: Option<Key<Ipv4Addr>>,
+    /// TCP ports of this system that lead to ports of the node, as 8080:80: one or a list.
+    #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<Publish>>>"))]
+    pub(super) publish: Option<Spanned<OneOrMany<Written<Publish>>>>,
     /// Keep a dump of its memory when it crashes or is stopped as hanging.
     #[serde(default)]
     pub(super) dump_on_crash: bool,

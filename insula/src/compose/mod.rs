@@ -41,7 +41,7 @@ pub use nodes::{NodeDeed, NodeStep};
 pub use order::Waits;
 pub use plan::{Plan, PlanError};
 pub use present::{Life, Present, PresentError, PresentNode};
-pub use project::{FILE, Project, Ready, WantedImage, WantedKernel, WantedNode};
+pub use project::{FILE, Project, Ready, WantedBelongings, WantedImage, WantedKernel, WantedNode};
 pub use ready::ReadyError;
 pub use sources::{SourceError, sources};
 pub use up::{UpError, up};

@@ -1,10 +1,14 @@
 //! What must be done so that the nodes are those that are asked for.
 
+mod belongings;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use insula_boot::LayoutError;
 use serde::Serialize;
+
+use belongings::{Belongings, BelongingsIdentity};
 
 use super::deed::{Deed, NodeReport};
 use super::mistake::{Mistake, Span};
@@ -99,6 +103,8 @@ pub(super) fn steps(
     planner.check_memory(images_size);
     planner.check_layouts();
     planner.check_devices(root);
+    planner.check_claims();
+    planner.check_ports();
     planner.finish()
 }
 
@@ -107,6 +113,9 @@ struct Candidate<'a> {
     project: &'a Project,
     node: &'a WantedNode,
     image: &'a Description,
+    belongings: Belongings,
+    /// Its own part of the command line, with what an agent is told.
+    append: String,
     described: Described,
     verdict: Verdict,
     /// Whether a mistake was found that makes others of no account.
@@ -145,10 +154,10 @@ impl Candidate<'_> {
             memory: self.node.memory.clone(),
             devices: self.node.devices.clone(),
             force_devices: self.node.force_devices,
-            root: None,
-            disks: Vec::new(),
-            network: None,
-            append: self.node.append.clone(),
+            root: self.belongings.root.clone(),
+            disks: self.belongings.disks.clone(),
+            network: self.belongings.network.clone(),
+            append: self.append.clone(),
             policy: self.node.policy,
             described: Some(self.described.clone()),
             dump_on_crash: self.node.dump_on_crash,
@@ -207,7 +216,11 @@ impl<'a> Planner<'a> {
             let mistake = source.mistake(node.image_at.clone(), message, help);
             return self.mistakes.push(mistake);
         };
-        let described = described(project, node, image);
+        let belongings = match Belongings::find(project, &node.belongings) {
+            Ok(belongings) => belongings,
+            Err(mistake) => return self.mistakes.push(mistake),
+        };
+        let described = described(project, node, image, &belongings);
         let verdict = match self.present.nodes.get(&node.name) {
             None => Ok(Verdict::Start),
             Some(there) => verdict(project, there, &described.digest),
@@ -217,6 +230,8 @@ impl<'a> Planner<'a> {
                 project,
                 node,
                 image,
+                append: belongings.append(&node.append),
+                belongings,
                 described,
                 verdict,
                 is_refused: false,
@@ -358,7 +373,7 @@ impl<'a> Planner<'a> {
                 kernel: &one.image.loadable,
                 initrd_size: one.image.initrd_size,
                 image_append: &one.image.append,
-                append: &one.node.append,
+                append: &one.append,
                 cores: &one.cores,
                 spares: &self.present.view.spares(&one.cores, later),
                 memory: &one.node.memory,
@@ -455,13 +470,20 @@ struct Identity<'a> {
     devices: &'a [PciAddress],
     #[serde(skip_serializing_if = "is_default")]
     policy: Policy,
+    #[serde(flatten)]
+    belongings: BelongingsIdentity<'a>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-fn described(project: &Project, node: &WantedNode, image: &Description) -> Described {
+fn described(
+    project: &Project,
+    node: &WantedNode,
+    image: &Description,
+    belongings: &Belongings,
+) -> Described {
     let identity = Identity {
         image: &node.image,
         content: image.content(),
@@ -472,6 +494,7 @@ fn described(project: &Project, node: &WantedNode, image: &Description) -> Descr
         dump_on_crash: node.dump_on_crash,
         devices: &node.devices,
         policy: node.policy,
+        belongings: belongings.identity(),
     };
     // Serialising to memory fails only for maps with keys that are no text: there are none.
     let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());

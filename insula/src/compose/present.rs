@@ -9,9 +9,10 @@ use crate::device::PciAddress;
 use crate::driver::{CallError, Driver};
 use crate::image::{self, Description};
 use crate::name::{self, Name};
-use crate::node::{Described, Handle};
+use crate::node::{Claims, Described, Handle};
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
+use crate::virtio::{DiskFile, Networking};
 
 /// Why the machine cannot be looked at. Nothing has been touched.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,10 @@ pub struct PresentNode {
     pub memory_size: u64,
     /// The PCI functions that it has now.
     pub devices: Vec<PciAddress>,
+    /// How it is on the network.
+    pub network: Option<Networking>,
+    /// Its disks.
+    pub disks: Vec<DiskFile>,
     /// The image that it was started from.
     pub image: Option<String>,
     /// By which file it is described.
@@ -149,9 +154,19 @@ impl PresentNode {
             cpus: cpus.filter(|_| life != Life::Stopped).collect(),
             memory_size: handle.info.memory_size,
             devices: held.map(PciAddress::from_abi).collect(),
+            network: record.and_then(|record| record.network.clone()),
+            disks: record.map_or_else(Vec::new, |record| record.disks.clone()),
             image: record.and_then(|record| record.image.clone()),
             described: record.and_then(|record| record.described.clone()),
         })
+    }
+
+    /// What no other node can have.
+    pub(super) fn claims(&self) -> Claims<'_> {
+        Claims {
+            network: self.network.as_ref(),
+            disks: &self.disks,
+        }
     }
 
     /// The project that made it.

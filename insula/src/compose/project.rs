@@ -13,6 +13,7 @@ use crate::image::{Files, Payload};
 use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::policy::Policy;
+use crate::virtio::{DiskSpec, Networking};
 
 /// The file that is read when none is named, and whose folder names the project.
 pub const FILE: &str = "insula.toml";
@@ -93,6 +94,8 @@ pub struct WantedNode {
     pub devices_at: Span,
     /// Take them even if the base needs them.
     pub force_devices: bool,
+    /// What it is to have of the base's files and network.
+    pub belongings: WantedBelongings,
     /// Whether a dump is kept when it crashes.
     pub dump_on_crash: bool,
     /// What becomes of it when it ends.
@@ -101,6 +104,27 @@ pub struct WantedNode {
     pub after: Vec<(Name, Span)>,
     /// What tells that it is ready; nothing if it is as soon as its kernel runs.
     pub ready: Option<Ready>,
+}
+
+/// What a node is to have of the base's files and network.
+#[derive(Clone, Debug)]
+pub struct WantedBelongings {
+    /// The path of its root, if that is not its image's initial file system.
+    pub root: Option<PathBuf>,
+    /// Where that stands.
+    pub root_at: Span,
+    /// Whether what it changes there stays in its memory.
+    pub overlay: bool,
+    /// Its disks.
+    pub disks: Vec<DiskSpec>,
+    /// Where they are named.
+    pub disks_at: Span,
+    /// How it is on the network, if it is.
+    pub network: Option<Networking>,
+    /// Where its address stands.
+    pub address_at: Span,
+    /// Where its ports are named.
+    pub publish_at: Span,
 }
 
 /// What tells that a node is ready.

@@ -12,13 +12,16 @@ use toml::Spanned;
 use super::file::{File, ImageTable, Key, NodeTable, OneOrMany, ReadyTable, Written};
 use super::mistake::{Mistake, Source, Span};
 use super::order::circle;
-use super::project::{FILE, Project, Ready, WantedImage, WantedKernel, WantedNode, waits};
+use super::project::{
+    FILE, Project, Ready, WantedBelongings, WantedImage, WantedKernel, WantedNode, waits,
+};
 use crate::cores::CoreRequest;
 use crate::image::Files;
 use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::policy::{Policy, Restart};
 use crate::units::{CpuList, Size};
+use crate::virtio::{DiskSpec, Networking};
 
 /// Memory of a node that asks for none.
 const MEMORY: MemorySpec = MemorySpec {
@@ -153,14 +156,15 @@ impl<'a> Reader<'a> {
         self.path.parent().unwrap_or(Path::new("/")).join(path)
     }
 
-    fn node(&mut self, (name, at): (Name, Span), table: NodeTable) -> WantedNode {
+    fn node(&mut self, (name, at): (Name, Span), mut table: NodeTable) -> WantedNode {
+        let belongings = self.belongings(&at, &mut table);
         let (cores, cores_at) = self.cores(&at, table.cpus, table.cpu_list);
         let cores_max = self.cores_max(&cores, table.max_cpus);
         let (memory, memory_at) = self.memory(&at, table.memory);
         let (image, image_at) = parts(table.image);
-        let append_at = table.append.as_ref().map_or(at.clone(), Spanned::span);
+        let append_at = span_of(table.append.as_ref(), &at);
         let ready = table.ready.map(|ready| self.ready(ready));
-        let devices_at = table.device.as_ref().map_or(at.clone(), Spanned::span);
+        let devices_at = span_of(table.device.as_ref(), &at);
         let devices = table.device.map_or_else(Vec::new, values);
         WantedNode {
             name,
@@ -177,6 +181,7 @@ impl<'a> Reader<'a> {
             devices,
             devices_at,
             force_devices: table.force_device,
+            belongings,
             dump_on_crash: table.dump_on_crash,
             policy: Policy {
                 restart: table
@@ -188,6 +193,40 @@ impl<'a> Reader<'a> {
             },
             after: table.after.into_iter().map(parts).collect(),
             ready,
+        }
+    }
+
+    fn belongings(&mut self, at: &Span, table: &mut NodeTable) -> WantedBelongings {
+        let root_at = span_of(table.rootfs.as_ref(), at);
+        let root = table.rootfs.take();
+        let overlay = table.overlay.as_ref();
+        if let (Some(overlay), None) = (overlay.filter(|one| *one.get_ref()), &root) {
+            let help = "name a `rootfs`, or leave `overlay` out";
+            self.note(overlay.span(), "there is nothing to lay it over", help);
+        }
+        let disks_at = span_of(table.disk.as_ref(), at);
+        let disks = table.disk.take().map_or_else(Vec::new, values);
+        let publish_at = span_of(table.publish.as_ref(), at);
+        let publish = table.publish.take().map_or_else(Vec::new, values);
+        let address_at = span_of(table.ip.as_ref(), at);
+        let address = table.ip.take().map(|key| parts(key).0);
+        let is_on = table.network || address.is_some() || !publish.is_empty();
+        WantedBelongings {
+            root: root.map(|root| self.beside(root.get_ref())),
+            root_at,
+            overlay: overlay.is_some_and(|one| *one.get_ref()),
+            disks: disks.into_iter().map(|disk| self.disk(disk)).collect(),
+            disks_at,
+            network: is_on.then_some(Networking { publish, address }),
+            address_at,
+            publish_at,
+        }
+    }
+
+    fn disk(&self, disk: DiskSpec) -> DiskSpec {
+        DiskSpec {
+            path: self.beside(&disk.path),
+            ..disk
         }
     }
 
@@ -300,6 +339,11 @@ impl<'a> Reader<'a> {
         let help = "leave out one `after` of these";
         self.note(at.map_or(0..0, |(_, at)| at.clone()), message, help);
     }
+}
+
+/// Where a value stands, or else its table.
+fn span_of<T>(value: Option<&Spanned<T>>, table: &Span) -> Span {
+    value.map_or_else(|| table.clone(), Spanned::span)
 }
 
 /// What one value or a list of them says.

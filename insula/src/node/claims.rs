@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use super::{FindError, Handle, RunRequest, all};
+use super::{FindError, RunRequest, all};
 use crate::driver::Driver;
 use crate::name;
 use crate::virtio::{DiskFile, Networking, free_addresses};
@@ -43,18 +43,40 @@ pub enum ClaimError {
     Find(#[from] FindError),
 }
 
+/// What two nodes cannot both have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Clash {
+    /// An address.
+    Address(Ipv4Addr),
+    /// A disk's file: one of them may write to it.
+    Disk(PathBuf),
+}
+
+impl Clash {
+    /// As the one is told who asks for what that node has.
+    pub(crate) fn with(self, node: &str) -> ClaimError {
+        let node = node.to_owned();
+        match self {
+            Self::Address(address) => ClaimError::Address { address, node },
+            Self::Disk(path) => ClaimError::Disk { path, node },
+        }
+    }
+}
+
 /// Refuses a node that asks for what others have.
 pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), ClaimError> {
     let wanted = Claims {
-        node: "",
         network: request.network.as_ref(),
         disks: &request.disks,
     };
     wanted.are_possible()?;
     all(driver)?.iter().try_for_each(|handle| {
-        let node = name::text(&handle.info.name);
-        match Claims::of(handle, &node) {
-            Some(there) => wanted.go_with(&there),
+        let there = handle.record.as_ref().map(|record| Claims {
+            network: record.network.as_ref(),
+            disks: &record.disks,
+        });
+        match there.and_then(|there| wanted.clash(there)) {
+            Some(clash) => Err(clash.with(&name::text(&handle.info.name))),
             None => Ok(()),
         }
     })
@@ -62,27 +84,20 @@ pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), ClaimEr
 
 /// What a node has, or wants.
 #[derive(Clone, Copy)]
-struct Claims<'a> {
-    node: &'a str,
-    network: Option<&'a Networking>,
-    disks: &'a [DiskFile],
+pub(crate) struct Claims<'a> {
+    /// How it is on the network.
+    pub(crate) network: Option<&'a Networking>,
+    /// Its disks.
+    pub(crate) disks: &'a [DiskFile],
 }
 
-impl<'a> Claims<'a> {
-    fn of(handle: &'a Handle, node: &'a str) -> Option<Self> {
-        let record = handle.record.as_ref()?;
-        Some(Self {
-            node,
-            network: record.network.as_ref(),
-            disks: &record.disks,
-        })
-    }
-
+impl Claims<'_> {
     fn address(&self) -> Option<Ipv4Addr> {
         self.network.and_then(|network| network.address)
     }
 
-    fn are_possible(&self) -> Result<(), ClaimError> {
+    /// Whether a node can have them at all.
+    pub(crate) fn are_possible(&self) -> Result<(), ClaimError> {
         let outside = |address: &Ipv4Addr| !free_addresses().contains(address);
         match self.address().filter(outside) {
             Some(address) => Err(ClaimError::Outside(address)),
@@ -90,23 +105,17 @@ impl<'a> Claims<'a> {
         }
     }
 
-    fn go_with(&self, other: &Claims<'_>) -> Result<(), ClaimError> {
-        let node = other.node.to_owned();
+    /// What another node cannot have beside these, if it has or wants `other`.
+    pub(crate) fn clash(&self, other: Claims<'_>) -> Option<Clash> {
         if let Some(address) = self.address().filter(|_| self.address() == other.address()) {
-            return Err(ClaimError::Address { address, node });
+            return Some(Clash::Address(address));
         }
-        let clash = |one: &&DiskFile| {
-            let clashes =
-                |two: &DiskFile| one.path == two.path && !(one.read_only && two.read_only);
-            other.disks.iter().any(clashes)
+        let clashes = |one: &&DiskFile| {
+            let with = |two: &DiskFile| one.path == two.path && !(one.read_only && two.read_only);
+            other.disks.iter().any(with)
         };
-        match self.disks.iter().find(clash) {
-            Some(disk) => Err(ClaimError::Disk {
-                path: disk.path.clone(),
-                node,
-            }),
-            None => Ok(()),
-        }
+        let disk = self.disks.iter().find(clashes)?;
+        Some(Clash::Disk(disk.path.clone()))
     }
 }
 
@@ -129,23 +138,19 @@ mod tests {
     }
 
     fn of<'a>(network: Option<&'a Networking>, disks: &'a [DiskFile]) -> Claims<'a> {
-        Claims {
-            node: "other",
-            network,
-            disks,
-        }
+        Claims { network, disks }
     }
 
     #[test]
     fn addresses_are_had_once() {
         let (one, two) = (on("10.78.0.2"), on("10.78.0.3"));
         let wanted = of(Some(&one), &[]);
-        assert!(wanted.go_with(&of(Some(&two), &[])).is_ok());
-        assert!(wanted.go_with(&of(None, &[])).is_ok());
-        let refused = wanted.go_with(&of(Some(&one), &[]));
-        assert!(matches!(refused, Err(ClaimError::Address { .. })));
+        assert_eq!(wanted.clash(of(Some(&two), &[])), None);
+        assert_eq!(wanted.clash(of(None, &[])), None);
+        let clash = wanted.clash(of(Some(&one), &[]));
+        assert_eq!(clash, Some(Clash::Address([10, 78, 0, 2].into())));
         let none = Networking::default();
-        assert!(of(Some(&none), &[]).go_with(&of(Some(&none), &[])).is_ok());
+        assert_eq!(of(Some(&none), &[]).clash(of(Some(&none), &[])), None);
     }
 
     #[test]
@@ -169,7 +174,7 @@ mod tests {
     fn disks_are_shared_by_readers_only() {
         let goes = |one, two| {
             let (mine, theirs) = ([disk("/a", one)], [disk("/b", false), disk("/a", two)]);
-            of(None, &mine).go_with(&of(None, &theirs)).is_ok()
+            of(None, &mine).clash(of(None, &theirs)).is_none()
         };
         assert!(goes(true, true));
         assert!(!goes(true, false) && !goes(false, true) && !goes(false, false));

@@ -22,6 +22,7 @@ mod view;
 
 pub use again::{AgainError, Wish, again};
 pub use claims::ClaimError;
+pub(crate) use claims::{Claims, Clash};
 pub use end::{EndError, Stopped, kill, remove, stop, wait_until_left};
 pub use last_words::{note_crash, wait_for_last_words};
 pub(crate) use log::log_layout;

@@ -237,6 +237,10 @@ fn network() -> Result<(), Finding> {
         let found = Command::new("pidof").arg("virtiofsd").output()?;
         Ok((!found.status.success()).then_some(()))
     })?;
+    network_gone()
+}
+
+fn network_gone() -> Result<(), Finding> {
     wait_for("the nodes' network to be gone", || {
         Ok((!Path::new("/sys/class/net/insula0").exists()).then_some(()))
     })

@@ -27,6 +27,7 @@ impl Folder {
         folder.write("shop/vmlinux", &kernel("6.1.0-own"));
         folder.write("shop/initrd.img", b"an initrd");
         folder.write("shop/foreign", b"no kernel at all");
+        folder.write("shop/root.erofs", &root_image());
         for release in ["6.1.0-9-amd64", "6.12.1-amd64"] {
             folder.write(&format!("boot/vmlinuz-{release}"), &kernel(release));
             folder.write(&format!("boot/initrd.img-{release}"), b"an initrd");
@@ -106,6 +107,14 @@ fn kernel(release: &str) -> Vec<u8> {
     }
     file.extend(banner.as_bytes());
     file
+}
+
+/// What passes for an EROFS image.
+fn root_image() -> Vec<u8> {
+    const MAGIC_AT: usize = 1024;
+    let mut image = vec![0; 4096];
+    image[MAGIC_AT..][..4].copy_from_slice(&[0xe2, 0xe1, 0xf5, 0xe0]);
+    image
 }
 
 /// A machine of so many single-threaded cores and 8 GiB, with nothing of ours on it.
@@ -192,6 +201,8 @@ fn started(request: &RunRequest) -> PresentNode {
         cpus: cpus.0.clone(),
         memory_size: request.memory.iter().map(|spec| spec.size.0).sum(),
         devices: request.devices.clone(),
+        network: request.network.clone(),
+        disks: request.disks.clone(),
         image: match &request.source {
             crate::node::Source::Image(image) => Some(image.to_string()),
             crate::node::Source::Files(..) => None,
@@ -207,6 +218,8 @@ pub(super) fn foreign(cpus: &[u32]) -> PresentNode {
         cpus: cpus.to_vec(),
         memory_size: 64 << 20,
         devices: Vec::new(),
+        network: None,
+        disks: Vec::new(),
         image: None,
         described: None,
     }

@@ -1,5 +1,6 @@
 //! Files against machines that are none.
 
+mod belongings;
 mod fake;
 mod planning;
 mod refusals;

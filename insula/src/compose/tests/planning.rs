@@ -9,7 +9,7 @@ use crate::compose::{Deed, Life, Plan, Present, PresentNode};
 use crate::device::tests::Machine as Devices;
 use crate::name::Name;
 
-fn deeds(plan: &Plan) -> BTreeMap<String, Deed> {
+pub(super) fn deeds(plan: &Plan) -> BTreeMap<String, Deed> {
     let nodes = plan.report().nodes.into_iter();
     nodes
         .map(|node| (node.name.to_string(), node.deed))
@@ -17,7 +17,7 @@ fn deeds(plan: &Plan) -> BTreeMap<String, Deed> {
 }
 
 /// A file of nodes, each with its lines.
-fn file(nodes: &[(&str, &str)]) -> String {
+pub(super) fn file(nodes: &[(&str, &str)]) -> String {
     let node = |(name, lines): &(&str, &str)| {
         format!("[nodes.{name}]\nimage = \"debian\"\nmemory = \"64M\"\n{lines}\n")
     };

@@ -8,17 +8,17 @@ use crate::cores::Chosen;
 use crate::name::Name;
 
 /// An image, and below it a node with these lines.
-fn node(lines: &str) -> String {
+pub(super) fn node(lines: &str) -> String {
     format!("[images.debian]\nkernel = \"vmlinux\"\n\n[nodes.web]\nimage = \"debian\"\n{lines}\n")
 }
 
 /// Two nodes with these lines.
-fn nodes(web: &str, db: &str) -> String {
+pub(super) fn nodes(web: &str, db: &str) -> String {
     node(&format!("{web}\n\n[nodes.db]\nimage = \"debian\"\n{db}"))
 }
 
 /// What each of these files is refused with, on that machine.
-fn refused(folder: &Folder, present: &Present, files: &[(&str, String)]) -> String {
+pub(super) fn refused(folder: &Folder, present: &Present, files: &[(&str, String)]) -> String {
     let mut all = String::new();
     for (what, text) in files {
         let Err(error) = folder.plan(text, present) else {

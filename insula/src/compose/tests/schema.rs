@@ -1,6 +1,7 @@
 //! The published schema and the book's table of keys are those of the types.
 
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use schemars::generate::SchemaSettings;
@@ -14,6 +15,7 @@ use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::policy::Restart;
 use crate::units::CpuList;
+use crate::virtio::{DiskSpec, Publish};
 
 /// A rule for texts, as a regular expression.
 trait Rule {
@@ -35,6 +37,18 @@ impl Rule for MemorySpec {
 
 impl Rule for PciAddress {
     const PATTERN: &'static str = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\\.[0-7]$";
+}
+
+impl Rule for DiskSpec {
+    const PATTERN: &'static str = "^.+$";
+}
+
+impl Rule for Ipv4Addr {
+    const PATTERN: &'static str = "^[0-9]{1,3}(\\.[0-9]{1,3}){3}$";
+}
+
+impl Rule for Publish {
+    const PATTERN: &'static str = "^(([0-9]{1,3}(\\.[0-9]{1,3}){3}:)?[0-9]+:)?[0-9]+$";
 }
 
 impl Rule for Restart {

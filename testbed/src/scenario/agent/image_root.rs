@@ -1,14 +1,33 @@
 //! Nodes whose root is one image in memory.
 
 use std::fs;
+use std::net::TcpStream;
 use std::process::Command;
 
-use super::{Finding, ROOT, ask, assert_equal, insula, insula_json, script, sum, wait_for};
+use super::{
+    Finding, ROOT, ask, assert_equal, insula, insula_json, network_gone, script, sum, text,
+    wait_for,
+};
 
 /// The image.
 const IMAGE: &str = "/tmp/root.erofs";
 /// Memory of a node.
 const MEMORY: (&str, u64) = ("256M", 256 << 20);
+/// The nodes on it, one for each kernel.
+const NODES: [&str; 2] = ["on-6.1", "on-6.12"];
+/// The second of them in a file, in the image's folder, and what it has besides.
+const FILE: &str = "/tmp/roots.toml";
+const DESCRIBED: &str = r#"
+[nodes."on-6.12"]
+image = "image-6.12"
+memory = "256M"
+rootfs = "root.erofs"
+disk = "root.erofs,ro"
+ip = "10.78.0.9"
+publish = "127.0.0.1:8081:80"
+"#;
+const ADDRESS: &str = "10.78.0.9";
+const PORT: &str = "127.0.0.1:8081";
 /// What memory is taken in.
 const GRANULE: u64 = 2 << 20;
 /// What lies before it.
@@ -24,19 +43,28 @@ pub(super) fn two_nodes() -> Result<(), Finding> {
         .refused(1, &[&no_image, "EROFS", "nothing was touched"])?;
     let before = taken()?;
     let image = (HEAD_SIZE + fs::metadata(IMAGE)?.len()).next_multiple_of(GRANULE);
-    let nodes =
-        ["6.1", "6.12"].map(|version| (format!("image-{version}"), format!("on-{version}")));
-    for ((kernel, node), wanted) in nodes.iter().zip([MEMORY.1 + image, 2 * MEMORY.1 + image]) {
-        insula(&[
-            "run", "--image", kernel, "--name", node, "--memory", MEMORY.0, "--rootfs", IMAGE,
-        ])?;
-        assert_equal("memory taken", &(taken()? - before), &wanted)?;
-    }
-    let [(_, first), (_, second)] = &nodes;
+    let [first, second] = NODES;
+    let size = ["--memory", MEMORY.0];
+    let run = [
+        "run",
+        "--image",
+        "image-6.1",
+        "--name",
+        first,
+        "--rootfs",
+        IMAGE,
+    ];
+    insula(&[&run[..], &size].concat())?;
+    assert_equal("memory taken", &(taken()? - before), &(MEMORY.1 + image))?;
+    fs::write(FILE, DESCRIBED)?;
+    insula(&["up", "--file", FILE])?;
+    let both = 2 * MEMORY.1 + image;
+    assert_equal("memory taken", &(taken()? - before), &both)?;
     let shared =
         |node: &str| Ok::<_, Finding>(insula_json(&["inspect", node])?[0]["shared_memory"].clone());
     assert_equal("where the image lies", &shared(first)?, &shared(second)?)?;
-    for node in [first, second] {
+    as_described(second).map_err(|error| error.when("it was described in a file"))?;
+    for node in NODES {
         reads(node).map_err(|error| error.when(&format!("of {node}")))?;
     }
     assert_equal(
@@ -67,11 +95,29 @@ pub(super) fn two_nodes() -> Result<(), Finding> {
     wait_for("all memory to be back", || {
         Ok((taken()? == before).then_some(()))
     })?;
+    network_gone()?;
+    fs::remove_file(FILE)?;
     Ok(fs::remove_file(IMAGE)?)
 }
 
+/// It has what its file says, and stays what it is.
+fn as_described(node: &str) -> Result<(), Finding> {
+    let inspected = &insula_json(&["inspect", node])?[0];
+    assert_equal("its address", &text(&inspected["address"]), &ADDRESS.into())?;
+    wait_for("its port", || Ok(TcpStream::connect(PORT).ok()))?;
+    wait_for("its disk", || {
+        let (status, ..) = script(node, &[], "test -b /dev/vda")?;
+        Ok((status == 0).then_some(()))
+    })?;
+    let again = insula_json(&["up", "--file", FILE, "--json"])?;
+    let deed = text(&again["nodes"][0]["deed"]);
+    assert_equal("what is done again", &deed, &"keep".into())
+}
+
 fn make_image() -> Result<(), Finding> {
-    let made = Command::new("mkfs.erofs").args(["-Enoinline_data", IMAGE, ROOT]).output()?;
+    let made = Command::new("mkfs.erofs")
+        .args(["-Enoinline_data", IMAGE, ROOT])
+        .output()?;
     Finding::unless(made.status.success(), || {
         format!("mkfs.erofs: {}", String::from_utf8_lossy(&made.stderr))
     })

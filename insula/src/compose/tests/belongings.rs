@@ -1,0 +1,163 @@
+//! What nodes have of the base's files and network.
+
+use std::net::TcpListener;
+
+use super::fake::{Folder, carried_out, foreign, machine};
+use super::planning::{deeds, file};
+use super::refusals::{node, nodes, refused};
+use crate::compose::{Deed, NodeDeed, Plan, PlanError, PresentNode};
+use crate::name::Name;
+use crate::node::{NodeRoot, RunRequest};
+use crate::virtio::Networking;
+
+const ALL: &str = "rootfs = \"root.erofs\"\nnetwork = true\nip = \"10.78.0.7\"";
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// How the only node is started.
+fn request(plan: &Plan) -> &RunRequest {
+    match &plan.nodes[0].deed {
+        NodeDeed::Start(request) => request,
+        other => panic!("not started: {other:?}"),
+    }
+}
+
+#[test]
+fn a_node_gets_what_is_asked_for() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let text = file(&[("a", &format!("{ALL}\nappend = \"quiet\""))]);
+    let plan = folder.plan(&text, &empty).unwrap();
+    let request = request(&plan);
+    let image = request.root.as_ref().and_then(NodeRoot::image).unwrap();
+    assert_eq!(image.record().path, folder.path("shop/root.erofs"));
+    let words: Vec<_> = request.append.split(' ').collect();
+    assert_eq!(
+        words,
+        [
+            "quiet",
+            "insula_agent.root=memory",
+            "insula_agent.network=yes"
+        ]
+    );
+    let address = request.network.as_ref().and_then(|one| one.address);
+    assert_eq!(address, Some([10, 78, 0, 7].into()));
+}
+
+#[test]
+fn one_that_asks_for_nothing_gets_nothing() {
+    let plan = Folder::new().plan(&file(&[("a", "overlay = false")]), &machine(8));
+    let plan = plan.unwrap();
+    let request = request(&plan);
+    assert!(request.root.is_none() && request.network.is_none() && request.disks.is_empty());
+    assert_eq!(request.append, "");
+}
+
+#[test]
+fn an_address_or_a_port_puts_it_on_the_network() {
+    let port = free_port();
+    for key in [
+        "ip = \"10.78.0.7\"".to_owned(),
+        format!("publish = \"127.77.0.1:{port}:80\""),
+    ] {
+        let plan = Folder::new().plan(&file(&[("a", &key)]), &machine(8));
+        assert!(request(&plan.unwrap()).network.is_some(), "{key}");
+    }
+}
+
+#[test]
+fn they_are_part_of_a_node() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let text = file(&[("a", ALL)]);
+    let present = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
+    let deed = |text: &str| deeds(&folder.plan(text, &present).unwrap())["a"];
+    assert_eq!(deed(&text), Deed::Keep);
+    for (from, to) in [
+        ("10.78.0.7", "10.78.0.8"),
+        ("ip = \"10.78.0.7\"", ""),
+        ("rootfs = \"root.erofs\"", ""),
+    ] {
+        assert_eq!(deed(&text.replace(from, to)), Deed::Restart, "{from}");
+    }
+    // Another content.
+    let image = std::fs::read(folder.path("shop/root.erofs")).unwrap();
+    folder.write("shop/root.erofs", &[image, b"more".to_vec()].concat());
+    assert_eq!(deed(&text), Deed::Restart);
+}
+
+#[test]
+fn what_cannot_be_had() {
+    let address = "ip = \"10.78.0.7\"";
+    let refused = refused(
+        &Folder::new(),
+        &machine(8),
+        &[
+            ("a bad address", node("ip = \"10.78.0\"")),
+            ("a bad port", node("publish = [\"80\", \"http\"]")),
+            ("an overlay over nothing", node("overlay = true")),
+            ("a missing root", node("rootfs = \"missing\"")),
+            ("a root that is none", node("rootfs = \"foreign\"")),
+            ("a missing disk", node("disk = \"missing,ro\"")),
+            ("an address that is none's", node("ip = \"10.79.0.7\"")),
+            ("an address for two", nodes(address, address)),
+        ],
+    );
+    insta::assert_snapshot!(refused);
+}
+
+#[test]
+fn an_address_of_another_node() {
+    let (folder, mut present) = (Folder::new(), machine(8));
+    let address = Some([10, 78, 0, 7].into());
+    let network = Some(Networking {
+        publish: Vec::new(),
+        address,
+    });
+    let other = PresentNode {
+        network,
+        ..foreign(&[5])
+    };
+    present.nodes.insert(name("other"), other);
+    let text = file(&[("a", ALL)]);
+    let PlanError(mistakes) = folder.plan(&text, &present).unwrap_err();
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    assert!(mistakes[0].message.contains("the node 'other' has"));
+    assert!(
+        text.lines()
+            .nth(mistakes[0].line - 1)
+            .unwrap()
+            .starts_with("ip")
+    );
+}
+
+/// A port at which nobody listens.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.77.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[test]
+fn a_port_leads_to_one_node_and_can_be_opened() {
+    let folder = Folder::new();
+    let messages = |text: &str| -> Vec<String> {
+        let PlanError(mistakes) = folder.plan(text, &machine(8)).unwrap_err();
+        mistakes.into_iter().map(|one| one.message).collect()
+    };
+    let port = free_port();
+    let (one, two) = (
+        format!("publish = \"127.77.0.1:{port}:80\""),
+        format!("publish = [\"127.77.0.1:{port}:8080\"]"),
+    );
+    let twice = messages(&file(&[("a", &one), ("b", &two)]));
+    let wanted = format!("the port {port} is asked for by the node 'a' as well");
+    assert_eq!(twice, [wanted]);
+
+    let listener = TcpListener::bind("127.77.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken = messages(&file(&[(
+        "a",
+        &format!("publish = \"127.77.0.1:{port}:80\""),
+    )]));
+    assert!(taken[0].contains("cannot be opened"), "{taken:?}");
+}
