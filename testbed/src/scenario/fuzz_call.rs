@@ -291,8 +291,9 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u
         }),
         ioctl::NODE_SHRINK => with_zeros(abi::NodeShrink {
             cpus: data,
-            cpus_count: rng.u32(..3),
-            chunks: rng.u32(..3),
+            // Most have nothing that they could give.
+            cpus_count: rng.u32(..5).saturating_sub(2),
+            chunks: rng.u32(..5).saturating_sub(2),
         }),
         ioctl::NODE_SHARE => with_zeros(abi::NodeShare {
             memory: given.memory,

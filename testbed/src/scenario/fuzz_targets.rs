@@ -39,6 +39,9 @@ const PAGES: usize = 1500;
 const CHUNK_WORD: usize = 64;
 /// What is done to the node that is to go on running: anything else could end it.
 const HARMLESS: [u32; 2] = [ioctl::CHANNEL_OPEN, ioctl::NODE_LEND];
+/// What is asked of a node as soon as it runs: it may soon have ended, and of these most are refused.
+const AT_ONCE: [u32; 2] = [ioctl::NODE_SHRINK, ioctl::SPACE_CREATE];
+const TIMES_AT_ONCE: usize = 6;
 /// The memory that is supplied: what a node begins with, and a granule that is anybody's.
 pub(super) const SUPPLY: Request = Request {
     size: 2 * GRANULE,
@@ -160,6 +163,10 @@ impl Targets {
         }
         if kind < 7 {
             node.start(&memory.beginning())?;
+            for _ in 0..TIMES_AT_ONCE {
+                let request = AT_ONCE[rng.usize(..AT_ONCE.len())];
+                self.ask(rng, arena, request, node.as_fd().as_raw_fd(), -1);
+            }
         }
         self.nodes.keep(rng, node.as_fd().try_clone_to_owned()?);
         Ok(())
