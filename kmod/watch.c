@@ -51,7 +51,8 @@ static enum hrtimer_restart tick(struct hrtimer *timer)
 		list_del_init(&watch->link);
 		watch->ended(watch, reason);
 	}
-	if (!list_empty(&watching.watches)) {
+	/* Started by insula_watch_add() since this was called, it must be left as it is. */
+	if (!list_empty(&watching.watches) && !hrtimer_is_queued(timer)) {
 		hrtimer_forward_now(timer, WATCH_PERIOD_NS);
 		restart = HRTIMER_RESTART;
 	}
