@@ -459,11 +459,13 @@ fn catch_signals(region: &ProxyRegion) -> Result<(), ProxyError> {
     let blob = blob();
     for signal in (1..=64).filter(|signal| !NOT_CAUGHT.contains(signal)) {
         let failed = |errno| ProxyError::Handler { signal, errno };
-        // Rust's library ignores this one, in its own way and for itself.
-        if signal != libc::SIGPIPE && is_ignored(signal).map_err(failed)? {
+        let breaks_off = signal == SPACE_INTERRUPT.cast_signed();
+        // Rust's library ignores SIGPIPE, in its own way and for itself; whoever began this process by
+        // posix_spawn(3) of glibc has had it ignore that which breaks calls off (32 and 33 are its own).
+        let is_ours = signal == libc::SIGPIPE || breaks_off;
+        if !is_ours && is_ignored(signal).map_err(failed)? {
             continue;
         }
-        let breaks_off = signal == SPACE_INTERRUPT.cast_signed();
         let restart = if breaks_off { 0 } else { libc::SA_RESTART };
         let action = Action {
             handler: region.address() + blob.handler as u64,
