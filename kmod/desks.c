@@ -15,6 +15,7 @@
 #include <linux/file.h>
 #include <linux/io.h>
 #include <linux/kref.h>
+#include <linux/rwsem.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -47,6 +48,7 @@ struct insula_desks {
 	struct insula_doorbell doorbell;
 	struct insula_ringable *ringable;
 	struct mutex lock;		/* all below, and to write pages of processes */
+	struct rw_semaphore users_lock;	/* users; taken within the former */
 	struct list_head users;
 	u8 use[INSULA_LWK_PAGES_MAX];	/* enum use */
 	u16 process_of[INSULA_LWK_PAGES_MAX];
@@ -178,6 +180,7 @@ struct insula_desks *insula_desks_create(const struct insula_desks_place *place,
 		return ERR_PTR(-ENOMEM);
 	kref_init(&desks->refs);
 	mutex_init(&desks->lock);
+	init_rwsem(&desks->users_lock);
 	INIT_LIST_HEAD(&desks->users);
 	desks->place = *place;
 	desks->header = phys_to_virt(place->start);
@@ -245,8 +248,10 @@ void insula_desks_hang_up(struct insula_desks *desks)
 	WRITE_ONCE(desks->gone, true);
 	for (page = 0; page < desks->place.pages; page++)
 		each_seat(desks, page, wake_for_good);
+	down_read(&desks->users_lock);
 	list_for_each_entry(user, &desks->users, link)
 		user->hung_up(user);
+	up_read(&desks->users_lock);
 	mutex_unlock(&desks->lock);
 }
 
@@ -353,7 +358,10 @@ int insula_desks_add_process(struct insula_desks *desks, struct insula_desks_use
 	assign(desks, page, PROCESS, page);
 	assign(desks, page + 1, REACH, page);
 	write_clock(&desks->header->clock);
+	user->process = page;
+	down_write(&desks->users_lock);
 	list_add(&user->link, &desks->users);
+	up_write(&desks->users_lock);
 unlock:
 	mutex_unlock(&desks->lock);
 	return page;
@@ -412,12 +420,32 @@ void insula_desks_end_process(struct insula_desks *desks, u32 process)
 void insula_desks_drop_process(struct insula_desks *desks, u32 process,
 			       struct insula_desks_user *user)
 {
-	mutex_lock(&desks->lock);
+	down_write(&desks->users_lock);
 	list_del(&user->link);
-	mutex_unlock(&desks->lock);
+	up_write(&desks->users_lock);
 	insula_desks_write(desks, &insula_desks_process(desks, process)->base_state,
 			   INSULA_LWK_GONE);
 	insula_desks_call_attention(desks, process);
+}
+
+static u64 page_table_of(struct insula_desks *desks, u32 process)
+{
+	return READ_ONCE(insula_desks_process(desks, process)->page_table);
+}
+
+void insula_desks_each_kin(struct insula_desks *desks, u32 process,
+			   void (*deed)(struct insula_desks_user *user, void *data), void *data)
+{
+	struct insula_desks_user *user;
+	u64 page_table;
+
+	down_read(&desks->users_lock);
+	page_table = insula_desks_gone(desks) ? 0 : page_table_of(desks, process);
+	list_for_each_entry(user, &desks->users, link)
+		if (user->process == process ||
+		    (page_table && page_table_of(desks, user->process) == page_table))
+			deed(user, data);
+	up_read(&desks->users_lock);
 }
 
 /* A page of desks that is the process's from now on; 0 if there is none. Lock held. */

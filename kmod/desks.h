@@ -22,6 +22,7 @@ struct insula_desks;
 /* Whoever has mapped something of the node's. */
 struct insula_desks_user {
 	struct list_head link;
+	u32 process;
 	/* The node is no more: nothing of it may stay mapped. Sleeps. */
 	void (*hung_up)(struct insula_desks_user *user);
 };
@@ -69,6 +70,13 @@ void insula_desks_end_process(struct insula_desks *desks, u32 process);
 /* And holds nothing: its pages go back when the node says so as well. */
 void insula_desks_drop_process(struct insula_desks *desks, u32 process,
 			       struct insula_desks_user *user);
+
+/*
+ * Do something for each user whose process has the page table of this one. Sleeps; the
+ * lock of no area is held, and `deed` writes no page of a process.
+ */
+void insula_desks_each_kin(struct insula_desks *desks, u32 process,
+			   void (*deed)(struct insula_desks_user *user, void *data), void *data);
 
 /* Its pages, to be read, and to be written by the functions below. */
 struct insula_lwk_process *insula_desks_process(struct insula_desks *desks, u32 process);

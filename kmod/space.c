@@ -30,13 +30,18 @@
 /* How often it is looked whether the pages of a program that has ended are still held. */
 #define LOOK_AGAIN_MS	10
 
-static struct workqueue_struct *letting_go;
+static struct workqueue_struct *spaces_queue;
 static const struct file_operations space_fops;
+
+static struct insula_space *space_of(struct insula_desks_user *user)
+{
+	return container_of(user, struct insula_space, user);
+}
 
 /* The node is no more: nothing of it is shown any more. */
 static void hung_up(struct insula_desks_user *user)
 {
-	struct insula_space *space = container_of(user, struct insula_space, user);
+	struct insula_space *space = space_of(user);
 
 	down_write(&space->walking);
 	if (space->mapping)
@@ -59,11 +64,15 @@ static void let_go(struct work_struct *work)
 {
 	struct insula_space *space = container_of(to_delayed_work(work), struct insula_space,
 						  let_go);
-	int err = insula_program_pages_unmapped(&space->pages, space->start, space->end);
+	bool held;
 
-	if (!insula_desks_gone(space->desks) &&
-	    (err || insula_program_pages_held(&space->pages))) {
-		queue_delayed_work(letting_go, &space->let_go, msecs_to_jiffies(LOOK_AGAIN_MS));
+	mutex_lock(&space->releasing);
+	held = insula_program_pages_unmapped(&space->pages, space->start, space->end) ||
+	       insula_program_pages_held(&space->pages);
+	mutex_unlock(&space->releasing);
+	if (held && !insula_desks_gone(space->desks)) {
+		queue_delayed_work(spaces_queue, &space->let_go,
+				   msecs_to_jiffies(LOOK_AGAIN_MS));
 		return;
 	}
 	insula_desks_drop_process(space->desks, space->process, &space->user);
@@ -158,12 +167,31 @@ static int ioctl_fork(struct insula_space *parent, void __user *argument)
 	return install(space, copy_to_user(argument, &answer, sizeof(answer)) ? -EFAULT : 0);
 }
 
+static void look_for_held(struct insula_desks_user *user, void *data)
+{
+	struct insula_space *space = space_of(user);
+	bool *held = data;
+
+	mutex_lock(&space->releasing);
+	*held |= insula_program_pages_held(&space->pages);
+	mutex_unlock(&space->releasing);
+}
+
+/* Whether somebody holds a page that was mapped, by this space or another of its memory. */
+static bool is_held(struct insula_space *space)
+{
+	bool held = false;
+
+	insula_desks_each_kin(space->desks, space->process, look_for_held, &held);
+	return held;
+}
+
 /* Wait a while until nobody holds a page that was mapped. */
 static int wait_until_free(struct insula_space *space)
 {
 	ktime_t limit = ktime_add_ms(ktime_get(), RELEASE_WAIT_MS);
 
-	while (insula_program_pages_held(&space->pages)) {
+	while (is_held(space)) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		if (ktime_after(ktime_get(), limit))
@@ -173,19 +201,45 @@ static int wait_until_free(struct insula_space *space)
 	return 0;
 }
 
-static int release_range(struct insula_space *space, const struct insula_space_range *range)
+/* What a space, and those of the same memory, are to let go of. */
+struct letting_go {
+	const struct insula_space_range *range;
+	bool held;		/* it matters who holds a page */
+	int err;
+};
+
+static void unmap(struct insula_desks_user *user, void *data)
 {
-	struct insula_lwk_process *process = insula_desks_process(space->desks, space->process);
-	bool held = !(range->flags & INSULA_LWK_RELEASE_MAPPED);
+	struct insula_space *space = space_of(user);
+	struct letting_go *letting_go = data;
+	const struct insula_space_range *range = letting_go->range;
 	int err = 0;
 
+	mutex_lock(&space->releasing);
 	down_write(&space->walking);
-	unmap_mapping_range(space->mapping, range->start, range->size, 1);
-	if (held)
+	if (space->mapping)
+		unmap_mapping_range(space->mapping, range->start, range->size, 1);
+	if (letting_go->held)
 		err = insula_program_pages_unmapped(&space->pages, range->start,
 						    range->start + range->size);
 	up_write(&space->walking);
-	if (!err && held)
+	mutex_unlock(&space->releasing);
+	if (err)
+		letting_go->err = err;
+}
+
+static int release_range(struct insula_space *space, const struct insula_space_range *range)
+{
+	struct insula_lwk_process *process = insula_desks_process(space->desks, space->process);
+	struct letting_go letting_go = {
+		.range = range,
+		.held = !(range->flags & INSULA_LWK_RELEASE_MAPPED),
+	};
+	int err;
+
+	insula_desks_each_kin(space->desks, space->process, unmap, &letting_go);
+	err = letting_go.err;
+	if (!err && letting_go.held)
 		err = wait_until_free(space);
 	if (!err)
 		insula_desks_write(space->desks, &process->released, range->ticket);
@@ -195,7 +249,6 @@ static int release_range(struct insula_space *space, const struct insula_space_r
 static int ioctl_release(struct insula_space *space, void __user *argument)
 {
 	struct insula_space_range range;
-	int err;
 
 	if (copy_from_user(&range, argument, sizeof(range)))
 		return -EFAULT;
@@ -203,11 +256,7 @@ static int ioctl_release(struct insula_space *space, void __user *argument)
 	    !PAGE_ALIGNED(range.start | range.size) || range.start < space->start ||
 	    range.start > space->end || range.size > space->end - range.start)
 		return -EINVAL;
-	if (mutex_lock_killable(&space->releasing))
-		return -EINTR;
-	err = release_range(space, &range);
-	mutex_unlock(&space->releasing);
-	return err;
+	return release_range(space, &range);
 }
 
 static int ioctl_begin(struct insula_space *space, void __user *argument)
@@ -344,7 +393,7 @@ static int space_release(struct inode *inode, struct file *file)
 	space->mapping = NULL;
 	up_write(&space->walking);
 	insula_desks_end_process(space->desks, space->process);
-	queue_delayed_work(letting_go, &space->let_go, 0);
+	queue_delayed_work(spaces_queue, &space->let_go, 0);
 	return 0;
 }
 
@@ -377,11 +426,11 @@ int insula_space_create(struct insula_desks *desks, void __user *argument)
 
 int insula_spaces_init(void)
 {
-	letting_go = alloc_workqueue("insula-spaces", WQ_UNBOUND, 0);
-	return letting_go ? 0 : -ENOMEM;
+	spaces_queue = alloc_workqueue("insula-spaces", WQ_UNBOUND, 0);
+	return spaces_queue ? 0 : -ENOMEM;
 }
 
 void insula_spaces_exit(void)
 {
-	destroy_workqueue(letting_go);
+	destroy_workqueue(spaces_queue);
 }

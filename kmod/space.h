@@ -20,7 +20,7 @@ struct insula_space {
 	struct rw_semaphore walking;
 	struct address_space *mapping;	/* the descriptor's, as long as there is one */
 	struct insula_program_pages pages;
-	struct mutex releasing;		/* one at a time */
+	struct mutex releasing;		/* pages, but for adding */
 	struct xarray seats;		/* by the thread's id, of those that sit */
 	atomic_t begun;
 	struct insula_seat *first;	/* the desk of the first thread */

@@ -90,6 +90,13 @@
  * before the request, has all that it needs. The LWK ends the proxy of a copy whose parent
  * is gone before the LWK has heard of the copy, by an INSULA_LWK_EXIT at its first desk.
  *
+ * One memory. Processes with the same page_table other than 0 are programs with one memory,
+ * as vfork(2) makes them. A release that one of them asks for holds for all: the range is
+ * unmapped from each of their proxies, and nothing done by any of these holds a page of it.
+ * So the LWK looks at the reach of all of them. One that goes its own way writes 0 for its
+ * page_table, releases all of its range, which is then its own alone, and only then writes
+ * another; meanwhile none of the others may ask for a release.
+ *
  * The proxy's descriptor of the space is among the program's: the LWK refuses to
  * close or replace that number, as if it were not open.
  *
@@ -114,7 +121,7 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	3
+#define INSULA_LWK_REVISION	4
 
 /* Fewest and most pages of an area. */
 #define INSULA_LWK_PAGES_MIN	16

@@ -143,7 +143,7 @@ fn doorbell() -> u64 {
 
 /// Has this core use a page table.
 #[allow(unsafe_code, reason = "page tables are loaded by address")]
-fn use_space(root: PhysAddr) {
+pub(crate) fn use_space(root: PhysAddr) {
     let state = state(number());
     if state.root.swap(root.0, Ordering::SeqCst) != root.0 {
         // SAFETY: all page tables here have the kernel's half.

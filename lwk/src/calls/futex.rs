@@ -42,7 +42,7 @@ impl Spot {
     fn new(thread: &Thread, operation: u64, address: u64) -> Self {
         let key = match operation & PRIVATE {
             0 => thread.process.futex_at(address),
-            _ => (thread.process.pages().number(), address),
+            _ => thread.process.private_futex_at(address),
         };
         Self { key, address }
     }
@@ -170,7 +170,7 @@ fn wait_if(
     let mut found = Ok(());
     let still = |thread: &mut Thread| {
         found = still(thread);
-        if found.is_ok() && (thread.notice.is_told() || thread.process.is_ending()) {
+        if found.is_ok() && (thread.notice.is_told() || thread.cannot_wait()) {
             found = Err(Errno::EINTR);
         }
         found.is_ok()

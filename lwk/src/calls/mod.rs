@@ -23,6 +23,7 @@ use crate::process::areas::Rights;
 use crate::process::errno::{Errno, as_result};
 use crate::process::signals::Info;
 pub use local::Local;
+pub(crate) use processes::go_on_executing;
 use table::Kind;
 
 /// Numbers of calls that the kernel itself makes of the base.

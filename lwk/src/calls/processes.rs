@@ -48,8 +48,7 @@ pub(super) fn vfork(thread: Box<Thread>) -> Flow {
     clone(thread, &request)
 }
 
-/// clone(2) of a process. One that would share memory until it executes another program or ends gets
-/// a copy of it: what it writes its parent does not see.
+/// clone(2) of a process, with a copy of the program's memory or with that itself.
 pub(super) fn clone(mut thread: Box<Thread>, request: &Request) -> Flow {
     match copy(&mut thread, request) {
         Ok((id, copy)) if copy.holds_parent() => wait_for(thread, id, &copy),
@@ -63,7 +62,7 @@ fn copy(
 ) -> Result<(u64, alloc::sync::Arc<process::Process>), Errno> {
     let flags = request.flags;
     let shares = flags & (SAME_FILES | SAME_HANDLERS);
-    if shares != 0 || flags & SAME_MEMORY != 0 && flags & WAITS == 0 {
+    if shares != 0 {
         return Err(Errno::EINVAL);
     }
     let given = |flag: u64, value: u64| if flags & flag != 0 { value } else { 0 };
@@ -75,6 +74,7 @@ fn copy(
         set_tid: given(CHILD_SET_TID, request.child_tid),
         clear_at_end: given(CHILD_CLEAR_TID, request.child_tid),
         clears_handlers: flags & CLEAR_HANDLERS != 0,
+        shares_memory: flags & SAME_MEMORY != 0,
         holds_parent: flags & WAITS != 0,
     };
     let (id, copy) = process::fork(thread, &how)?;
@@ -96,7 +96,7 @@ fn wait_for(mut thread: Box<Thread>, id: u64, copy: &process::Process) -> Flow {
         groups: u32::MAX,
         deadline_ns: None,
     };
-    let still = |thread: &mut Thread| copy.holds_parent() && !thread.process.is_ending();
+    let still = |thread: &mut Thread| copy.holds_parent() && !thread.cannot_wait();
     match process::wait(key, waiter, still) {
         None => Flow::Away,
         Some(mut thread) => {
@@ -120,6 +120,29 @@ pub(super) fn execveat(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let [folder, ..] = a;
     let words = words(&mut thread, a);
     match words.and_then(|words| process::exec(&mut thread, folder, words)) {
+        Ok(()) => go_on_executing(thread),
+        Err(error) => answer(thread, Err(error)),
+    }
+}
+
+/// The rest of execve(2), when all other threads of the program have ended. Until then it waits.
+pub(crate) fn go_on_executing(mut thread: Box<Thread>) -> Flow {
+    thread.extended.save();
+    let waiter = Waiter {
+        groups: u32::MAX,
+        deadline_ns: None,
+        who: thread,
+    };
+    let key = waiter.who.process.alone_key();
+    let still = |thread: &mut Thread| !thread.is_alone() && !thread.process.is_ending();
+    let Some(same) = process::wait(key, waiter, still) else {
+        return Flow::Away;
+    };
+    thread = same;
+    if thread.process.is_ending() {
+        return Flow::On(thread);
+    }
+    match process::become_next(&mut thread) {
         // Its registers are those of the new program.
         Ok(()) => Flow::On(thread),
         Err(error) => answer(thread, Err(error)),

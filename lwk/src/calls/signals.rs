@@ -270,7 +270,7 @@ fn wait(mut thread: Box<Thread>, number: u64, deadline_ns: Option<u64>) -> Flow 
         groups: u32::MAX,
         deadline_ns,
     };
-    let still = |thread: &mut Thread| !thread.notice.is_told() && !thread.process.is_ending();
+    let still = |thread: &mut Thread| !thread.notice.is_told() && !thread.cannot_wait();
     match process::wait(key, waiter, still) {
         None => Flow::Away,
         Some(thread) => answer(thread, Err(Errno::EINTR)),

@@ -233,8 +233,18 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
         process::program(&mut thread);
     }
     thread.extended.load();
+    if thread.will_be_another() {
+        match calls::go_on_executing(thread) {
+            Flow::On(same) => thread = same,
+            _ => return,
+        }
+    }
     process::rseq::resume(&mut thread);
     loop {
+        if thread.is_superseded() && !thread.process.is_ending() {
+            thread.give_way();
+            return end(thread);
+        }
         process::deliver(&mut thread);
         if !thread.context.can_run() && !thread.process.is_ending() {
             calls::no_such_place(&thread);

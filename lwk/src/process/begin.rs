@@ -11,6 +11,7 @@ use insula_bare::cpu;
 use super::areas::Rights;
 use super::elf::{HEAD_SIZE, NotAProgram, Program, Segment};
 use super::errno::Errno;
+use super::memory::Memory;
 use super::rseq;
 use super::scheduling::{CoreSet, Priority};
 use super::script::Interpreter;
@@ -60,7 +61,7 @@ pub(super) fn process(pages: ProcessPages) -> Option<(Arc<Process>, Box<Thread>)
         return None;
     }
     let space = crate::start::with_kernel_table(|kernel| Space::new(kernel, pages.space()));
-    let process = Process::new(pages, space.ok()?);
+    let process = Process::new(pages, Memory::new(space.ok()?, pages));
     let desk = Desk::sit(pages.area(), pages.desk());
     let scheduling = (Priority::default(), CoreSet::ALL);
     let mut thread = Thread::new(Arc::clone(&process), (pages.pid(), desk), 0, scheduling).ok()?;
@@ -182,12 +183,14 @@ fn read_arguments(thread: &mut Thread, buffer: u64) -> Result<Arguments, BeginEr
 }
 
 /// A file that is open, and what it says of the program in it.
+#[derive(Debug)]
 struct Found {
     file: u64,
     program: Program,
 }
 
 /// A program that can be begun: its file, and that of its interpreter.
+#[derive(Debug)]
 pub(super) struct Image {
     program: Found,
     interpreter: Option<Found>,

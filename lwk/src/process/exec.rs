@@ -1,21 +1,37 @@
 //! A program that becomes another: execve(2).
+//!
+//! The files are looked up first: until then the program can go on as it is. Then all its other threads
+//! end, and the one that is left becomes the first one. A program that has its memory together with
+//! another (vfork(2)) leaves that as it is.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use super::areas::Rights;
 use super::begin::{self, BeginError, Image};
 use super::errno::Errno;
+use super::memory::Memory;
 use super::signals::frame::Alternate;
-use super::space::Place;
+use super::space::{Place, Space};
 use super::stack::Arguments;
 use super::{PAGE, Thread, robust};
 use crate::calls::number;
-use crate::info;
+use crate::{cores, info};
 
 /// Bytes of memory by which files are found: for a path, and the beginning of a file.
 const BUFFER_SIZE: u64 = 4 * PAGE;
 
-/// Has a thread's program become another. `folder` is where a relative path begins.
+/// What a thread's program will be.
+#[derive(Debug)]
+pub(super) struct Next {
+    buffer: u64,
+    arguments: Arguments,
+    image: Image,
+}
+
+/// Has a thread's program become another, by [`become_next`] when all its other threads have ended,
+/// as they are told to. `folder` is where a relative path begins.
 ///
 /// # Errors
 /// As of execve(2): the program is what it was.
@@ -24,41 +40,94 @@ pub(crate) fn exec(
     folder: u64,
     mut arguments: Arguments,
 ) -> Result<(), Errno> {
-    if !thread.is_alone() {
-        return Err(Errno::EAGAIN);
-    }
     let rights = Rights::READ | Rights::WRITE;
     let buffer = thread
         .with_space(|space, release| space.map(Place::Near(0), BUFFER_SIZE, rights, release))?;
     let found = begin::find(thread, folder, &mut arguments, buffer);
-    match found {
-        Ok(image) => go_on(thread, buffer, &arguments, image),
-        Err(error) => {
-            let end = buffer + BUFFER_SIZE;
-            thread.with_space(|space, release| space.unmap(buffer, end, release))?;
-            Err(match error {
-                BeginError::Call(errno) => errno,
-                BeginError::File(_) => Errno::ENOEXEC,
-            })
+    let error = match found {
+        Ok(image) if thread.process.leave_only(thread.id) => {
+            thread.next = Some(Box::new(Next {
+                buffer,
+                arguments,
+                image,
+            }));
+            return Ok(());
         }
-    }
+        // Another thread was faster: this one is to end.
+        Ok(image) => {
+            image.close(thread);
+            Errno::EAGAIN
+        }
+        Err(BeginError::Call(errno)) => errno,
+        Err(BeginError::File(_)) => Errno::ENOEXEC,
+    };
+    let end = buffer + BUFFER_SIZE;
+    thread.with_space(|space, release| space.unmap(buffer, end, release))?;
+    Err(error)
 }
 
-/// From here on there is no way back.
-fn go_on(
-    thread: &mut Thread,
-    buffer: u64,
-    arguments: &Arguments,
-    image: Image,
-) -> Result<(), Errno> {
+/// Has a thread that is the only one of its program become what it is to be.
+///
+/// # Errors
+/// [`Errno::ENOMEM`]; [`Errno::EBUSY`] if something of the base holds memory of it that it has together
+/// with another.
+pub(crate) fn become_next(thread: &mut Thread) -> Result<(), Errno> {
+    let Some(next) = thread.next.take() else {
+        return Ok(());
+    };
+    let Next {
+        buffer,
+        arguments,
+        image,
+    } = *next;
+    thread.lead();
+    thread.process.survivor.store(0, Ordering::Release);
     name(thread, buffer, &arguments.path, image.file());
     robust::give_up(thread);
-    if let Err(error) = thread.with_space(|space, release| space.clear(release)) {
+    if let Err(error) = leave_memory(thread, buffer) {
         image.close(thread);
         return Err(error);
     }
     forget(thread);
     thread.process.let_parent_go();
+    go_on(thread, &arguments, image);
+    Ok(())
+}
+
+/// Gives up a program's memory: what is its own, or its part in what it has with others.
+fn leave_memory(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+    let memory = thread.process.memory();
+    if !memory.is_shared() {
+        return thread.with_space(|space, release| space.clear(release));
+    }
+    thread.tell_end_of_thread();
+    let end = buffer + BUFFER_SIZE;
+    thread.with_space(|space, release| space.unmap(buffer, end, release))?;
+    let pages = *thread.process.pages();
+    let own = {
+        // Nobody asks the base to let go of anything in between.
+        let space = memory.space();
+        let (start, end) = space.bounds();
+        let own = crate::start::with_kernel_table(|kernel| Space::new(kernel, (start, end)));
+        let mut own = own?;
+        own.set_limit(space.limit());
+        pages.set_page_table(0);
+        if !thread.release(start, end, 0) {
+            pages.set_page_table(space.root().0);
+            own.free();
+            return Err(Errno::EBUSY);
+        }
+        own
+    };
+    cores::use_space(own.root());
+    pages.set_page_table(own.root().0);
+    *thread.process.memory.lock() = Memory::new(own, pages);
+    memory.leave(&pages);
+    Ok(())
+}
+
+/// From here on there is no way back.
+fn go_on(thread: &mut Thread, arguments: &Arguments, image: Image) {
     let replaced = begin::replace(thread, arguments, image);
     let done = replaced.map_err(|_| ()).and_then(|()| {
         // Its stack's lower end is there, and unused yet.
@@ -70,7 +139,6 @@ fn go_on(
         info!("process {} does not become another program", thread.id);
         thread.exit_process(KILLED);
     }
-    Ok(())
 }
 
 /// What a thread has of the program that was.

@@ -12,6 +12,7 @@ use insula_abi::lwk::{base_state, process_state, request};
 use insula_bare::{ExtendedState, UserContext};
 
 use super::errno::{Errno, of_result};
+use super::memory::Memory;
 use super::rseq::Registration;
 use super::scheduling::{CoreSet, Priority};
 use super::signals::frame::Alternate;
@@ -38,6 +39,8 @@ pub(crate) struct Copying {
     pub clear_at_end: u64,
     /// Its signals have no handlers.
     pub clears_handlers: bool,
+    /// Its memory is that of the program, not a copy.
+    pub shares_memory: bool,
     /// The thread will wait until the copy goes its own way.
     pub holds_parent: bool,
 }
@@ -70,23 +73,22 @@ pub(crate) fn copy_key(thread: &Thread, copy: &Process) -> Key {
 /// As of fork(2).
 pub(crate) fn fork(thread: &mut Thread, how: &Copying) -> Result<(u64, Arc<Process>), Errno> {
     let embryo = Embryo::of(thread, how)?;
-    let bounds = thread.process.space().bounds();
-    let mut space = crate::start::with_kernel_table(|kernel| Space::new(kernel, bounds))?;
     let parent = Arc::clone(&thread.process);
-    if let Err(error) = parent.space().copy_to(&mut space) {
-        space.free();
-        return Err(error);
-    }
+    let space = match how.shares_memory {
+        true => None,
+        false => Some(parent.copied_space()?),
+    };
     parent.forking.fetch_add(1, Ordering::AcqRel);
     let result = match ask(thread, how) {
         Ok((id, pages)) => {
-            let copy = parent.copy(pages, space, how);
+            let memory = parent.memory_of_copy(space, pages);
+            let copy = parent.copy(pages, memory, how);
             *copy.embryo.lock() = Some(Box::new(embryo));
             list::add(Arc::clone(&copy));
             Ok((id, copy))
         }
         Err(error) => {
-            space.free();
+            space.into_iter().for_each(|mut space| space.free());
             Err(error)
         }
     };
@@ -129,12 +131,12 @@ impl Embryo {
             extended: thread.extended.duplicate().ok_or(Errno::ENOMEM)?,
             blocked: thread.process.signals().blocked(thread.id),
             scheduling: thread.inherited(),
-            // A stack of its own has no other beside it.
-            alternate: match how.stack {
-                0 => thread.alternate,
-                _ => Alternate::default(),
+            // Two who run in one memory do not share a stack.
+            alternate: match how.shares_memory && !how.holds_parent {
+                false => thread.alternate,
+                true => Alternate::default(),
             },
-            rseq: thread.rseq.filter(|_| how.stack == 0),
+            rseq: thread.rseq.filter(|_| !how.shares_memory),
             set_tid: how.set_tid,
             clear_at_end: how.clear_at_end,
         })
@@ -142,13 +144,37 @@ impl Embryo {
 }
 
 impl Process {
+    /// Memory with the same in it as this one's.
+    fn copied_space(&self) -> Result<Space, Errno> {
+        let mut own = self.space();
+        let bounds = own.bounds();
+        let mut space = crate::start::with_kernel_table(|kernel| Space::new(kernel, bounds))?;
+        match own.copy_to(&mut space) {
+            Ok(()) => Ok(space),
+            Err(error) => {
+                space.free();
+                Err(error)
+            }
+        }
+    }
+
+    /// Of a copy that has no space of its own it is this one's.
+    fn memory_of_copy(&self, space: Option<Space>, pages: ProcessPages) -> Arc<Memory> {
+        let Some(space) = space else {
+            let memory = self.memory();
+            memory.join(pages);
+            return memory;
+        };
+        Memory::new(space, pages)
+    }
+
     /// A process with that memory and what else a copy has of this one.
-    fn copy(&self, pages: ProcessPages, space: Space, how: &Copying) -> Arc<Self> {
+    fn copy(&self, pages: ProcessPages, memory: Arc<Memory>, how: &Copying) -> Arc<Self> {
         let mut signals = self.signals().copy();
         if how.clears_handlers {
             signals.clear_handlers();
         }
-        let copy = Self::new(pages, space);
+        let copy = Self::new(pages, memory);
         *copy.signals.lock() = signals;
         *copy.limits.lock() = self.limits().clone();
         *copy.words.lock() = self.words.lock().clone();

@@ -17,11 +17,18 @@ use insula_bare::cpu;
 use super::Thread;
 use crate::cores;
 
-/// What is waited for: a process and an address, or a shared memory ([`SHARED`]) and a place in it.
+/// What is waited for: a program's memory and an address, or a shared memory ([`SHARED`]) and a place in it.
 pub type Key = (u64, u64);
 
 /// Set in the first word of the key of shared memory.
 pub(super) const SHARED: u64 = 1 << 63;
+
+impl super::Process {
+    /// What a thread waits for that waits until it is the only one of its program: no place of one.
+    pub(crate) fn alone_key(&self) -> Key {
+        (self.pages().number(), 1 << 63)
+    }
+}
 
 /// One that waits.
 #[derive(Debug)]

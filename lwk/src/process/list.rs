@@ -83,11 +83,8 @@ pub fn tend() {
         return;
     }
     for process in take_free() {
-        // Without any lock: whoever still uses the page table may be waiting for one.
-        let root = process.space().root();
-        cores::leave_space(root);
         process.pages().set_page_table(0);
-        process.space().free();
+        process.memory().leave(process.pages());
         process.pages().set_state(process_state::DONE);
         if ONCE.load(Ordering::Relaxed) && PROCESSES.lock().is_empty() {
             power::off("its programs have ended");

@@ -11,6 +11,7 @@ mod exec;
 mod fork;
 mod futex;
 mod list;
+mod memory;
 mod robust;
 pub mod rseq;
 pub mod scheduling;
@@ -28,18 +29,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use insula_bare::cpu;
-
 use crate::delegation::ProcessPages;
 use core_file::LastMoment;
 use fork::Embryo;
+use memory::{Memory, SpaceGuard};
 use signals::{Full, Info, Signals};
-use space::Space;
 
 pub(crate) use begin::{ARGUMENTS_MAX, fill, program};
 pub(crate) use deliver::deliver;
 pub(crate) use dump::dump;
-pub(crate) use exec::exec;
+pub(crate) use exec::{become_next, exec};
 pub(crate) use fork::{Copying, copy_key, fork};
 pub use futex::{Futexes, Key, Waiter};
 pub(crate) use futex::{expire, hand_over, next_deadline, requeue, wait, wake};
@@ -61,11 +60,15 @@ pub const WAITERS: u32 = 0x8000_0000;
 #[derive(Debug)]
 pub struct Process {
     pages: ProcessPages,
-    space: spin::Mutex<Space>,
+    memory: spin::Mutex<Arc<Memory>>,
     /// Its threads that there still are.
     threads: AtomicU32,
+    /// Of these, the ones that have not said that they end.
+    staying: AtomicU32,
     /// Its threads are to end: by themselves, or since the proxy is gone.
     ending: AtomicBool,
+    /// The thread for which all others are to end; 0 for none.
+    survivor: AtomicU64,
     /// Ticket of its last release.
     ticket: AtomicU64,
     signals: spin::Mutex<Signals>,
@@ -104,12 +107,14 @@ struct Words {
 }
 
 impl Process {
-    fn new(pages: ProcessPages, space: Space) -> Arc<Self> {
+    fn new(pages: ProcessPages, memory: Arc<Memory>) -> Arc<Self> {
         Arc::new(Self {
             pages,
-            space: spin::Mutex::new(space),
+            memory: spin::Mutex::new(memory),
             threads: AtomicU32::new(0),
+            staying: AtomicU32::new(0),
             ending: AtomicBool::new(false),
+            survivor: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
             signals: spin::Mutex::new(Signals::default()),
             dumper: AtomicU64::new(0),
@@ -129,14 +134,13 @@ impl Process {
     }
 
     /// Its memory. Whoever has it may wait for this core to take an interrupt.
-    pub fn space(&self) -> spin::MutexGuard<'_, Space> {
-        loop {
-            if let Some(space) = self.space.try_lock() {
-                return space;
-            }
-            cpu::take_interrupts();
-            cpu::relax();
-        }
+    pub fn space(&self) -> SpaceGuard {
+        self.memory().space()
+    }
+
+    /// The same, and who else has it.
+    pub fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory.lock())
     }
 
     /// Whether its threads are to end.
@@ -156,13 +160,31 @@ impl Process {
         first
     }
 
+    /// Has all its threads but one end; whether nobody has said so for another.
+    fn leave_only(&self, thread: u64) -> bool {
+        let said = self
+            .survivor
+            .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed);
+        if said.is_ok() && self.threads.load(Ordering::Acquire) > 1 {
+            futex::break_off(self.pages.number(), Thread::is_superseded);
+            crate::cores::wake_all();
+        }
+        said.is_ok()
+    }
+
     /// What stands for a futex at an address of its own, which may be in shared memory.
     #[must_use]
     pub fn futex_at(&self, address: u64) -> Key {
         match self.space().shared_at(address) {
             Some((memory, place)) => (futex::SHARED | memory, place),
-            None => (self.pages.number(), address),
+            None => self.private_futex_at(address),
         }
+    }
+
+    /// The same of one that is said to be in memory of its own.
+    #[must_use]
+    pub fn private_futex_at(&self, address: u64) -> Key {
+        (self.memory().number(), address)
     }
 
     /// Limits that are kept here. Whoever has them waits for nobody.

@@ -431,6 +431,12 @@ impl Space {
         self.limit = bytes;
     }
 
+    /// The most bytes that its areas may have.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Where the heap of brk(2) begins.
     pub fn set_heap(&mut self, start: u64) {
         let start = start.next_multiple_of(PAGE);

@@ -10,6 +10,7 @@ use insula_bare::{ExtendedState, UserContext, cpu};
 use super::Process;
 use super::areas::Rights;
 use super::errno::{Errno, of_result};
+use super::exec::Next;
 use super::rseq::Registration;
 use super::scheduling::{CoreSet, Priority};
 use super::signals::frame::Alternate;
@@ -61,6 +62,10 @@ pub struct Thread {
     pub awaiting: Option<(Set, u64)>,
     /// It waits for a copy of its program to go its own way, and then finds this as its result.
     pub copy_let_go: Option<u64>,
+    /// It has said that it ends.
+    has_left: bool,
+    /// The program that it will be when all others of its own have ended.
+    pub(super) next: Option<Box<Next>>,
     /// It writes a core file, of a program that this signal has ended.
     pub dumping: Option<u32>,
     /// Of its last exception: vector, error, address.
@@ -84,6 +89,7 @@ impl Thread {
         let core = cores::least_loaded(&scheduling.1);
         let extended = ExtendedState::new().ok_or(Errno::ENOMEM)?;
         process.threads.fetch_add(1, Ordering::AcqRel);
+        process.staying.fetch_add(1, Ordering::AcqRel);
         let notice = process.signals().join(id, blocked, core, scheduling);
         Ok(Box::new(Self {
             context: UserContext::default(),
@@ -102,6 +108,8 @@ impl Thread {
             blocked_before: None,
             awaiting: None,
             copy_let_go: None,
+            has_left: false,
+            next: None,
             dumping: None,
             fault: [0; 3],
             used_ticks: 0,
@@ -130,10 +138,12 @@ impl Thread {
         }
     }
 
-    /// Has the base break off a call of the program's if there may be a signal for it. Of a file that
+    /// Has the base break off a call of the program's if there may be a signal for it, or nobody to go
+    /// on with the answer. Of a file that
     /// is being closed nobody could tell afterwards whether it is.
     pub fn heed_signals(&mut self) {
-        if self.notice.is_told() && self.calling != Some(crate::calls::number::CLOSE) {
+        let is_wanted = self.notice.is_told() || self.is_superseded();
+        if is_wanted && self.calling != Some(crate::calls::number::CLOSE) {
             self.desk.interrupt();
         }
     }
@@ -219,18 +229,19 @@ impl Thread {
         &mut self,
         deed: impl FnOnce(&mut Space, &mut super::space::Release) -> T,
     ) -> T {
-        let process = Arc::clone(&self.process);
-        let mut space = process.space();
-        let pages = *process.pages();
+        let memory = self.process.memory();
+        let mut space = memory.space();
         deed(&mut space, &mut |start, end, mapped_only| {
-            if !pages.is_reached(start, end) {
-                return true;
-            }
-            let ticket = process.next_ticket();
             let flags = if mapped_only { RELEASE_MAPPED } else { 0 };
-            let released = self.ask(request::RELEASE, [start, end - start, ticket, flags, 0, 0]);
-            released.is_ok_and(|(result, _)| result == 0) && pages.released() == ticket
+            !memory.is_reached(start, end) || self.release(start, end, flags)
         })
+    }
+
+    /// Has the base let go of a range; whether it has.
+    pub(super) fn release(&mut self, start: u64, end: u64, flags: u64) -> bool {
+        let ticket = self.process.next_ticket();
+        let released = self.ask(request::RELEASE, [start, end - start, ticket, flags, 0, 0]);
+        released.is_ok_and(|(result, _)| result == 0) && self.process.pages().released() == ticket
     }
 
     /// Ends the process, with a status as of wait(2). The proxy ends as the program did.
@@ -267,6 +278,25 @@ impl Thread {
         self.process.is_ending() && self.dumping.is_none()
     }
 
+    /// Whether it is to end, since the program goes on with another thread alone.
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        let survivor = self.process.survivor.load(Ordering::Acquire);
+        survivor != 0 && survivor != self.id
+    }
+
+    /// Whether its program is about to become another.
+    #[must_use]
+    pub fn will_be_another(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Whether it is to end for whatever reason, and so has nothing to wait for.
+    #[must_use]
+    pub fn cannot_wait(&self) -> bool {
+        self.process.is_ending() || self.is_superseded()
+    }
+
     /// Whether it is the only one of its program.
     #[must_use]
     pub fn is_alone(&self) -> bool {
@@ -275,23 +305,62 @@ impl Thread {
 
     /// Ends this thread alone; the last one ends the process.
     pub fn exit(&mut self, status: u64) {
-        if self.process.threads.load(Ordering::Acquire) == 1 {
-            return self.exit_process(status);
+        match self.leave() {
+            true => self.exit_process(status),
+            false => self.end_alone(),
         }
+    }
+
+    /// Ends this thread for that with which its program goes on.
+    pub fn give_way(&mut self) {
+        self.leave();
+        self.end_alone();
+    }
+
+    /// It will not run any more; whether it is the last one.
+    fn leave(&mut self) -> bool {
+        let has_left = core::mem::replace(&mut self.has_left, true);
+        !has_left && self.process.staying.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    fn end_alone(&mut self) {
         super::robust::give_up(self);
-        if self.clear_at_end != 0 {
-            let word = self.clear_at_end;
-            if self.process.space().write(word, &[0; 4]).is_ok() {
-                super::futex::wake(self.process.futex_at(word), 1, u32::MAX);
-            }
+        self.tell_end_of_thread();
+        // The first one's thread of the base is the process, which another may have to go on as.
+        if self.id != self.process.pages().pid() {
+            self.desk.post(request::THREAD_END, [0; 6]);
+        }
+    }
+
+    /// Tells those who look at it that this thread is no more.
+    pub(super) fn tell_end_of_thread(&mut self) {
+        let word = core::mem::take(&mut self.clear_at_end);
+        if word != 0 && self.process.space().write(word, &[0; 4]).is_ok() {
+            super::futex::wake(self.process.futex_at(word), 1, u32::MAX);
+        }
+    }
+
+    /// Goes on as the first thread of its program, as which the base knows the process. No other
+    /// thread is left.
+    pub(super) fn lead(&mut self) {
+        let pages = *self.process.pages();
+        if self.id == pages.pid() {
+            return;
         }
         self.desk.post(request::THREAD_END, [0; 6]);
+        self.desk = Desk::sit(pages.area(), pages.desk());
+        self.process.signals().rename(self.id, pages.pid());
+        self.id = pages.pid();
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
+        self.leave();
         self.process.signals().leave(self.id);
-        self.process.threads.fetch_sub(1, Ordering::AcqRel);
+        let before = self.process.threads.fetch_sub(1, Ordering::AcqRel);
+        if before == 2 && self.is_superseded() {
+            super::futex::wake(self.process.alone_key(), 1, u32::MAX);
+        }
     }
 }

@@ -7,6 +7,7 @@ mod fuzz;
 mod memory;
 mod nested;
 mod pointers;
+mod processes;
 mod race;
 mod shared;
 mod threads;
@@ -20,7 +21,9 @@ use nix::unistd::{ForkResult, fork};
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// There is no such probe.
-    #[error("threads | memory | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS")]
+    #[error(
+        "threads | memory | processes | execute | leave | executed PID | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+    )]
     Unknown,
     /// A call failed that should not.
     #[error("{what}: {errno}")]
@@ -45,6 +48,10 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
     match words[..] {
         ["threads"] => threads::probe(),
         ["memory"] => memory::probe(),
+        ["processes"] => processes::probe(),
+        ["execute"] => processes::execute(false),
+        ["leave"] => processes::execute(true),
+        ["executed", pid] => processes::executed(pid.parse().map_err(|_| ProbeError::Unknown)?),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),
         ["pointers"] => pointers::probe(),

@@ -127,6 +127,9 @@ look = f"test -e /proc/self/fd/{hidden}; echo $?; test -e /proc/self/fd/{given};
 print(subprocess.run(["/bin/sh", "-c", look], close_fds=False, capture_output=True).stdout)
 try: subprocess.run(["/no/such"])
 except FileNotFoundError as error: print(error)
+try: os.posix_spawn("/no/such", ["x"], {})
+except FileNotFoundError as error: print(error)
+print(os.waitpid(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 4"], {}), 0)[1])
 child = subprocess.Popen(["/bin/sleep", "100"])
 child.kill()
 print(child.wait())
@@ -163,6 +166,9 @@ const ALIKE: &[Program] = &[
     program(&["/usr/bin/python3", "-c", PROCESSES]),
     program(&[PROBE, "threads"]),
     program(&[PROBE, "memory"]),
+    program(&[PROBE, "processes"]),
+    program(&[PROBE, "execute"]),
+    program(&[PROBE, "leave"]),
     program(&["/usr/bin/sqlite3", ":memory:", SQL]),
     program(&["/usr/bin/openssl", "dgst", "-sha3-256", "/bin/busybox"]),
     Program {

@@ -378,6 +378,13 @@ impl Signals {
         self.tell_of_shared();
     }
 
+    /// A thread has another id from now on.
+    pub fn rename(&mut self, from: u64, to: u64) {
+        if let Some(member) = self.member(from) {
+            member.id = to;
+        }
+    }
+
     /// Whether there is such a thread.
     #[must_use]
     pub fn has(&self, id: u64) -> bool {
