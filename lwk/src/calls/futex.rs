@@ -1,7 +1,7 @@
 //! futex(2), in full.
 //!
-//! Threads of this kernel have no priorities that one could inherit: of the futexes that do, all else
-//! holds. The word has the holder's id, and is handed from one to the next.
+//! The word of a futex whose holder inherits priorities has the holder's id, and is handed from one to
+//! the next: to the most urgent who waits. As long as one waits the holder is as urgent.
 
 use alloc::boxed::Box;
 
@@ -143,7 +143,7 @@ fn wait(
     }
     let still = |thread: &mut Thread| {
         let found = thread.process.space().word(spot.address)?;
-        (found == value as u32).then_some(()).ok_or(Errno::EAGAIN)
+        (found == value as u32).then_some(None).ok_or(Errno::EAGAIN)
     };
     match deadline_of(&mut thread, operation, timeout) {
         Ok(deadline_ns) => wait_if(thread, spot.key, (groups, deadline_ns), still),
@@ -151,38 +151,34 @@ fn wait(
     }
 }
 
-/// Has a thread wait if `still` says so, else it goes on with the error that this gives. `EINTR` stands
-/// for one that only has to look again.
+/// Has a thread wait if `still` says so, which answers who has what it waits for, if it is a lock; else
+/// it goes on with the error that this gives. `EINTR` stands for one that only has to look again.
 fn wait_if(
     mut thread: Box<Thread>,
     key: Key,
     (groups, deadline_ns): (u32, Option<u64>),
-    still: impl FnOnce(&mut Thread) -> Result<(), Errno>,
+    still: impl FnOnce(&mut Thread) -> Result<Option<u64>, Errno>,
 ) -> Flow {
     // Whoever wakes it may run it on another core at once.
     thread.extended.save();
     thread.calling = Some(super::number::FUTEX);
-    let waiter = Waiter {
-        who: thread,
-        groups,
-        deadline_ns,
-    };
-    let mut found = Ok(());
+    let waiter = Waiter::new(thread, groups, deadline_ns);
+    let mut found = Ok(None);
     let still = |thread: &mut Thread| {
         found = still(thread);
         if found.is_ok() && (thread.notice.is_told() || thread.cannot_wait()) {
             found = Err(Errno::EINTR);
         }
-        found.is_ok()
+        found.ok()
     };
-    match process::wait(key, waiter, still) {
+    match process::wait_for_holder(key, waiter, still) {
         None => Flow::Away,
-        Some(thread) => answer(thread, found.map(|()| 0)),
+        Some(thread) => answer(thread, found.map(|_| 0)),
     }
 }
 
-/// Locks a futex if nobody holds it; else says in it that somebody waits.
-fn take_or_queue(thread: &Thread, address: u64, queues: bool) -> Result<bool, Errno> {
+/// Locks a futex if nobody holds it; else says in it that somebody waits, and answers who holds it.
+fn take_or_queue(thread: &Thread, address: u64, queues: bool) -> Result<Option<u64>, Errno> {
     let own = thread.id as u32;
     let mut space = thread.process.space();
     let mut word = space.word(address)?;
@@ -192,7 +188,7 @@ fn take_or_queue(thread: &Thread, address: u64, queues: bool) -> Result<bool, Er
             return Err(Errno::EDEADLK);
         }
         if !is_free && !queues {
-            return Ok(false);
+            return Ok(Some(u64::from(word & HOLDER)));
         }
         let new = if is_free {
             own | (word & !HOLDER)
@@ -201,14 +197,15 @@ fn take_or_queue(thread: &Thread, address: u64, queues: bool) -> Result<bool, Er
         };
         let found = space.compare_exchange(address, word, new)?;
         if found == word {
-            return Ok(is_free);
+            return Ok((!is_free).then_some(u64::from(word & HOLDER)));
         }
         word = found;
     }
 }
 
 fn try_lock(thread: &Thread, address: u64) -> Result<bool, Errno> {
-    take_or_queue(thread, address, false)
+    let holder = take_or_queue(thread, address, false)?;
+    Ok(holder.is_none())
 }
 
 fn lock(mut thread: Box<Thread>, operation: u64, spot: Spot, timeout: u64) -> Flow {
@@ -223,9 +220,10 @@ fn lock(mut thread: Box<Thread>, operation: u64, spot: Spot, timeout: u64) -> Fl
     };
     let mut taken = false;
     let still = |thread: &mut Thread| {
-        taken = take_or_queue(thread, spot.address, true)?;
+        let holder = take_or_queue(thread, spot.address, true)?;
+        taken = holder.is_none();
         // Having it, there is nothing to wait for; which is no error in the end.
-        if taken { Err(Errno::EAGAIN) } else { Ok(()) }
+        holder.map(Some).ok_or(Errno::EAGAIN)
     };
     match wait_if(thread, spot.key, (u32::MAX, deadline_ns), still) {
         Flow::On(thread) if taken => answer(thread, Ok(0)),
@@ -296,6 +294,8 @@ fn requeue_to_lock(
     let (_, moved) = moved.ok_or(Errno::EAGAIN)?;
     if moved > 0 {
         tell_of_waiters(thread, to.address)?;
+        let word = thread.process.space().word(to.address)?;
+        process::set_holder(to.key, u64::from(word & HOLDER));
     }
     Ok(woken + moved)
 }

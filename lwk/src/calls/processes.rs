@@ -91,11 +91,7 @@ fn wait_for(mut thread: Box<Thread>, id: u64, copy: &process::Process) -> Flow {
     thread.extended.save();
     thread.copy_let_go = Some(id);
     let key = process::copy_key(&thread, copy);
-    let waiter = Waiter {
-        who: thread,
-        groups: u32::MAX,
-        deadline_ns: None,
-    };
+    let waiter = Waiter::new(thread, u32::MAX, None);
     let still = |thread: &mut Thread| copy.holds_parent() && !thread.cannot_wait();
     match process::wait(key, waiter, still) {
         None => Flow::Away,
@@ -128,12 +124,8 @@ pub(super) fn execveat(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
 /// The rest of execve(2), when all other threads of the program have ended. Until then it waits.
 pub(crate) fn go_on_executing(mut thread: Box<Thread>) -> Flow {
     thread.extended.save();
-    let waiter = Waiter {
-        groups: u32::MAX,
-        deadline_ns: None,
-        who: thread,
-    };
-    let key = waiter.who.process.alone_key();
+    let key = thread.process.alone_key();
+    let waiter = Waiter::new(thread, u32::MAX, None);
     let still = |thread: &mut Thread| !thread.is_alone() && !thread.process.is_ending();
     let Some(same) = process::wait(key, waiter, still) else {
         return Flow::Away;

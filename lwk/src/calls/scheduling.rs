@@ -7,10 +7,10 @@ use core::sync::atomic::Ordering;
 
 use super::{Flow, answer, delegate, number};
 use crate::cores;
-use crate::process::Thread;
 use crate::process::errno::Errno;
 use crate::process::scheduling::{CoreSet, Priority, policy};
 use crate::process::signals::Notice;
+use crate::process::{self, Thread};
 
 /// The thread of that id; 0 is the caller.
 fn of(thread: &Thread, id: u64) -> Result<Arc<Notice>, Errno> {
@@ -59,7 +59,7 @@ fn read_set(thread: &Thread, size: u64, from: u64) -> Result<CoreSet, Errno> {
 
 /// sched_getscheduler(2).
 pub(super) fn policy(thread: &Thread, id: u64) -> Result<u64, Errno> {
-    Ok(of(thread, id)?.priority().policy().into())
+    Ok(of(thread, id)?.own_priority().policy().into())
 }
 
 /// sched_getparam(2).
@@ -67,7 +67,7 @@ pub(super) fn parameter(thread: &Thread, id: u64, to: u64) -> Result<u64, Errno>
     if to == 0 {
         return Err(Errno::EINVAL);
     }
-    let realtime = of(thread, id)?.priority().realtime();
+    let realtime = of(thread, id)?.own_priority().realtime();
     thread.process.space().write(to, &realtime.to_le_bytes())?;
     Ok(0)
 }
@@ -85,28 +85,28 @@ pub(super) fn set_policy(
     let mut realtime = [0; 4];
     thread.process.space().read(from, &mut realtime)?;
     let notice = of(thread, id)?;
-    let now = notice.priority();
+    let now = notice.own_priority();
     let wanted = wanted.map_or(now.policy(), |wanted| wanted as u32);
     let priority = now.with_policy(wanted, u32::from_le_bytes(realtime))?;
     change(thread, &notice, priority)
 }
 
 /// Gives a thread a priority, if the program may do so.
-fn change(thread: &mut Thread, notice: &Notice, priority: Priority) -> Result<u64, Errno> {
-    let now = notice.priority();
+fn change(thread: &mut Thread, notice: &Arc<Notice>, priority: Priority) -> Result<u64, Errno> {
+    let now = notice.own_priority();
     let rises = priority.realtime() > now.realtime() || priority.nice() < now.nice();
     // As who has no CAP_SYS_NICE, nor limits that allow it.
     if rises && thread.call(number::GETEUID, [0; 6])? != 0 {
         return Err(Errno::EPERM);
     }
     notice.set_priority(priority);
-    cores::interrupt(notice.core.load(Ordering::Relaxed));
+    process::change_urgency(notice);
     Ok(0)
 }
 
 /// sched_rr_get_interval(2).
 pub(super) fn interval(thread: &Thread, id: u64, to: u64) -> Result<u64, Errno> {
-    let priority = of(thread, id)?.priority();
+    let priority = of(thread, id)?.own_priority();
     let ns = match priority.policy() & !policy::RESET_ON_FORK {
         policy::FIFO => 0,
         _ => priority.slice_ns(),
@@ -125,7 +125,7 @@ pub(super) fn attributes(thread: &Thread, a: [u64; 6]) -> Result<u64, Errno> {
     if to == 0 || flags != 0 || !(ATTRIBUTES_SIZE as u64..=4096).contains(&size) {
         return Err(Errno::EINVAL);
     }
-    let priority = of(thread, id)?.priority();
+    let priority = of(thread, id)?.own_priority();
     let resets = u64::from(priority.policy() & policy::RESET_ON_FORK != 0);
     let policy = priority.policy() & !policy::RESET_ON_FORK;
     let mut bytes = [0; ATTRIBUTES_SIZE];
@@ -160,7 +160,7 @@ pub(super) fn set_attributes(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Er
         return Err(Errno::EINVAL);
     }
     let notice = of(thread, id)?;
-    let now = notice.priority();
+    let now = notice.own_priority();
     let reset = if how & RESETS != 0 {
         policy::RESET_ON_FORK
     } else {
@@ -187,7 +187,7 @@ pub(super) fn nice(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     const GREATEST: i32 = 20;
     match of(&thread, a[1]) {
         Ok(notice) if a[0] == OF_THREAD => {
-            let nice = notice.priority().nice();
+            let nice = notice.own_priority().nice();
             answer(thread, Ok((GREATEST - nice) as u64))
         }
         _ => delegate(thread, number::GETPRIORITY, a),
@@ -198,7 +198,7 @@ pub(super) fn nice(thread: Box<Thread>, a: [u64; 6]) -> Flow {
 pub(super) fn set_nice(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     match of(&thread, a[1]) {
         Ok(notice) if a[0] == OF_THREAD => {
-            let priority = notice.priority().with_nice(a[2] as i32);
+            let priority = notice.own_priority().with_nice(a[2] as i32);
             let refused = |error| {
                 if error == Errno::EPERM {
                     Errno::EACCES

@@ -265,11 +265,7 @@ fn wait(mut thread: Box<Thread>, number: u64, deadline_ns: Option<u64>) -> Flow 
     thread.calling = Some(number);
     // No program has such an address.
     let key = (thread.process.pages().number(), !thread.id);
-    let waiter = Waiter {
-        who: thread,
-        groups: u32::MAX,
-        deadline_ns,
-    };
+    let waiter = Waiter::new(thread, u32::MAX, deadline_ns);
     let still = |thread: &mut Thread| !thread.notice.is_told() && !thread.cannot_wait();
     match process::wait(key, waiter, still) {
         None => Flow::Away,

@@ -49,33 +49,42 @@ pub(crate) fn least_loaded(allowed: &CoreSet) -> u32 {
     core
 }
 
-/// Puts a thread that is ready into its core's queue, behind all that it does not go before.
+/// Puts a thread that is ready into its core's queue, behind its equals.
 pub(crate) fn send(thread: Box<Thread>) {
-    let priority = thread.notice.priority();
-    put(thread, |other| priority.is_above(other));
-}
-
-/// The same of one that has been interrupted, before those that are its equals.
-fn send_back(thread: Box<Thread>) {
-    let priority = thread.notice.priority();
-    put(thread, |other| !other.is_above(&priority));
-}
-
-fn put(thread: Box<Thread>, is_behind: impl Fn(&Priority) -> bool) {
     let core = thread.core;
-    let mut queue = ready(core).lock();
-    let mut others = queue.iter().map(|other| other.notice.priority());
-    let place = others.position(|other| is_behind(&other));
-    let place = place.unwrap_or(queue.len());
-    queue.insert(place, thread);
-    drop(queue);
+    ready(core).lock().push_back(thread);
     wake(core);
+}
+
+/// The same of one that has been interrupted, before its equals.
+fn send_back(thread: Box<Thread>) {
+    let core = thread.core;
+    ready(core).lock().push_front(thread);
+    wake(core);
+}
+
+/// The place in a queue of the one to run next: of the most urgent the first. How urgent one is may
+/// change while it is there.
+fn next(queue: &VecDeque<Box<Thread>>) -> Option<(usize, Priority)> {
+    let all = queue.iter().map(|thread| thread.notice.priority());
+    all.enumerate()
+        .reduce(|best, other| match other.1.is_above(&best.1) {
+            true => other,
+            false => best,
+        })
 }
 
 /// The priority of the thread that is to run next on this core, if another is ready.
 fn next_priority() -> Option<Priority> {
     let queue = ready(number()).lock();
-    queue.front().map(|thread| thread.notice.priority())
+    next(&queue).map(|(_, priority)| priority)
+}
+
+/// Takes out the thread that is to run next on this core.
+fn take_next() -> Option<Box<Thread>> {
+    let mut queue = ready(number()).lock();
+    let (place, _) = next(&queue)?;
+    queue.remove(place)
 }
 
 /// Moves a thread that may not run on its core, if there is one for it; whether it has been.
@@ -93,14 +102,12 @@ fn moves(thread: &mut Thread) -> bool {
 
 /// What a core does from its start to its end.
 pub(crate) fn run() -> ! {
-    let own = number();
     let mut waiting: Vec<Box<Thread>> = Vec::new();
     loop {
         look_at_the_base();
         keep_time();
         collect(&mut waiting);
-        let next = ready(own).lock().pop_front();
-        match next {
+        match take_next() {
             Some(thread) => run_thread(thread, &mut waiting),
             None => idle(&mut waiting),
         }
@@ -258,6 +265,10 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             thread.extended.save();
             return send(thread);
         }
+        if gives_way(&thread) {
+            thread.extended.save();
+            return send_back(thread);
+        }
         let flow = match run_once(&mut thread) {
             Trap::Syscall => calls::execute(thread),
             Trap::Exception {
@@ -298,6 +309,12 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
 fn keeps_core(thread: &Thread, asks: bool) -> bool {
     let priority = thread.notice.priority();
     next_priority().is_none_or(|next| priority.keeps_core(&next, asks))
+}
+
+/// Whether a more urgent thread is ready.
+fn gives_way(thread: &Thread) -> bool {
+    let priority = thread.notice.priority();
+    next_priority().is_some_and(|next| next.is_above(&priority))
 }
 
 /// What becomes of a thread that an interrupt came to.

@@ -8,13 +8,15 @@
 )]
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use insula_bare::cpu;
 
-use super::Thread;
+use super::signals::Notice;
+use super::{Thread, list};
 use crate::cores;
 
 /// What is waited for: a program's memory and an address, or a shared memory ([`SHARED`]) and a place in it.
@@ -39,12 +41,30 @@ pub struct Waiter<T> {
     pub groups: u32,
     /// When it is woken in any case, in ns of the kernel's clock.
     pub deadline_ns: Option<u64>,
+    /// How urgent it is: the more urgent are woken first, of equals who came first.
+    rank: u32,
+}
+
+impl<T> Waiter<T> {
+    /// One that is not urgent.
+    pub fn new(who: T, groups: u32, deadline_ns: Option<u64>) -> Self {
+        Self {
+            who,
+            groups,
+            deadline_ns,
+            rank: 0,
+        }
+    }
 }
 
 /// All who wait.
 #[derive(Debug)]
 pub struct Futexes<T> {
     queues: BTreeMap<Key, VecDeque<Waiter<T>>>,
+    /// The threads that have the locks of those queues that are for locks.
+    holders: BTreeMap<Key, u64>,
+    /// Those of them for whom others may wait than before.
+    changed: BTreeSet<u64>,
 }
 
 impl<T> Default for Futexes<T> {
@@ -59,12 +79,58 @@ impl<T> Futexes<T> {
     pub const fn new() -> Self {
         Self {
             queues: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            changed: BTreeSet::new(),
         }
     }
 
-    /// Has one wait, behind all others.
+    /// Has one wait, behind all others that are no less urgent.
     pub fn wait(&mut self, key: Key, waiter: Waiter<T>) {
-        self.queues.entry(key).or_default().push_back(waiter);
+        let queue = self.queues.entry(key).or_default();
+        let place = queue.partition_point(|other| other.rank >= waiter.rank);
+        queue.insert(place, waiter);
+        self.changes(key);
+    }
+
+    /// Says who has the lock that is waited for, if anybody waits.
+    pub fn set_holder(&mut self, key: Key, holder: u64) {
+        if !self.queues.contains_key(&key) {
+            return;
+        }
+        let before = self.holders.insert(key, holder);
+        self.changed.extend(before);
+        self.changed.insert(holder);
+    }
+
+    /// How urgent the most urgent is who waits for what a thread has; 0 if nobody does.
+    #[must_use]
+    pub fn rank_behind(&self, holder: u64) -> u32 {
+        let held = self.holders.iter().filter(|(_, one)| **one == holder);
+        let first = held.filter_map(|(key, _)| self.queues.get(key)?.front());
+        first.map(|waiter| waiter.rank).max().unwrap_or(0)
+    }
+
+    /// The one that `chosen` says is so urgent from now on.
+    pub fn set_rank(&mut self, rank: u32, chosen: impl Fn(&T) -> bool) {
+        let place = |queue: &VecDeque<Waiter<T>>| queue.iter().position(|one| chosen(&one.who));
+        let mut queues = self.queues.iter_mut();
+        let found = queues.find_map(|(key, queue)| {
+            let at = place(queue)?;
+            (queue[at].rank != rank).then_some(())?;
+            Some((*key, queue.remove(at)?))
+        });
+        if let Some((key, waiter)) = found {
+            self.wait(key, Waiter { rank, ..waiter });
+        }
+    }
+
+    /// Takes the threads for whom others may wait than before.
+    pub fn take_changed(&mut self) -> BTreeSet<u64> {
+        core::mem::take(&mut self.changed)
+    }
+
+    fn changes(&mut self, key: Key) {
+        self.changed.extend(self.holders.get(&key));
     }
 
     /// Takes out the first `most` that are in one of `groups`.
@@ -86,14 +152,14 @@ impl<T> Futexes<T> {
     /// who was taken out, and how many were moved.
     pub fn requeue(&mut self, from: Key, to: Key, wake: u32, most: u32) -> (Vec<T>, u32) {
         let woken = self.wake(from, wake, u32::MAX);
-        let mut moved = VecDeque::new();
+        let mut moved = Vec::new();
         if let Some(queue) = self.queues.get_mut(&from) {
             moved.extend(queue.drain(..queue.len().min(most as usize)));
         }
         self.tidy(from);
         let count = moved.len() as u32;
-        if count > 0 {
-            self.queues.entry(to).or_default().append(&mut moved);
+        for waiter in moved {
+            self.wait(to, waiter);
         }
         (woken, count)
     }
@@ -145,8 +211,10 @@ impl<T> Futexes<T> {
     }
 
     fn tidy(&mut self, key: Key) {
+        self.changes(key);
         if self.queues.get(&key).is_some_and(VecDeque::is_empty) {
             self.queues.remove(&key);
+            self.holders.remove(&key);
         }
     }
 }
@@ -185,22 +253,82 @@ pub(crate) fn hand_over(key: Key, give: impl FnOnce(Option<u64>, bool) -> bool) 
         return;
     }
     let taken = waiting.wake(key, 1, u32::MAX);
+    if let Some(next) = next {
+        waiting.set_holder(key, next);
+    }
+    lend(&mut waiting);
     drop(waiting);
     go_on(taken, 0);
+}
+
+/// Says who has a lock for which others wait.
+pub(crate) fn set_holder(key: Key, holder: u64) {
+    let mut waiting = waiting();
+    waiting.set_holder(key, holder);
+    lend(&mut waiting);
+}
+
+/// Has those who hold locks be as urgent as the most urgent who waits for one, and so on, if these wait
+/// for others themselves.
+fn lend(waiting: &mut Futexes<Box<Thread>>) {
+    /// As far as Linux follows chains of locks (`kernel.max_lock_depth`): there may be circles.
+    const CHAIN_MAX: usize = 1024;
+    for _ in 0..CHAIN_MAX {
+        let changed = waiting.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        for holder in changed {
+            let rank = waiting.rank_behind(holder);
+            if let Some(notice) = list::notice(holder)
+                && notice.lend(rank)
+            {
+                look_anew(waiting, &notice);
+            }
+        }
+    }
+}
+
+/// A thread is more or less urgent than before, wherever it is.
+fn look_anew(waiting: &mut Futexes<Box<Thread>>, notice: &Arc<Notice>) {
+    let rank = notice.priority().realtime();
+    waiting.set_rank(rank, |thread| Arc::ptr_eq(&thread.notice, notice));
+    cores::interrupt(notice.core.load(Ordering::Relaxed));
+}
+
+/// A thread has been given another priority.
+pub(crate) fn change_urgency(notice: &Arc<Notice>) {
+    let mut waiting = waiting();
+    look_anew(&mut waiting, notice);
+    lend(&mut waiting);
 }
 
 /// Has a thread wait, unless `still` says no: nobody can wake it in between.
 pub(crate) fn wait(
     key: Key,
-    mut waiter: Waiter<Box<Thread>>,
+    waiter: Waiter<Box<Thread>>,
     still: impl FnOnce(&mut Thread) -> bool,
 ) -> Option<Box<Thread>> {
+    wait_for_holder(key, waiter, |thread| still(thread).then_some(None))
+}
+
+/// The same; `still` also says who has what is waited for, if it is a lock.
+pub(crate) fn wait_for_holder(
+    key: Key,
+    mut waiter: Waiter<Box<Thread>>,
+    still: impl FnOnce(&mut Thread) -> Option<Option<u64>>,
+) -> Option<Box<Thread>> {
     let mut waiting = waiting();
-    if !still(&mut waiter.who) {
+    let Some(holder) = still(&mut waiter.who) else {
         return Some(waiter.who);
-    }
+    };
+    waiter.rank = waiter.who.notice.priority().realtime();
     let (core, deadline_ns) = (waiter.who.core, waiter.deadline_ns);
     waiting.wait(key, waiter);
+    if let Some(holder) = holder {
+        waiting.set_holder(key, holder);
+        lend(&mut waiting);
+    }
     if let Some(deadline_ns) = deadline_ns {
         deadline_of(core).fetch_min(deadline_ns, Ordering::AcqRel);
     }
@@ -209,7 +337,12 @@ pub(crate) fn wait(
 
 /// Wakes threads, which find 0 as the result of their call; how many.
 pub(crate) fn wake(key: Key, most: u32, groups: u32) -> u64 {
-    let woken = waiting().wake(key, most, groups);
+    let woken = {
+        let mut waiting = waiting();
+        let woken = waiting.wake(key, most, groups);
+        lend(&mut waiting);
+        woken
+    };
     go_on(woken, 0)
 }
 
@@ -225,6 +358,7 @@ pub(crate) fn requeue(
         return None;
     }
     let (woken, moved) = waiting.requeue(from, to, counts.0, counts.1);
+    lend(&mut waiting);
     drop(waiting);
     Some((go_on(woken, 0), moved.into()))
 }
@@ -236,6 +370,7 @@ pub(crate) fn expire(core: u32, now_ns: u64) {
     let expired = waiting.expire(now_ns, |thread| is_of(thread));
     let next_ns = waiting.next_deadline(|thread| is_of(thread));
     deadline_of(core).store(next_ns.unwrap_or(NEVER), Ordering::Release);
+    lend(&mut waiting);
     drop(waiting);
     go_on(expired, super::errno::Errno::ETIMEDOUT.as_result());
 }
@@ -251,7 +386,12 @@ pub(crate) fn next_deadline(core: u32) -> Option<u64> {
 /// Breaks off the waiting of those threads of a process that `chosen` says.
 pub(super) fn break_off(process: u64, chosen: impl Fn(&Thread) -> bool) {
     let is_of = |thread: &Thread| thread.process.pages().number() == process;
-    let woken = waiting().wake_chosen(|thread| is_of(thread) && chosen(thread));
+    let woken = {
+        let mut waiting = waiting();
+        let woken = waiting.wake_chosen(|thread| is_of(thread) && chosen(thread));
+        lend(&mut waiting);
+        woken
+    };
     go_on(woken, super::errno::Errno::EINTR.as_result());
 }
 
@@ -275,10 +415,13 @@ mod tests {
     const B: Key = (1, 0x2000);
 
     fn waiter(who: u32, groups: u32, deadline_ns: Option<u64>) -> Waiter<u32> {
+        Waiter::new(who, groups, deadline_ns)
+    }
+
+    fn ranked(who: u32, rank: u32) -> Waiter<u32> {
         Waiter {
-            who,
-            groups,
-            deadline_ns,
+            rank,
+            ..waiter(who, 1, None)
         }
     }
 
@@ -301,6 +444,41 @@ mod tests {
         assert_eq!(futexes.wake(A, 2, u32::MAX), [1, 2]);
         assert_eq!(futexes.wake(A, 2, u32::MAX), [3]);
         assert_eq!(futexes.wake(A, 2, u32::MAX), vec![]);
+    }
+
+    #[test]
+    fn the_urgent_are_woken_first() {
+        let mut futexes = Futexes::new();
+        for (who, rank) in [(1, 0), (2, 5), (3, 0), (4, 5), (5, 9)] {
+            futexes.wait(A, ranked(who, rank));
+        }
+        futexes.set_rank(7, |&who| who == 3);
+        assert_eq!(futexes.wake(A, 9, u32::MAX), [5, 3, 2, 4, 1]);
+    }
+
+    #[test]
+    fn holders_are_as_urgent_as_who_waits() {
+        let mut futexes = Futexes::new();
+        futexes.set_holder(A, 7);
+        assert!(futexes.take_changed().is_empty(), "nobody waits");
+        futexes.wait(A, ranked(1, 3));
+        futexes.set_holder(A, 7);
+        futexes.wait(B, ranked(2, 5));
+        futexes.set_holder(B, 7);
+        assert_eq!(futexes.take_changed(), [7].into());
+        assert_eq!((futexes.rank_behind(7), futexes.rank_behind(8)), (5, 0));
+        futexes.wait(A, ranked(3, 6));
+        assert_eq!(futexes.take_changed(), [7].into());
+        assert_eq!(futexes.rank_behind(7), 6);
+        // The first gets it: from now on the other waits for that one.
+        assert_eq!(futexes.wake(A, 1, u32::MAX), [3]);
+        futexes.set_holder(A, 8);
+        assert_eq!(futexes.take_changed(), [7, 8].into());
+        assert_eq!((futexes.rank_behind(7), futexes.rank_behind(8)), (5, 3));
+        // Of whom nobody has been taken it is no harm to look anew.
+        assert_eq!(futexes.wake_chosen(|&who| who == 1), [1]);
+        assert_eq!(futexes.take_changed(), [7, 8].into());
+        assert_eq!((futexes.rank_behind(7), futexes.rank_behind(8)), (5, 0));
     }
 
     #[test]

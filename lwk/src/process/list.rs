@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use insula_abi::lwk::{base_state, process_state};
 
+use super::signals::Notice;
 use super::{Process, begin, fork};
 use crate::delegation::{Area, ProcessPages};
 use crate::{cores, power};
@@ -43,6 +44,13 @@ pub(super) fn look_at_copies(parent: &Process) {
     for pages in all.filter(|pages| pages.parent() == parent.pages().number()) {
         look_at(pages);
     }
+}
+
+/// By what a thread is told, of whichever program.
+pub(super) fn notice(thread: u64) -> Option<Arc<Notice>> {
+    let processes = PROCESSES.lock();
+    let mut all = processes.iter();
+    all.find_map(|process| process.signals().notice(thread))
 }
 
 fn known(number: u64) -> Option<Arc<Process>> {

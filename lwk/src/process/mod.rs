@@ -41,7 +41,10 @@ pub(crate) use dump::dump;
 pub(crate) use exec::{become_next, exec};
 pub(crate) use fork::{Copying, copy_key, fork};
 pub use futex::{Futexes, Key, Waiter};
-pub(crate) use futex::{expire, hand_over, next_deadline, requeue, wait, wake};
+pub(crate) use futex::{
+    change_urgency, expire, hand_over, next_deadline, requeue, set_holder, wait, wait_for_holder,
+    wake,
+};
 pub(crate) use list::end_with_programs;
 pub use list::{look, tend};
 pub use thread::{Gone, Thread};

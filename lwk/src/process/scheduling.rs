@@ -151,6 +151,19 @@ impl Priority {
         }
     }
 
+    /// As long as somebody of that real-time priority waits for what its thread holds.
+    #[must_use]
+    pub fn lifted_to(self, realtime: u32) -> Self {
+        match realtime > self.realtime {
+            true => Self {
+                policy: policy::FIFO,
+                realtime,
+                ..self
+            },
+            false => self,
+        }
+    }
+
     /// Whether it goes before another.
     #[must_use]
     pub fn is_above(&self, other: &Self) -> bool {
@@ -238,6 +251,14 @@ mod tests {
         );
         assert_eq!(fifo.inherited(), Priority::default());
         assert_eq!(Priority::default().with_nice(3).inherited().nice(), 3);
+    }
+
+    #[test]
+    fn who_is_waited_for_is_as_urgent() {
+        let own = Priority::default().with_nice(5);
+        let lifted = own.lifted_to(7);
+        assert_eq!((lifted.policy(), lifted.realtime()), (policy::FIFO, 7));
+        assert_eq!((lifted.lifted_to(3), own.lifted_to(0)), (lifted, own));
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Thread {
     /// What a thread begins with that this one makes.
     #[must_use]
     pub fn inherited(&self) -> (Priority, CoreSet) {
-        (self.notice.priority().inherited(), self.notice.cores())
+        (self.notice.own_priority().inherited(), self.notice.cores())
     }
 
     /// Looks for the answer to what its desk was asked; deals with a question in between.
@@ -139,8 +139,7 @@ impl Thread {
     }
 
     /// Has the base break off a call of the program's if there may be a signal for it, or nobody to go
-    /// on with the answer. Of a file that
-    /// is being closed nobody could tell afterwards whether it is.
+    /// on with the answer. Of a file that is being closed nobody could tell afterwards whether it is.
     pub fn heed_signals(&mut self) {
         let is_wanted = self.notice.is_told() || self.is_superseded();
         if is_wanted && self.calling != Some(crate::calls::number::CLOSE) {

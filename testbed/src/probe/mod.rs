@@ -11,6 +11,7 @@ mod processes;
 mod race;
 mod shared;
 mod threads;
+mod urgency;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -22,7 +23,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | urgency | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -52,6 +53,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["execute"] => processes::execute(false),
         ["leave"] => processes::execute(true),
         ["executed", pid] => processes::executed(pid.parse().map_err(|_| ProbeError::Unknown)?),
+        ["urgency"] => urgency::probe(),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),
         ["pointers"] => pointers::probe(),

@@ -43,13 +43,13 @@ fn compute() -> Result<(), ProbeError> {
 }
 
 /// A lock of the C library, as its attributes say.
-struct Lock(UnsafeCell<libc::pthread_mutex_t>);
+pub(super) struct Lock(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: it is a lock: the C library changes it as threads may.
 unsafe impl Sync for Lock {}
 
 impl Lock {
-    fn new(protocol: i32, robust: i32) -> Box<Self> {
+    pub(super) fn new(protocol: i32, robust: i32) -> Box<Self> {
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let lock = Box::new(Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
         // SAFETY: attributes are initialised before they are used, the lock before anybody else has it.
@@ -62,17 +62,17 @@ impl Lock {
         lock
     }
 
-    fn lock(&self) -> i32 {
+    pub(super) fn lock(&self) -> i32 {
         // SAFETY: it has been initialised, and does not move.
         unsafe { libc::pthread_mutex_lock(self.0.get()) }
     }
 
-    fn unlock(&self) -> i32 {
+    pub(super) fn unlock(&self) -> i32 {
         // SAFETY: as above.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) }
     }
 
-    fn make_consistent(&self) -> i32 {
+    pub(super) fn make_consistent(&self) -> i32 {
         // SAFETY: as above.
         unsafe { libc::pthread_mutex_consistent(self.0.get()) }
     }

@@ -166,6 +166,7 @@ const ALIKE: &[Program] = &[
     program(&["/usr/bin/python3", "-c", PROCESSES]),
     program(&[PROBE, "threads"]),
     program(&[PROBE, "memory"]),
+    program(&[PROBE, "urgency"]),
     program(&[PROBE, "processes"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),

@@ -215,6 +215,8 @@ pub struct Notice {
     /// The core that the thread is on.
     pub core: AtomicU32,
     priority: AtomicU32,
+    /// The real-time priority of the most urgent who waits for what the thread holds; or 0.
+    lent: AtomicU32,
     cores: spin::Mutex<CoreSet>,
 }
 
@@ -224,6 +226,7 @@ impl Notice {
             told: AtomicBool::new(false),
             core: AtomicU32::new(core),
             priority: AtomicU32::new(priority.to_word()),
+            lent: AtomicU32::new(0),
             cores: spin::Mutex::new(cores),
         })
     }
@@ -231,7 +234,19 @@ impl Notice {
     /// When it runs.
     #[must_use]
     pub fn priority(&self) -> Priority {
+        let lent = self.lent.load(Ordering::Relaxed);
+        self.own_priority().lifted_to(lent)
+    }
+
+    /// When it runs if nobody waits for it: what it is told that its priority is.
+    #[must_use]
+    pub fn own_priority(&self) -> Priority {
         Priority::from_word(self.priority.load(Ordering::Relaxed))
+    }
+
+    /// Somebody of that real-time priority waits for it, or with 0 nobody; whether that is new.
+    pub fn lend(&self, realtime: u32) -> bool {
+        self.lent.swap(realtime, Ordering::Relaxed) != realtime
     }
 
     /// Changes that.
