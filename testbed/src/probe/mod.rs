@@ -3,12 +3,14 @@
 
 #![allow(unsafe_code, reason = "system calls are made by number")]
 
+mod clocks;
 mod fuzz;
 mod memory;
 mod nested;
 mod pointers;
 mod processes;
 mod race;
+mod sequence;
 mod shared;
 mod threads;
 mod urgency;
@@ -23,7 +25,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | urgency | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -54,6 +56,8 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["leave"] => processes::execute(true),
         ["executed", pid] => processes::executed(pid.parse().map_err(|_| ProbeError::Unknown)?),
         ["urgency"] => urgency::probe(),
+        ["sequence"] => sequence::probe(),
+        ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),
         ["pointers"] => pointers::probe(),

@@ -135,6 +135,51 @@ child.kill()
 print(child.wait())
 os.execv("/bin/echo", ["echo", "at last"])
 "#;
+/// Signals from process to process, groups of them, and what is told of their ends.
+const GROUPS: &str = r#"
+import os, signal, time
+def child(deed):
+    pid = os.fork()
+    if pid == 0:
+        deed()
+        os._exit(0)
+    return pid
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append("user"))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+parent = os.getpid()
+pid = child(lambda: os.kill(parent, signal.SIGUSR1))
+print(signal.sigwait({signal.SIGUSR1}), os.waitpid(pid, 0)[1])
+def answers():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR2})
+    os.kill(parent, signal.SIGUSR1)
+    os._exit(signal.sigwait({signal.SIGTERM, signal.SIGUSR2}))
+pid = child(answers)
+signal.sigwait({signal.SIGUSR1})
+os.kill(pid, signal.SIGUSR2)
+ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+print(ended.si_pid == pid, ended.si_status, ended.si_code == os.CLD_EXITED)
+ended = os.waitid(os.P_PID, pid, os.WEXITED)
+print(ended.si_pid == pid, ended.si_status, ended.si_signo)
+group = child(signal.pause)
+os.setpgid(group, group)
+others = [child(signal.pause) for _ in range(2)]
+for other in others: os.setpgid(other, group)
+print(os.getpgid(others[1]) == group, os.getpgrp() == os.getpgid(0), os.getpgrp() != group)
+print(os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG))
+os.killpg(group, signal.SIGTERM)
+ends = [os.waitid(os.P_PGID, group, os.WEXITED) for _ in range(3)]
+print(sorted(one.si_pid for one in ends) == sorted([group, *others]))
+print([(one.si_status, one.si_code == os.CLD_KILLED) for one in ends])
+try: os.killpg(group, 0)
+except ProcessLookupError as error: print(error)
+read, write = os.pipe()
+def leads():
+    os.setsid()
+    os.write(write, b"%d %d" % (os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid()))
+os.waitpid(child(leads), 0)
+print(os.read(read, 9))
+"#;
 const SQL: &str = "create table t(a integer primary key, b text); \
      with recursive n(i) as (select 1 union all select i + 1 from n where i < 500) \
      insert into t select i, hex(i * i) from n; \
@@ -167,6 +212,9 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "threads"]),
     program(&[PROBE, "memory"]),
     program(&[PROBE, "urgency"]),
+    program(&[PROBE, "sequence"]),
+    program(&[PROBE, "clocks"]),
+    program(&["/usr/bin/python3", "-c", GROUPS]),
     program(&[PROBE, "processes"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),

@@ -95,6 +95,7 @@ pub(super) fn ends() -> Result<(), Finding> {
     let deep = output(&mut on_node(&[GOOD, "sh", "-c", "f() { f; }; f"]), "")?;
     assert_equal("the end of a stack", &deep.status.signal(), &Some(11))?;
     leaves_a_core_file()?;
+    leaves_all_threads()?;
     still_runs()
 }
 
@@ -112,6 +113,48 @@ fn leaves_a_core_file() -> Result<(), Finding> {
         .output()?;
     fs::remove_file(CORE)?;
     understood(&debugger)
+}
+
+/// Three threads with a word of their own in a register, one of which then fails.
+const THREADS_FAIL: &str = r#"
+import ctypes, mmap, threading, time
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+at = ctypes.addressof(ctypes.c_char.from_buffer(code))
+up = mmap.mmap(-1, 4096)
+word = ctypes.addressof(ctypes.c_char.from_buffer(up))
+def begin(number, end):
+    # mov r15, 0xabc0 + number; mov rax, word; lock inc [rax]; end
+    start = 64 * number
+    code[start:start + 64] = (bytes.fromhex("49bf") + (0xabc0 + number).to_bytes(8, "little")
+        + bytes.fromhex("48b8") + word.to_bytes(8, "little") + bytes.fromhex("f048ff00")
+        + bytes.fromhex(end)).ljust(64, b"\x90")
+    threading.Thread(target=ctypes.CFUNCTYPE(None)(at + start)).start()
+for number in (1, 2, 3): begin(number, "ebfe")
+while up[0] < 3: time.sleep(0.01)
+begin(4, "0f0b")
+"#;
+
+/// The core file has all threads, each with its own registers, that which failed first.
+fn leaves_all_threads() -> Result<(), Finding> {
+    let crash = "ulimit -c unlimited; exec insula exec quiet -- /usr/bin/python3 -c \"$0\"";
+    let ended = Command::new("/bin/sh")
+        .args(["-c", crash, THREADS_FAIL])
+        .status()?;
+    assert_equal("no instruction", &ended.signal(), &Some(4))?;
+    let show = "thread apply all -ascending print/x $r15";
+    let debugger = Command::new("gdb")
+        .args(["-batch", "-ex", show, "/usr/bin/python3", CORE])
+        .output()?;
+    fs::remove_file(CORE)?;
+    let text = String::from_utf8_lossy(&debugger.stdout).into_owned();
+    let values = text.lines().filter_map(|line| line.split_once(" = 0x"));
+    let mut values: Vec<&str> = values.map(|(_, value)| value).collect();
+    Finding::unless(values.first() == Some(&"abc4"), || {
+        format!("gdb does not begin with the thread that failed: {text}")
+    })?;
+    values.retain(|value| value.starts_with("abc"));
+    values.sort_unstable();
+    assert_equal("registers", &values, &vec!["abc1", "abc2", "abc3", "abc4"])
 }
 
 fn understood(debugger: &Output) -> Result<(), Finding> {
