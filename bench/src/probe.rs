@@ -1,13 +1,17 @@
 //! What a program measures of the kernel that it runs on, by the time stamp counter: system calls
 //! that do nothing, and reading a file. And what it does between marks, for the emulator to count.
 
+#![allow(unsafe_code, reason = "memory is mapped ahead by its address")]
+
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Seek};
 use std::path::Path;
+use std::ptr::NonNull;
 
 use insula::driver::tsc;
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::mman::{MmapAdvise, madvise};
 
 use crate::marks::Kind;
 
@@ -163,6 +167,8 @@ fn spin(turns: u64) -> u64 {
 pub enum Way {
     /// Into memory that nobody has touched.
     Fresh,
+    /// Into memory that nobody has touched, but that the program has had mapped ahead of the read.
+    Ahead,
     /// Into memory that was read into before.
     Reused,
     /// Into a small buffer that was read into before, and copied out of that by the program, piece
@@ -176,6 +182,7 @@ impl Way {
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "fresh" => Some(Self::Fresh),
+            "ahead" => Some(Self::Ahead),
             "reused" => Some(Self::Reused),
             "copied" => Some(Self::Copied),
             _ => None,
@@ -196,7 +203,7 @@ pub fn read(path: &Path, size: usize, way: Way) -> io::Result<Ticks> {
         file.rewind()?;
         let began = tsc();
         match way {
-            Way::Fresh | Way::Reused => file.read_exact(&mut room[..size])?,
+            Way::Fresh | Way::Ahead | Way::Reused => file.read_exact(&mut room[..size])?,
             Way::Copied => {
                 for to in room[..size].chunks_mut(PIECE) {
                     let from = &mut piece[..to.len()];
@@ -210,13 +217,28 @@ pub fn read(path: &Path, size: usize, way: Way) -> io::Result<Ticks> {
     once(&mut room)?;
     let mut all = Vec::new();
     for _ in 0..(READ / size.max(1)).clamp(1, READS) {
-        if way == Way::Fresh {
+        if matches!(way, Way::Fresh | Way::Ahead) {
             drop(room);
             room = vec![0; ROOM];
+        }
+        if way == Way::Ahead {
+            map_ahead(&mut room[..size])?;
         }
         all.push(once(&mut room)?);
     }
     Ok(Ticks::of(all))
+}
+
+/// Has the kernel map memory that will be written: on a node of the lightweight kernel in the proxy, too.
+fn map_ahead(room: &mut [u8]) -> io::Result<()> {
+    const PAGE: usize = 4096;
+    let start = room.as_mut_ptr();
+    let before = start.addr() % PAGE;
+    let size = (before + room.len()).next_multiple_of(PAGE);
+    let first = NonNull::new(start.wrapping_byte_sub(before)).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: pages that hold the memory, whose content stays.
+    unsafe { madvise(first.cast(), size, MmapAdvise::MADV_POPULATE_WRITE) }?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -231,7 +253,7 @@ mod tests {
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(100_000).unwrap();
-        for way in [Way::Fresh, Way::Reused, Way::Copied] {
+        for way in [Way::Fresh, Way::Ahead, Way::Reused, Way::Copied] {
             assert!(read(file.path(), 100_000, way).unwrap().median > 0);
         }
         assert!(read(file.path(), 100_001, Way::Reused).is_err());
