@@ -8,7 +8,7 @@ use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Gid, Uid, fork, setgroups, setresgid, setresuid};
+use nix::unistd::{ForkResult, Gid, Pid, Uid, setgroups, setresgid, setresuid};
 
 use super::{Named, ProbeError, call, shared};
 
@@ -26,8 +26,7 @@ pub(super) fn probe(seed: u64, rounds: u64) -> Result<(), ProbeError> {
     let _ = std::os::unix::fs::chown(FOLDER, Some(USER), Some(USER));
     let made = &shared::words(1)?[0];
     for round in 0..rounds {
-        // SAFETY: this program has one thread.
-        match unsafe { fork() }.named("fork")? {
+        match fork_apart()? {
             ForkResult::Child => {
                 if become_nobody().is_ok() {
                     make_calls(seed.wrapping_add(round), made);
@@ -41,6 +40,19 @@ pub(super) fn probe(seed: u64, rounds: u64) -> Result<(), ProbeError> {
     let _ = std::fs::remove_dir_all(FOLDER);
     println!("{} calls", made.load(std::sync::atomic::Ordering::Relaxed));
     Ok(())
+}
+
+/// A child in a namespace of its own: with it all end that it begins, which may wait for ever.
+fn fork_apart() -> Result<ForkResult, ProbeError> {
+    let flags = (libc::CLONE_NEWPID | libc::SIGCHLD) as u64;
+    // SAFETY: as fork, in a program of one thread.
+    let child = unsafe { call(libc::SYS_clone as u64, [flags, 0, 0, 0, 0, 0]) };
+    Ok(match child.named("clone")? {
+        0 => ForkResult::Child,
+        child => ForkResult::Parent {
+            child: Pid::from_raw(child as i32),
+        },
+    })
 }
 
 fn become_nobody() -> Result<(), nix::errno::Errno> {
@@ -104,7 +116,6 @@ fn wait_for(child: nix::unistd::Pid) -> Result<(), ProbeError> {
             return Ok(());
         }
         if began.elapsed() > LIMIT {
-            // Those that it has begun itself as well.
             let _ = kill(child, Signal::SIGKILL);
         }
         std::thread::sleep(Duration::from_millis(1));
