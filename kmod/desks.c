@@ -102,6 +102,7 @@ static void wake(struct insula_seat *seat)
 	wake_up_all(&seat->waiting);
 }
 
+/* A new thread of the node's may be told to break off before the proxy's has sat down. */
 static void break_off(struct insula_seat *seat)
 {
 	unsigned long flags;
@@ -109,6 +110,8 @@ static void break_off(struct insula_seat *seat)
 	spin_lock_irqsave(&seat->lock, flags);
 	if (seat->task)
 		send_sig(INSULA_SPACE_INTERRUPT, seat->task, 1);
+	else
+		seat->break_off = true;
 	spin_unlock_irqrestore(&seat->lock, flags);
 }
 
@@ -475,6 +478,9 @@ static struct insula_seat *free_seat(struct insula_desks *desks, u32 page)
 	for (i = 0; i < INSULA_LWK_DESKS_PER_PAGE; i++, seat++) {
 		if (seat->taken || insula_desks_gone(desks))
 			continue;
+		spin_lock_irq(&seat->lock);
+		seat->break_off = false;
+		spin_unlock_irq(&seat->lock);
 		WRITE_ONCE(seat->taken, true);
 		memset(seat->shared, 0, sizeof(*seat->shared));
 		return seat;
@@ -524,6 +530,9 @@ int insula_seat_sit(struct insula_seat *seat)
 	spin_lock_irq(&seat->lock);
 	if (!seat->task) {
 		seat->task = get_task_struct(current);
+		if (seat->break_off)
+			send_sig(INSULA_SPACE_INTERRUPT, current, 1);
+		seat->break_off = false;
 		err = 0;
 	}
 	spin_unlock_irq(&seat->lock);

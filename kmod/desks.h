@@ -40,8 +40,9 @@ struct insula_seat {
 	struct insula_lwk_desk *shared;
 	u32 index;
 	bool taken;		/* under the lock of `desks` */
-	spinlock_t lock;	/* task; taken in interrupt */
+	spinlock_t lock;	/* task, break_off; taken in interrupt */
 	struct task_struct *task;	/* that sits there, referenced; or NULL */
+	bool break_off;		/* what whoever sits down will find to do; under `lock` */
 	wait_queue_head_t waiting;
 };
 
