@@ -261,6 +261,7 @@ fn threads(fake: &FakeLwk) -> Result<(), Finding> {
             assert_equal("a call that was broken off", &read.result, &eintr)
         })?;
     }
+    broken_off_at_once(&program, first)?;
     let pid = Pid::from_raw(program.child.id().cast_signed());
     kill(pid, Signal::SIGUSR1)?;
     kill(pid, Signal::SIGINT)?;
@@ -273,6 +274,19 @@ fn threads(fake: &FakeLwk) -> Result<(), Finding> {
     end(program, first, Signal::SIGTERM as u64, |status| {
         status.signal() == Some(Signal::SIGTERM as i32)
     })
+}
+
+/// New threads whose first call is broken off before the proxy's has sat down, or just then.
+fn broken_off_at_once(program: &Program, first: u64) -> Result<(), Finding> {
+    for _ in 0..20 {
+        let desk = program.call(first, request::THREAD, &[])?.value;
+        let read = [0, DEMAND.start, 1];
+        let result = program.call_broken_off(desk, libc::SYS_read as u64, &read)?;
+        let eintr = -(Errno::EINTR as i64);
+        assert_equal("a first call that was broken off", &result, &eintr)?;
+        program.last_turn(desk, request::THREAD_END, 0)?;
+    }
+    Ok(())
 }
 
 /// A proxy that sleeps at once is woken for each call.

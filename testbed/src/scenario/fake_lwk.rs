@@ -425,6 +425,20 @@ impl Program<'_> {
         }
     }
 
+    /// A call that is broken off as soon as it has been asked for, once; what came of it.
+    pub(super) fn call_broken_off(
+        &self,
+        desk: u64,
+        number: u64,
+        arguments: &[u64],
+    ) -> Result<i64, Finding> {
+        let turn = self.post(desk, number, arguments)?;
+        self.break_off(desk)?;
+        self.wait(desk, turn)?;
+        let result = self.desk_word(desk, offset_of!(Desk, result));
+        Ok(self.fake.memory.get(result)?.cast_signed())
+    }
+
     /// Breaks off what the base does for a desk.
     pub(super) fn break_off(&self, desk: u64) -> Result<(), Finding> {
         self.fake.tell(offset_of!(Delegation, interrupted), desk)
