@@ -572,10 +572,8 @@ static void say_asleep(struct insula_seat *seat, bool asleep)
 int insula_seat_wait(struct insula_seat *seat, unsigned int task_state)
 {
 	DEFINE_WAIT(entry);
-	int err = 0, polls = POLLS;
+	int err = 0;
 
-	while (polls-- && !is_over(seat))
-		cpu_relax();
 	say_asleep(seat, true);
 	while (!err) {
 		prepare_to_wait(&seat->waiting, &entry, task_state);
@@ -594,6 +592,15 @@ int insula_seat_wait(struct insula_seat *seat, unsigned int task_state)
 void insula_seat_ring(struct insula_seat *seat)
 {
 	ring(seat->desks, &seat->shared->lwk_asleep);
+}
+
+/* Look for the node's next turn for a while, unless somebody else wants the core. */
+static void poll_turn(const struct insula_seat *seat)
+{
+	int polls = POLLS;
+
+	while (polls-- && !is_over(seat) && !need_resched())
+		cpu_relax();
 }
 
 /* Answer the turn with a question. */
@@ -624,6 +631,7 @@ int insula_seat_ask(struct insula_seat *seat, u64 address, bool write)
 	if (err)
 		return err;
 	insula_seat_ring(seat);
+	poll_turn(seat);
 	err = insula_seat_wait(seat, TASK_KILLABLE);
 	if (err)
 		return err;
