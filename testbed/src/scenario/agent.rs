@@ -21,7 +21,7 @@ use vsock::VsockStream;
 use super::insula_command::{
     PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
 };
-use super::virtio::{SOCKET_MODULES, load_sockets, unload};
+use super::virtio::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::equipment::MODULES_PATH;
 use crate::kernels::Flavour;
@@ -71,8 +71,6 @@ const CLIENT: &str = "rooted-6.12";
 const PUBLISH: &str = "127.0.0.1:8080:80";
 /// The server's address.
 const ADDRESS: &str = "10.78.0.7";
-/// What the base loads for the network of nodes, in the order in which it can be unloaded.
-const NETWORK_MODULES: [&str; 5] = ["vhost_net", "tun", "bridge", "stp", "llc"];
 /// Waits for a signal, once it has said that it does.
 const WAITS: &str = "trap 'echo caught > /tmp/caught; exit 9' TERM HUP; echo ready; \
                      while :; do sleep 0.1; done";

@@ -32,6 +32,11 @@ impl Context {
 
     /// How often to do something: `usual` times, or `soak` times in a long run.
     pub fn count(&self, usual: u64, soak: u64) -> u64 {
+        self.of(usual, soak)
+    }
+
+    /// What to do something with: `usual`, or `soak` in a long run.
+    pub fn of<T>(&self, usual: T, soak: T) -> T {
         if self.soak { soak } else { usual }
     }
 

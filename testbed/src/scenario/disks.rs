@@ -9,10 +9,10 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::in_node::{build_image, script, sum_of};
 use super::insula_command::{ask, assert_equal, attended, insula, insula_json, text, wait_for};
 use super::virtio::{SOCKET_MODULES, load_sockets, unload};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
-use crate::equipment::MODULES_PATH;
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -49,7 +49,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
     make_files()?;
     let played = attended(|| {
-        build_image(context)?;
+        build_image(context, IMAGE, "6.12", &["--content", CONTENT])?;
         refusals()?;
         start_writer()?;
         reads_only()?;
@@ -90,14 +90,6 @@ fn make_files() -> Result<(), Finding> {
     Ok(())
 }
 
-fn build_image(context: &Context) -> Result<(), Finding> {
-    let release = context.release("6.12")?;
-    let modules = format!("{MODULES_PATH}/{release}");
-    let kernel = ["--installed", &release, "--module-folder", &modules];
-    let build = ["image", "build", IMAGE, "--content", CONTENT];
-    insula(&[&build, &kernel[..]].concat()).map(drop)
-}
-
 fn refusals() -> Result<(), Finding> {
     for missing in ["/tmp/none", "/dev/null"] {
         let refused = ask(&["run", "--image", IMAGE, "--disk", missing])?;
@@ -117,30 +109,13 @@ fn start_writer() -> Result<(), Finding> {
     taken.refused(1, &[DISK, WRITER, "nothing was touched"])
 }
 
-/// Runs a script in a node. Answers its status and output.
-fn script(node: &str, script: &str) -> Result<(i32, String), Finding> {
-    let answer = ask(&["exec", node, "--", "/bin/sh", "-c", script])?;
-    if !answer.complaint.is_empty() {
-        println!("  {node}: {}", answer.complaint);
-    }
-    Ok((answer.status.unwrap_or(-1), answer.output))
-}
-
-/// The sum of a file, as a node tells it.
-fn sum(file: &str) -> Result<String, Finding> {
-    let told = Command::new("sha256sum")
-        .stdin(fs::File::open(file)?)
-        .output()?;
-    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
-}
-
 fn reads_only() -> Result<(), Finding> {
     wait_for("the node's disks", || {
         let (status, _) = script(WRITER, "test -b /dev/vda && test -b /dev/vdb")?;
         Ok((status == 0).then_some(()))
     })?;
     let (_, told) = script(WRITER, "sha256sum < /dev/vdb")?;
-    assert_equal("what the node reads", &told, &sum(READ_ONLY)?)?;
+    assert_equal("what the node reads", &told, &sum_of(READ_ONLY)?)?;
     let (status, _) = script(WRITER, "dd if=/bin/busybox of=/dev/vdb bs=4096 count=1")?;
     Finding::unless(status != 0, || {
         "a disk that is only to be read was written to".into()
@@ -174,7 +149,7 @@ fn writes_on() -> Result<(), Finding> {
         format!("fio in the node ended with {told}")
     })?;
     let (_, told) = script(WRITER, "sha256sum < /dev/vda")?;
-    assert_equal("what the base sees", &sum(DISK)?, &told)?;
+    assert_equal("what the base sees", &sum_of(DISK)?, &told)?;
     insula(&["stop", "--time", "60", WRITER])?;
     let view = &insula_json(&["inspect", WRITER])?[0];
     assert_equal("its end", &text(&view["reason"]), &"power-off".into())

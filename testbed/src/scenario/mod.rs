@@ -16,6 +16,7 @@ mod fuzz_targets;
 mod hang;
 mod holdings;
 mod idle_node;
+mod in_node;
 mod insula_command;
 mod insula_module;
 mod lent_pages;
@@ -72,6 +73,7 @@ scenarios! {
     virtio,
     agent,
     disks,
+    living,
     cycles,
     kills,
     fuzz,

@@ -46,6 +46,8 @@ fn play(context: &Context) -> Result<(), Finding> {
     played?;
     unload(&SOCKET_MODULES)
 }
+/// What the base loads for the network of nodes, in the order in which it can be unloaded.
+pub(super) const NETWORK_MODULES: [&str; 5] = ["vhost_net", "tun", "bridge", "stp", "llc"];
 
 /// Else the first socket would have Linux load a transport of another hypervisor's for it.
 pub(super) fn load_sockets() -> Result<(), Finding> {
