@@ -57,8 +57,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         reads_a_tree(context.of("/usr/lib/python3", "/usr"))?;
         sends_and_receives(context.count(16 << 20, 1 << 30))?;
         for round in 0..context.count(1, 50) {
-            let seconds =
-                restarts().map_err(|error| error.when(&format!("in restart {round}")))?;
+            let seconds = restarts().map_err(|error| error.when(&format!("in restart {round}")))?;
             println!("restart {round}: at work again after {seconds:.1} s");
         }
         insula(&["rm", "--force", SERVER.1, CLIENT.1]).map(drop)

@@ -95,7 +95,10 @@ pub(super) fn both_ways(address: &str, bytes: u64) -> Result<f64, Finding> {
 /// Sends to the node without end. It has begun when this returns.
 pub(super) fn begin_endless(address: &str) -> Result<Child, Finding> {
     let mut asking = ask(address, 1 << 40);
-    let mut asking = asking.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut asking = asking
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
     let mut line = String::new();
     if let Some(output) = asking.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
