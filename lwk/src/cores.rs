@@ -46,6 +46,8 @@ struct State {
     /// How often it was to forget the pages that it remembers, and how often it has.
     forget: AtomicU64,
     forgotten: AtomicU64,
+    /// It was interrupted, and has not looked yet what for.
+    interrupted: AtomicBool,
 }
 
 impl State {
@@ -54,6 +56,7 @@ impl State {
             root: AtomicU64::new(0),
             forget: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
+            interrupted: AtomicBool::new(false),
         }
     }
 }
@@ -207,12 +210,24 @@ fn woken() {
     }
 }
 
-/// Deals with an interrupt, which came while the kernel waited for one, or to a program.
+/// Whether the calling core was interrupted, and has not looked yet what for.
+fn is_interrupted() -> bool {
+    state(number()).interrupted.load(Ordering::Relaxed)
+}
+
+/// The calling core is about to look.
+fn heed_interrupts() {
+    state(number()).interrupted.store(false, Ordering::Relaxed);
+}
+
+/// Deals with an interrupt, which came while the kernel waited for one, or to a program. Whom it is
+/// about is looked for before the core enters a program again.
 pub(crate) fn interrupted(vector: u8) {
     if vector == apic::SPURIOUS_VECTOR {
         return;
     }
     apic::end_of_interrupt();
+    state(number()).interrupted.store(true, Ordering::Relaxed);
     match vector {
         LOOK_VECTOR if number() == 0 => log::beat(),
         DOORBELL_VECTOR => RUNG.store(true, Ordering::Release),

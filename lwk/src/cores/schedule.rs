@@ -19,8 +19,8 @@ use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, Counter, LEAVE, RUNG, count, doorbell, interrupted, number, state, up,
-    use_space, wake,
+    AREA, CORES_MAX, Counter, LEAVE, RUNG, count, doorbell, heed_interrupts, interrupted,
+    is_interrupted, number, state, up, use_space, wake,
 };
 use crate::calls::{self, Flow};
 use crate::process::scheduling::{CoreSet, Priority};
@@ -104,14 +104,20 @@ fn moves(thread: &mut Thread) -> bool {
 pub(crate) fn run() -> ! {
     let mut waiting: Vec<Box<Thread>> = Vec::new();
     loop {
-        look_at_the_base();
-        keep_time();
-        collect(&mut waiting);
+        look_around(&mut waiting);
         match take_next() {
             Some(thread) => run_thread(thread, &mut waiting),
             None => idle(&mut waiting),
         }
     }
+}
+
+/// Looks for all that an interrupt may be about.
+fn look_around(waiting: &mut Vec<Box<Thread>>) {
+    heed_interrupts();
+    look_at_the_base();
+    keep_time();
+    collect(waiting);
 }
 
 fn look_at_the_base() {
@@ -269,6 +275,12 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             thread.extended.save();
             return send_back(thread);
         }
+        // The kernel itself takes interrupts while it waits for another core: they may be about
+        // threads that wait here, for whom nobody would look while this one computes.
+        if is_interrupted() {
+            look_around(waiting);
+            continue;
+        }
         let flow = match run_once(&mut thread) {
             Trap::Syscall => calls::execute(thread),
             Trap::Exception {
@@ -278,9 +290,7 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             } => calls::exception(thread, vector, error, address),
             Trap::Interrupt(vector) => {
                 interrupted(vector);
-                look_at_the_base();
-                keep_time();
-                collect(waiting);
+                look_around(waiting);
                 interrupted_in(thread)
             }
         };
