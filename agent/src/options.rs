@@ -3,7 +3,7 @@
 //! | option | meaning |
 //! |---|---|
 //! | `insula_agent.run=WORDS` | the program for which the node is there: when it ends, so does the node |
-//! | `insula_agent.root=KIND` | the root is the virtiofs file system `root`: `files`, or `overlay` for one whose changes stay in the node; or an EROFS image in memory that other nodes have as well: `memory`, whose changes stay in the node, too |
+//! | `insula_agent.root=KIND` | the root is the virtiofs file system `root`: `files`, or `overlay` for one whose changes stay in the node; or an EROFS image in memory that other nodes have as well: `memory`, whose changes stay in the node, too; or an ext4 file system on the first disk: `disk`, or `disk-overlay` |
 //! | `insula_agent.network=yes` | it has a network card, without which its program does not begin |
 //! | `insula_agent.clock_unix_ms=TIME` | the base's wall clock at the node's start, since a node has no clock of its own |
 //!
@@ -44,13 +44,19 @@ pub enum Root {
     Overlay,
     /// An image in persistent memory, with changes that nobody else sees.
     Memory,
+    /// The file system on the first disk.
+    Disk,
+    /// The same, with changes that the disk does not see.
+    DiskOverlay,
 }
 
 impl Root {
-    const ALL: [(Self, &str); 3] = [
+    const ALL: [(Self, &str); 5] = [
         (Self::Files, "files"),
         (Self::Overlay, "overlay"),
         (Self::Memory, "memory"),
+        (Self::Disk, "disk"),
+        (Self::DiskOverlay, "disk-overlay"),
     ];
 
     fn parse(text: &str) -> Option<Self> {
@@ -63,6 +69,8 @@ impl Root {
             Self::Files => Self::ALL[0].1,
             Self::Overlay => Self::ALL[1].1,
             Self::Memory => Self::ALL[2].1,
+            Self::Disk => Self::ALL[3].1,
+            Self::DiskOverlay => Self::ALL[4].1,
         }
     }
 }

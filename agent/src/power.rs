@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::mount::{MountFlags, mount_remount};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::system::{RebootCommand, reboot};
 use signal_hook::consts::{SIGTERM, SIGUSR2};
@@ -75,6 +76,8 @@ pub(crate) fn end(how: RebootCommand) {
     }
     signal_all(Signal::KILL);
     rustix::fs::sync();
+    // A disk is left as if it had been unmounted. Not every root can be.
+    let _ = mount_remount("/", MountFlags::RDONLY, c"");
     if let Err(error) = reboot(how) {
         say(&format!("the node cannot end: {error}"));
     }

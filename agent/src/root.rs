@@ -13,6 +13,8 @@ use rustix::process::{chdir, chroot};
 
 /// The first persistent memory: there is no other but what the node is told of.
 const MEMORY: &str = "/dev/pmem0";
+/// The first disk.
+const DISK: &str = "/dev/vda";
 /// Where it is put together.
 const NEW: &str = "/newroot";
 /// The files below an overlay, and what lies over them.
@@ -39,6 +41,11 @@ pub(crate) fn enter(root: Root) -> io::Result<()> {
         }
         Root::Memory => {
             mount_memory(LOWER)?;
+            mount_over()?;
+        }
+        Root::Disk => mount_disk(NEW, MountFlags::empty())?,
+        Root::DiskOverlay => {
+            mount_disk(LOWER, MountFlags::RDONLY)?;
             mount_over()?;
         }
     }
@@ -71,6 +78,10 @@ fn mount_memory(place: &str) -> io::Result<()> {
         || mount(MEMORY, place, "erofs", flags, Some(c"dax=always")),
         place,
     )
+}
+
+fn mount_disk(place: &str, flags: MountFlags) -> io::Result<()> {
+    mount_patiently(|| mount(DISK, place, "ext4", flags, None), place)
 }
 
 /// The device may be there only a moment after its driver, and its name a moment after the device.

@@ -99,7 +99,10 @@ fn request(options: Run) -> Result<RunRequest, Failure> {
             Source::Files(files, layout.into())
         }
     };
-    let root = rootfs.as_deref().map(NodeRoot::find).transpose()?;
+    let root = rootfs.as_deref().map(|path| NodeRoot::find(path, overlay));
+    let root = root.transpose()?;
+    let disks = disks.iter().map(DiskFile::find);
+    let disks = NodeRoot::before(root.as_ref(), disks.collect::<Result<_, _>>()?);
     let network = network || ip.is_some() || !publish.is_empty();
     let agent = Options {
         network,
@@ -116,7 +119,7 @@ fn request(options: Run) -> Result<RunRequest, Failure> {
         devices,
         force_devices: force_device,
         root,
-        disks: disks.iter().map(DiskFile::find).collect::<Result<_, _>>()?,
+        disks,
         network: network.then_some(Networking {
             publish,
             address: ip,

@@ -36,8 +36,8 @@ pub enum RootImageError {
     },
     /// It is something else.
     #[error(
-        "{} is neither a folder nor an EROFS image; nothing was touched\n\
-         `mkfs.erofs -Enoinline_data IMAGE FOLDER` makes one of a folder", .0.display()
+        "{} is neither a folder nor an EROFS image nor an ext4 file system; nothing was touched\n\
+         `mkfs.erofs -Enoinline_data IMAGE FOLDER` makes an image of a folder", .0.display()
     )]
     NoImage(PathBuf),
     /// There is not so much memory.

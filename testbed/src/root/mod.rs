@@ -27,6 +27,7 @@ const REVISION: u32 = 1;
 /// they run on the lightweight kernel, as openssl, python3, redis, sqlite3 and stress-ng do.
 const PACKAGES: &[&str] = &[
     "busybox-static",
+    "e2fsprogs",
     "fasttree",
     "fio",
     "fzf",

@@ -21,7 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: Duration::from_secs(400),
+    limit: Duration::from_secs(600),
     soak_limit: None,
     play,
 };
@@ -35,6 +35,10 @@ const DISK: &str = "/tmp/disk,own.img";
 const DISK_BYTES: u64 = 48 << 20;
 const READ_ONLY: &str = "/tmp/read-only.img";
 const READ_ONLY_BYTES: usize = 1 << 20;
+/// One with a root file system, and a node that has it.
+const ROOT_DISK: &str = "/tmp/root-disk.img";
+const ROOT_DISK_SIZE: &str = "256M";
+const ON_DISK: &str = "on-disk";
 /// What the node is made of, with fio and what it needs.
 const CONTENT: &str = "/tmp/content";
 const PROGRAMS: [&str; 7] = ["cat", "dd", "echo", "setsid", "sh", "sha256sum", "test"];
@@ -54,10 +58,11 @@ fn play(context: &Context) -> Result<(), Finding> {
         start_writer()?;
         reads_only()?;
         writes_on()?;
+        root_on_a_disk()?;
         ends_with_its_root()
     });
     fs::remove_dir_all(CONTENT)?;
-    for file in [DISK, READ_ONLY] {
+    for file in [DISK, READ_ONLY, ROOT_DISK] {
         fs::remove_file(file)?;
     }
     played?;
@@ -188,6 +193,35 @@ fn kill_servers(name: &str, text: &str) -> Result<(), Finding> {
     for server in servers {
         // Of two, one may end with the other.
         let _ = kill(server, Signal::SIGKILL);
+    }
+    Ok(())
+}
+
+/// A node's root on a disk keeps what the node writes; below an overlay it stays as it was.
+fn root_on_a_disk() -> Result<(), Finding> {
+    let foreign = ask(&["run", "--image", IMAGE, "--rootfs", READ_ONLY])?;
+    foreign.refused(1, &[READ_ONLY, "ext4", "nothing was touched"])?;
+    let made = Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-d", CONTENT, ROOT_DISK, ROOT_DISK_SIZE])
+        .status()?;
+    Finding::unless(made.success(), || "mke2fs failed".into())?;
+    let run = [
+        "run", "--image", IMAGE, "--name", ON_DISK, "--memory", "256M", "--rootfs", ROOT_DISK,
+    ];
+    for (own, file, kept) in [(&[][..], "/one", "it\n"), (&["--overlay"], "/two", "")] {
+        insula(&[&run[..], own].concat())?;
+        let (_, told) = script(
+            ON_DISK,
+            &format!("test -x /bin/fio && echo it > {file}; cat {file}"),
+        )?;
+        assert_equal("what the node reads of its root", &told, &"it\n".into())?;
+        insula(&["stop", "--time", "60", ON_DISK])?;
+        insula(&["rm", ON_DISK])?;
+        let read = Command::new("debugfs")
+            .args(["-R", &format!("cat {file}"), ROOT_DISK])
+            .output()?;
+        let read = String::from_utf8_lossy(&read.stdout).into_owned();
+        assert_equal("what the disk has", &read.as_str(), &kept)?;
     }
     Ok(())
 }

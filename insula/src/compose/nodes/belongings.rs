@@ -44,14 +44,16 @@ impl Belongings {
     pub(super) fn find(project: &Project, wanted: &WantedBelongings) -> Result<Self, Mistake> {
         let mistake =
             |at: &Span, error: &dyn std::error::Error| project.source.mistake_by(at.clone(), error);
-        let root = wanted.root.as_deref().map(NodeRoot::find).transpose();
+        let find_root = |path| NodeRoot::find(path, wanted.overlay);
+        let root = wanted.root.as_deref().map(find_root).transpose();
+        let root = root.map_err(|error| mistake(&wanted.root_at, &error))?;
         let disks = wanted.disks.iter().map(DiskFile::find);
+        let disks = disks.collect::<Result<_, _>>();
+        let disks = disks.map_err(|error| mistake(&wanted.disks_at, &error))?;
         Ok(Self {
-            root: root.map_err(|error| mistake(&wanted.root_at, &error))?,
+            disks: NodeRoot::before(root.as_ref(), disks),
+            root,
             overlay: wanted.overlay,
-            disks: disks
-                .collect::<Result<_, _>>()
-                .map_err(|error| mistake(&wanted.disks_at, &error))?,
             network: wanted.network.clone(),
         })
     }
@@ -69,7 +71,7 @@ impl Belongings {
     pub(super) fn identity(&self) -> BelongingsIdentity<'_> {
         let root = self.root.as_ref();
         BelongingsIdentity {
-            root: root.and_then(NodeRoot::folder),
+            root: root.and_then(NodeRoot::path),
             root_image: root.and_then(NodeRoot::image).map(RootImage::record),
             overlay: self.overlay,
             disks: &self.disks,
@@ -90,10 +92,20 @@ impl Candidate<'_> {
         ports(self.belongings.network.as_ref())
     }
 
+    /// Where a disk is asked for, be it as root.
+    fn disk_at(&self, path: &Path) -> &Span {
+        let wanted = &self.node.belongings;
+        let root = self.belongings.root.as_ref().and_then(NodeRoot::disk);
+        match root.is_some_and(|disk| disk.path == path) {
+            true => &wanted.root_at,
+            false => &wanted.disks_at,
+        }
+    }
+
     /// What is wrong with what it claims.
     fn claim(&self, error: &ClaimError) -> Mistake {
         let at = match error {
-            ClaimError::Disk { .. } => &self.node.belongings.disks_at,
+            ClaimError::Disk { path, .. } => self.disk_at(path),
             _ => &self.node.belongings.address_at,
         };
         self.mistake_by(at, error)
@@ -109,7 +121,7 @@ impl Candidate<'_> {
                 "give each node one of its own",
             ),
             Clash::Disk(path) => (
-                &wanted.disks_at,
+                self.disk_at(path),
                 format!("the disk {}", path.display()),
                 "nodes can share one that all of them only read: write `,ro` behind it",
             ),
