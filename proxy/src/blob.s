@@ -291,11 +291,16 @@ insula_proxy_begin:
     mov r10d, 8
     mov eax, 13                     // rt_sigaction
     syscall
+// To this thread: of a signal to the process another thread might be told, and this one go on and
+// end the process by a status before that has heard of it.
+    mov eax, 186                    // gettid
+    syscall
+    mov esi, eax
     mov eax, 39                     // getpid
     syscall
     mov edi, eax
-    mov esi, ebp
-    mov eax, 62                     // kill
+    mov edx, ebp
+    mov eax, 234                    // tgkill
     syscall
     call .Lp_unblock_signals
     lea edi, [rbp + 128]            // of a signal that does not end anybody
