@@ -328,8 +328,8 @@ pub(super) struct Run {
     /// Take devices even if the base needs them: its disk, its only network
     #[arg(long, requires = "devices")]
     pub(super) force_device: bool,
-    /// What is to be the root of a node of an image with an agent: a folder of this system, or a file
-    /// or block device with an EROFS image or an ext4 file system
+    /// What is to be the root of a node of an image with an agent: a folder of this system, a file with
+    /// an EROFS image, or a file or block device with an ext4 file system
     #[arg(long, value_name = "PATH")]
     pub(super) rootfs: Option<PathBuf>,
     /// Keep what the node changes there in the node's memory, and forget it with the node

@@ -116,8 +116,9 @@ pub(super) struct NodeTable {
     /// Take them even if the base needs them: its disk, its only network.
     #[serde(default)]
     pub(super) force_device: bool,
-    /// What is to be its root: a folder of this system, or a file or block device with an EROFS image
-    /// or an ext4 file system. Relative to the file's folder; for nodes of an image with an agent.
+    /// What is to be its root: a folder of this system, a file with an EROFS image, or a file or block
+    /// device with an ext4 file system. Relative to the file's folder; for nodes of an image with an
+    /// agent.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) rootfs: Option<Spanned<PathBuf>>,
     /// Keep what the node changes there in the node's memory, and forget it with the node.

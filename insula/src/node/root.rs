@@ -39,23 +39,27 @@ pub enum RootError {
 }
 
 impl Root {
-    /// What is at that path: a folder, or a file or block device that is an EROFS image or an ext4
-    /// file system. What lies below an overlay is not written to.
+    /// What is at that path: a folder, a file that is an EROFS image, or a file or block device that is
+    /// an ext4 file system. What lies below an overlay is not written to.
     ///
     /// # Errors
     /// [`RootError`].
     pub fn find(path: &Path, overlay: bool) -> Result<Self, RootError> {
         let kind = fs::metadata(path).map(|found| found.file_type());
-        if !kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device()) {
+        let is_device = kind.as_ref().is_ok_and(FileTypeExt::is_block_device);
+        if !is_device && !kind.is_ok_and(|kind| kind.is_file()) {
             return Ok(Self::Folder(SharedFolder::find(path)?));
         }
-        if !is_ext4(path) {
-            return Ok(Self::Image(RootImage::find(path)?));
+        if is_ext4(path) {
+            return Ok(Self::Disk(DiskFile::find(&DiskSpec {
+                path: path.to_owned(),
+                read_only: overlay,
+            })?));
         }
-        Ok(Self::Disk(DiskFile::find(&DiskSpec {
-            path: path.to_owned(),
-            read_only: overlay,
-        })?))
+        if is_device {
+            return Err(RootImageError::NoImage(path.to_owned()).into());
+        }
+        Ok(Self::Image(RootImage::find(path)?))
     }
 
     /// The folder, if it is one.

@@ -36,7 +36,7 @@ pub enum RootImageError {
     },
     /// It is something else.
     #[error(
-        "{} is neither a folder nor an EROFS image nor an ext4 file system; nothing was touched\n\
+        "{} is neither a folder nor a file with an EROFS image nor an ext4 file system; nothing was touched\n\
          `mkfs.erofs -Enoinline_data IMAGE FOLDER` makes an image of a folder", .0.display()
     )]
     NoImage(PathBuf),

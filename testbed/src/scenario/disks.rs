@@ -92,7 +92,10 @@ fn make_files() -> Result<(), Finding> {
         fs::create_dir_all(folder)?;
         fs::copy(library, &copy)?;
     }
-    Ok(())
+    let made = Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-d", CONTENT, ROOT_DISK, ROOT_DISK_SIZE])
+        .status()?;
+    Finding::unless(made.success(), || "mke2fs failed".into())
 }
 
 fn refusals() -> Result<(), Finding> {
@@ -201,10 +204,6 @@ fn kill_servers(name: &str, text: &str) -> Result<(), Finding> {
 fn root_on_a_disk() -> Result<(), Finding> {
     let foreign = ask(&["run", "--image", IMAGE, "--rootfs", READ_ONLY])?;
     foreign.refused(1, &[READ_ONLY, "ext4", "nothing was touched"])?;
-    let made = Command::new("mke2fs")
-        .args(["-q", "-t", "ext4", "-d", CONTENT, ROOT_DISK, ROOT_DISK_SIZE])
-        .status()?;
-    Finding::unless(made.success(), || "mke2fs failed".into())?;
     let run = [
         "run", "--image", IMAGE, "--name", ON_DISK, "--memory", "256M", "--rootfs", ROOT_DISK,
     ];
