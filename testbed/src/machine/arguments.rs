@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::monitor;
 use super::process::Console;
 use super::tsc;
 use super::{Accelerator, Machine, Prepared};
@@ -166,7 +167,8 @@ fn consoles(prepared: &Prepared, console: Console) -> Vec<String> {
     let log = format!("file,id=log,path={log}");
     let terminal = match console {
         Console::Terminal => "stdio,id=terminal,signal=off,mux=on",
-        Console::Captured { .. } => "stdio,id=terminal,signal=off",
+        // Its standard input is the monitor's.
+        Console::Captured { .. } => "file,id=terminal,path=/dev/stdout",
     };
     let words = [
         "-chardev",
@@ -182,7 +184,12 @@ fn consoles(prepared: &Prepared, console: Console) -> Vec<String> {
         "-device",
         "virtconsole,chardev=terminal",
     ];
-    words.map(str::to_owned).to_vec()
+    let monitor: &[&str] = match console {
+        Console::Terminal => &[],
+        Console::Captured { .. } => &monitor::ARGUMENTS,
+    };
+    let words = words.iter().chain(monitor);
+    words.map(|&word| word.to_owned()).collect()
 }
 
 fn text(path: &Path) -> String {

@@ -5,9 +5,11 @@ mod accelerator;
 mod arguments;
 mod boot_watch;
 mod emulator_fault;
+mod monitor;
 mod outcome;
 mod prepared;
 mod process;
+mod running;
 mod spare_devices;
 pub mod tsc;
 
@@ -86,10 +88,10 @@ pub enum MachineError {
         message: String,
     },
     /// It took longer than [`Machine::limit`], given in seconds.
-    #[error("the machine was given up after {0} s. {1}")]
+    #[error("{1}\nthe machine was given up after {0} s with {cores}", cores = .1.cores)]
     Limit(u64, GivenUp),
     /// It hung before its task had begun.
-    #[error("the machine hangs while it boots. {0}")]
+    #[error("{0}\nthe machine hangs while it boots, with {cores}", cores = .0.cores)]
     Hang(GivenUp),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
@@ -110,6 +112,8 @@ pub struct GivenUp {
     pub log_path: PathBuf,
     /// The end of that.
     pub log: String,
+    /// Where its cores were.
+    pub cores: String,
 }
 
 impl fmt::Display for GivenUp {
@@ -118,6 +122,7 @@ impl fmt::Display for GivenUp {
             output,
             log_path,
             log,
+            ..
         } = self;
         let log_path = log_path.display();
         write!(

@@ -27,13 +27,15 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// How many runs before this one the emulator has spoilt.
     pub spoilt: u32,
+    /// How it ended, unless it was switched off.
+    abrupt: Option<String>,
     prepared: Prepared,
 }
 
 /// A task that did not succeed. Why comes last: of a long text the end is what is seen.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{what}. The end of the machine's log ({folder}):\n{log}\nThe end of its output:\n{output}"
+    "The end of the machine's log ({folder}):\n{log}\nThe end of its output:\n{output}\n{what}"
 )]
 pub struct Failure {
     what: String,
@@ -55,6 +57,7 @@ impl Outcome {
             files,
             elapsed: ended.elapsed,
             spoilt: 0,
+            abrupt: ended.abrupt,
             prepared,
         })
     }
@@ -72,7 +75,11 @@ impl Outcome {
         match self.status {
             Some(0) => Ok(self),
             Some(status) => Err(self.fail(format!("the task ended with status {status}"))),
-            None => Err(self.fail("the machine went down before the task had ended".to_owned())),
+            None => {
+                let how = self.abrupt.as_deref().unwrap_or("it was switched off");
+                let what = format!("the machine went down before the task had ended: {how}");
+                Err(self.fail(what))
+            }
         }
     }
 

@@ -93,6 +93,11 @@ impl Prepared {
         self.file("qemu.log")
     }
 
+    /// The registers of its cores, if it did not switch itself off.
+    pub(super) fn cores(&self) -> PathBuf {
+        self.file("cores")
+    }
+
     /// Leaves the run's folder where it is, to be looked at. Else it goes.
     pub(super) fn keep(self) -> PathBuf {
         self.folder.keep()

@@ -1,20 +1,17 @@
 //! Running QEMU to its end, or to the end of patience.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::boot_watch::BootWatch;
+use super::monitor::Cores;
+use super::running::{Patience, Running};
 use super::{GivenUp, MachineError, Prepared, at};
 use crate::tool::tail;
 
 /// Most bytes of a log that an error repeats.
 const TAIL_BYTES: usize = 6000;
-/// How often a booting machine is looked at.
-const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where the task's console is.
 #[derive(Clone, Copy)]
@@ -27,11 +24,14 @@ pub(super) enum Console {
 }
 
 /// A run that came to its end by itself.
+#[derive(Default)]
 pub(super) struct Ended {
     /// What the task printed.
     pub(super) output: Vec<u8>,
     /// From the start of QEMU to its end.
     pub(super) elapsed: Duration,
+    /// How it ended and where its cores were, unless it was switched off.
+    pub(super) abrupt: Option<String>,
 }
 
 /// Runs QEMU.
@@ -43,20 +43,12 @@ pub(super) fn run(
     let started = Instant::now();
     let messages = File::create(prepared.qemu_log()).map_err(at(&prepared.qemu_log()))?;
     command.stderr(messages);
-    let (output, status) = match console {
+    let (ended, status) = match console {
         Console::Terminal => {
             let status = command.spawn().and_then(|mut child| child.wait());
-            (Vec::new(), status.map_err(MachineError::Start)?)
+            (Ended::default(), status.map_err(MachineError::Start)?)
         }
-        Console::Captured { show, limit } => {
-            command.stdin(Stdio::null()).stdout(Stdio::piped());
-            capture(
-                command.spawn().map_err(MachineError::Start)?,
-                prepared,
-                show,
-                limit,
-            )?
-        }
+        Console::Captured { show, limit } => capture(command, prepared, show, limit)?,
     };
     if !status.success() {
         let message = fs::read_to_string(prepared.qemu_log()).unwrap_or_default();
@@ -66,94 +58,52 @@ pub(super) fn run(
         });
     }
     Ok(Ended {
-        output,
         elapsed: started.elapsed(),
+        ..ended
     })
 }
 
-/// Why a machine was ended.
-enum Patience {
-    /// It was not: it ended by itself.
-    Lasted,
-    /// Its time was up.
-    Limit,
-    /// It hung before the task had begun.
-    Boot,
-}
-
-/// Waits for the end of what the child prints, which is the child's end.
+/// Runs QEMU until its machine has stopped or patience is at its end.
 fn capture(
-    mut child: Child,
+    command: Command,
     prepared: &Prepared,
     show: bool,
     limit: Duration,
-) -> Result<(Vec<u8>, ExitStatus), MachineError> {
-    let (ended, end) = mpsc::channel();
-    let pipe = child.stdout.take();
-    let reader = thread::spawn(move || {
-        let output = pipe.map_or_else(Vec::new, |pipe| read_all(pipe, show));
-        // Nobody listens any more if patience is at its end.
-        let _ = ended.send(());
-        output
-    });
-    let patience = wait(&end, &mut BootWatch::new(prepared.log()), limit);
-    if !matches!(patience, Patience::Lasted) {
-        child.kill().map_err(MachineError::Start)?;
-    }
-    let status = child.wait().map_err(MachineError::Start)?;
-    let output = reader.join().unwrap_or_default();
-    match patience {
-        Patience::Lasted => Ok((output, status)),
-        Patience::Limit => Err(MachineError::Limit(
-            limit.as_secs(),
-            given_up(prepared, &output),
-        )),
-        Patience::Boot => Err(MachineError::Hang(given_up(prepared, &output))),
-    }
+) -> Result<(Ended, ExitStatus), MachineError> {
+    let mut running = Running::start(command, show).map_err(MachineError::Start)?;
+    let patience = running.wait(&mut BootWatch::new(prepared.log()), limit);
+    let cores = if patience.is_as_wished() {
+        Cores::default()
+    } else {
+        running.cores()
+    };
+    // For who looks at the folder of a failure.
+    let _ = fs::write(prepared.cores(), &cores.0);
+    let (output, status) = running.end().map_err(MachineError::Start)?;
+    let abrupt = match patience {
+        Patience::Gone | Patience::SwitchedOff => None,
+        Patience::Stopped(reason) => Some(format!("{reason}, with {cores}")),
+        Patience::Limit => {
+            let ended = given_up(prepared, &output, &cores);
+            return Err(MachineError::Limit(limit.as_secs(), ended));
+        }
+        Patience::Boot => return Err(MachineError::Hang(given_up(prepared, &output, &cores))),
+    };
+    let ended = Ended {
+        output,
+        abrupt,
+        ..Ended::default()
+    };
+    Ok((ended, status))
 }
 
-fn wait(end: &mpsc::Receiver<()>, boot: &mut BootWatch, limit: Duration) -> Patience {
-    let deadline = Instant::now() + limit;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if end.recv_timeout(left.min(WATCH_INTERVAL)).is_ok() {
-            return Patience::Lasted;
-        }
-        if left.is_zero() {
-            return Patience::Limit;
-        }
-        if boot.hangs() {
-            return Patience::Boot;
-        }
-    }
-}
-
-/// Reads to the end. What was read before an error counts.
-fn read_all(mut pipe: impl Read, show: bool) -> Vec<u8> {
-    let (mut output, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
-        match pipe.read(&mut piece) {
-            Ok(0) => return output,
-            Ok(size) => {
-                output.extend_from_slice(&piece[..size]);
-                if show {
-                    // Output that nobody wants is no reason to stop the machine.
-                    let mut out = io::stdout().lock();
-                    let _ = out.write_all(&piece[..size]).and_then(|()| out.flush());
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return output,
-        }
-    }
-}
-
-fn given_up(prepared: &Prepared, output: &[u8]) -> GivenUp {
+fn given_up(prepared: &Prepared, output: &[u8], cores: &Cores) -> GivenUp {
     let log = fs::read(prepared.log()).unwrap_or_default();
     GivenUp {
         output: tail(&String::from_utf8_lossy(output), TAIL_BYTES).to_owned(),
         log_path: prepared.log(),
         log: tail(&String::from_utf8_lossy(&log), TAIL_BYTES).to_owned(),
+        cores: cores.to_string(),
     }
 }
 
