@@ -2,9 +2,10 @@
 /*
  * Watching running nodes for the bytes by which they say that they have ended.
  *
- * A node that wants a reset must be stopped fast: Linux waits 15 ms after having
- * written the ACPI reset register (drivers/acpi/reboot.c), then tries means that
- * would reset the whole machine. Hence a timer interrupt and not a thread.
+ * Mostly the node waits for its end when it has written one. But a booting Linux that
+ * wants a reset must be stopped fast: it waits 15 ms after having written the ACPI
+ * reset register (drivers/acpi/reboot.c), then tries means that would reset the whole
+ * machine. Hence a timer interrupt and not a thread.
  */
 #include "insula_module.h"
 

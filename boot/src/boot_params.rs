@@ -11,6 +11,7 @@ use crate::setup_header::{HEADER, SetupHeader};
 /// Size of the structure, in bytes.
 pub(crate) const SIZE: usize = 4096;
 
+const TBOOT_ADDR: usize = 0x058;
 const ACPI_RSDP_ADDR: usize = 0x070;
 const EXT_RAMDISK_IMAGE: usize = 0x0c0;
 const EXT_RAMDISK_SIZE: usize = 0x0c4;
@@ -42,6 +43,7 @@ pub(crate) struct BootParams<'a> {
     /// Address and size in bytes; size 0 for none.
     pub(crate) initrd: (u64, u64),
     pub(crate) rsdp: u64,
+    pub(crate) tboot: u64,
     pub(crate) e820: &'a [E820Entry],
     /// Where the setup data begin, 0 if there are none.
     pub(crate) setup_data: u64,
@@ -67,6 +69,7 @@ impl BootParams<'_> {
         put(CMD_LINE_PTR, &low_half(self.command_line));
         put(EXT_CMD_LINE_PTR, &high_half(self.command_line));
         put(SETUP_DATA, &self.setup_data.to_le_bytes());
+        put(TBOOT_ADDR, &self.tboot.to_le_bytes());
         put(ACPI_RSDP_ADDR, &self.rsdp.to_le_bytes());
         // At most E820_ENTRIES_MAX, which fits.
         put(E820_ENTRIES, &[first.len() as u8]);

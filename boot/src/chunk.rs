@@ -13,8 +13,8 @@ const LOW_END: u64 = 640 << 10;
 /// Memory from here on is not "low": a core cannot be started in it.
 const LOW_LIMIT: u64 = 1 << 20;
 /// Least size of the low chunk: Linux' real-mode trampoline (0x7000 bytes, `reserve_real_mode()` in
-/// arch/x86/realmode/init.c) and a page for the fake I/O APIC.
-const LOW_SIZE_MIN: u64 = 0x8000;
+/// arch/x86/realmode/init.c), a page for the fake I/O APIC and one for the end.
+const LOW_SIZE_MIN: u64 = 0x9000;
 /// End of what Linux can address with 4-level paging: `MAX_PHYSMEM_BITS` of arch/x86/include/asm/sparsemem.h.
 const MEMORY_END: u64 = 1 << 46;
 
@@ -133,7 +133,7 @@ mod tests {
 
     const LOW: Chunk = Chunk {
         start: 0x10000,
-        size: 0x8000,
+        size: 0x9000,
     };
 
     fn chunk(start: u64, size: u64) -> Chunk {
@@ -198,12 +198,12 @@ mod tests {
         let of = |chunks: &[Chunk]| Memory::of(chunks, &[]).unwrap_err();
         assert!(matches!(of(&[high]), LayoutError::LowChunks { count: 0 }));
         assert!(matches!(
-            of(&[LOW, chunk(0x30000, 0x8000), high]),
+            of(&[LOW, chunk(0x30000, 0x9000), high]),
             LayoutError::LowChunks { count: 2 }
         ));
         for bad in [
-            chunk(0xf000, 0x9000),
-            chunk(0x10000, 0x7000),
+            chunk(0xf000, 0xa000),
+            chunk(0x10000, 0x8000),
             chunk(0x98000, 0x9000),
         ] {
             assert!(

@@ -79,15 +79,15 @@ mod tests {
     #[test]
     fn splits_around_what_is_reserved() {
         let chunk = |start, size| Chunk { start, size };
-        let memory = Memory::of(&[chunk(0x10000, 0x8000), chunk(0x200000, 0x200000)], &[])
+        let memory = Memory::of(&[chunk(0x10000, 0x9000), chunk(0x200000, 0x200000)], &[])
             .expect("good memory");
-        let entries = map(&memory, &[chunk(0x17000, 0x1000), chunk(0x300000, 0x1000)]);
+        let entries = map(&memory, &[chunk(0x17000, 0x2000), chunk(0x300000, 0x1000)]);
         let short: Vec<_> = entries.iter().map(|e| (e.start, e.size, e.kind)).collect();
         assert_eq!(
             short,
             [
                 (0x10000, 0x7000, E820Type::Ram),
-                (0x17000, 0x1000, E820Type::Reserved),
+                (0x17000, 0x2000, E820Type::Reserved),
                 (0x200000, 0x100000, E820Type::Ram),
                 (0x300000, 0x1000, E820Type::Reserved),
                 (0x301000, 0xff000, E820Type::Ram),

@@ -59,7 +59,7 @@ pub enum LayoutError {
     /// The chunk below 1 MiB does not serve.
     #[error(
         "the memory at {start:#x} ({size} bytes) cannot serve to start processors in: \
-         32 KiB or more between 64 KiB and 640 KiB are needed"
+         36 KiB or more between 64 KiB and 640 KiB are needed"
     )]
     LowChunk {
         /// Its physical address.

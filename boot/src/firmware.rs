@@ -1,15 +1,12 @@
-//! The stretch of a node's memory that stands for its firmware: everything that this crate makes, except the fake
-//! I/O APIC.
+//! The stretch of a node's memory that stands for its firmware: everything that this crate makes, except the
+//! two pages at the end of the low chunk.
 //!
 //! It is reserved in the memory map, so that neither KASLR nor the kernel's allocators come near it. In order, each
-//! part beginning a page: page tables, `boot_params`, command line, setup data, ACPI tables, the
-//! page of the two bytes that end the node, and the area of its channels.
+//! part beginning a page: page tables, `boot_params`, command line, setup data, ACPI tables, and the area of its
+//! channels.
 
 use crate::boot_params;
 use crate::chunk::PAGE;
-
-/// Distance between the two ending bytes: a cache line, so that polling one does not disturb the other.
-const RESET_OFFSET: u64 = 64;
 
 /// Sizes in bytes of the parts whose size varies.
 #[derive(Debug, Default, Clone, Copy)]
@@ -31,7 +28,6 @@ pub(crate) struct Addresses {
     pub(crate) setup_data: u64,
     pub(crate) acpi: u64,
     pub(crate) channels: u64,
-    endings: u64,
     /// The address after the last byte.
     end: u64,
 }
@@ -51,7 +47,6 @@ impl Addresses {
             command_line: part(sizes.command_line),
             setup_data: part(sizes.setup_data),
             acpi: part(sizes.acpi),
-            endings: part(PAGE),
             channels: part(sizes.channels),
             end: next,
         }
@@ -60,15 +55,5 @@ impl Addresses {
     /// Size of the whole stretch for parts of `sizes`, in bytes.
     pub(crate) fn size(sizes: &Sizes) -> u64 {
         Addresses::at(0, sizes).end
-    }
-
-    /// The byte that powers the node off.
-    pub(crate) fn power_off(&self) -> u64 {
-        self.endings
-    }
-
-    /// The byte that resets it.
-    pub(crate) fn reset(&self) -> u64 {
-        self.endings + RESET_OFFSET
     }
 }

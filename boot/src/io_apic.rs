@@ -7,15 +7,17 @@
 //! kernel in the memory map.
 
 use crate::chunk::{Chunk, Memory, PAGE};
+use crate::tboot;
 
 /// The window through which the selected register is read: plain memory, so the same value for each.
 pub(crate) const DATA_WINDOW: usize = 0x10;
 /// Version register: version 0x20, 0x17 + 1 inputs (Intel 82093AA datasheet, section 3.2.2).
 const VERSION: u32 = 0x0017_0020;
 
-/// Where the page lies: at the end of the low chunk.
+/// Where the page lies: near the end of the low chunk, before [`tboot`]'s.
 pub(crate) fn page_of(memory: &Memory) -> Chunk {
-    Chunk::between(memory.low.end() - PAGE, memory.low.end())
+    let end = tboot::page_of(memory).start;
+    Chunk::between(end - PAGE, end)
 }
 
 /// What the page holds at start.

@@ -5,10 +5,10 @@
 //! made by leaving the right things in the node's own memory, and none of the base's:
 //!
 //! ```text
-//! low chunk, below 1 MiB        real-mode memory for the kernel's use | fake I/O APIC (reserved)
+//! low chunk, below 1 MiB        real-mode memory for the kernel's use | fake I/O APIC | its end (both reserved)
 //! some chunk                    kernel at its load address, then free memory
 //! the same or another           initrd, then free memory
-//! top of some chunk (reserved)  page tables | boot_params | command line | setup data | ACPI tables | endings
+//! top of some chunk (reserved)  page tables | boot_params | command line | setup data | ACPI tables
 //!                               | channels
 //! ```
 //!
@@ -22,6 +22,7 @@
 //! | `pci` | PCI buses that are the node's own |
 //! | [`persistent`] | how persistent memory begins |
 //! | `io_apic` | the page that passes for an I/O APIC |
+//! | `tboot` | the page by which the kernel ends |
 //! | `page_table` | memory one to one, until the kernel has its own |
 //! | `setup_header`, `boot_params`, `setup_data` | Linux' boot protocol |
 //! | `options`, `command_line` | what else the kernel must be told, and why |
@@ -43,6 +44,7 @@ pub mod power_button;
 mod processors;
 mod setup_data;
 mod setup_header;
+mod tboot;
 
 pub use chunk::Chunk;
 pub use command_line::CommandLineError;
@@ -72,7 +74,7 @@ pub struct NodeDescription<'a> {
     /// Local APIC ids of cores that it may get later.
     pub spare_cpus: &'a [u32],
     /// Its memory, in any order, all zero: exactly one chunk lies below 1 MiB, between 64 KiB and 640 KiB, and has
-    /// 32 KiB or more.
+    /// 36 KiB or more.
     pub chunks: &'a [Chunk],
     /// Memory above 1 MiB that is not its own to use, but has a content that Linux is to have as disks: `/dev/pmem0`
     /// the first stretch by address, and so on. See [`persistent`] for how it begins.
@@ -207,13 +209,14 @@ impl<'a> Parts<'a> {
     }
 
     fn acpi_tables(&self, addresses: &firmware::Addresses) -> Vec<u8> {
+        let tboot = tboot::page_of(&self.memory).start;
         let description = acpi::Description {
             processors: self.processors,
             io_apic: io_apic::page_of(&self.memory).start,
             buses: self.buses,
             persistent: &self.memory.persistent,
-            power_off: addresses.power_off(),
-            reset: addresses.reset(),
+            power_off: tboot::power_off(tboot),
+            reset: tboot::reset(tboot),
             channels: Chunk {
                 start: addresses.channels,
                 size: self.channels_size,
@@ -226,7 +229,9 @@ impl<'a> Parts<'a> {
     fn assemble(self, node: &NodeDescription, placement: &Placement) -> Layout {
         let addresses = firmware::Addresses::at(placement.firmware.start, &self.sizes());
         let io_apic = io_apic::page_of(&self.memory);
-        let e820 = e820::map(&self.memory, &[io_apic, placement.firmware]);
+        let tboot = tboot::page_of(&self.memory);
+        let low = Chunk::between(io_apic.start, tboot.end());
+        let e820 = e820::map(&self.memory, &[low, placement.firmware]);
         let setup_data = SetupData {
             random_seed: self.random_seed,
             e820: e820
@@ -239,6 +244,7 @@ impl<'a> Parts<'a> {
             command_line: addresses.command_line,
             initrd: (placement.initrd, node.initrd_size),
             rsdp: addresses.acpi,
+            tboot: tboot.start,
             e820: &e820,
             setup_data: match setup_data.is_empty() {
                 true => 0,
@@ -257,7 +263,7 @@ impl<'a> Parts<'a> {
             (addresses.command_line, command_line),
             (addresses.setup_data, setup_data),
             (addresses.acpi, self.acpi_tables(&addresses)),
-            (addresses.power_off(), vec![0; PAGE as usize]),
+            (tboot.start, tboot::to_bytes(tboot.start)),
         ];
         let pieces = pieces.into_iter().filter(|(_, bytes)| !bytes.is_empty());
         Layout {
@@ -269,8 +275,8 @@ impl<'a> Parts<'a> {
             entry: placement.kernel + node.kernel.entry_offset,
             page_table: addresses.page_table,
             argument: addresses.boot_params,
-            power_off: addresses.power_off(),
-            reset: addresses.reset(),
+            power_off: tboot::power_off(tboot.start),
+            reset: tboot::reset(tboot.start),
             power_button: io_apic.start + io_apic::DATA_WINDOW as u64,
             channels: addresses.channels,
             e820,

@@ -208,7 +208,7 @@ pub const OPTIONS: &[KernelOption] = &[
         "reboot",
         "a",
         Rule::Ours,
-        "reboot by the ACPI reset register, a byte that the base watches: all other ways reset the whole machine",
+        "until the kernel can end by Trusted Boot's page, reboot by the ACPI reset register, a byte that the base watches: all other ways reset the whole machine",
     ),
     option(
         "panic",

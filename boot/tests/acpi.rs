@@ -133,7 +133,7 @@ fn listed(layout: &Layout) -> Vec<u32> {
             }
             1 => assert_eq!(
                 (u64::from(u32_at(entry, 4)), u32_at(entry, 8)),
-                (LOW.end() - 4096, 0)
+                (LOW.end() - 2 * PAGE, 0)
             ),
             other => panic!("unexpected entry of type {other}"),
         }
