@@ -93,6 +93,8 @@ fn linux_believes_in_it() {
     assert_eq!(read_u32(&layout, page + 16), 5, "version");
     assert_eq!(u64::from(read_u32(&layout, page + 104)), page, "tboot_base");
     assert_eq!(u64::from(read_u32(&layout, page + 108)), PAGE, "tboot_size");
+    let waiting = read_u32(&layout, page + NUM_IN_WFS as u64);
+    assert_eq!(waiting, 1, "the core that goes offline counts itself");
 }
 
 #[test]
