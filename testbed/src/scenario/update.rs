@@ -37,8 +37,6 @@ const USABLE_MIB: u64 = MORE_MIB - 16;
 const GROW: [&str; 6] = ["update", "--cpus", "+1", "--memory", "+128M", NAME];
 const SHRINK: [&str; 6] = ["update", "--cpus", "-1", "--memory", "-128M", NAME];
 const BEGIN: [&str; 6] = ["update", "--cpus", "1", "--memory", "160M", NAME];
-/// How often it fills its memory: as it begins, with more, and with less again.
-const FILLS: u64 = 3;
 /// How long to leave a node alone between two looks at its log.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// An update is killed at a random moment up to this one, longer than it usually takes.
@@ -80,8 +78,8 @@ fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding
     let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
     let size = ["--cpus", "1", "--max-cpus", "2", "--memory", "160M"];
     // While it fills its memory it can give none back: many updates then take long.
-    let times = context.count(FILLS, u64::MAX >> 1);
-    let node = TestNode::start(NAME, &source, &size, &format!("resources times={times}"))?;
+    let until = context.of("shrunk", "never");
+    let node = TestNode::start(NAME, &source, &size, &format!("resources until={until}"))?;
     let first = told(&node, 1, BEGINS_MIB)?;
     let before = Holdings::now()?;
     refusals()?;
