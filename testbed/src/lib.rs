@@ -4,7 +4,7 @@
 //! The way of a test: [`kernels`] and [`root`] give what boots, [`equipment`] the
 //! payload (the command `insula`, insula.ko, the nodes' initial file system, the
 //! programs `insula-scenario` and [`peer`]), [`machine`] runs QEMU, where the first process
-//! unpacks the payload and runs `insula-scenario NAME`; [`scenario`] is what that
+//! mounts the payload and runs `insula-scenario NAME`; [`scenario`] is what that
 //! does. [`trial`] puts these together and judges what came of it.
 //!
 //! No part needs privileges, and nothing is written outside of the build folder.
@@ -12,6 +12,7 @@
 pub mod busybox;
 pub mod debs;
 pub mod equipment;
+pub mod ext4;
 pub mod kernels;
 pub mod machine;
 pub mod memory_fill;

@@ -1,13 +1,13 @@
-//! What goes into an emulated machine, and what comes out: tar archives on raw
-//! disks.
+//! What goes into an emulated machine, a file system on a disk, and what comes out, a tar
+//! archive on another.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Disks have whole sectors; this many bytes suits any.
-const DISK_ALIGNMENT_BYTES: u64 = 1 << 20;
+use crate::ext4::{self, Ext4Error};
 
 /// Something to put in.
 #[derive(Clone, Debug)]
@@ -38,30 +38,27 @@ impl Payload {
         self.files.insert(path.to_owned(), (content, 0o755));
     }
 
-    /// Writes the disk.
+    /// Writes the disk: a file system to be mounted, for which the machine need not copy anything.
     ///
     /// # Errors
     /// When a file cannot be read or the disk cannot be written.
     pub(crate) fn write(&self, disk: &Path) -> io::Result<()> {
-        let mut archive = tar::Builder::new(File::create(disk)?);
+        let tree = tempfile::tempdir_in(disk.parent().unwrap_or(Path::new(".")))?;
         for (path, (content, mode)) in &self.files {
-            let mut header = tar::Header::new_gnu();
-            header.set_mode(*mode);
+            let path = tree.path().join(path);
+            fs::create_dir_all(path.parent().unwrap_or(tree.path()))?;
             match content {
                 Content::File(source) => {
-                    let file = File::open(source).map_err(|error| name_file(source, &error))?;
-                    header.set_size(file.metadata()?.len());
-                    archive.append_data(&mut header, path, file)?;
+                    fs::copy(source, &path).map_err(|error| name_file(source, &error))?;
                 }
-                Content::Bytes(bytes) => {
-                    header.set_size(bytes.len() as u64);
-                    archive.append_data(&mut header, path, bytes.as_slice())?;
-                }
+                Content::Bytes(bytes) => fs::write(&path, bytes)?,
             }
+            fs::set_permissions(&path, Permissions::from_mode(*mode))?;
         }
-        let file = archive.into_inner()?;
-        let size = file.metadata()?.len();
-        file.set_len(size.next_multiple_of(DISK_ALIGNMENT_BYTES))
+        ext4::make(tree.path(), disk).map_err(|error| match error {
+            Ext4Error::Tree(error) => error,
+            Ext4Error::Tool(error) => io::Error::other(error),
+        })
     }
 }
 
@@ -105,8 +102,15 @@ pub(crate) fn shell_command<W: AsRef<str>>(words: &[W]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::Tool;
     use proptest::prelude::*;
     use std::process::Command;
+
+    /// What debugfs says of a file on `disk`.
+    fn debugfs(disk: &Path, request: &str) -> String {
+        let tool = Tool::new("debugfs").args(["-R", request]);
+        tool.arg(disk).run().unwrap()
+    }
 
     #[test]
     fn payload_reads_back() {
@@ -118,10 +122,11 @@ mod tests {
         payload.program("bin/c", Content::File(source));
         let disk = folder.path().join("disk");
         payload.write(&disk).unwrap();
-        assert_eq!(fs::metadata(&disk).unwrap().len() % DISK_ALIGNMENT_BYTES, 0);
-        let files = read_result(&disk).unwrap();
-        assert_eq!(files["a/b"], b"bytes");
-        assert_eq!(files["bin/c"], b"from a file");
+        assert!(debugfs(&disk, "cat /a/b").contains("bytes"));
+        assert!(debugfs(&disk, "cat /bin/c").contains("from a file"));
+        assert!(debugfs(&disk, "stat /a/b").contains("Mode:  0644"));
+        assert!(debugfs(&disk, "stat /bin/c").contains("Mode:  0755"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]

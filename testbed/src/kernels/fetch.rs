@@ -6,13 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::initrd::{self, InitrdError};
 use super::{Flavour, Kernel, beside, headers_of, tree_of, write_whole};
+use crate::ext4::{self, Ext4Error};
 use crate::packages::{self, PackageError};
 use crate::tool::{Tool, ToolError};
-
-/// Free space on a kernel's disk beyond its files, in bytes: ext4's own tables.
-const DISK_SLACK_BYTES: u64 = 32 << 20;
-/// Size of a block of that disk, in bytes.
-const DISK_BLOCK_BYTES: u64 = 4096;
 
 /// Why a kernel could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -110,37 +106,15 @@ fn redirect_makefile(headers: &Path, common: &str) -> Result<(), FetchError> {
     fs::write(&path, text).map_err(at(&path))
 }
 
-/// Makes an ext4 image of the kernel's tree. Needs no privilege.
+/// Makes the disk of the kernel's tree.
 fn make_disk(kernel: &Kernel) -> Result<(), FetchError> {
     let tree = kernel.tree();
-    let size = space_of(&tree).map_err(at(&tree))? + DISK_SLACK_BYTES;
     let partial = beside(kernel.flavour, "partial");
-    let tool = Tool::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "^has_journal"]);
-    let tool = tool
-        .args([
-            "-b",
-            &DISK_BLOCK_BYTES.to_string(),
-            "-E",
-            "root_owner=0:0",
-            "-d",
-        ])
-        .arg(tree);
-    tool.arg(&partial).arg(format!("{}k", size >> 10)).run()?;
+    ext4::make(&tree, &partial).map_err(|error| match error {
+        Ext4Error::Tree(source) => at(&tree)(source),
+        Ext4Error::Tool(error) => error.into(),
+    })?;
     fs::rename(&partial, kernel.disk()).map_err(at(&partial))
-}
-
-/// Space that a tree of files takes on a disk, in bytes.
-fn space_of(tree: &Path) -> io::Result<u64> {
-    let mut total = 0;
-    for entry in fs::read_dir(tree)? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        total += metadata.len().next_multiple_of(DISK_BLOCK_BYTES);
-        if metadata.is_dir() {
-            total += space_of(&entry.path())?;
-        }
-    }
-    Ok(total)
 }
 
 /// Removes a file or a folder, if there is one.
@@ -164,15 +138,6 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> FetchError + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn space_counts_whole_blocks() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("a"), [0; 1]).unwrap();
-        fs::create_dir(folder.path().join("d")).unwrap();
-        fs::write(folder.path().join("d/b"), [0; 4097]).unwrap();
-        assert!(space_of(folder.path()).unwrap() >= 3 * DISK_BLOCK_BYTES);
-    }
 
     #[test]
     fn makefile_points_beside() {
