@@ -137,6 +137,10 @@ pub(super) struct NodeTable {
     /// TCP ports of this system that lead to ports of the node, as 8080:80: one or a list.
     #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<Publish>>>"))]
     pub(super) publish: Option<Spanned<OneOrMany<Written<Publish>>>>,
+    /// The program for which the node is there, and its arguments: when it ends, so does the node. For
+    /// nodes of an image with an agent.
+    #[cfg_attr(test, schemars(with = "Option<Vec<String>>", length(min = 1)))]
+    pub(super) program: Option<Spanned<Vec<String>>>,
     /// Keep a dump of its memory when it crashes or is stopped as hanging.
     #[serde(default)]
     pub(super) dump_on_crash: bool,

@@ -125,6 +125,8 @@ pub struct WantedBelongings {
     pub address_at: Span,
     /// Where its ports are named.
     pub publish_at: Span,
+    /// The program for which it is there, and its arguments; empty for none.
+    pub program: Vec<String>,
 }
 
 /// What tells that a node is ready.

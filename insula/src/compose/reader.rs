@@ -16,7 +16,7 @@ use super::project::{
     FILE, Project, Ready, WantedBelongings, WantedImage, WantedKernel, WantedNode, waits,
 };
 use crate::cores::CoreRequest;
-use crate::image::Files;
+use crate::image::{BUILT_IN, Files};
 use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::policy::{Policy, Restart};
@@ -210,6 +210,7 @@ impl<'a> Reader<'a> {
         let publish = table.publish.take().map_or_else(Vec::new, values);
         let address_at = span_of(table.ip.as_ref(), at);
         let address = table.ip.take().map(|key| parts(key).0);
+        let program = self.program(&table.image, table.program.take());
         let is_on = table.network || address.is_some() || !publish.is_empty();
         WantedBelongings {
             root: root.map(|root| self.beside(root.get_ref())),
@@ -220,7 +221,27 @@ impl<'a> Reader<'a> {
             network: is_on.then_some(Networking { publish, address }),
             address_at,
             publish_at,
+            program,
         }
+    }
+
+    /// The program for which a node is there.
+    fn program(&mut self, image: &Key<Name>, program: Option<Spanned<Vec<String>>>) -> Vec<String> {
+        let Some(program) = program else {
+            return Vec::new();
+        };
+        let (at, words) = (program.span(), program.into_inner());
+        if words.first().is_none_or(String::is_empty) {
+            let help = "name one, as program = [\"/usr/sbin/nginx\", \"-g\", \"daemon off;\"]";
+            self.note(at, "there is no program in it", help);
+        } else if words.iter().any(|word| word.contains('\0')) {
+            self.note(at, "no program can be given a NUL", "leave it out");
+        } else if image.get_ref().0.as_str() == BUILT_IN {
+            let message = "a node of the lightweight kernel begins without a program";
+            let help = "leave it out, and run programs there with `insula exec`";
+            self.note(at, message, help);
+        }
+        words
     }
 
     fn disk(&self, disk: DiskSpec) -> DiskSpec {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::{FindError, RunRequest, all};
 use crate::driver::Driver;
 use crate::name;
-use crate::virtio::{DiskFile, Networking, free_addresses};
+use crate::virtio::{DiskFile, Networking, Publish, free_addresses};
 
 /// What a node asks for is another's, or nobody's to have. A node that is stopped has what it had:
 /// it may be started again.
@@ -38,6 +38,18 @@ pub enum ClaimError {
         /// The node.
         node: String,
     },
+    /// It would have a disk that it may write to twice.
+    #[error(
+        "the disk {} is asked for twice; nothing was touched\n\
+         name it once, or, if it is only read, with `,ro` behind it each time", .0.display()
+    )]
+    DiskTwice(PathBuf),
+    /// A port of the base would lead to it twice.
+    #[error(
+        "the port {} is to be opened twice; nothing was touched\n\
+         open each port once, at one address or at several", .0.base
+    )]
+    PortTwice(Publish),
     /// The other nodes cannot be looked at.
     #[error(transparent)]
     Find(#[from] FindError),
@@ -99,8 +111,15 @@ impl Claims<'_> {
     /// Whether a node can have them at all.
     pub(crate) fn are_possible(&self) -> Result<(), ClaimError> {
         let outside = |address: &Ipv4Addr| !free_addresses().contains(address);
-        match self.address().filter(outside) {
-            Some(address) => Err(ClaimError::Outside(address)),
+        if let Some(address) = self.address().filter(outside) {
+            return Err(ClaimError::Outside(address));
+        }
+        if let Some(disk) = met_before(self.disks, DiskFile::excludes) {
+            return Err(ClaimError::DiskTwice(disk.path.clone()));
+        }
+        let ports = self.network.map_or(&[][..], |network| &network.publish);
+        match met_before(ports, Publish::meets) {
+            Some(port) => Err(ClaimError::PortTwice(*port)),
             None => Ok(()),
         }
     }
@@ -110,13 +129,19 @@ impl Claims<'_> {
         if let Some(address) = self.address().filter(|_| self.address() == other.address()) {
             return Some(Clash::Address(address));
         }
-        let clashes = |one: &&DiskFile| {
-            let with = |two: &DiskFile| one.path == two.path && !(one.read_only && two.read_only);
-            other.disks.iter().any(with)
-        };
+        let clashes = |one: &&DiskFile| other.disks.iter().any(|two| one.excludes(two));
         let disk = self.disks.iter().find(clashes)?;
         Some(Clash::Disk(disk.path.clone()))
     }
+}
+
+/// The first that cannot be had beside one before it.
+fn met_before<T>(all: &[T], meet: impl Fn(&T, &T) -> bool) -> Option<&T> {
+    let (_, found) = all.iter().enumerate().find(|(index, one)| {
+        let before = &all[..*index];
+        before.iter().any(|two| meet(one, two))
+    })?;
+    Some(found)
 }
 
 #[cfg(test)]
@@ -168,6 +193,39 @@ mod tests {
         for address in ["10.78.0.2", "10.78.0.255"] {
             assert!(of(Some(&on(address)), &[]).are_possible().is_ok());
         }
+    }
+
+    #[test]
+    fn no_node_has_a_port_twice() {
+        let goes = |publish: &[&str]| {
+            let publish = publish.iter().map(|port| port.parse().unwrap()).collect();
+            let network = Networking {
+                publish,
+                address: None,
+            };
+            of(Some(&network), &[]).are_possible().is_ok()
+        };
+        assert!(goes(&[
+            "8080:80",
+            "8081:80",
+            "127.0.0.1:8082:80",
+            "127.0.0.2:8082:80"
+        ]));
+        for twice in [["8080:80", "8080:81"], ["8080:80", "127.0.0.1:8080:80"]] {
+            assert!(!goes(&twice), "{twice:?}");
+        }
+    }
+
+    #[test]
+    fn no_node_has_a_disk_twice_that_it_may_write_to() {
+        let goes = |disks: &[DiskFile]| of(None, disks).are_possible().is_ok();
+        assert!(goes(&[disk("/a", false), disk("/b", false)]));
+        assert!(goes(&[disk("/a", true), disk("/a", true)]));
+        assert!(!goes(&[
+            disk("/a", true),
+            disk("/b", true),
+            disk("/a", false)
+        ]));
     }
 
     #[test]

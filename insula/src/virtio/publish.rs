@@ -71,6 +71,12 @@ impl Publish {
         self.listen().map(drop)
     }
 
+    /// Whether both would listen at the same place.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let is_any = |publish: &Self| publish.at == Ipv4Addr::UNSPECIFIED;
+        self.base == other.base && (self.at == other.at || is_any(self) || is_any(other))
+    }
+
     fn listen(&self) -> io::Result<TcpListener> {
         TcpListener::bind((self.at, self.base))
     }

@@ -106,6 +106,11 @@ impl DiskFile {
             read_only: *read_only,
         })
     }
+
+    /// Whether both would be one disk that somebody may write to.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        self.path == other.path && !(self.read_only && other.read_only)
+    }
 }
 
 fn find_storage_daemon() -> Result<PathBuf, NoStorageDaemon> {

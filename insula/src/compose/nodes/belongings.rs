@@ -1,6 +1,5 @@
 //! What nodes have of the base's files and network, and what no two of them can have.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 
 use insula_agent::options::Options;
@@ -19,6 +18,7 @@ pub(super) struct Belongings {
     overlay: bool,
     pub(super) disks: Vec<DiskFile>,
     pub(super) network: Option<Networking>,
+    program: Vec<String>,
 }
 
 /// What of it makes a node what it is. Nothing is written of what a node does not have.
@@ -34,6 +34,8 @@ pub(super) struct BelongingsIdentity<'a> {
     disks: &'a [DiskFile],
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<&'a Networking>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    program: &'a [String],
 }
 
 impl Belongings {
@@ -55,6 +57,7 @@ impl Belongings {
             root,
             overlay: wanted.overlay,
             network: wanted.network.clone(),
+            program: wanted.program.clone(),
         })
     }
 
@@ -63,6 +66,12 @@ impl Belongings {
         let agent = Options {
             root: self.root.as_ref().map(|root| root.for_agent(self.overlay)),
             network: self.network.is_some(),
+            run: self
+                .program
+                .iter()
+                .cloned()
+                .map(String::into_bytes)
+                .collect(),
             ..Options::default()
         };
         format!("{own} {}", agent.command_line()).trim().to_owned()
@@ -76,6 +85,7 @@ impl Belongings {
             overlay: self.overlay,
             disks: &self.disks,
             network: self.network.as_ref(),
+            program: &self.program,
         }
     }
 
@@ -105,7 +115,8 @@ impl Candidate<'_> {
     /// What is wrong with what it claims.
     fn claim(&self, error: &ClaimError) -> Mistake {
         let at = match error {
-            ClaimError::Disk { path, .. } => self.disk_at(path),
+            ClaimError::Disk { path, .. } | ClaimError::DiskTwice(path) => self.disk_at(path),
+            ClaimError::PortTwice(_) => &self.node.belongings.publish_at,
             _ => &self.node.belongings.address_at,
         };
         self.mistake_by(at, error)
@@ -174,13 +185,13 @@ impl<'a> Planner<'a> {
             let at = &one.node.belongings.publish_at;
             for port in one.ports() {
                 let mut before = self.candidates[..index].iter();
-                let is_its = |other: &&Candidate| other.ports().iter().any(|two| meet(port, two));
+                let is_its = |other: &&Candidate| other.ports().iter().any(|two| port.meets(two));
                 if let Some(other) = before.find(is_its) {
                     let (port, other) = (port.base, &other.node.name);
                     let message =
                         format!("the port {port} is asked for by the node '{other}' as well");
                     mistakes.push(one.mistake(at, message, "give each node ports of its own"));
-                } else if one.is_started() && !freed.iter().any(|two| meet(port, two)) {
+                } else if one.is_started() && !freed.iter().any(|two| port.meets(two)) {
                     mistakes.extend(closed(*port).map(|error| one.mistake_by(at, &error)));
                 }
             }
@@ -191,12 +202,6 @@ impl<'a> Planner<'a> {
 
 fn ports(network: Option<&Networking>) -> &[Publish] {
     network.map_or(&[], |network| &network.publish)
-}
-
-/// Whether both would listen at the same place.
-fn meet(one: &Publish, two: &Publish) -> bool {
-    let is_any = |publish: &Publish| publish.at == Ipv4Addr::UNSPECIFIED;
-    one.base == two.base && (one.at == two.at || is_any(one) || is_any(two))
 }
 
 /// Why it cannot be opened.

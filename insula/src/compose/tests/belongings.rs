@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 
+use insula_agent::options::Options;
+
 use super::fake::{Folder, carried_out, foreign, machine};
 use super::planning::{deeds, file};
 use super::refusals::{node, nodes, refused};
@@ -43,6 +45,22 @@ fn a_node_gets_what_is_asked_for() {
     );
     let address = request.network.as_ref().and_then(|one| one.address);
     assert_eq!(address, Some([10, 78, 0, 7].into()));
+}
+
+#[test]
+fn a_program_is_part_of_a_node() {
+    let (folder, empty) = (Folder::new(), machine(8));
+    let text = file(&[("a", r#"program = ["/usr/sbin/nginx", "-g", "daemon off;"]"#)]);
+    let plan = folder.plan(&text, &empty).unwrap();
+    let told = Options::parse(&request(&plan).append);
+    assert_eq!(
+        told.run,
+        ["/usr/sbin/nginx", "-g", "daemon off;"].map(Vec::from)
+    );
+    let present = carried_out(&empty, &plan);
+    let deed = |text: &str| deeds(&folder.plan(text, &present).unwrap())["a"];
+    assert_eq!(deed(&text), Deed::Keep);
+    assert_eq!(deed(&text.replace("off", "on")), Deed::Restart);
 }
 
 #[test]
@@ -100,6 +118,16 @@ fn what_cannot_be_had() {
             ("a root that is none", node("rootfs = \"foreign\"")),
             ("a missing disk", node("disk = \"missing,ro\"")),
             ("an address that is none's", node("ip = \"10.79.0.7\"")),
+            (
+                "a port twice",
+                node("publish = [\"127.77.0.1:7077:80\", \"127.77.0.1:7077:81\"]"),
+            ),
+            ("no program", node("program = []")),
+            ("a program that is no list", node("program = \"nginx\"")),
+            (
+                "a first program on the lightweight kernel",
+                "[nodes.a]\nimage = \"lwk\"\nprogram = [\"ls\"]\n".to_owned(),
+            ),
             ("an address for two", nodes(address, address)),
         ],
     );
