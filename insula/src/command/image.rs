@@ -1,7 +1,9 @@
 //! `insula image`.
 
 use insula::driver::Driver;
-use insula::image::{self, AddRequest, BuildRequest, Description, Files, Listing, LogSource};
+use insula::image::{
+    self, AddRequest, BuildFiles, BuildRequest, Description, Files, Listing, LogSource,
+};
 use insula::name::Name;
 use insula::report::{Align, Table};
 use insula::units::Size;
@@ -66,8 +68,10 @@ fn build(context: &Context, options: ImageBuild) -> Result<(), Failure> {
     let request = BuildRequest {
         name: name.clone(),
         release: installed,
-        module_folder,
-        content,
+        files: BuildFiles {
+            module_folder,
+            content,
+        },
         append,
         payload: layout.into(),
     };

@@ -51,6 +51,16 @@ pub(super) struct ImageTable {
     /// Take the files of an installed kernel, by its release or the beginning of it.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) installed: Option<Spanned<String>>,
+    /// Build the initrd for the installed kernel, with an agent, for nodes to live in: as `insula image
+    /// build` does.
+    #[serde(default)]
+    pub(super) agent: bool,
+    /// A folder whose content is put in there as well.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) content: Option<Spanned<PathBuf>>,
+    /// Where insula.ko and insula_virtio.ko for that kernel are, if not where DKMS puts them.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub(super) module_folder: Option<Spanned<PathBuf>>,
     /// The kernel: a bzImage or an ELF vmlinux.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) kernel: Option<Spanned<PathBuf>>,

@@ -6,7 +6,10 @@ use super::deed::{Deed, ImageReport};
 use super::mistake::Mistake;
 use super::present::Present;
 use super::project::{Project, WantedImage, WantedKernel};
-use crate::image::{AddError, AddRequest, Content, Description, FilesError, Prepared, installed};
+use crate::image::{
+    AddError, AddRequest, Content, Description, Files, FilesError, Initrd, Prepared, build_initrd,
+    installed,
+};
 use crate::name::Name;
 use crate::root::Root;
 
@@ -114,9 +117,9 @@ fn step<'a>(
 ) -> Result<Option<ImageDeed>, Mistake> {
     let name = &image.name;
     let mistake = |message, help: &str| project.source.mistake(image.at.clone(), message, help);
-    let in_files = |error: FilesError| files_mistake(project, image, &error);
-    let request = request(root, project, image).map_err(in_files)?;
-    let content = Content::read(&request).map_err(in_files)?;
+    let (request, initrd) = request(root, project, image)?;
+    let content = Content::read(&request, initrd.as_ref());
+    let content = content.map_err(|error| files_mistake(project, image, &error))?;
     match wanted.insert(name, content.clone()) {
         Some(other) if other == content => return Ok(None),
         Some(_) => {
@@ -126,7 +129,7 @@ fn step<'a>(
         None => {}
     }
     let is_ours = |there: &Description| there.project.as_deref() == Some(project.name.as_str());
-    let prepare = || prepare(project, image, &request);
+    let prepare = || prepare(project, image, &request, initrd);
     match present.images.get(name) {
         Some(Some(there)) if there.content() == content => Ok(Some(ImageDeed::Keep)),
         None => Ok(Some(ImageDeed::Add(prepare()?))),
@@ -142,25 +145,49 @@ fn step<'a>(
     }
 }
 
-fn request(root: &Root, project: &Project, image: &WantedImage) -> Result<AddRequest, FilesError> {
-    Ok(AddRequest {
+/// What is to be made resident, with its initrd.
+fn request(
+    root: &Root,
+    project: &Project,
+    image: &WantedImage,
+) -> Result<(AddRequest, Option<Initrd>), Mistake> {
+    let in_files = |error: FilesError| files_mistake(project, image, &error);
+    let (files, initrd) = match &image.kernel {
+        WantedKernel::Agent(release, agent) => {
+            let kernel = installed(root, release).map_err(in_files)?.kernel;
+            let built = build_initrd(root, &kernel, agent);
+            let built = built
+                .map_err(|error| project.source.mistake_by(image.kernel_at.clone(), &error))?;
+            let initrd = None;
+            (Files { kernel, initrd }, Some(built))
+        }
+        WantedKernel::Installed(release) => read(installed(root, release)).map_err(in_files)?,
+        WantedKernel::Files(files) => read(Ok(files.clone())).map_err(in_files)?,
+    };
+    let request = AddRequest {
         name: image.name.clone(),
-        files: match &image.kernel {
-            WantedKernel::Installed(release) => installed(root, release)?,
-            WantedKernel::Files(files) => files.clone(),
-        },
+        files,
         append: image.append.clone(),
         payload: image.payload,
         project: Some(project.name.clone()),
-    })
+    };
+    Ok((request, initrd))
+}
+
+/// Files, with the initrd that they name.
+fn read(files: Result<Files, FilesError>) -> Result<(Files, Option<Initrd>), FilesError> {
+    let files = files?;
+    let initrd = Initrd::read(&files)?;
+    Ok((files, initrd))
 }
 
 fn prepare(
     project: &Project,
     image: &WantedImage,
     request: &AddRequest,
+    initrd: Option<Initrd>,
 ) -> Result<Box<Prepared>, Mistake> {
-    let prepared = Prepared::read(request).map_err(|error| match &error {
+    let prepared = Prepared::new(request, initrd).map_err(|error| match &error {
         AddError::Files(error) => files_mistake(project, image, error),
         _ => project.source.mistake_by(image.at.clone(), &error),
     })?;

@@ -55,7 +55,10 @@ impl Source {
     pub fn mistake_by(&self, span: Span, error: &dyn Error) -> Mistake {
         let text = error.to_string();
         let (message, help) = text.split_once('\n').unwrap_or((&text, ""));
-        let message = message.strip_suffix(UNTOUCHED).unwrap_or(message);
+        let message = UNTOUCHED
+            .iter()
+            .find_map(|end| message.strip_suffix(end))
+            .unwrap_or(message);
         self.mistake(span, as_keys(message), help)
     }
 
@@ -74,7 +77,7 @@ impl Source {
 }
 
 /// How the library's errors end their first line: of a file it is said once for all.
-const UNTOUCHED: &str = "; nothing was touched";
+const UNTOUCHED: [&str; 2] = ["; nothing was touched", "; nothing was kept"];
 
 /// Names options as a file's keys: `--cpu-list` becomes `cpu_list`. Commands, in back quotes, stay.
 fn as_keys(text: &str) -> String {

@@ -9,7 +9,7 @@ use super::order::Waits;
 use super::reader::Reader;
 use crate::cores::CoreRequest;
 use crate::device::PciAddress;
-use crate::image::{Files, Payload};
+use crate::image::{BuildFiles, Files, Payload};
 use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::policy::Policy;
@@ -61,6 +61,8 @@ pub enum WantedKernel {
     Installed(String),
     /// Files.
     Files(Files),
+    /// An installed kernel, with an initial file system of the agent and what its nodes need.
+    Agent(String, BuildFiles),
 }
 
 /// A node that is asked for.

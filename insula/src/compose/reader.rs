@@ -16,7 +16,7 @@ use super::project::{
     FILE, Project, Ready, WantedBelongings, WantedImage, WantedKernel, WantedNode, waits,
 };
 use crate::cores::CoreRequest;
-use crate::image::{BUILT_IN, Files};
+use crate::image::{BUILT_IN, BuildFiles, Files};
 use crate::memory::MemorySpec;
 use crate::name::Name;
 use crate::policy::{Policy, Restart};
@@ -107,7 +107,12 @@ impl<'a> Reader<'a> {
 
     fn image(&mut self, (name, at): (Name, Span), table: ImageTable) -> Option<WantedImage> {
         let initrd_at = table.initrd.as_ref().map(Spanned::span);
+        let agent = self.agent(&at, &table);
         let (kernel, kernel_at) = self.kernel(&at, table.installed, table.kernel, table.initrd)?;
+        let kernel = match (kernel, agent) {
+            (WantedKernel::Installed(release), Some(files)) => WantedKernel::Agent(release, files),
+            (kernel, _) => kernel,
+        };
         Some(WantedImage {
             name,
             at,
@@ -116,6 +121,30 @@ impl<'a> Reader<'a> {
             kernel_at,
             append: table.append,
             payload: table.layout.into(),
+        })
+    }
+
+    /// What an agent's image is made of besides, if it is to be one.
+    fn agent(&mut self, at: &Span, table: &ImageTable) -> Option<BuildFiles> {
+        let folders = [&table.content, &table.module_folder];
+        let folder_at = folders.into_iter().flatten().map(Spanned::span).next();
+        if !table.agent {
+            if let Some(at) = folder_at {
+                let help = "write agent = true, or leave it out";
+                self.note(at, "only an image with an agent is built", help);
+            }
+            return None;
+        }
+        if table.installed.is_none() {
+            let help = "name its release: installed = \"6.12\"";
+            let message = "an image with an agent is built for an installed kernel";
+            self.note(at.clone(), message, help);
+        }
+        let [content, module_folder] =
+            folders.map(|folder| folder.as_ref().map(|path| self.beside(path.get_ref())));
+        Some(BuildFiles {
+            module_folder,
+            content,
         })
     }
 

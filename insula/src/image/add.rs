@@ -1,6 +1,7 @@
 //! Making an image resident.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
@@ -27,6 +28,38 @@ pub struct AddRequest {
     pub payload: Payload,
     /// The project that asks for it, if one does.
     pub project: Option<Name>,
+}
+
+/// An initrd that is at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Initrd {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What is recorded to be its file.
+    pub path: PathBuf,
+}
+
+impl Initrd {
+    /// Reads that of these files, if they name one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(files: &Files) -> Result<Option<Self>, FilesError> {
+        let Some(path) = &files.initrd else {
+            return Ok(None);
+        };
+        open_initrd(path)?;
+        let read = || {
+            Ok(Self {
+                bytes: std::fs::read(path)?,
+                path: std::path::absolute(path)?,
+            })
+        };
+        read().map(Some).map_err(|source| FilesError::Initrd {
+            path: path.clone(),
+            source,
+        })
+    }
 }
 
 /// Why an image was not added. Nothing is left behind.
@@ -81,7 +114,7 @@ pub enum AddError {
 /// [`AddError`]; nothing is left behind.
 pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, AddError> {
     check_name(driver, &request.name)?;
-    let prepared = Prepared::read(request)?;
+    let prepared = Prepared::new(request, Initrd::read(&request.files)?)?;
     prepared.keep(driver)?;
     Ok(prepared.description)
 }
@@ -110,25 +143,14 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the files and checks them.
+    /// Reads the kernel and checks it. `initrd` goes with it, whatever `request` names.
     ///
     /// # Errors
     /// [`AddError::Files`], [`AddError::Description`].
-    pub fn read(request: &AddRequest) -> Result<Self, AddError> {
-        Self::with_initrd(request, read_initrd(&request.files)?)
-    }
-
-    /// The same with an initrd that is at hand, and the path to be recorded for it.
-    ///
-    /// # Errors
-    /// As of [`Prepared::read`].
-    pub(super) fn with_initrd(
-        request: &AddRequest,
-        initrd: Option<(std::path::PathBuf, Vec<u8>)>,
-    ) -> Result<Self, AddError> {
+    pub fn new(request: &AddRequest, initrd: Option<Initrd>) -> Result<Self, AddError> {
         let kernel = KernelFile::read(&request.files.kernel)?;
         let (bytes, loadable) = kernel.payload(request.payload)?;
-        let initrd_size = initrd.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        let initrd_size = initrd.as_ref().map_or(0, |one| one.bytes.len() as u64);
         let description = Description {
             log: log_source(&kernel.bytes),
             payload: request.payload,
@@ -140,7 +162,7 @@ impl Prepared {
             kernel: record(kernel.path.clone(), &kernel.bytes),
             initrd: initrd
                 .as_ref()
-                .map(|(path, bytes)| record(path.clone(), bytes)),
+                .map(|one| record(one.path.clone(), &one.bytes)),
             layout: ResidentLayout::plan(&loadable, initrd_size),
             loadable,
             project: request.project.as_ref().map(Name::to_string),
@@ -154,7 +176,7 @@ impl Prepared {
             text: encode(&request.name, &description)?,
             description,
             kernel: unpacked.unwrap_or(kernel.bytes),
-            initrd: initrd.map_or_else(Vec::new, |(_, bytes)| bytes),
+            initrd: initrd.map_or_else(Vec::new, |one| one.bytes),
         })
     }
 
@@ -200,16 +222,16 @@ impl Prepared {
 }
 
 impl Content {
-    /// That of an image that is still to be added; its files are read, but not understood.
+    /// That of an image that is still to be added, with that initrd; its kernel is read, but not
+    /// understood.
     ///
     /// # Errors
-    /// When they cannot be read.
-    pub fn read(request: &AddRequest) -> Result<Self, FilesError> {
+    /// When it cannot be read.
+    pub fn read(request: &AddRequest, initrd: Option<&Initrd>) -> Result<Self, FilesError> {
         let kernel = KernelFile::read(&request.files.kernel)?;
-        let initrd = read_initrd(&request.files)?;
         Ok(Self {
             kernel_sha256: sha256(&kernel.bytes),
-            initrd_sha256: initrd.map(|(_, bytes)| sha256(&bytes)),
+            initrd_sha256: initrd.map(|one| sha256(&one.bytes)),
             payload: request.payload,
             append: request.append.clone(),
         })
@@ -222,18 +244,6 @@ fn driver_failed(name: &Name, source: DriverError) -> AddError {
         Some(Errno::EEXIST) => AddError::NameTaken(name),
         _ => AddError::Driver { name, source },
     }
-}
-
-fn read_initrd(files: &Files) -> Result<Option<(std::path::PathBuf, Vec<u8>)>, FilesError> {
-    let Some(path) = &files.initrd else {
-        return Ok(None);
-    };
-    open_initrd(path)?;
-    let read = || Ok((std::path::absolute(path)?, std::fs::read(path)?));
-    read().map(Some).map_err(|source| FilesError::Initrd {
-        path: path.clone(),
-        source,
-    })
 }
 
 /// What can be learned of the kernel's log from its own symbols and types.

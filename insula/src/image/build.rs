@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::add::check_name;
 use super::{
-    AddError, AddRequest, Description, Files, FilesError, Initramfs, KernelModule, ModulesError,
-    Payload, Prepared, built_in, installed, modules_with_needs,
+    AddError, AddRequest, Description, Files, FilesError, Initramfs, Initrd, KernelModule,
+    ModulesError, Payload, Prepared, built_in, installed, modules_with_needs,
 };
 use crate::driver::Driver;
 use crate::name::Name;
@@ -51,6 +51,15 @@ const FOLDERS: [&str; 11] = [
     "tmp",
 ];
 
+/// What an initial file system is made of, besides agent and drivers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildFiles {
+    /// Where `insula.ko` and `insula_virtio.ko` for the kernel are, if not where DKMS puts them.
+    pub module_folder: Option<PathBuf>,
+    /// A folder whose content is put in as well.
+    pub content: Option<PathBuf>,
+}
+
 /// An image to be built.
 #[derive(Clone, Debug)]
 pub struct BuildRequest {
@@ -58,10 +67,8 @@ pub struct BuildRequest {
     pub name: Name,
     /// The release of an installed kernel, or the beginning of it.
     pub release: String,
-    /// Where `insula.ko` and `insula_virtio.ko` for that kernel are, if not where DKMS puts them.
-    pub module_folder: Option<PathBuf>,
-    /// A folder whose content is put into the initial file system as well.
-    pub content: Option<PathBuf>,
+    /// What goes into its initial file system.
+    pub files: BuildFiles,
     /// Kernel command line of every node of this image.
     pub append: String,
     /// Which form of the kernel is kept.
@@ -129,8 +136,7 @@ pub fn build(
 ) -> Result<Description, BuildError> {
     check_name(driver, &request.name)?;
     let kernel = installed(root, &request.release)?.kernel;
-    let agent = built_in::agent();
-    let initramfs = initramfs(root, request, &release(&kernel), &agent)?;
+    let initrd = build_initrd(root, &kernel, &request.files)?;
     let add = AddRequest {
         name: request.name.clone(),
         files: Files {
@@ -141,10 +147,22 @@ pub fn build(
         payload: request.payload,
         project: None,
     };
-    // What it is recorded to have been made of is what makes it this image's and no other's.
-    let prepared = Prepared::with_initrd(&add, Some((agent, initramfs)))?;
+    let prepared = Prepared::new(&add, Some(initrd))?;
     prepared.keep(driver)?;
     Ok(prepared.description)
+}
+
+/// Makes the initial file system for an installed kernel.
+///
+/// # Errors
+/// [`BuildError`], save `Add`.
+pub fn build_initrd(root: &Root, kernel: &Path, files: &BuildFiles) -> Result<Initrd, BuildError> {
+    let agent = built_in::agent();
+    Ok(Initrd {
+        bytes: initramfs(root, files, &release(kernel), &agent)?,
+        // What it is recorded to have been made of is what makes it this image's and no other's.
+        path: agent,
+    })
 }
 
 fn release(kernel: &Path) -> String {
@@ -154,7 +172,7 @@ fn release(kernel: &Path) -> String {
 
 fn initramfs(
     root: &Root,
-    request: &BuildRequest,
+    files: &BuildFiles,
     release: &str,
     agent: &Path,
 ) -> Result<Vec<u8>, BuildError> {
@@ -162,13 +180,13 @@ fn initramfs(
         path: agent.to_owned(),
         source,
     })?;
-    let modules = modules(root, request, release)?;
+    let modules = modules(root, files, release)?;
     let written = |source| BuildError::Content {
         path: agent.to_owned(),
         source,
     };
     let mut archive = base(&program, &modules).map_err(written)?;
-    if let Some(content) = &request.content {
+    if let Some(content) = &files.content {
         archive = tree(archive, content, Path::new(""))?;
     }
     archive.finish().map_err(written)
@@ -197,7 +215,7 @@ fn base(agent: &[u8], modules: &[KernelModule]) -> io::Result<Initramfs> {
 /// The drivers, then the project's own modules.
 fn modules(
     root: &Root,
-    request: &BuildRequest,
+    files: &BuildFiles,
     release: &str,
 ) -> Result<Vec<KernelModule>, BuildError> {
     let failed = |source| BuildError::Modules {
@@ -207,7 +225,7 @@ fn modules(
     let folder = root.path(&format!("/lib/modules/{release}"));
     let mut modules = modules_with_needs(&folder, &DRIVERS).map_err(failed)?;
     for file in OWN {
-        modules.push(match &request.module_folder {
+        modules.push(match &files.module_folder {
             Some(own) => KernelModule::read(&own.join(file)).map_err(failed)?,
             None => {
                 let name = file.trim_end_matches(".ko");
@@ -266,14 +284,10 @@ mod tests {
     use super::*;
     use crate::root::fake::Tree;
 
-    fn request(tree: &Tree) -> BuildRequest {
-        BuildRequest {
-            name: "debian".parse().unwrap(),
-            release: "6.1".into(),
+    fn files(tree: &Tree) -> BuildFiles {
+        BuildFiles {
             module_folder: None,
             content: Some(tree.root().path("/content")),
-            append: String::new(),
-            payload: Payload::Compressed,
         }
     }
 
@@ -311,7 +325,7 @@ mod tests {
             ("/content/bin/tool", "a tool"),
         ]);
         let agent = tree.root().path("/agent");
-        let made = initramfs(&tree.root(), &request(&tree), "6.1", &agent).unwrap();
+        let made = initramfs(&tree.root(), &files(&tree), "6.1", &agent).unwrap();
         let all = content(&made);
         let of = |name: &str| {
             let found = all.iter().find(|(one, _)| one == name);
@@ -333,13 +347,13 @@ mod tests {
     #[test]
     fn what_is_missing_is_told() {
         let tree = Tree::new(&[("/agent", ""), ("/lib/modules/6.1/modules.dep", "")]);
-        let refused = |request: &BuildRequest, agent: &str| {
+        let refused = |files: &BuildFiles, agent: &str| {
             let agent = tree.root().path(agent);
-            initramfs(&tree.root(), request, "6.1", &agent)
+            initramfs(&tree.root(), files, "6.1", &agent)
                 .unwrap_err()
                 .to_string()
         };
-        let usual = request(&tree);
+        let usual = files(&tree);
         assert!(refused(&usual, "/agent").contains("insula.ko for the kernel 6.1"));
         assert!(refused(&usual, "/none").contains("install that anew"));
     }

@@ -14,9 +14,9 @@ mod initramfs;
 mod modules;
 mod store;
 
-pub use add::{AddError, AddRequest, Prepared, add};
+pub use add::{AddError, AddRequest, Initrd, Prepared, add};
 pub use bootable::{Bootable, LoadError};
-pub use build::{BuildError, BuildRequest, build};
+pub use build::{BuildError, BuildFiles, BuildRequest, build, build_initrd};
 pub use built_in::NAME as BUILT_IN;
 pub use description::{Content, Description, FileRecord, LogSource, Payload, ResidentLayout};
 pub use files::{Files, FilesError, KernelFile, installed, installed_releases};

@@ -86,7 +86,7 @@ fn play(context: &Context) -> Result<(), Finding> {
             with_node(context, version).map_err(told)?;
         }
         network()?;
-        image_root::two_nodes().map_err(|error| error.when("with an image as root"))
+        image_root::two_nodes(context).map_err(|error| error.when("with an image as root"))
     });
     for folder in [CONTENT, ROOT] {
         fs::remove_dir_all(folder)?;

@@ -99,10 +99,22 @@ fn what_does_not_hold_together() {
                 "[images.a]\ninstalled = \"6.1\"\nkernel = \"b\"".into(),
             ),
             (
+                "an agent for a kernel of one's own",
+                "[images.a]\nkernel = \"vmlinux\"\nagent = true".into(),
+            ),
+            (
+                "something for no agent",
+                "[images.a]\ninstalled = \"6.1\"\ncontent = \"shop\"".into(),
+            ),
+            (
                 "a kernel that is not installed",
                 "[images.a]\ninstalled = \"5.4\"".into(),
             ),
             ("two that are", "[images.a]\ninstalled = \"6\"".into()),
+            (
+                "one for an agent that is not installed",
+                "[images.a]\ninstalled = \"5.4\"\nagent = true".into(),
+            ),
             (
                 "several at once",
                 nodes("cpus = 0\nafter = [\"a\"]", "memory = []"),

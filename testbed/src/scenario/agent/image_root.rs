@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use super::{
-    Finding, ROOT, ask, assert_equal, insula, insula_json, network_gone, script, sum, text,
-    wait_for,
+    CONTENT, Context, Finding, MODULES_PATH, ROOT, ask, assert_equal, insula, insula_json,
+    network_gone, script, sum, text, wait_for,
 };
 
 /// The image.
@@ -19,13 +19,16 @@ const NODES: [&str; 2] = ["on-6.1", "on-6.12"];
 const FILE: &str = "/tmp/roots.toml";
 const DESCRIBED: &str = r#"
 [nodes."on-6.12"]
-image = "image-6.12"
+image = "described"
+program = ["/bin/sh", "-c", "echo the program has begun; exec sleep 1000000"]
 memory = "256M"
 rootfs = "root.erofs"
 disk = "root.erofs,ro"
 ip = "10.78.0.9"
 publish = "127.0.0.1:8081:80"
 "#;
+/// What its program says.
+const BEGUN: &str = "the program has begun";
 const ADDRESS: &str = "10.78.0.9";
 const PORT: &str = "127.0.0.1:8081";
 /// What memory is taken in.
@@ -36,7 +39,11 @@ const HEAD_SIZE: u64 = 8 << 10;
 const CACHE_MAX_KIB: i64 = 1024;
 
 /// Nodes of both kernels on one image, which lies in memory once; it goes with the last of them.
-pub(super) fn two_nodes() -> Result<(), Finding> {
+pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
+    let without = taken()?;
+    let described = image_table(context)?;
+    fs::write(FILE, &described)?;
+    insula(&["up", "--file", FILE])?;
     make_image()?;
     let no_image = format!("{ROOT}/data");
     ask(&["run", "--image", "image-6.1", "--rootfs", &no_image])?
@@ -56,7 +63,7 @@ pub(super) fn two_nodes() -> Result<(), Finding> {
     ];
     insula(&[&run[..], &size].concat())?;
     assert_equal("memory taken", &(taken()? - before), &(MEMORY.1 + image))?;
-    fs::write(FILE, DESCRIBED)?;
+    fs::write(FILE, described + DESCRIBED)?;
     insula(&["up", "--file", FILE])?;
     let both = 2 * MEMORY.1 + image;
     assert_equal("memory taken", &(taken()? - before), &both)?;
@@ -91,13 +98,22 @@ pub(super) fn two_nodes() -> Result<(), Finding> {
         &script(second, &[], "sha256sum < /data")?.1,
         &sum()?,
     )?;
-    insula(&["rm", "--force", second])?;
+    insula(&["down", "--images", "--file", FILE])?;
     wait_for("all memory to be back", || {
-        Ok((taken()? == before).then_some(()))
+        Ok((taken()? == without).then_some(()))
     })?;
     network_gone()?;
     fs::remove_file(FILE)?;
     Ok(fs::remove_file(IMAGE)?)
+}
+
+/// Its image, which is built from the file.
+fn image_table(context: &Context) -> Result<String, Finding> {
+    let release = context.release("6.12")?;
+    Ok(format!(
+        "[images.described]\ninstalled = \"{release}\"\nagent = true\ncontent = \"{CONTENT}\"\n\
+         module_folder = \"{MODULES_PATH}/{release}\"\n"
+    ))
 }
 
 /// It has what its file says, and stays what it is.
@@ -109,9 +125,15 @@ fn as_described(node: &str) -> Result<(), Finding> {
         let (status, ..) = script(node, &[], "test -b /dev/vda")?;
         Ok((status == 0).then_some(()))
     })?;
+    wait_for("its program", || {
+        Ok(insula(&["logs", node])?.contains(BEGUN).then_some(()))
+    })?;
     let again = insula_json(&["up", "--file", FILE, "--json"])?;
-    let deed = text(&again["nodes"][0]["deed"]);
-    assert_equal("what is done again", &deed, &"keep".into())
+    for kind in ["nodes", "images"] {
+        let deed = text(&again[kind][0]["deed"]);
+        assert_equal("what is done again", &deed, &"keep".into())?;
+    }
+    Ok(())
 }
 
 fn make_image() -> Result<(), Finding> {
