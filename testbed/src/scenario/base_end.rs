@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread::sleep;
 
 use super::insula_command::{PATIENCE, insula_json};
-use super::test_node::{TestNode, add_image, path};
+use super::test_node::{TestNode, add_unpacked_image, path};
 use super::{Context, Finding};
 
 /// The name space of the disk that results are stored on, and the serial number of its controller:
@@ -17,8 +17,8 @@ const RESULT_DISK: (&str, &str) = ("3", "testbed");
 
 /// Starts a node of each kernel, which take all cores that can be taken and work on them.
 pub(super) fn start_nodes(context: &Context) -> Result<[TestNode; 2], Finding> {
-    add_image(context, "old", "6.1")?;
-    add_image(context, "new", "6.12")?;
+    add_unpacked_image(context, "old", "6.1")?;
+    add_unpacked_image(context, "new", "6.12")?;
     let start = |name, image, cpus| {
         let size = ["--cpus", cpus, "--memory", "256M"];
         TestNode::start(name, &["--image", image], &size, "compute")

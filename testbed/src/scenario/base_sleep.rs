@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::insula_command::{assert_equal, attended, insula};
-use super::test_node::{TestNode, add_image};
+use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
@@ -27,7 +27,7 @@ const SLEEP: &str = "/sys/power/state";
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
-        add_image(context, "old", "6.1")?;
+        add_unpacked_image(context, "old", "6.1")?;
         let size = ["--cpus", "2", "--memory", "256M"];
         let node = TestNode::start("awake", &["--image", "old"], &size, "compute")?;
         node.assert_ready(&context.release("6.1")?)?;

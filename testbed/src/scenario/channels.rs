@@ -23,9 +23,8 @@ use zerocopy::IntoBytes;
 use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
 use super::lent_pages::PAGE;
 use super::peer_node::Peer;
-use super::test_node::{TestNode, path};
+use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape};
-use crate::equipment::PEER_INITRD_PATH;
 use crate::kernels::Flavour;
 use crate::peer::{EVENT, Request, numbered};
 
@@ -141,8 +140,8 @@ fn nonsense() -> Result<(), Finding> {
 
 /// The node is killed when it has been asked to `end`.
 fn with_node(context: &Context, version: &str, end: Request) -> Result<(), Finding> {
-    let kernel = path(&context.kernel(version)?);
-    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let image = peer_image(context, version)?;
+    let source = ["--image", &image];
     let name = format!("peer-{version}");
     let node = TestNode::start(&name, &source, &["--memory", "256M"], "peer")?;
     node.wait_until_ready()?;

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::holdings::{Holdings, assert_unchanged, free_kib};
 use super::insula_command::{attended, insula};
-use super::test_node::{TestNode, add_image};
+use super::test_node::{TestNode, add_unpacked_image};
 use super::{BaseState, Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
@@ -46,8 +46,8 @@ fn play(context: &Context) -> Result<(), Finding> {
     let mut rng = Rng::with_seed(seed);
     let cycles = context.count(6, 1000);
     attended(|| {
-        add_image(context, "old", "6.1")?;
-        add_image(context, "new", "6.12")?;
+        add_unpacked_image(context, "old", "6.1")?;
+        add_unpacked_image(context, "new", "6.12")?;
         let (holdings, base) = (Holdings::now()?, BaseState::capture()?);
         let mut free = Vec::new();
         let mut began = Instant::now();

@@ -12,7 +12,7 @@ use super::insula_command::{
 };
 use super::load::Load;
 use super::spare::{self, DISK, NETWORK, NetworkDriver};
-use super::test_node::{TestNode, add_image};
+use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
@@ -42,8 +42,8 @@ const WITH_BOTH: [&str; 8] = [
 fn play(context: &Context) -> Result<(), Finding> {
     let network = NetworkDriver::load()?;
     let played = attended(|| {
-        add_image(context, "old", "6.1")?;
-        add_image(context, "new", "6.12")?;
+        add_unpacked_image(context, "old", "6.1")?;
+        add_unpacked_image(context, "new", "6.12")?;
         spare::assert_the_bases()?;
         let before = Holdings::now()?;
         refusals(&network, &before)?;

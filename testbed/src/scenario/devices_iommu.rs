@@ -8,9 +8,8 @@ use insula::name::Name;
 
 use super::insula_command::{assert_equal, attended, insula, wait_for};
 use super::spare::{self, DISK, NETWORK, NetworkDriver};
-use super::test_node::{TestNode, path};
+use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape};
-use crate::equipment::PEER_INITRD_PATH;
 use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
 
@@ -52,8 +51,8 @@ fn start(
     size: &[&str],
     task: &str,
 ) -> Result<TestNode, Finding> {
-    let kernel = path(&context.kernel(version)?);
-    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let image = peer_image(context, version)?;
+    let source = ["--image", &image];
     TestNode::start(name, &source, size, task)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::insula_command::{ask, attended, insula_json};
 use super::spare::{self, DISK};
-use super::test_node::{TestNode, add_image};
+use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
-        add_image(context, "old", "6.1")?;
+        add_unpacked_image(context, "old", "6.1")?;
         let check = insula_json(&["machine", "check", "--json"])?;
         let findings = check["findings"].as_array().into_iter().flatten();
         let mut findings = findings.filter(|finding| finding["subject"] == "interrupt remapping");

@@ -21,9 +21,8 @@ use super::insula_command::{
 };
 use super::lent_pages::{LentPages, PAGE};
 use super::peer_node::Peer;
-use super::test_node::{TestNode, path};
+use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape};
-use crate::equipment::PEER_INITRD_PATH;
 use crate::kernels::Flavour;
 use crate::peer::Request as Requests;
 
@@ -217,8 +216,8 @@ const NODE_PATIENCE: Duration = Duration::from_secs(10);
 const LENT_PAGES: usize = 700;
 
 fn lent_to_node(context: &Context, driver: &Driver, version: &str) -> Result<(), Finding> {
-    let kernel = path(&context.kernel(version)?);
-    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let image = peer_image(context, version)?;
+    let source = ["--image", &image];
     let name = format!("borrower-{version}");
     let node = TestNode::start(&name, &source, &["--memory", "256M"], "peer")?;
     node.wait_until_ready()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{ask, assert_equal, attended};
-use super::test_node::{TestNode, add_image};
+use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
@@ -29,7 +29,7 @@ const LOW_LIMIT: u64 = 1 << 20;
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
-        add_image(context, "old", "6.1")?;
+        add_unpacked_image(context, "old", "6.1")?;
         let before = Holdings::now()?;
         for numa_node in [0, 1] {
             on(context, numa_node)?;

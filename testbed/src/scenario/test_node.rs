@@ -1,11 +1,13 @@
 //! A node that runs the test bed's own initial file system.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::insula_command::{ask, insula, insula_json, numbers, wait_for};
+use super::insula_command::{ask, insula, insula_json, names, numbers, wait_for};
 use super::{Context, Finding};
+use crate::equipment::PEER_INITRD_PATH;
 
 /// What the init of a test node writes before each of its lines.
 const MARK: &str = "insula-node: ";
@@ -178,7 +180,7 @@ pub(super) fn log(name: &str) -> Result<String, Finding> {
 /// Makes the kernel whose version begins with `version` resident as the image `name`, with the
 /// test nodes' initial file system.
 pub(super) fn add_image(context: &Context, name: &str, version: &str) -> Result<(), Finding> {
-    add(context, name, version, "compressed")
+    add(context, name, version, "compressed", context.node_initrd())
 }
 
 /// The same unpacked: for many nodes whose kernels' own unpacking is not what is to be shown. It is
@@ -188,18 +190,42 @@ pub(super) fn add_unpacked_image(
     name: &str,
     version: &str,
 ) -> Result<(), Finding> {
-    add(context, name, version, "decompressed")
+    add(
+        context,
+        name,
+        version,
+        "decompressed",
+        context.node_initrd(),
+    )
 }
 
-fn add(context: &Context, name: &str, version: &str, layout: &str) -> Result<(), Finding> {
+/// The resident image of nodes that talk to the base, of the kernel whose version begins with
+/// `version`; it is added if it is not there yet. Of a node that is started from files each command
+/// learns anew how to read its log, which takes an emulated machine seconds.
+pub(super) fn peer_image(context: &Context, version: &str) -> Result<String, Finding> {
+    let name = format!("peer-{version}");
+    if !names(&["image", "ls", "--json"])?.contains(&name) {
+        let initrd = Path::new(PEER_INITRD_PATH);
+        add(context, &name, version, "decompressed", initrd)?;
+    }
+    Ok(name)
+}
+
+fn add(
+    context: &Context,
+    name: &str,
+    version: &str,
+    layout: &str,
+    initrd: &Path,
+) -> Result<(), Finding> {
     let kernel = path(&context.kernel(version)?);
-    let initrd = path(context.node_initrd());
+    let initrd = path(initrd);
     let files = ["--kernel", &kernel, "--initrd", &initrd];
     insula(&[&["image", "add", name, "--layout", layout], &files[..]].concat()).map(drop)
 }
 
 /// A path as a word for a command.
-pub(super) fn path(path: &std::path::Path) -> String {
+pub(super) fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 

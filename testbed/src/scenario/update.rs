@@ -10,9 +10,8 @@ use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{
     ask, assert_equal, attended, command, insula, insula_json, numbers, wait_for,
 };
-use super::test_node::{TestNode, path};
+use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape};
-use crate::equipment::PEER_INITRD_PATH;
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -44,6 +43,9 @@ const LATEST_KILL_MS: u64 = 1500;
 
 fn play(context: &Context) -> Result<(), Finding> {
     attended(|| {
+        for version in ["6.1", "6.12"] {
+            peer_image(context, version)?;
+        }
         let empty = Holdings::now()?;
         let neighbour = neighbour(context)?;
         let begun = Holdings::now()?;
@@ -61,8 +63,8 @@ fn play(context: &Context) -> Result<(), Finding> {
 }
 
 fn neighbour(context: &Context) -> Result<TestNode, Finding> {
-    let kernel = path(&context.kernel("6.12")?);
-    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let image = peer_image(context, "6.12")?;
+    let source = ["--image", &image];
     // Listed for it, but not what the other node is to have.
     let size = ["--cpu-list", "1", "--max-cpus", "2", "--memory", "192M"];
     let node = TestNode::start(NEIGHBOUR, &source, &size, "compute pace=1")?;
@@ -74,8 +76,8 @@ fn neighbour(context: &Context) -> Result<TestNode, Finding> {
 type Part = fn(&Context, &TestNode) -> Result<(), Finding>;
 
 fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding> {
-    let kernel = path(&context.kernel(version)?);
-    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let image = peer_image(context, version)?;
+    let source = ["--image", &image];
     let size = ["--cpus", "1", "--max-cpus", "2", "--memory", "160M"];
     // While it fills its memory it can give none back: many updates then take long.
     let until = context.of("shrunk", "never");

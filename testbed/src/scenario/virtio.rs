@@ -10,9 +10,8 @@ use insula::virtio;
 use vsock::VsockStream;
 
 use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
-use super::test_node::{TestNode, path};
+use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
-use crate::equipment::PEER_INITRD_PATH;
 use crate::kernels::Flavour;
 use crate::socket_peer::{LISTENS, PORT};
 
@@ -74,8 +73,8 @@ fn modprobe(words: &[&str]) -> Result<(), Finding> {
 }
 
 fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
-    let kernel = path(&context.kernel(version)?);
-    let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
+    let image = peer_image(context, version)?;
+    let source = ["--image", &image];
     let name = format!("virtio-{version}");
     let node = TestNode::start(&name, &source, &["--memory", "256M"], "virtio")?;
     node.wait_for_line(LISTENS)?;
