@@ -16,8 +16,9 @@ use super::idle_node::IdleMemory;
 use super::insula_command::{assert_equal, attended};
 use super::peer_node::Peer;
 use super::raw_device::Arena;
-use super::test_node::{TestNode, peer_image};
+use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
+use crate::equipment::PEER_INITRD_PATH;
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -42,9 +43,9 @@ fn play(context: &Context) -> Result<(), Finding> {
     println!("seed: {seed}");
     let calls = context.count(40_000, 1_000_000);
     attended(|| {
-        let image = peer_image(context, "6.1")?;
         let before = Holdings::now()?;
-        let source = ["--image", &image];
+        let kernel = path(&context.kernel("6.1")?);
+        let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
         let size = ["--cpu-list", "3", "--memory", "192M"];
         let neighbour = TestNode::start(NEIGHBOUR, &source, &size, "peer")?;
         neighbour.assert_ready(&context.release("6.1")?)?;
