@@ -15,8 +15,8 @@ use crate::name::Name;
 use crate::node::{self, FindError};
 use crate::{supervisor, virtio};
 
-/// How long a node may take from its start until its agent listens.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node may take until its agent listens: seconds, but ten times as long where it is emulated.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is asked.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The lowest port that is tried: those below may be somebody's.
