@@ -32,7 +32,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: Duration::from_secs(500),
+    limit: Duration::from_secs(600),
     soak_limit: None,
     play,
 };

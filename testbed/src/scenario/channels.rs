@@ -34,7 +34,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
-    limit: Duration::from_secs(300),
+    limit: Duration::from_secs(400),
     soak_limit: Some(Duration::from_secs(1800)),
     play,
 };

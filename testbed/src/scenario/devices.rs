@@ -27,7 +27,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     },
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
-    limit: Duration::from_secs(360),
+    limit: Duration::from_secs(600),
     soak_limit: Some(Duration::from_secs(3500)),
     play,
 };

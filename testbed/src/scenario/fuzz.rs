@@ -27,7 +27,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &Flavour::USUAL,
-    limit: Duration::from_secs(300),
+    limit: Duration::from_secs(400),
     soak_limit: Some(Duration::from_secs(3500)),
     play,
 };

@@ -20,7 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: Duration::from_secs(300),
+    limit: Duration::from_secs(400),
     soak_limit: None,
     play,
 };

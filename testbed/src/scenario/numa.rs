@@ -18,7 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     },
     module: Module::Loaded,
     bases: &Flavour::USUAL,
-    limit: Duration::from_secs(240),
+    limit: Duration::from_secs(400),
     soak_limit: None,
     play,
 };

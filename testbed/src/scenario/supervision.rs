@@ -17,7 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
-    limit: Duration::from_secs(560),
+    limit: Duration::from_secs(600),
     soak_limit: Some(Duration::from_secs(3500)),
     play,
 };

@@ -27,7 +27,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     },
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: Duration::from_secs(500),
+    limit: Duration::from_secs(600),
     soak_limit: None,
     play,
 };
