@@ -59,7 +59,7 @@ fn world(cpus: &[u32], spare_cpus: &[u32], chunks: &[Chunk]) -> (insula_boot::La
 
 const LOW: Chunk = Chunk {
     start: 0x10000,
-    size: 0x8000,
+    size: 0x9000,
 };
 
 #[test]
