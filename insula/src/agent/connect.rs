@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::node::{self, FindError};
 use crate::{supervisor, virtio};
 
-/// How long a node may take until its agent listens: seconds, but ten times as long where it is emulated.
+/// How long a node may take until its agent listens. An emulated one boots slowly.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is asked.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -72,13 +72,12 @@ fn capture(
 ) -> Result<(Ended, ExitStatus), MachineError> {
     let mut running = Running::start(command, show).map_err(MachineError::Start)?;
     let patience = running.wait(&mut BootWatch::new(prepared.log()), limit);
-    let cores = if patience.is_as_wished() {
-        Cores::default()
-    } else {
-        running.cores()
-    };
-    // For who looks at the folder of a failure.
-    let _ = fs::write(prepared.cores(), &cores.0);
+    let mut cores = Cores::default();
+    if !patience.is_as_wished() {
+        cores = running.cores();
+        // For who looks at the folder of a failure.
+        let _ = fs::write(prepared.cores(), &cores.0);
+    }
     let (output, status) = running.end().map_err(MachineError::Start)?;
     let abrupt = match patience {
         Patience::Gone | Patience::SwitchedOff => None,

@@ -57,16 +57,18 @@ impl Running {
     pub(super) fn start(mut command: Command, show: bool) -> io::Result<Self> {
         let (monitor, standard_input) = Monitor::pair()?;
         command.stdin(standard_input).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
         let (sender, signs) = mpsc::channel();
-        let (pipe, gone) = (child.stdout.take(), sender.clone());
+        let gone = sender.clone();
+        monitor.listen(move |message| drop(sender.send(Sign::Said(message))))?;
+        // The last that can fail: nothing is left running.
+        let mut child = command.spawn()?;
+        let pipe = child.stdout.take();
         let reader = thread::spawn(move || {
             let output = pipe.map_or_else(Vec::new, |pipe| read_all(pipe, show));
             // Nobody listens any more if patience is at its end.
             let _ = gone.send(Sign::Gone);
             output
         });
-        monitor.listen(move |message| drop(sender.send(Sign::Said(message))))?;
         Ok(Self {
             child,
             monitor,
