@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A delegation area on the base's side: which of its pages are whose, which desks are
- * taken and by which thread, and the doorbell by which the node's kernel says that it
- * wants something of threads that sleep.
+ * taken, and the doorbell by which the node's kernel says that it wants something of
+ * threads that sleep. What a thread does at its desk is seat.c's.
  *
  * What the node writes leads nowhere: of its bitmaps only bits that stand for desks
  * that there are do something, and what they do is to wake a thread that looks again.
@@ -15,9 +15,8 @@
 #include <linux/file.h>
 #include <linux/io.h>
 #include <linux/kref.h>
+#include <linux/mutex.h>
 #include <linux/rwsem.h>
-#include <linux/sched/signal.h>
-#include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 
@@ -29,8 +28,6 @@
 
 #define FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES)
 #define WORD_BITS	64
-/* A word that is polled before sleeping, in the middle of a call. */
-#define POLLS		2000
 
 /* What a page of the area is used for. */
 enum use { UNUSED, PROCESS, REACH, DESKS };
@@ -97,24 +94,6 @@ static struct insula_seat *seat_of_bit(struct insula_desks *desks, u32 index)
 	return seats ? &seats->seat[index % INSULA_LWK_DESKS_PER_PAGE] : NULL;
 }
 
-static void wake(struct insula_seat *seat)
-{
-	wake_up_all(&seat->waiting);
-}
-
-/* A new thread of the node's may be told to break off before the proxy's has sat down. */
-static void break_off(struct insula_seat *seat)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&seat->lock, flags);
-	if (seat->task)
-		send_sig(INSULA_SPACE_INTERRUPT, seat->task, 1);
-	else
-		seat->break_off = true;
-	spin_unlock_irqrestore(&seat->lock, flags);
-}
-
 /* Do something to each seat whose bit is set, and take the bits. */
 static void take_bits(struct insula_desks *desks, u64 *bits, void (*deed)(struct insula_seat *))
 {
@@ -141,8 +120,8 @@ static void rung(struct insula_doorbell *doorbell)
 
 	if (insula_desks_gone(desks))
 		return;
-	take_bits(desks, desks->header->rung, wake);
-	take_bits(desks, desks->header->interrupted, break_off);
+	take_bits(desks, desks->header->rung, insula_seat_wake);
+	take_bits(desks, desks->header->interrupted, insula_seat_break_off);
 }
 
 /* Odd numbers while it is written, as of a sequence lock. */
@@ -194,7 +173,7 @@ struct insula_desks *insula_desks_create(const struct insula_desks_place *place,
 		return ERR_PTR(err);
 	}
 	desks->ringable = ringable;
-	get_file(place->memory);
+	insula_memory_hold(place->memory);
 	write_header(desks);
 	return desks;
 }
@@ -223,14 +202,6 @@ void insula_desks_put(struct insula_desks *desks)
 		kref_put(&desks->refs, free_desks);
 }
 
-/* Who writes to its desk has finished, or sees that the node is gone. */
-static void wake_for_good(struct insula_seat *seat)
-{
-	spin_lock_irq(&seat->lock);
-	spin_unlock_irq(&seat->lock);
-	wake(seat);
-}
-
 static void each_seat(struct insula_desks *desks, u32 page, void (*deed)(struct insula_seat *))
 {
 	u32 place;
@@ -250,7 +221,7 @@ void insula_desks_hang_up(struct insula_desks *desks)
 	mutex_lock(&desks->lock);
 	WRITE_ONCE(desks->gone, true);
 	for (page = 0; page < desks->place.pages; page++)
-		each_seat(desks, page, wake_for_good);
+		each_seat(desks, page, insula_seat_wake_for_good);
 	down_read(&desks->users_lock);
 	list_for_each_entry(user, &desks->users, link)
 		user->hung_up(user);
@@ -268,8 +239,7 @@ static bool may_ring(const struct insula_desks *desks, u32 apic_id)
 	return false;
 }
 
-/* Ring the node by a word of its own, if that says anything. */
-static void ring(struct insula_desks *desks, const u64 *place)
+void insula_desks_ring(struct insula_desks *desks, const u64 *place)
 {
 	u32 apic_id;
 	u8 vector;
@@ -294,7 +264,7 @@ void insula_desks_call_attention(struct insula_desks *desks, u32 process)
 	mutex_lock(&desks->lock);
 	if (!insula_desks_gone(desks)) {
 		set_bit(process, (unsigned long *)desks->header->attention);
-		ring(desks, &desks->header->lwk_doorbell);
+		insula_desks_ring(desks, &desks->header->lwk_doorbell);
 	}
 	mutex_unlock(&desks->lock);
 }
@@ -376,28 +346,10 @@ static struct seats *new_seats(struct insula_desks *desks, u32 page)
 	struct seats *seats = kzalloc(sizeof(*seats), GFP_KERNEL);
 	u32 i;
 
-	for (i = 0; seats && i < INSULA_LWK_DESKS_PER_PAGE; i++) {
-		seats->seat[i].desks = desks;
-		seats->seat[i].shared = &shared[i];
-		seats->seat[i].index = page * INSULA_LWK_DESKS_PER_PAGE + i;
-		spin_lock_init(&seats->seat[i].lock);
-		init_waitqueue_head(&seats->seat[i].waiting);
-	}
+	for (i = 0; seats && i < INSULA_LWK_DESKS_PER_PAGE; i++)
+		insula_seat_init(&seats->seat[i], desks, &shared[i],
+				 page * INSULA_LWK_DESKS_PER_PAGE + i);
 	return seats;
-}
-
-/* Nobody sits there any more, and it is free. Lock held. */
-static void clear_away(struct insula_seat *seat)
-{
-	struct task_struct *task;
-
-	spin_lock_irq(&seat->lock);
-	task = seat->task;
-	seat->task = NULL;
-	spin_unlock_irq(&seat->lock);
-	if (task)
-		put_task_struct(task);
-	WRITE_ONCE(seat->taken, false);
 }
 
 static bool is_desks_of(const struct insula_desks *desks, u64 page, u32 process)
@@ -413,7 +365,7 @@ void insula_desks_end_process(struct insula_desks *desks, u32 process)
 	mutex_lock(&desks->lock);
 	for (page = FIRST_PAGE; page < desks->place.pages; page++)
 		if (is_desks_of(desks, page, process))
-			each_seat(desks, page, clear_away);
+			each_seat(desks, page, insula_seat_clear);
 	mutex_unlock(&desks->lock);
 	insula_desks_write(desks, &insula_desks_process(desks, process)->base_state,
 			   INSULA_LWK_ENDED);
@@ -523,119 +475,9 @@ phys_addr_t insula_desks_page(struct insula_desks *desks, u32 process, u64 page)
 	return is_desks_of(desks, page, process) ? desks->place.start + page * PAGE_SIZE : 0;
 }
 
-int insula_seat_sit(struct insula_seat *seat)
+void insula_desks_leave_seat(struct insula_desks *desks, struct insula_seat *seat)
 {
-	int err = -EBUSY;
-
-	spin_lock_irq(&seat->lock);
-	if (!seat->task) {
-		seat->task = get_task_struct(current);
-		if (seat->break_off)
-			send_sig(INSULA_SPACE_INTERRUPT, current, 1);
-		seat->break_off = false;
-		err = 0;
-	}
-	spin_unlock_irq(&seat->lock);
-	return err;
-}
-
-void insula_seat_leave(struct insula_seat *seat)
-{
-	mutex_lock(&seat->desks->lock);
-	clear_away(seat);
-	mutex_unlock(&seat->desks->lock);
-}
-
-/* Whether the node's thread waits for an answer. */
-static bool is_asked(const struct insula_seat *seat)
-{
-	u64 turn = smp_load_acquire(&seat->shared->turn); /* what is asked */
-
-	return turn != READ_ONCE(seat->shared->answer_turn);
-}
-
-/* Something to do: a turn, or the end. */
-static bool is_over(const struct insula_seat *seat)
-{
-	return is_asked(seat) || insula_desks_gone(seat->desks);
-}
-
-static void say_asleep(struct insula_seat *seat, bool asleep)
-{
-	spin_lock_irq(&seat->lock);
-	if (!insula_desks_gone(seat->desks))
-		WRITE_ONCE(seat->shared->base_asleep, asleep);
-	spin_unlock_irq(&seat->lock);
-	smp_mb(); /* a turn that comes now sees that we sleep, or we see it */
-}
-
-int insula_seat_wait(struct insula_seat *seat, unsigned int task_state)
-{
-	DEFINE_WAIT(entry);
-	int err = 0;
-
-	say_asleep(seat, true);
-	while (!err) {
-		prepare_to_wait(&seat->waiting, &entry, task_state);
-		if (is_over(seat))
-			break;
-		if (signal_pending_state(task_state, current))
-			err = -EINTR;
-		else
-			schedule();
-	}
-	finish_wait(&seat->waiting, &entry);
-	say_asleep(seat, false);
-	return insula_desks_gone(seat->desks) ? -EPIPE : err;
-}
-
-void insula_seat_ring(struct insula_seat *seat)
-{
-	ring(seat->desks, &seat->shared->lwk_asleep);
-}
-
-/* Look for the node's next turn for a while, unless somebody else wants the core. */
-static void poll_turn(const struct insula_seat *seat)
-{
-	int polls = POLLS;
-
-	while (polls-- && !is_over(seat) && !need_resched())
-		cpu_relax();
-}
-
-/* Answer the turn with a question. */
-static int put_question(struct insula_seat *seat, u64 address, bool write)
-{
-	struct insula_lwk_desk *shared = seat->shared;
-	int err = 0;
-
-	spin_lock_irq(&seat->lock);
-	if (insula_desks_gone(seat->desks)) {
-		err = -EPIPE;
-	} else if (!is_asked(seat)) {
-		err = -EIO;
-	} else {
-		shared->kind = INSULA_LWK_FAULT;
-		shared->result = address;
-		shared->value = write;
-		smp_store_release(&shared->answer_turn, READ_ONCE(shared->turn)); /* the rest */
-	}
-	spin_unlock_irq(&seat->lock);
-	return err;
-}
-
-int insula_seat_ask(struct insula_seat *seat, u64 address, bool write)
-{
-	int err = put_question(seat, address, write);
-
-	if (err)
-		return err;
-	insula_seat_ring(seat);
-	poll_turn(seat);
-	err = insula_seat_wait(seat, TASK_KILLABLE);
-	if (err)
-		return err;
-	if (READ_ONCE(seat->shared->number) != INSULA_LWK_RESOLVED)
-		return -EIO;
-	return READ_ONCE(seat->shared->arguments[0]) ? -EFAULT : 0;
+	mutex_lock(&desks->lock);
+	insula_seat_clear(seat);
+	mutex_unlock(&desks->lock);
 }

@@ -4,14 +4,11 @@
 
 #include <linux/fs.h>
 #include <linux/list.h>
-#include <linux/mutex.h>
-#include <linux/sched.h>
-#include <linux/spinlock.h>
-#include <linux/wait.h>
 
 #include "channel.h"
 #include "insula_lwk.h"
 #include "insula_module.h"
+#include "seat.h"
 
 /*
  * The delegation area of a node: its pages, its desks and who sits there, and its
@@ -32,18 +29,6 @@ struct insula_desks_place {
 	phys_addr_t start;
 	u32 pages;
 	struct file *memory;	/* the node's, held as long as the area is */
-};
-
-/* A desk, as this side sees it. */
-struct insula_seat {
-	struct insula_desks *desks;
-	struct insula_lwk_desk *shared;
-	u32 index;
-	bool taken;		/* under the lock of `desks` */
-	spinlock_t lock;	/* task, break_off; taken in interrupt */
-	struct task_struct *task;	/* that sits there, referenced; or NULL */
-	bool break_off;		/* what whoever sits down will find to do; under `lock` */
-	wait_queue_head_t waiting;
 };
 
 /* Write the header of an area. Takes `ringable` over, on success only. ERR_PTR(-ENOMEM). */
@@ -98,22 +83,10 @@ struct insula_seat *insula_desks_seat(struct insula_desks *desks, u32 process, u
 /* Physical address of a page of desks of that process; 0 if it is none. */
 phys_addr_t insula_desks_page(struct insula_desks *desks, u32 process, u64 page);
 
-/* The caller sits there from now on. -EBUSY if somebody does. */
-int insula_seat_sit(struct insula_seat *seat);
 /* It is free, and nobody's. */
-void insula_seat_leave(struct insula_seat *seat);
+void insula_desks_leave_seat(struct insula_desks *desks, struct insula_seat *seat);
 
-/* Wait for the node's next turn. -EPIPE: the node is no more. -EINTR: a signal came. */
-int insula_seat_wait(struct insula_seat *seat, unsigned int task_state);
-
-/* Wake the node's thread if it sleeps, after an answer. */
-void insula_seat_ring(struct insula_seat *seat);
-
-/*
- * In the middle of a call: have the node make a page of its program present, and wait.
- * -EFAULT: the program may not do that there. -EPIPE, -EINTR: as above. -EIO: the node's
- * thread does not wait, or said something else.
- */
-int insula_seat_ask(struct insula_seat *seat, u64 address, bool write);
+/* Ring the node by a word of its own, if that says anything. */
+void insula_desks_ring(struct insula_desks *desks, const u64 *place);
 
 #endif

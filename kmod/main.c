@@ -25,6 +25,7 @@
  *	channel.c	ends of channels between kernels
  *	event.c		events of channels as eventfds
  *	desks.c		delegation: where threads of a node's programs and of proxies meet
+ *	seat.c		a thread of a proxy at such a desk
  *	space.c		the address spaces of these programs, for their proxies
  *	program_pages.c	which of their pages are mapped here, and who still holds one
  *	lending.c	what is lent to a node: told to it, and taken back in time

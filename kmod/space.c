@@ -297,7 +297,7 @@ static int sit(struct insula_space *space, struct insula_seat *seat)
 static int leave(struct insula_space *space, struct insula_seat *seat)
 {
 	xa_cmpxchg(&space->seats, current->pid, seat, NULL, 0);
-	insula_seat_leave(seat);
+	insula_desks_leave_seat(space->desks, seat);
 	return 0;
 }
 
