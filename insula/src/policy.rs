@@ -77,6 +77,9 @@ pub struct Policy {
     /// The user's `panic=` for the kernel: seconds from a crash to a restart, at once if negative;
     /// 0 for none.
     pub panic_s: i32,
+    /// Whether it is removed, and its memory with its log given back, when it has ended in order.
+    #[serde(default)]
+    pub remove: bool,
 }
 
 impl Default for Policy {
@@ -86,6 +89,7 @@ impl Default for Policy {
             on_hang: OnHang::default(),
             reboot: true,
             panic_s: 0,
+            remove: false,
         }
     }
 }
@@ -177,6 +181,20 @@ impl Policy {
             mask |= abi::Reason::HUNG.bit();
         }
         mask
+    }
+
+    /// Whether a node that has ended for this reason, and is not started again, is removed. One that
+    /// failed stays: its log, or a dump, tells why. So does one that ended with the base.
+    #[must_use]
+    pub fn removes(&self, reason: abi::Reason) -> bool {
+        let in_order = [
+            abi::Reason::POWER_OFF,
+            abi::Reason::HALTED,
+            abi::Reason::RESET,
+            abi::Reason::STOPPED,
+            abi::Reason::KILLED,
+        ];
+        self.remove && in_order.contains(&reason)
     }
 
     /// Whether the restart policy itself asks for a start, after `restarts` that it has asked for.
@@ -402,6 +420,24 @@ mod tests {
     fn a_node_that_has_run_for_long_is_not_made_to_wait() {
         let waits = waits(&policy("always"), CRASH, SETTLED_AFTER);
         assert_eq!(waits, [100; 12]);
+    }
+
+    #[test]
+    fn what_failed_is_never_removed() {
+        let once = Policy {
+            remove: true,
+            ..Policy::default()
+        };
+        for in_order in [abi::Reason::POWER_OFF, abi::Reason::KILLED] {
+            assert!(once.removes(in_order) && !Policy::default().removes(in_order));
+        }
+        let failed = [
+            abi::Reason::CRASHED,
+            abi::Reason::HUNG,
+            abi::Reason::DEVICE_LOST,
+            abi::Reason::BASE,
+        ];
+        assert!(!failed.into_iter().any(|reason| once.removes(reason)));
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub const AREA_SIZE: u64 = AREA_PAGES as u64 * PAGE_SIZE;
 /// as it takes to be woken.
 pub const POLLS: u64 = 2000;
 
+/// The word on a node's command line by which it switches itself off after its last program.
+pub const ONCE: &str = "once";
+
 /// How long a node may take from its start until its kernel takes programs.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is asked.

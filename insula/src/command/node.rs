@@ -12,6 +12,8 @@ use insula::node::{
     self, ChunkRecord, Handle, NodeLog, NodeRecord, NodeRoot, NodeView, RunRequest, Source,
     Started, Stopped, UpdateRequest,
 };
+use insula::policy::Policy;
+use insula::program;
 use insula::report::{Align, Table, duration};
 use insula::supervisor;
 use insula::units::Size;
@@ -51,10 +53,14 @@ pub(super) fn note_started(started: &Started) {
     }
 }
 
-/// Starts a node that switches itself off when the last of its programs has ended.
+/// Starts a node that switches itself off when the last of its programs has ended, and is gone then.
 pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result<Name, Failure> {
     let append = &mut options.append;
-    *append = [append.as_str(), "once"].join(" ").trim_start().to_owned();
+    *append = [append.as_str(), program::ONCE]
+        .join(" ")
+        .trim_start()
+        .to_owned();
+    options.rm = true;
     let started = supervisor::run(
         &context.driver()?,
         &context.root,
@@ -87,6 +93,7 @@ fn request(options: Run) -> Result<RunRequest, Failure> {
         append,
         dump_on_crash,
         policy,
+        rm,
         ..
     } = options;
     let source = match (image, files.kernel) {
@@ -129,7 +136,10 @@ fn request(options: Run) -> Result<RunRequest, Failure> {
             .to_owned(),
         described: None,
         dump_on_crash,
-        policy: policy.into(),
+        policy: Policy {
+            remove: rm,
+            ..policy.into()
+        },
     })
 }
 

@@ -38,6 +38,7 @@ fn table(nodes: &[NodeStats]) -> Table {
         ("STATE", Align::Left),
         right("CPUS"),
         right("MEMORY"),
+        right("PROCESSES"),
         right("LOCAL CALLS"),
         right("DELEGATED"),
         right("FAULTS"),
@@ -51,6 +52,8 @@ fn table(nodes: &[NodeStats]) -> Table {
                 .as_ref()
                 .map_or_else(|| "-".to_owned(), |total| of(total).to_string())
         };
+        let programs = node.programs.as_ref();
+        let processes = programs.map_or_else(|| "-".to_owned(), |them| them.processes.to_string());
         let calls = node.programs.iter().flat_map(|programs| &programs.calls);
         let names: Vec<_> = calls.take(3).map(|call| call.name).collect();
         table.row([
@@ -58,6 +61,7 @@ fn table(nodes: &[NodeStats]) -> Table {
             node.state.to_owned(),
             node.cpus.to_string(),
             Size(node.memory_bytes).to_string(),
+            processes,
             count(|total| total.local_calls),
             count(|total| total.delegated_calls),
             count(|total| total.faults),

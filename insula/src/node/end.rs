@@ -133,14 +133,18 @@ pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError>
         }
     }
     wait_until_left(&mut handle);
-    handle.node.remove().map_err(|source| match source.errno {
-        Errno::EBUSY => EndError::Running(name.clone()),
-        _ => EndError::Call {
-            name: name.clone(),
-            deed: "removed",
-            source,
-        },
-    })
+    match handle.node.remove() {
+        // Its supervisor was faster, as its user wished when it was started.
+        Err(error) if error.errno == Errno::ENODEV => Ok(()),
+        removed => removed.map_err(|source| match source.errno {
+            Errno::EBUSY => EndError::Running(name.clone()),
+            _ => EndError::Call {
+                name: name.clone(),
+                deed: "removed",
+                source,
+            },
+        }),
+    }
 }
 
 /// Sees to it that the node is not started again once it has ended; whether that was all there was

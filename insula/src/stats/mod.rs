@@ -10,7 +10,9 @@ use std::mem::offset_of;
 
 pub use prometheus::prometheus;
 
-use insula_abi::lwk::{COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, PAGE_SIZE};
+use insula_abi::lwk::{
+    COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, PAGE_SIZE, Process, base_state,
+};
 use insula_lwk::calls::table::{self, Kind};
 use kimage::{PhysicalMemory, ReadError};
 use serde::Serialize;
@@ -61,6 +63,8 @@ pub struct NodeStats {
 /// What programs on a node of the lightweight kernel did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProgramStats {
+    /// Processes that are there now: programs, and copies that they have made of themselves.
+    pub processes: usize,
     /// On each of its cores, in the kernel's order.
     pub cores: Vec<CoreStats>,
     /// System calls by name, those most often made first.
@@ -201,6 +205,7 @@ impl ProgramStats {
         let mut calls: Vec<_> = calls.collect();
         calls.sort_by_key(|call| std::cmp::Reverse(call.count));
         Self {
+            processes: self.processes,
             cores: cores.collect(),
             calls,
         }
@@ -220,11 +225,12 @@ impl ProgramStats {
         area: u64,
         cores: usize,
     ) -> Result<Option<Self>, ReadError> {
-        let mut magic = [0; 8];
-        memory.read(area + offset_of!(Delegation, magic) as u64, &mut magic)?;
-        if u64::from_le_bytes(magic) != LWK_MAGIC {
+        let mut header = [0; size_of::<Delegation>()];
+        memory.read(area, &mut header)?;
+        let header = Delegation::read_from_bytes(&header).ok();
+        let Some(header) = header.filter(|header| header.magic == LWK_MAGIC) else {
             return Ok(None);
-        }
+        };
         let room = (u64::from(COUNTERS_PAGES) - 1) * PAGE_SIZE / size_of::<Counters>() as u64;
         let cores = (0..room.min(cores as u64)).map(|core| {
             let mut bytes = [0; size_of::<Counters>()];
@@ -236,10 +242,29 @@ impl ProgramStats {
         let mut made = [0; size_of::<Calls>()];
         memory.read(area + u64::from(COUNTERS_PAGES) * PAGE_SIZE, &mut made)?;
         Ok(Some(Self {
+            processes: processes(memory, area, &header)?,
             cores,
             calls: calls(&made),
         }))
     }
+}
+
+/// Those that have begun and whose proxies live.
+fn processes(
+    memory: &impl PhysicalMemory,
+    area: u64,
+    header: &Delegation,
+) -> Result<usize, ReadError> {
+    let pages = (0_u64..u64::from(header.pages)).zip(header.process_of);
+    let first_pages = pages.filter(|&(page, process)| page > 0 && page == u64::from(process));
+    let mut begun = 0;
+    for (page, _) in first_pages {
+        let mut state = [0; 8];
+        let at = area + page * PAGE_SIZE + offset_of!(Process, base_state) as u64;
+        memory.read(at, &mut state)?;
+        begun += usize::from(u64::from_le_bytes(state) == base_state::BEGUN);
+    }
+    Ok(begun)
 }
 
 /// By how much a count grew. A node may write what it likes there: one that shrank counts from nothing.
@@ -310,7 +335,7 @@ fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Stat
 mod tests {
     use std::ops::Range;
 
-    use zerocopy::IntoBytes;
+    use zerocopy::{FromZeros, IntoBytes};
 
     use super::*;
 
@@ -331,8 +356,18 @@ mod tests {
     }
 
     fn memory() -> Bytes {
-        let mut bytes = vec![0; (1 + COUNTERS_PAGES as usize) * PAGE_SIZE as usize];
-        bytes[..8].copy_from_slice(&LWK_MAGIC.to_le_bytes());
+        // Behind its counters a process that runs and one whose proxy is gone, each with its reach.
+        let first = COUNTERS_PAGES as usize + 1;
+        let mut bytes = vec![0; (first + 4) * PAGE_SIZE as usize];
+        let mut header = Delegation::new_zeroed();
+        header.magic = LWK_MAGIC;
+        header.pages = 4 + first as u32;
+        for (process, state) in [(first, base_state::BEGUN), (first + 2, base_state::ENDED)] {
+            header.process_of[process..][..2].fill(process as u16);
+            let at = process * PAGE_SIZE as usize;
+            bytes[at..at + 8].copy_from_slice(&state.to_le_bytes());
+        }
+        bytes[..size_of::<Delegation>()].copy_from_slice(header.as_bytes());
         for core in 0..2 {
             let counters = Counters {
                 local_calls: 10 + core,
@@ -363,6 +398,7 @@ mod tests {
     #[test]
     fn counts_are_found() {
         let programs = node().programs.unwrap();
+        assert_eq!(programs.processes, 1);
         assert_eq!(
             (programs.total().local_calls, programs.total().rings),
             (21, 1)

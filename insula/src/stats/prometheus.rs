@@ -13,6 +13,7 @@ pub fn prometheus(nodes: &[NodeStats]) -> String {
         .iter()
         .filter_map(|node| Some((node.name.as_str(), node.programs.as_ref()?)))
         .collect();
+    processes(&mut text, &with_programs);
     cores(&mut text, &with_programs);
     calls(&mut text, &with_programs);
     text.0
@@ -54,6 +55,14 @@ fn nodes_themselves(text: &mut Text, nodes: &[NodeStats]) {
     gauge("node_running", "Whether a node runs.", |node| {
         u64::from(node.state == "running")
     });
+}
+
+fn processes(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {
+    let samples = nodes
+        .iter()
+        .map(|(node, programs)| format!("{{node=\"{node}\"}} {}", programs.processes));
+    let help = "Processes on a node of the lightweight kernel.";
+    text.metric("gauge", "processes", help, samples);
 }
 
 fn cores(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {

@@ -239,6 +239,9 @@ impl Supervisor {
         let Verdict::Restart { after, history } = verdict else {
             self.journal.note(&format!("ended: {reason}"));
             self.handle.node.retire()?;
+            if self.policy.removes(self.handle.info.reason) {
+                self.handle.node.remove()?;
+            }
             return Ok(false);
         };
         self.journal.note(&format!(

@@ -12,10 +12,11 @@ use std::process::{Command, Stdio};
 use insula_abi as abi;
 use nix::errno::Errno;
 
+use super::leaving::start_after_leaving;
 use crate::driver::{CallError, Driver, Node};
 use crate::name::Name;
 use crate::node::{
-    AgainError, FindError, Handle, RunError, RunRequest, Started, Wish, again, find, start,
+    AgainError, FindError, Handle, RunError, RunRequest, Started, Wish, again, find,
     wait_until_left,
 };
 use crate::root::Root;
@@ -55,7 +56,7 @@ pub fn run(
     request: &RunRequest,
     began_tsc: u64,
 ) -> Result<Started, RunError> {
-    let (mut started, node) = start(driver, root, request, began_tsc)?;
+    let (mut started, node) = start_after_leaving(driver, root, request, began_tsc)?;
     let handed = hand_over(node, &started.name);
     started.unsupervised = handed.err().map(|error| error.to_string());
     Ok(started)

@@ -11,6 +11,7 @@
 mod attend;
 mod hand_over;
 mod journal;
+mod leaving;
 mod sight;
 
 pub use attend::{SuperviseError, supervise};

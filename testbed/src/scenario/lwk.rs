@@ -3,7 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use super::holdings::online;
+use super::holdings::{Holdings, online};
 use super::insula_command::{ask, assert_equal, attended, command, insula, insula_json, wait_for};
 use super::test_node::log;
 use super::{Context, Finding, Module, Scenario, Shape};
@@ -38,7 +38,8 @@ fn play(_context: &Context) -> Result<(), Finding> {
         insula(&["kill", NAME])?;
         ended("killed")?;
         insula(&["rm", NAME])?;
-        starts(&["--append", "crash"])?;
+        goes_with_its_program()?;
+        starts(&["--rm", "--append", "crash"])?;
         crashes()?;
         assert_equal("cores", &online()?, &before)
     })
@@ -104,6 +105,24 @@ fn is_killed() -> Result<(), Finding> {
     let status = wait_for("the program to end", || Ok(program.try_wait()?))?;
     assert_equal("its signal", &status.signal(), &Some(15))?;
     insula(&["exec", NAME, "--", "/bin/true"]).map(drop)
+}
+
+/// A node that is to be removed is when it has ended, and the next has all that it had: its cores,
+/// its memory, its name.
+fn goes_with_its_program() -> Result<(), Finding> {
+    let before = Holdings::now()?;
+    starts(&["--rm"])?;
+    insula(&["kill", NAME])?;
+    for status in [3, 0, 4] {
+        let program = format!("exit {status}");
+        let run = ["run", "--image", "lwk", "--cpus", "3", "--memory", "64M"];
+        let words = ["--name", NAME, "--", "/bin/sh", "-c", &program];
+        let answer = ask(&[&run[..], &words].concat())?;
+        assert_equal(&program, &answer.status, &Some(status))?;
+    }
+    wait_for("the last node to be gone", || {
+        Ok((Holdings::now()? == before).then_some(()))
+    })
 }
 
 fn ended(reason: &str) -> Result<(), Finding> {

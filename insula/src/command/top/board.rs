@@ -154,6 +154,7 @@ pub(super) mod tests {
             memory_bytes: 512 << 20,
             ran_ns: 1_000_000_000 * (300 + rounds),
             programs: Some(ProgramStats {
+                processes: 1,
                 cores: vec![core; 2],
                 calls,
             }),
