@@ -1,0 +1,66 @@
+//! A virtual machine on a network with the base.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use insula::image::Initramfs;
+use testbed::scenario::Finding;
+
+use super::living::run;
+use super::{Inside, PROBE};
+use crate::microvm::{Executor, Microvm, Running, SHORTER_BOOT};
+
+/// Its address.
+pub const GUEST_ADDRESS: &str = "10.77.0.2";
+/// What has a packet of its leave the base's kernel: a tap, as a node's card has one.
+const TAP_COMMANDS: [&str; 3] = [
+    "ip tuntap add tap0 mode tap",
+    "ip address add 10.77.0.1/24 dev tap0",
+    "ip link set tap0 up",
+];
+const NETWORK: [&str; 4] = [
+    "-netdev",
+    "tap,id=network,ifname=tap0,script=no,downscript=no,vhost=on",
+    "-device",
+    "virtio-net-device,netdev=network",
+];
+/// The test nodes' initial file system, and behind it what serves.
+const INITRD: &str = "/run/network-guest.cpio";
+/// What its init says before it serves.
+const SERVES: &str = "serves at";
+
+/// A guest of KVM with one core, whose network card vhost-net serves, with the probe as a server on
+/// the network.
+pub struct NetworkGuest(#[expect(dead_code, reason = "it runs as long as this lives")] Running);
+
+impl NetworkGuest {
+    /// Starts one with a kernel of that version, its processor on that core.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(inside: &Inside, version: &str, core: usize) -> Result<Self, Finding> {
+        inside.load_kvm()?;
+        run(Command::new("modprobe").args(["-a", "tun", "vhost_net"]))?;
+        for command in TAP_COMMANDS {
+            let mut words = command.split(' ');
+            run(Command::new(words.next().unwrap_or_default()).args(words))?;
+        }
+        let server = Initramfs::default().directory("bin")?;
+        let server = server.program("bin/server", &fs::read(PROBE)?)?.finish()?;
+        fs::write(INITRD, [fs::read(inside.initrd())?, server].concat())?;
+        let (machine, _) = inside.driver.machine()?;
+        let mut machine = Microvm {
+            executor: Executor::Kvm,
+            kernel: &inside.kernel(version)?,
+            initrd: Path::new(INITRD),
+            tsc_khz: machine.tsc_khz,
+            append: &format!("{SHORTER_BOOT} do=server address={GUEST_ADDRESS}/24"),
+            devices: &NETWORK,
+            core: Some(core),
+        }
+        .start()?;
+        machine.wait_for(SERVES)?;
+        Ok(Self(machine))
+    }
+}
