@@ -11,8 +11,11 @@ use super::{Benchmark, Row, Unit};
 use crate::inside::{BUSYBOX, FOLDER, INSIDE_PROBE, Inside, probed_s, run};
 
 const KERNEL: &str = "6.12";
-/// The image and the node.
+/// The nodes' image, and the node whose root is the folder.
 const NAME: &str = "living";
+/// The node whose root is an image in memory, and that image.
+const IN_MEMORY: &str = "in-memory";
+const ROOT_IMAGE: &str = "/run/living.erofs";
 /// The file, as the node sees it, and its size.
 const FILE: &str = "/data";
 const FILE_BYTES: usize = 64 << 20;
@@ -20,7 +23,8 @@ const FILE_BYTES: usize = 64 << 20;
 /// Empties a kernel's caches.
 const EMPTY: &str = "echo 3 > /proc/sys/vm/drop_caches";
 
-const IN_NODE: &str = "cat FILE > /dev/null in a node with --rootfs";
+const IN_NODE: &str = "cat FILE > /dev/null in a node with --rootfs FOLDER";
+const IN_NODE_WITH_IMAGE: &str = "cat FILE > /dev/null in a node with --rootfs EROFS-IMAGE";
 const IN_BASE: &str = "cat FILE > /dev/null in the base";
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -30,7 +34,9 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           node of one core whose root is the file's folder (virtiofs), first with empty caches, so \
           that all of it comes through the queues of the device from Debian's `virtiofsd`, then \
           once more: opened anew it is read anew, so that the node sees what the base has changed; \
-          and in the base. Each round reads all three.",
+          in a node whose root is an EROFS image of the folder, which lies in memory (DAX): there \
+          it is read where it lies, and no cache holds it; and in the base. Each round reads all \
+          four.",
     machine: Shape::USUAL,
     root: Root::Bench,
     inside,
@@ -41,6 +47,9 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             .beside("fs.base")
             .drawn(),
         rate("fs.again", "virtiofs, opened again", IN_NODE)
+            .beside("fs.base")
+            .drawn(),
+        rate("fs.erofs", "EROFS in memory", IN_NODE_WITH_IMAGE)
             .beside("fs.base")
             .drawn(),
         rate("fs.base", "in the base", IN_BASE).drawn(),
@@ -55,25 +64,32 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.build_image(NAME, KERNEL)?;
     let file = Path::new(FOLDER).join(&FILE[1..]);
     fs::write(&file, vec![0x5a; FILE_BYTES])?;
-    let size = ["--cpus", "1", "--memory", "512M", "--name", NAME];
-    let words = [&["run", "--image", NAME, "--rootfs", FOLDER], &size[..]].concat();
-    inside.command.run(&words)?;
+    run(Command::new("mkfs.erofs").args(["-Enoinline_data", ROOT_IMAGE, FOLDER]))?;
+    for (name, root) in [(NAME, FOLDER), (IN_MEMORY, ROOT_IMAGE)] {
+        let size = ["--cpus", "1", "--memory", "512M", "--name", name];
+        let words = [&["run", "--image", NAME, "--rootfs", root], &size[..]].concat();
+        inside.command.run(&words)?;
+    }
     for _ in 0..inside.count {
-        run(&mut in_node(inside, &[BUSYBOX, "sh", "-c", EMPTY]))?;
-        let mut read = in_node(inside, &[INSIDE_PROBE, "through", FILE]);
-        inside.record("fs.virtiofs", rate_of(inside, &mut read)?)?;
-        inside.record("fs.again", rate_of(inside, &mut read)?)?;
+        run(&mut in_node(inside, NAME, &[BUSYBOX, "sh", "-c", EMPTY]))?;
+        let read = [INSIDE_PROBE, "through", FILE];
+        for row in ["fs.virtiofs", "fs.again"] {
+            inside.record(row, rate_of(inside, &mut in_node(inside, NAME, &read))?)?;
+        }
+        let mut in_memory = in_node(inside, IN_MEMORY, &read);
+        inside.record("fs.erofs", rate_of(inside, &mut in_memory)?)?;
         let mut base = Command::new(Path::new(FOLDER).join(&INSIDE_PROBE[1..]));
         let base = base.arg("through").arg(&file);
         inside.record("fs.base", rate_of(inside, base)?)?;
     }
-    inside.command.run(&["rm", "--force", NAME])?;
+    inside.command.run(&["rm", "--force", NAME, IN_MEMORY])?;
+    fs::remove_file(ROOT_IMAGE)?;
     Ok(fs::remove_file(file)?)
 }
 
-fn in_node(inside: &Inside, words: &[&str]) -> Command {
+fn in_node(inside: &Inside, node: &str, words: &[&str]) -> Command {
     let mut exec = inside.command.prepare();
-    exec.args(["exec", NAME, "--"]).args(words);
+    exec.args(["exec", node, "--"]).args(words);
     exec
 }
 
