@@ -29,21 +29,24 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 /// Files that base and nodes have in common, since the nodes' root is the base's.
 const FOLDER: &str = "/var/tmp/living";
-/// The web server in a node, and the node that asks it and is restarted.
-const SERVER: (&str, &str) = ("6.1", "server");
-const CLIENT: (&str, &str) = ("6.12", "client");
+/// A node of each kernel, the one a web server that the other asks. That one, and in a long run both,
+/// compute, write to their disk and answer on the network all the time.
+const NODES: [(&str, &str); 2] = [("6.12", CLIENT), ("6.1", SERVER)];
+const CLIENT: &str = "client";
+const SERVER: &str = "server";
 const PUBLISH: &str = "127.0.0.1:8080:80";
-const NGINX: &str = "daemon off; user root; pid /run/nginx.pid; error_log stderr; events {}
+const NGINX: &str = "user root; pid /run/nginx.pid; error_log stderr; events {}
 http { access_log off; server { listen 80; root /var/tmp/living; } }";
 /// What it serves, in bytes.
 const PAGE: &str = "page";
 const PAGE_BYTES: usize = 4 << 20;
-/// The client's disk, and what writes to it and verifies it all the time.
-const DISK: &str = "/var/tmp/living/disk.img";
+/// A node's disk, and what writes to it and verifies what it has written.
 const DISK_BYTES: u64 = 32 << 20;
 const FIO: &str = "fio --name=disk --filename=/dev/vda --rw=randwrite --bs=16k --direct=1 \
-                   --ioengine=libaio --iodepth=8 --verify=crc32c --verify_fatal=1 \
-                   --time_based --runtime=100000 > /dev/null";
+                   --ioengine=libaio --iodepth=8 --verify=crc32c --verify_fatal=1";
+const ENDLESSLY: &str = "--time_based --runtime=100000 > /dev/null";
+/// How much is written and verified once.
+const ONCE: &str = "--size=4m";
 /// Computes and tells that it does.
 const COMPUTE: &str = "n=0; while :; do n=$((n + 1)); \
                        [ $((n % 1000)) = 0 ] && echo $n > /run/rounds; done";
@@ -52,15 +55,24 @@ fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
     make_files()?;
     let played = attended(|| {
-        start(context)?;
-        serves()?;
-        reads_a_tree(context.of("/usr/lib/python3", "/usr"))?;
-        sends_and_receives(context.count(16 << 20, 1 << 30))?;
-        for round in 0..context.count(1, 50) {
-            let seconds = restarts().map_err(|error| error.when(&format!("in restart {round}")))?;
-            println!("restart {round}: at work again after {seconds:.1} s");
+        let busy = context.of(&[CLIENT][..], &[CLIENT, SERVER]);
+        for (version, node) in NODES {
+            start(context, version, node, busy.contains(&node))?;
         }
-        insula(&["rm", "--force", SERVER.1, CLIENT.1]).map(drop)
+        serves()?;
+        if !busy.contains(&SERVER) {
+            assert_equal("fio", &script(SERVER, &format!("{FIO} {ONCE}"))?.0, &0)?;
+        }
+        for node in busy {
+            reads_a_tree(node, context.of("/usr/lib/python3", "/usr"))?;
+            sends_and_receives(node, context.count(16 << 20, 1 << 30))?;
+        }
+        for (round, node) in (0..context.count(1, 50)).zip(busy.iter().cycle()) {
+            let when = |error: Finding| error.when(&format!("in restart {round}, of {node}"));
+            let seconds = restarts(node).map_err(when)?;
+            println!("restart {round}, of {node}: at work again after {seconds:.1} s");
+        }
+        insula(&["rm", "--force", SERVER, CLIENT]).map(drop)
     });
     fs::remove_dir_all(FOLDER)?;
     played?;
@@ -75,27 +87,39 @@ fn make_files() -> Result<(), Finding> {
         .collect();
     fs::write(format!("{FOLDER}/{PAGE}"), bytes)?;
     fs::write(format!("{FOLDER}/nginx.conf"), NGINX)?;
-    let work = format!("{COMPUTE} &\n{FIO} &\nexec {}\n", traffic::SERVE);
-    fs::write(format!("{FOLDER}/work"), work)?;
-    traffic::write_program()?;
-    Ok(fs::File::create(DISK)?.set_len(DISK_BYTES)?)
+    traffic::write_program()
 }
 
-/// What both are run with; what they change stays in their memory.
-const RUN: [&str; 6] = ["run", "--memory", "384M", "--rootfs", "/", "--overlay"];
+/// Runs a node with the base's root; what it changes there stays in its memory.
+fn start(context: &Context, version: &str, node: &str, is_busy: bool) -> Result<(), Finding> {
+    build_image(context, node, version, &[])?;
+    let disk = disk_of(node);
+    fs::File::create(&disk)?.set_len(DISK_BYTES)?;
+    let work = format!("{FOLDER}/{node}.work");
+    fs::write(&work, work_of(node, is_busy))?;
+    let run = ["run", "--image", node, "--name", node, "--memory", "384M"];
+    let devices = ["--rootfs", "/", "--overlay", "--network", "--disk", &disk];
+    let publish = match node {
+        SERVER => &["--publish", PUBLISH][..],
+        _ => &[],
+    };
+    insula(&[&run[..], &devices, publish, &["--", "sh", &work]].concat()).map(drop)
+}
 
-fn start(context: &Context) -> Result<(), Finding> {
-    for (version, name) in [SERVER, CLIENT] {
-        build_image(context, name, version, &[])?;
+/// A script of all that a node does.
+fn work_of(node: &str, is_busy: bool) -> String {
+    let mut work = String::new();
+    if node == SERVER {
+        work.push_str(&format!("nginx -c {FOLDER}/nginx.conf\n"));
     }
-    let configuration = format!("{FOLDER}/nginx.conf");
-    let (image, own) = (["--image", SERVER.1], ["--name", SERVER.1]);
-    let nginx = ["--publish", PUBLISH, "--", "nginx", "-c", &configuration];
-    insula(&[&RUN[..], &image, &own, &nginx].concat())?;
-    let work = format!("{FOLDER}/work");
-    let (image, own) = (["--image", CLIENT.1], ["--name", CLIENT.1]);
-    let shell = ["--network", "--disk", DISK, "--", "sh", &work];
-    insula(&[&RUN[..], &image, &own, &shell].concat()).map(drop)
+    if is_busy {
+        work.push_str(&format!("{COMPUTE} &\n{FIO} {ENDLESSLY} &\n"));
+    }
+    format!("{work}exec {}\n", traffic::SERVE)
+}
+
+fn disk_of(node: &str) -> String {
+    format!("{FOLDER}/{node}.img")
 }
 
 fn address(node: &str) -> Result<String, Finding> {
@@ -114,9 +138,9 @@ fn serves() -> Result<(), Finding> {
     let get = format!(
         "python3 -c 'import sys, urllib.request as u; \
          sys.stdout.buffer.write(u.urlopen(\"http://{}/{PAGE}\").read())' | sha256sum",
-        address(SERVER.1)?
+        address(SERVER)?
     );
-    let (_, told) = script(CLIENT.1, &get)?;
+    let (_, told) = script(CLIENT, &get)?;
     assert_equal("what another node reads", &told, &sum_of(&file)?)
 }
 
@@ -131,9 +155,9 @@ fn get() -> std::io::Result<Vec<u8>> {
 
 /// All files below a folder, with their names, owners, modes and times, are in the node what they are
 /// in the base.
-fn reads_a_tree(folder: &str) -> Result<(), Finding> {
+fn reads_a_tree(node: &str, folder: &str) -> Result<(), Finding> {
     let sum = format!("tar -C {folder} --sort=name -cf - . | sha256sum");
-    let (status, told) = script(CLIENT.1, &sum)?;
+    let (status, told) = script(node, &sum)?;
     assert_equal("the status of reading a tree", &status, &0)?;
     let own = Command::new("sh").args(["-c", &sum]).output()?;
     let own = String::from_utf8_lossy(&own.stdout).into_owned();
@@ -141,46 +165,50 @@ fn reads_a_tree(folder: &str) -> Result<(), Finding> {
 }
 
 /// So many bytes each way arrive as they were, and the node's own work goes on meanwhile.
-fn sends_and_receives(bytes: u64) -> Result<(), Finding> {
-    let before = rounds()?;
-    let seconds = traffic::both_ways(&address(CLIENT.1)?, bytes)?;
-    println!("{bytes} bytes each way in {seconds:.1} s");
-    let after = rounds()?;
+fn sends_and_receives(node: &str, bytes: u64) -> Result<(), Finding> {
+    let before = rounds(node)?;
+    let seconds = traffic::both_ways(&address(node)?, bytes)?;
+    println!("{bytes} bytes to {node} and back in {seconds:.1} s");
+    let after = rounds(node)?;
     Finding::unless(after > before, || {
         format!("its own work stayed at {before} rounds")
     })
 }
 
-fn rounds() -> Result<u64, Finding> {
+fn rounds(node: &str) -> Result<u64, Finding> {
     wait_for("the node to tell of its work", || {
-        let (_, told) = script(CLIENT.1, "cat /run/rounds 2> /dev/null")?;
+        let (_, told) = script(node, "cat /run/rounds 2> /dev/null")?;
         Ok(told.trim().parse::<u64>().ok())
     })
 }
 
 /// The node is restarted while it writes, sends, receives and reads; then all of it goes on. Answers
 /// after how many seconds.
-fn restarts() -> Result<f64, Finding> {
-    let mut endless = traffic::begin_endless(&address(CLIENT.1)?)?;
-    wait_until_more_is_written()?;
+fn restarts(node: &str) -> Result<f64, Finding> {
+    let mut endless = traffic::begin_endless(&address(node)?)?;
+    wait_until_more_is_written(node)?;
     let began = Instant::now();
-    insula(&["restart", CLIENT.1])?;
+    insula(&["restart", node])?;
     let ended = endless.wait()?;
     Finding::unless(!ended.success(), || {
         "what was sent to a node that was restarted has arrived".into()
     })?;
     wait_for("the node to answer", || {
-        Ok((script(CLIENT.1, "true")?.0 == 0).then_some(()))
+        Ok((script(node, "true")?.0 == 0).then_some(()))
     })?;
-    sends_and_receives(1 << 20)?;
-    Ok(began.elapsed().as_secs_f64())
+    sends_and_receives(node, 1 << 20)?;
+    let seconds = began.elapsed().as_secs_f64();
+    if node == SERVER {
+        serves()?;
+    }
+    Ok(seconds)
 }
 
 /// The disk's file was without any blocks once, and is written to all over; after that its time
 /// tells.
-fn wait_until_more_is_written() -> Result<(), Finding> {
+fn wait_until_more_is_written(node: &str) -> Result<(), Finding> {
     let written = || -> Result<_, Finding> {
-        let metadata = fs::metadata(DISK)?;
+        let metadata = fs::metadata(disk_of(node))?;
         Ok((metadata.mtime(), metadata.mtime_nsec()))
     };
     let before = written()?;
