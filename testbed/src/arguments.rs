@@ -63,6 +63,9 @@ pub(crate) enum Request {
         /// With long counts, and only those that have such.
         #[arg(long)]
         soak: bool,
+        /// tcg, tcg-parallel or kvm; without it, kvm where it works, else tcg.
+        #[arg(long, env = "INSULA_ACCELERATOR")]
+        accelerator: Option<Accelerator>,
     },
 }
 

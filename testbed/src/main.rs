@@ -51,7 +51,12 @@ fn fulfil(request: Request) -> Result<u8, Box<dyn Error>> {
             command,
         } => run(&machine, bare, limit_s, command),
         Request::Shell { machine } => shell(&machine),
-        Request::Scenario { name, kernel, soak } => play(name.as_deref(), &kernel, soak),
+        Request::Scenario {
+            name,
+            kernel,
+            soak,
+            accelerator,
+        } => play(name.as_deref(), &kernel, soak, accelerator),
     }
 }
 
@@ -122,7 +127,12 @@ fn shell(arguments: &MachineArguments) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-fn play(name: Option<&str>, flavours: &[Flavour], soak: bool) -> Result<u8, Box<dyn Error>> {
+fn play(
+    name: Option<&str>,
+    flavours: &[Flavour],
+    soak: bool,
+    accelerator: Option<Accelerator>,
+) -> Result<u8, Box<dyn Error>> {
     let mut wanted: Vec<&Scenario> = match name {
         Some(name) => {
             vec![scenario::find(name).ok_or_else(|| format!("there is no scenario `{name}`"))?]
@@ -133,7 +143,7 @@ fn play(name: Option<&str>, flavours: &[Flavour], soak: bool) -> Result<u8, Box<
     let mut failed = 0;
     for scenario in &wanted {
         for &base in flavours {
-            let accelerator = Accelerator::detect(base, &mut tell)?;
+            let accelerator = chosen_or_detected(accelerator, base)?;
             tell(&format!(
                 "{} on {base} ({accelerator}): {}",
                 scenario.name, scenario.proves
@@ -152,6 +162,16 @@ fn play(name: Option<&str>, flavours: &[Flavour], soak: bool) -> Result<u8, Box<
     Ok(u8::from(failed > 0))
 }
 
+fn chosen_or_detected(
+    chosen: Option<Accelerator>,
+    base: Flavour,
+) -> Result<Accelerator, Box<dyn Error>> {
+    Ok(match chosen {
+        Some(accelerator) => accelerator,
+        None => Accelerator::detect(base, &mut tell)?,
+    })
+}
+
 fn equipped(arguments: &MachineArguments) -> Result<Payload, Box<dyn Error>> {
     let mut payload = equipment::assemble(arguments.kernel, &mut tell)?;
     payload.load_module = !arguments.no_module;
@@ -159,10 +179,7 @@ fn equipped(arguments: &MachineArguments) -> Result<Payload, Box<dyn Error>> {
 }
 
 fn machine(arguments: &MachineArguments) -> Result<Machine, Box<dyn Error>> {
-    let accelerator = match arguments.accelerator {
-        Some(accelerator) => accelerator,
-        None => Accelerator::detect(arguments.kernel, &mut tell)?,
-    };
+    let accelerator = chosen_or_detected(arguments.accelerator, arguments.kernel)?;
     Ok(Machine {
         cpus: arguments.cpus,
         memory_mib: arguments.memory,
