@@ -55,6 +55,7 @@ fn play(_context: &Context) -> Result<(), Finding> {
         ];
         insula(&words)?;
         ALIKE.iter().try_for_each(Program::is_alike)?;
+        uses_idle_cores()?;
         computes_on_the_node()?;
         measures()?;
         watched::is_watched()?;
@@ -261,6 +262,15 @@ impl Program {
     }
 }
 
+/// Of two threads that are left on one core, another core takes one.
+fn uses_idle_cores() -> Result<(), Finding> {
+    let found = output(&mut on_node(&[PROBE, "balance"]), "")?;
+    Finding::unless(found.status.success(), || {
+        let complaint = String::from_utf8_lossy(&found.stderr);
+        format!("threads and idle cores: {}, {complaint}", found.status)
+    })
+}
+
 fn on_node(words: &[&str]) -> Command {
     command(&[&["exec", NODE, "--"], words].concat())
 }
@@ -429,12 +439,9 @@ fn in_one_go() -> Result<(), Finding> {
     let status = run(&["/bin/sh", "-c", "echo hello; exit 7"])?;
     assert_equal("output", &status.output.as_str(), &"hello\n")?;
     assert_equal("status", &status.status, &Some(7))?;
-    super::insula_command::wait_for("the node to be off", || {
-        let view = insula_json(&["inspect", "once"])?;
-        Ok((view[0]["reason"] == "power-off").then_some(()))
-    })?;
-    insula(&["rm", "once"])?;
     run(&["no-such-program"])?.refused(127, &["no-such-program"])?;
-    let left = super::insula_command::names(&["ps", "--all", "--json"])?;
-    assert_equal("nodes that are left", &left, &Vec::new())
+    super::insula_command::wait_for("the node to be gone", || {
+        let left = super::insula_command::names(&["ps", "--all", "--json"])?;
+        Ok(left.is_empty().then_some(()))
+    })
 }
