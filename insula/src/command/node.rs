@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use insula::device::HeldView;
-use insula::driver::Driver;
+use insula::driver::{CallError, Driver};
 use insula::image::Files;
 use insula::name::Name;
 use insula::node::{
-    self, ChunkRecord, Handle, NodeLog, NodeRecord, NodeRoot, NodeView, RunRequest, Source,
-    Started, Stopped, UpdateRequest,
+    self, ChunkRecord, FindError, Handle, NodeLog, NodeRecord, NodeRoot, NodeView, RunRequest,
+    Source, Started, Stopped, UpdateRequest,
 };
 use insula::policy::Policy;
 use insula::program;
@@ -19,6 +19,7 @@ use insula::supervisor;
 use insula::units::Size;
 use insula::virtio::{DiskFile, Networking};
 use insula_agent::options::Options;
+use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use super::cli::{Inspect, Ps, Run, Update, core_request};
@@ -240,28 +241,36 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
         let handle = find(&driver, name)?;
-        let mut shown = full(&handle);
-        shown["devices"] = devices(&handle)?;
-        shown["memory"] = memory(&handle)?;
-        shown["shared_memory"] = shared_memory(&handle)?;
-        Ok(shown)
+        all_of(&handle).map_err(|error| match error.errno {
+            // It has been removed meanwhile.
+            Errno::ENODEV => FindError::Unknown(name.clone()).into(),
+            _ => Failure::from(error),
+        })
     });
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
 }
 
+fn all_of(handle: &Handle) -> Result<Value, CallError> {
+    let mut shown = full(handle);
+    shown["devices"] = devices(handle)?;
+    shown["memory"] = memory(handle)?;
+    shown["shared_memory"] = shared_memory(handle)?;
+    Ok(shown)
+}
+
 /// Where its memory lies now: it may have got more since it was started.
-fn memory(handle: &Handle) -> Result<Value, Failure> {
+fn memory(handle: &Handle) -> Result<Value, CallError> {
     let chunks = handle.node.memory()?.chunks()?.into_iter();
     Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
 }
 
 /// Where the memory lies that it shares with other nodes.
-fn shared_memory(handle: &Handle) -> Result<Value, Failure> {
+fn shared_memory(handle: &Handle) -> Result<Value, CallError> {
     let chunks = handle.node.shared_chunks()?.into_iter();
     Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
 }
 
-fn devices(handle: &Handle) -> Result<Value, Failure> {
+fn devices(handle: &Handle) -> Result<Value, CallError> {
     let devices = handle.node.devices()?;
     Ok(json!(
         devices.iter().map(HeldView::from).collect::<Vec<_>>()

@@ -15,6 +15,7 @@ use insula_abi::lwk::{
 };
 use insula_lwk::calls::table::{self, Kind};
 use kimage::{PhysicalMemory, ReadError};
+use nix::errno::Errno;
 use serde::Serialize;
 use zerocopy::FromBytes;
 
@@ -310,15 +311,15 @@ pub fn of(handle: &Handle) -> Result<NodeStats, StatsError> {
 
 fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, StatsError> {
     let name = || handle.view().name;
-    let mapping = handle
-        .node
-        .memory()
-        .map_err(DriverError::from)
-        .and_then(|memory| Ok(memory.map()?))
-        .map_err(|source| StatsError::Driver {
+    let memory = handle.node.memory().map_err(DriverError::from);
+    let mapping = match memory.and_then(|memory| Ok(memory.map()?)) {
+        // It has been removed meanwhile.
+        Err(error) if error.errno() == Some(Errno::ENODEV) => return Ok(None),
+        mapping => mapping.map_err(|source| StatsError::Driver {
             name: name(),
             source,
-        })?;
+        })?,
+    };
     let area = channels + channel::AREA_SIZE;
     let ends = mapping.ranges().into_iter().map(|range| range.end);
     // A node without room behind its channels has no such area.
