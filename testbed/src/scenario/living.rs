@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: Duration::from_secs(600),
-    soak_limit: Some(Duration::from_secs(3600)),
+    soak_limit: Some(Duration::from_secs(7200)),
     play,
 };
 
