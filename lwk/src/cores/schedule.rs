@@ -13,17 +13,17 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, Counter, LEAVE, RUNG, balance, count, doorbell, heed_interrupts, interrupted,
-    is_interrupted, number, state, use_space, wake,
+    AREA, CORES_MAX, Counter, LEAVE, RUNG, count, doorbell, heed_interrupts, interrupted,
+    is_interrupted, number, state, up, use_space, wake,
 };
 use crate::calls::{self, Flow};
-use crate::process::scheduling::Priority;
+use crate::process::scheduling::{CoreSet, Priority};
 use crate::process::{self, Gone, Thread};
 use crate::start::kernel_root;
 use crate::{clock, log};
@@ -33,25 +33,34 @@ const PATIENCE_NS: u64 = 50_000;
 
 static READY: [spin::Mutex<VecDeque<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(VecDeque::new()) }; CORES_MAX];
+/// Threads that belong to each core.
+static LOAD: [AtomicU32; CORES_MAX] = [const { AtomicU32::new(0) }; CORES_MAX];
 
 fn ready(core: u32) -> &'static spin::Mutex<VecDeque<Box<Thread>>> {
     &READY[core as usize % CORES_MAX]
 }
 
+/// The core with the fewest threads, of those in a set, if any of it runs. One more is counted there.
+pub(crate) fn least_loaded(allowed: &CoreSet) -> u32 {
+    let cores = (0..up()).filter(|&core| allowed.holds(core));
+    let least = cores.min_by_key(|&core| LOAD[core as usize].load(Ordering::Relaxed));
+    let core = least.unwrap_or(0);
+    LOAD[core as usize].fetch_add(1, Ordering::Relaxed);
+    core
+}
+
 /// Puts a thread that is ready into its core's queue, behind its equals.
 pub(crate) fn send(thread: Box<Thread>) {
-    let (core, allowed) = (thread.core, thread.notice.cores());
+    let core = thread.core;
     ready(core).lock().push_back(thread);
     wake(core);
-    balance::offer(core, &allowed);
 }
 
 /// The same of one that has been interrupted, before its equals.
 fn send_back(thread: Box<Thread>) {
-    let (core, allowed) = (thread.core, thread.notice.cores());
+    let core = thread.core;
     ready(core).lock().push_front(thread);
     wake(core);
-    balance::offer(core, &allowed);
 }
 
 /// The place in a queue of the one to run next: of the most urgent the first. How urgent one is may
@@ -63,32 +72,6 @@ fn next(queue: &VecDeque<Box<Thread>>) -> Option<(usize, Priority)> {
             true => other,
             false => best,
         })
-}
-
-/// The same of those that may run on another core, if there are more than `spare`.
-fn next_for(queue: &VecDeque<Box<Thread>>, spare: usize, core: u32) -> Option<usize> {
-    let all = queue.iter().enumerate();
-    let allowed = all.filter(|(_, thread)| thread.notice.cores().holds(core));
-    let urgency = |thread: &Thread| thread.notice.priority();
-    let next = allowed.reduce(
-        |best, other| match urgency(other.1).is_above(&urgency(best.1)) {
-            true => other,
-            false => best,
-        },
-    );
-    next.filter(|_| queue.len() > spare).map(|(place, _)| place)
-}
-
-/// Whether more than `spare` threads are ready at a core, and one of them may run on another.
-pub(super) fn is_ready_for(core: u32, spare: usize, other: u32) -> bool {
-    next_for(&ready(core).lock(), spare, other).is_some()
-}
-
-/// Takes that thread out.
-pub(super) fn take_for(core: u32, spare: usize, other: u32) -> Option<Box<Thread>> {
-    let mut queue = ready(core).lock();
-    let place = next_for(&queue, spare, other)?;
-    queue.remove(place)
 }
 
 /// The priority of the thread that is to run next on this core, if another is ready.
@@ -104,17 +87,26 @@ fn take_next() -> Option<Box<Thread>> {
     queue.remove(place)
 }
 
+/// Moves a thread that may not run on its core, if there is one for it; whether it has been.
+fn moves(thread: &mut Thread) -> bool {
+    let allowed = thread.notice.cores();
+    if allowed.holds(thread.core) || allowed.below(up()).is_empty() {
+        return false;
+    }
+    LOAD[thread.core as usize].fetch_sub(1, Ordering::Relaxed);
+    let core = least_loaded(&allowed);
+    thread.core = core;
+    thread.notice.core.store(core, Ordering::Relaxed);
+    true
+}
+
 /// What a core does from its start to its end.
 pub(crate) fn run() -> ! {
     let mut waiting: Vec<Box<Thread>> = Vec::new();
     loop {
         look_around(&mut waiting);
-        match take_next().or_else(balance::fetch) {
-            Some(thread) => {
-                balance::begin_to_run();
-                run_thread(thread, &mut waiting);
-                balance::look();
-            }
+        match take_next() {
+            Some(thread) => run_thread(thread, &mut waiting),
             None => idle(&mut waiting),
         }
     }
@@ -159,7 +151,7 @@ fn collect(waiting: &mut Vec<Box<Thread>>) {
 
 fn end(thread: Box<Thread>) {
     thread.process.note_last_moment(&thread);
-    balance::leaves(&thread);
+    LOAD[thread.core as usize].fetch_sub(1, Ordering::Relaxed);
     drop(thread);
     process::tend();
 }
@@ -182,15 +174,12 @@ fn idle(waiting: &mut Vec<Box<Thread>>) {
     let own = number();
     let is_quiet = |waiting: &mut Vec<Box<Thread>>| {
         collect(waiting);
-        ready(own).lock().is_empty() && !RUNG.load(Ordering::Acquire) && !is_interrupted()
+        ready(own).lock().is_empty() && !RUNG.load(Ordering::Acquire)
     };
-    if !balance::become_idle() {
-        return balance::look();
-    }
     let patience_end = clock::now_ns() + PATIENCE_NS;
     while !waiting.is_empty() && clock::now_ns() < patience_end {
         if !is_quiet(waiting) {
-            return balance::look();
+            return;
         }
         cpu::take_interrupts();
     }
@@ -204,7 +193,6 @@ fn idle(waiting: &mut Vec<Box<Thread>>) {
     waiting
         .iter_mut()
         .for_each(|thread| thread.desk.set_doorbell(0));
-    balance::look();
 }
 
 /// A page table that is about to be freed is left.
@@ -279,7 +267,7 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             thread.extended.save();
             return last_turn(thread);
         }
-        if balance::moves(&mut thread) {
+        if moves(&mut thread) {
             thread.extended.save();
             return send(thread);
         }

@@ -3,7 +3,6 @@
 
 #![allow(unsafe_code, reason = "system calls are made by number")]
 
-mod balance;
 mod clocks;
 mod fuzz;
 mod memory;
@@ -26,7 +25,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | balance | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -58,7 +57,6 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["executed", pid] => processes::executed(pid.parse().map_err(|_| ProbeError::Unknown)?),
         ["urgency"] => urgency::probe(),
         ["sequence"] => sequence::probe(),
-        ["balance"] => balance::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),
