@@ -6,7 +6,9 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{FOLDER, GUEST_ADDRESS, INSIDE_PROBE, Inside, NetworkGuest, probed_s, run};
+use crate::inside::{
+    FOLDER, GUEST_ADDRESS, INSIDE_PROBE, Inside, NetworkGuest, probed_s, run_lines,
+};
 use crate::tcp::{self, Echo};
 use crate::trips::Trips;
 
@@ -82,10 +84,7 @@ const fn stream(id: &'static str, what: &'static str) -> Row {
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.build_image(IMAGE, KERNEL)?;
-    for command in SPACE_COMMANDS {
-        let mut words = command.split(' ');
-        run(Command::new(words.next().unwrap_or_default()).args(words))?;
-    }
+    run_lines(&SPACE_COMMANDS)?;
     let probe = format!("{FOLDER}{INSIDE_PROBE}");
     let _in_space = Server::start(Command::new("ip").args(["netns", "exec", SPACE, &probe]))?;
     let _in_base = Server::start(&mut Command::new(&probe))?;

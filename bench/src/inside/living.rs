@@ -73,6 +73,17 @@ pub fn run(command: &mut Command) -> Result<Duration, Finding> {
     Ok(took)
 }
 
+/// Runs programs one after the other, each a line of words without blanks in them.
+///
+/// # Errors
+/// When one fails.
+pub fn run_lines(lines: &[&str]) -> Result<(), Finding> {
+    lines.iter().try_for_each(|line| {
+        let mut words = line.split(' ');
+        run(Command::new(words.next().unwrap_or_default()).args(words)).map(drop)
+    })
+}
+
 /// How many seconds a round took that the probe measured: the first number that it prints is in ticks.
 ///
 /// # Errors

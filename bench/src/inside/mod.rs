@@ -27,7 +27,9 @@ pub use disk::{drop_caches, read_rate};
 pub use guest::Guest;
 pub use insula::{Command, Start, Timing};
 pub use lines::lines;
-pub use living::{BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, podman, probed_s, run, run_to_line};
+pub use living::{
+    BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, podman, probed_s, run, run_lines, run_to_line,
+};
 pub use network_guest::{GUEST_ADDRESS, NetworkGuest};
 pub use others::{Events, Pipes, pin};
 pub use peer::Peer;

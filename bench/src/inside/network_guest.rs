@@ -2,19 +2,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use insula::image::Initramfs;
 use testbed::scenario::Finding;
 
-use super::living::run;
+use super::living::run_lines;
 use super::{Inside, PROBE};
 use crate::microvm::{Executor, Microvm, Running, SHORTER_BOOT};
 
 /// Its address.
 pub const GUEST_ADDRESS: &str = "10.77.0.2";
 /// What has a packet of its leave the base's kernel: a tap, as a node's card has one.
-const TAP_COMMANDS: [&str; 3] = [
+const TAP_COMMANDS: [&str; 4] = [
+    "modprobe -a tun vhost_net",
     "ip tuntap add tap0 mode tap",
     "ip address add 10.77.0.1/24 dev tap0",
     "ip link set tap0 up",
@@ -41,11 +41,7 @@ impl NetworkGuest {
     /// When it does not start.
     pub fn start(inside: &Inside, version: &str, core: usize) -> Result<Self, Finding> {
         inside.load_kvm()?;
-        run(Command::new("modprobe").args(["-a", "tun", "vhost_net"]))?;
-        for command in TAP_COMMANDS {
-            let mut words = command.split(' ');
-            run(Command::new(words.next().unwrap_or_default()).args(words))?;
-        }
+        run_lines(&TAP_COMMANDS)?;
         let server = Initramfs::default().directory("bin")?;
         let server = server.program("bin/server", &fs::read(PROBE)?)?.finish()?;
         fs::write(INITRD, [fs::read(inside.initrd())?, server].concat())?;

@@ -366,8 +366,8 @@ pub(super) struct Run {
     pub(super) dump_on_crash: bool,
     #[command(flatten)]
     pub(super) policy: PolicyOptions,
-    /// Remove it, with its log, when it has ended otherwise than by a crash or a hang; of the image
-    /// `lwk`, a node with a program is always removed so
+    /// Remove it, with its log, when it has ended, unless it failed; of the image `lwk`, a node with a
+    /// program is always removed so
     #[arg(long)]
     pub(super) rm: bool,
     /// Print where the time of the start went

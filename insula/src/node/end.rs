@@ -133,18 +133,16 @@ pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError>
         }
     }
     wait_until_left(&mut handle);
-    match handle.node.remove() {
+    handle.node.remove().or_else(|source| match source.errno {
         // Its supervisor was faster, as its user wished when it was started.
-        Err(error) if error.errno == Errno::ENODEV => Ok(()),
-        removed => removed.map_err(|source| match source.errno {
-            Errno::EBUSY => EndError::Running(name.clone()),
-            _ => EndError::Call {
-                name: name.clone(),
-                deed: "removed",
-                source,
-            },
+        Errno::ENODEV => Ok(()),
+        Errno::EBUSY => Err(EndError::Running(name.clone())),
+        _ => Err(EndError::Call {
+            name: name.clone(),
+            deed: "removed",
+            source,
         }),
-    }
+    })
 }
 
 /// Sees to it that the node is not started again once it has ended; whether that was all there was

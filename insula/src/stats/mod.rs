@@ -22,6 +22,7 @@ use zerocopy::FromBytes;
 use crate::channel;
 use crate::driver::DriverError;
 use crate::node::Handle;
+use crate::program::AREA_PAGES;
 
 /// Why there are no counts of a node.
 #[derive(Debug, thiserror::Error)]
@@ -250,13 +251,14 @@ impl ProgramStats {
     }
 }
 
-/// Those that have begun and whose proxies live.
+/// Those that have begun and whose proxies live. What the node may have written over the header leads
+/// no further than the area.
 fn processes(
     memory: &impl PhysicalMemory,
     area: u64,
     header: &Delegation,
 ) -> Result<usize, ReadError> {
-    let pages = (0_u64..u64::from(header.pages)).zip(header.process_of);
+    let pages = (0..u64::from(header.pages.min(AREA_PAGES))).zip(header.process_of);
     let first_pages = pages.filter(|&(page, process)| page > 0 && page == u64::from(process));
     let mut begun = 0;
     for (page, _) in first_pages {
@@ -362,7 +364,9 @@ mod tests {
         let mut bytes = vec![0; (first + 4) * PAGE_SIZE as usize];
         let mut header = Delegation::new_zeroed();
         header.magic = LWK_MAGIC;
-        header.pages = 4 + first as u32;
+        // As a hostile node may have it: of a process beyond the area, and the memory.
+        header.pages = 512;
+        header.process_of[300] = 300;
         for (process, state) in [(first, base_state::BEGUN), (first + 2, base_state::ENDED)] {
             header.process_of[process..][..2].fill(process as u16);
             let at = process * PAGE_SIZE as usize;
