@@ -43,6 +43,8 @@ static AREA: Once<Area> = Once::new();
 struct State {
     /// Root of the page table that it uses.
     root: AtomicU64,
+    /// Root of one that it is to use no more; 0: of none.
+    leave: AtomicU64,
     /// How often it was to forget the pages that it remembers, and how often it has.
     forget: AtomicU64,
     forgotten: AtomicU64,
@@ -54,6 +56,7 @@ impl State {
     const fn new() -> Self {
         Self {
             root: AtomicU64::new(0),
+            leave: AtomicU64::new(0),
             forget: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             interrupted: AtomicBool::new(false),
@@ -154,14 +157,20 @@ pub(crate) fn use_space(root: PhysAddr) {
     }
 }
 
-/// Sees to it that no core uses a page table any more: one that is about to be freed.
+/// Sees to it that no core uses a page table any more, with which nothing will run: it is about to be
+/// freed. A core that has not used another since leaves it by an interrupt, whatever it does: it may
+/// itself be waiting here, for the one that the caller still uses.
 pub(crate) fn leave_space(root: PhysAddr) {
-    if state(number()).root.load(Ordering::Relaxed) == root.0 {
-        use_space(crate::start::kernel_root());
-    }
+    leave_if_used(root.0);
     for_others(|core, _| {
-        while state(core).root.load(Ordering::SeqCst) == root.0 {
-            LEAVE.store(root.0, Ordering::SeqCst);
+        let other = state(core);
+        let uses = || other.root.load(Ordering::SeqCst) == root.0;
+        // Nor is it told later, when the page is another table's root.
+        let is_told = || other.leave.load(Ordering::SeqCst) == root.0;
+        while uses() || is_told() {
+            if uses() {
+                other.leave.store(root.0, Ordering::SeqCst);
+            }
             wake(core);
             for _ in 0..1000 {
                 cpu::take_interrupts();
@@ -171,8 +180,11 @@ pub(crate) fn leave_space(root: PhysAddr) {
     });
 }
 
-/// A root that is to be left by whoever does not run a thread.
-static LEAVE: AtomicU64 = AtomicU64::new(0);
+fn leave_if_used(root: u64) {
+    if state(number()).root.load(Ordering::Relaxed) == root {
+        use_space(crate::start::kernel_root());
+    }
+}
 
 /// Has all cores that use a page table forget what they remember of it.
 pub(crate) fn forget_all(root: PhysAddr) {
@@ -203,6 +215,10 @@ fn reload(root: u64) {
 /// Does what another core wants this one to.
 fn woken() {
     let own = state(number());
+    let left = own.leave.swap(0, Ordering::SeqCst);
+    if left != 0 {
+        leave_if_used(left);
+    }
     let wanted = own.forget.load(Ordering::SeqCst);
     if own.forgotten.load(Ordering::Relaxed) < wanted {
         reload(cpu::root());

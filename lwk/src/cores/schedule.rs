@@ -19,13 +19,12 @@ use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, Counter, LEAVE, RUNG, count, doorbell, heed_interrupts, interrupted,
-    is_interrupted, number, state, up, use_space, wake,
+    AREA, CORES_MAX, Counter, RUNG, count, doorbell, heed_interrupts, interrupted, is_interrupted,
+    number, up, use_space, wake,
 };
 use crate::calls::{self, Flow};
 use crate::process::scheduling::{CoreSet, Priority};
 use crate::process::{self, Gone, Thread};
-use crate::start::kernel_root;
 use crate::{clock, log};
 
 /// How long a core looks for answers before it sleeps.
@@ -183,7 +182,6 @@ fn idle(waiting: &mut Vec<Box<Thread>>) {
         }
         cpu::take_interrupts();
     }
-    leave_if_wanted();
     waiting
         .iter_mut()
         .for_each(|thread| thread.desk.set_doorbell(doorbell()));
@@ -193,14 +191,6 @@ fn idle(waiting: &mut Vec<Box<Thread>>) {
     waiting
         .iter_mut()
         .for_each(|thread| thread.desk.set_doorbell(0));
-}
-
-/// A page table that is about to be freed is left.
-fn leave_if_wanted() {
-    let root = state(number()).root.load(Ordering::Relaxed);
-    if root != 0 && LEAVE.load(Ordering::SeqCst) == root {
-        use_space(kernel_root());
-    }
 }
 
 /// The time at which this core has to look whom to wake.
