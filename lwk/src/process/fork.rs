@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use insula_abi::lwk::{base_state, process_state, request};
+use insula_abi::lwk::{process_state, request};
 use insula_bare::{ExtendedState, UserContext};
 
 use super::errno::{Errno, of_result};
@@ -218,6 +218,11 @@ impl Process {
         self.holds_parent.load(Ordering::Acquire)
     }
 
+    /// Whether a copy of it may be there of which the base has not told it yet.
+    pub(super) fn is_forking(&self) -> bool {
+        self.forking.load(Ordering::Acquire) > 0
+    }
+
     /// It goes its own way: to another program, or to its end.
     pub(super) fn let_parent_go(&self) {
         if self.holds_parent.swap(false, Ordering::AcqRel) {
@@ -227,21 +232,8 @@ impl Process {
     }
 }
 
-/// Deals with a copy that this kernel does not know. Whether the base's answer is still to come is
-/// known by its parent.
-pub(super) fn unknown(pages: ProcessPages, parent: Option<&Process>) {
-    if parent.is_some_and(|parent| parent.forking.load(Ordering::Acquire) > 0) {
-        return;
-    }
-    match pages.base_state() {
-        base_state::BEGUN => abandon(pages),
-        base_state::GONE => pages.set_state(process_state::DONE),
-        _ => {}
-    }
-}
-
-/// Ends the proxy of a copy that will not run.
-fn abandon(pages: ProcessPages) {
+/// Ends the proxy of a process that will not run.
+pub(super) fn abandon(pages: ProcessPages) {
     const KILLED: u64 = 9;
     if pages.area().desk_is_of(pages.desk(), pages.number()) {
         Desk::sit(pages.area(), pages.desk()).post(request::EXIT, [KILLED, 0, 0, 0, 0, 0]);

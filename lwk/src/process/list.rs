@@ -1,10 +1,16 @@
 //! All processes, as the base begins and ends them.
+//!
+//! Several cores may hear of a process at the same time, and one may still be dealing with what came
+//! before: looking at what the base says is for one core at a time. Who frees a process does so
+//! without that, and it stays in the list until the base is told that all of it is freed, and may use
+//! its pages for another.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use insula_abi::lwk::{base_state, process_state};
+use insula_bare::cpu;
 
 use super::signals::Notice;
 use super::{Process, begin, fork};
@@ -12,6 +18,8 @@ use crate::delegation::{Area, ProcessPages};
 use crate::{cores, power};
 
 static PROCESSES: spin::Mutex<Vec<Arc<Process>>> = spin::Mutex::new(Vec::new());
+/// Whoever has it is the only one who looks.
+static LOOKING: spin::Mutex<()> = spin::Mutex::new(());
 /// The node switches itself off when no program is left.
 static ONCE: AtomicBool = AtomicBool::new(false);
 /// Some process has ended and is still to be freed.
@@ -24,12 +32,26 @@ pub(crate) fn end_with_programs() {
 
 /// Looks at the processes that the base wants to be looked at. Their first threads go to cores.
 pub fn look(area: Area) {
-    area.take_attention(|page| {
-        if area.can_hold_process(page) {
-            look_at(ProcessPages::at(area, page));
-        }
-    });
+    {
+        let _alone = looking();
+        area.take_attention(|page| {
+            if area.can_hold_process(page) {
+                look_at(ProcessPages::at(area, page));
+            }
+        });
+    }
     tend();
+}
+
+/// Waits until nobody else looks: who does may wait for this core to take an interrupt.
+fn looking() -> spin::MutexGuard<'static, ()> {
+    loop {
+        if let Some(looking) = LOOKING.try_lock() {
+            return looking;
+        }
+        cpu::take_interrupts();
+        cpu::relax();
+    }
 }
 
 /// Takes in a process that is a copy of another.
@@ -40,6 +62,7 @@ pub(super) fn add(process: Arc<Process>) {
 /// Looks at all copies of a program.
 pub(super) fn look_at_copies(parent: &Process) {
     let area = parent.pages().area();
+    let _alone = looking();
     let all = area.processes().map(|page| ProcessPages::at(area, page));
     for pages in all.filter(|pages| pages.parent() == parent.pages().number()) {
         look_at(pages);
@@ -53,35 +76,57 @@ pub(super) fn notice(thread: u64) -> Option<Arc<Notice>> {
     all.find_map(|process| process.signals().notice(thread))
 }
 
-fn known(number: u64) -> Option<Arc<Process>> {
+/// What is to be done about a process.
+enum Deed {
+    Nothing,
+    /// Begin its program.
+    Begin,
+    /// Have it run if it is a copy that is ready, and take what has come for it.
+    GoOn(Arc<Process>),
+    End(Arc<Process>),
+    /// End the proxy of a copy that will not run.
+    Abandon,
+}
+
+fn deed(pages: &ProcessPages) -> Deed {
     let processes = PROCESSES.lock();
-    let mut same = processes
-        .iter()
-        .filter(|one| one.pages().number() == number);
-    same.next().cloned()
+    let find = |number| processes.iter().find(|one| one.pages().number() == number);
+    let known = find(pages.number()).cloned();
+    let is_being_copied = || find(pages.parent()).is_some_and(|parent| parent.is_forking());
+    match (pages.base_state(), known) {
+        (base_state::BEGUN, Some(process)) => Deed::GoOn(process),
+        (base_state::ENDED | base_state::GONE, Some(process)) => Deed::End(process),
+        // Its parent has yet to hear of it, and looks then.
+        (_, None) if is_being_copied() => Deed::Nothing,
+        (base_state::BEGUN, None) if pages.parent() == 0 => Deed::Begin,
+        (base_state::BEGUN, None) => Deed::Abandon,
+        (base_state::GONE, None) => {
+            pages.set_state(process_state::DONE);
+            Deed::Nothing
+        }
+        _ => Deed::Nothing,
+    }
 }
 
 fn look_at(pages: ProcessPages) {
-    match (pages.base_state(), known(pages.number())) {
-        (_, None) if pages.parent() != 0 => {
-            fork::unknown(pages, known(pages.parent()).as_deref());
-        }
-        (base_state::BEGUN, None) => {
-            if let Some((process, thread)) = begin::process(pages) {
-                PROCESSES.lock().push(process);
+    match deed(&pages) {
+        Deed::Nothing => {}
+        Deed::Begin => match begin::process(pages) {
+            Some((process, thread)) => {
+                add(process);
                 cores::send(thread);
             }
-        }
-        (base_state::ENDED | base_state::GONE, Some(process)) => {
-            process.end();
-            ENDED.store(true, Ordering::Release);
-        }
-        (base_state::BEGUN, Some(process)) => {
+            None => fork::abandon(pages),
+        },
+        Deed::GoOn(process) => {
             process.hatch();
             process.take_sent();
         }
-        (base_state::GONE, None) => pages.set_state(process_state::DONE),
-        _ => {}
+        Deed::End(process) => {
+            process.end();
+            ENDED.store(true, Ordering::Release);
+        }
+        Deed::Abandon => fork::abandon(pages),
     }
 }
 
@@ -90,25 +135,44 @@ pub fn tend() {
     if !ENDED.load(Ordering::Acquire) {
         return;
     }
-    for process in take_free() {
+    for process in choose_free() {
         process.pages().set_page_table(0);
         process.memory().leave(process.pages());
-        process.pages().set_state(process_state::DONE);
-        if ONCE.load(Ordering::Relaxed) && PROCESSES.lock().is_empty() {
+        let is_last = remove(&process);
+        if is_last && ONCE.load(Ordering::Relaxed) {
             power::off("its programs have ended");
         }
     }
 }
 
-/// Takes out the processes that can be freed.
-fn take_free() -> Vec<Arc<Process>> {
-    let mut processes = PROCESSES.lock();
-    let (free, rest) = processes.drain(..).partition(|process: &Arc<Process>| {
+/// The processes that can be freed, by the caller alone.
+fn choose_free() -> Vec<Arc<Process>> {
+    let processes = PROCESSES.lock();
+    // One that ends from here on is either found below, or says so again.
+    ENDED.swap(false, Ordering::AcqRel);
+    let can_be_freed = |process: &Process| {
         let is_gone = process.pages().base_state() == base_state::GONE;
         is_gone && process.threads.load(Ordering::Acquire) == 0
-    });
-    *processes = rest;
-    let more = processes.iter().any(|process| process.is_ending());
-    ENDED.store(more, Ordering::Release);
+    };
+    let (mut free, mut more) = (Vec::new(), false);
+    for process in processes.iter().filter(|process| process.is_ending()) {
+        match can_be_freed(process) {
+            true if !process.freed.swap(true, Ordering::AcqRel) => free.push(Arc::clone(process)),
+            true => {}
+            false => more = true,
+        }
+    }
+    if more {
+        ENDED.store(true, Ordering::Release);
+    }
     free
+}
+
+/// Takes out a process that has been freed; whether no other is left.
+fn remove(process: &Arc<Process>) -> bool {
+    let mut processes = PROCESSES.lock();
+    processes.retain(|one| !Arc::ptr_eq(one, process));
+    // Who looks sees both or neither.
+    process.pages().set_state(process_state::DONE);
+    processes.is_empty()
 }

@@ -85,6 +85,8 @@ pub struct Process {
     pub used_ticks: AtomicU64,
     /// Limits that it has been given and that are not the base's, by resource.
     limits: spin::Mutex<BTreeMap<u64, Limit>>,
+    /// It has no thread any more, and somebody frees it.
+    freed: AtomicBool,
     /// How many of its threads are having the base copy the process.
     forking: AtomicU32,
     /// The first thread of a copy whose proxy is not ready yet.
@@ -125,6 +127,7 @@ impl Process {
             words: spin::Mutex::new(Words::default()),
             used_ticks: AtomicU64::new(0),
             limits: spin::Mutex::new(BTreeMap::new()),
+            freed: AtomicBool::new(false),
             forking: AtomicU32::new(0),
             embryo: spin::Mutex::new(None),
             holds_parent: AtomicBool::new(false),
