@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "system calls are made by number")]
 
 mod clocks;
+mod crowd;
 mod fuzz;
 mod memory;
 mod nested;
@@ -25,7 +26,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | crowd | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -57,6 +58,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["executed", pid] => processes::executed(pid.parse().map_err(|_| ProbeError::Unknown)?),
         ["urgency"] => urgency::probe(),
         ["sequence"] => sequence::probe(),
+        ["crowd"] => crowd::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),

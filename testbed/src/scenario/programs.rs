@@ -63,6 +63,7 @@ fn play(_context: &Context) -> Result<(), Finding> {
         bad::files()?;
         bad::pointers()?;
         bad::calls()?;
+        bad::crowds()?;
         bad::ends()?;
         insula(&["rm", "--force", NODE])?;
         in_one_go()

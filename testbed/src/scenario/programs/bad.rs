@@ -72,6 +72,13 @@ pub(super) fn calls() -> Result<(), Finding> {
     still_runs()
 }
 
+/// Processes on all cores that are ended at the same moment, again and again: none is left.
+pub(super) fn crowds() -> Result<(), Finding> {
+    let ended = probe(&mut on_node(&[PROBE]), &["crowd"])?;
+    println!("{}", ended.trim_end());
+    still_runs()
+}
+
 /// What the probe prints. It reads nothing.
 fn probe(command: &mut Command, words: &[&str]) -> Result<String, Finding> {
     let probed = command.args(words).stdin(Stdio::null()).output()?;
