@@ -16,7 +16,7 @@ use crate::delegation::Area;
 use crate::{log, power};
 
 pub(crate) use count::{Counter, count, count_call};
-pub(crate) use schedule::{least_loaded, run, send};
+pub(crate) use schedule::{answer_questions, least_loaded, run, send};
 
 /// The interrupt that means no more than "look again": by it the base feels the pulse
 /// (`RESCHEDULE_VECTOR` of Linux).

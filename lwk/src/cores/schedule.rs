@@ -1,7 +1,7 @@
 //! Which thread a core runs.
 //!
-//! Each core has a queue of threads that are ready, which others may put threads into, and a list
-//! of its own of those that wait for the base. As long as nobody else wants the core, a thread that
+//! Each core has a queue of threads that are ready, which others may put threads into, and a list of
+//! those that wait for the base, which only it looks at. As long as nobody else wants the core, a thread that
 //! has asked the base is waited for actively, for a while: an answer mostly comes within
 //! microseconds. Then the core sleeps, and the base rings.
 
@@ -34,6 +34,14 @@ static READY: [spin::Mutex<VecDeque<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(VecDeque::new()) }; CORES_MAX];
 /// Threads that belong to each core.
 static LOAD: [AtomicU32; CORES_MAX] = [const { AtomicU32::new(0) }; CORES_MAX];
+
+/// Those that wait for the base, of each core.
+static WAITING: [spin::Mutex<Vec<Box<Thread>>>; CORES_MAX] =
+    [const { spin::Mutex::new(Vec::new()) }; CORES_MAX];
+
+fn waiting() -> &'static spin::Mutex<Vec<Box<Thread>>> {
+    &WAITING[number() as usize % CORES_MAX]
+}
 
 fn ready(core: u32) -> &'static spin::Mutex<VecDeque<Box<Thread>>> {
     &READY[core as usize % CORES_MAX]
@@ -101,22 +109,21 @@ fn moves(thread: &mut Thread) -> bool {
 
 /// What a core does from its start to its end.
 pub(crate) fn run() -> ! {
-    let mut waiting: Vec<Box<Thread>> = Vec::new();
     loop {
-        look_around(&mut waiting);
+        look_around();
         match take_next() {
-            Some(thread) => run_thread(thread, &mut waiting),
-            None => idle(&mut waiting),
+            Some(thread) => run_thread(thread),
+            None => idle(),
         }
     }
 }
 
 /// Looks for all that an interrupt may be about.
-fn look_around(waiting: &mut Vec<Box<Thread>>) {
+fn look_around() {
     heed_interrupts();
     look_at_the_base();
     keep_time();
-    collect(waiting);
+    collect();
 }
 
 fn look_at_the_base() {
@@ -129,7 +136,8 @@ fn look_at_the_base() {
 }
 
 /// Makes those ready whose answers have come; ends those who have nobody to ask any more.
-fn collect(waiting: &mut Vec<Box<Thread>>) {
+fn collect() {
+    let mut waiting = waiting().lock();
     let mut at = 0;
     while at < waiting.len() {
         match waiting[at].poll() {
@@ -148,6 +156,23 @@ fn collect(waiting: &mut Vec<Box<Thread>>) {
     }
 }
 
+/// Answers what the base asks about those that wait here, while a thread of this core waits for it
+/// without leaving the core.
+pub(crate) fn answer_questions() {
+    if let Some(mut waiting) = waiting().try_lock() {
+        waiting
+            .iter_mut()
+            .for_each(|thread| thread.answer_question());
+    }
+}
+
+/// Tells the base how those that wait here are woken; 0: that the core is awake.
+fn set_doorbells(doorbell: u64) {
+    for thread in waiting().lock().iter_mut() {
+        thread.desk.set_doorbell(doorbell);
+    }
+}
+
 fn end(thread: Box<Thread>) {
     thread.process.note_last_moment(&thread);
     LOAD[thread.core as usize].fetch_sub(1, Ordering::Relaxed);
@@ -156,41 +181,31 @@ fn end(thread: Box<Thread>) {
 }
 
 /// While a thread runs nobody looks for the answers of others: the base is to ring.
-fn ask_to_be_rung(waiting: &mut Vec<Box<Thread>>) {
-    if waiting.is_empty() {
-        return;
-    }
-    let doorbell = doorbell();
-    waiting
-        .iter_mut()
-        .for_each(|thread| thread.desk.set_doorbell(doorbell));
+fn ask_to_be_rung() {
+    set_doorbells(doorbell());
     // Those that were there already.
-    collect(waiting);
+    collect();
 }
 
 /// Nobody is ready: looks for answers for a while, then sleeps until an interrupt.
-fn idle(waiting: &mut Vec<Box<Thread>>) {
+fn idle() {
     let own = number();
-    let is_quiet = |waiting: &mut Vec<Box<Thread>>| {
-        collect(waiting);
+    let is_quiet = || {
+        collect();
         ready(own).lock().is_empty() && !RUNG.load(Ordering::Acquire)
     };
     let patience_end = clock::now_ns() + PATIENCE_NS;
-    while !waiting.is_empty() && clock::now_ns() < patience_end {
-        if !is_quiet(waiting) {
+    while !waiting().lock().is_empty() && clock::now_ns() < patience_end {
+        if !is_quiet() {
             return;
         }
         cpu::take_interrupts();
     }
-    waiting
-        .iter_mut()
-        .for_each(|thread| thread.desk.set_doorbell(doorbell()));
-    if is_quiet(waiting) {
+    set_doorbells(doorbell());
+    if is_quiet() {
         sleep();
     }
-    waiting
-        .iter_mut()
-        .for_each(|thread| thread.desk.set_doorbell(0));
+    set_doorbells(0);
 }
 
 /// The time at which this core has to look whom to wake.
@@ -228,10 +243,10 @@ fn sleep() {
 }
 
 /// Runs a thread until it has to wait, ends, or has had its share.
-fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
+fn run_thread(mut thread: Box<Thread>) {
     use_space(thread.process.space().root());
     count(Counter::Switches);
-    ask_to_be_rung(waiting);
+    ask_to_be_rung();
     if thread.is_new {
         process::program(&mut thread);
     }
@@ -268,7 +283,7 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
         // The kernel itself takes interrupts while it waits for another core: they may be about
         // threads that wait here, for whom nobody would look while this one computes.
         if is_interrupted() {
-            look_around(waiting);
+            look_around();
             continue;
         }
         let flow = match run_once(&mut thread) {
@@ -280,7 +295,7 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             } => calls::exception(thread, vector, error, address),
             Trap::Interrupt(vector) => {
                 interrupted(vector);
-                look_around(waiting);
+                look_around();
                 interrupted_in(thread)
             }
         };
@@ -297,7 +312,7 @@ fn run_thread(mut thread: Box<Thread>, waiting: &mut Vec<Box<Thread>>) {
             }
             Flow::Wait(mut same) => {
                 same.extended.save();
-                return waiting.push(same);
+                return waiting().lock().push(same);
             }
             Flow::Away => return,
             Flow::End(same) => return end(same),

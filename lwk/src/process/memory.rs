@@ -55,6 +55,11 @@ impl Memory {
         }
     }
 
+    /// The same, if nobody has it now.
+    pub fn try_space(&self) -> Option<SpaceGuard> {
+        self.space.try_lock_arc()
+    }
+
     /// Another process has it, too.
     pub fn join(&self, process: ProcessPages) {
         self.processes.lock().push(process);

@@ -11,6 +11,7 @@ use super::Process;
 use super::areas::Rights;
 use super::errno::{Errno, of_result};
 use super::exec::Next;
+use super::memory::SpaceGuard;
 use super::rseq::Registration;
 use super::scheduling::{CoreSet, Priority};
 use super::signals::frame::Alternate;
@@ -130,7 +131,8 @@ impl Thread {
         match self.desk.poll() {
             Some(Answer::Result { result, value }) => Ok(Some((result, value))),
             Some(Answer::Fault { address, write }) => {
-                self.resolve(address, write);
+                let space = self.process.space();
+                self.resolve(space, address, write);
                 Ok(None)
             }
             None if self.is_to_end() => Err(Gone),
@@ -153,23 +155,32 @@ impl Thread {
         self.process.used_ticks.fetch_add(ticks, Ordering::Relaxed);
     }
 
-    /// Answers a question of the base: makes a page present, or says that it cannot be.
-    fn resolve(&mut self, address: u64, write: bool) {
+    /// Answers a question that the base has in the middle of a call of this thread's, unless somebody
+    /// has the program's memory at the moment.
+    pub fn answer_question(&mut self) {
+        if let Some(Answer::Fault { address, write }) = self.desk.poll()
+            && let Some(space) = self.process.memory().try_space()
+        {
+            self.resolve(space, address, write);
+        }
+    }
+
+    /// Makes a page present, or says that it cannot be.
+    fn resolve(&mut self, mut space: SpaceGuard, address: u64, write: bool) {
         cores::count(Counter::Questions);
         let access = if write { Rights::WRITE } else { Rights::READ };
-        let resolved = {
-            let mut space = self.process.space();
-            let resolved = space.fault(address, access);
-            if resolved.is_ok() {
-                space.populate(address, (address | (AHEAD - 1)) + 1, access);
-            }
-            resolved
-        };
+        let resolved = space.fault(address, access);
+        if resolved.is_ok() {
+            space.populate(address, (address | (AHEAD - 1)) + 1, access);
+        }
+        drop(space);
         let error = resolved.err().map_or(0, Errno::as_result);
         self.desk.post(request::RESOLVED, [error, 0, 0, 0, 0, 0]);
     }
 
-    /// Asks the base and waits for the answer, on this core, which does nothing else meanwhile.
+    /// Asks the base and waits for the answer, on this core, which runs nothing else meanwhile. It does
+    /// answer questions about others that wait here: the base has a program's memory to itself to copy
+    /// the process, say, which it gets only when calls of other threads need no more pages.
     ///
     /// # Errors
     /// [`Gone`].
@@ -183,6 +194,7 @@ impl Thread {
             if self.process.pages().base_state() >= base_state::ENDED {
                 return Err(Gone);
             }
+            cores::answer_questions();
             cpu::take_interrupts();
             cpu::relax();
         }

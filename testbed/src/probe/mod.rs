@@ -10,6 +10,7 @@ mod memory;
 mod nested;
 mod pointers;
 mod processes;
+mod questions;
 mod race;
 mod sequence;
 mod shared;
@@ -26,7 +27,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | crowd | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | crowd | questions | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -59,6 +60,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["urgency"] => urgency::probe(),
         ["sequence"] => sequence::probe(),
         ["crowd"] => crowd::probe(),
+        ["questions"] => questions::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),

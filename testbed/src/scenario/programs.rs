@@ -229,6 +229,7 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "clocks"]),
     program(&["/usr/bin/python3", "-c", GROUPS]),
     program(&[PROBE, "processes"]),
+    program(&[PROBE, "questions"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),
     program(&["/usr/bin/sqlite3", ":memory:", SQL]),

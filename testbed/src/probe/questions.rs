@@ -1,0 +1,55 @@
+//! A program that forks while the base, in a call of another thread of the same core, asks for its
+//! memory: page after page.
+
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use super::urgency::stay_on_first_core;
+use super::{Named, ProbeError, in_a_child};
+
+const FORKS: usize = 40;
+const SIZE: usize = 1 << 20;
+
+pub(super) fn probe() -> Result<(), ProbeError> {
+    if !stay_on_first_core() {
+        return Err(ProbeError::Wrong("it cannot stay on one core".into()));
+    }
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read_until(&is_over));
+        let forked = (0..FORKS).try_for_each(|_| in_a_child(|| ()).map(drop));
+        is_over.store(true, Ordering::Relaxed);
+        let read = reader.join().map_err(|_| ProbeError::Unknown)?;
+        forked.and(read)
+    })?;
+    println!("{FORKS} copies while another thread reads into fresh memory");
+    Ok(())
+}
+
+fn read_until(is_over: &AtomicBool) -> Result<(), ProbeError> {
+    let zeros = File::open("/dev/zero");
+    let mut zeros = zeros.map_err(|error| ProbeError::Wrong(format!("/dev/zero: {error}")))?;
+    while !is_over.load(Ordering::Relaxed) {
+        read_into_fresh_memory(&mut zeros)?;
+    }
+    Ok(())
+}
+
+fn read_into_fresh_memory(from: &mut File) -> Result<(), ProbeError> {
+    let size = NonZeroUsize::new(SIZE).ok_or(ProbeError::Unknown)?;
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let start = unsafe { mmap_anonymous(None, size, protection, MapFlags::MAP_PRIVATE) };
+    let start = start.named("fresh memory")?;
+    // SAFETY: it is that large, readable and writable, zero at first, and nobody else's.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>().as_ptr(), SIZE) };
+    let read = from.read_exact(buffer);
+    // SAFETY: the buffer is not used any more.
+    unsafe { munmap(start, SIZE) }.named("munmap")?;
+    read.map_err(|error| ProbeError::Wrong(format!("reading zeros: {error}")))
+}
