@@ -17,11 +17,11 @@ use alloc::boxed::Box;
 use insula_bare::trap::PAGE_FAULT;
 
 use crate::cores::{self, Counter};
-use crate::info;
-use crate::process::Thread;
 use crate::process::areas::Rights;
 use crate::process::errno::{Errno, as_result};
 use crate::process::signals::Info;
+use crate::process::{self, Thread};
+use crate::{clock, info};
 pub use local::Local;
 pub(crate) use processes::go_on_executing;
 use table::Kind;
@@ -277,7 +277,10 @@ pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) 
         };
         let resolved = thread.process.space().fault(address, access);
         match resolved {
-            Ok(()) => return Flow::On(thread),
+            Ok(()) => {
+                thread.starved_since_ns = None;
+                return Flow::On(thread);
+            }
             Err(Errno::ENOMEM) => return out_of_memory(thread),
             Err(_) => info = fault_info(&thread, address),
         }
@@ -298,9 +301,17 @@ pub fn no_such_place(thread: &Thread) {
     thread.process.signals().force(thread.id, fault);
 }
 
-/// The node has no memory left for what the program has asked for before: as on Linux, it is ended.
+/// The node has no memory left for what the program has asked for before: as on Linux, it is ended,
+/// unless a program that has ended gives some back.
 fn out_of_memory(mut thread: Box<Thread>) -> Flow {
+    /// How long that may take: the base may hold pages of it for as long as it pleases.
+    const PATIENCE_NS: u64 = 10_000_000_000;
     const KILLED: u64 = 9;
+    let now_ns = clock::now_ns();
+    let since_ns = *thread.starved_since_ns.get_or_insert(now_ns);
+    if now_ns - since_ns < PATIENCE_NS && process::is_any_ending() {
+        return Flow::Yield(thread);
+    }
     info!("process {} is ended: no memory is left", thread.id);
     thread.exit_process(KILLED);
     Flow::End(thread)

@@ -124,10 +124,25 @@ fn look_at(pages: ProcessPages) {
         }
         Deed::End(process) => {
             process.end();
-            ENDED.store(true, Ordering::Release);
+            note_end();
         }
         Deed::Abandon => fork::abandon(pages),
     }
+}
+
+/// Some process has ended. Only who has the list says so, or that there is none: else a look at the list
+/// that is under way would hide it.
+fn note_end() {
+    let _processes = PROCESSES.lock();
+    ENDED.store(true, Ordering::Release);
+}
+
+/// Whether memory will be free since a process has ended.
+pub(crate) fn is_any_ending() -> bool {
+    let has_ended = |process: &Arc<Process>| {
+        process.is_ending() || process.pages().base_state() >= base_state::ENDED
+    };
+    PROCESSES.lock().iter().any(has_ended)
 }
 
 /// Frees processes that have no thread any more, and of which the base holds nothing.
@@ -148,8 +163,6 @@ pub fn tend() {
 /// The processes that can be freed, by the caller alone.
 fn choose_free() -> Vec<Arc<Process>> {
     let processes = PROCESSES.lock();
-    // One that ends from here on is either found below, or says so again.
-    ENDED.swap(false, Ordering::AcqRel);
     let can_be_freed = |process: &Process| {
         let is_gone = process.pages().base_state() == base_state::GONE;
         is_gone && process.threads.load(Ordering::Acquire) == 0
@@ -162,9 +175,7 @@ fn choose_free() -> Vec<Arc<Process>> {
             false => more = true,
         }
     }
-    if more {
-        ENDED.store(true, Ordering::Release);
-    }
+    ENDED.store(more, Ordering::Release);
     free
 }
 

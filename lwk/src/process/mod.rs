@@ -45,7 +45,7 @@ pub(crate) use futex::{
     change_urgency, expire, hand_over, next_deadline, requeue, set_holder, wait, wait_for_holder,
     wake,
 };
-pub(crate) use list::end_with_programs;
+pub(crate) use list::{end_with_programs, is_any_ending};
 pub use list::{look, tend};
 pub use thread::{Gone, Thread};
 

@@ -73,6 +73,8 @@ pub struct Thread {
     pub fault: [u64; 3],
     /// How long it has run, in ticks of the time stamp counter.
     pub used_ticks: u64,
+    /// Since when there has been no memory for it, in ns of the kernel's clock.
+    pub starved_since_ns: Option<u64>,
 }
 
 impl Thread {
@@ -114,6 +116,7 @@ impl Thread {
             dumping: None,
             fault: [0; 3],
             used_ticks: 0,
+            starved_since_ns: None,
         }))
     }
 
