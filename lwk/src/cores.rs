@@ -1,5 +1,6 @@
 //! The kernel's cores: bringing them up, their loop, their interrupts.
 
+mod balance;
 mod count;
 mod schedule;
 
@@ -15,8 +16,9 @@ use spin::Once;
 use crate::delegation::Area;
 use crate::{log, power};
 
+pub(crate) use balance::least_loaded;
 pub(crate) use count::{Counter, count, count_call};
-pub(crate) use schedule::{answer_questions, least_loaded, run, send};
+pub(crate) use schedule::{answer_questions, run, send};
 
 /// The interrupt that means no more than "look again": by it the base feels the pulse
 /// (`RESCHEDULE_VECTOR` of Linux).

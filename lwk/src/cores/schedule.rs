@@ -13,17 +13,17 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, Counter, RUNG, count, doorbell, heed_interrupts, interrupted, is_interrupted,
-    number, up, use_space, wake,
+    AREA, CORES_MAX, Counter, RUNG, balance, count, doorbell, heed_interrupts, interrupted,
+    is_interrupted, number, use_space, wake,
 };
 use crate::calls::{self, Flow};
-use crate::process::scheduling::{CoreSet, Priority};
+use crate::process::scheduling::Priority;
 use crate::process::{self, Gone, Thread};
 use crate::{clock, log};
 
@@ -32,8 +32,6 @@ const PATIENCE_NS: u64 = 50_000;
 
 static READY: [spin::Mutex<VecDeque<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(VecDeque::new()) }; CORES_MAX];
-/// Threads that belong to each core.
-static LOAD: [AtomicU32; CORES_MAX] = [const { AtomicU32::new(0) }; CORES_MAX];
 
 /// Those that wait for the base, of each core.
 static WAITING: [spin::Mutex<Vec<Box<Thread>>>; CORES_MAX] =
@@ -47,38 +45,57 @@ fn ready(core: u32) -> &'static spin::Mutex<VecDeque<Box<Thread>>> {
     &READY[core as usize % CORES_MAX]
 }
 
-/// The core with the fewest threads, of those in a set, if any of it runs. One more is counted there.
-pub(crate) fn least_loaded(allowed: &CoreSet) -> u32 {
-    let cores = (0..up()).filter(|&core| allowed.holds(core));
-    let least = cores.min_by_key(|&core| LOAD[core as usize].load(Ordering::Relaxed));
-    let core = least.unwrap_or(0);
-    LOAD[core as usize].fetch_add(1, Ordering::Relaxed);
-    core
-}
-
 /// Puts a thread that is ready into its core's queue, behind its equals.
 pub(crate) fn send(thread: Box<Thread>) {
-    let core = thread.core;
+    let (core, allowed) = (thread.core, thread.notice.cores());
     ready(core).lock().push_back(thread);
     wake(core);
+    balance::offer(core, &allowed);
 }
 
 /// The same of one that has been interrupted, before its equals.
 fn send_back(thread: Box<Thread>) {
-    let core = thread.core;
+    let (core, allowed) = (thread.core, thread.notice.cores());
     ready(core).lock().push_front(thread);
     wake(core);
+    balance::offer(core, &allowed);
 }
 
-/// The place in a queue of the one to run next: of the most urgent the first. How urgent one is may
-/// change while it is there.
+/// The place in a queue of the one to run next. How urgent one is may change while it is there.
 fn next(queue: &VecDeque<Box<Thread>>) -> Option<(usize, Priority)> {
-    let all = queue.iter().map(|thread| thread.notice.priority());
-    all.enumerate()
+    most_urgent(queue.iter().enumerate())
+}
+
+/// The same of those that may run on another core, if there are more than `spare`.
+fn next_for(queue: &VecDeque<Box<Thread>>, spare: usize, core: u32) -> Option<usize> {
+    let all = queue.iter().enumerate();
+    let allowed = all.filter(|(_, thread)| thread.notice.cores().holds(core));
+    let next = most_urgent(allowed).filter(|_| queue.len() > spare);
+    next.map(|(place, _)| place)
+}
+
+/// Of the most urgent the first.
+fn most_urgent<'a>(
+    threads: impl Iterator<Item = (usize, &'a Box<Thread>)>,
+) -> Option<(usize, Priority)> {
+    threads
+        .map(|(place, thread)| (place, thread.notice.priority()))
         .reduce(|best, other| match other.1.is_above(&best.1) {
             true => other,
             false => best,
         })
+}
+
+/// Whether more than `spare` threads are ready at a core, and one of them may run on another.
+pub(super) fn is_ready_for(core: u32, spare: usize, other: u32) -> bool {
+    next_for(&ready(core).lock(), spare, other).is_some()
+}
+
+/// Takes that thread out.
+pub(super) fn take_for(core: u32, spare: usize, other: u32) -> Option<Box<Thread>> {
+    let mut queue = ready(core).lock();
+    let place = next_for(&queue, spare, other)?;
+    queue.remove(place)
 }
 
 /// The priority of the thread that is to run next on this core, if another is ready.
@@ -94,25 +111,16 @@ fn take_next() -> Option<Box<Thread>> {
     queue.remove(place)
 }
 
-/// Moves a thread that may not run on its core, if there is one for it; whether it has been.
-fn moves(thread: &mut Thread) -> bool {
-    let allowed = thread.notice.cores();
-    if allowed.holds(thread.core) || allowed.below(up()).is_empty() {
-        return false;
-    }
-    LOAD[thread.core as usize].fetch_sub(1, Ordering::Relaxed);
-    let core = least_loaded(&allowed);
-    thread.core = core;
-    thread.notice.core.store(core, Ordering::Relaxed);
-    true
-}
-
 /// What a core does from its start to its end.
 pub(crate) fn run() -> ! {
     loop {
         look_around();
-        match take_next() {
-            Some(thread) => run_thread(thread),
+        match take_next().or_else(balance::fetch) {
+            Some(thread) => {
+                balance::begin_to_run();
+                run_thread(thread);
+                balance::look();
+            }
             None => idle(),
         }
     }
@@ -175,7 +183,7 @@ fn set_doorbells(doorbell: u64) {
 
 fn end(thread: Box<Thread>) {
     thread.process.note_last_moment(&thread);
-    LOAD[thread.core as usize].fetch_sub(1, Ordering::Relaxed);
+    balance::leaves(&thread);
     drop(thread);
     process::tend();
 }
@@ -192,12 +200,15 @@ fn idle() {
     let own = number();
     let is_quiet = || {
         collect();
-        ready(own).lock().is_empty() && !RUNG.load(Ordering::Acquire)
+        ready(own).lock().is_empty() && !RUNG.load(Ordering::Acquire) && !is_interrupted()
     };
+    if !balance::become_idle() {
+        return balance::look();
+    }
     let patience_end = clock::now_ns() + PATIENCE_NS;
     while !waiting().lock().is_empty() && clock::now_ns() < patience_end {
         if !is_quiet() {
-            return;
+            return balance::look();
         }
         cpu::take_interrupts();
     }
@@ -206,6 +217,7 @@ fn idle() {
         sleep();
     }
     set_doorbells(0);
+    balance::look();
 }
 
 /// The time at which this core has to look whom to wake.
@@ -272,7 +284,7 @@ fn run_thread(mut thread: Box<Thread>) {
             thread.extended.save();
             return last_turn(thread);
         }
-        if moves(&mut thread) {
+        if balance::moves(&mut thread) {
             thread.extended.save();
             return send(thread);
         }

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "system calls are made by number")]
 
+mod balance;
 mod clocks;
 mod crowd;
 mod fuzz;
@@ -27,7 +28,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | crowd | questions | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | balance | crowd | questions | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -61,6 +62,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["sequence"] => sequence::probe(),
         ["crowd"] => crowd::probe(),
         ["questions"] => questions::probe(),
+        ["balance"] => balance::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),

@@ -55,6 +55,7 @@ fn play(_context: &Context) -> Result<(), Finding> {
         ];
         insula(&words)?;
         ALIKE.iter().try_for_each(Program::is_alike)?;
+        uses_idle_cores()?;
         computes_on_the_node()?;
         measures()?;
         watched::is_watched()?;
@@ -261,6 +262,15 @@ impl Program {
         program.args(&self.words[1..]);
         program
     }
+}
+
+/// Of two threads that are left on one core, another core takes one.
+fn uses_idle_cores() -> Result<(), Finding> {
+    let found = output(&mut on_node(&[PROBE, "balance"]), "")?;
+    Finding::unless(found.status.success(), || {
+        let complaint = String::from_utf8_lossy(&found.stderr);
+        format!("threads and idle cores: {}, {complaint}", found.status)
+    })
 }
 
 fn on_node(words: &[&str]) -> Command {
