@@ -1,9 +1,9 @@
 //! Which thread a core runs.
 //!
-//! Each core has a queue of threads that are ready, which others may put threads into, and a list of
-//! those that wait for the base, which only it looks at. As long as nobody else wants the core, a thread that
-//! has asked the base is waited for actively, for a while: an answer mostly comes within
-//! microseconds. Then the core sleeps, and the base rings.
+//! Each core has a queue of threads that are ready, which others may put threads into and take them
+//! from, and a list of those that wait for the base, which only it looks at. As long as nobody else
+//! wants the core, a thread that has asked the base is waited for actively, for a while: an answer
+//! mostly comes within microseconds. Then the core sleeps, and the base rings.
 
 #![allow(
     clippy::vec_box,
@@ -30,6 +30,7 @@ use crate::{clock, log};
 /// How long a core looks for answers before it sleeps.
 const PATIENCE_NS: u64 = 50_000;
 
+/// Threads that are ready, of each core.
 static READY: [spin::Mutex<VecDeque<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(VecDeque::new()) }; CORES_MAX];
 
