@@ -74,12 +74,28 @@ pub(crate) fn copy_key(thread: &Thread, copy: &Process) -> Key {
 pub(crate) fn fork(thread: &mut Thread, how: &Copying) -> Result<(u64, Arc<Process>), Errno> {
     let embryo = Embryo::of(thread, how)?;
     let parent = Arc::clone(&thread.process);
+    parent.forking.fetch_add(1, Ordering::AcqRel);
+    let copy = fork_alone(thread, how, embryo);
+    parent.forking.fetch_sub(1, Ordering::AcqRel);
+    list::look_at_copies(&parent);
+    copy
+}
+
+/// The same, while no other thread has the base let go of memory: see [`Thread::with_space`].
+fn fork_alone(
+    thread: &mut Thread,
+    how: &Copying,
+    embryo: Embryo,
+) -> Result<(u64, Arc<Process>), Errno> {
+    let parent = Arc::clone(&thread.process);
     let space = match how.shares_memory {
-        true => None,
+        true => {
+            drop(parent.space()); // whoever had it before is through
+            None
+        }
         false => Some(parent.copied_space()?),
     };
-    parent.forking.fetch_add(1, Ordering::AcqRel);
-    let result = match ask(thread, how) {
+    match ask(thread, how) {
         Ok((id, pages)) => {
             let memory = parent.memory_of_copy(space, pages);
             let copy = parent.copy(pages, memory, how);
@@ -91,10 +107,7 @@ pub(crate) fn fork(thread: &mut Thread, how: &Copying) -> Result<(u64, Arc<Proce
             space.into_iter().for_each(|mut space| space.free());
             Err(error)
         }
-    };
-    parent.forking.fetch_sub(1, Ordering::AcqRel);
-    list::look_at_copies(&parent);
-    result
+    }
 }
 
 /// Has the base make a process for a copy: its id and its pages.
@@ -218,7 +231,7 @@ impl Process {
         self.holds_parent.load(Ordering::Acquire)
     }
 
-    /// Whether a copy of it may be there of which the base has not told it yet.
+    /// Whether it is being copied: a copy may be there of which the base has not told it yet.
     pub(super) fn is_forking(&self) -> bool {
         self.forking.load(Ordering::Acquire) > 0
     }

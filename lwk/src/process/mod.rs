@@ -87,7 +87,7 @@ pub struct Process {
     limits: spin::Mutex<BTreeMap<u64, Limit>>,
     /// It has no thread any more, and somebody frees it.
     freed: AtomicBool,
-    /// How many of its threads are having the base copy the process.
+    /// How many of its threads are copying the process, or having the base do so.
     forking: AtomicU32,
     /// The first thread of a copy whose proxy is not ready yet.
     embryo: spin::Mutex<Option<Box<Embryo>>>,

@@ -11,7 +11,7 @@ use super::Process;
 use super::areas::Rights;
 use super::errno::{Errno, of_result};
 use super::exec::Next;
-use super::memory::SpaceGuard;
+use super::memory::{Memory, SpaceGuard};
 use super::rseq::Registration;
 use super::scheduling::{CoreSet, Priority};
 use super::signals::frame::Alternate;
@@ -238,17 +238,32 @@ impl Thread {
         result
     }
 
-    /// Does something with the program's memory that may need the base to let go of pages.
+    /// Does something with the program's memory that may need the base to let go of pages: not while the
+    /// base copies the process. It would let go of nothing before the copy is made, and make none before
+    /// all its questions are answered, for which the memory is needed.
     pub fn with_space<T>(
         &mut self,
         deed: impl FnOnce(&mut Space, &mut super::space::Release) -> T,
     ) -> T {
         let memory = self.process.memory();
-        let mut space = memory.space();
+        let mut space = self.space_between_copies(&memory);
         deed(&mut space, &mut |start, end, mapped_only| {
             let flags = if mapped_only { RELEASE_MAPPED } else { 0 };
             !memory.is_reached(start, end) || self.release(start, end, flags)
         })
+    }
+
+    fn space_between_copies(&self, memory: &Memory) -> SpaceGuard {
+        loop {
+            let space = memory.space();
+            if !self.process.is_forking() {
+                return space;
+            }
+            drop(space);
+            cores::answer_questions();
+            cpu::take_interrupts();
+            cpu::relax();
+        }
     }
 
     /// Has the base let go of a range; whether it has.

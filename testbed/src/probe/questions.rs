@@ -1,5 +1,5 @@
-//! A program that forks while the base, in a call of another thread of the same core, asks for its
-//! memory: page after page.
+//! A program that forks while the base, in calls of other threads, asks for its memory: page after
+//! page, of threads on other cores, which give it back again, and of one on the same.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,22 +13,31 @@ use super::urgency::stay_on_first_core;
 use super::{Named, ProbeError, in_a_child};
 
 const FORKS: usize = 40;
+const READERS: usize = 4;
 const SIZE: usize = 1 << 20;
 
 pub(super) fn probe() -> Result<(), ProbeError> {
+    fork_beside(READERS)?;
     if !stay_on_first_core() {
         return Err(ProbeError::Wrong("it cannot stay on one core".into()));
     }
+    fork_beside(1)?;
+    println!("{FORKS} copies while other threads read into fresh memory");
+    Ok(())
+}
+
+fn fork_beside(readers: usize) -> Result<(), ProbeError> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let reader = scope.spawn(|| read_until(&is_over));
+        let begin = || scope.spawn(|| read_until(&is_over));
+        let readers: Vec<_> = std::iter::repeat_with(begin).take(readers).collect();
         let forked = (0..FORKS).try_for_each(|_| in_a_child(|| ()).map(drop));
         is_over.store(true, Ordering::Relaxed);
-        let read = reader.join().map_err(|_| ProbeError::Unknown)?;
-        forked.and(read)
-    })?;
-    println!("{FORKS} copies while another thread reads into fresh memory");
-    Ok(())
+        let joined = |reader: thread::ScopedJoinHandle<'_, _>| {
+            reader.join().unwrap_or(Err(ProbeError::Unknown))
+        };
+        readers.into_iter().map(joined).fold(forked, Result::and)
+    })
 }
 
 fn read_until(is_over: &AtomicBool) -> Result<(), ProbeError> {
