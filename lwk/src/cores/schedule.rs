@@ -157,7 +157,7 @@ fn collect() {
             Ok(Some((result, _))) => {
                 let mut thread = waiting.swap_remove(at);
                 thread.desk.set_doorbell(0);
-                thread.context.registers.rax = result;
+                thread.take_result(result);
                 send(thread);
             }
             Err(Gone) => end(waiting.swap_remove(at)),
@@ -277,6 +277,9 @@ fn run_thread(mut thread: Box<Thread>) {
             return end(thread);
         }
         process::deliver(&mut thread);
+        if thread.is_stopping {
+            return wait(thread);
+        }
         if !thread.context.can_run() && !thread.process.is_ending() {
             calls::no_such_place(&thread);
             continue;
@@ -323,14 +326,17 @@ fn run_thread(mut thread: Box<Thread>) {
                 same.extended.save();
                 return send_back(same);
             }
-            Flow::Wait(mut same) => {
-                same.extended.save();
-                return waiting().lock().push(same);
-            }
+            Flow::Wait(same) => return wait(same),
             Flow::Away => return,
             Flow::End(same) => return end(same),
         }
     }
+}
+
+/// Has a thread wait for the base.
+fn wait(mut thread: Box<Thread>) {
+    thread.extended.save();
+    waiting().lock().push(thread);
 }
 
 /// Whether a thread goes on though others are ready; `asks`: it wants them to run.

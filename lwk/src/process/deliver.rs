@@ -8,7 +8,7 @@ use crate::calls::{self, number as call};
 use crate::info;
 
 /// Has a thread deal with what has come for it. It, and with it the program, may have ended
-/// afterwards.
+/// afterwards; or have been stopped, and waits for the base.
 pub(crate) fn deliver(thread: &mut Thread) {
     let made = thread.calling.take();
     if made.is_none() && !thread.notice.is_told() {
@@ -17,7 +17,7 @@ pub(crate) fn deliver(thread: &mut Thread) {
     take_awaited(thread, made);
     let is_broken_off = |_: &u64| thread.context.registers.rax == Errno::EINTR.as_result();
     let mut broken_off = made.filter(is_broken_off);
-    while thread.notice.is_told() && !thread.process.is_ending() {
+    while thread.notice.is_told() && !thread.process.is_ending() && !thread.is_stopping {
         let deed = thread.process.signals().next(thread.id);
         match deed {
             None => break,
@@ -90,11 +90,12 @@ fn end_with_core(thread: &mut Thread, signal: u32) {
     thread.end_with_core(signal);
 }
 
-/// The base stops the proxy, and the thread goes on when the base lets it.
+/// The base stops the proxy, and answers when it lets it go on.
 fn stop(thread: &mut Thread) {
     let pid = thread.process.pages().pid();
-    // It cannot be refused.
-    let _ = thread.call(call::KILL, [pid, number::STOP.into(), 0, 0, 0, 0]);
+    let stop = [pid, number::STOP.into(), 0, 0, 0, 0];
+    thread.desk.post(call::KILL, stop);
+    thread.is_stopping = true;
 }
 
 /// Has a thread go on in a handler.

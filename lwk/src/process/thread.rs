@@ -59,6 +59,8 @@ pub struct Thread {
     pub calling: Option<u64>,
     /// What it had blocked before that call, which has it block something else.
     pub blocked_before: Option<Set>,
+    /// It has the base stop the program, and goes on as it is when that lets it.
+    pub is_stopping: bool,
     /// The signals that it waits for, and where it wants to be told of the one that came.
     pub awaiting: Option<(Set, u64)>,
     /// It waits for a copy of its program to go its own way, and then finds this as its result.
@@ -109,6 +111,7 @@ impl Thread {
             alternate: Alternate::default(),
             calling: None,
             blocked_before: None,
+            is_stopping: false,
             awaiting: None,
             copy_let_go: None,
             has_left: false,
@@ -147,7 +150,7 @@ impl Thread {
     /// on with the answer. Of a file that is being closed nobody could tell afterwards whether it is.
     pub fn heed_signals(&mut self) {
         let is_wanted = self.notice.is_told() || self.is_superseded();
-        if is_wanted && self.calling != Some(crate::calls::number::CLOSE) {
+        if is_wanted && !self.is_stopping && self.calling != Some(crate::calls::number::CLOSE) {
             self.desk.interrupt();
         }
     }
@@ -218,6 +221,13 @@ impl Thread {
                 Ok(result) => return result,
                 Err(Gone) => return Err(Errno::EINTR),
             }
+        }
+    }
+
+    /// The base has answered the call that the program has made, or has let it go on.
+    pub fn take_result(&mut self, result: u64) {
+        if !core::mem::take(&mut self.is_stopping) {
+            self.context.registers.rax = result;
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod bad;
 mod server;
+mod stopped;
 mod watched;
 
 use std::fs;
@@ -59,6 +60,7 @@ fn play(_context: &Context) -> Result<(), Finding> {
         computes_on_the_node()?;
         measures()?;
         watched::is_watched()?;
+        stopped::leave_cores()?;
         is_stressed()?;
         server::serves()?;
         bad::files()?;

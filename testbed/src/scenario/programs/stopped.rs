@@ -1,0 +1,45 @@
+//! Programs that are stopped leave the node's cores to others, and go on where they were.
+
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::super::Finding;
+use super::super::insula_command::{assert_equal, insula};
+use super::{NODE, on_node};
+
+/// As many as the node has cores.
+const STOPPED: usize = 3;
+const STOP: &str = "kill -STOP $$; echo on; exit 3";
+
+pub(super) fn leave_cores() -> Result<(), Finding> {
+    let begin = || {
+        on_node(&["/bin/busybox", "sh", "-c", STOP])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let all: Vec<Child> = std::iter::repeat_with(begin)
+        .take(STOPPED)
+        .collect::<Result<_, _>>()?;
+    let pid = |program: &Child| Pid::from_raw(program.id().cast_signed());
+    for program in &all {
+        let found = waitpid(pid(program), Some(WaitPidFlag::WUNTRACED))?;
+        let wanted = WaitStatus::Stopped(pid(program), Signal::SIGSTOP);
+        assert_equal("a program that stops itself", &found, &wanted)?;
+    }
+    insula(&["exec", NODE, "--", "/bin/true"])?;
+    for program in all {
+        kill(pid(&program), Signal::SIGCONT)?;
+        let output = program.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_equal(
+            "what it does then",
+            &(text.as_str(), output.status.code()),
+            &("on\n", Some(3)),
+        )?;
+    }
+    Ok(())
+}
