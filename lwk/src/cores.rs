@@ -114,6 +114,18 @@ pub(crate) fn interrupt(core: u32) {
     }
 }
 
+/// Tries until something is there, and lets interrupts in meanwhile: who has it may be waiting for this
+/// core to take one.
+pub(crate) fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        cpu::take_interrupts();
+        cpu::relax();
+    }
+}
+
 /// Has all other cores look.
 pub(crate) fn wake_all() {
     others(|apic_id| apic::interrupt(apic_id, WAKE_VECTOR));

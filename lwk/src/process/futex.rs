@@ -13,8 +13,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use insula_bare::cpu;
-
 use super::signals::Notice;
 use super::{Thread, list};
 use crate::cores;
@@ -234,13 +232,7 @@ static WAITING: spin::Mutex<Futexes<Box<Thread>>> = spin::Mutex::new(Futexes::ne
 /// All who wait. Whoever has them may wait for a program's memory, and so for this core to take an
 /// interrupt.
 fn waiting() -> spin::MutexGuard<'static, Futexes<Box<Thread>>> {
-    loop {
-        if let Some(waiting) = WAITING.try_lock() {
-            return waiting;
-        }
-        cpu::take_interrupts();
-        cpu::relax();
-    }
+    cores::wait_for(|| WAITING.try_lock())
 }
 
 /// Takes out the first who waits, if `give` says so, who is told its thread's id and whether there

@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use insula_abi::lwk::{base_state, process_state};
-use insula_bare::cpu;
 
 use super::signals::Notice;
 use super::{Process, begin, fork};
@@ -43,15 +42,9 @@ pub fn look(area: Area) {
     tend();
 }
 
-/// Waits until nobody else looks: who does may wait for this core to take an interrupt.
+/// Waits until nobody else looks.
 fn looking() -> spin::MutexGuard<'static, ()> {
-    loop {
-        if let Some(looking) = LOOKING.try_lock() {
-            return looking;
-        }
-        cpu::take_interrupts();
-        cpu::relax();
-    }
+    cores::wait_for(|| LOOKING.try_lock())
 }
 
 /// Takes in a process that is a copy of another.

@@ -5,7 +5,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use insula_bare::cpu;
 use lock_api::ArcMutexGuard;
 use spin::lock_api::Mutex;
 
@@ -46,13 +45,7 @@ impl Memory {
 
     /// Its space. Whoever has it may wait for this core to take an interrupt.
     pub fn space(&self) -> SpaceGuard {
-        loop {
-            if let Some(space) = self.space.try_lock_arc() {
-                return space;
-            }
-            cpu::take_interrupts();
-            cpu::relax();
-        }
+        cores::wait_for(|| self.try_space())
     }
 
     /// The same, if nobody has it now.

@@ -264,16 +264,15 @@ impl Thread {
     }
 
     fn space_between_copies(&self, memory: &Memory) -> SpaceGuard {
-        loop {
+        cores::wait_for(|| {
             let space = memory.space();
             if !self.process.is_forking() {
-                return space;
+                return Some(space);
             }
             drop(space);
             cores::answer_questions();
-            cpu::take_interrupts();
-            cpu::relax();
-        }
+            None
+        })
     }
 
     /// Has the base let go of a range; whether it has.

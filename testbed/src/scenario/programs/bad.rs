@@ -72,7 +72,7 @@ pub(super) fn calls() -> Result<(), Finding> {
     still_runs()
 }
 
-/// Processes on all cores that are ended at the same moment, again and again: none is left.
+/// Processes on all cores that are ended at the same moment, again and again: all are told of, and the node goes on.
 pub(super) fn crowds() -> Result<(), Finding> {
     let ended = probe(&mut on_node(&[PROBE]), &["crowd"])?;
     println!("{}", ended.trim_end());
