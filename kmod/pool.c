@@ -115,20 +115,24 @@ int insula_pool_release(void)
 	return insula_cores_release();
 }
 
-/* The part of an extent in which the request may have chunks. */
+/*
+ * The part of an extent in which the request may have chunks. The caller's bound is compared
+ * before it is rounded up: beyond the extent's end that could wrap to 0.
+ */
 static struct insula_extent allowed_part(const struct insula_request *request,
 					 const struct insula_extent *extent)
 {
 	u64 unit = insula_request_unit(request);
-	u64 low = ALIGN(max_t(u64, extent->start, request->min_phys), unit);
+	u64 low = max_t(u64, extent->start, request->min_phys);
 	u64 high = extent->start + extent->size;
 
 	if (request->max_phys)
 		high = min_t(u64, high, request->max_phys);
 	high = ALIGN_DOWN(high, unit);
-	if (request->numa_node != INSULA_NUMA_ANY &&
-	    request->numa_node != pfn_to_nid(PHYS_PFN(extent->start)))
-		high = low;
+	if (low >= high || (request->numa_node != INSULA_NUMA_ANY &&
+			    request->numa_node != pfn_to_nid(PHYS_PFN(extent->start))))
+		return (struct insula_extent) { };
+	low = ALIGN(low, unit);
 	return (struct insula_extent) { .start = low, .size = high > low ? high - low : 0 };
 }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use insula::driver::Driver;
 use insula::name::Name;
-use insula_abi::{CpuOwner, NodeSupervise, Reason, ioctl};
+use insula_abi::{Reason, ioctl};
 use nix::errno::Errno;
 
 use super::fuzz_call::{ARENA_WORDS, REQUESTS};
-use super::fuzz_targets::{Accepted, SUPPLY, Targets};
+use super::fuzz_found::found_once;
+use super::fuzz_targets::{Accepted, Targets};
 use super::holdings::{Holdings, assert_unchanged};
-use super::idle_node::IdleMemory;
 use super::insula_command::{assert_equal, attended};
 use super::peer_node::Peer;
 use super::raw_device::Arena;
@@ -77,32 +77,6 @@ fn play(context: &Context) -> Result<(), Finding> {
         neighbour.remove()?;
         assert_unchanged(&before)
     })
-}
-
-/// Calls that did harm once.
-fn found_once(driver: &Driver) -> Result<(), Finding> {
-    let memory = IdleMemory::take(driver, &SUPPLY)?;
-    let name = "found".parse::<Name>()?.to_abi();
-    let node = driver.create_node(&name, &[], &[1], &memory.object)?;
-    node.start(&memory.beginning())?;
-    for no_core in [0, 1 << 8, u32::MAX] {
-        let refused = node.grow(&[2, no_core], None).err();
-        let errno = refused.map(|error| error.errno);
-        assert_equal("more of what is no core", &errno, &Some(Errno::EINVAL))?;
-    }
-    // Its core is held for it, by a descriptor that is still open when it is gone.
-    node.supervise(NodeSupervise {
-        hold: 1 << Reason::CRASHED.0,
-        flags: 0,
-    })?;
-    node.stop(Reason::CRASHED)?;
-    driver.open_node(&name)?.remove()?;
-    let (_, cores) = driver.machine()?;
-    let owner = cores
-        .iter()
-        .find(|core| core.cpu == 1)
-        .map(|core| core.owner);
-    assert_equal("the core's owner", &owner, &Some(CpuOwner::BASE))
 }
 
 /// Makes as many calls.

@@ -17,6 +17,7 @@ use insula_abi::frames::{LEND_PATIENCE_MAX_MS, LEND_PATIENCE_MIN_MS};
 use insula_abi::ioctl;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::fuzz_numbers;
 use super::raw_device::{Arena, NOWHERE};
 
 /// Words of an arena: room for the largest description, and more.
@@ -177,10 +178,17 @@ fn cpu(rng: &mut Rng) -> u32 {
     }
 }
 
-/// Changes some bytes.
+/// Changes some bytes, or some numbers.
 fn change(rng: &mut Rng, bytes: &mut [u8]) {
     for _ in 0..rng.u8(1..4) {
         let place = rng.usize(..bytes.len().min(128));
+        if rng.bool() {
+            let size = [4, 8][rng.usize(..2)];
+            let place = place / size * size;
+            let number = fuzz_numbers::any(rng).to_ne_bytes();
+            bytes[place..place + size].copy_from_slice(&number[..size]);
+            continue;
+        }
         bytes[place] = match rng.u8(..4) {
             0 => 0,
             1 => 0xff,
@@ -237,7 +245,7 @@ fn valid(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
         ioctl::MEMORY_COPY => with_zeros(abi::MemoryCopy {
             from: rng.u64(..GRANULE),
             to: GRANULE + rng.u64(..GRANULE),
-            size: rng.u64(..GRANULE) >> rng.u32(..8),
+            size: either(rng, |rng| rng.u64(..GRANULE) >> rng.u32(..8)),
             source: memory,
             flags: 0,
         }),
@@ -258,11 +266,11 @@ fn valid(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
 fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
     match request {
         ioctl::NODE_START => with_zeros(abi::NodeStart {
-            entry: rng.u64(..),
-            page_table: rng.u64(..),
+            entry: either(rng, |rng| rng.u64(..)),
+            page_table: either(rng, |rng| rng.u64(..)),
             argument: rng.u64(..),
-            power_off: rng.u64(..),
-            reset: rng.u64(..),
+            power_off: either(rng, |rng| rng.u64(..)),
+            reset: either(rng, |rng| rng.u64(..)),
         }),
         ioctl::NODE_STOP => with_zeros(abi::NodeStop {
             reason: abi::Reason(rng.u32(..12)),
@@ -300,13 +308,13 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u
             flags: u32::from(rng.u8(..16) == 0),
         }),
         ioctl::NODE_DELEGATION => with_zeros(abi::lwk::DelegationPlace {
-            start: given.place,
+            start: either(rng, |_| given.place),
             pages: rng.u32(..40),
             reserved: 0,
         }),
         ioctl::SPACE_CREATE => with_zeros(abi::lwk::SpaceCreate {
-            start: rng.u64(..1 << 46) & !0xfff,
-            end: rng.u64(1 << 46..1 << 48) & !0xfff,
+            start: either(rng, |rng| rng.u64(..1 << 46)) & !0xfff,
+            end: either(rng, |rng| rng.u64(1 << 46..1 << 48)) & !0xfff,
             desk: 0,
             flags: 0,
         }),
@@ -330,7 +338,7 @@ fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, given: Given) -> V
     let stretch = |rng: &mut Rng| (page_in_arena(rng, data), PAGE * rng.u64(1..LENT_PAGES));
     match request {
         ioctl::NODE_CHANNELS => with_zeros(abi::channel::Channels {
-            start: given.place,
+            start: either(rng, |_| given.place),
             count: rng.u32(..14),
             slots: 1 << rng.u32(5..10),
         }),
@@ -360,9 +368,20 @@ fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, given: Given) -> V
         }
         ioctl::FRAMES_TAKE => {
             let (address, size) = stretch(rng);
-            with_zeros(abi::frames::FramesTake { address, size })
+            with_zeros(abi::frames::FramesTake {
+                address: either(rng, |_| address),
+                size: either(rng, |_| size),
+            })
         }
         _ => Vec::new(),
+    }
+}
+
+/// Mostly a number that is good, else one at which arithmetic goes wrong.
+fn either(rng: &mut Rng, good: impl FnOnce(&mut Rng) -> u64) -> u64 {
+    match rng.u8(..8) {
+        0 => fuzz_numbers::any(rng),
+        _ => good(rng),
     }
 }
 
@@ -385,8 +404,9 @@ fn memory_request(rng: &mut Rng) -> abi::Request {
     let low = rng.u8(..4) == 0;
     let granules = rng.u64(1..=4);
     // Most such bounds cannot be kept.
-    let bound = |rng: &mut Rng| match rng.u8(..4) {
+    let bound = |rng: &mut Rng| match rng.u8(..8) {
         0 => [1 << 30, 3 << 30, 1 << 32][rng.usize(..3)],
+        1 => fuzz_numbers::any(rng),
         _ => 0,
     };
     abi::Request {

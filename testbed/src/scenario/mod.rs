@@ -12,6 +12,8 @@ mod device_refusals;
 mod fake_lwk;
 mod finding;
 mod fuzz_call;
+mod fuzz_found;
+mod fuzz_numbers;
 mod fuzz_targets;
 mod hang;
 mod holdings;

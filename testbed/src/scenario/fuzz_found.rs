@@ -1,0 +1,113 @@
+//! Calls that did harm once.
+
+use insula::driver::{Driver, Memory, Node};
+use insula::name::Name;
+use insula_abi::{CpuOwner, GRANULE, NUMA_ANY, NodeSupervise, REQUEST_BLOCKS, Reason, Request};
+use nix::errno::Errno;
+
+use super::Finding;
+use super::fuzz_numbers;
+use super::fuzz_targets::SUPPLY;
+use super::idle_node::IdleMemory;
+use super::insula_command::assert_equal;
+
+/// One granule.
+const GRANULE_OF_MEMORY: Request = Request {
+    size: GRANULE,
+    min_phys: 0,
+    max_phys: 0,
+    chunk_max: GRANULE,
+    numa_node: NUMA_ANY,
+    flags: REQUEST_BLOCKS,
+};
+
+const NAME: &str = "found";
+
+type Call = fn(&Driver) -> Result<(), Finding>;
+
+/// Makes them.
+pub(super) fn found_once(driver: &Driver) -> Result<(), Finding> {
+    let calls: [(&str, Call); _] = [
+        ("bounds of memory", bounds_of_memory),
+        ("cores that are none", cores),
+    ];
+    for (what, call) in calls {
+        call(driver).map_err(|finding| finding.when(what))?;
+    }
+    Ok(())
+}
+
+/// A node under a name of its own, not started, on core 1.
+fn create(driver: &Driver, memory: &Memory) -> Result<Node, Finding> {
+    let name = NAME.parse::<Name>()?.to_abi();
+    Ok(driver.create_node(&name, &[], &[1], memory)?)
+}
+
+/// Whatever bound is asked for, no memory outside it is given, and none that nobody took: a bound
+/// that was rounded up beyond 2^64 gave what lies below the pool.
+fn bounds_of_memory(driver: &Driver) -> Result<(), Finding> {
+    driver.reserve(&[], GRANULE_OF_MEMORY)?;
+    for (index, bound) in fuzz_numbers::all().into_iter().enumerate() {
+        let (chunk_max, flags) = [(0, 0), (GRANULE, REQUEST_BLOCKS)][index % 2];
+        // More than the pool has.
+        let above = Request {
+            size: 2 * GRANULE,
+            min_phys: bound,
+            chunk_max,
+            flags,
+            ..GRANULE_OF_MEMORY
+        };
+        take_within(driver, &above)?;
+        let below = Request {
+            min_phys: 0,
+            max_phys: bound,
+            ..above
+        };
+        take_within(driver, &below)?;
+    }
+    Ok(driver.release()?)
+}
+
+fn take_within(driver: &Driver, request: &Request) -> Result<(), Finding> {
+    let memory = driver.create_memory()?;
+    match memory.grow(request) {
+        Err(error) if [Errno::ENOMEM, Errno::EINVAL].contains(&error.errno) => return Ok(()),
+        answer => answer?,
+    }
+    let end = match request.max_phys {
+        0 => u64::MAX,
+        end => end,
+    };
+    for chunk in memory.chunks()? {
+        let inside = chunk.start >= request.min_phys && chunk.start + chunk.size <= end;
+        Finding::unless(inside, || format!("{chunk:x?} was given for {request:x?}"))?;
+    }
+    Ok(())
+}
+
+/// What is no core is refused before anything is looked up by it.
+fn cores(driver: &Driver) -> Result<(), Finding> {
+    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let node = create(driver, &memory.object)?;
+    node.start(&memory.beginning())?;
+    for no_core in [0, 1 << 8, u32::MAX] {
+        let refused = node.grow(&[2, no_core], None).err();
+        let errno = refused.map(|error| error.errno);
+        assert_equal("more of what is no core", &errno, &Some(Errno::EINVAL))?;
+    }
+    // Its core is held for it, by a descriptor that is still open when it is gone.
+    node.supervise(NodeSupervise {
+        hold: 1 << Reason::CRASHED.0,
+        flags: 0,
+    })?;
+    node.stop(Reason::CRASHED)?;
+    driver
+        .open_node(&NAME.parse::<Name>()?.to_abi())?
+        .remove()?;
+    let (_, cores) = driver.machine()?;
+    let owner = cores
+        .iter()
+        .find(|core| core.cpu == 1)
+        .map(|core| core.owner);
+    assert_equal("the core's owner", &owner, &Some(CpuOwner::BASE))
+}
