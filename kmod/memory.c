@@ -42,7 +42,7 @@
 struct memory {
 	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
 	struct inode *inode;		/* its file's: tells its size to those who map it */
-	struct rw_semaphore mapping;	/* held for reading while pages are mapped */
+	struct rw_semaphore mapping;	/* held for reading while pages are mapped, or copied */
 	struct insula_chunk_list chunks;
 	spinlock_t lock;		/* revoked, users */
 	bool revoked;
@@ -132,20 +132,46 @@ static u64 copy_some(struct memory *source, u64 from, struct memory *target, u64
 	return size;
 }
 
-/* A granule at a time, since it may be much. */
+/*
+ * Both keep their chunks as long as this is held. Of two that are copied to each other at once
+ * the same one comes first: else each copy might wait behind a writer for the other.
+ */
+static int lock_both(struct memory *one, struct memory *other)
+{
+	struct memory *first = min(one, other), *second = max(one, other);
+	int err = down_read_killable(&first->mapping);
+
+	if (err)
+		return err;
+	err = down_read_killable_nested(&second->mapping, SINGLE_DEPTH_NESTING);
+	if (err)
+		up_read(&first->mapping);
+	return err;
+}
+
+static void unlock_both(struct memory *one, struct memory *other)
+{
+	up_read(&one->mapping);
+	up_read(&other->mapping);
+}
+
+/* A granule at a time, since it may be much, and others wait for the locks meanwhile. */
 static int copy_all(struct memory *source, struct memory *target, const struct insula_copy *copy)
 {
 	u64 done = 0, some;
 
 	while (done < copy->size) {
-		if (fatal_signal_pending(current))
+		if (lock_both(source, target))
 			return -EINTR;
-		cond_resched();
 		some = copy_some(source, copy->from + done, target, copy->to + done,
 				 min(copy->size - done, INSULA_GRANULE));
+		unlock_both(source, target);
+		cond_resched();
 		if (!some)
 			return -EINVAL;
 		done += some;
+		if (fatal_signal_pending(current))
+			return -EINTR;
 	}
 	return 0;
 }

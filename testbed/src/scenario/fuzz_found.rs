@@ -1,15 +1,20 @@
 //! Calls that did harm once.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
 use insula::driver::{Driver, Memory, Node};
 use insula::name::Name;
-use insula_abi::{CpuOwner, GRANULE, NUMA_ANY, NodeSupervise, REQUEST_BLOCKS, Reason, Request};
+use insula_abi::{
+    Chunk, CpuOwner, GRANULE, NUMA_ANY, NodeSupervise, REQUEST_BLOCKS, Reason, Request,
+};
 use nix::errno::Errno;
 
 use super::Finding;
 use super::fuzz_numbers;
 use super::fuzz_targets::SUPPLY;
 use super::idle_node::IdleMemory;
-use super::insula_command::assert_equal;
+use super::insula_command::{PATIENCE, assert_equal};
 
 /// One granule.
 const GRANULE_OF_MEMORY: Request = Request {
@@ -22,6 +27,8 @@ const GRANULE_OF_MEMORY: Request = Request {
 };
 
 const NAME: &str = "found";
+/// How often memory is taken from a node while it is copied into.
+const ROUNDS: u32 = 60;
 
 type Call = fn(&Driver) -> Result<(), Finding>;
 
@@ -30,6 +37,7 @@ pub(super) fn found_once(driver: &Driver) -> Result<(), Finding> {
     let calls: [(&str, Call); _] = [
         ("bounds of memory", bounds_of_memory),
         ("cores that are none", cores),
+        ("a copy into what is taken", copy_into_what_is_taken),
     ];
     for (what, call) in calls {
         call(driver).map_err(|finding| finding.when(what))?;
@@ -110,4 +118,67 @@ fn cores(driver: &Driver) -> Result<(), Finding> {
         .find(|core| core.cpu == 1)
         .map(|core| core.owner);
     assert_equal("the core's owner", &owner, &Some(CpuOwner::BASE))
+}
+
+/// Memory is taken from a node while somebody copies into it. Whoever has it next finds zeros there,
+/// now and later: no copy was still under way.
+fn copy_into_what_is_taken(driver: &Driver) -> Result<(), Finding> {
+    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let node = create(driver, &memory.object)?;
+    node.start(&memory.beginning())?;
+    let source = driver.create_memory()?;
+    source.grow(&GRANULE_OF_MEMORY)?;
+    source.map()?.write(0, &[0xff; GRANULE as usize])?;
+    // So that what is taken goes to the pool, where nobody but us gets it from.
+    driver.reserve(&[], GRANULE_OF_MEMORY)?;
+    let target = node.memory()?;
+    let (copies, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let copied = target.copy_from(&source, 0, SUPPLY.size, GRANULE);
+                copies.fetch_add(u64::from(copied.is_ok()), Ordering::Relaxed);
+            }
+        });
+        let taken = (0..ROUNDS).try_for_each(|_| take_while_copied(driver, &node, &copies));
+        over.store(true, Ordering::Relaxed);
+        taken
+    })?;
+    node.stop(Reason::KILLED)?;
+    node.remove()?;
+    Ok(driver.release()?)
+}
+
+fn take_while_copied(driver: &Driver, node: &Node, copies: &AtomicU64) -> Result<(), Finding> {
+    let (more, chunk) = one_granule(driver)?;
+    node.grow(&[], Some(&more))?;
+    let (began, before) = (Instant::now(), copies.load(Ordering::Relaxed));
+    while copies.load(Ordering::Relaxed) == before {
+        Finding::unless(began.elapsed() < PATIENCE, || "nothing is copied".into())?;
+        std::thread::yield_now();
+    }
+    node.shrink(&[], 1)?;
+    let (next, same) = one_granule(driver)?;
+    assert_equal("the memory had next", &same, &chunk)?;
+    assert_zero(&bytes_of(&next)?)
+}
+
+fn bytes_of(memory: &Memory) -> Result<Vec<u8>, Finding> {
+    let mapping = memory.map()?;
+    let mut bytes = vec![0; mapping.size() as usize];
+    mapping.read(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn assert_zero(bytes: &[u8]) -> Result<(), Finding> {
+    let written = bytes.iter().position(|&byte| byte != 0);
+    assert_equal("the first byte that is not zero", &written, &None)
+}
+
+/// A granule, which the pool has, and where it lies.
+fn one_granule(driver: &Driver) -> Result<(Memory, Option<Chunk>), Finding> {
+    let memory = driver.create_memory()?;
+    memory.grow(&GRANULE_OF_MEMORY)?;
+    let chunk = memory.chunks()?.first().copied();
+    Ok((memory, chunk))
 }
