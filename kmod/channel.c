@@ -60,7 +60,10 @@ static void let_go(struct insula_bindings *bindings)
 {
 	struct insula_channel *channel = container_of(bindings, struct insula_channel, bindings);
 
-	queue_work(closing_queue, &channel->close);
+	/* The end may be closed, and the area be let go of, before the work is done. */
+	insula_area_get(channel->area);
+	if (!queue_work(closing_queue, &channel->close))
+		insula_area_put(channel->area); /* never the last: whoever is bound has one */
 }
 
 static void close_work(struct work_struct *work);
@@ -380,7 +383,10 @@ static void close_if_let_go(struct insula_channel *channel)
 
 static void close_work(struct work_struct *work)
 {
-	close_if_let_go(container_of(work, struct insula_channel, close));
+	struct insula_channel *channel = container_of(work, struct insula_channel, close);
+
+	close_if_let_go(channel);
+	insula_area_put(channel->area); /* of let_go() */
 }
 
 /*

@@ -1,20 +1,25 @@
 //! Calls that did harm once.
 
+use std::fs::File;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use insula::driver::{Driver, Memory, Node};
+use insula::driver::{Channel, Driver, Memory, Node};
 use insula::name::Name;
+use insula_abi::channel::{Channels, SLOTS_MIN};
 use insula_abi::{
     Chunk, CpuOwner, GRANULE, NUMA_ANY, NodeSupervise, REQUEST_BLOCKS, Reason, Request,
 };
 use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
 
 use super::Finding;
 use super::fuzz_numbers;
 use super::fuzz_targets::SUPPLY;
 use super::idle_node::IdleMemory;
 use super::insula_command::{PATIENCE, assert_equal};
+use super::real_time::alone_on_a_core;
 
 /// One granule.
 const GRANULE_OF_MEMORY: Request = Request {
@@ -29,6 +34,11 @@ const GRANULE_OF_MEMORY: Request = Request {
 const NAME: &str = "found";
 /// How often memory is taken from a node while it is copied into.
 const ROUNDS: u32 = 60;
+/// Channels of which the kernel takes as much memory as of [`SPRAY`].
+const CHANNELS: u32 = 15;
+/// Bytes that the kernel keeps for a while of what is written to one of its parameters.
+const SPRAY: usize = 12 << 10;
+const PARAMETER: &str = "/proc/sys/kernel/panic";
 
 type Call = fn(&Driver) -> Result<(), Finding>;
 
@@ -38,6 +48,7 @@ pub(super) fn found_once(driver: &Driver) -> Result<(), Finding> {
         ("bounds of memory", bounds_of_memory),
         ("cores that are none", cores),
         ("a copy into what is taken", copy_into_what_is_taken),
+        ("work of a channel that is gone", work_of_closed_channel),
     ];
     for (what, call) in calls {
         call(driver).map_err(|finding| finding.when(what))?;
@@ -181,4 +192,34 @@ fn one_granule(driver: &Driver) -> Result<(Memory, Option<Chunk>), Finding> {
     memory.grow(&GRANULE_OF_MEMORY)?;
     let chunk = memory.chunks()?.first().copied();
     Ok((memory, chunk))
+}
+
+/// The first of the channels of a node, which are in the second granule of its memory.
+fn open_channel(node: &Node, memory: &IdleMemory) -> Result<Channel, Finding> {
+    node.lay_out_channels(Channels {
+        start: memory.start + GRANULE,
+        count: CHANNELS,
+        slots: SLOTS_MIN,
+    })?;
+    Ok(node.open_channel(0)?)
+}
+
+/// An eventfd of a channel goes, of which the module has work to do, and at once the channel goes,
+/// the last of a node that is gone. The work finds all that it needs, and not what the kernel has
+/// kept in the same place meanwhile.
+fn work_of_closed_channel(driver: &Driver) -> Result<(), Finding> {
+    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let node = create(driver, &memory.object)?;
+    let channel = open_channel(&node, &memory)?;
+    drop(node);
+    let (incoming, outgoing) = (EventFd::new()?, EventFd::new()?);
+    channel.bind_event(0, Some((&incoming, &outgoing)))?;
+    let mut parameter = File::options().write(true).open(PARAMETER)?;
+    let spray = [0xff; SPRAY];
+    let refused = alone_on_a_core(|| {
+        drop(incoming);
+        drop(channel);
+        parameter.write(&spray).is_err()
+    })?;
+    Finding::unless(refused, || format!("{PARAMETER} is what it cannot be"))
 }

@@ -25,6 +25,7 @@ mod lent_pages;
 mod load;
 mod peer_node;
 mod raw_device;
+mod real_time;
 mod runner;
 mod spare;
 pub mod splat;
