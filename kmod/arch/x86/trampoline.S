@@ -34,8 +34,9 @@ SYM_DATA_START(insula_trampoline)
 	movw	%cs, %bx
 	movw	%bx, %ds
 	shll	$4, %ebx
-	cmpl	$0, TRAMPOLINE_ENTRY
-	je	.Lpark
+	movl	TRAMPOLINE_ENTRY, %eax
+	orl	TRAMPOLINE_ENTRY + 4, %eax
+	jz	.Lpark
 	lgdtl	TRAMPOLINE_GDTR
 	movl	$(X86_CR0_PE | X86_CR0_ET), %eax
 	movl	%eax, %cr0
