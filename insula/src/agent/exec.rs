@@ -3,8 +3,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
@@ -14,6 +16,7 @@ use signal_hook::iterator::Signals;
 use vsock::VsockStream;
 
 use super::connect::{ConnectError, to_agent};
+use super::detach::{DetachKeys, Scanner};
 use super::terminal::{self, RawTerminal};
 use crate::driver::Driver;
 use crate::name::Name;
@@ -37,6 +40,8 @@ pub struct AgentExec<'a> {
     pub interactive: bool,
     /// Whether it gets a terminal.
     pub terminal: bool,
+    /// What its user types on that terminal to leave it.
+    pub detach_keys: DetachKeys,
 }
 
 /// Why it is not known how a program ended.
@@ -68,6 +73,9 @@ pub enum AgentExecError {
         "the node '{0}' has left before the program has ended\n`insula ps -a` shows what became of it"
     )]
     Left(Name),
+    /// Its user did not want to wait for its end.
+    #[error("the program in node '{0}' was left; it is told so there by SIGHUP")]
+    Detached(Name),
     /// What the program prints cannot be passed on.
     #[error(transparent)]
     Output(io::Error),
@@ -97,11 +105,14 @@ pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<Ending, AgentExe
         false => None,
     };
     if request.interactive {
-        let connection = connection.clone();
-        thread::spawn(move || pass_on_input(&connection));
+        let typed = raw.is_some().then(|| Scanner::new(&request.detach_keys));
+        begin_input(&connection, typed);
     }
     let ending = pass_on_output(&connection, Reader::new(stream), request.node);
     drop(raw);
+    if connection.was_left() {
+        return Err(AgentExecError::Detached(request.node.clone()));
+    }
     match ending? {
         Some(ending) => Ok(ending),
         None => Err(AgentExecError::Left(request.node.clone())),
@@ -135,6 +146,11 @@ struct Connection {
     stream: Arc<Mutex<VsockStream>>,
     /// Bytes of standard input that the program may still be sent.
     window: Arc<(Mutex<usize>, Condvar)>,
+    /// The same connection, to be ended while somebody is in the middle of sending.
+    end: Arc<VsockStream>,
+    left: Arc<AtomicBool>,
+    /// How often the agent has told something.
+    heard: Arc<AtomicUsize>,
 }
 
 impl Connection {
@@ -142,7 +158,21 @@ impl Connection {
         Ok(Self {
             stream: Arc::new(Mutex::new(stream.try_clone()?)),
             window: Arc::new((Mutex::new(STDIN_WINDOW), Condvar::new())),
+            end: Arc::new(stream.try_clone()?),
+            left: Arc::default(),
+            heard: Arc::default(),
         })
+    }
+
+    /// Ends it, whatever is under way: a node that hangs takes and tells nothing any more.
+    fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        // If it has failed already, who reads from it knows.
+        let _ = self.end.shutdown(Shutdown::Both);
+    }
+
+    fn was_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     fn send(&self, frame: &impl serde::Serialize) -> io::Result<()> {
@@ -174,8 +204,13 @@ fn pass_on_signals(connection: &Connection, terminal: bool) -> io::Result<()> {
         signals.add_signal(SIGWINCH)?;
     }
     let connection = connection.clone();
+    let mut patience = Patience::default();
     thread::spawn(move || {
         for signal in signals.forever() {
+            let heard = connection.heard.load(Ordering::Relaxed);
+            if signal == SIGINT && patience.is_over(heard) {
+                connection.leave();
+            }
             let input = match signal {
                 SIGWINCH => Input::Resize(terminal::size()),
                 _ => Input::Signal(signal),
@@ -187,23 +222,83 @@ fn pass_on_signals(connection: &Connection, terminal: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Until the end of either. That of the connection is told by who reads from it.
-fn pass_on_input(connection: &Connection) {
+/// Whoever interrupts so often, and hears nothing, does not want to wait any longer.
+const INTERRUPTS: u32 = 3;
+
+/// How often the user has interrupted since the node was last heard of.
+#[derive(Default)]
+struct Patience {
+    heard: usize,
+    interrupts: u32,
+}
+
+impl Patience {
+    /// Counts an interrupt; whether that was the last.
+    fn is_over(&mut self, heard: usize) -> bool {
+        if heard != self.heard {
+            *self = Self {
+                heard,
+                interrupts: 0,
+            };
+        }
+        self.interrupts += 1;
+        self.interrupts >= INTERRUPTS
+    }
+}
+
+/// Passes on the standard input from now on. What is typed on a terminal is looked through, also
+/// while the node takes nothing: so it may wait here, as much as somebody types.
+fn begin_input(connection: &Connection, typed: Option<Scanner>) {
+    let sender = connection.clone();
+    let Some(scanner) = typed else {
+        thread::spawn(move || read_input(|bytes| pass_on_input(&sender, bytes)));
+        return;
+    };
+    let (waiting, next) = mpsc::channel::<Vec<u8>>();
+    thread::spawn(move || {
+        let passed = next.iter().all(|bytes| pass_on_input(&sender, &bytes));
+        if passed {
+            pass_on_input(&sender, &[]);
+        }
+    });
+    let connection = connection.clone();
+    let mut scanner = scanner;
+    thread::spawn(move || {
+        read_input(|bytes| match scanner.pass(bytes) {
+            Some(bytes) if bytes.is_empty() => true,
+            Some(bytes) => waiting.send(bytes).is_ok(),
+            None => {
+                connection.leave();
+                false
+            }
+        });
+    });
+}
+
+/// Reads until the end, which is an empty piece, or until nobody takes it any more.
+fn read_input(mut take: impl FnMut(&[u8]) -> bool) {
     let mut buffer = vec![0; BYTES_MAX];
     loop {
         let read = match io::stdin().lock().read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read.unwrap_or(0),
         };
-        if read == 0 {
-            let _ = connection.send(&Input::StdinEnd);
-            return;
-        }
-        connection.take_window(read);
-        if connection.send(&Input::Stdin(&buffer[..read])).is_err() {
+        if !take(&buffer[..read]) || read == 0 {
             return;
         }
     }
+}
+
+/// Sends a piece, or the end if it is empty; whether that was possible. That the connection has ended
+/// is told by who reads from it.
+fn pass_on_input(connection: &Connection, bytes: &[u8]) -> bool {
+    if bytes.is_empty() {
+        return connection.send(&Input::StdinEnd).is_ok();
+    }
+    bytes.chunks(BYTES_MAX).all(|bytes| {
+        connection.take_window(bytes.len());
+        connection.send(&Input::Stdin(bytes)).is_ok()
+    })
 }
 
 /// How the program ended; `None` if the agent has gone without telling.
@@ -218,6 +313,7 @@ fn pass_on_output(
             node: node.clone(),
             source,
         })?;
+        connection.heard.fetch_add(1, Ordering::Relaxed);
         match read {
             Some(Output::Stdout(bytes)) => print(&mut stdout, bytes)?,
             Some(Output::Stderr(bytes)) => print(&mut stderr, bytes)?,
@@ -238,4 +334,26 @@ fn print(to: &mut impl Write, bytes: &[u8]) -> Result<(), AgentExecError> {
     to.write_all(bytes)
         .and_then(|()| to.flush())
         .map_err(AgentExecError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hears_nothing_may_leave() {
+        let mut patience = Patience::default();
+        assert!(!patience.is_over(0));
+        assert!(!patience.is_over(0));
+        assert!(patience.is_over(0));
+    }
+
+    #[test]
+    fn a_program_that_answers_is_not_left() {
+        let mut patience = Patience::default();
+        for heard in 0..10 {
+            assert!(!patience.is_over(heard));
+            assert!(!patience.is_over(heard));
+        }
+    }
 }

@@ -6,11 +6,13 @@
 
 mod connect;
 mod copy;
+mod detach;
 mod exec;
 mod place;
 mod terminal;
 
 pub use connect::ConnectError;
 pub use copy::{CopyError, copy};
+pub use detach::{DETACH_KEYS, DetachKeys, NoKeys};
 pub use exec::{AgentExec, AgentExecError, exec};
 pub use place::{Place, PlaceError};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use insula::agent::Place;
+use insula::agent::{DETACH_KEYS, DetachKeys, Place};
 use insula::cores::CoreRequest;
 use insula::device::PciAddress;
 use insula::image::Payload;
@@ -57,6 +57,9 @@ pub(super) enum Command {
         /// The node
         #[arg(value_name = "NODE")]
         name: Name,
+        /// What to type to leave the shell; nothing for no such keys
+        #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+        detach_keys: DetachKeys,
     },
     /// Copy a file, or a folder with its content, from or to a Linux node, or between two
     Cp {
@@ -443,6 +446,9 @@ pub(super) struct Exec {
     /// Give a terminal to a program in a Linux node
     #[arg(short, long)]
     pub(super) tty: bool,
+    /// What to type on that terminal to leave the program; nothing for no such keys
+    #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+    pub(super) detach_keys: DetachKeys,
     /// Set a variable in the program's environment
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub(super) environment: Vec<(OsString, OsString)>,

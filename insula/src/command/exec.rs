@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use insula::agent::{self, AgentExec, Place};
+use insula::agent::{self, AgentExec, DetachKeys, Place};
 use insula::driver::Driver;
 use insula::image::BUILT_IN;
 use insula::name::Name;
@@ -29,6 +29,7 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
                 directory: options.workdir.clone(),
                 interactive: options.interactive,
                 terminal: options.tty,
+                detach_keys: options.detach_keys.clone(),
             },
         ));
     }
@@ -89,7 +90,11 @@ fn refused(failure: &ExecError) -> ExitCode {
 }
 
 /// A shell in a Linux node.
-pub(super) fn console(context: &Context, name: &Name) -> Result<ExitCode, Failure> {
+pub(super) fn console(
+    context: &Context,
+    name: &Name,
+    detach_keys: DetachKeys,
+) -> Result<ExitCode, Failure> {
     let request = AgentExec {
         node: name,
         words: &[],
@@ -97,6 +102,7 @@ pub(super) fn console(context: &Context, name: &Name) -> Result<ExitCode, Failur
         directory: None,
         interactive: true,
         terminal: true,
+        detach_keys,
     };
     Ok(in_node(&context.driver()?, &request))
 }

@@ -68,7 +68,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Run(options) => node::run(context, options)?,
         Command::Exec(options) => return exec::exec(context, &options),
-        Command::Console { name } => return exec::console(context, &name),
+        Command::Console { name, detach_keys } => {
+            return exec::console(context, &name, detach_keys);
+        }
         Command::Cp { from, to } => exec::copy(context, &from, &to)?,
         Command::Ps(options) => node::ps(context, &options)?,
         Command::Stats(options) => stats::stats(context, &options)?,

@@ -2,6 +2,7 @@
 
 mod copies;
 mod image_root;
+mod leaving;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -140,6 +141,7 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     much_input(&node)?;
     signals(&node)?;
     left_alone(&node)?;
+    leaving::play(&node)?;
     strangers(&node)?;
     copies::to_and_from(&node)?;
     supervisor_process::kill(&node)?;
