@@ -11,6 +11,7 @@
 //! | [`stats`] | what nodes have counted |
 //! | [`policy`] | what becomes of a node that has ended |
 //! | [`supervisor`] | one process for each node, which sees to that |
+//! | [`privilege`] | what supervisors and their programs may still do |
 //! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
 //! | [`compose`] | many nodes, described in a file |
@@ -37,6 +38,7 @@ pub mod name;
 pub mod node;
 pub mod policy;
 pub mod postmortem;
+pub mod privilege;
 pub mod program;
 pub mod reach;
 pub mod report;

@@ -5,14 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use insula::supervisor;
-use nix::unistd::{dup2_stdin, setsid};
+use nix::unistd::dup2_stdin;
 
 use super::{Context, Failure};
 
 pub(super) fn supervise(context: &Context) -> Result<(), Failure> {
     let node = take_input()?;
-    // Fails only for the leader of a group of processes, which a shell's job may be.
-    let _ = setsid();
     Ok(supervisor::supervise(context.driver()?, node.into())?)
 }
 

@@ -14,8 +14,9 @@ use crate::name;
 use crate::node::{AgainError, Handle, Wish, again, note_crash, wait_for_last_words};
 use crate::policy::{Ending, OnHang, Policy, Verdict};
 use crate::postmortem::{backtrace, keep_if_wanted};
+use crate::privilege::{Needs, RestrictError, restrict_supervisor};
 use crate::root::Root;
-use crate::virtio::{self, Devices, Server};
+use crate::virtio::{self, Devices, Server, make_static_nodes};
 
 /// How often a running node is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +30,14 @@ pub enum SuperviseError {
     /// What is kept beside the node is not ours.
     #[error("the record of the node '{0}' cannot be understood; it was left as it is")]
     NoRecord(String),
+    /// Nothing of a node is looked at with more privileges than it takes.
+    #[error("the node '{name}' is not supervised: {source}; it was left as it is")]
+    Restrict {
+        /// The node.
+        name: String,
+        /// Why.
+        source: RestrictError,
+    },
 }
 
 /// What a supervisor works with.
@@ -58,6 +67,11 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
     let Some(record) = &handle.record else {
         return Err(SuperviseError::NoRecord(name));
     };
+    make_static_nodes();
+    restrict_supervisor(Needs::of(record)).map_err(|source| SuperviseError::Restrict {
+        name: name.clone(),
+        source,
+    })?;
     let mut supervisor = Supervisor {
         policy: record.life.policy,
         driver,

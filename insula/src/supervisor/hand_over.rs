@@ -19,6 +19,7 @@ use crate::node::{
     AgainError, FindError, Handle, RunError, RunRequest, Started, Wish, again, find,
     wait_until_left,
 };
+use crate::privilege::detach;
 use crate::root::Root;
 
 /// This program, also when its file has been replaced.
@@ -138,14 +139,16 @@ fn claim(handle: &Handle) -> Result<bool, HandOverError> {
 
 /// Starts the process that takes care of the node from now on, whoever ends this one.
 fn hand_over(node: Node, name: &str) -> Result<(), HandOverError> {
-    let spawned = Command::new(PROGRAM)
+    let mut supervisor = Command::new(PROGRAM);
+    supervisor
         .arg0("insula")
         .args(["supervise", name])
         .current_dir("/")
         .stdin(OwnedFd::from(node))
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
+        .stderr(Stdio::null());
+    detach(&mut supervisor);
+    let spawned = supervisor.spawn();
     // It ends by itself, mostly long after this process, and is then init's to bury.
     spawned.map(drop).map_err(|source| HandOverError::Spawn {
         name: name.to_owned(),

@@ -37,14 +37,6 @@ pub fn free_addresses() -> RangeInclusive<Ipv4Addr> {
     Ipv4Addr::from(base + 1)..=Ipv4Addr::from(network() + FIRST - 1)
 }
 
-/// Most kernels have these as modules that nothing else loads.
-pub(super) fn load_drivers() {
-    // If this fails, whoever needs them tells.
-    let _ = Command::new("modprobe")
-        .args(["-q", "-a", "vhost_net", "tun", "bridge"])
-        .status();
-}
-
 /// Brings an interface onto the bridge, which is made if there is none.
 pub(super) fn join(interface: &str) -> io::Result<()> {
     let _locked = lock()?;

@@ -19,6 +19,7 @@
 //! | `back_end`, `keeper`, `post` | programs as back ends: started and ended; followed by another if they are killed; for a node's device |
 //! | `notes` | what a supervisor leaves to the next one, if it is killed |
 //! | `outstanding` | which buffers of a virtqueue a back end that was killed has not used |
+//! | `static_nodes` | files in `/dev` by which the kernel loads the drivers of back ends |
 //! | `vsock` | sockets between node and base |
 //! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
 //! | `files`, `virtiofsd` | folders of the base, and the program that serves them |
@@ -46,6 +47,7 @@ mod outstanding;
 mod post;
 mod publish;
 mod server;
+mod static_nodes;
 mod storage_daemon;
 #[cfg(test)]
 mod tests;
@@ -63,6 +65,7 @@ pub use message::Nonsense;
 pub use network::{Network, Networking};
 pub use publish::{NoPublish, Publish};
 pub use server::{Devices, Server, cid, wanted};
+pub use static_nodes::make_static_nodes;
 pub use storage_daemon::{DiskError, DiskFile, DiskSpec, NoStorageDaemon};
 pub use vhost::Events;
 pub use virtiofsd::{FolderError, NoVirtioFsd, SharedFolder, find_virtiofsd};

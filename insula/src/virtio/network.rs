@@ -88,7 +88,6 @@ impl Network {
         if queues.len() != QUEUE_SIZES.len() {
             return Err(StartError("not all its virtqueues are laid out".into()));
         }
-        bridge::load_drivers();
         let memory = self.node.memory().map_err(failed("the node's memory"))?;
         let memory = NodeMemory::share(&memory).map_err(failed("the node's memory"))?;
         let device = Device::new(memory.guest()).map_err(failed("opening vhost-net"))?;

@@ -3,7 +3,6 @@
 use std::io;
 use std::mem::offset_of;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -237,7 +236,6 @@ fn bus(
     notes: &Notes,
     trouble: &Arc<dyn Trouble>,
 ) -> Result<Bus, ServeError> {
-    load_vhost();
     let vsock = Vsock::new(Arc::clone(node), Arc::clone(&events), cid(devices.id))?;
     let mut back_ends: Vec<Box<dyn BackEnd>> = vec![Box::new(vsock)];
     let post = |name: &str| Post {
@@ -315,14 +313,6 @@ fn receive(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, Session
             Err(error) => return Err(SessionError::Channel(error)),
         }
     }
-}
-
-/// Most kernels have vhost-vsock as a module that nothing else loads.
-fn load_vhost() {
-    // If this fails, opening the device tells.
-    let _ = Command::new("modprobe")
-        .args(["-q", "vhost_vsock"])
-        .status();
 }
 
 /// The events of a channel, by the module.

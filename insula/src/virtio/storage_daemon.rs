@@ -11,6 +11,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::privilege::Sandbox;
+
 /// Its name.
 const NAME: &str = "qemu-storage-daemon";
 /// What ends the word for a disk that is not written to.
@@ -123,7 +125,9 @@ fn find_storage_daemon() -> Result<PathBuf, NoStorageDaemon> {
 pub(super) fn command(disk: &DiskFile) -> io::Result<Command> {
     let program = find_storage_daemon().map_err(io::Error::other)?;
     let is_device = fs::metadata(&disk.path)?.file_type().is_block_device();
+    let sandbox = Sandbox::disk_server(&program, &disk.path, disk.read_only);
     let mut command = Command::new(program);
+    sandbox.map_err(io::Error::other)?.confine(&mut command);
     command
         .arg("--blockdev")
         .arg(node(&disk.path, disk.read_only, is_device)?)

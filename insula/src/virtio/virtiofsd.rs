@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::privilege::Sandbox;
+
 /// Where distributions have it.
 const PLACES: [&str; 3] = [
     "/usr/libexec/virtiofsd",
@@ -94,6 +96,8 @@ pub(super) fn command(folder: &Path) -> io::Result<Command> {
     let mut source = OsString::from("source=");
     source.push(folder);
     let mut command = Command::new(program);
+    let sandbox = Sandbox::file_server().map_err(io::Error::other)?;
+    sandbox.confine(&mut command);
     // Both dialects know these options.
     command
         .arg("--fd=0")

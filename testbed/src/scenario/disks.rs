@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use super::in_node::{build_image, script, sum_of};
 use super::insula_command::{ask, assert_equal, attended, insula, insula_json, text, wait_for};
+use super::privileges::{self, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, Capabilities};
 use super::virtio::{SOCKET_MODULES, load_sockets, unload};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::kernels::Flavour;
@@ -57,6 +58,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         refusals()?;
         start_writer()?;
         reads_only()?;
+        serve_with_little()?;
         writes_on()?;
         root_on_a_disk()?;
         ends_with_its_root()
@@ -131,6 +133,22 @@ fn reads_only() -> Result<(), Finding> {
     let (_, sectors) = script(WRITER, "cat /sys/block/vda/size")?;
     let wanted = format!("{}\n", DISK_BYTES / 512);
     assert_equal("sectors of the other", &sectors, &wanted)
+}
+
+/// Who looks after the node and its disk may open files of others, and nothing else that root may.
+fn serve_with_little() -> Result<(), Finding> {
+    let open_files = Capabilities(CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH);
+    let supervisors = supervisor_process::find(Some(WRITER))?;
+    for (what, pids) in [
+        ("the supervisor", supervisors),
+        ("the disk's server", servers(STORAGE_DAEMON, DISK)?),
+    ] {
+        Finding::unless(!pids.is_empty(), || format!("{what} is not there"))?;
+        for pid in pids {
+            privileges::assert_at_most(what, pid, open_files)?;
+        }
+    }
+    Ok(())
 }
 
 /// The disk's server is killed while the node writes, and the node's supervisor. What the node has
@@ -245,6 +263,9 @@ fn ends_with_its_root() -> Result<(), Finding> {
         })
     };
     has_root()?;
+    for pid in servers(VIRTIOFSD, CONTENT)? {
+        privileges::assert_at_most("the root's server", pid, Capabilities::OF_A_FILE_SERVER)?;
+    }
     kill_servers(VIRTIOFSD, CONTENT)?;
     wait_for("the node to be started again", || {
         let view = &insula_json(&["inspect", ROOTED])?[0];

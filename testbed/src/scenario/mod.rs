@@ -24,6 +24,7 @@ mod insula_module;
 mod lent_pages;
 mod load;
 mod peer_node;
+mod privileges;
 mod raw_device;
 mod real_time;
 mod runner;

@@ -45,7 +45,7 @@ pub(super) fn assert_none() -> Result<(), Finding> {
 }
 
 /// The processes that supervise this node, or any.
-fn find(node: Option<&str>) -> Result<Vec<Pid>, Finding> {
+pub(super) fn find(node: Option<&str>) -> Result<Vec<Pid>, Finding> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();

@@ -1,0 +1,51 @@
+//! Files that a program may reach.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, path_beneath_rules,
+};
+
+use super::RestrictError;
+
+/// The kernel's rules of 6.2, which tell truncating from writing; where fewer are known, those. Later
+/// ones would refuse a block device's ioctls.
+const RULES: ABI = ABI::V3;
+
+/// Where programs have their libraries and what these read. What is not there needs no rule.
+const LIBRARIES: &[&str] = &[
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/etc/gnutls",
+    "/etc/ssl/openssl.cnf",
+    // A block device's limits.
+    "/sys",
+];
+
+/// Rules by which a process reaches, beside its own program and libraries, only the file `disk`.
+pub(super) fn only_disk(
+    program: &Path,
+    disk: &Path,
+    read_only: bool,
+) -> Result<RulesetCreated, RestrictError> {
+    let read = AccessFs::from_read(RULES);
+    let access = match read_only {
+        true => AccessFs::ReadFile.into(),
+        false => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
+    };
+    let libraries = LIBRARIES.iter().map(Path::new).chain([program]);
+    let rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(RULES))?
+        .create()?
+        .add_rules(path_beneath_rules(libraries, read))?
+        .add_rules(path_beneath_rules([disk], access))?;
+    Ok(rules)
+}

@@ -1,0 +1,65 @@
+//! What processes may do, as the base's kernel tells it.
+
+use std::fs;
+
+use nix::unistd::Pid;
+
+use super::Finding;
+use super::insula_command::assert_equal;
+
+/// Bits of sets of capabilities, by `linux/capability.h`.
+pub(super) const CAP_DAC_OVERRIDE: u64 = 1 << 1;
+pub(super) const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
+const CAP_SYS_MODULE: u64 = 1 << 16;
+const CAP_SYS_RAWIO: u64 = 1 << 17;
+const CAP_SYS_PTRACE: u64 = 1 << 19;
+const CAP_SYS_BOOT: u64 = 1 << 22;
+const CAP_SYS_TIME: u64 = 1 << 25;
+const CAP_SYSLOG: u64 = 1 << 34;
+const CAP_BPF: u64 = 1 << 39;
+
+/// A set of capabilities.
+#[derive(Clone, Copy)]
+pub(super) struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// Who serves files as any user's and sets itself apart needs much, but no power over the kernel.
+    pub(super) const OF_A_FILE_SERVER: Self = Self(
+        !(CAP_SYS_MODULE
+            | CAP_SYS_RAWIO
+            | CAP_SYS_PTRACE
+            | CAP_SYS_BOOT
+            | CAP_SYS_TIME
+            | CAP_SYSLOG
+            | CAP_BPF),
+    );
+}
+
+/// Fails unless the process has no more than these capabilities, cannot get more, and is refused
+/// calls that it has no use for.
+pub(super) fn assert_at_most(what: &str, pid: Pid, most: Capabilities) -> Result<(), Finding> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.map(|rest| rest.trim_start_matches(':').trim().to_owned())
+            .ok_or_else(|| Finding::new(format!("{what}: no {key} in its status")))
+    };
+    for set in ["CapEff", "CapPrm"] {
+        let has = u64::from_str_radix(&value(set)?, 16)?;
+        assert_equal(
+            &format!("{what}: {set} beyond {:#x}", most.0),
+            &(has & !most.0),
+            &0,
+        )?;
+    }
+    assert_equal(
+        &format!("{what}: no new privileges"),
+        &value("NoNewPrivs")?.as_str(),
+        &"1",
+    )?;
+    assert_equal(
+        &format!("{what}: a filter of calls"),
+        &value("Seccomp")?.as_str(),
+        &"2",
+    )
+}
