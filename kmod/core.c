@@ -15,6 +15,7 @@
 #include <linux/cpuhotplug.h>
 #include <linux/cpumask.h>
 #include <linux/mutex.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -82,12 +83,16 @@ void insula_cores_exit(void)
 }
 
 /* The base would not let go of a core, perhaps after it had gone down. */
-static void keep(u32 cpu)
+static int keep(u32 cpu, int err)
 {
 	WRITE_ONCE(cores.core[cpu].hidden, false);
 	set_cpu_present(cpu, true);
-	if (!cpu_online(cpu) && add_cpu(cpu))
+	/* 1: somebody else had just switched it off. So it stays. */
+	if (err > 0)
+		return -ENODEV;
+	if (!cpu_online(cpu) && add_cpu(cpu) < 0)
 		pr_err("core %u was not taken, and does not come online again\n", cpu);
+	return err ? err : -EIO;
 }
 
 /* Switch one off and reset it. */
@@ -97,10 +102,8 @@ static int hide(u32 cpu)
 
 	WRITE_ONCE(cores.core[cpu].hidden, true);
 	err = remove_cpu(cpu);
-	if (err || cpu_present(cpu)) {
-		keep(cpu);
-		return err ? err : -EIO;
-	}
+	if (err || cpu_present(cpu))
+		return keep(cpu, err);
 	insula_start_reset(insula_core_apic_id(cpu));
 	cores.taken++;
 	return 0;
@@ -115,9 +118,9 @@ static int unhide(u32 cpu)
 	cores.taken--;
 	set_cpu_present(cpu, true);
 	err = add_cpu(cpu);
-	if (err)
+	if (err < 0)
 		pr_err("core %u is the base's again but does not come online: %d\n", cpu, err);
-	return err;
+	return min(err, 0); /* 1: somebody else has just switched it on */
 }
 
 static bool listed(const u32 *cpus, u32 count, u32 cpu)
@@ -238,6 +241,9 @@ int insula_cores_settle(const u32 *cpus, u32 count)
 
 void insula_cores_give(const u32 *cpus, u32 count)
 {
+	/* Who found before that they may be rung has rung them: see insula_session_ring(). */
+	if (count)
+		synchronize_rcu();
 	mutex_lock(&cores.lock);
 	while (count--)
 		put_back(cpus[count]);

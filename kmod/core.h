@@ -24,7 +24,10 @@ bool insula_cores_are_takable(const u32 *cpus, u32 count);
  */
 int insula_cores_settle(const u32 *cpus, u32 count);
 
-/* Give cores that have been settled back, each to where it came from. */
+/*
+ * Give cores that have been settled back, each to where it came from. Whose doorbells
+ * they had may not be rung there any more: that has been seen to before. Sleeps.
+ */
 void insula_cores_give(const u32 *cpus, u32 count);
 
 /* Reset cores and no more. Any context. */

@@ -16,6 +16,7 @@
 #include <linux/io.h>
 #include <linux/kref.h>
 #include <linux/mutex.h>
+#include <linux/rcupdate.h>
 #include <linux/rwsem.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
@@ -245,10 +246,13 @@ void insula_desks_ring(struct insula_desks *desks, const u64 *place)
 	u8 vector;
 
 	smp_mb(); /* what it is rung for, before a look at its word */
+	/* Cores are not given away while somebody is on the way to ring one. */
+	rcu_read_lock();
 	if (!insula_desks_gone(desks) &&
 	    insula_doorbell_read(READ_ONCE(*place), &apic_id, &vector) &&
 	    may_ring(desks, apic_id))
 		insula_start_interrupt(apic_id, vector);
+	rcu_read_unlock();
 }
 
 void insula_desks_write(struct insula_desks *desks, u64 *word, u64 value)

@@ -6,34 +6,37 @@
  */
 #include "session.h"
 
+#include <linux/rcupdate.h>
 #include <linux/string.h>
 
 #include "arch/x86/start.h"
 
-static bool may_ring(const struct insula_area *area, u32 apic_id)
+static bool is_ringable(const struct insula_ringable *ringable, u32 apic_id)
 {
-	const struct insula_ringable *ringable;
-	bool may;
 	u32 i;
 
-	rcu_read_lock();
-	ringable = rcu_dereference(area->ringable);
-	may = !ringable;
-	for (i = 0; !may && i < ringable->count; i++)
-		may = ringable->apic_ids[i] == apic_id;
-	rcu_read_unlock();
-	return may;
+	if (!ringable)
+		return true;
+	for (i = 0; i < ringable->count; i++)
+		if (ringable->apic_ids[i] == apic_id)
+			return true;
+	return false;
 }
 
+/* Cores are not given away (insula_cores_give()) while somebody is on the way to ring one. */
 void insula_session_ring(const struct insula_channel *channel)
 {
+	const struct insula_area *area = channel->area;
 	u32 apic_id;
 	u8 vector;
 
 	smp_mb(); /* what it is rung for, before a look at its doorbell */
-	if (insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
-	    may_ring(channel->area, apic_id) && !READ_ONCE(channel->area->gone))
+	rcu_read_lock();
+	if (!READ_ONCE(area->gone) &&
+	    insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
+	    is_ringable(rcu_dereference(area->ringable), apic_id))
 		insula_start_interrupt(apic_id, vector);
+	rcu_read_unlock();
 }
 
 void insula_session_signal(struct insula_channel *channel, u32 event)

@@ -19,6 +19,8 @@ const TASKS: &[u8] = include_bytes!("../guest/tasks.py");
 pub const TASKS_PATH: &str = "/payload/tasks.py";
 /// Where the module is inside.
 pub const MODULE_PATH: &str = "/payload/insula.ko";
+/// Where the driver that makes races certain is inside.
+pub const HOLD_PATH: &str = "/payload/insula_hold.ko";
 /// Where the modules for nodes' kernels are inside, a folder for each release.
 pub const MODULES_PATH: &str = "/payload/modules";
 /// Where the nodes' initial file system is inside.
@@ -80,10 +82,10 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     let modules = module::build(&kernels::fetch(base, tell)?)?;
     payload.file("insula.ko", Content::File(modules.join("insula.ko")));
-    payload.file(
-        "insula_nested.ko",
-        Content::File(module::test_driver(&modules).join("insula_nested.ko")),
-    );
+    for name in module::TEST_DRIVERS {
+        let file = module::test_driver(&modules).join(name);
+        payload.file(name, Content::File(file));
+    }
     let nodes = fetch_nodes(base, tell)?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
     let modules = nodes

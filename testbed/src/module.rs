@@ -11,7 +11,7 @@ use crate::tool::{Tool, ToolError};
 
 /// What the module is made of, folders of the repository.
 const SOURCES: [&str; 3] = ["kmod", "abi/include", TEST_DRIVER];
-/// A driver for tests.
+/// Drivers for tests.
 const TEST_DRIVER: &str = "testbed/driver";
 /// What may be copied: everything else in those folders was built there.
 const SOURCE_EXTENSIONS: [&str; 6] = ["c", "h", "S", "lds", "rst", "md"];
@@ -47,7 +47,10 @@ pub enum ModuleError {
 /// The modules that are built: of a base and a node, and of a node with virtio devices.
 pub const BUILT: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
 
-/// Where the driver for tests was built with the modules of that folder.
+/// The drivers that only tests load.
+pub const TEST_DRIVERS: [&str; 2] = ["insula_hold.ko", "insula_nested.ko"];
+
+/// Where the drivers for tests were built with the modules of that folder.
 #[must_use]
 pub fn test_driver(modules: &Path) -> PathBuf {
     modules.with_file_name(TEST_DRIVER)

@@ -161,12 +161,21 @@ void insula_doorbell_publish(struct insula_doorbell *doorbell, u64 *place)
 	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
 }
 
+/*
+ * Whether Linux gives a vector to devices, as doorbells are. At others a core of Linux
+ * would stop, or take the interrupt for a system call, should it ever get there.
+ */
+static bool is_for_devices(u8 vector)
+{
+	return vector >= FIRST_EXTERNAL_VECTOR && vector < FIRST_SYSTEM_VECTOR &&
+	       vector != IA32_SYSCALL_VECTOR;
+}
+
 bool insula_doorbell_read(u64 word, u32 *apic_id, u8 *vector)
 {
 	u32 everybody = x2apic_mode ? U32_MAX : U8_MAX;
 
 	*apic_id = word >> INSULA_DOORBELL_APIC_SHIFT;
 	*vector = word & INSULA_DOORBELL_VECTOR_MASK;
-	return (word & INSULA_DOORBELL_VALID) && *apic_id < everybody &&
-	       *vector >= FIRST_EXTERNAL_VECTOR;
+	return (word & INSULA_DOORBELL_VALID) && *apic_id < everybody && is_for_devices(*vector);
 }

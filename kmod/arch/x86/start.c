@@ -129,18 +129,34 @@ phys_addr_t insula_start_trampoline(void)
 	return start.page;
 }
 
-static void send(u32 icr, u32 apic_id)
+/* An xAPIC sends one at a time; in x2APIC mode there is nothing to wait for. */
+static void wait_for_icr(void)
 {
-	unsigned long flags;
 	int spins;
 
-	local_irq_save(flags);
-	apic->icr_write(icr, apic_id);
 	for (spins = 0; !x2apic_mode && spins < ICR_IDLE_SPINS; spins++) {
 		if (!(apic->icr_read() & APIC_ICR_BUSY))
 			break;
 		cpu_relax();
 	}
+}
+
+/*
+ * Send one, and have it sent when this returns. What was written before is visible to
+ * the core that it interrupts: a write to an xAPIC, which is uncached, comes after it by
+ * itself; writing the MSR of an x2APIC does not (Intel SDM volume 3, 11.12.3), and of the
+ * kernel's own barriers not every one orders it.
+ */
+static void send(u32 icr, u32 apic_id)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	wait_for_icr();
+	if (x2apic_mode)
+		asm volatile("mfence; lfence" : : : "memory");
+	apic->icr_write(icr, apic_id);
+	wait_for_icr();
 	local_irq_restore(flags);
 }
 

@@ -1,5 +1,5 @@
-//! The smallest node there is: all that its core does is to wait for a word in its memory and to
-//! send the interrupt that it tells of.
+//! The smallest node there is: its core counts, sends an interrupt when a word in its memory tells of
+//! one, and tells of its local APIC when it is asked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,6 +7,7 @@ use insula::driver::{Driver, Mapping, Memory};
 use insula_abi::{GRANULE, NodeStart, Request};
 
 use super::Finding;
+use super::insula_command::wait_for;
 
 const PAGE_SIZE: u64 = 4096;
 /// What its memory begins with, all in its first granule.
@@ -15,25 +16,40 @@ const POWER_OFF: u64 = 0x8000;
 /// What goes to the low word of the core's interrupt command register, then what goes to the high
 /// word.
 const COMMAND: u64 = 0x9000;
+/// The offset of a register of its local APIC that is asked for, then what is in it.
+const REGISTER: u64 = COMMAND + 8;
 /// Local APIC, in xAPIC mode.
 const APIC: u64 = 0xfee0_0000;
+/// Its registers of interrupts that have come and were not taken, 32 in each.
+const REQUESTED: u64 = 0x200;
+/// Between two of them.
+const REQUESTED_STEP: u64 = 0x10;
 /// Uncached.
 const DEVICE: u64 = 0x18;
 /// What the core executes. RSI is where it looks.
 #[rustfmt::skip]
-const CODE: [u8; 40] = [
+const CODE: [u8; 72] = [
     0xfa,                                       //    cli
-    0x8b, 0x06,                                 // 1: mov eax, [rsi]
-    0x85, 0xc0,                                 //    test eax, eax
-    0x74, 0x1a,                                 //    jz 2f
-    0x8b, 0x4e, 0x04,                           //    mov ecx, [rsi + 4]
     0xba, 0x00, 0x00, 0xe0, 0xfe,               //    mov edx, APIC
+    0xc7, 0x82, 0xf0, 0x00, 0x00, 0x00,         //    mov dword ptr [rdx + 0xf0], 0x1ff
+    0xff, 0x01, 0x00, 0x00,                     //      (the APIC takes interrupts)
+    0x48, 0xff, 0x46, 0x10,                     // 1: inc qword ptr [rsi + 16]
+    0x8b, 0x06,                                 //    mov eax, [rsi]
+    0x85, 0xc0,                                 //    test eax, eax
+    0x74, 0x15,                                 //    jz 2f
+    0x8b, 0x4e, 0x04,                           //    mov ecx, [rsi + 4]
     0x89, 0x8a, 0x10, 0x03, 0x00, 0x00,         //    mov [rdx + 0x310], ecx
     0x89, 0x82, 0x00, 0x03, 0x00, 0x00,         //    mov [rdx + 0x300], eax
     0xc7, 0x06, 0x00, 0x00, 0x00, 0x00,         //    mov dword ptr [rsi], 0
-    0xf3, 0x90,                                 // 2: pause
-    0xeb, 0xdc,                                 //    jmp 1b
-    0x90, 0x90, 0x90,
+    0x8b, 0x46, 0x08,                           // 2: mov eax, [rsi + 8]
+    0x85, 0xc0,                                 //    test eax, eax
+    0x74, 0x0d,                                 //    jz 3f
+    0x8b, 0x0c, 0x02,                           //    mov ecx, [rdx + rax]
+    0x89, 0x4e, 0x0c,                           //    mov [rsi + 12], ecx
+    0xc7, 0x46, 0x08, 0x00, 0x00, 0x00, 0x00,   //    mov dword ptr [rsi + 8], 0
+    0xf3, 0x90,                                 // 3: pause
+    0xeb, 0xc9,                                 //    jmp 1b
+    0x90,
 ];
 
 const PRESENT: u64 = 1;
@@ -111,6 +127,30 @@ impl IdleMemory {
     /// Whether it has done so.
     pub(super) fn has_sent(&self) -> Result<bool, Finding> {
         Ok(self.get(COMMAND)? & 0xffff_ffff == 0)
+    }
+
+    /// The vectors of interrupts that have come to the core, none of which it takes.
+    pub(super) fn pending(&self) -> Result<Vec<u64>, Finding> {
+        let mut vectors = Vec::new();
+        for index in 0..8 {
+            let came = self.register(REQUESTED + index * REQUESTED_STEP)?;
+            vectors.extend(
+                (0..32)
+                    .filter(|bit| came >> bit & 1 == 1)
+                    .map(|bit| index * 32 + bit),
+            );
+        }
+        Ok(vectors)
+    }
+
+    /// What is in a register of the core's local APIC.
+    fn register(&self, offset: u64) -> Result<u64, Finding> {
+        self.set(REGISTER, offset)?;
+        let answered = || {
+            let word = self.get(REGISTER)?;
+            Ok((word & 0xffff_ffff == 0).then_some(word >> 32))
+        };
+        wait_for("a core to tell of its APIC", answered)
     }
 
     pub(super) fn word(&self, offset: u64) -> Result<&AtomicU64, Finding> {

@@ -16,6 +16,7 @@ mod fuzz_found;
 mod fuzz_numbers;
 mod fuzz_targets;
 mod hang;
+mod hold;
 mod holdings;
 mod idle_node;
 mod in_node;
@@ -69,6 +70,7 @@ scenarios! {
     packages,
     pool,
     numa,
+    cores,
     up_down,
     channels,
     frames,

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A driver that only tests load: it makes a race certain. The next call of the function
+ * `symbol`, of at most two arguments, is held before the function's first instruction, or,
+ * with `reboot`, the base's reboot behind all that have asked to be told of it, until
+ * `release` is written or LIMIT_S have passed. `held` tells whether that has begun.
+ */
+#include <linux/atomic.h>
+#include <linux/delay.h>
+#include <linux/jiffies.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/reboot.h>
+
+#define LIMIT_S	60
+
+static char *symbol;
+module_param(symbol, charp, 0);
+static bool reboot;
+module_param(reboot, bool, 0);
+/* Whoever is held sleeps: only where that is allowed. */
+static bool asleep;
+module_param(asleep, bool, 0);
+static bool held;
+module_param(held, bool, 0444);
+static bool release;
+module_param(release, bool, 0644);
+
+static atomic_t armed = ATOMIC_INIT(1);
+static atomic_t inside = ATOMIC_INIT(0);
+
+static bool is_over(unsigned long deadline)
+{
+	return READ_ONCE(release) || time_after(jiffies, deadline);
+}
+
+static u64 hold(u64 first, u64 second);
+
+/* The first call goes to hold() in the place of the function. */
+static int called(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (!atomic_xchg(&armed, 0))
+		return 0;
+	atomic_inc(&inside);
+	regs->ip = (unsigned long)hold;
+	return 1;
+}
+
+static struct kprobe probe = { .pre_handler = called };
+
+/* Unless asleep at work all the while, as one whose core is kept from going on by no kernel. */
+static u64 hold(u64 first, u64 second)
+{
+	u64 (*function)(u64 first, u64 second) = (void *)probe.addr;
+	unsigned long deadline = jiffies + LIMIT_S * HZ;
+	u64 answer;
+
+	WRITE_ONCE(held, true);
+	while (!is_over(deadline)) {
+		if (asleep)
+			msleep(20);
+		else
+			cpu_relax();
+	}
+	answer = function(first, second);
+	atomic_dec(&inside);
+	return answer;
+}
+
+static int base_reboots(struct notifier_block *block, unsigned long action, void *data)
+{
+	unsigned long deadline = jiffies + LIMIT_S * HZ;
+
+	WRITE_ONCE(held, true);
+	while (!is_over(deadline))
+		msleep(20);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block last = { .notifier_call = base_reboots, .priority = INT_MIN };
+
+static int __init hold_init(void)
+{
+	if (reboot)
+		return register_reboot_notifier(&last);
+	probe.symbol_name = symbol;
+	return symbol ? register_kprobe(&probe) : -EINVAL;
+}
+
+static void __exit hold_exit(void)
+{
+	if (reboot) {
+		unregister_reboot_notifier(&last);
+		return;
+	}
+	unregister_kprobe(&probe);
+	WRITE_ONCE(release, true);
+	while (atomic_read(&inside))
+		msleep(20);
+}
+
+module_init(hold_init);
+module_exit(hold_exit);
+
+MODULE_DESCRIPTION("A driver for Insula's tests: makes races certain");
+MODULE_LICENSE("GPL");
