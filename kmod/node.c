@@ -10,6 +10,7 @@
 #include <linux/file.h>
 #include <linux/module.h>
 #include <linux/poll.h>
+#include <linux/security.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
@@ -148,6 +149,15 @@ static int create(struct insula_node *node, struct file *file, int memory_fd)
 	return err;
 }
 
+/*
+ * A node's kernel executes in ring 0 and is nobody's to have signed. So where the base
+ * would not start an unsigned kernel by kexec_load(), it starts no node.
+ */
+static int may_begin(void)
+{
+	return security_locked_down(LOCKDOWN_KEXEC);
+}
+
 int insula_node_create(void __user *argument)
 {
 	struct insula_node_create request;
@@ -159,6 +169,9 @@ int insula_node_create(void __user *argument)
 		return -EFAULT;
 	if (request.flags || !request.cpus_count || request.cpus_count > INSULA_NODE_CPUS_MAX)
 		return -EINVAL;
+	err = may_begin();
+	if (err)
+		return err;
 	node = new_node(&request);
 	if (IS_ERR(node))
 		return PTR_ERR(node);
@@ -309,7 +322,10 @@ static int ioctl_start(struct file *file, struct insula_node *node, void __user 
 {
 	struct insula_node_start start;
 	u64 tsc = rdtsc_ordered();
+	int err = may_begin();
 
+	if (err)
+		return err;
 	if (copy_from_user(&start, argument, sizeof(start)))
 		return -EFAULT;
 	if (node->state == INSULA_CREATING && node->owner != file)
@@ -364,6 +380,9 @@ static int ioctl_recreate(struct file *file, struct insula_node *node, void __us
 		return -EFAULT;
 	if (recreate.flags & ~INSULA_RECREATE_UNLESS_RETIRED)
 		return -EINVAL;
+	err = may_begin();
+	if (err)
+		return err;
 	description = insula_description_copy(recreate.description, recreate.description_size);
 	if (IS_ERR(description))
 		return PTR_ERR(description);

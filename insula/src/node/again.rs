@@ -5,7 +5,7 @@ use insula_boot::LayoutError;
 use nix::errno::Errno;
 
 use super::setup::{Setup, begin, write_layout};
-use super::{Handle, LifeRecord, NodeRecord};
+use super::{Forbidden, Handle, LifeRecord, NodeRecord};
 use crate::device::{self, DeviceError, PciAddress, Selected};
 use crate::driver::{CallError, Driver, DriverError};
 use crate::image::{self, Bootable, Files, FilesError, LoadError};
@@ -82,6 +82,17 @@ pub enum AgainError {
         name: String,
         /// Why.
         source: LoadError,
+    },
+    /// The base starts none.
+    #[error(
+        "the node '{name}' cannot be started again: {source}; it is stopped\n{way_out}",
+        way_out = source.way_out()
+    )]
+    Forbidden {
+        /// The node.
+        name: String,
+        /// Why.
+        source: Forbidden,
     },
     /// The module failed.
     #[error("the node '{name}' could not be started again: {source}; it is stopped")]
@@ -189,10 +200,13 @@ impl Failed {
             Self::Call(error) => match error.errno {
                 Errno::ECANCELED => AgainError::Retired(name),
                 Errno::EBUSY | Errno::ENODEV => AgainError::Busy(name),
-                _ => {
-                    let source = error.into();
-                    AgainError::Driver { name, source }
-                }
+                _ => match Forbidden::of(&error) {
+                    Some(source) => AgainError::Forbidden { name, source },
+                    None => {
+                        let source = error.into();
+                        AgainError::Driver { name, source }
+                    }
+                },
             },
         }
     }

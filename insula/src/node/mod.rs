@@ -6,6 +6,7 @@
 mod again;
 mod claims;
 mod end;
+mod forbidden;
 mod last_words;
 mod log;
 pub mod nmi;
@@ -24,6 +25,7 @@ pub use again::{AgainError, Wish, again};
 pub use claims::ClaimError;
 pub(crate) use claims::{Claims, Clash};
 pub use end::{EndError, Stopped, kill, remove, stop, wait_until_left};
+pub use forbidden::Forbidden;
 pub use last_words::{note_crash, wait_for_last_words};
 pub(crate) use log::log_layout;
 pub use log::{LogError, LogRecord, NodeLog};

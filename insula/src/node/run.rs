@@ -14,7 +14,7 @@ use super::claims::{self, ClaimError};
 use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, begin, write_layout};
 use super::take::{TakeError, take_memory};
-use super::{Described, LifeRecord, NodeRoot, RootImage, RootImageError};
+use super::{Described, Forbidden, LifeRecord, NodeRoot, RootImage, RootImageError};
 use crate::cores::{Chosen, CoreError, CoreRequest, View};
 use crate::device::{self, DeviceError, PciAddress, Selected};
 use crate::driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
@@ -184,6 +184,9 @@ pub enum RunError {
     /// The bytes could not be brought into place.
     #[error("loading failed: {0}; what was taken for the node has been given back")]
     Load(#[from] LoadError),
+    /// The base starts none.
+    #[error("{0}; what was taken for the node has been given back\n{way_out}", way_out = .0.way_out())]
+    Forbidden(Forbidden),
     /// The module failed.
     #[error("the module failed: {0}; what was taken for the node has been given back")]
     Driver(#[from] DriverError),
@@ -205,7 +208,7 @@ impl From<RecordTooLong> for RunError {
 
 impl From<CallError> for RunError {
     fn from(error: CallError) -> Self {
-        Self::Driver(error.into())
+        Forbidden::of(&error).map_or_else(|| Self::Driver(error.into()), Self::Forbidden)
     }
 }
 

@@ -18,7 +18,8 @@ use super::fuzz_targets::SUPPLY;
 use super::hold::Hold;
 use super::holdings::online;
 use super::idle_node::IdleMemory;
-use super::insula_command::assert_equal;
+use super::insula_command::{ask, assert_equal, insula, wait_for};
+use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
@@ -54,18 +55,47 @@ const SYSTEM_CALL: u64 = 0x80;
 /// How long a core is given to come back too early.
 const EARLY: Duration = Duration::from_secs(5);
 
-fn play(_: &Context) -> Result<(), Finding> {
+fn play(context: &Context) -> Result<(), Finding> {
     only_for_devices().map_err(|finding| finding.when("vectors"))?;
     late(&[CORE], stop).map_err(|finding| finding.when("a ring while the node ends"))?;
     late(&[2, CORE], shrink).map_err(|finding| finding.when("a ring while the node shrinks"))?;
     switched_off_by_another().map_err(|finding| finding.when("switched off by another"))?;
-    switched_on_by_another().map_err(|finding| finding.when("switched on by another"))
+    switched_on_by_another().map_err(|finding| finding.when("switched on by another"))?;
+    locked_down(context).map_err(|finding| finding.when("lockdown"))
 }
 
-/// A node that does nothing, and has a channel.
-struct Ringable {
+/// A node that does nothing, with room for a channel.
+struct Small {
     node: Node,
     memory: IdleMemory,
+}
+
+impl Small {
+    fn create(name: &str, cpus: &[u32]) -> Result<Self, Finding> {
+        let driver = Driver::open()?;
+        let memory = IdleMemory::take(&driver, &SUPPLY)?;
+        let name: Name = name.parse()?;
+        let node = driver.create_node(&name.to_abi(), &[], cpus, &memory.object)?;
+        Ok(Self { node, memory })
+    }
+
+    fn start(&self) -> Result<(), CallError> {
+        self.node.start(&self.memory.beginning())
+    }
+
+    fn remove(&self) -> Result<(), Finding> {
+        if let Err(error) = self.node.stop(Reason::KILLED)
+            && error.errno != Errno::EALREADY
+        {
+            return Err(error.into());
+        }
+        Ok(self.node.remove()?)
+    }
+}
+
+/// One that has its channel, and runs.
+struct Ringable {
+    small: Small,
     channel: Channel,
     /// The last of its cores.
     core: Cpu,
@@ -73,23 +103,19 @@ struct Ringable {
 
 impl Ringable {
     fn start(cpus: &[u32]) -> Result<Self, Finding> {
-        let driver = Driver::open()?;
-        let memory = IdleMemory::take(&driver, &SUPPLY)?;
-        let name: Name = NODE.parse()?;
-        let node = driver.create_node(&name.to_abi(), &[], cpus, &memory.object)?;
-        node.lay_out_channels(Channels {
-            start: memory.start + AREA,
+        let small = Small::create(NODE, cpus)?;
+        small.node.lay_out_channels(Channels {
+            start: small.memory.start + AREA,
             count: 1,
             slots: SLOTS_MIN,
         })?;
-        node.start(&memory.beginning())?;
-        let channel = node.open_channel(0)?;
-        let (_, cores) = node.info()?;
+        small.start()?;
+        let channel = small.node.open_channel(0)?;
+        let (_, cores) = small.node.info()?;
         let core = cores.last().copied();
         let core = core.ok_or_else(|| Finding::new("a node without cores"))?;
         Ok(Self {
-            node,
-            memory,
+            small,
             channel,
             core,
         })
@@ -99,18 +125,13 @@ impl Ringable {
     fn ring(&self, vector: u64) -> Result<(), Finding> {
         let apic_id = u64::from(self.core.apic_id);
         let word = DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | vector;
-        self.memory.set(DOORBELL, word)?;
+        self.small.memory.set(DOORBELL, word)?;
         Ok(self.channel.ring()?)
     }
 
     fn remove(self) -> Result<(), Finding> {
         drop(self.channel);
-        if let Err(error) = self.node.stop(Reason::KILLED)
-            && error.errno != Errno::EALREADY
-        {
-            return Err(error.into());
-        }
-        Ok(self.node.remove()?)
+        self.small.remove()
     }
 }
 
@@ -121,7 +142,7 @@ fn only_for_devices() -> Result<(), Finding> {
     for vector in 0..0x100 {
         node.ring(vector)?;
     }
-    let came = node.memory.pending()?;
+    let came = node.small.memory.pending()?;
     let which = |range: std::ops::Range<u64>| range.filter(|vector| came.contains(vector));
     let refused: Vec<_> = which(EXCEPTIONS).chain(which(SYSTEM)).collect();
     assert_equal("vectors that should not have come", &refused, &vec![])?;
@@ -151,7 +172,7 @@ fn late(cpus: &[u32], take: Take) -> Result<(), Finding> {
         let ringing = scope.spawn(|| node.ring(VECTOR));
         hold.wait()?;
         let (taken, wait) = mpsc::channel();
-        let owner = &node.node;
+        let owner = &node.small.node;
         let taking = scope.spawn(move || {
             let result = take(owner);
             let _ = taken.send(());
@@ -194,7 +215,7 @@ fn switched_on_by_another() -> Result<(), Finding> {
     let node = Ringable::start(&[CORE])?;
     let hold = Hold::asleep("add_cpu")?;
     std::thread::scope(|scope| {
-        let stopping = scope.spawn(|| stop(&node.node));
+        let stopping = scope.spawn(|| stop(&node.small.node));
         hold.wait()?;
         fs::write(SWITCH, "1")?;
         hold.release()?;
@@ -205,6 +226,41 @@ fn switched_on_by_another() -> Result<(), Finding> {
     drop(hold);
     node.remove()?;
     assert_not_logged("does not come online")
+}
+
+/// Where the kernel is locked down, until the next boot.
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
+/// A locked down base starts no node, as it starts no unsigned kernel by kexec: neither a new one nor
+/// one that is there already. What runs goes on.
+fn locked_down(context: &Context) -> Result<(), Finding> {
+    add_unpacked_image(context, "debian", "6.12")?;
+    let size = ["--cpu-list", "2", "--memory", "256M"];
+    let stopped = TestNode::start("stopped", &["--image", "debian"], &size, "idle")?;
+    insula(&["kill", &stopped.name])?;
+    let created = Small::create("created", &[CORE])?;
+    let running = Small::create("running", &[1])?;
+    running.start()?;
+    fs::write(LOCKDOWN, "integrity")?;
+
+    let why = ["locked down", "Secure Boot", LOCKDOWN];
+    let run = ["run", "--image", "debian", "--cpu-list", "2", "--memory", "256M"];
+    ask(&run)?.refused(1, &why)?;
+    ask(&["restart", &stopped.name])?.refused(1, &why)?;
+    let started = created.start().err();
+    let errno = started.map(|error| error.errno);
+    assert_equal("the refusal of a start", &errno, &Some(Errno::EPERM))?;
+    let check = ask(&["machine", "check"])?;
+    Finding::unless(check.status == Some(1), || {
+        format!("`machine check` finds a locked down base good: {check:?}")
+    })?;
+    let counted = running.memory.count()?;
+    let counts = || Ok((running.memory.count()? != counted).then_some(()));
+    wait_for("a node to go on", counts)?;
+    running.remove()?;
+    drop(created);
+    stopped.remove()?;
+    insula(&["image", "rm", "debian"]).map(drop)
 }
 
 fn assert_not_logged(words: &str) -> Result<(), Finding> {

@@ -18,6 +18,8 @@ const POWER_OFF: u64 = 0x8000;
 const COMMAND: u64 = 0x9000;
 /// The offset of a register of its local APIC that is asked for, then what is in it.
 const REGISTER: u64 = COMMAND + 8;
+/// What it counts, all the time.
+const COUNT: u64 = COMMAND + 16;
 /// Local APIC, in xAPIC mode.
 const APIC: u64 = 0xfee0_0000;
 /// Its registers of interrupts that have come and were not taken, 32 in each.
@@ -127,6 +129,11 @@ impl IdleMemory {
     /// Whether it has done so.
     pub(super) fn has_sent(&self) -> Result<bool, Finding> {
         Ok(self.get(COMMAND)? & 0xffff_ffff == 0)
+    }
+
+    /// How far the core has counted.
+    pub(super) fn count(&self) -> Result<u64, Finding> {
+        self.get(COUNT)
     }
 
     /// The vectors of interrupts that have come to the core, none of which it takes.

@@ -81,16 +81,16 @@ pub(super) fn lockdown(root: &Root, loaded: bool) -> Finding {
         .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     match mode {
         Some("none") => Finding::ok("lockdown", "none"),
-        Some(mode) if loaded => Finding::untested(
+        Some(mode) if loaded => Finding::bad(
             "lockdown",
-            format!("{mode}; the module is loaded all the same"),
-            "nodes were never tried under lockdown",
+            format!("{mode}: the module starts no node, as kexec starts no unsigned kernel"),
+            "boot without lockdown: without `lockdown=`, and with Secure Boot off",
         ),
         mode => Finding::bad(
             "lockdown",
             mode.unwrap_or("not understood"),
-            "only signed modules load: sign insula.ko with a key that is enrolled \
-             (`mokutil --import`), or boot without lockdown",
+            "only signed modules load, and no node is started: boot without lockdown, without \
+             `lockdown=` and with Secure Boot off",
         ),
     }
 }

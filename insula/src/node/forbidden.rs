@@ -1,0 +1,66 @@
+//! Why a base starts no node at all.
+
+use nix::errno::Errno;
+
+use crate::driver::CallError;
+
+/// The calls by which nodes begin.
+const CALLS: [&str; 3] = [
+    "INSULA_NODE_CREATE",
+    "INSULA_NODE_START",
+    "INSULA_NODE_RECREATE",
+];
+
+/// Why a base starts no node at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    /// Its kernel is locked down (`man kernel_lockdown.7`).
+    #[error("the base's kernel is locked down: it starts no kernel that nobody has signed")]
+    LockedDown,
+    /// It reboots, or is switched off.
+    #[error("the base is going down")]
+    GoingDown,
+}
+
+impl Forbidden {
+    /// What an error of the module means, if it is one of these.
+    #[must_use]
+    pub fn of(error: &CallError) -> Option<Self> {
+        if !CALLS.contains(&error.call) {
+            return None;
+        }
+        match error.errno {
+            Errno::EPERM => Some(Self::LockedDown),
+            Errno::ESHUTDOWN => Some(Self::GoingDown),
+            _ => None,
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn way_out(self) -> &'static str {
+        match self {
+            Self::LockedDown => {
+                "boot the base without `lockdown=` on its command line, and with Secure Boot off; \
+                 /sys/kernel/security/lockdown tells how it is now"
+            }
+            Self::GoingDown => "start it when the base is up again",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_beginnings_are_forbidden() {
+        let of = |call, errno| Forbidden::of(&CallError { call, errno });
+        for call in CALLS {
+            assert_eq!(of(call, Errno::EPERM), Some(Forbidden::LockedDown));
+            assert_eq!(of(call, Errno::ESHUTDOWN), Some(Forbidden::GoingDown));
+            assert_eq!(of(call, Errno::EBUSY), None);
+        }
+        assert_eq!(of("INSULA_NODE_DEVICE_ADD", Errno::EPERM), None);
+    }
+}
