@@ -16,6 +16,8 @@
 //! | [`machine`] | the machine: can it host nodes, what has it, the pool |
 //! | [`compose`] | many nodes, described in a file |
 //! | [`device`] | PCI functions for nodes |
+//! | [`storage`] | files and block devices of the base that nodes have as disks |
+//! | [`state`] | what is written to files: locks, and files that are whole or not there |
 //! | [`virtio`] | virtio devices for nodes |
 //! | [`cores`], [`memory`] | what is asked for, and choosing it |
 //! | [`topology`], [`root`] | what Linux tells of the machine, through files |
@@ -43,7 +45,9 @@ pub mod program;
 pub mod reach;
 pub mod report;
 pub mod root;
+pub mod state;
 pub mod stats;
+pub mod storage;
 pub mod supervisor;
 pub mod topology;
 pub mod units;

@@ -1,12 +1,23 @@
 //! What no two nodes can have: an address of the network, or a disk that one of them may write to.
 
+//!
+//! A node has them from when the module knows it, with its record. Until then a lock keeps all
+//! other commands from asking for the same.
+
+use std::collections::BTreeSet;
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use super::{FindError, RunRequest, all};
+use super::{FindError, Handle, RunRequest, all};
 use crate::driver::Driver;
-use crate::name;
-use crate::virtio::{DiskFile, Networking, Publish, free_addresses};
+use crate::name::{self, Name};
+use crate::root::Root;
+use crate::state::{self, Lock};
+use crate::virtio::{DiskError, DiskFile, Networking, Publish, free_address, free_addresses};
+
+/// Held by whoever makes a node that has something of its own.
+const LOCK: &str = "claims";
 
 /// What a node asks for is another's, or nobody's to have. A node that is stopped has what it had:
 /// it may be started again.
@@ -50,6 +61,15 @@ pub enum ClaimError {
          open each port once, at one address or at several", .0.base
     )]
     PortTwice(Publish),
+    /// Who is no node has the disk.
+    #[error(transparent)]
+    Used(#[from] DiskError),
+    /// There are too many nodes.
+    #[error("all addresses of the nodes' network are taken; nothing was kept\nremove a node")]
+    NoAddress,
+    /// Others cannot be kept from asking for the same.
+    #[error("what the node is to have of its own cannot be locked: {0}; nothing was kept")]
+    Lock(io::Error),
     /// The other nodes cannot be looked at.
     #[error(transparent)]
     Find(#[from] FindError),
@@ -77,21 +97,69 @@ impl Clash {
 
 /// Refuses a node that asks for what others have.
 pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), ClaimError> {
+    check_beside(&all(driver)?, request)
+}
+
+fn check_beside(nodes: &[Handle], request: &RunRequest) -> Result<(), ClaimError> {
     let wanted = Claims {
         network: request.network.as_ref(),
         disks: &request.disks,
     };
     wanted.are_possible()?;
-    all(driver)?.iter().try_for_each(|handle| {
+    for handle in nodes {
         let there = handle.record.as_ref().map(|record| Claims {
             network: record.network.as_ref(),
             disks: &record.disks,
         });
-        match there.and_then(|there| wanted.clash(there)) {
-            Some(clash) => Err(clash.with(&name::text(&handle.info.name))),
-            None => Ok(()),
+        if let Some(clash) = there.and_then(|there| wanted.clash(there)) {
+            return Err(clash.with(&name::text(&handle.info.name)));
         }
+    }
+    Ok(request.disks.iter().try_for_each(DiskFile::check)?)
+}
+
+/// What a node that is about to be made has of its own. Nobody else is given the same as long as
+/// this lives: by then the module must know the node.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    /// How it is on the network, with its address.
+    pub(super) network: Option<Networking>,
+    _lock: Option<Lock>,
+}
+
+/// Gives the node what it asks for, and an address if it is to have any.
+pub(super) fn take(
+    driver: &Driver,
+    root: &Root,
+    request: &RunRequest,
+    name: &Name,
+) -> Result<Claimed, ClaimError> {
+    if request.network.is_none() && request.disks.is_empty() {
+        return Ok(Claimed::default());
+    }
+    let lock = state::lock(root, LOCK).map_err(ClaimError::Lock)?;
+    let nodes = all(driver)?;
+    check_beside(&nodes, request)?;
+    let mut network = request.network.clone();
+    if let Some(network) = &mut network
+        && network.address.is_none()
+    {
+        let address = free_address(name.as_str(), &addresses(&nodes));
+        network.address = Some(address.ok_or(ClaimError::NoAddress)?);
+    }
+    Ok(Claimed {
+        network,
+        _lock: Some(lock),
     })
+}
+
+/// Those that nodes have.
+fn addresses(nodes: &[Handle]) -> BTreeSet<Ipv4Addr> {
+    let address = |handle: &Handle| {
+        let network = handle.record.as_ref()?.network.as_ref()?;
+        Some(network.address(handle.info.id))
+    };
+    nodes.iter().filter_map(address).collect()
 }
 
 /// What a node has, or wants.

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::driver::{CallError, Driver, DriverError, Memory, Node};
 use crate::node::{self, FindError};
+use crate::root::Root;
+use crate::state::{self, Lock};
 use crate::units::Size;
 
 /// Where an EROFS image has its magic number (`EROFS_SUPER_OFFSET`), and what that is.
@@ -130,10 +132,11 @@ impl RootImage {
 
     /// The image in memory: a node's that has it already, or read now. Until it is given to a node, or
     /// dropped, whoever else wants it waits.
-    pub(super) fn share(&self, driver: &Driver) -> Result<SharedImage<'_>, RootImageError> {
-        // Where files cannot be locked, two who come at one time read it twice.
-        let _ = self.file.lock();
-        let locked = Locked(&self.file);
+    pub(super) fn share(&self, driver: &Driver) -> Result<SharedImage, RootImageError> {
+        // Not the file itself, which may be a node's disk as well. If it cannot be locked, two who come
+        // at one time read it twice.
+        let name = format!("root-image-{}-{}", self.record.device, self.record.inode);
+        let lock = state::lock(&Root::default(), &name).ok();
         let memory = match self.had_by_nodes(driver)? {
             Some(memory) => memory,
             None => self.read(driver)?,
@@ -141,7 +144,7 @@ impl RootImage {
         Ok(SharedImage {
             chunks: memory.chunks()?,
             memory,
-            _locked: locked,
+            _lock: lock,
         })
     }
 
@@ -203,27 +206,16 @@ fn is_one_piece(chunks: &[abi::Chunk]) -> bool {
         .all(|pair| pair[0].start + pair[0].size == pair[1].start)
 }
 
-/// A file that nobody else has locked.
-#[derive(Debug)]
-struct Locked<'a>(&'a File);
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // Closing it would unlock it as well.
-        let _ = self.0.unlock();
-    }
-}
-
 /// An image in memory, for a node that is being put together.
 #[derive(Debug)]
-pub(super) struct SharedImage<'a> {
+pub(super) struct SharedImage {
     /// Where it lies.
     pub(super) chunks: Vec<abi::Chunk>,
     memory: Memory,
-    _locked: Locked<'a>,
+    _lock: Option<Lock>,
 }
 
-impl SharedImage<'_> {
+impl SharedImage {
     /// Makes it one more node's, with the devices that this has.
     pub(super) fn give_to(&self, node: &Node) -> Result<(), RootImageError> {
         Ok(node.share(&self.memory)?)

@@ -238,7 +238,7 @@ pub fn start(
         root,
         request,
         bootable: &bootable,
-        name: &name,
+        name,
         devices: &devices,
         shared: shared.as_ref(),
         clock,
@@ -250,7 +250,7 @@ pub fn start(
     }
     let mut mapping = memory.map().map_err(DriverError::from)?;
     start.load(&memory, &mut mapping, &layout)?;
-    let clock = start.clock;
+    let Start { clock, name, .. } = start;
     let policy = Policy {
         panic_s: layout.panic_s,
         ..request.policy
@@ -354,9 +354,9 @@ struct Start<'a> {
     root: &'a Root,
     request: &'a RunRequest,
     bootable: &'a Bootable,
-    name: &'a Name,
+    name: Name,
     devices: &'a [Selected],
-    shared: Option<&'a SharedImage<'a>>,
+    shared: Option<&'a SharedImage>,
     clock: Clock,
 }
 
@@ -393,10 +393,16 @@ impl Start<'_> {
                 root: root.and_then(NodeRoot::folder),
                 root_image: root.and_then(NodeRoot::image).map(RootImage::record),
                 disks: &self.request.disks,
-                network: self.request.network.as_ref(),
+                network: None,
                 dump_on_crash: self.request.dump_on_crash,
             };
             let layout = self.clock.measure(Step::Layout, || setup.lay_out())?;
+            // Others wait from here until the module knows who has it.
+            let claimed = claims::take(self.driver, self.root, self.request, &self.name)?;
+            let setup = Setup {
+                network: claimed.network.as_ref(),
+                ..setup
+            };
             let record = setup.record(&layout)?;
             let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
             let (driver, name) = (self.driver, self.name.to_abi());
@@ -408,7 +414,7 @@ impl Start<'_> {
                 // Taken, or switched off, since we looked.
                 Err(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV) => {}
                 Err(error) if error.errno == Errno::EEXIST => {
-                    return Err(RunError::NameTaken(self.name.clone()));
+                    self.name = pick_name(self.driver, self.request)?;
                 }
                 Err(error) => return Err(error.into()),
             }

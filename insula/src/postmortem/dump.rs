@@ -30,7 +30,8 @@ pub enum DumpError {
     Limits(#[from] LimitsError),
     /// The disk is full.
     #[error(
-        "the dump of the node '{0}' does not fit onto the disk; what was written of it was removed\n\
+        "the dump of the node '{0}' would fill the disk, of which a twentieth stays free; what was \
+         written of it was removed\n\
          make room (`insula dump ls`, `insula dump rm`), or write it elsewhere with --output"
     )]
     DiskFull(String),
@@ -175,13 +176,16 @@ pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumpe
     )
     .map_err(named)?;
     let store = Store::new(root);
-    let (pending, written_max) = match &request.target {
+    let (pending, bytes_max) = match &request.target {
         Target::Kept(limits) => (store.begin(&name)?, limits.bytes),
         Target::File(path) => (Pending::create(path.clone())?, u64::MAX),
     };
-    let written = plan
-        .write(subject.memory(), pending.file(), written_max)
-        .map_err(named)?;
+    let room = pending.room();
+    let written = plan.write(subject.memory(), pending.file(), bytes_max.min(room));
+    let written = written.map_err(|error| match error {
+        WriteError::TooLarge(_) if room < bytes_max => DumpError::DiskFull(name.clone()),
+        error => named(error),
+    })?;
     let path = pending.finish()?;
     let removed = match &request.target {
         Target::Kept(limits) => store.prune(*limits, &path)?,

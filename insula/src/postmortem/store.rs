@@ -1,26 +1,24 @@
 //! The folder where dumps are kept, and how many of them.
 //!
-//! A dump in the making has another name and a lock; it gets its own name when it is whole. So a
-//! dump of which a file is listed can be used, and what a killed command leaves is swept up by the
-//! next.
+//! A dump gets its name when it is whole ([`state`](crate::state)). So a dump that is listed can be
+//! used, and what a killed command leaves is swept up by the next.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
 
 use crate::root::Root;
+use crate::state;
 use crate::units::Size;
 
 /// Where dumps are kept.
 pub const FOLDER: &str = "/var/lib/insula/dumps";
 /// Ending of a dump's file.
 const ENDING: &str = ".vmcore";
-/// What is added to the name of one in the making.
-const PARTIAL: &str = ".partial";
 /// Bytes of the blocks that the system counts a file's space in.
 const BLOCK: u64 = 512;
 
@@ -172,19 +170,12 @@ impl Store {
             .mode(0o700)
             .create(&self.folder)
             .map_err(at(&self.folder))?;
-        self.sweep()?;
+        state::Pending::sweep(&self.folder).map_err(|(path, error)| at(&path)(error))?;
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let time: String = time.chars().filter(|c| !"-:".contains(*c)).collect();
-        // Two in one second.
-        let free = (1_u32..).find_map(|number| {
-            let suffix = match number {
-                1 => String::new(),
-                number => format!("-{number}"),
-            };
-            let path = self.folder.join(format!("{node}-{time}{suffix}{ENDING}"));
-            (!path.exists()).then_some(path)
-        });
-        Pending::create(free.unwrap_or_default())
+        let file = state::Pending::create(&self.folder).map_err(at(&self.folder))?;
+        let name = Place::Free(self.folder.join(format!("{node}-{time}")));
+        Ok(Pending { file, name })
     }
 
     /// Removes the oldest until the limits hold; never `newest`. Answers what went.
@@ -205,18 +196,6 @@ impl Store {
         Ok(gone)
     }
 
-    /// Removes what killed commands have left.
-    fn sweep(&self) -> Result<(), StoreError> {
-        let files = self.files()?;
-        for path in files.iter().filter(|path| has_ending(path, PARTIAL)) {
-            let abandoned = File::open(path).is_ok_and(|file| file.try_lock().is_ok());
-            if abandoned {
-                fs::remove_file(path).map_err(at(path))?;
-            }
-        }
-        Ok(())
-    }
-
     fn files(&self) -> Result<Vec<PathBuf>, StoreError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -231,51 +210,72 @@ impl Store {
 /// A dump in the making. Unless it is finished it goes with this value.
 #[derive(Debug)]
 pub(super) struct Pending {
-    file: File,
-    partial: PathBuf,
-    path: PathBuf,
-    finished: bool,
+    file: state::Pending,
+    name: Place,
+}
+
+/// Where a dump will be.
+#[derive(Debug)]
+enum Place {
+    /// At the first free name that begins so: there may be two in one second.
+    Free(PathBuf),
+    /// Here, whatever there is.
+    Exactly(PathBuf),
 }
 
 impl Pending {
     /// Begins a file that will be `path`. Only its owner may read it: it holds all that the node
     /// knew.
     pub(super) fn create(path: PathBuf) -> Result<Self, StoreError> {
-        let mut partial = path.clone().into_os_string();
-        partial.push(PARTIAL);
-        let partial = PathBuf::from(partial);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&partial).map_err(at(&partial))?;
-        // Where there are no locks, nobody else is kept from it: then it is swept up at worst.
-        let _ = file.try_lock();
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
         Ok(Self {
-            file,
-            partial,
-            path,
-            finished: false,
+            file: state::Pending::create(folder).map_err(at(&path))?,
+            name: Place::Exactly(path),
         })
     }
 
     /// To write it.
     pub(super) fn file(&self) -> &File {
-        &self.file
+        self.file.file()
     }
 
-    /// Gives it its name. Answers where it is.
-    pub(super) fn finish(mut self) -> Result<PathBuf, StoreError> {
-        fs::rename(&self.partial, &self.path).map_err(at(&self.path))?;
-        self.finished = true;
-        Ok(self.path.clone())
+    /// Bytes that it may take of its file system.
+    pub(super) fn room(&self) -> u64 {
+        // Where the system does not tell, writing tells.
+        self.file.room().unwrap_or(u64::MAX)
+    }
+
+    /// Gives it its name as soon as it is on the disk. Answers where it is.
+    pub(super) fn finish(self) -> Result<PathBuf, StoreError> {
+        match self.name {
+            Place::Exactly(path) => {
+                self.file.replace(&path).map_err(at(&path))?;
+                Ok(path)
+            }
+            Place::Free(beginning) => keep(self.file, &beginning),
+        }
     }
 }
 
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if !self.finished {
-            // There is nobody to tell; the next command sweeps it up.
-            let _ = fs::remove_file(&self.partial);
+/// Keeps it under the first free name that begins so.
+fn keep(mut file: state::Pending, beginning: &Path) -> Result<PathBuf, StoreError> {
+    let mut number = 1_u32;
+    loop {
+        let mut path = beginning.as_os_str().to_owned();
+        if number > 1 {
+            path.push(format!("-{number}"));
         }
+        path.push(ENDING);
+        let path = PathBuf::from(path);
+        file = match file.keep(&path) {
+            Ok(()) => return Ok(path),
+            Err((error, file)) if error.kind() == io::ErrorKind::AlreadyExists => file,
+            Err((error, _)) => return Err(at(&path)(error)),
+        };
+        number += 1;
     }
 }
 

@@ -26,12 +26,8 @@ use vhost::vhost_user::Frontend;
 use vm_memory::{Address, GuestMemoryRegion, GuestRegionMmap};
 
 use super::memory::NodeMemory;
+use crate::state::RUN;
 
-/// A folder that is nobody else's to look into: who connects to a socket there has the files.
-#[cfg(not(test))]
-pub(super) const RUN: &str = "/run/insula";
-#[cfg(test)]
-pub(super) const RUN: &str = "/tmp/insula-back-ends";
 /// How long a program may take to end what it has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.

@@ -1,22 +1,26 @@
 //! The network of nodes and base: a bridge, which is there as long as a node is on it.
 
-use std::fs::{self, DirBuilder, File};
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
 
 use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use sha2::{Digest, Sha256};
+
+use crate::root::Root;
+use crate::state::{self, Lock};
 
 /// Its name.
 const BRIDGE: &str = "insula0";
 /// Held by whoever makes or removes it.
-const LOCK: &str = "/run/insula/network";
-/// Nodes' addresses by their ids begin after this one: those before are for nodes that ask for them.
+const LOCK: &str = "network";
+/// Addresses of nodes that ask for none begin here: those before are for nodes that ask for them.
 const FIRST: u32 = 0x100;
-/// How many there are before they begin anew.
+/// How many there are.
 const COUNT: u32 = 0xff00 - FIRST;
 
 /// The number of the network, its first address.
@@ -24,10 +28,25 @@ fn network() -> u32 {
     u32::from(BASE_ADDRESS) & !(u32::MAX >> PREFIX)
 }
 
-/// The address of the node with this id, if it does not ask for another.
+/// The address of a node with this id whose record tells none: another version started it.
 #[must_use]
 pub(super) fn address(id: u32) -> Ipv4Addr {
-    Ipv4Addr::from(network() + FIRST + id % COUNT)
+    nth(id)
+}
+
+fn nth(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(network() + FIRST + number % COUNT)
+}
+
+/// An address that is not `taken`, for a node that asks for none. A name leads to the same one each
+/// time, unless another node has it. None if there is no free one.
+#[must_use]
+pub(crate) fn free_address(name: &str, taken: &BTreeSet<Ipv4Addr>) -> Option<Ipv4Addr> {
+    let digest = Sha256::digest(name);
+    let first = digest.iter().take(4);
+    let first = first.fold(0_u32, |number, byte| number << 8 | u32::from(*byte)) % COUNT;
+    let mut all = (0..COUNT).map(|number| nth(first + number));
+    all.find(|address| !taken.contains(address))
 }
 
 /// Those that a node can ask for: no other gets one of them.
@@ -68,15 +87,8 @@ fn is_there() -> bool {
 }
 
 /// With the answer's end the next one may.
-fn lock() -> io::Result<File> {
-    let folder = Path::new(LOCK).parent().unwrap_or(Path::new("/"));
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
-    let file = File::create(LOCK)?;
-    file.lock()?;
-    Ok(file)
+fn lock() -> io::Result<Lock> {
+    state::lock(&Root::default(), LOCK)
 }
 
 fn ip(words: &[&str]) -> io::Result<()> {
@@ -100,12 +112,20 @@ mod tests {
 
     #[test]
     fn nodes_have_addresses_of_their_own() {
-        assert_eq!(address(1).to_string(), "10.78.1.1");
-        assert_eq!(address(1), address(1 + COUNT));
-        let all: std::collections::BTreeSet<_> = (0..COUNT).map(address).collect();
-        assert_eq!(all.len(), COUNT as usize);
-        assert!(!all.contains(&BASE_ADDRESS));
-        assert!(all.iter().all(|one| !free_addresses().contains(one)));
-        assert_eq!(all.last().unwrap().to_string(), "10.78.254.255");
+        let mut taken = BTreeSet::new();
+        let first = free_address("web", &taken).unwrap();
+        assert_eq!(free_address("web", &taken), Some(first));
+        taken.insert(first);
+        let next = free_address("web", &taken).unwrap();
+        assert_ne!(next, first);
+        taken.extend((0..COUNT).map(nth));
+        assert_eq!(taken.len(), COUNT as usize);
+        assert_eq!(free_address("web", &taken), None);
+        taken.remove(&first);
+        assert_eq!(free_address("other", &taken), Some(first));
+        assert!(!taken.contains(&BASE_ADDRESS));
+        assert!(taken.iter().all(|one| !free_addresses().contains(one)));
+        assert_eq!(taken.first().unwrap().to_string(), "10.78.1.0");
+        assert_eq!(taken.last().unwrap().to_string(), "10.78.254.255");
     }
 }

@@ -1,6 +1,8 @@
 //! Disks of a node, by QEMU's storage daemon.
 
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag};
@@ -11,6 +13,7 @@ use super::device::{BackEnd, Identity, StartError, Virtqueue};
 use super::post::{Post, Shift};
 use super::storage_daemon::{self, DiskFile};
 use super::vhost::{failed, offered};
+use crate::storage::{Lock, LockError};
 
 /// Specification, 5.2.
 const DEVICE_ID: u32 = 2;
@@ -33,7 +36,14 @@ pub struct Disk {
     config: Vec<u8>,
     /// A daemon that was asked what the disk is, and has not been given work.
     idle: Option<Connected>,
+    /// Keeps others from writing to the file.
+    _lock: Lock,
 }
+
+/// How long a supervisor that was killed may take to leave the file.
+const LEAVING: Duration = Duration::from_secs(2);
+/// How often it is looked whether it has.
+const INTERVAL: Duration = Duration::from_millis(10);
 
 impl Disk {
     /// The disk that has the bytes of `file`. Its daemon begins now, since it is who knows what the
@@ -42,6 +52,7 @@ impl Disk {
     /// # Errors
     /// [`StartError`].
     pub(super) fn new(post: Post, file: DiskFile) -> Result<Self, StartError> {
+        let lock = lock(&file)?;
         let mut daemon = connect(&file)?;
         let (features, config) = features(&mut daemon)?;
         Ok(Self {
@@ -50,7 +61,19 @@ impl Disk {
             features,
             config,
             idle: Some(daemon),
+            _lock: lock,
         })
+    }
+}
+
+/// Nobody else can write to the file as long as the answer lives.
+fn lock(file: &DiskFile) -> Result<Lock, StartError> {
+    let began = Instant::now();
+    loop {
+        match Lock::take(&file.path, file.read_only) {
+            Err(LockError::Busy) if began.elapsed() < LEAVING => thread::sleep(INTERVAL),
+            taken => return taken.map_err(failed("locking it")),
+        }
     }
 }
 

@@ -55,6 +55,7 @@ mod vhost;
 mod virtiofsd;
 mod vsock;
 
+pub(crate) use bridge::free_address;
 pub use bridge::free_addresses;
 pub use bus::{Bus, TooMany};
 pub use device::{BackEnd, Identity, StartError, Virtqueue};

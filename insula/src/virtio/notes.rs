@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::back_end::RUN;
+use crate::state::RUN;
 
 /// Room for each note, in bytes: a page, which is written whole or not at all.
 pub(super) const NOTE_MAX: usize = 4096;

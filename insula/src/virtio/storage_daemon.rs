@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::privilege::Sandbox;
+use crate::root::Root;
+use crate::storage::{Lock, LockError, Medium, uses};
 
 /// Its name.
 const NAME: &str = "qemu-storage-daemon";
@@ -66,6 +68,25 @@ pub enum DiskError {
         .0.display()
     )]
     NoDisk(PathBuf),
+    /// The base uses it.
+    #[error(
+        "{} cannot be a node's disk: this system has it {uses}; nothing was touched\n\
+         end that use first, or take a copy: two kernels that change one file system destroy it",
+        path.display()
+    )]
+    InUse {
+        /// What was given.
+        path: PathBuf,
+        /// For what.
+        uses: String,
+    },
+    /// Another program uses it.
+    #[error(
+        "{} cannot be a node's disk: another program uses it; nothing was touched\n\
+         `lsof` and `lslocks` tell which; programs can share what all of them only read: write \
+         `,ro` behind it", .0.display()
+    )]
+    Busy(PathBuf),
     /// There is nobody to serve it.
     #[error(transparent)]
     NoStorageDaemon(#[from] NoStorageDaemon),
@@ -102,6 +123,7 @@ impl DiskFile {
         if found.to_str().is_none() {
             return Err(no_file(io::ErrorKind::InvalidFilename.into()));
         }
+        refuse_used(&Root::default(), &found, *read_only)?;
         find_storage_daemon()?;
         Ok(Self {
             path: found,
@@ -109,10 +131,48 @@ impl DiskFile {
         })
     }
 
-    /// Whether both would be one disk that somebody may write to.
-    pub(crate) fn excludes(&self, other: &Self) -> bool {
-        self.path == other.path && !(self.read_only && other.read_only)
+    /// Locks it as its node's supervisor will, and lets it go again.
+    ///
+    /// # Errors
+    /// [`DiskError::Busy`], [`DiskError::NoFile`].
+    pub(crate) fn check(&self) -> Result<(), DiskError> {
+        let locked = Lock::take(&self.path, self.read_only);
+        locked.map(drop).map_err(|error| match error {
+            LockError::Busy => DiskError::Busy(self.path.clone()),
+            LockError::Open(source) => DiskError::NoFile {
+                path: self.path.clone(),
+                source,
+            },
+        })
     }
+
+    /// Whether both would be one disk, or parts of one, that somebody may write to.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        let medium = |disk: &Self| Medium::of(&Root::default(), &disk.path);
+        let is_one = || match (medium(self), medium(other)) {
+            (Ok(one), Ok(two)) => one.overlaps(&two),
+            _ => false,
+        };
+        !(self.read_only && other.read_only) && (self.path == other.path || is_one())
+    }
+}
+
+/// Refuses what the base writes to, and for a node that writes whatever the base uses at all.
+fn refuse_used(root: &Root, path: &Path, read_only: bool) -> Result<(), DiskError> {
+    let failed = |source| DiskError::NoFile {
+        path: path.to_owned(),
+        source,
+    };
+    let mut uses = uses(root, &Medium::of(root, path).map_err(failed)?);
+    uses.retain(|one| one.writes || !read_only);
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let words: Vec<_> = uses.into_iter().map(|one| one.what).collect();
+    Err(DiskError::InUse {
+        path: path.to_owned(),
+        uses: words.join(", "),
+    })
 }
 
 fn find_storage_daemon() -> Result<PathBuf, NoStorageDaemon> {
@@ -165,6 +225,7 @@ fn export(read_only: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::root::fake::Tree;
 
     #[test]
     fn disks_are_asked_for_by_a_word() {
@@ -186,6 +247,38 @@ mod tests {
         assert!(matches!(find("/none"), Err(DiskError::NoFile { .. })));
         assert!(matches!(find("/tmp"), Err(DiskError::NoDisk(_))));
         assert!(matches!(find("/dev/null"), Err(DiskError::NoDisk(_))));
+    }
+
+    #[test]
+    fn what_this_system_uses_is_refused() {
+        let tree = Tree::new(&[
+            ("/disk", ""),
+            (
+                "/proc/self/mountinfo",
+                "25 1 0:44 / /a rw - erofs /disk ro\n",
+            ),
+        ]);
+        let root = tree.root();
+        let refused = refuse_used(&root, &root.path("/disk"), false).unwrap_err();
+        assert!(refused.to_string().contains("mounted at /a"), "{refused}");
+        refuse_used(&root, &root.path("/disk"), true).unwrap();
+    }
+
+    #[test]
+    fn one_file_by_two_names_is_one_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = |name: &str, read_only| DiskFile {
+            path: folder.path().join(name),
+            read_only,
+        };
+        let (one, again) = (disk("one", false), disk("again", true));
+        fs::write(&one.path, "bytes").unwrap();
+        fs::hard_link(&one.path, &again.path).unwrap();
+        assert!(one.excludes(&again) && !again.excludes(&disk("one", true)));
+        let locked = Lock::take(&again.path, true).unwrap();
+        assert!(matches!(one.check(), Err(DiskError::Busy(_))));
+        drop(locked);
+        one.check().unwrap();
     }
 
     #[test]

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use vsock::VsockStream;
 
 use super::insula_command::{
-    PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
+    Answer, PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
 };
 use super::virtio::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
@@ -87,6 +87,7 @@ fn play(context: &Context) -> Result<(), Finding> {
             with_node(context, version).map_err(told)?;
         }
         network()?;
+        claims_at_one_moment()?;
         image_root::two_nodes(context).map_err(|error| error.when("with an image as root"))
     });
     for folder in [CONTENT, ROOT] {
@@ -237,6 +238,34 @@ fn network() -> Result<(), Finding> {
         let found = Command::new("pidof").arg("virtiofsd").output()?;
         Ok((!found.status.success()).then_some(()))
     })?;
+    network_gone()
+}
+
+/// Of those that ask for one address at one moment one has it; the others are told who.
+fn claims_at_one_moment() -> Result<(), Finding> {
+    let names = ["one", "two", "three"];
+    let begun = names.map(|name| {
+        let run = ["run", "--image", "image-6.1", "--name", name];
+        let more = ["--memory", "128M", "--ip", ADDRESS];
+        command(&[&run[..], &more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+    });
+    let mut answers = Vec::new();
+    for child in begun {
+        answers.push(Answer::new(&["run"], &child?.wait_with_output()?));
+    }
+    let (had, refused): (Vec<_>, _) = answers
+        .into_iter()
+        .partition(|answer| answer.status == Some(0));
+    let refused: Vec<Answer> = refused;
+    assert_equal("nodes that have the address", &had.len(), &1)?;
+    let winner = had[0].output.trim().to_owned();
+    for answer in refused {
+        answer.refused(1, &[ADDRESS, &winner])?;
+    }
+    insula(&["rm", "--force", &winner])?;
     network_gone()
 }
 

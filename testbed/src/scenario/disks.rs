@@ -40,6 +40,10 @@ const READ_ONLY_BYTES: usize = 1 << 20;
 const ROOT_DISK: &str = "/tmp/root-disk.img";
 const ROOT_DISK_SIZE: &str = "256M";
 const ON_DISK: &str = "on-disk";
+/// A file that the base uses, its other name, and where it is mounted.
+const USED: &str = "/tmp/used.img";
+const OTHER_NAME: &str = "/tmp/same.img";
+const MOUNTED: &str = "/tmp/mounted";
 /// What the node is made of, with fio and what it needs.
 const CONTENT: &str = "/tmp/content";
 const PROGRAMS: [&str; 7] = ["cat", "dd", "echo", "setsid", "sh", "sha256sum", "test"];
@@ -52,10 +56,12 @@ const FIO: &str = "fio --name=disk --filename=/dev/vda --rw=randwrite --bs=16k -
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
+    run("modprobe", &["loop"])?;
     make_files()?;
     let played = attended(|| {
         build_image(context, IMAGE, "6.12", &["--content", CONTENT])?;
         refusals()?;
+        used_by_the_base()?;
         start_writer()?;
         reads_only()?;
         serve_with_little()?;
@@ -94,10 +100,8 @@ fn make_files() -> Result<(), Finding> {
         fs::create_dir_all(folder)?;
         fs::copy(library, &copy)?;
     }
-    let made = Command::new("mke2fs")
-        .args(["-q", "-t", "ext4", "-d", CONTENT, ROOT_DISK, ROOT_DISK_SIZE])
-        .status()?;
-    Finding::unless(made.success(), || "mke2fs failed".into())
+    let words = ["-q", "-t", "ext4", "-d", CONTENT, ROOT_DISK, ROOT_DISK_SIZE];
+    run("mke2fs", &words).map(drop)
 }
 
 fn refusals() -> Result<(), Finding> {
@@ -106,6 +110,48 @@ fn refusals() -> Result<(), Finding> {
         refused.refused(1, &[missing, "nothing was touched"])?;
     }
     Ok(())
+}
+
+/// What the base has mounted, under any of its names, and what another program has, is not a node's
+/// to have.
+fn used_by_the_base() -> Result<(), Finding> {
+    run("mke2fs", &["-q", "-t", "ext4", USED, "16M"])?;
+    let device = run("losetup", &["--find", "--show", USED])?;
+    let device = device.trim();
+    fs::create_dir(MOUNTED)?;
+    run("mount", &[device, MOUNTED])?;
+    fs::hard_link(USED, OTHER_NAME)?;
+    let root = run("findmnt", &["--noheadings", "--output", "SOURCE", "/"])?;
+    for (disk, use_of_it) in [(device, MOUNTED), (OTHER_NAME, MOUNTED), (root.trim(), "/")] {
+        for end in ["", ",ro"] {
+            refused(&format!("{disk}{end}"), &format!("mounted at {use_of_it}"))?;
+        }
+    }
+    run("umount", &[MOUNTED])?;
+    fs::remove_dir(MOUNTED)?;
+    refused(USED, &format!("part of {device}"))?;
+    run("losetup", &["--detach", device])?;
+    let other = fs::File::open(USED)?;
+    other.lock()?;
+    refused(OTHER_NAME, "another program")?;
+    fs::remove_file(OTHER_NAME)?;
+    fs::remove_file(USED)?;
+    unload(&["loop"])
+}
+
+fn refused(disk: &str, why: &str) -> Result<(), Finding> {
+    let answer = ask(&["run", "--image", IMAGE, "--disk", disk])?;
+    answer.refused(1, &[why, "nothing was touched"])
+}
+
+/// Runs a program of the base; it must succeed. Answers what it printed.
+fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
+    let answer = Command::new(program).args(words).output()?;
+    let complaint = || String::from_utf8_lossy(&answer.stderr).into_owned();
+    Finding::unless(answer.status.success(), || {
+        format!("{program} {words:?}: {}", complaint())
+    })?;
+    Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
 }
 
 fn start_writer() -> Result<(), Finding> {
