@@ -30,20 +30,35 @@ static int copy_name(char *to, void __user *argument)
 	return insula_name_copy(to, name.name);
 }
 
-/* Under its name from here on. */
-static int publish(struct image *image, struct insula_description_data *description)
+static void image_free(struct image *image)
 {
+	insula_memory_put(image->memory);
+	kfree(image);
+}
+
+/*
+ * Under its name from here on. Who opens the name finds the image that had it, or this one,
+ * and never none.
+ */
+static int publish(struct image *image, struct insula_description_data *description, bool replace)
+{
+	struct insula_named *old;
 	int err;
 
 	mutex_lock(&images.lock);
+	old = replace ? insula_registry_find(&images, image->named.name) : NULL;
+	if (old)
+		list_del(&old->link);
 	err = insula_registry_add(&images, &image->named);
 	if (!err)
 		insula_memory_describe(image->memory, description);
 	mutex_unlock(&images.lock);
+	if (old)
+		image_free(container_of(old, struct image, named));
 	return err;
 }
 
-static int claim_and_publish(struct image *image, const struct insula_image *request)
+static int claim_and_publish(struct image *image, const struct insula_image *request, bool replace)
 {
 	struct insula_description_data *description;
 	int err;
@@ -54,7 +69,7 @@ static int claim_and_publish(struct image *image, const struct insula_image *req
 	err = insula_memory_claim(image->memory);
 	if (err)
 		goto free;
-	err = publish(image, description);
+	err = publish(image, description, replace);
 	if (!err)
 		return 0;
 	insula_memory_unclaim(image->memory);
@@ -63,7 +78,7 @@ free:
 	return err;
 }
 
-int insula_image_add(void __user *argument)
+static int image_add(void __user *argument, bool replace)
 {
 	struct insula_image request;
 	struct image *image;
@@ -82,13 +97,23 @@ int insula_image_add(void __user *argument)
 		err = PTR_ERR(image->memory);
 		goto free;
 	}
-	err = claim_and_publish(image, &request);
+	err = claim_and_publish(image, &request, replace);
 	if (!err)
 		return 0;
 	insula_memory_put(image->memory);
 free:
 	kfree(image);
 	return err;
+}
+
+int insula_image_add(void __user *argument)
+{
+	return image_add(argument, false);
+}
+
+int insula_image_replace(void __user *argument)
+{
+	return image_add(argument, true);
 }
 
 int insula_image_open(void __user *argument)
@@ -111,7 +136,6 @@ int insula_image_remove(void __user *argument)
 {
 	char name[INSULA_NAME_MAX];
 	struct insula_named *named;
-	struct image *image;
 	int err = copy_name(name, argument);
 
 	if (err)
@@ -123,9 +147,7 @@ int insula_image_remove(void __user *argument)
 	mutex_unlock(&images.lock);
 	if (!named)
 		return -ENOENT;
-	image = container_of(named, struct image, named);
-	insula_memory_put(image->memory);
-	kfree(image);
+	image_free(container_of(named, struct image, named));
 	return 0;
 }
 

@@ -162,6 +162,8 @@ static long dispatch(unsigned int command, void __user *argument)
 		return insula_image_add(argument);
 	case INSULA_IMAGE_OPEN:
 		return insula_image_open(argument);
+	case INSULA_IMAGE_REPLACE:
+		return insula_image_replace(argument);
 	case INSULA_IMAGE_REMOVE:
 		return insula_image_remove(argument);
 	case INSULA_IMAGE_LIST:

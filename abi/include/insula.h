@@ -538,6 +538,8 @@ struct insula_borrow {
 #define INSULA_IMAGE_OPEN	_IOW(INSULA_IOC, 0x21, struct insula_name)
 #define INSULA_IMAGE_REMOVE	_IOW(INSULA_IOC, 0x22, struct insula_name)
 #define INSULA_IMAGE_LIST	_IOWR(INSULA_IOC, 0x23, struct insula_names)
+/* As INSULA_IMAGE_ADD, in the place of the image that has the name, if one has. */
+#define INSULA_IMAGE_REPLACE	_IOW(INSULA_IOC, 0x24, struct insula_image)
 #define INSULA_NODE_CREATE	_IOW(INSULA_IOC, 0x30, struct insula_node_create)
 #define INSULA_NODE_OPEN	_IOW(INSULA_IOC, 0x31, struct insula_name)
 #define INSULA_NODE_LIST	_IOWR(INSULA_IOC, 0x32, struct insula_names)

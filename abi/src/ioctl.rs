@@ -61,6 +61,8 @@ pub const IMAGE_OPEN: u32 = iow::<Name>(0x21);
 pub const IMAGE_REMOVE: u32 = iow::<Name>(0x22);
 /// `INSULA_IMAGE_LIST` (control).
 pub const IMAGE_LIST: u32 = iowr::<Names>(0x23);
+/// `INSULA_IMAGE_REPLACE` (control).
+pub const IMAGE_REPLACE: u32 = iow::<Image>(0x24);
 /// `INSULA_NODE_CREATE` (control); answers a descriptor.
 pub const NODE_CREATE: u32 = iow::<NodeCreate>(0x30);
 /// `INSULA_NODE_OPEN` (control); answers a descriptor.

@@ -176,6 +176,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_IMAGE_OPEN = ioctl::IMAGE_OPEN,
         INSULA_IMAGE_REMOVE = ioctl::IMAGE_REMOVE,
         INSULA_IMAGE_LIST = ioctl::IMAGE_LIST,
+        INSULA_IMAGE_REPLACE = ioctl::IMAGE_REPLACE,
         INSULA_NODE_CREATE = ioctl::NODE_CREATE,
         INSULA_NODE_OPEN = ioctl::NODE_OPEN,
         INSULA_NODE_LIST = ioctl::NODE_LIST,

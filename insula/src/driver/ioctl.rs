@@ -189,14 +189,36 @@ pub(super) fn image_add(
     description: &[u8],
     memory: BorrowedFd<'_>,
 ) -> Answer<()> {
+    let add = Call(ioctl::IMAGE_ADD, "INSULA_IMAGE_ADD");
+    image_put(add, fd, name, description, memory)
+}
+
+pub(super) fn image_replace(
+    fd: BorrowedFd<'_>,
+    name: &abi::Name,
+    description: &[u8],
+    memory: BorrowedFd<'_>,
+) -> Answer<()> {
+    let replace = Call(ioctl::IMAGE_REPLACE, "INSULA_IMAGE_REPLACE");
+    image_put(replace, fd, name, description, memory)
+}
+
+/// One of the two calls above.
+fn image_put(
+    call: Call,
+    fd: BorrowedFd<'_>,
+    name: &abi::Name,
+    description: &[u8],
+    memory: BorrowedFd<'_>,
+) -> Answer<()> {
     let mut image = abi::Image {
         name: *name,
         description: description.as_ptr() as u64,
         description_size: capacity(description),
         memory: memory.as_raw_fd(),
     };
-    // SAFETY: `Image` is this request's structure; it names `description`, which is only read.
-    unsafe { Call(ioctl::IMAGE_ADD, "INSULA_IMAGE_ADD").perform(fd, &mut image) }.map(drop)
+    // SAFETY: `Image` is both requests' structure; it names `description`, which is only read.
+    unsafe { call.perform(fd, &mut image) }.map(drop)
 }
 
 pub(super) fn image_open(fd: BorrowedFd<'_>, name: &abi::Name) -> Answer<OwnedFd> {

@@ -110,6 +110,20 @@ impl Driver {
         ioctl::image_add(self.fd.as_fd(), name, description, memory.as_fd())
     }
 
+    /// Keeps a memory object under a name as [`add_image`](Self::add_image) does, in the place of
+    /// what has that name, if anything has (`INSULA_IMAGE_REPLACE`). At no moment is there none.
+    ///
+    /// # Errors
+    /// What the module answered; the other one is kept.
+    pub fn replace_image(
+        &self,
+        name: &abi::Name,
+        description: &[u8],
+        memory: &Memory,
+    ) -> Result<(), CallError> {
+        ioctl::image_replace(self.fd.as_fd(), name, description, memory.as_fd())
+    }
+
     /// The memory object of an image (`INSULA_IMAGE_OPEN`).
     ///
     /// # Errors

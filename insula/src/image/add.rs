@@ -186,23 +186,21 @@ impl Prepared {
     /// [`AddError`], save `Files` and `Description`; nothing is left behind.
     pub fn keep(&self, driver: &Driver) -> Result<(), AddError> {
         let memory = self.fill(driver)?;
-        self.name_it(driver, &memory)
+        driver
+            .add_image(&self.name.to_abi(), &self.text, &memory)
+            .map_err(|error| driver_failed(&self.name, error.into()))
     }
 
-    /// Makes it resident in the place of the one that has its name. Nodes that were started from
-    /// that one have their own copy.
+    /// Makes it resident in the place of the one that has its name, which is there until this one is.
+    /// Nodes that were started from that one have their own copy.
     ///
     /// # Errors
     /// [`AddError`], save `Files` and `Description`; the other one is kept.
     pub fn replace(&self, driver: &Driver) -> Result<(), AddError> {
         let memory = self.fill(driver)?;
-        match driver.remove_image(&self.name.to_abi()) {
-            // Somebody has removed it meanwhile.
-            Err(error) if error.errno != Errno::ENOENT => {
-                Err(driver_failed(&self.name, error.into()))
-            }
-            _ => self.name_it(driver, &memory),
-        }
+        driver
+            .replace_image(&self.name.to_abi(), &self.text, &memory)
+            .map_err(|error| driver_failed(&self.name, error.into()))
     }
 
     /// Memory with its bytes, which goes with the descriptor until it has a name.
@@ -212,12 +210,6 @@ impl Prepared {
         let mut mapping = memory.map().map_err(|error| failed(error.into()))?;
         fill(&mut mapping, &self.description, &self.kernel, &self.initrd).map_err(failed)?;
         Ok(memory)
-    }
-
-    fn name_it(&self, driver: &Driver, memory: &Memory) -> Result<(), AddError> {
-        driver
-            .add_image(&self.name.to_abi(), &self.text, memory)
-            .map_err(|error| driver_failed(&self.name, error.into()))
     }
 }
 

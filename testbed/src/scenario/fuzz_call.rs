@@ -95,6 +95,7 @@ pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     IMAGE_OPEN Control 40,
     IMAGE_REMOVE Control 60,
     IMAGE_LIST Control 40,
+    IMAGE_REPLACE Control 30,
     NODE_CREATE Control 60,
     NODE_OPEN Control 40,
     NODE_LIST Control 40,
@@ -215,7 +216,7 @@ fn valid(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
             reserved: 0,
             memory: memory_request(rng),
         }),
-        ioctl::IMAGE_ADD => with_zeros(abi::Image {
+        ioctl::IMAGE_ADD | ioctl::IMAGE_REPLACE => with_zeros(abi::Image {
             name,
             description: data,
             description_size: rng.u32(..5000),

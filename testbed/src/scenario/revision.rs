@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 /// All requests of the control descriptor but the greeting.
-const REQUESTS: [u32; 11] = [
+const REQUESTS: [u32; 12] = [
     ioctl::MACHINE,
     ioctl::POOL_RESERVE,
     ioctl::POOL_RELEASE,
@@ -34,6 +34,7 @@ const REQUESTS: [u32; 11] = [
     ioctl::IMAGE_OPEN,
     ioctl::IMAGE_REMOVE,
     ioctl::IMAGE_LIST,
+    ioctl::IMAGE_REPLACE,
     ioctl::NODE_CREATE,
     ioctl::NODE_OPEN,
     ioctl::NODE_LIST,
