@@ -24,7 +24,7 @@ use super::message::Nonsense;
 use super::network::{Network, Networking};
 use super::notes::Notes;
 use super::post::Post;
-use super::publish::Published;
+use super::publish::{self, Published};
 use super::storage_daemon::DiskFile;
 use super::vhost::Events;
 use super::vsock::{Vsock, VsockError};
@@ -167,7 +167,7 @@ fn serve(
     devices: &Devices,
     trouble: &Arc<dyn Trouble>,
 ) -> Result<(), ServeError> {
-    let _published = publish(devices, trouble.as_ref());
+    let _published = publish(devices, trouble);
     let notes = Notes::of(devices.id, node.info()?.0.start_tsc);
     notes.forget_former();
     if let Some(root) = &devices.root
@@ -216,13 +216,16 @@ fn serve_sessions(
 }
 
 /// Opens the base's ports that lead to the node, as far as that can be.
-fn publish(devices: &Devices, trouble: &dyn Trouble) -> Vec<Published> {
+fn publish(devices: &Devices, trouble: &Arc<dyn Trouble>) -> Vec<Published> {
     let Some(network) = &devices.network else {
         return Vec::new();
     };
     let address = network.address(devices.id);
+    let limit = publish::limit();
     let opened = network.publish.iter().map(|one| {
-        let opened = Published::open(one, address);
+        let (teller, port) = (Arc::clone(trouble), *one);
+        let complain = move |text: &str| teller.complain(&format!("port {port}: {text}"));
+        let opened = Published::open(one, address, &limit, complain);
         opened.map_err(|error| trouble.complain(&format!("port {one}: {error}")))
     });
     opened.filter_map(Result::ok).collect()

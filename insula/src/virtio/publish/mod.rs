@@ -1,0 +1,263 @@
+//! Ports of the base that lead to ports of a node.
+//!
+//! The node's supervisor accepts and passes on: one thread for each port, two descriptors for each
+//! connection, and no more connections than it has descriptors for. Who comes later is refused by a
+//! reset, as by a server whose queue is full.
+
+mod flow;
+mod relay;
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+use mio::Waker;
+use nix::sys::resource::{Resource, getrlimit};
+use serde::{Deserialize, Serialize};
+
+pub(super) use relay::Limit;
+use relay::Relay;
+
+/// Most connections of a node, however many descriptors there are: each may have some 128 KiB under
+/// way.
+const CONNECTIONS_MAX: usize = 4096;
+/// Descriptors that a supervisor keeps for all else: devices, and the programs that serve them.
+const DESCRIPTORS_KEPT: u64 = 256;
+
+/// A port of the base, and the node's that it leads to (TCP).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publish {
+    /// The address of the base at which it is open.
+    pub at: Ipv4Addr,
+    /// The base's.
+    pub base: u16,
+    /// The node's.
+    pub node: u16,
+}
+
+/// The text is no such pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it has the form [ADDRESS:]PORT[:NODE-PORT], as 8080:80")]
+pub struct NoPublish;
+
+impl FromStr for Publish {
+    type Err = NoPublish;
+
+    fn from_str(text: &str) -> Result<Self, NoPublish> {
+        let port = |text: &str| match text.parse() {
+            Ok(0) | Err(_) => Err(NoPublish),
+            Ok(port) => Ok(port),
+        };
+        let at = |text: &str| text.parse().map_err(|_| NoPublish);
+        let parts: Vec<_> = text.split(':').collect();
+        let (at, base, node) = match parts[..] {
+            [both] => (Ipv4Addr::UNSPECIFIED, both, both),
+            [base, node] => (Ipv4Addr::UNSPECIFIED, base, node),
+            [address, base, node] => (at(address)?, base, node),
+            _ => return Err(NoPublish),
+        };
+        Ok(Self {
+            at,
+            base: port(base)?,
+            node: port(node)?,
+        })
+    }
+}
+
+impl fmt::Display for Publish {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}:{}", self.at, self.base, self.node)
+    }
+}
+
+impl Publish {
+    /// Opens the port and closes it again.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn check(&self) -> io::Result<()> {
+        self.listen().map(drop)
+    }
+
+    /// Whether both would listen at the same place.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let is_any = |publish: &Self| publish.at == Ipv4Addr::UNSPECIFIED;
+        self.base == other.base && (self.at == other.at || is_any(self) || is_any(other))
+    }
+
+    fn listen(&self) -> io::Result<TcpListener> {
+        TcpListener::bind((self.at, self.base))
+    }
+}
+
+/// As many connections as this process has descriptors for.
+pub(super) fn limit() -> Arc<Limit> {
+    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    let connections = descriptors.saturating_sub(DESCRIPTORS_KEPT) / 2;
+    let connections = usize::try_from(connections).unwrap_or(CONNECTIONS_MAX);
+    Limit::new(connections.clamp(1, CONNECTIONS_MAX))
+}
+
+/// A port that is open. It is closed with this value; connections go on.
+#[derive(Debug)]
+pub(super) struct Published {
+    waker: Waker,
+    closed: Receiver<()>,
+}
+
+impl Published {
+    /// Opens it, and passes connections on to the node's address, at most as many as `limit` says.
+    /// Clients that are refused are told of by `complain`.
+    pub(super) fn open(
+        publish: &Publish,
+        node: Ipv4Addr,
+        limit: &Arc<Limit>,
+        complain: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<Self> {
+        let listener = publish.listen()?;
+        listener.set_nonblocking(true)?;
+        let listener = mio::net::TcpListener::from_std(listener);
+        let node = SocketAddrV4::new(node, publish.node);
+        let (sender, closed) = mpsc::channel();
+        let limit = Arc::clone(limit);
+        let (relay, waker) = Relay::new(listener, node, limit, sender, Box::new(complain))?;
+        thread::Builder::new()
+            .name("publish".into())
+            .spawn(move || relay.run())?;
+        Ok(Self { waker, closed })
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        // If it cannot be woken, it looks by itself in a moment.
+        if self.waker.wake().is_ok() {
+            // Nothing is ever sent: this ends when the port is closed.
+            let _ = self.closed.recv();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpStream};
+
+    use super::*;
+
+    /// A server, and a port that leads to it.
+    fn published(connections: usize) -> (TcpListener, Publish, Published) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+        let publish = Publish {
+            at: Ipv4Addr::LOCALHOST,
+            base: port(&TcpListener::bind("127.0.0.1:0").unwrap()),
+            node: port(&server),
+        };
+        let limit = Limit::new(connections);
+        let published = Published::open(&publish, Ipv4Addr::LOCALHOST, &limit, |_| ()).unwrap();
+        (server, publish, published)
+    }
+
+    fn connect(publish: &Publish) -> TcpStream {
+        TcpStream::connect((publish.at, publish.base)).unwrap()
+    }
+
+    #[test]
+    fn pairs_read_back() {
+        for (text, whole) in [
+            ("80", "0.0.0.0:80:80"),
+            ("8080:80", "0.0.0.0:8080:80"),
+            ("127.0.0.1:8080:80", "127.0.0.1:8080:80"),
+        ] {
+            let publish: Publish = text.parse().unwrap();
+            assert_eq!(publish.to_string(), whole);
+            assert_eq!(whole.parse(), Ok(publish));
+        }
+        for text in ["", "0", "80:", ":80", "a:80", "65536", "x:1:2", "1:2:3:4"] {
+            assert_eq!(text.parse::<Publish>(), Err(NoPublish), "{text}");
+        }
+    }
+
+    #[test]
+    fn connections_are_passed_on_until_the_port_is_closed() {
+        let (server, publish, published) = published(1);
+        assert!(publish.check().is_err(), "it is taken");
+        let mut client = connect(&publish);
+        let (mut peer, _) = server.accept().unwrap();
+        client.write_all(b"there").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut heard = String::new();
+        peer.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "there");
+        drop(published);
+        peer.write_all(b"and back").unwrap();
+        drop(peer);
+        heard.clear();
+        client.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "and back", "what is open is not cut");
+        publish.check().unwrap();
+    }
+
+    #[test]
+    fn who_comes_too_late_is_refused_at_once() {
+        let (server, publish, _published) = published(3);
+        let mut clients: Vec<_> = (0..3).map(|_| connect(&publish)).collect();
+        let mut peers: Vec<_> = clients.iter().map(|_| server.accept().unwrap().0).collect();
+        for _ in 0..100 {
+            let mut late = connect(&publish);
+            let refused = late.read(&mut [0]).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionReset);
+        }
+        // Those that were there go on, and one that ends makes room.
+        clients[0].write_all(b"!").unwrap();
+        peers[0].read_exact(&mut [0]).unwrap();
+        drop((clients.remove(0), peers.remove(0)));
+        let served = || {
+            let mut client = connect(&publish);
+            client.write_all(b"?").ok()?;
+            client
+                .set_read_timeout(Some(std::time::Duration::from_millis(50)))
+                .unwrap();
+            let told = client.read(&mut [0]).unwrap_err();
+            (told.kind() == io::ErrorKind::WouldBlock).then_some(())
+        };
+        assert!((0..100).find_map(|_| served()).is_some());
+    }
+
+    #[test]
+    fn much_is_passed_on_both_ways_at_one_time() {
+        const BYTES: usize = 8 << 20;
+        let (server, publish, _published) = published(1);
+        let client = connect(&publish);
+        let (peer, _) = server.accept().unwrap();
+        let bytes: Vec<u8> = (0..BYTES).map(|number| (number >> 3) as u8).collect();
+        let send = |mut to: &TcpStream| {
+            to.write_all(&bytes).unwrap();
+            to.shutdown(Shutdown::Write).unwrap();
+        };
+        let receive = |mut from: &TcpStream| {
+            let mut received = Vec::new();
+            from.read_to_end(&mut received).unwrap();
+            assert!(received == bytes, "{} bytes", received.len());
+        };
+        thread::scope(|scope| {
+            for stream in [&client, &peer] {
+                scope.spawn(move || send(stream));
+                scope.spawn(move || receive(stream));
+            }
+        });
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_seen() {
+        let (server, publish, _published) = published(1);
+        drop(server);
+        let told = connect(&publish).read(&mut [0]).unwrap_err();
+        assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
+    }
+}
