@@ -222,6 +222,12 @@ impl Policy {
     }
 }
 
+/// The wait after `attempts` at a start that could not be made at all, before the next.
+#[must_use]
+pub fn pause(attempts: u32) -> Duration {
+    delay(attempts)
+}
+
 /// The wait after `quick` starts in a row that came to nothing.
 fn delay(quick: u32) -> Duration {
     let factor = 1_u32.checked_shl(quick).unwrap_or(u32::MAX);

@@ -48,7 +48,7 @@ pub enum ConnectError {
     Socket(io::Error),
 }
 
-/// A connection to a node's agent, which may still be booting.
+/// A connection to a node's agent. The node may still be booting, or about to be started again.
 ///
 /// # Errors
 /// [`ConnectError`].
@@ -56,11 +56,18 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Conn
     let began = Instant::now();
     loop {
         let handle = node::find(driver, name)?;
-        if !handle.is_running() {
-            return Err(ConnectError::NotRunning(name.clone()));
-        }
-        // Who brings its sockets may have been killed. If there is no other, connecting fails.
+        // Who brings its sockets, or starts it again, may have been killed. If there is no other,
+        // connecting fails.
         let _ = supervisor::attach(driver, std::slice::from_ref(&handle));
+        if !handle.is_running() {
+            let may_be = handle.is_unsupervised() || handle.may_come_back();
+            let comes_back = may_be || handle.is_being_restarted();
+            if !comes_back || began.elapsed() > PATIENCE {
+                return Err(ConnectError::NotRunning(name.clone()));
+            }
+            std::thread::sleep(INTERVAL);
+            continue;
+        }
         let socket = reserved_socket().map_err(|errno| ConnectError::Socket(errno.into()))?;
         let address = VsockAddr::new(virtio::cid(handle.info.id), PORT);
         match connect(socket.as_raw_fd(), &address) {

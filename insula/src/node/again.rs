@@ -68,13 +68,34 @@ pub enum AgainError {
     /// It is stopped for good.
     #[error("the node '{0}' was stopped by its user and is not started again")]
     Retired(String),
-    /// Somebody has its cores, or is starting it.
+    /// Somebody else is starting it, or has.
     #[error(
-        "the node '{0}' cannot be started again: one of its cores is somebody else's now, a program \
-         does I/O on its memory, or it is not stopped; it was left as it is\n\
-         `insula machine info` tells who has which core"
+        "the node '{0}' cannot be started again: it is not stopped; it was left as it is\n\
+         another command may be starting it: `insula ps` shows its state"
     )]
-    Busy(String),
+    NotStopped(String),
+    /// One of its cores is another's.
+    #[error(
+        "the node '{name}' cannot be started again: it has had core {cpu}, which {owner} now; it was \
+         left as it is\n\
+         `insula machine info` tells who has which core: stop that node, or remove this one and \
+         start it on other cores"
+    )]
+    CoreTaken {
+        /// The node.
+        name: String,
+        /// The core, by the base's number.
+        cpu: u32,
+        /// Whose it is, as a predicate.
+        owner: String,
+    },
+    /// What remains: its memory, or a device, is in use.
+    #[error(
+        "the node '{0}' cannot be started again: a program of this system is still reading or \
+         writing its memory; it was left as it is\n\
+         try again in a moment, when that has ended"
+    )]
+    MemoryInUse(String),
     /// The bytes could not be brought into place.
     #[error("the node '{name}' could not be loaded anew: {source}; it is stopped")]
     Load {
@@ -102,6 +123,54 @@ pub enum AgainError {
         /// Why.
         source: DriverError,
     },
+}
+
+/// What the kernel answers when something is short, or in use, for the moment.
+const PASSING: [Errno; 6] = [
+    Errno::EMFILE,
+    Errno::ENFILE,
+    Errno::ENOMEM,
+    Errno::EAGAIN,
+    Errno::EINTR,
+    Errno::EBUSY,
+];
+
+impl AgainError {
+    /// Whether what is in the way may be gone later without anything being done to the node: an image
+    /// or a file that is being replaced, descriptors or memory that are short, somebody who uses what
+    /// the node has had.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        let is_passing = |errno: Option<Errno>| errno.is_some_and(|errno| PASSING.contains(&errno));
+        match self {
+            Self::Image { source, .. } => match source {
+                image::FindError::Unknown(_) | image::FindError::BuiltIn(_) => true,
+                image::FindError::Call(error) => is_passing(Some(error.errno)),
+                image::FindError::Description { .. } => false,
+            },
+            Self::Files { source, .. } => {
+                matches!(
+                    source,
+                    FilesError::Kernel { .. } | FilesError::Initrd { .. }
+                )
+            }
+            Self::Device { source, .. } => {
+                matches!(source, DeviceError::Taken(_) | DeviceError::Needed { .. })
+            }
+            Self::NotStopped(_) | Self::CoreTaken { .. } | Self::MemoryInUse(_) => true,
+            Self::Load { source, .. } => match source {
+                LoadError::Driver(error) => is_passing(error.errno()),
+                LoadError::Initrd(_) => true,
+                LoadError::Range(_) => false,
+            },
+            Self::Driver { source, .. } => is_passing(source.errno()),
+            Self::NoRecord(_)
+            | Self::Layout { .. }
+            | Self::Record { .. }
+            | Self::Forbidden { .. }
+            | Self::Retired(_) => false,
+        }
+    }
 }
 
 /// Who wants it.
@@ -156,7 +225,12 @@ pub fn again(
         wish,
         life: &life,
     };
-    let record = again.start(&bootable).map_err(|error| error.of(name))?;
+    let record = again.start(&bootable).map_err(|error| match error {
+        Failed::Call(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV) => {
+            again.in_the_way(name)
+        }
+        error => error.of(name),
+    })?;
     handle.record = serde_json::from_slice(&record).ok();
     Ok(())
 }
@@ -199,7 +273,6 @@ impl Failed {
             Self::Driver(source) => AgainError::Driver { name, source },
             Self::Call(error) => match error.errno {
                 Errno::ECANCELED => AgainError::Retired(name),
-                Errno::EBUSY | Errno::ENODEV => AgainError::Busy(name),
                 _ => match Forbidden::of(&error) {
                     Some(source) => AgainError::Forbidden { name, source },
                     None => {
@@ -265,6 +338,33 @@ impl Again<'_> {
         Ok(record)
     }
 
+    /// What keeps the module from taking what the node has had: as far as can be seen now.
+    fn in_the_way(&self, name: String) -> AgainError {
+        if !matches!(self.handle.node.info(), Ok((info, _)) if info.state == abi::State::STOPPED) {
+            return AgainError::NotStopped(name);
+        }
+        let cpus = self
+            .driver
+            .machine()
+            .map_or_else(|_| Vec::new(), |(_, cpus)| cpus);
+        let own = &self.handle.cpus;
+        let had = own.iter().map(|own| own.cpu);
+        let taken = had.filter_map(|cpu| Some((cpu, self.taken_by(cpu, &cpus)?)));
+        match taken.into_iter().next() {
+            Some((cpu, owner)) => AgainError::CoreTaken { name, cpu, owner },
+            None => AgainError::MemoryInUse(name),
+        }
+    }
+
+    /// Whose a core is, if it cannot be the node's.
+    fn taken_by(&self, cpu: u32, cpus: &[abi::Cpu]) -> Option<String> {
+        let Some(found) = cpus.iter().find(|one| one.cpu == cpu) else {
+            return Some("this system has switched off".into());
+        };
+        let is_others = found.owner == abi::CpuOwner::NODE && found.node != self.handle.info.id;
+        is_others.then(|| format!("the node with the id {} has", found.node))
+    }
+
     /// What the node is to be told of its devices. Those that went back to the base may have become
     /// something that it needs.
     fn devices(&self) -> Result<Vec<Selected>, Failed> {
@@ -276,5 +376,52 @@ impl Again<'_> {
             false => device::select(self.root, &addresses, false),
         };
         found.map_err(Failed::Device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn driver(errno: Errno) -> AgainError {
+        let call = CallError {
+            call: "INSULA_NODE_RECREATE",
+            errno,
+        };
+        Failed::Call(call).of("web".into())
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        let name = || "web".to_owned();
+        let absent = AgainError::Image {
+            name: name(),
+            source: image::FindError::Unknown("debian".into()),
+        };
+        let passing = [
+            absent,
+            driver(Errno::EMFILE),
+            driver(Errno::ENOMEM),
+            AgainError::MemoryInUse(name()),
+            AgainError::Device {
+                name: name(),
+                source: DeviceError::Taken("0000:01:00.0".parse().unwrap()),
+            },
+        ];
+        for error in passing {
+            assert!(error.may_pass(), "{error}");
+        }
+        let lasting = [
+            AgainError::NoRecord(name()),
+            driver(Errno::EIO),
+            driver(Errno::ECANCELED),
+            AgainError::Device {
+                name: name(),
+                source: DeviceError::Unknown("0000:01:00.0".parse().unwrap()),
+            },
+        ];
+        for error in lasting {
+            assert!(!error.may_pass(), "{error}");
+        }
     }
 }

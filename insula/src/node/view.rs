@@ -102,10 +102,13 @@ impl Handle {
         self.record.is_some() && self.info.starts > 0 && !self.is_supervised() && !finished
     }
 
-    /// Whether its supervisor waits to start it again.
+    /// Whether its supervisor waits to start it again: with its cores, or for what it could not have
+    /// at the first attempt.
     #[must_use]
     pub fn is_restarting(&self) -> bool {
-        self.is_stopped() && self.has(abi::NODE_HELD)
+        let policy = self.record.as_ref().map(|record| record.life.policy);
+        let wanted = policy.is_some_and(|policy| policy.hold() & self.info.reason.bit() != 0);
+        self.is_stopped() && (self.has(abi::NODE_HELD) || wanted && self.may_come_back())
     }
 
     /// Whether it is stopped, and its supervisor has not let that be for good.

@@ -6,13 +6,14 @@ use std::time::Duration;
 use insula_abi as abi;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::journal::Journal;
 use super::sight::{Found, Sight};
 use crate::driver::{CallError, Driver, Node};
 use crate::name;
 use crate::node::{AgainError, Handle, Wish, again, note_crash, wait_for_last_words};
-use crate::policy::{Ending, OnHang, Policy, Verdict};
+use crate::policy::{Ending, History, OnHang, Policy, Verdict, pause};
 use crate::postmortem::{backtrace, keep_if_wanted};
 use crate::privilege::{Needs, RestrictError, restrict_supervisor};
 use crate::root::Root;
@@ -20,6 +21,9 @@ use crate::virtio::{self, Devices, Server, make_static_nodes};
 
 /// How often a running node is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How likely the process is to be chosen when the base is out of memory: from -1000, never.
+const OOM_SCORE: &str = "-900";
 
 /// Why a node cannot be supervised. It was left as it is.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +71,9 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
     let Some(record) = &handle.record else {
         return Err(SuperviseError::NoRecord(name));
     };
+    let journal = Journal::open(name.clone());
+    // As long as it may.
+    prepare_process(&journal);
     make_static_nodes();
     restrict_supervisor(Needs::of(record)).map_err(|source| SuperviseError::Restrict {
         name: name.clone(),
@@ -76,7 +83,7 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
         policy: record.life.policy,
         driver,
         handle,
-        journal: Journal::open(name),
+        journal,
         unresponsive: false,
         devices: None,
         failed_start: 0,
@@ -89,6 +96,20 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
             Err(error.into())
         }
         Ok(()) => Ok(()),
+    }
+}
+
+/// Makes this process, and those that it starts, one of the last to be killed when the base is short
+/// of memory: the node ends with a root that they serve. And lets it have as many descriptors as it
+/// may, for the connections that it passes on.
+fn prepare_process(journal: &Journal) {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
+        journal.complain(&format!("it may be killed if memory is short: {error}"));
+    }
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        journal.complain(&format!("it has few descriptors: {}", error.desc()));
     }
 }
 
@@ -258,24 +279,61 @@ impl Supervisor {
             }
             return Ok(false);
         };
-        self.journal.note(&format!(
-            "ended: {reason}; to be started again in {after:?}"
-        ));
+        let when = in_words(after);
+        self.journal
+            .note(&format!("ended: {reason}; to be started again {when}"));
         if self.wait(PollFlags::POLLPRI, after) {
             return Ok(true);
         }
-        let wish = Wish::Policy(history);
-        match again(&self.driver, &Root::default(), &mut self.handle, wish) {
-            Ok(()) => self.journal.note("started again"),
-            // Its user was faster: the next look tells how.
-            Err(AgainError::Retired(_)) => {}
-            Err(error) => {
-                self.journal.complain(&error.to_string());
-                self.handle.node.retire()?;
-                return Ok(false);
+        self.start_again(history)
+    }
+
+    /// Starts the node again: anew after each pause, for as long as what is in the way may pass and
+    /// its user does not stop it. Whether there is more to attend to.
+    fn start_again(&mut self, history: History) -> Result<bool, CallError> {
+        let mut attempts = 0_u32;
+        loop {
+            match self.try_again(history) {
+                Ok(()) => {
+                    self.journal.note("started again");
+                    return Ok(true);
+                }
+                // Its user was faster: the next look tells how.
+                Err(AgainError::Retired(_)) => return Ok(true),
+                Err(error) if error.may_pass() => {
+                    attempts = attempts.saturating_add(1);
+                    let pause = pause(attempts);
+                    let text = format!("{error}\nthe next attempt is made {}", in_words(pause));
+                    self.journal.complain(&text);
+                    if self.wait(PollFlags::POLLPRI, pause) {
+                        return Ok(true);
+                    }
+                }
+                Err(error) => {
+                    self.journal.complain(&error.to_string());
+                    self.handle.node.retire()?;
+                    return Ok(false);
+                }
             }
         }
-        Ok(true)
+    }
+
+    /// By a descriptor of its own: with that, a start that fails half-way leaves the node stopped.
+    fn try_again(&mut self, history: History) -> Result<(), AgainError> {
+        let name = &self.handle.info.name;
+        let opened = self.driver.open_node(name).and_then(Handle::of);
+        let mut starting = opened.map_err(|error| match error.errno {
+            // It was removed.
+            Errno::ENOENT | Errno::ENODEV => AgainError::Retired(name::text(name)),
+            _ => AgainError::Driver {
+                name: name::text(name),
+                source: error.into(),
+            },
+        })?;
+        let wish = Wish::Policy(history);
+        again(&self.driver, &Root::default(), &mut starting, wish)?;
+        self.handle.record = starting.record;
+        Ok(())
     }
 
     /// Keeps a dump of a crash or a hang, once, if its user wants it.
@@ -303,6 +361,14 @@ impl Supervisor {
     }
 }
 
+/// When something is done after so long a wait.
+fn in_words(wait: Duration) -> String {
+    match wait.is_zero() {
+        true => "at once".into(),
+        false => format!("in {}", humantime::format_duration(wait)),
+    }
+}
+
 /// How a stopped node came to its end; `None` when it was not by itself. Of one that was reset the
 /// log tells whether a panic was why.
 fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
@@ -318,4 +384,22 @@ fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
         abi::Reason::DEVICE_LOST => Some(Ending::DeviceLost),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_out_of_memory_does_not_take_all_nodes_down() {
+        // Its supervisors are in the service's control group; by default systemd stops that whole.
+        let service = include_str!("../../../packaging/insula.service");
+        assert!(service.contains("\nOOMPolicy=continue\n"));
+    }
+
+    #[test]
+    fn waits_in_words() {
+        let words = [0, 100, 60_000].map(|ms| in_words(Duration::from_millis(ms)));
+        assert_eq!(words, ["at once", "in 100ms", "in 1m"]);
+    }
 }

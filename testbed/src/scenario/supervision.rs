@@ -106,10 +106,19 @@ fn dies_in_mid_boot(_: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// Until its user stops it: then it stays so.
-fn is_always_started(_: &Context) -> Result<(), Finding> {
+/// Until its user stops it: then it stays so. An image that is not there is waited for.
+fn is_always_started(context: &Context) -> Result<(), Finding> {
     let node = start("1", "poweroff", &["--restart", "always"])?;
     wait_for_starts(&node, 2)?;
+    insula(&["image", "rm", IMAGE])?;
+    let waiting = wait_for("a start that fails", || {
+        let view = node.inspect()?;
+        let waits = view["state"] == "stopped" && supervisor_process::has_said("there is no image");
+        Ok(waits.then_some(view))
+    })?;
+    assert_equal("restarting", &waiting["restarting"].as_bool(), &Some(true))?;
+    add_unpacked_image(context, IMAGE, KERNEL)?;
+    wait_for_starts(&node, waiting["starts"].as_u64().unwrap_or_default() + 1)?;
     insula(&["stop", "--time", "60", NAME])?;
     let stopped = node.inspect()?;
     assert_equal("state", &stopped["state"].as_str(), &Some("stopped"))?;
@@ -171,6 +180,8 @@ fn loses_its_supervisor(_: &Context) -> Result<(), Finding> {
     let node = start("1", "idle", &[])?;
     node.wait_until_ready()?;
     assert_equal("supervised", &listed()?["supervised"], &true.into())?;
+    let spared = supervisor_process::oom_score(NAME)?;
+    assert_equal("its score when memory is short", &spared, &-900)?;
     supervisor_process::kill(NAME)?;
     assert_equal("after the kill", &listed()?["supervised"], &false.into())?;
     assert_equal("listed again", &listed()?["supervised"], &true.into())?;

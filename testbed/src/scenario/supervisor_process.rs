@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -28,6 +28,13 @@ pub(super) fn kill(node: &str) -> Result<(), Finding> {
     wait_for("the supervisor to be gone", || {
         Ok((!is_alive(pid)).then_some(()))
     })
+}
+
+/// How likely a node's supervisor is to be killed when memory is short (`oom_score_adj`).
+pub(super) fn oom_score(node: &str) -> Result<i32, Finding> {
+    let pid = wait_for("the supervisor's process", || Ok(find(Some(node))?.pop()))?;
+    let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
+    Ok(text.trim().parse()?)
 }
 
 /// Waits until a node has one. Does not look at the node, by which it would be given one.
@@ -70,6 +77,18 @@ fn is_alive(pid: Pid) -> bool {
     !(state.is_empty() || state.starts_with(['Z', 'X']))
 }
 
+/// All lines that came to the system's log.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn said() -> MutexGuard<'static, Vec<String>> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a line with that text has come to the system's log.
+pub(super) fn has_said(text: &str) -> bool {
+    said().iter().any(|line| line.contains(text))
+}
+
 /// The system's log: what is written to it is shown, with the scenario's own words.
 pub(super) struct SystemLog {
     ended: Arc<AtomicBool>,
@@ -89,7 +108,9 @@ impl SystemLog {
             let mut line = [0; 2048];
             while !until.load(Ordering::Relaxed) {
                 if let Ok(size) = socket.recv(&mut line) {
-                    println!("  {}", String::from_utf8_lossy(&line[..size]));
+                    let text = String::from_utf8_lossy(&line[..size]).into_owned();
+                    println!("  {text}");
+                    said().push(text);
                 }
             }
         });
