@@ -80,7 +80,9 @@ pub enum AgentExecError {
     #[error(transparent)]
     Output(io::Error),
     /// This process's terminal, or its signals, cannot be had.
-    #[error("the terminal cannot be prepared: {0}; nothing was begun")]
+    #[error(
+        "the terminal cannot be prepared: {0}; the program that was begun in the node gets SIGHUP"
+    )]
     Terminal(io::Error),
 }
 

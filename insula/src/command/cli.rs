@@ -134,12 +134,14 @@ pub(super) enum Command {
         /// Where to
         folder: PathBuf,
     },
-    /// Supervise the node whose descriptor is the standard input; started by other commands
-    #[command(hide = true)]
+    /// Give nodes another supervisor that have lost theirs: `ps` shows them as unsupervised
     Supervise {
-        /// The node, for those who list processes
+        /// The nodes; all if none is named
         #[arg(value_name = "NODE")]
-        name: Name,
+        names: Vec<Name>,
+        /// Be that supervisor: of the node whose descriptor is the standard input
+        #[arg(long, hide = true)]
+        here: bool,
     },
 }
 

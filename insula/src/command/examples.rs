@@ -170,6 +170,9 @@ examples! {
         ],
         "Back to one core" => ["insula update web --cpus 1"],
     }
+    "insula-supervise": {
+        "Give all nodes that have lost their supervisor another" => ["insula supervise"],
+    }
     "insula-rm": {
         "Remove a node, running or not" => ["insula rm --force web"],
     }

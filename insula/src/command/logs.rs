@@ -4,10 +4,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use insula::name::Name;
-use insula::node::{Handle, LogError, LogRecord, NodeLog, note_crash};
+use insula::node::{Handle, LogError, LogRecord, NodeLog, see_crash, wait_for_last_words};
 
 use super::cli::Logs;
-use super::node::find;
+use super::node::see;
 use super::{Context, Failure, output};
 
 /// How often a followed log is looked at.
@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LOOKS_PER_CHECK: u32 = 10;
 
 pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
-    let mut handle = find(&context.driver()?, &options.name)?;
+    let mut handle = see(&context.driver()?, &options.name)?;
     if options.follow {
         follow(&mut handle, options)
     } else {
@@ -92,10 +92,18 @@ fn wait_for_log(
     }
 }
 
-/// Whether the node runs no more; notes a crash if there was one. A node that is gone has ended.
+/// Whether the node runs no more, or has crashed and nobody is there to stop it. A node that is gone
+/// has ended.
 fn has_ended(handle: &mut Handle) -> bool {
-    let known = handle.refresh().and_then(|()| note_crash(handle));
-    known.is_err() || handle.is_stopped()
+    if handle.refresh().is_err() {
+        return true;
+    }
+    see_crash(handle);
+    let is_left = handle.is_crashed() && handle.is_running() && !handle.is_supervised();
+    if is_left {
+        wait_for_last_words(handle);
+    }
+    is_left || handle.is_stopped()
 }
 
 fn print(record: &LogRecord, json: bool) -> Result<(), Failure> {

@@ -36,6 +36,38 @@ const EXIT_STATUS: [(&str, &str); 3] = [
     ("2", "The command line is wrong. Nothing was done."),
 ];
 
+/// Of those that run a program and end as it ends.
+const EXIT_STATUS_OF_PROGRAM: [(&str, &str); 5] = [
+    (
+        "that of the program",
+        "It has ended by itself. If signal N ended it: 128 + N.",
+    ),
+    ("125", "Insula has failed. The message says why."),
+    ("126", "The program cannot be executed."),
+    ("127", "There is no such program."),
+    ("2", "The command line is wrong. Nothing was done."),
+];
+
+/// Commands that run a program and end as it ends.
+const RUN_PROGRAMS: [&str; 2] = ["insula-exec", "insula-console"];
+/// The one that does so if it is given a program for a node of its own.
+const RUNS_ONE: &str = "insula-run";
+
+/// What a command's exit status tells.
+fn exit_status(page: &str) -> Vec<(&'static str, &'static str)> {
+    match page {
+        page if RUN_PROGRAMS.contains(&page) => EXIT_STATUS_OF_PROGRAM.to_vec(),
+        RUNS_ONE => {
+            let more = (
+                "others",
+                "With --image lwk and a program: as of insula exec.",
+            );
+            EXIT_STATUS.into_iter().chain([more]).collect()
+        }
+        _ => EXIT_STATUS.to_vec(),
+    }
+}
+
 const FILES: [(&str, &str); 2] = [
     ("/dev/insula", "The module's device. Only root may open it."),
     (
@@ -110,7 +142,7 @@ fn render(command: &Command, parent: Option<&Command>, into: &mut Vec<u8>) -> io
     let examples = examples::of(page_name(command));
     let mut roff = Roff::new();
     show_examples(&mut roff, examples);
-    definitions(&mut roff, "EXIT STATUS", &EXIT_STATUS);
+    definitions(&mut roff, "EXIT STATUS", &exit_status(page_name(command)));
     if parent.is_none() {
         definitions(&mut roff, "FILES", &FILES);
     }
@@ -223,6 +255,14 @@ mod tests {
             .find(|page| page.file == "insula-machine-reserve.1");
         let text = text(page.unwrap()).replace(env!("CARGO_PKG_VERSION"), "VERSION");
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn who_ends_as_its_program_ends_says_so() {
+        for page in all() {
+            let of_program = ["insula-exec.1", "insula-console.1"].contains(&page.file.as_str());
+            assert_eq!(text(&page).contains("128 + N"), of_program, "{}", page.file);
+        }
     }
 
     /// man(1) itself finds nothing to complain of.

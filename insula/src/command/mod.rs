@@ -41,7 +41,8 @@ impl Context {
     }
 }
 
-/// Runs the command: status 0 if all went well, 1 if it was refused or failed, 2 if misused.
+/// Runs the command: status 0 if all went well, 1 if it was refused or failed, 2 if misused; of a
+/// program in a node the program's own.
 pub(crate) fn main(began_tsc: u64) -> ExitCode {
     completion::answer(Cli::command);
     let cli = Cli::parse();
@@ -54,6 +55,10 @@ pub(crate) fn main(began_tsc: u64) -> ExitCode {
         Err(failure) if output::is_closed_pipe(failure.as_ref()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::complain(failure.as_ref());
+            if output::is_json() {
+                // Whoever reads it may have gone.
+                let _ = output::json(&output::failure_as_json(failure.as_ref()));
+            }
             ExitCode::FAILURE
         }
     }
@@ -95,7 +100,8 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Man { folder } => manual::write(Cli::command(), &folder)?,
         Command::Up(options) => return compose::up(context, &options),
         Command::Down(options) => return compose::down(context, &options),
-        Command::Supervise { .. } => supervise::supervise(context)?,
+        Command::Supervise { here: true, .. } => supervise::supervise(context)?,
+        Command::Supervise { names, .. } => node::supervise(context, &names)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -162,27 +162,43 @@ fn timing_text(started: &Started) -> String {
 }
 
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
-    let handles = all(&context.driver()?)?;
+    let handles = seen(&context.driver()?)?;
     let shown = handles.iter().filter(|handle| {
         options.all || handle.is_crashed() || handle.is_restarting() || !handle.is_stopped()
     });
     let views: Vec<_> = shown.map(Handle::view).collect();
     if options.json {
-        output::json(&views)
-    } else {
-        output::print(&ps_table(&views).to_string())
+        return output::json(&views);
     }
+    if handles.iter().any(Handle::is_unsupervised) {
+        output::note("`insula supervise` gives nodes that are unsupervised another supervisor");
+    }
+    output::print(&ps_table(&views).to_string())
 }
 
-/// All nodes, as they are found: what has crashed is stopped, and what has lost its supervisor gets
-/// another.
+/// All nodes, and what their kernels' memory tells of them. Nothing is done to any of them.
+fn seen(driver: &Driver) -> Result<Vec<Handle>, Failure> {
+    let mut handles = node::all(driver)?;
+    handles.iter_mut().for_each(node::see_crash);
+    Ok(handles)
+}
+
+/// The node of that name, in the same way.
+pub(super) fn see(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
+    let mut handle = node::find(driver, name)?;
+    node::see_crash(&mut handle);
+    Ok(handle)
+}
+
+/// All nodes, for who is about to do something to them: what has crashed is stopped, and what has lost
+/// its supervisor gets another.
 pub(super) fn all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
     let mut handles = node::all(driver)?;
     look_after(driver, &mut handles)?;
     Ok(handles)
 }
 
-/// The node of that name, found in the same way.
+/// The node of that name, in the same way.
 pub(super) fn find(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
     let mut handle = node::find(driver, name)?;
     look_after(driver, std::slice::from_mut(&mut handle))?;
@@ -197,6 +213,17 @@ fn look_after(driver: &Driver, handles: &mut [Handle]) -> Result<(), Failure> {
         output::note(&failure.to_string());
     }
     Ok(())
+}
+
+/// Gives nodes that have lost their supervisor another: these, or all.
+pub(super) fn supervise(context: &Context, names: &[Name]) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    match names {
+        [] => all(&driver).map(drop),
+        names => names
+            .iter()
+            .try_for_each(|name| find(&driver, name).map(drop)),
+    }
 }
 
 fn ps_table(views: &[NodeView]) -> Table {
@@ -240,7 +267,7 @@ fn state_text(view: &NodeView) -> String {
 pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
-        let handle = find(&driver, name)?;
+        let handle = see(&driver, name)?;
         all_of(&handle).map_err(|error| match error.errno {
             // It has been removed meanwhile.
             Errno::ENODEV => FindError::Unknown(name.clone()).into(),

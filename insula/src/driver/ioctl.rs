@@ -17,15 +17,7 @@ use nix::errno::Errno;
 use nix::libc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// A call that the module, or the kernel on its way there, refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{call}: {}", errno.desc())]
-pub struct CallError {
-    /// The ioctl's name in the C header.
-    pub call: &'static str,
-    /// Why.
-    pub errno: Errno,
-}
+use super::CallError;
 
 type Answer<T> = Result<T, CallError>;
 
@@ -569,6 +561,6 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         let error = memory_create(file.as_fd()).unwrap_err();
         assert_eq!(error.errno, Errno::ENOTTY);
-        assert!(error.to_string().starts_with("INSULA_MEMORY_CREATE: "));
+        assert!(error.to_string().starts_with("taking memory: "), "{error}");
     }
 }

@@ -1,7 +1,8 @@
 //! Finding out that a node has crashed.
 //!
 //! A kernel that panics with `panic=0` halts and tells nobody; but it marks the core that panics,
-//! where we can see it. Whoever looks at a node looks for that mark and stops the node as crashed.
+//! where we can see it. A node's supervisor looks for that mark and stops the node as crashed; who
+//! only shows the node shows the mark.
 
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,14 @@ pub fn note_crash(handle: &mut Handle) -> Result<(), CallError> {
         handle.info.reason = abi::Reason::CRASHED;
     }
     Ok(())
+}
+
+/// Notes in the handle that a node's kernel has panicked, if it has. Does nothing to the node.
+pub fn see_crash(handle: &mut Handle) {
+    let reset = handle.info.reason == abi::Reason::RESET;
+    if (handle.is_running() || reset) && panicked(handle).is_some() {
+        handle.info.reason = abi::Reason::CRASHED;
+    }
 }
 
 /// Waits until a kernel that is at its end has logged all that it has to say.

@@ -26,7 +26,7 @@ pub use claims::ClaimError;
 pub(crate) use claims::{Claims, Clash};
 pub use end::{EndError, Stopped, kill, remove, stop, wait_until_left};
 pub use forbidden::Forbidden;
-pub use last_words::{note_crash, wait_for_last_words};
+pub use last_words::{note_crash, see_crash, wait_for_last_words};
 pub(crate) use log::log_layout;
 pub use log::{LogError, LogRecord, NodeLog};
 pub use record::{ChunkRecord, Described, LifeRecord, NodeRecord};

@@ -21,9 +21,39 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
+/// A message without the numbers by which Rust's library names errors of the system: the words before
+/// them say the same.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    const NUMBER: &str = " (os error ";
+    let mut parts = text.split(NUMBER);
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                whole.push_str(rest);
+            }
+            _ => {
+                whole.push_str(NUMBER);
+                whole.push_str(part);
+            }
+        }
+    }
+    whole
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_errors_are_left_out() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let text = format!("/a: {error}; /b (os error x): {error}\nhint");
+        let told =
+            "/a: No such file or directory; /b (os error x): No such file or directory\nhint";
+        assert_eq!(plain(&text), told);
+    }
 
     #[test]
     fn durations() {

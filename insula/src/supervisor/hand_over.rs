@@ -142,7 +142,7 @@ fn hand_over(node: Node, name: &str) -> Result<(), HandOverError> {
     let mut supervisor = Command::new(PROGRAM);
     supervisor
         .arg0("insula")
-        .args(["supervise", name])
+        .args(["supervise", name, "--here"])
         .current_dir("/")
         .stdin(OwnedFd::from(node))
         .stdout(Stdio::null())

@@ -2,6 +2,8 @@
 
 use nix::syslog::{Facility, LogFlags, Priority, Severity, openlog, syslog};
 
+use crate::report::plain;
+
 /// The log of one node's supervisor.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
@@ -27,7 +29,7 @@ impl Journal {
 
     fn write(&self, severity: Severity, text: &str) {
         let priority = Priority::new(severity, Facility::LOG_DAEMON);
-        let line = format!("{}: {}", self.node, text.replace('\n', "; "));
+        let line = format!("{}: {}", self.node, plain(text).replace('\n', "; "));
         // With no system log there is nobody to tell.
         let _ = syslog(priority, line.as_str());
     }

@@ -3,8 +3,9 @@
 //! It holds a descriptor of the node, for which the module keeps the node's cores when it ends. It
 //! waits for that end, looks about once a second whether the node crashed, halted or hangs, and
 //! does what the node's [`policy`](crate::policy) says. There is no central daemon and no state
-//! beside the module's: a supervisor that is killed leaves its node running, and whoever touches
-//! the node next starts another, which goes on where that one was.
+//! beside the module's: a supervisor that is killed leaves its node running, and whoever does
+//! something to the node next starts another, which goes on where that one was. Looking at a node
+//! (`ps`, `inspect`, `logs`, ...) does nothing to it.
 //!
 //! It ends when its node has ended for good.
 

@@ -211,8 +211,7 @@ fn writes_on() -> Result<(), Finding> {
     wait_for("the disk's server to be gone with it", || {
         Ok(servers(STORAGE_DAEMON, DISK)?.is_empty().then_some(()))
     })?;
-    // Any command that touches the node starts another.
-    insula(&["ps"])?;
+    insula(&["supervise", WRITER])?;
     wait_for("fio in the node to end", || {
         Ok((script(WRITER, "test -e /ended")?.0 == 0).then_some(()))
     })?;
@@ -319,6 +318,7 @@ fn ends_with_its_root() -> Result<(), Finding> {
     })?;
     has_root()?;
     supervisor_process::kill(ROOTED)?;
+    insula(&["supervise"])?;
     let view = wait_for("the node to end", || {
         let view = insula_json(&["inspect", ROOTED])?[0].clone();
         Ok((view["state"] == "stopped").then_some(view))

@@ -175,7 +175,7 @@ fn restarts_for_its_user(_: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// The node runs on. It is shown as unsupervised once; who shows it starts another.
+/// The node runs on, shown as unsupervised, until its user wants another.
 fn loses_its_supervisor(_: &Context) -> Result<(), Finding> {
     let node = start("1", "idle", &[])?;
     node.wait_until_ready()?;
@@ -183,8 +183,11 @@ fn loses_its_supervisor(_: &Context) -> Result<(), Finding> {
     let spared = supervisor_process::oom_score(NAME)?;
     assert_equal("its score when memory is short", &spared, &-900)?;
     supervisor_process::kill(NAME)?;
-    assert_equal("after the kill", &listed()?["supervised"], &false.into())?;
-    assert_equal("listed again", &listed()?["supervised"], &true.into())?;
+    for when in ["after the kill", "listed again"] {
+        assert_equal(when, &listed()?["supervised"], &false.into())?;
+    }
+    insula(&["supervise"])?;
+    assert_equal("supervised again", &listed()?["supervised"], &true.into())?;
     node.wait_until_ready()?;
     node.remove()
 }
@@ -216,7 +219,8 @@ fn loses_it_at_any_moment(context: &Context) -> Result<(), Finding> {
             format!("kill {number}: half a node is left: {view}")
         })?;
         struck_stopped += u64::from(view["state"] == "stopped");
-        // Whoever listed it has started another supervisor, which goes on with the restarts.
+        // Another goes on with the restarts.
+        insula(&["supervise", NAME])?;
         let starts = view["starts"].as_u64().unwrap_or_default();
         wait_for_starts(&node, starts + 1).map_err(|finding| {
             finding.when(&format!("kill {number}, after which it was {view}"))

@@ -63,7 +63,8 @@ pub(super) fn find(node: Option<&str>) -> Result<Vec<Pid>, Finding> {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<_> = line.split(|&byte| byte == 0).collect();
         let same = |word: &&[u8]| node.is_none_or(|node| *word == node.as_bytes());
-        if words.get(1) == Some(&&b"supervise"[..]) && words.get(2).is_some_and(same) {
+        let is_one = words.get(1) == Some(&&b"supervise"[..]) && words.contains(&&b"--here"[..]);
+        if is_one && words.get(2).is_some_and(same) {
             found.push(Pid::from_raw(pid));
         }
     }
