@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use insula::compose::{
-    self, Deed, Event, FILE, Plan, PlanError, Present, Project, Report, Scope, Tell,
+    self, Deed, Event, FILE, Locked, Plan, PlanError, Present, Project, Report, Scope, Tell,
 };
 use insula::name::Name;
 use insula::node::Stopped;
@@ -22,6 +22,9 @@ pub(super) fn up(context: &Context, options: &Up) -> Result<ExitCode, Failure> {
         Err(failure) => return refuse(failure, options.projects.json),
     };
     let driver = context.driver()?;
+    let names = projects.iter().map(|project| &project.name);
+    let locked = (!options.dry_run).then(|| lock(context, names));
+    let _locked = locked.transpose()?;
     let present = Present::read(&driver, &context.root, &all(&driver)?)?;
     let plan = match Plan::new(&context.root, &projects, &present) {
         Ok(plan) => plan,
@@ -53,6 +56,7 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
         }
     }
     let driver = context.driver()?;
+    let _locked = lock(context, scopes.iter().map(|scope| &scope.name))?;
     let present = Present::read(&driver, &context.root, &all(&driver)?)?;
     let (patience, tell) = (patience(&options.projects), teller(&options.projects));
     let report = compose::down(&driver, &present, &scopes, options.images, patience, tell)?;
@@ -60,6 +64,18 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
         output::note("there is nothing of it to take down");
     }
     finish(&report, options.projects.json)
+}
+
+/// Waits until no other command brings up or takes down any of these.
+fn lock<'a>(
+    context: &Context,
+    projects: impl Iterator<Item = &'a Name>,
+) -> Result<Locked, Failure> {
+    Ok(compose::lock(&context.root, projects, |project| {
+        output::note(&format!(
+            "another command brings up or takes down the project '{project}': waiting for it"
+        ));
+    })?)
 }
 
 /// Reads files; tells all that is wrong in any of them by itself.
@@ -88,7 +104,10 @@ fn read(paths: &[PathBuf], name: Option<&Name>) -> Result<Vec<Project>, Failure>
 fn refuse(failure: Failure, json: bool) -> Result<ExitCode, Failure> {
     match failure.downcast_ref::<PlanError>() {
         Some(PlanError(mistakes)) if json => {
-            output::json(&serde_json::json!({ "mistakes": mistakes }))?;
+            output::complain(failure.as_ref());
+            let mut told = output::failure_as_json(failure.as_ref());
+            told["mistakes"] = serde_json::json!(mistakes);
+            output::json(&told)?;
             Ok(ExitCode::FAILURE)
         }
         _ => Err(failure),

@@ -1,0 +1,81 @@
+//! One command at a time for each project.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::name::Name;
+use crate::root::Root;
+use crate::state::{self, Lock};
+
+/// Another command cannot be kept from bringing up or taking down the same project.
+#[derive(Debug, thiserror::Error)]
+#[error("the project '{project}' cannot be locked: {source}; nothing was touched")]
+pub struct LockError {
+    project: Name,
+    source: io::Error,
+}
+
+/// Projects that no other command brings up or takes down as long as this lives.
+#[derive(Debug)]
+pub struct Locked {
+    _locks: Vec<Lock>,
+}
+
+/// Locks projects; `waits` is told of each that another command has.
+///
+/// # Errors
+/// [`LockError`]; none is locked.
+pub fn lock<'a>(
+    root: &Root,
+    projects: impl IntoIterator<Item = &'a Name>,
+    waits: impl Fn(&Name),
+) -> Result<Locked, LockError> {
+    // In order of their names: two commands never wait for each other.
+    let projects: BTreeSet<&Name> = projects.into_iter().collect();
+    let locks = projects.into_iter().map(|project| {
+        let file = format!("project-{project}");
+        let locked = state::try_lock(root, &file).and_then(|locked| match locked {
+            Some(lock) => Ok(lock),
+            None => {
+                waits(project);
+                state::lock(root, &file)
+            }
+        });
+        locked.map_err(|source| LockError {
+            project: project.clone(),
+            source,
+        })
+    });
+    let locks = locks.collect::<Result<_, _>>()?;
+    Ok(Locked { _locks: locks })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::root::fake::Tree;
+
+    #[test]
+    fn a_project_is_one_commands_at_a_time() {
+        let tree = Tree::new(&[]);
+        let root = tree.root();
+        let [shop, mail]: [Name; 2] = ["shop", "mail"].map(|name| name.parse().unwrap());
+        let none = |_: &Name| panic!("waits");
+        let first = lock(&root, [&shop], none).unwrap();
+        drop(lock(&root, [&mail, &mail], none).unwrap());
+        let (told, hears) = mpsc::channel();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let waits = |name: &Name| told.send(name.clone()).unwrap();
+                lock(&root, [&shop, &mail], waits).map(drop)
+            });
+            assert_eq!(hears.recv().unwrap(), shop);
+            assert!(!second.is_finished());
+            drop(first);
+            second.join().unwrap().unwrap();
+        });
+    }
+}
