@@ -34,15 +34,22 @@ struct device_claim {
 	struct pci_dev *function;		/* NULL when it has been given back */
 	char *override;				/* the base's driver_override, or NULL */
 	bool driven;				/* the base had a driver for it */
-	struct insula_confinement *confinement;	/* while it is bound to our driver */
+	struct insula_confinement *confinement;	/* while it is bound to our driver: see `bound` */
 	struct pci_saved_state *state;		/* how the base left it */
 };
 
 static struct {
 	struct mutex lock;			/* one claim or return at a time */
 	struct device_claim *expected;		/* by probe() */
+	/*
+	 * What a claim has while its function is bound to our driver. That may be unbound at
+	 * any moment, without the lock above and with the function's own: so this is taken
+	 * last, and nothing of the function is waited for with it.
+	 */
+	struct mutex bound;
 } claims = {
 	.lock = __MUTEX_INITIALIZER(claims.lock),
+	.bound = __MUTEX_INITIALIZER(claims.bound),
 };
 
 static int enable(struct device_claim *claim)
@@ -73,19 +80,23 @@ disable:
 static int probe(struct pci_dev *function, const struct pci_device_id *id)
 {
 	struct device_claim *claim = READ_ONCE(claims.expected);
+	struct insula_confinement *confinement;
 	int err;
 
 	if (!claim || claim->function != function)
 		return -ENODEV;
-	claim->confinement = insula_confine(&function->dev, claim->memory);
-	if (IS_ERR(claim->confinement))
-		return PTR_ERR(claim->confinement);
+	confinement = insula_confine(&function->dev, claim->memory);
+	if (IS_ERR(confinement))
+		return PTR_ERR(confinement);
 	err = enable(claim);
 	if (err) {
-		insula_unconfine(claim->confinement);
+		insula_unconfine(confinement);
 		return err;
 	}
+	mutex_lock(&claims.bound);
+	claim->confinement = confinement;
 	pci_set_drvdata(function, claim);
+	mutex_unlock(&claims.bound);
 	return 0;
 }
 
@@ -93,13 +104,17 @@ static int probe(struct pci_dev *function, const struct pci_device_id *id)
 static void remove(struct pci_dev *function)
 {
 	struct device_claim *claim = pci_get_drvdata(function);
+	struct insula_confinement *confinement;
 
-	pci_clear_master(function);
-	pci_release_regions(function);
-	pci_disable_device(function);
-	insula_unconfine(claim->confinement);
+	mutex_lock(&claims.bound);
+	confinement = claim->confinement;
 	claim->confinement = NULL;
 	pci_set_drvdata(function, NULL);
+	pci_clear_master(function);
+	mutex_unlock(&claims.bound);
+	pci_release_regions(function);
+	pci_disable_device(function);
+	insula_unconfine(confinement);
 }
 
 static void shutdown(struct pci_dev *function)
@@ -126,6 +141,32 @@ int insula_devices_init(void)
 void insula_devices_exit(void)
 {
 	pci_unregister_driver(&driver);
+}
+
+static int extend(struct device_claim *claim, struct file *memory, u32 first)
+{
+	int err;
+
+	mutex_lock(&claims.bound);
+	err = insula_confinement_extend(claim->confinement, memory, first);
+	mutex_unlock(&claims.bound);
+	return err;
+}
+
+static void reduce(struct device_claim *claim, struct file *memory, u32 first)
+{
+	mutex_lock(&claims.bound);
+	insula_confinement_reduce(claim->confinement, memory, first);
+	mutex_unlock(&claims.bound);
+}
+
+/* What is at the place of one that was unplugged may be the base's. */
+static void silence(struct device_claim *claim)
+{
+	mutex_lock(&claims.bound);
+	if (claim->function && pci_get_drvdata(claim->function) == claim)
+		pci_clear_master(claim->function);
+	mutex_unlock(&claims.bound);
 }
 
 static bool is_ours(struct pci_dev *function)
@@ -308,7 +349,7 @@ static int take_again(struct device_claim *claim, struct file *memory, struct fi
 
 	if (err || !shared)
 		return err;
-	err = insula_confinement_extend(claim->confinement, shared, 0);
+	err = extend(claim, shared, 0);
 	if (err)
 		give_back(claim);
 	return err;
@@ -339,7 +380,7 @@ void insula_devices_reduce(struct list_head *devices, struct file *memory, u32 f
 
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link)
-		insula_confinement_reduce(claim->confinement, memory, first);
+		reduce(claim, memory, first);
 	mutex_unlock(&claims.lock);
 }
 
@@ -350,13 +391,13 @@ int insula_devices_extend(struct list_head *devices, struct file *memory, u32 fi
 
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link) {
-		err = insula_confinement_extend(claim->confinement, memory, first);
+		err = extend(claim, memory, first);
 		if (err)
 			break;
 	}
 	if (err)
 		list_for_each_entry_continue_reverse(claim, devices, link)
-			insula_confinement_reduce(claim->confinement, memory, first);
+			reduce(claim, memory, first);
 	mutex_unlock(&claims.lock);
 	return err;
 }
@@ -366,8 +407,7 @@ void insula_devices_silence(struct list_head *devices)
 	struct device_claim *claim;
 
 	list_for_each_entry(claim, devices, link)
-		if (claim->function)
-			pci_clear_master(claim->function);
+		silence(claim);
 }
 
 void insula_devices_reset(struct list_head *devices)

@@ -9,15 +9,17 @@ use insula::name::Name;
 use super::insula_command::{assert_equal, attended, insula, wait_for};
 use super::spare::{self, DISK, NETWORK, NetworkDriver};
 use super::test_node::{TestNode, peer_image};
-use super::{Context, Finding, Module, Scenario, Shape};
+use super::{Context, Finding, Module, Scenario, Shape, unplugged};
 use crate::kernels::Flavour;
 use crate::machine::SpareDevices;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "devices_iommu",
-    proves: "with an IOMMU a node's devices work, also with memory added later, and cannot reach what is not the node's",
+    proves: "with an IOMMU a node's devices work, also with memory added later, cannot reach what is not the node's, and can be unplugged",
     machine: Shape {
         spare_devices: SpareDevices::BehindIommu,
+        // So that whoever uses what has been freed finds zeros there, and is found out.
+        append: "init_on_free=1",
         ..Shape::USUAL
     },
     module: Module::Loaded,
@@ -35,6 +37,7 @@ const WITH_BOTH: [&str; 6] = ["--memory", "256M", "--device", DISK, "--device", 
 fn play(context: &Context) -> Result<(), Finding> {
     let units = fs::read_dir("/sys/class/iommu")?.count();
     Finding::unless(units > 0, || "the base uses no IOMMU".into())?;
+    attended(unplugged::while_memory_comes_and_goes)?;
     let network = NetworkDriver::load()?;
     let played = attended(|| {
         devices_work(context, &network)?;

@@ -33,6 +33,7 @@ mod spare;
 pub mod splat;
 mod supervisor_process;
 mod test_node;
+mod unplugged;
 
 use std::time::Duration;
 
