@@ -7,9 +7,8 @@
  */
 #include "channel.h"
 
-#include <linux/anon_inodes.h>
 #include <linux/err.h>
-#include <linux/file.h>
+#include <linux/gfp.h>
 #include <linux/kref.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
@@ -21,6 +20,8 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
+#include "compat/compat.h"
+#include "file.h"
 #include "memory.h"
 #include "own_end.h"
 #include "session.h"
@@ -98,6 +99,7 @@ static struct insula_area *new_area(const struct insula_area_place *place, bool 
 	if (!area)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&area->refs);
+	init_rwsem(&area->mapping);
 	area->place = *place;
 	area->base = base;
 	for (i = 0; i < place->count; i++)
@@ -151,6 +153,8 @@ static void free_area(struct kref *refs)
 	if (area->place.keeper)
 		insula_memory_put(area->place.keeper);
 	kfree(rcu_dereference_protected(area->ringable, true));
+	if (area->scratch)
+		__free_page(area->scratch); /* who maps it has a descriptor */
 	kvfree(area);
 }
 
@@ -201,6 +205,31 @@ void insula_area_hang_up(struct insula_area *area)
 	}
 }
 
+static void unmap_rings(struct insula_area *area)
+{
+	u32 i;
+
+	for (i = 0; i < area->place.count; i++)
+		if (area->channels[i].mapping)
+			unmap_mapping_range(area->channels[i].mapping, 0, 0, 1);
+}
+
+int insula_area_unmap(struct insula_area *area)
+{
+	struct page *scratch;
+
+	if (!area || area->scratch)
+		return 0;
+	scratch = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!scratch)
+		return -ENOMEM;
+	down_write(&area->mapping);
+	area->scratch = scratch;
+	unmap_rings(area);
+	up_write(&area->mapping);
+	return 0;
+}
+
 static int join_session(struct insula_channel *channel)
 {
 	int err;
@@ -244,18 +273,26 @@ static void close_end(struct insula_channel *channel)
 	mutex_unlock(&channel->lock);
 }
 
+/* Which mappings are to be found later, if any. */
+static void set_mapping(struct insula_channel *channel, struct address_space *mapping)
+{
+	down_write(&channel->area->mapping);
+	channel->mapping = mapping;
+	up_write(&channel->area->mapping);
+}
+
 /* A descriptor of an end that has been opened, which goes with it. */
 static int install(struct insula_channel *channel)
 {
-	int fd;
+	struct file *file = insula_file_create("[insula-channel]", &channel_fops, channel);
 
-	kref_get(&channel->area->refs); /* the descriptor's */
-	fd = anon_inode_getfd("[insula-channel]", &channel_fops, channel, O_RDWR | O_CLOEXEC);
-	if (fd < 0) {
+	if (IS_ERR(file)) {
 		close_end(channel);
-		insula_area_put(channel->area);
+		return PTR_ERR(file);
 	}
-	return fd;
+	insula_area_get(channel->area); /* the descriptor's */
+	set_mapping(channel, file->f_mapping);
+	return insula_file_install(file);
 }
 
 int insula_channel_open(struct insula_area *area, void __user *argument)
@@ -314,6 +351,26 @@ static __poll_t channel_poll(struct file *file, struct poll_table_struct *table)
 	return events;
 }
 
+/* A page of the rings or, once these are no more this area's, one that nobody looks at. */
+static vm_fault_t channel_fault(struct vm_fault *vmf)
+{
+	struct insula_channel *channel = vmf->vma->vm_file->private_data;
+	struct insula_area *area = channel->area;
+	vm_fault_t answer;
+	unsigned long pfn;
+
+	down_read(&area->mapping);
+	pfn = area->scratch ? page_to_pfn(area->scratch) :
+			      PHYS_PFN(channel->rings_start) + vmf->pgoff;
+	answer = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK, pfn);
+	up_read(&area->mapping);
+	return answer;
+}
+
+static const struct vm_operations_struct channel_vm_ops = {
+	.fault = channel_fault,
+};
+
 static int channel_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct insula_channel *channel = file->private_data;
@@ -323,8 +380,9 @@ static int channel_mmap(struct file *file, struct vm_area_struct *vma)
 
 	if (!(vma->vm_flags & VM_SHARED) || offset > size || length > size - offset)
 		return -EINVAL;
-	return remap_pfn_range(vma, vma->vm_start, PHYS_PFN(channel->rings_start) + vma->vm_pgoff,
-			       length, vma->vm_page_prot);
+	insula_vm_flags_set(vma, VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	vma->vm_ops = &channel_vm_ops;
+	return 0;
 }
 
 static int bind(struct insula_channel *channel, void __user *argument)
@@ -398,6 +456,7 @@ static int channel_release(struct inode *inode, struct file *file)
 	struct insula_channel *channel = file->private_data;
 
 	__module_get(THIS_MODULE); /* the file's is about to go */
+	set_mapping(channel, NULL);
 	insula_bindings_silence(&channel->bindings);
 	mutex_lock(&channel->lock);
 	channel->closing = true;

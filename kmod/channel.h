@@ -51,6 +51,11 @@ struct insula_area *insula_area_join(const struct insula_area_place *place);
 
 /* The other side is gone for good: its memory is touched no more. NULL is none. */
 void insula_area_hang_up(struct insula_area *area);
+/*
+ * It has been hung up, and its memory is to be used for something else: whoever has mapped
+ * rings sees and changes them no more, but a page without meaning. -ENOMEM. NULL is none.
+ */
+int insula_area_unmap(struct insula_area *area);
 void insula_area_get(struct insula_area *area);
 void insula_area_put(struct insula_area *area);
 

@@ -302,6 +302,8 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 	}
 	err = insula_devices_take_again(&node->devices, node->memory, node->shared);
 	if (!err)
+		err = insula_area_unmap(node->area);
+	if (!err)
 		err = insula_memory_clear(node->memory);
 	if (err) {
 		give_back(node);

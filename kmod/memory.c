@@ -43,6 +43,8 @@ struct memory {
 	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
 	struct inode *inode;		/* its file's: tells its size to those who map it */
 	struct rw_semaphore mapping;	/* held for reading while pages are mapped, or copied */
+	unsigned long generation;	/* of what is in it: mappings of others do not show it */
+	struct page *scratch;		/* NULL until there are such: what they show */
 	struct insula_chunk_list chunks;
 	spinlock_t lock;		/* revoked, users */
 	bool revoked;
@@ -261,6 +263,21 @@ static vm_fault_t map_around(struct vm_fault *vmf, struct memory *memory)
 	return VM_FAULT_NOPAGE;
 }
 
+static bool is_former(const struct vm_area_struct *vma, const struct memory *memory)
+{
+	return (unsigned long)vma->vm_private_data != memory->generation;
+}
+
+/* Whoever has not heard yet that the memory was cleared goes on, and harms nobody. */
+static vm_fault_t map_scratch(struct vm_fault *vmf, struct memory *memory)
+{
+	int err = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, memory->scratch);
+
+	if (err && err != -EBUSY)
+		return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+	return VM_FAULT_NOPAGE;
+}
+
 static vm_fault_t fault(struct vm_fault *vmf)
 {
 	struct memory *memory = vmf->vma->vm_file->private_data;
@@ -268,7 +285,8 @@ static vm_fault_t fault(struct vm_fault *vmf)
 
 	down_read(&memory->mapping);
 	if (!READ_ONCE(memory->revoked))
-		answer = map_around(vmf, memory);
+		answer = is_former(vmf->vma, memory) ? map_scratch(vmf, memory) :
+						       map_around(vmf, memory);
 	up_read(&memory->mapping);
 	return answer;
 }
@@ -290,6 +308,7 @@ static int memory_mmap(struct file *file, struct vm_area_struct *vma)
 	if (offset + length < offset || offset + length > READ_ONCE(memory->chunks.size))
 		return -EINVAL;
 	insula_vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	vma->vm_private_data = (void *)READ_ONCE(memory->generation);
 	vma->vm_ops = &memory_vm_ops;
 	return 0;
 }
@@ -379,6 +398,8 @@ static int memory_release(struct inode *inode, struct file *file)
 	insula_chunks_give(memory->chunks.chunks, memory->chunks.count);
 	insula_chunk_list_free(&memory->chunks);
 	insula_description_free(memory->description);
+	if (memory->scratch)
+		put_page(memory->scratch);
 	kfree(memory);
 	return 0;
 }
@@ -481,25 +502,44 @@ void insula_memory_describe(struct file *file, struct insula_description_data *d
 	smp_store_release(&memory->description, description); /* its bytes first */
 }
 
-int insula_memory_clear(struct file *file)
+/* Nobody maps what is in it from here on, nor changes it who has mapped it. Locked. */
+static int begin_generation(struct memory *memory, struct address_space *mapping)
 {
-	struct memory *memory = file->private_data;
+	if (!memory->scratch)
+		memory->scratch = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!memory->scratch)
+		return -ENOMEM;
+	WRITE_ONCE(memory->generation, memory->generation + 1);
+	unmap_mapping_range(mapping, 0, 0, 1);
+	return 0;
+}
+
+static int clear(const struct insula_chunk_list *list)
+{
 	unsigned long deadline = jiffies + INSULA_LET_GO;
-	const struct insula_chunk_list *list = &memory->chunks;
 	const struct insula_extent *extent;
-	int err = 0;
 	u32 i;
 
-	mutex_lock(&memory->growing);
-	down_write(&memory->mapping);
-	unmap_mapping_range(file->f_mapping, 0, 0, 1);
-	for (i = 0; !err && i < list->count; i++)
+	for (i = 0; i < list->count; i++)
 		if (!insula_await_unheld(&list->chunks[i].extent, deadline))
-			err = -EBUSY;
-	for (i = 0; !err && i < list->count; i++) {
+			return -EBUSY;
+	for (i = 0; i < list->count; i++) {
 		extent = &list->chunks[i].extent;
 		insula_clear(extent->start, extent->size);
 	}
+	return 0;
+}
+
+int insula_memory_clear(struct file *file)
+{
+	struct memory *memory = file->private_data;
+	int err;
+
+	mutex_lock(&memory->growing);
+	down_write(&memory->mapping);
+	err = begin_generation(memory, file->f_mapping);
+	if (!err)
+		err = clear(&memory->chunks);
 	up_write(&memory->mapping);
 	mutex_unlock(&memory->growing);
 	return err;

@@ -49,8 +49,9 @@ void insula_memory_unshare(struct file *file);
 void insula_memory_describe(struct file *file, struct insula_description_data *description);
 
 /*
- * Take an object from all processes for a moment and clear it; nobody may be executing
- * from it. -EBUSY: somebody does I/O on it and does not end. Sleeps.
+ * Take an object from all processes and clear it; nobody may be executing from it. Mappings
+ * that there are show a page without meaning from then on: what is to come is seen by those
+ * that are made later. -EBUSY: somebody does I/O on it and does not end. -ENOMEM. Sleeps.
  */
 int insula_memory_clear(struct file *file);
 

@@ -22,7 +22,13 @@ static int lay_out_channels(struct insula_node *node, const struct insula_area_p
 {
 	struct insula_ringable *ringable;
 	struct insula_area *area;
+	int err;
 
+	/* What was laid out before is over, whatever becomes of this. */
+	insula_area_hang_up(node->area);
+	err = insula_area_unmap(node->area);
+	if (err)
+		return err;
 	ringable = insula_ringable_new(node->cpus, node->cpus_count);
 	if (!ringable)
 		return -ENOMEM;
@@ -31,7 +37,6 @@ static int lay_out_channels(struct insula_node *node, const struct insula_area_p
 		kfree(ringable);
 		return PTR_ERR(area);
 	}
-	insula_area_hang_up(node->area);
 	insula_lending_put(node->lending);
 	node->lending = NULL;
 	insula_area_put(node->area);

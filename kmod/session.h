@@ -4,6 +4,7 @@
 
 #include <linux/kref.h>
 #include <linux/mutex.h>
+#include <linux/rwsem.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -28,6 +29,7 @@ struct insula_channel {
 	phys_addr_t rings_start;
 	struct mutex lock;		/* opening and closing */
 	bool open;
+	struct address_space *mapping;	/* the open descriptor's: see the area's `mapping` */
 	bool closing;			/* as soon as no back end works on its events */
 	struct work_struct close;
 	bool audible;			/* it has its doorbell */
@@ -43,6 +45,12 @@ struct insula_area {
 	struct insula_area_place place;
 	bool base;			/* which side we are */
 	bool gone;			/* the other is no more */
+	/*
+	 * Held for reading while a page of rings is mapped: all that have been mapped are found
+	 * by those who hold it for writing.
+	 */
+	struct rw_semaphore mapping;
+	struct page *scratch;		/* NULL, or what is mapped instead of rings */
 	struct insula_ringable __rcu *ringable;	/* NULL: any */
 	struct insula_channel channels[];
 };

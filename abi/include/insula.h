@@ -307,7 +307,9 @@ struct insula_node_supervise {
  * it has its cores and devices (taken again if they went back, all or none), its
  * memory is cleared, the description replaced. The node then belongs to the descriptor as a
  * new one does: INSULA_NODE_START starts it, and if the descriptor is closed first
- * it is stopped again, for its old reason.
+ * it is stopped again, for its old reason. Mappings of its memory and of its channels that
+ * were made before show a page without meaning from then on, and change nothing of the
+ * node's: who is to see its next life maps it anew.
  */
 struct insula_node_recreate {
 	__u64 description;	/* in: bytes kept for the owner, unread */

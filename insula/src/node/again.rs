@@ -328,8 +328,9 @@ impl Again<'_> {
         let record = setup
             .record(&layout)
             .map_err(|long| Failed::Record(long.0))?;
-        let mut mapping = memory.map().map_err(|error| Failed::Driver(error.into()))?;
         node.recreate(&record, self.wish.flags())?;
+        // Mappings that were made before show nothing of the new life.
+        let mut mapping = memory.map().map_err(|error| Failed::Driver(error.into()))?;
         bootable
             .load(&memory, &mut mapping, layout.kernel, layout.initrd)
             .and_then(|()| write_layout(&mut mapping, &layout))

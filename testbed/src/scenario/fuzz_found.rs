@@ -11,6 +11,7 @@ use insula_abi::channel::{Channels, SLOTS_MIN};
 use insula_abi::{
     Chunk, CpuOwner, GRANULE, NUMA_ANY, NodeSupervise, REQUEST_BLOCKS, Reason, Request,
 };
+use insula_channel::Words;
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
@@ -49,6 +50,7 @@ pub(super) fn found_once(driver: &Driver) -> Result<(), Finding> {
         ("cores that are none", cores),
         ("a copy into what is taken", copy_into_what_is_taken),
         ("work of a channel that is gone", work_of_closed_channel),
+        ("mappings of a former life", mappings_of_former_life),
     ];
     for (what, call) in calls {
         call(driver).map_err(|finding| finding.when(what))?;
@@ -222,4 +224,34 @@ fn work_of_closed_channel(driver: &Driver) -> Result<(), Finding> {
         parameter.write(&spray).is_err()
     })?;
     Finding::unless(refused, || format!("{PARAMETER} is what it cannot be"))
+}
+
+/// Whoever has mapped a node's memory, or the rings of a channel, changes nothing of its next life
+/// thereby, and sees nothing of it.
+fn mappings_of_former_life(driver: &Driver) -> Result<(), Finding> {
+    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let node = create(driver, &memory.object)?;
+    let channel = open_channel(&node, &memory)?;
+    let rings = channel.map()?;
+    let own = memory.words.word(0)?;
+    node.start(&memory.beginning())?;
+    node.supervise(NodeSupervise {
+        hold: 1 << Reason::CRASHED.0,
+        flags: 0,
+    })?;
+    rings.store(0, 1, Ordering::Relaxed);
+    node.stop(Reason::CRASHED)?;
+    node.recreate(&[], 0)?;
+
+    rings.store(0, u64::MAX, Ordering::Relaxed);
+    assert_zero(&bytes_of(&node.memory()?)?).map_err(|finding| finding.when("by rings"))?;
+    own.store(u64::MAX, Ordering::Relaxed);
+    assert_zero(&bytes_of(&node.memory()?)?).map_err(|finding| finding.when("by memory"))?;
+    let next = node.memory()?.map()?;
+    next.word(0)?.store(1, Ordering::Relaxed);
+    assert_equal("the word seen", &own.load(Ordering::Relaxed), &u64::MAX)?;
+    drop(node);
+    Ok(driver
+        .open_node(&NAME.parse::<Name>()?.to_abi())?
+        .remove()?)
 }
