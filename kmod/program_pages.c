@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A page of a program may be reused by its kernel only when nobody here can reach it. A
- * mapping is gone when it is removed; I/O under way holds a reference for as long as
- * it takes, which cannot be seen from the mapping any more. So what was mapped is written
- * down, and looked at when it is to be let go.
+ * mapping is gone when it is removed; I/O under way pins a page for as long as it takes,
+ * which cannot be seen from the mapping any more. So what was mapped is written down, and
+ * looked at when it is unmapped: a frame that is pinned then is remembered by its number
+ * until it is not. New references come from mappings only, so one that is not pinned when
+ * its mapping goes will not be.
  *
  * All pages of a node have one reference from the start (see take.c). Further ones are of
- * mappings, which are counted apart, or of somebody who holds the page.
+ * mappings, which are counted apart, or of somebody who pins the page.
  */
 #include "insula_module.h"
 
@@ -15,6 +17,7 @@
 #include <linux/errno.h>
 #include <linux/minmax.h>
 #include <linux/mm.h>
+#include <linux/pfn.h>
 #include <linux/slab.h>
 
 #include "insula_lwk.h"
@@ -31,7 +34,7 @@ struct window {
 void insula_program_pages_init(struct insula_program_pages *pages)
 {
 	xa_init(&pages->windows);
-	xa_init(&pages->held);
+	xa_init(&pages->pinned);
 }
 
 static struct window *window_at(struct insula_program_pages *pages, u64 address)
@@ -52,79 +55,121 @@ static struct window *window_at(struct insula_program_pages *pages, u64 address)
 	return xa_is_err(other) ? NULL : other;
 }
 
+/*
+ * The counts are not read at one moment: only while the mappings do not change do they tell
+ * anything. What is seen too much is only looked at again later.
+ */
+static bool is_pinned(unsigned long frame)
+{
+	struct page *page = pfn_to_page(frame);
+	int mapped, references;
+
+	do {
+		mapped = atomic_read(&page->_mapcount);
+		smp_rmb(); /* a mapping is counted after its reference */
+		references = page_ref_count(page);
+		smp_rmb(); /* and not counted any more before that goes */
+	} while (mapped != atomic_read(&page->_mapcount));
+	return references - 1 > mapped + 1;
+}
+
+/* Whether a frame has to be waited for before it is said to be pinned for long. */
+#define FRESH	xa_mk_value(0)
+#define WAITED	xa_mk_value(1)
+
+/* A frame is not mapped any more where it was. */
+static int leave(struct insula_program_pages *pages, unsigned long frame, gfp_t gfp)
+{
+	if (!is_pinned(frame) || xa_load(&pages->pinned, frame))
+		return 0;
+	return xa_err(xa_store(&pages->pinned, frame, FRESH, gfp));
+}
+
 int insula_program_pages_add(struct insula_program_pages *pages, u64 address, struct page *page)
 {
 	struct window *window = window_at(pages, address);
+	unsigned long *place, old;
+	int err = 0;
 
 	if (!window)
 		return -ENOMEM;
-	WRITE_ONCE(window->frame[address % WINDOW_SIZE / PAGE_SIZE], page_to_pfn(page) + 1);
-	return 0;
-}
-
-static bool is_held(unsigned long frame)
-{
-	struct page *page = pfn_to_page(frame);
-
-	return page_ref_count(page) - 1 > atomic_read(&page->_mapcount) + 1;
+	place = &window->frame[address % WINDOW_SIZE / PAGE_SIZE];
+	old = READ_ONCE(*place);
+	/* The program's kernel has put another frame there without a word. */
+	if (old && old != page_to_pfn(page) + 1)
+		err = leave(pages, old - 1, GFP_KERNEL);
+	if (!err)
+		WRITE_ONCE(*place, page_to_pfn(page) + 1);
+	return err;
 }
 
 /* Those of a window that begin at `from` and end before `to`. */
-static int unmapped_in(struct insula_program_pages *pages, struct window *window, u64 from, u64 to)
+static void unmapped_in(struct insula_program_pages *pages, struct window *window, u64 from,
+			u64 to)
 {
-	unsigned long i, frame;
-	int err;
+	unsigned long i;
 
 	for (i = from / PAGE_SIZE; i < to / PAGE_SIZE; i++) {
 		if (!window->frame[i])
 			continue;
-		frame = window->frame[i] - 1;
-		if (is_held(frame)) {
-			err = xa_err(xa_store(&pages->held, frame, xa_mk_value(0), GFP_KERNEL));
-			if (err)
-				return err;
-		}
+		/* One that was forgotten would be reused under I/O. */
+		leave(pages, window->frame[i] - 1, GFP_KERNEL | __GFP_NOFAIL);
 		window->frame[i] = 0;
 	}
-	return 0;
 }
 
-int insula_program_pages_unmapped(struct insula_program_pages *pages, u64 start, u64 end)
+void insula_program_pages_unmapped(struct insula_program_pages *pages, u64 start, u64 end)
 {
 	struct window *window;
 	unsigned long index;
 	u64 base, from, to;
-	int err;
 
 	xa_for_each_range(&pages->windows, index, window, start / WINDOW_SIZE,
 			  (end - 1) / WINDOW_SIZE) {
 		base = index * WINDOW_SIZE;
 		from = max(start, base) - base;
 		to = min(end, base + WINDOW_SIZE) - base;
-		err = unmapped_in(pages, window, from, to);
-		if (err)
-			return err;
+		unmapped_in(pages, window, from, to);
 		if (to - from == WINDOW_SIZE) {
 			xa_erase(&pages->windows, index);
 			kfree(window);
 		}
 	}
-	return 0;
 }
 
-bool insula_program_pages_held(struct insula_program_pages *pages)
+bool insula_program_pages_await(struct insula_program_pages *pages, bool give_up)
 {
 	unsigned long frame;
-	bool held = false;
+	bool fresh = false;
 	void *entry;
 
-	xa_for_each(&pages->held, frame, entry) {
-		if (is_held(frame))
-			held = true;
-		else
-			xa_erase(&pages->held, frame);
+	xa_for_each(&pages->pinned, frame, entry) {
+		if (!is_pinned(frame))
+			xa_erase(&pages->pinned, frame);
+		else if (entry == FRESH && give_up)
+			xa_store(&pages->pinned, frame, WAITED, GFP_KERNEL);
+		else if (entry == FRESH)
+			fresh = true;
 	}
-	return held;
+	return fresh;
+}
+
+u64 insula_program_pages_pinned(struct insula_program_pages *pages, u64 *list, u64 count,
+				u64 capacity)
+{
+	unsigned long frame;
+	void *entry;
+
+	xa_for_each(&pages->pinned, frame, entry) {
+		if (!is_pinned(frame)) {
+			xa_erase(&pages->pinned, frame);
+			continue;
+		}
+		if (count < capacity)
+			list[count] = PFN_PHYS(frame);
+		count++;
+	}
+	return count;
 }
 
 void insula_program_pages_destroy(struct insula_program_pages *pages)
@@ -135,5 +180,5 @@ void insula_program_pages_destroy(struct insula_program_pages *pages)
 	xa_for_each(&pages->windows, index, window)
 		kfree(window);
 	xa_destroy(&pages->windows);
-	xa_destroy(&pages->held);
+	xa_destroy(&pages->pinned);
 }

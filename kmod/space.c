@@ -25,8 +25,11 @@
 #include "insula_lwk.h"
 #include "space.h"
 
-/* How long a release waits for I/O under way. */
-#define RELEASE_WAIT_MS	100
+/*
+ * How long a release waits for I/O that pins pages: most ends by then, and so its pages need
+ * not be set aside. It waits once for each page.
+ */
+#define PINNED_WAIT_MS	2
 /* How often it is looked whether the pages of a program that has ended are still held. */
 #define LOOK_AGAIN_MS	10
 
@@ -64,13 +67,13 @@ static void let_go(struct work_struct *work)
 {
 	struct insula_space *space = container_of(to_delayed_work(work), struct insula_space,
 						  let_go);
-	bool held;
+	bool pinned;
 
 	mutex_lock(&space->releasing);
-	held = insula_program_pages_unmapped(&space->pages, space->start, space->end) ||
-	       insula_program_pages_held(&space->pages);
+	insula_program_pages_unmapped(&space->pages, space->start, space->end);
+	pinned = insula_program_pages_pinned(&space->pages, NULL, 0, 0);
 	mutex_unlock(&space->releasing);
-	if (held && !insula_desks_gone(space->desks)) {
+	if (pinned && !insula_desks_gone(space->desks)) {
 		queue_delayed_work(spaces_queue, &space->let_go,
 				   msecs_to_jiffies(LOOK_AGAIN_MS));
 		return;
@@ -92,6 +95,7 @@ static struct insula_space *new_space(struct insula_desks *desks, u64 start, u64
 	space->end = end;
 	init_rwsem(&space->walking);
 	mutex_init(&space->releasing);
+	mutex_init(&space->release);
 	insula_program_pages_init(&space->pages);
 	xa_init(&space->seats);
 	space->user.hung_up = hung_up;
@@ -167,45 +171,13 @@ static int ioctl_fork(struct insula_space *parent, void __user *argument)
 	return install(space, copy_to_user(argument, &answer, sizeof(answer)) ? -EFAULT : 0);
 }
 
-static void look_for_held(struct insula_desks_user *user, void *data)
-{
-	struct insula_space *space = space_of(user);
-	bool *held = data;
-
-	mutex_lock(&space->releasing);
-	*held |= insula_program_pages_held(&space->pages);
-	mutex_unlock(&space->releasing);
-}
-
-/* Whether somebody holds a page that was mapped, by this space or another of its memory. */
-static bool is_held(struct insula_space *space)
-{
-	bool held = false;
-
-	insula_desks_each_kin(space->desks, space->process, look_for_held, &held);
-	return held;
-}
-
-/* Wait a while until nobody holds a page that was mapped. */
-static int wait_until_free(struct insula_space *space)
-{
-	ktime_t limit = ktime_add_ms(ktime_get(), RELEASE_WAIT_MS);
-
-	while (is_held(space)) {
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		if (ktime_after(ktime_get(), limit))
-			return -EBUSY;
-		usleep_range(50, 200);
-	}
-	return 0;
-}
-
 /* What a space, and those of the same memory, are to let go of. */
 struct letting_go {
 	const struct insula_space_range *range;
-	bool held;		/* it matters who holds a page */
-	int err;
+	bool give_up;		/* nobody waits any longer */
+	bool fresh;		/* a page is pinned for which nobody has waited yet */
+	u64 *pinned;		/* frames that are; as many as there is room for */
+	u64 count;		/* all of them */
 };
 
 static void unmap(struct insula_desks_user *user, void *data)
@@ -213,37 +185,83 @@ static void unmap(struct insula_desks_user *user, void *data)
 	struct insula_space *space = space_of(user);
 	struct letting_go *letting_go = data;
 	const struct insula_space_range *range = letting_go->range;
-	int err = 0;
 
 	mutex_lock(&space->releasing);
 	down_write(&space->walking);
 	if (space->mapping)
 		unmap_mapping_range(space->mapping, range->start, range->size, 1);
-	if (letting_go->held)
-		err = insula_program_pages_unmapped(&space->pages, range->start,
-						    range->start + range->size);
+	insula_program_pages_unmapped(&space->pages, range->start, range->start + range->size);
 	up_write(&space->walking);
 	mutex_unlock(&space->releasing);
-	if (err)
-		letting_go->err = err;
+}
+
+/* None of these pages is being mapped meanwhile, which would be taken for pinning it. */
+static void await(struct insula_desks_user *user, void *data)
+{
+	struct insula_space *space = space_of(user);
+	struct letting_go *letting_go = data;
+
+	mutex_lock(&space->releasing);
+	down_write(&space->walking);
+	if (insula_program_pages_await(&space->pages, letting_go->give_up))
+		letting_go->fresh = true;
+	up_write(&space->walking);
+	mutex_unlock(&space->releasing);
+}
+
+static void list_pinned(struct insula_desks_user *user, void *data)
+{
+	struct insula_space *space = space_of(user);
+	struct letting_go *letting_go = data;
+
+	mutex_lock(&space->releasing);
+	down_write(&space->walking);
+	letting_go->count = insula_program_pages_pinned(&space->pages, letting_go->pinned,
+							letting_go->count, INSULA_LWK_PINNED_MAX);
+	up_write(&space->walking);
+	mutex_unlock(&space->releasing);
+}
+
+/* Wait a while until nothing pins a page that was mapped, by this space or one of its kin. */
+static void wait_for_pinned(struct insula_space *space, struct letting_go *letting_go)
+{
+	ktime_t limit = ktime_add_ms(ktime_get(), PINNED_WAIT_MS);
+
+	do {
+		letting_go->give_up = ktime_after(ktime_get(), limit) ||
+				      fatal_signal_pending(current);
+		letting_go->fresh = false;
+		insula_desks_each_kin(space->desks, space->process, await, letting_go);
+		if (letting_go->fresh)
+			usleep_range(50, 200);
+	} while (letting_go->fresh);
+}
+
+/* Tell the program's kernel what is pinned, and last that it has been told. */
+static void tell(struct insula_space *space, const struct letting_go *letting_go, u64 ticket)
+{
+	struct insula_lwk_process *process = insula_desks_process(space->desks, space->process);
+	u64 i;
+
+	for (i = 0; i < min_t(u64, letting_go->count, INSULA_LWK_PINNED_MAX); i++)
+		insula_desks_write(space->desks, &process->pinned[i], letting_go->pinned[i]);
+	insula_desks_write(space->desks, &process->pinned_count, letting_go->count);
+	insula_desks_write(space->desks, &process->released, ticket);
 }
 
 static int release_range(struct insula_space *space, const struct insula_space_range *range)
 {
-	struct insula_lwk_process *process = insula_desks_process(space->desks, space->process);
-	struct letting_go letting_go = {
-		.range = range,
-		.held = !(range->flags & INSULA_LWK_RELEASE_MAPPED),
-	};
-	int err;
+	struct letting_go letting_go = { .range = range, .pinned = space->pinned };
 
+	if (mutex_lock_killable(&space->release))
+		return -EINTR;
 	insula_desks_each_kin(space->desks, space->process, unmap, &letting_go);
-	err = letting_go.err;
-	if (!err && letting_go.held)
-		err = wait_until_free(space);
-	if (!err)
-		insula_desks_write(space->desks, &process->released, range->ticket);
-	return err;
+	if (!(range->flags & INSULA_LWK_RELEASE_MAPPED))
+		wait_for_pinned(space, &letting_go);
+	insula_desks_each_kin(space->desks, space->process, list_pinned, &letting_go);
+	tell(space, &letting_go, range->ticket);
+	mutex_unlock(&space->release);
+	return 0;
 }
 
 static int ioctl_release(struct insula_space *space, void __user *argument)

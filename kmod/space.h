@@ -3,6 +3,7 @@
 #define INSULA_SPACE_H
 
 #include <linux/atomic.h>
+#include <linux/mutex.h>
 #include <linux/rwsem.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -21,6 +22,8 @@ struct insula_space {
 	struct address_space *mapping;	/* the descriptor's, as long as there is one */
 	struct insula_program_pages pages;
 	struct mutex releasing;		/* pages, but for adding */
+	struct mutex release;		/* one at a time; taken before the former */
+	u64 pinned[INSULA_LWK_PINNED_MAX];	/* of a release; under `release` */
 	struct xarray seats;		/* by the thread's id, of those that sit */
 	atomic_t begun;
 	struct insula_seat *first;	/* the desk of the first thread */

@@ -66,9 +66,16 @@
  *	   has nothing and will find nothing there. Else
  *	3. makes the request INSULA_LWK_RELEASE on a desk of the process and waits until it is
  *	   answered. Only if `released` in the process's page is its ticket then has the base
- *	   let go: no mapping, no walk, no I/O under way in any page of the range. If the
- *	   result is -EBUSY, something (a pipe into which pages were spliced) holds on to
- *	   one of them for long: the frames stay unused until a later request succeeds.
+ *	   let go: no mapping and no walk is left of the range, and no I/O is under way in any
+ *	   page of the program's memory that has been released, at this address or another,
+ *	   but for the frames that pinned[] names. Something holds on to these: I/O under
+ *	   way, or a pipe into which pages were spliced, which may keep them for long. If
+ *	   pinned_count is more than there are words, any frame may be pinned.
+ *
+ * A frame that is pinned the LWK keeps in quarantine until a later request does not name it. So
+ * a frame that moves to another address (mremap) takes its pins along: the LWK releases the
+ * address that it leaves; and as long as any frame was named by the last request, it makes a
+ * request for whatever it is about to use for something else, whether reached or not.
  *
  * A bit once set stays set. One request at a time in each process.
  *
@@ -94,8 +101,8 @@
  * as vfork(2) makes them. A release that one of them asks for holds for all: the range is
  * unmapped from each of their proxies, and nothing done by any of these holds a page of it.
  * So the LWK looks at the reach of all of them. One that goes its own way writes 0 for its
- * page_table, releases all of its range, which is then its own alone, and only then writes
- * another; meanwhile none of the others may ask for a release.
+ * page_table, releases all of its range, which is then its own alone, and only then, if no
+ * frame is pinned, writes another; meanwhile none of the others may ask for a release.
  *
  * The proxy's descriptor of the space is among the program's: the LWK refuses to
  * close or replace that number, as if it were not open.
@@ -121,7 +128,7 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	4
+#define INSULA_LWK_REVISION	5
 
 /* Fewest and most pages of an area. */
 #define INSULA_LWK_PAGES_MIN	16
@@ -197,6 +204,9 @@ enum insula_lwk_process_state {
 	INSULA_LWK_DONE = 2,	/* GONE has been, and all is freed */
 };
 
+/* Most frames of a process that are said to be pinned: what is left of its first page. */
+#define INSULA_LWK_PINNED_MAX	480
+
 /* First page of a process. */
 struct insula_lwk_process {
 	/* The base's. */
@@ -216,6 +226,10 @@ struct insula_lwk_process {
 	__u64 lwk_state;	/* enum insula_lwk_process_state */
 	__u64 page_table;	/* physical address of its table of level 4; 0: maps nothing yet */
 	__u64 lwk_reserved[6];
+	/* The base's, written before `released`: frames that were pinned then. */
+	__u64 pinned_count;	/* how many; of more than INSULA_LWK_PINNED_MAX not all are told */
+	__u64 pinned_reserved[7];
+	__u64 pinned[INSULA_LWK_PINNED_MAX];	/* their physical addresses */
 };
 
 /*
@@ -270,7 +284,7 @@ struct insula_lwk_desk {
 #define INSULA_LWK_EXIT		(INSULA_LWK_REQUEST | 4)
 /*
  * Let go of a range, arguments (start, size, ticket, flags). The ticket is not that of
- * the request before. Result: 0, -EBUSY, or -EINVAL if it is no range of whole pages.
+ * the request before. Result: 0, or -EINVAL if it is no range of whole pages.
  */
 #define INSULA_LWK_RELEASE	(INSULA_LWK_REQUEST | 5)
 /*

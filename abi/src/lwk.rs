@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 4;
+pub const LWK_REVISION: u32 = 5;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
 pub const PAGES_MIN: u32 = 16;
@@ -129,7 +129,7 @@ pub mod process_state {
 
 /// `struct insula_lwk_process`: the first page of a process.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Process {
     /// See [`base_state`].
     pub base_state: u64,
@@ -159,7 +159,16 @@ pub struct Process {
     pub page_table: u64,
     /// Zero.
     pub lwk_reserved: [u64; 6],
+    /// How many frames were pinned at the last release: if more than [`PINNED_MAX`], not all are told.
+    pub pinned_count: u64,
+    /// Zero.
+    pub pinned_reserved: [u64; 7],
+    /// Their physical addresses.
+    pub pinned: [u64; PINNED_MAX],
 }
+
+/// `INSULA_LWK_PINNED_MAX`: most frames of a process that are said to be pinned.
+pub const PINNED_MAX: usize = 480;
 
 /// `INSULA_LWK_REACH_SHIFT`: bit `address >> 21` modulo 32768 of [`Reach`] stands for a window.
 pub const REACH_SHIFT: u32 = 21;

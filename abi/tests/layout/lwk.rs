@@ -68,7 +68,10 @@ pub(crate) fn structures() -> Facts {
             signals_reserved,
             lwk_state,
             page_table,
-            lwk_reserved
+            lwk_reserved,
+            pinned_count,
+            pinned_reserved,
+            pinned
         ]
     );
     structure!(facts, Calls, "insula_lwk_calls", [made]);
@@ -129,6 +132,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_PAGES_MAX = lwk::PAGES_MAX,
         INSULA_LWK_DESKS_PER_PAGE = lwk::DESKS_PER_PAGE,
         INSULA_LWK_COUNTERS_PAGES = lwk::COUNTERS_PAGES,
+        INSULA_LWK_PINNED_MAX = lwk::PINNED_MAX,
         INSULA_LWK_REACH_SHIFT = lwk::REACH_SHIFT,
         INSULA_LWK_RESULT = lwk::ANSWER_RESULT,
         INSULA_LWK_FAULT = lwk::ANSWER_FAULT,

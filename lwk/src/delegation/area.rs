@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "the area is memory that the base writes too")]
 
+use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -10,7 +11,7 @@ use insula_abi::channel::{
 };
 use insula_abi::lwk::{
     COUNTERS_PAGES, Calls, Clock, Counters, DESKS_PER_PAGE, Delegation, LWK_MAGIC, PAGE_SIZE,
-    PAGES_MAX, Process, REACH_SHIFT, Reach,
+    PAGES_MAX, PINNED_MAX, Process, REACH_SHIFT, Reach,
 };
 use insula_bare::apic;
 use insula_bare::memory::{PhysAddr, word};
@@ -319,6 +320,18 @@ impl ProcessPages {
     #[must_use]
     pub fn released(&self) -> u64 {
         self.load(offset_of!(Process, released))
+    }
+
+    /// The frames of its memory that were pinned at the last release, by physical address; `None` if
+    /// there are more than the base can tell.
+    #[must_use]
+    pub fn pinned(&self) -> Option<Vec<u64>> {
+        let count = self.load(offset_of!(Process, pinned_count));
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|&count| count <= PINNED_MAX)?;
+        let frame = |index| self.load(offset_of!(Process, pinned) + 8 * index);
+        Some((0..count).map(frame).collect())
     }
 
     /// Tells the base what this kernel has to say: one of `process_state`.

@@ -17,7 +17,7 @@ use super::space::{Place, Space};
 use super::stack::Arguments;
 use super::{PAGE, Thread, robust};
 use crate::calls::number;
-use crate::{cores, info};
+use crate::{clock, cores, info};
 
 /// Bytes of memory by which files are found: for a path, and the beginning of a file.
 const BUFFER_SIZE: u64 = 4 * PAGE;
@@ -112,7 +112,7 @@ fn leave_memory(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
         let mut own = own?;
         own.set_limit(space.limit());
         pages.set_page_table(0);
-        if !thread.release(start, end, 0) {
+        if is_any_pinned(thread, start, end) {
             pages.set_page_table(space.root().0);
             own.free();
             return Err(Errno::EBUSY);
@@ -124,6 +124,19 @@ fn leave_memory(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     *thread.process.memory.lock() = Memory::new(own, pages);
     memory.leave(&pages);
     Ok(())
+}
+
+/// Whether, when the base has let go of a range, something still pins pages of it, and goes on to do so.
+fn is_any_pinned(thread: &mut Thread, start: u64, end: u64) -> bool {
+    /// Most I/O is done by then.
+    const PATIENCE_NS: u64 = 100_000_000;
+    let limit_ns = clock::now_ns() + PATIENCE_NS;
+    while thread.release(start, end, 0).is_any() {
+        if clock::now_ns() > limit_ns {
+            return true;
+        }
+    }
+    false
 }
 
 /// From here on there is no way back.

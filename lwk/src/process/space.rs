@@ -10,6 +10,7 @@
 
 mod access;
 mod copy;
+mod quarantine;
 mod remap;
 
 use alloc::sync::Arc;
@@ -26,6 +27,8 @@ use super::shared::{self, Shared};
 use crate::cores;
 use crate::memory::{Pool, give_block, take_for_program};
 
+pub use quarantine::Pinned;
+use quarantine::{Block, Quarantine, Taken};
 pub use remap::Target;
 
 /// Orders of blocks for pages.
@@ -34,8 +37,21 @@ const LARGE_ORDER: u8 = 9;
 /// A program has no page at the very beginning, so that a null pointer is a fault.
 const ADDRESS_MIN: u64 = 1 << 16;
 
-/// Has the base let go of a range; whether it has. `mapped_only`: the pages stay the program's.
-pub type Release<'a> = dyn FnMut(u64, u64, bool) -> bool + 'a;
+/// Has the base let go of a range: what of the program's is pinned then.
+pub type Release<'a> = dyn FnMut(Invalidation) -> Pinned + 'a;
+
+/// A range that the base is to let go of.
+#[derive(Clone, Copy, Debug)]
+pub struct Invalidation {
+    /// Where it begins.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// The pages stay the program's: nobody waits for I/O under way.
+    pub keeps_pages: bool,
+    /// The base is to be asked even if it reaches nothing of it.
+    pub is_needed: bool,
+}
 
 /// A program's memory.
 #[derive(Debug)]
@@ -44,9 +60,8 @@ pub struct Space {
     areas: Areas,
     /// All addresses that it may have.
     bounds: (u64, u64),
-    /// Pages that something of the base holds: not to be used again before the process is gone.
-    withheld: Vec<(PhysAddr, PageSize)>,
-    withheld_shares: Vec<Arc<Shared>>,
+    /// Pages that it has given back and that something of the base pins.
+    quarantine: Quarantine,
     /// The memories that areas show.
     shares: Vec<Arc<Shared>>,
     /// Start and end of the heap that brk(2) moves.
@@ -81,8 +96,7 @@ impl Space {
             table: Some(table),
             areas: Areas::default(),
             bounds,
-            withheld: Vec::new(),
-            withheld_shares: Vec::new(),
+            quarantine: Quarantine::default(),
             shares: Vec::new(),
             heap: (0, 0),
             limit: u64::MAX,
@@ -349,43 +363,59 @@ impl Space {
     }
 
     fn drop_pages(&mut self, start: u64, end: u64, release: &mut Release) {
-        let (own, is_empty) = self.take_pages(start, end);
-        if is_empty {
+        let taken = self.take_pages(start, end);
+        if taken.is_empty() {
             return;
         }
         cores::forget_all(self.root());
-        if release(start, end, false) {
-            give_pages(&own);
-        } else {
-            self.withheld.extend(own);
-            let shown = self.shares.iter().filter(|shared| {
-                let mut areas = self.areas.within(start, end);
-                areas.any(|area| {
-                    area.share
-                        .is_some_and(|share| share.memory == shared.number())
-                })
-            });
-            self.withheld_shares.extend(shown.cloned());
-        }
+        let (pinned, _) = self.invalidate((start, end), false, release);
+        self.quarantine.admit(taken, &pinned);
     }
 
-    /// Takes the pages of a range out of the table. Those that are the program's own, and whether there
-    /// were none at all.
-    fn take_pages(&mut self, start: u64, end: u64) -> (Vec<(PhysAddr, PageSize)>, bool) {
-        let (mut own, mut is_empty) = (Vec::new(), true);
+    /// Has the base let go of a range: what is pinned then, and whether frames have come out of
+    /// quarantine.
+    fn invalidate(
+        &mut self,
+        (start, end): (u64, u64),
+        keeps_pages: bool,
+        release: &mut Release,
+    ) -> (Pinned, bool) {
+        let pinned = release(Invalidation {
+            start,
+            end,
+            keeps_pages,
+            is_needed: self.quarantine.is_any_pinned(),
+        });
+        let is_any_back = self.quarantine.hear(&pinned);
+        (pinned, is_any_back)
+    }
+
+    /// Gives back what is not pinned any more of what the program gave back before; whether there was
+    /// any.
+    pub fn recover(&mut self, release: &mut Release) -> bool {
+        let (start, _) = self.bounds;
+        self.quarantine.is_any_pinned() && self.invalidate((start, start + PAGE), true, release).1
+    }
+
+    /// Takes the pages of a range out of the table.
+    fn take_pages(&mut self, start: u64, end: u64) -> Taken {
+        let mut taken = Taken::default();
         let areas: Vec<Area> = self.areas.within(start, end).collect();
         for area in areas {
+            let number = area.share.map(|share| share.memory);
+            let mut all = self.shares.iter();
+            let share = all.find(|one| Some(one.number()) == number).cloned();
             let mut next = area.start;
             while let Some(page) = self.table().next(next, area.end) {
                 self.table().unmap(page.start);
-                if area.share.is_none() {
-                    own.push((page.frame, page.size));
+                match &share {
+                    Some(share) => taken.shared.push((Arc::clone(share), page.frame)),
+                    None => taken.own.push((page.frame, order_of(page.size))),
                 }
-                is_empty = false;
                 next = page.start + page.size.bytes();
             }
         }
-        (own, is_empty)
+        taken
     }
 
     /// Changes what may be done in a range.
@@ -421,7 +451,7 @@ impl Space {
         }
         if changed {
             cores::forget_all(self.root());
-            release(start, end, true);
+            self.invalidate((start, end), true, release);
         }
         Ok(())
     }
@@ -514,13 +544,12 @@ impl Space {
             return;
         }
         let (start, end) = self.bounds;
-        let (own, _) = self.take_pages(start, end);
-        give_pages(&own);
+        let taken = self.take_pages(start, end);
+        give_blocks(&taken.own);
         if let Some(table) = self.table.take() {
             table.free_lower(&mut Pool);
         }
-        give_pages(&core::mem::take(&mut self.withheld));
-        self.withheld_shares.clear();
+        self.quarantine.end();
         self.shares.clear();
     }
 }
@@ -532,9 +561,9 @@ fn order_of(size: PageSize) -> u8 {
     }
 }
 
-fn give_pages(pages: &[(PhysAddr, PageSize)]) {
-    for &(frame, size) in pages {
-        give_block(frame, order_of(size));
+fn give_blocks(blocks: &[Block]) {
+    for &(frame, order) in blocks {
+        give_block(frame, order);
     }
 }
 

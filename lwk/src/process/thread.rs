@@ -257,9 +257,12 @@ impl Thread {
     ) -> T {
         let memory = self.process.memory();
         let mut space = self.space_between_copies(&memory);
-        deed(&mut space, &mut |start, end, mapped_only| {
-            let flags = if mapped_only { RELEASE_MAPPED } else { 0 };
-            !memory.is_reached(start, end) || self.release(start, end, flags)
+        deed(&mut space, &mut |range: Invalidation| {
+            let flags = if range.keeps_pages { RELEASE_MAPPED } else { 0 };
+            match range.is_needed || memory.is_reached(range.start, range.end) {
+                true => self.release(range.start, range.end, flags),
+                false => Pinned::NONE,
+            }
         })
     }
 
@@ -275,11 +278,17 @@ impl Thread {
         })
     }
 
-    /// Has the base let go of a range; whether it has.
-    pub(super) fn release(&mut self, start: u64, end: u64, flags: u64) -> bool {
+    /// Has the base let go of a range: what of the program's memory is pinned then.
+    pub(super) fn release(&mut self, start: u64, end: u64, flags: u64) -> Pinned {
         let ticket = self.process.next_ticket();
         let released = self.ask(request::RELEASE, [start, end - start, ticket, flags, 0, 0]);
-        released.is_ok_and(|(result, _)| result == 0) && self.process.pages().released() == ticket
+        let pages = self.process.pages();
+        let is_done = released.is_ok_and(|(result, _)| result == 0) && pages.released() == ticket;
+        match (is_done, pages.pinned()) {
+            (false, _) => Pinned::Refused,
+            (true, None) => Pinned::Unknown,
+            (true, Some(frames)) => Pinned::Frames(frames),
+        }
     }
 
     /// Ends the process, with a status as of wait(2). The proxy ends as the program did.

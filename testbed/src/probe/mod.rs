@@ -9,6 +9,7 @@ mod crowd;
 mod fuzz;
 mod memory;
 mod nested;
+mod pins;
 mod pointers;
 mod processes;
 mod questions;
@@ -66,6 +67,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
         ["race", file, rounds] => race::probe(file, number(rounds)?),
+        ["pins", rounds] => pins::probe(number(rounds)?),
         ["pointers"] => pointers::probe(),
         ["fuzz", seed, rounds] => fuzz::probe(number(seed)?, number(rounds)?),
         _ => Err(ProbeError::Unknown),

@@ -382,10 +382,11 @@ fn unmap_once(
             .map(|outcome| outcome.result)
     };
     assert_equal("a release of mappings", &release(RELEASE_MAPPED)?, &0)?;
-    wait_for(
-        "the base to let go",
-        || Ok((release(0)? == 0).then_some(())),
-    )?;
+    wait_for("the base to let go", || {
+        assert_equal("a release", &release(0)?, &0)?;
+        let pinned = program.told(offset_of!(Process, pinned_count))?;
+        Ok((pinned == 0).then_some(()))
+    })?;
     assert_equal(
         "the ticket",
         &program.told(offset_of!(Process, released))?,

@@ -94,9 +94,9 @@ impl Space {
             .and_then(|()| self.split_at(start + kept))
             .and_then(|()| self.move_pages(start, to, kept));
         // Pages that have gone, to where they are wanted or back, are the program's in any case: the
-        // base has only to look them up anew.
+        // base has only to look them up anew, and to say which of them are pinned.
         cores::forget_all(self.root());
-        release(start, start + kept, true);
+        self.invalidate((start, start + kept), true, release);
         if let Err(error) = moved {
             self.unmap(to, to_end, release)?;
             return Err(error);

@@ -17,6 +17,7 @@ pub(super) fn play(rounds: u64) -> Result<(), Finding> {
     insula(&words.split(' ').collect::<Vec<_>>())?;
     structures_within_structures()?;
     late_reads(rounds)?;
+    pinned_pages()?;
     insula(&["rm", "--force", NODE]).map(drop)
 }
 
@@ -49,4 +50,12 @@ fn late_reads(rounds: u64) -> Result<(), Finding> {
     let told = on_node(&["race", DISK_FILE, &rounds.to_string()])?;
     fs::remove_file(DISK_FILE)?;
     assert_equal("the race", &told.as_str(), &"nothing came late\n")
+}
+
+/// A pipe has pages of the program's: they are in no program before it lets go of them, and only they.
+fn pinned_pages() -> Result<(), Finding> {
+    const ALL: &str = "what is pinned stays as it is\nnothing else is lost\nand it comes back\n";
+    // More MiB than the node has.
+    let told = on_node(&["pins", "80"])?;
+    assert_equal("pages that a pipe has", &told.as_str(), &ALL)
 }
