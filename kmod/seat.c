@@ -5,6 +5,7 @@
  */
 #include "seat.h"
 
+#include <linux/jiffies.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 
@@ -12,6 +13,8 @@
 
 /* A word that is polled before sleeping, in the middle of a call. */
 #define POLLS	2000
+/* How often the node may be asked in a row for the same page, if it does not come. */
+#define QUESTIONS	8
 
 void insula_seat_init(struct insula_seat *seat, struct insula_desks *desks,
 		      struct insula_lwk_desk *shared, u32 index)
@@ -67,6 +70,7 @@ int insula_seat_sit(struct insula_seat *seat)
 	spin_lock_irq(&seat->lock);
 	if (!seat->task) {
 		seat->task = get_task_struct(current);
+		seat->asked = (struct insula_asked) {};
 		if (seat->break_off)
 			send_sig(INSULA_SPACE_INTERRUPT, current, 1);
 		seat->break_off = false;
@@ -99,7 +103,8 @@ static void say_asleep(struct insula_seat *seat, bool asleep)
 	smp_mb(); /* a turn that comes now sees that we sleep, or we see it */
 }
 
-int insula_seat_wait(struct insula_seat *seat, unsigned int task_state)
+/* Sleep until there is something to do. -ETIMEDOUT after `timeout` jiffies. */
+static int wait_for_turn(struct insula_seat *seat, unsigned int task_state, long timeout)
 {
 	DEFINE_WAIT(entry);
 	int err = 0;
@@ -111,12 +116,19 @@ int insula_seat_wait(struct insula_seat *seat, unsigned int task_state)
 			break;
 		if (signal_pending_state(task_state, current))
 			err = -EINTR;
+		else if (!timeout)
+			err = -ETIMEDOUT;
 		else
-			schedule();
+			timeout = schedule_timeout(timeout);
 	}
 	finish_wait(&seat->waiting, &entry);
 	say_asleep(seat, false);
 	return insula_desks_gone(seat->desks) ? -EPIPE : err;
+}
+
+int insula_seat_wait(struct insula_seat *seat)
+{
+	return wait_for_turn(seat, TASK_INTERRUPTIBLE, MAX_SCHEDULE_TIMEOUT);
 }
 
 void insula_seat_ring(struct insula_seat *seat)
@@ -154,7 +166,7 @@ static int put_question(struct insula_seat *seat, u64 address, bool write)
 	return err;
 }
 
-int insula_seat_ask(struct insula_seat *seat, u64 address, bool write)
+static int ask(struct insula_seat *seat, u64 address, bool write, unsigned int limit_ms)
 {
 	int err = put_question(seat, address, write);
 
@@ -162,10 +174,43 @@ int insula_seat_ask(struct insula_seat *seat, u64 address, bool write)
 		return err;
 	insula_seat_ring(seat);
 	poll_turn(seat);
-	err = insula_seat_wait(seat, TASK_KILLABLE);
+	err = wait_for_turn(seat, TASK_KILLABLE, msecs_to_jiffies(limit_ms));
 	if (err)
 		return err;
 	if (READ_ONCE(seat->shared->number) != INSULA_LWK_RESOLVED)
 		return -EIO;
 	return READ_ONCE(seat->shared->arguments[0]) ? -EFAULT : 0;
+}
+
+/* Whether a page is the last that was asked for, and nothing was said since. */
+static bool is_last(const struct insula_seat *seat, u64 address, bool write)
+{
+	const struct insula_asked *asked = &seat->asked;
+
+	return asked->times && asked->address == address && asked->write == write &&
+	       asked->turn == READ_ONCE(seat->shared->turn);
+}
+
+int insula_seat_may_ask(const struct insula_seat *seat, u64 address, bool write)
+{
+	if (!is_last(seat, address, write))
+		return 0;
+	if (seat->asked.err)
+		return seat->asked.err;
+	return seat->asked.times < QUESTIONS ? 0 : -EIO;
+}
+
+int insula_seat_ask(struct insula_seat *seat, u64 address, bool write, unsigned int limit_ms)
+{
+	unsigned int times = is_last(seat, address, write) ? seat->asked.times : 0;
+	int err = ask(seat, address, write, limit_ms);
+
+	seat->asked = (struct insula_asked) {
+		.address = address,
+		.write = write,
+		.turn = READ_ONCE(seat->shared->turn),
+		.times = times + 1,
+		.err = err,
+	};
+	return err;
 }

@@ -10,6 +10,15 @@
 
 struct insula_desks;
 
+/* A page that the node was asked for. Only the thread that sits there has to do with it. */
+struct insula_asked {
+	u64 address;
+	bool write;
+	u64 turn;		/* the node's last when there was an answer, or none in time */
+	unsigned int times;	/* in a row */
+	int err;		/* the page is not to be had */
+};
+
 /* A desk, as this side sees it. */
 struct insula_seat {
 	struct insula_desks *desks;
@@ -20,6 +29,7 @@ struct insula_seat {
 	struct task_struct *task;	/* that sits there, referenced; or NULL */
 	bool break_off;		/* what whoever sits down will find to do; under `lock` */
 	wait_queue_head_t waiting;
+	struct insula_asked asked;
 };
 
 void insula_seat_init(struct insula_seat *seat, struct insula_desks *desks,
@@ -43,16 +53,23 @@ void insula_seat_clear(struct insula_seat *seat);
 int insula_seat_sit(struct insula_seat *seat);
 
 /* Wait for the node's next turn. -EPIPE: the node is no more. -EINTR: a signal came. */
-int insula_seat_wait(struct insula_seat *seat, unsigned int task_state);
+int insula_seat_wait(struct insula_seat *seat);
 
 /* Wake the node's thread if it sleeps, after an answer. */
 void insula_seat_ring(struct insula_seat *seat);
 
 /*
- * In the middle of a call: have the node make a page of its program present, and wait.
- * -EFAULT: the program may not do that there. -EPIPE, -EINTR: as above. -EIO: the node's
- * thread does not wait, or said something else.
+ * Whether the node is still to be asked for a page, in the call that it has this thread make.
+ * If not, why: what insula_seat_ask() answered, or -EIO if it was asked in vain too often.
  */
-int insula_seat_ask(struct insula_seat *seat, u64 address, bool write);
+int insula_seat_may_ask(const struct insula_seat *seat, u64 address, bool write);
+
+/*
+ * In the middle of a call: have the node make a page of its program present, and wait, no
+ * longer than `limit_ms`. -EFAULT: the program may not do that there. -ETIMEDOUT. -EPIPE:
+ * the node is no more. -EINTR: the caller is to end. -EIO: the node's thread does not wait,
+ * or said something else.
+ */
+int insula_seat_ask(struct insula_seat *seat, u64 address, bool write, unsigned int limit_ms);
 
 #endif

@@ -367,7 +367,7 @@ static int at_desk(struct insula_space *space, unsigned int command, unsigned lo
 	case INSULA_SPACE_LEAVE:
 		return leave(space, seat);
 	case INSULA_SPACE_WAIT:
-		return insula_seat_wait(seat, TASK_INTERRUPTIBLE);
+		return insula_seat_wait(seat);
 	default:
 		insula_seat_ring(seat);
 		return 0;

@@ -9,12 +9,19 @@
  * for, by the desk of the thread that faults.
  *
  * Faults walk and insert under the lock `walking`, shared; letting go takes it alone:
- * then no walk is under way. It is never held while something is asked for.
+ * then no walk is under way. It is never held while something is asked for, and nor is the
+ * lock of the address space, which whoever looks at the process wants to have: the fault
+ * lets go of it, and is tried again when there is an answer. What the call itself holds (an
+ * inode, a pipe) is held meanwhile, so all waiting has a limit, after which the access is
+ * not allowed.
  */
 #include "insula_module.h"
 
 #include <linux/bits.h>
+#include <linux/file.h>
+#include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/mmap_lock.h>
 
 #include "arch/x86/page_table.h"
 #include "compat/compat.h"
@@ -23,8 +30,13 @@
 
 /* Pages mapped by one fault. A power of two. */
 #define WINDOW_PAGES	64
-/* How often the program's kernel may be asked for the same page, if it does not come. */
-#define QUESTIONS	8
+/*
+ * How long the program's kernel may take to answer. It does so within microseconds, or waits
+ * some seconds for memory; longer only if it hangs.
+ */
+#define ANSWER_LIMIT_MS		20000
+/* The same while the lock of the address space cannot be let go of. */
+#define LOCKED_LIMIT_MS		2000
 
 /* The pages from `first` on that a fault is to insert. */
 struct window {
@@ -163,39 +175,69 @@ static int map_window(struct insula_space *space, struct vm_area_struct *vma, u6
 	return err || !write ? err : permit_writing(vma, &window);
 }
 
-static int ask(struct insula_space *space, u64 address, bool write)
-{
-	struct insula_seat *seat = xa_load(&space->seats, current->pid);
-
-	return seat ? insula_seat_ask(seat, address, write) : -EFAULT;
-}
-
+/* Map the page, if the program's table has it: -ENOENT if not. */
 static int bring(struct insula_space *space, struct vm_area_struct *vma, u64 address, bool write)
 {
-	int questions = QUESTIONS, err;
+	int err;
 
+	down_read(&space->walking);
+	err = insula_desks_gone(space->desks) ? -EPIPE : map_window(space, vma, address, write);
+	up_read(&space->walking);
+	return err;
+}
+
+/* Ask for the page without the lock of the address space: the fault comes again. */
+static vm_fault_t ask_unlocked(struct vm_fault *vmf, struct insula_seat *seat, u64 address,
+			       bool write)
+{
+	struct file *file = get_file(vmf->vma->vm_file);
+
+	mmap_read_unlock(vmf->vma->vm_mm);
+	/* What comes of it the seat knows when the fault comes again. */
+	insula_seat_ask(seat, address, write, ANSWER_LIMIT_MS);
+	fput(file);
+	return VM_FAULT_RETRY;
+}
+
+static vm_fault_t answer(int err)
+{
+	if (err == -ENOMEM)
+		return VM_FAULT_OOM;
+	return err ? VM_FAULT_SIGBUS : VM_FAULT_NOPAGE;
+}
+
+/* Have the program's kernel make a page present, and map it, now or when the fault comes again. */
+static vm_fault_t demand(struct vm_fault *vmf, struct insula_space *space, u64 address, bool write)
+{
+	struct insula_seat *seat = xa_load(&space->seats, current->pid);
+	int err;
+
+	if (!seat)
+		return VM_FAULT_SIGBUS;
 	do {
-		down_read(&space->walking);
-		err = insula_desks_gone(space->desks) ? -EPIPE :
-		      map_window(space, vma, address, write);
-		up_read(&space->walking);
-		if (err != -ENOENT)
-			return err;
-		err = ask(space, address, write);
-	} while (!err && questions--);
-	return err ? err : -EIO;
+		err = insula_seat_may_ask(seat, address, write);
+		if (err)
+			return VM_FAULT_SIGBUS;
+		if (vmf->flags & FAULT_FLAG_RETRY_NOWAIT)
+			return VM_FAULT_RETRY;
+		if (vmf->flags & FAULT_FLAG_ALLOW_RETRY)
+			return ask_unlocked(vmf, seat, address, write);
+		err = insula_seat_ask(seat, address, write, LOCKED_LIMIT_MS);
+		if (!err)
+			err = bring(space, vmf->vma, address, write);
+	} while (err == -ENOENT);
+	return answer(err);
 }
 
 static vm_fault_t fault_for(struct vm_fault *vmf, bool write)
 {
+	struct insula_space *space = vmf->vma->vm_file->private_data;
 	u64 address = vmf->address & PAGE_MASK;
 	int err = -EFAULT;
 
 	if ((u64)vmf->pgoff << PAGE_SHIFT == address)
-		err = bring(vmf->vma->vm_file->private_data, vmf->vma, address, write);
-	if (err == -ENOMEM)
-		return VM_FAULT_OOM;
-	return err ? VM_FAULT_SIGBUS : VM_FAULT_NOPAGE;
+		err = bring(space, vmf->vma, address, write);
+	return err == -ENOENT ? demand(vmf, space, address, write) : answer(err);
 }
 
 static vm_fault_t fault(struct vm_fault *vmf)
@@ -206,7 +248,8 @@ static vm_fault_t fault(struct vm_fault *vmf)
 /* A page that is mapped for reading is written to. */
 static vm_fault_t page_mkwrite(struct vm_fault *vmf)
 {
-	return fault_for(vmf, true);
+	/* Also where it is tried again, the caller has nothing left to do. */
+	return fault_for(vmf, true) | VM_FAULT_NOPAGE;
 }
 
 static const struct vm_operations_struct program_vm_ops = {

@@ -147,8 +147,17 @@ insula_proxy_begin:
     je .Lp_give_arguments
     cmp eax, {REQUEST_EXIT}
     je .Lp_exit
+    cmp eax, {REQUEST_RESOLVED}
+    je .Lp_late
     mov rax, -38                    // ENOSYS
     jmp .Lp_answer
+
+// The module has waited for this page long enough, and the call has ended without it: that is still
+// the answer.
+.Lp_late:
+    mov rax, [r12 + {RESULT}]
+    mov rdx, [r12 + {VALUE}]
+    jmp .Lp_answer_both
 
 // The request's arguments are the structure that the module takes.
 .Lp_release:

@@ -190,6 +190,7 @@ global_asm!(
     REQUEST_EXIT = const request::EXIT as u32,
     REQUEST_RELEASE = const request::RELEASE as u32,
     REQUEST_FORK = const request::FORK as u32,
+    REQUEST_RESOLVED = const request::RESOLVED as u32,
     FORK = const size_of::<SpaceFork>(),
     FORK_DESK = const offset_of!(SpaceFork, desk),
     FORK_PROCESS = const offset_of!(SpaceFork, process),

@@ -93,10 +93,13 @@ impl Desk {
         if answered != self.turn {
             return None;
         }
-        let answer = |offset| self.word(offset).load(Ordering::Relaxed);
+        // The kind first: an answer to the call may come in the place of a question for a page that
+        // took too long, and tells its kind last.
+        let answer = |offset| self.word(offset).load(Ordering::Acquire);
+        let kind = answer(offset_of!(abi::Desk, kind));
         let result = answer(offset_of!(abi::Desk, result));
         let value = answer(offset_of!(abi::Desk, value));
-        Some(match answer(offset_of!(abi::Desk, kind)) {
+        Some(match kind {
             abi::ANSWER_FAULT => Answer::Fault {
                 address: result,
                 write: value != 0,

@@ -1,6 +1,7 @@
 //! The base's half of delegation, against a lightweight kernel that is played, and against the real one.
 
 mod real;
+mod unanswered;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -22,6 +23,7 @@ use super::fake_lwk::{DEMAND, FakeLwk, Outcome, Program, READ_ONLY};
 use super::insula_command::{ask, assert_equal, attended, command, insula, wait_for};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
+use unanswered::Unanswered;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "delegation",
@@ -46,11 +48,13 @@ fn play(context: &Context) -> Result<(), Finding> {
         let fake = FakeLwk::start(NODE, 3)?;
         refusals(&fake)?;
         fake.take_programs()?;
+        let unanswered = Unanswered::begin(&fake)?;
         calls(&fake)?;
         threads(&fake)?;
         sleeping(&fake)?;
         unmapping(&fake, context.count(20, 2000))?;
         killed(&fake)?;
+        unanswered.ends()?;
         node_ends(&fake)?;
         drop(fake);
         insula(&["rm", "--force", NODE])?;

@@ -344,7 +344,7 @@ impl Program<'_> {
         AREA + desk * size_of::<Desk>() as u64 + field as u64
     }
 
-    fn post(&self, desk: u64, number: u64, arguments: &[u64]) -> Result<u64, Finding> {
+    pub(super) fn post(&self, desk: u64, number: u64, arguments: &[u64]) -> Result<u64, Finding> {
         let turn = self
             .fake
             .memory
@@ -367,7 +367,7 @@ impl Program<'_> {
     }
 
     /// Waits until a turn is answered, and wakes who sleeps.
-    fn wait(&self, desk: u64, turn: u64) -> Result<(), Finding> {
+    pub(super) fn wait(&self, desk: u64, turn: u64) -> Result<(), Finding> {
         let began = Instant::now();
         let answered = self.desk_word(desk, offset_of!(Desk, answer_turn));
         let asleep = self.desk_word(desk, offset_of!(Desk, base_asleep));
@@ -381,6 +381,13 @@ impl Program<'_> {
             })?;
         }
         Ok(())
+    }
+
+    /// What stands in a desk as the answer: its kind and its result.
+    pub(super) fn answer(&self, desk: u64) -> Result<(u64, i64), Finding> {
+        let get = |field| self.fake.memory.get(self.desk_word(desk, field));
+        let kind = get(offset_of!(Desk, kind))?;
+        Ok((kind, get(offset_of!(Desk, result))?.cast_signed()))
     }
 
     /// A turn that nobody answers.
