@@ -49,6 +49,7 @@ struct insula_desks {
 	struct rw_semaphore users_lock;	/* users; taken within the former */
 	struct list_head users;
 	u8 use[INSULA_LWK_PAGES_MAX];	/* enum use */
+	u8 state[INSULA_LWK_PAGES_MAX];	/* enum insula_lwk_base_state: the node can write its */
 	u16 process_of[INSULA_LWK_PAGES_MAX];
 	struct seats *seats[INSULA_LWK_PAGES_MAX];	/* read without it in interrupt */
 };
@@ -273,6 +274,24 @@ void insula_desks_call_attention(struct insula_desks *desks, u32 process)
 	mutex_unlock(&desks->lock);
 }
 
+/* Say what becomes of a process: to us and to the node at once, since its pages may then go. */
+static void enter_state(struct insula_desks *desks, u32 process, enum insula_lwk_base_state state)
+{
+	u64 *word = &insula_desks_process(desks, process)->base_state;
+
+	mutex_lock(&desks->lock);
+	desks->state[process] = state;
+	if (!insula_desks_gone(desks))
+		smp_store_release(word, state); /* what was written before */
+	mutex_unlock(&desks->lock);
+	insula_desks_call_attention(desks, process);
+}
+
+void insula_desks_begin_process(struct insula_desks *desks, u32 process)
+{
+	enter_state(desks, process, INSULA_LWK_BEGUN);
+}
+
 static void assign(struct insula_desks *desks, u32 page, enum use use, u32 process)
 {
 	WRITE_ONCE(desks->use[page], use);
@@ -285,7 +304,7 @@ static bool is_done(struct insula_desks *desks, u32 process)
 {
 	struct insula_lwk_process *shared = insula_desks_process(desks, process);
 
-	return shared->base_state == INSULA_LWK_GONE &&
+	return desks->state[process] == INSULA_LWK_GONE &&
 	       READ_ONCE(shared->lwk_state) == INSULA_LWK_DONE;
 }
 
@@ -371,9 +390,7 @@ void insula_desks_end_process(struct insula_desks *desks, u32 process)
 		if (is_desks_of(desks, page, process))
 			each_seat(desks, page, insula_seat_clear);
 	mutex_unlock(&desks->lock);
-	insula_desks_write(desks, &insula_desks_process(desks, process)->base_state,
-			   INSULA_LWK_ENDED);
-	insula_desks_call_attention(desks, process);
+	enter_state(desks, process, INSULA_LWK_ENDED);
 }
 
 void insula_desks_drop_process(struct insula_desks *desks, u32 process,
@@ -382,9 +399,7 @@ void insula_desks_drop_process(struct insula_desks *desks, u32 process,
 	down_write(&desks->users_lock);
 	list_del(&user->link);
 	up_write(&desks->users_lock);
-	insula_desks_write(desks, &insula_desks_process(desks, process)->base_state,
-			   INSULA_LWK_GONE);
-	insula_desks_call_attention(desks, process);
+	enter_state(desks, process, INSULA_LWK_GONE);
 }
 
 static u64 page_table_of(struct insula_desks *desks, u32 process)

@@ -51,6 +51,8 @@ struct file *insula_desks_memory(const struct insula_desks *desks);
  * none. -EPIPE: the node is no more.
  */
 int insula_desks_add_process(struct insula_desks *desks, struct insula_desks_user *user);
+/* All that is written of it is there: the node's kernel may run it. */
+void insula_desks_begin_process(struct insula_desks *desks, u32 process);
 /* It has ended: nobody sits at its desks. */
 void insula_desks_end_process(struct insula_desks *desks, u32 process);
 /* And holds nothing: its pages go back when the node says so as well. */

@@ -288,8 +288,7 @@ static int ioctl_begin(struct insula_space *space, void __user *argument)
 		return -EBUSY;
 	insula_desks_write(space->desks, &process->arguments_size, begin.arguments_size);
 	insula_desks_write(space->desks, &process->descriptor, begin.descriptor);
-	insula_desks_write(space->desks, &process->base_state, INSULA_LWK_BEGUN);
-	insula_desks_call_attention(space->desks, space->process);
+	insula_desks_begin_process(space->desks, space->process);
 	return insula_desks_gone(space->desks) ? -EPIPE : 0;
 }
 

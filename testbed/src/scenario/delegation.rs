@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use insula_abi::lwk::{
-    DelegationPlace, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, PAGES_MIN, Process, RELEASE_MAPPED, request,
+    DelegationPlace, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, PAGES_MIN, Process, RELEASE_MAPPED,
+    base_state, process_state, request,
 };
 use nix::errno::Errno;
 use nix::libc;
@@ -51,6 +52,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         let unanswered = Unanswered::begin(&fake)?;
         calls(&fake)?;
         threads(&fake)?;
+        own_records(&fake)?;
         sleeping(&fake)?;
         unmapping(&fake, context.count(20, 2000))?;
         killed(&fake)?;
@@ -291,6 +293,27 @@ fn broken_off_at_once(program: &Program, first: u64) -> Result<(), Finding> {
         program.last_turn(desk, request::THREAD_END, 0)?;
     }
     Ok(())
+}
+
+/// A kernel that writes to the base's own words what would end a process that is alive: the base goes by
+/// what it knows itself.
+fn own_records(fake: &FakeLwk) -> Result<(), Finding> {
+    let program = fake.begin(&mut exec(AWAKE))?;
+    let desk = program.first_desk()?;
+    program.say(offset_of!(Process, base_state), base_state::GONE)?;
+    program.say(offset_of!(Process, lwk_state), process_state::DONE)?;
+    let other = fake.begin(&mut exec(AWAKE))?;
+    Finding::unless(other.number() != program.number(), || {
+        "two programs have the same pages".into()
+    })?;
+    let pid = i64::from(program.child.id());
+    let outcome = program.call(desk, libc::SYS_getpid as u64, &[])?;
+    assert_equal("getpid", &outcome.result, &pid)?;
+    program.say(offset_of!(Process, lwk_state), process_state::ALIVE)?;
+    program.say(offset_of!(Process, base_state), base_state::BEGUN)?;
+    let desk_of_other = other.first_desk()?;
+    end(other, desk_of_other, 0, |status| status.success())?;
+    end(program, desk, 0, |status| status.success())
 }
 
 /// A proxy that sleeps at once is woken for each call.

@@ -328,6 +328,11 @@ impl Program<'_> {
         Ok(bytes)
     }
 
+    /// By what the base knows the process.
+    pub(super) fn number(&self) -> u64 {
+        (self.process - AREA) / PAGE_SIZE
+    }
+
     pub(super) fn first_desk(&self) -> Result<u64, Finding> {
         self.told(offset_of!(Process, desk))
     }
