@@ -19,12 +19,10 @@
 #include <linux/rcupdate.h>
 #include <linux/rwsem.h>
 #include <linux/slab.h>
-#include <linux/timekeeping.h>
-
-#include <asm/tsc.h>
 
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
+#include "clock.h"
 #include "memory.h"
 
 #define FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES)
@@ -44,6 +42,7 @@ struct insula_desks {
 	struct insula_lwk_delegation *header;
 	bool gone;			/* the node is no more */
 	struct insula_doorbell doorbell;
+	struct insula_clock clock;
 	struct insula_ringable *ringable;
 	struct mutex lock;		/* all below, and to write pages of processes */
 	struct rw_semaphore users_lock;	/* users; taken within the former */
@@ -126,23 +125,6 @@ static void rung(struct insula_doorbell *doorbell)
 	take_bits(desks, desks->header->interrupted, insula_seat_break_off);
 }
 
-/* Odd numbers while it is written, as of a sequence lock. */
-static void write_clock(struct insula_lwk_clock *clock)
-{
-	u64 sequence = READ_ONCE(clock->sequence);
-
-	WRITE_ONCE(clock->sequence, sequence + 1);
-	smp_wmb(); /* before what it guards */
-	clock->mult = div_u64(1000000ULL << 32, tsc_khz);
-	preempt_disable();
-	clock->realtime_ns = ktime_get_real_ns();
-	clock->monotonic_ns = ktime_get_ns();
-	clock->tsc = rdtsc_ordered();
-	preempt_enable();
-	smp_wmb(); /* after it */
-	WRITE_ONCE(clock->sequence, sequence + 2);
-}
-
 static void write_header(struct insula_desks *desks)
 {
 	struct insula_lwk_delegation *header = desks->header;
@@ -150,7 +132,7 @@ static void write_header(struct insula_desks *desks)
 	header->magic = INSULA_LWK_MAGIC;
 	header->revision = INSULA_LWK_REVISION;
 	header->pages = desks->place.pages;
-	write_clock(&header->clock);
+	insula_clock_begin(&desks->clock, &header->clock);
 	insula_doorbell_publish(&desks->doorbell, &header->base_doorbell);
 }
 
@@ -191,6 +173,7 @@ static void free_desks(struct kref *refs)
 	u32 page;
 
 	insula_doorbell_destroy(&desks->doorbell);
+	insula_clock_end(&desks->clock);
 	for (page = 0; page < desks->place.pages; page++)
 		kfree(desks->seats[page]);
 	insula_memory_put(desks->place.memory);
@@ -220,6 +203,7 @@ void insula_desks_hang_up(struct insula_desks *desks)
 	if (!desks || insula_desks_gone(desks))
 		return;
 	insula_doorbell_publish(&desks->doorbell, NULL);
+	insula_clock_end(&desks->clock);
 	mutex_lock(&desks->lock);
 	WRITE_ONCE(desks->gone, true);
 	for (page = 0; page < desks->place.pages; page++)
@@ -353,7 +337,7 @@ int insula_desks_add_process(struct insula_desks *desks, struct insula_desks_use
 	}
 	assign(desks, page, PROCESS, page);
 	assign(desks, page + 1, REACH, page);
-	write_clock(&desks->header->clock);
+	desks->state[page] = INSULA_LWK_NONE;
 	user->process = page;
 	down_write(&desks->users_lock);
 	list_add(&user->link, &desks->users);

@@ -139,8 +139,10 @@
 
 /*
  * The base's clocks, for the program's: CLOCK_REALTIME and CLOCK_MONOTONIC at one
- * reading of the time stamp counter, and nanoseconds a tick as mult / 2^32. Odd
- * sequence: being written.
+ * reading of the time stamp counter, and nanoseconds a tick as mult / 2^32. Both times
+ * have the same fraction of a nanosecond, as fraction / 2^32. Odd sequence: being written.
+ * They are written anew whenever the base corrects its own; the monotonic one never steps
+ * back.
  */
 struct insula_lwk_clock {
 	__u64 sequence;
@@ -148,7 +150,8 @@ struct insula_lwk_clock {
 	__u64 realtime_ns;
 	__u64 monotonic_ns;
 	__u64 mult;
-	__u64 reserved[3];
+	__u64 fraction;
+	__u64 reserved[2];
 };
 
 /* The first page. Words of doorbells are those of insula_channel.h. */

@@ -39,8 +39,10 @@ pub struct Clock {
     pub monotonic_ns: u64,
     /// Nanoseconds of a tick, times 2^32.
     pub mult: u64,
+    /// What both times are later than that, in ns times 2^32: less than one.
+    pub fraction: u64,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 /// `struct insula_lwk_delegation`: the first page of a delegation area.

@@ -14,7 +14,15 @@ pub(crate) fn structures() -> Facts {
         facts,
         Clock,
         "insula_lwk_clock",
-        [sequence, tsc, realtime_ns, monotonic_ns, mult, reserved]
+        [
+            sequence,
+            tsc,
+            realtime_ns,
+            monotonic_ns,
+            mult,
+            fraction,
+            reserved
+        ]
     );
     structure!(
         facts,

@@ -417,8 +417,8 @@ fn deadline_of(thread: &mut Thread, operation: u64, timeout: u64) -> Result<Opti
     };
     let clock = thread.process.pages().area().clock();
     let base_now_ns = match operation & CLOCK_REALTIME {
-        0 => clock.monotonic_ns(clock::stamp()),
-        _ => clock.realtime_ns(clock::stamp()),
+        0 => clock.monotonic_ns(clock.read_at()),
+        _ => clock.realtime_ns(clock.read_at()),
     };
     Ok(Some(after(time_ns.saturating_sub(base_now_ns))))
 }

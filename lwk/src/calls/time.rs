@@ -13,7 +13,6 @@ const REALTIME: u64 = 0;
 const MONOTONIC: u64 = 1;
 const PROCESS_CPU: u64 = 2;
 const THREAD_CPU: u64 = 3;
-const MONOTONIC_RAW: u64 = 4;
 const REALTIME_COARSE: u64 = 5;
 const MONOTONIC_COARSE: u64 = 6;
 
@@ -21,8 +20,8 @@ const MONOTONIC_COARSE: u64 = 6;
 pub(super) fn clock_gettime(thread: &mut Thread, clock: u64, to: u64) -> Result<u64, Errno> {
     let times = thread.process.pages().area().clock();
     let ns = match clock as u32 as u64 {
-        REALTIME | REALTIME_COARSE => times.realtime_ns(clock::stamp()),
-        MONOTONIC | MONOTONIC_COARSE | MONOTONIC_RAW => times.monotonic_ns(clock::stamp()),
+        REALTIME | REALTIME_COARSE => times.realtime_ns(times.read_at()),
+        MONOTONIC | MONOTONIC_COARSE => times.monotonic_ns(times.read_at()),
         PROCESS_CPU => process_ns(thread),
         THREAD_CPU => thread_ns(thread),
         other if (other as i32) < 0 => used_by(thread, other as i32)?,
@@ -87,12 +86,8 @@ pub(super) fn gettimeofday(thread: &mut Thread, to: u64, zone: u64) -> Result<u6
     if zone != 0 {
         thread.process.space().write(zone, &[0; 8])?;
     }
-    let ns = thread
-        .process
-        .pages()
-        .area()
-        .clock()
-        .realtime_ns(clock::stamp());
+    let times = thread.process.pages().area().clock();
+    let ns = times.realtime_ns(times.read_at());
     match to {
         0 => Ok(0),
         to => write_pair(thread, to, ns / NS_PER_S, ns % NS_PER_S / 1000),
@@ -101,13 +96,8 @@ pub(super) fn gettimeofday(thread: &mut Thread, to: u64, zone: u64) -> Result<u6
 
 /// time(2).
 pub(super) fn time(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
-    let seconds = thread
-        .process
-        .pages()
-        .area()
-        .clock()
-        .realtime_ns(clock::stamp())
-        / NS_PER_S;
+    let times = thread.process.pages().area().clock();
+    let seconds = times.realtime_ns(times.read_at()) / NS_PER_S;
     if to != 0 {
         thread.process.space().write(to, &seconds.to_le_bytes())?;
     }

@@ -16,6 +16,7 @@ use insula_abi::lwk::{
 use insula_bare::apic;
 use insula_bare::memory::{PhysAddr, word};
 
+use crate::clock;
 use crate::world::Stretch;
 
 /// The area.
@@ -100,6 +101,9 @@ impl Area {
                 realtime_ns: word(offset_of!(Clock, realtime_ns)),
                 monotonic_ns: word(offset_of!(Clock, monotonic_ns)),
                 mult: word(offset_of!(Clock, mult)),
+                fraction: word(offset_of!(Clock, fraction)),
+                // Within: what was told before is not for later times.
+                read_at: clock::stamp(),
             };
             fence(Ordering::Acquire);
             if before.is_multiple_of(2) && word(offset_of!(Clock, sequence)) == before {
@@ -210,12 +214,22 @@ pub struct BaseClock {
     monotonic_ns: u64,
     /// Nanoseconds of a tick, times 2^32.
     mult: u64,
+    /// Of both times, in nanoseconds times 2^32.
+    fraction: u64,
+    /// The counter when this was read.
+    read_at: u64,
 }
 
 impl BaseClock {
     fn since_ns(&self, stamp: u64) -> u64 {
         let ticks = u128::from(stamp.saturating_sub(self.tsc));
-        ((ticks * u128::from(self.mult)) >> 32) as u64
+        ((ticks * u128::from(self.mult) + u128::from(self.fraction)) >> 32) as u64
+    }
+
+    /// The counter when the clocks were read: a later time they may not tell right.
+    #[must_use]
+    pub fn read_at(&self) -> u64 {
+        self.read_at
     }
 
     /// `CLOCK_REALTIME` at that time of the counter.

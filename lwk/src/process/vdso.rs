@@ -34,6 +34,7 @@ global_asm!(
     REALTIME = const offset_of!(Clock, realtime_ns),
     MONOTONIC = const offset_of!(Clock, monotonic_ns),
     MULT = const offset_of!(Clock, mult),
+    FRACTION = const offset_of!(Clock, fraction),
 );
 
 /// The object, and where in it lies whether the processor tells which core it is.

@@ -99,6 +99,8 @@ insula_vdso_knows_core:
     sub rax, [r9 + {TSC}]
     cmovb rax, rcx
     mul qword ptr [r9 + {MULT}]
+    add rax, [r9 + {FRACTION}]
+    adc rdx, 0
     shrd rax, rdx, 32
     add rax, [r8]
     cmp r10, [r9 + {SEQUENCE}]
@@ -125,7 +127,7 @@ insula_vdso_knows_core:
     test eax, 0x21                  // CLOCK_REALTIME, CLOCK_REALTIME_COARSE
     jnz .Lv_clock_here
     lea r8, [r9 + {MONOTONIC}]
-    test eax, 0x52                  // CLOCK_MONOTONIC, _RAW, _COARSE
+    test eax, 0x42                  // CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE
     jz .Lv_clock_of_base
 .Lv_clock_here:
     call .Lv_now

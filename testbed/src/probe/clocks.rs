@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Named, ProbeError, call};
+use super::{Named, ProbeError, call, in_a_child};
 
-/// How far a clock may be off: its rate is what the base has measured, and the base corrects its own.
-const APART_NS: u64 = 2_000_000;
+/// How far a clock may be off.
+const APART_NS: u64 = 100_000;
+/// How long it is watched at each rate: a tenth of that it would be off by if it did not follow.
+const WATCHED_NS: u64 = 200_000_000;
 const NS_PER_US: u64 = 1000;
 const ROUNDS: u64 = 2000;
 
@@ -18,7 +20,8 @@ pub(super) fn probe() -> Result<(), ProbeError> {
         is_the_time()?;
     }
     println!("the time is the base's");
-    goes_on_everywhere()
+    goes_on_everywhere()?;
+    follows_corrections()
 }
 
 fn now_ns(clock: ClockId) -> Result<u64, ProbeError> {
@@ -26,13 +29,22 @@ fn now_ns(clock: ClockId) -> Result<u64, ProbeError> {
     Ok((now.tv_sec() * 1_000_000_000 + now.tv_nsec()).cast_unsigned())
 }
 
-/// The realtime clock as the base has it: of a call that is delegated.
-fn base_now_ns() -> Result<u64, ProbeError> {
+/// What the base says of its clock, which corrects it as it is told, if it is: a call that is delegated.
+fn adjust(tick_us: Option<i64>) -> Result<libc::timex, ProbeError> {
     // SAFETY: all zero it asks for nothing but to be told.
     let mut told: libc::timex = unsafe { zeroed() };
+    if let Some(tick_us) = tick_us {
+        (told.modes, told.tick) = (libc::ADJ_TICK, tick_us);
+    }
     let to = (&raw mut told).expose_provenance() as u64;
     // SAFETY: the structure is written and not kept.
     unsafe { call(libc::SYS_adjtimex as u64, [to, 0, 0, 0, 0, 0]) }.named("adjtimex")?;
+    Ok(told)
+}
+
+/// The realtime clock as the base has it.
+fn base_now_ns() -> Result<u64, ProbeError> {
+    let told = adjust(None)?;
     let is_in_ns = told.status & libc::STA_NANO != 0;
     let part = told.time.tv_usec.cast_unsigned() * if is_in_ns { 1 } else { NS_PER_US };
     Ok(told.time.tv_sec.cast_unsigned() * 1_000_000_000 + part)
@@ -73,4 +85,48 @@ fn goes_on_everywhere() -> Result<(), ProbeError> {
     })?;
     println!("and goes on everywhere");
     Ok(())
+}
+
+/// While the base has its clock go slower or faster by a tenth, this one does, too, and never steps back:
+/// nor when another program begins.
+fn follows_corrections() -> Result<(), ProbeError> {
+    let usual = adjust(None)?.tick;
+    let slow_and_fast = [usual * 9 / 10, usual * 11 / 10];
+    let followed = slow_and_fast.into_iter().try_for_each(|tick_us| {
+        adjust(Some(tick_us))?;
+        keeps_up()
+    });
+    adjust(Some(usual))?;
+    followed?;
+    println!("and is corrected as the base's");
+    Ok(())
+}
+
+/// The least and the most that the base's realtime clock is later than this monotonic one.
+fn distance_ns() -> Result<(u64, u64), ProbeError> {
+    let before = now_ns(ClockId::CLOCK_MONOTONIC)?;
+    let base = base_now_ns()?;
+    let after = now_ns(ClockId::CLOCK_MONOTONIC)?;
+    Ok((base - after, base - before))
+}
+
+fn keeps_up() -> Result<(), ProbeError> {
+    let (least, most) = distance_ns()?;
+    let mut latest = now_ns(ClockId::CLOCK_MONOTONIC)?;
+    let end = latest + WATCHED_NS;
+    in_a_child(|| ())?;
+    while latest < end {
+        let now = now_ns(ClockId::CLOCK_MONOTONIC)?;
+        if now < latest {
+            return Err(ProbeError::Wrong(format!("{now} ns after {latest} ns")));
+        }
+        latest = now;
+    }
+    let (least_then, most_then) = distance_ns()?;
+    let is_same = least_then <= most + APART_NS && least <= most_then + APART_NS;
+    is_same.then_some(()).ok_or_else(|| {
+        ProbeError::Wrong(format!(
+            "it was {least} to {most} ns behind the base's clock, then {least_then} to {most_then} ns"
+        ))
+    })
 }
