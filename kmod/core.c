@@ -279,30 +279,40 @@ bool insula_cores_any_taken(void)
 	return READ_ONCE(cores.taken);
 }
 
-int insula_cores_list(u64 to, u32 capacity, u32 *count)
+/* The owners of cores as far as there is room: how many there are. */
+static u32 list_cores(struct insula_cpu *list, u32 room)
 {
-	struct insula_cpu __user *out = u64_to_user_ptr(to);
-	struct insula_cpu entry;
-	u32 cpu, n = 0;
-	int err = 0;
+	u32 cpu, count = 0;
 
 	mutex_lock(&cores.lock);
 	for_each_possible_cpu(cpu) {
 		if (!cpu_present(cpu) && cores.core[cpu].owner == INSULA_CPU_BASE)
 			continue;
-		entry = (struct insula_cpu) {
-			.cpu = cpu,
-			.apic_id = insula_core_apic_id(cpu),
-			.owner = cores.core[cpu].owner,
-			.node = cores.core[cpu].node,
-		};
-		if (n < capacity && copy_to_user(&out[n], &entry, sizeof(entry))) {
-			err = -EFAULT;
-			break;
-		}
-		n++;
+		if (count < room)
+			list[count] = (struct insula_cpu) {
+				.cpu = cpu,
+				.apic_id = insula_core_apic_id(cpu),
+				.owner = cores.core[cpu].owner,
+				.node = cores.core[cpu].node,
+			};
+		count++;
 	}
 	mutex_unlock(&cores.lock);
-	*count = n;
+	return count;
+}
+
+/* The caller's memory may come from a node, which is not waited for with the lock. */
+int insula_cores_list(u64 to, u32 capacity, u32 *count)
+{
+	u32 room = min(capacity, nr_cpu_ids);
+	struct insula_cpu *list = kvcalloc(room, sizeof(*list), GFP_KERNEL);
+	int err = 0;
+
+	if (!list && room)
+		return -ENOMEM;
+	*count = list_cores(list, room);
+	if (copy_to_user(u64_to_user_ptr(to), list, min(room, *count) * sizeof(*list)))
+		err = -EFAULT;
+	kvfree(list);
 	return err;
 }

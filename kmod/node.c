@@ -259,23 +259,17 @@ static int remove_node(struct insula_node *node)
 	return 0;
 }
 
-static int put_cpus(const struct insula_node *node, u64 to, u32 capacity)
+static void list_cpus(const struct insula_node *node, struct insula_cpu *list, u32 room)
 {
-	struct insula_cpu __user *out = u64_to_user_ptr(to);
-	struct insula_cpu entry;
 	u32 i;
 
-	for (i = 0; i < min(capacity, node->cpus_count); i++) {
-		entry = (struct insula_cpu) {
+	for (i = 0; i < min(room, node->cpus_count); i++)
+		list[i] = (struct insula_cpu) {
 			.cpu = node->cpus[i],
 			.apic_id = insula_core_apic_id(node->cpus[i]),
 			.owner = INSULA_CPU_NODE,
 			.node = node->id,
 		};
-		if (copy_to_user(&out[i], &entry, sizeof(entry)))
-			return -EFAULT;
-	}
-	return 0;
 }
 
 static u32 flags(const struct insula_node *node)
@@ -293,29 +287,62 @@ static u32 flags(const struct insula_node *node)
 	return flags;
 }
 
+static void describe(const struct insula_node *node, struct insula_node_info *info)
+{
+	memcpy(info->name, node->named.name, sizeof(info->name));
+	info->id = node->id;
+	info->state = node->state;
+	info->reason = node->reason;
+	info->cpus_count = node->cpus_count;
+	info->flags = flags(node);
+	info->memory_size = insula_memory_size(node->memory);
+	info->starts = node->starts;
+	info->started_ns = node->started_ns;
+	info->ended_ns = node->ended_ns;
+	info->start_tsc = node->start_tsc;
+	info->entry_tsc = node->entry_tsc;
+	info->power_off = node->start.power_off;
+	info->reset = node->start.reset;
+}
+
+/* Both are told as of one moment. */
+static int look_at(struct insula_node *node, struct insula_node_info *info,
+		   struct insula_cpu *cpus, u32 room)
+{
+	int err = -ENODEV;
+
+	if (mutex_lock_killable(&node->lock))
+		return -EINTR;
+	if (node->memory) {
+		describe(node, info);
+		list_cpus(node, cpus, room);
+		err = 0;
+	}
+	mutex_unlock(&node->lock);
+	return err;
+}
+
+/* The caller's memory may come from the very node: it is not waited for with the lock. */
 static int node_info(struct insula_node *node, void __user *argument)
 {
 	struct insula_node_info info;
+	struct insula_cpu *cpus;
+	u32 room;
+	int err;
 
 	if (copy_from_user(&info, argument, sizeof(info)))
 		return -EFAULT;
-	memcpy(info.name, node->named.name, sizeof(info.name));
-	info.id = node->id;
-	info.state = node->state;
-	info.reason = node->reason;
-	info.cpus_count = node->cpus_count;
-	info.flags = flags(node);
-	info.memory_size = insula_memory_size(node->memory);
-	info.starts = node->starts;
-	info.started_ns = node->started_ns;
-	info.ended_ns = node->ended_ns;
-	info.start_tsc = node->start_tsc;
-	info.entry_tsc = node->entry_tsc;
-	info.power_off = node->start.power_off;
-	info.reset = node->start.reset;
-	if (put_cpus(node, info.cpus, info.cpus_capacity))
-		return -EFAULT;
-	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
+	room = min_t(u32, info.cpus_capacity, INSULA_NODE_CPUS_MAX);
+	cpus = kvcalloc(room, sizeof(*cpus), GFP_KERNEL);
+	if (!cpus && room)
+		return -ENOMEM;
+	err = look_at(node, &info, cpus, room);
+	if (!err && (copy_to_user(u64_to_user_ptr(info.cpus), cpus,
+				  min(room, info.cpus_count) * sizeof(*cpus)) ||
+		     copy_to_user(argument, &info, sizeof(info))))
+		err = -EFAULT;
+	kvfree(cpus);
+	return err;
 }
 
 static int ioctl_start(struct file *file, struct insula_node *node, void __user *argument)
@@ -431,8 +458,6 @@ static int dispatch(struct file *file, struct insula_node *node, unsigned int co
 		return ioctl_start(file, node, argument);
 	case INSULA_NODE_STOP:
 		return ioctl_stop(node, argument);
-	case INSULA_NODE_INFO:
-		return node_info(node, argument);
 	case INSULA_NODE_REMOVE:
 		return remove_node(node);
 	case INSULA_NODE_INTERRUPT:
@@ -479,6 +504,8 @@ static long node_ioctl(struct file *file, unsigned int command, unsigned long ar
 	struct insula_node *node = file->private_data;
 	long answer;
 
+	if (command == INSULA_NODE_INFO)
+		return node_info(node, (void __user *)argument);
 	if (mutex_lock_killable(&node->lock))
 		return -EINTR;
 	if (!node->memory)

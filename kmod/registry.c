@@ -2,6 +2,9 @@
 #include "insula_module.h"
 
 #include <linux/ctype.h>
+#include <linux/minmax.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -46,28 +49,53 @@ int insula_registry_add(struct insula_registry *registry, struct insula_named *n
 	return 0;
 }
 
+static u32 count_names(struct insula_registry *registry)
+{
+	struct insula_named *named;
+	u32 count = 0;
+
+	mutex_lock(&registry->lock);
+	list_for_each_entry(named, &registry->named, link)
+		count++;
+	mutex_unlock(&registry->lock);
+	return count;
+}
+
+/* Copy as many names as there is room for: how many there are. */
+static u32 copy_names(struct insula_registry *registry, char (*names)[INSULA_NAME_MAX], u32 room)
+{
+	struct insula_named *named;
+	u32 count = 0;
+
+	mutex_lock(&registry->lock);
+	list_for_each_entry(named, &registry->named, link) {
+		if (count < room)
+			memcpy(names[count], named->name, INSULA_NAME_MAX);
+		count++;
+	}
+	mutex_unlock(&registry->lock);
+	return count;
+}
+
+/* The caller's memory may come from a node, which is not waited for with the lock. */
 int insula_registry_list(struct insula_registry *registry, void __user *argument)
 {
-	struct insula_name __user *to;
 	struct insula_names request;
-	struct insula_named *named;
+	char (*names)[INSULA_NAME_MAX];
 	int err = 0;
+	u32 room;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	to = u64_to_user_ptr(request.names);
-	request.count = 0;
-	mutex_lock(&registry->lock);
-	list_for_each_entry(named, &registry->named, link) {
-		if (request.count < request.capacity &&
-		    copy_to_user(&to[request.count], named->name, INSULA_NAME_MAX)) {
-			err = -EFAULT;
-			break;
-		}
-		request.count++;
-	}
-	mutex_unlock(&registry->lock);
-	if (!err && copy_to_user(argument, &request, sizeof(request)))
+	room = min(request.capacity, count_names(registry));
+	names = kvcalloc(room, sizeof(*names), GFP_KERNEL);
+	if (!names && room)
+		return -ENOMEM;
+	request.count = copy_names(registry, names, room);
+	room = min(room, request.count);
+	if (copy_to_user(u64_to_user_ptr(request.names), names, room * sizeof(*names)) ||
+	    copy_to_user(argument, &request, sizeof(request)))
 		err = -EFAULT;
+	kvfree(names);
 	return err;
 }
