@@ -17,11 +17,11 @@ use alloc::boxed::Box;
 use insula_bare::trap::PAGE_FAULT;
 
 use crate::cores::{self, Counter};
+use crate::info;
 use crate::process::areas::Rights;
 use crate::process::errno::{Errno, as_result};
 use crate::process::signals::Info;
 use crate::process::{self, Thread};
-use crate::{clock, info};
 pub use local::Local;
 pub(crate) use processes::go_on_executing;
 use table::Kind;
@@ -30,6 +30,8 @@ use table::Kind;
 pub mod number {
     /// `close`.
     pub const CLOSE: u64 = 3;
+    /// `poll`.
+    pub const POLL: u64 = 7;
     /// `rt_sigaction`.
     pub const RT_SIGACTION: u64 = 13;
     /// `pread64`.
@@ -142,24 +144,43 @@ pub fn execute(thread: Box<Thread>) -> Flow {
     }
 }
 
-/// The proxy's own descriptor is not the program's to close or to replace.
+/// The proxy's own descriptor is not the program's: not to close or to replace, nor to copy, since a
+/// copy that is left somewhere would have the base take the proxy for alive.
 fn is_own_descriptor(thread: &Thread, number: u64, arguments: [u64; 6]) -> bool {
     const CLOSE: u64 = 3;
+    const IOCTL: u64 = 16;
+    const DUP: u64 = 32;
     const DUP2: u64 = 33;
+    const FCNTL: u64 = 72;
     const DUP3: u64 = 292;
     let own = thread.process.pages().descriptor();
     match number {
-        CLOSE => arguments[0] as u32 == own as u32,
+        CLOSE | IOCTL | DUP | FCNTL => arguments[0] as u32 == own as u32,
         DUP2 | DUP3 => arguments[0] as u32 == own as u32 || arguments[1] as u32 == own as u32,
         _ => false,
     }
+}
+
+/// What the proxy has for itself lies above all that is the program's, and no call of the program's is
+/// to touch it: an argument that leads there leads nowhere, which is EFAULT where it is a pointer that is
+/// followed. A number of 64 bits is not likely to be just that large; of others nothing changes.
+pub(crate) fn lead_nowhere(arguments: [u64; 6], (_, end): (u64, u64)) -> [u64; 6] {
+    /// Behind all addresses of programs, and of proxies.
+    const NOWHERE: u64 = 1 << 47;
+    /// The last page before that is nobody's either.
+    const TOP: u64 = NOWHERE - process::PAGE;
+    arguments.map(|argument| match (end..TOP).contains(&argument) {
+        true => argument | NOWHERE,
+        false => argument,
+    })
 }
 
 /// Has the base make a call, with which the thread goes on.
 fn delegate(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
     cores::count(Counter::DelegatedCalls);
     thread.calling = Some(number);
-    thread.desk.post(number, arguments);
+    let bounds = thread.process.pages().space();
+    thread.desk.post(number, lead_nowhere(arguments, bounds));
     Flow::Wait(thread)
 }
 
@@ -302,14 +323,13 @@ pub fn no_such_place(thread: &Thread) {
 }
 
 /// The node has no memory left for what the program has asked for before: as on Linux, it is ended,
-/// unless a program that has ended gives some back.
+/// unless a program that has ended gives some back, or I/O into what it has given back has ended.
 fn out_of_memory(mut thread: Box<Thread>) -> Flow {
-    /// How long that may take: the base may hold pages of it for as long as it pleases.
-    const PATIENCE_NS: u64 = 10_000_000_000;
     const KILLED: u64 = 9;
-    let now_ns = clock::now_ns();
-    let since_ns = *thread.starved_since_ns.get_or_insert(now_ns);
-    if now_ns - since_ns < PATIENCE_NS && process::is_any_ending() {
+    if thread.with_space(|space, release| space.recover(release)) {
+        return Flow::On(thread);
+    }
+    if thread.can_wait_for_memory() {
         return Flow::Yield(thread);
     }
     info!("process {} is ended: no memory is left", thread.id);
@@ -344,4 +364,19 @@ fn signal_of(vector: u8) -> Info {
         _ => (SEGMENTATION_FAULT as u32, Info::KERNEL),
     };
     Info::fault(signal, code, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lead_nowhere;
+
+    #[test]
+    fn pointers_to_the_proxy_lead_nowhere() {
+        let bounds = (0x1_0000, 0x7fff_d000_0000);
+        let top = 0x7fff_ffff_f000;
+        let given = [0, bounds.1 - 1, bounds.1, top - 1, top, u64::MAX];
+        let nowhere = [bounds.1, top - 1].map(|address| address + (1 << 47));
+        let wanted = [0, bounds.1 - 1, nowhere[0], nowhere[1], top, u64::MAX];
+        assert_eq!(lead_nowhere(given, bounds), wanted);
+    }
 }

@@ -30,6 +30,9 @@ use crate::{clock, log};
 /// How long a core looks for answers before it sleeps.
 const PATIENCE_NS: u64 = 50_000;
 
+/// How often it is looked whether there is memory for a thread in a call that the base makes.
+const MEMORY_PERIOD_NS: u64 = 10_000_000;
+
 /// Threads that are ready, of each core.
 static READY: [spin::Mutex<VecDeque<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(VecDeque::new()) }; CORES_MAX];
@@ -175,6 +178,12 @@ pub(crate) fn answer_questions() {
     }
 }
 
+/// Whether one of those that wait here waits for memory that other programs give back: then nobody tells
+/// this core when it is to look again.
+fn is_starving() -> bool {
+    waiting().lock().iter().any(|thread| thread.is_starving())
+}
+
 /// Tells the base how those that wait here are woken; 0: that the core is awake.
 fn set_doorbells(doorbell: u64) {
     for thread in waiting().lock().iter_mut() {
@@ -201,7 +210,8 @@ fn idle() {
     let own = number();
     let is_quiet = || {
         collect();
-        ready(own).lock().is_empty() && !RUNG.load(Ordering::Acquire) && !is_interrupted()
+        let is_nobody_ready = ready(own).lock().is_empty() && !is_starving();
+        is_nobody_ready && !RUNG.load(Ordering::Acquire) && !is_interrupted()
     };
     if !balance::become_idle() {
         return balance::look();
@@ -376,7 +386,9 @@ fn last_turn(mut thread: Box<Thread>) {
 fn run_once(thread: &mut Thread) -> Trap {
     let priority = thread.notice.priority();
     let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
-    let slice = slice_ns.map(|slice_ns| clock::now_ns() + slice_ns);
+    let look_ns = is_starving().then_some(MEMORY_PERIOD_NS);
+    let slice = slice_ns.into_iter().chain(look_ns).min();
+    let slice = slice.map(|slice_ns| clock::now_ns() + slice_ns);
     let until_ns = slice.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
     count(Counter::Entries);

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use super::areas::Rights;
@@ -203,8 +204,8 @@ fn open_files(thread: &mut Thread, buffer: u64) -> Result<Vec<u64>, Errno> {
     let how = [HERE, buffer, FOLDER_CLOSE_ON_EXEC, 0, 0, 0];
     let folder = match thread.call(number::OPENAT, how) {
         Ok(folder) => folder,
-        // Without /proc nobody knows: as many as most programs have.
-        Err(Errno::ENOENT) => return Ok((0..64).collect()),
+        // Without /proc nobody tells: all numbers are tried.
+        Err(Errno::ENOENT) => return tried_files(thread, buffer),
         Err(error) => return Err(error),
     };
     let mut files = Vec::new();
@@ -220,6 +221,49 @@ fn open_files(thread: &mut Thread, buffer: u64) -> Result<Vec<u64>, Errno> {
     thread.call(number::CLOSE, [folder, 0, 0, 0, 0, 0])?;
     files.retain(|&file| file != folder);
     Ok(files)
+}
+
+/// The same without a list of them: poll(2) tells of many numbers at a time which are none.
+fn tried_files(thread: &mut Thread, buffer: u64) -> Result<Vec<u64>, Errno> {
+    /// As many as a process may have (`fs.nr_open`), unless somebody has raised that.
+    const MOST: u64 = 1 << 20;
+    let (mut files, mut first) = (Vec::new(), 0);
+    // A page of them; no more than the limit on files, which may be lower.
+    let mut count = PAGE / size_of::<Entry>() as u64;
+    while first < MOST {
+        match open_among(thread, buffer, first..first + count) {
+            Ok(open) => files.extend(open),
+            Err(Errno::EINVAL) if count > 1 => {
+                count /= 2;
+                continue;
+            }
+            Err(Errno::EINVAL) => files.push(first),
+            Err(error) => return Err(error),
+        }
+        first += count;
+    }
+    Ok(files)
+}
+
+fn open_among(thread: &mut Thread, buffer: u64, numbers: Range<u64>) -> Result<Vec<u64>, Errno> {
+    let mut entries: Vec<u8> = numbers.clone().flat_map(u64::to_le_bytes).collect();
+    thread.process.space().write(buffer, &entries)?;
+    let count = numbers.end - numbers.start;
+    thread.call(number::POLL, [buffer, count, 0, 0, 0, 0])?;
+    thread.process.space().read(buffer, &mut entries)?;
+    let entries = entries.as_chunks().0.iter();
+    let open = numbers.zip(entries).filter(|(_, entry)| is_open(entry));
+    Ok(open.map(|(number, _)| number).collect())
+}
+
+/// `struct pollfd`: a descriptor, what it is looked at for, and what was found.
+type Entry = [u8; 8];
+
+/// What `struct pollfd` tells of a descriptor.
+fn is_open(entry: &Entry) -> bool {
+    /// `POLLNVAL`, in the last of its words.
+    const NO_FILE: u8 = 0x20;
+    entry[6] & NO_FILE == 0
 }
 
 /// The names of directory entries that are numbers (getdents64(2)).

@@ -15,10 +15,11 @@ use super::memory::{Memory, SpaceGuard};
 use super::rseq::Registration;
 use super::scheduling::{CoreSet, Priority};
 use super::signals::frame::Alternate;
-use super::signals::{Notice, Set};
-use super::space::{Place, Space};
+use super::signals::{Info, Notice, Set};
+use super::space::{Invalidation, Pinned, Place, Space};
 use crate::cores::{self, Counter};
 use crate::delegation::{Answer, Desk};
+use crate::{clock, info};
 
 /// Memory that the base asks a page of is most often one buffer: the rest of an aligned piece of that
 /// size is made present as well.
@@ -178,10 +179,41 @@ impl Thread {
         let resolved = space.fault(address, access);
         if resolved.is_ok() {
             space.populate(address, (address | (AHEAD - 1)) + 1, access);
+            self.starved_since_ns = None;
         }
         drop(space);
+        if resolved == Err(Errno::ENOMEM) && !self.cannot_wait() {
+            if self.can_wait_for_memory() {
+                // The question stays, and is looked at again.
+                return;
+            }
+            self.end_for_memory();
+        }
         let error = resolved.err().map_or(0, Errno::as_result);
         self.desk.post(request::RESOLVED, [error, 0, 0, 0, 0, 0]);
+    }
+
+    /// Whether a thread for which there is no memory may get some: for a while, and only as long as a
+    /// program that has ended is still to be freed.
+    pub fn can_wait_for_memory(&mut self) -> bool {
+        /// How long that may take: the base may have pages of it pinned for as long as it pleases.
+        const PATIENCE_NS: u64 = 10_000_000_000;
+        let now_ns = clock::now_ns();
+        let since_ns = *self.starved_since_ns.get_or_insert(now_ns);
+        now_ns - since_ns < PATIENCE_NS && super::is_any_ending()
+    }
+
+    /// Whether it waits for memory.
+    pub fn is_starving(&self) -> bool {
+        self.starved_since_ns.is_some()
+    }
+
+    /// Has the program end in the middle of a call, as Linux has one end for which there is no memory.
+    fn end_for_memory(&mut self) {
+        const KILL: u32 = 9;
+        info!("process {} is ended: no memory is left", self.id);
+        // There is always room for it.
+        let _ = self.process.post(None, Info::sent(KILL, Info::KERNEL, 0));
     }
 
     /// Asks the base and waits for the answer, on this core, which runs nothing else meanwhile. It does
@@ -211,6 +243,7 @@ impl Thread {
     /// # Errors
     /// What it answered; [`Errno::EINTR`] if the proxy is gone: the process is about to end.
     pub fn call(&mut self, number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
+        let arguments = crate::calls::lead_nowhere(arguments, self.process.pages().space());
         loop {
             match self
                 .ask(number, arguments)

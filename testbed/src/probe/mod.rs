@@ -5,6 +5,7 @@
 
 mod balance;
 mod clocks;
+mod closes;
 mod crowd;
 mod fuzz;
 mod memory;
@@ -12,6 +13,7 @@ mod nested;
 mod pins;
 mod pointers;
 mod processes;
+mod proxy;
 mod questions;
 mod race;
 mod sequence;
@@ -29,7 +31,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | urgency | sequence | balance | crowd | questions | clocks | nested | race FILE ROUNDS | pointers | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | questions | clocks | nested | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -59,6 +61,8 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["execute"] => processes::execute(false),
         ["leave"] => processes::execute(true),
         ["executed", pid] => processes::executed(pid.parse().map_err(|_| ProbeError::Unknown)?),
+        ["closes"] => closes::probe(),
+        ["closed"] => closes::closed(),
         ["urgency"] => urgency::probe(),
         ["sequence"] => sequence::probe(),
         ["crowd"] => crowd::probe(),
@@ -69,6 +73,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["race", file, rounds] => race::probe(file, number(rounds)?),
         ["pins", rounds] => pins::probe(number(rounds)?),
         ["pointers"] => pointers::probe(),
+        ["proxy"] => proxy::probe(),
         ["fuzz", seed, rounds] => fuzz::probe(number(seed)?, number(rounds)?),
         _ => Err(ProbeError::Unknown),
     }

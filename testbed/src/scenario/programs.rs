@@ -235,6 +235,7 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "questions"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),
+    program(&[PROBE, "closes"]),
     program(&["/usr/bin/sqlite3", ":memory:", SQL]),
     program(&["/usr/bin/openssl", "dgst", "-sha3-256", "/bin/busybox"]),
     Program {

@@ -61,6 +61,12 @@ pub(super) fn pointers() -> Result<(), Finding> {
     Finding::unless(different.is_empty(), || {
         format!("wild pointers on the node and on Linux: {different:#?}")
     })?;
+    has_nothing_of_the_proxy()
+}
+
+fn has_nothing_of_the_proxy() -> Result<(), Finding> {
+    let kept = probe(&mut on_node(&[PROBE]), &["proxy"])?;
+    assert_equal("what is the proxy's", &kept.as_str(), &"it is not the program's\n")?;
     still_runs()
 }
 
@@ -98,6 +104,10 @@ pub(super) fn ends() -> Result<(), Finding> {
     Finding::unless(ended, || {
         format!("without memory it ended with {}", hungry.status)
     })?;
+    // The same where it is the base that needs the memory, in a call.
+    let reads = "import mmap; open('/dev/zero', 'rb', 0).readinto(mmap.mmap(-1, 1 << 30))";
+    let ended = python(reads)?.status;
+    assert_equal("reading without memory", &ended.signal(), &Some(9))?;
     still_runs()?;
     let deep = output(&mut on_node(&[GOOD, "sh", "-c", "f() { f; }; f"]), "")?;
     assert_equal("the end of a stack", &deep.status.signal(), &Some(11))?;
