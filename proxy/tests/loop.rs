@@ -157,6 +157,20 @@ fn calls_and_arguments() {
     region.end();
 }
 
+/// The module gave up waiting for a page, and the call has ended: the page that comes then is answered
+/// with what the call came to.
+#[test]
+fn a_page_that_comes_too_late_changes_nothing() {
+    let region = Region::new(b"", &[]);
+    region.begin();
+    let no_file = -(Errno::EBADF as i64);
+    assert_eq!(region.call(libc::SYS_close as u64, &[1 << 30]), no_file);
+    assert_eq!(region.call(request::RESOLVED, &[0]), no_file);
+    let pid = i64::from(std::process::id());
+    assert_eq!(region.call(libc::SYS_getpid as u64, &[]), pid);
+    region.end();
+}
+
 #[test]
 fn steps_come_first_and_requests_of_the_module_are_passed_on() {
     let (reader, writer) = std::io::pipe().unwrap();
