@@ -115,6 +115,22 @@ fn signs_of_life_are_read() {
 }
 
 #[test]
+fn signs_of_life_of_newer_kernels_are_read() {
+    let newer = image::vmlinux(Order::OwnPlace);
+    let (layout, memory) = (LogLayout::from_vmlinux(&newer).unwrap(), FakeMemory::new());
+    assert!(pulse(&layout, PLACEMENT, &memory).is_err());
+    // By how much the first core's variables lie behind those of the image, where it runs.
+    let (area, runs_at) = (
+        0x1_4010_4000,
+        image::IRQ_STAT_LINK + PLACEMENT.virtual_offset,
+    );
+    let behind = (DIRECT_MAP + area).wrapping_sub(runs_at);
+    memory.write_u64(of_link(image::PER_CPU_OFFSET), behind);
+    memory.write(area + 4, &7_u32.to_le_bytes());
+    assert_eq!(pulse(&layout, PLACEMENT, &memory), Ok(Some(7)));
+}
+
+#[test]
 fn reader_follows_the_kernel_to_its_larger_ring() {
     let (layout, memory) = (layout(), FakeMemory::new());
     let mut early = Printk::new(&memory, Which::Static, 4, 9);

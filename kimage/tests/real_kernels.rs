@@ -55,7 +55,7 @@ fn check(path: &Path) {
     assert_eq!(btf.offset_of("list_head", "prev"), Ok(8));
     assert_eq!(
         btf.offset_of("page", "lru.next"),
-        btf.offset_of("page", "compound_head")
+        btf.offset_of("page", "buddy_list.next")
     );
     assert!(btf.offset_of("task_struct", "comm").unwrap() < btf.size_of("task_struct").unwrap());
     let layout = LogLayout::from_vmlinux(&elf).unwrap();

@@ -13,6 +13,7 @@ use super::kernel::Kernel;
 use super::layout::LogLayout;
 use super::placement::Placement;
 use crate::btf::Btf;
+use crate::elf::START_KERNEL_MAP;
 use crate::memory::PhysicalMemory;
 use crate::symbols::Symbols;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,8 @@ pub const RESCHEDULE_VECTOR: u8 = 0xfd;
 pub(super) struct Signs {
     /// Link address of `__per_cpu_offset`, whose first word leads to the first core's variables.
     pub(super) per_cpu_offset: u64,
-    /// The counter among these: `irq_stat.irq_resched_count`.
+    /// The counter among these, in `irq_stat`: how far behind that word's value, or, from Linux 6.15 on, its link
+    /// address, behind which its core's own lies so far.
     pub(super) resched_count: u64,
     /// Link address of `system_state`.
     pub(super) system_state: u64,
@@ -39,7 +41,8 @@ pub(super) struct Signs {
 impl Signs {
     /// `None` when the kernel does not tell: one for a single core has no such interrupt.
     pub(super) fn find(symbols: &Symbols, btf: &Btf) -> Option<Self> {
-        let count = btf.offset_of("irq_cpustat_t", "irq_resched_count").ok()?;
+        let named = btf.offset_of("irq_cpustat_t", "irq_resched_count").ok();
+        let count = named.or_else(|| Self::numbered_count(btf))?;
         Some(Self {
             per_cpu_offset: symbols.address("__per_cpu_offset")?,
             resched_count: symbols.address("irq_stat")?.checked_add(count)?,
@@ -47,6 +50,13 @@ impl Signs {
             halt: btf.enumerator("system_states", "SYSTEM_HALT").ok()?,
             in_program: None,
         })
+    }
+
+    /// The counter's offset in `irq_cpustat_t` where that is an array (Linux 7.2 and newer).
+    fn numbered_count(btf: &Btf) -> Option<u64> {
+        let number = btf.enumerator("irq_stat_counts", "IRQ_COUNT_RESCHEDULE");
+        let counts = btf.offset_of("irq_cpustat_t", "counts").ok()?;
+        counts.checked_add(4 * u64::from(number.ok()?))
     }
 }
 
@@ -65,7 +75,13 @@ pub fn pulse<M: PhysicalMemory + ?Sized>(
     };
     let kernel = Kernel::at(layout, memory, placement.physical);
     let base = kernel.u64_at(kernel.of_link(signs.per_cpu_offset))?;
-    let address = base.wrapping_add(signs.resched_count);
+    let mut address = base.wrapping_add(signs.resched_count);
+    if signs.resched_count >= START_KERNEL_MAP {
+        if base == 0 {
+            return Err(LogError::Damaged("its first core is not set up yet"));
+        }
+        address = address.wrapping_add(placement.virtual_offset);
+    }
     let count = kernel.of_virtual(address, placement.virtual_offset)?;
     Ok(Some(read_u32(memory, count)?))
 }

@@ -73,7 +73,7 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
         memory.read(placement.physical, &mut bytes)?;
         let slide = |address: u64| address.wrapping_add(placement.virtual_offset);
         let image = slide(link.start)..slide(link.end);
-        let symbols = Symbols::from_memory(&bytes)?;
+        let symbols = Symbols::from_memory(&bytes, image.start)?;
         let btf = btf(&bytes, &image, &symbols);
         Ok(Self {
             memory,

@@ -65,7 +65,7 @@ struct Entry {
 impl Symbols {
     /// Reads the symbols of the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)).
     ///
-    /// Both orders of the tables are known: that up to Linux 6.3, and that since 6.4.
+    /// All orders of the tables are known: that up to Linux 6.3, that since 6.4, and that since 7.0.
     ///
     /// # Errors
     /// [`SymbolError`] when the file is no `vmlinux`, or carries no whole table.
@@ -73,17 +73,17 @@ impl Symbols {
         let vmlinux = Vmlinux::parse(vmlinux)?;
         let tables = vmlinux
             .contents()
-            .find_map(|(_, bytes)| Tables::find(bytes));
+            .find_map(|(start, bytes)| Tables::find(bytes, start));
         Self::expand(&tables.ok_or(SymbolError::NoTable)?)
     }
 
-    /// Reads the symbols of a kernel from its image as it lies in memory. Their addresses are those where it runs, not
-    /// those that it was linked to.
+    /// Reads the symbols of a kernel from its image as it lies in memory, at the virtual address `start`. Their
+    /// addresses are those where it runs, not those that it was linked to.
     ///
     /// # Errors
     /// [`SymbolError`] when there is no whole table.
-    pub fn from_memory(image: &[u8]) -> Result<Self, SymbolError> {
-        Self::expand(&Tables::find(image).ok_or(SymbolError::NoTable)?)
+    pub fn from_memory(image: &[u8], start: u64) -> Result<Self, SymbolError> {
+        Self::expand(&Tables::find(image, start).ok_or(SymbolError::NoTable)?)
     }
 
     /// The link address of the first symbol called `name`.

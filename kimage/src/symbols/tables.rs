@@ -1,11 +1,14 @@
 //! Finding the tables of kallsyms among a kernel's constants, without any symbol that tells where they are.
 //!
-//! scripts/kallsyms.c writes them one behind the other, each aligned to 8 bytes, in one of two orders:
+//! scripts/kallsyms.c writes them one behind the other, each aligned to `A` bytes, in one of these orders:
 //!
 //! ```text
-//! old, up to Linux 6.3:  offsets  relative_base  num_syms  names  markers  [seqs_of_names]  token_table  token_index
-//! new, since Linux 6.4:                          num_syms  names  markers  token_table  token_index
-//!                        offsets  relative_base  seqs_of_names
+//! up to Linux 6.3, A = 8:    offsets  relative_base  num_syms  names  markers  [seqs_of_names]
+//!                            token_table  token_index
+//! since Linux 6.4, A = 8:    num_syms  names  markers  token_table  token_index
+//!                            offsets  relative_base  seqs_of_names
+//! since Linux 7.0, A = 4:    num_syms  names  markers  token_table  token_index
+//!                            offsets  seqs_of_names
 //! ```
 //!
 //! (`seqs_of_names`, not needed here, came with 6.2 and was carried back to the stable 6.1.)
@@ -33,8 +36,10 @@ const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00";
 const CODES: usize = 256;
 /// Symbols from one marker to the next.
 const MARKER_INTERVAL: usize = 256;
-/// Alignment of every table.
-const ALIGNMENT: usize = 8;
+/// Alignments of every table: with `relative_base`, and without it.
+const ALIGNMENTS: [usize; 2] = [8, 4];
+/// Alignment of the tables where there is a `relative_base`.
+const ALIGNMENT_WITH_BASE: usize = 8;
 /// The largest size that two bytes of ULEB128 tell.
 const PACKED_NAME_MAX: usize = 0x3fff;
 /// The most that the packed names from one marker to the next take.
@@ -54,59 +59,92 @@ pub(super) struct Tables<'a> {
     names: &'a [u8],
     tokens: Tokens<'a>,
     offsets: &'a [u8],
-    relative_base: u64,
-    /// Do offsets that are not negative stand for per-CPU variables (`CONFIG_KALLSYMS_ABSOLUTE_PERCPU`)?
-    absolute_percpu: bool,
+    origin: Origin,
+}
+
+/// What the entries of `offsets` are relative to.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// `relative_base`.
+    Base(u64),
+    /// The byte before it, downwards; those that are not negative stand for per-CPU variables
+    /// (`CONFIG_KALLSYMS_ABSOLUTE_PERCPU`, up to Linux 6.14).
+    BelowBase(u64),
+    /// Each its own place; here is that of the first.
+    Place(u64),
 }
 
 impl<'a> Tables<'a> {
-    /// Looks for the tables in `bytes`, the content of a segment.
-    pub(super) fn find(bytes: &'a [u8]) -> Option<Self> {
+    /// Looks for the tables in `bytes`, the content of a segment at the virtual address `start`.
+    pub(super) fn find(bytes: &'a [u8], start: u64) -> Option<Self> {
         let digits = memmem::find_iter(bytes, DIGITS);
-        let tokens = digits.filter_map(|digits| Tokens::around(bytes, digits));
-        tokens.take(CANDIDATES_MAX).find_map(|tokens| {
-            Self::old_order(bytes, &tokens).or_else(|| Self::new_order(bytes, &tokens))
-        })
+        let places = digits.flat_map(|digits| ALIGNMENTS.map(|alignment| (digits, alignment)));
+        let tokens =
+            places.filter_map(|(digits, alignment)| Tokens::around(bytes, digits, alignment));
+        tokens
+            .take(CANDIDATES_MAX)
+            .find_map(|tokens| match tokens.alignment {
+                ALIGNMENT_WITH_BASE => {
+                    Self::old_order(bytes, &tokens).or_else(|| Self::new_order(bytes, &tokens))
+                }
+                _ => Self::order_without_base(bytes, start, &tokens),
+            })
     }
 
     /// The tables, if they are in the order up to Linux 6.3: addresses first.
     fn old_order(bytes: &'a [u8], tokens: &Tokens<'a>) -> Option<Self> {
-        let names = Names::after_relative_base(bytes, tokens.start)?;
-        let base = names.start.checked_sub(ALIGNMENT)?;
+        let names = Names::after_relative_base(bytes, tokens)?;
+        let base = names.start.checked_sub(ALIGNMENT_WITH_BASE)?;
         let offsets = base.checked_sub(offsets_size(names.count))?;
-        Self::with_addresses(bytes, tokens, &names, offsets)
+        Self::with_base(bytes, tokens, &names, offsets)
     }
 
     /// The tables, if they are in the order since Linux 6.4: addresses last.
     fn new_order(bytes: &'a [u8], tokens: &Tokens<'a>) -> Option<Self> {
-        let names = Names::before_markers(bytes, tokens.start)?;
-        Self::with_addresses(
-            bytes,
-            tokens,
-            &names,
-            tokens.end.next_multiple_of(ALIGNMENT),
-        )
+        let names = Names::before_markers(bytes, tokens)?;
+        let offsets = tokens.end.next_multiple_of(ALIGNMENT_WITH_BASE);
+        Self::with_base(bytes, tokens, &names, offsets)
     }
 
     /// The tables, with `offsets` and, behind it, `relative_base` at the place given.
-    fn with_addresses(
+    fn with_base(
         bytes: &'a [u8],
         tokens: &Tokens<'a>,
         names: &Names<'a>,
         start: usize,
     ) -> Option<Self> {
         let offsets = bytes.get(start..start + 4 * names.count)?;
-        let relative_base = relative_base(bytes, start + offsets_size(names.count))?;
+        let base = relative_base(bytes, start + offsets_size(names.count))?;
         let absolute_percpu =
             (0..names.count).any(|index| offset(offsets, index).is_some_and(i32::is_negative));
-        Some(Self {
+        let origin = if absolute_percpu {
+            Origin::BelowBase(base)
+        } else {
+            Origin::Base(base)
+        };
+        Some(Self::new(tokens, names, offsets, origin))
+    }
+
+    /// The tables, if they are in the order since Linux 7.0. Of its `offsets` nothing tells but that the
+    /// addresses ascend, as in every order.
+    fn order_without_base(bytes: &'a [u8], start: u64, tokens: &Tokens<'a>) -> Option<Self> {
+        let names = Names::before_markers(bytes, tokens)?;
+        let place = tokens.end.next_multiple_of(tokens.alignment);
+        let offsets = bytes.get(place..place + 4 * names.count)?;
+        let origin = Origin::Place(start.wrapping_add(place as u64));
+        let tables = Self::new(tokens, &names, offsets, origin);
+        let ascending = (0..tables.count).is_sorted_by_key(|index| tables.address(index));
+        ascending.then_some(tables)
+    }
+
+    fn new(tokens: &Tokens<'a>, names: &Names<'a>, offsets: &'a [u8], origin: Origin) -> Self {
+        Self {
             count: names.count,
             names: names.bytes,
             tokens: *tokens,
             offsets,
-            relative_base,
-            absolute_percpu,
-        })
+            origin,
+        }
     }
 
     /// The packed name of every symbol.
@@ -127,15 +165,13 @@ impl<'a> Tables<'a> {
     /// The address of the symbol `index`: `kallsyms_sym_address` of kernel/kallsyms.c.
     pub(super) fn address(&self, index: usize) -> Option<u64> {
         let offset = offset(self.offsets, index)?;
-        Some(if !self.absolute_percpu {
-            self.relative_base
-                .wrapping_add(u64::from(offset.cast_unsigned()))
-        } else if offset >= 0 {
-            u64::from(offset.cast_unsigned())
-        } else {
-            self.relative_base
-                .wrapping_sub(1)
-                .wrapping_add_signed(-i64::from(offset))
+        Some(match self.origin {
+            Origin::Base(base) => base.wrapping_add(u64::from(offset.cast_unsigned())),
+            Origin::BelowBase(_) if offset >= 0 => u64::from(offset.cast_unsigned()),
+            Origin::BelowBase(base) => base.wrapping_sub(1).wrapping_add_signed(-i64::from(offset)),
+            Origin::Place(first) => first
+                .wrapping_add(4 * index as u64)
+                .wrapping_add_signed(offset.into()),
         })
     }
 }
@@ -147,28 +183,31 @@ struct Tokens<'a> {
     start: usize,
     /// Where `token_index` ends.
     end: usize,
+    /// Of them and all other tables.
+    alignment: usize,
     table: &'a [u8],
     index: &'a [u8],
 }
 
 impl<'a> Tokens<'a> {
     /// The tables whose strings for the digits begin at `digits`.
-    fn around(bytes: &'a [u8], digits: usize) -> Option<Self> {
+    fn around(bytes: &'a [u8], digits: usize, alignment: usize) -> Option<Self> {
         // The table's size is told in 16 bits.
         let after_digits = &bytes[digits..bytes.len().min(digits + usize::from(u16::MAX))];
         let ends = memchr::memchr_iter(0, after_digits);
         let table_end = digits + ends.take(CODES - usize::from(b'0')).last()? + 1;
-        let index_start = table_end.next_multiple_of(ALIGNMENT);
+        let index_start = table_end.next_multiple_of(alignment);
         let end = index_start + 2 * CODES;
         let index = bytes.get(index_start..end)?;
         let start = digits.checked_sub(usize::from(u16_at(index, 2 * usize::from(b'0'))?))?;
         let tokens = Self {
             start,
             end,
+            alignment,
             table: &bytes[start..table_end],
             index,
         };
-        let consistent = start % ALIGNMENT == 0 && tokens.is_consistent();
+        let consistent = start.is_multiple_of(alignment) && tokens.is_consistent();
         consistent.then_some(tokens)
     }
 
@@ -201,42 +240,48 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// The names that belong to the tokens at `tokens_start`, in the old order: `num_syms` comes just after
-    /// `relative_base`, which looks like nothing else.
-    fn after_relative_base(bytes: &'a [u8], tokens_start: usize) -> Option<Self> {
-        let places = (ALIGNMENT..tokens_start)
+    /// The names that belong to the tokens, in the oldest order: `num_syms` comes just after `relative_base`,
+    /// which looks like nothing else.
+    fn after_relative_base(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
+        let alignment = tokens.alignment;
+        let places = (alignment..tokens.start)
             .rev()
-            .filter(|at| at % ALIGNMENT == 0);
+            .filter(|at| at.is_multiple_of(alignment));
         let candidates = places.filter(|&at| {
-            relative_base(bytes, at - ALIGNMENT).is_some() && count_at(bytes, at).is_some()
+            relative_base(bytes, at - alignment).is_some()
+                && count_at(bytes, at, alignment).is_some()
         });
         candidates
             .take(CANDIDATES_MAX)
-            .find_map(|start| Self::at(bytes, start, tokens_start))
+            .find_map(|start| Self::at(bytes, start, tokens))
     }
 
-    /// The names that belong to the tokens at `tokens_start`, in the new order: `markers`, ascending numbers of
-    /// which the first is 0, come just before the tokens.
-    fn before_markers(bytes: &'a [u8], tokens_start: usize) -> Option<Self> {
-        let (markers, markers_count, last) = markers_before(bytes, tokens_start)?;
+    /// The names that belong to the tokens, in the newer orders: `markers`, ascending numbers of which the first
+    /// is 0, come just before the tokens.
+    fn before_markers(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
+        let alignment = tokens.alignment;
+        let (markers, markers_count, last) = markers_before(bytes, tokens.start, alignment)?;
         // The names after the last marker take at least 2 bytes, at most 256 times the largest size.
-        let highest = markers.checked_sub(last + ALIGNMENT)?;
-        let lowest = highest.saturating_sub(STRETCH_MAX + ALIGNMENT);
-        let places = (lowest..=highest).rev().filter(|at| at % ALIGNMENT == 0);
+        let highest = markers.checked_sub(last + alignment)?;
+        let lowest = highest.saturating_sub(STRETCH_MAX + alignment);
+        let places = (lowest..=highest)
+            .rev()
+            .filter(|at| at.is_multiple_of(alignment));
         let candidates = places.filter(|&at| {
-            count_at(bytes, at)
+            count_at(bytes, at, alignment)
                 .is_some_and(|count| count.div_ceil(MARKER_INTERVAL) == markers_count)
         });
         candidates
             .take(CANDIDATES_MAX)
-            .find_map(|start| Self::at(bytes, start, tokens_start))
+            .find_map(|start| Self::at(bytes, start, tokens))
     }
 
     /// The names, if `num_syms` lies at `start`, and all markers up to the tokens agree.
-    fn at(bytes: &'a [u8], start: usize, tokens_start: usize) -> Option<Self> {
-        let count = count_at(bytes, start)?;
-        let names_start = start + ALIGNMENT;
-        let mut rest = bytes.get(names_start..tokens_start)?;
+    fn at(bytes: &'a [u8], start: usize, tokens: &Tokens<'_>) -> Option<Self> {
+        let alignment = tokens.alignment;
+        let count = count_at(bytes, start, alignment)?;
+        let names_start = start + alignment;
+        let mut rest = bytes.get(names_start..tokens.start)?;
         let names_and_more = rest;
         let mut markers = Vec::new();
         for index in 0..count {
@@ -246,14 +291,14 @@ impl<'a> Names<'a> {
             rest = split_packed_name(rest)?.1;
         }
         let size = names_and_more.len() - rest.len();
-        let markers_start = (names_start + size).next_multiple_of(ALIGNMENT);
+        let markers_start = (names_start + size).next_multiple_of(alignment);
         let told = |index: usize| Some(u32_at(bytes, markers_start + 4 * index)? as usize);
         if (0..markers.len()).any(|index| told(index) != Some(markers[index])) {
             return None;
         }
-        let end = (markers_start + 4 * markers.len()).next_multiple_of(ALIGNMENT);
-        let end_with_seqs = (end + SEQ_SIZE * count).next_multiple_of(ALIGNMENT);
-        let complete = end == tokens_start || end_with_seqs == tokens_start;
+        let end = (markers_start + 4 * markers.len()).next_multiple_of(alignment);
+        let end_with_seqs = (end + SEQ_SIZE * count).next_multiple_of(alignment);
+        let complete = end == tokens.start || end_with_seqs == tokens.start;
         complete.then_some(Self {
             start,
             count,
@@ -262,19 +307,24 @@ impl<'a> Names<'a> {
     }
 }
 
-/// `num_syms`, if what lies at `at` can be it; the padding behind the 32-bit number is zero.
-fn count_at(bytes: &[u8], at: usize) -> Option<usize> {
-    let count = usize::try_from(u64_at(bytes, at)?).ok()?;
+/// `num_syms`, if what lies at `at` can be it; padding behind the 32-bit number is zero.
+fn count_at(bytes: &[u8], at: usize, alignment: usize) -> Option<usize> {
+    let number = if alignment > 4 {
+        u64_at(bytes, at)?
+    } else {
+        u32_at(bytes, at)?.into()
+    };
+    let count = usize::try_from(number).ok()?;
     (1..=SYMBOLS_MAX).contains(&count).then_some(count)
 }
 
 /// Where the markers just before `end` begin, how many they are, and the last of them.
-fn markers_before(bytes: &[u8], end: usize) -> Option<(usize, usize, usize)> {
+fn markers_before(bytes: &[u8], end: usize, alignment: usize) -> Option<(usize, usize, usize)> {
     const SIZE: usize = 4;
     let number_at = |at: usize| Some(u32_at(bytes, at)? as usize);
     let mut at = end.checked_sub(SIZE)?;
-    // An odd number of markers is padded with a zero.
-    if number_at(at)? == 0 {
+    // An odd number of markers is padded with a zero, if numbers are smaller than the alignment.
+    if alignment > SIZE && number_at(at)? == 0 {
         at = at.checked_sub(SIZE)?;
     }
     let last_at = at;
@@ -306,9 +356,9 @@ fn split_packed_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Size of `offsets` with its padding.
+/// Size of `offsets` with its padding, where `relative_base` follows.
 fn offsets_size(count: usize) -> usize {
-    (4 * count).next_multiple_of(ALIGNMENT)
+    (4 * count).next_multiple_of(ALIGNMENT_WITH_BASE)
 }
 
 /// `relative_base`, if what lies at `offset` can be it: the address of a kernel's beginning.

@@ -96,6 +96,15 @@ impl Builder {
 
 /// The types of the kernel's log, as in Linux 6.1 and 6.12.
 pub fn log_types() -> Vec<u8> {
+    types(false)
+}
+
+/// The same of Linux 7.2, whose counts of interrupts are an array.
+pub fn newer_log_types() -> Vec<u8> {
+    types(true)
+}
+
+fn types(newer: bool) -> Vec<u8> {
     let mut btf = Builder::default();
     let long = btf.integer("long unsigned int", 8);
     let int = btf.integer("unsigned int", 4);
@@ -147,11 +156,17 @@ pub fn log_types() -> Vec<u8> {
         ("caller_id", int, 160, 0),
     ];
     btf.structure("printk_info", 88, &info);
-    let counts = [
-        ("irq_call_count", int, 0, 0),
-        ("irq_resched_count", int, 32, 0),
-    ];
-    let stat = btf.structure("", 8, &counts);
+    let stat = if newer {
+        btf.enumeration("irq_stat_counts", &[("IRQ_COUNT_RESCHEDULE", 1)]);
+        let counts = btf.array(int, 2);
+        btf.structure("", 8, &[("counts", counts, 0, 0)])
+    } else {
+        let counts = [
+            ("irq_call_count", int, 0, 0),
+            ("irq_resched_count", int, 32, 0),
+        ];
+        btf.structure("", 8, &counts)
+    };
     btf.typedef("irq_cpustat_t", stat);
     let states = [("SYSTEM_RUNNING", 3), ("SYSTEM_HALT", 4)];
     btf.enumeration("system_states", &states);

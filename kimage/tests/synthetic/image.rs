@@ -21,6 +21,8 @@ pub const PER_CPU_OFFSET: u64 = DATA + 0x600;
 pub const SYSTEM_STATE: u64 = DATA + 0x700;
 /// Offset of a structure among the variables of each core.
 pub const IRQ_STAT: u64 = 0x80;
+/// Link address of the same where it has one.
+pub const IRQ_STAT_LINK: u64 = DATA + 0x800;
 /// Where the arrays of the static ring lie.
 pub const STATIC_ARRAYS: u64 = DATA + 0x1000;
 
@@ -52,10 +54,24 @@ pub fn symbols() -> Vec<(u64, char, String)> {
     symbols
 }
 
+/// The same of a kernel with tables in that order: of the newest, variables of each core lie in the image.
+pub fn symbols_of(order: Order) -> Vec<(u64, char, String)> {
+    let mut symbols = symbols();
+    if order == Order::OwnPlace {
+        symbols.retain(|symbol| symbol.0 >= TEXT);
+        let end = symbols.len() - 1;
+        symbols.insert(end, (IRQ_STAT_LINK, 'D', "irq_stat".to_owned()));
+    }
+    symbols
+}
+
 /// The whole file.
 pub fn vmlinux(order: Order) -> Vec<u8> {
-    let tables = kallsyms::tables(order, TEXT, &symbols());
-    let types = btf::log_types();
+    let tables = kallsyms::tables(order, TEXT + 0x200, TEXT, &symbols_of(order));
+    let types = match order {
+        Order::OwnPlace => btf::newer_log_types(),
+        _ => btf::log_types(),
+    };
     let names = b"\0.BTF\0.shstrtab\0";
     let types_offset = DATA_OFFSET + DATA_SIZE;
     let names_offset = types_offset + types.len();

@@ -9,59 +9,64 @@ pub enum Order {
     OldWithSeqs,
     /// Since Linux 6.4: addresses last.
     New,
+    /// Since Linux 7.0: each address relative to its own place, and tables closer together.
+    OwnPlace,
 }
 
-pub const ORDERS: [Order; 3] = [Order::Old, Order::OldWithSeqs, Order::New];
+pub const ORDERS: [Order; 4] = [Order::Old, Order::OldWithSeqs, Order::New, Order::OwnPlace];
 
 /// A code that stands for more than one character, and for what.
 const LONG_TOKEN: (u8, &str) = (1, "printk_rb_");
 
-/// The tables for `symbols`: address, kind, name. Addresses below 2 GiB are those of per-CPU variables.
-pub fn tables(order: Order, relative_base: u64, symbols: &[(u64, char, String)]) -> Vec<u8> {
+/// The tables for `symbols` (address, kind, name), to lie at the address `place`. Addresses below 2 GiB are those
+/// of per-CPU variables.
+pub fn tables(
+    order: Order,
+    place: u64,
+    relative_base: u64,
+    symbols: &[(u64, char, String)],
+) -> Vec<u8> {
     let (names, markers) = names(symbols);
     let (token_table, token_index) = tokens();
+    let count = (symbols.len() as u32).to_le_bytes().to_vec();
+    // Bytes as they come in a real one: without any zeros among them.
+    let seqs = vec![0x5a; 3 * symbols.len()];
+    let base = relative_base.to_le_bytes().to_vec();
     let offsets: Vec<u8> = symbols
         .iter()
         .flat_map(|symbol| offset(relative_base, symbol.0).to_le_bytes())
         .collect();
-    let base = relative_base.to_le_bytes().to_vec();
-    let count = (symbols.len() as u32).to_le_bytes().to_vec();
-    // Bytes as they come in a real one: without any zeros among them.
-    let seqs = vec![0x5a; 3 * symbols.len()];
-    let tables = match order {
-        Order::Old => vec![
-            offsets,
-            base,
-            count,
-            names,
-            markers,
-            token_table,
-            token_index,
-        ],
-        Order::OldWithSeqs => vec![
-            offsets,
-            base,
-            count,
-            names,
-            markers,
-            seqs,
-            token_table,
-            token_index,
-        ],
-        Order::New => vec![
-            count,
-            names,
-            markers,
-            token_table,
-            token_index,
-            offsets,
-            base,
-            seqs,
-        ],
-    };
+    match order {
+        Order::Old => {
+            let last = [names, markers, token_table, token_index];
+            aligned([vec![offsets, base, count], last.into()].concat(), 8)
+        }
+        Order::OldWithSeqs => {
+            let last = [names, markers, seqs, token_table, token_index];
+            aligned([vec![offsets, base, count], last.into()].concat(), 8)
+        }
+        Order::New => {
+            let last = [offsets, base, seqs];
+            let first = vec![count, names, markers, token_table, token_index];
+            aligned([first, last.into()].concat(), 8)
+        }
+        Order::OwnPlace => {
+            let mut tables = aligned(vec![count, names, markers, token_table, token_index], 4);
+            for (address, _, _) in symbols {
+                let here = place + tables.len() as u64;
+                tables.extend((address.wrapping_sub(here) as i32).to_le_bytes());
+            }
+            tables.extend(seqs);
+            tables
+        }
+    }
+}
+
+/// The tables one behind the other.
+fn aligned(tables: Vec<Vec<u8>>, alignment: usize) -> Vec<u8> {
     tables.into_iter().fold(Vec::new(), |mut all, table| {
         all.extend(table);
-        all.resize(all.len().next_multiple_of(8), 0);
+        all.resize(all.len().next_multiple_of(alignment), 0);
         all
     })
 }
