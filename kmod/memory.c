@@ -216,10 +216,11 @@ static struct page *page_at(struct address_space *mapping, const struct insula_o
 			    u64 offset)
 {
 	struct page *page = pfn_to_page(PHYS_PFN(chunk->extent.start + offset - chunk->offset));
+	struct folio *folio = page_folio(page);
 
-	if (chunk->source != INSULA_FROM_LOW && page->mapping != mapping) {
-		page->index = offset >> PAGE_SHIFT;
-		smp_store_release(&page->mapping, mapping); /* its index */
+	if (chunk->source != INSULA_FROM_LOW && folio->mapping != mapping) {
+		folio->index = offset >> PAGE_SHIFT;
+		smp_store_release(&folio->mapping, mapping); /* its index */
 	}
 	return page;
 }

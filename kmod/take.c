@@ -112,7 +112,7 @@ static bool block_promising(unsigned long pfn, struct zone *zone, enum pages pag
 
 static int try_range(unsigned long pfn, unsigned long count)
 {
-	return alloc_contig_range(pfn, pfn + count, MIGRATE_MOVABLE,
+	return alloc_contig_range(pfn, pfn + count, INSULA_CONTIG_ORDINARY,
 				  GFP_KERNEL | __GFP_NOWARN);
 }
 

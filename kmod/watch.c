@@ -12,6 +12,7 @@
 #include <linux/hrtimer.h>
 #include <linux/spinlock.h>
 
+#include "compat/timer.h"
 #include "core.h"
 #include "watch.h"
 
@@ -63,8 +64,7 @@ static enum hrtimer_restart tick(struct hrtimer *timer)
 
 void insula_watch_init(void)
 {
-	hrtimer_init(&watching.timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
-	watching.timer.function = tick;
+	insula_hrtimer_setup(&watching.timer, tick);
 }
 
 void insula_watch_exit(void)

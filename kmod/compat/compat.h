@@ -2,32 +2,43 @@
 /*
  * All that differs between the kernels that the module builds for. Sources are
  * written for the newest of them; each shim names the change that made it needed.
+ * INSULA_HAS_*: what Kbuild has found in the kernel's headers.
  */
 #ifndef INSULA_COMPAT_H
 #define INSULA_COMPAT_H
 
+#include <linux/gfp.h>
 #include <linux/mm.h>
-#include <linux/version.h>
 
 /* 6.3, bc292ab00f6c ("mm: introduce vma->vm_flags wrapper functions") */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
-#define insula_vm_flags_set(vma, flags)	((vma)->vm_flags |= (flags))
-#else
+#ifdef INSULA_HAS_VM_FLAGS_SET
 #define insula_vm_flags_set(vma, flags)	vm_flags_set(vma, flags)
+#else
+#define insula_vm_flags_set(vma, flags)	((vma)->vm_flags |= (flags))
 #endif
 
 /* 6.7, 2f0584f3f4bd ("mm: Rename arch pte_mkwrite()'s to pte_mkwrite_novma()") */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
-#define insula_pte_mkwrite(pte)	pte_mkwrite(pte)
-#else
+#ifdef INSULA_HAS_PTE_MKWRITE_NOVMA
 #define insula_pte_mkwrite(pte)	pte_mkwrite_novma(pte)
+#else
+#define insula_pte_mkwrite(pte)	pte_mkwrite(pte)
+#endif
+
+/*
+ * 6.17: the third argument of alloc_contig_range() tells what the range is for (acr_flags_t), no
+ * longer its migrate type. Compilers take the one for the other.
+ */
+#ifdef INSULA_HAS_ACR_FLAGS_T
+#define INSULA_CONTIG_ORDINARY	ACR_FLAGS_NONE
+#else
+#define INSULA_CONTIG_ORDINARY	MIGRATE_MOVABLE
 #endif
 
 /* 6.12, 5f60d5f6bbc1 ("move asm/unaligned.h to linux/unaligned.h") */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
-#include <asm/unaligned.h>
-#else
+#ifdef INSULA_HAS_GET_UNALIGNED
 #include <linux/unaligned.h>
+#else
+#include <asm/unaligned.h>
 #endif
 
 #endif

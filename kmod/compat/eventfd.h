@@ -4,10 +4,9 @@
 #define INSULA_COMPAT_EVENTFD_H
 
 #include <linux/eventfd.h>
-#include <linux/version.h>
 
 /* 6.8, 3652117f8548 ("eventfd: simplify eventfd_signal()") */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)
+#ifdef INSULA_EVENTFD_SIGNAL_COUNTS
 #define insula_eventfd_signal(context)	((void)eventfd_signal(context, 1))
 #else
 #define insula_eventfd_signal(context)	eventfd_signal(context)

@@ -5,22 +5,24 @@
 
 #include <linux/err.h>
 #include <linux/iommu.h>
-#include <linux/version.h>
 
 /* 6.11, ("iommu: Introduce iommu_paging_domain_alloc() interface") */
 static inline struct iommu_domain *insula_iommu_domain_alloc(struct device *dev)
 {
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0)
+#ifdef INSULA_HAS_IOMMU_PAGING_DOMAIN_ALLOC
+	return iommu_paging_domain_alloc(dev);
+#else
 	struct iommu_domain *domain = iommu_domain_alloc(dev->bus);
 
 	return domain ? domain : ERR_PTR(-ENODEV);
-#else
-	return iommu_paging_domain_alloc(dev);
 #endif
 }
 
-/* 6.3, 1369459b2e21 ("iommu: Add a gfp parameter to iommu_map()") */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+/*
+ * 6.3, 1369459b2e21 ("iommu: Add a gfp parameter to iommu_map()"), which replaced
+ * iommu_map_atomic()
+ */
+#ifdef INSULA_HAS_IOMMU_MAP_ATOMIC
 #define insula_iommu_map(domain, iova, phys, size, prot) \
 	iommu_map(domain, iova, phys, size, prot)
 #else

@@ -5,7 +5,6 @@
 
 #include <linux/device.h>
 #include <linux/irqdomain.h>
-#include <linux/version.h>
 
 /*
  * The domain that a device's messages go to: the processors' vectors, or a unit that
@@ -16,10 +15,10 @@ static inline struct irq_domain *insula_msi_target(struct device *dev)
 {
 	struct irq_domain *domain = dev_get_msi_domain(dev);
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
-	return domain ? domain->parent : NULL;
-#else
+#ifdef INSULA_HAS_MSI_CREATE_DEVICE_IRQ_DOMAIN
 	return domain;
+#else
+	return domain ? domain->parent : NULL;
 #endif
 }
 

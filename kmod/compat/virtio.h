@@ -3,7 +3,6 @@
 #ifndef INSULA_COMPAT_VIRTIO_H
 #define INSULA_COMPAT_VIRTIO_H
 
-#include <linux/version.h>
 #include <linux/virtio.h>
 #include <linux/virtio_config.h>
 
@@ -13,7 +12,7 @@
  *
  * 6.11, c502eb85c34e ("virtio: introduce virtio_queue_info struct and find_vqs_info()")
  */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0)
+#ifndef INSULA_HAS_VIRTQUEUE_INFO
 struct virtqueue_info {
 	const char *name;
 	vq_callback_t *callback;

@@ -25,6 +25,8 @@
 #include <asm/smp.h>
 
 #include "arch/x86/doorbell.h"
+#include "compat/irq.h"
+#include "compat/timer.h"
 #include "insula_channel.h"
 
 /* Longer than any kernel is between reading a word and sending the interrupt. */
@@ -80,8 +82,7 @@ static int allocate(struct irq_domain *domain, unsigned int irq, unsigned int co
 	if (err)
 		return err;
 	irq_domain_set_info(domain, irq, irq, &chip, doorbell, handle_edge_irq, NULL, NULL);
-	/* It may be moved at any time, not only when it has come. */
-	irq_set_status_flags(irq, IRQ_MOVE_PCNTXT);
+	insula_irq_allow_move(irq);
 	return 0;
 }
 
@@ -145,7 +146,7 @@ void insula_doorbell_destroy(struct insula_doorbell *doorbell)
 	insula_doorbell_publish(doorbell, NULL);
 	free_irq(doorbell->irq, doorbell);
 	irq_dispose_mapping(doorbell->irq);
-	del_timer_sync(&doorbell->echo);
+	insula_timer_delete_sync(&doorbell->echo);
 }
 
 void insula_doorbell_publish(struct insula_doorbell *doorbell, u64 *place)
