@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
+use kimage::ImageError;
+use kimage::log::LogLayout;
 use nix::errno::Errno;
 
 use super::ResidentLayout;
@@ -152,7 +154,7 @@ impl Prepared {
         let (bytes, loadable) = kernel.payload(request.payload)?;
         let initrd_size = initrd.as_ref().map_or(0, |one| one.bytes.len() as u64);
         let description = Description {
-            log: log_source(&kernel.bytes),
+            log: log_source(&kernel)?,
             payload: request.payload,
             initrd_size,
             append: request.append.clone(),
@@ -239,9 +241,22 @@ fn driver_failed(name: &Name, source: DriverError) -> AddError {
 }
 
 /// What can be learned of the kernel's log from its own symbols and types.
-fn log_source(kernel: &[u8]) -> LogSource {
-    LogSource::learn(kernel).map_or_else(LogSource::Unreadable, |layout| {
-        LogSource::Layout(Box::new(layout))
+///
+/// # Errors
+/// [`FilesError::Image`] when its content is damaged: it could not unpack itself either. Another kind of
+/// kernel is not, nor one that is packed in a way not known here.
+fn log_source(kernel: &KernelFile) -> Result<LogSource, FilesError> {
+    let elf = match kimage::vmlinux(&kernel.bytes) {
+        Ok(elf) => elf,
+        Err(source @ ImageError::Unpack { .. }) => {
+            let path = kernel.path.clone();
+            return Err(FilesError::Image { path, source });
+        }
+        Err(error) => return Ok(LogSource::Unreadable(error.to_string())),
+    };
+    Ok(match LogLayout::from_vmlinux(&elf) {
+        Ok(layout) => LogSource::Layout(Box::new(layout)),
+        Err(error) => LogSource::Unreadable(error.to_string()),
     })
 }
 
@@ -314,7 +329,49 @@ mod tests {
 
     #[test]
     fn a_foreign_kernel_has_an_unreadable_log() {
-        assert!(matches!(log_source(b"nothing"), LogSource::Unreadable(_)));
+        let told = log_source(&kernel(b"nothing"));
+        assert!(matches!(told, Ok(LogSource::Unreadable(_))));
+    }
+
+    fn kernel(bytes: &[u8]) -> KernelFile {
+        KernelFile {
+            path: "/k".into(),
+            bytes: bytes.to_vec(),
+            modified_ns: 0,
+        }
+    }
+
+    /// A bzImage with nothing but what is packed in it.
+    fn bzimage(packed: &[u8]) -> Vec<u8> {
+        const PROTECTED_MODE: usize = 0x400;
+        let mut file = vec![0; 2 * PROTECTED_MODE];
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0x1f1, &[1]);
+        put(0x1f4, &(PROTECTED_MODE as u32 / 16).to_le_bytes());
+        put(0x1fe, &[0x55, 0xaa, 0xeb, 0x6a]);
+        put(0x202, b"HdrS");
+        put(0x206, &0x20f_u16.to_le_bytes());
+        put(0x24c, &(packed.len() as u32).to_le_bytes());
+        put(PROTECTED_MODE, packed);
+        file
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_unpack_itself_is_refused() {
+        // A frame of zstd that holds one block of four bytes as they are, and how many they are.
+        let whole = *b"\x28\xb5\x2f\xfd\x20\x04\x21\x00\x00abcd\x04\x00\x00\x00";
+        let told = log_source(&kernel(&bzimage(&whole)));
+        assert!(
+            matches!(told, Ok(LogSource::Unreadable(_))),
+            "no ELF file: {told:?}"
+        );
+        let mut damaged = whole;
+        damaged[6] ^= 6;
+        let told = log_source(&kernel(&bzimage(&damaged))).unwrap_err();
+        assert!(
+            told.to_string().contains("zstd data cannot be unpacked"),
+            "{told}"
+        );
     }
 
     #[test]
