@@ -73,8 +73,8 @@ fn run(inside: &Inside, id: &str) -> Result<f64, Finding> {
     let words = [&image[..], &SIZE, &["--", PROGRAM]].concat();
     let enter = Instant::now();
     inside.command.run(&words)?;
+    // The node is removed before the command ends.
     let took = enter.elapsed();
-    inside.command.run(&["rm", "--force", NODE])?;
     inside.record(id, took)?;
     Ok(took.as_secs_f64() * 1e3)
 }
