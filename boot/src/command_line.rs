@@ -275,6 +275,7 @@ mod tests {
             "no_ipi_broadcast=1",
             "disable_cpu_apicid=240",
             "reboot=a",
+            "sysctl.kernel.kexec_load_disabled=1",
         ] {
             assert!(words(&line).contains(&needed), "{needed} not in {line}");
         }

@@ -224,6 +224,13 @@ pub const OPTIONS: &[KernelOption] = &[
         "a panic stops the node's other cores by an NMI, which leaves their registers in memory for a dump, and \
          is then deaf to the base's own NMI",
     ),
+    option(
+        "sysctl.kernel.kexec_load_disabled",
+        "1",
+        Rule::Ours,
+        "a kernel started by kexec would lack all these options, and the base would go on reading the log of the one \
+         before",
+    ),
 ];
 
 /// The options that a user may not set for a node.

@@ -135,6 +135,9 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     insula(&[&run[..], &program].concat())?;
     let uname = insula(&["exec", &node, "--", "uname", "-r"])?;
     assert_equal("its release", &uname.trim_end(), &release.as_str())?;
+    let kexec = "cat /proc/sys/kernel/kexec_load_disabled";
+    let kexec = insula(&["exec", &node, "--", "sh", "-c", kexec])?;
+    assert_equal("whether it loads no other kernel", &kexec.trim_end(), &"1")?;
     logged(&node)?;
     random_before_processes(&node)?;
     statuses(&node)?;
