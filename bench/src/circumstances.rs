@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 use testbed::kernels::Flavour;
-use testbed::machine::Accelerator;
+use testbed::machine::{Accelerator, qemu};
 use testbed::project;
 use testbed::scenario::Shape;
 use testbed::tool::{Tool, ToolError};
@@ -38,7 +38,9 @@ impl Circumstances {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let load = read("/proc/loadavg");
         let load = load.split(' ').next().unwrap_or_default().to_owned();
-        let version = Tool::new("qemu-system-x86_64").arg("--version").run()?;
+        let version = Tool::new(&qemu().to_string_lossy())
+            .arg("--version")
+            .run()?;
         let (cpus, memory) = (shape.cpus, shape.memory_mib);
         Ok(Self {
             date: Tool::new("date")

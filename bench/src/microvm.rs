@@ -8,6 +8,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use testbed::machine::qemu;
+
 use crate::inside::{READY, pin};
 
 /// A boot takes seconds; on a loaded machine, or with KVM inside of an emulated one, tens of them.
@@ -102,7 +104,7 @@ impl Microvm<'_> {
             self.tsc_khz, self.append
         );
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        command.args(["--pdeathsig", "KILL"]).arg(qemu());
         command.args(["-M", MACHINE]);
         command.args(self.executor.arguments());
         command.args(["-smp", "1", "-m", "256M", "-no-reboot", "-nodefaults"]);

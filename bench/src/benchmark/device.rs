@@ -94,9 +94,9 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 
 /// The script's lines in the base.
 fn in_base() -> Result<Vec<String>, Finding> {
-    let find = format!(
-        "for disk in /sys/bus/pci/devices/{ADDRESS}/nvme/nvme*/nvme*n1; do echo ${{disk##*/}}; done"
-    );
+    // By its serial number: what lies in the function's own folder may be but a path to it.
+    let find = "for disk in /sys/block/nvme*; do read -r serial < $disk/device/serial && \
+                [ \"$serial\" = spare ] && [ -b /dev/${disk##*/} ] && echo ${disk##*/}; done";
     let script = format!(
         "{SPEED}\nuntil disk=$({find}) && [ -b \"/dev/$disk\" ]; do sleep 0.1; done\nspeed /dev/$disk"
     );

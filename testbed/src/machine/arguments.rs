@@ -1,5 +1,6 @@
 //! QEMU's command line.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
@@ -27,21 +28,24 @@ const FOR_PARALLEL_EMULATION: &str = "maxcpus=1";
 /// Ctrl-] x leaves a machine whose shell does not answer.
 const ESCAPE_CHARACTER: &str = "0x1d";
 
+/// Names another QEMU than that in PATH, by its path.
+const QEMU_VARIABLE: &str = "INSULA_QEMU";
+/// QEMU's name where that is not set.
+const QEMU: &str = "qemu-system-x86_64";
+
+/// The QEMU that runs machines: a path from `INSULA_QEMU`, else the name of that in PATH.
+#[must_use]
+pub fn qemu() -> OsString {
+    std::env::var_os(QEMU_VARIABLE).unwrap_or_else(|| QEMU.into())
+}
+
 /// The command that runs the machine. `setpriv` has the system kill QEMU when this
 /// process dies, however it dies.
 pub(super) fn command(machine: &Machine, prepared: &Prepared, console: Console) -> Command {
     let mut command = Command::new("setpriv");
     command.env("PATH", tool::search_path());
-    command.args([
-        "--pdeathsig",
-        "KILL",
-        "qemu-system-x86_64",
-        "-M",
-        "q35",
-        "-nodefaults",
-        "-display",
-        "none",
-    ]);
+    command.args(["--pdeathsig", "KILL"]).arg(qemu());
+    command.args(["-M", "q35", "-nodefaults", "-display", "none"]);
     // A machine that resets itself is gone, not started anew.
     command.arg("-no-reboot");
     command.args(processors(machine));
@@ -133,7 +137,9 @@ fn boot(machine: &Machine, prepared: &Prepared) -> Vec<String> {
 }
 
 /// All disks are name spaces of one controller: several controllers would be
-/// found in an order that varies.
+/// found in an order that varies. The controller is one of a subsystem that may have
+/// several, as QEMU from 9 on has it anyway: a kernel then lists the path to a name
+/// space beside the name space.
 fn disks(prepared: &Prepared) -> Vec<String> {
     let mut images = vec![
         (prepared.root.clone(), "snapshot=on"),
@@ -148,10 +154,14 @@ fn disks(prepared: &Prepared) -> Vec<String> {
             .map(|kernel| (kernel.disk(), "readonly=on")),
     );
 
-    let mut words = vec![
-        "-device".to_owned(),
-        "nvme,id=disks,serial=testbed".to_owned(),
-    ];
+    let mut words = [
+        "-device",
+        "nvme-subsys,id=subsystem",
+        "-device",
+        "nvme,id=disks,subsys=subsystem,serial=testbed",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for (number, (image, mode)) in (1..).zip(images) {
         // A comma ends a value here, unless doubled.
         let image = text(&image).replace(',', ",,");

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use accelerator::{Accelerator, UnknownAccelerator};
+pub use arguments::qemu;
 pub use outcome::{Failure, Outcome};
 pub use spare_devices::{SERVED_FILE, SpareDevices, UnknownSpareDevices, served_content};
 

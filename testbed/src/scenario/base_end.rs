@@ -52,8 +52,10 @@ fn result_disk() -> Result<std::path::PathBuf, Finding> {
         let block = block?;
         let folder = block.path();
         let (number, serial) = (folder.join("nsid"), folder.join("device/serial"));
-        if is(&number, RESULT_DISK.0) && is(&serial, RESULT_DISK.1) {
-            return Ok(Path::new("/dev").join(block.file_name()));
+        let device = Path::new("/dev").join(block.file_name());
+        // A path to a name space that may have several is no device of its own.
+        if is(&number, RESULT_DISK.0) && is(&serial, RESULT_DISK.1) && device.exists() {
+            return Ok(device);
         }
     }
     Err(Finding::new("there is no disk for results"))
