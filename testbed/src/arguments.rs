@@ -71,7 +71,8 @@ pub(crate) enum Request {
 
 #[derive(Args)]
 pub(crate) struct MachineArguments {
-    /// The base's kernel: 6.1, 6.12, 6.1-generic or 6.12-generic.
+    /// The base's kernel: 6.1, 6.12, 6.1-generic or 6.12-generic, or one that is built, to find
+    /// faults: 6.1-kasan, 6.12-kasan or 6.12-kcsan.
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: Flavour,
     /// Cores.

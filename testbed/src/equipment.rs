@@ -120,9 +120,10 @@ pub fn assemble_for_installed(
     Ok(payload)
 }
 
-/// All kernels that lie in /boot of a machine with this base.
+/// All kernels that nodes boot on a machine with this base.
 fn fetch_nodes(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Vec<Kernel>, FetchError> {
-    let own = Some(base).filter(|base| !Flavour::USUAL.contains(base));
+    let own =
+        Some(base).filter(|base| !Flavour::USUAL.contains(base) && base.sanitizer().is_none());
     let nodes = Flavour::USUAL.into_iter().chain(own);
     nodes.map(|flavour| kernels::fetch(flavour, tell)).collect()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::equipment::{self, EquipmentError};
-use crate::kernels::Flavour;
+use crate::kernels::{Flavour, Sanitizer};
 use crate::machine::{Accelerator, Failure, Machine, MachineError, Outcome, Task};
 use crate::root::Root;
 use crate::scenario::{Module, Scenario, splat};
@@ -45,15 +45,17 @@ pub fn run(
     if soak {
         words.push("--soak".to_owned());
     }
+    let memory_mib = scenario.machine.memory_mib;
+    let sanitizer = base.sanitizer();
     let machine = Machine {
         cpus: scenario.machine.cpus,
-        memory_mib: scenario.machine.memory_mib,
+        memory_mib: sanitizer.map_or(memory_mib, |kind| kind.memory_mib(memory_mib)),
         numa_nodes: scenario.machine.numa_nodes,
         spare_devices: scenario.machine.spare_devices,
         append: scenario.machine.append.to_owned(),
         accelerator,
         root,
-        limit: limit(scenario, soak),
+        limit: limit(scenario, soak) * sanitizer.map_or(1, Sanitizer::slowness),
         ..Machine::new(base)
     };
     let outcome = machine

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::built::{self, BuildError};
 use super::initrd::{self, InitrdError};
 use super::{Flavour, Kernel, beside, headers_of, tree_of, write_whole};
 use crate::ext4::{self, Ext4Error};
@@ -19,6 +20,9 @@ pub enum FetchError {
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// It could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// Its initial file system could not be made.
     #[error(transparent)]
     Initrd(#[from] InitrdError),
@@ -40,9 +44,15 @@ pub enum FetchError {
 pub fn fetch(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
     let note = beside(flavour, "release");
     let kernel = match fs::read_to_string(&note) {
-        Ok(release) => Kernel { flavour, release },
-        Err(_) => {
-            let kernel = download(flavour, tell)?;
+        Ok(release) if built::is_current(flavour) => Kernel { flavour, release },
+        _ => {
+            let kernel = match flavour.sanitizer() {
+                Some(sanitizer) => built::build(flavour, sanitizer, tell)?,
+                None => download(flavour, tell)?,
+            };
+            for extension in ["ext4", "initrd"] {
+                remove(&beside(flavour, extension))?;
+            }
             write_whole(&note, kernel.release.as_bytes()).map_err(at(&note))?;
             kernel
         }
@@ -57,7 +67,7 @@ pub fn fetch(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, Fet
 
 /// Downloads the kernel, and its headers, and makes both usable where they are.
 fn download(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
-    let image = first(flavour.meta_package(), "linux-image-")?;
+    let image = first(flavour.package(), "linux-image-")?;
     let release = image["linux-image-".len()..].to_owned();
     let kernel = Kernel { flavour, release };
     tell(&format!(
@@ -81,9 +91,6 @@ fn download(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, Fetc
         .arg(kernel.tree())
         .arg(&kernel.release)
         .run()?;
-    for extension in ["ext4", "initrd"] {
-        remove(&beside(flavour, extension))?;
-    }
     Ok(kernel)
 }
 

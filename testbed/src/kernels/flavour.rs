@@ -1,9 +1,9 @@
-//! The names of Debian's kernels.
+//! The names of the kernels.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One of Debian 12's kernels for this architecture.
+/// One of Debian 12's kernels for this architecture, or one built from their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
     /// 6.1, for virtual machines.
@@ -14,23 +14,81 @@ pub enum Flavour {
     V6_1Generic,
     /// 6.12, for any machine.
     V6_12Generic,
+    /// 6.1, built to find misused memory and locks.
+    V6_1Kasan,
+    /// 6.12, built to find misused memory and locks.
+    V6_12Kasan,
+    /// 6.12, built to find data races.
+    V6_12Kcsan,
+}
+
+/// What a kernel that is built here looks for while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sanitizer {
+    /// Memory used after it was freed or beyond its end, and locks taken in an order or in a
+    /// context that can end in a deadlock.
+    Memory,
+    /// Memory that cores use at once, one of them writing, and locks.
+    Races,
+}
+
+impl Sanitizer {
+    /// How its kernels' releases end, and what its configuration is called.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Memory => "kasan",
+            Self::Races => "kcsan",
+        }
+    }
+
+    /// What a machine of `memory_mib` takes for its scenario to find as much free as with another
+    /// kernel: a byte of notes for each eight, and freed memory that is held back for a while.
+    #[must_use]
+    pub fn memory_mib(self, memory_mib: u64) -> u64 {
+        match self {
+            Self::Memory => memory_mib + memory_mib / 4 + 512,
+            Self::Races => memory_mib + 512,
+        }
+    }
+
+    /// How many times as long a scenario may take.
+    #[must_use]
+    pub fn slowness(self) -> u32 {
+        match self {
+            Self::Memory => 5,
+            Self::Races => 10,
+        }
+    }
+
+    /// The sanitizer of the kernel of that `uname -r`, if it has one.
+    #[must_use]
+    pub fn of_release(release: &str) -> Option<Self> {
+        let has = |sanitizer: &Self| release.ends_with(&format!("-{}", sanitizer.suffix()));
+        [Self::Memory, Self::Races].into_iter().find(has)
+    }
 }
 
 /// The text names no kernel.
 #[derive(Debug, thiserror::Error)]
-#[error("no kernel is called `{0}`; there are 6.1, 6.12, 6.1-generic and 6.12-generic")]
+#[error(
+    "no kernel is called `{0}`; there are 6.1, 6.12, 6.1-generic, 6.12-generic, and, to be built \
+     in some ten minutes each, 6.1-kasan, 6.12-kasan and 6.12-kcsan"
+)]
 pub struct UnknownFlavour(String);
 
 impl Flavour {
     /// Those that everything is tested on.
     pub const USUAL: [Self; 2] = [Self::V6_1, Self::V6_12];
-    /// All of them.
+    /// All of Debian's.
     pub const ALL: [Self; 4] = [
         Self::V6_1,
         Self::V6_12,
         Self::V6_1Generic,
         Self::V6_12Generic,
     ];
+    /// Those that are built here.
+    pub const BUILT: [Self; 3] = [Self::V6_1Kasan, Self::V6_12Kasan, Self::V6_12Kcsan];
 
     /// The short name: what users type, and the name of its folder.
     pub fn name(self) -> &'static str {
@@ -39,16 +97,32 @@ impl Flavour {
             Self::V6_12 => "6.12",
             Self::V6_1Generic => "6.1-generic",
             Self::V6_12Generic => "6.12-generic",
+            Self::V6_1Kasan => "6.1-kasan",
+            Self::V6_12Kasan => "6.12-kasan",
+            Self::V6_12Kcsan => "6.12-kcsan",
         }
     }
 
-    /// The package that depends on the newest kernel of the kind.
-    pub(super) fn meta_package(self) -> &'static str {
+    /// What it looks for, if it is one that is built here.
+    #[must_use]
+    pub fn sanitizer(self) -> Option<Sanitizer> {
+        match self {
+            Self::V6_1 | Self::V6_12 | Self::V6_1Generic | Self::V6_12Generic => None,
+            Self::V6_1Kasan | Self::V6_12Kasan => Some(Sanitizer::Memory),
+            Self::V6_12Kcsan => Some(Sanitizer::Races),
+        }
+    }
+
+    /// The package to get it by: one that depends on the newest kernel of the kind, or the
+    /// source that it is built from.
+    pub(super) fn package(self) -> &'static str {
         match self {
             Self::V6_1 => "linux-image-cloud-amd64",
             Self::V6_12 => "linux-image-6.12-cloud-amd64",
             Self::V6_1Generic => "linux-image-amd64",
             Self::V6_12Generic => "linux-image-6.12-amd64",
+            Self::V6_1Kasan => "linux-source-6.1",
+            Self::V6_12Kasan | Self::V6_12Kcsan => "linux-source-6.12",
         }
     }
 }
@@ -63,7 +137,8 @@ impl FromStr for Flavour {
     type Err = UnknownFlavour;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|flavour| flavour.name() == text);
+        let mut all = Self::ALL.into_iter().chain(Self::BUILT);
+        let found = all.find(|flavour| flavour.name() == text);
         found.ok_or_else(|| UnknownFlavour(text.to_owned()))
     }
 }
@@ -74,9 +149,25 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for flavour in Flavour::ALL {
+        for flavour in Flavour::ALL.into_iter().chain(Flavour::BUILT) {
             assert_eq!(flavour.name().parse::<Flavour>().unwrap(), flavour);
         }
         assert!("6.2".parse::<Flavour>().is_err());
+    }
+
+    #[test]
+    fn sanitizers_are_known_by_names_and_releases() {
+        for flavour in Flavour::BUILT {
+            let sanitizer = flavour.sanitizer().unwrap();
+            assert!(flavour.name().ends_with(sanitizer.suffix()));
+            let release = format!("6.12.1-{}", sanitizer.suffix());
+            assert_eq!(Sanitizer::of_release(&release), Some(sanitizer));
+        }
+        assert_eq!(Sanitizer::of_release("6.12.117+deb12-cloud-amd64"), None);
+        assert!(
+            Flavour::ALL
+                .iter()
+                .all(|flavour| flavour.sanitizer().is_none())
+        );
     }
 }

@@ -1,14 +1,17 @@
 //! Debian's kernels: as the base of an emulated machine, as what nodes boot, and
-//! as what insula.ko is built against.
+//! as what insula.ko is built against. Some, which look for faults while they run, are
+//! built from Debian's source: as the base only.
 
+mod built;
 mod fetch;
 mod flavour;
 mod initrd;
 
 use std::path::{Path, PathBuf};
 
+pub use built::BuildError;
 pub use fetch::{FetchError, fetch};
-pub use flavour::{Flavour, UnknownFlavour};
+pub use flavour::{Flavour, Sanitizer, UnknownFlavour};
 pub use initrd::InitrdError;
 
 use crate::project;
@@ -40,7 +43,12 @@ impl Kernel {
 
     /// What to build modules against: `make -C` this.
     pub fn headers(&self) -> PathBuf {
-        headers_of(self.flavour).join(format!("usr/src/linux-headers-{}", self.release))
+        match self.flavour.sanitizer() {
+            Some(_) => built::objects_of(self.flavour),
+            None => {
+                headers_of(self.flavour).join(format!("usr/src/linux-headers-{}", self.release))
+            }
+        }
     }
 
     /// An ext4 image of [`Kernel::tree`], to be a disk of an emulated machine.
@@ -54,12 +62,16 @@ impl Kernel {
     }
 }
 
-fn folder() -> PathBuf {
-    project::build().join("kernels")
+/// Where kernels lie: those that are built apart, since they are no distribution's.
+fn folder_of(flavour: Flavour) -> PathBuf {
+    project::build().join(match flavour.sanitizer() {
+        Some(_) => "built-kernels",
+        None => "kernels",
+    })
 }
 
 fn tree_of(flavour: Flavour) -> PathBuf {
-    folder().join(flavour.name())
+    folder_of(flavour).join(flavour.name())
 }
 
 fn headers_of(flavour: Flavour) -> PathBuf {
@@ -68,7 +80,7 @@ fn headers_of(flavour: Flavour) -> PathBuf {
 
 /// A file that belongs to the kernel's tree and lies beside it.
 fn beside(flavour: Flavour, extension: &str) -> PathBuf {
-    folder().join(format!("{}.{extension}", flavour.name()))
+    folder_of(flavour).join(format!("{}.{extension}", flavour.name()))
 }
 
 /// Writes `content` to `path` so that a reader finds either all of it or none.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Machine, Task};
-use crate::kernels::Flavour;
+use super::{Machine, Task, qemu};
+use crate::kernels::{Flavour, Sanitizer};
 use crate::payload::Payload;
 use crate::project;
 use crate::tool::{Tool, ToolError};
@@ -36,13 +36,20 @@ pub enum Accelerator {
 pub struct UnknownAccelerator(String);
 
 impl Accelerator {
-    /// KVM if a machine has been seen to boot with it, else TCG. The first time
-    /// this is tried out; the answer is kept until the kernel here, or QEMU, is
-    /// another.
+    /// KVM if a machine has been seen to boot with it, else TCG: with all cores at once for a
+    /// kernel that is to see them meet. The first time this is tried out; the answer is kept until
+    /// the kernel here, or QEMU, is another.
     ///
     /// # Errors
     /// When QEMU is not installed.
     pub fn detect(kernel: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Self, ToolError> {
+        Ok(match Self::detect_usual(kernel, tell)? {
+            Self::Tcg if kernel.sanitizer() == Some(Sanitizer::Races) => Self::TcgParallel,
+            usual => usual,
+        })
+    }
+
+    fn detect_usual(kernel: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Self, ToolError> {
         if File::options()
             .read(true)
             .write(true)
@@ -53,7 +60,9 @@ impl Accelerator {
         }
         let note = project::build().join("accelerator");
         let host = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let qemu = Tool::new("qemu-system-x86_64").arg("--version").run()?;
+        let qemu = Tool::new(&qemu().to_string_lossy())
+            .arg("--version")
+            .run()?;
         let circumstances = format!("{host}{qemu}");
         if let Some(known) = read_note(&note, &circumstances) {
             return Ok(known);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 use crate::equipment::NODE_INITRD_PATH;
+use crate::kernels::Sanitizer;
 
 /// Where kernels are, inside as on any Debian.
 const BOOT: &str = "/boot";
@@ -41,7 +42,7 @@ impl Context {
     }
 
     /// The `uname -r` of the kernel whose version begins with `version`, as 6.1; of several it is
-    /// the base's own.
+    /// the base's own, if that is a distribution's.
     ///
     /// # Errors
     /// When there is none.
@@ -52,7 +53,9 @@ impl Context {
         let names = names.collect::<Result<Vec<_>, std::io::Error>>()?;
         let own = own_release()?;
         let matching = names.iter().filter(|name| name.starts_with(&prefix));
-        let releases = matching.filter_map(|name| name.strip_prefix("vmlinuz-"));
+        let releases = matching
+            .filter_map(|name| name.strip_prefix("vmlinuz-"))
+            .filter(|release| Sanitizer::of_release(release).is_none());
         releases
             .max_by_key(|&release| release == own)
             .map(str::to_owned)
