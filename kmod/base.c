@@ -4,6 +4,12 @@
  * kernel takes over the machine would be a hang or worse. Reboot, power-off and
  * kexec stop the nodes; suspend, which would lose them, is refused while a core
  * is taken; a panic resets their cores.
+ *
+ * A panic with a crash kernel loaded jumps to that kernel before anybody is notified
+ * (kernel/panic.c: unless crash_kexec_post_notifiers is set, which is the administrator's
+ * to decide). All that it does before is to stop the base's other cores, by a function
+ * of `smp_ops`, which is exported and written to by hypervisors' guests at boot. Ours
+ * stands before it while the module is loaded.
  */
 #include "insula_module.h"
 
@@ -12,10 +18,12 @@
 #include <linux/reboot.h>
 #include <linux/suspend.h>
 
+#include <asm/smp.h>
+
 #include "base.h"
 #include "core.h"
+#include "device.h"
 #include "node.h"
-#include "watch.h"
 
 static int base_reboots(struct notifier_block *block, unsigned long action, void *data)
 {
@@ -33,10 +41,41 @@ static int base_sleeps(struct notifier_block *block, unsigned long action, void 
 	return notifier_from_errno(-EBUSY);
 }
 
+/* Other cores may have been stopped anywhere: no lock is taken from here on. */
 static int base_panics(struct notifier_block *block, unsigned long action, void *data)
 {
-	insula_watch_reset_all();
+	insula_cores_close();
+	insula_cores_reset_all();
 	return NOTIFY_DONE;
+}
+
+static void (*crash_stop_other_cpus)(void);
+
+/*
+ * Other cores run still, and one of them may be starting a node: hence the second reset,
+ * when they have been stopped.
+ */
+static void base_crashes(void)
+{
+	insula_cores_close();
+	insula_cores_reset_all();
+	insula_devices_silence_all();
+	crash_stop_other_cpus();
+	insula_cores_reset_all();
+}
+
+/* There is none in a kernel that cannot start another one. */
+static void watch_crashes(void)
+{
+	crash_stop_other_cpus = smp_ops.crash_stop_other_cpus;
+	if (crash_stop_other_cpus)
+		WRITE_ONCE(smp_ops.crash_stop_other_cpus, base_crashes);
+}
+
+static void unwatch_crashes(void)
+{
+	if (crash_stop_other_cpus)
+		WRITE_ONCE(smp_ops.crash_stop_other_cpus, crash_stop_other_cpus);
 }
 
 static struct notifier_block reboot_block = { .notifier_call = base_reboots };
@@ -55,11 +94,13 @@ int insula_base_init(void)
 		return err;
 	}
 	atomic_notifier_chain_register(&panic_notifier_list, &panic_block);
+	watch_crashes();
 	return 0;
 }
 
 void insula_base_exit(void)
 {
+	unwatch_crashes();
 	atomic_notifier_chain_unregister(&panic_notifier_list, &panic_block);
 	unregister_pm_notifier(&sleep_block);
 	unregister_reboot_notifier(&reboot_block);

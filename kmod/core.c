@@ -35,6 +35,7 @@ static struct {
 	struct mutex lock;	/* all below */
 	struct core *core;	/* by the base's number */
 	u32 taken;
+	bool closed;		/* for good: the base goes down */
 	int hotplug_state;
 } cores = {
 	.lock = __MUTEX_INITIALIZER(cores.lock),
@@ -114,6 +115,10 @@ static int unhide(u32 cpu)
 {
 	int err;
 
+	WRITE_ONCE(cores.core[cpu].owner, INSULA_CPU_BASE);
+	smp_mb(); /* who closes sees that it is the base's, or we see that it is closed */
+	if (READ_ONCE(cores.closed))
+		return -ESHUTDOWN;
 	cores.core[cpu] = (struct core) { .owner = INSULA_CPU_BASE };
 	cores.taken--;
 	set_cpu_present(cpu, true);
@@ -150,6 +155,8 @@ static int check(const u32 *cpus, u32 count, bool from_pool)
 {
 	u32 i, cpu;
 
+	if (READ_ONCE(cores.closed))
+		return -ESHUTDOWN;
 	for (i = 0; i < count; i++) {
 		cpu = cpus[i];
 		if (!is_takable(cpu) || listed(cpus, i, cpu))
@@ -254,6 +261,37 @@ void insula_cores_reset(const u32 *cpus, u32 count)
 {
 	while (count--)
 		insula_start_reset(insula_core_apic_id(cpus[count]));
+}
+
+void insula_cores_close(void)
+{
+	insula_start_forbid();
+	WRITE_ONCE(cores.closed, true);
+	smp_mb(); /* who gives a core back sees that, or we see that it is the base's */
+}
+
+/* Without the lock, whose holder may have been stopped. */
+static bool is_nodes(u32 cpu)
+{
+	return READ_ONCE(cores.core[cpu].owner) == INSULA_CPU_NODE;
+}
+
+void insula_cores_reset_all(void)
+{
+	u32 cpu;
+
+	for_each_possible_cpu(cpu)
+		if (is_nodes(cpu))
+			insula_start_reset(insula_core_apic_id(cpu));
+}
+
+void insula_cores_settle_all(void)
+{
+	u32 cpu;
+
+	for_each_possible_cpu(cpu)
+		if (is_nodes(cpu))
+			insula_cores_settle(&cpu, 1);
 }
 
 int insula_cores_release(void)

@@ -10,7 +10,8 @@ void insula_cores_exit(void);
 /*
  * Take cores from the base or the pool for node `node`, all or none, and reset
  * them: they then wait for a start-up IPI. -EINVAL: core 0, no such core or one
- * twice. -EBUSY: one is taken already. -ENODEV: one is offline.
+ * twice. -EBUSY: one is taken already. -ENODEV: one is offline. -ESHUTDOWN: the base
+ * goes down.
  */
 int insula_cores_take(const u32 *cpus, u32 count, u32 node);
 
@@ -32,6 +33,18 @@ void insula_cores_give(const u32 *cpus, u32 count);
 
 /* Reset cores and no more. Any context. */
 void insula_cores_reset(const u32 *cpus, u32 count);
+
+/*
+ * The base goes down: from now on no core is taken, given back or started for a node. Who
+ * does so just now may still, up to the end of an RCU grace period. Any context.
+ */
+void insula_cores_close(void);
+
+/* After that: reset the cores of all nodes, whoever holds these. Any context. */
+void insula_cores_reset_all(void);
+
+/* The same, and wait until they have obeyed. Sleeps. */
+void insula_cores_settle_all(void);
 
 /* Take cores for the pool, all or none; give back all that wait in it. */
 int insula_cores_reserve(const u32 *cpus, u32 count);

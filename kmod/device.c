@@ -15,6 +15,8 @@
 #include <linux/irqdomain.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
+#include <linux/preempt.h>
+#include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -34,8 +36,9 @@ struct device_claim {
 	struct pci_dev *function;		/* NULL when it has been given back */
 	char *override;				/* the base's driver_override, or NULL */
 	bool driven;				/* the base had a driver for it */
-	struct insula_confinement *confinement;	/* while it is bound to our driver: see `bound` */
+	struct insula_confinement *confinement;	/* while it is bound to our driver: see `bound_lock` */
 	struct pci_saved_state *state;		/* how the base left it */
+	struct list_head bound;			/* while our driver has it */
 };
 
 static struct {
@@ -46,10 +49,12 @@ static struct {
 	 * any moment, without the lock above and with the function's own: so this is taken
 	 * last, and nothing of the function is waited for with it.
 	 */
-	struct mutex bound;
+	struct mutex bound_lock;
+	struct list_head bound;			/* all that our driver has; read by RCU */
 } claims = {
 	.lock = __MUTEX_INITIALIZER(claims.lock),
-	.bound = __MUTEX_INITIALIZER(claims.bound),
+	.bound_lock = __MUTEX_INITIALIZER(claims.bound_lock),
+	.bound = LIST_HEAD_INIT(claims.bound),
 };
 
 static int enable(struct device_claim *claim)
@@ -93,10 +98,11 @@ static int probe(struct pci_dev *function, const struct pci_device_id *id)
 		insula_unconfine(confinement);
 		return err;
 	}
-	mutex_lock(&claims.bound);
+	mutex_lock(&claims.bound_lock);
 	claim->confinement = confinement;
 	pci_set_drvdata(function, claim);
-	mutex_unlock(&claims.bound);
+	list_add_tail_rcu(&claim->bound, &claims.bound);
+	mutex_unlock(&claims.bound_lock);
 	return 0;
 }
 
@@ -106,12 +112,14 @@ static void remove(struct pci_dev *function)
 	struct device_claim *claim = pci_get_drvdata(function);
 	struct insula_confinement *confinement;
 
-	mutex_lock(&claims.bound);
+	mutex_lock(&claims.bound_lock);
+	list_del_rcu(&claim->bound);
 	confinement = claim->confinement;
 	claim->confinement = NULL;
 	pci_set_drvdata(function, NULL);
 	pci_clear_master(function);
-	mutex_unlock(&claims.bound);
+	mutex_unlock(&claims.bound_lock);
+	synchronize_rcu();
 	pci_release_regions(function);
 	pci_disable_device(function);
 	insula_unconfine(confinement);
@@ -147,26 +155,26 @@ static int extend(struct device_claim *claim, struct file *memory, u32 first)
 {
 	int err;
 
-	mutex_lock(&claims.bound);
+	mutex_lock(&claims.bound_lock);
 	err = insula_confinement_extend(claim->confinement, memory, first);
-	mutex_unlock(&claims.bound);
+	mutex_unlock(&claims.bound_lock);
 	return err;
 }
 
 static void reduce(struct device_claim *claim, struct file *memory, u32 first)
 {
-	mutex_lock(&claims.bound);
+	mutex_lock(&claims.bound_lock);
 	insula_confinement_reduce(claim->confinement, memory, first);
-	mutex_unlock(&claims.bound);
+	mutex_unlock(&claims.bound_lock);
 }
 
 /* What is at the place of one that was unplugged may be the base's. */
 static void silence(struct device_claim *claim)
 {
-	mutex_lock(&claims.bound);
+	mutex_lock(&claims.bound_lock);
 	if (claim->function && pci_get_drvdata(claim->function) == claim)
 		pci_clear_master(claim->function);
-	mutex_unlock(&claims.bound);
+	mutex_unlock(&claims.bound_lock);
 }
 
 static bool is_ours(struct pci_dev *function)
@@ -408,6 +416,22 @@ void insula_devices_silence(struct list_head *devices)
 
 	list_for_each_entry(claim, devices, link)
 		silence(claim);
+}
+
+/*
+ * In an NMI the lock of PCI's configuration space may be held by whom it has interrupted:
+ * then the devices are left as a crash leaves the base's own.
+ */
+void insula_devices_silence_all(void)
+{
+	struct device_claim *claim;
+
+	if (in_nmi())
+		return;
+	rcu_read_lock();
+	list_for_each_entry_rcu(claim, &claims.bound, bound)
+		pci_clear_master(claim->function);
+	rcu_read_unlock();
 }
 
 void insula_devices_reset(struct list_head *devices)

@@ -37,6 +37,9 @@ void insula_devices_reduce(struct list_head *devices, struct file *memory, u32 f
 /* No DMA from now on, as far as the node leaves it so. Any context. */
 void insula_devices_silence(struct list_head *devices);
 
+/* The same for the devices of all nodes, when the base crashes. Any context. */
+void insula_devices_silence_all(void);
+
 /* Reset them; the node must not execute any more. They stay the node's. Sleeps. */
 void insula_devices_reset(struct list_head *devices);
 

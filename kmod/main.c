@@ -46,6 +46,7 @@
 #include "insula_module.h"
 
 #include <linux/capability.h>
+#include <linux/cc_platform.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -243,6 +244,10 @@ static int __init base_init(void)
 {
 	int err;
 
+	if (cc_platform_has(CC_ATTR_MEM_ENCRYPT)) {
+		pr_err("the base encrypts its memory: a node would find it as it is stored\n");
+		return -EOPNOTSUPP;
+	}
 	err = insula_low_init();
 	if (err)
 		return err;

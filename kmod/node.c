@@ -6,10 +6,13 @@
 #include "insula_module.h"
 
 #include <linux/anon_inodes.h>
+#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/file.h>
+#include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/poll.h>
+#include <linux/rcupdate.h>
 #include <linux/security.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -34,6 +37,10 @@
 #include "resize.h"
 #include "shared.h"
 #include "space.h"
+
+/* How long a node may be kept from being stopped in order when the base goes down. */
+#define BASE_DOWN_PATIENCE	(2 * HZ)
+#define BASE_DOWN_POLL_MS	20
 
 static struct insula_registry nodes = INSULA_REGISTRY(nodes);
 static atomic_t last_id = ATOMIC_INIT(0);
@@ -551,21 +558,36 @@ static const struct file_operations node_fops = {
 	.release = node_release,
 };
 
-void insula_nodes_base_down(void)
+/* Nodes that could not be stopped, as somebody is at work on them. */
+static unsigned int stop_nodes(void)
 {
 	struct insula_named *named;
-	struct insula_node *node;
+	unsigned int left = 0;
 
 	mutex_lock(&nodes.lock);
 	list_for_each_entry(named, &nodes.named, link) {
-		node = node_of(named);
+		struct insula_node *node = node_of(named);
+
 		/* Whoever holds it may wait for the registry: never wait here. */
 		if (!mutex_trylock(&node->lock)) {
-			insula_watch_reset(&node->watch);
+			left++;
 			continue;
 		}
 		insula_node_base_down(node);
 		mutex_unlock(&node->lock);
 	}
 	mutex_unlock(&nodes.lock);
+	return left;
+}
+
+void insula_nodes_base_down(void)
+{
+	unsigned long deadline = jiffies + BASE_DOWN_PATIENCE;
+
+	insula_cores_close();
+	synchronize_rcu();
+	while (stop_nodes() && time_before(jiffies, deadline))
+		msleep(BASE_DOWN_POLL_MS);
+	/* Whoever is at work on a node that is left finds its cores stopped. */
+	insula_cores_settle_all();
 }

@@ -100,26 +100,3 @@ void insula_watch_change(struct insula_watch *watch, const u32 *cpus, u32 cpus_c
 	watch->cpus_count = cpus_count;
 	spin_unlock_irqrestore(&watching.lock, flags);
 }
-
-void insula_watch_reset(struct insula_watch *watch)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&watching.lock, flags);
-	if (!list_empty(&watch->link))
-		insula_cores_reset(watch->cpus, watch->cpus_count);
-	spin_unlock_irqrestore(&watching.lock, flags);
-}
-
-void insula_watch_reset_all(void)
-{
-	struct insula_watch *watch;
-	unsigned long flags;
-
-	/* Its holder may have been stopped by the panic: then there is no way. */
-	if (!spin_trylock_irqsave(&watching.lock, flags))
-		return;
-	list_for_each_entry(watch, &watching.watches, link)
-		insula_cores_reset(watch->cpus, watch->cpus_count);
-	spin_unlock_irqrestore(&watching.lock, flags);
-}

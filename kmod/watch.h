@@ -25,13 +25,7 @@ void insula_watch_add(struct insula_watch *watch);
 /* The node's cores are these from now on; whoever had the old ones has let go of them. */
 void insula_watch_change(struct insula_watch *watch, const u32 *cpus, u32 cpus_count);
 
-/* Reset the cores of a node if it is watched. Any context. */
-void insula_watch_reset(struct insula_watch *watch);
-
 /* Not watched any more, and no call of ended() under way. May be over already. */
 void insula_watch_remove(struct insula_watch *watch);
-
-/* The base is dying: reset the cores of every watched node. Any context. */
-void insula_watch_reset_all(void);
 
 #endif

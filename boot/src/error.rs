@@ -20,6 +20,15 @@ pub enum LayoutError {
         "APIC id 0xffffffff is listed, which no processor has; list ids as the machine tells them"
     )]
     BroadcastProcessor,
+    /// Linux would not find a processor by its id.
+    #[error(
+        "the processor with APIC id {apic_id} cannot be a Linux node's: ids from 255 on are reached in x2APIC mode \
+         only, which Linux leaves in a node; choose other cores, for example with --cpu-list"
+    )]
+    FarProcessor {
+        /// Its local APIC id.
+        apic_id: u32,
+    },
     /// The frequency of the time stamp counter is not known.
     #[error(
         "the frequency of the time stamp counter is not known, and a node cannot measure it; \

@@ -160,7 +160,7 @@ impl<'a> Parts<'a> {
     fn of(node: &NodeDescription<'a>) -> Result<Self, LayoutError> {
         let header = SetupHeader::of(node.kernel)?;
         let memory = Memory::of(node.chunks, node.persistent)?;
-        let processors = Processors::of(node.cpus, node.spare_cpus)?;
+        let processors = Processors::of(node.kernel.format, node.cpus, node.spare_cpus)?;
         pci::check(node.buses, &memory)?;
         if node.tsc_khz == 0 {
             return Err(LayoutError::NoTscFrequency);

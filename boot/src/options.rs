@@ -188,6 +188,13 @@ pub const OPTIONS: &[KernelOption] = &[
         "Linux resets the partitioning of shared caches and of memory bandwidth when it boots, the base's with it",
     ),
     option(
+        "kvm.enable_virt_at_load",
+        "0",
+        Rule::Yields,
+        "from 6.12 on KVM would put every core into VMX operation as soon as it is loaded, not only while a guest \
+         runs; a core in it is deaf to the base's reset",
+    ),
+    option(
         "cryptomgr.notests",
         "",
         Rule::Yields,

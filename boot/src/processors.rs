@@ -1,10 +1,15 @@
 //! The processors that a node is told of, by local APIC id.
 
 use crate::LayoutError;
+use kimage::Format;
 use std::collections::HashSet;
 
 /// The id that means "all processors" to an x2APIC.
 const BROADCAST: u32 = u32::MAX;
+/// The first id that Linux cannot have in a node. From here on ids are reached in x2APIC mode only, and Linux
+/// leaves that mode where the interrupts of devices are not remapped (`try_to_enable_x2apic()` in
+/// arch/x86/kernel/apic/apic.c), which no node is told of: it panics on such a core, or does without it.
+const LINUX_END: u32 = 255;
 /// Which id the phantom has, unless a processor of the node has it.
 const PHANTOM: u32 = 240;
 
@@ -26,7 +31,11 @@ pub(crate) struct Processors<'a> {
 
 impl<'a> Processors<'a> {
     /// Checks the lists and picks the phantom.
-    pub(crate) fn of(own: &'a [u32], spare: &'a [u32]) -> Result<Self, LayoutError> {
+    pub(crate) fn of(
+        kernel: Format,
+        own: &'a [u32],
+        spare: &'a [u32],
+    ) -> Result<Self, LayoutError> {
         if own.is_empty() {
             return Err(LayoutError::NoProcessor);
         }
@@ -34,6 +43,9 @@ impl<'a> Processors<'a> {
         for &id in own.iter().chain(spare) {
             if id == BROADCAST {
                 return Err(LayoutError::BroadcastProcessor);
+            }
+            if id >= LINUX_END && kernel != Format::Lwk {
+                return Err(LayoutError::FarProcessor { apic_id: id });
             }
             if !ids.insert(id) {
                 return Err(LayoutError::ProcessorTwice { apic_id: id });
@@ -61,30 +73,60 @@ mod tests {
 
     #[test]
     fn phantom_is_nobody() {
-        assert_eq!(Processors::of(&[1, 2], &[]).unwrap().phantom, 240);
-        assert_eq!(Processors::of(&[1, 240], &[239]).unwrap().phantom, 238);
+        assert_eq!(
+            Processors::of(Format::BzImage, &[1, 2], &[])
+                .unwrap()
+                .phantom,
+            240
+        );
+        assert_eq!(
+            Processors::of(Format::BzImage, &[1, 240], &[239])
+                .unwrap()
+                .phantom,
+            238
+        );
         let low: Vec<u32> = (0..=240).collect();
-        assert_eq!(Processors::of(&low, &[241]).unwrap().phantom, 242);
+        assert_eq!(
+            Processors::of(Format::BzImage, &low, &[241])
+                .unwrap()
+                .phantom,
+            242
+        );
     }
 
     #[test]
     fn lists_phantom_own_spare() {
-        let processors = Processors::of(&[3, 1], &[2]).unwrap();
+        let processors = Processors::of(Format::BzImage, &[3, 1], &[2]).unwrap();
         assert_eq!(processors.listed().collect::<Vec<_>>(), [240, 3, 1, 2]);
+    }
+
+    #[test]
+    fn linux_has_no_processor_that_needs_x2apic() {
+        for (own, spare) in [(&[1, 255][..], &[][..]), (&[1], &[300])] {
+            for linux in [Format::BzImage, Format::Elf] {
+                let refused = Processors::of(linux, own, spare).unwrap_err();
+                assert!(matches!(
+                    refused,
+                    LayoutError::FarProcessor { apic_id: 255 | 300 }
+                ));
+            }
+            assert!(Processors::of(Format::Lwk, own, spare).is_ok());
+        }
+        assert!(Processors::of(Format::BzImage, &[254], &[]).is_ok());
     }
 
     #[test]
     fn refuses_bad_lists() {
         assert!(matches!(
-            Processors::of(&[], &[1]),
+            Processors::of(Format::BzImage, &[], &[1]),
             Err(LayoutError::NoProcessor)
         ));
         assert!(matches!(
-            Processors::of(&[1], &[1]),
+            Processors::of(Format::BzImage, &[1], &[1]),
             Err(LayoutError::ProcessorTwice { apic_id: 1 })
         ));
         assert!(matches!(
-            Processors::of(&[1, u32::MAX], &[]),
+            Processors::of(Format::BzImage, &[1, u32::MAX], &[]),
             Err(LayoutError::BroadcastProcessor)
         ));
     }

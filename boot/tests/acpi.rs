@@ -5,6 +5,7 @@ mod support;
 use insula_boot::{
     Chunk, E820Entry, E820Type, Layout, LayoutError, NodeDescription, PciBus, lay_out,
 };
+use kimage::{Format, Loadable};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -53,8 +54,12 @@ fn laid_out(cpus: &[u32], spare_cpus: &[u32]) -> Layout {
     with_buses(cpus, spare_cpus, &[]).expect("fits")
 }
 
+/// Of the lightweight kernel, which may have any core.
 fn with_buses(cpus: &[u32], spare_cpus: &[u32], buses: &[PciBus]) -> Result<Layout, LayoutError> {
-    let kernel = kernel(52 * MIB);
+    let kernel = Loadable {
+        format: Format::Lwk,
+        ..kernel(52 * MIB)
+    };
     let node = NodeDescription {
         cpus,
         spare_cpus,

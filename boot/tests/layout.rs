@@ -206,7 +206,7 @@ proptest! {
         chunks in memory(),
         footprint in MIB..64 * MIB,
         initrd_size in prop_oneof![Just(0), 1..40 * MIB],
-        spare_cpus in prop::sample::subsequence((10u32..300).collect::<Vec<_>>(), 0..290),
+        spare_cpus in prop::sample::subsequence((10u32..255).collect::<Vec<_>>(), 0..245),
         persistent in prop::option::of((0u64..4, 1u64..9)),
         random_seed in prop::collection::vec(any::<u8>(), 0..65),
     ) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A driver that only tests load: it makes a race certain. The next call of the function
- * `symbol`, of at most two arguments, is held before the function's first instruction, or,
+ * `symbol`, of at most two arguments, is held before the function's first instruction, and,
  * with `reboot`, the base's reboot behind all that have asked to be told of it, until
- * `release` is written or LIMIT_S have passed. `held` tells whether that has begun.
+ * `release` is written or LIMIT_S have passed. `held` and `rebooting` tell whether that has
+ * begun.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -23,6 +24,8 @@ static bool asleep;
 module_param(asleep, bool, 0);
 static bool held;
 module_param(held, bool, 0444);
+static bool rebooting;
+module_param(rebooting, bool, 0444);
 static bool release;
 module_param(release, bool, 0644);
 
@@ -71,7 +74,7 @@ static int base_reboots(struct notifier_block *block, unsigned long action, void
 {
 	unsigned long deadline = jiffies + LIMIT_S * HZ;
 
-	WRITE_ONCE(held, true);
+	WRITE_ONCE(rebooting, true);
 	while (!is_over(deadline))
 		msleep(20);
 	return NOTIFY_DONE;
@@ -81,20 +84,25 @@ static struct notifier_block last = { .notifier_call = base_reboots, .priority =
 
 static int __init hold_init(void)
 {
-	if (reboot)
-		return register_reboot_notifier(&last);
+	int err;
+
 	probe.symbol_name = symbol;
-	return symbol ? register_kprobe(&probe) : -EINVAL;
+	err = symbol ? register_kprobe(&probe) : 0;
+	if (err || !reboot)
+		return err;
+	err = register_reboot_notifier(&last);
+	if (err && symbol)
+		unregister_kprobe(&probe);
+	return err;
 }
 
 static void __exit hold_exit(void)
 {
-	if (reboot) {
-		unregister_reboot_notifier(&last);
-		return;
-	}
-	unregister_kprobe(&probe);
 	WRITE_ONCE(release, true);
+	if (reboot)
+		unregister_reboot_notifier(&last);
+	if (symbol)
+		unregister_kprobe(&probe);
 	while (atomic_read(&inside))
 		msleep(20);
 }

@@ -10,6 +10,7 @@
 #include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
+#include <linux/rcupdate.h>
 #include <linux/smp.h>
 
 #include <asm/apic.h>
@@ -44,6 +45,7 @@ static struct {
 	phys_addr_t page;
 	void *code;
 	unsigned long tables;	/* PML4, PDPT and PD below 4 GiB */
+	bool forbidden;		/* for good: nobody begins to execute a node */
 } start = {
 	.lock = __MUTEX_INITIALIZER(start.lock),
 };
@@ -180,13 +182,32 @@ static bool entered(void)
 	return READ_ONCE(*(u32 *)(start.code + TRAMPOLINE_ENTERED));
 }
 
+void insula_start_forbid(void)
+{
+	WRITE_ONCE(start.forbidden, true);
+}
+
+/* Who forbids it and waits for a grace period knows that no more are sent but to park. */
+static bool send_startup(u32 apic_id, bool park)
+{
+	bool may;
+
+	rcu_read_lock();
+	may = park || !READ_ONCE(start.forbidden);
+	if (may)
+		send(APIC_DM_STARTUP | (start.page >> PAGE_SHIFT), apic_id);
+	rcu_read_unlock();
+	return may;
+}
+
 /* The second IPI is Intel's advice; a core that took the first ignores it. */
-static bool kick(u32 apic_id)
+static bool kick(u32 apic_id, bool park)
 {
 	int tries, waited_us;
 
 	for (tries = 0; tries < 2; tries++) {
-		send(APIC_DM_STARTUP | (start.page >> PAGE_SHIFT), apic_id);
+		if (!send_startup(apic_id, park))
+			return false;
 		for (waited_us = 0; waited_us < START_TIMEOUT_US / 2; waited_us += START_POLL_US) {
 			if (entered())
 				return true;
@@ -210,7 +231,7 @@ int insula_start_settle(u32 apic_id)
 	smp_wmb(); /* the core must see both */
 
 	insula_start_reset(apic_id);
-	err = kick(apic_id) ? 0 : -ETIMEDOUT;
+	err = kick(apic_id, true) ? 0 : -ETIMEDOUT;
 	/* From its parking place it may be reset at leisure: there nothing changes. */
 	insula_start_reset(apic_id);
 	mutex_unlock(&start.lock);
@@ -228,13 +249,13 @@ int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 	put32(TRAMPOLINE_ENTERED, 0);
 	smp_wmb(); /* the core must see them all */
 
-	if (kick(apic_id)) {
+	if (kick(apic_id, false)) {
 		smp_rmb(); /* the stamp was written before the flag */
 		*tsc = READ_ONCE(*(u64 *)(start.code + TRAMPOLINE_TSC));
 	} else {
 		insula_start_reset(apic_id);
 		usleep_range(INIT_SETTLE_US, 2 * INIT_SETTLE_US);
-		err = -ETIMEDOUT;
+		err = READ_ONCE(start.forbidden) ? -ESHUTDOWN : -ETIMEDOUT;
 	}
 	mutex_unlock(&start.lock);
 	return err;

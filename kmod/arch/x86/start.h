@@ -33,9 +33,16 @@ int insula_start_settle(u32 apic_id);
 
 /*
  * Start a core that insula_start_reset() has reset. On success *tsc is the time
- * stamp at the jump. -ETIMEDOUT if it did not get there: it is reset again.
+ * stamp at the jump. -ETIMEDOUT if it did not get there, -ESHUTDOWN if that has been
+ * forbidden: it is reset again.
  */
 int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc);
+
+/*
+ * Let no core be started any more. One that is being started may have been still, up to
+ * the end of an RCU grace period. Any context.
+ */
+void insula_start_forbid(void);
 
 /* Send a fixed interrupt to a core that runs. Any context. */
 void insula_start_interrupt(u32 apic_id, u8 vector);

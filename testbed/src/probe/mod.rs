@@ -7,6 +7,7 @@ mod balance;
 mod clocks;
 mod closes;
 mod crowd;
+mod dump;
 mod fuzz;
 mod memory;
 mod nested;
@@ -31,7 +32,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | questions | clocks | nested | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -70,6 +71,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["balance"] => balance::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
+        ["dump", ref ranges @ ..] => dump::probe(ranges),
         ["race", file, rounds] => race::probe(file, number(rounds)?),
         ["pins", rounds] => pins::probe(number(rounds)?),
         ["pointers"] => pointers::probe(),

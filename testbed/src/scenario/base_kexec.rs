@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use insula::image::Initramfs;
 
-use super::base_end::{end_by, start_nodes, success};
+use super::base_end::{NEXT_KERNEL, end_by, start_nodes, success};
 use super::holdings::online;
 use super::insula_command::assert_equal;
 use super::test_node::path;
@@ -24,40 +24,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// First process under the next kernel: switches all cores on and, if they come, stores the success
-/// that it was given. Else the run has no result, which counts as a failure.
-const INIT: &str = r#"#!/bin/busybox sh
-/bin/busybox --install -s /bin
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs dev /dev 2>/dev/null
-
-result_disk() {
-	for block in /sys/block/nvme*; do
-		[ -d "$block" ] || continue
-		read -r number < "$block/nsid" && read -r serial < "$block/device/serial" || continue
-		[ "$number $serial" = "3 testbed" ] && [ -b "/dev/${block##*/}" ] &&
-			echo "/dev/${block##*/}" && return
-	done
-	return 1
-}
-
+/// First process under the next kernel: switches all cores on and looks whether they come.
+const INIT: &str = r#"
 for core in /sys/devices/system/cpu/cpu[0-9]*/online; do
 	echo 1 > "$core"
 done
-modules=/lib/modules/$(uname -r)
-while read -r module; do
-	insmod "$modules/$module"
-done < "$modules/disk"
 cores=$(grep -c ^processor /proc/cpuinfo)
 echo "testbed: after kexec $cores cores run" > /dev/kmsg
-if [ "$cores" = CORES ]; then
-	until disk=$(result_disk); do
-		sleep 0.02
-	done
-	cat /success > "$disk"
-	sync
-fi
+[ "$cores" = CORES ] && store
 poweroff -f
 "#;
 
@@ -82,7 +56,8 @@ fn play(context: &Context) -> Result<(), Finding> {
 /// The nodes' initial file system with another first process: of files with the same name in
 /// several archives, the last counts.
 fn initrd(context: &Context, cores: u32) -> Result<Vec<u8>, Finding> {
-    let init = INIT.replace("CORES", &cores.to_string());
+    let init = [NEXT_KERNEL, INIT].concat();
+    let init = init.replace("CORES", &cores.to_string());
     let archive = Initramfs::default()
         .program("init", init.as_bytes())?
         .file("success", &success(context)?)?;

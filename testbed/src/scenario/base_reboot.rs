@@ -2,14 +2,26 @@
 
 use std::time::Duration;
 
+use insula::driver::{Driver, Node};
+use insula::name::Name;
+use insula_abi::State;
+use nix::errno::Errno;
+
 use super::base_end::{end_by, start_nodes, store_success};
+use super::fuzz_targets::SUPPLY;
+use super::hold::Hold;
+use super::idle_node::IdleMemory;
+use super::insula_command::{assert_equal, wait_for};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "base_reboot",
-    proves: "the base reboots without delay though nodes run",
-    machine: Shape::USUAL,
+    proves: "the base reboots without delay though nodes run, and from then on nobody starts one",
+    machine: Shape {
+        cpus: 7,
+        ..Shape::USUAL
+    },
     module: Module::Loaded,
     bases: &Flavour::USUAL,
     limit: Duration::from_secs(180),
@@ -17,8 +29,66 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
+/// Called for a node with its lock held.
+const UNDER_LOCK: &str = "insula_memory_install";
+/// In which a core that runs counts far.
+const PAUSE: Duration = Duration::from_millis(500);
+
 fn play(context: &Context) -> Result<(), Finding> {
     let _nodes = start_nodes(context)?;
-    store_success(context)?;
-    end_by(&["busybox", "reboot", "-f"])
+    let driver = Driver::open()?;
+    let busy = Small::create(&driver, "busy", 1)?;
+    busy.node.start(&busy.memory.beginning())?;
+    let counts = || Ok((busy.memory.count()? > 0).then_some(()));
+    wait_for("a core to count", counts)?;
+    let late = Small::create(&driver, "late", 2)?;
+
+    let hold = Hold::asleep_and_reboot(UNDER_LOCK)?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| busy.node.memory());
+        hold.wait()?;
+        let reboot = scope.spawn(|| end_by(&["busybox", "reboot", "-f"]));
+        hold.wait_for_reboot()?;
+        nothing_runs(&driver, &busy, &late)?;
+        store_success(context)?;
+        hold.release()?;
+        reboot.join().map_err(|_| Finding::new("a thread failed"))?
+    })
+}
+
+/// A node that does nothing but count.
+struct Small {
+    node: Node,
+    memory: IdleMemory,
+}
+
+impl Small {
+    fn create(driver: &Driver, name: &str, cpu: u32) -> Result<Self, Finding> {
+        let memory = IdleMemory::take(driver, &SUPPLY)?;
+        let name = name.parse::<Name>()?.to_abi();
+        let node = driver.create_node(&name, &[], &[cpu], &memory.object)?;
+        Ok(Self { node, memory })
+    }
+}
+
+/// All have been told that the base goes down: nodes have been stopped, also one that somebody is at
+/// work on, and no other begins.
+fn nothing_runs(driver: &Driver, busy: &Small, late: &Small) -> Result<(), Finding> {
+    for name in ["one", "two"] {
+        let node = driver.open_node(&name.parse::<Name>()?.to_abi())?;
+        assert_equal(name, &node.info()?.0.state, &State::STOPPED)?;
+    }
+    let counted = busy.memory.count()?;
+    std::thread::sleep(PAUSE);
+    assert_equal("what a core counts", &busy.memory.count()?, &counted)?;
+
+    let shut_down = Some(Errno::ESHUTDOWN);
+    let started = late.node.start(&late.memory.beginning()).err();
+    let errno = started.map(|error| error.errno);
+    assert_equal("the refusal of a start", &errno, &shut_down)?;
+    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let name = "later".parse::<Name>()?.to_abi();
+    let created = driver.create_node(&name, &[], &[3], &memory.object).err();
+    let errno = created.map(|error| error.errno);
+    assert_equal("the refusal of a node", &errno, &shut_down)
 }

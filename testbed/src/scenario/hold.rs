@@ -26,6 +26,11 @@ impl Hold {
         Self::load(&[&format!("symbol={symbol}"), "asleep=1"])
     }
 
+    /// Holds the base's reboot too, once all have been told of it.
+    pub(super) fn asleep_and_reboot(symbol: &str) -> Result<Self, Finding> {
+        Self::load(&[&format!("symbol={symbol}"), "asleep=1", "reboot=1"])
+    }
+
     fn load(parameters: &[&str]) -> Result<Self, Finding> {
         let mut insmod = Command::new("insmod");
         let output = insmod.arg(HOLD_PATH).args(parameters).output()?;
@@ -38,8 +43,12 @@ impl Hold {
 
     /// Waits until somebody is held.
     pub(super) fn wait(&self) -> Result<(), Finding> {
-        let held = || Ok((fs::read_to_string(parameter("held"))?.trim() == "Y").then_some(()));
-        wait_for("somebody to be held", held)
+        wait_for("somebody to be held", || is_set("held"))
+    }
+
+    /// Waits until the reboot is held.
+    pub(super) fn wait_for_reboot(&self) -> Result<(), Finding> {
+        wait_for("the base to reboot", || is_set("rebooting"))
     }
 
     /// Lets who is held go on.
@@ -52,6 +61,10 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let _ = Command::new("rmmod").arg("insula_hold").status();
     }
+}
+
+fn is_set(name: &str) -> Result<Option<()>, Finding> {
+    Ok((fs::read_to_string(parameter(name))?.trim() == "Y").then_some(()))
 }
 
 fn parameter(name: &str) -> PathBuf {

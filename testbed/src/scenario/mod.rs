@@ -91,6 +91,7 @@ scenarios! {
     base_reboot,
     base_kexec,
     base_panic,
+    base_kdump,
 }
 
 /// One behaviour to be proven.

@@ -1,0 +1,112 @@
+//! The base crashes under its nodes, and another kernel dumps what it was.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use insula::driver::Driver;
+use insula::image::Initramfs;
+use insula::name::Name;
+
+use super::base_end::{NEXT_KERNEL, end_by, success};
+use super::spare::{DISK, NETWORK};
+use super::test_node::{TestNode, add_unpacked_image, path};
+use super::{Context, Finding, Module, Scenario, Shape, splat};
+use crate::kernels::Flavour;
+use crate::machine::SpareDevices;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "base_kdump",
+    proves: "under a crash kernel nothing of a node runs, nor a device of its, and the dump is whole",
+    machine: Shape {
+        memory_mib: 2560,
+        spare_devices: SpareDevices::Plain,
+        append: "crashkernel=256M",
+        ..Shape::USUAL
+    },
+    module: Module::Loaded,
+    bases: &Flavour::USUAL,
+    limit: Duration::from_secs(400),
+    soak_limit: None,
+    play,
+};
+
+/// First process under the crash kernel. That the DMA of the node's network card is off is the module's
+/// doing: the base's own virtio devices, whose driver this kernel has not loaded either, show that
+/// nobody else does it. (The driver of disks is built in, and has reset them.)
+const INIT: &str = r#"
+# dma FUNCTION: whether it may reach memory by itself: bit 2 of its command register
+dma() {
+	command=$(od -An -tu1 -j4 -N1 "/sys/bus/pci/devices/$1/config")
+	echo $((command >> 2 & 1))
+}
+
+# functions: virtio's PCI functions, each with whether it may do that
+functions() {
+	for function in /sys/bus/pci/devices/*; do
+		read -r vendor < "$function/vendor"
+		[ "$vendor" = 0x1af4 ] && echo "${function##*/}=$(dma "${function##*/}")"
+	done
+}
+
+told=$(functions | tr '\n' ' ')
+echo "testbed: after the crash: $told" > /dev/kmsg
+case "$told" in
+0000:00:*=1*NETWORK=0*)
+	if /probe dump RANGES > /told 2>&1; then
+		store
+	fi
+	cat /told > /dev/kmsg
+	;;
+esac
+poweroff -f
+"#;
+
+/// On no disk.
+const INITRD: &str = "/tmp/crash.cpio";
+const PROBE: &str = "/payload/bin/insula-probe";
+
+fn play(context: &Context) -> Result<(), Finding> {
+    add_unpacked_image(context, "old", "6.1")?;
+    add_unpacked_image(context, "new", "6.12")?;
+    let size = ["--cpus", "1", "--memory", "256M"];
+    let one = TestNode::start("one", &["--image", "old"], &size, "compute")?;
+    let devices = [&size[..], &["--device", DISK, "--device", NETWORK]].concat();
+    let two = TestNode::start("two", &["--image", "new"], &devices, "devices")?;
+    load(context, &[chunks(&one)?, chunks(&two)?].concat())?;
+    one.assert_works()?;
+    two.wait_for_line("disk rounds=")?;
+    fs::write("/dev/kmsg", splat::WANTED)?;
+    end_by(&["sh", "-c", "echo c > /proc/sysrq-trigger"])
+}
+
+/// Where a node's memory lies.
+fn chunks(node: &TestNode) -> Result<Vec<String>, Finding> {
+    let name: Name = node.name.parse()?;
+    let memory = Driver::open()?.open_node(&name.to_abi())?.memory()?;
+    let chunks = memory.chunks()?;
+    let range = |chunk: &insula_abi::Chunk| format!("{:x}+{:x}", chunk.start, chunk.size);
+    Ok(chunks.iter().map(range).collect())
+}
+
+/// Makes the crash kernel ready.
+fn load(context: &Context, ranges: &[String]) -> Result<(), Finding> {
+    let init = [NEXT_KERNEL, INIT].concat();
+    let init = init.replace("RANGES", &ranges.join(" ")).replace("NETWORK", NETWORK);
+    let archive = Initramfs::default()
+        .program("init", init.as_bytes())?
+        .program("probe", &fs::read(PROBE)?)?
+        .file("success", &success(context)?)?;
+    fs::write(INITRD, [fs::read(context.node_initrd())?, archive.finish()?].concat())?;
+    let kernel = path(&context.kernel(context.version_of_the_base()?)?);
+    let line = fs::read_to_string("/proc/cmdline")?;
+    let words = line.split_whitespace().filter(|word| !word.starts_with("crashkernel="));
+    let line = words.chain(["nr_cpus=1"]).collect::<Vec<_>>().join(" ");
+    let loaded = Command::new("kexec")
+        .args(["--load-panic", &kernel, &format!("--initrd={INITRD}")])
+        .arg(format!("--command-line={line}"))
+        .output()?;
+    Finding::unless(loaded.status.success(), || {
+        format!("kexec: {}", String::from_utf8_lossy(&loaded.stderr))
+    })
+}
