@@ -34,6 +34,8 @@ pub use remap::Target;
 /// Orders of blocks for pages.
 const SMALL_ORDER: u8 = 0;
 const LARGE_ORDER: u8 = 9;
+/// Pages that are noted at once to be given back: 64 KiB of notes.
+const TAKEN_MAX: usize = 4096;
 /// A program has no page at the very beginning, so that a null pointer is a fault.
 const ADDRESS_MIN: u64 = 1 << 16;
 
@@ -362,14 +364,18 @@ impl Space {
         Ok(())
     }
 
-    fn drop_pages(&mut self, start: u64, end: u64, release: &mut Release) {
-        let taken = self.take_pages(start, end);
-        if taken.is_empty() {
-            return;
+    /// A part at a time: to note all pages of a large program takes memory, which is what there is not
+    /// when one is ended for the want of it.
+    fn drop_pages(&mut self, mut start: u64, end: u64, release: &mut Release) {
+        while start < end {
+            let (taken, reached) = self.take_pages(start, end);
+            if !taken.is_empty() {
+                cores::forget_all(self.root());
+                let (pinned, _) = self.invalidate((start, reached), false, release);
+                self.quarantine.admit(taken, &pinned);
+            }
+            start = reached;
         }
-        cores::forget_all(self.root());
-        let (pinned, _) = self.invalidate((start, end), false, release);
-        self.quarantine.admit(taken, &pinned);
     }
 
     /// Has the base let go of a range: what is pinned then, and whether frames have come out of
@@ -397,8 +403,9 @@ impl Space {
         self.quarantine.is_any_pinned() && self.invalidate((start, start + PAGE), true, release).1
     }
 
-    /// Takes the pages of a range out of the table.
-    fn take_pages(&mut self, start: u64, end: u64) -> Taken {
+    /// Takes the pages of a range out of the table, up to as many as are noted at once; and how far that
+    /// was.
+    fn take_pages(&mut self, start: u64, end: u64) -> (Taken, u64) {
         let mut taken = Taken::default();
         let areas: Vec<Area> = self.areas.within(start, end).collect();
         for area in areas {
@@ -413,9 +420,12 @@ impl Space {
                     None => taken.own.push((page.frame, order_of(page.size))),
                 }
                 next = page.start + page.size.bytes();
+                if taken.count() == TAKEN_MAX {
+                    return (taken, next);
+                }
             }
         }
-        taken
+        (taken, end)
     }
 
     /// Changes what may be done in a range.
@@ -543,9 +553,12 @@ impl Space {
         if self.table.is_none() {
             return;
         }
-        let (start, end) = self.bounds;
-        let taken = self.take_pages(start, end);
-        give_blocks(&taken.own);
+        let (mut start, end) = self.bounds;
+        while start < end {
+            let (taken, reached) = self.take_pages(start, end);
+            give_blocks(&taken.own);
+            start = reached;
+        }
         if let Some(table) = self.table.take() {
             table.free_lower(&mut Pool);
         }

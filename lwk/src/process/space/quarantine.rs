@@ -68,8 +68,12 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    pub(super) fn count(&self) -> usize {
+        self.own.len() + self.shared.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.shared.is_empty()
+        self.count() == 0
     }
 }
 
