@@ -12,6 +12,7 @@
 
 #include <linux/err.h>
 #include <linux/io.h>
+#include <linux/module.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
@@ -29,6 +30,8 @@ struct insula_virtio {
 	u32 generation;		/* of the configuration, when last read */
 	bool broken;		/* nobody is there to be asked */
 	bool away;		/* the same, but somebody will be again */
+	bool in_use;		/* by a driver, and so is this module */
+	bool resuming;		/* its driver sees nothing of what happens to it */
 	u8 status;		/* that the driver wished for last */
 	spinlock_t lock;	/* the queues, against those that are rung */
 	struct virtqueue *queues[INSULA_VIRTIO_QUEUES_MAX];
@@ -173,11 +176,31 @@ static u8 get_status(struct virtio_device *core)
 	return status->status;
 }
 
+/*
+ * Keep the module while a driver works with the device: with it the node would lose its root
+ * and its sockets. A driver that is unbound resets its device, so no reference is left when
+ * the module's exit takes the devices away. It cannot be unloaded between the last reference
+ * and the return from here: its exit waits for the device, which the caller has locked.
+ */
+static void hold_module(struct insula_virtio *device, u8 status)
+{
+	bool in_use = status & VIRTIO_CONFIG_S_DRIVER_OK && !(status & VIRTIO_CONFIG_S_FAILED);
+
+	if (in_use == device->in_use || device->resuming)
+		return;
+	device->in_use = in_use;
+	if (in_use)
+		__module_get(THIS_MODULE);
+	else
+		module_put(THIS_MODULE);
+}
+
 static void set_status(struct virtio_device *core, u8 value)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_status *status = (void *)message.body;
 
+	hold_module(from_core(core), value);
 	from_core(core)->status = value;
 	begin(from_core(core), &message, INSULA_VIRTIO_SET_STATUS);
 	status->status = value;
@@ -474,7 +497,9 @@ int insula_virtio_resume(struct insula_virtio *device)
 		return err;
 	if (info.device_id != device->core.id.device || info.config_size != device->config_size)
 		return -EPROTO;
+	device->resuming = true;
 	err = repeat(device);
+	device->resuming = false;
 	if (!err)
 		device->away = false;
 	return err;

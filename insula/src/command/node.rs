@@ -257,6 +257,7 @@ fn state_text(view: &NodeView) -> String {
     let mut more: Vec<_> = view.reason.into_iter().collect();
     more.extend(view.unresponsive.then_some("unresponsive"));
     more.extend(view.restarting.then_some("restarting"));
+    more.extend((!view.failed_devices.is_empty()).then_some("device failed"));
     more.extend((running && !view.supervised).then_some("unsupervised"));
     match more.as_slice() {
         [] => view.state.to_owned(),
@@ -421,6 +422,7 @@ pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), 
 mod tests {
     use insula::node::Timing;
     use insula::units::CpuList;
+    use insula::virtio::DeviceFailure;
 
     use super::*;
 
@@ -437,6 +439,7 @@ mod tests {
             supervised: reason.is_none(),
             unresponsive: false,
             restarting: false,
+            failed_devices: Vec::new(),
             starts: 1,
             cpus: CpuList(vec![2, 3]),
             apic_ids: vec![2, 3],
@@ -461,8 +464,15 @@ mod tests {
             restarting: true,
             ..view("again", Some("crashed"))
         };
+        let lame = NodeView {
+            failed_devices: vec![DeviceFailure {
+                device: "disk /srv/disk".into(),
+                why: "there is no file".into(),
+            }],
+            ..view("lame", None)
+        };
         let (web, crashed) = (view("web", None), view("calm-crete", Some("crashed")));
-        let views = [web, crashed, unsupervised, restarting];
+        let views = [web, crashed, unsupervised, restarting, lame];
         insta::assert_snapshot!(ps_table(&views));
     }
 

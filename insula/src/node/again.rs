@@ -164,11 +164,12 @@ impl AgainError {
                 LoadError::Range(_) => false,
             },
             Self::Driver { source, .. } => is_passing(source.errno()),
+            // Lockdown is not lifted before the base is booted again, nor is its own end called off.
             Self::NoRecord(_)
             | Self::Layout { .. }
             | Self::Record { .. }
-            | Self::Forbidden { .. }
-            | Self::Retired(_) => false,
+            | Self::Retired(_)
+            | Self::Forbidden { .. } => false,
         }
     }
 }

@@ -227,6 +227,7 @@ mod tests {
         DiskFile {
             path: path.into(),
             read_only,
+            is_device: Some(false),
         }
     }
 

@@ -147,6 +147,7 @@ mod tests {
         let [own, other] = ["/own", "/other"].map(|path| DiskFile {
             path: path.into(),
             read_only: false,
+            is_device: Some(false),
         });
         let root = Root::Disk(own.clone());
         let all = Root::before(Some(&root), vec![other.clone()]);

@@ -12,6 +12,7 @@ use super::NodeRecord;
 use crate::driver::{CallError, Driver, Node};
 use crate::name::{self, Name};
 use crate::units::CpuList;
+use crate::virtio::{self, DeviceFailure};
 
 /// Why a node cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -188,6 +189,8 @@ pub struct NodeView {
     pub unresponsive: bool,
     /// Whether it is stopped and about to be started again.
     pub restarting: bool,
+    /// Its virtio devices that do not work. They are tried again.
+    pub failed_devices: Vec<DeviceFailure>,
     /// How often it was started.
     pub starts: u64,
     /// Its cores by the base's numbers, the first boots; if stopped, those it had.
@@ -224,6 +227,10 @@ impl NodeView {
             supervised: handle.is_supervised(),
             unresponsive: handle.has(abi::NODE_UNRESPONSIVE),
             restarting: handle.is_restarting(),
+            failed_devices: match handle.is_running() {
+                true => virtio::failures(info.id, info.start_tsc),
+                false => Vec::new(),
+            },
             starts: info.starts,
             cpus: CpuList(handle.cpus.iter().map(|cpu| cpu.cpu).collect()),
             apic_ids: handle.cpus.iter().map(|cpu| cpu.apic_id).collect(),

@@ -88,6 +88,7 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
         devices: None,
         failed_start: 0,
     };
+    supervisor.journal.tell_of_panics();
     match supervisor.attend() {
         // It was removed.
         Err(error) if error.errno == Errno::ENODEV => Ok(()),
@@ -147,7 +148,12 @@ impl Supervisor {
         let channels = record.map_or(0, |record| record.channels);
         let root = record.and_then(|record| record.root.clone());
         let network = record.and_then(|record| record.network.clone());
+        let chunks_started = record.map_or(0, |record| record.memory.len());
         let disks = record.map_or_else(Vec::new, |record| record.disks.clone());
+        // It ends by itself only with the node, or by a fault of its own.
+        if self.devices.as_ref().is_some_and(Server::is_finished) {
+            self.devices = None;
+        }
         if self.devices.is_some() || !virtio::wanted(&self.handle.node, channels) {
             return;
         }
@@ -158,6 +164,7 @@ impl Supervisor {
         let served = node.map_err(|error| error.to_string()).and_then(|node| {
             let devices = Devices {
                 id: info.id,
+                chunks_started,
                 root,
                 disks,
                 network,

@@ -27,6 +27,12 @@ impl Journal {
         self.write(Severity::LOG_ERR, text);
     }
 
+    /// Tells of panics of this process as well, whose standard error nobody reads.
+    pub(super) fn tell_of_panics(&self) {
+        let journal = self.clone();
+        std::panic::set_hook(Box::new(move |panic| journal.complain(&panic.to_string())));
+    }
+
     fn write(&self, severity: Severity, text: &str) {
         let priority = Priority::new(severity, Facility::LOG_DAEMON);
         let line = format!("{}: {}", self.node, plain(text).replace('\n', "; "));

@@ -7,6 +7,8 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use insula_agent::network::{BASE_ADDRESS, PREFIX};
 use sha2::{Digest, Sha256};
@@ -14,10 +16,15 @@ use sha2::{Digest, Sha256};
 use crate::root::Root;
 use crate::state::{self, Lock};
 
+use super::command::run;
+
 /// Its name.
 const BRIDGE: &str = "insula0";
 /// Held by whoever makes or removes it.
 const LOCK: &str = "network";
+/// How long others may hold it, and how often it is tried.
+const LOCK_LIMIT: Duration = Duration::from_secs(3);
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 /// Addresses of nodes that ask for none begin here: those before are for nodes that ask for them.
 const FIRST: u32 = 0x100;
 /// How many there are.
@@ -88,22 +95,24 @@ fn is_there() -> bool {
 
 /// With the answer's end the next one may.
 fn lock() -> io::Result<Lock> {
-    state::lock(&Root::default(), LOCK)
+    let began = Instant::now();
+    loop {
+        if let Some(lock) = state::try_lock(&Root::default(), LOCK)? {
+            return Ok(lock);
+        }
+        if began.elapsed() > LOCK_LIMIT {
+            let text = format!("somebody else has held the lock `{LOCK}` for {LOCK_LIMIT:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        thread::sleep(LOCK_INTERVAL);
+    }
 }
 
 fn ip(words: &[&str]) -> io::Result<()> {
-    let answer = Command::new("ip").args(words).output()?;
-    match answer.status.success() {
-        true => Ok(()),
-        false => {
-            let complaint = String::from_utf8_lossy(&answer.stderr);
-            Err(io::Error::other(format!(
-                "ip {}: {}",
-                words.join(" "),
-                complaint.trim()
-            )))
-        }
-    }
+    run(Command::new("ip").args(words)).map_err(|error| {
+        let text = format!("{}: {error}", words.join(" "));
+        io::Error::new(error.kind(), text)
+    })
 }
 
 #[cfg(test)]

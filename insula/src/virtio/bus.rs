@@ -1,10 +1,12 @@
 //! The devices of a node, by number.
 
+use std::time::Instant;
+
 use insula_abi::virtio::{
     self, DEVICES_MAX, DeviceList, DeviceRange, EVENTS_MAX, Ping, QUEUES_MAX,
 };
 
-use super::device::{BackEnd, Device};
+use super::device::{BackEnd, Device, StartError};
 use super::message::{Addressee, Nonsense, Request};
 
 /// More devices, or virtqueues, than a bus can have.
@@ -67,6 +69,37 @@ impl Bus {
     /// Stops what every driver has started: the session has ended.
     pub fn leave(&mut self) {
         self.devices.iter_mut().for_each(Device::leave);
+    }
+
+    /// Whether something is to be [attended to](Self::attend) soon without any message.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.devices.iter().any(Device::waits)
+    }
+
+    /// Tries again what has failed, if it is time. Answers the messages that the node is to be sent
+    /// unasked.
+    pub fn attend(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut messages = Vec::new();
+        for (number, device) in (0..).zip(&mut self.devices) {
+            device.retry(now);
+            messages.extend(device.take_event(number));
+        }
+        messages
+    }
+
+    /// Devices that have failed since this was last asked, and why, or that work again.
+    pub fn take_news(&mut self) -> Vec<(String, Option<String>)> {
+        let news = self.devices.iter_mut().map(Device::take_news);
+        news.flatten().collect()
+    }
+
+    /// Has all devices that work do so with the memory that the node has now.
+    ///
+    /// # Errors
+    /// The first [`StartError`]: devices before that one have the new memory, all others the old.
+    pub fn change_memory(&mut self) -> Result<(), StartError> {
+        self.devices.iter_mut().try_for_each(Device::change_memory)
     }
 
     fn answer_bus(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {

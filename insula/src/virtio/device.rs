@@ -1,10 +1,14 @@
 //! A device as its driver sees it.
 
+use std::time::Instant;
+
 use insula_abi::virtio::{
-    self, CONFIG_MAX, Config, ConfigRange, DeviceInfo, Features, Shm, Status, VqueueIndex,
+    self, CONFIG_MAX, Config, ConfigRange, DeviceInfo, EventConfig, Features, Shm, Status,
+    VqueueIndex,
 };
 
-use super::message::{Nonsense, Request};
+use super::message::{Nonsense, Request, event};
+use super::pause::Pause;
 
 /// "INSL": who made the devices.
 const VENDOR_ID: u32 = 0x4c53_4e49;
@@ -51,16 +55,30 @@ pub struct Virtqueue {
 
 /// Why a device did not start. It is as it was before.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StartError(pub String);
+pub enum StartError {
+    /// The driver has laid it out in a way that cannot be. It must reset the device.
+    #[error("{0}")]
+    Driver(String),
+    /// Who is to do its work cannot. Later that may be otherwise.
+    #[error("{0}")]
+    BackEnd(String),
+}
 
 /// Who does a device's work.
 pub trait BackEnd: Send {
     /// What the device is. Always the same.
     fn identity(&self) -> Identity;
 
-    /// Its configuration space, now.
+    /// What it is, in words for its user.
+    fn name(&self) -> String;
+
+    /// Its configuration space, now. Of the same size always.
     fn config(&self) -> Vec<u8>;
+
+    /// Whether the configuration is not known yet, and something that stands for it.
+    fn awaits_config(&self) -> bool {
+        false
+    }
 
     /// The driver writes to the configuration space; what it may not write is left as it is.
     fn write_config(&mut self, _offset: usize, _bytes: &[u8]) {}
@@ -70,6 +88,15 @@ pub trait BackEnd: Send {
     /// # Errors
     /// [`StartError`].
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError>;
+
+    /// The node's memory is more or less than it was when the device was started: works on with what
+    /// there is now, and reaches no more than that once this has returned.
+    ///
+    /// # Errors
+    /// [`StartError`]; it works on with what there was.
+    fn change_memory(&mut self) -> Result<(), StartError> {
+        Ok(())
+    }
 
     /// Touches the node's memory no more once this has returned.
     fn stop(&mut self);
@@ -91,14 +118,25 @@ pub(super) struct Device {
     features: u64,
     queues: Vec<Option<Virtqueue>>,
     started: bool,
+    /// When it is to be started again, which has failed so far.
+    retry: Option<(Instant, Pause)>,
+    /// Why it does not work, or that it does: until somebody has asked.
+    news: Option<Option<String>>,
+    /// The configuration as the driver has it, and how often that has changed.
+    config: Vec<u8>,
+    generation: u32,
 }
 
 impl Device {
     pub(super) fn new(back_end: Box<dyn BackEnd>, first_event: u32) -> Self {
-        let identity = back_end.identity();
+        let (identity, config) = (back_end.identity(), back_end.config());
         Self {
             back_end,
             identity,
+            retry: None,
+            news: None,
+            config,
+            generation: 0,
             first_event,
             status: 0,
             features: 0,
@@ -112,6 +150,7 @@ impl Device {
         if self.started {
             self.back_end.stop();
         }
+        self.stop_trying();
         self.started = false;
         self.status = 0;
         self.features = 0;
@@ -124,6 +163,56 @@ impl Device {
             self.back_end.leave();
         }
         self.reset();
+    }
+
+    /// What it is, and why it does not work, or that it does, if that has changed.
+    pub(super) fn take_news(&mut self) -> Option<(String, Option<String>)> {
+        let news = self.news.take()?;
+        Some((self.back_end.name(), news))
+    }
+
+    /// Whether something is to be done without its driver asking for it.
+    pub(super) fn waits(&self) -> bool {
+        self.retry.is_some() || self.back_end.awaits_config()
+    }
+
+    /// Starts it again, if that is due.
+    pub(super) fn retry(&mut self, now: Instant) {
+        if self.retry.as_ref().is_some_and(|(due, _)| *due <= now) {
+            self.start();
+        }
+    }
+
+    /// The message that tells the driver, if the configuration is not what it was.
+    pub(super) fn take_event(&mut self, number: u16) -> Option<Vec<u8>> {
+        let config = self.back_end.config();
+        if config == self.config {
+            return None;
+        }
+        self.config = config;
+        self.generation = self.generation.wrapping_add(1);
+        let body = EventConfig {
+            status: self.status.into(),
+            config: Config {
+                generation: self.generation,
+                ..Config::default()
+            },
+        };
+        Some(event(virtio::device::EVENT_CONFIG, number, body))
+    }
+
+    fn stop_trying(&mut self) {
+        if self.retry.take().is_some() {
+            self.news = Some(None);
+        }
+    }
+
+    /// The node's memory has changed.
+    pub(super) fn change_memory(&mut self) -> Result<(), StartError> {
+        match self.started {
+            true => self.back_end.change_memory(),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn answer(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
@@ -186,13 +275,11 @@ impl Device {
     /// What lies outside reads as nothing.
     fn read_config(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
         let ConfigRange { offset, size } = request.body()?;
-        let config = self.back_end.config();
         let bytes = range(offset, size)
-            .and_then(|range| config.get(range))
+            .and_then(|range| self.config.get(range))
             .unwrap_or_default();
         let head = Config {
-            // It never changes by itself so far.
-            generation: 0,
+            generation: self.generation,
             offset,
             size: bytes.len() as u32,
         };
@@ -207,6 +294,7 @@ impl Device {
         let size = self.back_end.config().len();
         if let Some(range) = range(head.offset, head.size).filter(|range| range.end <= size) {
             self.back_end.write_config(range.start, bytes);
+            self.config = self.back_end.config();
         }
         Ok(request.answer_with(head, bytes))
     }
@@ -239,18 +327,29 @@ impl Device {
             next &= !DRIVER_OK;
         }
         self.status = next;
-        if next & DRIVER_OK != 0 && !self.started {
+        if next & DRIVER_OK != 0 && !self.started && self.retry.is_none() {
             self.start();
         }
     }
 
+    /// A back end that fails is tried again, until the driver resets the device: to it the device is a
+    /// slow one.
     fn start(&mut self) {
         let queues: Vec<_> = self.queues.iter().flatten().copied().collect();
+        let retry = self.retry.take();
         match self.back_end.start(self.features, &queues) {
-            Ok(()) => self.started = true,
-            Err(error) => {
-                eprintln!("insula: virtio device {}: {error}", self.identity.device_id);
+            Ok(()) => {
+                self.started = true;
+                self.news = Some(None);
+            }
+            Err(StartError::Driver(why)) => {
                 self.status |= NEEDS_RESET;
+                self.news = Some(Some(why));
+            }
+            Err(StartError::BackEnd(why)) => {
+                let mut pause = retry.map_or_else(Pause::new, |(_, pause)| pause);
+                self.retry = Some((Instant::now() + pause.next(), pause));
+                self.news = Some(Some(why));
             }
         }
     }
@@ -303,6 +402,7 @@ impl Device {
             self.back_end.stop();
             self.started = false;
         }
+        self.stop_trying();
         match self.queues.get_mut(index as usize) {
             Some(queue) => *queue = None,
             None => return Err(request.unknown()),

@@ -1,18 +1,18 @@
 //! Disks of a node, by QEMU's storage daemon.
 
-use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vhost::VhostBackend;
-use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag};
+use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost::vhost_user::{VhostUserFrontend, VhostUserProtocolFeatures};
 
-use super::back_end::{Connected, Ends};
+use super::back_end::{ANSWER_LIMIT, Connected, Ends};
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::post::{Post, Shift};
+use super::keeper::{Programs, Served};
+use super::post::Post;
 use super::storage_daemon::{self, DiskFile};
-use super::vhost::{failed, offered};
+use super::vhost::{TRANSPORT_FEATURES, failed, offered};
 use crate::storage::{Lock, LockError};
 
 /// Specification, 5.2.
@@ -26,18 +26,31 @@ const CONFIG_SIZE: u32 = 60;
 
 /// Features by the daemon: segments of a request, read-only, block size, flushing, topology,
 /// discarding, writing zeroes. It offers a largest segment as well, but does not say how large.
-const DISK_FEATURES: u64 = 1 << 2 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 13 | 1 << 14;
+const READ_ONLY: u64 = 1 << 5;
+const DISK_FEATURES: u64 = 1 << 2 | READ_ONLY | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 13 | 1 << 14;
+
+/// Where the configuration has what the driver needs to know before the daemon has told it: bytes of a
+/// block and segments of a request.
+const BLOCK_SIZE_AT: usize = 20;
+const SEGMENTS_AT: usize = 12;
+/// What the daemon tells of these.
+const BLOCK_SIZE: u32 = 512;
+const SEGMENTS: u32 = 126;
+
+/// A configuration that more than one thread knows of: none until a daemon has told it.
+type Told = Arc<Mutex<Option<Vec<u8>>>>;
 
 /// A file or block device of the base as a disk of a node.
+///
+/// What it is its daemon knows. While there is none, it is a disk without any blocks; so that it has
+/// its place among the others. As soon as there is a daemon, the driver is told how large it is.
 pub struct Disk {
     post: Post,
-    file: DiskFile,
+    file: LockedFile,
     features: u64,
-    config: Vec<u8>,
-    /// A daemon that was asked what the disk is, and has not been given work.
+    config: Told,
+    /// A daemon that has not been given work.
     idle: Option<Connected>,
-    /// Keeps others from writing to the file.
-    _lock: Lock,
 }
 
 /// How long a supervisor that was killed may take to leave the file.
@@ -45,83 +58,135 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// How often it is looked whether it has.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-impl Disk {
-    /// The disk that has the bytes of `file`. Its daemon begins now, since it is who knows what the
-    /// device is.
-    ///
-    /// # Errors
-    /// [`StartError`].
-    pub(super) fn new(post: Post, file: DiskFile) -> Result<Self, StartError> {
-        let lock = lock(&file)?;
-        let mut daemon = connect(&file)?;
-        let (features, config) = features(&mut daemon)?;
-        Ok(Self {
-            post,
-            file,
-            features,
-            config,
-            idle: Some(daemon),
-            _lock: lock,
-        })
-    }
+/// The file of a disk, which nobody else writes to from its first daemon on.
+#[derive(Clone)]
+struct LockedFile {
+    file: DiskFile,
+    lock: Arc<Mutex<Option<Lock>>>,
 }
 
-/// Nobody else can write to the file as long as the answer lives.
-fn lock(file: &DiskFile) -> Result<Lock, StartError> {
-    let began = Instant::now();
-    loop {
-        match Lock::take(&file.path, file.read_only) {
-            Err(LockError::Busy) if began.elapsed() < LEAVING => thread::sleep(INTERVAL),
-            taken => return taken.map_err(failed("locking it")),
+impl LockedFile {
+    fn new(file: DiskFile) -> Self {
+        Self {
+            file,
+            lock: Arc::default(),
         }
     }
+
+    /// Locks it, if it is not yet: to be called before a daemon opens it.
+    fn hold(&self) -> Result<(), StartError> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = Instant::now();
+        while lock.is_none() {
+            match Lock::take(&self.file.path, self.file.read_only) {
+                Err(LockError::Busy) if began.elapsed() < LEAVING => thread::sleep(INTERVAL),
+                taken => *lock = Some(taken.map_err(failed("locking it"))?),
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The daemon that was asked, or another, and after it any number.
-fn shift(file: DiskFile, idle: Option<Connected>) -> Result<Shift, StartError> {
-    let program = match idle {
-        Some(daemon) => daemon,
-        None => connect(&file)?,
-    };
-    Ok(Shift {
-        program,
-        name: format!("disk {}", file.path.display()),
-        successor: Some(Box::new(move || connect(&file))),
-    })
+impl Disk {
+    /// The disk that has the bytes of `file`. Its daemon begins now.
+    pub(super) fn new(post: Post, file: DiskFile) -> Self {
+        let features = features_of(&file);
+        let file = LockedFile::new(file);
+        let idle = file.hold().and_then(|()| launch(&file.file, &post.served));
+        let idle = idle.map_err(|error| post.served.set_failure(Some(&error.to_string())));
+        Self {
+            features,
+            post,
+            file,
+            config: Told::default(),
+            idle: idle.ok(),
+        }
+    }
+
+    /// Asks its daemon what the disk is, for at most so long.
+    pub(super) fn ask(&mut self, limit: Duration) {
+        let Some(mut daemon) = self.idle.take() else {
+            return;
+        };
+        match ask(&mut daemon, limit) {
+            Ok((features, config)) => {
+                self.features = features;
+                *told(&self.config) = Some(config);
+                self.idle = Some(daemon);
+                self.post.served.set_failure(None);
+            }
+            Err(error) => self.post.served.set_failure(Some(&error.to_string())),
+        }
+    }
+
+    /// The file's name, for its user.
+    pub(super) fn name(file: &DiskFile) -> String {
+        format!("disk {}", file.path.display())
+    }
+}
+
+fn told(config: &Told) -> MutexGuard<'_, Option<Vec<u8>>> {
+    config.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the daemon is known to offer.
+fn features_of(file: &DiskFile) -> u64 {
+    let own = DISK_FEATURES & !READ_ONLY;
+    own | TRANSPORT_FEATURES | if file.read_only { READ_ONLY } else { 0 }
+}
+
+/// The configuration of a disk of no size.
+fn no_disk() -> Vec<u8> {
+    let mut config = vec![0; CONFIG_SIZE as usize];
+    for (at, value) in [(SEGMENTS_AT, SEGMENTS), (BLOCK_SIZE_AT, BLOCK_SIZE)] {
+        config[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    config
 }
 
 /// What can be offered to the driver, and the configuration.
-pub(super) fn features(daemon: &mut Connected) -> Result<(u64, Vec<u8>), StartError> {
+pub(super) fn ask(daemon: &mut Connected, limit: Duration) -> Result<(u64, Vec<u8>), StartError> {
+    let needed = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::REPLY_ACK;
+    let began = Instant::now();
+    daemon.agree(needed, limit)?;
+    let limit = limit.saturating_sub(began.elapsed());
     let (flags, empty) = (VhostUserConfigFlags::empty(), [0; CONFIG_SIZE as usize]);
-    let front_end = &mut daemon.front_end;
-    let known = offered(front_end, DISK_FEATURES);
-    let known = known.map_err(failed("asking qemu-storage-daemon"))?;
-    let config = front_end.get_config(0, CONFIG_SIZE, flags, &empty);
-    let (_, config) = config.map_err(failed("asking qemu-storage-daemon"))?;
-    Ok((known, config))
+    daemon.within(limit, || {
+        let mut front_end = daemon.front_end.clone();
+        let known = offered(&front_end, DISK_FEATURES);
+        let known = known.map_err(failed("asking qemu-storage-daemon"))?;
+        let config = front_end.get_config(0, CONFIG_SIZE, flags, &empty);
+        let (_, config) = config.map_err(failed("asking qemu-storage-daemon"))?;
+        Ok((known, config))
+    })
 }
 
-/// A daemon that serves the file, and tells whether it does what it is told.
-pub(super) fn connect(file: &DiskFile) -> Result<Connected, StartError> {
+fn launch(file: &DiskFile, served: &Served) -> Result<Connected, StartError> {
     let command = storage_daemon::command(file);
-    let mut daemon = command
-        .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::WhenAsked))
-        .map_err(failed("starting qemu-storage-daemon"))?;
-    let asked = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::REPLY_ACK;
-    let front_end = &mut daemon.front_end;
-    front_end
-        .get_features()
-        .and_then(|_| front_end.get_protocol_features())
-        .and_then(|known| match known.contains(asked) {
-            true => front_end.set_protocol_features(asked),
-            false => {
-                let lacking = io::Error::from(io::ErrorKind::Unsupported);
-                Err(vhost::Error::IOError(lacking))
-            }
-        })
-        .map_err(failed("asking qemu-storage-daemon"))?;
-    front_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
-    Ok(daemon)
+    command
+        .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::WhenAsked, served))
+        .map_err(failed("starting qemu-storage-daemon"))
+}
+
+/// A daemon that serves the file with these features, and has told what the disk is.
+pub(super) fn connect(
+    file: &DiskFile,
+    features: u64,
+    config: &Told,
+    served: &Served,
+) -> Result<Connected, StartError> {
+    let mut daemon = launch(file, served)?;
+    let (known, now) = ask(&mut daemon, ANSWER_LIMIT)?;
+    match features & !known {
+        0 => {
+            *told(config) = Some(now);
+            Ok(daemon)
+        }
+        lacking => {
+            let text = format!("qemu-storage-daemon lacks the features {lacking:#x}");
+            Err(StartError::BackEnd(text))
+        }
+    }
 }
 
 impl BackEnd for Disk {
@@ -134,15 +199,34 @@ impl BackEnd for Disk {
     }
 
     fn config(&self) -> Vec<u8> {
-        self.config.clone()
+        told(&self.config).clone().unwrap_or_else(no_disk)
+    }
+
+    fn name(&self) -> String {
+        self.post.served.name.clone()
+    }
+
+    fn awaits_config(&self) -> bool {
+        told(&self.config).is_none()
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        let Self {
-            post, file, idle, ..
-        } = self;
-        let find = || shift(file.clone(), idle.take());
-        post.fill(features, queues, QUEUE_SIZES.len(), find)
+        let (file, served) = (self.file.clone(), self.post.served.clone());
+        let config = Arc::clone(&self.config);
+        let programs = Programs {
+            first: self.idle.take(),
+            start: Box::new(move || {
+                file.hold()?;
+                connect(&file.file, features, &config, &served)
+            }),
+            follow: true,
+        };
+        self.post
+            .fill(features, queues, QUEUE_SIZES.len(), programs)
+    }
+
+    fn change_memory(&mut self) -> Result<(), StartError> {
+        self.post.change_memory()
     }
 
     fn stop(&mut self) {

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use insula_abi::Chunk;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use vhost::VhostBackend;
 use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::Virtqueue;
-use super::disk::{connect, features};
-use super::keeper::{Keeper, Kept, Trouble};
+use super::disk::connect;
+use super::keeper::{Keeper, Kept, Programs, Served, Trouble};
 use super::memory::NodeMemory;
 use super::notes::DeviceNotes;
 use super::storage_daemon::{DiskFile, DiskSpec};
@@ -31,6 +32,8 @@ const DESCRIPTORS: u64 = START;
 const DRIVER: u64 = START + 0x4000;
 const DEVICE: u64 = START + 0x5000;
 const REQUESTS: u64 = START + 0x8000;
+/// Memory that the node is given later, somewhere else.
+const MORE: u64 = START + 8 * SIZE;
 /// Entries of the virtqueue, more than there will be requests, so that its keeper can be late; and
 /// requests at one time: each has three of them.
 const ENTRIES: u16 = 1024;
@@ -71,10 +74,17 @@ impl Trouble for Told {
     fn device_lost(&self, text: &str) {
         self.0.lock().unwrap().push(format!("lost: {text}"));
     }
+
+    fn set_failure(&self, device: &str, why: Option<&str>) {
+        let text = format!("{device}: {why:?}");
+        self.0.lock().unwrap().push(text);
+    }
 }
 
 struct Machine {
     memory: NodeMemory,
+    /// The same with what the node is given later.
+    grown: NodeMemory,
     events: Arc<Kicks>,
     told: Arc<Told>,
     file: DiskFile,
@@ -86,17 +96,19 @@ struct Machine {
 impl Machine {
     fn new(folder: &Path) -> Self {
         let file = tempfile::tempfile_in(folder).unwrap();
-        file.set_len(SIZE).unwrap();
-        let chunk = Chunk {
-            start: START,
-            size: SIZE,
+        file.set_len(2 * SIZE).unwrap();
+        let chunks = [START, MORE].map(|start| Chunk { start, size: SIZE });
+        let map = |chunks: &[Chunk]| {
+            let file = file.try_clone().unwrap();
+            NodeMemory::map(file.into(), chunks, 1).unwrap()
         };
         let disk = folder.join("disk, of \"blocks\"");
         let bytes = BLOCKS * BLOCK as u64;
         File::create(&disk).unwrap().set_len(bytes).unwrap();
         let spec: DiskSpec = disk.to_str().unwrap().parse().unwrap();
         Self {
-            memory: NodeMemory::map(file.into(), &[chunk]).unwrap(),
+            memory: map(&chunks[..1]),
+            grown: map(&chunks),
             events: Arc::default(),
             told: Arc::default(),
             file: DiskFile::find(&spec).unwrap(),
@@ -121,27 +133,33 @@ impl Machine {
         let events: Arc<dyn Events> = Arc::clone(&self.events) as _;
         let queues = vec![Self::queue()];
         let (file, daemon) = (self.file.clone(), Arc::clone(&self.daemon));
+        let served = self.served();
         let start = move || {
-            let connected = connect(&file)?;
+            let connected = connect(&file, FEATURES, &Arc::default(), &served)?;
             *daemon.lock().unwrap() = connected.id();
             Ok(connected)
         };
         let kept = Kept {
-            name: "disk".into(),
+            served: self.served(),
             memory: self.memory.clone(),
             features: FEATURES,
             wires: wire_up(&self.memory, &events, &queues).unwrap(),
             queues,
+        };
+        let programs = Programs {
+            first: Some(start().unwrap()),
+            start: Box::new(start),
+            follow: true,
+        };
+        Keeper::begin(kept, programs).unwrap()
+    }
+
+    fn served(&self) -> Served {
+        Served {
+            name: "disk".into(),
             notes: self.notes.clone(),
             trouble: Arc::clone(&self.told) as _,
-            successor: None,
-        };
-        let first = start().unwrap();
-        let kept = Kept {
-            successor: Some(Box::new(start)),
-            ..kept
-        };
-        Keeper::begin(first, kept).unwrap()
+        }
     }
 
     fn kill_daemon(&self) {
@@ -163,6 +181,8 @@ struct Driver<'a> {
     used: u16,
     free: BTreeSet<u16>,
     answered: u64,
+    /// Where its requests lie.
+    requests: u64,
 }
 
 impl<'a> Driver<'a> {
@@ -173,11 +193,12 @@ impl<'a> Driver<'a> {
             used: 0,
             free: (0..AT_ONCE).collect(),
             answered: 0,
+            requests: REQUESTS,
         }
     }
 
     fn put<T: vm_memory::ByteValued>(&self, place: u64, value: T) {
-        let memory = self.machine.memory.guest();
+        let memory = self.machine.grown.guest();
         memory.write_obj(value, GuestAddress(place)).unwrap();
     }
 
@@ -189,12 +210,12 @@ impl<'a> Driver<'a> {
     /// Header, data and status of a request, in three descriptors.
     fn ask(&mut self, block: u64) {
         let place = self.free.pop_first().unwrap();
-        let (head, request) = (place * 3, REQUESTS + u64::from(place) * 0x2000);
+        let (head, request) = (place * 3, self.requests + u64::from(place) * 0x2000);
         self.put(request, 1_u64);
         self.put(request + 8, block * 8);
         self.put(request + 16, 0xff_u8);
         let data = vec![block as u8 ^ 0x5a; BLOCK];
-        let memory = self.machine.memory.guest();
+        let memory = self.machine.grown.guest();
         memory
             .write_slice(&data, GuestAddress(request + 0x1000))
             .unwrap();
@@ -228,8 +249,8 @@ impl<'a> Driver<'a> {
         self.used = self.used.wrapping_add(1);
         let place = head / 3;
         assert!(self.free.insert(place), "request {place} came back twice");
-        let status = REQUESTS + u64::from(place) * 0x2000 + 16;
-        let memory = self.machine.memory.guest();
+        let status = self.requests + u64::from(place) * 0x2000 + 16;
+        let memory = self.machine.grown.guest();
         let status: u8 = memory.read_obj(GuestAddress(status)).unwrap();
         assert_eq!(status, 0);
         self.answered += 1;
@@ -289,6 +310,65 @@ fn disk_goes_on_when_its_daemon_is_killed() {
     assert!(!fs::exists(format!("/proc/{id}")).unwrap(), "it has ended");
 }
 
+/// The daemon reaches what the node is given while it works, nobody having to start another, and does
+/// so no more once that has gone back: then a request that lies there is the daemon's end.
+#[test]
+fn disk_goes_on_in_memory_that_came_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(folder.path());
+    let keeper = machine.keep();
+    let daemon = *machine.daemon.lock().unwrap();
+    let mut driver = Driver::new(&machine);
+    driver.write(0..BLOCKS, |block| {
+        if block == BLOCKS / 3 {
+            keeper.change_memory(machine.grown.clone()).unwrap();
+        }
+    });
+    driver.take_all();
+    driver.requests = MORE;
+    driver.write(0..BLOCKS, |_| {});
+    driver.take_all();
+    driver.requests = REQUESTS;
+    driver.write(0..BLOCKS, |block| {
+        if block == BLOCKS / 3 {
+            keeper.change_memory(machine.memory.clone()).unwrap();
+        }
+    });
+    driver.take_all();
+    assert_eq!(driver.answered, 3 * BLOCKS, "each request has one answer");
+    assert_eq!(
+        *machine.daemon.lock().unwrap(),
+        daemon,
+        "{:?}",
+        machine.told.0
+    );
+    driver.requests = MORE;
+    driver.write(0..1, |_| {});
+    let began = Instant::now();
+    while *machine.daemon.lock().unwrap() == daemon {
+        assert!(began.elapsed() < PATIENCE, "what went back is reached");
+        thread::yield_now();
+    }
+}
+
+/// Daemons that are killed while the memory changes are followed by those that know.
+#[test]
+fn disk_has_the_memory_also_when_its_daemon_is_killed_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(folder.path());
+    let keeper = machine.keep();
+    let mut driver = Driver::new(&machine);
+    driver.write(0..1, |_| {});
+    driver.take_all();
+    machine.kill_daemon();
+    keeper.change_memory(machine.grown.clone()).unwrap();
+    driver.requests = MORE;
+    driver.write(0..BLOCKS, |_| {});
+    driver.take_all();
+    assert_eq!(driver.answered, BLOCKS + 1);
+    assert_written(&machine);
+}
+
 /// One supervisor after the other: what the first knew comes from its notes.
 #[test]
 fn disk_goes_on_with_the_next_supervisor() {
@@ -305,6 +385,57 @@ fn disk_goes_on_with_the_next_supervisor() {
     driver.take_all();
     assert_eq!(driver.answered, BLOCKS, "each request has one answer");
     assert_written(&machine);
+}
+
+/// A disk whose file is not there for a while is told of, and works when the file is back.
+#[test]
+fn disk_waits_for_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(folder.path());
+    let _keeper = machine.keep();
+    let mut driver = Driver::new(&machine);
+    driver.write(0..1, |_| {});
+    driver.take_all();
+    let away = folder.path().join("away");
+    fs::rename(&machine.file.path, &away).unwrap();
+    machine.kill_daemon();
+    driver.write(1..2, |_| {});
+    let failed = |text: &String| text.contains("disk: Some(");
+    let began = Instant::now();
+    while !machine.told.0.lock().unwrap().iter().any(failed) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", machine.told.0);
+        thread::yield_now();
+    }
+    fs::rename(&away, &machine.file.path).unwrap();
+    driver.take_all();
+    assert_eq!(driver.answered, 2);
+    let told = machine.told.0.lock().unwrap();
+    // In its own words, which are not to be lost.
+    assert!(
+        told.iter().any(|text| text.contains("No such file")),
+        "{told:?}"
+    );
+}
+
+/// A daemon that stands still, as one whose storage does not answer, holds nobody up for long.
+#[test]
+fn daemon_that_does_not_answer_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(folder.path());
+    let config = Arc::default();
+    let daemon = connect(&machine.file, FEATURES, &config, &machine.served()).unwrap();
+    let id = Pid::from_raw(daemon.id().try_into().unwrap());
+    kill(id, Signal::SIGSTOP).unwrap();
+    let began = Instant::now();
+    let error = daemon.within(Duration::from_millis(100), || {
+        let features = daemon.front_end.get_features();
+        features.map_err(super::vhost::failed("asking it"))
+    });
+    assert!(error.unwrap_err().to_string().contains("did not answer"));
+    assert!(machine.notes.lock().is_err(), "it may still write");
+    drop(daemon);
+    assert!(began.elapsed() < PATIENCE);
+    machine.notes.lock().expect("nobody serves it any more");
 }
 
 /// What the daemon would follow out of the node's memory does not reach it.
@@ -340,8 +471,10 @@ fn virtqueues_outside_the_nodes_memory_are_refused() {
 fn disk_tells_what_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
-    let mut daemon = connect(&machine.file).unwrap();
-    let (offered, config) = features(&mut daemon).unwrap();
+    let config = Arc::default();
+    let daemon = connect(&machine.file, FEATURES, &config, &machine.served()).unwrap();
+    let config = config.lock().unwrap().clone().unwrap();
+    let offered = daemon.front_end.get_features().unwrap();
     assert_ne!(offered & FEATURES, 0);
     assert_eq!(offered & 1 << 5, 0, "it can be written to");
     let sectors = u64::from_le_bytes(config[..8].try_into().unwrap());

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserProtocolFeatures;
 
-use super::back_end::{Connected, Ends};
+use super::back_end::{ANSWER_LIMIT, Connected, Ends};
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::post::{Post, Shift};
+use super::keeper::{Programs, Served};
+use super::post::Post;
 use super::vhost::{TRANSPORT_FEATURES, failed};
 use super::virtiofsd;
 
@@ -30,36 +31,35 @@ impl Files {
         Self { post, tag, folder }
     }
 
+    /// The folder's name, for its user.
+    pub(super) fn name(folder: &Path) -> String {
+        format!("folder {}", folder.display())
+    }
+
     /// Fails, and tells whom it concerns, if a program has served the device and left it unfinished.
     fn assert_new(&self) -> Result<(), StartError> {
-        if !self.post.notes.are_there() {
+        if !self.post.served.notes.are_there() {
             return Ok(());
         }
         let text = "whoever served it has ended";
-        let folder = self.folder.display();
-        let trouble = &self.post.trouble;
-        trouble.device_lost(&format!("folder {folder}: {text}"));
-        Err(StartError(text.into()))
+        self.post.served.device_lost(text);
+        Err(StartError::BackEnd(text.into()))
     }
 }
 
-/// A program that serves the folder with these features, and can be followed by none: the node's
-/// kernel names files by numbers that only this one knows.
-fn shift(folder: &Path, features: u64) -> Result<Shift, StartError> {
-    let program = virtiofsd::command(folder)
-        .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::ByItself))
+/// A program that serves the folder with these features.
+fn connect(folder: &Path, features: u64, served: &Served) -> Result<Connected, StartError> {
+    let mut program = virtiofsd::command(folder)
+        .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::ByItself, served))
         .map_err(failed("starting virtiofsd"))?;
-    let known = program.front_end.get_features();
-    let lacking = features & !known.map_err(failed("asking virtiofsd"))?;
-    if lacking != 0 {
-        let text = format!("virtiofsd lacks the features {lacking:#x}");
-        return Err(StartError(text));
+    let known = program.agree(VhostUserProtocolFeatures::empty(), ANSWER_LIMIT)?;
+    match features & !known {
+        0 => Ok(program),
+        lacking => {
+            let text = format!("virtiofsd lacks the features {lacking:#x}");
+            Err(StartError::BackEnd(text))
+        }
     }
-    Ok(Shift {
-        program,
-        name: format!("folder {}", folder.display()),
-        successor: None,
-    })
 }
 
 impl BackEnd for Files {
@@ -69,6 +69,10 @@ impl BackEnd for Files {
             features: TRANSPORT_FEATURES,
             queue_sizes: QUEUE_SIZES,
         }
+    }
+
+    fn name(&self) -> String {
+        self.post.served.name.clone()
     }
 
     /// `struct virtio_fs_config`: the tag, and how many queues there are for requests.
@@ -81,8 +85,19 @@ impl BackEnd for Files {
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
         self.assert_new()?;
-        let find = || shift(&self.folder, features);
-        self.post.fill(features, queues, QUEUE_SIZES.len(), find)
+        let (folder, served) = (self.folder.clone(), self.post.served.clone());
+        let programs = Programs {
+            first: None,
+            start: Box::new(move || connect(&folder, features, &served)),
+            // The node's kernel names files by numbers that only the first one knows.
+            follow: false,
+        };
+        self.post
+            .fill(features, queues, QUEUE_SIZES.len(), programs)
+    }
+
+    fn change_memory(&mut self) -> Result<(), StartError> {
+        self.post.change_memory()
     }
 
     fn stop(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use insula_abi::Chunk;
 use vm_memory::{
@@ -9,7 +10,9 @@ use vm_memory::{
     GuestRegionMmap,
 };
 
-use crate::driver::{CallError, Memory};
+use super::device::StartError;
+use super::vhost::failed;
+use crate::driver::{CallError, Memory, Node};
 
 /// Why a node's memory cannot be shared with back ends.
 #[derive(Debug, thiserror::Error)]
@@ -25,25 +28,78 @@ pub enum ShareError {
     Map(String),
 }
 
-/// All of a node's memory, mapped by physical address as a virtual machine monitor has its guest's.
+/// A node, and how much of its memory its devices may reach.
+///
+/// Of a node that runs the memory grows and shrinks at its end. What is to go is taken from the
+/// devices first, while it is still the node's; so the node alone does not tell what they may have.
+#[derive(Debug)]
+pub(super) struct ServedNode {
+    node: Arc<Node>,
+    /// Chunks that the node was started with.
+    started: usize,
+    /// How many of its chunks devices may reach, the first ones.
+    chunks_max: AtomicUsize,
+}
+
+impl ServedNode {
+    /// All memory of a node that was started with so many chunks.
+    pub(super) fn new(node: Arc<Node>, started: usize) -> Self {
+        Self {
+            node,
+            started,
+            chunks_max: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// From now on mappings have the node's first `count` chunks. Answers how many they had.
+    pub(super) fn limit(&self, count: usize) -> usize {
+        self.chunks_max.swap(count, Ordering::Relaxed)
+    }
+
+    /// Maps the memory in as few regions as there can be: for vhost of the kernel, which takes all of
+    /// them at one time.
+    pub(super) fn map_joined(&self) -> Result<NodeMemory, StartError> {
+        self.share(usize::MAX)
+    }
+
+    /// Maps the memory in regions that stay as they are while the node grows and shrinks: for
+    /// programs, which are told of one after the other while they use the rest.
+    pub(super) fn map_apart(&self) -> Result<NodeMemory, StartError> {
+        self.share(self.started)
+    }
+
+    fn share(&self, joined: usize) -> Result<NodeMemory, StartError> {
+        let memory = self.node.memory().map_err(failed("the node's memory"))?;
+        let most = self.chunks_max.load(Ordering::Relaxed);
+        NodeMemory::share(&memory, most, joined).map_err(failed("the node's memory"))
+    }
+}
+
+/// A node's memory, mapped by physical address as a virtual machine monitor has its guest's.
 /// It is reached by the kernel and by back ends only: no reference into it is made here.
 #[derive(Clone, Debug)]
 pub struct NodeMemory(Arc<GuestMemoryMmap<()>>);
 
 impl NodeMemory {
-    /// Maps it.
+    /// Maps at most `most` chunks of it. Of these the first `joined` may become parts of larger
+    /// regions.
     ///
     /// # Errors
     /// [`ShareError`]; nothing stays mapped.
-    pub fn share(memory: &Memory) -> Result<Self, ShareError> {
-        let chunks = memory.chunks()?;
+    pub fn share(memory: &Memory, most: usize, joined: usize) -> Result<Self, ShareError> {
+        let mut chunks = memory.chunks()?;
+        chunks.truncate(most);
         let fd = memory.as_fd().try_clone_to_owned();
-        Self::map(fd.map_err(ShareError::Duplicate)?, &chunks)
+        Self::map(fd.map_err(ShareError::Duplicate)?, &chunks, joined)
     }
 
-    pub(super) fn map(fd: OwnedFd, chunks: &[Chunk]) -> Result<Self, ShareError> {
+    pub(super) fn map(fd: OwnedFd, chunks: &[Chunk], joined: usize) -> Result<Self, ShareError> {
         let file = Arc::new(std::fs::File::from(fd));
-        let ranges = regions(chunks).into_iter().map(|(offset, chunk)| {
+        let ranges = regions(chunks, joined).into_iter().map(|(offset, chunk)| {
             let file = FileOffset::from_arc(Arc::clone(&file), offset);
             (GuestAddress(chunk.start), chunk.size as usize, Some(file))
         });
@@ -72,21 +128,29 @@ impl NodeMemory {
     }
 }
 
-/// The chunks by physical address, each with its offset. Those that are next to each other both in
-/// memory and in the object become one: back ends do not take many.
-fn regions(chunks: &[Chunk]) -> Vec<(u64, Chunk)> {
-    let mut offset = 0;
-    let mut sorted: Vec<_> = chunks
+/// The chunks by physical address, each with its offset. Of the first `joined` those that are next to
+/// each other both in memory and in the object become one: back ends do not take many.
+fn regions(chunks: &[Chunk], joined: usize) -> Vec<(u64, Chunk)> {
+    let mut end = 0;
+    let mut placed: Vec<_> = chunks
         .iter()
         .map(|&chunk| {
-            let this = offset;
-            offset += chunk.size;
-            (this, chunk)
+            let offset = end;
+            end += chunk.size;
+            (offset, chunk)
         })
         .collect();
-    sorted.sort_unstable_by_key(|(_, chunk)| chunk.start);
+    let apart = placed.split_off(joined.min(placed.len()));
+    let mut regions = join(placed);
+    regions.extend(apart);
+    regions.sort_unstable_by_key(|(_, chunk)| chunk.start);
+    regions
+}
+
+fn join(mut placed: Vec<(u64, Chunk)>) -> Vec<(u64, Chunk)> {
+    placed.sort_unstable_by_key(|(_, chunk)| chunk.start);
     let mut joined: Vec<(u64, Chunk)> = Vec::new();
-    for (offset, chunk) in sorted {
+    for (offset, chunk) in placed {
         match joined.last_mut() {
             Some((first, last))
                 if last.start + last.size == chunk.start && *first + last.size == offset =>
@@ -108,14 +172,28 @@ mod tests {
         list.iter().map(chunk).collect()
     }
 
+    fn placed(list: &[(u64, u64)], joined: usize) -> Vec<(u64, u64, u64)> {
+        let regions = regions(&chunks(list), joined).into_iter();
+        let place = |(offset, chunk): (u64, Chunk)| (offset, chunk.start, chunk.size);
+        regions.map(place).collect()
+    }
+
+    /// Else a region that a program has would have to go for a part of it to go.
+    #[test]
+    fn what_the_node_was_given_later_stays_apart() {
+        let started = [(0x3000, 0x1000), (0x4000, 0x2000)];
+        let grown = [&started[..], &[(0x6000, 0x1000), (0x7000, 0x1000)]].concat();
+        let before = placed(&started, 2);
+        let after = placed(&grown, 2);
+        assert_eq!(before, [(0, 0x3000, 0x3000)]);
+        let more = [(0x3000, 0x6000, 0x1000), (0x4000, 0x7000, 0x1000)];
+        assert_eq!(after, [&before[..], &more[..]].concat());
+        assert_eq!(placed(&grown, usize::MAX), [(0, 0x3000, 0x5000)]);
+    }
+
     #[test]
     fn only_what_is_contiguous_both_ways_becomes_one_region() {
-        let joined = |list| {
-            let regions = regions(&chunks(list)).into_iter();
-            regions
-                .map(|(offset, chunk)| (offset, chunk.start, chunk.size))
-                .collect::<Vec<_>>()
-        };
+        let joined = |list| placed(list, usize::MAX);
         assert_eq!(
             joined(&[(0x3000, 0x1000), (0x4000, 0x2000)]),
             [(0, 0x3000, 0x3000)]
@@ -135,7 +213,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(0x4000).unwrap();
         let chunks = chunks(&[(0x4000, 0x2000), (0x2000, 0x2000)]);
-        let memory = NodeMemory::map(file.into(), &chunks).unwrap();
+        let memory = NodeMemory::map(file.into(), &chunks, usize::MAX).unwrap();
         assert!(memory.is_one_piece(0x4000, 0x2000));
         assert!(!memory.is_one_piece(0x3000, 0x1001), "it leads to another");
         assert!(!memory.is_one_piece(0x5000, 0x1001), "it leads nowhere");

@@ -94,3 +94,15 @@ impl<'a> Request<'a> {
         Nonsense("nobody knows what it asks for")
     }
 }
+
+/// A message of a device that nobody has asked for.
+pub(super) fn event(id: u8, device: u16, body: impl IntoBytes + Immutable) -> Vec<u8> {
+    let header = Header {
+        kind: 0,
+        id,
+        device,
+        token: 0,
+        size: (size_of::<Header>() + body.as_bytes().len()) as u16,
+    };
+    [header.as_bytes(), body.as_bytes()].concat()
+}

@@ -15,8 +15,11 @@
 //! | `bus` | the devices of a node, by number: answers requests |
 //! | `server` | a thread that serves a running node |
 //! | `memory` | the node's memory, as back ends want it |
+//! | `resize` | the same when it becomes more or less |
 //! | `vhost` | what back ends have in common, in the kernel or not |
 //! | `back_end`, `keeper`, `post` | programs as back ends: started and ended; followed by another if they are killed; for a node's device |
+//! | `command`, `said`, `pause` | commands that are waited for; what programs say; pauses between attempts |
+//! | `state` | what is wrong with a node's devices, for whoever asks |
 //! | `notes` | what a supervisor leaves to the next one, if it is killed |
 //! | `outstanding` | which buffers of a virtqueue a back end that was killed has not used |
 //! | `static_nodes` | files in `/dev` by which the kernel loads the drivers of back ends |
@@ -33,6 +36,7 @@
 mod back_end;
 mod bridge;
 mod bus;
+mod command;
 mod device;
 mod disk;
 #[cfg(test)]
@@ -44,9 +48,13 @@ mod message;
 mod network;
 mod notes;
 mod outstanding;
+mod pause;
 mod post;
 mod publish;
+mod resize;
+mod said;
 mod server;
+mod state;
 mod static_nodes;
 mod storage_daemon;
 #[cfg(test)]
@@ -65,9 +73,11 @@ pub use memory::{NodeMemory, ShareError};
 pub use message::Nonsense;
 pub use network::{Network, Networking};
 pub use publish::{NoPublish, Publish};
+pub use resize::{ResizeError, resize};
 pub use server::{Devices, Server, cid, wanted};
+pub use state::{DeviceFailure, failures};
 pub use static_nodes::make_static_nodes;
 pub use storage_daemon::{DiskError, DiskFile, DiskSpec, NoStorageDaemon};
 pub use vhost::Events;
 pub use virtiofsd::{FolderError, NoVirtioFsd, SharedFolder, find_virtiofsd};
-pub use vsock::{Vsock, VsockError};
+pub use vsock::Vsock;

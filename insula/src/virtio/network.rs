@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 use vhost::VhostBackend;
 use vhost::net::VhostNet;
 use vhost::vhost_kern::net::Net;
-use vm_memory::GuestMemoryMmap;
 
 use super::bridge;
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::memory::NodeMemory;
+use super::memory::ServedNode;
 use super::publish::Publish;
-use super::vhost::{Events, TRANSPORT_FEATURES, Wire, failed, own_regions, set_up};
-use crate::driver::{Node, Tap};
+use super::vhost::{
+    Events, KernelMemory, TRANSPORT_FEATURES, Wire, failed, replace_memory, set_up,
+};
+use crate::driver::Tap;
 
 /// Specification, 5.1.
 const DEVICE_ID: u32 = 1;
@@ -55,7 +56,7 @@ impl Networking {
 
 /// A node's network card, on the bridge of all nodes.
 pub struct Network {
-    node: Arc<Node>,
+    node: Arc<ServedNode>,
     events: Arc<dyn Events>,
     /// Which node it is.
     id: u32,
@@ -63,18 +64,25 @@ pub struct Network {
     working: Option<Working>,
 }
 
-type Device = Net<Arc<GuestMemoryMmap<()>>>;
+type Device = Net<KernelMemory>;
 
 struct Working {
     device: Device,
+    memory: KernelMemory,
+    queues: Vec<Virtqueue>,
     /// Gone after vhost has let go of it.
     tap: Option<Tap>,
-    _wires: Vec<Wire>,
+    wires: Vec<Wire>,
 }
 
 impl Network {
     /// The card of the node with this id, whose address on the network is to be this one.
-    pub fn new(node: Arc<Node>, events: Arc<dyn Events>, id: u32, address: Ipv4Addr) -> Self {
+    pub(super) fn new(
+        node: Arc<ServedNode>,
+        events: Arc<dyn Events>,
+        id: u32,
+        address: Ipv4Addr,
+    ) -> Self {
         Self {
             node,
             events,
@@ -86,26 +94,28 @@ impl Network {
 
     fn begin(&self, features: u64, queues: &[Virtqueue]) -> Result<Working, StartError> {
         if queues.len() != QUEUE_SIZES.len() {
-            return Err(StartError("not all its virtqueues are laid out".into()));
+            return Err(StartError::Driver(
+                "not all its virtqueues are laid out".into(),
+            ));
         }
-        let memory = self.node.memory().map_err(failed("the node's memory"))?;
-        let memory = NodeMemory::share(&memory).map_err(failed("the node's memory"))?;
-        let device = Device::new(memory.guest()).map_err(failed("opening vhost-net"))?;
+        let memory = KernelMemory::new(self.node.map_joined()?);
+        let device = Device::new(memory.clone()).map_err(failed("opening vhost-net"))?;
         let known = device.get_features().map_err(failed("asking vhost-net"))?;
         if features & (MRG_RXBUF | TRANSPORT_FEATURES) & !known != 0 {
-            return Err(StartError("vhost-net lacks a feature".into()));
+            return Err(StartError::BackEnd("vhost-net lacks a feature".into()));
         }
         let name = format!("insula-{}", self.id);
         let tap = Tap::create(&name).map_err(failed("making a network interface"))?;
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
         bridge::join(&name).map_err(failed("joining the nodes' network"))?;
-        let regions = own_regions(&memory);
-        let wires = set_up(&device, &memory, &regions, &self.events, features, queues)?;
+        let wires = set_up(&device, &memory, &self.events, features, queues)?;
         let working = Working {
             device,
+            memory,
+            queues: queues.to_vec(),
             tap: Some(tap),
-            _wires: wires,
+            wires,
         };
         for queue in 0..QUEUE_SIZES.len() {
             let tap = working.tap.as_ref().map(Tap::file);
@@ -114,6 +124,8 @@ impl Network {
                 .set_backend(queue, tap)
                 .map_err(failed("starting vhost-net"))?;
         }
+        // What was signalled before it was there is lost.
+        working.wires.iter().for_each(Wire::signal_both);
         Ok(working)
     }
 }
@@ -133,9 +145,8 @@ fn offload(features: u64) -> u32 {
 impl Drop for Working {
     fn drop(&mut self) {
         for queue in 0..QUEUE_SIZES.len() {
-            if let Err(error) = self.device.set_backend(queue, None) {
-                eprintln!("insula: stopping vhost-net: {error}");
-            }
+            // Closing it stops it as well.
+            let _ = self.device.set_backend(queue, None);
         }
         self.tap = None;
         bridge::leave();
@@ -151,6 +162,10 @@ impl BackEnd for Network {
         }
     }
 
+    fn name(&self) -> String {
+        "network".into()
+    }
+
     /// `struct virtio_net_config`, as far as the features say that there is more than the address.
     fn config(&self) -> Vec<u8> {
         insula_agent::network::card(self.address).to_vec()
@@ -159,6 +174,14 @@ impl BackEnd for Network {
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
         self.working = Some(self.begin(features, queues)?);
         Ok(())
+    }
+
+    fn change_memory(&mut self) -> Result<(), StartError> {
+        let Some(working) = &self.working else {
+            return Ok(());
+        };
+        let (device, queues) = (&working.device, &working.queues);
+        replace_memory(device, &working.memory, self.node.map_joined()?, queues)
     }
 
     fn stop(&mut self) {

@@ -2,7 +2,7 @@
 //!
 //! They lie in files as long as the node lives, and are what a process could not have told any more.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -27,12 +27,26 @@ impl Notes {
         Self::below(Path::new(RUN), id, start_tsc)
     }
 
-    fn below(folder: &Path, id: u32, start_tsc: u64) -> Self {
+    pub(super) fn below(folder: &Path, id: u32, start_tsc: u64) -> Self {
         let lives = format!("served-{id}-");
         Self {
             folder: folder.join(format!("{lives}{start_tsc:x}")),
             lives,
         }
+    }
+
+    /// Where they lie, if there are any.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Makes the folder where they lie, unless it is there.
+    pub(super) fn make_folder(&self) -> io::Result<&Path> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
+        Ok(&self.folder)
     }
 
     /// The notes of one of its devices.
@@ -77,13 +91,22 @@ impl DeviceNotes {
         self.0.exists()
     }
 
+    /// Held by the program that works on the device, and by all that it has started, until the last of
+    /// them has ended: there is one such file at a time. `WouldBlock` if somebody else has it.
+    pub(super) fn lock(&self) -> io::Result<File> {
+        let path = self.0.with_extension("lock");
+        make_parent(&path)?;
+        let file = File::create(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// The file, to read what there is and to write more.
     pub(super) fn open(&self) -> io::Result<Notebook> {
-        let folder = self.0.parent().unwrap_or(Path::new(RUN));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
+        make_parent(&self.0)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -99,6 +122,11 @@ impl DeviceNotes {
         // There may be none.
         let _ = fs::remove_file(&self.0);
     }
+}
+
+fn make_parent(file: &Path) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new(RUN));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Notes that are open, by number.

@@ -258,7 +258,7 @@ mod tests {
                 size: 0x3000,
             };
             Self {
-                memory: NodeMemory::map(file.into(), &[chunk]).unwrap(),
+                memory: NodeMemory::map(file.into(), &[chunk], usize::MAX).unwrap(),
                 queue: Virtqueue {
                     index: 0,
                     size: SIZE,

@@ -2,36 +2,22 @@
 
 use std::sync::Arc;
 
-use super::back_end::Connected;
 use super::device::{StartError, Virtqueue};
-use super::keeper::{Keeper, Kept, Successor, Trouble};
-use super::memory::NodeMemory;
-use super::notes::DeviceNotes;
-use super::vhost::{Events, failed, wire_up};
-use crate::driver::Node;
+use super::keeper::{Keeper, Kept, Programs, Served};
+use super::memory::ServedNode;
+use super::vhost::{Events, wire_up};
 
 /// Where programs work on a device of a node, one after the other, while its driver uses it.
 pub(super) struct Post {
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<ServedNode>,
     pub(super) events: Arc<dyn Events>,
-    /// What whoever follows this process, if it is killed, is to know of the device.
-    pub(super) notes: DeviceNotes,
-    pub(super) trouble: Arc<dyn Trouble>,
+    pub(super) served: Served,
     pub(super) keeper: Option<Keeper>,
 }
 
-/// A program that is to work on a device, and what may follow it.
-pub(super) struct Shift {
-    pub(super) program: Connected,
-    /// None where no other program could go on with what this one has begun.
-    pub(super) successor: Option<Successor>,
-    /// What the device is, for messages.
-    pub(super) name: String,
-}
-
 impl Post {
-    /// Has the program that `find` answers work on the virtqueues, of which there must be `count`,
-    /// with the features that the driver has chosen.
+    /// Has programs work on the virtqueues, of which there must be `count`, with the features that the
+    /// driver has chosen.
     ///
     /// # Errors
     /// [`StartError`]; no program works then.
@@ -40,33 +26,44 @@ impl Post {
         features: u64,
         queues: &[Virtqueue],
         count: usize,
-        find: impl FnOnce() -> Result<Shift, StartError>,
+        programs: Programs,
     ) -> Result<(), StartError> {
         if queues.len() != count {
-            return Err(StartError("not all its virtqueues are laid out".into()));
+            let text = "not all its virtqueues are laid out";
+            return Err(StartError::Driver(text.into()));
         }
-        let memory = self.node.memory().map_err(failed("the node's memory"))?;
-        let memory = NodeMemory::share(&memory).map_err(failed("the node's memory"))?;
-        let shift = find()?;
+        let memory = self.node.map_apart()?;
         let wires = wire_up(&memory, &self.events, queues)?;
         let kept = Kept {
-            name: shift.name,
+            served: self.served.clone(),
             memory,
             features,
             queues: queues.to_vec(),
             wires,
-            successor: shift.successor,
-            notes: self.notes.clone(),
-            trouble: Arc::clone(&self.trouble),
         };
-        self.keeper = Some(Keeper::begin(shift.program, kept)?);
+        self.keeper = Some(Keeper::begin(kept, programs)?);
         Ok(())
     }
 
-    /// The driver has stopped the device: nothing of what was under way is of use any more.
+    /// Has the program work with the memory that the node has now.
+    ///
+    /// # Errors
+    /// [`StartError`]; it works with what it had.
+    pub(super) fn change_memory(&self) -> Result<(), StartError> {
+        match &self.keeper {
+            Some(keeper) => keeper.change_memory(self.node.map_apart()?),
+            None => Ok(()),
+        }
+    }
+
+    /// The driver has stopped the device: nothing of what was under way is of use any more, and the
+    /// buffers are the driver's again. A program that cannot be ended could still write to them.
     pub(super) fn clear(&mut self) {
-        self.keeper = None;
-        self.notes.forget();
+        if self.keeper.take().is_some() && self.served.notes.lock().is_err() {
+            self.served
+                .device_lost("its program does not let go of the node's memory");
+        }
+        self.served.notes.forget();
     }
 
     /// Nobody works on the device for now; who begins again finds what was under way.

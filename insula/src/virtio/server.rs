@@ -2,10 +2,11 @@
 
 use std::io;
 use std::mem::offset_of;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use insula_abi::Reason;
 use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Ends, area_size};
@@ -13,21 +14,26 @@ use insula_abi::virtio::MESSAGE_MAX;
 use insula_agent::options;
 use insula_channel::{Message, Received};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::bus::{Bus, TooMany};
 use super::device::{BackEnd, StartError};
 use super::disk::Disk;
 use super::files::Files;
-use super::keeper::Trouble;
+use super::keeper::{Served, Trouble};
+use super::memory::ServedNode;
 use super::message::Nonsense;
 use super::network::{Network, Networking};
 use super::notes::Notes;
+use super::pause::Pause;
 use super::post::Post;
 use super::publish::{self, Published};
+use super::resize::Resizing;
+use super::state::Failures;
 use super::storage_daemon::DiskFile;
 use super::vhost::Events;
-use super::vsock::{Vsock, VsockError};
+use super::vsock::Vsock;
 use crate::channel::{AttachError, ChannelError, End, SLOTS, Side};
 use crate::driver::{CallError, Channel, Node};
 
@@ -35,6 +41,17 @@ use crate::driver::{CallError, Channel, Node};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node may take to leave an old session.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// How long it may take before the node's user is told that it does not.
+const BUSY_LIMIT: Duration = Duration::from_secs(10);
+/// How often what waits without a message is attended to.
+const ATTEND_INTERVAL: Duration = Duration::from_millis(100);
+/// How long all disks together may take until it is known what they are. A driver takes no answer that
+/// comes after ten seconds.
+const DISKS_LIMIT: Duration = Duration::from_secs(7);
+/// A session of that length is one that was of use.
+const SETTLED_AFTER: Duration = Duration::from_secs(10);
+/// What all devices of a node share, for its user.
+const ALL: &str = "all devices";
 /// The first address of nodes' sockets: virtual machines get small ones.
 const CID_FIRST: u32 = 0x4e00_0000;
 
@@ -62,21 +79,19 @@ pub fn wanted(node: &Node, channels: u64) -> bool {
     channels != 0 && read().is_some_and(|word| word != 0)
 }
 
-/// Why devices are served no more though the node runs.
+/// Why there is no session with the node's drivers though it runs.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(transparent)]
     Attach(#[from] AttachError),
-    #[error(transparent)]
-    Vsock(#[from] VsockError),
-    #[error("the disk {}: {source}", path.display())]
-    Disk { path: PathBuf, source: StartError },
+    #[error("{0}")]
+    Io(#[from] io::Error),
     #[error(transparent)]
     TooMany(#[from] TooMany),
-    #[error("duplicating a descriptor: {0}")]
-    Duplicate(#[from] io::Error),
+    #[error(transparent)]
+    Session(#[from] SessionError),
 }
 
 /// Why a session with the node's drivers has ended before the node left it, or has not begun.
@@ -86,8 +101,6 @@ enum SessionError {
     Nonsense(#[from] Nonsense),
     #[error(transparent)]
     Channel(ChannelError),
-    #[error(transparent)]
-    NoDevices(ServeError),
 }
 
 /// Which devices a node has.
@@ -95,6 +108,8 @@ enum SessionError {
 pub struct Devices {
     /// The node's id, by which it has addresses.
     pub id: u32,
+    /// Chunks of memory that it was started with.
+    pub chunks_started: usize,
     /// The folder of the base that is its root.
     pub root: Option<PathBuf>,
     /// Its disks, in the order in which it has them.
@@ -107,6 +122,7 @@ pub struct Devices {
 struct Owner<F> {
     node: Arc<Node>,
     complain: F,
+    failures: Mutex<Failures>,
 }
 
 impl<F: Fn(&str) + Send + Sync> Trouble for Owner<F> {
@@ -123,6 +139,41 @@ impl<F: Fn(&str) + Send + Sync> Trouble for Owner<F> {
             Err(error) if error.errno == Errno::EALREADY => {}
             Err(error) => (self.complain)(&error.to_string()),
         }
+    }
+
+    fn set_failure(&self, device: &str, why: Option<&str>) {
+        let failures = self.failures.lock();
+        let mut failures = failures.unwrap_or_else(PoisonError::into_inner);
+        if failures.set(device, why) {
+            let text = why.map_or_else(
+                || "works again".into(),
+                |why| format!("does not work: {why}"),
+            );
+            (self.complain)(&format!("{device}: {text}"));
+        }
+    }
+}
+
+/// The devices of the session that there is, if any. Its own thread uses them most of the time.
+#[derive(Clone, Default)]
+struct Current(Arc<Mutex<Option<Bus>>>);
+
+impl Current {
+    fn lock(&self) -> MutexGuard<'_, Option<Bus>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has all devices work with so many chunks of the node's memory, or with what they had.
+    fn resize(&self, node: &ServedNode, chunks: usize) -> Result<(), StartError> {
+        let mut bus = self.lock();
+        let before = node.limit(chunks);
+        let changed = bus.as_mut().map_or(Ok(()), Bus::change_memory);
+        if changed.is_err() {
+            node.limit(before);
+            // It was accepted before.
+            let _ = bus.as_mut().map(Bus::change_memory);
+        }
+        changed
     }
 }
 
@@ -141,17 +192,22 @@ impl Server {
         complain: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let node = Arc::new(node);
+        let start_tsc = node.info().map_err(io::Error::other)?.0.start_tsc;
+        let notes = Notes::of(devices.id, start_tsc);
         let owner: Arc<dyn Trouble> = Arc::new(Owner {
             node: Arc::clone(&node),
             complain,
+            failures: Mutex::new(Failures::none(notes.clone())),
         });
-        let serve = move || {
-            if let Err(error) = serve(&node, &devices, &owner) {
-                owner.complain(&format!("virtio devices are not served: {error}"));
-            }
-        };
+        let serve = move || serve(&node, &devices, &notes, &owner);
         let thread = thread::Builder::new().name("virtio".into()).spawn(serve)?;
         Ok(Self(thread))
+    }
+
+    /// Whether it serves no more, as when the node has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
     }
 
     /// Waits until nothing touches the memory of the node any more, which has ended.
@@ -162,56 +218,132 @@ impl Server {
 }
 
 /// Session after session, until the node has ended.
-fn serve(
-    node: &Arc<Node>,
-    devices: &Devices,
-    trouble: &Arc<dyn Trouble>,
-) -> Result<(), ServeError> {
+fn serve(node: &Arc<Node>, devices: &Devices, notes: &Notes, trouble: &Arc<dyn Trouble>) {
     let _published = publish(devices, trouble);
-    let notes = Notes::of(devices.id, node.info()?.0.start_tsc);
     notes.forget_former();
-    if let Some(root) = &devices.root
-        && notes.device(options::ROOT_TAG).are_there()
-    {
-        let root = root.display();
-        trouble.device_lost(&format!("folder {root}: whoever served it was killed"));
-    }
-    let served = serve_sessions(node, devices, &notes, trouble);
-    if served.is_ok() {
-        notes.forget();
-    }
-    served
+    let served = Arc::new(ServedNode::new(Arc::clone(node), devices.chunks_started));
+    let current = Current::default();
+    let _resizing = {
+        let (current, served) = (current.clone(), Arc::clone(&served));
+        let opened = Resizing::answer(devices.id, move |chunks| current.resize(&served, chunks));
+        opened.map_err(|error| trouble.complain(&format!("its memory must stay as it is: {error}")))
+    };
+    let sessions = Sessions {
+        node: served,
+        devices,
+        notes,
+        current,
+        trouble,
+    };
+    sessions.serve();
+    notes.forget();
 }
 
-fn serve_sessions(
-    node: &Arc<Node>,
-    devices: &Devices,
-    notes: &Notes,
-    trouble: &Arc<dyn Trouble>,
-) -> Result<(), ServeError> {
-    loop {
-        let channel = match node.open_channel(CHANNEL_VIRTIO) {
-            Ok(channel) => channel,
-            Err(error) => match error.errno {
-                Errno::EBUSY => {
-                    thread::sleep(BUSY_PAUSE);
-                    continue;
-                }
-                Errno::EPIPE | Errno::ENODEV => return Ok(()),
-                _ => return Err(error.into()),
-            },
-        };
-        let events = Arc::new(ChannelEvents(channel.try_clone()?));
-        let make_bus = || bus(node, events, devices, notes, trouble);
-        match session(&mut End::attach(channel, Side::Base)?, make_bus) {
-            Err(SessionError::NoDevices(error)) => return Err(error),
-            Err(error) => {
-                trouble.complain(&format!(
-                    "a session with the node's virtio drivers: {error}"
-                ));
+/// What sessions with a node's drivers have in common.
+struct Sessions<'a> {
+    node: Arc<ServedNode>,
+    devices: &'a Devices,
+    notes: &'a Notes,
+    current: Current,
+    trouble: &'a Arc<dyn Trouble>,
+}
+
+impl Sessions<'_> {
+    /// One after the other, until the node has ended. If one fails, the next is tried after a pause, and
+    /// the pauses grow.
+    fn serve(&self) {
+        let mut pause = Pause::new();
+        while let Some(channel) = self.open(&mut pause) {
+            let began = Instant::now();
+            let ended = self.session(channel);
+            if began.elapsed() >= SETTLED_AFTER {
+                pause = Pause::new();
             }
-            Ok(()) => {}
+            match ended {
+                Ok(()) => {}
+                Err(error) if self.has_failed(&error, &mut pause) => {}
+                Err(_) => return,
+            }
         }
+    }
+
+    /// The channel, as soon as the node is in no former session; none if the node has ended.
+    fn open(&self, pause: &mut Pause) -> Option<Channel> {
+        let began = Instant::now();
+        loop {
+            match self.node.node().open_channel(CHANNEL_VIRTIO) {
+                Ok(channel) => {
+                    self.find_lost();
+                    return Some(channel);
+                }
+                Err(error) => match error.errno {
+                    Errno::EBUSY => {
+                        self.find_lost();
+                        if began.elapsed() > BUSY_LIMIT {
+                            let why = "the node's drivers do not leave the last session";
+                            self.trouble.set_failure(ALL, Some(why));
+                        }
+                        thread::sleep(BUSY_PAUSE);
+                    }
+                    Errno::EPIPE | Errno::ENODEV => return None,
+                    _ if self.has_failed(&error.into(), pause) => {}
+                    _ => return None,
+                },
+            }
+        }
+    }
+
+    /// A root that has been served, and is served no more, will not be again: what waits for it in the
+    /// node would do so for ever.
+    fn find_lost(&self) {
+        let Some(root) = &self.devices.root else {
+            return;
+        };
+        if self.notes.device(options::ROOT_TAG).are_there() {
+            let text = format!("{}: whoever served it has ended", Files::name(root));
+            self.trouble.device_lost(&text);
+        }
+    }
+
+    /// Tells of it, and waits a while; false if the node has ended.
+    fn has_failed(&self, error: &ServeError, pause: &mut Pause) -> bool {
+        let mut polled = [PollFd::new(self.node.node().as_fd(), PollFlags::POLLIN)];
+        let now = poll(&mut polled, PollTimeout::ZERO);
+        if now.is_ok_and(|count| count > 0) {
+            return false;
+        }
+        self.trouble.set_failure(ALL, Some(&error.to_string()));
+        let mut polled = [PollFd::new(self.node.node().as_fd(), PollFlags::POLLIN)];
+        let time = PollTimeout::try_from(pause.next()).unwrap_or(PollTimeout::MAX);
+        !poll(&mut polled, time).is_ok_and(|count| count > 0)
+    }
+
+    fn session(&self, channel: Channel) -> Result<(), ServeError> {
+        let events = Arc::new(ChannelEvents(channel.try_clone()?));
+        let mut end = End::attach(channel, Side::Base)?;
+        let mut buffer = [0; MESSAGE_MAX];
+        let Some(first) = receive_first(&mut end, &mut buffer)? else {
+            return Ok(());
+        };
+        *self.current.lock() = Some(bus(
+            &self.node,
+            events,
+            self.devices,
+            self.notes,
+            self.trouble,
+        )?);
+        self.trouble.set_failure(ALL, None);
+        let answered = answer_all(
+            &mut end,
+            &self.current,
+            self.trouble.as_ref(),
+            first,
+            &mut buffer,
+        );
+        if let Some(mut bus) = self.current.lock().take() {
+            bus.leave();
+        }
+        Ok(answered?)
     }
 }
 
@@ -233,31 +365,30 @@ fn publish(devices: &Devices, trouble: &Arc<dyn Trouble>) -> Vec<Published> {
 
 /// The devices of a node: every one has sockets.
 fn bus(
-    node: &Arc<Node>,
+    node: &Arc<ServedNode>,
     events: Arc<dyn Events>,
     devices: &Devices,
     notes: &Notes,
     trouble: &Arc<dyn Trouble>,
-) -> Result<Bus, ServeError> {
-    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&events), cid(devices.id))?;
+) -> Result<Bus, TooMany> {
+    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&events), cid(devices.id));
     let mut back_ends: Vec<Box<dyn BackEnd>> = vec![Box::new(vsock)];
-    let post = |name: &str| Post {
+    let post = |device: &str, name: String| Post {
         node: Arc::clone(node),
         events: Arc::clone(&events) as _,
-        notes: notes.device(name),
-        trouble: Arc::clone(trouble),
+        served: Served {
+            name,
+            notes: notes.device(device),
+            trouble: Arc::clone(trouble),
+        },
         keeper: None,
     };
     if let Some(folder) = &devices.root {
         let tag = options::ROOT_TAG;
-        back_ends.push(Box::new(Files::new(post(tag), tag, folder.clone())));
+        let post = post(tag, Files::name(folder));
+        back_ends.push(Box::new(Files::new(post, tag, folder.clone())));
     }
-    for (number, file) in devices.disks.iter().enumerate() {
-        let disk = Disk::new(post(&format!("disk-{number}")), file.clone());
-        let disk = disk.map_err(|source| ServeError::Disk {
-            path: file.path.clone(),
-            source,
-        })?;
+    for disk in disks(&devices.disks, post) {
         back_ends.push(Box::new(disk));
     }
     if let Some(network) = &devices.network {
@@ -269,45 +400,69 @@ fn bus(
             address,
         )));
     }
-    Ok(Bus::new(back_ends)?)
+    Bus::new(back_ends)
 }
 
-/// Answers what the node's drivers ask until the node leaves the session. There is no device before
-/// they ask: a node without them costs nothing.
-fn session(
-    end: &mut End,
-    make_bus: impl FnOnce() -> Result<Bus, ServeError>,
-) -> Result<(), SessionError> {
-    let mut buffer = [0; MESSAGE_MAX];
-    let Some(first) = receive(end, &mut buffer)? else {
-        return Ok(());
+/// All disks, whose daemons begin at the same time. One that says nothing costs the others no more than
+/// that their size may be known a moment later.
+fn disks(files: &[DiskFile], post: impl Fn(&str, String) -> Post) -> Vec<Disk> {
+    let began = Instant::now();
+    let make = |(number, file): (usize, &DiskFile)| {
+        let post = post(&format!("disk-{number}"), Disk::name(file));
+        Disk::new(post, file.clone())
     };
-    let mut bus = make_bus().map_err(SessionError::NoDevices)?;
-    let answered = answer_all(end, &mut bus, first, &mut buffer);
-    bus.leave();
-    answered
+    let mut disks: Vec<_> = files.iter().enumerate().map(make).collect();
+    let count = disks.len() as u32;
+    for (asked, disk) in (0..).zip(&mut disks) {
+        let left = DISKS_LIMIT.saturating_sub(began.elapsed());
+        disk.ask(left / (count - asked).min(2));
+    }
+    disks
 }
 
+/// Answers what the node's drivers ask until the node leaves the session.
 fn answer_all(
     end: &mut End,
-    bus: &mut Bus,
+    current: &Current,
+    trouble: &dyn Trouble,
     first: Received,
     buffer: &mut [u8],
 ) -> Result<(), SessionError> {
     let mut next = Some(first);
-    while let Some(received) = next {
-        let answer = bus.answer(received.bytes(buffer))?;
-        match end.send(&Message::bytes(0, &answer), PATIENCE) {
-            Err(ChannelError::HungUp) => return Ok(()),
-            sent => sent.map_err(SessionError::Channel)?,
+    loop {
+        let mut messages = Vec::new();
+        let waits = {
+            let mut bus = current.lock();
+            let Some(bus) = bus.as_mut() else {
+                return Ok(());
+            };
+            if let Some(received) = next.take() {
+                messages.push(bus.answer(received.bytes(buffer))?);
+            }
+            messages.extend(bus.attend(Instant::now()));
+            for (device, why) in bus.take_news() {
+                trouble.set_failure(&device, why.as_deref());
+            }
+            bus.waits()
+        };
+        for message in messages {
+            match end.send(&Message::bytes(0, &message), PATIENCE) {
+                Err(ChannelError::HungUp) => return Ok(()),
+                sent => sent.map_err(SessionError::Channel)?,
+            }
         }
-        next = receive(end, buffer)?;
+        match end.receive(buffer, if waits { ATTEND_INTERVAL } else { PATIENCE }) {
+            Ok(received) => next = Some(received),
+            Err(ChannelError::TimedOut(_)) => {}
+            Err(ChannelError::HungUp) => return Ok(()),
+            Err(error) => return Err(SessionError::Channel(error)),
+        }
     }
-    Ok(())
 }
 
-/// The next message, or `None` when the node has left.
-fn receive(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, SessionError> {
+/// The first message, or `None` when the node has left. There is no device before: a node without
+/// drivers costs nothing.
+fn receive_first(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, SessionError> {
     loop {
         match end.receive(buffer, PATIENCE) {
             Ok(received) => return Ok(Some(received)),

@@ -100,6 +100,10 @@ pub struct DiskFile {
     /// Whether the node must not write to it.
     #[serde(default)]
     pub read_only: bool,
+    /// Whether it is a block device, as it was found once: to ask again could take for ever, on a
+    /// storage that is gone. None in what an older version has written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_device: Option<bool>,
 }
 
 impl DiskFile {
@@ -128,6 +132,7 @@ impl DiskFile {
         Ok(Self {
             path: found,
             read_only: *read_only,
+            is_device: Some(kind.is_block_device()),
         })
     }
 
@@ -184,7 +189,10 @@ fn find_storage_daemon() -> Result<PathBuf, NoStorageDaemon> {
 /// The command that serves a disk to one that connects to its standard input.
 pub(super) fn command(disk: &DiskFile) -> io::Result<Command> {
     let program = find_storage_daemon().map_err(io::Error::other)?;
-    let is_device = fs::metadata(&disk.path)?.file_type().is_block_device();
+    let is_device = match disk.is_device {
+        Some(is_device) => is_device,
+        None => fs::metadata(&disk.path)?.file_type().is_block_device(),
+    };
     let sandbox = Sandbox::disk_server(&program, &disk.path, disk.read_only);
     let mut command = Command::new(program);
     sandbox.map_err(io::Error::other)?.confine(&mut command);
@@ -270,6 +278,7 @@ mod tests {
         let disk = |name: &str, read_only| DiskFile {
             path: folder.path().join(name),
             read_only,
+            is_device: Some(false),
         };
         let (one, again) = (disk("one", false), disk("again", true));
         fs::write(&one.path, "bytes").unwrap();

@@ -1,4 +1,5 @@
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use insula_abi::virtio::{self, BUS, Features, Header, MESSAGE_MAX, RESPONSE, Status, Vqueue};
 use proptest::prelude::*;
@@ -20,12 +21,18 @@ enum Deed {
 struct Recorder {
     deeds: Arc<Mutex<Vec<Deed>>>,
     config: Vec<u8>,
-    fails: bool,
+    fails: Arc<Mutex<Option<StartError>>>,
 }
 
 impl Recorder {
     fn deeds(&self) -> Vec<Deed> {
         std::mem::take(&mut self.deeds.lock().unwrap())
+    }
+}
+
+impl Recorder {
+    fn fail(&self, with: Option<StartError>) {
+        *self.fails.lock().unwrap() = with;
     }
 }
 
@@ -38,6 +45,10 @@ impl BackEnd for Recorder {
         }
     }
 
+    fn name(&self) -> String {
+        "recorder".into()
+    }
+
     fn config(&self) -> Vec<u8> {
         self.config.clone()
     }
@@ -47,8 +58,10 @@ impl BackEnd for Recorder {
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        if self.fails {
-            return Err(StartError("it is to fail".into()));
+        match &*self.fails.lock().unwrap() {
+            None => {}
+            Some(StartError::Driver(why)) => return Err(StartError::Driver(why.clone())),
+            Some(StartError::BackEnd(why)) => return Err(StartError::BackEnd(why.clone())),
         }
         self.deeds
             .lock()
@@ -195,14 +208,93 @@ fn queue_of_an_impossible_size_is_none() {
 
 #[test]
 fn device_that_does_not_start_needs_a_reset() {
-    let recorder = Recorder {
-        fails: true,
-        ..Recorder::default()
-    };
+    let recorder = Recorder::default();
+    recorder.fail(Some(StartError::Driver("no queue".into())));
     let mut driver = Driver::of(&recorder);
     assert_eq!(driver.bring_up(), 15 | 64);
+    assert_eq!(
+        driver.0.take_news(),
+        [("recorder".into(), Some("no queue".into()))]
+    );
+    assert!(!driver.0.waits(), "only its driver can mend that");
     assert_eq!(driver.set_status(0), 0);
     assert_eq!(recorder.deeds(), [], "what never began is not stopped");
+}
+
+/// One that fails costs no other, is told of, and tried again without its driver.
+#[test]
+fn device_that_fails_is_tried_again() {
+    let [lame, well] = [Recorder::default(), Recorder::default()];
+    lame.fail(Some(StartError::BackEnd("no program".into())));
+    let back_ends: [Box<dyn BackEnd>; 2] = [Box::new(lame.clone()), Box::new(well.clone())];
+    let mut driver = Driver(Bus::new(back_ends.into()).unwrap());
+    assert_eq!(driver.bring_up(), 15, "to its driver it is a slow one");
+    let told = |why: Option<&str>| [("recorder".to_owned(), why.map(str::to_owned))];
+    assert_eq!(driver.0.take_news(), told(Some("no program")));
+    let (now, later) = (Instant::now(), Duration::from_secs(60));
+    driver.0.attend(now);
+    assert_eq!(driver.0.take_news(), [], "not so soon");
+    driver.0.attend(now + later);
+    assert_eq!(driver.0.take_news(), told(Some("no program")));
+    let other = message(0, virtio::device::GET_DEVICE_INFO, 1, &[]);
+    driver.0.answer(&other).expect("the other one answers");
+    lame.fail(None);
+    driver.0.attend(now + later * 2);
+    assert_eq!(driver.0.take_news(), told(None));
+    assert!(matches!(lame.deeds()[..], [Deed::Start(..)]));
+    assert!(!driver.0.waits());
+}
+
+#[test]
+fn device_that_fails_is_left_alone_once_its_driver_has_reset_it() {
+    let recorder = Recorder::default();
+    recorder.fail(Some(StartError::BackEnd("no program".into())));
+    let mut driver = Driver::of(&recorder);
+    driver.bring_up();
+    driver.set_status(0);
+    recorder.fail(None);
+    driver.0.attend(Instant::now() + Duration::from_secs(60));
+    assert_eq!(recorder.deeds(), []);
+    assert!(!driver.0.waits());
+}
+
+#[test]
+fn configuration_that_changes_is_told() {
+    let config = Arc::new(Mutex::new(vec![0; 8]));
+    struct Growing(Arc<Mutex<Vec<u8>>>);
+    impl BackEnd for Growing {
+        fn identity(&self) -> Identity {
+            Recorder::default().identity()
+        }
+
+        fn name(&self) -> String {
+            "growing".into()
+        }
+
+        fn config(&self) -> Vec<u8> {
+            self.0.lock().unwrap().clone()
+        }
+
+        fn start(&mut self, _: u64, _: &[Virtqueue]) -> Result<(), StartError> {
+            Ok(())
+        }
+
+        fn stop(&mut self) {}
+    }
+    let growing = Box::new(Growing(Arc::clone(&config)));
+    let mut driver = Driver(Bus::new(vec![growing]).unwrap());
+    assert!(driver.0.attend(Instant::now()).is_empty());
+    config.lock().unwrap()[0] = 7;
+    let sent = driver.0.attend(Instant::now());
+    let (header, _) = Header::read_from_prefix(&sent[0]).unwrap();
+    assert_eq!((sent.len(), header.kind, header.device), (1, 0, 0));
+    assert_eq!(header.id, virtio::device::EVENT_CONFIG);
+    assert_eq!(usize::from(header.size), sent[0].len());
+    let range = virtio::ConfigRange { offset: 0, size: 1 };
+    let answer = driver.ask(virtio::device::GET_CONFIG, range);
+    let (head, bytes) = virtio::Config::read_from_prefix(&answer).unwrap();
+    assert_eq!((head.generation, bytes), (1, &[7][..]));
+    assert!(driver.0.attend(Instant::now()).is_empty());
 }
 
 #[test]

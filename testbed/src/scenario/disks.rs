@@ -1,5 +1,7 @@
 //! Disks of nodes: files of the base, and what becomes of a node when who serves them is killed.
 
+mod grown;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -11,8 +13,10 @@ use nix::unistd::Pid;
 
 use super::in_node::{build_image, script, sum_of};
 use super::insula_command::{ask, assert_equal, attended, insula, insula_json, text, wait_for};
-use super::privileges::{self, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, Capabilities};
-use super::virtio::{SOCKET_MODULES, load_sockets, unload};
+use super::privileges::{
+    self, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, Capabilities,
+};
+use super::virtio::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::kernels::Flavour;
 
@@ -46,7 +50,19 @@ const OTHER_NAME: &str = "/tmp/same.img";
 const MOUNTED: &str = "/tmp/mounted";
 /// What the node is made of, with fio and what it needs.
 const CONTENT: &str = "/tmp/content";
-const PROGRAMS: [&str; 7] = ["cat", "dd", "echo", "setsid", "sh", "sha256sum", "test"];
+const PROGRAMS: [&str; 11] = [
+    "cat",
+    "dd",
+    "echo",
+    "head",
+    "httpd",
+    "mkdir",
+    "rmmod",
+    "setsid",
+    "sh",
+    "sha256sum",
+    "test",
+];
 /// Who serves disks and roots.
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
 const VIRTIOFSD: &str = "virtiofsd";
@@ -60,11 +76,14 @@ fn play(context: &Context) -> Result<(), Finding> {
     make_files()?;
     let played = attended(|| {
         build_image(context, IMAGE, "6.12", &["--content", CONTENT])?;
+        grown::make_data()?;
         refusals()?;
         used_by_the_base()?;
         start_writer()?;
         reads_only()?;
         serve_with_little()?;
+        fails_alone()?;
+        grown::disk_and_network(WRITER)?;
         writes_on()?;
         root_on_a_disk()?;
         ends_with_its_root()
@@ -74,7 +93,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         fs::remove_file(file)?;
     }
     played?;
-    unload(&SOCKET_MODULES)
+    unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
 }
 
 fn make_files() -> Result<(), Finding> {
@@ -159,7 +178,7 @@ fn start_writer() -> Result<(), Finding> {
     let run = [
         "run", "--image", IMAGE, "--name", WRITER, "--memory", "512M",
     ];
-    let disks = ["--disk", DISK, "--disk", &read_only];
+    let disks = ["--network", "--disk", DISK, "--disk", &read_only];
     insula(&[&run[..], &disks].concat())?;
     let taken = ask(&["run", "--image", IMAGE, "--disk", DISK])?;
     taken.refused(1, &[DISK, WRITER, "nothing was touched"])
@@ -176,25 +195,54 @@ fn reads_only() -> Result<(), Finding> {
     Finding::unless(status != 0, || {
         "a disk that is only to be read was written to".into()
     })?;
+    let (status, _) = script(WRITER, "rmmod insula_virtio")?;
+    Finding::unless(status != 0, || {
+        "the node let go of the module by which it has its disks".into()
+    })?;
     let (_, sectors) = script(WRITER, "cat /sys/block/vda/size")?;
     let wanted = format!("{}\n", DISK_BYTES / 512);
     assert_equal("sectors of the other", &sectors, &wanted)
 }
 
-/// Who looks after the node and its disk may open files of others, and nothing else that root may.
+/// Who looks after the node and its disk may open files of others, and, for its network card, arrange
+/// networks, but nothing else that root may.
 fn serve_with_little() -> Result<(), Finding> {
-    let open_files = Capabilities(CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH);
+    let open_files = CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH;
+    let network = CAP_NET_ADMIN | CAP_NET_BIND_SERVICE;
     let supervisors = supervisor_process::find(Some(WRITER))?;
-    for (what, pids) in [
-        ("the supervisor", supervisors),
-        ("the disk's server", servers(STORAGE_DAEMON, DISK)?),
+    for (what, pids, most) in [
+        ("the supervisor", supervisors, open_files | network),
+        ("the disk's server", servers(STORAGE_DAEMON, DISK)?, open_files),
     ] {
         Finding::unless(!pids.is_empty(), || format!("{what} is not there"))?;
         for pid in pids {
-            privileges::assert_at_most(what, pid, open_files)?;
+            privileges::assert_at_most(what, pid, Capabilities(most))?;
         }
     }
     Ok(())
+}
+
+/// A disk whose file is not there is shown, costs the node nothing else, and comes back with the file.
+fn fails_alone() -> Result<(), Finding> {
+    let failed = || Ok::<_, Finding>(insula_json(&["inspect", WRITER])?[0]["failed_devices"].clone());
+    assert_equal("devices that do not work", &failed()?, &serde_json::json!([]))?;
+    let away = format!("{READ_ONLY}.away");
+    fs::rename(READ_ONLY, &away)?;
+    kill_servers(STORAGE_DAEMON, READ_ONLY)?;
+    wait_for("the disk to be shown as failed", || {
+        let failed = failed()?;
+        Ok((text(&failed[0]["device"]) == format!("disk {READ_ONLY}")).then_some(()))
+    })?;
+    let listed = insula(&["ps"])?;
+    Finding::unless(listed.contains("device failed"), || listed)?;
+    let (status, _) = script(WRITER, "dd if=/dev/vda of=/dev/null bs=4096 count=1 iflag=direct")?;
+    assert_equal("how the other disk is read", &status, &0)?;
+    fs::rename(&away, READ_ONLY)?;
+    wait_for("the disk to work again", || {
+        Ok((failed()? == serde_json::json!([])).then_some(()))
+    })?;
+    let (_, told) = script(WRITER, "dd if=/dev/vdb bs=1M iflag=direct | sha256sum")?;
+    assert_equal("what the node reads again", &told, &sum_of(READ_ONLY)?)
 }
 
 /// The disk's server is killed while the node writes, and the node's supervisor. What the node has
@@ -221,6 +269,7 @@ fn writes_on() -> Result<(), Finding> {
     })?;
     let (_, told) = script(WRITER, "sha256sum < /dev/vda")?;
     assert_equal("what the base sees", &sum_of(DISK)?, &told)?;
+    grown::less_again(WRITER)?;
     insula(&["stop", "--time", "60", WRITER])?;
     let view = &insula_json(&["inspect", WRITER])?[0];
     assert_equal("its end", &text(&view["reason"]), &"power-off".into())
@@ -311,6 +360,7 @@ fn ends_with_its_root() -> Result<(), Finding> {
     for pid in servers(VIRTIOFSD, CONTENT)? {
         privileges::assert_at_most("the root's server", pid, Capabilities::OF_A_FILE_SERVER)?;
     }
+    grown::root(ROOTED)?;
     kill_servers(VIRTIOFSD, CONTENT)?;
     wait_for("the node to be started again", || {
         let view = &insula_json(&["inspect", ROOTED])?[0];

@@ -10,6 +10,8 @@ use super::insula_command::assert_equal;
 /// Bits of sets of capabilities, by `linux/capability.h`.
 pub(super) const CAP_DAC_OVERRIDE: u64 = 1 << 1;
 pub(super) const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
+pub(super) const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
+pub(super) const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_MODULE: u64 = 1 << 16;
 const CAP_SYS_RAWIO: u64 = 1 << 17;
 const CAP_SYS_PTRACE: u64 = 1 << 19;

@@ -207,10 +207,16 @@ pub(super) fn all_or_none(who: &mut impl Obeys, steps: &[Step]) -> Result<(), Up
         if !error.is_undone() {
             return Err(error);
         }
-        for undo in steps[..index].iter().rev().filter_map(|step| step.undo()) {
-            who.obey(&undo).map_err(UpdateError::not_undone)?;
-        }
+        undo(who, &steps[..index])?;
         return Err(error);
+    }
+    Ok(())
+}
+
+/// Has steps that were done undone, as far as they are to be.
+pub(super) fn undo(who: &mut impl Obeys, steps: &[Step]) -> Result<(), UpdateError> {
+    for step in steps.iter().rev().filter_map(|step| step.undo()) {
+        who.obey(&step).map_err(UpdateError::not_undone)?;
     }
     Ok(())
 }

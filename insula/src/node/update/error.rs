@@ -8,6 +8,7 @@ use crate::memory::MemoryError;
 use crate::name::Name;
 use crate::node::FindError;
 use crate::units::Size;
+use crate::virtio::ResizeError;
 
 /// Why a node was not updated.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +128,17 @@ pub enum UpdateError {
          use the same version of insula in both"
     )]
     Nonsense(Name),
+    /// Who serves its devices cannot go along.
+    #[error(
+        "the devices of the node '{name}' cannot work with other memory: {source}; all is as it was\n\
+         `insula inspect {name}` shows its devices"
+    )]
+    Devices {
+        /// The node.
+        name: Name,
+        /// Why not.
+        source: ResizeError,
+    },
     /// The node's kernel will not.
     #[error(
         "the kernel of the node '{name}' refused to {what}: {}; all is as it was\n\
@@ -194,7 +206,7 @@ pub enum UpdateError {
 impl UpdateError {
     /// Whether the node's kernel uses what it used before.
     pub(super) fn is_undone(&self) -> bool {
-        matches!(self, Self::Refused { .. })
+        matches!(self, Self::Refused { .. } | Self::Devices { .. })
     }
 
     /// The failure of an attempt to go back.

@@ -22,8 +22,9 @@ use crate::name::Name;
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 use crate::units::{Change, Size};
+use crate::virtio;
 
-use control::{Control, Step, all_or_none};
+use control::{Control, Step, all_or_none, undo};
 pub use error::UpdateError;
 use plan::Present;
 
@@ -90,6 +91,7 @@ impl Update<'_> {
     /// Gives so many cores and bytes to the node, and has it use them.
     fn grow(&mut self, cpus: u32, bytes: u64) -> Result<(), UpdateError> {
         if cpus == 0 && bytes == 0 {
+            self.resize_devices(self.present.chunks_count())?;
             return self.use_all(&[], &[]);
         }
         self.check(bytes)?;
@@ -100,8 +102,13 @@ impl Update<'_> {
         let chunks = memory.as_ref().map_or(Ok(Vec::new()), Memory::chunks);
         let chunks = chunks.map_err(DriverError::from)?;
         let chosen = self.give(cpus, memory.as_ref())?;
-        let used = self.use_all(&chosen, &chunks);
+        let before = self.present.chunks_count();
+        let used = self
+            .resize_devices(before + chunks.len())
+            .and_then(|()| self.use_all(&chosen, &chunks));
         if used.as_ref().is_err_and(UpdateError::is_undone) {
+            // They had it before. If nobody answers, the module takes the memory from them.
+            let _ = self.resize_devices(before);
             self.take_back(&numbers(&chosen), chunks.len())?;
         }
         used
@@ -170,6 +177,16 @@ impl Update<'_> {
         Err(UpdateError::Contended)
     }
 
+    /// Has the node's devices work with its first `chunks` chunks of memory: with new ones before its
+    /// kernel uses them, with those that go no more before the base has them.
+    fn resize_devices(&self, chunks: usize) -> Result<(), UpdateError> {
+        let resized = virtio::resize(self.handle.info.id, chunks);
+        resized.map_err(|source| UpdateError::Devices {
+            name: self.name(),
+            source,
+        })
+    }
+
     /// Has the node's kernel use these, and what else an interrupted update has left unused.
     fn use_all(&mut self, chosen: &[Chosen], chunks: &[abi::Chunk]) -> Result<(), UpdateError> {
         let left = self.present.cpus.iter().map(|cpu| cpu.apic_id);
@@ -197,6 +214,11 @@ impl Update<'_> {
         let remove = last.map(|chunk| Step::memory(OrderKind::MEMORY_REMOVE, *chunk));
         let steps: Vec<_> = off.chain(remove).map(Step::undone_by_opposite).collect();
         all_or_none(&mut self.control, &steps)?;
+        if chunks > 0 {
+            let left = self.present.chunks_count() - chunks;
+            let resized = self.resize_devices(left);
+            resized.or_else(|error| undo(&mut self.control, &steps).and(Err(error)))?;
+        }
         let numbers: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
         self.take_back(&numbers, chunks)
     }

@@ -62,6 +62,11 @@ impl<'a> Present<'a> {
         })
     }
 
+    /// How many chunks of memory it has.
+    pub(super) fn chunks_count(&self) -> usize {
+        self.chunks.len()
+    }
+
     /// The chunks that it has got since it was started.
     pub(super) fn added(&self) -> &'a [abi::Chunk] {
         &self.chunks[self.started..]
