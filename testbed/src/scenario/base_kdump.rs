@@ -92,15 +92,22 @@ fn chunks(node: &TestNode) -> Result<Vec<String>, Finding> {
 /// Makes the crash kernel ready.
 fn load(context: &Context, ranges: &[String]) -> Result<(), Finding> {
     let init = [NEXT_KERNEL, INIT].concat();
-    let init = init.replace("RANGES", &ranges.join(" ")).replace("NETWORK", NETWORK);
+    let init = init
+        .replace("RANGES", &ranges.join(" "))
+        .replace("NETWORK", NETWORK);
     let archive = Initramfs::default()
         .program("init", init.as_bytes())?
         .program("probe", &fs::read(PROBE)?)?
         .file("success", &success(context)?)?;
-    fs::write(INITRD, [fs::read(context.node_initrd())?, archive.finish()?].concat())?;
+    fs::write(
+        INITRD,
+        [fs::read(context.node_initrd())?, archive.finish()?].concat(),
+    )?;
     let kernel = path(&context.kernel(context.version_of_the_base()?)?);
     let line = fs::read_to_string("/proc/cmdline")?;
-    let words = line.split_whitespace().filter(|word| !word.starts_with("crashkernel="));
+    let words = line
+        .split_whitespace()
+        .filter(|word| !word.starts_with("crashkernel="));
     let line = words.chain(["nr_cpus=1"]).collect::<Vec<_>>().join(" ");
     let loaded = Command::new("kexec")
         .args(["--load-panic", &kernel, &format!("--initrd={INITRD}")])

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use insula::driver::{CallError, Channel, Driver, Node};
 use insula::name::Name;
-use insula_abi::channel::{
-    Channels, DOORBELL_APIC_SHIFT, DOORBELL_VALID, End, Ends, SLOTS_MIN,
-};
+use insula_abi::channel::{Channels, DOORBELL_APIC_SHIFT, DOORBELL_VALID, End, Ends, SLOTS_MIN};
 use insula_abi::{Cpu, GRANULE, Reason};
 use nix::errno::Errno;
 
@@ -38,7 +36,8 @@ const NODE: &str = "idle";
 /// Where its channels are in its memory.
 const AREA: u64 = GRANULE / 2;
 /// That of its only channel's end which tells of its doorbell.
-const DOORBELL: u64 = AREA + PAGE + offset_of!(Ends, node) as u64 + offset_of!(End, doorbell) as u64;
+const DOORBELL: u64 =
+    AREA + PAGE + offset_of!(Ends, node) as u64 + offset_of!(End, doorbell) as u64;
 const PAGE: u64 = 4096;
 const SWITCH: &str = "/sys/devices/system/cpu/cpu3/online";
 /// The core that comes back.
@@ -197,7 +196,11 @@ fn switched_off_by_another() -> Result<(), Finding> {
     let name = NODE.parse::<Name>()?.to_abi();
     let hold = Hold::asleep("remove_cpu")?;
     let refused = std::thread::scope(|scope| {
-        let create = || driver.create_node(&name, &[], &[CORE], &memory.object).err();
+        let create = || {
+            driver
+                .create_node(&name, &[], &[CORE], &memory.object)
+                .err()
+        };
         let creating = scope.spawn(create);
         hold.wait()?;
         fs::write(SWITCH, "0")?;
@@ -244,7 +247,15 @@ fn locked_down(context: &Context) -> Result<(), Finding> {
     fs::write(LOCKDOWN, "integrity")?;
 
     let why = ["locked down", "Secure Boot", LOCKDOWN];
-    let run = ["run", "--image", "debian", "--cpu-list", "2", "--memory", "256M"];
+    let run = [
+        "run",
+        "--image",
+        "debian",
+        "--cpu-list",
+        "2",
+        "--memory",
+        "256M",
+    ];
     ask(&run)?.refused(1, &why)?;
     ask(&["restart", &stopped.name])?.refused(1, &why)?;
     let started = created.start().err();

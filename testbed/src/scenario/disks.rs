@@ -212,7 +212,11 @@ fn serve_with_little() -> Result<(), Finding> {
     let supervisors = supervisor_process::find(Some(WRITER))?;
     for (what, pids, most) in [
         ("the supervisor", supervisors, open_files | network),
-        ("the disk's server", servers(STORAGE_DAEMON, DISK)?, open_files),
+        (
+            "the disk's server",
+            servers(STORAGE_DAEMON, DISK)?,
+            open_files,
+        ),
     ] {
         Finding::unless(!pids.is_empty(), || format!("{what} is not there"))?;
         for pid in pids {
@@ -224,8 +228,13 @@ fn serve_with_little() -> Result<(), Finding> {
 
 /// A disk whose file is not there is shown, costs the node nothing else, and comes back with the file.
 fn fails_alone() -> Result<(), Finding> {
-    let failed = || Ok::<_, Finding>(insula_json(&["inspect", WRITER])?[0]["failed_devices"].clone());
-    assert_equal("devices that do not work", &failed()?, &serde_json::json!([]))?;
+    let failed =
+        || Ok::<_, Finding>(insula_json(&["inspect", WRITER])?[0]["failed_devices"].clone());
+    assert_equal(
+        "devices that do not work",
+        &failed()?,
+        &serde_json::json!([]),
+    )?;
     let away = format!("{READ_ONLY}.away");
     fs::rename(READ_ONLY, &away)?;
     kill_servers(STORAGE_DAEMON, READ_ONLY)?;
@@ -235,7 +244,10 @@ fn fails_alone() -> Result<(), Finding> {
     })?;
     let listed = insula(&["ps"])?;
     Finding::unless(listed.contains("device failed"), || listed)?;
-    let (status, _) = script(WRITER, "dd if=/dev/vda of=/dev/null bs=4096 count=1 iflag=direct")?;
+    let (status, _) = script(
+        WRITER,
+        "dd if=/dev/vda of=/dev/null bs=4096 count=1 iflag=direct",
+    )?;
     assert_equal("how the other disk is read", &status, &0)?;
     fs::rename(&away, READ_ONLY)?;
     wait_for("the disk to work again", || {

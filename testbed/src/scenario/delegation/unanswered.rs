@@ -40,7 +40,11 @@ impl<'a> Unanswered<'a> {
         let brk = program.call(other, libc::SYS_brk as u64, &[0])?.result;
         Finding::unless(brk > 0, || format!("brk: {brk}"))?;
         fs::read(format!("/proc/{}/cmdline", program.child.id()))?;
-        assert_equal("the answer by then", &program.answer(desk)?.0, &ANSWER_FAULT)?;
+        assert_equal(
+            "the answer by then",
+            &program.answer(desk)?.0,
+            &ANSWER_FAULT,
+        )?;
         program.last_turn(other, request::THREAD_END, 0)?;
         Ok(Self {
             program,

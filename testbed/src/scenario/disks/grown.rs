@@ -9,9 +9,7 @@ use nix::unistd::Pid;
 
 use super::super::Finding;
 use super::super::in_node::{script, sum_of};
-use super::super::insula_command::{
-    PATIENCE, assert_equal, insula, insula_json, text, wait_for,
-};
+use super::super::insula_command::{PATIENCE, assert_equal, insula, insula_json, text, wait_for};
 use super::{CONTENT, DISK, FIO, STORAGE_DAEMON, VIRTIOFSD, servers};
 
 /// What the node gets and gives back.

@@ -66,7 +66,11 @@ pub(super) fn pointers() -> Result<(), Finding> {
 
 fn has_nothing_of_the_proxy() -> Result<(), Finding> {
     let kept = probe(&mut on_node(&[PROBE]), &["proxy"])?;
-    assert_equal("what is the proxy's", &kept.as_str(), &"it is not the program's\n")?;
+    assert_equal(
+        "what is the proxy's",
+        &kept.as_str(),
+        &"it is not the program's\n",
+    )?;
     still_runs()
 }
 
