@@ -36,7 +36,7 @@ struct device_claim {
 	struct pci_dev *function;		/* NULL when it has been given back */
 	char *override;				/* the base's driver_override, or NULL */
 	bool driven;				/* the base had a driver for it */
-	struct insula_confinement *confinement;	/* while it is bound to our driver: see `bound_lock` */
+	struct insula_confinement *confinement;	/* while it is bound to our driver */
 	struct pci_saved_state *state;		/* how the base left it */
 	struct list_head bound;			/* while our driver has it */
 };
