@@ -14,7 +14,7 @@ fn kernel() -> Loadable {
     page[0x202..0x206].copy_from_slice(b"HdrS");
     page[0x238..0x23c].copy_from_slice(&2047_u32.to_le_bytes());
     Loadable {
-        format: Format::Elf,
+        format: Format::Lwk,
         release: "lwk".into(),
         setup_header: page.split_off(0x1f1),
         entry_offset: 0,
