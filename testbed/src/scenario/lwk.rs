@@ -130,12 +130,13 @@ fn ended(reason: &str) -> Result<(), Finding> {
     assert_equal("reason", &view[0]["reason"].as_str(), &Some(reason))
 }
 
-/// A panic is seen by whoever looks, and its last words are told with it.
+/// A panic is seen by its supervisor, which stops it, and its last words are told with it.
 fn crashes() -> Result<(), Finding> {
-    let view = wait_for("the crash to be seen", || {
-        let view = insula_json(&["inspect", NAME])?;
-        Ok((view[0]["reason"] == "crashed").then(|| view[0].clone()))
+    let view = wait_for("the node to end", || {
+        let view = insula_json(&["inspect", NAME])?[0].clone();
+        Ok((view["state"] == "stopped").then_some(view))
     })?;
+    assert_equal("reason", &view["reason"].as_str(), &Some("crashed"))?;
     let last = view["last_log"].to_string();
     Finding::unless(last.contains("Kernel panic - not syncing"), || {
         format!("the last log lines do not tell of the panic: {last}")
