@@ -526,7 +526,7 @@ fn begins_anew_when_nobody_holds_it(peer: &Peer, node: &TestNode) -> Result<(), 
     let held = 1000;
     let pages = LentPages::map(&memory, (held + 1) * PAGE)?;
     let reader = hold(&pages, held)?;
-    ask(&["restart", &node.name])?.refused(1, &["does I/O on its memory"])?;
+    ask(&["restart", &node.name])?.refused(1, &["still reading or writing its memory"])?;
     drop(reader);
     insula(&["restart", &node.name])?;
     assert_equal(

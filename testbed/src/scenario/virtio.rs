@@ -80,8 +80,8 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     node.wait_for_line(LISTENS)?;
     much_at_once(&node)?;
     supervisor_process::kill(&name)?;
-    // Any command that touches the node starts another.
     node.assert_runs()?;
+    insula(&["supervise", &name])?;
     much_at_once(&node).map_err(|error| error.when("its back end was killed"))?;
     insula(&["restart", &name])?;
     node.wait_for_line(LISTENS)?;
