@@ -16,6 +16,9 @@ pub(super) const DISK_SERVER: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 /// What it takes to make a network interface and to publish a port below 1024.
 const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE);
+/// What it takes to look at PCI functions again before a start: of their configuration space, all but
+/// the first 64 bytes is for who has this.
+const FUNCTIONS: CapabilitySet = CapabilitySet::SYS_ADMIN;
 /// What `virtiofsd` needs: to act on files as any user of the node, and, at its start, to make the
 /// folder its root in a mount namespace of its own, to raise its limit of descriptors and to give
 /// up the rest itself.
@@ -42,16 +45,19 @@ pub struct Needs {
     pub disk: bool,
     /// It has a network card.
     pub network: bool,
+    /// It has PCI functions of its own.
+    pub functions: bool,
 }
 
 impl Needs {
-    /// Those of a node with this record.
+    /// Those of a node with this record, and with PCI functions or none.
     #[must_use]
-    pub fn of(record: &NodeRecord) -> Self {
+    pub fn of(record: &NodeRecord, functions: bool) -> Self {
         Self {
             folder: record.root.is_some(),
             disk: !record.disks.is_empty(),
             network: record.network.is_some(),
+            functions,
         }
     }
 
@@ -61,6 +67,7 @@ impl Needs {
             (self.folder, FILE_SERVER),
             (self.disk, DISK_SERVER),
             (self.network, NETWORK),
+            (self.functions, FUNCTIONS),
         ];
         let needed = needed.into_iter().filter(|(is_needed, _)| *is_needed);
         needed.fold(SUPERVISOR, |all, (_, set)| all | set)
@@ -143,6 +150,7 @@ mod tests {
             folder: true,
             disk: true,
             network: true,
+            functions: true,
         };
         assert!(all.supervisor().intersection(EVIL).is_empty());
         assert!(all.supervisor().contains(FILE_SERVER | DISK_SERVER));

@@ -75,9 +75,12 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
     // As long as it may.
     prepare_process(&journal);
     make_static_nodes();
-    restrict_supervisor(Needs::of(record)).map_err(|source| SuperviseError::Restrict {
-        name: name.clone(),
-        source,
+    let functions = !handle.node.devices()?.is_empty();
+    restrict_supervisor(Needs::of(record, functions)).map_err(|source| {
+        SuperviseError::Restrict {
+            name: name.clone(),
+            source,
+        }
     })?;
     let mut supervisor = Supervisor {
         policy: record.life.policy,

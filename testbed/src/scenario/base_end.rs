@@ -27,7 +27,8 @@ result_disk() {
 	for block in /sys/block/nvme*; do
 		[ -d "$block" ] || continue
 		read -r number < "$block/nsid" && read -r serial < "$block/device/serial" || continue
-		[ "$number $serial" = "3 testbed" ] && echo "/dev/${block##*/}" && return
+		[ "$number $serial" = "3 testbed" ] && [ -b "/dev/${block##*/}" ] &&
+			echo "/dev/${block##*/}" && return
 	done
 	return 1
 }
@@ -37,7 +38,7 @@ store() {
 	while read -r module; do
 		insmod "$modules/$module"
 	done < "$modules/disk"
-	until disk=$(result_disk) && [ -b "$disk" ]; do
+	until disk=$(result_disk); do
 		sleep 0.02
 	done
 	cat /success > "$disk"
