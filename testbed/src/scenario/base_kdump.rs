@@ -62,6 +62,8 @@ esac
 poweroff -f
 "#;
 
+/// Under the crash kernel no driver switches the functions' DMA on again.
+const NO_DRIVER: &str = "initcall_blacklist=virtio_pci_driver_init";
 /// On no disk.
 const INITRD: &str = "/tmp/crash.cpio";
 const PROBE: &str = "/payload/bin/insula-probe";
@@ -108,7 +110,10 @@ fn load(context: &Context, ranges: &[String]) -> Result<(), Finding> {
     let words = line
         .split_whitespace()
         .filter(|word| !word.starts_with("crashkernel="));
-    let line = words.chain(["nr_cpus=1"]).collect::<Vec<_>>().join(" ");
+    let line = words
+        .chain(["nr_cpus=1", NO_DRIVER])
+        .collect::<Vec<_>>()
+        .join(" ");
     let loaded = Command::new("kexec")
         .args(["--load-panic", &kernel, &format!("--initrd={INITRD}")])
         .arg(format!("--command-line={line}"))
