@@ -276,6 +276,30 @@ void insula_desks_begin_process(struct insula_desks *desks, u32 process)
 	enter_state(desks, process, INSULA_LWK_BEGUN);
 }
 
+bool insula_desks_signal(struct insula_desks *desks, u32 number,
+			 const struct insula_lwk_signal *signal, bool at_once)
+{
+	struct insula_lwk_process *process = insula_desks_process(desks, number);
+	bool done = true;
+	u64 told;
+
+	mutex_lock(&desks->lock);
+	if (insula_desks_gone(desks))
+		goto unlock;
+	told = READ_ONCE(process->told);
+	if (told - READ_ONCE(process->taken) < INSULA_LWK_QUEUE) {
+		process->queue[told % INSULA_LWK_QUEUE] = *signal;
+		smp_store_release(&process->told, told + 1); /* the entry */
+	} else if (at_once) {
+		set_bit(signal->signal - 1, (unsigned long *)&process->signals);
+	} else {
+		done = false;
+	}
+unlock:
+	mutex_unlock(&desks->lock);
+	return done;
+}
+
 static void assign(struct insula_desks *desks, u32 page, enum use use, u32 process)
 {
 	WRITE_ONCE(desks->use[page], use);

@@ -73,6 +73,13 @@ struct insula_lwk_reach *insula_desks_reach(struct insula_desks *desks, u32 proc
 /* Write a word of a process's pages, unless the node is no more. */
 void insula_desks_write(struct insula_desks *desks, u64 *word, u64 value);
 
+/*
+ * Queue a signal for a process's kernel, which is not called. False: the queue is full. With
+ * `at_once`, its number alone is told then.
+ */
+bool insula_desks_signal(struct insula_desks *desks, u32 process,
+			 const struct insula_lwk_signal *signal, bool at_once);
+
 /* Have the node's kernel look at a process. */
 void insula_desks_call_attention(struct insula_desks *desks, u32 process);
 

@@ -33,6 +33,9 @@
 /* How often it is looked whether the pages of a program that has ended are still held. */
 #define LOOK_AGAIN_MS	10
 
+/* How long a signal waits for room among those that the node has not taken. */
+#define SIGNAL_WAIT_MS	1000
+
 static struct workqueue_struct *spaces_queue;
 static const struct file_operations space_fops;
 
@@ -288,6 +291,9 @@ static int ioctl_begin(struct insula_space *space, void __user *argument)
 		return -EBUSY;
 	insula_desks_write(space->desks, &process->arguments_size, begin.arguments_size);
 	insula_desks_write(space->desks, &process->descriptor, begin.descriptor);
+	insula_desks_write(space->desks, &process->desks, begin.desks);
+	insula_desks_write(space->desks, &process->ignored, begin.ignored);
+	insula_desks_write(space->desks, &process->blocked, begin.blocked);
 	insula_desks_begin_process(space->desks, space->process);
 	return insula_desks_gone(space->desks) ? -EPIPE : 0;
 }
@@ -340,17 +346,34 @@ static int ioctl_adopt(struct insula_space *space)
 	return err ? err : sit(space, space->first);
 }
 
-static int signal(struct insula_space *space, unsigned long number)
+/*
+ * A signal for the program, with what is known of it. If its queue stays full, since nobody
+ * takes what is in it, no more than the signal's number goes on.
+ */
+static int ioctl_signal(struct insula_space *space, void __user *argument)
 {
-	struct insula_lwk_process *process = insula_desks_process(space->desks, space->process);
+	ktime_t limit = ktime_add_ms(ktime_get(), SIGNAL_WAIT_MS);
+	struct insula_space_signal came;
+	struct insula_lwk_signal signal;
 
-	if (!number || number > _NSIG)
+	if (copy_from_user(&came, argument, sizeof(came)))
+		return -EFAULT;
+	if (came.signal < 1 || came.signal > _NSIG)
 		return -EINVAL;
-	if (insula_desks_gone(space->desks))
-		return -EPIPE;
-	set_bit(number - 1, (unsigned long *)&process->signals);
+	signal.signal = came.signal;
+	signal.error = came.error;
+	signal.code = came.code;
+	signal.thread = task_pid_vnr(current);
+	memcpy(signal.fields, came.fields, sizeof(signal.fields));
+	while (!insula_desks_signal(space->desks, space->process, &signal,
+				    ktime_after(ktime_get(), limit))) {
+		insula_desks_call_attention(space->desks, space->process);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		usleep_range(50, 200);
+	}
 	insula_desks_call_attention(space->desks, space->process);
-	return 0;
+	return insula_desks_gone(space->desks) ? -EPIPE : 0;
 }
 
 /* The calls of a thread about a desk. */
@@ -387,7 +410,7 @@ static long space_ioctl(struct file *file, unsigned int command, unsigned long a
 	case INSULA_SPACE_DESK:
 		return take_desk(space);
 	case INSULA_SPACE_SIGNAL:
-		return signal(space, argument);
+		return ioctl_signal(space, (void __user *)argument);
 	case INSULA_SPACE_RELEASE:
 		return ioctl_release(space, (void __user *)argument);
 	case INSULA_SPACE_FORK:

@@ -435,6 +435,22 @@ struct insula_space_create {
 struct insula_space_begin {
 	__u64 arguments_size;	/* of what INSULA_LWK_ARGUMENTS gives */
 	__u64 descriptor;	/* the number of this one */
+	__u64 desks;		/* address at which the proxy has mapped INSULA_SPACE_DESKS */
+	/* Bit number - 1 for each signal with which the program begins: */
+	__u64 ignored;
+	__u64 blocked;
+};
+
+/*
+ * INSULA_SPACE_SIGNAL: the program is to have a signal, which the calling thread of its proxy
+ * has taken: the beginning of its siginfo_t.
+ */
+struct insula_space_signal {
+	__s32 signal;
+	__s32 error;		/* si_errno */
+	__s32 code;		/* si_code */
+	__u32 padding;		/* anything */
+	__u64 fields[4];	/* what depends on the code */
 };
 
 /*
@@ -603,8 +619,7 @@ struct insula_borrow {
 #define INSULA_SPACE_LEAVE	_IO(INSULA_IOC, 0x75)	/* it is free again */
 #define INSULA_SPACE_WAIT	_IO(INSULA_IOC, 0x76)	/* for a turn. EPIPE: the node ended */
 #define INSULA_SPACE_RING	_IO(INSULA_IOC, 0x77)	/* the LWK's thread that sleeps there */
-/* The argument itself being a signal's number: the program is to have it. */
-#define INSULA_SPACE_SIGNAL	_IO(INSULA_IOC, 0x78)
+#define INSULA_SPACE_SIGNAL	_IOW(INSULA_IOC, 0x78, struct insula_space_signal)
 #define INSULA_SPACE_RELEASE	_IOW(INSULA_IOC, 0x79, struct insula_space_range)
 #define INSULA_SPACE_FORK	_IOR(INSULA_IOC, 0x7a, struct insula_space_fork)
 #define INSULA_SPACE_ADOPT	_IO(INSULA_IOC, 0x7b)	/* EBUSY: another process has */

@@ -108,8 +108,11 @@
  * close or replace that number, as if it were not open.
  *
  * Signals. Those that the base sends to the program reach the proxy, which catches all
- * it can. The module sets their bits in `signals`, sets the process's bit in
- * attention[] and rings. To break a call off that the base executes, the LWK sets the
+ * it can. The module puts each into `queue`, with what siginfo_t says of it and the thread
+ * that it came to, adds 1 to `told`, sets the process's bit in attention[] and rings. The
+ * LWK takes the entries from `taken` to below `told`, and adds to `taken`. If the queue
+ * stays full the signal's bit is set in `signals`, and nothing else is known of it. A signal
+ * that comes of a call is in the queue before the call is answered. To break a call off that the base executes, the LWK sets the
  * desk's bit in interrupted[] and rings base_doorbell: the call ends as it ends on
  * Linux when a signal comes, with what it has done or -EINTR. That may come late and
  * meet the thread's next call: an -EINTR for which there is no reason is made anew.
@@ -128,7 +131,7 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	5
+#define INSULA_LWK_REVISION	6
 
 /* Fewest and most pages of an area. */
 #define INSULA_LWK_PAGES_MIN	16
@@ -208,7 +211,19 @@ enum insula_lwk_process_state {
 };
 
 /* Most frames of a process that are said to be pinned: what is left of its first page. */
-#define INSULA_LWK_PINNED_MAX	480
+#define INSULA_LWK_PINNED_MAX	288
+
+/* Signals of a process that wait to be taken, at most. */
+#define INSULA_LWK_QUEUE	32
+
+/* A signal that came for a program. */
+struct insula_lwk_signal {
+	__s32 signal;
+	__s32 error;		/* si_errno */
+	__s32 code;		/* si_code */
+	__u32 thread;		/* id of the proxy's thread that it came to */
+	__u64 fields[4];	/* what follows in siginfo_t, from its byte 16 on */
+};
 
 /* First page of a process. */
 struct insula_lwk_process {
@@ -221,14 +236,21 @@ struct insula_lwk_process {
 	__u64 arguments_size;	/* of what INSULA_LWK_ARGUMENTS gives, in bytes */
 	__u64 released;		/* ticket of the last INSULA_LWK_RELEASE that was done */
 	__u64 descriptor;	/* the proxy's own: of the numbers, the one that is no file's */
-	/* Bit number - 1 for each signal that came; the base sets, the LWK takes. */
+	/* Bit number - 1 for each signal that found no room; the base sets, the LWK takes. */
 	__u64 signals;
 	__u64 parent;		/* the process that this is a copy of; 0: of none */
-	__u64 signals_reserved[6];
+	__u64 desks;		/* where desk 0 would lie in the proxy's address space */
+	__u64 ignored;		/* bits of signals that it begins with: these are ignored, */
+	__u64 blocked;		/* and these blocked */
+	__u64 told;		/* signals put into the queue until now */
+	__u64 base_reserved[2];
 	/* The LWK's. */
 	__u64 lwk_state;	/* enum insula_lwk_process_state */
 	__u64 page_table;	/* physical address of its table of level 4; 0: maps nothing yet */
-	__u64 lwk_reserved[6];
+	__u64 taken;		/* signals taken out of the queue until now */
+	__u64 lwk_reserved[5];
+	/* The base's: signal number n is at n mod INSULA_LWK_QUEUE. */
+	struct insula_lwk_signal queue[INSULA_LWK_QUEUE];
 	/* The base's, written before `released`: frames that were pinned then. */
 	__u64 pinned_count;	/* how many; of more than INSULA_LWK_PINNED_MAX not all are told */
 	__u64 pinned_reserved[7];
@@ -261,7 +283,8 @@ struct insula_lwk_desk {
 	__u64 base_reserved[7];
 	/* The LWK's: 0, or the doorbell at which its thread is to be woken. */
 	__u64 lwk_asleep;
-	__u64 lwk_reserved[7];
+	/* The LWK's, and its calls': arguments that lie in memory. */
+	__u64 scratch[7];
 };
 
 /* Kinds of answers. */

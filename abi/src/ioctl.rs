@@ -5,7 +5,7 @@ use core::mem::size_of;
 
 use crate::channel::{ChannelEvent, ChannelOpen, Channels};
 use crate::frames::{Borrow, FramesGrant, FramesTake, Lend};
-use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceFork, SpaceRange};
+use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceFork, SpaceRange, SpaceSignal};
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
     NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart,
@@ -136,8 +136,8 @@ pub const SPACE_LEAVE: u32 = io(0x75);
 pub const SPACE_WAIT: u32 = io(0x76);
 /// `INSULA_SPACE_RING` (space); the argument is a desk.
 pub const SPACE_RING: u32 = io(0x77);
-/// `INSULA_SPACE_SIGNAL` (space); the argument is a signal.
-pub const SPACE_SIGNAL: u32 = io(0x78);
+/// `INSULA_SPACE_SIGNAL` (space).
+pub const SPACE_SIGNAL: u32 = iow::<SpaceSignal>(0x78);
 /// `INSULA_SPACE_RELEASE` (space).
 pub const SPACE_RELEASE: u32 = iow::<SpaceRange>(0x79);
 /// `INSULA_SPACE_FORK` (space); answers a descriptor.

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 5;
+pub const LWK_REVISION: u32 = 6;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
 pub const PAGES_MIN: u32 = 16;
@@ -129,6 +129,27 @@ pub mod process_state {
     pub const DONE: u64 = 2;
 }
 
+/// `INSULA_LWK_QUEUE`: most signals of a process that wait to be taken.
+pub const QUEUE: usize = 32;
+
+/// `struct insula_lwk_signal`: a signal that came for a program.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Signal {
+    /// Its number.
+    pub signal: i32,
+    /// `si_errno`.
+    pub error: i32,
+    /// `si_code`.
+    pub code: i32,
+    /// The proxy's thread that it came to.
+    pub thread: u32,
+    /// What follows in `siginfo_t`, from its byte 16 on.
+    pub fields: [u64; 4],
+}
+
 /// `struct insula_lwk_process`: the first page of a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -149,18 +170,30 @@ pub struct Process {
     pub released: u64,
     /// The proxy's own descriptor, which is no file of the program's.
     pub descriptor: u64,
-    /// Bit number - 1 for each signal that came.
+    /// Bit number - 1 for each signal for which there was no room in the queue.
     pub signals: u64,
     /// The process that this is a copy of; 0 if it begins with a program.
     pub parent: u64,
+    /// Address at which desk 0 would lie in the proxy.
+    pub desks: u64,
+    /// Bit number - 1 for each signal that the program ignores at its beginning.
+    pub ignored: u64,
+    /// The same of those that it blocks.
+    pub blocked: u64,
+    /// Signals put into the queue until now.
+    pub told: u64,
     /// Zero.
-    pub signals_reserved: [u64; 6],
+    pub base_reserved: [u64; 2],
     /// See [`process_state`].
     pub lwk_state: u64,
     /// Physical address of its page table of level 4; 0 when nothing is mapped yet.
     pub page_table: u64,
+    /// Signals taken out of the queue until now.
+    pub taken: u64,
     /// Zero.
-    pub lwk_reserved: [u64; 6],
+    pub lwk_reserved: [u64; 5],
+    /// Signals that came: number n is at n modulo [`QUEUE`].
+    pub queue: [Signal; QUEUE],
     /// How many frames were pinned at the last release: if more than [`PINNED_MAX`], not all are told.
     pub pinned_count: u64,
     /// Zero.
@@ -170,7 +203,7 @@ pub struct Process {
 }
 
 /// `INSULA_LWK_PINNED_MAX`: most frames of a process that are said to be pinned.
-pub const PINNED_MAX: usize = 480;
+pub const PINNED_MAX: usize = 288;
 
 /// `INSULA_LWK_REACH_SHIFT`: bit `address >> 21` modulo 32768 of [`Reach`] stands for a window.
 pub const REACH_SHIFT: u32 = 21;
@@ -209,8 +242,8 @@ pub struct Desk {
     pub base_reserved: [u64; 7],
     /// 0, or the doorbell at which the kernel's thread is to be woken.
     pub lwk_asleep: u64,
-    /// Zero.
-    pub lwk_reserved: [u64; 7],
+    /// Arguments of calls that lie in memory, of the kernel's own.
+    pub scratch: [u64; 7],
 }
 
 /// `INSULA_LWK_RESULT`: the answer is the result.
@@ -286,6 +319,30 @@ pub struct SpaceBegin {
     pub arguments_size: u64,
     /// The number of the space's descriptor in the proxy.
     pub descriptor: u64,
+    /// Address at which the proxy has mapped [`SPACE_DESKS`].
+    pub desks: u64,
+    /// Bit number - 1 for each signal that the program ignores at its beginning.
+    pub ignored: u64,
+    /// The same of those that it blocks.
+    pub blocked: u64,
+}
+
+/// `struct insula_space_signal`: the beginning of the `siginfo_t` of a signal for the program.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct SpaceSignal {
+    /// Its number.
+    pub signal: i32,
+    /// `si_errno`.
+    pub error: i32,
+    /// `si_code`.
+    pub code: i32,
+    /// Anything.
+    pub padding: u32,
+    /// What depends on the code.
+    pub fields: [u64; 4],
 }
 
 /// `struct insula_space_fork`: a space for a copy of the program.

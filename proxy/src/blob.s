@@ -331,7 +331,7 @@ insula_proxy_handler:
     cmp edi, 4                      // SIGILL
     je .Lp_own_fault
 .Lp_pass_on:
-    mov edx, edi
+    mov rdx, rsi
     mov esi, {SPACE_SIGNAL}
     jmp .Lp_space
 

@@ -2,8 +2,8 @@
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
-    self, Calls, Clock, Counters, Delegation, DelegationPlace, Desk, Process, Reach, SpaceBegin,
-    SpaceCreate, SpaceFork, SpaceRange,
+    self, Calls, Clock, Counters, Delegation, DelegationPlace, Desk, Process, Reach, Signal,
+    SpaceBegin, SpaceCreate, SpaceFork, SpaceRange, SpaceSignal,
 };
 
 use super::{Facts, structure, values};
@@ -73,14 +73,32 @@ pub(crate) fn structures() -> Facts {
             descriptor,
             signals,
             parent,
-            signals_reserved,
+            desks,
+            ignored,
+            blocked,
+            told,
+            base_reserved,
             lwk_state,
             page_table,
+            taken,
             lwk_reserved,
+            queue,
             pinned_count,
             pinned_reserved,
             pinned
         ]
+    );
+    structure!(
+        facts,
+        Signal,
+        "insula_lwk_signal",
+        [signal, error, code, thread, fields]
+    );
+    structure!(
+        facts,
+        SpaceSignal,
+        "insula_space_signal",
+        [signal, error, code, padding, fields]
     );
     structure!(facts, Calls, "insula_lwk_calls", [made]);
     structure!(facts, Reach, "insula_lwk_reach", [windows]);
@@ -100,7 +118,7 @@ pub(crate) fn structures() -> Facts {
             base_asleep,
             base_reserved,
             lwk_asleep,
-            lwk_reserved
+            scratch
         ]
     );
     structure!(
@@ -119,7 +137,7 @@ pub(crate) fn structures() -> Facts {
         facts,
         SpaceBegin,
         "insula_space_begin",
-        [arguments_size, descriptor]
+        [arguments_size, descriptor, desks, ignored, blocked]
     );
     structure!(facts, SpaceFork, "insula_space_fork", [desk, process]);
     structure!(
@@ -142,6 +160,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_COUNTERS_PAGES = lwk::COUNTERS_PAGES,
         INSULA_LWK_PINNED_MAX = lwk::PINNED_MAX,
         INSULA_LWK_REACH_SHIFT = lwk::REACH_SHIFT,
+        INSULA_LWK_QUEUE = lwk::QUEUE,
         INSULA_LWK_RESULT = lwk::ANSWER_RESULT,
         INSULA_LWK_FAULT = lwk::ANSWER_FAULT,
         INSULA_LWK_REQUEST = lwk::request::REQUEST,

@@ -54,6 +54,9 @@ pub enum ProxyError {
         /// Why.
         errno: Errno,
     },
+    /// What signals are blocked could not be changed.
+    #[error("unblocking signals: {}", .0.desc())]
+    Mask(Errno),
 }
 
 /// What a proxy begins with.
@@ -154,7 +157,8 @@ impl Space {
     ) -> Result<Infallible, ProxyError> {
         let fd = out_of_the_way(self.fd)?;
         map_desks(&region, fd.as_fd())?;
-        let data = Data::new(&region, fd.as_raw_fd(), self.desk, &start);
+        let signals = Inherited::by_this_process()?;
+        let data = Data::new(&region, (fd.as_raw_fd(), self.desk), &start, signals);
         // SAFETY: both go to parts of the region, which is this process's alone and large enough:
         // `data_size` was made for these arguments. No reference to it is kept.
         unsafe {
@@ -163,7 +167,7 @@ impl Space {
         }
         protect(&region)?;
         leave_library()?;
-        catch_signals(&region)?;
+        catch_signals(&region, signals)?;
         let (entry, desk) = (region.address(), u64::from(self.desk));
         // They are the proxy's from here on.
         std::mem::forget((region, fd, start.executable));
@@ -252,7 +256,12 @@ struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    fn new(region: &ProxyRegion, fd: i32, desk: u32, start: &ProxyStart<'a>) -> Self {
+    fn new(
+        region: &ProxyRegion,
+        (fd, desk): (i32, u32),
+        start: &ProxyStart<'a>,
+        signals: Inherited,
+    ) -> Self {
         let begin = region.data() + size_of::<Parameters>() as u64;
         let steps = begin + size_of::<SpaceBegin>() as u64;
         let steps_end = steps + STEPS_SIZE as u64;
@@ -331,6 +340,9 @@ impl<'a> Data<'a> {
             begin: SpaceBegin {
                 arguments_size: arguments.size,
                 descriptor: fd,
+                desks: region.desks(),
+                ignored: signals.ignored,
+                blocked: signals.blocked,
             },
             steps: steps_made,
             copy_steps,
@@ -443,39 +455,88 @@ struct Action {
     mask: u64,
 }
 
-/// What cannot be caught, or by which the terminal stops the process.
-const NOT_CAUGHT: [i32; 6] = [
-    libc::SIGKILL,
-    libc::SIGSTOP,
-    libc::SIGTSTP,
-    libc::SIGTTIN,
-    libc::SIGTTOU,
-    libc::SIGCONT,
-];
+/// What cannot be caught.
+const NOT_CAUGHT: [i32; 2] = [libc::SIGKILL, libc::SIGSTOP];
+/// Those by which a terminal stops who uses it from the background. It looks itself who ignores them:
+/// so the proxy does, if the program does.
+const OF_BACKGROUND: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
 
-/// All signals go to the blob, but for those that whoever began this process has told to ignore.
-fn catch_signals(region: &ProxyRegion) -> Result<(), ProxyError> {
+/// The bit of a signal in a set.
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// What this process does about signals, which the program begins with.
+#[derive(Clone, Copy, Debug)]
+struct Inherited {
+    /// Bit number - 1 of each that is ignored.
+    ignored: u64,
+    /// The same of those that are blocked.
+    blocked: u64,
+}
+
+impl Inherited {
+    fn by_this_process() -> Result<Self, ProxyError> {
+        let mut ignored = 0;
+        // Rust's library ignores SIGPIPE, in its own way and for itself; whoever began this process by
+        // posix_spawn(3) of glibc has had it ignore those that are the C library's own.
+        let others = |signal: &i32| !matches!(*signal, libc::SIGPIPE | 32 | 33);
+        for signal in (1..=64).filter(others) {
+            let failed = |errno| ProxyError::Handler { signal, errno };
+            if is_ignored(signal).map_err(failed)? {
+                ignored |= bit(signal);
+            }
+        }
+        let mut blocked = 0_u64;
+        change_mask(libc::SIG_BLOCK, 0, &mut blocked)?;
+        Ok(Self { ignored, blocked })
+    }
+}
+
+/// Has the kernel change what this thread blocks; tells what that was.
+fn change_mask(how: i32, set: u64, before: &mut u64) -> Result<(), ProxyError> {
+    let size = size_of::<u64>();
+    // SAFETY: both are sets of the kernel's.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const set,
+            &raw mut *before,
+            size,
+        )
+    };
+    Errno::result(answer).map(drop).map_err(ProxyError::Mask)
+}
+
+/// All signals go to the blob, also those that are ignored or blocked: the program may wish otherwise
+/// later, and its kernel knows what becomes of each. One that stays ignored it has caught when it wishes.
+fn catch_signals(region: &ProxyRegion, inherited: Inherited) -> Result<(), ProxyError> {
     const SA_RESTORER: u64 = 0x0400_0000;
     let blob = blob();
     for signal in (1..=64).filter(|signal| !NOT_CAUGHT.contains(signal)) {
         let failed = |errno| ProxyError::Handler { signal, errno };
-        let breaks_off = signal == SPACE_INTERRUPT.cast_signed();
-        // Rust's library ignores SIGPIPE, in its own way and for itself; whoever began this process by
-        // posix_spawn(3) of glibc has had it ignore that which breaks calls off (32 and 33 are its own).
-        let is_ours = signal == libc::SIGPIPE || breaks_off;
-        if !is_ours && is_ignored(signal).map_err(failed)? {
+        let is_ignored = inherited.ignored & bit(signal) != 0;
+        if is_ignored && OF_BACKGROUND.contains(&signal) {
             continue;
         }
+        // A call that uses a terminal from the background would begin anew, and be stopped anew, for ever.
+        let breaks_off = signal == SPACE_INTERRUPT.cast_signed()
+            || signal == libc::SIGTSTP
+            || OF_BACKGROUND.contains(&signal);
         let restart = if breaks_off { 0 } else { libc::SA_RESTART };
+        // Who ignores it is not told of children by wait(2) either.
+        let keeps_none = signal == libc::SIGCHLD && is_ignored;
+        let children = if keeps_none { libc::SA_NOCLDWAIT } else { 0 };
         let action = Action {
             handler: region.address() + blob.handler as u64,
-            flags: (libc::SA_SIGINFO | restart) as u64 | SA_RESTORER,
+            flags: (libc::SA_SIGINFO | restart | children) as u64 | SA_RESTORER,
             restorer: region.address() + blob.restorer as u64,
             mask: u64::MAX,
         };
         sigaction(signal, &raw const action, std::ptr::null_mut()).map_err(failed)?;
     }
-    Ok(())
+    change_mask(libc::SIG_SETMASK, 0, &mut 0)
 }
 
 fn is_ignored(signal: i32) -> Result<bool, Errno> {

@@ -393,7 +393,12 @@ fn time_ns(thread: &mut Thread, address: u64) -> Result<Option<u64>, Errno> {
 
 /// When a time from now on is over, by the kernel's clock; none at address 0.
 pub(super) fn deadline(thread: &mut Thread, timeout: u64) -> Result<Option<u64>, Errno> {
-    Ok(time_ns(thread, timeout)?.map(after))
+    let Some(time_ns) = time_ns(thread, timeout)? else {
+        return Ok(None);
+    };
+    // A call that is made again has what is left of its time.
+    let deadline_ns = *thread.deadline_ns.get_or_insert_with(|| after(time_ns));
+    Ok(Some(deadline_ns))
 }
 
 /// The time so long from now, or somewhat later.

@@ -61,6 +61,8 @@ pub enum Local {
     Munmap,
     /// Waiting for a signal.
     Pause,
+    /// What is the program's own of it; the rest is the base's.
+    Prctl,
     /// Restartable sequences.
     Rseq,
     /// What is to be done about a signal.
@@ -115,6 +117,10 @@ pub enum Local {
     Tgkill,
     /// The time.
     Time,
+    /// A timer of the base's.
+    TimerCreate,
+    /// The end of one.
+    TimerDelete,
     /// The time that was used.
     Times,
     /// A signal to a thread; of other programs the base's.

@@ -5,12 +5,15 @@ mod futex;
 mod limits;
 mod local;
 mod memory;
+mod prctl;
 mod processes;
 mod scheduling;
 mod signals;
 pub mod table;
 mod threads;
 mod time;
+mod timed;
+mod timers;
 
 use alloc::boxed::Box;
 
@@ -34,6 +37,8 @@ pub mod number {
     pub const POLL: u64 = 7;
     /// `rt_sigaction`.
     pub const RT_SIGACTION: u64 = 13;
+    /// `rt_sigprocmask`.
+    pub const RT_SIGPROCMASK: u64 = 14;
     /// `pread64`.
     pub const PREAD64: u64 = 17;
     /// `pwrite64`.
@@ -42,6 +47,8 @@ pub mod number {
     pub const MADVISE: u64 = 28;
     /// `pause`.
     pub const PAUSE: u64 = 34;
+    /// `nanosleep`.
+    pub const NANOSLEEP: u64 = 35;
     /// `fcntl`.
     pub const FCNTL: u64 = 72;
     /// `kill`.
@@ -54,6 +61,12 @@ pub mod number {
     pub const GETRUSAGE: u64 = 98;
     /// `times`.
     pub const TIMES: u64 = 100;
+    /// `setuid`.
+    pub const SETUID: u64 = 105;
+    /// `setreuid`.
+    pub const SETREUID: u64 = 113;
+    /// `setresuid`.
+    pub const SETRESUID: u64 = 117;
     /// `getuid`.
     pub const GETUID: u64 = 102;
     /// `getgid`.
@@ -62,6 +75,10 @@ pub mod number {
     pub const GETEUID: u64 = 107;
     /// `getegid`.
     pub const GETEGID: u64 = 108;
+    /// `rt_sigqueueinfo`.
+    pub const RT_SIGQUEUEINFO: u64 = 129;
+    /// `rt_tgsigqueueinfo`.
+    pub const RT_TGSIGQUEUEINFO: u64 = 297;
     /// `rt_sigtimedwait`.
     pub const RT_SIGTIMEDWAIT: u64 = 128;
     /// `rt_sigsuspend`.
@@ -78,6 +95,24 @@ pub mod number {
     pub const FUTEX: u64 = 202;
     /// `getdents64`.
     pub const GETDENTS64: u64 = 217;
+    /// `semtimedop`.
+    pub const SEMTIMEDOP: u64 = 220;
+    /// `timer_create`.
+    pub const TIMER_CREATE: u64 = 222;
+    /// `timer_delete`.
+    pub const TIMER_DELETE: u64 = 226;
+    /// `clock_nanosleep`.
+    pub const CLOCK_NANOSLEEP: u64 = 230;
+    /// `epoll_wait`.
+    pub const EPOLL_WAIT: u64 = 232;
+    /// `unshare`.
+    pub const UNSHARE: u64 = 272;
+    /// `epoll_pwait`.
+    pub const EPOLL_PWAIT: u64 = 281;
+    /// `setns`.
+    pub const SETNS: u64 = 308;
+    /// `epoll_pwait2`.
+    pub const EPOLL_PWAIT2: u64 = 441;
     /// `clock_gettime`.
     pub const CLOCK_GETTIME: u64 = 228;
     /// `tgkill`.
@@ -118,7 +153,10 @@ pub enum Flow {
 
 /// Executes the system call that a thread makes.
 #[must_use]
-pub fn execute(thread: Box<Thread>) -> Flow {
+pub fn execute(mut thread: Box<Thread>) -> Flow {
+    if thread.rewound.take().is_none() {
+        thread.deadline_ns = None;
+    }
     let registers = &thread.context.registers;
     let number = registers.rax;
     let arguments = [
@@ -178,10 +216,23 @@ pub(crate) fn lead_nowhere(arguments: [u64; 6], (_, end): (u64, u64)) -> [u64; 6
 /// Has the base make a call, with which the thread goes on.
 fn delegate(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
     cores::count(Counter::DelegatedCalls);
+    let mut arguments = lead_nowhere(arguments, thread.process.pages().space());
+    timed::shorten(&mut thread, number, &mut arguments);
+    if signals::may_use_terminal(number) {
+        signals::block_in_proxy(&mut thread);
+    }
+    if changes_user(number) {
+        thread.uid = None;
+    }
     thread.calling = Some(number);
-    let bounds = thread.process.pages().space();
-    thread.desk.post(number, lead_nowhere(arguments, bounds));
+    thread.desk.post(number, arguments);
     Flow::Wait(thread)
+}
+
+/// Whether whose a thread is may be another user after a call.
+fn changes_user(number: u64) -> bool {
+    use number::{SETNS, SETRESUID, SETREUID, SETUID, UNSHARE};
+    matches!(number, SETUID | SETREUID | SETRESUID | UNSHARE | SETNS)
 }
 
 /// Whether a call that a signal has broken off is made anew when the handler wants that. Not so where
@@ -251,8 +302,8 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         Local::RtSigaction => signals::action(&mut thread, a),
         Local::RtSigpending => signals::pending(&mut thread, a[0], a[1]),
         Local::RtSigprocmask => signals::mask(&mut thread, a),
-        Local::RtSigqueueinfo => signals::queue(&mut thread, (a[0], None), a[1], a[2]),
-        Local::RtTgsigqueueinfo => signals::queue(&mut thread, (a[0], Some(a[1])), a[2], a[3]),
+        Local::RtSigqueueinfo => return signals::queue(thread, a),
+        Local::RtTgsigqueueinfo => return signals::queue_for_thread(thread, a),
         Local::Sigaltstack => signals::alternate_stack(&mut thread, a[0], a[1]),
         Local::RtSigreturn => return signals::go_back(thread),
         Local::RtSigsuspend => return signals::suspend(thread, a[0], a[1]),
@@ -268,6 +319,9 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         Local::ClockGettime => time::clock_gettime(&mut thread, a[0], a[1]),
         Local::Gettimeofday => time::gettimeofday(&mut thread, a[0], a[1]),
         Local::Time => time::time(&mut thread, a[0]),
+        Local::Prctl => return prctl::prctl(thread, a),
+        Local::TimerCreate => timers::create(&mut thread, a),
+        Local::TimerDelete => timers::delete(&mut thread, a[0]),
         Local::SchedYield => {
             thread.context.registers.rax = 0;
             return Flow::Yield(thread);

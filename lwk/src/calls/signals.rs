@@ -6,7 +6,7 @@ use super::{Flow, answer, delegate, number};
 use crate::process::errno::Errno;
 use crate::process::signals::frame::{self, Alternate};
 use crate::process::signals::number::CHLD;
-use crate::process::signals::{Action, Full, Info, SIGNALS, Set, UNBLOCKABLE, bit};
+use crate::process::signals::{Action, Full, Info, OF_BACKGROUND, SIGNALS, Set, UNBLOCKABLE, bit};
 use crate::process::{self, PAGE, Thread, Waiter};
 
 /// Bytes of a set in the program's memory.
@@ -49,6 +49,10 @@ pub(super) fn action(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
         thread.process.space().read(new, &mut bytes)?;
         let new = Action::from_bytes(&bytes);
         thread.process.signals().set_action(signal, new);
+        let ignores = |action: &Action| action.handler == Action::IGNORE;
+        if bit(signal) & OF_BACKGROUND != 0 && ignores(&new) != ignores(&before) {
+            process::mirror_action(thread, signal);
+        }
         if signal == CHLD && of_children(&new) != of_children(&before) {
             tell_of_children(thread, &new)?;
         }
@@ -87,6 +91,35 @@ fn tell_of_children(thread: &mut Thread, action: &Action) -> Result<u64, Errno> 
         thread.process.space().write(buffer, &of_proxy.to_bytes())?;
         thread.call(number::RT_SIGACTION, [signal, buffer, 0, SET_SIZE, 0, 0])
     })
+}
+
+/// Whether a call may be one that uses a terminal.
+pub(super) fn may_use_terminal(number: u64) -> bool {
+    const READ: u64 = 0;
+    const WRITE: u64 = 1;
+    const IOCTL: u64 = 16;
+    const READV: u64 = 19;
+    const WRITEV: u64 = 20;
+    matches!(number, READ | WRITE | IOCTL | READV | WRITEV)
+}
+
+/// Has the thread of the proxy block what this one blocks of the signals by which a terminal stops who
+/// uses it from the background: the base looks at that when the call is made.
+pub(super) fn block_in_proxy(thread: &mut Thread) {
+    const SET: u64 = 2;
+    let blocked = thread.notice.blocked() & OF_BACKGROUND;
+    if blocked == thread.blocked_in_proxy {
+        return;
+    }
+    if let Some(set) = thread.put_scratch(&[blocked]) {
+        let arguments = [SET, set, 0, SET_SIZE, 0, 0];
+        if thread
+            .call_as_kernel(number::RT_SIGPROCMASK, arguments)
+            .is_ok()
+        {
+            thread.blocked_in_proxy = blocked;
+        }
+    }
 }
 
 /// rt_sigprocmask(2).
@@ -196,60 +229,81 @@ fn send(thread: &Thread, to: Option<u64>, info: Info) -> Result<u64, Errno> {
 }
 
 /// kill(2): of this program here, of others by the base.
-pub(super) fn kill(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn kill(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let pid = thread.process.pages().pid();
     if a[0] as u32 != pid as u32 {
         return delegate(thread, super::number::KILL, a);
     }
-    let result = send_own(&thread, None, a[1], Info::USER);
+    let result = send_own(&mut thread, None, a[1], Info::USER);
     answer(thread, result)
 }
 
-fn send_own(thread: &Thread, to: Option<u64>, signal: u64, code: i32) -> Result<u64, Errno> {
+fn send_own(thread: &mut Thread, to: Option<u64>, signal: u64, code: i32) -> Result<u64, Errno> {
     if signal as u32 == 0 {
         return Ok(0);
     }
-    let pid = thread.process.pages().pid();
-    send(thread, to, Info::sent(signal_of(signal)?, code, pid))
+    let (signal, pid) = (signal_of(signal)?, thread.process.pages().pid());
+    let uid = user(thread)?;
+    send(thread, to, Info::sent(signal, code, pid, uid))
+}
+
+/// The thread's user, of whom the base is asked once.
+fn user(thread: &mut Thread) -> Result<u64, Errno> {
+    if let Some(uid) = thread.uid {
+        return Ok(uid);
+    }
+    let uid = thread.call(number::GETUID, [0; 6])?;
+    thread.uid = Some(uid);
+    Ok(uid)
 }
 
 /// tgkill(2).
-pub(super) fn kill_thread(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn kill_thread(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let [group, id, signal, ..] = a.map(|word| u64::from(word as u32));
     if group != thread.process.pages().pid() {
         return delegate(thread, super::number::TGKILL, a);
     }
     let is_there = thread.process.signals().has(id);
     let result = match is_there {
-        true => send_own(&thread, Some(id), signal, Info::TKILL),
+        true => send_own(&mut thread, Some(id), signal, Info::TKILL),
         false => Err(Errno::ESRCH),
     };
     answer(thread, result)
 }
 
 /// tkill(2).
-pub(super) fn kill_any_thread(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn kill_any_thread(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let id = u64::from(a[0] as u32);
     if !thread.process.signals().has(id) {
         return delegate(thread, super::number::TKILL, a);
     }
-    let result = send_own(&thread, Some(id), a[1], Info::TKILL);
+    let result = send_own(&mut thread, Some(id), a[1], Info::TKILL);
     answer(thread, result)
 }
 
-/// rt_sigqueueinfo(2) and rt_tgsigqueueinfo(2), to this program only.
-pub(super) fn queue(
-    thread: &mut Thread,
-    (pid, to): (u64, Option<u64>),
-    signal: u64,
-    from: u64,
-) -> Result<u64, Errno> {
+/// rt_sigqueueinfo(2): of this program here, of others by the base.
+pub(super) fn queue(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let [pid, signal, from, ..] = a;
+    if pid as u32 != thread.process.pages().pid() as u32 {
+        return delegate(thread, number::RT_SIGQUEUEINFO, a);
+    }
+    let result = queue_own(&mut thread, None, signal, from);
+    answer(thread, result)
+}
+
+/// rt_tgsigqueueinfo(2), likewise.
+pub(super) fn queue_for_thread(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let [pid, to, signal, from, ..] = a;
+    if pid as u32 != thread.process.pages().pid() as u32 {
+        return delegate(thread, number::RT_TGSIGQUEUEINFO, a);
+    }
+    let result = queue_own(&mut thread, Some(u64::from(to as u32)), signal, from);
+    answer(thread, result)
+}
+
+fn queue_own(thread: &mut Thread, to: Option<u64>, signal: u64, from: u64) -> Result<u64, Errno> {
     let mut bytes = [0; Info::SIZE];
     thread.process.space().read(from, &mut bytes)?;
-    if pid as u32 != thread.process.pages().pid() as u32 {
-        return Err(Errno::EPERM);
-    }
-    let to = to.map(|id| u64::from(id as u32));
     if to.is_some_and(|id| !thread.process.signals().has(id)) {
         return Err(Errno::ESRCH);
     }

@@ -200,7 +200,9 @@ fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
     let desk = Desk::sit(pages.area(), desk);
     let blocked = thread.process.signals().blocked(thread.id);
     let process = thread.process.clone();
-    Thread::new(process, (id, desk), blocked, thread.inherited())
+    let mut new = Thread::new(process, (id, desk), blocked, thread.inherited())?;
+    new.blocked_in_proxy = thread.blocked_in_proxy;
+    Ok(new)
 }
 
 fn copy_of_extended(thread: &mut Thread) -> Result<insula_bare::ExtendedState, Errno> {

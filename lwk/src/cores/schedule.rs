@@ -149,8 +149,15 @@ fn look_at_the_base() {
 
 /// Makes those ready whose answers have come; ends those who have nobody to ask any more.
 fn collect() {
+    let ended = take_answers();
+    ended.into_iter().for_each(end);
+}
+
+/// The same; those who have nobody to ask are answered. Ending one may take longer than others may be
+/// kept from those that wait.
+fn take_answers() -> Vec<Box<Thread>> {
     let mut waiting = waiting().lock();
-    let mut at = 0;
+    let (mut at, mut ended) = (0, Vec::new());
     while at < waiting.len() {
         match waiting[at].poll() {
             Ok(None) => {
@@ -163,9 +170,10 @@ fn collect() {
                 thread.take_result(result);
                 send(thread);
             }
-            Err(Gone) => end(waiting.swap_remove(at)),
+            Err(Gone) => ended.push(waiting.swap_remove(at)),
         }
     }
+    ended
 }
 
 /// Answers what the base asks about those that wait here, while a thread of this core waits for it
@@ -191,7 +199,8 @@ fn set_doorbells(doorbell: u64) {
     }
 }
 
-fn end(thread: Box<Thread>) {
+fn end(mut thread: Box<Thread>) {
+    thread.give_up_locks();
     thread.process.note_last_moment(&thread);
     balance::leaves(&thread);
     drop(thread);
@@ -285,6 +294,12 @@ fn run_thread(mut thread: Box<Thread>) {
         if thread.is_superseded() && !thread.process.is_ending() {
             thread.give_way();
             return end(thread);
+        }
+        if thread.process.is_stopped() {
+            match process::park(thread) {
+                Some(same) => thread = same,
+                None => return,
+            }
         }
         process::deliver(&mut thread);
         if thread.is_stopping {

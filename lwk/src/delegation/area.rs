@@ -11,7 +11,7 @@ use insula_abi::channel::{
 };
 use insula_abi::lwk::{
     COUNTERS_PAGES, Calls, Clock, Counters, DESKS_PER_PAGE, Delegation, LWK_MAGIC, PAGE_SIZE,
-    PAGES_MAX, PINNED_MAX, Process, REACH_SHIFT, Reach,
+    PAGES_MAX, PINNED_MAX, Process, QUEUE, REACH_SHIFT, Reach, Signal,
 };
 use insula_bare::apic;
 use insula_bare::memory::{PhysAddr, word};
@@ -368,6 +368,56 @@ impl ProcessPages {
             0 => 0,
             _ => signals.swap(0, Ordering::AcqRel),
         }
+    }
+
+    /// Whether signals have come.
+    #[must_use]
+    pub fn has_signals(&self) -> bool {
+        let taken = self
+            .word(offset_of!(Process, taken))
+            .load(Ordering::Relaxed);
+        self.load(offset_of!(Process, told)) != taken
+            || self.load(offset_of!(Process, signals)) != 0
+    }
+
+    /// Takes the first of the signals that wait. One caller at a time.
+    #[must_use]
+    pub fn take_signal(&self) -> Option<Signal> {
+        let taken = self.word(offset_of!(Process, taken));
+        let count = taken.load(Ordering::Relaxed);
+        if self.load(offset_of!(Process, told)) == count {
+            return None;
+        }
+        let place = (count % QUEUE as u64) as usize * size_of::<Signal>();
+        let words: [u64; size_of::<Signal>() / 8] =
+            core::array::from_fn(|at| self.load(offset_of!(Process, queue) + place + 8 * at));
+        // From here on one more like it is told of: it is another one, which this has not seen.
+        taken.store(count.wrapping_add(1), Ordering::Release);
+        let low = |word: u64| word as u32;
+        let high = |word: u64| (word >> 32) as u32;
+        let [first, second, fields @ ..] = words;
+        Some(Signal {
+            signal: low(first) as i32,
+            error: high(first) as i32,
+            code: low(second) as i32,
+            thread: high(second),
+            fields,
+        })
+    }
+
+    /// The signals that the program ignores at its beginning, and those that it blocks: a bit for each.
+    #[must_use]
+    pub fn inherited_signals(&self) -> (u64, u64) {
+        (
+            self.load(offset_of!(Process, ignored)),
+            self.load(offset_of!(Process, blocked)),
+        )
+    }
+
+    /// Where desk 0 would lie in the proxy; 0 if nobody has said.
+    #[must_use]
+    pub(super) fn desks(&self) -> u64 {
+        self.load(offset_of!(Process, desks))
     }
 
     /// Whether the base may have mapped, or be walking to, anything from `start` to before `end`.

@@ -5,7 +5,10 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use insula_abi::lwk as abi;
 
-use super::area::Area;
+use super::area::{Area, ProcessPages};
+
+/// Words that a call can be given by address.
+pub(super) const SCRATCH_WORDS: usize = 7;
 
 /// What the base answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +109,27 @@ impl Desk {
             },
             _ => Answer::Result { result, value },
         })
+    }
+
+    /// Writes words to where calls of this desk can find them: their address in the proxy, if that is
+    /// known. They stay until others are written.
+    pub fn put_scratch(&self, process: &ProcessPages, words: &[u64]) -> Option<u64> {
+        let at = offset_of!(abi::Desk, scratch);
+        let desks = process.desks();
+        if desks == 0 || words.len() > SCRATCH_WORDS {
+            return None;
+        }
+        for (&word, place) in words.iter().zip(0..) {
+            self.word(at + 8 * place).store(word, Ordering::Relaxed);
+        }
+        Some(desks + self.number * size_of::<abi::Desk>() as u64 + at as u64)
+    }
+
+    /// What calls have written there. Anybody of the program may have.
+    #[must_use]
+    pub fn scratch(&self) -> [u64; SCRATCH_WORDS] {
+        let at = offset_of!(abi::Desk, scratch);
+        core::array::from_fn(|place| self.word(at + 8 * place).load(Ordering::Relaxed))
     }
 
     /// Has the base break off what it does for this turn: it then ends as by a signal.

@@ -64,7 +64,10 @@ pub(super) fn process(pages: ProcessPages) -> Option<(Arc<Process>, Box<Thread>)
     let process = Process::new(pages, Memory::new(space.ok()?, pages));
     let desk = Desk::sit(pages.area(), pages.desk());
     let scheduling = (Priority::default(), CoreSet::ALL);
-    let mut thread = Thread::new(Arc::clone(&process), (pages.pid(), desk), 0, scheduling).ok()?;
+    let (ignored, blocked) = pages.inherited_signals();
+    process.signals().ignore(ignored);
+    let identity = (pages.pid(), desk);
+    let mut thread = Thread::new(Arc::clone(&process), identity, blocked, scheduling).ok()?;
     thread.is_new = true;
     pages.set_page_table(process.space().root().0);
     pages.set_state(process_state::ALIVE);

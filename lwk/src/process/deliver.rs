@@ -3,20 +3,26 @@
 use super::errno::Errno;
 use super::signals::frame::{self, Alternate, Interrupted};
 use super::signals::{Action, Deed, Info, UNBLOCKABLE, bit, number};
-use super::{Thread, rseq};
+use super::{Thread, rseq, stop};
 use crate::calls::{self, number as call};
 use crate::info;
 
 /// Has a thread deal with what has come for it. It, and with it the program, may have ended
 /// afterwards; or have been stopped, and waits for the base.
 pub(crate) fn deliver(thread: &mut Thread) {
+    stop::catch_again(thread);
     let made = thread.calling.take();
+    if made.is_some() {
+        thread.process.take_sent();
+    }
     if made.is_none() && !thread.notice.is_told() {
         return;
     }
     take_awaited(thread, made);
     let is_broken_off = |_: &u64| thread.context.registers.rax == Errno::EINTR.as_result();
-    let mut broken_off = made.filter(is_broken_off);
+    let mut broken_off = made
+        .filter(is_broken_off)
+        .or_else(|| break_off_again(thread));
     while thread.notice.is_told() && !thread.process.is_ending() && !thread.is_stopping {
         let deed = thread.process.signals().next(thread.id);
         match deed {
@@ -26,7 +32,7 @@ pub(crate) fn deliver(thread: &mut Thread) {
                 dumps: true,
             }) => end_with_core(thread, signal),
             Some(Deed::End { signal, .. }) => thread.exit_process(signal.into()),
-            Some(Deed::Stop) => stop(thread),
+            Some(Deed::Stop { signal }) => stop::stop(thread, signal),
             Some(Deed::Handle(info, action)) => {
                 if let Some(number) = broken_off.take()
                     && action.flags & Action::RESTART != 0
@@ -44,13 +50,25 @@ pub(crate) fn deliver(thread: &mut Thread) {
     // What broke it off was not for this thread, or came to nothing.
     if let Some(number) = broken_off.filter(|&number| number != call::CLOSE) {
         make_anew(thread, number);
+        thread.rewound = Some(number);
     }
+}
+
+/// Bytes of SYSCALL.
+const SYSCALL_SIZE: u64 = 2;
+
+/// A thread that was about to make its call again has been told of another signal: that finds the call
+/// as if it had never been over. Which one it was.
+fn break_off_again(thread: &mut Thread) -> Option<u64> {
+    let number = thread.rewound.take()?;
+    let registers = &mut thread.context.registers;
+    registers.rip = registers.rip.wrapping_add(SYSCALL_SIZE);
+    registers.rax = Errno::EINTR.as_result();
+    Some(number)
 }
 
 /// Lets a thread make the call again that it has just made.
 fn make_anew(thread: &mut Thread, number: u64) {
-    /// Bytes of SYSCALL.
-    const SYSCALL_SIZE: u64 = 2;
     let registers = &mut thread.context.registers;
     registers.rip = registers.rip.wrapping_sub(SYSCALL_SIZE);
     registers.rax = number;
@@ -88,14 +106,6 @@ fn end_with_core(thread: &mut Thread, signal: u32) {
         thread.id, thread.context.registers.rip
     );
     thread.end_with_core(signal);
-}
-
-/// The base stops the proxy, and answers when it lets it go on.
-fn stop(thread: &mut Thread) {
-    let pid = thread.process.pages().pid();
-    let stop = [pid, number::STOP.into(), 0, 0, 0, 0];
-    thread.desk.post(call::KILL, stop);
-    thread.is_stopping = true;
 }
 
 /// Has a thread go on in a handler.

@@ -157,6 +157,11 @@ fn go_on(thread: &mut Thread, arguments: &Arguments, image: Image) {
 
 /// What a thread has of the program that was.
 fn forget(thread: &mut Thread) {
+    let timers = thread.process.signals().take_timers();
+    for timer in timers {
+        // It was there, or nobody is left to be told.
+        let _ = thread.call(number::TIMER_DELETE, [timer.id.into(), 0, 0, 0, 0, 0]);
+    }
     thread.process.signals().clear_handlers();
     thread.context = insula_bare::UserContext::default();
     thread.extended.reset();

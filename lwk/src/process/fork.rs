@@ -113,6 +113,8 @@ fn fork_alone(
 /// Has the base make a process for a copy: its id and its pages.
 fn ask(thread: &mut Thread, how: &Copying) -> Result<(u64, ProcessPages), Errno> {
     let asked = thread.ask(request::FORK, [how.flags, how.told, 0, 0, 0, 0]);
+    // The proxy unblocks all afterwards.
+    thread.blocked_in_proxy = 0;
     let (id, number) = asked.map_err(|_| Errno::EINTR)?;
     let id = of_result(id).map_err(|error| match error {
         // As many processes as the base has room for.

@@ -106,8 +106,10 @@ fn look_at(pages: ProcessPages) {
         Deed::Nothing => {}
         Deed::Begin => match begin::process(pages) {
             Some((process, thread)) => {
-                add(process);
+                add(Arc::clone(&process));
                 cores::send(thread);
+                // What came before.
+                process.take_sent();
             }
             None => fork::abandon(pages),
         },

@@ -20,6 +20,7 @@ pub mod shared;
 pub mod signals;
 pub mod space;
 pub mod stack;
+mod stop;
 mod thread;
 mod vdso;
 
@@ -33,7 +34,7 @@ use crate::delegation::ProcessPages;
 use core_file::LastMoment;
 use fork::Embryo;
 use memory::{Memory, SpaceGuard};
-use signals::{Full, Info, Signals};
+use signals::{Full, Info, Notice, Signals};
 
 pub(crate) use begin::{ARGUMENTS_MAX, fill, program};
 pub(crate) use deliver::deliver;
@@ -47,6 +48,7 @@ pub(crate) use futex::{
 };
 pub(crate) use list::{end_with_programs, is_any_ending};
 pub use list::{look, tend};
+pub(crate) use stop::{mirror_action, park};
 pub use thread::{Gone, Thread};
 
 /// Size of a page, in bytes.
@@ -70,6 +72,8 @@ pub struct Process {
     staying: AtomicU32,
     /// Its threads are to end: by themselves, or since the proxy is gone.
     ending: AtomicBool,
+    /// It is stopped: its threads run when it goes on.
+    stopped: AtomicBool,
     /// The thread for which all others are to end; 0 for none.
     survivor: AtomicU64,
     /// Ticket of its last release.
@@ -119,6 +123,7 @@ impl Process {
             threads: AtomicU32::new(0),
             staying: AtomicU32::new(0),
             ending: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             survivor: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
             signals: spin::Mutex::new(Signals::default()),
@@ -208,23 +213,54 @@ impl Process {
     /// # Errors
     /// [`Full`].
     pub fn post(&self, to: Option<u64>, info: Info) -> Result<(), Full> {
+        if info.signal == signals::number::CONT {
+            self.resume();
+        }
         let told = self.signals().post(to, info)?;
         if let Some(notice) = told {
-            futex::break_off(self.pages.number(), |thread| thread.notice.is_told());
+            futex::break_off(self.pages.number(), Thread::can_be_told);
             crate::cores::interrupt(notice.core.load(Ordering::Relaxed));
         }
         Ok(())
     }
 
-    /// Takes the signals that the base has for it. Who sent them is not told.
-    fn take_sent(&self) {
-        let mut came = self.pages.take_signals();
-        while came != 0 {
-            let signal = came.trailing_zeros() + 1;
-            came &= came - 1;
-            // There are as many waiting as a program can have.
-            let _ = self.post(None, Info::sent(signal, Info::USER, 0));
+    /// Takes the signals that the base has for it, in the order in which they came. What a call brings
+    /// with it is there when the call has been answered.
+    pub(crate) fn take_sent(&self) {
+        if !self.pages.has_signals() {
+            return;
         }
+        let (told, goes_on) = self.post_sent();
+        if goes_on {
+            self.resume();
+        }
+        if told.is_empty() {
+            return;
+        }
+        futex::break_off(self.pages.number(), Thread::can_be_told);
+        for notice in told {
+            crate::cores::interrupt(notice.core.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Who has been told of a signal that came, and whether a program that is stopped goes on. Nobody
+    /// else takes any meanwhile, so that none comes before another, or is thought to have come to
+    /// somebody who has not been told of it.
+    fn post_sent(&self) -> (Vec<Arc<Notice>>, bool) {
+        let mut signals = self.signals();
+        let (mut told, mut goes_on) = (Vec::new(), false);
+        while let Some(sent) = self.pages.take_signal() {
+            goes_on |= sent.signal == signals::number::CONT as i32;
+            told.extend(signals.post_sent(&sent, self.pages.pid()));
+        }
+        let mut others = self.pages.take_signals();
+        while others != 0 {
+            let info = Info::sent(others.trailing_zeros() + 1, Info::USER, 0, 0);
+            others &= others - 1;
+            // There are as many waiting as a program can have.
+            told.extend(signals.post(None, info).ok().flatten());
+        }
+        (told, goes_on)
     }
 
     fn next_ticket(&self) -> u64 {

@@ -13,9 +13,9 @@ const INHERITS: u64 = 1;
 /// is being put into the list or taken out of it.
 const HEAD_SIZE: usize = 24;
 
-/// Gives up the futexes in a thread's list.
-pub(super) fn give_up(thread: &Thread) {
-    let (head, _) = thread.robust;
+/// Gives up the futexes in a thread's list, which it has no more then.
+pub(super) fn give_up(thread: &mut Thread) {
+    let (head, _) = core::mem::take(&mut thread.robust);
     if head != 0 {
         // A list that cannot be followed ends there.
         let _ = walk(thread, head);

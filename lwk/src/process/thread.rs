@@ -58,13 +58,25 @@ pub struct Thread {
     pub alternate: Alternate,
     /// The call that it makes and that can be broken off.
     pub calling: Option<u64>,
+    /// The call that it makes again as soon as it goes on, since what broke it off came to nothing.
+    pub rewound: Option<u64>,
+    /// When that call, or the one that it makes, is to be over, in ns of the kernel's clock.
+    pub deadline_ns: Option<u64>,
+    /// Its user, if the base has been asked.
+    pub uid: Option<u64>,
     /// What it had blocked before that call, which has it block something else.
     pub blocked_before: Option<Set>,
     /// It has the base stop the program, and goes on as it is when that lets it.
     pub is_stopping: bool,
+    /// The signal by which it has the base stop the program: the proxy is to catch it again.
+    pub(super) uncaught: Option<u32>,
+    /// Of the signals by which a terminal stops who uses it from the background, those that its thread
+    /// of the proxy blocks.
+    pub blocked_in_proxy: Set,
     /// The signals that it waits for, and where it wants to be told of the one that came.
     pub awaiting: Option<(Set, u64)>,
-    /// It waits for a copy of its program to go its own way, and then finds this as its result.
+    /// It waits for a copy of its program to go its own way, or for its program to go on, and then
+    /// finds this as its result.
     pub copy_let_go: Option<u64>,
     /// It has said that it ends.
     has_left: bool,
@@ -111,8 +123,13 @@ impl Thread {
             notice,
             alternate: Alternate::default(),
             calling: None,
+            rewound: None,
+            deadline_ns: None,
+            uid: None,
             blocked_before: None,
             is_stopping: false,
+            uncaught: None,
+            blocked_in_proxy: 0,
             awaiting: None,
             copy_let_go: None,
             has_left: false,
@@ -213,7 +230,9 @@ impl Thread {
         const KILL: u32 = 9;
         info!("process {} is ended: no memory is left", self.id);
         // There is always room for it.
-        let _ = self.process.post(None, Info::sent(KILL, Info::KERNEL, 0));
+        let _ = self
+            .process
+            .post(None, Info::sent(KILL, Info::KERNEL, 0, 0));
     }
 
     /// Asks the base and waits for the answer, on this core, which runs nothing else meanwhile. It does
@@ -238,12 +257,26 @@ impl Thread {
         }
     }
 
-    /// Has the base make a system call.
+    /// Writes words to where the thread's next call finds them: their address, if there is room.
+    #[must_use]
+    pub fn put_scratch(&self, words: &[u64]) -> Option<u64> {
+        self.desk.put_scratch(self.process.pages(), words)
+    }
+
+    /// Has the base make a system call, with arguments that may be the program's.
     ///
     /// # Errors
     /// What it answered; [`Errno::EINTR`] if the proxy is gone: the process is about to end.
     pub fn call(&mut self, number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
-        let arguments = crate::calls::lead_nowhere(arguments, self.process.pages().space());
+        let bounds = self.process.pages().space();
+        self.call_as_kernel(number, crate::calls::lead_nowhere(arguments, bounds))
+    }
+
+    /// The same with arguments that are this kernel's own, which may lead to the thread's scratch.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn call_as_kernel(&mut self, number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
         loop {
             match self
                 .ask(number, arguments)
@@ -259,8 +292,9 @@ impl Thread {
 
     /// The base has answered the call that the program has made, or has let it go on.
     pub fn take_result(&mut self, result: u64) {
-        if !core::mem::take(&mut self.is_stopping) {
-            self.context.registers.rax = result;
+        match core::mem::take(&mut self.is_stopping) {
+            true => self.process.resume(),
+            false => self.context.registers.rax = result,
         }
     }
 
@@ -377,6 +411,12 @@ impl Thread {
         self.process.is_ending() || self.is_superseded()
     }
 
+    /// Whether what it waits for is over when a signal has come for it.
+    #[must_use]
+    pub(super) fn can_be_told(&self) -> bool {
+        self.notice.is_told() && self.copy_let_go.is_none()
+    }
+
     /// Whether it is the only one of its program.
     #[must_use]
     pub fn is_alone(&self) -> bool {
@@ -401,6 +441,14 @@ impl Thread {
     fn leave(&mut self) -> bool {
         let has_left = core::mem::replace(&mut self.has_left, true);
         !has_left && self.process.staying.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// It will not run any more, for whatever reason: whoever waits for a lock that it holds is told.
+    pub fn give_up_locks(&mut self) {
+        super::robust::give_up(self);
+        if self.process.memory().is_shared() {
+            self.tell_end_of_thread();
+        }
     }
 
     fn end_alone(&mut self) {

@@ -9,6 +9,8 @@ mod closes;
 mod crowd;
 mod dump;
 mod fuzz;
+mod jobs;
+mod killed;
 mod memory;
 mod nested;
 mod pins;
@@ -17,8 +19,10 @@ mod processes;
 mod proxy;
 mod questions;
 mod race;
+mod restarts;
 mod sequence;
 mod shared;
+mod signals;
 mod threads;
 mod urgency;
 
@@ -32,7 +36,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | signals | restarts | killed | jobs | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -67,6 +71,10 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["urgency"] => urgency::probe(),
         ["sequence"] => sequence::probe(),
         ["crowd"] => crowd::probe(),
+        ["signals"] => signals::probe(),
+        ["restarts"] => restarts::probe(),
+        ["killed"] => killed::probe(),
+        ["jobs"] => jobs::probe(),
         ["questions"] => questions::probe(),
         ["balance"] => balance::probe(),
         ["clocks"] => clocks::probe(),

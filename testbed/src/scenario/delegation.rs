@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use insula_abi::lwk::{
-    DelegationPlace, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, PAGES_MIN, Process, RELEASE_MAPPED,
+    DelegationPlace, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, PAGES_MIN, Process, QUEUE, RELEASE_MAPPED,
     base_state, process_state, request,
 };
 use nix::errno::Errno;
@@ -269,17 +269,49 @@ fn threads(fake: &FakeLwk) -> Result<(), Finding> {
     }
     broken_off_at_once(&program, first)?;
     let pid = Pid::from_raw(program.child.id().cast_signed());
-    kill(pid, Signal::SIGUSR1)?;
-    kill(pid, Signal::SIGINT)?;
-    let expected = 1 << (Signal::SIGUSR1 as u64 - 1) | 1 << (Signal::SIGINT as u64 - 1);
-    let came = || Ok((program.told(offset_of!(Process, signals))? == expected).then_some(()));
-    wait_for("signals to come through", came)?;
+    signals(&program, pid)?;
     program.last_turn(second, request::THREAD_END, 0)?;
     let alone = || Ok((fs::read_dir(format!("/proc/{pid}/task"))?.count() == 1).then_some(()));
     wait_for("the thread to end", alone)?;
     end(program, first, Signal::SIGTERM as u64, |status| {
         status.signal() == Some(Signal::SIGTERM as i32)
     })
+}
+
+/// They come with what is known of them. When there is no room any more their numbers come.
+fn signals(program: &Program, pid: Pid) -> Result<(), Finding> {
+    /// One that comes as often as it is sent.
+    const QUEUED: i32 = 40;
+    let word = |field: usize, wanted: u64, what: &str| {
+        wait_for(what, || Ok((program.told(field)? == wanted).then_some(())))
+    };
+    let told = |wanted| word(offset_of!(Process, told), wanted, "signals to come through");
+    kill(pid, Signal::SIGUSR1)?;
+    told(1)?;
+    kill(pid, Signal::SIGINT)?;
+    told(2)?;
+    let own = u64::from(std::process::id());
+    for (number, place) in [(Signal::SIGUSR1, 0), (Signal::SIGINT, 1)] {
+        let at = offset_of!(Process, queue) + place * size_of::<insula_abi::lwk::Signal>();
+        let found = [at, at + 8, at + 16].map(|at| program.told(at));
+        let [signal, code, sender] = found;
+        let low = |word: Result<u64, Finding>| Ok::<_, Finding>(word? & u64::from(u32::MAX));
+        let found = [low(signal)?, low(code)?, low(sender)?];
+        assert_equal("a signal", &found, &[number as u64, 0, own])?;
+    }
+    let all = format!(
+        "for n in $(seq {}); do kill -{QUEUED} {pid}; done",
+        QUEUE - 1
+    );
+    let sent = Command::new("sh").args(["-c", &all]).status()?;
+    assert_equal("sending signals", &sent.success(), &true)?;
+    told(QUEUE as u64)?;
+    let bit = 1 << (QUEUED - 1);
+    word(
+        offset_of!(Process, signals),
+        bit,
+        "one for which there was no room",
+    )
 }
 
 /// New threads whose first call is broken off before the proxy's has sat down, or just then.

@@ -2,6 +2,7 @@
 //! what it is on Linux. And programs that end badly: the node is none the worse for it.
 
 mod bad;
+mod inherited;
 mod server;
 mod stopped;
 mod watched;
@@ -61,6 +62,7 @@ fn play(_context: &Context) -> Result<(), Finding> {
         measures()?;
         watched::is_watched()?;
         stopped::leave_cores()?;
+        inherited::can_be_changed()?;
         is_stressed()?;
         server::serves()?;
         bad::files()?;
@@ -196,6 +198,33 @@ def leads():
 os.waitpid(child(leads), 0)
 print(os.read(read, 9))
 "#;
+/// An interactive shell on a terminal of its own: what it has in the background, and in the foreground,
+/// stops, goes on and ends.
+const TERMINAL: &str = r#"
+import os, pty
+SCRIPT = r'''
+stopped() { until [ -n "$(jobs -s)" ]; do sleep 0.02; done; }
+ended() { while kill -0 $1 2> /dev/null; do sleep 0.02; done; wait $1; echo $2 $?; jobs > /dev/null; }
+for round in 1 2 3; do
+  sleep 60 & kill -STOP $!; stopped; bg > /dev/null; kill $!; ended $! sleeps
+  sleep 60 & kill -STOP $!; stopped; kill $!; kill -CONT $!; ended $! stops
+  cat & stopped; kill -KILL $!; ended $! reads
+  sh -c 'kill -TSTP $$; exit 5' & stopped; fg > /dev/null; echo again $?; jobs > /dev/null
+  sleep 0.05 & fg > /dev/null; echo waits $?
+  echo a | cat | tr a b
+done
+'''
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv("/bin/bash", ["bash", "--norc", "--noprofile", "-i", "-c", SCRIPT])
+text = b""
+try:
+    while piece := os.read(terminal, 4096): text += piece
+except OSError: pass
+words = ("sleeps", "stops", "reads", "again", "waits", "b", "bash")
+lines = [line for line in text.decode().split("\r\n") if line.startswith(words)]
+print(lines, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
 const SQL: &str = "create table t(a integer primary key, b text); \
      with recursive n(i) as (select 1 union all select i + 1 from n where i < 500) \
      insert into t select i, hex(i * i) from n; \
@@ -232,6 +261,11 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "clocks"]),
     program(&["/usr/bin/python3", "-c", GROUPS]),
     program(&[PROBE, "processes"]),
+    program(&[PROBE, "signals"]),
+    program(&[PROBE, "restarts"]),
+    program(&[PROBE, "killed"]),
+    program(&[PROBE, "jobs"]),
+    program(&["/usr/bin/python3", "-c", TERMINAL]),
     program(&[PROBE, "questions"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),

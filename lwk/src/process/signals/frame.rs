@@ -368,7 +368,7 @@ mod tests {
             enabled: 7,
             fault: [0; 3],
         };
-        let info = Info::sent(10, Info::USER, 1);
+        let info = Info::sent(10, Info::USER, 1, 0);
         assert!(build(&thread(1200), &info, &ACTION).is_none());
         let frame = build(&thread(2048), &info, &ACTION).unwrap();
         assert!((0x10_0000..0x10_0800).contains(&frame.address));

@@ -6,12 +6,14 @@
 //! Source: signal(7) of Linux, and its include/uapi/asm-generic/signal.h and siginfo.h.
 
 pub mod frame;
+mod sent;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::scheduling::{CoreSet, Priority};
+pub use sent::Timer;
 
 /// How many signals there are, numbered from 1.
 pub const SIGNALS: u32 = 64;
@@ -31,6 +33,7 @@ pub mod number {
     pub const FPE: u32 = 8;
     pub const KILL: u32 = 9;
     pub const SEGV: u32 = 11;
+    pub const PIPE: u32 = 13;
     pub const CHLD: u32 = 17;
     pub const CONT: u32 = 18;
     pub const STOP: u32 = 19;
@@ -74,7 +77,11 @@ const OF_INSTRUCTIONS: Set = set(&[
     number::SYS,
 ]);
 const IGNORED: Set = set(&[number::CHLD, number::CONT, number::URG, number::WINCH]);
-const STOPPING: Set = set(&[number::STOP, number::TSTP, number::TTIN, number::TTOU]);
+/// Those by which a program is stopped.
+pub const STOPPING: Set = set(&[number::STOP, number::TSTP, number::TTIN, number::TTOU]);
+/// Those by which a terminal stops who uses it from the background: it looks itself who blocks or
+/// ignores them.
+pub const OF_BACKGROUND: Set = set(&[number::TTIN, number::TTOU]);
 const DUMPING: Set =
     OF_INSTRUCTIONS | set(&[number::QUIT, number::ABRT, number::XCPU, number::XFSZ]);
 
@@ -148,19 +155,21 @@ impl Info {
     pub const USER: i32 = 0;
     /// `SI_KERNEL`.
     pub const KERNEL: i32 = 0x80;
+    /// `SI_TIMER`: of a timer.
+    pub const TIMER: i32 = -2;
     /// `SI_TKILL`: of tgkill(2).
     pub const TKILL: i32 = -6;
     /// Bytes in the program's memory that are looked at.
     pub const SIZE: usize = 48;
 
-    /// One that a process has sent.
+    /// One that a process of a user has sent.
     #[must_use]
-    pub fn sent(signal: u32, code: i32, pid: u64) -> Self {
+    pub fn sent(signal: u32, code: i32, pid: u64, uid: u64) -> Self {
         Self {
             signal,
             errno: 0,
             code,
-            fields: [pid & 0xffff_ffff, 0, 0, 0],
+            fields: [pid & 0xffff_ffff | uid << 32, 0, 0, 0],
         }
     }
 
@@ -212,6 +221,8 @@ impl Info {
 #[derive(Debug)]
 pub struct Notice {
     told: AtomicBool,
+    /// What the thread blocks: a copy, for who has not the signals.
+    blocked: AtomicU64,
     /// The core that the thread is on.
     pub core: AtomicU32,
     priority: AtomicU32,
@@ -221,9 +232,10 @@ pub struct Notice {
 }
 
 impl Notice {
-    fn new(core: u32, (priority, cores): (Priority, CoreSet)) -> Arc<Self> {
+    fn new(blocked: Set, core: u32, (priority, cores): (Priority, CoreSet)) -> Arc<Self> {
         Arc::new(Self {
             told: AtomicBool::new(false),
+            blocked: AtomicU64::new(blocked),
             core: AtomicU32::new(core),
             priority: AtomicU32::new(priority.to_word()),
             lent: AtomicU32::new(0),
@@ -265,6 +277,12 @@ impl Notice {
         *self.cores.lock() = cores;
     }
 
+    /// What the thread blocks.
+    #[must_use]
+    pub fn blocked(&self) -> Set {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
     /// Whether there may be a signal.
     #[must_use]
     pub fn is_told(&self) -> bool {
@@ -294,11 +312,34 @@ impl Queue {
         if info.signal < FIRST_QUEUED && self.set() & bit(info.signal) != 0 {
             return true;
         }
+        if self.overruns(&info) {
+            return true;
+        }
         let room = self.infos.len() < QUEUE_MAX;
         if room {
             self.infos.push(info);
         }
         room
+    }
+
+    /// Whether it is of a timer whose last signal waits here still, which then tells how often it has
+    /// gone off since.
+    fn overruns(&mut self, info: &Info) -> bool {
+        let is_same = |other: &&mut Info| {
+            let timer = |info: &Info| (info.signal, info.code, info.fields[0] as u32);
+            timer(other) == timer(info)
+        };
+        if info.code != Info::TIMER {
+            return false;
+        }
+        let waiting = self.infos.iter_mut().find(is_same);
+        waiting.is_some_and(|waiting| {
+            let more = (info.fields[0] >> 32) + 1;
+            let count = (waiting.fields[0] >> 32).saturating_add(more);
+            let told = count.min(i32::MAX as u64);
+            waiting.fields[0] = waiting.fields[0] & 0xffff_ffff | told << 32;
+            true
+        })
     }
 
     /// The next of a set: those of instructions first, then the lowest.
@@ -346,7 +387,10 @@ pub enum Deed {
         dumps: bool,
     },
     /// Have the program stopped.
-    Stop,
+    Stop {
+        /// By which signal.
+        signal: u32,
+    },
 }
 
 /// The signals of a program.
@@ -355,6 +399,8 @@ pub struct Signals {
     actions: [Action; SIGNALS as usize],
     shared: Queue,
     members: Vec<Member>,
+    /// Timers that the base keeps for the program.
+    timers: Vec<Timer>,
 }
 
 impl Default for Signals {
@@ -363,6 +409,7 @@ impl Default for Signals {
             actions: [Action::default(); SIGNALS as usize],
             shared: Queue::default(),
             members: Vec::new(),
+            timers: Vec::new(),
         }
     }
 }
@@ -376,7 +423,7 @@ impl Signals {
         core: u32,
         scheduling: (Priority, CoreSet),
     ) -> Arc<Notice> {
-        let notice = Notice::new(core, scheduling);
+        let notice = Notice::new(blocked, core, scheduling);
         self.members.push(Member {
             id,
             blocked,
@@ -427,10 +474,7 @@ impl Signals {
     pub fn set_action(&mut self, signal: u32, action: Action) {
         self.actions[signal as usize - 1] = action;
         if self.is_ignored(signal) {
-            self.shared.drop_all(signal);
-            self.members
-                .iter_mut()
-                .for_each(|member| member.queue.drop_all(signal));
+            self.drop_all(bit(signal));
         }
     }
 
@@ -440,6 +484,20 @@ impl Signals {
             if action.handler != Action::IGNORE {
                 *action = Action::default();
             }
+        }
+    }
+
+    /// Has all signals of a set ignored.
+    pub fn ignore(&mut self, ignored: Set) {
+        for signal in (1..=SIGNALS).filter(|&signal| ignored & !UNBLOCKABLE & bit(signal) != 0) {
+            let handler = Action::IGNORE;
+            self.set_action(
+                signal,
+                Action {
+                    handler,
+                    ..Action::default()
+                },
+            );
         }
     }
 
@@ -456,6 +514,12 @@ impl Signals {
     /// # Errors
     /// [`Full`].
     pub fn post(&mut self, to: Option<u64>, info: Info) -> Result<Option<Arc<Notice>>, Full> {
+        // Who is to go on is not stopped by what came before, nor the other way round.
+        if info.signal == number::CONT {
+            self.drop_all(STOPPING);
+        } else if STOPPING & bit(info.signal) != 0 {
+            self.drop_all(bit(number::CONT));
+        }
         let meant = |member: &&Member| to.is_none_or(|id| member.id == id);
         let members = || self.members.iter().filter(meant);
         if self.is_ignored(info.signal)
@@ -476,6 +540,14 @@ impl Signals {
             notice.tell(true);
         }
         Ok(told)
+    }
+
+    fn drop_all(&mut self, dropped: Set) {
+        for signal in (1..=SIGNALS).filter(|&signal| dropped & bit(signal) != 0) {
+            self.shared.drop_all(signal);
+            let members = self.members.iter_mut();
+            members.for_each(|member| member.queue.drop_all(signal));
+        }
     }
 
     fn tell_of_shared(&self) {
@@ -499,6 +571,10 @@ impl Signals {
             return 0;
         };
         let before = core::mem::replace(&mut member.blocked, blocked & !UNBLOCKABLE);
+        member
+            .notice
+            .blocked
+            .store(member.blocked, Ordering::Relaxed);
         self.look(id);
         self.tell_of_shared();
         before
@@ -558,7 +634,7 @@ impl Signals {
         match action.handler {
             Action::IGNORE => None,
             Action::DEFAULT if IGNORED & bit(signal) != 0 => None,
-            Action::DEFAULT if STOPPING & bit(signal) != 0 => Some(Deed::Stop),
+            Action::DEFAULT if STOPPING & bit(signal) != 0 => Some(Deed::Stop { signal }),
             Action::DEFAULT => Some(ending(signal)),
             _ => {
                 if action.flags & Action::RESET != 0 {

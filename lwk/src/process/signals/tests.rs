@@ -16,7 +16,7 @@ fn handler() -> Action {
 }
 
 fn user(signal: u32) -> Info {
-    Info::sent(signal, Info::USER, 7)
+    Info::sent(signal, Info::USER, 7, 0)
 }
 
 /// A program of two threads, 1 and 2, that catches USR1 and the first of those that are queued.
@@ -109,7 +109,10 @@ fn defaults_are_as_linux_has_them() {
         signals.post(Some(1), user(signal)).unwrap();
         signals.next(1)
     };
-    assert_eq!(default(number::TSTP), Some(Deed::Stop));
+    let stop = Some(Deed::Stop {
+        signal: number::TSTP,
+    });
+    assert_eq!(default(number::TSTP), stop);
     assert_eq!(
         default(number::SEGV),
         Some(Deed::End {
@@ -166,4 +169,84 @@ proptest! {
         let info = Info { signal: 5, errno, code, fields };
         prop_assert_eq!(Info::from_bytes(5, &info.to_bytes()), info);
     }
+}
+
+fn sent(signal: u32, code: i32, sender: u64) -> insula_abi::lwk::Signal {
+    insula_abi::lwk::Signal {
+        signal: signal as i32,
+        code,
+        thread: 2,
+        fields: [sender, 0, 0, 0],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn what_is_meant_for_one_thread_comes_to_it() {
+    const OWN: u64 = 1;
+    const OTHER: u64 = 9;
+    let timer = |id, for_thread| Timer { id, for_thread };
+    for (signal, code, sender, is_for_thread) in [
+        (RT, Info::TKILL, OTHER, true),
+        (RT, Info::USER, OTHER, false),
+        (RT, Info::TIMER, 3, true),
+        (RT, Info::TIMER, 4, false),
+        (RT, Info::TIMER, 5, false),
+        (number::PIPE, Info::USER, OWN, true),
+        (number::PIPE, Info::USER, OTHER, false),
+        (number::CHLD, 1, OWN, false),
+    ] {
+        let (mut signals, _) = two();
+        signals.set_action(number::CHLD, handler());
+        signals.add_timer(timer(3, true));
+        signals.add_timer(timer(4, false));
+        signals.block(1, u64::MAX);
+        signals.block(2, u64::MAX);
+        assert!(
+            signals
+                .post_sent(&sent(signal, code, sender), OWN)
+                .is_none()
+        );
+        let found = [1, 2].map(|id| signals.pending(id) != 0);
+        assert_eq!(found, [!is_for_thread, true], "{signal} {code} {sender}");
+    }
+    let (mut signals, _) = two();
+    for none in [0, -1, 65] {
+        let sent = insula_abi::lwk::Signal {
+            signal: none,
+            ..sent(USR1, 0, OTHER)
+        };
+        assert!(signals.post_sent(&sent, OWN).is_none());
+    }
+    assert_eq!(signals.next(1), None);
+}
+
+#[test]
+fn a_timer_waits_once_and_counts() {
+    let (mut signals, _) = two();
+    signals.block(1, u64::MAX);
+    signals.block(2, u64::MAX);
+    for overruns in [0, 2, 0] {
+        signals.post_sent(&sent(RT, Info::TIMER, 3 | overruns << 32), 1);
+    }
+    let found = signals.take(1, bit(RT)).map(|info| info.fields[0] >> 32);
+    assert_eq!((found, signals.take(1, bit(RT))), (Some(4), None));
+}
+
+#[test]
+fn who_goes_on_is_not_stopped_by_what_came_before() {
+    let (mut signals, _) = two();
+    signals.set_action(number::CONT, handler());
+    let stop = Some(Deed::Stop {
+        signal: number::TSTP,
+    });
+    signals.post(None, user(number::TSTP)).unwrap();
+    assert_eq!(signals.next(1), stop);
+    signals.post(Some(2), user(number::TSTP)).unwrap();
+    signals.post(None, user(number::CONT)).unwrap();
+    let goes_on = Some(Deed::Handle(user(number::CONT), handler()));
+    assert_eq!((signals.next(2), signals.next(1)), (goes_on, None));
+    signals.post(None, user(number::CONT)).unwrap();
+    signals.post(None, user(number::TSTP)).unwrap();
+    assert_eq!((signals.next(1), signals.next(2)), (stop, None));
 }
