@@ -15,6 +15,7 @@
 #include <linux/module.h>
 #include <linux/pid.h>
 #include <linux/rwsem.h>
+#include <linux/sched/jobctl.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -99,6 +100,7 @@ static struct insula_space *new_space(struct insula_desks *desks, u64 start, u64
 	init_rwsem(&space->walking);
 	mutex_init(&space->releasing);
 	mutex_init(&space->release);
+	mutex_init(&space->stopping);
 	insula_program_pages_init(&space->pages);
 	xa_init(&space->seats);
 	space->user.hung_up = hung_up;
@@ -346,6 +348,55 @@ static int ioctl_adopt(struct insula_space *space)
 	return err ? err : sit(space, space->first);
 }
 
+/* Whether the calling thread is about to be stopped, also by what nobody can catch. */
+static bool is_to_stop(void)
+{
+	bool is_to_stop;
+
+	spin_lock_irq(&current->sighand->siglock);
+	is_to_stop = current->jobctl & JOBCTL_STOP_PENDING ||
+		     sigismember(&current->pending.signal, SIGSTOP) ||
+		     sigismember(&current->signal->shared_pending.signal, SIGSTOP);
+	spin_unlock_irq(&current->sighand->siglock);
+	return is_to_stop;
+}
+
+/*
+ * Tell the program's kernel whether the program is stopped, if that is news: of SIGSTOP no
+ * thread of the proxy hears, and those of the program would compute on. Looking and telling
+ * are one step, so that the last who looks is the last who tells.
+ */
+static void tell_whether_stopped(struct insula_space *space)
+{
+	struct insula_lwk_process *process = insula_desks_process(space->desks, space->process);
+	bool stopped;
+
+	mutex_lock(&space->stopping);
+	stopped = is_to_stop();
+	if (stopped != space->stopped) {
+		WRITE_ONCE(space->stopped, stopped);
+		insula_desks_write(space->desks, &process->stopped, stopped);
+		insula_desks_call_attention(space->desks, space->process);
+	}
+	mutex_unlock(&space->stopping);
+}
+
+/*
+ * Wait for a turn. Whose thread of the program computes waits here, and so hears that it is to
+ * stop. It goes on by SIGCONT, which is caught and comes to ioctl_signal(), or by a debugger.
+ */
+static int wait_for_turn(struct insula_space *space, struct insula_seat *seat)
+{
+	int err;
+
+	if (READ_ONCE(space->stopped))
+		tell_whether_stopped(space);
+	err = insula_seat_wait(seat);
+	if (err == -EINTR)
+		tell_whether_stopped(space);
+	return err;
+}
+
 /*
  * A signal for the program, with what is known of it. If its queue stays full, since nobody
  * takes what is in it, no more than the signal's number goes on.
@@ -365,6 +416,8 @@ static int ioctl_signal(struct insula_space *space, void __user *argument)
 	signal.code = came.code;
 	signal.thread = task_pid_vnr(current);
 	memcpy(signal.fields, came.fields, sizeof(signal.fields));
+	if (READ_ONCE(space->stopped))
+		tell_whether_stopped(space);
 	while (!insula_desks_signal(space->desks, space->process, &signal,
 				    ktime_after(ktime_get(), limit))) {
 		insula_desks_call_attention(space->desks, space->process);
@@ -389,7 +442,7 @@ static int at_desk(struct insula_space *space, unsigned int command, unsigned lo
 	case INSULA_SPACE_LEAVE:
 		return leave(space, seat);
 	case INSULA_SPACE_WAIT:
-		return insula_seat_wait(seat);
+		return wait_for_turn(space, seat);
 	default:
 		insula_seat_ring(seat);
 		return 0;

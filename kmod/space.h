@@ -26,6 +26,8 @@ struct insula_space {
 	u64 pinned[INSULA_LWK_PINNED_MAX];	/* of a release; under `release` */
 	struct xarray seats;		/* by the thread's id, of those that sit */
 	atomic_t begun;
+	struct mutex stopping;		/* stopped, and its word in the area */
+	bool stopped;			/* what the node's kernel has been told */
 	struct insula_seat *first;	/* the desk of the first thread */
 	struct delayed_work let_go;
 };

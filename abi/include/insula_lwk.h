@@ -112,7 +112,9 @@
  * that it came to, adds 1 to `told`, sets the process's bit in attention[] and rings. The
  * LWK takes the entries from `taken` to below `told`, and adds to `taken`. If the queue
  * stays full the signal's bit is set in `signals`, and nothing else is known of it. A signal
- * that comes of a call is in the queue before the call is answered. To break a call off that the base executes, the LWK sets the
+ * that comes of a call is in the queue before the call is answered. While the base stops the
+ * proxy, also by what the proxy cannot catch, `stopped` says so, and the process's threads are
+ * not to run. To break a call off that the base executes, the LWK sets the
  * desk's bit in interrupted[] and rings base_doorbell: the call ends as it ends on
  * Linux when a signal comes, with what it has done or -EINTR. That may come late and
  * meet the thread's next call: an -EINTR for which there is no reason is made anew.
@@ -243,7 +245,8 @@ struct insula_lwk_process {
 	__u64 ignored;		/* bits of signals that it begins with: these are ignored, */
 	__u64 blocked;		/* and these blocked */
 	__u64 told;		/* signals put into the queue until now */
-	__u64 base_reserved[2];
+	__u64 stopped;		/* 1: the proxy is stopped, or about to be; 0: it is not */
+	__u64 base_reserved;
 	/* The LWK's. */
 	__u64 lwk_state;	/* enum insula_lwk_process_state */
 	__u64 page_table;	/* physical address of its table of level 4; 0: maps nothing yet */

@@ -182,8 +182,10 @@ pub struct Process {
     pub blocked: u64,
     /// Signals put into the queue until now.
     pub told: u64,
+    /// 1 while the proxy is stopped, or about to be; or 0.
+    pub stopped: u64,
     /// Zero.
-    pub base_reserved: [u64; 2],
+    pub base_reserved: u64,
     /// See [`process_state`].
     pub lwk_state: u64,
     /// Physical address of its page table of level 4; 0 when nothing is mapped yet.

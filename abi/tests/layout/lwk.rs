@@ -77,6 +77,7 @@ pub(crate) fn structures() -> Facts {
             ignored,
             blocked,
             told,
+            stopped,
             base_reserved,
             lwk_state,
             page_table,

@@ -380,6 +380,12 @@ impl ProcessPages {
             || self.load(offset_of!(Process, signals)) != 0
     }
 
+    /// Whether the base stops the proxy.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.load(offset_of!(Process, stopped)) != 0
+    }
+
     /// Takes the first of the signals that wait. One caller at a time.
     #[must_use]
     pub fn take_signal(&self) -> Option<Signal> {

@@ -115,6 +115,7 @@ fn look_at(pages: ProcessPages) {
         },
         Deed::GoOn(process) => {
             process.hatch();
+            process.look_at_stop();
             process.take_sent();
         }
         Deed::End(process) => {

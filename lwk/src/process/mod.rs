@@ -72,8 +72,10 @@ pub struct Process {
     staying: AtomicU32,
     /// Its threads are to end: by themselves, or since the proxy is gone.
     ending: AtomicBool,
-    /// It is stopped: its threads run when it goes on.
+    /// It has itself stopped: its threads run when it goes on.
     stopped: AtomicBool,
+    /// The base has said that it stops it, and the threads have been told.
+    base_stopped: AtomicBool,
     /// The thread for which all others are to end; 0 for none.
     survivor: AtomicU64,
     /// Ticket of its last release.
@@ -124,6 +126,7 @@ impl Process {
             staying: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            base_stopped: AtomicBool::new(false),
             survivor: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
             signals: spin::Mutex::new(Signals::default()),

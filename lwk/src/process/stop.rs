@@ -22,17 +22,34 @@ impl Process {
         (self.pages().number(), 1 << 62)
     }
 
-    /// Whether it is stopped.
+    /// Whether it is stopped: by this kernel, which has the base do the same, or by the base.
     #[must_use]
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.stopped.load(Ordering::Acquire) || self.pages().is_stopped()
     }
 
-    /// It goes on.
+    /// This kernel does not stop it any more.
     pub(super) fn resume(&self) {
         if self.stopped.swap(false, Ordering::AcqRel) {
-            futex::wake(self.stop_key(), u32::MAX, u32::MAX);
+            self.wake_stopped();
         }
+    }
+
+    /// The base may have stopped it, or have it go on.
+    pub(super) fn look_at_stop(&self) {
+        let is_stopped = self.pages().is_stopped();
+        if self.base_stopped.swap(is_stopped, Ordering::AcqRel) == is_stopped {
+            return;
+        }
+        match is_stopped {
+            true => cores::wake_all(),
+            false => self.wake_stopped(),
+        }
+    }
+
+    /// Has those of its threads that wait since it is stopped look whether it still is.
+    fn wake_stopped(&self) {
+        futex::wake(self.stop_key(), u32::MAX, u32::MAX);
     }
 }
 

@@ -17,7 +17,7 @@ use super::signals::{catch, child, default, mask, wait_until};
 use super::{Named, ProbeError};
 
 pub(super) fn probe() -> Result<(), ProbeError> {
-    stopped_while_computing()?;
+    stopped_while_computing(Signal::SIGTSTP)?;
     caught_and_ignored()?;
     let leader = child(|_| {
         if let Err(error) = with_a_terminal() {
@@ -60,7 +60,7 @@ fn stands_still(count: &AtomicU64) -> bool {
 }
 
 /// A program is stopped that makes no call.
-fn stopped_while_computing() -> Result<(), ProbeError> {
+pub(super) fn stopped_while_computing(by: Signal) -> Result<(), ProbeError> {
     let count = shared()?;
     let computing = child(|_| {
         lead();
@@ -71,13 +71,13 @@ fn stopped_while_computing() -> Result<(), ProbeError> {
     wait_until("a program that computes", || {
         count.load(Ordering::SeqCst) > 0
     })?;
-    kill(computing, Signal::SIGTSTP).named("kill")?;
+    kill(computing, by).named("kill")?;
     let stopped = stop_of(computing)?;
     wait_until("it to stand still", || stands_still(count))?;
     kill(computing, Signal::SIGCONT).named("kill")?;
     let before = count.load(Ordering::SeqCst);
     wait_until("it to go on", || count.load(Ordering::SeqCst) > before)?;
-    kill(computing, Signal::SIGTSTP).named("kill")?;
+    kill(computing, by).named("kill")?;
     let again = stop_of(computing)?;
     kill(computing, Signal::SIGKILL).named("kill")?;
     let ended = waitpid(computing, None).named("waiting")?;

@@ -28,6 +28,7 @@ mod urgency;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
@@ -36,7 +37,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | signals | restarts | killed | jobs | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | signals | restarts | killed | jobs | stopped | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -75,6 +76,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["restarts"] => restarts::probe(),
         ["killed"] => killed::probe(),
         ["jobs"] => jobs::probe(),
+        ["stopped"] => jobs::stopped_while_computing(Signal::SIGSTOP),
         ["questions"] => questions::probe(),
         ["balance"] => balance::probe(),
         ["clocks"] => clocks::probe(),

@@ -62,6 +62,7 @@ fn play(_context: &Context) -> Result<(), Finding> {
         measures()?;
         watched::is_watched()?;
         stopped::leave_cores()?;
+        stopped::stand_still()?;
         inherited::can_be_changed()?;
         is_stressed()?;
         server::serves()?;

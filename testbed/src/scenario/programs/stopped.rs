@@ -1,18 +1,28 @@
 //! Programs that are stopped leave the node's cores to others, and go on where they were.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::super::Finding;
-use super::super::insula_command::{assert_equal, insula};
-use super::{NODE, on_node};
+use super::super::insula_command::{assert_equal, command, insula};
+use super::{NODE, PROBE, on_node, output, same};
 
 /// As many as the node has cores.
 const STOPPED: usize = 3;
 const STOP: &str = "kill -STOP $$; echo on; exit 3";
+
+/// One that computes is stopped by what no proxy can catch. Its proxy is asleep soon: emulated cores
+/// would have it look for a call for minutes.
+pub(super) fn stand_still() -> Result<(), Finding> {
+    let words = [PROBE, "stopped"];
+    let on_node = [&["exec", "--polls", "0", NODE, "--"], &words[..]].concat();
+    let found = output(&mut command(&on_node), "")?;
+    let wanted = output(Command::new(words[0]).args(&words[1..]), "")?;
+    same(&words, &found, &wanted)
+}
 
 pub(super) fn leave_cores() -> Result<(), Finding> {
     let begin = || {
