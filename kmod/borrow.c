@@ -86,6 +86,7 @@ static void forget(u32 lender, u64 start, u64 size)
 	struct borrowed *page;
 	struct view *view;
 
+	lockdep_assert_held_write(&borrowing.lock);
 	list_for_each_entry(view, &borrowing.views, link)
 		if (view->lender == lender)
 			unmap_mapping_range(view->file->f_mapping, start, size, 1);
@@ -219,6 +220,7 @@ static struct borrowed *page_at(const struct vm_fault *vmf)
 {
 	const struct view *view = vmf->vma->vm_file->private_data;
 
+	lockdep_assert_held(&borrowing.lock);
 	return xa_load(&borrowing.pages, key_of(view->lender, (u64)vmf->pgoff << PAGE_SHIFT));
 }
 

@@ -209,6 +209,7 @@ static void unmap_rings(struct insula_area *area)
 {
 	u32 i;
 
+	lockdep_assert_held_write(&area->mapping);
 	for (i = 0; i < area->place.count; i++)
 		if (area->channels[i].mapping)
 			unmap_mapping_range(area->channels[i].mapping, 0, 0, 1);
@@ -248,6 +249,7 @@ static int open_end(struct insula_channel *channel)
 {
 	int err;
 
+	lockdep_assert_held(&channel->lock);
 	if (READ_ONCE(channel->area->gone))
 		return -EPIPE;
 	if (channel->open)

@@ -101,6 +101,7 @@ static int hide(u32 cpu)
 {
 	int err;
 
+	lockdep_assert_held(&cores.lock);
 	WRITE_ONCE(cores.core[cpu].hidden, true);
 	err = remove_cpu(cpu);
 	if (err || cpu_present(cpu))
@@ -115,6 +116,7 @@ static int unhide(u32 cpu)
 {
 	int err;
 
+	lockdep_assert_held(&cores.lock);
 	WRITE_ONCE(cores.core[cpu].owner, INSULA_CPU_BASE);
 	smp_mb(); /* who closes sees that it is the base's, or we see that it is closed */
 	if (READ_ONCE(cores.closed))
@@ -178,6 +180,7 @@ static void put_back(u32 cpu)
 {
 	struct core *core = &cores.core[cpu];
 
+	lockdep_assert_held(&cores.lock);
 	if (core->pooled) {
 		core->owner = INSULA_CPU_POOL;
 		core->node = 0;

@@ -321,6 +321,7 @@ static void reclaim(struct insula_desks *desks)
 {
 	u32 process, page;
 
+	lockdep_assert_held(&desks->lock);
 	for (process = FIRST_PAGE; process < desks->place.pages; process++) {
 		if (desks->use[process] != PROCESS || !is_done(desks, process))
 			continue;
@@ -335,6 +336,7 @@ static u32 find_pages(struct insula_desks *desks, u32 count)
 {
 	u32 page, run = 0;
 
+	lockdep_assert_held(&desks->lock);
 	for (page = FIRST_PAGE; page < desks->place.pages; page++) {
 		run = desks->use[page] == UNUSED ? run + 1 : 0;
 		if (run == count) {
@@ -454,6 +456,7 @@ static struct insula_seat *free_seat(struct insula_desks *desks, u32 page)
 	struct insula_seat *seat = desks->seats[page]->seat;
 	u32 i;
 
+	lockdep_assert_held(&desks->lock);
 	for (i = 0; i < INSULA_LWK_DESKS_PER_PAGE; i++, seat++) {
 		if (seat->taken || insula_desks_gone(desks))
 			continue;

@@ -276,6 +276,7 @@ static void let_go(struct device_claim *claim)
 
 static void give_back(struct device_claim *claim)
 {
+	lockdep_assert_held(&claims.lock);
 	if (reset(claim))
 		pci_err(claim->function, "insula: does not reset: its state is the node's\n");
 	if (is_ours(claim->function))
@@ -297,6 +298,7 @@ static int take(struct device_claim *claim, struct file *memory)
 {
 	int err;
 
+	lockdep_assert_held(&claims.lock);
 	claim->memory = memory;
 	claim->function = pci_get_domain_bus_and_slot(claim->address.segment,
 						      claim->address.bus,

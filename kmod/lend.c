@@ -76,6 +76,7 @@ static struct stretch stretch_of(const struct window *window, unsigned long star
 /* Lending's lock held. */
 static bool is_lent(const struct window *window, struct stretch stretch)
 {
+	insula_lending_assert_locked(window->lender->lending);
 	while (stretch.count--)
 		if (window->pfns[stretch.first + stretch.count])
 			return true;
@@ -238,6 +239,7 @@ static int hand_over(struct window *window, struct stretch stretch, u32 flags)
 	u8 runs;
 	int err;
 
+	insula_lending_assert_locked(lender->lending);
 	for (; from < end; from += some) {
 		some = gather(lender, lender->pfns + from, end - from, &runs);
 		frames.start = address_of(window, from);
@@ -299,40 +301,47 @@ static int grant_in(struct window *window, struct stretch stretch, u32 flags)
 	}
 }
 
-/* The physical addresses of what was granted, from page `done` of the request on. */
-static int tell_pages(const struct lender *lender, struct stretch stretch, u64 done,
-		      const struct insula_frames_grant *grant)
+/* Grant what of [at, end) lies in one window: the physical addresses, and how many pages. */
+static int grant_some(struct lender *lender, u64 at, u64 end, u32 flags, u64 *pages)
 {
-	u64 __user *to = u64_to_user_ptr(grant->pages);
-	u32 i;
-
-	for (i = 0; i < stretch.count && done + i < grant->capacity; i++)
-		if (put_user(PFN_PHYS(lender->pfns[stretch.first + i] & ~HMM_PFN_FLAGS),
-			     &to[done + i]))
-			return -EFAULT;
-	return 0;
-}
-
-static int grant_all(struct lender *lender, const struct insula_frames_grant *grant)
-{
-	u64 at = grant->address, end = at + grant->size;
+	struct window *window = window_at(lender, at);
 	struct stretch stretch;
-	struct window *window;
+	u32 i;
 	int err;
 
-	for (; at < end; at += (u64)stretch.count << PAGE_SHIFT) {
-		if (fatal_signal_pending(current))
+	lockdep_assert_held(&lender->calls);
+	if (IS_ERR(window))
+		return PTR_ERR(window);
+	stretch = stretch_of(window, at, end);
+	err = grant_in(window, stretch, flags);
+	if (err)
+		return err;
+	for (i = 0; i < stretch.count; i++)
+		pages[i] = PFN_PHYS(lender->pfns[stretch.first + i] & ~HMM_PFN_FLAGS);
+	return stretch.count;
+}
+
+/*
+ * A window at a time. The caller's memory may come from a node, even from this one, which is
+ * not waited for with the lock.
+ */
+static int grant_all(struct lender *lender, const struct insula_frames_grant *grant, u64 *pages)
+{
+	u64 __user *to = u64_to_user_ptr(grant->pages);
+	u64 done, all = grant->size >> PAGE_SHIFT, told;
+	int count;
+
+	for (done = 0; done < all; done += count) {
+		if (fatal_signal_pending(current) || mutex_lock_killable(&lender->calls))
 			return -EINTR;
-		window = window_at(lender, at);
-		if (IS_ERR(window))
-			return PTR_ERR(window);
-		stretch = stretch_of(window, at, end);
-		err = grant_in(window, stretch, grant->flags);
-		if (!err)
-			err = tell_pages(lender, stretch, (at - grant->address) >> PAGE_SHIFT,
-					 grant);
-		if (err)
-			return err;
+		count = grant_some(lender, grant->address + (done << PAGE_SHIFT),
+				   grant->address + grant->size, grant->flags, pages);
+		mutex_unlock(&lender->calls);
+		if (count < 0)
+			return count;
+		told = done < grant->capacity ? min_t(u64, count, grant->capacity - done) : 0;
+		if (copy_to_user(&to[done], pages, told * sizeof(*pages)))
+			return -EFAULT;
 	}
 	return 0;
 }
@@ -346,6 +355,7 @@ static bool range_valid(u64 address, u64 size)
 static int ioctl_grant(struct lender *lender, void __user *argument)
 {
 	struct insula_frames_grant grant;
+	u64 *pages;
 	int err;
 
 	if (copy_from_user(&grant, argument, sizeof(grant)))
@@ -355,15 +365,16 @@ static int ioctl_grant(struct lender *lender, void __user *argument)
 	err = insula_lending_connect(lender->lending);
 	if (err)
 		return err;
-	if (!mmget_not_zero(lender->mm))
-		return -ESRCH;
-	if (mutex_lock_killable(&lender->calls)) {
+	pages = kmalloc_array(WINDOW_PAGES, sizeof(*pages), GFP_KERNEL);
+	if (!pages)
+		return -ENOMEM;
+	if (mmget_not_zero(lender->mm)) {
+		err = grant_all(lender, &grant, pages);
 		mmput(lender->mm);
-		return -EINTR;
+	} else {
+		err = -ESRCH;
 	}
-	err = grant_all(lender, &grant);
-	mutex_unlock(&lender->calls);
-	mmput(lender->mm);
+	kfree(pages);
 	return err;
 }
 
@@ -454,6 +465,7 @@ static int prepare(struct insula_node *node)
 {
 	struct insula_lending *lending;
 
+	lockdep_assert_held(&node->lock);
 	if (node->state != INSULA_RUNNING)
 		return -EPIPE;
 	if (!node->area)

@@ -14,6 +14,7 @@
 #include <linux/jiffies.h>
 #include <linux/kref.h>
 #include <linux/mutex.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
@@ -53,6 +54,14 @@ static void rung(struct insula_own_end *end, u64 events)
 	wake_up_all(&lending->changes);
 }
 
+/* Who reclaims memory may come to take the lock: have lockdep know before one does. */
+static void tell_lockdep(struct insula_lending *lending)
+{
+	fs_reclaim_acquire(GFP_KERNEL);
+	might_lock(&lending->lock);
+	fs_reclaim_release(GFP_KERNEL);
+}
+
 struct insula_lending *insula_lending_create(struct insula_area *area)
 {
 	struct insula_lending *lending = kzalloc(sizeof(*lending), GFP_KERNEL);
@@ -62,6 +71,7 @@ struct insula_lending *insula_lending_create(struct insula_area *area)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&lending->refs);
 	mutex_init(&lending->lock);
+	tell_lockdep(lending);
 	spin_lock_init(&lending->receiving);
 	init_waitqueue_head(&lending->changes);
 	lending->end.rung = rung;
@@ -111,6 +121,11 @@ void insula_lending_unlock(struct insula_lending *lending)
 	mutex_unlock(&lending->lock);
 }
 
+void insula_lending_assert_locked(const struct insula_lending *lending)
+{
+	lockdep_assert_held(&lending->lock);
+}
+
 u32 insula_lending_number(struct insula_lending *lending)
 {
 	u32 number;
@@ -126,6 +141,7 @@ static int begin(struct insula_lending *lending)
 {
 	int err;
 
+	lockdep_assert_held(&lending->lock);
 	if (lending->ended)
 		return -EPIPE;
 	if (lending->end.joined && !insula_own_end_hung_up(&lending->end))
@@ -154,9 +170,11 @@ int insula_lending_connect(struct insula_lending *lending)
 	long left;
 	int err;
 
+	insula_own_end_lock(&lending->end);
 	mutex_lock(&lending->lock);
 	err = begin(lending);
 	mutex_unlock(&lending->lock);
+	insula_own_end_unlock(&lending->end);
 	if (err)
 		return err == -EBUSY ? -ENOTCONN : err;
 	left = wait_event_interruptible_timeout(lending->changes,
@@ -171,6 +189,7 @@ int insula_lending_connect(struct insula_lending *lending)
 
 static int send(struct insula_lending *lending, const struct insula_message *message)
 {
+	lockdep_assert_held(&lending->lock);
 	if (lending->ended || !lending->end.joined)
 		return -EPIPE;
 	return insula_own_end_send(&lending->end, message);
@@ -197,6 +216,7 @@ static int receive(struct insula_lending *lending)
 	struct insula_frames frames;
 	int err = insula_own_end_receive(&lending->end, &frames, sizeof(frames), &received);
 
+	lockdep_assert_held(&lending->receiving);
 	if (err)
 		return err;
 	if (received.kind == INSULA_FRAMES_RETURNED && received.size == sizeof(frames) &&
@@ -262,6 +282,7 @@ static bool reset_cores(struct insula_lending *lending)
 	bool obeyed = true;
 	u32 i;
 
+	lockdep_assert_held(&lending->lock);
 	for (i = 0; i < count; i++)
 		insula_start_reset(lending->apic_ids[i]);
 	for (i = 0; i < count; i++)

@@ -30,6 +30,7 @@ int insula_lending_connect(struct insula_lending *lending);
 void insula_lending_lock(struct insula_lending *lending);
 bool insula_lending_trylock(struct insula_lending *lending);
 void insula_lending_unlock(struct insula_lending *lending);
+void insula_lending_assert_locked(const struct insula_lending *lending);
 
 /* Tell it. Lock held. -EAGAIN: not now. -EPIPE: it has ended. -EPROTO: it writes nonsense. */
 int insula_lending_grant(struct insula_lending *lending, const struct insula_frames *frames,

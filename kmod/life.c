@@ -99,6 +99,7 @@ static bool settle(struct insula_node *node)
 {
 	int err = insula_cores_settle(node->cpus, node->cpus_count);
 
+	lockdep_assert_held(&node->lock);
 	insula_lending_end(node->lending, err);
 	if (err)
 		lose(node);
@@ -107,6 +108,7 @@ static bool settle(struct insula_node *node)
 
 static void give_back(struct insula_node *node)
 {
+	lockdep_assert_held(&node->lock);
 	if (!node->has_cores)
 		return;
 	if (settle(node)) {
@@ -125,6 +127,7 @@ static bool is_held(const struct insula_node *node)
 /* Its cores execute it no more, but for what they do until they obey. */
 static void cease(struct insula_node *node, enum insula_reason reason)
 {
+	lockdep_assert_held(&node->lock);
 	insula_watch_remove(&node->watch);
 	insula_devices_silence(&node->devices);
 	insula_cores_reset(node->cpus, node->cpus_count);
@@ -225,6 +228,7 @@ int insula_node_start(struct insula_node *node, const struct insula_node_start *
 	};
 	int err;
 
+	lockdep_assert_held(&node->lock);
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
 	if (!start_valid(node, start))
@@ -252,6 +256,7 @@ int insula_node_start(struct insula_node *node, const struct insula_node_start *
 
 int insula_node_stop(struct insula_node *node, enum insula_reason reason)
 {
+	lockdep_assert_held(&node->lock);
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
 	end(node, reason);
@@ -261,6 +266,7 @@ int insula_node_stop(struct insula_node *node, enum insula_reason reason)
 int insula_node_supervise(struct insula_node *node, struct file *by,
 			  const struct insula_node_supervise *supervise)
 {
+	lockdep_assert_held(&node->lock);
 	if (supervise->hold & ~HOLDABLE || supervise->flags & ~INSULA_NODE_UNRESPONSIVE)
 		return -EINVAL;
 	if (node->owner && node->owner != by)
@@ -277,6 +283,7 @@ int insula_node_supervise(struct insula_node *node, struct file *by,
 
 void insula_node_retire(struct insula_node *node)
 {
+	lockdep_assert_held(&node->lock);
 	WRITE_ONCE(node->retired, true);
 	if (node->state == INSULA_STOPPED && node->reason != INSULA_REASON_BASE)
 		give_back(node);
@@ -288,6 +295,7 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 {
 	int err;
 
+	lockdep_assert_held(&node->lock);
 	if (node->state != INSULA_STOPPED || node->reason == INSULA_REASON_BASE)
 		return -EBUSY;
 	if (node->lost)
@@ -333,6 +341,7 @@ static bool abandon(struct insula_node *node)
 
 bool insula_node_leave(struct insula_node *node, struct file *file)
 {
+	lockdep_assert_held(&node->lock);
 	if (node->supervisor == file) {
 		node->supervisor = NULL;
 		node->unresponsive = false;
@@ -344,6 +353,7 @@ bool insula_node_leave(struct insula_node *node, struct file *file)
 
 void insula_node_base_down(struct insula_node *node)
 {
+	lockdep_assert_held(&node->lock);
 	if (node->state != INSULA_RUNNING)
 		return;
 	cease(node, INSULA_REASON_BASE);

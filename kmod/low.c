@@ -97,6 +97,7 @@ static unsigned long find_stretch(unsigned long first, unsigned long end,
 
 static void put_back(unsigned long pfn)
 {
+	lockdep_assert_held(&low.lock);
 	memcpy(pfn_to_kaddr(pfn), low.saved[pfn], PAGE_SIZE);
 	kfree(low.saved[pfn]);
 	low.saved[pfn] = NULL;
@@ -105,6 +106,7 @@ static void put_back(unsigned long pfn)
 
 static int take_page(unsigned long pfn)
 {
+	lockdep_assert_held(&low.lock);
 	low.saved[pfn] = kmemdup(pfn_to_kaddr(pfn), PAGE_SIZE, GFP_KERNEL);
 	if (!low.saved[pfn])
 		return -ENOMEM;

@@ -42,6 +42,44 @@
  *
  * In a Linux node the same module has another role: of all this, only the channels and
  * what inside*.c do with them are in use.
+ *
+ * Locks. Whoever has one takes only such as stand below it:
+ *
+ *	node->lock				what becomes of a node
+ *	lender->calls, space->release		one call of a descriptor at a time
+ *	  mmap_lock				of any process, by a fault or by a copy
+ *	    cores.lock				and then those of the base's hotplug
+ *	    claims.lock				and then the lock of a PCI function,
+ *	      claims.bound_lock			which our driver's remove() is called with
+ *	    desks->lock
+ *	      desks->users_lock
+ *	        space->releasing
+ *	          space->walking		read by faults
+ *	    memory->growing			of two: first of what grows by the other
+ *	      memory->mapping			read by faults; of two: by address
+ *	      pool.lock, low.lock
+ *	    area->mapping			read by faults
+ *	    registry.lock			nodes' and images'
+ *	    channel->lock
+ *	      lending->lock			nothing is allocated with it
+ *	        start.lock			nothing here either
+ *	bus->lock, borrowing.lock		in a node: nothing of all this, but channel->lock
+ *	spinlocks				at the very end; each says what interrupts take it
+ *
+ * Faults come with mmap_lock, so with a lock that they read nobody touches user memory, or
+ * takes mmap_lock in any other way. Whoever allocates memory may have to reclaim some, and come
+ * by way of lend.c's invalidate() to wait for lending->lock: nothing is allocated with that, and
+ * no lock is taken with which anybody allocates. Lockdep is told so by insula_lending_create().
+ *
+ * When the base goes down its nodes are found by the registry, whose lock comes after theirs:
+ * so insula_nodes_base_down() only tries to lock them.
+ *
+ * What another kernel does may take for ever. So waits for it have a limit, or end with a
+ * signal, and hold none of these locks but three: a base that takes back what it has lent does
+ * so for whoever changes a mapping, who holds what he needs for that (lending.c); a page of a
+ * program that is asked for by who cannot let go of mmap_lock is waited for with it, for two
+ * seconds (space_pages.c); the requests to the bus of virtio devices follow one another
+ * (virtio/bus.c). User memory may be such a page of a program: hence no copy with a lock.
  */
 #include "insula_module.h"
 

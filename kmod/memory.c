@@ -64,6 +64,7 @@ static int grow_locked(struct memory *memory, const struct insula_request *reque
 	struct insula_chunk_list growth;
 	int err;
 
+	lockdep_assert_held(&memory->growing);
 	insula_chunk_list_init(&growth);
 	err = insula_chunks_take(request, &growth);
 	if (!err)
@@ -95,28 +96,47 @@ static int grow(struct memory *memory, void __user *argument)
 	return err;
 }
 
+/* Chunks as far as there is room: how many there are. */
+static u32 copy_chunks(struct memory *memory, struct insula_chunk *chunks, u32 room)
+{
+	u32 count, i;
+
+	mutex_lock(&memory->growing);
+	count = memory->chunks.count;
+	for (i = 0; i < min(count, room); i++)
+		chunks[i] = (struct insula_chunk) {
+			.start = memory->chunks.chunks[i].extent.start,
+			.size = memory->chunks.chunks[i].extent.size,
+		};
+	mutex_unlock(&memory->growing);
+	return count;
+}
+
+/* The caller's memory may come from a node, which is not waited for with the lock. */
 static int list_chunks(struct memory *memory, void __user *argument)
 {
-	struct insula_chunk __user *to;
+	struct insula_chunk *chunks = NULL;
 	struct insula_chunks request;
-	struct insula_chunk chunk;
-	u32 i;
+	int err = 0;
+	u32 room;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	to = u64_to_user_ptr(request.chunks);
-	mutex_lock(&memory->growing);
-	request.count = memory->chunks.count;
-	for (i = 0; i < min(request.count, request.capacity); i++) {
-		chunk.start = memory->chunks.chunks[i].extent.start;
-		chunk.size = memory->chunks.chunks[i].extent.size;
-		if (copy_to_user(&to[i], &chunk, sizeof(chunk))) {
-			mutex_unlock(&memory->growing);
-			return -EFAULT;
-		}
-	}
-	mutex_unlock(&memory->growing);
-	return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
+	/* Once more if it has grown meanwhile: what is said to be there is told of. */
+	do {
+		kvfree(chunks);
+		room = min(request.capacity, READ_ONCE(memory->chunks.count));
+		chunks = kvcalloc(room, sizeof(*chunks), GFP_KERNEL);
+		if (!chunks && room)
+			return -ENOMEM;
+		request.count = copy_chunks(memory, chunks, room);
+	} while (room < min(request.count, request.capacity));
+	room = min(room, request.count);
+	if (copy_to_user(u64_to_user_ptr(request.chunks), chunks, room * sizeof(*chunks)) ||
+	    copy_to_user(argument, &request, sizeof(request)))
+		err = -EFAULT;
+	kvfree(chunks);
+	return err;
 }
 
 /* Copy as much as lies in one chunk of each; how much that is, 0 if nothing. */
@@ -506,6 +526,7 @@ void insula_memory_describe(struct file *file, struct insula_description_data *d
 /* Nobody maps what is in it from here on, nor changes it who has mapped it. Locked. */
 static int begin_generation(struct memory *memory, struct address_space *mapping)
 {
+	lockdep_assert_held_write(&memory->mapping);
 	if (!memory->scratch)
 		memory->scratch = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!memory->scratch)
@@ -552,6 +573,8 @@ static int absorb(struct memory *target, struct memory *source)
 	int err = insula_chunk_list_reserve(&target->chunks, source->chunks.count);
 	struct insula_chunk_list moved;
 
+	lockdep_assert_held(&target->growing);
+	lockdep_assert_held(&source->growing);
 	if (err)
 		return err;
 	insula_chunk_list_init(&moved);

@@ -56,6 +56,7 @@ static void vanish(struct insula_node *node)
 {
 	struct file *memory = node->memory;
 
+	lockdep_assert_held(&node->lock);
 	mutex_lock(&nodes.lock);
 	list_del_init(&node->named.link);
 	mutex_unlock(&nodes.lock);
@@ -460,6 +461,7 @@ static int ioctl_device_add(struct file *file, struct insula_node *node, void __
 static int dispatch(struct file *file, struct insula_node *node, unsigned int command,
 		    void __user *argument)
 {
+	lockdep_assert_held(&node->lock);
 	switch (command) {
 	case INSULA_NODE_START:
 		return ioctl_start(file, node, argument);

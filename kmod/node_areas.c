@@ -24,6 +24,7 @@ static int lay_out_channels(struct insula_node *node, const struct insula_area_p
 	struct insula_area *area;
 	int err;
 
+	lockdep_assert_held(&node->lock);
 	/* What was laid out before is over, whatever becomes of this. */
 	insula_area_hang_up(node->area);
 	err = insula_area_unmap(node->area);

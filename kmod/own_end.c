@@ -85,16 +85,21 @@ void insula_own_end_use(struct insula_own_end *end)
 	end->joined = true;
 }
 
+void insula_own_end_lock(struct insula_own_end *end)
+{
+	mutex_lock(&end->channel->lock);
+}
+
+void insula_own_end_unlock(struct insula_own_end *end)
+{
+	mutex_unlock(&end->channel->lock);
+}
+
 int insula_own_end_begin(struct insula_own_end *end)
 {
 	struct insula_channel *channel = end->channel;
-	int err = -EPIPE;
 
-	mutex_lock(&channel->lock);
-	if (!READ_ONCE(channel->area->gone))
-		err = insula_session_begin(channel);
-	mutex_unlock(&channel->lock);
-	return err;
+	return READ_ONCE(channel->area->gone) ? -EPIPE : insula_session_begin(channel);
 }
 
 bool insula_own_end_answered(const struct insula_own_end *end)

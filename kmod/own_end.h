@@ -33,7 +33,10 @@ void insula_own_end_release(struct insula_own_end *end);
 /*
  * In the base: begin a session for the node to join, then use its rings: from here on
  * there may be something in them. -EBUSY: the node is in an old one. -EPIPE: it has ended.
+ * With the end locked: its lock is that of all ends, so it comes before others (main.c).
  */
+void insula_own_end_lock(struct insula_own_end *end);
+void insula_own_end_unlock(struct insula_own_end *end);
 int insula_own_end_begin(struct insula_own_end *end);
 void insula_own_end_use(struct insula_own_end *end);
 

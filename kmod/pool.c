@@ -160,6 +160,7 @@ static int cut(struct free_extent *free, phys_addr_t start, u64 size)
 	u64 after = free->extent.size - before - size;
 	int err;
 
+	lockdep_assert_held(&pool.lock);
 	if (before && after) {
 		err = add_free(&pool.free, start + size, after);
 		if (err)
@@ -223,6 +224,7 @@ static bool join(phys_addr_t start, u64 size)
 /* What some I/O still refers to must not go to another node: the pool loses it. */
 static bool keep(const struct insula_extent *extent)
 {
+	lockdep_assert_held(&pool.lock);
 	return insula_unheld(extent) &&
 	       (join(extent->start, extent->size) ||
 		!add_free(&pool.free, extent->start, extent->size));

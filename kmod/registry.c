@@ -35,6 +35,7 @@ struct insula_named *insula_registry_find(struct insula_registry *registry, cons
 {
 	struct insula_named *named;
 
+	lockdep_assert_held(&registry->lock);
 	list_for_each_entry(named, &registry->named, link)
 		if (!strncmp(named->name, name, INSULA_NAME_MAX))
 			return named;
@@ -80,18 +81,22 @@ static u32 copy_names(struct insula_registry *registry, char (*names)[INSULA_NAM
 /* The caller's memory may come from a node, which is not waited for with the lock. */
 int insula_registry_list(struct insula_registry *registry, void __user *argument)
 {
+	char (*names)[INSULA_NAME_MAX] = NULL;
 	struct insula_names request;
-	char (*names)[INSULA_NAME_MAX];
 	int err = 0;
 	u32 room;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	room = min(request.capacity, count_names(registry));
-	names = kvcalloc(room, sizeof(*names), GFP_KERNEL);
-	if (!names && room)
-		return -ENOMEM;
-	request.count = copy_names(registry, names, room);
+	/* Once more if there is another meanwhile: what is said to be there is told of. */
+	do {
+		kvfree(names);
+		room = min(request.capacity, count_names(registry));
+		names = kvcalloc(room, sizeof(*names), GFP_KERNEL);
+		if (!names && room)
+			return -ENOMEM;
+		request.count = copy_names(registry, names, room);
+	} while (room < min(request.count, request.capacity));
 	room = min(room, request.count);
 	if (copy_to_user(u64_to_user_ptr(request.names), names, room * sizeof(*names)) ||
 	    copy_to_user(argument, &request, sizeof(request)))

@@ -56,6 +56,7 @@ static int prepare(struct change *change)
 /* Whoever resets the node's cores resets these from now on. */
 static void commit(struct insula_node *node, struct change *change)
 {
+	lockdep_assert_held(&node->lock);
 	insula_watch_change(&node->watch, change->cpus, change->count);
 	kfree(node->cpus);
 	node->cpus = change->cpus;

@@ -64,6 +64,7 @@ bool insula_session_hung_up(const struct insula_channel *channel)
 
 int insula_session_begin(struct insula_channel *channel)
 {
+	lockdep_assert_held(&channel->lock);
 	channel->session++;
 	WRITE_ONCE(channel->own->session, channel->session);
 	smp_mb(); /* a node that opens meanwhile sees this, or we see it */
@@ -108,6 +109,7 @@ bool insula_session_try_to_join(struct insula_channel *channel)
 
 void insula_session_leave(struct insula_channel *channel)
 {
+	lockdep_assert_held(&channel->lock);
 	if (READ_ONCE(channel->area->gone))
 		return;
 	WRITE_ONCE(channel->own->open, 0);

@@ -90,6 +90,7 @@ static int receive(struct insula_bus *bus, struct insula_virtio_message *message
 	struct insula_received received;
 	int err;
 
+	lockdep_assert_held(&bus->lock);
 	err = insula_own_end_receive(&bus->end, message, sizeof(*message), &received);
 	if (err)
 		return err;

@@ -205,6 +205,7 @@ static bool kick(u32 apic_id, bool park)
 {
 	int tries, waited_us;
 
+	lockdep_assert_held(&start.lock);
 	for (tries = 0; tries < 2; tries++) {
 		if (!send_startup(apic_id, park))
 			return false;
