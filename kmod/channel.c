@@ -231,6 +231,7 @@ int insula_area_unmap(struct insula_area *area)
 	return 0;
 }
 
+/* The end is the caller's, who has it until there is a session: no lock is held meanwhile. */
 static int join_session(struct insula_channel *channel)
 {
 	int err;
@@ -238,14 +239,19 @@ static int join_session(struct insula_channel *channel)
 	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
 	smp_mb(); /* the base rings by it, or we see its session */
 	err = wait_event_interruptible(channel->waiting, insula_session_try_to_join(channel));
-	if (err)
-		insula_doorbell_publish(&channel->doorbell, NULL);
-	else
+	if (!err) {
 		insula_session_ring(channel);
+		return 0;
+	}
+	mutex_lock(&channel->lock);
+	insula_doorbell_publish(&channel->doorbell, NULL);
+	channel->open = false;
+	mutex_unlock(&channel->lock);
 	return err;
 }
 
-static int open_end(struct insula_channel *channel)
+/* Nobody else opens it from here on. */
+static int claim_end(struct insula_channel *channel)
 {
 	int err;
 
@@ -261,9 +267,23 @@ static int open_end(struct insula_channel *channel)
 		channel->audible = true;
 	}
 	atomic64_set(&channel->rung, 0);
-	err = channel->area->base ? insula_session_begin(channel) : join_session(channel);
-	channel->open = !err;
-	return err;
+	channel->open = true;
+	return 0;
+}
+
+static int open_end(struct insula_channel *channel)
+{
+	int err;
+
+	if (mutex_lock_interruptible(&channel->lock))
+		return -EINTR;
+	err = claim_end(channel);
+	if (!err && channel->area->base) {
+		err = insula_session_begin(channel);
+		channel->open = !err;
+	}
+	mutex_unlock(&channel->lock);
+	return err || channel->area->base ? err : join_session(channel);
 }
 
 static void close_end(struct insula_channel *channel)
@@ -311,10 +331,7 @@ int insula_channel_open(struct insula_area *area, void __user *argument)
 	request.slots = area->place.slots;
 	if (copy_to_user(argument, &request, sizeof(request)))
 		return -EFAULT;
-	if (mutex_lock_interruptible(&channel->lock))
-		return -EINTR;
 	err = open_end(channel);
-	mutex_unlock(&channel->lock);
 	return err ? err : install(channel);
 }
 
