@@ -47,10 +47,12 @@ void insula_chunk_list_append(struct insula_chunk_list *list, const struct insul
 
 	spin_lock(&list->lock);
 	for (; count--; chunks++) {
-		chunk = &list->chunks[list->count++];
+		chunk = &list->chunks[list->count];
 		*chunk = *chunks;
 		chunk->offset = list->size;
-		list->size += chunk->extent.size;
+		/* Both are read without the lock, too. */
+		WRITE_ONCE(list->count, list->count + 1);
+		WRITE_ONCE(list->size, list->size + chunk->extent.size);
 	}
 	spin_unlock(&list->lock);
 }
@@ -63,9 +65,9 @@ void insula_chunk_list_move(struct insula_chunk_list *from, struct insula_chunk_
 	to->capacity = from->capacity;
 	to->size = from->size;
 	from->chunks = NULL;
-	from->count = 0;
+	WRITE_ONCE(from->count, 0);
 	from->capacity = 0;
-	from->size = 0;
+	WRITE_ONCE(from->size, 0);
 	spin_unlock(&from->lock);
 }
 
@@ -73,9 +75,9 @@ u32 insula_chunk_list_cut(struct insula_chunk_list *list, u32 count)
 {
 	spin_lock(&list->lock);
 	count = min(count, list->count);
-	list->count -= count;
+	WRITE_ONCE(list->count, list->count - count);
 	if (count)
-		list->size = list->chunks[list->count].offset;
+		WRITE_ONCE(list->size, list->chunks[list->count].offset);
 	spin_unlock(&list->lock);
 	return count;
 }

@@ -107,7 +107,7 @@ static int hide(u32 cpu)
 	if (err || cpu_present(cpu))
 		return keep(cpu, err);
 	insula_start_reset(insula_core_apic_id(cpu));
-	cores.taken++;
+	WRITE_ONCE(cores.taken, cores.taken + 1);
 	return 0;
 }
 
@@ -122,7 +122,7 @@ static int unhide(u32 cpu)
 	if (READ_ONCE(cores.closed))
 		return -ESHUTDOWN;
 	cores.core[cpu] = (struct core) { .owner = INSULA_CPU_BASE };
-	cores.taken--;
+	WRITE_ONCE(cores.taken, cores.taken - 1);
 	set_cpu_present(cpu, true);
 	err = add_cpu(cpu);
 	if (err < 0)
@@ -182,7 +182,7 @@ static void put_back(u32 cpu)
 
 	lockdep_assert_held(&cores.lock);
 	if (core->pooled) {
-		core->owner = INSULA_CPU_POOL;
+		WRITE_ONCE(core->owner, INSULA_CPU_POOL);
 		core->node = 0;
 		return;
 	}
@@ -204,7 +204,7 @@ static int take_locked(const u32 *cpus, u32 count, u32 owner, u32 node)
 				break;
 			core->pooled = to_pool;
 		}
-		core->owner = owner;
+		WRITE_ONCE(core->owner, owner);
 		core->node = node;
 	}
 	if (err) {

@@ -475,7 +475,7 @@ static int prepare(struct insula_node *node)
 	lending = insula_lending_create(node->area);
 	if (IS_ERR(lending))
 		return PTR_ERR(lending);
-	node->lending = lending;
+	WRITE_ONCE(node->lending, lending);
 	return 0;
 }
 

@@ -298,7 +298,7 @@ static int stop(struct insula_lending *lending)
 	mutex_lock(&lending->lock);
 	if (!lending->ended) {
 		lending->lost = !reset_cores(lending);
-		lending->ended = true;
+		WRITE_ONCE(lending->ended, true);
 		err = -ETIMEDOUT;
 	}
 	if (lending->lost)
@@ -329,7 +329,7 @@ void insula_lending_end(struct insula_lending *lending, bool lost)
 	if (!lending)
 		return;
 	mutex_lock(&lending->lock);
-	lending->ended = true;
+	WRITE_ONCE(lending->ended, true);
 	lending->lost |= lost;
 	mutex_unlock(&lending->lock);
 	wake_up_all(&lending->changes);

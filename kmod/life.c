@@ -152,11 +152,13 @@ static void end(struct insula_node *node, enum insula_reason reason)
 static void reap(struct work_struct *work)
 {
 	struct insula_node *node = container_of(work, struct insula_node, reap);
+	enum insula_reason seen;
 
 	mutex_lock(&node->lock);
 	/* It may have been stopped, and even started again, before this was run. */
-	if (node->state == INSULA_RUNNING && node->seen != INSULA_REASON_NONE)
-		end(node, node->seen);
+	seen = READ_ONCE(node->seen);
+	if (node->state == INSULA_RUNNING && seen != INSULA_REASON_NONE)
+		end(node, seen);
 	mutex_unlock(&node->lock);
 	insula_node_put(node);
 }
@@ -164,7 +166,7 @@ static void reap(struct work_struct *work)
 /* It will be ended soon. The caller holds a reference. */
 static void see(struct insula_node *node, enum insula_reason reason)
 {
-	node->seen = reason;
+	WRITE_ONCE(node->seen, reason);
 	kref_get(&node->refs);
 	if (!queue_work(reaper, &node->reap))
 		insula_node_put(node);
@@ -209,7 +211,7 @@ static bool start_valid(const struct insula_node *node, const struct insula_node
 
 static void begin_watch(struct insula_node *node)
 {
-	node->seen = INSULA_REASON_NONE;
+	WRITE_ONCE(node->seen, INSULA_REASON_NONE);
 	node->watch.power_off = phys_to_virt(node->start.power_off);
 	node->watch.reset = phys_to_virt(node->start.reset);
 	node->watch.cpus = node->cpus;

@@ -238,8 +238,9 @@ static struct page *page_at(struct address_space *mapping, const struct insula_o
 	struct page *page = pfn_to_page(PHYS_PFN(chunk->extent.start + offset - chunk->offset));
 	struct folio *folio = page_folio(page);
 
-	if (chunk->source != INSULA_FROM_LOW && folio->mapping != mapping) {
-		folio->index = offset >> PAGE_SHIFT;
+	/* Acquired: the index, which another fault may just have written. */
+	if (chunk->source != INSULA_FROM_LOW && smp_load_acquire(&folio->mapping) != mapping) {
+		WRITE_ONCE(folio->index, offset >> PAGE_SHIFT);
 		smp_store_release(&folio->mapping, mapping); /* its index */
 	}
 	return page;
@@ -370,7 +371,7 @@ static int revoke(struct file *file, struct memory *memory)
 	mutex_lock(&memory->growing);
 	down_write(&memory->mapping); /* nobody is about to map a page that was found before */
 	spin_lock(&memory->lock);
-	memory->revoked = true;
+	WRITE_ONCE(memory->revoked, true);
 	spin_unlock(&memory->lock);
 	up_write(&memory->mapping);
 	mutex_unlock(&memory->growing);

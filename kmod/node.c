@@ -63,7 +63,7 @@ static void vanish(struct insula_node *node)
 	WRITE_ONCE(node->memory, NULL);
 	insula_node_unshare(node);
 	insula_lending_put(node->lending);
-	node->lending = NULL;
+	WRITE_ONCE(node->lending, NULL);
 	insula_area_put(node->area);
 	node->area = NULL;
 	insula_desks_put(node->desks);

@@ -39,7 +39,7 @@ static int lay_out_channels(struct insula_node *node, const struct insula_area_p
 		return PTR_ERR(area);
 	}
 	insula_lending_put(node->lending);
-	node->lending = NULL;
+	WRITE_ONCE(node->lending, NULL);
 	insula_area_put(node->area);
 	node->area = area;
 	return 0;

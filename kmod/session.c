@@ -52,20 +52,21 @@ void insula_session_signal(struct insula_channel *channel, u32 event)
 bool insula_session_hung_up(const struct insula_channel *channel)
 {
 	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
+	u64 own = READ_ONCE(channel->session);
 	bool open = READ_ONCE(channel->peer->open);
 
 	if (READ_ONCE(channel->area->gone))
 		return true;
 	/* A node that has not joined the base's session yet has not left it either. */
 	if (channel->area->base)
-		return session == channel->session && !open;
-	return session != channel->session || !open;
+		return session == own && !open;
+	return session != own || !open;
 }
 
 int insula_session_begin(struct insula_channel *channel)
 {
 	lockdep_assert_held(&channel->lock);
-	channel->session++;
+	WRITE_ONCE(channel->session, channel->session + 1);
 	WRITE_ONCE(channel->own->session, channel->session);
 	smp_mb(); /* a node that opens meanwhile sees this, or we see it */
 	if (READ_ONCE(channel->peer->open))
@@ -83,7 +84,7 @@ bool insula_session_answered(const struct insula_channel *channel)
 {
 	u64 session = smp_load_acquire(&channel->peer->session); /* it opened before */
 
-	return session == channel->session && READ_ONCE(channel->peer->open) &&
+	return session == READ_ONCE(channel->session) && READ_ONCE(channel->peer->open) &&
 	       !READ_ONCE(channel->area->gone);
 }
 
@@ -100,7 +101,7 @@ bool insula_session_try_to_join(struct insula_channel *channel)
 	smp_store_release(&channel->own->session, session); /* that it is open */
 	smp_mb(); /* a base that makes another session meanwhile sees this, or we see it */
 	if (READ_ONCE(channel->peer->session) == session && READ_ONCE(channel->peer->open)) {
-		channel->session = session;
+		WRITE_ONCE(channel->session, session);
 		return true;
 	}
 	WRITE_ONCE(channel->own->open, 0);

@@ -300,7 +300,7 @@ int insula_space_mmap(struct file *file, struct vm_area_struct *vma)
 
 	if (!(vma->vm_flags & VM_SHARED) || (vma->vm_flags & VM_EXEC))
 		return -EINVAL;
-	if (current->mm != space->mm)
+	if (current->mm != READ_ONCE(space->mm))
 		return -EPERM;
 	if (vma->vm_pgoff >= INSULA_SPACE_DESKS >> PAGE_SHIFT)
 		return map_desks(vma);

@@ -76,11 +76,13 @@ void insula_bus_signal(struct insula_bus *bus, u32 event)
 /* What came unasked: noted for the work. */
 static void note(struct insula_bus *bus, const struct insula_virtio_header *header)
 {
-	if (header->kind & INSULA_VIRTIO_BUS)
-		bus->stale |= header->id == INSULA_VIRTIO_EVENT_DEVICE;
-	else if (header->id == INSULA_VIRTIO_EVENT_CONFIG &&
-		 header->device < INSULA_VIRTIO_DEVICES_MAX)
+	if (header->kind & INSULA_VIRTIO_BUS) {
+		if (header->id == INSULA_VIRTIO_EVENT_DEVICE)
+			WRITE_ONCE(bus->stale, true);
+	} else if (header->id == INSULA_VIRTIO_EVENT_CONFIG &&
+		   header->device < INSULA_VIRTIO_DEVICES_MAX) {
 		set_bit(header->device, bus->changed);
+	}
 	queue_work(bus->queue, &bus->work);
 }
 
@@ -186,7 +188,8 @@ int insula_bus_ask(struct insula_bus *bus, struct insula_virtio_message *message
 			err = await_answer(bus, message);
 		if (err >= 0 && message->header.id != id)
 			err = -EPROTO;
-		bus->lost |= err < 0;
+		if (err < 0)
+			WRITE_ONCE(bus->lost, true);
 		listen(bus);
 	}
 	mutex_unlock(&bus->lock);
@@ -278,7 +281,7 @@ static void refresh(struct insula_bus *bus)
 	DECLARE_BITMAP(there, INSULA_VIRTIO_DEVICES_MAX);
 	int number, err;
 
-	bus->stale = false;
+	WRITE_ONCE(bus->stale, false);
 	err = list(bus, there);
 	if (err) {
 		pr_err("the base does not list its devices: %d\n", err);
@@ -299,7 +302,7 @@ static void leave(struct insula_bus *bus)
 {
 	int number;
 
-	bus->lost = true;
+	WRITE_ONCE(bus->lost, true);
 	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
 		if (bus->devices[number] && !insula_virtio_suspend(bus->devices[number]))
 			remove_device(bus, number, true);
@@ -315,8 +318,8 @@ static bool join(struct insula_bus *bus)
 	mutex_lock(&bus->lock);
 	joined = insula_own_end_join(&bus->end);
 	if (joined) {
-		bus->lost = false;
-		bus->stale = true;
+		WRITE_ONCE(bus->lost, false);
+		WRITE_ONCE(bus->stale, true);
 		listen(bus);
 	}
 	mutex_unlock(&bus->lock);
@@ -336,7 +339,8 @@ static void take_events(struct insula_bus *bus)
 		if (size >= 0)
 			note(bus, &message.header);
 	} while (size >= 0);
-	bus->lost |= size != -EAGAIN;
+	if (size != -EAGAIN)
+		WRITE_ONCE(bus->lost, true);
 	listen(bus);
 	mutex_unlock(&bus->lock);
 	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
@@ -348,12 +352,12 @@ static void work(struct work_struct *work)
 {
 	struct insula_bus *bus = container_of(work, struct insula_bus, work);
 
-	if (bus->end.joined && (bus->lost || insula_own_end_hung_up(&bus->end)))
+	if (bus->end.joined && (READ_ONCE(bus->lost) || insula_own_end_hung_up(&bus->end)))
 		leave(bus);
 	if (!bus->end.joined && !join(bus))
 		return;
 	take_events(bus);
-	if (bus->stale)
+	if (READ_ONCE(bus->stale))
 		refresh(bus);
 }
 
