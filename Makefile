@@ -69,7 +69,7 @@ soak: testbed ## play scenarios in long counts, or PART=name, and print the figu
 	@KERNEL=$(KERNEL) scripts/soak $(PART)
 
 .PHONY: bench
-bench: testbed ## measure, and write the report to target/bench
+bench: testbed ## measure, into target/bench, or with RECORD=1 for the repository
 	@$(testbed) fetch --bench
 	@scripts/bench
 

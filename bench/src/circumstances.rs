@@ -5,12 +5,13 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 use testbed::kernels::Flavour;
 use testbed::machine::{Accelerator, qemu};
-use testbed::project;
 use testbed::scenario::Shape;
 use testbed::tool::{Tool, ToolError};
 
+use crate::sources;
+
 /// Under which circumstances something was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
     /// When, in UTC.
     pub date: String,
@@ -19,8 +20,10 @@ pub struct Circumstances {
     /// This computer's processor, and how many cores of it there are.
     pub processor: String,
     /// The load average of the last minute when it began: beyond the number of cores, others
-    /// take part of the time.
+    /// take part of the time. What was measured or built just before is in it.
     pub load: String,
+    /// How many cores others kept busy meanwhile, on average.
+    pub others: f64,
     /// QEMU's version.
     pub emulator: String,
     /// The machine that it made.
@@ -36,8 +39,6 @@ impl Circumstances {
     /// When QEMU is not installed.
     pub fn now(accelerator: Accelerator, base: Flavour, shape: &Shape) -> Result<Self, ToolError> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let load = read("/proc/loadavg");
-        let load = load.split(' ').next().unwrap_or_default().to_owned();
         let version = Tool::new(&qemu().to_string_lossy())
             .arg("--version")
             .run()?;
@@ -48,9 +49,10 @@ impl Circumstances {
                 .run()?
                 .trim()
                 .to_owned(),
-            commit: commit(),
+            commit: sources::commit(),
             processor: processor(&read("/proc/cpuinfo")),
-            load,
+            load: load().unwrap_or_default(),
+            others: 0.0,
             emulator: version.lines().next().unwrap_or_default().to_owned(),
             machine: format!("{accelerator}, {cpus} cores, {memory} MiB, base Debian {base} cloud"),
             emulated: accelerator != Accelerator::Kvm,
@@ -58,23 +60,10 @@ impl Circumstances {
     }
 }
 
-/// Sources unpacked from an archive have no commit.
-fn commit() -> String {
-    let git = |words: &[&str]| {
-        Tool::new("git")
-            .args(words)
-            .directory(project::root())
-            .run()
-    };
-    let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
-        return "unknown".to_owned();
-    };
-    let changed = git(&["status", "--porcelain"]).is_ok_and(|text| !text.trim().is_empty());
-    format!(
-        "{}{}",
-        commit.trim(),
-        if changed { " and changes" } else { "" }
-    )
+/// The load average of the last minute, as the kernel writes it.
+pub(crate) fn load() -> Option<String> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(' ').next().map(str::to_owned)
 }
 
 fn processor(cpuinfo: &str) -> String {

@@ -1,26 +1,35 @@
 //! The command `insula-bench`: measures on emulated machines and writes the report.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 use insula_bench::benchmark::{self, Benchmark};
-use insula_bench::{measured, outside, report};
+use insula_bench::equipment::Equipment;
+use insula_bench::plan::Plan;
+use insula_bench::{measured, outside, record, report};
+use testbed::project;
 
 /// Measures on emulated machines, one benchmark after the other, and writes report.md, pictures
-/// and results.json of all that has been measured so far.
+/// and results.json of all that has been measured so far, anew after each.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
     /// Which; all if none is named.
     names: Vec<String>,
-    /// How often to measure each thing.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How often to measure each thing in each boot of its machine.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
-    /// Only three times: to try it out.
-    #[arg(long, conflicts_with = "samples")]
-    quick: bool,
+    /// How often to boot its machine.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    boots: u32,
+    /// For the repository: as often as each benchmark says, in three boots, into
+    /// docs/src/measured. Refused unless the sources are a commit on a branch and this computer is
+    /// quiet. All take about an hour on two cores.
+    #[arg(long, conflicts_with_all = ["samples", "boots", "folder"])]
+    record: bool,
     /// Measure nothing: write the report of what has been measured.
     #[arg(long, conflicts_with = "names")]
     report: bool,
@@ -29,8 +38,8 @@ struct Arguments {
     folder: PathBuf,
 }
 
-/// How often with `--quick`.
-const QUICK: u32 = 3;
+/// What has been measured, in the folder.
+const SAMPLES: &str = "samples";
 
 fn main() -> ExitCode {
     match bench(&Arguments::parse()) {
@@ -45,35 +54,90 @@ fn main() -> ExitCode {
 
 /// Answers whether all that was asked for could be measured.
 fn bench(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
-    let kept = arguments.folder.join("measured");
+    let folder = match arguments.record {
+        true => project::root().join(record::FOLDER),
+        false => arguments.folder.clone(),
+    };
+    let wanted = wanted(arguments)?;
+    let complete = wanted.is_empty() || measure_all(arguments, &wanted, &folder)?;
+    write_report(&folder)?;
+    println!("bench: {}", folder.join("report.md").display());
+    Ok(complete)
+}
+
+fn measure_all(
+    arguments: &Arguments,
+    wanted: &[&Benchmark],
+    folder: &Path,
+) -> Result<bool, Box<dyn Error>> {
+    let mut tell = |line: &str| println!("bench: {line}");
+    if arguments.record {
+        record::check_sources()?;
+    }
+    let equipment = Equipment::build(wanted, &mut tell)?;
+    if arguments.record {
+        record::wait_until_quiet(&mut tell)?;
+    }
+    let (all, began) = (wanted.len(), Instant::now());
     let mut complete = true;
-    for benchmark in wanted(arguments)? {
-        let count = if arguments.quick {
-            QUICK
-        } else {
-            arguments.samples
-        };
-        println!("bench: {}, {count} times", benchmark.name);
-        let mut tell = |line: &str| println!("bench: {line}");
-        let began = std::time::Instant::now();
-        match outside::run(benchmark, count, &mut tell) {
-            Ok(measured) => {
-                for complaint in &measured.complaints {
-                    complete = false;
-                    println!("bench: not all was measured {complaint}");
-                }
-                measured.keep(&kept)?;
-                println!("bench: measured in {:.0} s", began.elapsed().as_secs_f64());
-            }
+    for (number, benchmark) in wanted.iter().enumerate() {
+        let plan = plan(arguments, benchmark);
+        let (name, passed) = (benchmark.name, began.elapsed().as_secs() / 60);
+        println!(
+            "bench: {name} ({} of {all}, after {passed} min), {} times in {} boots",
+            number + 1,
+            plan.rounds,
+            plan.boots
+        );
+        match measure(arguments, benchmark, plan, &equipment, folder) {
+            Ok(whole) => complete &= whole,
             Err(error) => {
                 complete = false;
-                println!("bench: nothing was measured: {error}");
+                println!("bench: {error}");
             }
         }
     }
-    report::write(&arguments.folder, &measured::kept(&kept)?)?;
-    println!("bench: {}", arguments.folder.join("report.md").display());
     Ok(complete)
+}
+
+fn plan(arguments: &Arguments, benchmark: &Benchmark) -> Plan {
+    match arguments.record {
+        true => Plan::record(benchmark),
+        false => Plan {
+            boots: arguments.boots,
+            rounds: arguments.samples,
+        },
+    }
+}
+
+/// Answers whether all could be measured. What was is in the report from then on.
+fn measure(
+    arguments: &Arguments,
+    benchmark: &Benchmark,
+    plan: Plan,
+    equipment: &Equipment,
+    folder: &Path,
+) -> Result<bool, Box<dyn Error>> {
+    let began = Instant::now();
+    let mut tell = |line: &str| println!("bench: {line}");
+    let measured = outside::run(benchmark, plan, equipment, &mut tell)?;
+    for complaint in &measured.complaints {
+        println!("bench: not all was measured {complaint}");
+    }
+    if arguments.record {
+        record::check_measured(&measured)?;
+    }
+    measured.keep(&folder.join(SAMPLES))?;
+    write_report(folder)?;
+    println!("bench: measured in {:.0} s", began.elapsed().as_secs_f64());
+    Ok(measured.complaints.is_empty())
+}
+
+fn write_report(folder: &Path) -> Result<(), Box<dyn Error>> {
+    Ok(report::write(
+        folder,
+        &measured::kept(&folder.join(SAMPLES))?,
+    )?)
 }
 
 fn wanted(arguments: &Arguments) -> Result<Vec<&'static Benchmark>, String> {

@@ -20,18 +20,27 @@ pub struct Measured {
     pub spoilt: u32,
     /// What kept it from measuring all; nothing if nothing did.
     pub complaints: Vec<String>,
-    /// The values.
-    pub samples: Samples,
+    /// The values of each boot of the machine.
+    pub boots: Vec<Samples>,
 }
 
 impl Measured {
+    /// All values of an id, boot after boot.
+    #[must_use]
+    pub fn values(&self, id: &str) -> Vec<f64> {
+        let boots = self.boots.iter().filter_map(|boot| boot.get(id));
+        boots.flatten().copied().collect()
+    }
+
     /// Keeps it in `folder`, in the place of an older one of the same benchmark.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn keep(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
-        fs::write(place(folder, &self.benchmark), serde_json::to_vec(self)?)
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        fs::write(place(folder, &self.benchmark), text)
     }
 }
 
@@ -59,7 +68,7 @@ fn place(folder: &Path, name: &str) -> PathBuf {
 pub(crate) mod fake {
     use super::*;
 
-    /// Something measured, with these values.
+    /// Something measured in one boot, with these values.
     pub(crate) fn measured(benchmark: &str, samples: &[(&str, &[f64])]) -> Measured {
         let owned = |(id, values): &(&str, &[f64])| ((*id).to_owned(), values.to_vec());
         Measured {
@@ -69,13 +78,14 @@ pub(crate) mod fake {
                 commit: "abc".to_owned(),
                 processor: "Some CPU, 2 cores".to_owned(),
                 load: "0.10".to_owned(),
+                others: 0.05,
                 emulator: "QEMU".to_owned(),
                 machine: "tcg, 4 cores".to_owned(),
                 emulated: true,
             },
             spoilt: 0,
             complaints: Vec::new(),
-            samples: samples.iter().map(owned).collect(),
+            boots: vec![samples.iter().map(owned).collect()],
         }
     }
 }
@@ -94,6 +104,16 @@ mod tests {
         let kept = kept(folder.path()).unwrap();
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].0.name, "cycle");
-        assert_eq!(kept[0].1.samples["cycle.pool"], [2.0]);
+        assert_eq!(kept[0].1.values("cycle.pool"), [2.0]);
+    }
+
+    #[test]
+    fn values_are_those_of_all_boots() {
+        let mut measured = fake::measured("cycle", &[("cycle.pool", &[1.0, 2.0])]);
+        measured
+            .boots
+            .push([("cycle.pool".to_owned(), vec![3.0])].into());
+        measured.boots.push(Samples::new());
+        assert_eq!(measured.values("cycle.pool"), [1.0, 2.0, 3.0]);
     }
 }

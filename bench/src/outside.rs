@@ -1,51 +1,47 @@
-//! What is done on this machine: running a benchmark's emulated machine, having the emulator count
-//! there, and measuring the peers that run beside it.
+//! What is done on this machine: booting a benchmark's emulated machine as often as is asked for,
+//! and measuring the peers that run beside it after each boot.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
 use tempfile::TempDir;
-use testbed::equipment::{self, EquipmentError};
+use testbed::equipment::EquipmentError;
 use testbed::kernels::{self, Flavour, Kernel};
 use testbed::machine::{Accelerator, Machine, MachineError, Outcome, Task};
 use testbed::node::{self, NodeInitrdError};
-use testbed::payload::Content;
 use testbed::project;
 use testbed::scenario::Finding;
-use testbed::tool::{Tool, ToolError};
+use testbed::tool::ToolError;
 
-use crate::benchmark::{Benchmark, Counted, Play};
+use crate::benchmark::{Benchmark, Play};
 use crate::circumstances::Circumstances;
+use crate::counter::Counter;
+use crate::equipment::{Equipment, INSIDE_PROGRAM};
 use crate::inside::IntoValue;
-use crate::marks;
 use crate::measured::Measured;
+use crate::others::Others;
+use crate::plan::Plan;
 use crate::samples::{self, Recorder, Samples};
 
 /// The kernel of the emulated machine's base.
-const BASE: Flavour = Flavour::V6_12;
-/// The program that measures inside, and the one that it has measure from within programs.
-const INSIDE_PROGRAM: &str = "insula-bench-inside";
-const PROBE_PROGRAM: &str = "insula-bench-probe";
-/// The emulator's plugin.
-const COUNTER: &str = "insula-bench-counter";
-const COUNTER_FILE: &str = "libinsula_bench_counter.so";
-/// The only architecture there is.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// A benchmark takes minutes; on a loaded machine ten times as long.
-const LIMIT: Duration = Duration::from_secs(45 * 60);
+pub(crate) const BASE: Flavour = Flavour::V6_12;
+/// What a boot and a round may take, ten times what they take on a quiet computer: one that hangs
+/// is not to cost a record the hour that it has.
+const BOOT_LIMIT: Duration = Duration::from_secs(5 * 60);
+const ROUND_LIMIT: Duration = Duration::from_secs(6 * 60);
 /// Most bytes of a task's last words that are repeated.
 const COMPLAINT_BYTES: usize = 1000;
 
 /// Why a benchmark could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The machine could not be equipped.
+    /// What the peers boot could not be had.
     #[error(transparent)]
     Equipment(#[from] EquipmentError),
-    /// The program that measures inside could not be built.
+    /// The circumstances could not be told.
     #[error(transparent)]
-    Program(#[from] ToolError),
+    Circumstances(#[from] ToolError),
     /// The machine could not be run.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -57,30 +53,76 @@ pub enum RunError {
     File(#[from] io::Error),
 }
 
-/// Measures all of a benchmark, each thing `count` times.
+/// Measures all of a benchmark.
 ///
 /// A benchmark that fails midway is no error: what it has measured is answered, with its
-/// complaint.
+/// complaint. Peers are measured after each boot, so that both see the same of this computer.
 ///
 /// # Errors
 /// [`RunError`].
 pub fn run(
     benchmark: &Benchmark,
-    count: u32,
+    plan: Plan,
+    equipment: &Equipment,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Measured, RunError> {
-    let accelerator = match Accelerator::detect(BASE, tell)? {
+    let accelerator = accelerator(benchmark, tell)?;
+    let mut measured = Measured {
+        benchmark: benchmark.name.to_owned(),
+        circumstances: Circumstances::now(accelerator, BASE, &benchmark.machine)?,
+        spoilt: 0,
+        complaints: Vec::new(),
+        boots: Vec::new(),
+    };
+    let others = Others::begin()?;
+    for _ in 0..plan.boots {
+        let mut samples = boot(benchmark, plan, accelerator, equipment, &mut measured, tell)?;
+        if let Some(peers) = benchmark.outside {
+            match Outside::new(plan.rounds, tell)?.play(peers) {
+                Ok(more) => samples.extend(more),
+                Err(finding) => measured
+                    .complaints
+                    .push(format!("beside the machine: {finding}")),
+            }
+        }
+        measured.boots.push(samples);
+    }
+    measured.circumstances.others = others.end()?;
+    Ok(measured)
+}
+
+fn accelerator(
+    benchmark: &Benchmark,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Accelerator, ToolError> {
+    Ok(match Accelerator::detect(BASE, tell)? {
         // A node that runs only while the base does not would be measured with the base's work.
         Accelerator::Tcg => Accelerator::TcgParallel,
         // Only what is emulated is counted.
         _ if benchmark.counted.is_some() => Accelerator::TcgParallel,
         other => other,
-    };
-    let circumstances = Circumstances::now(accelerator, BASE, &benchmark.machine)?;
-    let counter = benchmark.counted.as_ref().map(Counter::build).transpose()?;
-    let outcome = run_machine(benchmark, count, accelerator, counter.as_ref(), tell)?;
-    let mut complaints = Vec::new();
-    complaints.extend(complaint(&outcome));
+    })
+}
+
+/// Boots the machine once and has it measure. Answers the values; complaints go to `measured`.
+fn boot(
+    benchmark: &Benchmark,
+    plan: Plan,
+    accelerator: Accelerator,
+    equipment: &Equipment,
+    measured: &mut Measured,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Samples, RunError> {
+    let asked = benchmark.counted.as_ref().zip(equipment.counter.as_deref());
+    let counter = asked.map(|(asked, plugin)| Counter::new(asked, plugin));
+    let counter = counter.transpose()?;
+    let machine = machine(benchmark, plan, accelerator, counter.as_ref());
+    let count = plan.rounds.to_string();
+    let words = [INSIDE_PROGRAM, benchmark.name, "--samples", &count];
+    let task = Task::Command(words.map(str::to_owned).to_vec());
+    let outcome = machine.run(&task, &equipment.payload, false, tell)?;
+    measured.spoilt += outcome.spoilt;
+    measured.complaints.extend(complaint(&outcome));
     let file = outcome.files.get(samples::FILE);
     let text = file.map_or_else(String::new, |file| String::from_utf8_lossy(file).into());
     let mut samples = samples::parse(&text);
@@ -89,19 +131,7 @@ pub fn run(
             samples.entry(id.to_owned()).or_default().push(value);
         }
     }
-    if let Some(peers) = benchmark.outside {
-        match Outside::new(count, tell)?.play(peers) {
-            Ok(more) => samples.extend(more),
-            Err(finding) => complaints.push(format!("beside the machine: {finding}")),
-        }
-    }
-    Ok(Measured {
-        benchmark: benchmark.name.to_owned(),
-        circumstances,
-        spoilt: outcome.spoilt,
-        complaints,
-        samples,
-    })
+    Ok(samples)
 }
 
 /// What kept the task from its end, if anything did.
@@ -115,20 +145,13 @@ fn complaint(outcome: &Outcome) -> Option<String> {
     Some(format!("{what}: {end}"))
 }
 
-fn run_machine(
+fn machine(
     benchmark: &Benchmark,
-    count: u32,
+    plan: Plan,
     accelerator: Accelerator,
     counter: Option<&Counter<'_>>,
-    tell: &mut dyn FnMut(&str),
-) -> Result<Outcome, RunError> {
-    let mut payload = equipment::assemble(BASE, tell)?;
-    for program in [INSIDE_PROGRAM, PROBE_PROGRAM] {
-        let built = Content::File(build_inside_program(program)?);
-        payload.program(&format!("bin/{program}"), built);
-    }
-    payload.load_module = true;
-    let machine = Machine {
+) -> Machine {
+    Machine {
         cpus: benchmark.machine.cpus,
         memory_mib: benchmark.machine.memory_mib,
         numa_nodes: benchmark.machine.numa_nodes,
@@ -137,81 +160,8 @@ fn run_machine(
         qemu_arguments: counter.map(Counter::words).unwrap_or_default(),
         accelerator,
         root: benchmark.root,
-        limit: LIMIT,
+        limit: BOOT_LIMIT + ROUND_LIMIT * plan.rounds,
         ..Machine::new(BASE)
-    };
-    let count = count.to_string();
-    let words = [INSIDE_PROGRAM, benchmark.name, "--samples", &count];
-    let task = Task::Command(words.map(str::to_owned).to_vec());
-    Ok(machine.run(&task, &payload, false, tell)?)
-}
-
-/// Builds a program, linked statically so that it needs nothing of the root disk, where the
-/// test bed's own are built.
-fn build_inside_program(program: &str) -> Result<PathBuf, ToolError> {
-    let target = target_folder();
-    Tool::new(&cargo())
-        .args(["build", "--quiet", "--release", "--target", TARGET])
-        .args(["--package", "insula-bench", "--bin", program])
-        .arg("--target-dir")
-        .arg(&target)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .directory(project::root())
-        .run()?;
-    Ok(target.join(TARGET).join("release").join(program))
-}
-
-fn target_folder() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    project::root().join(target.unwrap_or_else(|| "target".into()))
-}
-
-fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
-}
-
-/// The emulator's plugin that counts, and where it puts what it has counted.
-struct Counter<'a> {
-    asked: &'a Counted,
-    plugin: PathBuf,
-    folder: TempDir,
-}
-
-impl<'a> Counter<'a> {
-    /// Builds it for one run of a machine.
-    fn build(asked: &'a Counted) -> Result<Self, RunError> {
-        let target = target_folder();
-        Tool::new(&cargo())
-            .args(["build", "--quiet", "--release", "--package", COUNTER])
-            .arg("--target-dir")
-            .arg(&target)
-            .directory(project::root())
-            .run()?;
-        Ok(Self {
-            asked,
-            plugin: target.join("release").join(COUNTER_FILE),
-            folder: tempfile::tempdir_in(project::build())?,
-        })
-    }
-
-    /// What it writes to.
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("counts.jsonl")
-    }
-
-    /// For QEMU's command line, where a comma ends a value unless doubled.
-    fn words(&self) -> Vec<String> {
-        let [plugin, file] =
-            [&self.plugin, &self.file()].map(|path| path.to_string_lossy().replace(',', ",,"));
-        let lines = if self.asked.lines { "on" } else { "off" };
-        let words = format!("{plugin},out={file},lines={lines}");
-        vec!["-plugin".to_owned(), words]
-    }
-
-    /// What the benchmark makes of what was counted.
-    fn samples(&self) -> io::Result<Vec<(&'static str, f64)>> {
-        let counts = marks::parse(&fs::read_to_string(self.file())?)?;
-        Ok((self.asked.samples)(&counts))
     }
 }
 

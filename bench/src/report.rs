@@ -7,15 +7,20 @@ use std::{fs, io};
 use crate::benchmark::{Benchmark, Peer, Row, Unit};
 use crate::measured::Measured;
 use crate::plot::{self, Bar, number};
-use crate::results::{Entry, entries};
+use crate::results::{Entry, Ratio, entries};
 
 /// What must be known of every figure.
 const INTRODUCTION: &str = "\
 # Measured
 
 Written by `make bench`; each part says when, where and on which commit. Medians, with the tenth
-and the ninetieth percentile; *n* is how often. Peers are measured in the same run, unless they
-are a paper's.
+and the ninetieth percentile of all boots together; *n* is how often. Peers are measured in the
+same boots, unless they are a paper's. The command is that of the Debian package.
+
+*Ratio* is that of the medians, in brackets from the one's tenth percentile by the other's
+ninetieth to the one's ninetieth by the other's tenth. Where these are on both sides of 1,
+there is **no difference** that the figures show. Where a median is 0, or has fewer than three
+values, there is no ratio.
 
 **Emulated** results come from QEMU's translation of every instruction (TCG), not from hardware.
 Ratios of like work hold roughly there. Ratios of copying against signalling or faulting do not
@@ -66,17 +71,12 @@ fn section(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Str
             entry.unit,
             peer(benchmark, row),
             number_or_dash(entry.peer_median),
-            number_or_dash(entry.ratio.filter(|_| row.unit != Unit::Share)),
+            ratio(row, entry),
         );
     }
     for (row, entry) in rows(benchmark, entries) {
         if let Some(goal) = row.goal {
-            let verdict = if entry.median <= goal {
-                "met"
-            } else {
-                "not met"
-            };
-            let (what, median) = (entry.what, number(entry.median));
+            let (what, median, verdict) = (entry.what, number(entry.median), verdict(entry, goal));
             let _ = writeln!(
                 text,
                 "\nGoal: {what} at most {goal}: **{verdict}** ({median})."
@@ -84,6 +84,38 @@ fn section(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Str
         }
     }
     text
+}
+
+/// As the last column has it.
+fn ratio(row: &Row, entry: &Entry) -> String {
+    // A share is a ratio itself, of what a paper measured with other proportions.
+    let Some(ratio) = entry.ratio.filter(|_| !is_share_of_a_paper(row)) else {
+        return "-".to_owned();
+    };
+    if !ratio.is_difference() {
+        return "no difference".to_owned();
+    }
+    let Ratio {
+        of_medians,
+        low,
+        high,
+    } = ratio;
+    let [of_medians, low, high] = [of_medians, low, high].map(number);
+    format!("{of_medians} ({low} - {high})")
+}
+
+fn is_share_of_a_paper(row: &Row) -> bool {
+    row.unit == Unit::Share && matches!(row.peer, Peer::Mint(_))
+}
+
+/// Whether a goal is met, as far as the figures tell.
+fn verdict(entry: &Entry, goal: f64) -> &'static str {
+    match (entry.median <= goal, entry.p10 <= goal, entry.p90 <= goal) {
+        (true, _, true) => "met",
+        (true, _, false) => "met by the median, not throughout",
+        (false, true, _) => "not met by the median, at times",
+        (false, false, _) => "not met",
+    }
 }
 
 /// The rows that were measured.
@@ -117,9 +149,17 @@ fn state(measured: &Measured) -> String {
         "Not emulated (KVM)."
     };
     let mut text = format!(
-        "{label} {}, commit {}; `make bench PART={}`. Machine: {}; {}; on {} (load {} when it \
-         began).\n",
-        of.date, of.commit, measured.benchmark, of.machine, of.emulator, of.processor, of.load
+        "{label} {}, commit {}; `make bench PART={}`, boots: {}. Machine: {}; {}; on {} (load {} \
+         when it began; others kept {:.2} cores busy meanwhile).\n",
+        of.date,
+        of.commit,
+        measured.benchmark,
+        measured.boots.len(),
+        of.machine,
+        of.emulator,
+        of.processor,
+        of.load,
+        of.others
     );
     if measured.spoilt > 0 {
         let _ = writeln!(
@@ -190,6 +230,41 @@ mod tests {
         assert_eq!(results.len(), 2);
         assert_eq!(results[0]["peer_median"], 175.12);
         assert_eq!(results[0]["emulated"], true);
+    }
+
+    #[test]
+    fn what_spreads_is_not_said_to_differ() {
+        let entry = |peer: &[f64]| {
+            let samples: [(&str, &[f64]); 2] =
+                [("cycle.base", peer), ("cycle.pool", &[0.8, 1.0, 1.2])];
+            let folder = tempfile::tempdir().unwrap();
+            let measured = fake::measured("cycle", &samples);
+            let benchmark = benchmark::find("cycle").unwrap();
+            write(folder.path(), &[(benchmark, measured)]).unwrap();
+            let report = fs::read_to_string(folder.path().join("report.md")).unwrap();
+            let row = report.lines().find(|line| line.contains("to the pool"));
+            row.unwrap().rsplit('|').nth(1).unwrap().trim().to_owned()
+        };
+        assert_eq!(entry(&[1.0, 1.1, 1.2]), "no difference");
+        assert_eq!(entry(&[2.0, 2.0, 2.0]), "0.500 (0.420 - 0.580)");
+        assert_eq!(entry(&[0.0, 0.0, 0.0]), "-");
+    }
+
+    #[test]
+    fn goals_within_the_spread_are_not_simply_met() {
+        let share = "mint-start.share.pool-of-cold";
+        let judged = |values: &[f64]| {
+            let (report, ..) = written(fake::measured(
+                "mint-start",
+                &[("mint-start.cold", &[1.0]), (share, values)],
+            ));
+            let line = report.lines().find(|line| line.starts_with("Goal: "));
+            line.unwrap().to_owned()
+        };
+        assert!(judged(&[0.1, 0.11, 0.12]).contains("**met**"));
+        assert!(judged(&[0.1, 0.11, 0.3]).contains("**met by the median, not throughout**"));
+        assert!(judged(&[0.1, 0.2, 0.3]).contains("**not met by the median, at times**"));
+        assert!(judged(&[0.2, 0.2, 0.3]).contains("**not met**"));
     }
 
     #[test]

@@ -27,12 +27,44 @@ pub struct Entry {
     pub peer: Option<String>,
     /// The peer's median.
     pub peer_median: Option<f64>,
-    /// Its median by the peer's.
-    pub ratio: Option<f64>,
+    /// Its median by the peer's, if both can be told.
+    pub ratio: Option<Ratio>,
     /// Whether the machine was emulated.
     pub emulated: bool,
     /// How the measured thing is done by hand.
     pub command: &'static str,
+}
+
+/// Of fewer values nobody can tell how they spread.
+const LEAST: usize = 3;
+
+/// How a figure compares with its peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// One median by the other.
+    pub of_medians: f64,
+    /// The one's tenth percentile by the other's ninetieth.
+    pub low: f64,
+    /// The one's ninetieth percentile by the other's tenth.
+    pub high: f64,
+}
+
+impl Ratio {
+    /// Of nothing there is no ratio, nor to nothing: 0 of 0 events says no more than 0 of 1.
+    fn of(own: &Summary, peer: &Summary) -> Option<Self> {
+        let can_be_told = own.median > 0.0 && peer.p10 > 0.0;
+        can_be_told.then(|| Self {
+            of_medians: own.median / peer.median,
+            low: own.p10 / peer.p90,
+            high: own.p90 / peer.p10,
+        })
+    }
+
+    /// Whether the two differ by more than they spread.
+    #[must_use]
+    pub fn is_difference(&self) -> bool {
+        self.high < 1.0 || self.low > 1.0
+    }
 }
 
 /// The figures of a benchmark. Rows that were not measured are left out.
@@ -43,32 +75,30 @@ pub fn entries(benchmark: &Benchmark, measured: &Measured) -> Vec<Entry> {
 }
 
 fn entry(row: &Row, measured: &Measured) -> Option<Entry> {
-    let summary = |id: &str| Summary::of(measured.samples.get(id)?);
-    let Summary {
-        count,
-        median,
-        p10,
-        p90,
-    } = summary(row.id)?;
-    let (peer, peer_median) = match row.peer {
+    let summary = |id: &str| Summary::of(&measured.values(id));
+    let own = summary(row.id)?;
+    let (peer, peer_summary) = match row.peer {
         Peer::None => (None, None),
-        Peer::Mint(figure) => (Some("Mint (i7-4770)".to_owned()), Some(figure)),
-        Peer::Row(id) => (Some(id.to_owned()), summary(id).map(|peer| peer.median)),
+        Peer::Mint(figure) => (
+            Some("Mint (i7-4770)".to_owned()),
+            Some(Summary::exact(figure)),
+        ),
+        Peer::Row(id) => (Some(id.to_owned()), summary(id)),
     };
-    let ratio = peer_median
-        .filter(|&peer| peer > 0.0)
-        .map(|peer| median / peer);
+    let enough = own.count >= LEAST;
     Some(Entry {
         id: row.id,
         what: row.what,
         unit: row.unit.name(),
-        n: count,
-        median,
-        p10,
-        p90,
+        n: own.count,
+        median: own.median,
+        p10: own.p10,
+        p90: own.p90,
         peer,
-        peer_median,
-        ratio,
+        peer_median: peer_summary.map(|peer| peer.median),
+        ratio: peer_summary
+            .filter(|_| enough)
+            .and_then(|peer| Ratio::of(&own, &peer)),
         emulated: measured.circumstances.emulated,
         command: row.command,
     })
@@ -84,16 +114,50 @@ mod tests {
     fn ratios_are_to_the_peer_of_the_same_run() {
         let measured = fake::measured(
             "cycle",
-            &[("cycle.base", &[2.0, 2.0, 4.0]), ("cycle.pool", &[1.0])],
+            &[("cycle.base", &[2.0, 2.0, 4.0]), ("cycle.pool", &[1.0; 3])],
         );
         let entries = entries(benchmark::find("cycle").unwrap(), &measured);
         assert_eq!(entries.len(), 2);
         assert_eq!((entries[0].n, entries[0].ratio), (3, None));
         assert_eq!(entries[1].peer.as_deref(), Some("cycle.base"));
-        assert_eq!(
-            (entries[1].peer_median, entries[1].ratio),
-            (Some(2.0), Some(0.5))
-        );
+        let ratio = entries[1].ratio.unwrap();
+        assert_eq!((entries[1].peer_median, ratio.of_medians), (Some(2.0), 0.5));
+        // The peer's tenth and ninetieth percentiles are 2.0 and 3.6.
+        assert!((ratio.low - 1.0 / 3.6).abs() < 1e-9 && ratio.high == 0.5);
+        assert!(ratio.is_difference());
+    }
+
+    #[test]
+    fn two_values_do_not_tell_a_ratio() {
+        let samples: [(&str, &[f64]); 2] = [("cycle.base", &[2.0; 3]), ("cycle.pool", &[1.0; 2])];
+        let measured = fake::measured("cycle", &samples);
+        let entries = entries(benchmark::find("cycle").unwrap(), &measured);
+        assert_eq!(entries[1].ratio, None);
+    }
+
+    #[test]
+    fn what_spreads_over_each_other_does_not_differ() {
+        let samples: [(&str, &[f64]); 2] = [
+            ("cycle.base", &[1.0, 1.2, 1.4]),
+            ("cycle.pool", &[0.9, 0.9, 1.3]),
+        ];
+        let measured = fake::measured("cycle", &samples);
+        let entries = entries(benchmark::find("cycle").unwrap(), &measured);
+        let ratio = entries[1].ratio.unwrap();
+        assert!(ratio.of_medians < 0.8 && !ratio.is_difference());
+    }
+
+    #[test]
+    fn nothing_has_no_ratio() {
+        let benchmark = benchmark::find("cycle").unwrap();
+        for (base, pool) in [
+            ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+            ([1.0; 3], [0.0; 3]),
+            ([0.0; 3], [1.0; 3]),
+        ] {
+            let measured = fake::measured("cycle", &[("cycle.base", &base), ("cycle.pool", &pool)]);
+            assert_eq!(entries(benchmark, &measured)[1].ratio, None);
+        }
     }
 
     #[test]

@@ -14,6 +14,17 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// One value, which does not spread.
+    #[must_use]
+    pub fn exact(value: f64) -> Self {
+        Self {
+            count: 1,
+            median: value,
+            p10: value,
+            p90: value,
+        }
+    }
+
     /// Of these values; none when there are none, or one of them is no number.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {

@@ -37,6 +37,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           other options that nodes are given none is there for speed.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 2,
     inside,
     outside: None,
     counted: None,

@@ -29,6 +29,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           and copied within a process.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 5,
     inside,
     outside: None,
     counted: None,

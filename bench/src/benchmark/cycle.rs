@@ -23,6 +23,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           also waits for the node's init in between.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 4,
     inside,
     outside: None,
     counted: None,

@@ -64,6 +64,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           emulation than on hardware: what delegation adds looks smaller for it.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 2,
     inside,
     outside: None,
     counted: None,

@@ -38,6 +38,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         ..Shape::USUAL
     },
     root: Root::Test,
+    rounds: 2,
     inside,
     outside: None,
     counted: None,

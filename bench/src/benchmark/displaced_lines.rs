@@ -26,6 +26,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           44 to 49 in that of data.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 2,
     inside,
     outside: None,
     counted: Some(Counted {

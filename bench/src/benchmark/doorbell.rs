@@ -29,6 +29,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           trips; the figures are of the rounds' medians and 99th percentiles.",
     machine: Shape::USUAL,
     root: Root::Bench,
+    rounds: 4,
     inside,
     outside: None,
     counted: None,

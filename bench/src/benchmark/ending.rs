@@ -40,6 +40,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           second, a hang is told after five looks in vain.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 1,
     inside,
     outside: None,
     counted: None,

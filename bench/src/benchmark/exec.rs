@@ -24,6 +24,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           Each round runs all four.",
     machine: Shape::USUAL,
     root: Root::Bench,
+    rounds: 5,
     inside,
     outside: None,
     counted: None,

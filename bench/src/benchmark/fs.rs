@@ -39,6 +39,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           four.",
     machine: Shape::USUAL,
     root: Root::Bench,
+    rounds: 4,
     inside,
     outside: None,
     counted: None,

@@ -16,6 +16,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           the figures are of the rounds' medians and 99th percentiles.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 5,
     inside,
     outside: None,
     counted: None,

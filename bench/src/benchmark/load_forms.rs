@@ -33,6 +33,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           share is overstated.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 2,
     inside,
     outside: None,
     counted: None,

@@ -40,6 +40,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           calls.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 2,
     inside,
     outside: None,
     counted: None,

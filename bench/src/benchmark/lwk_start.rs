@@ -25,6 +25,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           from the same pool, until its init has spoken (see `node-boot`).",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 4,
     inside,
     outside: None,
     counted: None,

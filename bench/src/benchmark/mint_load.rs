@@ -45,6 +45,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           it would be on hardware.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 3,
     inside,
     outside: None,
     counted: None,

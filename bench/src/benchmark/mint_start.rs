@@ -31,6 +31,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           memory from the running system.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 4,
     inside,
     outside: None,
     counted: None,

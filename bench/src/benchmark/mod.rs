@@ -84,6 +84,9 @@ pub struct Benchmark {
     pub machine: Shape,
     /// That machine's root disk.
     pub root: Root,
+    /// How often each thing is measured in each boot for a record: less of what takes long, so
+    /// that all of them can be recorded in an hour.
+    pub rounds: u32,
     /// Measures inside the machine.
     pub inside: Play<Inside>,
     /// Measures peers that run beside the machine, not in it, while it is off.

@@ -41,6 +41,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           node with the container.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 1,
     inside,
     outside: None,
     counted: None,

@@ -49,6 +49,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           which four queues are signalled.",
     machine: Shape::USUAL,
     root: Root::Bench,
+    rounds: 2,
     inside,
     outside: None,
     counted: None,

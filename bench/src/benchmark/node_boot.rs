@@ -70,6 +70,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           too high by an amount that only hardware can tell.",
     machine: Shape::USUAL,
     root: Root::Bench,
+    rounds: 2,
     inside,
     outside: Some(outside),
     counted: None,

@@ -29,6 +29,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         ..Shape::USUAL
     },
     root: Root::Test,
+    rounds: 1,
     inside,
     outside: None,
     counted: Some(Counted {

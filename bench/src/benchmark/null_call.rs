@@ -19,6 +19,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           99th percentiles.",
     machine: Shape::USUAL,
     root: Root::Test,
+    rounds: 5,
     inside,
     outside: None,
     counted: None,

@@ -33,6 +33,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           figure is too high by an amount that only hardware can tell. Each round starts all four.",
     machine: Shape::USUAL,
     root: Root::Bench,
+    rounds: 2,
     inside,
     outside: None,
     counted: None,

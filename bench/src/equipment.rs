@@ -1,0 +1,124 @@
+//! What every benchmark's machine gets, built once for all of them.
+//!
+//! The command is the one that users install: that of the project's Debian package, not the
+//! static one that the test bed builds for itself, which an emulator starts faster.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use testbed::debs::{self, DebsError};
+use testbed::equipment::{self, EquipmentError};
+use testbed::payload::{Content, Payload};
+use testbed::project;
+use testbed::tool::{Tool, ToolError};
+
+use crate::benchmark::Benchmark;
+use crate::outside::BASE;
+
+/// The program that measures inside, and the one that it has measure from within programs.
+pub(crate) const INSIDE_PROGRAM: &str = "insula-bench-inside";
+const PROBE_PROGRAM: &str = "insula-bench-probe";
+/// The emulator's plugin.
+const COUNTER: &str = "insula-bench-counter";
+const COUNTER_FILE: &str = "libinsula_bench_counter.so";
+/// The only architecture there is.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The package's files, with their places in the machine's payload.
+const PACKAGED: [(&str, &str); 3] = [
+    ("usr/bin/insula", "bin/insula"),
+    ("usr/lib/insula/agent", "lib/insula/agent"),
+    ("usr/lib/insula/lwk", "lib/insula/lwk"),
+];
+
+/// Why machines could not be equipped.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// What tests have as well could not be had.
+    #[error(transparent)]
+    Equipment(#[from] EquipmentError),
+    /// The package could not be built.
+    #[error(transparent)]
+    Package(#[from] DebsError),
+    /// A program could not be built.
+    #[error(transparent)]
+    Program(#[from] ToolError),
+    /// The build folder could not be written.
+    #[error("the build folder cannot be written: {0}")]
+    Folder(#[from] io::Error),
+}
+
+/// What machines get.
+pub struct Equipment {
+    /// What goes into them.
+    pub(crate) payload: Payload,
+    /// The plugin that counts, if one of the benchmarks has something counted.
+    pub(crate) counter: Option<PathBuf>,
+    /// The package's files: they go with this.
+    _packaged: TempDir,
+}
+
+impl Equipment {
+    /// Builds all that these benchmarks need, as far as it has changed.
+    ///
+    /// # Errors
+    /// When a part cannot be built.
+    pub fn build(
+        benchmarks: &[&Benchmark],
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Self, BuildError> {
+        let mut payload = equipment::assemble(BASE, tell)?;
+        let debs = debs::build(tell)?;
+        let packaged = tempfile::tempdir_in(project::build())?;
+        Tool::new("dpkg-deb")
+            .arg("--extract")
+            .arg(&debs.command)
+            .arg(packaged.path())
+            .run()?;
+        for (file, place) in PACKAGED {
+            payload.program(place, Content::File(packaged.path().join(file)));
+        }
+        for program in [INSIDE_PROGRAM, PROBE_PROGRAM] {
+            let built = Content::File(build_inside_program(program)?);
+            payload.program(&format!("bin/{program}"), built);
+        }
+        payload.load_module = true;
+        let counts = benchmarks.iter().any(|one| one.counted.is_some());
+        Ok(Self {
+            payload,
+            counter: counts.then(build_counter).transpose()?,
+            _packaged: packaged,
+        })
+    }
+}
+
+/// Builds a program, linked statically so that it needs nothing of the root disk, where the
+/// test bed's own are built.
+fn build_inside_program(program: &str) -> Result<PathBuf, ToolError> {
+    let target = target_folder();
+    cargo_build(&target)
+        .args(["--target", TARGET])
+        .args(["--package", "insula-bench", "--bin", program])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .run()?;
+    Ok(target.join(TARGET).join("release").join(program))
+}
+
+fn build_counter() -> Result<PathBuf, ToolError> {
+    let target = target_folder();
+    cargo_build(&target).args(["--package", COUNTER]).run()?;
+    Ok(target.join("release").join(COUNTER_FILE))
+}
+
+fn cargo_build(target: &Path) -> Tool {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    Tool::new(&cargo)
+        .args(["build", "--quiet", "--release", "--target-dir"])
+        .arg(target)
+        .directory(project::root())
+}
+
+fn target_folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    project::root().join(target.unwrap_or_else(|| "target".into()))
+}
