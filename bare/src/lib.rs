@@ -62,6 +62,7 @@
 //! | [`user`], [`extended`] | a thread's registers; entering it |
 //! | [`trap`] | exceptions and interrupts |
 //! | [`core_area`] | what belongs to one core |
+//! | [`mitigation`] | what programs could find of each other in a core |
 //! | [`cpu`] | registers of the processor |
 //!
 //! It compiles for any x86-64 host, without the assembly, so that what builds on it can be tested
@@ -76,7 +77,7 @@
 mod arch;
 pub mod memory;
 
-pub use arch::{apic, core_area, cpu, extended, paging, start, trap, user};
+pub use arch::{apic, core_area, cpu, extended, mitigation, paging, start, trap, user};
 pub use extended::ExtendedState;
 pub use memory::{FRAME_SIZE, PhysAddr};
 pub use user::{Registers, Trap, UserContext};

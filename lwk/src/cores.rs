@@ -6,11 +6,11 @@ mod schedule;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_bare::core_area::{self, CoreArea};
-use insula_bare::{PhysAddr, apic, cpu};
+use insula_bare::{PhysAddr, apic, cpu, mitigation};
 use spin::Once;
 
 use crate::delegation::Area;
@@ -165,9 +165,15 @@ fn doorbell() -> u64 {
 #[allow(unsafe_code, reason = "page tables are loaded by address")]
 pub(crate) fn use_space(root: PhysAddr) {
     let state = state(number());
-    if state.root.swap(root.0, Ordering::SeqCst) != root.0 {
-        // SAFETY: all page tables here have the kernel's half.
-        unsafe { cpu::set_root(root.0) }
+    let last = state.root.swap(root.0, Ordering::SeqCst);
+    if last == root.0 {
+        return;
+    }
+    // SAFETY: all page tables here have the kernel's half.
+    unsafe { cpu::set_root(root.0) }
+    // What a core has learned since it left a program's memory is the kernel's own.
+    if last != 0 && last != crate::start::kernel_root().0 {
+        mitigation::separate_programs();
     }
 }
 
@@ -202,6 +208,9 @@ fn leave_if_used(root: u64) {
 
 /// Has all cores that use a page table forget what they remember of it.
 pub(crate) fn forget_all(root: PhysAddr) {
+    // The table has been changed before, and is seen to be by every core that is not found to use it
+    // here: one that begins to stores its root, as an atomic exchange, before it loads CR3 and walks.
+    fence(Ordering::SeqCst);
     let own = state(number());
     if own.root.load(Ordering::Relaxed) == root.0 {
         reload(root.0);

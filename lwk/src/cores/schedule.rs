@@ -13,7 +13,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
@@ -45,6 +45,22 @@ fn waiting() -> &'static spin::Mutex<Vec<Box<Thread>>> {
     &WAITING[number() as usize % CORES_MAX]
 }
 
+/// How many of them there are: changed only by who has the queue, and seen before that is taken.
+/// Whoever finds none need not take it.
+static READY_COUNTS: [AtomicU32; CORES_MAX] = [const { AtomicU32::new(0) }; CORES_MAX];
+
+fn ready_count(core: u32) -> &'static AtomicU32 {
+    &READY_COUNTS[core as usize % CORES_MAX]
+}
+
+/// Changes a core's queue.
+fn change_ready<T>(core: u32, change: impl FnOnce(&mut VecDeque<Box<Thread>>) -> T) -> T {
+    let mut queue = ready(core).lock();
+    let result = change(&mut queue);
+    ready_count(core).store(queue.len() as u32, Ordering::SeqCst);
+    result
+}
+
 fn ready(core: u32) -> &'static spin::Mutex<VecDeque<Box<Thread>>> {
     &READY[core as usize % CORES_MAX]
 }
@@ -52,7 +68,7 @@ fn ready(core: u32) -> &'static spin::Mutex<VecDeque<Box<Thread>>> {
 /// Puts a thread that is ready into its core's queue, behind its equals.
 pub(crate) fn send(thread: Box<Thread>) {
     let (core, allowed) = (thread.core, thread.notice.cores());
-    ready(core).lock().push_back(thread);
+    change_ready(core, |queue| queue.push_back(thread));
     wake(core);
     balance::offer(core, &allowed);
 }
@@ -60,7 +76,7 @@ pub(crate) fn send(thread: Box<Thread>) {
 /// The same of one that has been interrupted, before its equals.
 fn send_back(thread: Box<Thread>) {
     let (core, allowed) = (thread.core, thread.notice.cores());
-    ready(core).lock().push_front(thread);
+    change_ready(core, |queue| queue.push_front(thread));
     wake(core);
     balance::offer(core, &allowed);
 }
@@ -92,27 +108,43 @@ fn most_urgent<'a>(
 
 /// Whether more than `spare` threads are ready at a core, and one of them may run on another.
 pub(super) fn is_ready_for(core: u32, spare: usize, other: u32) -> bool {
-    next_for(&ready(core).lock(), spare, other).is_some()
+    has_more(core, spare) && next_for(&ready(core).lock(), spare, other).is_some()
 }
 
 /// Takes that thread out.
 pub(super) fn take_for(core: u32, spare: usize, other: u32) -> Option<Box<Thread>> {
-    let mut queue = ready(core).lock();
-    let place = next_for(&queue, spare, other)?;
-    queue.remove(place)
+    if !has_more(core, spare) {
+        return None;
+    }
+    change_ready(core, |queue| {
+        let place = next_for(queue, spare, other)?;
+        queue.remove(place)
+    })
+}
+
+/// Whether more than `spare` threads are ready at a core, as far as that can be seen from outside.
+fn has_more(core: u32, spare: usize) -> bool {
+    ready_count(core).load(Ordering::SeqCst) as usize > spare
 }
 
 /// The priority of the thread that is to run next on this core, if another is ready.
 fn next_priority() -> Option<Priority> {
+    if !has_more(number(), 0) {
+        return None;
+    }
     let queue = ready(number()).lock();
     next(&queue).map(|(_, priority)| priority)
 }
 
 /// Takes out the thread that is to run next on this core.
 fn take_next() -> Option<Box<Thread>> {
-    let mut queue = ready(number()).lock();
-    let (place, _) = next(&queue)?;
-    queue.remove(place)
+    if !has_more(number(), 0) {
+        return None;
+    }
+    change_ready(number(), |queue| {
+        let (place, _) = next(queue)?;
+        queue.remove(place)
+    })
 }
 
 /// What a core does from its start to its end.
@@ -219,7 +251,7 @@ fn idle() {
     let own = number();
     let is_quiet = || {
         collect();
-        let is_nobody_ready = ready(own).lock().is_empty() && !is_starving();
+        let is_nobody_ready = !has_more(own, 0) && !is_starving();
         is_nobody_ready && !RUNG.load(Ordering::Acquire) && !is_interrupted()
     };
     if !balance::become_idle() {

@@ -6,6 +6,7 @@
 use super::Thread;
 use super::errno::Errno;
 use super::signals::{Info, number};
+use super::space::Space;
 
 /// Bytes of the area that every program gives: `struct rseq` of the first kernel that had it.
 pub const SIZE_MIN: u32 = 32;
@@ -91,7 +92,8 @@ pub(crate) fn register(thread: &mut Thread, given: Registration, flags: u64) -> 
         return Err(Errno::EFAULT);
     }
     thread.rseq = Some(given);
-    tell_core(thread, given).inspect_err(|_| thread.rseq = None)?;
+    let told = tell_core(&mut thread.process.space(), given, thread.core);
+    told.inspect_err(|_| thread.rseq = None)?;
     Ok(0)
 }
 
@@ -103,8 +105,10 @@ fn unregister(thread: &mut Thread, given: Registration) -> Result<u64, Errno> {
     if known.signature != given.signature {
         return Err(Errno::EPERM);
     }
-    write(thread, known.area, [0, UNINITIALIZED])?;
-    write(thread, known.area + AT_NODE, [0, 0])?;
+    let mut space = thread.process.space();
+    write(&mut space, known.area, [0, UNINITIALIZED])?;
+    write(&mut space, known.area + AT_NODE, [0, 0])?;
+    drop(space);
     thread.rseq = None;
     Ok(0)
 }
@@ -115,51 +119,57 @@ pub(crate) fn resume(thread: &mut Thread) {
     let Some(known) = thread.rseq else {
         return;
     };
-    let told = break_off(thread, known).and_then(|()| tell_core(thread, known));
-    if told.is_err() {
-        thread.rseq = None;
-        let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
-        thread.process.signals().force(thread.id, fault);
+    let (core, rip) = (thread.core, thread.context.registers.rip);
+    let mut space = thread.process.space();
+    let told = break_off(&mut space, known, rip).and_then(|abort| {
+        tell_core(&mut space, known, core)?;
+        Ok(abort)
+    });
+    drop(space);
+    match told {
+        Ok(abort) => thread.context.registers.rip = abort.unwrap_or(rip),
+        Err(_) => {
+            thread.rseq = None;
+            let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
+            thread.process.signals().force(thread.id, fault);
+        }
     }
 }
 
 /// Where it is: the core is the identity among the program's threads that run, too.
-fn tell_core(thread: &Thread, known: Registration) -> Result<(), Errno> {
-    write(thread, known.area, [thread.core, thread.core])?;
-    write(thread, known.area + AT_NODE, [0, thread.core])
+fn tell_core(space: &mut Space, known: Registration, core: u32) -> Result<(), Errno> {
+    write(space, known.area, [core, core])?;
+    write(space, known.area + AT_NODE, [0, core])
 }
 
-fn write(thread: &Thread, at: u64, words: [u32; 2]) -> Result<(), Errno> {
+fn write(space: &mut Space, at: u64, words: [u32; 2]) -> Result<(), Errno> {
     let [first, second] = words.map(u64::from);
     let both = (first | second << 32).to_le_bytes();
-    thread.process.space().write(at, &both)
+    space.write(at, &both)
 }
 
-/// Sends a thread to where a sequence is broken off, if it is in one.
-fn break_off(thread: &mut Thread, known: Registration) -> Result<(), Errno> {
-    let mut space = thread.process.space();
+/// Where a thread is to go on whose sequence is broken off, if it is in one.
+fn break_off(space: &mut Space, known: Registration, rip: u64) -> Result<Option<u64>, Errno> {
     let mut address = [0; 8];
     space.read(known.area + AT_SEQUENCE, &mut address)?;
     let address = u64::from_le_bytes(address);
     if address == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let mut bytes = [0; Sequence::BYTES];
     space.read(address, &mut bytes)?;
     let (_, end) = space.bounds();
     let sequence = Sequence::read(&bytes, end).ok_or(Errno::EINVAL)?;
     space.write(known.area + AT_SEQUENCE, &[0; 8])?;
-    if !sequence.holds(thread.context.registers.rip) {
-        return Ok(());
+    if !sequence.holds(rip) {
+        return Ok(None);
     }
     let mut signature = [0; 4];
     space.read(sequence.abort.wrapping_sub(4), &mut signature)?;
-    if u32::from_le_bytes(signature) != known.signature {
-        return Err(Errno::EINVAL);
+    match u32::from_le_bytes(signature) == known.signature {
+        true => Ok(Some(sequence.abort)),
+        false => Err(Errno::EINVAL),
     }
-    drop(space);
-    thread.context.registers.rip = sequence.abort;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod processes;
 mod proxy;
 mod questions;
 mod race;
+mod registers;
 mod restarts;
 mod sequence;
 mod shared;
@@ -37,7 +38,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | balance | crowd | signals | restarts | killed | jobs | stopped | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | registers | balance | crowd | signals | restarts | killed | jobs | stopped | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -71,6 +72,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["closed"] => closes::closed(),
         ["urgency"] => urgency::probe(),
         ["sequence"] => sequence::probe(),
+        ["registers"] => registers::probe(),
         ["crowd"] => crowd::probe(),
         ["signals"] => signals::probe(),
         ["restarts"] => restarts::probe(),

@@ -259,6 +259,7 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "memory"]),
     program(&[PROBE, "urgency"]),
     program(&[PROBE, "sequence"]),
+    program(&[PROBE, "registers"]),
     program(&[PROBE, "clocks"]),
     program(&["/usr/bin/python3", "-c", GROUPS]),
     program(&[PROBE, "processes"]),

@@ -3,10 +3,12 @@
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::cpu::{Msr, change_cr0, change_cr4, cpuid, read_msr, write_msr};
 use super::descriptor::Descriptors;
 use super::extended;
+use super::mitigation;
 use super::user::UserContext;
 
 /// All that a core needs of its own. It never moves once the core has begun to use it.
@@ -24,6 +26,8 @@ pub struct CoreArea {
     index: u32,
     /// The id of its local APIC.
     apic_id: u32,
+    /// Where the extended registers that it has were loaded from or saved to; 0: nowhere.
+    extended: AtomicUsize,
     descriptors: UnsafeCell<Descriptors>,
 }
 
@@ -64,6 +68,7 @@ impl CoreArea {
             scratch: 0,
             index,
             apic_id,
+            extended: AtomicUsize::new(0),
             descriptors: UnsafeCell::new(Descriptors::new()),
         }
     }
@@ -92,6 +97,8 @@ impl CoreArea {
             }
         }
         extended::enable();
+        mitigation::prepare();
+        SETS_BASES.store(can_set_bases(), Ordering::Relaxed);
     }
 }
 
@@ -117,6 +124,13 @@ pub fn tells_core() -> bool {
 /// Whether programs can set their FS and GS base by themselves, so that the kernel has to read them.
 #[must_use]
 pub fn programs_set_bases() -> bool {
+    SETS_BASES.load(Ordering::Relaxed)
+}
+
+/// That, as CPUID has told: under a hypervisor it is dear to ask each time that a program is entered.
+static SETS_BASES: AtomicBool = AtomicBool::new(false);
+
+fn can_set_bases() -> bool {
     cpuid(7, 0).ebx & 1 != 0
 }
 
@@ -132,14 +146,29 @@ pub struct Core {
 /// The core that calls, which has adopted an area.
 #[must_use]
 pub fn current() -> Core {
-    let area: *const CoreArea;
-    // SAFETY: 1. GS points to the core's area while the kernel runs (trap.S), whose first word is
-    // its address. 2. Nobody writes these two words after it was adopted.
+    let area = own();
+    // SAFETY: nobody writes these two words after the area was adopted.
     unsafe {
-        asm!("mov {}, gs:[0]", out(reg) area, options(nostack, preserves_flags, readonly));
         Core {
             index: (*area).index,
             apic_id: (*area).apic_id,
         }
     }
+}
+
+/// Where the calling core's extended registers were loaded from or saved to.
+pub(super) fn extended() -> &'static AtomicUsize {
+    // SAFETY: the area stays, and of this word there are only shared references.
+    unsafe { &(*own()).extended }
+}
+
+/// The area of the core that calls.
+fn own() -> *const CoreArea {
+    let area: *const CoreArea;
+    // SAFETY: GS points to the core's area while the kernel runs (trap.S), whose first word is its
+    // address.
+    unsafe {
+        asm!("mov {}, gs:[0]", out(reg) area, options(nostack, preserves_flags, readonly));
+    }
+    area
 }

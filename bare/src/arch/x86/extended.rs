@@ -8,6 +8,7 @@ use core::arch::asm;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::core_area;
 use super::cpu::{change_cr4, cpuid};
 
 /// CR4: XSAVE.
@@ -51,6 +52,8 @@ pub(super) fn enable() {
 pub struct ExtendedState {
     area: NonNull<u8>,
     layout: Layout,
+    /// The core that had these very registers last.
+    core: Option<u32>,
 }
 
 // SAFETY: the area belongs to the value alone.
@@ -64,7 +67,11 @@ impl ExtendedState {
         let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
         // SAFETY: the size is not zero.
         let area = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let mut state = Self { area, layout };
+        let mut state = Self {
+            area,
+            layout,
+            core: None,
+        };
         state.reset();
         Some(state)
     }
@@ -113,6 +120,7 @@ impl ExtendedState {
 
     /// Makes them what a program begins with.
     pub fn reset(&mut self) {
+        self.core = None;
         // SAFETY: the area is so large, as `new` sees to.
         unsafe {
             self.area.write_bytes(0, self.layout.size());
@@ -137,6 +145,7 @@ impl ExtendedState {
 
     /// Takes the registers of this core.
     pub fn save(&mut self) {
+        self.are_here();
         let enabled = ENABLED.load(Ordering::Acquire);
         // SAFETY: the area is large enough for what is enabled, and aligned.
         unsafe {
@@ -149,8 +158,24 @@ impl ExtendedState {
         }
     }
 
-    /// Gives them to this core.
-    pub fn load(&self) {
+    /// Whether the calling core has just these registers: nobody else's have been loaded since, there
+    /// or, of these, elsewhere.
+    fn is_here(&self) -> bool {
+        let of_core = core_area::extended().load(Ordering::Relaxed);
+        self.core == Some(core_area::current().index) && of_core == self.area.addr().get()
+    }
+
+    fn are_here(&mut self) {
+        self.core = Some(core_area::current().index);
+        core_area::extended().store(self.area.addr().get(), Ordering::Relaxed);
+    }
+
+    /// Gives them to this core, if it does not have them still.
+    pub fn load(&mut self) {
+        if self.is_here() {
+            return;
+        }
+        self.are_here();
         let enabled = ENABLED.load(Ordering::Acquire);
         // SAFETY: what lies there was made by `new` or `save`: no reserved bit is set.
         unsafe {

@@ -38,6 +38,7 @@
 	.set	CONTEXT_VECTOR, 144
 	.set	CONTEXT_ERROR, 152
 
+	.set	KERNEL_DS, 0x10
 	.set	USER_CS, 0x23
 	.set	USER_SS, 0x1b
 	.set	VECTOR_SYSCALL, 256
@@ -93,8 +94,14 @@ bare_enter_user:
 	movq	CONTEXT_R14(%rdi), %r14
 	movq	CONTEXT_R15(%rdi), %r15
 	movq	CONTEXT_RDI(%rdi), %rdi
-	swapgs
+	/* The last thing that is done: what follows leaves nothing of the kernel's in the buffers. */
+	cmpb	$0, bare_clears_buffers(%rip)
+	je	1f
+	verw	kernel_data(%rip)
+1:	swapgs
 	iretq
+kernel_data:
+	.word	KERNEL_DS
 
 	/* SYSCALL: RCX is the program's RIP, R11 its RFLAGS; the mask has cleared IF, DF and AC. */
 	.globl	bare_syscall_entry
