@@ -32,6 +32,7 @@
 //! | [`cores`] | bringing them up, their loop, their interrupts |
 //! | [`power`] | power button, power-off, panic |
 //! | [`clock`] | time since the start |
+//! | [`random`] | numbers by which programs are laid out |
 //! | [`process`] | programs: memory, threads, futexes, beginning and end |
 //! | [`calls`] | system calls, and the table of them all: local, delegated, refused |
 //! | [`delegation`] | what the base and this kernel share for that |
@@ -54,5 +55,6 @@ pub mod log;
 pub mod memory;
 pub mod power;
 pub mod process;
+pub mod random;
 pub mod start;
 pub mod world;

@@ -9,6 +9,7 @@ use insula_bare::user::USER_END;
 
 use super::{Flow, answer};
 use crate::clock;
+use crate::memory::has_room_to_free;
 use crate::process::errno::Errno;
 use crate::process::{self, HOLDER, Key, Thread, WAITERS, Waiter};
 
@@ -27,6 +28,8 @@ const CMP_REQUEUE_PI: u64 = 12;
 const LOCK_PI2: u64 = 13;
 const PRIVATE: u64 = 0x80;
 const CLOCK_REALTIME: u64 = 0x100;
+/// Bytes of the kernel's that one who waits may take, beside the thread.
+const WAIT_BYTES: u64 = 4096;
 /// All but these flags.
 const COMMAND: u64 = 0xffff_ffff & !(PRIVATE | CLOCK_REALTIME);
 
@@ -159,6 +162,10 @@ fn wait_if(
     (groups, deadline_ns): (u32, Option<u64>),
     still: impl FnOnce(&mut Thread) -> Result<Option<u64>, Errno>,
 ) -> Flow {
+    // Where even the kernel's own memory runs out nobody waits: it may look again.
+    if has_room_to_free(WAIT_BYTES).is_err() {
+        return answer(thread, Err(Errno::EAGAIN));
+    }
     // Whoever wakes it may run it on another core at once.
     thread.extended.save();
     thread.calling = Some(super::number::FUTEX);

@@ -1,15 +1,16 @@
 //! Calls about limits. Those on files, processes and the like are the proxy's, and hold for what it
 //! does. Those on memory and time would fall on the proxy instead of the program: they are kept here,
-//! where the program sees them, and that on its addresses is obeyed.
+//! where the program sees them, and those on its addresses and its stack are obeyed.
 
 use alloc::boxed::Box;
 
 use super::{Flow, answer, delegate, number};
 use crate::process::errno::Errno;
+use crate::process::layout::STACK_LIMIT;
 use crate::process::{Limit, PAGE, Thread};
 
 /// `RLIMIT_CPU`, `RLIMIT_DATA`, `RLIMIT_STACK`, `RLIMIT_RSS`, `RLIMIT_MEMLOCK`, `RLIMIT_AS`.
-const OWN: [u64; 6] = [0, 2, 3, 5, 8, ADDRESSES];
+const OWN: [u64; 6] = [0, 2, STACK_LIMIT, 5, 8, ADDRESSES];
 const ADDRESSES: u64 = 9;
 /// How many resources there are.
 const RESOURCES: u64 = 16;
@@ -92,8 +93,10 @@ fn change(thread: &mut Thread, resource: u64, new: Option<Limit>) -> Result<Limi
         return Err(Errno::EPERM);
     }
     thread.process.limits().insert(resource, new);
-    if resource == ADDRESSES {
-        thread.process.space().set_limit(new.soft);
+    match resource {
+        ADDRESSES => thread.process.space().set_limit(new.soft),
+        STACK_LIMIT => thread.process.space().set_stack_limit(new.soft),
+        _ => {}
     }
     Ok(before)
 }
@@ -108,11 +111,7 @@ fn of_the_base(thread: &mut Thread, resource: u64) -> Result<Limit, Errno> {
 fn read(thread: &Thread, from: u64) -> Result<Limit, Errno> {
     let mut bytes = [0; 16];
     thread.process.space().read(from, &mut bytes)?;
-    let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
-    Ok(Limit {
-        soft: word(0),
-        hard: word(8),
-    })
+    Ok(Limit::from_bytes(&bytes))
 }
 
 fn write(thread: &Thread, to: u64, limit: Limit) -> Result<u64, Errno> {

@@ -61,6 +61,8 @@ pub enum Local {
     Munmap,
     /// Waiting for a signal.
     Pause,
+    /// Whether programs are laid out at random.
+    Personality,
     /// What is the program's own of it; the rest is the base's.
     Prctl,
     /// Restartable sequences.
@@ -113,6 +115,8 @@ pub enum Local {
     SetTidAddress,
     /// A stack for handlers.
     Sigaltstack,
+    /// The node's memory; all else the base says.
+    Sysinfo,
     /// A signal to a thread; of other programs the base's.
     Tgkill,
     /// The time.

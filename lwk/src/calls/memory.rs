@@ -3,11 +3,13 @@
 use bitflags::bitflags;
 use insula_bare::user::USER_END;
 
+use super::mapping::{Part, map_file};
 use super::number;
-use crate::process::areas::Rights;
+use crate::memory::{free_bytes, total_bytes};
+use crate::process::areas::{AreaFlags, Rights};
 use crate::process::errno::Errno;
 use crate::process::space::{Place, Target};
-use crate::process::{PAGE, Thread, fill};
+use crate::process::{PAGE, Thread};
 
 bitflags! {
     /// Flags of mmap(2).
@@ -22,11 +24,53 @@ bitflags! {
     }
 }
 
-/// Advice of madvise(2) that has an effect here.
-const DONT_NEED: u64 = 4;
-const FREE: u64 = 8;
+/// Advice of madvise(2) that the base is asked for as well.
 const POPULATE_READ: u64 = 22;
 const POPULATE_WRITE: u64 = 23;
+
+/// What is done about an advice of madvise(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Advice {
+    /// Pages are given back.
+    Discard,
+    /// Pages of the program's own are given back.
+    Free,
+    /// Pages are made present.
+    Populate,
+    /// Areas get these flags, and lose those.
+    Change(AreaFlags, AreaFlags),
+    /// Nothing: it is about how fast something is, and never about what the program finds.
+    Hint,
+}
+
+impl Advice {
+    /// By its number (include/uapi/asm-generic/mman-common.h of Linux).
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`] for what is for tests of Linux; [`Errno::EINVAL`] for all else that is not done.
+    fn of(number: u64) -> Result<Self, Errno> {
+        let none = AreaFlags::empty();
+        Ok(match number {
+            // DONTNEED, and the same of locked pages.
+            4 | 24 => Self::Discard,
+            8 => Self::Free,
+            POPULATE_READ | POPULATE_WRITE => Self::Populate,
+            10 => Self::Change(AreaFlags::DONT_FORK, none),
+            11 => Self::Change(none, AreaFlags::DONT_FORK),
+            16 => Self::Change(AreaFlags::DONT_DUMP, none),
+            17 => Self::Change(none, AreaFlags::DONT_DUMP),
+            18 => Self::Change(AreaFlags::WIPE_ON_FORK, none),
+            19 => Self::Change(none, AreaFlags::WIPE_ON_FORK),
+            // NORMAL, RANDOM, SEQUENTIAL, WILLNEED; MERGEABLE, UNMERGEABLE; HUGEPAGE, NOHUGEPAGE;
+            // COLD, PAGEOUT.
+            0..=3 | 12..=15 | 20 | 21 => Self::Hint,
+            // HWPOISON, SOFT_OFFLINE.
+            100 | 101 => return Err(Errno::EPERM),
+            // REMOVE would give back what is shared; COLLAPSE; GUARD_INSTALL, GUARD_REMOVE.
+            _ => return Err(Errno::EINVAL),
+        })
+    }
+}
 
 fn rights(protection: u64) -> Rights {
     let rights = Rights::from_bits_truncate(protection as u8);
@@ -46,8 +90,7 @@ fn whole_pages(size: u64) -> Result<u64, Errno> {
     }
 }
 
-/// mmap(2). A file is copied, by the base, to where the program sees it: so it is the program's own,
-/// as MAP_PRIVATE says. A shared mapping that can be written would have to be the base's page cache.
+/// mmap(2). A shared mapping that can be written would have to be the base's page cache.
 pub(super) fn mmap(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
     let [address, size, protection, flags, file, offset] = a;
     let flags = MapFlags::from_bits_truncate(flags);
@@ -79,33 +122,13 @@ pub(super) fn mmap(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
         }
         return Ok(start);
     }
-    if is_shared && rights.contains(Rights::WRITE) {
-        return Err(Errno::ENODEV);
-    }
-    map_file(thread, place, size, rights, (file, offset))
-}
-
-fn map_file(
-    thread: &mut Thread,
-    place: Place,
-    size: u64,
-    rights: Rights,
-    from: (u64, u64),
-) -> Result<u64, Errno> {
-    let writable = Rights::READ | Rights::WRITE;
-    let start = thread.with_space(|space, release| space.map(place, size, writable, release))?;
-    let filled = fill(thread, from.0, start, from.1, size);
-    let done = filled.and_then(|()| match rights == writable {
-        true => Ok(()),
-        false => {
-            thread.with_space(|space, release| space.protect(start, start + size, rights, release))
-        }
-    });
-    if let Err(error) = done {
-        thread.with_space(|space, release| space.unmap(start, start + size, release))?;
-        return Err(error);
-    }
-    Ok(start)
+    map_file(
+        thread,
+        place,
+        (size, rights),
+        Part { file, offset },
+        is_shared,
+    )
 }
 
 /// mremap(2).
@@ -172,13 +195,14 @@ pub(super) fn mprotect(
     Ok(0)
 }
 
-/// madvise(2): pages that are not needed are given back; all else is advice that is not needed.
+/// madvise(2).
 pub(super) fn madvise(
     thread: &mut Thread,
     start: u64,
     size: u64,
-    advice: u64,
+    number: u64,
 ) -> Result<u64, Errno> {
+    let advice = Advice::of(u64::from(number as u32))?;
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
@@ -189,12 +213,14 @@ pub(super) fn madvise(
     if !thread.process.space().covers(start, end) {
         return Err(Errno::ENOMEM);
     }
+    thread.with_space(|space, release| match advice {
+        Advice::Discard => space.discard(start, end, release),
+        Advice::Free => space.free_lazily(start, end, release),
+        Advice::Change(set, clear) => space.set_flags((start, end), set, clear),
+        Advice::Populate | Advice::Hint => Ok(()),
+    })?;
     match advice {
-        DONT_NEED | FREE => {
-            thread.with_space(|space, release| space.discard(start, end, release))?;
-            Ok(0)
-        }
-        POPULATE_READ | POPULATE_WRITE => populate(thread, start, end, advice),
+        Advice::Populate => populate(thread, start, end, number),
         _ => Ok(0),
     }
 }
@@ -210,9 +236,30 @@ fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Result<u6
         if !space.permits(start, end, access) {
             return Err(Errno::EINVAL);
         }
-        space.populate(start, end, access);
+        // The base would ask for what is not there now, and a call of a program for which there is no
+        // memory then ends it. What cannot be accessed is told alike, whatever is behind it.
+        let populated = space.populate(start, end, access);
+        populated.map_err(|error| match error {
+            Errno::EIO => Errno::EFAULT,
+            error => error,
+        })?;
     }
     thread.call(number::MADVISE, [start, end - start, advice, 0, 0, 0])
+}
+
+/// sysinfo(2): memory is the node's; of load and processes the base tells.
+pub(super) fn sysinfo(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+    /// Of `struct sysinfo`: six words from `totalram` on, two from `totalhigh` on, `mem_unit`.
+    const AT_MEMORY: u64 = 32;
+    const AT_HIGH: u64 = 88;
+    const AT_UNIT: u64 = 104;
+    thread.call(number::SYSINFO, [to, 0, 0, 0, 0, 0])?;
+    let mut space = thread.process.space();
+    let words = [total_bytes(), free_bytes(), 0, 0, 0, 0].map(u64::to_le_bytes);
+    space.write(to.wrapping_add(AT_MEMORY), words.as_flattened())?;
+    space.write(to.wrapping_add(AT_HIGH), &[0; 16])?;
+    space.write(to.wrapping_add(AT_UNIT), &1_u32.to_le_bytes())?;
+    Ok(0)
 }
 
 /// msync(2): there is nothing to write back.
@@ -224,5 +271,30 @@ pub(super) fn msync(thread: &mut Thread, start: u64, size: u64) -> Result<u64, E
     match size == 0 || thread.process.space().covers(start, end) {
         true => Ok(0),
         false => Err(Errno::ENOMEM),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What would change what the program finds is done, or refused.
+    #[test]
+    fn no_advice_is_only_said_to_be_followed() {
+        let hints = (0..200).filter(|&number| Advice::of(number) == Ok(Advice::Hint));
+        let hints: std::vec::Vec<u64> = hints.collect();
+        assert_eq!(hints, [0, 1, 2, 3, 12, 13, 14, 15, 20, 21]);
+        for unknown in [5, 9, 25, 99, 102, 103, u64::MAX] {
+            assert_eq!(Advice::of(unknown), Err(Errno::EINVAL), "{unknown}");
+        }
+        for (number, flag) in [
+            (10, AreaFlags::DONT_FORK),
+            (16, AreaFlags::DONT_DUMP),
+            (18, AreaFlags::WIPE_ON_FORK),
+        ] {
+            let none = AreaFlags::empty();
+            assert_eq!(Advice::of(number), Ok(Advice::Change(flag, none)));
+            assert_eq!(Advice::of(number + 1), Ok(Advice::Change(none, flag)));
+        }
     }
 }

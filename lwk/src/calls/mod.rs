@@ -4,6 +4,7 @@ mod files;
 mod futex;
 mod limits;
 mod local;
+mod mapping;
 mod memory;
 mod prctl;
 mod processes;
@@ -33,6 +34,10 @@ use table::Kind;
 pub mod number {
     /// `close`.
     pub const CLOSE: u64 = 3;
+    /// `stat`.
+    pub const STAT: u64 = 4;
+    /// `fstat`.
+    pub const FSTAT: u64 = 5;
     /// `poll`.
     pub const POLL: u64 = 7;
     /// `rt_sigaction`.
@@ -59,6 +64,8 @@ pub mod number {
     pub const GETRLIMIT: u64 = 97;
     /// `getrusage`.
     pub const GETRUSAGE: u64 = 98;
+    /// `sysinfo`.
+    pub const SYSINFO: u64 = 99;
     /// `times`.
     pub const TIMES: u64 = 100;
     /// `setuid`.
@@ -83,6 +90,8 @@ pub mod number {
     pub const RT_SIGTIMEDWAIT: u64 = 128;
     /// `rt_sigsuspend`.
     pub const RT_SIGSUSPEND: u64 = 130;
+    /// `personality`.
+    pub const PERSONALITY: u64 = 135;
     /// `getpriority`.
     pub const GETPRIORITY: u64 = 140;
     /// `setpriority`.
@@ -298,12 +307,14 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         Local::SchedSetattr => scheduling::set_attributes(&mut thread, a),
         Local::SchedSetparam => scheduling::set_policy(&mut thread, a[0], None, a[1]),
         Local::SchedSetscheduler => scheduling::set_policy(&mut thread, a[0], Some(a[1]), a[2]),
+        Local::Personality => processes::personality(&thread, a[0]),
         Local::Rseq => threads::rseq(&mut thread, a),
         Local::RtSigaction => signals::action(&mut thread, a),
         Local::RtSigpending => signals::pending(&mut thread, a[0], a[1]),
         Local::RtSigprocmask => signals::mask(&mut thread, a),
         Local::RtSigqueueinfo => return signals::queue(thread, a),
         Local::RtTgsigqueueinfo => return signals::queue_for_thread(thread, a),
+        Local::Sysinfo => memory::sysinfo(&mut thread, a[0]),
         Local::Sigaltstack => signals::alternate_stack(&mut thread, a[0], a[1]),
         Local::RtSigreturn => return signals::go_back(thread),
         Local::RtSigsuspend => return signals::suspend(thread, a[0], a[1]),
@@ -357,6 +368,8 @@ pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) 
                 return Flow::On(thread);
             }
             Err(Errno::ENOMEM) => return out_of_memory(thread),
+            // No such address: `BUS_ADRERR`.
+            Err(Errno::EIO) => info = Info::fault(process::signals::number::BUS, 2, address),
             Err(_) => info = fault_info(&thread, address),
         }
     } else {

@@ -1,12 +1,12 @@
 //! Calls by which a program becomes two, or another one.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use super::threads::{CHILD_CLEAR_TID, CHILD_SET_TID, PARENT_SET_TID, Request, SET_TLS};
 use super::{Flow, answer};
 use crate::process::errno::Errno;
-use crate::process::stack::Arguments;
+use crate::process::layout::NOT_RANDOM;
+use crate::process::stack::{Arguments, Strings};
 use crate::process::{self, Copying, PAGE, Thread, Waiter};
 
 /// Flags of clone(2).
@@ -102,6 +102,8 @@ fn wait_for(mut thread: Box<Thread>, id: u64, copy: &process::Process) -> Flow {
     }
 }
 
+/// What arguments and environment may take in any case.
+const ARGUMENTS_MIN: u64 = 128 << 10;
 /// `AT_FDCWD`.
 const HERE: u64 = -100_i64 as u64;
 
@@ -159,11 +161,13 @@ fn words(thread: &mut Thread, a: [u64; 6]) -> Result<Arguments, Errno> {
         _ if flags & OF_FILE != 0 => alloc::format!("/proc/self/fd/{}", folder as i32).into_bytes(),
         _ => return Err(Errno::ENOENT),
     };
-    let mut room = process::ARGUMENTS_MAX as usize;
+    // As on Linux, by what the stack may become.
+    let room = process::layout::limit(thread) / 4;
+    let mut room = room.clamp(ARGUMENTS_MIN, process::ARGUMENTS_MAX) as usize;
     let mut arguments = strings(thread, arguments, &mut room)?;
-    if arguments.is_empty() {
+    if arguments.count() == 0 {
         // As Linux has it since 5.18.
-        arguments.push(Vec::new());
+        arguments.push(b"")?;
     }
     let environment = strings(thread, environment, &mut room)?;
     Ok(Arguments {
@@ -173,24 +177,40 @@ fn words(thread: &mut Thread, a: [u64; 6]) -> Result<Arguments, Errno> {
     })
 }
 
+/// personality(2): a program that is executed, or copied, is laid out at random or not. There is nothing
+/// else to choose.
+pub(super) fn personality(thread: &Thread, wanted: u64) -> Result<u64, Errno> {
+    const QUERY: u32 = u32::MAX;
+    let process = &thread.process;
+    match wanted as u32 {
+        QUERY => Ok(process.personality()),
+        wanted if u64::from(wanted) & !NOT_RANDOM == 0 => {
+            Ok(process.set_personality(wanted.into()))
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// The strings that a list of addresses leads to, which ends with 0.
-fn strings(thread: &mut Thread, list: u64, room: &mut usize) -> Result<Vec<Vec<u8>>, Errno> {
-    let mut all = Vec::new();
+fn strings(thread: &mut Thread, list: u64, room: &mut usize) -> Result<Strings, Errno> {
+    let mut all = Strings::default();
     if list == 0 {
         return Ok(all);
     }
     loop {
         let mut space = thread.process.space();
         let mut address = [0; 8];
-        space.read(list.wrapping_add(8 * all.len() as u64), &mut address)?;
+        space.read(list.wrapping_add(8 * all.count() as u64), &mut address)?;
         let address = u64::from_le_bytes(address);
         if address == 0 {
             return Ok(all);
         }
-        let string = space.string(address, *room)?;
-        *room = room
-            .checked_sub(string.len() + 1 + size_of::<u64>())
-            .ok_or(Errno::E2BIG)?;
-        all.push(string);
+        all.add(|bytes| {
+            let before = bytes.len();
+            space.append_string(address, *room, bytes)?;
+            let size = bytes.len() - before + 1 + size_of::<u64>();
+            *room = room.checked_sub(size).ok_or(Errno::E2BIG)?;
+            Ok(())
+        })?;
     }
 }

@@ -5,9 +5,10 @@ use alloc::boxed::Box;
 use super::{Flow, answer};
 use crate::cores;
 use crate::delegation::Desk;
-use crate::process::Thread;
+use crate::memory::has_room;
 use crate::process::errno::{Errno, of_result};
 use crate::process::rseq::{self, Registration};
+use crate::process::{THREAD_BYTES, Thread};
 use insula_abi::lwk::request;
 
 const SET_GS: u64 = 0x1001;
@@ -128,6 +129,20 @@ fn clone_thread(thread: &mut Thread, request: &Request) -> Result<u64, Errno> {
     }
     let mut new = new_thread(thread)?;
     let id = new.id;
+    match prepare(thread, &mut new, request) {
+        Ok(()) => cores::send(new),
+        Err(error) => {
+            new.give_way();
+            cores::end(new);
+            return Err(error);
+        }
+    }
+    Ok(id)
+}
+
+/// Gives a new thread what it begins with.
+fn prepare(thread: &mut Thread, new: &mut Thread, request: &Request) -> Result<(), Errno> {
+    let (flags, id) = (request.flags, new.id);
     new.context = thread.context;
     new.extended = copy_of_extended(thread)?;
     new.context.registers.rax = 0;
@@ -149,8 +164,7 @@ fn clone_thread(thread: &mut Thread, request: &Request) -> Result<u64, Errno> {
     if flags & CHILD_CLEAR_TID != 0 {
         new.clear_at_end = request.child_tid;
     }
-    cores::send(new);
-    Ok(id)
+    Ok(())
 }
 
 /// rseq(2).
@@ -189,6 +203,7 @@ pub(super) fn barrier(thread: &Thread, command: u64, flags: u64) -> Result<u64, 
 
 /// Has the base make a thread of the proxy, and makes one that goes with it.
 fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
+    has_room(THREAD_BYTES)?;
     let (id, desk) = thread
         .ask(request::THREAD, [0; 6])
         .map_err(|_| Errno::EINTR)?;

@@ -8,6 +8,7 @@ use crate::process::signals::Timer;
 /// timer_create(2).
 pub(super) fn create(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
     let [_, event, to, ..] = a;
+    thread.process.signals().reserve_timer()?;
     thread.call(number::TIMER_CREATE, a)?;
     let mut id = [0; 4];
     thread.process.space().read(to, &mut id)?;

@@ -231,7 +231,8 @@ fn set_doorbells(doorbell: u64) {
     }
 }
 
-fn end(mut thread: Box<Thread>) {
+/// The end of a thread, which is in no queue.
+pub(crate) fn end(mut thread: Box<Thread>) {
     thread.give_up_locks();
     thread.process.note_last_moment(&thread);
     balance::leaves(&thread);

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use insula_bare::memory::{self, FRAME_SIZE, Frames, PhysAddr};
 
 use super::buddy::{Buddy, Frame};
+use crate::process::errno::Errno;
 use crate::world::Stretch;
 
 /// What programs leave to the kernel: this part of the memory, and not less than these bytes.
@@ -22,6 +23,8 @@ static ZONES: spin::Mutex<Zones> = spin::Mutex::new(Zones {
     more: Vec::new(),
 });
 static TOTAL: AtomicU64 = AtomicU64::new(0);
+/// Bytes that are free: changed only by who has the zones.
+static FREE: AtomicU64 = AtomicU64::new(0);
 
 /// The first is there before the heap is.
 struct Zones {
@@ -73,7 +76,9 @@ pub(crate) unsafe fn add(stretch: Stretch, hole: Stretch) {
         next = next.max(to);
     }
     buddy.give_range(next, end);
-    TOTAL.fetch_add(buddy.free_frames() * FRAME_SIZE, Ordering::Relaxed);
+    let bytes = buddy.free_frames() * FRAME_SIZE;
+    TOTAL.fetch_add(bytes, Ordering::Relaxed);
+    FREE.fetch_add(bytes, Ordering::Relaxed);
     keep(buddy);
 }
 
@@ -106,6 +111,7 @@ fn keep(buddy: Buddy<'static>) {
 pub fn take_block(order: u8) -> Option<PhysAddr> {
     let mut zones = ZONES.lock();
     let number = zones.all().find_map(|zone| zone.take(order))?;
+    FREE.fetch_sub(FRAME_SIZE << order, Ordering::Relaxed);
     Some(PhysAddr(number * FRAME_SIZE))
 }
 
@@ -113,12 +119,84 @@ pub fn take_block(order: u8) -> Option<PhysAddr> {
 /// they have used up all the rest.
 #[must_use]
 pub fn take_for_program(order: u8) -> Option<PhysAddr> {
-    let reserve = (total_bytes() / RESERVE_PART).max(RESERVE_MIN);
-    let left = free_bytes().checked_sub(FRAME_SIZE << order)?;
-    if left < reserve {
+    if !leaves(FRAME_SIZE << order, reserve()) {
         return None;
     }
     take_block(order)
+}
+
+/// What programs leave to the kernel.
+fn reserve() -> u64 {
+    (total_bytes() / RESERVE_PART).max(RESERVE_MIN)
+}
+
+/// Whether so much can be taken, and that much is left.
+fn leaves(bytes: u64, rest: u64) -> bool {
+    free_bytes().checked_sub(bytes) >= Some(rest)
+}
+
+/// Whether a program may have the kernel keep so much more for it: for what the kernel itself needs
+/// to go on, the reserve stays. To be asked wherever a program decides how much there will be.
+///
+/// # Errors
+/// [`Errno::ENOMEM`].
+pub fn has_room(bytes: u64) -> Result<(), Errno> {
+    room(bytes, reserve())
+}
+
+/// The same for what a program needs to give memory back: half of the reserve stays.
+///
+/// # Errors
+/// [`Errno::ENOMEM`].
+pub fn has_room_to_free(bytes: u64) -> Result<(), Errno> {
+    room(bytes, reserve() / 2)
+}
+
+fn room(bytes: u64, rest: u64) -> Result<(), Errno> {
+    // Before there is any memory, and on a host, there is only the heap.
+    let may = total_bytes() == 0 || leaves(bytes, rest);
+    may.then_some(()).ok_or(Errno::ENOMEM)
+}
+
+/// Makes room in a list for so many more, if a program may have the kernel keep as much.
+///
+/// # Errors
+/// [`Errno::ENOMEM`]; the list is as it was.
+pub fn reserve_in<T>(list: &mut Vec<T>, more: usize) -> Result<(), Errno> {
+    grow(list, more, has_room)
+}
+
+/// The same for what a program needs to give memory back: see [`has_room_to_free`].
+///
+/// # Errors
+/// [`Errno::ENOMEM`]; the list is as it was.
+pub fn reserve_to_free<T>(list: &mut Vec<T>, more: usize) -> Result<(), Errno> {
+    grow(list, more, has_room_to_free)
+}
+
+fn grow<T>(
+    list: &mut Vec<T>,
+    more: usize,
+    has_room: impl FnOnce(u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    if list.capacity() - list.len() >= more {
+        return Ok(());
+    }
+    // A list grows to twice its size, and is copied.
+    let count = (2 * list.capacity()).max(list.len().saturating_add(more));
+    has_room(count.saturating_mul(size_of::<T>()) as u64)?;
+    list.try_reserve(more).map_err(|_| Errno::ENOMEM)
+}
+
+/// So many bytes, all zero, if a program may have the kernel keep as much.
+///
+/// # Errors
+/// [`Errno::ENOMEM`].
+pub fn zeroed(size: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    reserve_in(&mut bytes, size)?;
+    bytes.resize(size, 0);
+    Ok(bytes)
 }
 
 /// Gives a block back that [`take_block`] gave.
@@ -130,13 +208,13 @@ pub fn give_block(block: PhysAddr, order: u8) {
     let mut zones = ZONES.lock();
     let zone = zones.all().find(|zone| zone.holds(number));
     zone.expect("a block of this kernel's").give(number, order);
+    FREE.fetch_add(FRAME_SIZE << order, Ordering::Relaxed);
 }
 
 /// Bytes that are free.
 #[must_use]
 pub fn free_bytes() -> u64 {
-    let frames: u64 = ZONES.lock().all().map(|zone| zone.free_frames()).sum();
-    frames * FRAME_SIZE
+    FREE.load(Ordering::Relaxed)
 }
 
 /// Bytes that there were to begin with.
@@ -145,9 +223,25 @@ pub fn total_bytes() -> u64 {
     TOTAL.load(Ordering::Relaxed)
 }
 
-/// Frames for page tables.
+/// Frames for the kernel's own page table.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool;
+
+/// Frames for programs' page tables. They may take half of what programs leave to the kernel: so a
+/// program can give back a part of a large page, which takes a table, when memory is used up.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramTables;
+
+impl Frames for ProgramTables {
+    fn take(&mut self) -> Option<PhysAddr> {
+        has_room_to_free(FRAME_SIZE).ok()?;
+        Pool.take()
+    }
+
+    fn give(&mut self, frame: PhysAddr) {
+        Pool.give(frame);
+    }
+}
 
 impl Frames for Pool {
     fn take(&mut self) -> Option<PhysAddr> {

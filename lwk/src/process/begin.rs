@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 use insula_abi::lwk::{process_state, request};
 use insula_bare::cpu;
 
-use super::areas::Rights;
+use super::areas::{AreaFlags, Rights};
 use super::elf::{HEAD_SIZE, NotAProgram, Program, Segment};
 use super::errno::Errno;
+use super::layout::{self, Layout, STACK_SIZE};
 use super::memory::Memory;
 use super::rseq;
 use super::scheduling::{CoreSet, Priority};
@@ -18,21 +19,19 @@ use super::script::Interpreter;
 use super::signals::frame;
 use super::space::{Place, Space};
 use super::stack::{self, Arguments, auxiliary};
-use super::{PAGE, Process, Thread, Words, vdso};
+use super::{PAGE, Process, Thread, Words, list, vdso};
 use crate::calls::number;
 use crate::delegation::{Desk, ProcessPages};
-use crate::{info, warning};
+use crate::memory::{has_room, zeroed};
+use crate::{cores, info, random, warning};
 
-/// Bytes of the first thread's stack: Linux' usual limit.
-pub(super) const STACK_SIZE: u64 = 8 << 20;
-/// Bytes below it that nothing else has: as on Linux.
-const GUARD_SIZE: u64 = 1 << 20;
 /// Most that arguments and environment may take.
 pub(crate) const ARGUMENTS_MAX: u64 = STACK_SIZE / 4;
-/// Where a program that can lie anywhere is put, as on Linux: two thirds up.
-const MOVABLE_AT: u64 = 0x5555_5555_4000;
 /// `AT_FDCWD`.
 const HERE: u64 = -100_i64 as u64;
+
+/// Bytes of the kernel's that a process takes, with its first thread and what it begins with.
+pub(super) const PROCESS_BYTES: u64 = 64 << 10;
 
 /// Why a program did not begin.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +59,7 @@ pub(super) fn process(pages: ProcessPages) -> Option<(Arc<Process>, Box<Thread>)
         warning!("process {} has no desk", pages.number());
         return None;
     }
+    has_room(PROCESS_BYTES).ok()?;
     let space = crate::start::with_kernel_table(|kernel| Space::new(kernel, pages.space()));
     let process = Process::new(pages, Memory::new(space.ok()?, pages));
     let desk = Desk::sit(pages.area(), pages.desk());
@@ -97,12 +97,20 @@ pub(crate) fn program(thread: &mut Thread) {
 }
 
 fn load(thread: &mut Thread) -> Result<(), BeginError> {
-    let top = map_stack(thread)?;
+    // Of what the base says where a program lies nothing is known before it has memory.
+    let buffer = thread.with_space(|space, release| {
+        space.map(Place::Near(0), PAGE, Rights::READ | Rights::WRITE, release)
+    })?;
+    layout::inherit(thread, buffer)?;
+    thread.with_space(|space, release| space.unmap(buffer, buffer + PAGE, release))?;
+    let layout = Layout::of(thread);
+    let top = layout.map_stack(thread)?;
     // The lower end of the stack, which a program reaches late if ever, passes for a buffer.
     let buffer = top - STACK_SIZE;
     let mut arguments = read_arguments(thread, buffer)?;
     let image = find(thread, HERE, &mut arguments, buffer)?;
-    enter(thread, top, &arguments, image)
+    enter(thread, (top, &layout), &arguments, image)?;
+    Ok(layout::trim_stack(thread)?)
 }
 
 /// Has a thread go on as another program, in memory that is empty.
@@ -114,19 +122,20 @@ pub(super) fn replace(
     arguments: &Arguments,
     image: Image,
 ) -> Result<(), BeginError> {
-    let top = map_stack(thread)?;
-    enter(thread, top, arguments, image)
+    let layout = Layout::of(thread);
+    let top = layout.map_stack(thread)?;
+    enter(thread, (top, &layout), arguments, image)
 }
 
 /// Brings a program into memory, with its stack below `top`.
 fn enter(
     thread: &mut Thread,
-    top: u64,
+    (top, layout): (u64, &Layout),
     arguments: &Arguments,
     image: Image,
 ) -> Result<(), BeginError> {
     let buffer = top - STACK_SIZE;
-    let program = bring(thread, image.program, Some(MOVABLE_AT))?;
+    let program = bring(thread, image.program, Some(layout.program()))?;
     let interpreter = match image.interpreter {
         Some(interpreter) => Some(bring(thread, interpreter, None)?),
         None => None,
@@ -135,20 +144,30 @@ fn enter(
     let area = thread.process.pages().area();
     let object = thread.with_space(|space, release| vdso::map(space, area, release));
     entries.extend(object.map(|at| (auxiliary::SYSINFO_EHDR, at)));
-    let mut random = [0; 16];
-    thread.call(number::GETRANDOM, [buffer, random.len() as u64, 0, 0, 0, 0])?;
-    thread.process.space().read(buffer, &mut random)?;
-    let (start, bytes) = stack::build(top, arguments, random, &entries);
+    let random = random_bytes(thread, buffer)?;
+    let (start, bytes) = stack::build(top, arguments, random, &entries)?;
     note_words(thread, &arguments.path, &entries);
     thread.with_space(|space, _| {
         space.write(start, &bytes)?;
-        space.set_heap(program.end);
+        space.set_heap(layout.heap(program.end));
         Ok::<_, Errno>(())
     })?;
     let registers = &mut thread.context.registers;
     registers.rsp = start;
     registers.rip = interpreter.map_or(program.entry, |interpreter| interpreter.entry);
     Ok(())
+}
+
+/// What the base gives each program at random; the kernel takes some for itself.
+fn random_bytes(thread: &mut Thread, buffer: u64) -> Result<[u8; 16], Errno> {
+    let (mut own, mut programs) = ([0; 16], [0; 16]);
+    let size = (own.len() + programs.len()) as u64;
+    thread.call(number::GETRANDOM, [buffer, size, 0, 0, 0, 0])?;
+    let mut space = thread.process.space();
+    space.read(buffer, &mut programs)?;
+    space.read(buffer + programs.len() as u64, &mut own)?;
+    random::stir(&own);
+    Ok(programs)
 }
 
 /// For a core file.
@@ -162,27 +181,18 @@ fn note_words(thread: &Thread, name: &[u8], entries: &[(u64, u64)]) {
     };
 }
 
-fn map_stack(thread: &mut Thread) -> Result<u64, Errno> {
-    let (_, end) = thread.process.space().bounds();
-    let top = (end - PAGE) & !(PAGE - 1);
-    let rights = Rights::READ | Rights::WRITE;
-    // A stack that overflows meets no other memory.
-    let guard = Place::At(top - STACK_SIZE - GUARD_SIZE);
-    thread.with_space(|space, release| space.map(guard, GUARD_SIZE, Rights::empty(), release))?;
-    let place = Place::At(top - STACK_SIZE);
-    thread.with_space(|space, release| space.map(place, STACK_SIZE, rights, release))?;
-    Ok(top)
-}
-
 fn read_arguments(thread: &mut Thread, buffer: u64) -> Result<Arguments, BeginError> {
     let size = thread.process.pages().arguments_size();
     if size > ARGUMENTS_MAX {
         return Err(Errno(7).into()); // E2BIG
     }
     let copied = thread.call(request::ARGUMENTS, [buffer, size, 0, 0, 0, 0])?;
-    let mut block = vec![0; copied.min(size) as usize];
+    let mut block = zeroed(copied.min(size) as usize)?;
     thread.process.space().read(buffer, &mut block)?;
-    Arguments::read(&block).ok_or(BeginError::File(NotAProgram("its arguments are none")))
+    Arguments::read(&block).map_err(|error| match error {
+        Errno::EINVAL => BeginError::File(NotAProgram("its arguments are none")),
+        error => error.into(),
+    })
 }
 
 /// A file that is open, and what it says of the program in it.
@@ -236,7 +246,7 @@ pub(super) fn find(
             return find_interpreter(thread, found?, buffer);
         };
         close(thread, file)?;
-        interpreter.take_over(arguments);
+        interpreter.take_over(arguments)?;
         folder = HERE;
     }
     Err(Errno::ELOOP.into())
@@ -347,13 +357,16 @@ fn load_segment(thread: &mut Thread, file: u64, segment: &Segment) -> Result<(),
     let (start, end) = segment.pages();
     let writable = Rights::READ | Rights::WRITE;
     thread.with_space(|space, release| space.protect(start, end, writable, release))?;
-    fill(
-        thread,
-        file,
-        segment.address,
-        segment.offset,
-        segment.file_size,
-    )?;
+    let (address, size) = (segment.address, segment.file_size);
+    fill(thread, file, address, segment.offset, size)?;
+    let filled = (address + size).next_multiple_of(PAGE).min(end);
+    let may_differ = segment.rights.contains(Rights::WRITE);
+    let mut flags = AreaFlags::empty();
+    flags.set(AreaFlags::MAY_DIFFER, may_differ);
+    if size > 0 {
+        let range = (start, filled, filled);
+        thread.with_space(|space, release| space.mark_file(range, flags, release))?;
+    }
     if segment.rights != writable {
         thread.with_space(|space, release| space.protect(start, end, segment.rights, release))?;
     }
@@ -361,29 +374,49 @@ fn load_segment(thread: &mut Thread, file: u64, segment: &Segment) -> Result<(),
 }
 
 /// Has the base read a part of a file to where the program will find it. What the file lacks stays
-/// zero.
+/// zero. How many bytes there were.
 ///
 /// # Errors
-/// What the base answered.
+/// What the base answered; [`Errno::ENOMEM`].
 pub(crate) fn fill(
     thread: &mut Thread,
     file: u64,
     address: u64,
     offset: u64,
     size: u64,
-) -> Result<(), Errno> {
+) -> Result<u64, Errno> {
     // All of it is written: else the base would ask for it page by page.
     let end = address.saturating_add(size);
-    thread.process.space().populate(address, end, Rights::WRITE);
+    populate(thread, address, end)?;
     let mut done = 0;
     while done < size {
         let arguments = [file, address + done, size - done, offset + done, 0, 0];
         match thread.call(number::PREAD64, arguments)? {
             0 => break,
-            read => done += read,
+            read => done += read.min(size - done),
         }
     }
-    Ok(())
+    Ok(done)
+}
+
+/// Makes memory present that is to be written; waits for programs that have ended, if there is too
+/// little.
+fn populate(thread: &mut Thread, start: u64, end: u64) -> Result<(), Errno> {
+    loop {
+        let populated = thread.process.space().populate(start, end, Rights::WRITE);
+        if populated != Err(Errno::ENOMEM) {
+            thread.starved_since_ns = None;
+            return populated;
+        }
+        let is_any_back = thread.with_space(|space, release| space.recover(release));
+        if !is_any_back && !thread.can_wait_for_memory() {
+            thread.starved_since_ns = None;
+            return Err(Errno::ENOMEM);
+        }
+        list::tend();
+        cores::answer_questions();
+        cpu::take_interrupts();
+    }
 }
 
 fn read_file(
@@ -395,7 +428,7 @@ fn read_file(
 ) -> Result<Vec<u8>, Errno> {
     let size = size.min(STACK_SIZE / 2);
     let read = thread.call(number::PREAD64, [file, buffer, size, offset, 0, 0])?;
-    let mut bytes = vec![0; read.min(size) as usize];
+    let mut bytes = zeroed(read.min(size) as usize)?;
     thread.process.space().read(buffer, &mut bytes)?;
     Ok(bytes)
 }

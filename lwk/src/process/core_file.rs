@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use insula_bare::Registers;
 
 use super::PAGE;
-use super::areas::{Area, Rights};
+use super::areas::{Area, AreaFlags, Rights};
 
 const HEADER_SIZE: usize = 64;
 const PROGRAM_HEADER_SIZE: usize = 56;
@@ -94,7 +94,8 @@ impl CoreFile<'_> {
         let mut stored = Vec::new();
         for &area in self.areas {
             let size = area.end - area.start;
-            let file_size = match area.rights.contains(Rights::READ) {
+            let is_wanted = !area.flags.contains(AreaFlags::DONT_DUMP);
+            let file_size = match is_wanted && area.rights.contains(Rights::READ) {
                 true => size,
                 false => 0,
             };
@@ -309,12 +310,7 @@ mod tests {
 
     #[test]
     fn a_file_is_laid_out_as_its_headers_say() {
-        let area = |start, end, rights| Area {
-            start,
-            end,
-            rights,
-            share: None,
-        };
+        let area = Area::own;
         let areas = [
             area(0x1000, 0x3000, Rights::READ),
             area(0x8000, 0x9000, Rights::empty()),

@@ -10,15 +10,19 @@ use super::space::Place;
 use super::{PAGE, Process, Thread};
 use crate::calls::number;
 use crate::info;
+use crate::memory::{has_room, reserve_in};
 
 /// Bytes through which the beginning of the file goes.
 const BUFFER_SIZE: u64 = 64 << 10;
+/// Bytes of the kernel's that a thread's last moment takes.
+const MOMENT_BYTES: u64 = 16 << 10;
 
 impl Process {
     /// Notes what a thread was that ends while a core file is to be written.
     pub fn note_last_moment(&self, thread: &Thread) {
         let dumper = self.dumper.load(Ordering::Acquire);
-        if dumper != 0 && dumper != thread.id {
+        let has_room = has_room(MOMENT_BYTES).is_ok();
+        if dumper != 0 && dumper != thread.id && has_room {
             self.last_moments.lock().push(last_moment(thread));
         }
     }
@@ -49,7 +53,7 @@ pub(crate) fn dump(thread: &mut Thread, signal: u32) {
 
 /// The name of the file; none if none is wanted.
 fn write(thread: &mut Thread, signal: u32) -> Result<Option<Vec<u8>>, Errno> {
-    let areas: Vec<Area> = thread.process.space().areas().to_vec();
+    let areas = areas(thread)?;
     let buffer = thread.with_space(|space, release| {
         space.map(
             Place::Near(0),
@@ -84,6 +88,21 @@ fn write(thread: &mut Thread, signal: u32) -> Result<Option<Vec<u8>>, Errno> {
     }
     file.close(thread, &stored)?;
     Ok(Some(name))
+}
+
+/// The program's memory, if the kernel has room for all that is to be said of it.
+fn areas(thread: &Thread) -> Result<Vec<Area>, Errno> {
+    /// Bytes of an area in this list, in that of what is stored, and of its header in the file; the
+    /// latter grow by copies.
+    const BYTES: usize = 4 * (2 * size_of::<Area>() + 64);
+    let space = thread.process.space();
+    let count = space.areas().count();
+    let threads = thread.process.last_moments.lock().len() as u64 + 1;
+    has_room((count * BYTES) as u64 + 2 * threads * MOMENT_BYTES)?;
+    let mut areas = Vec::new();
+    reserve_in(&mut areas, count)?;
+    areas.extend(space.areas().all());
+    Ok(areas)
 }
 
 /// How large a core file may be (RLIMIT_CORE).

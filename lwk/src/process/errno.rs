@@ -24,6 +24,7 @@ impl Errno {
     pub const EISDIR: Self = Self(21);
     pub const EINVAL: Self = Self(22);
     pub const ENOSPC: Self = Self(28);
+    pub const ESPIPE: Self = Self(29);
     pub const EDEADLK: Self = Self(35);
     pub const ENAMETOOLONG: Self = Self(36);
     pub const ENOSYS: Self = Self(38);

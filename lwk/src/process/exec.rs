@@ -16,8 +16,9 @@ use super::memory::Memory;
 use super::signals::frame::Alternate;
 use super::space::{Place, Space};
 use super::stack::Arguments;
-use super::{PAGE, Thread, robust};
+use super::{PAGE, Thread, layout, robust};
 use crate::calls::number;
+use crate::memory::zeroed;
 use crate::{clock, cores, info};
 
 /// Bytes of memory by which files are found: for a path, and the beginning of a file.
@@ -145,8 +146,10 @@ fn go_on(thread: &mut Thread, arguments: &Arguments, image: Image) {
     let replaced = begin::replace(thread, arguments, image);
     let done = replaced.map_err(|_| ()).and_then(|()| {
         // Its stack's lower end is there, and unused yet.
-        let (_, top) = thread.process.space().bounds();
-        close_files(thread, ((top - PAGE) & !(PAGE - 1)) - begin::STACK_SIZE).map_err(|_| ())
+        let (buffer, _) = thread.process.space().stack();
+        close_files(thread, buffer)
+            .and_then(|()| layout::trim_stack(thread))
+            .map_err(|_| ())
     });
     if done.is_err() {
         const KILLED: u64 = 9;
@@ -187,22 +190,8 @@ fn name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
     let _ = thread.call(number::PRCTL, [SET_MM, EXE_FILE, file, 0, 0, 0]);
 }
 
-/// Closes the files that are not for the new program.
+/// Closes the files that are not for the new program: as many at a time as fit into the buffer.
 fn close_files(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
-    const CLOSE_ON_EXEC: u64 = 1;
-    const GET_FLAGS: u64 = 1;
-    let own = thread.process.pages().descriptor();
-    for file in open_files(thread, buffer)? {
-        let flags = thread.call(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0]);
-        if file != own && flags.is_ok_and(|flags| flags & CLOSE_ON_EXEC != 0) {
-            thread.call(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
-        }
-    }
-    Ok(())
-}
-
-/// The descriptors that the process has.
-fn open_files(thread: &mut Thread, buffer: u64) -> Result<Vec<u64>, Errno> {
     const HERE: u64 = -100_i64 as u64;
     const FOLDER_CLOSE_ON_EXEC: u64 = 0o2_200_000;
     thread.process.space().write(buffer, b"/proc/self/fd\0")?;
@@ -210,44 +199,59 @@ fn open_files(thread: &mut Thread, buffer: u64) -> Result<Vec<u64>, Errno> {
     let folder = match thread.call(number::OPENAT, how) {
         Ok(folder) => folder,
         // Without /proc nobody tells: all numbers are tried.
-        Err(Errno::ENOENT) => return tried_files(thread, buffer),
+        Err(Errno::ENOENT) => return close_tried(thread, buffer),
         Err(error) => return Err(error),
     };
-    let mut files = Vec::new();
     loop {
         let read = thread.call(number::GETDENTS64, [folder, buffer, PAGE, 0, 0, 0])?;
         if read == 0 {
             break;
         }
-        let mut entries = alloc::vec![0; read.min(PAGE) as usize];
+        let mut entries = zeroed(read.min(PAGE) as usize)?;
         thread.process.space().read(buffer, &mut entries)?;
-        files.extend(numbers(&entries));
+        let files = numbers(&entries).into_iter();
+        // The place in the folder is the number of a file: that others are closed does not matter.
+        close_those(thread, files.filter(|&file| file != folder))?;
     }
-    thread.call(number::CLOSE, [folder, 0, 0, 0, 0, 0])?;
-    files.retain(|&file| file != folder);
-    Ok(files)
+    thread
+        .call(number::CLOSE, [folder, 0, 0, 0, 0, 0])
+        .map(drop)
+}
+
+/// Closes those of some files that are not for the new program.
+fn close_those(thread: &mut Thread, files: impl Iterator<Item = u64>) -> Result<(), Errno> {
+    const CLOSE_ON_EXEC: u64 = 1;
+    const GET_FLAGS: u64 = 1;
+    let own = thread.process.pages().descriptor();
+    for file in files.filter(|&file| file != own) {
+        let flags = thread.call(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0]);
+        if flags.is_ok_and(|flags| flags & CLOSE_ON_EXEC != 0) {
+            thread.call(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
+        }
+    }
+    Ok(())
 }
 
 /// The same without a list of them: poll(2) tells of many numbers at a time which are none.
-fn tried_files(thread: &mut Thread, buffer: u64) -> Result<Vec<u64>, Errno> {
+fn close_tried(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     /// As many as a process may have (`fs.nr_open`), unless somebody has raised that.
     const MOST: u64 = 1 << 20;
-    let (mut files, mut first) = (Vec::new(), 0);
+    let mut first = 0;
     // A page of them; no more than the limit on files, which may be lower.
     let mut count = PAGE / size_of::<Entry>() as u64;
     while first < MOST {
         match open_among(thread, buffer, first..first + count) {
-            Ok(open) => files.extend(open),
+            Ok(open) => close_those(thread, open.into_iter())?,
             Err(Errno::EINVAL) if count > 1 => {
                 count /= 2;
                 continue;
             }
-            Err(Errno::EINVAL) => files.push(first),
+            Err(Errno::EINVAL) => close_those(thread, [first].into_iter())?,
             Err(error) => return Err(error),
         }
         first += count;
     }
-    Ok(files)
+    Ok(())
 }
 
 fn open_among(thread: &mut Thread, buffer: u64, numbers: Range<u64>) -> Result<Vec<u64>, Errno> {

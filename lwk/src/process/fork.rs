@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use insula_abi::lwk::{process_state, request};
 use insula_bare::{ExtendedState, UserContext};
 
+use super::begin::PROCESS_BYTES;
 use super::errno::{Errno, of_result};
 use super::memory::Memory;
 use super::rseq::Registration;
@@ -21,6 +22,7 @@ use super::space::Space;
 use super::{Key, Process, Thread, futex, list};
 use crate::cores;
 use crate::delegation::{Desk, ProcessPages};
+use crate::memory::has_room;
 
 /// How a program is copied.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,7 @@ pub(crate) fn copy_key(thread: &Thread, copy: &Process) -> Key {
 /// # Errors
 /// As of fork(2).
 pub(crate) fn fork(thread: &mut Thread, how: &Copying) -> Result<(u64, Arc<Process>), Errno> {
+    has_room(PROCESS_BYTES)?;
     let embryo = Embryo::of(thread, how)?;
     let parent = Arc::clone(&thread.process);
     parent.forking.fetch_add(1, Ordering::AcqRel);
@@ -192,6 +195,7 @@ impl Process {
         let copy = Self::new(pages, memory);
         *copy.signals.lock() = signals;
         *copy.limits.lock() = self.limits().clone();
+        copy.set_personality(self.personality());
         *copy.words.lock() = self.words.lock().clone();
         copy.holds_parent.store(how.holds_parent, Ordering::Release);
         pages.set_page_table(copy.space().root().0);

@@ -10,6 +10,7 @@ pub mod errno;
 mod exec;
 mod fork;
 mod futex;
+pub(crate) mod layout;
 mod list;
 mod memory;
 mod robust;
@@ -49,7 +50,7 @@ pub(crate) use futex::{
 pub(crate) use list::{end_with_programs, is_any_ending};
 pub use list::{look, tend};
 pub(crate) use stop::{mirror_action, park};
-pub use thread::{Gone, Thread};
+pub use thread::{Gone, THREAD_BYTES, Thread};
 
 /// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
@@ -91,6 +92,8 @@ pub struct Process {
     pub used_ticks: AtomicU64,
     /// Limits that it has been given and that are not the base's, by resource.
     limits: spin::Mutex<BTreeMap<u64, Limit>>,
+    /// What personality(2) has of it.
+    personality: AtomicU64,
     /// It has no thread any more, and somebody frees it.
     freed: AtomicBool,
     /// How many of its threads are copying the process, or having the base do so.
@@ -108,6 +111,18 @@ pub struct Limit {
     pub soft: u64,
     /// It may raise the former to this.
     pub hard: u64,
+}
+
+impl Limit {
+    /// As it lies in a program's memory.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 16]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
+        Self {
+            soft: word(0),
+            hard: word(8),
+        }
+    }
 }
 
 /// What a program began with.
@@ -135,6 +150,7 @@ impl Process {
             words: spin::Mutex::new(Words::default()),
             used_ticks: AtomicU64::new(0),
             limits: spin::Mutex::new(BTreeMap::new()),
+            personality: AtomicU64::new(0),
             freed: AtomicBool::new(false),
             forking: AtomicU32::new(0),
             embryo: spin::Mutex::new(None),
@@ -204,6 +220,16 @@ impl Process {
     /// Limits that are kept here. Whoever has them waits for nobody.
     pub fn limits(&self) -> spin::MutexGuard<'_, BTreeMap<u64, Limit>> {
         self.limits.lock()
+    }
+
+    /// What personality(2) has of it: [`layout::NOT_RANDOM`] or nothing.
+    pub fn personality(&self) -> u64 {
+        self.personality.load(Ordering::Relaxed)
+    }
+
+    /// Changes that; what it was.
+    pub fn set_personality(&self, personality: u64) -> u64 {
+        self.personality.swap(personality, Ordering::Relaxed)
     }
 
     /// Its signals. Whoever has them waits for nobody.

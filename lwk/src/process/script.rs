@@ -4,6 +4,7 @@
 
 use alloc::vec::Vec;
 
+use super::errno::Errno;
 use super::stack::Arguments;
 
 /// Bytes of the first line that are looked at.
@@ -46,11 +47,14 @@ impl Interpreter {
 
     /// Puts itself before the arguments that the script was given; the script's path takes the place
     /// of their first.
-    pub fn take_over(self, arguments: &mut Arguments) {
-        let script = core::mem::replace(&mut arguments.path, self.path.clone());
-        let own = [self.path].into_iter().chain(self.argument).chain([script]);
-        let first = arguments.arguments.len().min(1);
-        drop(arguments.arguments.splice(..first, own));
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn take_over(self, arguments: &mut Arguments) -> Result<(), Errno> {
+        let script = core::mem::replace(&mut arguments.path, self.path);
+        let own = [arguments.path.as_slice()].into_iter();
+        let own = own.chain(self.argument.as_deref()).chain([&script[..]]);
+        arguments.arguments.replace_first(own)
     }
 }
 
@@ -70,8 +74,7 @@ fn trim(mut line: &[u8], is_blank: impl Fn(&u8) -> bool) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use std::vec;
-
+    use super::super::stack::Strings;
     use super::*;
 
     fn read(head: &str) -> Option<(std::string::String, Option<std::string::String>)> {
@@ -97,17 +100,25 @@ mod tests {
         assert_eq!((cut.0.as_str(), cut.1.unwrap().len()), ("/bin/sh", 245));
     }
 
+    fn strings(all: &[&str]) -> Strings {
+        let mut strings = Strings::default();
+        for one in all {
+            strings.push(one.as_bytes()).unwrap();
+        }
+        strings
+    }
+
     #[test]
     fn a_script_is_an_argument() {
         let mut arguments = Arguments {
             path: b"./script".to_vec(),
-            arguments: vec![b"name".to_vec(), b"one".to_vec()],
-            environment: vec![],
+            arguments: strings(&["name", "one"]),
+            environment: Strings::default(),
         };
         let found = Interpreter::read(b"#!/bin/sh -e\n").unwrap();
-        found.take_over(&mut arguments);
+        found.take_over(&mut arguments).unwrap();
         assert_eq!(arguments.path, b"/bin/sh");
-        let words = ["/bin/sh", "-e", "./script", "one"].map(|word| word.as_bytes().to_vec());
+        let words = strings(&["/bin/sh", "-e", "./script", "one"]);
         assert_eq!(arguments.arguments, words);
     }
 }

@@ -9,33 +9,33 @@
 )]
 
 mod access;
+mod advice;
 mod copy;
 mod quarantine;
 mod remap;
+mod stack;
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use insula_bare::cpu;
 use insula_bare::memory::{self, LARGE_SIZE, PhysAddr};
 use insula_bare::paging::{Flags, MapError, Page, PageSize, PageTable};
 
 use super::PAGE;
-use super::areas::{Area, Areas, Rights, Share};
+use super::areas::{Area, AreaFlags, Areas, Rights, Share};
 use super::errno::Errno;
 use super::shared::{self, Shared};
 use crate::cores;
-use crate::memory::{Pool, give_block, take_for_program};
+use crate::memory::{ProgramTables, give_block, take_for_program};
 
 pub use quarantine::Pinned;
-use quarantine::{Block, Quarantine, Taken};
+use quarantine::Quarantine;
 pub use remap::Target;
 
 /// Orders of blocks for pages.
 const SMALL_ORDER: u8 = 0;
 const LARGE_ORDER: u8 = 9;
-/// Pages that are noted at once to be given back: 64 KiB of notes.
-const TAKEN_MAX: usize = 4096;
 /// A program has no page at the very beginning, so that a null pointer is a fault.
 const ADDRESS_MIN: u64 = 1 << 16;
 
@@ -64,13 +64,21 @@ pub struct Space {
     bounds: (u64, u64),
     /// Pages that it has given back and that something of the base pins.
     quarantine: Quarantine,
-    /// The memories that areas show.
-    shares: Vec<Arc<Shared>>,
+    /// The memories that areas show, by number.
+    shares: BTreeMap<u64, Arc<Shared>>,
     /// Start and end of the heap that brk(2) moves.
     heap: (u64, u64),
     /// Most bytes that its areas may have.
     limit: u64,
+    /// Where the stack begins and ends that grows by itself, and how large it may become.
+    stack: (u64, u64),
+    stack_limit: u64,
+    /// Where mappings are put, if not told where: the highest below this.
+    mappings_end: u64,
 }
+
+/// Bytes below a stack that nothing else has when it grows: as on Linux.
+pub const STACK_GUARD: u64 = 1 << 20;
 
 /// Where a mapping is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +97,8 @@ impl Space {
     /// # Errors
     /// [`Errno::ENOMEM`].
     pub fn new(kernel: &PageTable, bounds: (u64, u64)) -> Result<Self, Errno> {
-        let table = PageTable::with_kernel_of(kernel, &mut Pool).map_err(|_| Errno::ENOMEM)?;
+        let table =
+            PageTable::with_kernel_of(kernel, &mut ProgramTables).map_err(|_| Errno::ENOMEM)?;
         let bounds = (
             bounds.0.max(ADDRESS_MIN),
             bounds.1.min(insula_bare::user::USER_END),
@@ -99,9 +108,12 @@ impl Space {
             areas: Areas::default(),
             bounds,
             quarantine: Quarantine::default(),
-            shares: Vec::new(),
+            shares: BTreeMap::new(),
             heap: (0, 0),
             limit: u64::MAX,
+            stack: (0, 0),
+            stack_limit: 0,
+            mappings_end: bounds.1,
         })
     }
 
@@ -152,8 +164,10 @@ impl Space {
         if !self.holds(start, end) {
             return Err(Errno::ENOMEM);
         }
+        // One area more, and another where it cuts one in two.
+        self.areas.can_hold(2)?;
         match place {
-            Place::AtIfFree(_) if self.areas.within(start, end).next().is_some() => {
+            Place::AtIfFree(_) if self.areas.first_within(start, end).is_some() => {
                 return Err(Errno::EEXIST);
             }
             Place::At(_) => self.unmap(start, end, release)?,
@@ -162,12 +176,7 @@ impl Space {
         if self.areas.bytes().saturating_add(size) > self.limit {
             return Err(Errno::ENOMEM);
         }
-        self.areas.insert(Area {
-            start,
-            end,
-            rights,
-            share: None,
-        });
+        self.areas.insert(Area::own(start, end, rights));
         Ok(start)
     }
 
@@ -208,20 +217,18 @@ impl Space {
     ) -> Result<u64, Errno> {
         let start = self.map(place, size, rights, release)?;
         self.areas.insert(Area {
-            start,
-            end: start + size,
-            rights,
             share: Some(Share {
                 memory: shared.number(),
                 base: start,
             }),
+            ..Area::own(start, start + size, rights)
         });
-        self.shares.push(shared);
+        self.shares.insert(shared.number(), shared);
         Ok(start)
     }
 
     /// A free range: at the hint if that is free, else the highest. Large ones begin at a large page.
-    fn choose(&self, hint: u64, size: u64) -> Result<u64, Errno> {
+    fn choose(&mut self, hint: u64, size: u64) -> Result<u64, Errno> {
         let hint = hint & !(PAGE - 1);
         let end = hint.saturating_add(size);
         if hint != 0 && self.holds(hint, end) && self.areas.within(hint, end).next().is_none() {
@@ -229,18 +236,28 @@ impl Space {
         }
         let alignment = if size >= LARGE_SIZE { LARGE_SIZE } else { PAGE };
         let (bottom, top) = self.bounds;
-        let gap = |alignment| self.areas.gap(size, alignment, bottom, top);
-        gap(alignment).or_else(|| gap(PAGE)).ok_or(Errno::ENOMEM)
+        let mut gap = |alignment, end| self.areas.gap(size, alignment, bottom, end);
+        gap(alignment, self.mappings_end)
+            .or_else(|| gap(PAGE, self.mappings_end))
+            .or_else(|| gap(PAGE, top))
+            .ok_or(Errno::ENOMEM)
     }
 
     /// Makes the page of an address present, as an access needs it.
     ///
     /// # Errors
-    /// [`Errno::EFAULT`] if there is no such memory, or the access is not allowed; [`Errno::ENOMEM`].
+    /// [`Errno::EFAULT`] if there is no such memory, or the access is not allowed; [`Errno::EIO`] if it
+    /// is behind the end of a file; [`Errno::ENOMEM`].
     pub fn fault(&mut self, address: u64, access: Rights) -> Result<(), Errno> {
-        let area = self.areas.find(address).ok_or(Errno::EFAULT)?;
+        let area = match self.areas.find(address) {
+            Some(area) => area,
+            None => self.grow_stack(address)?,
+        };
         if !area.rights.contains(access) || area.rights.is_empty() {
             return Err(Errno::EFAULT);
+        }
+        if area.flags.contains(AreaFlags::PAST_END) {
+            return Err(Errno::EIO);
         }
         if self.table().find(address).is_some() {
             // Another thread was faster, or this core's memory of it is old.
@@ -262,24 +279,25 @@ impl Space {
         self.add(address & !(PAGE - 1), PageSize::Small, flags)
     }
 
-    /// Makes the pages of a range present, as far as there are such and the access is allowed.
-    pub fn populate(&mut self, start: u64, end: u64, access: Rights) {
+    /// Makes the pages of a range present, up to the first that cannot be.
+    ///
+    /// # Errors
+    /// As of [`Space::fault`].
+    pub fn populate(&mut self, start: u64, end: u64, access: Rights) -> Result<(), Errno> {
         let mut at = start & !(PAGE - 1);
         while at < end {
-            if self.table().find(at).is_none() && self.fault(at, access).is_err() {
-                return;
+            if self.table().find(at).is_none() {
+                self.fault(at, access)?;
             }
-            let Some(page) = self.table().find(at) else {
-                return;
-            };
+            let page = self.table().find(at).ok_or(Errno::EFAULT)?;
             at = page.start + page.size.bytes();
         }
+        Ok(())
     }
 
     /// Maps a page of memory that others may have, too.
     fn show(&mut self, start: u64, share: Share, flags: Flags) -> Result<(), Errno> {
-        let mut all = self.shares.iter();
-        let shared = all.find(|shared| shared.number() == share.memory);
+        let shared = self.shares.get(&share.memory);
         let index = start.wrapping_sub(share.base) / PAGE;
         let page = Page {
             start,
@@ -287,7 +305,9 @@ impl Space {
             size: PageSize::Small,
             flags,
         };
-        self.table().map(page, &mut Pool).map_err(|_| Errno::ENOMEM)
+        self.table()
+            .map(page, &mut ProgramTables)
+            .map_err(|_| Errno::ENOMEM)
     }
 
     /// Maps a fresh page that is zero.
@@ -302,7 +322,7 @@ impl Space {
             size,
             flags,
         };
-        self.table().map(page, &mut Pool).map_err(|error| {
+        self.table().map(page, &mut ProgramTables).map_err(|error| {
             give_block(frame, order);
             match error {
                 MapError::NoMemory => Errno::ENOMEM,
@@ -319,12 +339,13 @@ impl Space {
         if !start.is_multiple_of(PAGE) || !self.holds(start, end) {
             return Err(Errno::EINVAL);
         }
+        self.areas.can_remove(start, end)?;
         self.split_at(start)?;
         self.split_at(end)?;
         self.drop_pages(start, end, release);
-        self.areas.remove(start, end);
-        let areas = &self.areas;
-        self.shares.retain(|shared| areas.shows(shared.number()));
+        let shares = &mut self.shares;
+        let mut unshown = |memory| drop(shares.remove(&memory));
+        self.areas.remove(start, end, &mut unshown);
         Ok(())
     }
 
@@ -335,18 +356,9 @@ impl Space {
     pub fn clear(&mut self, release: &mut Release) -> Result<(), Errno> {
         let (start, end) = self.bounds;
         self.heap = (0, 0);
+        self.stack = (0, 0);
+        self.mappings_end = end;
         self.unmap(start, end, release)
-    }
-
-    /// Gives the pages of a range back; the next access finds fresh ones.
-    ///
-    /// # Errors
-    /// [`Errno::ENOMEM`].
-    pub fn discard(&mut self, start: u64, end: u64, release: &mut Release) -> Result<(), Errno> {
-        self.split_at(start)?;
-        self.split_at(end)?;
-        self.drop_pages(start, end, release);
-        Ok(())
     }
 
     /// Sees to it that no page reaches across an address.
@@ -358,24 +370,19 @@ impl Space {
             return Ok(());
         }
         self.table()
-            .split(address, &mut Pool)
+            .split(address, &mut ProgramTables)
             .map_err(|_| Errno::ENOMEM)?;
         cores::forget_all(self.root());
         Ok(())
     }
 
-    /// A part at a time: to note all pages of a large program takes memory, which is what there is not
-    /// when one is ended for the want of it.
-    fn drop_pages(&mut self, mut start: u64, end: u64, release: &mut Release) {
-        while start < end {
-            let (taken, reached) = self.take_pages(start, end);
-            if !taken.is_empty() {
-                cores::forget_all(self.root());
-                let (pinned, _) = self.invalidate((start, reached), false, release);
-                self.quarantine.admit(taken, &pinned);
-            }
-            start = reached;
+    fn drop_pages(&mut self, start: u64, end: u64, release: &mut Release) {
+        if !self.condemn_pages(start, end) {
+            return;
         }
+        cores::forget_all(self.root());
+        let (pinned, _) = self.invalidate((start, end), false, release);
+        self.give_condemned(start, end, &pinned);
     }
 
     /// Has the base let go of a range: what is pinned then, and whether frames have come out of
@@ -403,35 +410,50 @@ impl Space {
         self.quarantine.is_any_pinned() && self.invalidate((start, start + PAGE), true, release).1
     }
 
-    /// Takes the pages of a range out of the table, up to as many as are noted at once; and how far that
-    /// was.
-    fn take_pages(&mut self, start: u64, end: u64) -> (Taken, u64) {
-        let mut taken = Taken::default();
-        let areas: Vec<Area> = self.areas.within(start, end).collect();
-        for area in areas {
-            let number = area.share.map(|share| share.memory);
-            let mut all = self.shares.iter();
-            let share = all.find(|one| Some(one.number()) == number).cloned();
+    /// Takes the pages of a range out of the table, which remembers them: to note them elsewhere takes
+    /// memory, which is what there is not when a program is ended for the want of it. Whether there
+    /// were any.
+    fn condemn_pages(&mut self, start: u64, end: u64) -> bool {
+        let (mut begin, mut is_any) = (start, false);
+        while let Some(area) = self.areas.first_within(begin, end) {
             let mut next = area.start;
             while let Some(page) = self.table().next(next, area.end) {
-                self.table().unmap(page.start);
-                match &share {
-                    Some(share) => taken.shared.push((Arc::clone(share), page.frame)),
-                    None => taken.own.push((page.frame, order_of(page.size))),
-                }
+                self.table().condemn(page.start);
+                is_any = true;
                 next = page.start + page.size.bytes();
-                if taken.count() == TAKEN_MAX {
-                    return (taken, next);
+            }
+            begin = area.end;
+        }
+        is_any
+    }
+
+    /// Gives the condemned pages of a range back, but for what is pinned.
+    fn give_condemned(&mut self, start: u64, end: u64, pinned: &Pinned) {
+        let mut begin = start;
+        while let Some(area) = self.areas.first_within(begin, end) {
+            let share = area.share;
+            let shared = share.and_then(|share| self.shares.get(&share.memory).cloned());
+            let mut next = area.start;
+            while let Some(page) = self.table().take_condemned(next, area.end) {
+                next = page.start + page.size.bytes();
+                match &shared {
+                    Some(shared) => self.quarantine.admit_shared(shared, page.frame, pinned),
+                    None if share.is_some() => {}
+                    None => {
+                        let block = (page.frame, order_of(page.size));
+                        self.quarantine.admit(block, pinned);
+                    }
                 }
             }
+            begin = area.end;
         }
-        (taken, end)
     }
 
     /// Changes what may be done in a range.
     ///
     /// # Errors
-    /// [`Errno::ENOMEM`] if not all of it is mapped; [`Errno::EACCES`] if the kernel's would be written.
+    /// [`Errno::ENOMEM`] if not all of it is mapped; [`Errno::EACCES`] if the kernel's would be written,
+    /// or a file.
     pub fn protect(
         &mut self,
         start: u64,
@@ -442,16 +464,30 @@ impl Space {
         if !self.holds(start, end) || !self.areas.covers(start, end) {
             return Err(Errno::ENOMEM);
         }
-        let is_kernels = |area: Area| {
-            area.share
-                .is_some_and(|share| share.memory == shared::KERNELS)
+        let is_kernels = |share: Share| share.memory == shared::KERNELS;
+        let is_kept = |area: Area| {
+            area.flags.contains(AreaFlags::NEVER_WRITABLE) || area.share.is_some_and(is_kernels)
         };
-        if rights.contains(Rights::WRITE) && self.areas.within(start, end).any(is_kernels) {
+        let writes = rights.contains(Rights::WRITE);
+        if writes && self.areas.within(start, end).any(is_kept) {
             return Err(Errno::EACCES);
         }
+        self.areas.can_cut(start, end)?;
         self.split_at(start)?;
         self.split_at(end)?;
-        self.areas.protect(start, end, rights);
+        let more = match writes {
+            true => AreaFlags::MAY_DIFFER,
+            false => AreaFlags::empty(),
+        };
+        self.areas.change(start, end, |area| Area {
+            rights,
+            // Of what is of no file nobody asks.
+            flags: match area.flags.contains(AreaFlags::FILE) {
+                true => area.flags | more,
+                false => area.flags,
+            },
+            ..area
+        });
         let flags = flags_of(rights);
         let (mut next, mut changed) = (start, false);
         while let Some(page) = self.table().next(next, end) {
@@ -508,10 +544,10 @@ impl Space {
         self.heap.1
     }
 
-    /// All its areas.
+    /// Its areas.
     #[must_use]
-    pub fn areas(&self) -> &[Area] {
-        self.areas.all()
+    pub fn areas(&self) -> &Areas {
+        &self.areas
     }
 
     /// The first stretch of a range in which there are pages.
@@ -553,14 +589,11 @@ impl Space {
         if self.table.is_none() {
             return;
         }
-        let (mut start, end) = self.bounds;
-        while start < end {
-            let (taken, reached) = self.take_pages(start, end);
-            give_blocks(&taken.own);
-            start = reached;
-        }
+        let (start, end) = self.bounds;
+        self.condemn_pages(start, end);
+        self.give_condemned(start, end, &Pinned::NONE);
         if let Some(table) = self.table.take() {
-            table.free_lower(&mut Pool);
+            table.free_lower(&mut ProgramTables);
         }
         self.quarantine.end();
         self.shares.clear();
@@ -571,12 +604,6 @@ fn order_of(size: PageSize) -> u8 {
     match size {
         PageSize::Small => SMALL_ORDER,
         _ => LARGE_ORDER,
-    }
-}
-
-fn give_blocks(blocks: &[Block]) {
-    for &(frame, order) in blocks {
-        give_block(frame, order);
     }
 }
 

@@ -4,6 +4,9 @@
 
 use alloc::vec::Vec;
 
+use super::errno::Errno;
+use crate::memory::{reserve_in, zeroed};
+
 /// Types of auxiliary entries (include/uapi/linux/auxvec.h of Linux).
 pub mod auxiliary {
     /// End of the vector.
@@ -54,117 +57,196 @@ pub mod auxiliary {
     pub const MINSIGSTKSZ: u64 = 51;
 }
 
+/// Strings, one behind the other, each ended by a NUL: as a program finds them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strings {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Strings {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds one, which `write` appends to the bytes of the others.
+    ///
+    /// # Errors
+    /// Those of `write`, and [`Errno::ENOMEM`].
+    pub fn add(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        write(&mut self.bytes)?;
+        reserve_in(&mut self.bytes, 1)?;
+        self.bytes.push(0);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Adds one.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn push(&mut self, string: &[u8]) -> Result<(), Errno> {
+        self.add(|bytes| append(bytes, string))
+    }
+
+    /// Puts others in the place of the first, if there is one, else before all.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn replace_first<'a>(
+        &mut self,
+        by: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), Errno> {
+        let mut all = Self::default();
+        for string in by {
+            all.push(string)?;
+        }
+        let first = self.bytes.iter().position(|&byte| byte == 0);
+        let rest = first.map_or(0, |end| end + 1);
+        append(&mut all.bytes, &self.bytes[rest..])?;
+        all.count += self.count.saturating_sub(1);
+        *self = all;
+        Ok(())
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.split(|&byte| byte == 0).take(self.count)
+    }
+}
+
+fn append(bytes: &mut Vec<u8>, more: &[u8]) -> Result<(), Errno> {
+    reserve_in(bytes, more.len())?;
+    bytes.extend_from_slice(more);
+    Ok(())
+}
+
 /// What a program is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     /// Its path.
     pub path: Vec<u8>,
     /// Its arguments, the first is its name.
-    pub arguments: Vec<Vec<u8>>,
+    pub arguments: Strings,
     /// Its environment.
-    pub environment: Vec<Vec<u8>>,
+    pub environment: Strings,
 }
 
 impl Arguments {
     /// Reads what the base gives: path, both numbers in decimal digits, then all strings, each
-    /// ended by a NUL. `None` if it is anything else.
-    #[must_use]
-    pub fn read(block: &[u8]) -> Option<Self> {
-        let mut strings = block.strip_suffix(b"\0")?.split(|&byte| byte == 0);
-        let path = strings.next()?.to_vec();
+    /// ended by a NUL.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] if it is anything else; [`Errno::ENOMEM`].
+    pub fn read(block: &[u8]) -> Result<Self, Errno> {
+        let mut strings = block
+            .strip_suffix(b"\0")
+            .ok_or(Errno::EINVAL)?
+            .split(|&byte| byte == 0);
+        let mut path = Vec::new();
+        append(&mut path, strings.next().ok_or(Errno::EINVAL)?)?;
         let mut number = || {
-            core::str::from_utf8(strings.next()?)
-                .ok()?
-                .parse::<usize>()
-                .ok()
+            let digits = core::str::from_utf8(strings.next()?).ok()?;
+            digits.parse::<usize>().ok()
         };
-        let (arguments, environment) = (number()?, number()?);
-        let rest: Vec<Vec<u8>> = strings.map(<[u8]>::to_vec).collect();
-        if arguments.checked_add(environment)? != rest.len() {
-            return None;
+        let (arguments, environment) = number().zip(number()).ok_or(Errno::EINVAL)?;
+        let mut some = |count: usize| {
+            let mut some = Strings::default();
+            for _ in 0..count {
+                some.push(strings.next().ok_or(Errno::EINVAL)?)?;
+            }
+            Ok::<_, Errno>(some)
+        };
+        let (arguments, environment) = (some(arguments)?, some(environment)?);
+        match strings.next() {
+            Some(_) => Err(Errno::EINVAL),
+            None => Ok(Self {
+                path,
+                arguments,
+                environment,
+            }),
         }
-        let mut arguments_list = rest;
-        let environment = arguments_list.split_off(arguments);
-        Some(Self {
-            path,
-            arguments: arguments_list,
-            environment,
-        })
     }
 }
 
 /// The bytes of a stack, and the stack pointer to begin with; the bytes lie from there up to `top`.
-#[must_use]
+/// Arguments and environment lie as Linux has them, one behind the other: some programs write a title
+/// over both.
+///
+/// # Errors
+/// [`Errno::ENOMEM`].
 pub fn build(
     top: u64,
     with: &Arguments,
     random: [u8; 16],
     entries: &[(u64, u64)],
-) -> (u64, Vec<u8>) {
-    let mut strings = Strings {
-        top,
-        next: top - 8,
-        placed: Vec::new(),
-    };
-    let path = strings.place(&with.path);
-    let environment: Vec<u64> = with
-        .environment
-        .iter()
-        .map(|one| strings.place(one))
-        .collect();
-    let arguments: Vec<u64> = with
-        .arguments
-        .iter()
-        .map(|one| strings.place(one))
-        .collect();
-    let platform = strings.place(b"x86_64");
-    strings.next &= !15;
-    let random = strings.place_bytes(&random);
-    let mut words = alloc::vec![arguments.len() as u64];
-    words.extend(arguments.iter().chain(&[0]));
-    words.extend(environment.iter().chain(&[0]));
+) -> Result<(u64, Vec<u8>), Errno> {
+    let (arguments, environment) = (&with.arguments, &with.environment);
+    let path = top - 8 - (with.path.len() as u64 + 1);
+    let environment_at = path - environment.bytes.len() as u64;
+    let arguments_at = environment_at - arguments.bytes.len() as u64;
+    let platform = arguments_at - (PLATFORM.len() as u64 + 1);
+    let random_at = (platform & !15) - 16;
     let own = [
-        (auxiliary::RANDOM, random),
+        (auxiliary::RANDOM, random_at),
         (auxiliary::EXECFN, path),
         (auxiliary::PLATFORM, platform),
         (auxiliary::NULL, 0),
     ];
-    words.extend(
-        entries
-            .iter()
-            .chain(&own)
-            .flat_map(|&(kind, value)| [kind, value]),
-    );
-    let start = (strings.next - 8 * words.len() as u64) & !15;
-    let mut bytes = alloc::vec![0; (top - start) as usize];
-    for (word, place) in words.iter().zip(bytes.chunks_exact_mut(8)) {
-        place.copy_from_slice(&word.to_le_bytes());
+    let words = 3 + arguments.count + environment.count + 2 * (entries.len() + own.len());
+    let start = (random_at - 8 * words as u64) & !15;
+    let mut stack = Stack {
+        start,
+        bytes: zeroed((top - start) as usize)?,
+    };
+    let mut words = start;
+    stack.put_word(&mut words, arguments.count as u64);
+    stack.put_addresses(&mut words, arguments, arguments_at);
+    stack.put_addresses(&mut words, environment, environment_at);
+    for &(kind, value) in entries.iter().chain(&own) {
+        stack.put_word(&mut words, kind);
+        stack.put_word(&mut words, value);
     }
-    for (address, string) in strings.placed {
-        let at = (address - start) as usize;
-        bytes[at..at + string.len()].copy_from_slice(&string);
-    }
-    (start, bytes)
+    stack.put(random_at, &random);
+    stack.put(platform, PLATFORM);
+    stack.put(arguments_at, &arguments.bytes);
+    stack.put(environment_at, &environment.bytes);
+    stack.put(path, &with.path);
+    Ok((start, stack.bytes))
 }
 
-/// Strings, placed from the top down.
-struct Strings {
-    top: u64,
-    next: u64,
-    placed: Vec<(u64, Vec<u8>)>,
+const PLATFORM: &[u8] = b"x86_64";
+
+/// A stack that is being made; it begins all zero.
+struct Stack {
+    start: u64,
+    bytes: Vec<u8>,
 }
 
-impl Strings {
-    fn place(&mut self, string: &[u8]) -> u64 {
-        self.next -= 1;
-        self.place_bytes(string)
+impl Stack {
+    fn put(&mut self, address: u64, bytes: &[u8]) {
+        let at = (address - self.start) as usize;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn place_bytes(&mut self, bytes: &[u8]) -> u64 {
-        debug_assert!(self.next <= self.top);
-        self.next -= bytes.len() as u64;
-        self.placed.push((self.next, bytes.to_vec()));
-        self.next
+    fn put_word(&mut self, at: &mut u64, word: u64) {
+        self.put(*at, &word.to_le_bytes());
+        *at += 8;
+    }
+
+    /// The address of each string, of which the first lies at `first`, and a 0.
+    fn put_addresses(&mut self, at: &mut u64, strings: &Strings, first: u64) {
+        let mut address = first;
+        for string in strings.iter() {
+            self.put_word(at, address);
+            address += string.len() as u64 + 1;
+        }
+        self.put_word(at, 0);
     }
 }
 
@@ -182,8 +264,9 @@ mod tests {
     fn a_block_is_read() {
         let read = arguments();
         assert_eq!(read.path, b"/bin/echo");
-        assert_eq!(read.arguments, [b"echo".to_vec(), b"hello".to_vec()]);
-        assert_eq!(read.environment, [b"A=b".to_vec()]);
+        let strings = |of: &Strings| of.iter().map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(strings(&read.arguments), [&b"echo"[..], b"hello"]);
+        assert_eq!(strings(&read.environment), [b"A=b"]);
         for bad in [
             &b""[..],
             b"x",
@@ -192,14 +275,28 @@ mod tests {
             b"x\0-1\x001\0",
             b"x\x000\x00z\0",
         ] {
-            assert_eq!(Arguments::read(bad), None, "{bad:?}");
+            assert_eq!(Arguments::read(bad), Err(Errno::EINVAL), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_first_string_makes_room_for_others() {
+        let mut strings = Strings::default();
+        strings.replace_first([&b"a"[..]]).unwrap();
+        for more in [&b"b"[..], b"", b"c"] {
+            strings.push(more).unwrap();
+        }
+        strings.replace_first([&b"x"[..], b"y"]).unwrap();
+        let all: Vec<_> = strings.iter().collect();
+        assert_eq!(all, [&b"x"[..], b"y", b"b", b"", b"c"]);
+        assert_eq!(strings.count(), 5);
     }
 
     #[test]
     fn a_stack_is_as_the_abi_says() {
         let top = 0x7fff_0000_0000;
-        let (start, bytes) = build(top, &arguments(), [7; 16], &[(auxiliary::PAGESZ, 4096)]);
+        let (start, bytes) =
+            build(top, &arguments(), [7; 16], &[(auxiliary::PAGESZ, 4096)]).unwrap();
         assert!(start.is_multiple_of(16) && start + bytes.len() as u64 == top);
         let word = |index: usize| {
             let place = bytes[8 * index..].first_chunk().unwrap();
@@ -218,6 +315,8 @@ mod tests {
             [string(word(1)), string(word(2))],
             [b"echo".to_vec(), b"hello".to_vec()]
         );
+        // One behind the other, in their order.
+        assert_eq!([word(2) - word(1), word(4) - word(2)], [5, 6]);
         assert_eq!((word(3), word(5)), (0, 0));
         assert_eq!(string(word(4)), b"A=b");
         let pairs: vec::Vec<(u64, u64)> = (6..)

@@ -19,11 +19,15 @@ use super::signals::{Info, Notice, Set};
 use super::space::{Invalidation, Pinned, Place, Space};
 use crate::cores::{self, Counter};
 use crate::delegation::{Answer, Desk};
+use crate::memory::has_room;
 use crate::{clock, info};
 
 /// Memory that the base asks a page of is most often one buffer: the rest of an aligned piece of that
 /// size is made present as well.
 const AHEAD: u64 = 64 << 10;
+
+/// Bytes of the kernel's that a thread takes: its registers, and what it needs to wait and to be told.
+pub const THREAD_BYTES: u64 = 16 << 10;
 
 /// The proxy has gone: there is nobody to ask, and the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,12 +104,19 @@ impl Thread {
     /// [`Errno::ENOMEM`].
     pub fn new(
         process: Arc<Process>,
-        (id, desk): (u64, Desk),
+        (id, mut desk): (u64, Desk),
         blocked: Set,
         scheduling: (Priority, CoreSet),
     ) -> Result<Box<Self>, Errno> {
+        let room = has_room(THREAD_BYTES).ok();
+        let Some(extended) = room.and_then(|()| ExtendedState::new()) else {
+            // Else the base's thread would wait as long as the process lives.
+            if id != process.pages().pid() {
+                desk.post(request::THREAD_END, [0; 6]);
+            }
+            return Err(Errno::ENOMEM);
+        };
         let core = cores::least_loaded(&scheduling.1);
-        let extended = ExtendedState::new().ok_or(Errno::ENOMEM)?;
         process.threads.fetch_add(1, Ordering::AcqRel);
         process.staying.fetch_add(1, Ordering::AcqRel);
         let notice = process.signals().join(id, blocked, core, scheduling);
@@ -195,7 +206,8 @@ impl Thread {
         let access = if write { Rights::WRITE } else { Rights::READ };
         let resolved = space.fault(address, access);
         if resolved.is_ok() {
-            space.populate(address, (address | (AHEAD - 1)) + 1, access);
+            // What cannot be there need not be.
+            let _ = space.populate(address, (address | (AHEAD - 1)) + 1, access);
             self.starved_since_ns = None;
         }
         drop(space);
@@ -206,7 +218,11 @@ impl Thread {
             }
             self.end_for_memory();
         }
-        let error = resolved.err().map_or(0, Errno::as_result);
+        let error = resolved.err().map_or(0, |error| match error {
+            // Where the program itself would get SIGBUS its calls find a wrong address.
+            Errno::EIO => Errno::EFAULT.as_result(),
+            error => error.as_result(),
+        });
         self.desk.post(request::RESOLVED, [error, 0, 0, 0, 0, 0]);
     }
 

@@ -5,12 +5,12 @@ use nix::libc;
 
 use super::{ProbeError, call, in_a_child};
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 const BASE: u64 = 0x30_0000_0000;
-const SHARED: u64 = libc::MAP_SHARED as u64;
-const PRIVATE: u64 = libc::MAP_PRIVATE as u64;
+pub(super) const SHARED: u64 = libc::MAP_SHARED as u64;
+pub(super) const PRIVATE: u64 = libc::MAP_PRIVATE as u64;
 
-fn map(at: u64, pages: u64, kind: u64) -> Result<u64, Errno> {
+pub(super) fn map(at: u64, pages: u64, kind: u64) -> Result<u64, Errno> {
     let flags = kind | (libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let arguments = [at, pages * PAGE, protection, flags, u64::MAX, 0];
@@ -18,7 +18,7 @@ fn map(at: u64, pages: u64, kind: u64) -> Result<u64, Errno> {
     unsafe { call(libc::SYS_mmap as u64, arguments) }
 }
 
-fn unmap(at: u64, pages: u64) -> Result<u64, Errno> {
+pub(super) fn unmap(at: u64, pages: u64) -> Result<u64, Errno> {
     // SAFETY: no Rust value is there.
     unsafe { call(libc::SYS_munmap as u64, [at, pages * PAGE, 0, 0, 0, 0]) }
 }
@@ -29,7 +29,7 @@ fn remap(at: u64, pages: [u64; 2], flags: i32, to: u64) -> Result<u64, Errno> {
     unsafe { call(libc::SYS_mremap as u64, [at, old, new, flags as u64, to, 0]) }
 }
 
-fn advise(at: u64, pages: u64, advice: i32) -> Result<u64, Errno> {
+pub(super) fn advise(at: u64, pages: u64, advice: i32) -> Result<u64, Errno> {
     // SAFETY: no Rust value is there.
     unsafe {
         call(
@@ -40,12 +40,12 @@ fn advise(at: u64, pages: u64, advice: i32) -> Result<u64, Errno> {
 }
 
 /// The first word of a page.
-fn read(at: u64, page: u64) -> u64 {
+pub(super) fn read(at: u64, page: u64) -> u64 {
     // SAFETY: the caller has mapped it.
     unsafe { ((at + page * PAGE) as usize as *const u64).read_volatile() }
 }
 
-fn write(at: u64, page: u64, value: u64) {
+pub(super) fn write(at: u64, page: u64, value: u64) {
     // SAFETY: as above.
     unsafe { ((at + page * PAGE) as usize as *mut u64).write_volatile(value) }
 }

@@ -8,9 +8,12 @@ mod clocks;
 mod closes;
 mod crowd;
 mod dump;
+mod files;
 mod fuzz;
 mod jobs;
 mod killed;
+mod layout;
+mod limits;
 mod memory;
 mod nested;
 mod pins;
@@ -38,7 +41,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// There is no such probe.
     #[error(
-        "threads | memory | processes | execute | leave | executed PID | closes | closed | urgency | sequence | registers | balance | crowd | signals | restarts | killed | jobs | stopped | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | closes | closed | urgency | sequence | registers | balance | crowd | signals | restarts | killed | jobs | stopped | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed that should not.
@@ -64,6 +67,12 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
     match words[..] {
         ["threads"] => threads::probe(),
         ["memory"] => memory::probe(),
+        ["files"] => files::probe(),
+        ["areas"] => limits::areas(),
+        ["limits"] => limits::all(),
+        ["layout"] => layout::probe(),
+        ["place", name] => layout::tell(name),
+        ["deep", depth] => layout::reach(number(depth)?),
         ["processes"] => processes::probe(),
         ["execute"] => processes::execute(false),
         ["leave"] => processes::execute(true),

@@ -70,6 +70,7 @@ fn play(_context: &Context) -> Result<(), Finding> {
         bad::pointers()?;
         bad::calls()?;
         bad::crowds()?;
+        bad::limits()?;
         bad::ends()?;
         insula(&["rm", "--force", NODE])?;
         in_one_go()
@@ -257,6 +258,9 @@ const ALIKE: &[Program] = &[
     program(&["/usr/bin/python3", "-c", PROCESSES]),
     program(&[PROBE, "threads"]),
     program(&[PROBE, "memory"]),
+    program(&[PROBE, "files"]),
+    program(&[PROBE, "areas"]),
+    program(&[PROBE, "layout"]),
     program(&[PROBE, "urgency"]),
     program(&[PROBE, "sequence"]),
     program(&[PROBE, "registers"]),

@@ -66,6 +66,24 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     __cpuid_count(leaf, subleaf)
 }
 
+/// A random number of the processor's, if it has any (RDRAND).
+#[must_use]
+pub fn random() -> Option<u64> {
+    /// As often as Intel says: after that it is broken.
+    const ATTEMPTS: usize = 10;
+    if cpuid(1, 0).ecx & 1 << 30 == 0 {
+        return None;
+    }
+    (0..ATTEMPTS).find_map(|_| {
+        let (word, done): (u64, u8);
+        // SAFETY: CPUID says that the processor has it; it changes two registers and flags.
+        unsafe {
+            asm!("rdrand {}", "setc {}", out(reg) word, out(reg_byte) done, options(nomem, nostack))
+        }
+        (done != 0).then_some(word)
+    })
+}
+
 /// The time stamp counter.
 #[must_use]
 pub fn time_stamp() -> u64 {

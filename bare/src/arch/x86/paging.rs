@@ -34,6 +34,9 @@ bitflags! {
         const DIRTY = 1 << 6;
         /// It is a page, not a table (of levels 2 and 3).
         const LARGE = 1 << 7;
+        /// Of an entry that leads nowhere: it still tells which frame the page has. The processor
+        /// looks at no bit of such an entry.
+        const CONDEMNED = 1 << 9;
         /// Nothing there is executed.
         const NO_EXECUTE = 1 << 63;
     }
@@ -246,6 +249,57 @@ impl PageTable {
         let (slot, _) = self.slot(address)?;
         slot.store(0, Ordering::Release);
         Some(page)
+    }
+
+    /// Takes out the page that holds an address, but keeps in its entry which frame it has, until
+    /// [`PageTable::take_condemned`]: so whoever frees many pages once nobody reaches them needs no
+    /// memory to remember them. Nothing is mapped there meanwhile. Whether there is such a page.
+    pub fn condemn(&mut self, address: u64) -> bool {
+        let Some((slot, _)) = self.slot(address) else {
+            return false;
+        };
+        let value = slot.load(Ordering::Relaxed) & !Flags::PRESENT.bits();
+        slot.store(value | Flags::CONDEMNED.bits(), Ordering::Release);
+        true
+    }
+
+    /// The first condemned page at or after `from` and before `to`, which is forgotten.
+    pub fn take_condemned(&mut self, from: u64, to: u64) -> Option<Page> {
+        let mut address = from;
+        while address < to {
+            let (slot, level) = self.last_slot(address);
+            let value = slot.load(Ordering::Acquire);
+            let size = PageSize::of_level(level).bytes();
+            let is_page =
+                value & (Flags::PRESENT | Flags::CONDEMNED).bits() == Flags::CONDEMNED.bits();
+            if is_page {
+                slot.store(0, Ordering::Release);
+                return Some(Page {
+                    start: address & !(size - 1),
+                    frame: PhysAddr(value & ADDRESS & !(size - 1)),
+                    size: PageSize::of_level(level),
+                    flags: Flags::empty(),
+                });
+            }
+            let step = 1_u64 << (12 + 9 * (level - 1));
+            address = (address & !(step - 1)).checked_add(step)?;
+        }
+        None
+    }
+
+    /// The last entry on the way to an address, and its level: that of a page, or one that leads
+    /// nowhere.
+    fn last_slot(&self, address: u64) -> (&'static AtomicU64, u32) {
+        let (mut table, mut level) = (self.root, ROOT_LEVEL);
+        loop {
+            let slot = entry(table, index(address, level));
+            let value = slot.load(Ordering::Acquire);
+            let leads_on = value & (Flags::PRESENT | Flags::LARGE).bits() == Flags::PRESENT.bits();
+            if level == 1 || !leads_on {
+                return (slot, level);
+            }
+            (table, level) = (PhysAddr(value & ADDRESS), level - 1);
+        }
     }
 
     /// Changes what may be done with the page that holds an address; whether there is one.

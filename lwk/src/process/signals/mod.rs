@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::scheduling::{CoreSet, Priority};
+use crate::memory::reserve_in;
 pub use sent::Timer;
 
 /// How many signals there are, numbered from 1.
@@ -315,7 +316,10 @@ impl Queue {
         if self.overruns(&info) {
             return true;
         }
-        let room = self.infos.len() < QUEUE_MAX;
+        // Of those that come once there is each for which there is a reason: there is always room.
+        let others = FIRST_QUEUED as usize;
+        let room = info.signal < FIRST_QUEUED
+            || self.infos.len() < QUEUE_MAX && reserve_in(&mut self.infos, others).is_ok();
         if room {
             self.infos.push(info);
         }

@@ -5,6 +5,8 @@ use alloc::sync::Arc;
 use insula_abi::lwk;
 
 use super::{Info, Notice, SIGNALS, Signals, number};
+use crate::memory::reserve_in;
+use crate::process::errno::Errno;
 
 /// A timer of the program's, which the base keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,15 @@ impl Info {
 }
 
 impl Signals {
-    /// Notes a timer.
+    /// Makes room to note another timer.
+    ///
+    /// # Errors
+    /// [`Errno::EAGAIN`] if a program may not have the kernel keep more.
+    pub fn reserve_timer(&mut self) -> Result<(), Errno> {
+        reserve_in(&mut self.timers, 1).map_err(|_| Errno::EAGAIN)
+    }
+
+    /// Notes a timer, for which there is room: see [`Signals::reserve_timer`].
     pub fn add_timer(&mut self, timer: Timer) {
         self.remove_timer(timer.id);
         self.timers.push(timer);

@@ -80,6 +80,15 @@ fn some_are_queued_and_some_are_not() {
         signals.post(Some(1), user(RT)).unwrap();
     }
     assert!(signals.post(Some(1), user(RT)).is_err());
+    // Else a program could fault for ever.
+    signals.force(1, user(number::SEGV));
+    assert!(matches!(
+        signals.next(1),
+        Some(Deed::End {
+            signal: number::SEGV,
+            ..
+        })
+    ));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use insula_bare::memory::{self, PhysAddr};
 
-use super::{PAGE, Rights, Space};
+use super::{Rights, Space};
+use crate::memory::reserve_in;
 use crate::process::errno::Errno;
 
 impl Space {
@@ -72,7 +73,10 @@ impl Space {
     /// # Errors
     /// [`Errno::EFAULT`].
     pub fn reach(&mut self, address: u64, access: Rights) -> Result<(PhysAddr, usize), Errno> {
-        let area = self.areas.find(address).ok_or(Errno::EFAULT)?;
+        let area = match self.areas.find(address) {
+            Some(area) => area,
+            None => self.grow_stack(address)?,
+        };
         if !area.rights.contains(access) {
             return Err(Errno::EFAULT);
         }
@@ -88,21 +92,41 @@ impl Space {
     /// The string at an address, without the NUL that ends it.
     ///
     /// # Errors
-    /// [`Errno::EFAULT`]; [`Errno::E2BIG`] if it is longer than `most`.
+    /// [`Errno::EFAULT`]; [`Errno::E2BIG`] if it is longer than `most`; [`Errno::ENOMEM`].
     pub fn string(&mut self, address: u64, most: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
+        self.append_string(address, most, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Appends the string at an address, without the NUL that ends it, to others.
+    ///
+    /// # Errors
+    /// As of [`Space::string`].
+    pub fn append_string(
+        &mut self,
+        address: u64,
+        most: usize,
+        to: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        /// Bytes that are read at once: no part reaches into the next page.
+        const PART: u64 = 256;
+        let (mut at, before) = (address, to.len());
         loop {
-            let at = address.wrapping_add(bytes.len() as u64);
-            let mut part = alloc::vec![0; (PAGE - at % PAGE) as usize];
-            self.read(at, &mut part)?;
+            let mut part = [0; PART as usize];
+            let part = &mut part[..(PART - at % PART) as usize];
+            self.read(at, part)?;
             let end = part.iter().position(|&byte| byte == 0);
-            bytes.extend_from_slice(&part[..end.unwrap_or(part.len())]);
-            if bytes.len() > most {
+            let found = &part[..end.unwrap_or(part.len())];
+            if to.len() - before + found.len() > most {
                 return Err(Errno::E2BIG);
             }
+            reserve_in(to, found.len())?;
+            to.extend_from_slice(found);
             if end.is_some() {
-                return Ok(bytes);
+                return Ok(());
             }
+            at = at.wrapping_add(part.len() as u64);
         }
     }
 }

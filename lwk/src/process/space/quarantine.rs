@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 
 use insula_bare::memory::{FRAME_SIZE, PhysAddr};
 
-use super::give_blocks;
+use crate::memory::{give_block, reserve_to_free};
 use crate::process::shared::Shared;
+use crate::warning;
 
 /// Frames in a row, as the buddy system has them: the first, and the order.
 pub(super) type Block = (PhysAddr, u8);
@@ -42,48 +43,91 @@ impl Pinned {
         }
     }
 
-    /// Divides a block into those that are free and frames that are pinned.
-    fn divide(&self, block: Block, free: &mut Vec<Block>, pinned: &mut Vec<Block>) {
+    /// Divides a block into those that are free and frames that are pinned; `tell` is told of each, and
+    /// whether it is pinned.
+    fn divide(&self, block: Block, tell: &mut dyn FnMut(Block, bool)) {
         let (start, order) = block;
-        if !self.holds(block) {
-            free.push(block);
-        } else if order == 0 || !matches!(self, Self::Frames(_)) {
-            pinned.push(block);
-        } else {
-            let half = order - 1;
-            let second = PhysAddr(start.0 + (FRAME_SIZE << half));
-            self.divide((start, half), free, pinned);
-            self.divide((second, half), free, pinned);
+        let is_pinned = self.holds(block);
+        if !is_pinned || order == 0 || !matches!(self, Self::Frames(_)) {
+            return tell(block, is_pinned);
+        }
+        let half = order - 1;
+        let second = PhysAddr(start.0 + (FRAME_SIZE << half));
+        self.divide((start, half), tell);
+        self.divide((second, half), tell);
+    }
+}
+
+/// Frames that are not to be used.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The program's own.
+    own: Vec<Block>,
+    /// Those of memory that others may have, too, with it.
+    shared: Vec<(Arc<Shared>, PhysAddr)>,
+    /// How many are nowhere noted, for want of memory: they are never used again.
+    lost_frames: u64,
+}
+
+impl Kept {
+    fn keep(&mut self, block: Block) {
+        match reserve_to_free(&mut self.own, 1) {
+            Ok(()) => self.own.push(block),
+            Err(_) => self.lost_frames += 1 << block.1,
         }
     }
-}
 
-/// What a program has taken out of its page table.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    /// Its own frames.
-    pub(super) own: Vec<Block>,
-    /// Those of memory that others may have, too, with it.
-    pub(super) shared: Vec<(Arc<Shared>, PhysAddr)>,
-}
-
-impl Taken {
-    pub(super) fn count(&self) -> usize {
-        self.own.len() + self.shared.len()
+    fn keep_shared(&mut self, shared: &Arc<Shared>, frame: PhysAddr) {
+        match reserve_to_free(&mut self.shared, 1) {
+            Ok(()) => self.shared.push((Arc::clone(shared), frame)),
+            Err(_) => {
+                core::mem::forget(Arc::clone(shared));
+                self.lost_frames += 1;
+            }
+        }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.count() == 0
+    /// Gives back what is not pinned any more; whether there was any.
+    fn sift(&mut self, pinned: &Pinned) -> bool {
+        let mut parts = Self::default();
+        let mut is_any_free = false;
+        self.own.retain(|&block| {
+            let mut is_whole = false;
+            pinned.divide(block, &mut |part, is_pinned| match is_pinned {
+                true if part == block => is_whole = true,
+                true => parts.keep(part),
+                false => {
+                    give_block(part.0, part.1);
+                    is_any_free = true;
+                }
+            });
+            is_whole
+        });
+        for part in parts.own {
+            self.keep(part);
+        }
+        self.lost_frames += parts.lost_frames;
+        let count = self.shared.len();
+        self.shared.retain(|&(_, frame)| pinned.holds((frame, 0)));
+        is_any_free || self.shared.len() < count
+    }
+
+    fn free(self) {
+        for (frame, order) in self.own {
+            give_block(frame, order);
+        }
+        if self.lost_frames > 0 {
+            warning!("{} frames are lost: the base held them", self.lost_frames);
+        }
     }
 }
 
 /// The frames that are set aside.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
-    own: Vec<Block>,
-    shared: Vec<(Arc<Shared>, PhysAddr)>,
+    pinned: Kept,
     /// Of these the base has not let go: they are free when the process is gone.
-    refused: Taken,
+    refused: Kept,
     /// Something was pinned when the base last said so, here or in a page that is the program's still.
     is_any_pinned: bool,
 }
@@ -102,45 +146,39 @@ impl Quarantine {
             return false;
         }
         self.is_any_pinned = pinned.is_any();
-        let before = core::mem::take(&mut self.own);
-        let free = divide(pinned, before, &mut self.own);
-        let count = self.shared.len();
-        self.shared.retain(|&(_, frame)| pinned.holds((frame, 0)));
-        give_blocks(&free);
-        !free.is_empty() || self.shared.len() < count
+        self.pinned.sift(pinned)
     }
 
-    /// Gives back what was taken, but for what is pinned.
-    pub(super) fn admit(&mut self, taken: Taken, pinned: &Pinned) {
-        if *pinned == Pinned::Refused {
-            self.refused.own.extend(taken.own);
-            self.refused.shared.extend(taken.shared);
-            return;
+    /// Gives a block back that was the program's own, but for what of it is pinned.
+    pub(super) fn admit(&mut self, block: Block, pinned: &Pinned) {
+        let kept = match pinned {
+            Pinned::Refused => &mut self.refused,
+            _ => &mut self.pinned,
+        };
+        pinned.divide(block, &mut |part, is_pinned| match is_pinned {
+            true => kept.keep(part),
+            false => give_block(part.0, part.1),
+        });
+    }
+
+    /// Sees to it that a frame of memory that others may have, too, is not used again as long as it is
+    /// pinned.
+    pub(super) fn admit_shared(&mut self, shared: &Arc<Shared>, frame: PhysAddr, pinned: &Pinned) {
+        match pinned {
+            Pinned::Refused => self.refused.keep_shared(shared, frame),
+            _ if pinned.holds((frame, 0)) => self.pinned.keep_shared(shared, frame),
+            _ => {}
         }
-        let free = divide(pinned, taken.own, &mut self.own);
-        let shared = taken.shared.into_iter();
-        self.shared
-            .extend(shared.filter(|&(_, frame)| pinned.holds((frame, 0))));
-        give_blocks(&free);
     }
 
     /// Gives all back: nothing of the base has any page any more.
     pub(super) fn end(&mut self) {
-        let all = core::mem::take(self);
-        give_blocks(&all.own);
-        give_blocks(&all.refused.own);
+        let Self {
+            pinned, refused, ..
+        } = core::mem::take(self);
+        pinned.free();
+        refused.free();
     }
-}
-
-fn divide(pinned: &Pinned, blocks: Vec<Block>, kept: &mut Vec<Block>) -> Vec<Block> {
-    if *pinned == Pinned::NONE {
-        return blocks;
-    }
-    let mut free = Vec::new();
-    for block in blocks {
-        pinned.divide(block, &mut free, kept);
-    }
-    free
 }
 
 #[cfg(test)]
@@ -153,8 +191,13 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn divided(pinned: &Pinned, blocks: &[Block]) -> (Vec<Block>, Vec<Block>) {
-        let mut kept = Vec::new();
-        let free = divide(pinned, blocks.to_vec(), &mut kept);
+        let (mut free, mut kept) = (Vec::new(), Vec::new());
+        for &block in blocks {
+            pinned.divide(block, &mut |part, is_pinned| match is_pinned {
+                true => kept.push(part),
+                false => free.push(part),
+            });
+        }
         (free, kept)
     }
 

@@ -5,8 +5,8 @@ use insula_bare::paging::{Page, PageSize};
 
 use super::{Place, Release, Space};
 use crate::cores;
-use crate::memory::Pool;
-use crate::process::areas::{Area, Share};
+use crate::memory::ProgramTables;
+use crate::process::areas::{Area, AreaFlags, Share};
 use crate::process::errno::Errno;
 
 /// Where memory may go.
@@ -39,7 +39,13 @@ impl Space {
         if area.end < end {
             return Err(Errno::EFAULT);
         }
+        // One area more, and others where it cuts one in two.
+        self.areas.can_hold(4)?;
         let grown = start.checked_add(size).ok_or(Errno::ENOMEM)?;
+        if grown > end && area.flags.intersects(AreaFlags::OF_FILE) {
+            // More of the file would have to be read.
+            return Err(Errno::ENOMEM);
+        }
         if let Target::At(to) = target {
             return self.move_to(area, (start, end), (to, size), release);
         }
@@ -131,7 +137,7 @@ impl Space {
         let is_large = page.size != PageSize::Small;
         if is_large && !distance.is_multiple_of(LARGE_SIZE) {
             self.table()
-                .split(page.start, &mut Pool)
+                .split(page.start, &mut ProgramTables)
                 .map_err(|_| Errno::ENOMEM)?;
         }
         let page = self.table().unmap(page.start).ok_or(Errno::EFAULT)?;
@@ -139,18 +145,18 @@ impl Space {
             start: page.start.wrapping_add(distance),
             ..page
         };
-        if self.table().map(moved, &mut Pool).is_ok() {
+        if self.table().map(moved, &mut ProgramTables).is_ok() {
             return Ok(());
         }
         // A large page where there is a table: as small ones.
         self.table()
-            .map(page, &mut Pool)
+            .map(page, &mut ProgramTables)
             .map_err(|_| Errno::ENOMEM)?;
         if page.size == PageSize::Small {
             return Err(Errno::ENOMEM);
         }
         self.table()
-            .split(page.start, &mut Pool)
+            .split(page.start, &mut ProgramTables)
             .map_err(|_| Errno::ENOMEM)?;
         self.move_page(
             Page {

@@ -89,6 +89,33 @@ pub(super) fn crowds() -> Result<(), Finding> {
     still_runs()
 }
 
+/// More memory, tables, threads and copies than there can be: they are refused, and the node goes on.
+pub(super) fn limits() -> Result<(), Finding> {
+    let found = probe(&mut on_node(&[PROBE]), &["limits"])?;
+    let memory = found.lines().next().and_then(|line| {
+        let rest = line.strip_prefix("memory: ")?.strip_suffix(" MiB")?;
+        rest.parse::<u32>().ok()
+    });
+    // That of the node, but for what the kernel began with.
+    Finding::unless(memory.is_some_and(|mib| (350..384).contains(&mib)), || {
+        format!("the memory of a node: {found}")
+    })?;
+    let found = found.split_once('\n').map_or("", |(_, rest)| rest);
+    let wanted = "true ENOMEM true true true true\n\
+                  a program with all memory has ended\n\
+                  a file larger than memory: Err(ENOMEM)\n\
+                  page tables without end: killed true\n\
+                  threads are refused: true\n\
+                  a program with many threads has ended\n";
+    assert_equal("what is refused", &found.starts_with(wanted), &true)
+        .map_err(|_| Finding::new(format!("the limits of a node: {found}")))?;
+    let copies = ["EAGAIN", "ENOMEM"].map(|error| format!("copies are refused: Some({error})\n"));
+    Finding::unless(copies.iter().any(|end| found.ends_with(end)), || {
+        format!("the limits of a node: {found}")
+    })?;
+    still_runs()
+}
+
 /// What the probe prints. It reads nothing.
 fn probe(command: &mut Command, words: &[&str]) -> Result<String, Finding> {
     let probed = command.args(words).stdin(Stdio::null()).output()?;
