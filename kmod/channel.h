@@ -3,7 +3,6 @@
 #define INSULA_CHANNEL_END_H
 
 #include <linux/fs.h>
-#include <linux/rcupdate.h>
 
 #include "insula_channel.h"
 #include "insula_module.h"
@@ -13,13 +12,7 @@
  * ends hold them, so they outlive who made them.
  */
 struct insula_area;
-
-/* The cores that a node's doorbells may name. */
-struct insula_ringable {
-	struct rcu_head rcu;
-	u32 count;
-	u32 apic_ids[];
-};
+struct insula_ringable;
 
 /* What an area is made of. */
 struct insula_area_place {

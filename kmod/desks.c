@@ -21,7 +21,6 @@
 #include <linux/slab.h>
 
 #include "arch/x86/doorbell.h"
-#include "arch/x86/start.h"
 #include "clock.h"
 #include "memory.h"
 
@@ -215,28 +214,11 @@ void insula_desks_hang_up(struct insula_desks *desks)
 	mutex_unlock(&desks->lock);
 }
 
-static bool may_ring(const struct insula_desks *desks, u32 apic_id)
-{
-	u32 i;
-
-	for (i = 0; i < desks->ringable->count; i++)
-		if (desks->ringable->apic_ids[i] == apic_id)
-			return true;
-	return false;
-}
-
 void insula_desks_ring(struct insula_desks *desks, const u64 *place)
 {
-	u32 apic_id;
-	u8 vector;
-
-	smp_mb(); /* what it is rung for, before a look at its word */
-	/* Cores are not given away while somebody is on the way to ring one. */
 	rcu_read_lock();
-	if (!insula_desks_gone(desks) &&
-	    insula_doorbell_read(READ_ONCE(*place), &apic_id, &vector) &&
-	    may_ring(desks, apic_id))
-		insula_start_interrupt(apic_id, vector);
+	if (!insula_desks_gone(desks))
+		insula_doorbell_ring(place, desks->ringable);
 	rcu_read_unlock();
 }
 

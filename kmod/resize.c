@@ -12,6 +12,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "arch/x86/doorbell.h"
 #include "core.h"
 #include "device.h"
 #include "lending.h"

@@ -9,33 +9,13 @@
 #include <linux/rcupdate.h>
 #include <linux/string.h>
 
-#include "arch/x86/start.h"
-
-static bool is_ringable(const struct insula_ringable *ringable, u32 apic_id)
-{
-	u32 i;
-
-	if (!ringable)
-		return true;
-	for (i = 0; i < ringable->count; i++)
-		if (ringable->apic_ids[i] == apic_id)
-			return true;
-	return false;
-}
-
-/* Cores are not given away (insula_cores_give()) while somebody is on the way to ring one. */
 void insula_session_ring(const struct insula_channel *channel)
 {
 	const struct insula_area *area = channel->area;
-	u32 apic_id;
-	u8 vector;
 
-	smp_mb(); /* what it is rung for, before a look at its doorbell */
 	rcu_read_lock();
-	if (!READ_ONCE(area->gone) &&
-	    insula_doorbell_read(READ_ONCE(channel->peer->doorbell), &apic_id, &vector) &&
-	    is_ringable(rcu_dereference(area->ringable), apic_id))
-		insula_start_interrupt(apic_id, vector);
+	if (!READ_ONCE(area->gone))
+		insula_doorbell_ring(&channel->peer->doorbell, rcu_dereference(area->ringable));
 	rcu_read_unlock();
 }
 

@@ -7,8 +7,12 @@
  * moves as any other does. Only its word, which tells the vector and the target,
  * must follow: it is written anew from the callback by which Linux moves it. The old
  * vector works until the first interrupt has come by the new one; a ring that was on
- * its way then is lost (arch/x86/kernel/apic/vector.c). Hence the echo: some time
- * after each move the doorbell counts as rung.
+ * its way then is lost (arch/x86/kernel/apic/vector.c), and so is one that goes to a core
+ * which has been switched off. Two things make up for it: some time after each move the
+ * doorbell counts as rung (the echo), and who has rung looks whether the word is still the
+ * one that it rang by, and rings again if not. So a ring that was sent before the move, or
+ * less than ECHO_DELAY_MS after it, is heard by the echo, and a later one is repeated,
+ * however long whoever rings was held up in between.
  */
 #include "insula_module.h"
 
@@ -25,12 +29,15 @@
 #include <asm/smp.h>
 
 #include "arch/x86/doorbell.h"
+#include "arch/x86/start.h"
 #include "compat/irq.h"
 #include "compat/timer.h"
 #include "insula_channel.h"
 
-/* Longer than any kernel is between reading a word and sending the interrupt. */
+/* Longer than an interrupt is on its way. */
 #define ECHO_DELAY_MS	20
+/* How often a word may change under one who rings: a hostile kernel's, for ever. */
+#define RINGS_MAX	8
 
 static struct {
 	raw_spinlock_t lock;	/* words and their places; taken with interrupts off */
@@ -172,11 +179,40 @@ static bool is_for_devices(u8 vector)
 	       vector != IA32_SYSCALL_VECTOR;
 }
 
-bool insula_doorbell_read(u64 word, u32 *apic_id, u8 *vector)
+static bool is_ringable(const struct insula_ringable *ringable, u32 apic_id)
+{
+	u32 i;
+
+	if (!ringable)
+		return true;
+	for (i = 0; i < ringable->count; i++)
+		if (ringable->apic_ids[i] == apic_id)
+			return true;
+	return false;
+}
+
+static void ring_by(u64 word, const struct insula_ringable *ringable)
 {
 	u32 everybody = x2apic_mode ? U32_MAX : U8_MAX;
+	u32 apic_id = word >> INSULA_DOORBELL_APIC_SHIFT;
+	u8 vector = word & INSULA_DOORBELL_VECTOR_MASK;
 
-	*apic_id = word >> INSULA_DOORBELL_APIC_SHIFT;
-	*vector = word & INSULA_DOORBELL_VECTOR_MASK;
-	return (word & INSULA_DOORBELL_VALID) && *apic_id < everybody && is_for_devices(*vector);
+	if ((word & INSULA_DOORBELL_VALID) && apic_id < everybody && is_for_devices(vector) &&
+	    is_ringable(ringable, apic_id))
+		insula_start_interrupt(apic_id, vector);
+}
+
+void insula_doorbell_ring(const u64 *place, const struct insula_ringable *ringable)
+{
+	u64 word, rung_by;
+	int rings = 0;
+
+	smp_mb(); /* what it is rung for, before a look at its word */
+	word = READ_ONCE(*place);
+	do {
+		rung_by = word;
+		ring_by(rung_by, ringable);
+		smp_mb(); /* the ring, before a look whether the word had moved */
+		word = READ_ONCE(*place);
+	} while (word != rung_by && ++rings < RINGS_MAX);
 }

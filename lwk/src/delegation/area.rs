@@ -194,14 +194,24 @@ impl Area {
         self.ring_base();
     }
 
+    /// Rings, and again if the doorbell was moved meanwhile: by the old word it may have gone to a
+    /// core that the base has switched off (`kmod/arch/x86/doorbell.c`).
     fn ring_base(&self) {
         crate::cores::count(crate::cores::Counter::Rings);
-        let doorbell = self
-            .header(offset_of!(Delegation, base_doorbell))
-            .load(Ordering::Acquire);
-        if doorbell & DOORBELL_VALID != 0 {
-            let vector = (doorbell & DOORBELL_VECTOR_MASK) as u8;
-            apic::interrupt((doorbell >> DOORBELL_APIC_SHIFT) as u32, vector);
+        let place = self.header(offset_of!(Delegation, base_doorbell));
+        let mut doorbell = place.load(Ordering::Acquire);
+        loop {
+            if doorbell & DOORBELL_VALID != 0 {
+                let vector = (doorbell & DOORBELL_VECTOR_MASK) as u8;
+                apic::interrupt((doorbell >> DOORBELL_APIC_SHIFT) as u32, vector);
+            }
+            // The ring comes before the look whether the word had moved.
+            fence(Ordering::SeqCst);
+            let rung_by = doorbell;
+            doorbell = place.load(Ordering::Acquire);
+            if doorbell == rung_by {
+                return;
+            }
         }
     }
 }

@@ -56,6 +56,7 @@ const EARLY: Duration = Duration::from_secs(5);
 
 fn play(context: &Context) -> Result<(), Finding> {
     only_for_devices().map_err(|finding| finding.when("vectors"))?;
+    moved_doorbell().map_err(|finding| finding.when("a doorbell that moves"))?;
     late(&[CORE], stop).map_err(|finding| finding.when("a ring while the node ends"))?;
     late(&[2, CORE], shrink).map_err(|finding| finding.when("a ring while the node shrinks"))?;
     switched_off_by_another().map_err(|finding| finding.when("switched off by another"))?;
@@ -122,10 +123,15 @@ impl Ringable {
 
     /// Has the base ring what the node tells.
     fn ring(&self, vector: u64) -> Result<(), Finding> {
-        let apic_id = u64::from(self.core.apic_id);
-        let word = DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | vector;
-        self.small.memory.set(DOORBELL, word)?;
+        self.tell(self.core, vector)?;
         Ok(self.channel.ring()?)
+    }
+
+    /// What the node tells: where it is to be rung.
+    fn tell(&self, core: Cpu, vector: u64) -> Result<(), Finding> {
+        let apic_id = u64::from(core.apic_id);
+        let word = DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | vector;
+        self.small.memory.set(DOORBELL, word)
     }
 
     fn remove(self) -> Result<(), Finding> {
@@ -148,6 +154,26 @@ fn only_for_devices() -> Result<(), Finding> {
     let usable: Vec<_> = DEVICES.filter(|&vector| vector != SYSTEM_CALL).collect();
     let came: Vec<_> = which(DEVICES).collect();
     assert_equal("vectors that came", &came, &usable)?;
+    node.remove()
+}
+
+/// Somebody has read where to ring, and is then held up; meanwhile the doorbell moves to another core,
+/// as when the node switches one off. The ring must come by the new word.
+fn moved_doorbell() -> Result<(), Finding> {
+    let node = Ringable::start(&[2, CORE])?;
+    let (_, cores) = node.small.node.info()?;
+    let hold = Hold::of("insula_start_interrupt")?;
+    std::thread::scope(|scope| {
+        let ringing = scope.spawn(|| node.ring(VECTOR));
+        hold.wait()?;
+        // The one that executes, and tells what has come.
+        node.tell(cores[0], VECTOR)?;
+        hold.release()?;
+        ringing.join().map_err(|_| Finding::new("a thread failed"))?
+    })?;
+    let came = node.small.memory.pending()?;
+    assert_equal("the ring came", &came.contains(&VECTOR), &true)?;
+    drop(hold);
     node.remove()
 }
 
