@@ -17,6 +17,7 @@ struct insula_description_data *insula_description_copy(u64 from, u32 size)
 	description = kvmalloc(struct_size(description, bytes, size), GFP_KERNEL);
 	if (!description)
 		return ERR_PTR(-ENOMEM);
+	kref_init(&description->refs);
 	description->size = size;
 	if (copy_from_user(description->bytes, u64_to_user_ptr(from), size)) {
 		kvfree(description);
@@ -39,7 +40,20 @@ int insula_description_read(const struct insula_description_data *description,
 	return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
 }
 
-void insula_description_free(struct insula_description_data *description)
+struct insula_description_data *
+insula_description_get(struct insula_description_data *description)
 {
-	kvfree(description);
+	kref_get(&description->refs);
+	return description;
+}
+
+static void free_description(struct kref *refs)
+{
+	kvfree(container_of(refs, struct insula_description_data, refs));
+}
+
+void insula_description_put(struct insula_description_data *description)
+{
+	if (description)
+		kref_put(&description->refs, free_description);
 }

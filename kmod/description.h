@@ -2,6 +2,7 @@
 #ifndef INSULA_DESCRIPTION_H
 #define INSULA_DESCRIPTION_H
 
+#include <linux/kref.h>
 #include <linux/types.h>
 
 /*
@@ -9,17 +10,22 @@
  * reads. A node cannot write them, as it could its own memory.
  */
 struct insula_description_data {
+	struct kref refs;
 	u32 size;
 	u8 bytes[];
 };
 
-/* Copy from user space. ERR_PTR(-E2BIG) beyond INSULA_DESCRIPTION_MAX. */
+/* Copy from user space, with one reference. ERR_PTR(-E2BIG) beyond INSULA_DESCRIPTION_MAX. */
 struct insula_description_data *insula_description_copy(u64 from, u32 size);
 
 /* INSULA_DESCRIPTION: copy to user space. */
 int insula_description_read(const struct insula_description_data *description,
 			    void __user *argument);
 
-void insula_description_free(struct insula_description_data *description);
+struct insula_description_data *
+insula_description_get(struct insula_description_data *description);
+
+/* NULL is none. */
+void insula_description_put(struct insula_description_data *description);
 
 #endif

@@ -470,21 +470,15 @@ void insula_devices_forget(struct list_head *devices)
 	}
 }
 
-int insula_devices_list(struct list_head *devices, void __user *argument)
+u32 insula_devices_list(const struct list_head *devices, struct insula_device *list, u32 room)
 {
-	struct insula_device __user *to;
-	struct insula_devices request;
-	struct device_claim *claim;
+	const struct device_claim *claim;
+	u32 count = 0;
 
-	if (copy_from_user(&request, argument, sizeof(request)))
-		return -EFAULT;
-	to = u64_to_user_ptr(request.devices);
-	request.count = 0;
 	list_for_each_entry(claim, devices, link) {
-		if (request.count < request.capacity &&
-		    copy_to_user(&to[request.count], &claim->address, sizeof(claim->address)))
-			return -EFAULT;
-		request.count++;
+		if (count < room)
+			list[count] = claim->address;
+		count++;
 	}
-	return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
+	return count;
 }

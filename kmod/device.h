@@ -49,7 +49,7 @@ void insula_devices_return(struct list_head *devices);
 /* Forget what was on the list. What has not been given back is held for good. */
 void insula_devices_forget(struct list_head *devices);
 
-/* INSULA_NODE_DEVICES. */
-int insula_devices_list(struct list_head *devices, void __user *argument);
+/* Which are on the list, as many as there is room for: how many there are. */
+u32 insula_devices_list(const struct list_head *devices, struct insula_device *list, u32 room);
 
 #endif

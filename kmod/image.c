@@ -74,7 +74,7 @@ static int claim_and_publish(struct image *image, const struct insula_image *req
 		return 0;
 	insula_memory_unclaim(image->memory);
 free:
-	insula_description_free(description);
+	insula_description_put(description);
 	return err;
 }
 

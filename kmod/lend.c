@@ -479,24 +479,33 @@ static int prepare(struct insula_node *node)
 	return 0;
 }
 
+static struct lender *begin(struct insula_node *node, u32 patience_ms)
+{
+	int err = insula_node_lock(node);
+	struct lender *lender;
+
+	if (err)
+		return ERR_PTR(err);
+	err = prepare(node);
+	lender = err ? ERR_PTR(err) : new_lender(node, patience_ms);
+	mutex_unlock(&node->lock);
+	return lender ?: ERR_PTR(-ENOMEM);
+}
+
 int insula_lender_create(struct insula_node *node, void __user *argument)
 {
 	struct insula_lend lend;
 	struct lender *lender;
 	struct file *file;
-	int err;
 
 	if (copy_from_user(&lend, argument, sizeof(lend)))
 		return -EFAULT;
 	if (lend.patience_ms < INSULA_LEND_PATIENCE_MIN_MS ||
 	    lend.patience_ms > INSULA_LEND_PATIENCE_MAX_MS)
 		return -EINVAL;
-	err = prepare(node);
-	if (err)
-		return err;
-	lender = new_lender(node, lend.patience_ms);
-	if (!lender)
-		return -ENOMEM;
+	lender = begin(node, lend.patience_ms);
+	if (IS_ERR(lender))
+		return PTR_ERR(lender);
 	lend.lender = lender->number;
 	if (copy_to_user(argument, &lend, sizeof(lend))) {
 		free_lender(lender);

@@ -6,7 +6,7 @@ struct insula_node;
 
 /*
  * INSULA_NODE_LEND, its argument in user space: answers a descriptor by which the calling
- * process lends its memory. The node's lock held, it runs.
+ * process lends its memory. Locks the node, which runs.
  */
 int insula_lender_create(struct insula_node *node, void __user *argument);
 

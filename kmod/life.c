@@ -22,6 +22,7 @@
 #include <linux/io.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
+#include <linux/security.h>
 #include <linux/slab.h>
 
 #include "arch/x86/start.h"
@@ -56,7 +57,7 @@ static void free_node(struct kref *refs)
 	struct insula_node *node = container_of(refs, struct insula_node, refs);
 
 	insula_devices_forget(&node->devices);
-	insula_description_free(node->description);
+	insula_description_put(node->description);
 	kfree(node->cpus);
 	kfree(node);
 }
@@ -200,6 +201,25 @@ struct insula_node *insula_node_new(void)
 	return node;
 }
 
+/*
+ * A node's kernel executes in ring 0 and is nobody's to have signed. So where the base
+ * would not start an unsigned kernel by kexec_load(), it starts no node.
+ */
+int insula_node_may_begin(void)
+{
+	return security_locked_down(LOCKDOWN_KEXEC);
+}
+
+int insula_node_lock(struct insula_node *node)
+{
+	if (mutex_lock_killable(&node->lock))
+		return -EINTR;
+	if (node->memory)
+		return 0;
+	mutex_unlock(&node->lock);
+	return -ENODEV;
+}
+
 static bool start_valid(const struct insula_node *node, const struct insula_node_start *start)
 {
 	return start->page_table && !(start->page_table & ~PAGE_MASK) &&
@@ -228,9 +248,11 @@ int insula_node_start(struct insula_node *node, const struct insula_node_start *
 		.page_table = start->page_table,
 		.argument = start->argument,
 	};
-	int err;
+	int err = insula_node_may_begin();
 
 	lockdep_assert_held(&node->lock);
+	if (err)
+		return err;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
 	if (!start_valid(node, start))
@@ -295,9 +317,11 @@ void insula_node_retire(struct insula_node *node)
 int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 			 struct insula_description_data *description)
 {
-	int err;
+	int err = insula_node_may_begin();
 
 	lockdep_assert_held(&node->lock);
+	if (err)
+		return err;
 	if (node->state != INSULA_STOPPED || node->reason == INSULA_REASON_BASE)
 		return -EBUSY;
 	if (node->lost)
@@ -319,7 +343,7 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 		give_back(node);
 		return err;
 	}
-	insula_description_free(node->description);
+	insula_description_put(node->description);
 	node->description = description;
 	node->owner = by;
 	if (!(flags & INSULA_RECREATE_UNLESS_RETIRED))

@@ -66,6 +66,15 @@ void insula_node_unresponsive(struct insula_node *node, const struct insula_lend
 void insula_node_changed(struct insula_node *node);
 
 /*
+ * Whether this base lets nodes be made and started at all. -EPERM: it is locked down. The
+ * calls below that begin one ask by themselves.
+ */
+int insula_node_may_begin(void);
+
+/* Lock one that is still there. -ENODEV: it has been removed. -EINTR. */
+int insula_node_lock(struct insula_node *node);
+
+/*
  * All of these with the lock held, for a node that has memory. Their errors are
  * those of the calls of the same name.
  */

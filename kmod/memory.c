@@ -419,7 +419,7 @@ static int memory_release(struct inode *inode, struct file *file)
 
 	insula_chunks_give(memory->chunks.chunks, memory->chunks.count);
 	insula_chunk_list_free(&memory->chunks);
-	insula_description_free(memory->description);
+	insula_description_put(memory->description);
 	if (memory->scratch)
 		put_page(memory->scratch);
 	kfree(memory);

@@ -2,10 +2,17 @@
 #ifndef INSULA_NODE_H
 #define INSULA_NODE_H
 
+struct insula_node;
+
 /* The control descriptor's calls about nodes, their argument in user space. */
 int insula_node_create(void __user *argument);
 int insula_node_open(void __user *argument);
 int insula_node_list(void __user *argument);
+
+/*
+ * INSULA_NODE_REMOVE: it is not there any more. -EBUSY: it is not stopped. Lock held. Sleeps.
+ */
+int insula_node_remove(struct insula_node *node);
 
 /* The base goes down: stop every node, keep its cores. */
 void insula_nodes_base_down(void);

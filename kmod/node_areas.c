@@ -9,7 +9,6 @@
 #include <linux/io.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "channel.h"
 #include "desks.h"
@@ -45,28 +44,24 @@ static int lay_out_channels(struct insula_node *node, const struct insula_area_p
 	return 0;
 }
 
-int insula_node_lay_out_channels(struct insula_node *node, void __user *argument)
+int insula_node_lay_out_channels(struct insula_node *node, const struct insula_channels *channels)
 {
-	struct insula_channels channels;
+	int err = insula_area_check(channels->count, channels->slots);
 	struct insula_area_place place;
-	int err;
 
-	if (copy_from_user(&channels, argument, sizeof(channels)))
-		return -EFAULT;
-	err = insula_area_check(channels.count, channels.slots);
 	if (err)
 		return err;
-	if (!IS_ALIGNED(channels.start, PAGE_SIZE) ||
-	    !insula_memory_covers(node->memory, channels.start,
-				  INSULA_AREA_SIZE(channels.count, channels.slots)))
+	if (!IS_ALIGNED(channels->start, PAGE_SIZE) ||
+	    !insula_memory_covers(node->memory, channels->start,
+				  INSULA_AREA_SIZE(channels->count, channels->slots)))
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
 	place = (struct insula_area_place) {
-		.start = channels.start,
-		.memory = phys_to_virt(channels.start),
-		.count = channels.count,
-		.slots = channels.slots,
+		.start = channels->start,
+		.memory = phys_to_virt(channels->start),
+		.count = channels->count,
+		.slots = channels->slots,
 		.keeper = node->memory,
 	};
 	return lay_out_channels(node, &place);
@@ -91,23 +86,20 @@ static int lay_out_desks(struct insula_node *node, const struct insula_desks_pla
 	return 0;
 }
 
-int insula_node_lay_out_desks(struct insula_node *node, void __user *argument)
+int insula_node_lay_out_desks(struct insula_node *node, const struct insula_delegation *delegation)
 {
-	struct insula_delegation delegation;
 	struct insula_desks_place place;
 
-	if (copy_from_user(&delegation, argument, sizeof(delegation)))
-		return -EFAULT;
-	if (delegation.reserved || delegation.pages < INSULA_LWK_PAGES_MIN ||
-	    delegation.pages > INSULA_LWK_PAGES_MAX || !PAGE_ALIGNED(delegation.start) ||
-	    !insula_memory_covers(node->memory, delegation.start,
-				  (u64)delegation.pages * PAGE_SIZE))
+	if (delegation->reserved || delegation->pages < INSULA_LWK_PAGES_MIN ||
+	    delegation->pages > INSULA_LWK_PAGES_MAX || !PAGE_ALIGNED(delegation->start) ||
+	    !insula_memory_covers(node->memory, delegation->start,
+				  (u64)delegation->pages * PAGE_SIZE))
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
 	place = (struct insula_desks_place) {
-		.start = delegation.start,
-		.pages = delegation.pages,
+		.start = delegation->start,
+		.pages = delegation->pages,
 		.memory = node->memory,
 	};
 	return lay_out_desks(node, &place);

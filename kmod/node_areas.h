@@ -6,8 +6,9 @@
 
 struct insula_node;
 
-/* INSULA_NODE_CHANNELS and INSULA_NODE_DELEGATION, their argument in user space. Lock held. */
-int insula_node_lay_out_channels(struct insula_node *node, void __user *argument);
-int insula_node_lay_out_desks(struct insula_node *node, void __user *argument);
+/* INSULA_NODE_CHANNELS and INSULA_NODE_DELEGATION. Lock held. */
+int insula_node_lay_out_channels(struct insula_node *node, const struct insula_channels *channels);
+int insula_node_lay_out_desks(struct insula_node *node,
+			      const struct insula_delegation *delegation);
 
 #endif

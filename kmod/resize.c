@@ -241,7 +241,11 @@ int insula_node_grow(struct insula_node *node, void __user *argument)
 		kfree(cpus);
 		return PTR_ERR(memory);
 	}
-	err = grow(node, cpus, request.cpus_count, memory);
+	err = insula_node_lock(node);
+	if (!err) {
+		err = grow(node, cpus, request.cpus_count, memory);
+		mutex_unlock(&node->lock);
+	}
 	if (err && memory)
 		insula_memory_unclaim(memory);
 	if (memory)
@@ -261,7 +265,11 @@ int insula_node_shrink(struct insula_node *node, void __user *argument)
 	cpus = copy_cpus(request.cpus, request.cpus_count);
 	if (IS_ERR(cpus))
 		return PTR_ERR(cpus);
-	err = shrink(node, cpus, request.cpus_count, request.chunks);
+	err = insula_node_lock(node);
+	if (!err) {
+		err = shrink(node, cpus, request.cpus_count, request.chunks);
+		mutex_unlock(&node->lock);
+	}
 	kfree(cpus);
 	return err;
 }

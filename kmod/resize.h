@@ -8,7 +8,7 @@
 /* The doorbells of these cores may be rung; NULL: no memory. */
 struct insula_ringable *insula_ringable_new(const u32 *cpus, u32 count);
 
-/* INSULA_NODE_GROW and INSULA_NODE_SHRINK, their argument in user space. Node's lock held. */
+/* INSULA_NODE_GROW and INSULA_NODE_SHRINK, their argument in user space. Lock the node. */
 int insula_node_grow(struct insula_node *node, void __user *argument);
 int insula_node_shrink(struct insula_node *node, void __user *argument);
 

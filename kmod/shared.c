@@ -8,7 +8,6 @@
 
 #include <linux/err.h>
 #include <linux/fs.h>
-#include <linux/uaccess.h>
 
 #include "device.h"
 #include "life.h"
@@ -33,21 +32,19 @@ static int share(struct insula_node *node, struct file *memory)
 	return err;
 }
 
-int insula_node_share(struct insula_node *node, struct file *by, void __user *argument)
+int insula_node_share(struct insula_node *node, struct file *by,
+		      const struct insula_node_share *request)
 {
-	struct insula_node_share request;
 	struct file *memory;
 	int err;
 
-	if (copy_from_user(&request, argument, sizeof(request)))
-		return -EFAULT;
-	if (request.flags)
+	if (request->flags)
 		return -EINVAL;
 	if (node->state != INSULA_CREATING || node->shared)
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
-	memory = insula_memory_get(request.memory);
+	memory = insula_memory_get(request->memory);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	err = share(node, memory);

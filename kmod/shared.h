@@ -4,13 +4,13 @@
 
 #include <linux/fs.h>
 
+#include "insula_module.h"
+
 struct insula_node;
 
-/*
- * INSULA_NODE_SHARE, its argument in user space, by a descriptor of the node, and
- * INSULA_NODE_SHARED. Node's lock held.
- */
-int insula_node_share(struct insula_node *node, struct file *by, void __user *argument);
+/* INSULA_NODE_SHARE, by a descriptor of the node, and INSULA_NODE_SHARED. Node's lock held. */
+int insula_node_share(struct insula_node *node, struct file *by,
+		      const struct insula_node_share *request);
 int insula_node_shared(struct insula_node *node);
 
 /* It reads what it shares no more. Node's lock held. Sleeps. */

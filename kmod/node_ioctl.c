@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What is asked of a node by a descriptor of it. Arguments are copied in before the node is
+ * locked and answers out afterwards: the caller's memory may come from the very node, which
+ * may take as long as it likes.
+ */
+#include "node_ioctl.h"
+
+#include <linux/err.h>
+#include <linux/file.h>
+#include <linux/ioctl.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include <asm/irq_vectors.h>
+#include <asm/tsc.h>
+
+#include "arch/x86/start.h"
+#include "channel.h"
+#include "core.h"
+#include "description.h"
+#include "desks.h"
+#include "device.h"
+#include "lend.h"
+#include "life.h"
+#include "memory.h"
+#include "node.h"
+#include "node_areas.h"
+#include "resize.h"
+#include "shared.h"
+#include "space.h"
+
+/* PCI functions that a segment can have at all. */
+#define DEVICES_TOLD_MAX	65536
+
+/* All that a call is told which is done under the lock from its begin to its end. */
+union argument {
+	struct insula_node_start start;
+	struct insula_node_stop stop;
+	struct insula_node_interrupt interrupt;
+	struct insula_node_supervise supervise;
+	struct insula_node_share share;
+	struct insula_channels channels;
+	struct insula_delegation delegation;
+	struct insula_device device;
+};
+
+static int start(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	u64 tsc = rdtsc_ordered();
+
+	if (node->state == INSULA_CREATING && node->owner != by)
+		return -EPERM;
+	node->start_tsc = tsc;
+	return insula_node_start(node, &argument->start);
+}
+
+static int stop(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	if (argument->stop.reserved)
+		return -EINVAL;
+	switch (argument->stop.reason) {
+	case INSULA_REASON_STOPPED:
+	case INSULA_REASON_KILLED:
+	case INSULA_REASON_CRASHED:
+	case INSULA_REASON_HALTED:
+	case INSULA_REASON_HUNG:
+	case INSULA_REASON_DEVICE_LOST:
+		return insula_node_stop(node, argument->stop.reason);
+	default:
+		return -EINVAL;
+	}
+}
+
+static int remove(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	return insula_node_remove(node);
+}
+
+static int interrupt(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	u32 index = argument->interrupt.index, vector = argument->interrupt.vector, apic_id;
+	bool nmi = vector == INSULA_VECTOR_NMI;
+
+	if (index >= node->cpus_count)
+		return -EINVAL;
+	if (!nmi && (vector < FIRST_EXTERNAL_VECTOR || vector >= NR_VECTORS))
+		return -EINVAL;
+	if (node->state != INSULA_RUNNING)
+		return -EALREADY;
+	apic_id = insula_core_apic_id(node->cpus[index]);
+	if (nmi)
+		insula_start_nmi(apic_id);
+	else
+		insula_start_interrupt(apic_id, vector);
+	return 0;
+}
+
+static int supervise(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	return insula_node_supervise(node, by, &argument->supervise);
+}
+
+static int retire(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	insula_node_retire(node);
+	return 0;
+}
+
+static int share(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	return insula_node_share(node, by, &argument->share);
+}
+
+static int shared(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	return insula_node_shared(node);
+}
+
+static int memory(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	return insula_memory_install(node->memory);
+}
+
+static int channels(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	return insula_node_lay_out_channels(node, &argument->channels);
+}
+
+static int delegation(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	return insula_node_lay_out_desks(node, &argument->delegation);
+}
+
+static int device_add(struct insula_node *node, struct file *by, const union argument *argument)
+{
+	if (node->state != INSULA_CREATING)
+		return -EBUSY;
+	if (node->owner != by)
+		return -EPERM;
+	return insula_device_claim(&node->devices, &argument->device, node->memory);
+}
+
+static const struct call {
+	unsigned int command;
+	int (*handle)(struct insula_node *node, struct file *by, const union argument *argument);
+} calls[] = {
+	{ INSULA_NODE_START, start },
+	{ INSULA_NODE_STOP, stop },
+	{ INSULA_NODE_REMOVE, remove },
+	{ INSULA_NODE_INTERRUPT, interrupt },
+	{ INSULA_NODE_SUPERVISE, supervise },
+	{ INSULA_NODE_RETIRE, retire },
+	{ INSULA_NODE_SHARE, share },
+	{ INSULA_NODE_SHARED, shared },
+	{ INSULA_NODE_MEMORY, memory },
+	{ INSULA_NODE_CHANNELS, channels },
+	{ INSULA_NODE_DELEGATION, delegation },
+	{ INSULA_NODE_DEVICE_ADD, device_add },
+};
+
+static const struct call *find_call(unsigned int command)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(calls); i++)
+		if (calls[i].command == command)
+			return &calls[i];
+	return NULL;
+}
+
+static int handle_locked(struct insula_node *node, struct file *by, unsigned int command,
+			 void __user *from)
+{
+	const struct call *call = find_call(command);
+	union argument argument;
+	int answer;
+
+	if (!call)
+		return -ENOTTY;
+	if (WARN_ON_ONCE(_IOC_SIZE(command) > sizeof(argument)))
+		return -ENOTTY;
+	if (copy_from_user(&argument, from, _IOC_SIZE(command)))
+		return -EFAULT;
+	answer = insula_node_lock(node);
+	if (answer)
+		return answer;
+	answer = call->handle(node, by, &argument);
+	mutex_unlock(&node->lock);
+	return answer;
+}
+
+static u32 flags(const struct insula_node *node)
+{
+	u32 flags = 0;
+
+	if (node->supervisor)
+		flags |= INSULA_NODE_SUPERVISED;
+	if (node->state == INSULA_STOPPED && node->has_cores)
+		flags |= INSULA_NODE_HELD;
+	if (node->unresponsive && node->state == INSULA_RUNNING)
+		flags |= INSULA_NODE_UNRESPONSIVE;
+	if (node->retired)
+		flags |= INSULA_NODE_RETIRED;
+	return flags;
+}
+
+static void describe(const struct insula_node *node, struct insula_node_info *info)
+{
+	memcpy(info->name, node->named.name, sizeof(info->name));
+	info->id = node->id;
+	info->state = node->state;
+	info->reason = node->reason;
+	info->cpus_count = node->cpus_count;
+	info->flags = flags(node);
+	info->memory_size = insula_memory_size(node->memory);
+	info->starts = node->starts;
+	info->started_ns = node->started_ns;
+	info->ended_ns = node->ended_ns;
+	info->start_tsc = node->start_tsc;
+	info->entry_tsc = node->entry_tsc;
+	info->power_off = node->start.power_off;
+	info->reset = node->start.reset;
+}
+
+static void list_cpus(const struct insula_node *node, struct insula_cpu *list, u32 room)
+{
+	u32 i;
+
+	for (i = 0; i < min(room, node->cpus_count); i++)
+		list[i] = (struct insula_cpu) {
+			.cpu = node->cpus[i],
+			.apic_id = insula_core_apic_id(node->cpus[i]),
+			.owner = INSULA_CPU_NODE,
+			.node = node->id,
+		};
+}
+
+/* Both are told as of one moment. */
+static int look_at(struct insula_node *node, struct insula_node_info *info,
+		   struct insula_cpu *cpus, u32 room)
+{
+	int err = insula_node_lock(node);
+
+	if (err)
+		return err;
+	describe(node, info);
+	list_cpus(node, cpus, room);
+	mutex_unlock(&node->lock);
+	return 0;
+}
+
+static int tell_info(struct insula_node *node, void __user *argument)
+{
+	struct insula_node_info info;
+	struct insula_cpu *cpus;
+	u32 room;
+	int err;
+
+	if (copy_from_user(&info, argument, sizeof(info)))
+		return -EFAULT;
+	room = min_t(u32, info.cpus_capacity, INSULA_NODE_CPUS_MAX);
+	cpus = kvcalloc(room, sizeof(*cpus), GFP_KERNEL);
+	if (!cpus && room)
+		return -ENOMEM;
+	err = look_at(node, &info, cpus, room);
+	if (!err && (copy_to_user(u64_to_user_ptr(info.cpus), cpus,
+				  min(room, info.cpus_count) * sizeof(*cpus)) ||
+		     copy_to_user(argument, &info, sizeof(info))))
+		err = -EFAULT;
+	kvfree(cpus);
+	return err;
+}
+
+static int tell_devices(struct insula_node *node, void __user *argument)
+{
+	struct insula_devices request;
+	struct insula_device *devices;
+	u32 room;
+	int err;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	room = min_t(u32, request.capacity, DEVICES_TOLD_MAX);
+	devices = kvcalloc(room, sizeof(*devices), GFP_KERNEL);
+	if (!devices && room)
+		return -ENOMEM;
+	err = insula_node_lock(node);
+	if (!err) {
+		request.count = insula_devices_list(&node->devices, devices, room);
+		mutex_unlock(&node->lock);
+		if (copy_to_user(u64_to_user_ptr(request.devices), devices,
+				 min(room, request.count) * sizeof(*devices)) ||
+		    copy_to_user(argument, &request, sizeof(request)))
+			err = -EFAULT;
+	}
+	kvfree(devices);
+	return err;
+}
+
+static int tell_description(struct insula_node *node, void __user *argument)
+{
+	struct insula_description_data *description;
+	int err = insula_node_lock(node);
+
+	if (err)
+		return err;
+	description = insula_description_get(node->description);
+	mutex_unlock(&node->lock);
+	err = insula_description_read(description, argument);
+	insula_description_put(description);
+	return err;
+}
+
+static int recreate(struct insula_node *node, struct file *by, void __user *argument)
+{
+	struct insula_description_data *description;
+	struct insula_node_recreate request;
+	int err;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	if (request.flags & ~INSULA_RECREATE_UNLESS_RETIRED)
+		return -EINVAL;
+	description = insula_description_copy(request.description, request.description_size);
+	if (IS_ERR(description))
+		return PTR_ERR(description);
+	err = insula_node_lock(node);
+	if (!err) {
+		err = insula_node_recreate(node, by, request.flags, description);
+		mutex_unlock(&node->lock);
+	}
+	if (err)
+		insula_description_put(description);
+	return err;
+}
+
+/* Whoever opens its end may wait there for the node: without the lock. */
+static int open_channel(struct insula_node *node, void __user *argument)
+{
+	struct insula_area *area;
+	int answer = insula_node_lock(node);
+
+	if (answer)
+		return answer;
+	area = node->area;
+	if (area)
+		insula_area_get(area);
+	mutex_unlock(&node->lock);
+	answer = area ? insula_channel_open(area, argument) : -ENOENT;
+	insula_area_put(area);
+	return answer;
+}
+
+static int create_space(struct insula_node *node, void __user *argument)
+{
+	struct insula_desks *desks = NULL;
+	int answer = insula_node_lock(node);
+
+	if (answer)
+		return answer;
+	if (!node->desks) {
+		answer = -EOPNOTSUPP;
+	} else if (node->state != INSULA_RUNNING) {
+		answer = -EPIPE;
+	} else {
+		desks = node->desks;
+		insula_desks_get(desks);
+	}
+	mutex_unlock(&node->lock);
+	if (!desks)
+		return answer;
+	answer = insula_space_create(desks, argument);
+	insula_desks_put(desks);
+	return answer;
+}
+
+long insula_node_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct insula_node *node = file->private_data;
+	void __user *user = (void __user *)argument;
+
+	switch (command) {
+	case INSULA_NODE_INFO:
+		return tell_info(node, user);
+	case INSULA_NODE_DEVICES:
+		return tell_devices(node, user);
+	case INSULA_DESCRIPTION:
+		return tell_description(node, user);
+	case INSULA_NODE_RECREATE:
+		return recreate(node, file, user);
+	case INSULA_NODE_GROW:
+		return insula_node_grow(node, user);
+	case INSULA_NODE_SHRINK:
+		return insula_node_shrink(node, user);
+	case INSULA_CHANNEL_OPEN:
+		return open_channel(node, user);
+	case INSULA_SPACE_CREATE:
+		return create_space(node, user);
+	case INSULA_NODE_LEND:
+		return insula_lender_create(node, user);
+	default:
+		return handle_locked(node, file, command, user);
+	}
+}
