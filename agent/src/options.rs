@@ -5,7 +5,7 @@
 //! | `insula_agent.run=WORDS` | the program for which the node is there: when it ends, so does the node |
 //! | `insula_agent.root=KIND` | the root is the virtiofs file system `root`: `files`, or `overlay` for one whose changes stay in the node; or an EROFS image in memory that other nodes have as well: `memory`, whose changes stay in the node, too; or an ext4 file system on the first disk: `disk`, or `disk-overlay` |
 //! | `insula_agent.network=yes` | it has a network card, without which its program does not begin |
-//! | `insula_agent.clock_unix_ms=TIME` | the base's wall clock at the node's start, since a node has no clock of its own |
+//! | `insula_agent.clock=UNIX_NS,TSC,TSC_KHZ` | the base's wall clock at a reading of the time stamp counter, which base and node share, and its rate: a node has no clock of its own |
 //!
 //! The name before the dot keeps the kernel from handing an option to its first process as a word or
 //! a variable. Words are joined by commas; what a command line or a word cannot have plainly is
@@ -15,7 +15,7 @@
 const PREFIX: &str = "insula_agent.";
 const RUN: &str = "run";
 const ROOT: &str = "root";
-const CLOCK: &str = "clock_unix_ms";
+const CLOCK: &str = "clock";
 const NETWORK: &str = "network";
 const YES: &str = "yes";
 
@@ -31,8 +31,41 @@ pub struct Options {
     pub root: Option<Root>,
     /// Whether there is a network card for it.
     pub network: bool,
-    /// The wall clock at the node's start, in milliseconds since 1970.
-    pub clock_unix_ms: Option<u64>,
+    /// By which the node knows the time.
+    pub clock: Option<Clock>,
+}
+
+/// The base's wall clock at one reading of the time stamp counter, which all kernels of a machine share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Nanoseconds since 1970.
+    pub unix_ns: u64,
+    /// The counter then.
+    pub tsc: u64,
+    /// Its rate.
+    pub tsc_khz: u64,
+}
+
+impl Clock {
+    /// The time when the counter stands at `tsc`, in nanoseconds since 1970. None if that is beyond what can be
+    /// told, or the rate is none.
+    #[must_use]
+    pub fn unix_ns_at(self, tsc: u64) -> Option<u64> {
+        let ticks = u128::from(tsc.checked_sub(self.tsc)?);
+        let passed = (ticks * 1_000_000).checked_div(u128::from(self.tsc_khz))?;
+        self.unix_ns.checked_add(u64::try_from(passed).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(',').map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        let clock = Self {
+            unix_ns: next()?,
+            tsc: next()?,
+            tsc_khz: next()?,
+        };
+        numbers.next().is_none().then_some(clock)
+    }
 }
 
 /// A node's root.
@@ -87,7 +120,7 @@ impl Options {
                 Some((RUN, value)) => options.run = value.split(',').map(decode).collect(),
                 Some((ROOT, value)) => options.root = Root::parse(value),
                 Some((NETWORK, value)) => options.network = value == YES,
-                Some((CLOCK, value)) => options.clock_unix_ms = value.parse().ok(),
+                Some((CLOCK, value)) => options.clock = Clock::parse(value),
                 _ => {}
             }
         }
@@ -103,9 +136,14 @@ impl Options {
             .root
             .map(|root| format!("{PREFIX}{ROOT}={}", root.name()));
         let network = self.network.then(|| format!("{PREFIX}{NETWORK}={YES}"));
-        let clock = self
-            .clock_unix_ms
-            .map(|time| format!("{PREFIX}{CLOCK}={time}"));
+        let clock = self.clock.map(|clock| {
+            let Clock {
+                unix_ns,
+                tsc,
+                tsc_khz,
+            } = clock;
+            format!("{PREFIX}{CLOCK}={unix_ns},{tsc},{tsc_khz}")
+        });
         [run, root, network, clock]
             .into_iter()
             .flatten()
@@ -152,15 +190,45 @@ mod tests {
         assert_eq!(Options::default().command_line(), "");
     }
 
+    #[test]
+    fn time_goes_on_with_the_counter() {
+        let clock = Clock {
+            unix_ns: 1_000,
+            tsc: 500,
+            tsc_khz: 2_000_000,
+        };
+        assert_eq!(clock.unix_ns_at(500), Some(1_000));
+        // Two ticks a nanosecond, for a century.
+        let century_ns = 100 * 365 * 86_400 * 1_000_000_000;
+        assert_eq!(
+            clock.unix_ns_at(500 + 2 * century_ns),
+            Some(1_000 + century_ns)
+        );
+        assert_eq!(clock.unix_ns_at(499), None);
+        assert_eq!(
+            Clock {
+                tsc_khz: 0,
+                ..clock
+            }
+            .unix_ns_at(501),
+            None
+        );
+        for text in ["", "1,2", "1,2,3,4", "1,x,3"] {
+            let line = format!("insula_agent.clock={text}");
+            assert_eq!(Options::parse(&line).clock, None, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_words_read_back(
             network in any::<bool>(),
-            clock_unix_ms in any::<Option<u64>>(),
+            clock in any::<Option<[u64; 3]>>(),
             root in proptest::option::of(proptest::sample::select(Root::ALL.map(|(root, _)| root).to_vec())),
             run in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..6),
         ) {
-            let options = Options { run, root, network, clock_unix_ms };
+            let clock = clock.map(|[unix_ns, tsc, tsc_khz]| Clock { unix_ns, tsc, tsc_khz });
+            let options = Options { run, root, network, clock };
             let line = options.command_line();
             prop_assert!(line.chars().all(|one| one == ' ' || one.is_ascii_graphic() && one != '"'));
             prop_assert_eq!(Options::parse(&line), options);

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
 use insula_abi::channel::Channels;
-use insula_agent::options::Options;
+use insula_agent::options::{Clock, Options};
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -13,7 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::{ChunkRecord, Described, LifeRecord, NodeRecord, RootImageRecord};
 use crate::channel;
 use crate::device::Selected;
-use crate::driver::{CallError, Mapping, Node};
+use crate::driver::{CallError, Mapping, Node, tsc};
 use crate::image::{Bootable, LoadError};
 use crate::name::Name;
 use crate::program;
@@ -97,10 +97,13 @@ impl Setup<'_> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let clock = Clock {
+            unix_ns: u64::try_from(now.as_nanos()).unwrap_or_default(),
+            tsc: tsc(),
+            tsc_khz: self.machine.tsc_khz.into(),
+        };
         let agent = Options {
-            clock_unix_ms: self
-                .is_linux()
-                .then(|| u64::try_from(now.as_millis()).unwrap_or_default()),
+            clock: self.is_linux().then_some(clock),
             ..Options::default()
         };
         agent.command_line()

@@ -63,10 +63,15 @@ struct Supervisor {
 /// # Errors
 /// [`SuperviseError`].
 pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
-    let handle = match Handle::of(node) {
-        Err(error) if error.errno == Errno::ENODEV => return Ok(()),
-        handle => handle?,
-    };
+    match supervise_present(driver, node) {
+        // It was removed.
+        Err(SuperviseError::Call(error)) if error.errno == Errno::ENODEV => Ok(()),
+        other => other,
+    }
+}
+
+fn supervise_present(driver: Driver, node: Node) -> Result<(), SuperviseError> {
+    let handle = Handle::of(node)?;
     let name = name::text(&handle.info.name);
     let Some(record) = &handle.record else {
         return Err(SuperviseError::NoRecord(name));
@@ -92,15 +97,12 @@ pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
         failed_start: 0,
     };
     supervisor.journal.tell_of_panics();
-    match supervisor.attend() {
-        // It was removed.
-        Err(error) if error.errno == Errno::ENODEV => Ok(()),
-        Err(error) => {
+    supervisor.attend().map_err(|error| {
+        if error.errno != Errno::ENODEV {
             supervisor.journal.complain(&error.to_string());
-            Err(error.into())
         }
-        Ok(()) => Ok(()),
-    }
+        error.into()
+    })
 }
 
 /// Makes this process, and those that it starts, one of the last to be killed when the base is short

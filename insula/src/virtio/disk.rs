@@ -1,5 +1,7 @@
 //! Disks of a node, by QEMU's storage daemon.
 
+use std::io;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use super::back_end::{ANSWER_LIMIT, Connected, Ends};
 use super::device::{BackEnd, Identity, StartError, Virtqueue};
 use super::keeper::{Programs, Served};
 use super::post::Post;
+use super::storage::Asked;
 use super::storage_daemon::{self, DiskFile};
 use super::vhost::{TRANSPORT_FEATURES, failed, offered};
 use crate::storage::{Lock, LockError};
@@ -58,32 +61,64 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// How often it is looked whether it has.
 const INTERVAL: Duration = Duration::from_millis(10);
 
+/// How long the file's storage may take to answer.
+const STORAGE_LIMIT: Duration = Duration::from_secs(4);
+
 /// The file of a disk, which nobody else writes to from its first daemon on.
 #[derive(Clone)]
-struct LockedFile {
+pub(super) struct LockedFile {
     file: DiskFile,
-    lock: Arc<Mutex<Option<Lock>>>,
+    held: Arc<Mutex<Held>>,
+}
+
+/// What is had of it.
+#[derive(Default)]
+pub(super) struct Held {
+    lock: Option<Lock>,
+    locking: Asked<Lock>,
+    preparing: Asked<Command>,
 }
 
 impl LockedFile {
-    fn new(file: DiskFile) -> Self {
+    pub(super) fn new(file: DiskFile) -> Self {
         Self {
             file,
-            lock: Arc::default(),
+            held: Arc::default(),
         }
     }
 
-    /// Locks it, if it is not yet: to be called before a daemon opens it.
-    fn hold(&self) -> Result<(), StartError> {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let began = Instant::now();
-        while lock.is_none() {
-            match Lock::take(&self.file.path, self.file.read_only) {
-                Err(LockError::Busy) if began.elapsed() < LEAVING => thread::sleep(INTERVAL),
-                taken => *lock = Some(taken.map_err(failed("locking it"))?),
-            }
+    /// Locks it, if it is not yet: before a daemon opens it.
+    pub(super) fn hold(&self, limit: Duration) -> Result<MutexGuard<'_, Held>, StartError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.lock.is_none() {
+            let file = self.file.clone();
+            let lock = held.locking.within(limit, move || take_lock(&file))?;
+            held.lock = Some(lock);
         }
-        Ok(())
+        Ok(held)
+    }
+
+    /// A daemon that serves it.
+    fn launch(&self, served: &Served) -> Result<Connected, StartError> {
+        let starting = failed("starting qemu-storage-daemon");
+        let file = self.file.clone();
+        let command = self
+            .hold(STORAGE_LIMIT)?
+            .preparing
+            .within(STORAGE_LIMIT, move || {
+                storage_daemon::command(&file).map_err(failed("starting qemu-storage-daemon"))
+            })?;
+        launch(command, served).map_err(starting)
+    }
+}
+
+fn take_lock(file: &DiskFile) -> Result<Lock, StartError> {
+    let began = Instant::now();
+    loop {
+        match Lock::take(&file.path, file.read_only) {
+            Err(LockError::Busy) if began.elapsed() < LEAVING => thread::sleep(INTERVAL),
+            taken => return taken.map_err(failed("locking it")),
+        }
     }
 }
 
@@ -92,7 +127,7 @@ impl Disk {
     pub(super) fn new(post: Post, file: DiskFile) -> Self {
         let features = features_of(&file);
         let file = LockedFile::new(file);
-        let idle = file.hold().and_then(|()| launch(&file.file, &post.served));
+        let idle = file.launch(&post.served);
         let idle = idle.map_err(|error| post.served.set_failure(Some(&error.to_string())));
         Self {
             features,
@@ -161,21 +196,18 @@ pub(super) fn ask(daemon: &mut Connected, limit: Duration) -> Result<(u64, Vec<u
     })
 }
 
-fn launch(file: &DiskFile, served: &Served) -> Result<Connected, StartError> {
-    let command = storage_daemon::command(file);
-    command
-        .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::WhenAsked, served))
-        .map_err(failed("starting qemu-storage-daemon"))
+fn launch(command: Command, served: &Served) -> io::Result<Connected> {
+    Connected::start(command, QUEUE_SIZES.len(), Ends::WhenAsked, served)
 }
 
 /// A daemon that serves the file with these features, and has told what the disk is.
 pub(super) fn connect(
-    file: &DiskFile,
+    file: &LockedFile,
     features: u64,
     config: &Told,
     served: &Served,
 ) -> Result<Connected, StartError> {
-    let mut daemon = launch(file, served)?;
+    let mut daemon = file.launch(served)?;
     let (known, now) = ask(&mut daemon, ANSWER_LIMIT)?;
     match features & !known {
         0 => {
@@ -215,10 +247,7 @@ impl BackEnd for Disk {
         let config = Arc::clone(&self.config);
         let programs = Programs {
             first: self.idle.take(),
-            start: Box::new(move || {
-                file.hold()?;
-                connect(&file.file, features, &config, &served)
-            }),
+            start: Box::new(move || connect(&file, features, &config, &served)),
             follow: true,
         };
         self.post

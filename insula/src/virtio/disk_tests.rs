@@ -17,7 +17,7 @@ use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::Virtqueue;
-use super::disk::connect;
+use super::disk::{LockedFile, connect};
 use super::keeper::{Keeper, Kept, Programs, Served, Trouble};
 use super::memory::NodeMemory;
 use super::notes::DeviceNotes;
@@ -132,7 +132,7 @@ impl Machine {
     fn keep(&self) -> Keeper {
         let events: Arc<dyn Events> = Arc::clone(&self.events) as _;
         let queues = vec![Self::queue()];
-        let (file, daemon) = (self.file.clone(), Arc::clone(&self.daemon));
+        let (file, daemon) = (self.locked(), Arc::clone(&self.daemon));
         let served = self.served();
         let start = move || {
             let connected = connect(&file, FEATURES, &Arc::default(), &served)?;
@@ -152,6 +152,10 @@ impl Machine {
             follow: true,
         };
         Keeper::begin(kept, programs).unwrap()
+    }
+
+    fn locked(&self) -> LockedFile {
+        LockedFile::new(self.file.clone())
     }
 
     fn served(&self) -> Served {
@@ -423,7 +427,7 @@ fn daemon_that_does_not_answer_is_ended() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
     let config = Arc::default();
-    let daemon = connect(&machine.file, FEATURES, &config, &machine.served()).unwrap();
+    let daemon = connect(&machine.locked(), FEATURES, &config, &machine.served()).unwrap();
     let id = Pid::from_raw(daemon.id().try_into().unwrap());
     kill(id, Signal::SIGSTOP).unwrap();
     let began = Instant::now();
@@ -472,7 +476,7 @@ fn disk_tells_what_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
     let config = Arc::default();
-    let daemon = connect(&machine.file, FEATURES, &config, &machine.served()).unwrap();
+    let daemon = connect(&machine.locked(), FEATURES, &config, &machine.served()).unwrap();
     let config = config.lock().unwrap().clone().unwrap();
     let offered = daemon.front_end.get_features().unwrap();
     assert_ne!(offered & FEATURES, 0);
@@ -480,4 +484,32 @@ fn disk_tells_what_it_is() {
     let sectors = u64::from_le_bytes(config[..8].try_into().unwrap());
     assert_eq!(sectors, BLOCKS * BLOCK as u64 / 512);
     daemon.end();
+}
+
+/// Nobody waits for storage that does not answer but one thread, and what it answers at last is used. A pipe
+/// that nobody writes to lets an open wait as such storage does.
+#[test]
+fn storage_that_does_not_answer_holds_nobody_up() {
+    const LIMIT: Duration = Duration::from_millis(100);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let file = LockedFile::new(DiskFile {
+        path: path.clone(),
+        read_only: true,
+        is_device: Some(false),
+    });
+    let threads = || fs::read_dir("/proc/self/task").unwrap().count();
+    for _ in 0..3 {
+        let began = Instant::now();
+        let error = file.hold(LIMIT).err().unwrap().to_string();
+        assert!(error.contains("does not answer"), "{error}");
+        assert!(began.elapsed() < PATIENCE);
+    }
+    let before = threads();
+    file.hold(LIMIT).err().unwrap();
+    assert!(threads() <= before, "one more thread for each try");
+    // It answers.
+    let _writer = File::options().write(true).open(&path).unwrap();
+    drop(file.hold(PATIENCE).unwrap());
 }

@@ -56,6 +56,7 @@ mod said;
 mod server;
 mod state;
 mod static_nodes;
+mod storage;
 mod storage_daemon;
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@ use super::insula_command::{
     Answer, PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
 };
 use super::virtio::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
+use super::watch_rate::assert_calm;
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::equipment::MODULES_PATH;
 use crate::kernels::Flavour;
@@ -61,8 +62,8 @@ const NO_OTHER_SEED: &str = "random.trust_cpu=off";
 const PROGRAM: &str = "echo 'it begins:  on'; echo amiss >&2; exec sleep 100000";
 /// Bytes of input: more than may be under way.
 const BYTES: usize = 2 << 20;
-/// How far a node's clock may be off: it does not see how long its kernel is unpacked.
-const CLOCK_ERROR_MAX_S: u64 = 60;
+/// How far a node's clock may be off, in whole seconds: what it has from the base is far more exact.
+const CLOCK_ERROR_MAX_S: u64 = 1;
 /// A folder that is a node's root: a busybox, and a file that is larger than a request.
 const ROOT: &str = "/tmp/rooted";
 const DATA_BYTES: usize = 3 << 20;
@@ -138,6 +139,7 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     let kexec = "cat /proc/sys/kernel/kexec_load_disabled";
     let kexec = insula(&["exec", &node, "--", "sh", "-c", kexec])?;
     assert_equal("whether it loads no other kernel", &kexec.trim_end(), &"1")?;
+    assert_calm()?;
     logged(&node)?;
     random_before_processes(&node)?;
     statuses(&node)?;
@@ -337,11 +339,14 @@ fn statuses(node: &str) -> Result<(), Finding> {
 }
 
 fn surroundings(node: &str) -> Result<(), Finding> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH);
+    let before = now()?.as_secs();
     let (_, output, _) = script(node, &[], "busybox date +%s")?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let after = now()?.as_secs();
     let told = output.trim().parse::<u64>()?;
-    Finding::unless(now.abs_diff(told) < CLOCK_ERROR_MAX_S, || {
-        format!("the node's clock says {told}, the base's {now}")
+    let known = before - CLOCK_ERROR_MAX_S..=after + CLOCK_ERROR_MAX_S;
+    Finding::unless(known.contains(&told), || {
+        format!("the node's clock says {told}, the base's {before} to {after}")
     })?;
 
     let (_, output, _) = script(
