@@ -178,6 +178,23 @@ u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacit
 	return count;
 }
 
+const u32 *insula_area_told(const struct insula_area *area)
+{
+	const struct insula_area_header *header;
+
+	if (!area)
+		return NULL;
+	header = area->place.memory;
+	return &header->node;
+}
+
+void insula_area_tell(struct insula_area *area, u32 flags)
+{
+	struct insula_area_header *header = area->place.memory;
+
+	WRITE_ONCE(header->node, flags);
+}
+
 void insula_area_put(struct insula_area *area)
 {
 	if (area)

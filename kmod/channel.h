@@ -55,6 +55,12 @@ void insula_area_put(struct insula_area *area);
 /* In the base: the cores of the node, at most so many of them; how many. */
 u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacity);
 
+/* In the base: where the node's kernel tells of itself, INSULA_AREA_*. NULL for none. */
+const u32 *insula_area_told(const struct insula_area *area);
+
+/* In a node: tell it. */
+void insula_area_tell(struct insula_area *area, u32 flags);
+
 /* INSULA_CHANNEL_OPEN, its argument in user space: answers a descriptor. */
 int insula_channel_open(struct insula_area *area, void __user *argument);
 

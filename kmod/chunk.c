@@ -11,6 +11,7 @@
 #include <linux/pagemap.h>
 
 #include "chunk_list.h"
+#include "clear.h"
 #include "held.h"
 #include "low.h"
 

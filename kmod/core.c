@@ -96,7 +96,7 @@ static int keep(u32 cpu, int err)
 	return err ? err : -EIO;
 }
 
-/* Switch one off and reset it. */
+/* Switch one off and park it. */
 static int hide(u32 cpu)
 {
 	int err;
@@ -106,12 +106,14 @@ static int hide(u32 cpu)
 	err = remove_cpu(cpu);
 	if (err || cpu_present(cpu))
 		return keep(cpu, err);
-	insula_start_reset(insula_core_apic_id(cpu));
+	err = insula_start_settle(insula_core_apic_id(cpu));
+	if (err)
+		return keep(cpu, err);
 	WRITE_ONCE(cores.taken, cores.taken + 1);
 	return 0;
 }
 
-/* Switch one on that has been reset. */
+/* Switch one on that is parked, or was reset. */
 static int unhide(u32 cpu)
 {
 	int err;
@@ -279,12 +281,18 @@ static bool is_nodes(u32 cpu)
 	return READ_ONCE(cores.core[cpu].owner) == INSULA_CPU_NODE;
 }
 
+/* One that is being switched off executes the base as long as the base has it. */
+static bool is_taken(u32 cpu)
+{
+	return READ_ONCE(cores.core[cpu].hidden) && !cpu_present(cpu);
+}
+
 void insula_cores_reset_all(void)
 {
 	u32 cpu;
 
 	for_each_possible_cpu(cpu)
-		if (is_nodes(cpu))
+		if (is_taken(cpu))
 			insula_start_reset(insula_core_apic_id(cpu));
 }
 
@@ -295,6 +303,8 @@ void insula_cores_settle_all(void)
 	for_each_possible_cpu(cpu)
 		if (is_nodes(cpu))
 			insula_cores_settle(&cpu, 1);
+	/* Where they are parked the next kernel puts what it likes. */
+	insula_cores_reset_all();
 }
 
 int insula_cores_release(void)

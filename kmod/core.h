@@ -8,9 +8,9 @@ int insula_cores_init(void);
 void insula_cores_exit(void);
 
 /*
- * Take cores from the base or the pool for node `node`, all or none, and reset
- * them: they then wait for a start-up IPI. -EINVAL: core 0, no such core or one
- * twice. -EBUSY: one is taken already. -ENODEV: one is offline. -ESHUTDOWN: the base
+ * Take cores from the base or the pool for node `node`, all or none, and park them:
+ * see insula_start_settle(). -EINVAL: core 0, no such core or one twice. -EBUSY: one is
+ * taken already. -ENODEV: one is offline. -EIO: one does not obey. -ESHUTDOWN: the base
  * goes down.
  */
 int insula_cores_take(const u32 *cpus, u32 count, u32 node);
@@ -40,10 +40,10 @@ void insula_cores_reset(const u32 *cpus, u32 count);
  */
 void insula_cores_close(void);
 
-/* After that: reset the cores of all nodes, whoever holds these. Any context. */
+/* After that: reset the cores of all nodes and of the pool, whoever holds these. Any context. */
 void insula_cores_reset_all(void);
 
-/* The same, and wait until they have obeyed. Sleeps. */
+/* The same, once those of nodes have obeyed. Sleeps. */
 void insula_cores_settle_all(void);
 
 /* Take cores for the pool, all or none; give back all that wait in it. */

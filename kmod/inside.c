@@ -53,6 +53,9 @@ static int join(const struct resource *resource)
 	inside.area = insula_area_join(&place);
 	if (IS_ERR(inside.area))
 		return PTR_ERR(inside.area);
+	/* It has found the page by which it can be ended, or its configuration is of no use. */
+	if (IS_ENABLED(CONFIG_INTEL_TXT))
+		insula_area_tell(inside.area, INSULA_AREA_ENDS_BY_CALL);
 	err = insula_resize_init();
 	if (err)
 		goto put;

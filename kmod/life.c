@@ -234,6 +234,8 @@ static void begin_watch(struct insula_node *node)
 	WRITE_ONCE(node->seen, INSULA_REASON_NONE);
 	node->watch.power_off = phys_to_virt(node->start.power_off);
 	node->watch.reset = phys_to_virt(node->start.reset);
+	node->watch.waits = node->desks; /* programs are our own kernel's alone */
+	node->watch.told = insula_area_told(node->area);
 	node->watch.cpus = node->cpus;
 	node->watch.cpus_count = node->cpus_count;
 	node->watch.ended = watch_ended;

@@ -9,11 +9,14 @@
 #include "insula_module.h"
 
 #include <linux/bitmap.h>
+#include <linux/io.h>
+#include <linux/minmax.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
 
 #include "arch/x86/symbols.h"
+#include "compat/compat.h"
 #include "low.h"
 
 /* The first 64 KiB are the firmware's data and what some firmware corrupts. */
@@ -21,6 +24,12 @@
 #define LOW_END		(0xa0000 >> PAGE_SHIFT)
 /* More than Linux's real-mode code takes (about 28 KiB). */
 #define BASE_REALMODE	0x10000
+/* The firmware's words: where its extended data begins, in 16 bytes, and memory ends, in KiB. */
+#define BIOS_EXTENDED	0x40e
+#define BIOS_MEMORY_KIB	0x413
+/* What else these say is nonsense, by experience (arch/x86/kernel/ebda.c). */
+#define BIOS_START_MIN	0x20000
+#define BIOS_START_MAX	0x9f000
 
 static struct {
 	struct mutex lock;	/* all below */
@@ -37,8 +46,29 @@ static bool unused_ram(unsigned long pfn)
 	return page_is_ram(pfn) && pfn_valid(pfn) && PageReserved(pfn_to_page(pfn));
 }
 
+static u64 bios_word(phys_addr_t at)
+{
+	return get_unaligned((const u16 *)phys_to_virt(at));
+}
+
+static phys_addr_t plausible(u64 start)
+{
+	return start >= BIOS_START_MIN && start < BIOS_START_MAX ? start : BIOS_START_MAX;
+}
+
+/*
+ * Where the firmware's extended data may begin: some firmware keeps it in what its memory map
+ * calls RAM, so Linux goes by its older words, too (reserve_bios_regions()).
+ */
+static unsigned long bios_start(void)
+{
+	return PHYS_PFN(min(plausible(bios_word(BIOS_MEMORY_KIB) << 10),
+			    plausible(bios_word(BIOS_EXTENDED) << 4)));
+}
+
 int insula_low_init(void)
 {
+	unsigned long end = bios_start();
 	phys_addr_t realmode;
 	unsigned long pfn;
 	int err;
@@ -48,7 +78,7 @@ int insula_low_init(void)
 		pr_err("cannot find the base's own real-mode code (real_mode_header)\n");
 		return err;
 	}
-	for (pfn = LOW_FIRST; pfn < LOW_END; pfn++) {
+	for (pfn = LOW_FIRST; pfn < end; pfn++) {
 		if (PFN_PHYS(pfn) + PAGE_SIZE > realmode &&
 		    PFN_PHYS(pfn) < realmode + BASE_REALMODE)
 			continue;

@@ -8,6 +8,7 @@
  *	arch/x86	resetting and starting a core (start.c, trampoline.S)
  *	low.c		RAM below 1 MiB, where cores begin
  *	take.c		large pieces of memory from the base, and back
+ *	clear.c		clearing it
  *	held.c		pages that somebody still does I/O on
  *	core.c		whose each core is; taking one from the base, and back
  *	pool.c		memory and cores taken ahead of need
@@ -17,7 +18,8 @@
  *	device.c	PCI functions that are a node's; taking one from the base, and back
  *	confine.c	keeping their DMA in the node's memory, with an IOMMU
  *	image.c		memory objects under a name
- *	node.c		cores + memory object under a name: its descriptors and calls
+ *	node.c		cores + memory object under a name
+ *	node_ioctl.c	what is asked of a node by its descriptors
  *	life.c		its life: created, started, supervised, stopped, created anew
  *	resize.c	more for one that runs, or less
  *	watch.c		seeing a node end
@@ -100,6 +102,7 @@
 #include "borrow.h"
 #include "channel.h"
 #include "chunk.h"
+#include "clear.h"
 #include "core.h"
 #include "device.h"
 #include "held.h"
@@ -289,9 +292,12 @@ static int __init base_init(void)
 	err = insula_low_init();
 	if (err)
 		return err;
-	err = insula_start_init();
+	err = insula_clear_init();
 	if (err)
 		return err;
+	err = insula_start_init();
+	if (err)
+		goto stop_clear;
 	err = insula_cores_init();
 	if (err)
 		goto stop_start;
@@ -320,6 +326,8 @@ stop_cores:
 	insula_cores_exit();
 stop_start:
 	insula_start_exit();
+stop_clear:
+	insula_clear_exit();
 	return err;
 }
 
@@ -335,6 +343,7 @@ static void base_exit(void)
 	insula_devices_exit();
 	insula_cores_exit();
 	insula_start_exit();
+	insula_clear_exit();
 	insula_low_exit();
 }
 

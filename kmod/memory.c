@@ -28,6 +28,7 @@
 
 #include "chunk.h"
 #include "chunk_list.h"
+#include "clear.h"
 #include "compat/compat.h"
 #include "file.h"
 #include "held.h"

@@ -23,6 +23,7 @@
 
 #include "compat/compat.h"
 #include "held.h"
+#include "clear.h"
 #include "take.h"
 
 #define GRANULE_PAGES		(INSULA_GRANULE >> PAGE_SHIFT)
@@ -195,17 +196,6 @@ bool insula_take_plausible(u64 size)
 	u64 available = (u64)si_mem_available() << PAGE_SHIFT;
 
 	return size <= available && available - size >= BASE_KEEPS;
-}
-
-void insula_clear(phys_addr_t start, u64 size)
-{
-	unsigned long pfn;
-
-	for (pfn = PFN_DOWN(start); pfn < PFN_DOWN(start + size); pfn++) {
-		clear_page(pfn_to_kaddr(pfn));
-		if (!(pfn % GRANULE_PAGES))
-			cond_resched();
-	}
 }
 
 /* Page by page: one that some I/O still refers to goes back when that ends. */

@@ -31,9 +31,6 @@ int insula_take(const struct insula_request *request, u64 most, struct insula_ex
 /* Whether the base can spare `size` bytes: asking for more would stall it. */
 bool insula_take_plausible(u64 size);
 
-/* Clear an extent. Sleeps. */
-void insula_clear(phys_addr_t start, u64 size);
-
 /* Give a cleared extent back to the base; pages of it that somebody holds, when that ends. */
 void insula_give(phys_addr_t start, u64 size);
 

@@ -2,10 +2,12 @@
 /*
  * Watching running nodes for the bytes by which they say that they have ended.
  *
- * Mostly the node waits for its end when it has written one. But a booting Linux that
- * wants a reset must be stopped fast: it waits 15 ms after having written the ACPI
+ * Mostly the node waits for its end when it has written one: our own kernel does, and Linux
+ * once it is up, if it can be ended by a call (docs/src/node-view.md). But a booting Linux
+ * that wants a reset must be stopped fast: it waits 15 ms after having written the ACPI
  * reset register (drivers/acpi/reboot.c), then tries means that would reset the whole
- * machine. Hence a timer interrupt and not a thread.
+ * machine. Hence a timer interrupt and not a thread, and a short period for as long as
+ * there is such a node.
  */
 #include "insula_module.h"
 
@@ -14,9 +16,12 @@
 
 #include "compat/timer.h"
 #include "core.h"
+#include "insula_channel.h"
 #include "watch.h"
 
 #define WATCH_PERIOD_NS		(2 * NSEC_PER_MSEC)
+/* If all wait: so that the base has rest, and nobody who waits for an end sees a difference. */
+#define CALM_PERIOD_NS		(10 * NSEC_PER_MSEC)
 
 static struct {
 	spinlock_t lock;	/* watches */
@@ -37,6 +42,23 @@ static enum insula_reason look(const struct insula_watch *watch)
 	return INSULA_REASON_NONE;
 }
 
+static bool waits(const struct insula_watch *watch)
+{
+	return watch->waits ||
+	       (watch->told && READ_ONCE(*watch->told) & INSULA_AREA_ENDS_BY_CALL);
+}
+
+/* Under the lock. */
+static u64 period_ns(void)
+{
+	const struct insula_watch *watch;
+
+	list_for_each_entry(watch, &watching.watches, link)
+		if (!waits(watch))
+			return WATCH_PERIOD_NS;
+	return CALM_PERIOD_NS;
+}
+
 static enum hrtimer_restart tick(struct hrtimer *timer)
 {
 	enum hrtimer_restart restart = HRTIMER_NORESTART;
@@ -55,7 +77,7 @@ static enum hrtimer_restart tick(struct hrtimer *timer)
 	}
 	/* Started by insula_watch_add() since this was called, it must be left as it is. */
 	if (!list_empty(&watching.watches) && !hrtimer_is_queued(timer)) {
-		hrtimer_forward_now(timer, WATCH_PERIOD_NS);
+		hrtimer_forward_now(timer, period_ns());
 		restart = HRTIMER_RESTART;
 	}
 	spin_unlock_irqrestore(&watching.lock, flags);

@@ -11,6 +11,8 @@ struct insula_watch {
 	struct list_head link;
 	const u8 *power_off;	/* the two bytes of struct insula_node_start */
 	const u8 *reset;
+	bool waits;		/* its kernel waits once it has written one of them */
+	const u32 *told;	/* NULL, or where it may tell so: INSULA_AREA_ENDS_BY_CALL */
 	const u32 *cpus;
 	u32 cpus_count;
 	/* Its cores have been reset. In interrupt; the watch is over. */

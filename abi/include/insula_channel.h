@@ -123,8 +123,14 @@ struct insula_area_header {
 	__u32 revision;		/* INSULA_CHANNEL_REVISION */
 	__u32 count;		/* of channels */
 	__u32 slots;		/* of each ring */
-	__u32 reserved;
+	__u32 node;		/* INSULA_AREA_*: what the node's kernel tells of itself */
 };
+
+/*
+ * When it is to reset the machine it calls who has launched it, and that does not return
+ * (docs/src/node-view.md): the base need not be quick to see what it writes.
+ */
+#define INSULA_AREA_ENDS_BY_CALL	(1U << 0)
 
 /*
  * Whose a channel is, by its index: those before the first of these are the programs'. The

@@ -177,9 +177,13 @@ pub struct AreaHeader {
     pub count: u32,
     /// Of each ring.
     pub slots: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `AREA_*`: what the node's kernel tells of itself.
+    pub node: u32,
 }
+
+/// `INSULA_AREA_ENDS_BY_CALL`: to reset the machine it calls who has launched it, so that the base need
+/// not be quick to see it.
+pub const AREA_ENDS_BY_CALL: u32 = 1 << 0;
 
 /// `INSULA_CHANNEL_ORDERS`: index of the channel of [`order`](crate::order). Those before are the
 /// programs'.

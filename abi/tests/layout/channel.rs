@@ -44,7 +44,7 @@ pub(crate) fn structures() -> Facts {
         facts,
         AreaHeader,
         "insula_area_header",
-        [magic, revision, count, slots, reserved]
+        [magic, revision, count, slots, node]
     );
     facts
 }
@@ -52,6 +52,7 @@ pub(crate) fn structures() -> Facts {
 pub(crate) fn constants() -> Facts {
     let mut facts = Facts::new();
     values!(facts, {
+        INSULA_AREA_ENDS_BY_CALL = channel::AREA_ENDS_BY_CALL,
         INSULA_CHANNEL_MAGIC = channel::CHANNEL_MAGIC,
         INSULA_CHANNEL_REVISION = channel::CHANNEL_REVISION,
         INSULA_SLOT_BYTES = channel::SLOT_BYTES,

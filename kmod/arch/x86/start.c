@@ -14,8 +14,10 @@
 #include <linux/smp.h>
 
 #include <asm/apic.h>
+#include <asm/cpufeature.h>
 #include <asm/desc_defs.h>
 #include <asm/pgtable.h>
+#include <asm/trapnr.h>
 
 #include "arch/x86/start.h"
 #include "arch/x86/trampoline.h"
@@ -69,6 +71,28 @@ static void put_far(unsigned int offset, u16 selector, const char *label)
 	put32(offset + 4, selector);
 }
 
+/* What a parked core does at an exception, in real mode. */
+static void put_vector(unsigned int vector, const char *handler)
+{
+	unsigned int at = TRAMPOLINE_VECTORS + 4 * vector;
+
+	put32(at, start.page << 12 | (handler - insula_trampoline));
+}
+
+/* Only cores that can be told of an error by a machine check can take one. */
+static void fill_parking_place(void)
+{
+	bool checked = boot_cpu_has(X86_FEATURE_MCE) && boot_cpu_has(X86_FEATURE_MCA);
+
+	put_vector(X86_TRAP_NMI, insula_trampoline_parked);
+	put_vector(X86_TRAP_MC, insula_trampoline_checked);
+	put_unaligned((u16)(4 * TRAMPOLINE_VECTORS_COUNT - 1),
+		      (u16 *)(start.code + TRAMPOLINE_IDTR));
+	put_unaligned((u32)(start.page + TRAMPOLINE_VECTORS),
+		      (u32 *)(start.code + TRAMPOLINE_IDTR + 2));
+	put32(TRAMPOLINE_PARK_CR4, checked ? X86_CR4_MCE : 0);
+}
+
 /* Map the first 2 MiB one to one: enough to run the page. */
 static int build_tables(void)
 {
@@ -97,6 +121,7 @@ static void fill_page(void)
 	put_far(TRAMPOLINE_TO32, TRAMPOLINE_CS32, insula_trampoline_32);
 	put_far(TRAMPOLINE_TO64, TRAMPOLINE_CS64, insula_trampoline_64);
 	put32(TRAMPOLINE_LOW_CR3, __pa(start.tables));
+	fill_parking_place();
 }
 
 int insula_start_init(void)
@@ -104,6 +129,7 @@ int insula_start_init(void)
 	int err;
 
 	BUILD_BUG_ON(TRAMPOLINE_GDT + sizeof(flat_gdt) > TRAMPOLINE_GDTR);
+	BUILD_BUG_ON(X86_TRAP_MC >= TRAMPOLINE_VECTORS_COUNT);
 	err = insula_low_take(PAGE_SIZE, 0, START_VECTOR_BAD_FIRST << PAGE_SHIFT,
 			      INSULA_LOW_FROM_TOP, &start.page);
 	if (err) {
@@ -233,8 +259,8 @@ int insula_start_settle(u32 apic_id)
 
 	insula_start_reset(apic_id);
 	err = kick(apic_id, true) ? 0 : -ETIMEDOUT;
-	/* From its parking place it may be reset at leisure: there nothing changes. */
-	insula_start_reset(apic_id);
+	if (err)
+		insula_start_reset(apic_id);
 	mutex_unlock(&start.lock);
 	return err;
 }
@@ -250,6 +276,7 @@ int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 	put32(TRAMPOLINE_ENTERED, 0);
 	smp_wmb(); /* the core must see them all */
 
+	insula_start_reset(apic_id);
 	if (kick(apic_id, false)) {
 		smp_rmb(); /* the stamp was written before the flag */
 		*tsc = READ_ONCE(*(u64 *)(start.code + TRAMPOLINE_TSC));

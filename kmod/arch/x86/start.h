@@ -27,12 +27,13 @@ void insula_start_reset(u32 apic_id);
 /*
  * Reset a core and wait until it has left what it executed, so that the memory that
  * this lies in can be used anew. An INIT is only a request: it says nothing of when
- * it is obeyed. -ETIMEDOUT if the core does not answer. Sleeps.
+ * it is obeyed. The core is parked in the trampoline page then, where it takes machine
+ * checks. -ETIMEDOUT if it does not answer. Sleeps.
  */
 int insula_start_settle(u32 apic_id);
 
 /*
- * Start a core that insula_start_reset() has reset. On success *tsc is the time
+ * Start a core that insula_start_settle() has parked. On success *tsc is the time
  * stamp at the jump. -ETIMEDOUT if it did not get there, -ESHUTDOWN if that has been
  * forbidden: it is reset again.
  */

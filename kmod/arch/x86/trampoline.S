@@ -11,7 +11,12 @@
  *		-> page table of the node, and jump
  *
  * With no entry to go to, the core says that it is here and halts: so the base knows
- * that it executes nothing else any more.
+ * that it executes nothing else any more. It stays here until it is started or goes back to
+ * the base. Errors of the hardware are told to every core of the machine by a machine check,
+ * and one with CR4.MCE clear, as after INIT, would then shut the machine down (Intel SDM
+ * volume 3, 17.8): so a parked core takes it, and lets those mend it whom it concerns. It also
+ * takes an NMI, and neither returns from: what any number of cores leave on the one stack is
+ * never read.
  *
  * The code is never executed at its link address: all references go through the
  * page's address, kept in EBX. Nothing is written but the two words that tell
@@ -42,10 +47,24 @@ SYM_DATA_START(insula_trampoline)
 	movl	%eax, %cr0
 	ljmpl	*TRAMPOLINE_TO32
 .Lpark:
+	movw	%cs, %ax
+	movw	%ax, %ss
+	movw	$(TRAMPOLINE_PARK_STACK & 0xffff), %sp
+	lidtl	TRAMPOLINE_IDTR
+	movl	TRAMPOLINE_PARK_CR4, %eax
+	movl	%eax, %cr4
 	movl	$1, TRAMPOLINE_ENTERED
-.Lparked:
+SYM_INNER_LABEL(insula_trampoline_parked, SYM_L_GLOBAL)
+	movw	$(TRAMPOLINE_PARK_STACK & 0xffff), %sp
 	hlt
-	jmp	.Lparked
+	jmp	insula_trampoline_parked
+	/* Done with: another one would shut the machine down before. */
+SYM_INNER_LABEL(insula_trampoline_checked, SYM_L_GLOBAL)
+	movl	$MSR_IA32_MCG_STATUS, %ecx
+	xorl	%eax, %eax
+	xorl	%edx, %edx
+	wrmsr
+	jmp	insula_trampoline_parked
 
 	.code32
 SYM_INNER_LABEL(insula_trampoline_32, SYM_L_GLOBAL)

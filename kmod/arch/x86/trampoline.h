@@ -21,6 +21,13 @@
 #define TRAMPOLINE_ENTERED	0xf68	/* out: non-zero at the jump */
 #define TRAMPOLINE_STACK	0xf00	/* grows down, over code that has run */
 
+/* Of cores that are parked. */
+#define TRAMPOLINE_VECTORS	0xf80	/* far pointers to handlers, 16 bits each half */
+#define TRAMPOLINE_VECTORS_COUNT 19	/* up to that of machine checks */
+#define TRAMPOLINE_IDTR		0xfd0	/* limit, 32-bit base */
+#define TRAMPOLINE_PARK_CR4	0xfd8	/* MCE, if there are machine checks */
+#define TRAMPOLINE_PARK_STACK	0x1000	/* room for two interrupts; nothing is taken from it */
+
 /* Selectors that the 64-bit boot protocol asks for (Documentation/arch/x86/boot). */
 #define TRAMPOLINE_CS32		0x08
 #define TRAMPOLINE_CS64		0x10
@@ -30,6 +37,8 @@
 extern const char insula_trampoline[];
 extern const char insula_trampoline_32[];
 extern const char insula_trampoline_64[];
+extern const char insula_trampoline_parked[];
+extern const char insula_trampoline_checked[];
 extern const char insula_trampoline_end[];
 #endif
 

@@ -12,6 +12,7 @@ mod process;
 mod running;
 mod spare_devices;
 pub mod tsc;
+mod wish;
 
 use std::fmt;
 use std::io;
@@ -22,6 +23,7 @@ pub use accelerator::{Accelerator, UnknownAccelerator};
 pub use arguments::qemu;
 pub use outcome::{Failure, Outcome};
 pub use spare_devices::{SERVED_FILE, SpareDevices, UnknownSpareDevices, served_content};
+pub use wish::Wish;
 
 use crate::kernels::{FetchError, Flavour};
 use crate::payload::Payload;

@@ -24,13 +24,18 @@ pub(super) const ARGUMENTS: [&str; 6] = [
     "shutdown=pause",
 ];
 
+/// Status of a bank: valid, uncorrected.
+const OTHERS_ERROR: u64 = 1 << 63 | 1 << 61;
+/// Global status: a machine check is under way, what it interrupted can go on.
+const CAN_GO_ON: u64 = 1 << 2 | 1 << 0;
+
 /// What the monitor says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// The machine has stopped, for a reason in QEMU's words: `guest-shutdown`, `guest-reset`.
     Stopped(String),
-    /// An answer to [`Monitor::ask_for_cores`].
-    Cores(Cores),
+    /// An answer to [`Monitor::ask_for_cores`], or to [`Monitor::check`]: nothing, if that was done.
+    Answer(String),
 }
 
 /// The registers of all cores, as QEMU writes them out.
@@ -68,6 +73,13 @@ impl Monitor {
         self.execute("human-monitor-command", &words)
     }
 
+    /// Has a core told of an error of the hardware which concerns others, as all are told that share what has failed:
+    /// uncorrected, not meant for this one, which can go on.
+    pub(super) fn check(&mut self, core: u32) -> io::Result<()> {
+        let line = format!("mce {core} 1 {OTHERS_ERROR:#x} {CAN_GO_ON:#x} 0 0");
+        self.execute("human-monitor-command", &json!({ "command-line": line }))
+    }
+
     /// Ends QEMU.
     pub(super) fn quit(&mut self) -> io::Result<()> {
         self.execute("quit", &json!({}))
@@ -84,7 +96,7 @@ impl Message {
     fn parse(line: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(line).ok()?;
         if let Some(text) = message["return"].as_str() {
-            return Some(Self::Cores(Cores(text.to_owned())));
+            return Some(Self::Answer(text.to_owned()));
         }
         let reason = message["data"]["reason"].as_str()?;
         (message["event"] == "SHUTDOWN").then(|| Self::Stopped(reason.to_owned()))
@@ -149,11 +161,11 @@ mod tests {
             r#"CPL=0 HLT=1\r\nCR0=80050033 CR2=0 CR3=0000000001234000 CR4=0\r\n\r\nCPU#1\r\n"#,
             r#"EIP=00000100 EFL=2 HLT=0\r\nCR0=10 CR2=0 CR3=0 CR4=0\r\n"}"#
         );
-        let Some(Message::Cores(cores)) = Message::parse(answer) else {
+        let Some(Message::Answer(cores)) = Message::parse(answer) else {
             panic!("no answer");
         };
         assert_eq!(
-            cores.to_string(),
+            Cores(cores).to_string(),
             "core 0 halted at ffffffff81000010 (cr3 0000000001234000), core 1 at 00000100 (cr3 0)"
         );
     }

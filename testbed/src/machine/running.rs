@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::boot_watch::BootWatch;
 use super::monitor::{Cores, Message, Monitor};
+use super::wish::{Wish, Wishes};
 
 /// How often a booting machine is looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,6 +28,8 @@ pub(super) struct Running {
 enum Sign {
     /// Its monitor said something.
     Said(Message),
+    /// The task wants the machine to do what no machine does by itself.
+    Wanted(Wish),
     /// QEMU is gone: nothing more will be printed.
     Gone,
 }
@@ -64,7 +67,13 @@ impl Running {
         let mut child = command.spawn()?;
         let pipe = child.stdout.take();
         let reader = thread::spawn(move || {
-            let output = pipe.map_or_else(Vec::new, |pipe| read_all(pipe, show));
+            let mut wishes = Wishes::default();
+            let heed = |piece: &[u8]| {
+                for wish in wishes.read(piece) {
+                    let _ = gone.send(Sign::Wanted(wish));
+                }
+            };
+            let output = pipe.map_or_else(Vec::new, |pipe| read_all(pipe, show, heed));
             // Nobody listens any more if patience is at its end.
             let _ = gone.send(Sign::Gone);
             output
@@ -78,7 +87,7 @@ impl Running {
     }
 
     /// Waits until the machine has stopped, for as long as `limit`.
-    pub(super) fn wait(&self, boot: &mut BootWatch, limit: Duration) -> Patience {
+    pub(super) fn wait(&mut self, boot: &mut BootWatch, limit: Duration) -> Patience {
         let deadline = Instant::now() + limit;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -88,6 +97,13 @@ impl Running {
                     return Patience::SwitchedOff;
                 }
                 Ok(Sign::Said(Message::Stopped(reason))) => return Patience::Stopped(reason),
+                Ok(Sign::Said(Message::Answer(refusal))) if !refusal.is_empty() => {
+                    return Patience::Stopped(refusal);
+                }
+                Ok(Sign::Wanted(Wish::MachineCheck { core })) => {
+                    // One that is deaf is gone, which is heard as well.
+                    let _ = self.monitor.check(core);
+                }
                 _ if left.is_zero() => return Patience::Limit,
                 _ if boot.hangs() => return Patience::Boot,
                 _ => {}
@@ -101,8 +117,8 @@ impl Running {
             return Cores::default();
         }
         while let Ok(Sign::Said(message)) = self.signs.recv_timeout(ANSWER_LIMIT) {
-            if let Message::Cores(cores) = message {
-                return cores;
+            if let Message::Answer(text) = message {
+                return Cores(text);
             }
         }
         Cores::default()
@@ -133,13 +149,14 @@ impl Running {
 }
 
 /// Reads to the end. What was read before an error counts.
-fn read_all(mut pipe: impl Read, show: bool) -> Vec<u8> {
+fn read_all(mut pipe: impl Read, show: bool, mut heed: impl FnMut(&[u8])) -> Vec<u8> {
     let (mut output, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         match pipe.read(&mut piece) {
             Ok(0) => return output,
             Ok(size) => {
                 output.extend_from_slice(&piece[..size]);
+                heed(&piece[..size]);
                 if show {
                     // Output that nobody wants is no reason to stop the machine.
                     let mut out = io::stdout().lock();

@@ -1,7 +1,11 @@
 //! The module comes and goes, and the base does not notice.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
+
+use insula::driver::Driver;
 
 use super::{BaseState, Context, Finding, LoadedModule, Module, Scenario, Shape, module_is_loaded};
 use crate::kernels::Flavour;
@@ -32,5 +36,38 @@ fn play(context: &Context) -> Result<(), Finding> {
         module.unload()?;
         BaseState::capture()?.assert_same(&before)?;
     }
-    Ok(())
+    leaves_the_firmware_its_data()
+}
+
+/// The firmware's word for where its extended data begins, in 16 bytes.
+const EXTENDED_DATA: u64 = 0x40e;
+/// Where it is told to begin, and where memory begins that nodes can have.
+const MOVED: u64 = 0x8_0000;
+const FIRST: u64 = 0x1_0000;
+
+/// Memory below 1 MiB that the firmware uses is no node's, whatever its memory map says of it.
+fn leaves_the_firmware_its_data() -> Result<(), Finding> {
+    let most = MOVED - FIRST;
+    let usual = memory_for_starts()?;
+    Finding::unless(usual > most, || {
+        format!("{usual:#x} bytes below 1 MiB: none of them are in question")
+    })?;
+    let memory = File::options().read(true).write(true).open("/dev/mem")?;
+    let mut word = [0; 2];
+    memory.read_exact_at(&mut word, EXTENDED_DATA)?;
+    memory.write_all_at(&((MOVED >> 4) as u16).to_le_bytes(), EXTENDED_DATA)?;
+    let left = memory_for_starts();
+    memory.write_all_at(&word, EXTENDED_DATA)?;
+    let left = left?;
+    Finding::unless(left <= most, || {
+        format!("{left:#x} bytes below 1 MiB for nodes, of which {most:#x} are not the firmware's")
+    })
+}
+
+/// Bytes in which cores can be started, as a module says that is loaded now.
+fn memory_for_starts() -> Result<u64, Finding> {
+    let module = LoadedModule::load()?;
+    let (machine, _) = Driver::open()?.machine()?;
+    module.unload()?;
+    Ok(machine.low_total)
 }

@@ -20,6 +20,7 @@ use super::insula_command::{ask, assert_equal, insula, wait_for};
 use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
+use crate::machine::Wish;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "cores",
@@ -55,9 +56,14 @@ const SYSTEM_CALL: u64 = 0x80;
 const EARLY: Duration = Duration::from_secs(5);
 
 fn play(context: &Context) -> Result<(), Finding> {
+    // On a core that nothing else here takes: it is parked while the next ones are played.
+    let waiting = Small::create("waiting", &[1])?;
+    println!("{}", Wish::MachineCheck { core: 1 }.to_line());
     only_for_devices().map_err(|finding| finding.when("vectors"))?;
-    moved_doorbell().map_err(|finding| finding.when("a doorbell that moves"))?;
     late(&[CORE], stop).map_err(|finding| finding.when("a ring while the node ends"))?;
+    // Where somebody is held up, the others need a core.
+    drop(waiting);
+    moved_doorbell().map_err(|finding| finding.when("a doorbell that moves"))?;
     late(&[2, CORE], shrink).map_err(|finding| finding.when("a ring while the node shrinks"))?;
     switched_off_by_another().map_err(|finding| finding.when("switched off by another"))?;
     switched_on_by_another().map_err(|finding| finding.when("switched on by another"))?;
@@ -169,7 +175,9 @@ fn moved_doorbell() -> Result<(), Finding> {
         // The one that executes, and tells what has come.
         node.tell(cores[0], VECTOR)?;
         hold.release()?;
-        ringing.join().map_err(|_| Finding::new("a thread failed"))?
+        ringing
+            .join()
+            .map_err(|_| Finding::new("a thread failed"))?
     })?;
     let came = node.small.memory.pending()?;
     assert_equal("the ring came", &came.contains(&VECTOR), &true)?;

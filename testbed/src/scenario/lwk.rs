@@ -2,12 +2,15 @@
 //! it.
 
 use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 
 use super::holdings::{Holdings, online};
 use super::insula_command::{ask, assert_equal, attended, command, insula, insula_json, wait_for};
 use super::test_node::log;
+use super::watch_rate::assert_calm;
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
+use crate::machine::Wish;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "lwk",
@@ -21,13 +24,19 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const NAME: &str = "quiet";
+/// The cores that it gets.
+const CORES: std::ops::RangeInclusive<u32> = 1..=3;
 
 fn play(_context: &Context) -> Result<(), Finding> {
     attended(|| {
         let before = online()?;
         starts(&[])?;
+        // With no program yet.
+        goes_on_after_machine_checks();
+        assert_calm()?;
         is_felt()?;
         runs_programs()?;
+        computes()?;
         is_killed()?;
         insula(&["stop", "--time", "60", NAME])?;
         ended("power-off")?;
@@ -76,6 +85,33 @@ fn is_felt() -> Result<(), Finding> {
         "unresponsive",
         &view[0]["unresponsive"].as_bool(),
         &Some(false),
+    )
+}
+
+/// All its cores are told of an error of the hardware that is none of theirs. One that would not take it would shut
+/// the whole machine down: that nothing of the kind comes of it is seen in all that follows.
+fn goes_on_after_machine_checks() {
+    for core in CORES {
+        println!("{}", Wish::MachineCheck { core }.to_line());
+    }
+}
+
+/// A program goes on that computes meanwhile.
+fn computes() -> Result<(), Finding> {
+    let count = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; echo $i";
+    let mut program = command(&["exec", NAME, "--", "/bin/sh", "-c", count]);
+    let program = program.stdout(Stdio::piped()).spawn()?;
+    let process = format!("/proc/{}/exe", program.id());
+    wait_for("the proxy to be the program's", || {
+        let path = std::fs::read_link(&process)?;
+        Ok((!path.ends_with("insula")).then_some(()))
+    })?;
+    goes_on_after_machine_checks();
+    let output = program.wait_with_output()?;
+    assert_equal(
+        "what it counted",
+        &output.stdout.as_slice(),
+        &b"100000\n".as_slice(),
     )
 }
 

@@ -34,6 +34,7 @@ pub mod splat;
 mod supervisor_process;
 mod test_node;
 mod unplugged;
+mod watch_rate;
 
 use std::time::Duration;
 

@@ -7,9 +7,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::cpu::{Msr, change_cr0, change_cr4, cpuid, read_msr, write_msr};
 use super::descriptor::Descriptors;
-use super::extended;
-use super::mitigation;
 use super::user::UserContext;
+use super::{extended, machine_check, mitigation};
 
 /// All that a core needs of its own. It never moves once the core has begun to use it.
 #[repr(C, align(64))]
@@ -86,7 +85,7 @@ impl CoreArea {
             write_msr(Msr::GsBase as u32, this);
             write_msr(Msr::KernelGsBase as u32, 0);
             change_cr0(CR0_CLEAR, CR0_SET);
-            change_cr4(0, CR4_SET | optional_features());
+            change_cr4(0, CR4_SET | optional_features() | machine_check::cr4());
             let efer = read_msr(Msr::Efer as u32);
             write_msr(Msr::Efer as u32, efer | EFER_SET);
             write_msr(Msr::Star as u32, STAR);

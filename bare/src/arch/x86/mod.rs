@@ -5,6 +5,7 @@ pub mod core_area;
 pub mod cpu;
 mod descriptor;
 pub mod extended;
+mod machine_check;
 pub mod mitigation;
 pub mod paging;
 pub mod start;

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::cpu;
+use super::{cpu, machine_check};
 
 /// The vector that trap.S stands in for a system call.
 pub(super) const SYSCALL: u64 = 256;
@@ -65,6 +65,9 @@ pub fn set_at_end() -> bool {
     expect(dead_code, reason = "its caller is assembly")
 )]
 extern "C" fn bare_kernel_trap(frame: &KernelFrame) {
+    if frame.vector == machine_check::VECTOR {
+        return machine_check::take();
+    }
     if frame.vector < FIRST_INTERRUPT {
         panic!(
             "exception {} in the kernel, error {:#x}, address {:#x}\n{frame:#x?}",

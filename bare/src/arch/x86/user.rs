@@ -4,6 +4,8 @@ use core::mem::offset_of;
 
 use super::core_area::programs_set_bases;
 use super::cpu::{self, Msr, read_msr, write_msr};
+#[cfg(target_os = "none")]
+use super::machine_check;
 use super::trap::{FIRST_INTERRUPT, PAGE_FAULT, SYSCALL};
 
 /// End of the addresses that programs can have.
@@ -95,12 +97,23 @@ impl UserContext {
         self.registers.rip < USER_END
     }
 
-    /// Runs the program until it comes to the kernel.
+    /// Runs the program until it comes to the kernel. A machine check that concerns others is not such a reason.
     ///
     /// # Panics
-    /// If it cannot be entered: see [`UserContext::can_run`].
+    /// If it cannot be entered: see [`UserContext::can_run`]. If the core has a machine check of its own.
     #[cfg(target_os = "none")]
     pub fn run(&mut self) -> Trap {
+        loop {
+            self.run_once();
+            if self.vector != machine_check::VECTOR {
+                return self.trap();
+            }
+            machine_check::take();
+        }
+    }
+
+    #[cfg(target_os = "none")]
+    fn run_once(&mut self) {
         assert!(self.can_run(), "a program at {:#x}", self.registers.rip);
         let flags = &mut self.registers.rflags;
         *flags = *flags & RFLAGS_PROGRAM | RFLAGS_ALWAYS;
@@ -116,7 +129,6 @@ impl UserContext {
                 self.gs_base = read_msr(Msr::KernelGsBase as u32);
             }
         }
-        self.trap()
     }
 
     /// Why it came to the kernel the last time.
