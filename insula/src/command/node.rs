@@ -7,7 +7,7 @@ use std::time::Duration;
 use insula::device::HeldView;
 use insula::driver::{CallError, Driver};
 use insula::image::Files;
-use insula::name::Name;
+use insula::name::{Missing, Name};
 use insula::node::{
     self, ChunkRecord, FindError, Handle, NodeLog, NodeRecord, NodeRoot, NodeView, RunRequest,
     Source, Started, Stopped, UpdateRequest,
@@ -271,7 +271,7 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
         let handle = see(&driver, name)?;
         all_of(&handle).map_err(|error| match error.errno {
             // It has been removed meanwhile.
-            Errno::ENODEV => FindError::Unknown(name.clone()).into(),
+            Errno::ENODEV => FindError::Unknown(Missing::among(name.as_str(), [])).into(),
             _ => Failure::from(error),
         })
     });

@@ -2,19 +2,20 @@
 
 use nix::errno::Errno;
 
-use super::{Description, FilesError};
+use super::{Description, FilesError, built_in};
 use crate::driver::{CallError, Driver, Memory};
-use crate::name::{self, Name};
+use crate::name::{self, Missing, Name};
 
 /// Why an image cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// There is none of that name.
     #[error(
-        "there is no image '{0}'; nothing was touched\n\
-         `insula image ls` lists those there are, `insula image add` makes one"
+        "there is no image '{}'; nothing was touched\n\
+         {}`insula image ls` lists those there are, `insula image add` makes one",
+        .0.name(), .0.hint()
     )]
-    Unknown(String),
+    Unknown(Missing),
     /// What is kept beside it is not ours.
     #[error(
         "the description of the image '{name}' cannot be understood ({source}); nothing was \
@@ -40,10 +41,10 @@ pub enum FindError {
 pub enum RemoveError {
     /// There is none of that name.
     #[error(
-        "there is no image '{0}'; nothing was touched\n\
-         `insula image ls` lists those there are"
+        "there is no image '{}'; nothing was touched\n\
+         {}`insula image ls` lists those there are", .0.name(), .0.hint()
     )]
-    Unknown(Name),
+    Unknown(Missing),
     /// The module failed.
     #[error("the image '{name}' could not be removed: {source}; it was left as it is")]
     Call {
@@ -73,7 +74,7 @@ pub fn open(driver: &Driver, name: &Name) -> Result<Image, FindError> {
     let memory = driver
         .open_image(&name.to_abi())
         .map_err(|error| match error.errno {
-            Errno::ENOENT => FindError::Unknown(name.to_string()),
+            Errno::ENOENT => FindError::Unknown(missing(driver, name)),
             _ => FindError::Call(error),
         })?;
     let description = serde_json::from_slice(&memory.description()?).map_err(|source| {
@@ -87,6 +88,14 @@ pub fn open(driver: &Driver, name: &Name) -> Result<Image, FindError> {
         description,
         memory,
     })
+}
+
+/// A name that no image has.
+fn missing(driver: &Driver, name: &Name) -> Missing {
+    // Without them there is only nothing to suggest.
+    let resident = driver.image_names().unwrap_or_default();
+    let resident = resident.iter().map(name::text);
+    Missing::among(name.as_str(), resident.chain([built_in::NAME.to_owned()]))
 }
 
 /// All images there are.
@@ -127,7 +136,7 @@ pub fn remove(driver: &Driver, name: &Name) -> Result<(), RemoveError> {
     driver
         .remove_image(&name.to_abi())
         .map_err(|source| match source.errno {
-            Errno::ENOENT => RemoveError::Unknown(name.clone()),
+            Errno::ENOENT => RemoveError::Unknown(missing(driver, name)),
             _ => RemoveError::Call {
                 name: name.clone(),
                 source,

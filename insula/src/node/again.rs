@@ -384,6 +384,7 @@ impl Again<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::Missing;
 
     fn driver(errno: Errno) -> AgainError {
         let call = CallError {
@@ -398,7 +399,7 @@ mod tests {
         let name = || "web".to_owned();
         let absent = AgainError::Image {
             name: name(),
-            source: image::FindError::Unknown("debian".into()),
+            source: image::FindError::Unknown(Missing::among("debian", [])),
         };
         let passing = [
             absent,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::NodeRecord;
 use crate::driver::{CallError, Driver, Node};
-use crate::name::{self, Name};
+use crate::name::{self, Missing, Name};
 use crate::units::CpuList;
 use crate::virtio::{self, DeviceFailure};
 
@@ -19,10 +19,10 @@ use crate::virtio::{self, DeviceFailure};
 pub enum FindError {
     /// There is none of that name.
     #[error(
-        "there is no node '{0}'; nothing was touched\n\
-         `insula ps -a` lists those there are"
+        "there is no node '{}'; nothing was touched\n\
+         {}`insula ps -a` lists those there are", .0.name(), .0.hint()
     )]
-    Unknown(Name),
+    Unknown(Missing),
     /// The module failed.
     #[error("the nodes cannot be read: {0}; nothing was touched")]
     Call(#[from] CallError),
@@ -144,13 +144,20 @@ pub fn find(driver: &Driver, name: &Name) -> Result<Handle, FindError> {
     let node = driver
         .open_node(&name.to_abi())
         .map_err(|error| match error.errno {
-            Errno::ENOENT => FindError::Unknown(name.clone()),
+            Errno::ENOENT => FindError::Unknown(missing(driver, name)),
             _ => FindError::Call(error),
         })?;
     Handle::of(node).map_err(|error| match is_gone(error) {
-        true => FindError::Unknown(name.clone()),
+        true => FindError::Unknown(Missing::among(name.as_str(), [])),
         false => FindError::Call(error),
     })
+}
+
+/// A name that no node has.
+fn missing(driver: &Driver, name: &Name) -> Missing {
+    // Without them there is only nothing to suggest.
+    let nodes = driver.node_names().unwrap_or_default();
+    Missing::among(name.as_str(), nodes.iter().map(name::text))
 }
 
 /// All nodes, oldest first. One that goes meanwhile is left out.

@@ -1,10 +1,13 @@
 //! Names of images and nodes.
 
+mod missing;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 
 use insula_abi as abi;
+pub use missing::Missing;
 use serde::Serialize;
 
 /// Why a name is not one.
