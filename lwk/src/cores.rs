@@ -18,7 +18,7 @@ use crate::{log, power};
 
 pub(crate) use balance::least_loaded;
 pub(crate) use count::{Counter, count, count_call};
-pub(crate) use schedule::{answer_questions, end, run, send};
+pub(crate) use schedule::{Others, answer_questions, end, run, send};
 
 /// The interrupt that means no more than "look again": by it the base feels the pulse
 /// (`RESCHEDULE_VECTOR` of Linux).

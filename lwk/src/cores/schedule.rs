@@ -218,6 +218,58 @@ pub(crate) fn answer_questions() {
     }
 }
 
+/// What this core has to do besides the thread of which it waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Others {
+    /// When it looks for that, in ns of the kernel's clock.
+    look_ns: u64,
+}
+
+impl Others {
+    /// Of a core that begins to wait.
+    pub(crate) fn now() -> Self {
+        let look_ns = clock::now_ns() + PATIENCE_NS;
+        Self { look_ns }
+    }
+
+    /// Makes those ready that wait here for what has come, so that other cores can fetch them, and has
+    /// those look at what the base wants. Once in a while.
+    pub(crate) fn leave_to_other_cores(&mut self) {
+        let now_ns = clock::now_ns();
+        if now_ns < self.look_ns {
+            return;
+        }
+        self.look_ns = now_ns + PATIENCE_NS;
+        keep_time();
+        take_results();
+        if RUNG.load(Ordering::Acquire) {
+            super::wake_all();
+        }
+    }
+}
+
+/// Makes those ready whose calls the base has answered. Whoever waits on this core may have the memory of
+/// their program, or the list itself: nothing else is done about them.
+fn take_results() {
+    let Some(mut waiting) = waiting().try_lock() else {
+        return;
+    };
+    let mut at = 0;
+    while at < waiting.len() {
+        match waiting[at].take_answer() {
+            true => {
+                let mut thread = waiting.swap_remove(at);
+                thread.desk.set_doorbell(0);
+                send(thread);
+            }
+            false => {
+                waiting[at].heed_signals();
+                at += 1;
+            }
+        }
+    }
+}
+
 /// Whether one of those that wait here waits for memory that other programs give back: then nobody tells
 /// this core when it is to look again.
 fn is_starving() -> bool {

@@ -253,13 +253,15 @@ impl Thread {
 
     /// Asks the base and waits for the answer, on this core, which runs nothing else meanwhile. It does
     /// answer questions about others that wait here: the base has a program's memory to itself to copy
-    /// the process, say, which it gets only when calls of other threads need no more pages.
+    /// the process, say, which it gets only when calls of other threads need no more pages. An answer that
+    /// is late may not come soon, if somebody has stopped the proxy: then other cores get the rest.
     ///
     /// # Errors
     /// [`Gone`].
     pub fn ask(&mut self, number: u64, arguments: [u64; 6]) -> Result<(u64, u64), Gone> {
         cores::count(Counter::Requests);
         self.desk.post(number, arguments);
+        let mut others = cores::Others::now();
         loop {
             if let Some(answer) = self.poll()? {
                 return Ok(answer);
@@ -268,6 +270,7 @@ impl Thread {
                 return Err(Gone);
             }
             cores::answer_questions();
+            others.leave_to_other_cores();
             cpu::take_interrupts();
             cpu::relax();
         }
@@ -303,6 +306,17 @@ impl Thread {
                 Ok(result) => return result,
                 Err(Gone) => return Err(Errno::EINTR),
             }
+        }
+    }
+
+    /// Takes the result of its call, if the base has answered it.
+    pub fn take_answer(&mut self) -> bool {
+        match self.desk.poll() {
+            Some(Answer::Result { result, .. }) => {
+                self.take_result(result);
+                true
+            }
+            _ => false,
         }
     }
 
