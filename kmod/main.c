@@ -60,6 +60,7 @@
  *	    memory->growing			of two: first of what grows by the other
  *	      memory->mapping			read by faults; of two: by address
  *	      pool.lock, low.lock
+ *	      taking (take.c)			one alloc_contig_range() at a time
  *	    area->mapping			read by faults
  *	    registry.lock			nodes' and images'
  *	    channel->lock

@@ -17,6 +17,7 @@
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
+#include <linux/mutex.h>
 #include <linux/nodemask.h>
 #include <linux/page-flags.h>
 #include <linux/sched/signal.h>
@@ -111,10 +112,23 @@ static bool block_promising(unsigned long pfn, struct zone *zone, enum pages pag
 	return true;
 }
 
+/*
+ * One at a time: all look for memory in the same places, and alloc_contig_range() that fails
+ * since another isolates part of the range ends that one's isolation with its own
+ * (mm/page_alloc.c, its label `done`).
+ */
+static DEFINE_MUTEX(taking);
+
 static int try_range(unsigned long pfn, unsigned long count)
 {
-	return alloc_contig_range(pfn, pfn + count, INSULA_CONTIG_ORDINARY,
-				  GFP_KERNEL | __GFP_NOWARN);
+	int err;
+
+	if (mutex_lock_killable(&taking))
+		return -EINTR;
+	err = alloc_contig_range(pfn, pfn + count, INSULA_CONTIG_ORDINARY,
+				 GFP_KERNEL | __GFP_NOWARN);
+	mutex_unlock(&taking);
+	return err;
 }
 
 /* From the zone's end, where the base's own long-lived pages are fewest. */
