@@ -12,6 +12,7 @@
 //! To add a benchmark: write `benchmark/NAME.rs` with a `pub(super) const BENCHMARK` and name it
 //! in the list there.
 
+pub mod answering;
 pub mod benchmark;
 pub mod circumstances;
 mod counter;
@@ -28,6 +29,7 @@ pub mod probe;
 pub mod record;
 pub mod report;
 pub mod results;
+pub mod rings;
 pub mod samples;
 mod sources;
 pub mod statistics;

@@ -1,8 +1,9 @@
 //! The peer of a node: the same kernel and initrd in QEMU's `microvm`, its smallest machine, as
 //! people start a kernel beside another today.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -14,6 +15,10 @@ use crate::inside::{READY, pin};
 
 /// A boot takes seconds; on a loaded machine, or with KVM inside of an emulated one, tens of them.
 const LIMIT: Duration = Duration::from_secs(240);
+
+/// How the name of the thread begins that is a machine's processor, and how often it is looked for.
+const PROCESSOR: &str = "CPU 0/";
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// As QEMU's documentation has it for the shortest boot (docs/system/i386/microvm.rst), with the
 /// serial port that it also names. But it keeps its clock (RTC): the kernel waits two seconds for one
@@ -56,7 +61,8 @@ pub struct Microvm<'a> {
     pub append: &'a str,
     /// Words for QEMU: its devices, if it has any.
     pub devices: &'a [&'a str],
-    /// The core of this machine that it is kept on, if on any.
+    /// The core of this machine that its processor is kept on, if on any. QEMU's other threads, and
+    /// the kernel's that serve its devices, are not.
     pub core: Option<usize>,
 }
 
@@ -82,7 +88,7 @@ impl Microvm<'_> {
         let (tell, lines) = mpsc::channel();
         let running = Running { child, lines };
         if let Some(core) = self.core {
-            pin(running.child.id() as i32, core)?;
+            pin(running.processor()?, core)?;
         }
         let console = console.ok_or_else(|| io::Error::other("QEMU's output is not captured"))?;
         // Ends with the console, which ends with QEMU.
@@ -105,6 +111,8 @@ impl Microvm<'_> {
         );
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(qemu());
+        // Its threads are to be told apart.
+        command.args(["-name", "microvm,debug-threads=on"]);
         command.args(["-M", MACHINE]);
         command.args(self.executor.arguments());
         command.args(["-smp", "1", "-m", "256M", "-no-reboot", "-nodefaults"]);
@@ -125,6 +133,25 @@ pub struct Running {
 }
 
 impl Running {
+    /// The thread that its processor is.
+    fn processor(&self) -> io::Result<i32> {
+        let folder = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            for thread in fs::read_dir(&folder)? {
+                let thread = thread?;
+                // A thread may have ended.
+                let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+                if name.starts_with(PROCESSOR) {
+                    let number = thread.file_name();
+                    return number.to_string_lossy().parse().map_err(io::Error::other);
+                }
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Err(io::Error::other("the virtual machine has no processor"))
+    }
+
     /// Waits for a line out of its serial port that has `words` in it. Answers when it came.
     ///
     /// # Errors

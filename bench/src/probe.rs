@@ -28,8 +28,10 @@ const PIECE: usize = 64 << 10;
 /// What is read at once of a file that is read through.
 const THROUGH_PIECE: usize = 1 << 20;
 
-/// What is computed between marks: about 10^9 instructions.
+/// What is computed between marks: about 10^9 instructions, and ten times as many where a kernel
+/// hardly ever comes between.
 const SPINS: u64 = 100_000_000;
+const LONG_SPINS: u64 = 1_000_000_000;
 /// What is read between marks, and how often before.
 const MARKED_READ: usize = 1 << 20;
 const WARM_READS: usize = 3;
@@ -123,10 +125,16 @@ pub fn through(path: &Path) -> io::Result<Ticks> {
 /// When the file cannot be read, or is shorter.
 pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
     match kind {
-        Kind::SpinPlain | Kind::SpinIsolated | Kind::SpinQuiet => between(kind, || {
-            black_box(spin(black_box(SPINS)));
-            Ok(())
-        }),
+        Kind::SpinPlain | Kind::SpinIsolated | Kind::SpinQuiet => {
+            let turns = match kind {
+                Kind::SpinPlain => SPINS,
+                _ => LONG_SPINS,
+            };
+            between(kind, || {
+                black_box(spin(black_box(turns)));
+                Ok(())
+            })
+        }
         Kind::CallPlain | Kind::CallQuiet => {
             let input = io::stdin();
             let make = || fcntl(&input, FcntlArg::F_GETFD).map(drop);

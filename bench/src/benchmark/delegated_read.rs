@@ -27,8 +27,9 @@ macro_rules! rows {
             rate(concat!("delegated-read.linux-fresh.", $size), concat!($size, ": Linux, new memory")),
             rate(concat!("delegated-read.fresh.", $size), concat!($size, ": delegated, new memory"))
                 .beside(concat!("delegated-read.linux-fresh.", $size)),
+            rate(concat!("delegated-read.linux-ahead.", $size), concat!($size, ": Linux, mapped ahead")),
             rate(concat!("delegated-read.ahead.", $size), concat!($size, ": delegated, mapped ahead"))
-                .beside(concat!("delegated-read.linux-fresh.", $size)),
+                .beside(concat!("delegated-read.linux-ahead.", $size)),
             rate(concat!("delegated-read.linux-reused.", $size), concat!($size, ": Linux, used memory"))
                 .drawn(),
             rate(concat!("delegated-read.reused.", $size), concat!($size, ": delegated, used memory"))
@@ -41,7 +42,7 @@ macro_rules! rows {
         share("delegated-read.reused-time.16MiB", "16MiB, used memory: time in Linux's").goal(1.0),
         share("delegated-read.reused-time.64MiB", "64MiB, used memory: time in Linux's").goal(1.0),
         share("delegated-read.fresh-time.64MiB", "64MiB, new memory: time in Linux's").goal(1.11),
-        share("delegated-read.ahead-time.64MiB", "64MiB, mapped ahead: time in Linux's, new memory")
+        share("delegated-read.ahead-time.64MiB", "64MiB, mapped ahead: time in Linux's")
             .goal(1.11),
         ]
     };
@@ -58,8 +59,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           both kernels have it mapped. *Copied* is the baseline of the paper: the base reads only \
           into 64 KiB that it always has, and the program copies them out, piece by piece. \
           *Mapped ahead* is new memory of which the program has said before that it will be written \
-          (`MADV_POPULATE_WRITE`): both kernels have it mapped then, which is not part of the time. The \
-          paper's goal for it is 0.9 times Linux's rate with new memory, 1.11 times its time. Small sizes are \
+          (`MADV_POPULATE_WRITE`), on Linux as on the node: both have it mapped then, which is not \
+          part of the time. The paper's goal is 0.9 times Linux's rate, 1.11 times its time. Small sizes are \
           read up to 200 times a round, of which the median counts. Copying is 5 to 36 times dearer in \
           emulation than on hardware: what delegation adds looks smaller for it.",
     machine: Shape::USUAL,
@@ -92,6 +93,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
             };
             let linux_fresh = measure(Place::Base(1), "fresh", "linux-fresh")?;
             let fresh = measure(Place::Quiet, "fresh", "fresh")?;
+            let linux_ahead = measure(Place::Base(1), "ahead", "linux-ahead")?;
             let ahead = measure(Place::Quiet, "ahead", "ahead")?;
             let linux_reused = measure(Place::Base(1), "reused", "linux-reused")?;
             let reused = measure(Place::Quiet, "reused", "reused")?;
@@ -102,7 +104,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
             }
             if name == "64MiB" {
                 inside.record("delegated-read.fresh-time.64MiB", fresh / linux_fresh)?;
-                inside.record("delegated-read.ahead-time.64MiB", ahead / linux_fresh)?;
+                inside.record("delegated-read.ahead-time.64MiB", ahead / linux_ahead)?;
             }
         }
     }

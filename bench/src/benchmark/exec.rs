@@ -6,7 +6,7 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row};
-use crate::inside::{BUSYBOX, CONTAINER, Inside, podman, run};
+use crate::inside::{BUSYBOX, CONTAINER, Inside, output_of, podman, run};
 
 const KERNEL: &str = "6.12";
 /// The image, the node and the container.
@@ -20,8 +20,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     how: "From Enter to the end of the command with which `busybox true` is run: by the agent of a \
           Linux node of one core, through a socket (vsock); on a node of the lightweight kernel of \
           one core, in whose memory it is loaded; in a container of podman's (crun, no network), \
-          whose root is the folder that the node's image was built with; and by the base itself. \
-          Each round runs all four.",
+          whose root is the folder that the node's image was built with: by podman, and by crun, the \
+          runtime that podman itself has do it; and by the base itself. Each round runs all five.",
     machine: Shape::USUAL,
     root: Root::Bench,
     rounds: 5,
@@ -34,19 +34,26 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             "in a Linux node",
             "insula exec NODE -- busybox true",
         )
-        .beside("exec.podman")
+        .beside("exec.crun")
         .drawn(),
         Row::time(
             "exec.lwk",
             "on the lightweight kernel",
             "insula exec NODE -- busybox true",
         )
-        .beside("exec.podman")
+        .beside("exec.crun")
         .drawn(),
         Row::time(
             "exec.podman",
-            "in a container",
+            "in a container, by podman",
             "podman exec CONTAINER busybox true",
+        )
+        .beside("exec.crun")
+        .drawn(),
+        Row::time(
+            "exec.crun",
+            "in a container, by crun",
+            "crun exec CONTAINER busybox true",
         )
         .drawn(),
         Row::time("exec.base", "in the base", "busybox true").drawn(),
@@ -65,22 +72,28 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     start(NAME, NAME)?;
     start("lwk", QUIET)?;
     let container = [&["run", "--detach", "--name", NAME], &CONTAINER[..]].concat();
-    run(&mut podman(
+    let container = output_of(&mut podman(
         &[&container[..], &[BUSYBOX, "sleep", "1000000"]].concat(),
     ))?;
-    let measured = rounds(inside);
+    let measured = rounds(inside, container.trim());
     run(&mut podman(&["rm", "--force", "--time", "0", NAME]))?;
     inside.command.run(&["rm", "--force", NAME, QUIET])?;
     measured
 }
 
-fn rounds(inside: &Inside) -> Result<(), Finding> {
+/// `container` is the container's number: podman tells its runtime that, not the name.
+fn rounds(inside: &Inside, container: &str) -> Result<(), Finding> {
     let in_node = |name| {
         let mut command = inside.command.prepare();
         command.args(["exec", name, "--"]).args(PROGRAM);
         command
     };
     let in_container = || podman(&[&["exec", NAME], &PROGRAM[..]].concat());
+    let by_crun = || {
+        let mut command = Command::new("crun");
+        command.args(["exec", container]).args(PROGRAM);
+        command
+    };
     let in_base = || {
         let mut command = Command::new(PROGRAM[0]);
         command.args(&PROGRAM[1..]);
@@ -92,6 +105,7 @@ fn rounds(inside: &Inside) -> Result<(), Finding> {
         inside.record("exec.node", run(&mut in_node(NAME))?)?;
         inside.record("exec.lwk", run(&mut in_node(QUIET))?)?;
         inside.record("exec.podman", run(&mut in_container())?)?;
+        inside.record("exec.crun", run(&mut by_crun())?)?;
         inside.record("exec.base", run(&mut in_base())?)?;
     }
     Ok(())

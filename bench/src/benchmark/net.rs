@@ -28,8 +28,10 @@ const SPACE_COMMANDS: [&str; 6] = [
     "ip -n beside address add 10.79.0.2/24 dev veth1",
     "ip -n beside link set veth1 up",
 ];
-/// Of the two cores that the nodes leave to the base, the guest's.
-const GUEST_CORE: usize = 1;
+/// The nodes' cores, and that of the guest's processor, which has nothing else to do. The base has
+/// two more in either case.
+const NODE_CORES: [&str; 2] = ["2", "3"];
+const GUEST_CORE: usize = 4;
 const LOOPBACK: &str = "127.0.0.1";
 const STREAM_BYTES: usize = 32 << 20;
 
@@ -41,13 +43,18 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           all. The server is the same program in each place: a Linux node of one core (virtio-net \
           over insula's channels, vhost-net and a bridge on the base), a network name space of the \
           base at the other end of a veth pair, which is a container's network, the base itself \
-          over loopback, and a guest of KVM inside the emulated machine with one core and a card that \
-          vhost-net serves by a tap: what nested paging and the SVM instructions cost there is \
-          QEMU's emulation of them, so its figures are too bad by an amount that only hardware can \
+          over loopback, and a guest of KVM inside the emulated machine with a core of its own \
+          (`isolcpus=domain`), as each node has, and a card that vhost-net serves by a tap: the base \
+          has two more cores for all of them. What nested paging and the SVM instructions cost there is \
+          QEMU's emulation of them, so the guest's figures are too bad by an amount that only hardware can \
           tell. Of the stream between two nodes the client is in a node, too. *Doorbells* \
           are the interrupts between the two kernels, both directions together, for a trip, in \
           which four queues are signalled.",
-    machine: Shape::USUAL,
+    machine: Shape {
+        cpus: 5,
+        append: "isolcpus=domain,4",
+        ..Shape::USUAL
+    },
     root: Root::Bench,
     rounds: 2,
     inside,
@@ -90,8 +97,16 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     let _in_space = Server::start(Command::new("ip").args(["netns", "exec", SPACE, &probe]))?;
     let _in_base = Server::start(&mut Command::new(&probe))?;
     let _in_guest = NetworkGuest::start(inside, KERNEL, GUEST_CORE)?;
-    let size = ["--cpus", "1", "--memory", "256M", "--network", "--name"];
-    for (name, program) in [(SERVER, &["--", INSIDE_PROBE, "serve"][..]), (CLIENT, &[])] {
+    let programs = [(SERVER, &["--", INSIDE_PROBE, "serve"][..]), (CLIENT, &[])];
+    for ((name, program), core) in programs.into_iter().zip(NODE_CORES) {
+        let size = [
+            "--cpu-list",
+            core,
+            "--memory",
+            "256M",
+            "--network",
+            "--name",
+        ];
         let words = [&["run", "--image", IMAGE], &size[..], &[name], program].concat();
         inside.command.run(&words)?;
     }

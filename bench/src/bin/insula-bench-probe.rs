@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use insula_bench::marks::Kind;
 use insula_bench::probe::{Call, Ticks, Way, call, marked, read, through};
-use insula_bench::tcp;
+use insula_bench::{answering, tcp};
 
-const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|reused|copied \
-                     | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE";
+const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
+                     | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
+                     | polling | flood | rings FILE";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +23,9 @@ fn main() -> ExitCode {
         ["through", file] => Some(through(file.as_ref())),
         ["marked", kind, file] => Kind::of(kind).map(|kind| marked(kind, file.as_ref())),
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
+        ["polling"] => Some(answering::polling().map(|never| match never {})),
+        ["flood"] => Some(answering::flood().map(|never| match never {})),
+        ["rings", file] => Some(answering::rings(file.as_ref()).map(|never| match never {})),
         ["stream", address, bytes] => {
             let streamed = bytes.parse().map(|bytes| tcp::stream(address, bytes));
             streamed.ok().map(|ticks| ticks.map(Ticks::once))

@@ -27,7 +27,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts one with a kernel of that version, its processor on that core.
+    /// Starts one with a kernel of that version, its processor on that core, which should have
+    /// nothing else to do.
     ///
     /// # Errors
     /// When it does not start, or does not listen.

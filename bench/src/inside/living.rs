@@ -73,6 +73,17 @@ pub fn run(command: &mut Command) -> Result<Duration, Finding> {
     Ok(took)
 }
 
+/// What a program prints that runs to its end.
+///
+/// # Errors
+/// When it fails.
+pub fn output_of(command: &mut Command) -> Result<String, Finding> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let told = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Finding::unless(output.status.success(), told)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Runs programs one after the other, each a line of words without blanks in them.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! What a benchmark can use inside the emulated machine.
 
+mod bundle;
 mod container;
 mod cores;
 mod disk;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use ::insula::driver::Driver;
 use testbed::scenario::{Context, Finding};
 
+pub use bundle::Bundle;
 pub use container::Container;
 pub use cores::OtherCore;
 pub use disk::{drop_caches, read_rate};
@@ -28,10 +30,11 @@ pub use guest::Guest;
 pub use insula::{Command, Start, Timing};
 pub use lines::lines;
 pub use living::{
-    BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, podman, probed_s, run, run_lines, run_to_line,
+    BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, output_of, podman, probed_s, run, run_lines,
+    run_to_line,
 };
 pub use network_guest::{GUEST_ADDRESS, NetworkGuest};
-pub use others::{Events, Pipes, pin};
+pub use others::{Events, Pipes, PolledRings, pin};
 pub use peer::Peer;
 pub use probe::{PROBE, Place, Quiet, output, program};
 pub use ready::{READY, wait_for_line, wait_until_ready};
@@ -44,6 +47,8 @@ use crate::samples::Recorder;
 const COMMAND: &str = "/run/command/bin/insula";
 /// Where it looks for what comes with it.
 const COMPANIONS: &str = "/run/command/lib";
+/// Where its libraries are kept for those who ask for it, in memory as well.
+const LIBRARIES: &str = "/run/command/libraries";
 /// Where the test bed puts both.
 const PAYLOAD_COMMAND: &str = "/payload/bin/insula";
 const PAYLOAD_COMPANIONS: &str = "/payload/lib";
@@ -95,6 +100,26 @@ impl Inside {
         self.machine.kernel(version)
     }
 
+    /// Puts the libraries that the command is linked to where it is, in memory, so that a start
+    /// with empty caches reads nothing from the disk but what it is measured for.
+    ///
+    /// # Errors
+    /// When they are not found, or cannot be put there.
+    pub fn keep_libraries_in_memory(&self) -> Result<(), Finding> {
+        fs::create_dir_all(LIBRARIES)?;
+        let told = output_of(std::process::Command::new("ldd").arg(COMMAND))?;
+        let libraries = libraries(&told).chain(["/etc/ld.so.cache"]);
+        for library in libraries {
+            let path = fs::canonicalize(library)?;
+            let name = path.file_name().unwrap_or_default();
+            let copy = Path::new(LIBRARIES).join(name);
+            fs::copy(&path, &copy)?;
+            let mut mount = std::process::Command::new("mount");
+            run(mount.arg("--bind").arg(&copy).arg(&path))?;
+        }
+        Ok(())
+    }
+
     /// Loads what executes virtual machines inside the emulated one.
     ///
     /// # Errors
@@ -143,6 +168,12 @@ impl Inside {
     }
 }
 
+/// The paths in what ldd(1) tells of a program.
+fn libraries(told: &str) -> impl Iterator<Item = &str> {
+    told.split_ascii_whitespace()
+        .filter(|word| word.starts_with('/'))
+}
+
 /// What can be recorded.
 pub trait IntoValue {
     /// As a plain number.
@@ -159,5 +190,25 @@ impl IntoValue for Duration {
     /// In milliseconds.
     fn into_value(self) -> f64 {
         self.as_secs_f64() * 1e3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_in_what_ldd_tells() {
+        let told = "\tlinux-vdso.so.1 (0x00007ffc)\n\
+                    \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let found: Vec<_> = libraries(told).collect();
+        assert_eq!(
+            found,
+            [
+                "/lib/x86_64-linux-gnu/libc.so.6",
+                "/lib64/ld-linux-x86-64.so.2"
+            ]
+        );
     }
 }

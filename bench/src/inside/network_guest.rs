@@ -35,7 +35,8 @@ const SERVES: &str = "serves at";
 pub struct NetworkGuest(#[expect(dead_code, reason = "it runs as long as this lives")] Running);
 
 impl NetworkGuest {
-    /// Starts one with a kernel of that version, its processor on that core.
+    /// Starts one with a kernel of that version, its processor on that core, which should have
+    /// nothing else to do.
     ///
     /// # Errors
     /// When it does not start.

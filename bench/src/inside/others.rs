@@ -1,27 +1,40 @@
 //! Other processes of the base, which send back what comes: what a channel to a node is measured
-//! beside. It is `cat` in each case.
+//! beside. Those that sleep are `cat`, those that poll the probe.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use insula_channel::Message;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::eventfd::EventFd;
 use nix::unistd::Pid;
 
-/// A process, as long as this lives.
-struct Cat(Child);
+use super::PROBE;
+use crate::answering::{at_once, poll, request};
+use crate::rings::{RingsEnd, Side};
 
-impl Cat {
-    fn start(core: usize, input: Stdio, output: Stdio) -> io::Result<Self> {
-        let process = Command::new("cat").stdin(input).stdout(output).spawn()?;
-        let cat = Self(process);
-        pin(cat.0.id() as i32, core)?;
-        Ok(cat)
+/// Where rings to another process lie: in memory.
+const RINGS: &str = "/run/rings";
+
+/// A process, as long as this lives.
+struct Process(Child);
+
+impl Process {
+    /// Starts it, on that core.
+    fn start(core: usize, words: &[&str], input: Stdio, output: Stdio) -> io::Result<Self> {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(input).stdout(output);
+        let process = Self(command.spawn()?);
+        pin(process.0.id() as i32, core)?;
+        Ok(process)
     }
 }
 
-impl Drop for Cat {
+impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended by itself, which is as good.
         let _ = self.0.kill();
@@ -29,25 +42,48 @@ impl Drop for Cat {
     }
 }
 
-/// A pair of pipes to such a process.
+/// A pair of pipes to a process.
 pub struct Pipes {
     to: ChildStdin,
     from: ChildStdout,
-    _cat: Cat,
+    _process: Process,
 }
 
 impl Pipes {
-    /// Starts it, on that core.
+    /// To one that sends back what comes, and sleeps until something does.
     ///
     /// # Errors
     /// When it does not start.
     pub fn start(core: usize) -> io::Result<Self> {
+        Self::to(core, &["cat"])
+    }
+
+    /// To one that sends back what comes. Neither side ever sleeps.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn polling(core: usize) -> io::Result<Self> {
+        let pipes = Self::to(core, &[PROBE, "polling"])?;
+        poll(&pipes.to)?;
+        poll(&pipes.from)?;
+        Ok(pipes)
+    }
+
+    /// To one that sends as many messages as it is asked for.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn flood(core: usize) -> io::Result<Self> {
+        Self::to(core, &[PROBE, "flood"])
+    }
+
+    fn to(core: usize, words: &[&str]) -> io::Result<Self> {
         let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let mut cat = Cat::start(core, Stdio::piped(), Stdio::piped())?;
+        let mut process = Process::start(core, words, Stdio::piped(), Stdio::piped())?;
         Ok(Self {
-            to: cat.0.stdin.take().ok_or_else(missing)?,
-            from: cat.0.stdout.take().ok_or_else(missing)?,
-            _cat: cat,
+            to: process.0.stdin.take().ok_or_else(missing)?,
+            from: process.0.stdout.take().ok_or_else(missing)?,
+            _process: process,
         })
     }
 
@@ -59,13 +95,73 @@ impl Pipes {
         self.to.write_all(bytes)?;
         self.from.read_exact(bytes)
     }
+
+    /// The same, polling: few enough bytes for a pipe to take and give at once.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn echo_polling(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        at_once(|| self.to.write_all(bytes))?;
+        at_once(|| self.from.read_exact(bytes))
+    }
+
+    /// Has so many messages sent, as long as `buffer` each, and receives them.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn receive(&mut self, count: u32, buffer: &mut [u8]) -> io::Result<()> {
+        let size = u32::try_from(buffer.len()).map_err(io::Error::other)?;
+        self.to.write_all(&request(count, size))?;
+        (0..count).try_for_each(|_| self.from.read_exact(buffer))
+    }
 }
 
-/// A pair of eventfds to such a process: it copies counts.
+/// Rings in memory shared with a process that sends back what comes. Neither side ever sleeps.
+pub struct PolledRings {
+    end: RingsEnd,
+    _process: Process,
+}
+
+impl PolledRings {
+    /// Starts it, on that core.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(core: usize) -> io::Result<Self> {
+        let path = Path::new(RINGS);
+        RingsEnd::make(path)?;
+        let end = RingsEnd::open(path, Side::First)?;
+        let words = [PROBE, "rings", RINGS];
+        let process = Process::start(core, &words, Stdio::null(), Stdio::null())?;
+        let mut rings = Self {
+            end,
+            _process: process,
+        };
+        // From then on both have them mapped.
+        rings.echo(&mut [7])?;
+        fs::remove_file(path)?;
+        Ok(rings)
+    }
+
+    /// Sends bytes there and back.
+    ///
+    /// # Errors
+    /// When the rings are broken.
+    pub fn echo(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.end.send(&Message::bytes(0, bytes))?;
+        let received = self.end.receive(bytes).map_err(io::Error::other)?;
+        match received.bytes(bytes).len() == bytes.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// A pair of eventfds to a process that copies counts, and sleeps until there is one.
 pub struct Events {
     to: EventFd,
     from: EventFd,
-    _cat: Cat,
+    _process: Process,
 }
 
 impl Events {
@@ -77,11 +173,11 @@ impl Events {
         let (to, from) = (EventFd::new()?, EventFd::new()?);
         let end = |eventfd: &EventFd| eventfd.as_fd().try_clone_to_owned();
         let ends: (OwnedFd, OwnedFd) = (end(&to)?, end(&from)?);
-        let cat = Cat::start(core, ends.0.into(), ends.1.into())?;
+        let process = Process::start(core, &["cat"], ends.0.into(), ends.1.into())?;
         Ok(Self {
             to,
             from,
-            _cat: cat,
+            _process: process,
         })
     }
 

@@ -23,15 +23,23 @@ pub struct Peer<'a> {
 }
 
 impl<'a> Peer<'a> {
-    /// Starts a node with a kernel of that version and one core, and opens a channel to it.
+    /// Starts a node with a kernel of that version and that core, and opens a channel to it.
     ///
     /// # Errors
     /// When it does not start, or does not answer.
-    pub fn start(inside: &'a Inside, version: &str) -> Result<Self, Finding> {
+    pub fn start(inside: &'a Inside, version: &str, core: usize) -> Result<Self, Finding> {
         let kernel = inside.kernel(version)?;
         let kernel = kernel.to_string_lossy();
         let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
-        let size = ["--cpus", "1", "--memory", "256M", "--append", "do=peer"];
+        let core = core.to_string();
+        let size = [
+            "--cpu-list",
+            &core,
+            "--memory",
+            "256M",
+            "--append",
+            "do=peer",
+        ];
         let start = inside.command.start(NODE, &[&source[..], &size].concat())?;
         wait_until_ready(&inside.driver, &start.name)?;
         let node = inside.driver.open_node(&start.name.to_abi())?;

@@ -36,6 +36,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         run("systemd-notify", &["--ready"])?;
         comes_up_at_boot()?;
         is_what_the_packages_brought()?;
+        runs_a_program()?;
         completes_names()?;
         outlives_an_upgrade()?;
         reload_changes_what_differs(context)?;
@@ -108,6 +109,14 @@ fn is_what_the_packages_brought() -> Result<(), Finding> {
         run("test", &["-s", &format!("/usr/share/{file}")])?;
     }
     Ok(())
+}
+
+/// On the lightweight kernel that the package brought, which nothing but its symbols tells from others.
+fn runs_a_program() -> Result<(), Finding> {
+    let size = ["--cpus", "1", "--memory", "128M"];
+    let words = ["run", "--image", "lwk"].into_iter().chain(size);
+    let words: Vec<_> = words.chain(["--", "/bin/echo", "hello"]).collect();
+    assert_equal("what it said", &insula(&words)?.trim(), &"hello")
 }
 
 /// A shell that has read what the package brought offers the nodes that there are.
