@@ -143,6 +143,7 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     logged(&node)?;
     random_before_processes(&node)?;
     statuses(&node)?;
+    dispositions(&node)?;
     surroundings(&node)?;
     much_input(&node)?;
     signals(&node)?;
@@ -336,6 +337,20 @@ fn statuses(node: &str) -> Result<(), Finding> {
     ask(&["exec", node, "--", "/bin"])?.refused(126, &["/bin"])?;
     ask(&["exec", "nobody", "--", "true"])?.refused(125, &["nobody"])?;
     ask(&["exec", "--workdir", "/none", node, "--", "ls"])?.refused(125, &["cannot begin"])
+}
+
+/// A program ignores no signal to begin with, whatever whoever asks for it ignores; but for those that are the C
+/// library's own.
+fn dispositions(node: &str) -> Result<(), Finding> {
+    const LIBRARYS: u64 = 1 << 31 | 1 << 32;
+    let asking = format!(
+        "trap '' INT QUIT USR1; exec insula exec {node} -- busybox grep SigIgn /proc/self/status"
+    );
+    let asked = Command::new("sh").args(["-c", &asking]).output()?;
+    let line = String::from_utf8_lossy(&asked.stdout);
+    let ignored = line.trim_start_matches("SigIgn:").trim();
+    let ignored = u64::from_str_radix(ignored, 16)? & !LIBRARYS;
+    assert_equal("signals ignored", &ignored, &0)
 }
 
 fn surroundings(node: &str) -> Result<(), Finding> {
