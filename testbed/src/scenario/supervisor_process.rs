@@ -71,11 +71,15 @@ pub(super) fn find(node: Option<&str>) -> Result<Vec<Pid>, Finding> {
     Ok(found)
 }
 
-/// A process that has ended, but that nobody has asked for, has no files open any more.
+/// A process that has ended, but that nobody has asked for, has no files open any more once all of its threads
+/// have ended: the first may have long before the others, which keep them open.
 fn is_alive(pid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = status.rsplit(')').next().unwrap_or_default().trim_start();
-    !(state.is_empty() || state.starts_with(['Z', 'X']))
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let status = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = status.rsplit(')').next().unwrap_or_default().trim_start();
+        !(state.is_empty() || state.starts_with(['Z', 'X']))
+    })
 }
 
 /// All lines that came to the system's log.
