@@ -99,7 +99,8 @@ void insula_clear(phys_addr_t start, u64 size)
 		queue_work_node(pfn_to_nid(PHYS_PFN(start)), clearers, &helpers[i].work);
 	}
 	clear_pieces(&clearing);
+	/* Not waited for if it has not begun: there may be no memory to make another worker. */
 	for (i = 0; helpers && i < count; i++)
-		flush_work(&helpers[i].work);
+		cancel_work_sync(&helpers[i].work);
 	kfree(helpers);
 }

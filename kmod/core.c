@@ -123,6 +123,8 @@ static int unhide(u32 cpu)
 	smp_mb(); /* who closes sees that it is the base's, or we see that it is closed */
 	if (READ_ONCE(cores.closed))
 		return -ESHUTDOWN;
+	/* Where it is parked is not the base's to leave alone, should it not come online. */
+	insula_start_reset(insula_core_apic_id(cpu));
 	cores.core[cpu] = (struct core) { .owner = INSULA_CPU_BASE };
 	WRITE_ONCE(cores.taken, cores.taken - 1);
 	set_cpu_present(cpu, true);

@@ -27,7 +27,7 @@
 /* The firmware's words: where its extended data begins, in 16 bytes, and memory ends, in KiB. */
 #define BIOS_EXTENDED	0x40e
 #define BIOS_MEMORY_KIB	0x413
-/* What else these say is nonsense, by experience (arch/x86/kernel/ebda.c). */
+/* Outside of these bounds they are not believed, as by Linux (arch/x86/kernel/ebda.c). */
 #define BIOS_START_MIN	0x20000
 #define BIOS_START_MAX	0x9f000
 

@@ -22,9 +22,9 @@
 #include <linux/page-flags.h>
 #include <linux/sched/signal.h>
 
+#include "clear.h"
 #include "compat/compat.h"
 #include "held.h"
-#include "clear.h"
 #include "take.h"
 
 #define GRANULE_PAGES		(INSULA_GRANULE >> PAGE_SHIFT)

@@ -68,12 +68,12 @@ impl Running {
         let pipe = child.stdout.take();
         let reader = thread::spawn(move || {
             let mut wishes = Wishes::default();
-            let heed = |piece: &[u8]| {
+            let watch = |piece: &[u8]| {
                 for wish in wishes.read(piece) {
                     let _ = gone.send(Sign::Wanted(wish));
                 }
             };
-            let output = pipe.map_or_else(Vec::new, |pipe| read_all(pipe, show, heed));
+            let output = pipe.map_or_else(Vec::new, |pipe| read_all(pipe, show, watch));
             // Nobody listens any more if patience is at its end.
             let _ = gone.send(Sign::Gone);
             output
@@ -149,14 +149,14 @@ impl Running {
 }
 
 /// Reads to the end. What was read before an error counts.
-fn read_all(mut pipe: impl Read, show: bool, mut heed: impl FnMut(&[u8])) -> Vec<u8> {
+fn read_all(mut pipe: impl Read, show: bool, mut watch: impl FnMut(&[u8])) -> Vec<u8> {
     let (mut output, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         match pipe.read(&mut piece) {
             Ok(0) => return output,
             Ok(size) => {
                 output.extend_from_slice(&piece[..size]);
-                heed(&piece[..size]);
+                watch(&piece[..size]);
                 if show {
                     // Output that nobody wants is no reason to stop the machine.
                     let mut out = io::stdout().lock();
