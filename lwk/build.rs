@@ -2,6 +2,8 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=image.ld");
+    // Else a checkout that has moved would be linked by the path where it was.
+    println!("cargo::rerun-if-env-changed=CARGO_MANIFEST_DIR");
     let target = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     if target == "none" {
         let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
