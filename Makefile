@@ -1,6 +1,6 @@
 # Insula: many kernels, one machine. `make` lists what can be made.
 #
-# All products go to build/ (fetched and made beside cargo) and target/ (cargo's).
+# Everything built or fetched goes to build/ and, what cargo builds, to target/.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -26,10 +26,10 @@ help: ## list what can be made
 		printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 .PHONY: deps
-deps: ## install Debian's packages that are needed, and Rust if there is none
+deps: ## install the Debian packages that are needed, and Rust if it is missing
 	@scripts/deps
 
-# The test bed's command, with cargo's progress shown: the first time takes a minute.
+# The test bed's command, with cargo's progress: the first time takes a minute.
 .PHONY: testbed
 testbed: deps
 	@cargo build --package testbed --bin testbed
@@ -48,7 +48,7 @@ lwk: deps ## build the lightweight kernel
 	@scripts/lwk
 
 .PHONY: agent
-agent: deps ## build the first process of nodes to live in
+agent: deps ## build the agent, the first process of Linux nodes used as containers
 	@scripts/agent
 
 .PHONY: deb
@@ -61,20 +61,20 @@ demo: testbed ## watch kernels run side by side on an emulated machine
 	@scripts/demo
 
 .PHONY: test
-test: deps ## prove everything, on Debian's 6.1 and 6.12, on emulated machines
+test: deps ## run all tests, on Debian's 6.1 and 6.12, on emulated machines
 	@scripts/test
 
 .PHONY: soak
-soak: testbed ## play scenarios in long counts, or PART=name, and print the figures
+soak: testbed ## play scenarios in long counts and print the figures, or only PART=name
 	@KERNEL=$(KERNEL) scripts/soak $(PART)
 
 .PHONY: bench
-bench: testbed ## measure, into target/bench, or with RECORD=1 for the repository
+bench: testbed ## run the benchmarks, into target/bench, or with RECORD=1 for the repository
 	@$(testbed) fetch --bench
 	@scripts/bench
 
 .PHONY: shell
-shell: testbed ## a root shell on an emulated machine, or with KERNEL=6.1
+shell: testbed ## open a root shell on an emulated machine, with KERNEL=6.1 on that kernel
 	@$(testbed) shell $(kernel_option)
 
 .PHONY: fmt
@@ -82,9 +82,9 @@ fmt: ## format the sources
 	@cargo fmt --all
 
 .PHONY: lint
-lint: ## check format and style of the sources
+lint: ## check format, words and style of the sources
 	@scripts/lint
 
 .PHONY: clean
-clean: ## remove all that was built and fetched
+clean: ## remove everything that was built or fetched
 	@rm -rf build target
