@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * insula_channel.h - what lies in memory that two kernels share: rings, channels
- * and doorbells. The protocol is told in docs/src/channels.md.
+ * insula_channel.h - memory shared by two kernels: rings, channels and doorbells. Protocol:
+ * docs/src/channels.md
  *
- * The words of rings and ends are of 64 bits, each written by one side only, but for
- * struct insula_events. What a
- * peer can write is read once, as a whole word, and then checked. Memory that is
- * all zero is an empty ring, and an end that nobody has opened.
+ * The words of rings and endpoints have 64 bits, each written by one side only, except those
+ * of struct insula_events. A word that the peer can write is read once and then checked.
+ * Memory that is all zero is an empty ring, and an endpoint that was never opened.
  */
 #ifndef INSULA_CHANNEL_H
 #define INSULA_CHANNEL_H
@@ -17,8 +16,8 @@
 #define INSULA_CHANNEL_REVISION	1
 
 /*
- * A slot of a ring. A message lies in one or more in a row; the header of its first
- * tells of it, those of the others hold only their turns.
+ * A slot of a ring. A message occupies one or more consecutive slots; the header of the first
+ * describes it, those of the others hold only their sequence numbers.
  */
 struct insula_slot {
 	__u64 header;		/* see INSULA_HEADER_* */
@@ -31,20 +30,20 @@ struct insula_slot {
 #define INSULA_SLOTS_MIN	64
 #define INSULA_SLOTS_MAX	32768
 
-/* Bits 0 to 31 of a header: the turn, which is the slot's position + 1 once it is full. */
-#define INSULA_HEADER_TURN_MASK		0xffffffffULL
+/* Bits 0 to 31 of a header: the sequence number, the slot's position + 1 once it is full. */
+#define INSULA_HEADER_SEQUENCE_MASK		0xffffffffULL
 /* 16 bits: bytes of the message, page references included. */
 #define INSULA_HEADER_SIZE_SHIFT	32
-/* 8 bits: how many struct insula_pages the message begins with. */
+/* 8 bits: number of struct insula_pages at the start of the message. */
 #define INSULA_HEADER_PAGES_SHIFT	48
-/* 8 bits: what the message is, between those who use the ring. */
+/* 8 bits: kind of message, defined by the users of the ring. */
 #define INSULA_HEADER_KIND_SHIFT	56
 
-/* What the receiver of a page reference may do with the pages. */
+/* Rights of the receiver of a page reference. */
 enum insula_right {
-	INSULA_GRANTED = 1,	/* use them until they are taken back */
-	INSULA_LENT = 2,	/* use them until the answer to this message */
-	INSULA_MOVED = 3,	/* keep them: they are the receiver's */
+	INSULA_GRANTED = 1,	/* use the pages until they are revoked */
+	INSULA_UNTIL_REPLY = 2,	/* use them until the reply to this message */
+	INSULA_MOVED = 3,	/* keep them */
 };
 
 /* A page reference: contiguous pages of 4096 bytes. */
@@ -54,23 +53,23 @@ struct insula_pages {
 	__u32 right;		/* enum insula_right */
 };
 
-/* A ring's control words: a cache line of the consumer, one of the producers. */
+/* Control words of a ring: a cache line of the consumer, one of the producers. */
 struct insula_ring {
-	__u64 head;		/* position of the next slot to be received, 32 bits */
+	__u64 head;		/* position of the next slot to receive, 32 bits */
 	__u64 consumer_wake;	/* 0, or INSULA_WAKE_ASLEEP | position */
 	__u64 consumer_reserved[6];
-	__u64 producer_wake;	/* the same for want of room */
+	__u64 producer_wake;	/* the same, waiting for room */
 	__u64 producer_reserved[7];
 };
 
-/* A wake word of one who sleeps; its position is in bits 0 to 31. */
+/* Flag of a wake word whose writer sleeps; its position is in bits 0 to 31. */
 #define INSULA_WAKE_ASLEEP	(1ULL << 32)
 
-/* One side of a channel. Only its own kernel writes it. */
-struct insula_end {
+/* One side of a channel, written by its own kernel only. */
+struct insula_endpoint {
 	__u64 doorbell;		/* 0, or see INSULA_DOORBELL_* */
-	__u64 session;		/* the last one that it has been in */
-	__u64 open;		/* 1: it is in it now */
+	__u64 session;		/* the last one that it joined */
+	__u64 open;		/* 1: it is in that session now */
 	__u64 reserved[5];
 };
 
@@ -80,9 +79,8 @@ struct insula_end {
 #define INSULA_DOORBELL_VECTOR_MASK	0xffULL
 
 /*
- * Events that one side has signalled to the other, which has not taken them yet: a bit
- * each. Who signals sets a bit, and rings if none was set; who is rung takes them all, by
- * exchange with 0. The one word that both write.
+ * Pending events from one side to the other, as bits. The signalling side sets a bit and rings
+ * the doorbell if none was set; the other takes them all, by exchange with 0. Both write it.
  */
 struct insula_events {
 	__u64 pending;
@@ -93,16 +91,16 @@ struct insula_events {
 #define INSULA_EVENTS	64
 
 /* The first page of a channel. */
-struct insula_ends {
-	struct insula_end base;
-	struct insula_end node;
+struct insula_endpoints {
+	struct insula_endpoint base;
+	struct insula_endpoint node;
 	struct insula_events to_base;
 	struct insula_events to_node;
 };
 
 /*
- * A channel's rings begin one page behind its ends: first a page with their control
- * words, then the slots of the ring to the node, then those of the other.
+ * A channel's rings start one page after its endpoints: first a page with their control words,
+ * then the slots of the ring to the node, then those of the ring to the base.
  */
 #define INSULA_CHANNEL_RINGS	4096
 struct insula_rings {
@@ -115,30 +113,27 @@ struct insula_rings {
 #define INSULA_CHANNEL_SIZE(slots)	(4096ULL + INSULA_RINGS_SIZE(slots))
 
 /*
- * The first page of an area, which ACPI device INSU0001 names in a node. Its
- * channels lie behind it one after the other, all alike.
+ * The first page of a channel area, which ACPI device INSU0001 describes in a node. Channels of
+ * equal size follow it.
  */
 struct insula_area_header {
 	__u64 magic;		/* INSULA_CHANNEL_MAGIC */
 	__u32 revision;		/* INSULA_CHANNEL_REVISION */
 	__u32 count;		/* of channels */
 	__u32 slots;		/* of each ring */
-	__u32 node;		/* INSULA_AREA_*: what the node's kernel tells of itself */
+	__u32 node;		/* INSULA_AREA_*: flags set by the node's kernel */
 };
 
 /*
- * When it is to reset the machine it calls who has launched it, and that does not return
- * (docs/src/node-view.md): the base need not be quick to see what it writes.
+ * To reset the machine the node's kernel makes a call that does not return
+ * (docs/src/node-view.md): so the base may poll for its end less often.
  */
-#define INSULA_AREA_ENDS_BY_CALL	(1U << 0)
+#define INSULA_AREA_RESETS_BY_CALL	(1U << 0)
 
-/*
- * Whose a channel is, by its index: those before the first of these are the programs'. The
- * others are between the base and modules in the node.
- */
-#define INSULA_CHANNEL_ORDERS	8	/* insula_order.h */
+/* Indices of channels used by modules in the node. Lower ones are free for programs. */
+#define INSULA_CHANNEL_HOTPLUG	8	/* insula_hotplug.h */
 #define INSULA_CHANNEL_VIRTIO	9	/* insula_virtio.h */
-#define INSULA_CHANNEL_FRAMES	10	/* insula_frames.h; both ends are the kernels' own */
+#define INSULA_CHANNEL_GRANTS	10	/* insula_grant.h; both endpoints are the kernels' */
 
 /* Most channels in one area. */
 #define INSULA_CHANNELS_MAX	64

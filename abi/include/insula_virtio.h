@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * insula_virtio.h - what a virtio driver in a node and a device on the base tell each
- * other. The messages are those of the virtio-msg draft (a transport of the virtio
- * specification by messages, VIRTIO_MSG_REVISION_1), carried by the rings of a channel:
- * see docs/src/virtio.md.
+ * insula_virtio.h - messages between a virtio driver in a node and a device on the base: those
+ * of the virtio-msg draft (a message transport of the virtio specification,
+ * VIRTIO_MSG_REVISION_1), carried by the rings of a channel. See docs/src/virtio.md.
  *
- * A message is a header and what belongs to its id. Requests come from the node, each
- * is answered before the next is sent, by a message with the same id and token. Events
- * have no answer. Two of the draft's are never sent as messages, since an interrupt
- * between two kernels needs none: that buffers are available, and that they have been
- * used. For these each virtqueue has one of the channel's event bits, either way
- * (see insula_channel.h): its `event`, told by GET_VQUEUE.
+ * A message is a header and a body that depends on its id. Requests come from the node, and
+ * each is answered before the next is sent, by a message with the same id and token. Events
+ * have no answer. Two of the draft's events are never sent as messages: that buffers are
+ * available, and that they have been used. For these each virtqueue has one of the channel's
+ * event bits in each direction (insula_channel.h): the `event` of GET_VQUEUE.
  *
  * Addresses in virtqueues are physical, as everywhere. All is little endian.
  */
@@ -26,13 +24,13 @@
 /* Most devices of a node, and most virtqueues of a device. */
 #define INSULA_VIRTIO_DEVICES_MAX	32
 #define INSULA_VIRTIO_QUEUES_MAX	16
-/* Event bits of a channel that its virtqueues share; the highest one is free. */
+/* Event bits of a channel that its virtqueues share; the highest bit is free. */
 #define INSULA_VIRTIO_EVENTS_MAX	63
 
 struct insula_virtio_header {
 	__u8 kind;		/* INSULA_VIRTIO_RESPONSE and INSULA_VIRTIO_BUS, or 0 */
 	__u8 id;		/* INSULA_VIRTIO_GET_*, ... */
-	__u16 device;		/* its number on the bus; 0 in messages of the bus */
+	__u16 device;		/* number on the bus; 0 in messages of the bus */
 	__u16 token;		/* of a request, repeated in its answer */
 	__u16 size;		/* of the message, header included */
 };
@@ -40,12 +38,12 @@ struct insula_virtio_header {
 #define INSULA_VIRTIO_RESPONSE	(1U << 0)
 #define INSULA_VIRTIO_BUS	(1U << 1)
 
-/* Of the bus: which devices there are, and that one has come or gone. */
+/* Messages of the bus: list the devices; a device was added or removed. */
 #define INSULA_VIRTIO_GET_DEVICES	0x02
 #define INSULA_VIRTIO_PING		0x03
 #define INSULA_VIRTIO_EVENT_DEVICE	0x40
 
-/* Of a device. */
+/* Messages of a device. */
 #define INSULA_VIRTIO_GET_DEVICE_INFO	0x02
 #define INSULA_VIRTIO_GET_FEATURES	0x03
 #define INSULA_VIRTIO_SET_FEATURES	0x04
@@ -59,7 +57,7 @@ struct insula_virtio_header {
 #define INSULA_VIRTIO_GET_SHM		0x0c
 #define INSULA_VIRTIO_EVENT_CONFIG	0x40
 
-/* GET_DEVICES. The answer goes on with a bit for each number from `first` on. */
+/* GET_DEVICES. The answer is followed by a bit for each number from `first` on. */
 struct insula_virtio_device_range {
 	__u16 first;
 	__u16 count;
@@ -68,7 +66,7 @@ struct insula_virtio_device_range {
 struct insula_virtio_device_list {
 	__u16 first;
 	__u16 count;
-	__u16 next;		/* where to ask on; 0: that was all */
+	__u16 next;		/* first number of the next request; 0: no more */
 };
 
 /* PING, and its answer. */
@@ -87,7 +85,7 @@ struct insula_virtio_event_device {
 
 /* GET_DEVICE_INFO's answer. */
 struct insula_virtio_device_info {
-	__u32 device_id;	/* what it is, by the virtio specification; 0: none */
+	__u32 device_id;	/* type, by the virtio specification; 0: none */
 	__u32 vendor_id;
 	__u32 feature_bits;	/* 64 */
 	__u32 config_size;
@@ -113,14 +111,14 @@ struct insula_virtio_config_range {
 	__u32 size;
 };
 
-/* SET_CONFIG, and the answer to both, before the bytes. */
+/* SET_CONFIG, and the answer to both; the bytes follow. */
 struct insula_virtio_config {
 	__u32 generation;
 	__u32 offset;
 	__u32 size;
 };
 
-/* SET_STATUS, and the answer to GET_STATUS and to it. 0 resets the device. */
+/* SET_STATUS, and the answer to it and to GET_STATUS. 0 resets the device. */
 struct insula_virtio_status {
 	__u32 status;
 };
@@ -130,12 +128,12 @@ struct insula_virtio_vqueue_index {
 	__u32 index;
 };
 
-/* GET_VQUEUE's answer, and SET_VQUEUE with the first and third field of its own. */
+/* Answer to GET_VQUEUE; SET_VQUEUE, where size_max and event are ignored. */
 struct insula_virtio_vqueue {
 	__u32 index;
 	__u32 size_max;		/* 0: there is no such queue */
 	__u32 size;
-	__u32 event;		/* the draft's reserved word: see above */
+	__u32 event;		/* in the draft's reserved word: see above */
 	__u64 descriptors;
 	__u64 driver;		/* the available ring */
 	__u64 device;		/* the used ring */
@@ -149,10 +147,10 @@ struct insula_virtio_shm {
 	__u64 start;
 };
 
-/* EVENT_CONFIG: the status or the configuration has changed. */
+/* EVENT_CONFIG: the status or the configuration changed. */
 struct insula_virtio_event_config {
 	__u32 status;
-	struct insula_virtio_config config;	/* which part, if known; no bytes follow */
+	struct insula_virtio_config config;	/* the part, if known; no bytes follow */
 };
 
 #endif

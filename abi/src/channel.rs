@@ -1,8 +1,8 @@
 //! Mirror of `include/insula_channel.h`: rings, channels and doorbells in memory that two kernels
 //! share.
 //!
-//! These structures tell where words lie. No reference to one is made over shared memory: there
-//! each word is an atomic of its own.
+//! These structures define the layout. Shared memory is never accessed by a reference to one: each
+//! word there is an atomic.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -15,7 +15,7 @@ pub const CHANNEL_REVISION: u32 = 1;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Slot {
-    /// Turn, size, pages and kind: see `HEADER_*`.
+    /// Sequence number, size, pages and kind: see `HEADER_*`.
     pub header: u64,
     /// Bytes of the message.
     pub words: [u64; 7],
@@ -27,16 +27,16 @@ pub const SLOT_BYTES: usize = 56;
 pub const SLOTS_MIN: u32 = 64;
 /// `INSULA_SLOTS_MAX`: most slots of a ring.
 pub const SLOTS_MAX: u32 = 32768;
-/// `INSULA_HEADER_TURN_MASK`: the bits of a header that hold its slot's turn.
-pub const HEADER_TURN_MASK: u64 = 0xffff_ffff;
-/// `INSULA_HEADER_SIZE_SHIFT`: where the 16 bits of a message's size begin.
+/// `INSULA_HEADER_SEQUENCE_MASK`: the bits of a header that hold its slot's sequence number.
+pub const HEADER_SEQUENCE_MASK: u64 = 0xffff_ffff;
+/// `INSULA_HEADER_SIZE_SHIFT`: lowest of the 16 bits of a message's size.
 pub const HEADER_SIZE_SHIFT: u32 = 32;
-/// `INSULA_HEADER_PAGES_SHIFT`: where the 8 bits of its number of page references begin.
+/// `INSULA_HEADER_PAGES_SHIFT`: lowest of the 8 bits of its number of page references.
 pub const HEADER_PAGES_SHIFT: u32 = 48;
-/// `INSULA_HEADER_KIND_SHIFT`: where the 8 bits of its kind begin.
+/// `INSULA_HEADER_KIND_SHIFT`: lowest of the 8 bits of its kind.
 pub const HEADER_KIND_SHIFT: u32 = 56;
 
-/// `enum insula_right`: what the receiver of a page reference may do.
+/// `enum insula_right`: rights of the receiver of a page reference.
 #[repr(transparent)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -44,10 +44,10 @@ pub const HEADER_KIND_SHIFT: u32 = 56;
 pub struct Right(pub u32);
 
 impl Right {
-    /// Use the pages until they are taken back.
+    /// Use the pages until they are revoked.
     pub const GRANTED: Self = Self(1);
-    /// Use them until the answer to the message.
-    pub const LENT: Self = Self(2);
+    /// Use them until the reply to the message.
+    pub const UNTIL_REPLY: Self = Self(2);
     /// Keep them.
     pub const MOVED: Self = Self(3);
 }
@@ -60,9 +60,9 @@ impl Right {
 pub struct Pages {
     /// Physical address of the first.
     pub start: u64,
-    /// How many.
+    /// Number of pages.
     pub count: u32,
-    /// What may be done with them.
+    /// Rights of the receiver.
     pub right: Right,
 }
 
@@ -71,47 +71,47 @@ pub struct Pages {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Ring {
-    /// Position of the next slot to be received, 32 bits.
+    /// Position of the next slot to receive, 32 bits.
     pub head: u64,
-    /// 0, or [`WAKE_ASLEEP`] and the position at which the consumer stands.
+    /// 0, or [`WAKE_ASLEEP`] and the position at which the consumer waits.
     pub consumer_wake: u64,
     /// Zero.
     pub consumer_reserved: [u64; 6],
-    /// The same of a producer in want of room.
+    /// The same of a producer that waits for room.
     pub producer_wake: u64,
     /// Zero.
     pub producer_reserved: [u64; 7],
 }
 
-/// `INSULA_WAKE_ASLEEP`: mark of a wake word whose writer sleeps; bits 0 to 31 are its position.
+/// `INSULA_WAKE_ASLEEP`: flag of a wake word whose writer sleeps; bits 0 to 31 are its position.
 pub const WAKE_ASLEEP: u64 = 1 << 32;
 
-/// `struct insula_end`: one side of a channel, written by its own kernel.
+/// `struct insula_endpoint`: one side of a channel, written by its own kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct End {
+pub struct Endpoint {
     /// 0, or see [`DOORBELL_VALID`].
     pub doorbell: u64,
-    /// The last session that it has been in.
+    /// The last session that it joined.
     pub session: u64,
-    /// 1 while it is in it.
+    /// 1 while it is in that session.
     pub open: u64,
     /// Zero.
     pub reserved: [u64; 5],
 }
 
-/// `INSULA_DOORBELL_VALID`: mark of a doorbell word.
+/// `INSULA_DOORBELL_VALID`: flag of a doorbell word.
 pub const DOORBELL_VALID: u64 = 1 << 48;
-/// `INSULA_DOORBELL_APIC_SHIFT`: where the 32 bits of its local APIC's id begin.
+/// `INSULA_DOORBELL_APIC_SHIFT`: lowest of the 32 bits of its local APIC's id.
 pub const DOORBELL_APIC_SHIFT: u32 = 8;
 /// `INSULA_DOORBELL_VECTOR_MASK`: the bits that hold its interrupt vector.
 pub const DOORBELL_VECTOR_MASK: u64 = 0xff;
 
-/// `struct insula_events`: what one side has signalled to the other, a bit for each event.
+/// `struct insula_events`: pending events from one side to the other, as bits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Events {
-    /// Those that the other side has not taken yet.
+    /// Signalled and not yet taken by the other side.
     pub pending: u64,
     /// Zero.
     pub reserved: [u64; 7],
@@ -120,21 +120,21 @@ pub struct Events {
 /// `INSULA_EVENTS`: events of each side of a channel.
 pub const EVENTS: u32 = 64;
 
-/// `struct insula_ends`: the first page of a channel.
+/// `struct insula_endpoints`: the first page of a channel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct Ends {
+pub struct Endpoints {
     /// The base's.
-    pub base: End,
+    pub base: Endpoint,
     /// The node's.
-    pub node: End,
-    /// The node's events for the base.
+    pub node: Endpoint,
+    /// Events from the node to the base.
     pub to_base: Events,
-    /// The base's events for the node.
+    /// Events from the base to the node.
     pub to_node: Events,
 }
 
-/// `INSULA_CHANNEL_RINGS`: offset of a channel's rings, which processes map, in bytes.
+/// `INSULA_CHANNEL_RINGS`: offset in bytes of a channel's rings, the part that processes map.
 pub const CHANNEL_RINGS: u64 = 4096;
 
 /// `struct insula_rings`: the control words of a channel's rings.
@@ -163,7 +163,8 @@ pub const fn channel_size(slots: u32) -> u64 {
     CHANNEL_RINGS + rings_size(slots)
 }
 
-/// `struct insula_area_header`: the first page of a node's channels, which ACPI device `INSU0001` names.
+/// `struct insula_area_header`: first page of a node's channel area, described by ACPI device
+/// `INSU0001`.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -177,21 +178,21 @@ pub struct AreaHeader {
     pub count: u32,
     /// Of each ring.
     pub slots: u32,
-    /// `AREA_*`: what the node's kernel tells of itself.
+    /// `AREA_*`: flags set by the node's kernel.
     pub node: u32,
 }
 
-/// `INSULA_AREA_ENDS_BY_CALL`: to reset the machine it calls who has launched it, so that the base need
-/// not be quick to see it.
-pub const AREA_ENDS_BY_CALL: u32 = 1 << 0;
+/// `INSULA_AREA_RESETS_BY_CALL`: the node's kernel resets the machine by a call that does not
+/// return, so the base may poll for its end less often.
+pub const AREA_RESETS_BY_CALL: u32 = 1 << 0;
 
-/// `INSULA_CHANNEL_ORDERS`: index of the channel of [`order`](crate::order). Those before are the
-/// programs'.
-pub const CHANNEL_ORDERS: u32 = 8;
+/// `INSULA_CHANNEL_HOTPLUG`: index of the channel of [`hotplug`](crate::hotplug). Lower ones are
+/// free for programs.
+pub const CHANNEL_HOTPLUG: u32 = 8;
 /// `INSULA_CHANNEL_VIRTIO`: index of the channel of [`virtio`](crate::virtio).
 pub const CHANNEL_VIRTIO: u32 = 9;
-/// `INSULA_CHANNEL_FRAMES`: index of the channel of [`frames`](crate::frames).
-pub const CHANNEL_FRAMES: u32 = 10;
+/// `INSULA_CHANNEL_GRANTS`: index of the channel of [`grant`](crate::grant).
+pub const CHANNEL_GRANTS: u32 = 10;
 
 /// `INSULA_CHANNELS_MAX`: most channels in one area.
 pub const CHANNELS_MAX: u32 = 64;
@@ -210,36 +211,36 @@ pub const fn area_size(count: u32, slots: u32) -> u64 {
 pub struct Channels {
     /// Physical address of their area, a multiple of 4096.
     pub start: u64,
-    /// How many, 1 to [`CHANNELS_MAX`].
+    /// Number of channels, 1 to [`CHANNELS_MAX`].
     pub count: u32,
     /// Slots of each ring, a power of two from [`SLOTS_MIN`] to [`SLOTS_MAX`].
     pub slots: u32,
 }
 
-/// `struct insula_channel_open`: a channel whose end is to be opened.
+/// `struct insula_channel_open`: a channel whose endpoint is to be opened.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct ChannelOpen {
-    /// In: which of the node's.
+    /// In: index of the channel in the node.
     pub index: u32,
     /// Out: slots of each ring.
     pub slots: u32,
 }
 
-/// `struct insula_channel_event`: an event of a channel to be bound to eventfds, -1 for none.
+/// `struct insula_channel_eventfd`: an event of a channel to be bound to eventfds, -1 for none.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-pub struct ChannelEvent {
-    /// Which, below [`EVENTS`].
+pub struct ChannelEventfd {
+    /// Number of the event, below [`EVENTS`].
     pub event: u32,
-    /// Descriptor of what is written to when the peer signals it.
-    pub incoming: i32,
-    /// Descriptor of what signals it to the peer when it is written to.
-    pub outgoing: i32,
+    /// Eventfd that is written when the peer signals the event.
+    pub ioeventfd: i32,
+    /// Eventfd that signals the event to the peer when it is written.
+    pub irqfd: i32,
     /// Zero.
     pub reserved: u32,
 }

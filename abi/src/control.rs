@@ -30,7 +30,7 @@ impl Default for Hello {
     }
 }
 
-/// `enum insula_cpu_owner`: who has a core.
+/// `enum insula_cpu_owner`: owner of a core.
 #[repr(transparent)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -38,15 +38,15 @@ impl Default for Hello {
 pub struct CpuOwner(pub u32);
 
 impl CpuOwner {
-    /// The base: online, or offline by its own wish.
+    /// The base, which has it online or offline.
     pub const BASE: Self = Self(0);
-    /// Taken, waiting for a node.
+    /// Taken, and free for a node.
     pub const POOL: Self = Self(1);
     /// A node.
     pub const NODE: Self = Self(2);
 }
 
-/// `struct insula_cpu`: a core and who has it.
+/// `struct insula_cpu`: a core and its owner.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -56,13 +56,14 @@ pub struct Cpu {
     pub cpu: u32,
     /// Physical id of its local APIC.
     pub apic_id: u32,
-    /// Who has it.
+    /// Its owner.
     pub owner: CpuOwner,
-    /// Id of the node that has it, else 0.
+    /// Id of the node that owns it, else 0.
     pub node: u32,
 }
 
-/// `struct insula_machine`: what the module sees and holds. Sizes in bytes.
+/// `struct insula_machine`: resources of the machine, and those that the module has taken. Sizes in
+/// bytes.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -72,7 +73,7 @@ pub struct Machine {
     pub cpus: u64,
     /// In: its length.
     pub cpus_capacity: u32,
-    /// Out: cores that there are.
+    /// Out: number of cores.
     pub cpus_count: u32,
     /// Out: `MACHINE_*`.
     pub flags: u32,
@@ -80,18 +81,18 @@ pub struct Machine {
     pub tsc_khz: u32,
     /// Out: page below 1 MiB that a start maps one to one.
     pub trampoline: u64,
-    /// Out: memory below 1 MiB that nodes can have.
-    pub low_total: u64,
+    /// Out: memory below 1 MiB available to nodes.
+    pub lowmem_total: u64,
     /// Out: of that, not taken.
-    pub low_free: u64,
+    pub lowmem_free: u64,
     /// Out: memory in the pool, used or not.
     pub pool_total: u64,
     /// Out: of that, not used by an object.
     pub pool_free: u64,
-    /// Out: all memory of all objects, pool excluded.
-    pub taken: u64,
-    /// Out: nobody's, kept until some I/O on it has ended.
-    pub withheld: u64,
+    /// Out: memory of all objects, except that of the pool.
+    pub allocated: u64,
+    /// Out: unused memory, kept until I/O on it has ended.
+    pub quarantined: u64,
 }
 
 /// `struct insula_pool`: cores and memory to take ahead of need.
@@ -114,7 +115,7 @@ pub struct Pool {
 pub struct Image {
     /// Its name.
     pub name: Name,
-    /// In: address of bytes that the module keeps unread.
+    /// In: address of bytes kept for the owner, opaque to the module.
     pub description: u64,
     /// Their number, at most [`crate::DESCRIPTION_MAX`].
     pub description_size: u32,
@@ -132,7 +133,7 @@ pub struct Names {
     pub names: u64,
     /// In: its length.
     pub capacity: u32,
-    /// Out: names that there are.
+    /// Out: number of names.
     pub count: u32,
 }
 
@@ -146,6 +147,6 @@ pub struct Description {
     pub bytes: u64,
     /// In: its size.
     pub capacity: u32,
-    /// Out: bytes that there are.
+    /// Out: number of bytes.
     pub size: u32,
 }

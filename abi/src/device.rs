@@ -1,11 +1,11 @@
-//! PCI functions that are a node's own.
+//! PCI functions assigned to a node.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `INSULA_DEVICE_CONFINED`: it cannot reach memory that is not the node's.
-pub const DEVICE_CONFINED: u32 = 1 << 0;
-/// `INSULA_DEVICE_HELD`: the node has it; without this flag it went back to the base.
-pub const DEVICE_HELD: u32 = 1 << 1;
+/// `INSULA_DEVICE_IOMMU`: an IOMMU domain restricts its DMA to the node's memory.
+pub const DEVICE_IOMMU: u32 = 1 << 0;
+/// `INSULA_DEVICE_ATTACHED`: the node has it; without this flag it was returned to the base.
+pub const DEVICE_ATTACHED: u32 = 1 << 1;
 
 /// `struct insula_device`: a PCI function by its address.
 #[repr(C)]
@@ -19,11 +19,11 @@ pub struct Device {
     pub bus: u32,
     /// Device number times eight, plus the function's number.
     pub function: u32,
-    /// [`DEVICE_CONFINED`], [`DEVICE_HELD`]; zero when adding.
+    /// [`DEVICE_IOMMU`], [`DEVICE_ATTACHED`]; zero when adding.
     pub flags: u32,
 }
 
-/// `struct insula_devices`: those that a node has or, if stopped, had.
+/// `struct insula_devices`: a node's devices or, if it is stopped, those that it had.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -33,6 +33,6 @@ pub struct Devices {
     pub devices: u64,
     /// In: its length.
     pub capacity: u32,
-    /// Out: how many there are.
+    /// Out: number of devices.
     pub count: u32,
 }

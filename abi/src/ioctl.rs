@@ -3,9 +3,11 @@
 
 use core::mem::size_of;
 
-use crate::channel::{ChannelEvent, ChannelOpen, Channels};
-use crate::frames::{Borrow, FramesGrant, FramesTake, Lend};
-use crate::lwk::{DelegationPlace, SpaceBegin, SpaceCreate, SpaceFork, SpaceRange, SpaceSignal};
+use crate::channel::{ChannelEventfd, ChannelOpen, Channels};
+use crate::grant::{GrantAdd, GrantImport, GrantRevoke, GrantTable};
+use crate::lwk::{
+    DelegationPlace, MirrorCreate, MirrorFork, MirrorInvalidate, MirrorSignal, MirrorStart,
+};
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
     NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart,
@@ -51,11 +53,11 @@ pub const MACHINE: u32 = iowr::<Machine>(0x01);
 pub const POOL_RESERVE: u32 = iow::<Pool>(0x02);
 /// `INSULA_POOL_RELEASE` (control).
 pub const POOL_RELEASE: u32 = io(0x03);
-/// `INSULA_MEMORY_CREATE` (control); answers a descriptor.
+/// `INSULA_MEMORY_CREATE` (control); returns a descriptor.
 pub const MEMORY_CREATE: u32 = io(0x10);
 /// `INSULA_IMAGE_ADD` (control).
 pub const IMAGE_ADD: u32 = iow::<Image>(0x20);
-/// `INSULA_IMAGE_OPEN` (control); answers a descriptor.
+/// `INSULA_IMAGE_OPEN` (control); returns a descriptor.
 pub const IMAGE_OPEN: u32 = iow::<Name>(0x21);
 /// `INSULA_IMAGE_REMOVE` (control).
 pub const IMAGE_REMOVE: u32 = iow::<Name>(0x22);
@@ -63,9 +65,9 @@ pub const IMAGE_REMOVE: u32 = iow::<Name>(0x22);
 pub const IMAGE_LIST: u32 = iowr::<Names>(0x23);
 /// `INSULA_IMAGE_REPLACE` (control).
 pub const IMAGE_REPLACE: u32 = iow::<Image>(0x24);
-/// `INSULA_NODE_CREATE` (control); answers a descriptor.
+/// `INSULA_NODE_CREATE` (control); returns a descriptor.
 pub const NODE_CREATE: u32 = iow::<NodeCreate>(0x30);
-/// `INSULA_NODE_OPEN` (control); answers a descriptor.
+/// `INSULA_NODE_OPEN` (control); returns a descriptor.
 pub const NODE_OPEN: u32 = iow::<Name>(0x31);
 /// `INSULA_NODE_LIST` (control).
 pub const NODE_LIST: u32 = iowr::<Names>(0x32);
@@ -88,7 +90,7 @@ pub const NODE_STOP: u32 = iow::<NodeStop>(0x34);
 pub const NODE_INFO: u32 = iowr::<NodeInfo>(0x35);
 /// `INSULA_NODE_REMOVE` (node).
 pub const NODE_REMOVE: u32 = io(0x36);
-/// `INSULA_NODE_MEMORY` (node); answers a descriptor.
+/// `INSULA_NODE_MEMORY` (node); returns a descriptor.
 pub const NODE_MEMORY: u32 = io(0x37);
 /// `INSULA_NODE_INTERRUPT` (node).
 pub const NODE_INTERRUPT: u32 = iow::<NodeInterrupt>(0x38);
@@ -104,7 +106,7 @@ pub const NODE_GROW: u32 = iow::<NodeGrow>(0x3c);
 pub const NODE_SHRINK: u32 = iow::<NodeShrink>(0x3d);
 /// `INSULA_NODE_SHARE` (node).
 pub const NODE_SHARE: u32 = iow::<NodeShare>(0x3e);
-/// `INSULA_NODE_SHARED` (node); answers a descriptor.
+/// `INSULA_NODE_SHARED` (node); returns a descriptor.
 pub const NODE_SHARED: u32 = io(0x3f);
 /// `INSULA_NODE_DEVICE_ADD` (node).
 pub const NODE_DEVICE_ADD: u32 = iow::<Device>(0x60);
@@ -113,46 +115,46 @@ pub const NODE_DEVICES: u32 = iowr::<Devices>(0x61);
 
 /// `INSULA_NODE_CHANNELS` (node).
 pub const NODE_CHANNELS: u32 = iow::<Channels>(0x50);
-/// `INSULA_CHANNEL_OPEN` (node in the base, control in a node); answers a descriptor.
+/// `INSULA_CHANNEL_OPEN` (node in the base, control in a node); returns a descriptor.
 pub const CHANNEL_OPEN: u32 = iowr::<ChannelOpen>(0x51);
 /// `INSULA_CHANNEL_RING` (channel).
 pub const CHANNEL_RING: u32 = io(0x52);
-/// `INSULA_CHANNEL_EVENT` (channel).
-pub const CHANNEL_EVENT: u32 = iow::<ChannelEvent>(0x53);
+/// `INSULA_CHANNEL_EVENTFD` (channel).
+pub const CHANNEL_EVENTFD: u32 = iow::<ChannelEventfd>(0x53);
 
 /// `INSULA_NODE_DELEGATION` (node).
 pub const NODE_DELEGATION: u32 = iow::<DelegationPlace>(0x70);
-/// `INSULA_SPACE_CREATE` (node); answers a descriptor.
-pub const SPACE_CREATE: u32 = iowr::<SpaceCreate>(0x71);
-/// `INSULA_SPACE_BEGIN` (space).
-pub const SPACE_BEGIN: u32 = iow::<SpaceBegin>(0x72);
-/// `INSULA_SPACE_DESK` (space); answers a desk.
-pub const SPACE_DESK: u32 = io(0x73);
-/// `INSULA_SPACE_SIT` (space); the argument is a desk.
-pub const SPACE_SIT: u32 = io(0x74);
-/// `INSULA_SPACE_LEAVE` (space); the argument is a desk.
-pub const SPACE_LEAVE: u32 = io(0x75);
-/// `INSULA_SPACE_WAIT` (space); the argument is a desk.
-pub const SPACE_WAIT: u32 = io(0x76);
-/// `INSULA_SPACE_RING` (space); the argument is a desk.
-pub const SPACE_RING: u32 = io(0x77);
-/// `INSULA_SPACE_SIGNAL` (space).
-pub const SPACE_SIGNAL: u32 = iow::<SpaceSignal>(0x78);
-/// `INSULA_SPACE_RELEASE` (space).
-pub const SPACE_RELEASE: u32 = iow::<SpaceRange>(0x79);
-/// `INSULA_SPACE_FORK` (space); answers a descriptor.
-pub const SPACE_FORK: u32 = ior::<SpaceFork>(0x7a);
-/// `INSULA_SPACE_ADOPT` (space).
-pub const SPACE_ADOPT: u32 = io(0x7b);
+/// `INSULA_MIRROR_CREATE` (node); returns a descriptor.
+pub const MIRROR_CREATE: u32 = iowr::<MirrorCreate>(0x71);
+/// `INSULA_MIRROR_START` (mirror).
+pub const MIRROR_START: u32 = iow::<MirrorStart>(0x72);
+/// `INSULA_MIRROR_SLOT_ALLOC` (mirror); returns a slot.
+pub const MIRROR_SLOT_ALLOC: u32 = io(0x73);
+/// `INSULA_MIRROR_SLOT_ATTACH` (mirror); the argument is a slot.
+pub const MIRROR_SLOT_ATTACH: u32 = io(0x74);
+/// `INSULA_MIRROR_SLOT_FREE` (mirror); the argument is a slot.
+pub const MIRROR_SLOT_FREE: u32 = io(0x75);
+/// `INSULA_MIRROR_SLOT_WAIT` (mirror); the argument is a slot.
+pub const MIRROR_SLOT_WAIT: u32 = io(0x76);
+/// `INSULA_MIRROR_SLOT_WAKE` (mirror); the argument is a slot.
+pub const MIRROR_SLOT_WAKE: u32 = io(0x77);
+/// `INSULA_MIRROR_SIGNAL` (mirror).
+pub const MIRROR_SIGNAL: u32 = iow::<MirrorSignal>(0x78);
+/// `INSULA_MIRROR_INVALIDATE` (mirror).
+pub const MIRROR_INVALIDATE: u32 = iow::<MirrorInvalidate>(0x79);
+/// `INSULA_MIRROR_FORK` (mirror); returns a descriptor.
+pub const MIRROR_FORK: u32 = ior::<MirrorFork>(0x7a);
+/// `INSULA_MIRROR_ADOPT` (mirror).
+pub const MIRROR_ADOPT: u32 = io(0x7b);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);
 
-/// `INSULA_NODE_LEND` (node); answers a descriptor.
-pub const NODE_LEND: u32 = iowr::<Lend>(0x90);
-/// `INSULA_FRAMES_GRANT` (lender).
-pub const FRAMES_GRANT: u32 = iow::<FramesGrant>(0x91);
-/// `INSULA_FRAMES_TAKE` (lender).
-pub const FRAMES_TAKE: u32 = iow::<FramesTake>(0x92);
-/// `INSULA_BORROW` (control in a node); answers a descriptor.
-pub const BORROW: u32 = iow::<Borrow>(0x93);
+/// `INSULA_NODE_GRANT_TABLE` (node); returns a descriptor.
+pub const NODE_GRANT_TABLE: u32 = iowr::<GrantTable>(0x90);
+/// `INSULA_GRANT_ADD` (grant table).
+pub const GRANT_ADD: u32 = iow::<GrantAdd>(0x91);
+/// `INSULA_GRANT_REVOKE` (grant table).
+pub const GRANT_REVOKE: u32 = iow::<GrantRevoke>(0x92);
+/// `INSULA_GRANT_IMPORT` (control in a node); returns a descriptor.
+pub const GRANT_IMPORT: u32 = iow::<GrantImport>(0x93);

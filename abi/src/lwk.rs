@@ -1,24 +1,24 @@
 //! Mirror of `include/insula_lwk.h`: delegation, by which the base executes the system calls of a
-//! lightweight kernel's programs. The header's opening comment tells the protocol.
+//! lightweight kernel's programs. The header's opening comment describes the protocol.
 //!
-//! These structures tell where words lie. No reference to one is made over shared memory: there
-//! each word is an atomic of its own.
+//! These structures define the layout. Shared memory is never accessed by a reference to one: each
+//! word there is an atomic.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 6;
+pub const LWK_REVISION: u32 = 7;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
 pub const PAGES_MIN: u32 = 16;
 /// `INSULA_LWK_PAGES_MAX`: most pages of an area.
 pub const PAGES_MAX: u32 = 512;
-/// `INSULA_LWK_DESKS_PER_PAGE`: desks in a page.
-pub const DESKS_PER_PAGE: u32 = 16;
-/// `INSULA_LWK_COUNTERS_PAGES`: pages that count, behind the first page: [`Counters`] of cores, and in
-/// the last of them [`Calls`].
+/// `INSULA_LWK_SLOTS_PER_PAGE`: slots in a page.
+pub const SLOTS_PER_PAGE: u32 = 16;
+/// `INSULA_LWK_COUNTERS_PAGES`: pages after the first page: [`Counters`] of cores, and in the last
+/// of them [`Calls`].
 pub const COUNTERS_PAGES: u32 = 5;
 /// Bytes of a page.
 pub const PAGE_SIZE: u64 = 4096;
@@ -29,7 +29,7 @@ pub const PAGE_SIZE: u64 = 4096;
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Clock {
-    /// Odd while the others are being written.
+    /// Odd during an update.
     pub sequence: u64,
     /// Time stamp counter.
     pub tsc: u64,
@@ -37,9 +37,9 @@ pub struct Clock {
     pub realtime_ns: u64,
     /// `CLOCK_MONOTONIC` then, in ns.
     pub monotonic_ns: u64,
-    /// Nanoseconds of a tick, times 2^32.
+    /// Nanoseconds per tick, times 2^32.
     pub mult: u64,
-    /// What both times are later than that, in ns times 2^32: less than one.
+    /// Sub-nanosecond part of both times, in ns times 2^32.
     pub fraction: u64,
     /// Zero.
     pub reserved: [u64; 2],
@@ -59,39 +59,39 @@ pub struct Delegation {
     pub base_doorbell: u64,
     /// Zero.
     pub base_reserved: [u64; 5],
-    /// For the programs' clocks.
+    /// For the programs' vDSO.
     pub clock: Clock,
-    /// The kernel's doorbell; 0 until it takes processes.
+    /// The LWK's doorbell; 0 until it accepts processes.
     pub lwk_doorbell: u64,
     /// Zero.
     pub lwk_reserved: [u64; 7],
-    /// A bit for each desk, set by the kernel: a turn for a thread that sleeps.
-    pub rung: [u64; 128],
-    /// The same: its call is to be broken off.
-    pub interrupted: [u64; 128],
-    /// A bit for each page, set by the base: look at this process.
-    pub attention: [u64; 8],
-    /// For each page the process that it is of, 0 if none.
+    /// A bit for each slot, set by the LWK: wake its waiter.
+    pub wake_pending: [u64; 128],
+    /// The same: cancel its call.
+    pub cancel_pending: [u64; 128],
+    /// A bit for each page, set by the base: read this process's page.
+    pub process_pending: [u64; 8],
+    /// Process that each page is assigned to, 0 if none.
     pub process_of: [u16; 512],
 }
 
-/// `struct insula_lwk_counters`: what a core has counted since its start.
+/// `struct insula_lwk_counters`: counters of a core since its start.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Counters {
-    /// System calls that the kernel executed.
+    /// System calls executed by the LWK.
     pub local_calls: u64,
-    /// System calls that the base executed.
+    /// System calls executed by the base.
     pub delegated_calls: u64,
     /// Page faults of programs.
     pub faults: u64,
-    /// Faults of the base, resolved here.
-    pub questions: u64,
-    /// Requests of the kernel's own: threads, releases.
+    /// Page faults of the base, resolved by the LWK.
+    pub remote_faults: u64,
+    /// Requests other than calls: threads, invalidations.
     pub requests: u64,
-    /// Entries to the kernel from programs, for whatever reason.
+    /// Entries from programs into the kernel, for any reason.
     pub entries: u64,
     /// Switches from one thread to another.
     pub switches: u64,
@@ -103,36 +103,36 @@ pub struct Counters {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Calls {
-    /// By its number.
+    /// By number.
     pub made: [u64; 512],
 }
 
-/// `enum insula_lwk_base_state`: what the base says of a process.
+/// `enum insula_lwk_base_state`: state of a process as set by the base.
 pub mod base_state {
-    /// There is none.
+    /// There is no process.
     pub const NONE: u64 = 0;
-    /// The program is to be run.
-    pub const BEGUN: u64 = 1;
-    /// The proxy is no more.
-    pub const ENDED: u64 = 2;
-    /// Nor does anything of the base hold a page of the program's.
-    pub const GONE: u64 = 3;
+    /// Run the program.
+    pub const STARTED: u64 = 1;
+    /// The proxy has exited.
+    pub const EXITED: u64 = 2;
+    /// Nothing of the base maps or pins a page of the program.
+    pub const QUIESCED: u64 = 3;
 }
 
-/// `enum insula_lwk_process_state`: what the kernel says of a process.
+/// `enum insula_lwk_process_state`: state of a process as set by the LWK.
 pub mod process_state {
-    /// Nothing yet.
+    /// The LWK has not seen it yet.
     pub const UNKNOWN: u64 = 0;
-    /// It has been taken notice of.
+    /// The LWK has seen it.
     pub const ALIVE: u64 = 1;
-    /// The base has said that it is gone, and all is freed.
-    pub const DONE: u64 = 2;
+    /// [`QUIESCED`](super::base_state::QUIESCED) was set, and its memory is freed.
+    pub const REAPED: u64 = 2;
 }
 
-/// `INSULA_LWK_QUEUE`: most signals of a process that wait to be taken.
+/// `INSULA_LWK_QUEUE`: most queued signals of a process.
 pub const QUEUE: usize = 32;
 
-/// `struct insula_lwk_signal`: a signal that came for a program.
+/// `struct insula_lwk_signal`: a signal to a program.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -144,9 +144,9 @@ pub struct Signal {
     pub error: i32,
     /// `si_code`.
     pub code: i32,
-    /// The proxy's thread that it came to.
+    /// Id of the proxy's thread that received it.
     pub thread: u32,
-    /// What follows in `siginfo_t`, from its byte 16 on.
+    /// `siginfo_t` from byte 16 on.
     pub fields: [u64; 4],
 }
 
@@ -156,47 +156,48 @@ pub struct Signal {
 pub struct Process {
     /// See [`base_state`].
     pub base_state: u64,
-    /// Its first desk.
-    pub desk: u64,
+    /// Slot of the first thread.
+    pub slot: u64,
     /// The program's process id.
     pub pid: u64,
     /// Start of the program's part of the address space.
-    pub space_start: u64,
-    /// End of it.
-    pub space_end: u64,
-    /// Bytes that [`request::ARGUMENTS`] gives.
+    pub mirror_start: u64,
+    /// Its end.
+    pub mirror_end: u64,
+    /// Bytes that [`request::ARGUMENTS`] copies.
     pub arguments_size: u64,
-    /// Ticket of the last [`request::RELEASE`] that was done.
-    pub released: u64,
-    /// The proxy's own descriptor, which is no file of the program's.
+    /// Ticket of the last [`request::INVALIDATE`] done.
+    pub invalidated: u64,
+    /// Number of the mirror's descriptor in the proxy.
     pub descriptor: u64,
-    /// Bit number - 1 for each signal for which there was no room in the queue.
-    pub signals: u64,
-    /// The process that this is a copy of; 0 if it begins with a program.
+    /// Bit number - 1 for each signal dropped from the full queue.
+    pub signals_overflow: u64,
+    /// Process that this one was forked from; 0 for none.
     pub parent: u64,
-    /// Address at which desk 0 would lie in the proxy.
-    pub desks: u64,
-    /// Bit number - 1 for each signal that the program ignores at its beginning.
+    /// Address in the proxy at which slot 0 would lie.
+    pub slots: u64,
+    /// Bit number - 1 for each signal ignored at start.
     pub ignored: u64,
-    /// The same of those that it blocks.
+    /// The same for blocked signals.
     pub blocked: u64,
-    /// Signals put into the queue until now.
-    pub told: u64,
-    /// 1 while the proxy is stopped, or about to be; or 0.
+    /// Signals put into the queue so far.
+    pub signals_queued: u64,
+    /// 1 while the proxy is stopped, or about to be; else 0.
     pub stopped: u64,
     /// Zero.
     pub base_reserved: u64,
     /// See [`process_state`].
     pub lwk_state: u64,
-    /// Physical address of its page table of level 4; 0 when nothing is mapped yet.
+    /// Physical address of its level 4 page table; 0 while nothing is mapped.
     pub page_table: u64,
-    /// Signals taken out of the queue until now.
-    pub taken: u64,
+    /// Signals taken from the queue so far.
+    pub signals_dequeued: u64,
     /// Zero.
     pub lwk_reserved: [u64; 5],
-    /// Signals that came: number n is at n modulo [`QUEUE`].
+    /// Signal number n is at n modulo [`QUEUE`].
     pub queue: [Signal; QUEUE],
-    /// How many frames were pinned at the last release: if more than [`PINNED_MAX`], not all are told.
+    /// Frames that were pinned at the last invalidation: if more than [`PINNED_MAX`], not all are
+    /// listed.
     pub pinned_count: u64,
     /// Zero.
     pub pinned_reserved: [u64; 7],
@@ -204,37 +205,37 @@ pub struct Process {
     pub pinned: [u64; PINNED_MAX],
 }
 
-/// `INSULA_LWK_PINNED_MAX`: most frames of a process that are said to be pinned.
+/// `INSULA_LWK_PINNED_MAX`: most frames of a process reported as pinned.
 pub const PINNED_MAX: usize = 288;
 
-/// `INSULA_LWK_REACH_SHIFT`: bit `address >> 21` modulo 32768 of [`Reach`] stands for a window.
-pub const REACH_SHIFT: u32 = 21;
+/// `INSULA_LWK_MAY_MAP_SHIFT`: a window's bit in [`MayMap`] is `address >> 21` modulo 32768.
+pub const MAY_MAP_SHIFT: u32 = 21;
 
-/// `struct insula_lwk_reach`: the second page of a process, what the base may have mapped.
+/// `struct insula_lwk_may_map`: the second page of a process, a bitmap of what the base may map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct Reach {
+pub struct MayMap {
     /// A bit for each window of 2 MiB.
     pub windows: [u64; 512],
 }
 
-/// `struct insula_lwk_desk`: where a thread of a program and a thread of its proxy meet.
+/// `struct insula_lwk_syscall_slot`: a ring of one entry between a thread and its proxy's thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct Desk {
-    /// The kernel's turn.
-    pub turn: u64,
+pub struct SyscallSlot {
+    /// Sequence number of the LWK's last call.
+    pub sequence: u64,
     /// Number of a system call, or one of [`request`].
     pub number: u64,
     /// Its arguments.
     pub arguments: [u64; 6],
-    /// The turn that is answered.
-    pub answer_turn: u64,
+    /// Sequence number of the answered call.
+    pub answer_sequence: u64,
     /// [`ANSWER_RESULT`] or [`ANSWER_FAULT`].
     pub kind: u64,
     /// Result, negative errno included; or the address of a fault.
     pub result: u64,
-    /// Second result; or 1 if the access writes, else 0.
+    /// Second result; or 1 for a write fault, 0 for a read fault.
     pub value: u64,
     /// Zero.
     pub answer_reserved: [u64; 4],
@@ -242,39 +243,40 @@ pub struct Desk {
     pub base_asleep: u64,
     /// Zero.
     pub base_reserved: [u64; 7],
-    /// 0, or the doorbell at which the kernel's thread is to be woken.
+    /// 0, or the doorbell that wakes the LWK's thread.
     pub lwk_asleep: u64,
-    /// Arguments of calls that lie in memory, of the kernel's own.
+    /// Arguments of the LWK's own calls that are passed in memory.
     pub scratch: [u64; 7],
 }
 
-/// `INSULA_LWK_RESULT`: the answer is the result.
+/// `INSULA_LWK_RESULT`: the answer is the call's result.
 pub const ANSWER_RESULT: u64 = 0;
-/// `INSULA_LWK_FAULT`: the answer is a question for a page.
+/// `INSULA_LWK_FAULT`: the answer is a remote fault.
 pub const ANSWER_FAULT: u64 = 1;
 
 /// Numbers of requests that are no system calls.
 pub mod request {
-    /// `INSULA_LWK_REQUEST`: they have this bit set.
+    /// `INSULA_LWK_REQUEST`: bit that is set in all of them.
     pub const REQUEST: u64 = 1 << 32;
-    /// `INSULA_LWK_RESOLVED`: the page of a fault is there, or may not be accessed.
+    /// `INSULA_LWK_RESOLVED`: a remote fault is resolved, or access is denied.
     pub const RESOLVED: u64 = REQUEST;
-    /// `INSULA_LWK_ARGUMENTS`: copy what the program begins with.
+    /// `INSULA_LWK_ARGUMENTS`: copy the program's arguments to its memory.
     pub const ARGUMENTS: u64 = REQUEST | 1;
-    /// `INSULA_LWK_THREAD`: make a thread.
+    /// `INSULA_LWK_THREAD`: create a thread.
     pub const THREAD: u64 = REQUEST | 2;
-    /// `INSULA_LWK_THREAD_END`: this thread has ended.
+    /// `INSULA_LWK_THREAD_END`: this thread has exited.
     pub const THREAD_END: u64 = REQUEST | 3;
-    /// `INSULA_LWK_EXIT`: end the proxy.
+    /// `INSULA_LWK_EXIT`: make the proxy exit.
     pub const EXIT: u64 = REQUEST | 4;
-    /// `INSULA_LWK_RELEASE`: let go of a range.
-    pub const RELEASE: u64 = REQUEST | 5;
-    /// `INSULA_LWK_FORK`: make a process that is a copy of this one.
+    /// `INSULA_LWK_INVALIDATE`: invalidate a range.
+    pub const INVALIDATE: u64 = REQUEST | 5;
+    /// `INSULA_LWK_FORK`: fork.
     pub const FORK: u64 = REQUEST | 6;
 }
 
-/// `INSULA_LWK_RELEASE_MAPPED`, a flag of [`request::RELEASE`]: do not wait for I/O under way.
-pub const RELEASE_MAPPED: u64 = 1;
+/// `INSULA_LWK_INVALIDATE_NO_QUIESCE`, a flag of [`request::INVALIDATE`]: do not wait for I/O under
+/// way.
+pub const INVALIDATE_NO_QUIESCE: u64 = 1;
 
 /// `struct insula_delegation`: a delegation area to be laid out.
 #[repr(C)]
@@ -290,51 +292,51 @@ pub struct DelegationPlace {
     pub reserved: u32,
 }
 
-/// `INSULA_SPACE_DESKS`: offset of desks in a space's descriptor.
-pub const SPACE_DESKS: u64 = 1 << 47;
-/// `INSULA_SPACE_INTERRUPT`: the signal by which a call is broken off.
-pub const SPACE_INTERRUPT: u32 = 33;
+/// `INSULA_MIRROR_SLOTS`: offset of slots in a mirror's descriptor.
+pub const MIRROR_SLOTS: u64 = 1 << 47;
+/// `INSULA_MIRROR_CANCEL_SIGNAL`: signal by which the module cancels a call.
+pub const MIRROR_CANCEL_SIGNAL: u32 = 33;
 
-/// `struct insula_space_create`: a space for the calling process.
+/// `struct insula_mirror_create`: an mm mirror to be created for the calling process.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-pub struct SpaceCreate {
+pub struct MirrorCreate {
     /// In: start of the program's part of the address space.
     pub start: u64,
-    /// In: end of it. Both are multiples of 4096 below [`SPACE_DESKS`].
+    /// In: its end. Both are multiples of 4096 below [`MIRROR_SLOTS`].
     pub end: u64,
-    /// Out: the first thread's desk.
-    pub desk: u32,
+    /// Out: the first thread's slot.
+    pub slot: u32,
     /// Zero.
     pub flags: u32,
 }
 
-/// `struct insula_space_begin`: have the node run the program.
+/// `struct insula_mirror_start`: start the program.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-pub struct SpaceBegin {
-    /// Bytes that [`request::ARGUMENTS`] gives.
+pub struct MirrorStart {
+    /// Bytes that [`request::ARGUMENTS`] copies.
     pub arguments_size: u64,
-    /// The number of the space's descriptor in the proxy.
+    /// Number of the mirror's descriptor in the proxy.
     pub descriptor: u64,
-    /// Address at which the proxy has mapped [`SPACE_DESKS`].
-    pub desks: u64,
-    /// Bit number - 1 for each signal that the program ignores at its beginning.
+    /// Address at which the proxy has mapped [`MIRROR_SLOTS`].
+    pub slots: u64,
+    /// Bit number - 1 for each signal ignored at start.
     pub ignored: u64,
-    /// The same of those that it blocks.
+    /// The same for blocked signals.
     pub blocked: u64,
 }
 
-/// `struct insula_space_signal`: the beginning of the `siginfo_t` of a signal for the program.
+/// `struct insula_mirror_signal`: start of the `siginfo_t` of a signal to the program.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-pub struct SpaceSignal {
+pub struct MirrorSignal {
     /// Its number.
     pub signal: i32,
     /// `si_errno`.
@@ -347,30 +349,30 @@ pub struct SpaceSignal {
     pub fields: [u64; 4],
 }
 
-/// `struct insula_space_fork`: a space for a copy of the program.
+/// `struct insula_mirror_fork`: an mm mirror created for a child of the program.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-pub struct SpaceFork {
-    /// Out: the first thread's desk.
-    pub desk: u64,
-    /// Out: the copy's process.
+pub struct MirrorFork {
+    /// Out: the first thread's slot.
+    pub slot: u64,
+    /// Out: the child's process.
     pub process: u64,
 }
 
-/// `struct insula_space_range`: a range of the program's addresses.
+/// `struct insula_mirror_invalidate`: a range of the program's addresses to invalidate.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
-pub struct SpaceRange {
+pub struct MirrorInvalidate {
     /// Its first address.
     pub start: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// What the module writes to [`Process::released`] when it is done.
+    /// Value that the module writes to [`Process::invalidated`] when done.
     pub ticket: u64,
-    /// [`RELEASE_MAPPED`].
+    /// [`INVALIDATE_NO_QUIESCE`].
     pub flags: u64,
 }

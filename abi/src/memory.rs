@@ -1,26 +1,26 @@
-//! Memory objects: what is taken, and where it lies.
+//! Memory objects: requests for memory, and the chunks of an object.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `INSULA_GRANULE`: size and alignment of what memory is taken in, in bytes.
+/// `INSULA_GRANULE`: unit in which memory is taken, and its alignment, in bytes.
 pub const GRANULE: u64 = 2 << 20;
-/// `INSULA_LOW_LIMIT`: below this address lies the memory in which a core can be started.
-pub const LOW_LIMIT: u64 = 1 << 20;
+/// `INSULA_LOWMEM_LIMIT`: end of the memory in which a core can be started.
+pub const LOWMEM_LIMIT: u64 = 1 << 20;
 /// `INSULA_NUMA_ANY`: no preference for [`Request::numa_node`].
 pub const NUMA_ANY: i32 = -1;
 
 /// `struct insula_request`: memory to take.
 ///
-/// With `max_phys <= LOW_LIMIT` (and not 0) it comes from the firmware's RAM below 1 MiB in pages,
-/// else in granules.
+/// With `max_phys <= LOWMEM_LIMIT` (and not 0) it comes from the firmware's RAM below 1 MiB, in
+/// pages, else in granules.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Request {
-    /// Bytes; a multiple of [`GRANULE`], of 4096 if low.
+    /// Bytes; a multiple of [`GRANULE`], of 4096 for lowmem.
     pub size: u64,
-    /// Lowest physical address that a chunk may have.
+    /// Lowest physical address of a chunk.
     pub min_phys: u64,
-    /// Physical address that no chunk may reach beyond; 0 for no bound.
+    /// Physical address at or below which every chunk ends; 0 for no bound.
     pub max_phys: u64,
     /// Largest chunk to take, in bytes; 0 for no limit.
     pub chunk_max: u64,
@@ -30,11 +30,11 @@ pub struct Request {
     pub flags: u32,
 }
 
-/// `INSULA_REQUEST_BLOCKS`, a flag of [`Request::flags`]: each chunk is of exactly
-/// [`Request::chunk_max`] bytes, a power of two that divides the size, and lies at a multiple of it.
+/// `INSULA_REQUEST_BLOCKS`, a flag of [`Request::flags`]: each chunk has exactly
+/// [`Request::chunk_max`] bytes, a power of two that divides the size, and is aligned to it.
 pub const REQUEST_BLOCKS: u32 = 1 << 0;
 
-/// `struct insula_chunk`: a stretch of physical memory.
+/// `struct insula_chunk`: a contiguous extent of physical memory.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -46,7 +46,7 @@ pub struct Chunk {
     pub size: u64,
 }
 
-/// `struct insula_chunks`: where an object's memory lies, in order of offset.
+/// `struct insula_chunks`: physical addresses of an object's memory, in order of offset.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -56,7 +56,7 @@ pub struct Chunks {
     pub chunks: u64,
     /// In: its length.
     pub capacity: u32,
-    /// Out: chunks that there are.
+    /// Out: number of chunks.
     pub count: u32,
 }
 

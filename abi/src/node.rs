@@ -10,7 +10,7 @@ use crate::Name;
 pub struct NodeCreate {
     /// Its name.
     pub name: Name,
-    /// In: address of bytes that the module keeps unread.
+    /// In: address of bytes kept for the owner, opaque to the module.
     pub description: u64,
     /// Their number, at most [`crate::DESCRIPTION_MAX`].
     pub description_size: u32,
@@ -24,8 +24,7 @@ pub struct NodeCreate {
     pub flags: u32,
 }
 
-/// `struct insula_node_start`: where and with what the first core begins in 64-bit mode. Physical
-/// addresses.
+/// `struct insula_node_start`: initial state of the first core in 64-bit mode. Physical addresses.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -37,9 +36,9 @@ pub struct NodeStart {
     pub page_table: u64,
     /// RSI.
     pub argument: u64,
-    /// Byte that the node makes non-zero when it is off.
+    /// Byte that the node sets to power off.
     pub power_off: u64,
-    /// Byte that it makes non-zero when it wants a reset.
+    /// Byte that it sets to request a reset.
     pub reset: u64,
 }
 
@@ -51,13 +50,13 @@ pub struct NodeStart {
 pub struct State(pub u32);
 
 impl State {
-    /// Being put together, belongs to a descriptor.
+    /// Being assembled, belongs to a descriptor.
     pub const CREATING: Self = Self(0);
-    /// Its cores are being started.
+    /// Its first core is being started.
     pub const CREATED: Self = Self(1);
     /// Its cores execute it.
     pub const RUNNING: Self = Self(2);
-    /// Its cores are given back or held; its memory is kept, to be read.
+    /// Its cores are returned or kept for it; its memory stays readable.
     pub const STOPPED: Self = Self(3);
 }
 
@@ -71,26 +70,26 @@ pub struct Reason(pub u32);
 impl Reason {
     /// It is not stopped.
     pub const NONE: Self = Self(0);
-    /// It switched itself off.
+    /// It powered off.
     pub const POWER_OFF: Self = Self(1);
-    /// It asked for a reset.
+    /// It requested a reset.
     pub const RESET: Self = Self(2);
     /// Stopped by the user.
     pub const STOPPED: Self = Self(3);
     /// Killed by the user.
     pub const KILLED: Self = Self(4);
-    /// Stopped by a watcher that found it crashed.
+    /// Its kernel crashed; stopped by its supervisor.
     pub const CRASHED: Self = Self(5);
-    /// Stopped since the base went down.
+    /// The base went down.
     pub const BASE: Self = Self(6);
-    /// Stopped by a watcher that found it halted.
+    /// Its kernel halted; stopped by its supervisor.
     pub const HALTED: Self = Self(7);
-    /// Stopped by a watcher that found it unresponsive.
+    /// It was unresponsive; stopped by its supervisor.
     pub const HUNG: Self = Self(8);
-    /// Stopped by whoever served a device of its and has lost it.
+    /// The base lost one of its devices.
     pub const DEVICE_LOST: Self = Self(9);
 
-    /// Its bit in [`NodeSupervise::hold`]; none for a reason that this revision does not know.
+    /// Its bit in [`NodeSupervise::keep_cpus`]; none for a reason unknown to this revision.
     #[must_use]
     pub const fn bit(self) -> u32 {
         match 1_u32.checked_shl(self.0) {
@@ -102,15 +101,15 @@ impl Reason {
 
 /// `INSULA_NODE_SUPERVISED`, a flag of [`NodeInfo::flags`]: a descriptor supervises it.
 pub const NODE_SUPERVISED: u32 = 1 << 0;
-/// `INSULA_NODE_HELD`, a flag of [`NodeInfo::flags`]: it is stopped and its cores are kept for it.
-pub const NODE_HELD: u32 = 1 << 1;
-/// `INSULA_NODE_RETIRED`, a flag of [`NodeInfo::flags`]: its end is, or is to be, for good.
+/// `INSULA_NODE_CPUS_KEPT`, a flag of [`NodeInfo::flags`]: stopped, and its cores kept for it.
+pub const NODE_CPUS_KEPT: u32 = 1 << 1;
+/// `INSULA_NODE_RETIRED`, a flag of [`NodeInfo::flags`]: its (next) end is final, no restart.
 pub const NODE_RETIRED: u32 = 1 << 2;
-/// `INSULA_NODE_UNRESPONSIVE`, a flag of [`NodeInfo::flags`] and [`NodeSupervise::flags`]: it runs,
-/// and its supervisor got no sign of it.
+/// `INSULA_NODE_UNRESPONSIVE`, a flag of [`NodeInfo::flags`] and [`NodeSupervise::flags`]: running,
+/// but fails its health probe.
 pub const NODE_UNRESPONSIVE: u32 = 1 << 3;
 
-/// `struct insula_node_info`: what the module knows of a node.
+/// `struct insula_node_info`: state of a node.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeInfo {
@@ -122,7 +121,7 @@ pub struct NodeInfo {
     pub state: State,
     /// Why it is stopped.
     pub reason: Reason,
-    /// Cores that it has or, if stopped, had.
+    /// Number of its cores or, if stopped, of those that it had.
     pub cpus_count: u32,
     /// In: address of an array of [`crate::Cpu`] to fill, or 0.
     pub cpus: u64,
@@ -132,7 +131,7 @@ pub struct NodeInfo {
     pub flags: u32,
     /// Bytes of its memory object.
     pub memory_size: u64,
-    /// How often it was started.
+    /// Number of times it was started.
     pub starts: u64,
     /// `CLOCK_BOOTTIME` of the last start in ns, 0 if not started.
     pub started_ns: u64,
@@ -157,8 +156,8 @@ impl Default for NodeInfo {
 
 /// `struct insula_node_stop`: stop its cores at once.
 ///
-/// [`Reason::STOPPED`] and [`Reason::KILLED`] retire the node; the cores of one that
-/// was found [`Reason::CRASHED`] or [`Reason::HALTED`] may be held for its supervisor.
+/// [`Reason::STOPPED`] and [`Reason::KILLED`] retire the node; for the other reasons its cores may
+/// be kept for its next start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeStop {
@@ -169,26 +168,26 @@ pub struct NodeStop {
     pub reserved: u32,
 }
 
-/// `INSULA_VECTOR_NMI`: the vector that stands for a non-maskable interrupt.
+/// `INSULA_VECTOR_NMI`: the processor's exception vector of NMIs.
 pub const VECTOR_NMI: u32 = 2;
 
 /// `struct insula_node_interrupt`: an interrupt to send to one of a node's cores.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeInterrupt {
-    /// Which of the node's cores, 0 for the first.
+    /// Index of the core in the node, 0 for the first.
     pub index: u32,
     /// Interrupt vector, 32 to 255, or [`VECTOR_NMI`].
     pub vector: u32,
 }
 
-/// `struct insula_node_supervise`: for what ends of the node its cores are held.
+/// `struct insula_node_supervise`: for which reasons a stopped node keeps its cores.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeSupervise {
     /// A bit, [`Reason::bit`], for each reason; of [`Reason::POWER_OFF`], [`Reason::RESET`],
     /// [`Reason::CRASHED`], [`Reason::HALTED`], [`Reason::HUNG`] and [`Reason::DEVICE_LOST`].
-    pub hold: u32,
+    pub keep_cpus: u32,
     /// [`NODE_UNRESPONSIVE`], as long as it is.
     pub flags: u32,
 }
@@ -197,11 +196,11 @@ pub struct NodeSupervise {
 /// the node is retired.
 pub const RECREATE_UNLESS_RETIRED: u32 = 1 << 0;
 
-/// `struct insula_node_recreate`: put a stopped node together anew.
+/// `struct insula_node_recreate`: reassemble a stopped node.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeRecreate {
-    /// In: address of bytes that the module keeps unread.
+    /// In: address of bytes kept for the owner, opaque to the module.
     pub description: u64,
     /// Their number, at most [`crate::DESCRIPTION_MAX`].
     pub description_size: u32,
@@ -209,7 +208,7 @@ pub struct NodeRecreate {
     pub flags: u32,
 }
 
-/// `struct insula_node_grow`: more for a node that runs.
+/// `struct insula_node_grow`: cores and memory to add to a running node.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeGrow {
@@ -217,11 +216,11 @@ pub struct NodeGrow {
     pub cpus: u64,
     /// In: its length.
     pub cpus_count: u32,
-    /// In: descriptor of a memory object that is nobody's, or -1.
+    /// In: descriptor of an unclaimed memory object, or -1.
     pub memory: i32,
 }
 
-/// `struct insula_node_share`: memory that other nodes may have as well.
+/// `struct insula_node_share`: memory that several nodes share.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeShare {
@@ -231,7 +230,7 @@ pub struct NodeShare {
     pub flags: u32,
 }
 
-/// `struct insula_node_shrink`: what a node that runs has let go of.
+/// `struct insula_node_shrink`: cores and memory to remove from a running node.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct NodeShrink {
@@ -239,6 +238,6 @@ pub struct NodeShrink {
     pub cpus: u64,
     /// In: its length.
     pub cpus_count: u32,
-    /// In: how many of the node's last chunks of memory.
+    /// In: number of chunks to remove from the end of its memory.
     pub chunks: u32,
 }

@@ -1,5 +1,5 @@
-//! Mirror of `include/insula_virtio.h`: what a virtio driver in a node and a device on the base tell
-//! each other, by the messages of the virtio-msg draft.
+//! Mirror of `include/insula_virtio.h`: messages of the virtio-msg draft between a virtio driver in
+//! a node and a device on the base.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,32 +14,32 @@ pub const QUEUES_MAX: u32 = 16;
 /// `INSULA_VIRTIO_EVENTS_MAX`: event bits of a channel that its virtqueues share.
 pub const EVENTS_MAX: u32 = 63;
 
-/// `INSULA_VIRTIO_RESPONSE`: mark of an answer, in [`Header::kind`].
+/// `INSULA_VIRTIO_RESPONSE`: flag of an answer, in [`Header::kind`].
 pub const RESPONSE: u8 = 1 << 0;
-/// `INSULA_VIRTIO_BUS`: mark of a message of the bus, in [`Header::kind`].
+/// `INSULA_VIRTIO_BUS`: flag of a message of the bus, in [`Header::kind`].
 pub const BUS: u8 = 1 << 1;
 
 /// Ids of messages of the bus.
 pub mod bus {
-    /// `INSULA_VIRTIO_GET_DEVICES`: which devices there are.
+    /// `INSULA_VIRTIO_GET_DEVICES`: list the devices.
     pub const GET_DEVICES: u8 = 0x02;
-    /// `INSULA_VIRTIO_PING`: whether anybody is there.
+    /// `INSULA_VIRTIO_PING`: check that the other side answers.
     pub const PING: u8 = 0x03;
-    /// `INSULA_VIRTIO_EVENT_DEVICE`: a device has come or gone.
+    /// `INSULA_VIRTIO_EVENT_DEVICE`: a device was added or removed.
     pub const EVENT_DEVICE: u8 = 0x40;
 }
 
 /// Ids of messages of a device.
 pub mod device {
-    /// `INSULA_VIRTIO_GET_DEVICE_INFO`: what it is.
+    /// `INSULA_VIRTIO_GET_DEVICE_INFO`: its type.
     pub const GET_DEVICE_INFO: u8 = 0x02;
-    /// `INSULA_VIRTIO_GET_FEATURES`: what it can.
+    /// `INSULA_VIRTIO_GET_FEATURES`: the features that it offers.
     pub const GET_FEATURES: u8 = 0x03;
-    /// `INSULA_VIRTIO_SET_FEATURES`: what the driver takes of that.
+    /// `INSULA_VIRTIO_SET_FEATURES`: those that the driver accepts.
     pub const SET_FEATURES: u8 = 0x04;
-    /// `INSULA_VIRTIO_GET_CONFIG`: bytes of its configuration.
+    /// `INSULA_VIRTIO_GET_CONFIG`: read its configuration.
     pub const GET_CONFIG: u8 = 0x05;
-    /// `INSULA_VIRTIO_SET_CONFIG`: bytes for its configuration.
+    /// `INSULA_VIRTIO_SET_CONFIG`: write its configuration.
     pub const SET_CONFIG: u8 = 0x06;
     /// `INSULA_VIRTIO_GET_STATUS`: its status.
     pub const GET_STATUS: u8 = 0x07;
@@ -47,22 +47,22 @@ pub mod device {
     pub const SET_STATUS: u8 = 0x08;
     /// `INSULA_VIRTIO_GET_VQUEUE`: one of its virtqueues.
     pub const GET_VQUEUE: u8 = 0x09;
-    /// `INSULA_VIRTIO_SET_VQUEUE`: where that lies.
+    /// `INSULA_VIRTIO_SET_VQUEUE`: its addresses.
     pub const SET_VQUEUE: u8 = 0x0a;
-    /// `INSULA_VIRTIO_RESET_VQUEUE`: it is used no more.
+    /// `INSULA_VIRTIO_RESET_VQUEUE`: stop using it.
     pub const RESET_VQUEUE: u8 = 0x0b;
-    /// `INSULA_VIRTIO_GET_SHM`: memory of the device's.
+    /// `INSULA_VIRTIO_GET_SHM`: a shared memory region of the device.
     pub const GET_SHM: u8 = 0x0c;
-    /// `INSULA_VIRTIO_EVENT_CONFIG`: its status or configuration has changed.
+    /// `INSULA_VIRTIO_EVENT_CONFIG`: its status or configuration changed.
     pub const EVENT_CONFIG: u8 = 0x40;
 }
 
-/// `INSULA_VIRTIO_DEVICE_READY`: the device has come, in [`EventDevice::state`].
+/// `INSULA_VIRTIO_DEVICE_READY`: the device was added, in [`EventDevice::state`].
 pub const DEVICE_READY: u16 = 1;
-/// `INSULA_VIRTIO_DEVICE_REMOVED`: the device has gone.
+/// `INSULA_VIRTIO_DEVICE_REMOVED`: the device was removed.
 pub const DEVICE_REMOVED: u16 = 2;
 
-/// `struct insula_virtio_header`: what every message begins with.
+/// `struct insula_virtio_header`: header of every message.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -70,17 +70,17 @@ pub const DEVICE_REMOVED: u16 = 2;
 pub struct Header {
     /// [`RESPONSE`] and [`BUS`], or 0.
     pub kind: u8,
-    /// What it is: see [`bus`] and [`device`].
+    /// Id: see [`bus`] and [`device`].
     pub id: u8,
     /// The device's number on the bus; 0 in messages of the bus.
     pub device: u16,
-    /// Of a request, repeated in its answer.
+    /// Chosen by the request, repeated in its answer.
     pub token: u16,
-    /// Of the message, this header included, in bytes.
+    /// Size of the message, this header included, in bytes.
     pub size: u16,
 }
 
-/// `struct insula_virtio_device_range`: which numbers are asked for.
+/// `struct insula_virtio_device_range`: device numbers to list.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -88,11 +88,11 @@ pub struct Header {
 pub struct DeviceRange {
     /// The first.
     pub first: u16,
-    /// How many.
+    /// Number of them.
     pub count: u16,
 }
 
-/// `struct insula_virtio_device_list`: before a bit for each number.
+/// `struct insula_virtio_device_list`: followed by a bit for each number.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -100,13 +100,13 @@ pub struct DeviceRange {
 pub struct DeviceList {
     /// The first.
     pub first: u16,
-    /// How many.
+    /// Number of them.
     pub count: u16,
-    /// Where to ask on; 0 when that was all.
+    /// First number of the next request; 0 for no more.
     pub next: u16,
 }
 
-/// `struct insula_virtio_ping`: asks for itself.
+/// `struct insula_virtio_ping`: a request that is echoed.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -116,7 +116,7 @@ pub struct Ping {
     pub data: u32,
 }
 
-/// `struct insula_virtio_event_device`: a device has come or gone.
+/// `struct insula_virtio_event_device`: a device was added or removed.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -128,21 +128,21 @@ pub struct EventDevice {
     pub state: u16,
 }
 
-/// `struct insula_virtio_device_info`: what a device is.
+/// `struct insula_virtio_device_info`: type and limits of a device.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct DeviceInfo {
-    /// By the virtio specification; 0 for none.
+    /// Type by the virtio specification; 0 for none.
     pub device_id: u32,
-    /// Who made it.
+    /// Its vendor.
     pub vendor_id: u32,
     /// 64.
     pub feature_bits: u32,
-    /// Bytes of its configuration.
+    /// Size of its configuration in bytes.
     pub config_size: u32,
-    /// How many virtqueues it has.
+    /// Number of its virtqueues.
     pub vqueues_max: u32,
     /// 0.
     pub admin_vqueue_first: u16,
@@ -150,7 +150,7 @@ pub struct DeviceInfo {
     pub admin_vqueues: u16,
 }
 
-/// `struct insula_virtio_blocks`: which blocks of 32 features.
+/// `struct insula_virtio_blocks`: a range of blocks of 32 features.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -158,7 +158,7 @@ pub struct DeviceInfo {
 pub struct Blocks {
     /// The first.
     pub first: u32,
-    /// How many.
+    /// Number of them.
     pub count: u32,
 }
 
@@ -174,7 +174,7 @@ pub struct Features {
     pub words: [u32; 2],
 }
 
-/// `struct insula_virtio_config_range`: which bytes of the configuration.
+/// `struct insula_virtio_config_range`: a range of bytes of the configuration.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -182,21 +182,21 @@ pub struct Features {
 pub struct ConfigRange {
     /// The first.
     pub offset: u32,
-    /// How many.
+    /// Number of them.
     pub size: u32,
 }
 
-/// `struct insula_virtio_config`: before bytes of the configuration.
+/// `struct insula_virtio_config`: followed by bytes of the configuration.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Config {
-    /// Changes whenever the device changes it.
+    /// Changes whenever the device changes its configuration.
     pub generation: u32,
     /// Of the first byte.
     pub offset: u32,
-    /// How many.
+    /// Number of them.
     pub size: u32,
 }
 
@@ -210,7 +210,7 @@ pub struct Status {
     pub status: u32,
 }
 
-/// `struct insula_virtio_vqueue_index`: which virtqueue.
+/// `struct insula_virtio_vqueue_index`: a virtqueue by its index.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -232,7 +232,7 @@ pub struct Vqueue {
     pub size_max: u32,
     /// Entries.
     pub size: u32,
-    /// The bit of the channel that stands for it.
+    /// Its event bit in the channel.
     pub event: u32,
     /// Physical address of its descriptors.
     pub descriptors: u64,
@@ -242,13 +242,13 @@ pub struct Vqueue {
     pub device: u64,
 }
 
-/// `struct insula_virtio_shm`: memory of a device's.
+/// `struct insula_virtio_shm`: a shared memory region of a device.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Shm {
-    /// Which.
+    /// Its index.
     pub index: u32,
     /// Zero.
     pub reserved: u32,
@@ -258,7 +258,7 @@ pub struct Shm {
     pub start: u64,
 }
 
-/// `struct insula_virtio_event_config`: a device's status or configuration has changed.
+/// `struct insula_virtio_event_config`: a device's status or configuration changed.
 #[repr(C)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -266,6 +266,6 @@ pub struct Shm {
 pub struct EventConfig {
     /// The status.
     pub status: u32,
-    /// Which part, if that is known.
+    /// The changed part, if known.
     pub config: Config,
 }

@@ -1,8 +1,8 @@
-//! What `insula_channel.h` says, by Rust.
+//! Layout of `insula_channel.h` as the Rust mirror has it.
 
 use insula_abi::channel::{
-    self, AreaHeader, ChannelEvent, ChannelOpen, Channels, End, Ends, Events, Pages, Right, Ring,
-    Rings, Slot,
+    self, AreaHeader, ChannelEventfd, ChannelOpen, Channels, Endpoint, Endpoints, Events, Pages,
+    Right, Ring, Rings, Slot,
 };
 
 use super::{Facts, structure, values};
@@ -25,19 +25,24 @@ pub(crate) fn structures() -> Facts {
     );
     structure!(
         facts,
-        End,
-        "insula_end",
+        Endpoint,
+        "insula_endpoint",
         [doorbell, session, open, reserved]
     );
     structure!(facts, Events, "insula_events", [pending, reserved]);
-    structure!(facts, Ends, "insula_ends", [base, node, to_base, to_node]);
+    structure!(
+        facts,
+        Endpoints,
+        "insula_endpoints",
+        [base, node, to_base, to_node]
+    );
     structure!(facts, Rings, "insula_rings", [to_node, to_base]);
     structure!(facts, Channels, "insula_channels", [start, count, slots]);
     structure!(
         facts,
-        ChannelEvent,
-        "insula_channel_event",
-        [event, incoming, outgoing, reserved]
+        ChannelEventfd,
+        "insula_channel_eventfd",
+        [event, ioeventfd, irqfd, reserved]
     );
     structure!(facts, ChannelOpen, "insula_channel_open", [index, slots]);
     structure!(
@@ -52,13 +57,13 @@ pub(crate) fn structures() -> Facts {
 pub(crate) fn constants() -> Facts {
     let mut facts = Facts::new();
     values!(facts, {
-        INSULA_AREA_ENDS_BY_CALL = channel::AREA_ENDS_BY_CALL,
+        INSULA_AREA_RESETS_BY_CALL = channel::AREA_RESETS_BY_CALL,
         INSULA_CHANNEL_MAGIC = channel::CHANNEL_MAGIC,
         INSULA_CHANNEL_REVISION = channel::CHANNEL_REVISION,
         INSULA_SLOT_BYTES = channel::SLOT_BYTES,
         INSULA_SLOTS_MIN = channel::SLOTS_MIN,
         INSULA_SLOTS_MAX = channel::SLOTS_MAX,
-        INSULA_HEADER_TURN_MASK = channel::HEADER_TURN_MASK,
+        INSULA_HEADER_SEQUENCE_MASK = channel::HEADER_SEQUENCE_MASK,
         INSULA_HEADER_SIZE_SHIFT = channel::HEADER_SIZE_SHIFT,
         INSULA_HEADER_PAGES_SHIFT = channel::HEADER_PAGES_SHIFT,
         INSULA_HEADER_KIND_SHIFT = channel::HEADER_KIND_SHIFT,
@@ -68,8 +73,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_DOORBELL_VECTOR_MASK = channel::DOORBELL_VECTOR_MASK,
         INSULA_CHANNEL_RINGS = channel::CHANNEL_RINGS,
         INSULA_RINGS_SLOTS = channel::RINGS_SLOTS,
-        INSULA_CHANNEL_ORDERS = channel::CHANNEL_ORDERS,
-        INSULA_CHANNEL_FRAMES = channel::CHANNEL_FRAMES,
+        INSULA_CHANNEL_HOTPLUG = channel::CHANNEL_HOTPLUG,
+        INSULA_CHANNEL_GRANTS = channel::CHANNEL_GRANTS,
         INSULA_CHANNEL_VIRTIO = channel::CHANNEL_VIRTIO,
         INSULA_EVENTS = channel::EVENTS,
         INSULA_CHANNELS_MAX = channel::CHANNELS_MAX,
@@ -94,7 +99,7 @@ pub(crate) fn enumerators() -> Facts {
     let mut facts = Facts::new();
     values!(facts, {
         INSULA_GRANTED = Right::GRANTED.0,
-        INSULA_LENT = Right::LENT.0,
+        INSULA_UNTIL_REPLY = Right::UNTIL_REPLY.0,
         INSULA_MOVED = Right::MOVED.0,
     });
     facts

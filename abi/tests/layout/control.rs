@@ -1,4 +1,4 @@
-//! What `insula.h` says, by Rust.
+//! Layout of `insula.h` as the Rust mirror has it.
 
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,
@@ -23,12 +23,12 @@ pub(crate) fn structures() -> Facts {
             flags,
             tsc_khz,
             trampoline,
-            low_total,
-            low_free,
+            lowmem_total,
+            lowmem_free,
             pool_total,
             pool_free,
-            taken,
-            withheld
+            allocated,
+            quarantined
         ]
     );
     structure!(
@@ -115,7 +115,12 @@ pub(crate) fn structures() -> Facts {
         "insula_node_interrupt",
         [index, vector]
     );
-    structure!(facts, NodeSupervise, "insula_node_supervise", [hold, flags]);
+    structure!(
+        facts,
+        NodeSupervise,
+        "insula_node_supervise",
+        [keep_cpus, flags]
+    );
     structure!(
         facts,
         NodeRecreate,
@@ -154,18 +159,18 @@ pub(crate) fn constants() -> Facts {
         INSULA_DESCRIPTION_MAX = insula_abi::DESCRIPTION_MAX,
         INSULA_NODE_CPUS_MAX = insula_abi::NODE_CPUS_MAX,
         INSULA_GRANULE = insula_abi::GRANULE,
-        INSULA_LOW_LIMIT = insula_abi::LOW_LIMIT,
+        INSULA_LOWMEM_LIMIT = insula_abi::LOWMEM_LIMIT,
         INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
         INSULA_REQUEST_BLOCKS = insula_abi::REQUEST_BLOCKS,
         INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,
         INSULA_NODE_SUPERVISED = insula_abi::NODE_SUPERVISED,
-        INSULA_NODE_HELD = insula_abi::NODE_HELD,
+        INSULA_NODE_CPUS_KEPT = insula_abi::NODE_CPUS_KEPT,
         INSULA_NODE_RETIRED = insula_abi::NODE_RETIRED,
         INSULA_NODE_UNRESPONSIVE = insula_abi::NODE_UNRESPONSIVE,
         INSULA_RECREATE_UNLESS_RETIRED = insula_abi::RECREATE_UNLESS_RETIRED,
         INSULA_VECTOR_NMI = insula_abi::VECTOR_NMI,
-        INSULA_DEVICE_CONFINED = insula_abi::DEVICE_CONFINED,
-        INSULA_DEVICE_HELD = insula_abi::DEVICE_HELD,
+        INSULA_DEVICE_IOMMU = insula_abi::DEVICE_IOMMU,
+        INSULA_DEVICE_ATTACHED = insula_abi::DEVICE_ATTACHED,
         INSULA_IOC = ioctl::IOC,
         INSULA_HELLO = ioctl::HELLO,
         INSULA_MACHINE = ioctl::MACHINE,
@@ -203,7 +208,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_NODE_CHANNELS = ioctl::NODE_CHANNELS,
         INSULA_CHANNEL_OPEN = ioctl::CHANNEL_OPEN,
         INSULA_CHANNEL_RING = ioctl::CHANNEL_RING,
-        INSULA_CHANNEL_EVENT = ioctl::CHANNEL_EVENT,
+        INSULA_CHANNEL_EVENTFD = ioctl::CHANNEL_EVENTFD,
         INSULA_NODE_DELEGATION = ioctl::NODE_DELEGATION,
     });
     facts

@@ -1,9 +1,9 @@
-//! What `insula_lwk.h` says, by Rust.
+//! Layout of `insula_lwk.h` as the Rust mirror has it.
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
-    self, Calls, Clock, Counters, Delegation, DelegationPlace, Desk, Process, Reach, Signal,
-    SpaceBegin, SpaceCreate, SpaceFork, SpaceRange, SpaceSignal,
+    self, Calls, Clock, Counters, Delegation, DelegationPlace, MayMap, MirrorCreate, MirrorFork,
+    MirrorInvalidate, MirrorSignal, MirrorStart, Process, Signal, SyscallSlot,
 };
 
 use super::{Facts, structure, values};
@@ -37,9 +37,9 @@ pub(crate) fn structures() -> Facts {
             clock,
             lwk_doorbell,
             lwk_reserved,
-            rung,
-            interrupted,
-            attention,
+            wake_pending,
+            cancel_pending,
+            process_pending,
             process_of
         ]
     );
@@ -51,7 +51,7 @@ pub(crate) fn structures() -> Facts {
             local_calls,
             delegated_calls,
             faults,
-            questions,
+            remote_faults,
             requests,
             entries,
             switches,
@@ -64,24 +64,24 @@ pub(crate) fn structures() -> Facts {
         "insula_lwk_process",
         [
             base_state,
-            desk,
+            slot,
             pid,
-            space_start,
-            space_end,
+            mirror_start,
+            mirror_end,
             arguments_size,
-            released,
+            invalidated,
             descriptor,
-            signals,
+            signals_overflow,
             parent,
-            desks,
+            slots,
             ignored,
             blocked,
-            told,
+            signals_queued,
             stopped,
             base_reserved,
             lwk_state,
             page_table,
-            taken,
+            signals_dequeued,
             lwk_reserved,
             queue,
             pinned_count,
@@ -97,21 +97,21 @@ pub(crate) fn structures() -> Facts {
     );
     structure!(
         facts,
-        SpaceSignal,
-        "insula_space_signal",
+        MirrorSignal,
+        "insula_mirror_signal",
         [signal, error, code, padding, fields]
     );
     structure!(facts, Calls, "insula_lwk_calls", [made]);
-    structure!(facts, Reach, "insula_lwk_reach", [windows]);
+    structure!(facts, MayMap, "insula_lwk_may_map", [windows]);
     structure!(
         facts,
-        Desk,
-        "insula_lwk_desk",
+        SyscallSlot,
+        "insula_lwk_syscall_slot",
         [
-            turn,
+            sequence,
             number,
             arguments,
-            answer_turn,
+            answer_sequence,
             kind,
             result,
             value,
@@ -130,21 +130,21 @@ pub(crate) fn structures() -> Facts {
     );
     structure!(
         facts,
-        SpaceCreate,
-        "insula_space_create",
-        [start, end, desk, flags]
+        MirrorCreate,
+        "insula_mirror_create",
+        [start, end, slot, flags]
     );
     structure!(
         facts,
-        SpaceBegin,
-        "insula_space_begin",
-        [arguments_size, descriptor, desks, ignored, blocked]
+        MirrorStart,
+        "insula_mirror_start",
+        [arguments_size, descriptor, slots, ignored, blocked]
     );
-    structure!(facts, SpaceFork, "insula_space_fork", [desk, process]);
+    structure!(facts, MirrorFork, "insula_mirror_fork", [slot, process]);
     structure!(
         facts,
-        SpaceRange,
-        "insula_space_range",
+        MirrorInvalidate,
+        "insula_mirror_invalidate",
         [start, size, ticket, flags]
     );
     facts
@@ -157,10 +157,10 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_REVISION = lwk::LWK_REVISION,
         INSULA_LWK_PAGES_MIN = lwk::PAGES_MIN,
         INSULA_LWK_PAGES_MAX = lwk::PAGES_MAX,
-        INSULA_LWK_DESKS_PER_PAGE = lwk::DESKS_PER_PAGE,
+        INSULA_LWK_SLOTS_PER_PAGE = lwk::SLOTS_PER_PAGE,
         INSULA_LWK_COUNTERS_PAGES = lwk::COUNTERS_PAGES,
         INSULA_LWK_PINNED_MAX = lwk::PINNED_MAX,
-        INSULA_LWK_REACH_SHIFT = lwk::REACH_SHIFT,
+        INSULA_LWK_MAY_MAP_SHIFT = lwk::MAY_MAP_SHIFT,
         INSULA_LWK_QUEUE = lwk::QUEUE,
         INSULA_LWK_RESULT = lwk::ANSWER_RESULT,
         INSULA_LWK_FAULT = lwk::ANSWER_FAULT,
@@ -170,22 +170,22 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_THREAD = lwk::request::THREAD,
         INSULA_LWK_THREAD_END = lwk::request::THREAD_END,
         INSULA_LWK_EXIT = lwk::request::EXIT,
-        INSULA_LWK_RELEASE = lwk::request::RELEASE,
+        INSULA_LWK_INVALIDATE = lwk::request::INVALIDATE,
         INSULA_LWK_FORK = lwk::request::FORK,
-        INSULA_LWK_RELEASE_MAPPED = lwk::RELEASE_MAPPED,
-        INSULA_SPACE_DESKS = lwk::SPACE_DESKS,
-        INSULA_SPACE_INTERRUPT = lwk::SPACE_INTERRUPT,
-        INSULA_SPACE_CREATE = ioctl::SPACE_CREATE,
-        INSULA_SPACE_BEGIN = ioctl::SPACE_BEGIN,
-        INSULA_SPACE_DESK = ioctl::SPACE_DESK,
-        INSULA_SPACE_SIT = ioctl::SPACE_SIT,
-        INSULA_SPACE_LEAVE = ioctl::SPACE_LEAVE,
-        INSULA_SPACE_WAIT = ioctl::SPACE_WAIT,
-        INSULA_SPACE_RING = ioctl::SPACE_RING,
-        INSULA_SPACE_SIGNAL = ioctl::SPACE_SIGNAL,
-        INSULA_SPACE_RELEASE = ioctl::SPACE_RELEASE,
-        INSULA_SPACE_FORK = ioctl::SPACE_FORK,
-        INSULA_SPACE_ADOPT = ioctl::SPACE_ADOPT,
+        INSULA_LWK_INVALIDATE_NO_QUIESCE = lwk::INVALIDATE_NO_QUIESCE,
+        INSULA_MIRROR_SLOTS = lwk::MIRROR_SLOTS,
+        INSULA_MIRROR_CANCEL_SIGNAL = lwk::MIRROR_CANCEL_SIGNAL,
+        INSULA_MIRROR_CREATE = ioctl::MIRROR_CREATE,
+        INSULA_MIRROR_START = ioctl::MIRROR_START,
+        INSULA_MIRROR_SLOT_ALLOC = ioctl::MIRROR_SLOT_ALLOC,
+        INSULA_MIRROR_SLOT_ATTACH = ioctl::MIRROR_SLOT_ATTACH,
+        INSULA_MIRROR_SLOT_FREE = ioctl::MIRROR_SLOT_FREE,
+        INSULA_MIRROR_SLOT_WAIT = ioctl::MIRROR_SLOT_WAIT,
+        INSULA_MIRROR_SLOT_WAKE = ioctl::MIRROR_SLOT_WAKE,
+        INSULA_MIRROR_SIGNAL = ioctl::MIRROR_SIGNAL,
+        INSULA_MIRROR_INVALIDATE = ioctl::MIRROR_INVALIDATE,
+        INSULA_MIRROR_FORK = ioctl::MIRROR_FORK,
+        INSULA_MIRROR_ADOPT = ioctl::MIRROR_ADOPT,
     });
     facts
 }
@@ -194,12 +194,12 @@ pub(crate) fn enumerators() -> Facts {
     let mut facts = Facts::new();
     values!(facts, {
         INSULA_LWK_NONE = lwk::base_state::NONE,
-        INSULA_LWK_BEGUN = lwk::base_state::BEGUN,
-        INSULA_LWK_ENDED = lwk::base_state::ENDED,
-        INSULA_LWK_GONE = lwk::base_state::GONE,
+        INSULA_LWK_STARTED = lwk::base_state::STARTED,
+        INSULA_LWK_EXITED = lwk::base_state::EXITED,
+        INSULA_LWK_QUIESCED = lwk::base_state::QUIESCED,
         INSULA_LWK_UNKNOWN = lwk::process_state::UNKNOWN,
         INSULA_LWK_ALIVE = lwk::process_state::ALIVE,
-        INSULA_LWK_DONE = lwk::process_state::DONE,
+        INSULA_LWK_REAPED = lwk::process_state::REAPED,
     });
     facts
 }

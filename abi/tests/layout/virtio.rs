@@ -1,4 +1,4 @@
-//! What `insula_virtio.h` says, by Rust.
+//! Layout of `insula_virtio.h` as the Rust mirror has it.
 
 use insula_abi::virtio::{
     self, Blocks, Config, ConfigRange, DeviceInfo, DeviceList, DeviceRange, EventConfig,
