@@ -1,4 +1,4 @@
-//! Loading the modules that the image brings.
+//! Loading the image's kernel modules.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,18 +7,17 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::system::finit_module;
 
-use crate::say::say;
+use crate::log::log;
 
-/// Their files, a line each, in the order in which they need each other.
+/// The list of their files, one per line, in order of dependency.
 const LIST: &str = "/lib/insula/modules";
 
-/// Loads them. Each file is removed, since it takes memory that is the node's to use. A module that
-/// cannot be loaded is told of: the node may do without.
+/// Loads all modules, and removes their files to free the node's memory. Failures are logged.
 pub(crate) fn load_all() {
-    // An image without modules has a kernel with everything built in.
+    // Without a list everything is built in.
     for path in fs::read_to_string(LIST).unwrap_or_default().lines() {
         if let Err(error) = load(Path::new(path)) {
-            say(&format!("{path} cannot be loaded: {error}"));
+            log(&format!("{path} cannot be loaded: {error}"));
         }
         let _ = fs::remove_file(path);
     }

@@ -1,13 +1,13 @@
-//! The file systems that every user land expects.
+//! Mounting the standard file systems.
 
 use std::fs;
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
-use crate::say::say;
+use crate::log::log;
 
-/// Kind, where, options; in the order in which they need each other.
+/// Type, mount point and options, in order of dependency.
 const MOUNTS: [(&str, &str, &str); 8] = [
     ("proc", "/proc", ""),
     ("sysfs", "/sys", ""),
@@ -19,17 +19,17 @@ const MOUNTS: [(&str, &str, &str); 8] = [
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];
 
-/// Mounts them all. One that the kernel does not have is left out.
-pub(crate) fn mount_usual() {
+/// Mounts all of them; failures are logged.
+pub(crate) fn mount_all() {
     for (kind, place, options) in MOUNTS {
-        // Where it cannot be made, mounting tells.
+        // If this fails, so does the mount.
         let _ = fs::create_dir_all(place);
         let options =
             (!options.is_empty()).then(|| std::ffi::CString::new(options).unwrap_or_default());
         let mounted = mount(kind, place, kind, MountFlags::NOSUID, options.as_deref());
         match mounted {
             Ok(()) | Err(Errno::BUSY) => {}
-            Err(error) => say(&format!("{place}: {error}")),
+            Err(error) => log(&format!("{place}: {error}")),
         }
     }
 }

@@ -1,29 +1,29 @@
-//! Frames: each is its length as a 32-bit little-endian number, then a value as `postcard` has it.
+//! Frames: a length as a 32-bit little-endian number, then a value in the `postcard` format.
 
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a program's input or output that a frame may carry.
+/// Maximum bytes of a program's input or output in a frame.
 pub const BYTES_MAX: usize = 32 << 10;
-/// The longest frame, its length left out: room for a whole command line, too.
+/// Maximum length of a frame, without the length itself: enough for a command line.
 pub const FRAME_MAX: usize = 256 << 10;
 
-/// Why there is no frame.
+/// Why a frame could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The connection has failed.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// What came is longer than a frame can be.
-    #[error("what came is no frame: it has {0} bytes")]
+    /// The frame is too long.
+    #[error("invalid frame: {0} bytes long")]
     TooLong(usize),
-    /// What came is nothing that is known.
-    #[error("what came is no frame: {0}")]
-    Nonsense(#[from] postcard::Error),
+    /// The frame has no valid value.
+    #[error("invalid frame: {0}")]
+    Invalid(#[from] postcard::Error),
 }
 
-/// Reads frames, one after the other.
+/// Reads frames.
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
@@ -31,7 +31,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads from there.
+    /// A reader of `from`.
     pub fn new(from: R) -> Self {
         Self {
             from,
@@ -39,10 +39,10 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next one, or `None` when the other side has ended the connection in order.
+    /// The next frame, or `None` if the peer has closed the connection in order.
     ///
     /// # Errors
-    /// [`FrameError`]; nothing more is to be read.
+    /// [`FrameError`]; no more frames can be read.
     pub fn read<'a, T: Deserialize<'a>>(&'a mut self) -> Result<Option<T>, FrameError> {
         let mut length = [0; 4];
         if !self.fill(&mut length)? {
@@ -57,13 +57,11 @@ impl<R: Read> Reader<R> {
         let (value, rest) = postcard::take_from_bytes(&self.buffer)?;
         match rest {
             [] => Ok(Some(value)),
-            _ => Err(FrameError::Nonsense(
-                postcard::Error::DeserializeBadEncoding,
-            )),
+            _ => Err(FrameError::Invalid(postcard::Error::DeserializeBadEncoding)),
         }
     }
 
-    /// Reads all of it; false if there is nothing at all.
+    /// Fills `bytes`; false at the end of the stream.
     fn fill(&mut self, bytes: &mut [u8]) -> io::Result<bool> {
         let first = loop {
             match self.from.read(bytes) {
@@ -78,10 +76,10 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Writes a frame, as one piece.
+/// Writes a frame in one call.
 ///
 /// # Errors
-/// When it is too long, or cannot be written.
+/// The frame is too long or cannot be written.
 pub fn write(mut to: impl Write, value: &impl Serialize) -> io::Result<()> {
     let mut bytes = postcard::to_extend(value, vec![0; 4]).map_err(io::Error::other)?;
     let length = bytes.len() - 4;
@@ -97,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Ending, Exec, Input, Output, Request};
+    use crate::{Exec, ExitStatus, Input, Output, Request};
 
     #[test]
     fn frames_read_back() {
@@ -109,17 +107,17 @@ mod tests {
         let mut bytes = Vec::new();
         write(&mut bytes, &request).unwrap();
         write(&mut bytes, &Input::Stdin(b"abc")).unwrap();
-        write(&mut bytes, &Output::Ended(Ending::Killed(9))).unwrap();
+        write(&mut bytes, &Output::Ended(ExitStatus::Killed(9))).unwrap();
         let mut reader = Reader::new(&bytes[..]);
         assert_eq!(reader.read::<Request>().unwrap(), Some(request));
         assert_eq!(reader.read().unwrap(), Some(Input::Stdin(b"abc")));
-        let ended = Output::Ended(Ending::Killed(9));
+        let ended = Output::Ended(ExitStatus::Killed(9));
         assert_eq!(reader.read().unwrap(), Some(ended));
         assert_eq!(reader.read::<Output<'_>>().unwrap(), None);
     }
 
     #[test]
-    fn what_is_too_long_is_neither_read_nor_written() {
+    fn long_frames_are_neither_read_nor_written() {
         let long = ((FRAME_MAX + 1) as u32).to_le_bytes();
         let read = Reader::new(&long[..]).read::<Input<'_>>().unwrap_err();
         assert!(matches!(read, FrameError::TooLong(_)));
@@ -142,9 +140,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, it is refused or is a value that reads back.
+        /// Any bytes are refused or are a value that round-trips.
         #[test]
-        fn nothing_breaks_a_reader(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_survived(body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
             bytes.extend(&body);
             if let Ok(Some(request)) = Reader::new(&bytes[..]).read::<Request>() {

@@ -1,4 +1,4 @@
-//! What the first process does.
+//! The first process (init).
 
 use std::fs;
 use std::process::{Child, Command};
@@ -12,17 +12,17 @@ use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use rustix::system::RebootCommand;
 use rustix::time::{ClockId, Timespec, clock_settime};
 
+use crate::log::{forward, log};
 use crate::program::Program;
-use crate::say::{pass_on, say};
 use crate::{drivers, files, interfaces, power, root, server};
 
-/// Before the server is started again, and while there is no process at all.
+/// Pause before a restart of the server, and while there is no child.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Never returns: a kernel without first process panics.
+/// Runs init. Never returns, since the kernel would panic.
 pub(crate) fn run() -> ! {
-    files::mount_usual();
-    // The kernel else drops all but a few lines written by programs.
+    files::mount_all();
+    // By default the kernel rate-limits lines from user space.
     let _ = fs::write("/proc/sys/kernel/printk_devkmsg", "on\n");
     drivers::load_all();
     power::watch();
@@ -38,18 +38,18 @@ pub(crate) fn run() -> ! {
         Ok(()) => {
             interfaces::configure(options.network);
             processes.program = start_program(options);
-            say("ready");
+            log("ready");
         }
-        // What its program would do elsewhere nobody knows; but one can look at it.
-        Err(error) => say(&format!("its root cannot be had: {error}")),
+        // Its program must not run on another root, but the node stays up for inspection.
+        Err(error) => log(&format!("the root cannot be mounted: {error}")),
     }
     loop {
-        processes.bury();
+        processes.reap();
     }
 }
 
-/// A node starts without knowing the time. What the base has told stands since before the node's kernel was
-/// unpacked; the counter that both share has gone on.
+/// Sets the clock from the base's time on the command line, advanced by the time stamp counter
+/// since then.
 fn set_clock(options: &Options) {
     let Some(clock) = options.clock else {
         return;
@@ -58,34 +58,34 @@ fn set_clock(options: &Options) {
     let now = now.and_then(|now| Timespec::try_from(now).ok());
     let set = now.ok_or(Errno::INVAL);
     if let Err(error) = set.and_then(|now| clock_settime(ClockId::Realtime, now)) {
-        say(&format!("the clock cannot be set: {error}"));
+        log(&format!("the clock cannot be set: {error}"));
     }
 }
 
 /// The time stamp counter.
 #[allow(unsafe_code, reason = "the instruction has no safe name")]
 fn time_stamp() -> u64 {
-    // SAFETY: every x86-64 processor has it, and nobody keeps this process from reading it.
+    // SAFETY: every x86-64 processor has it, and it is not disabled for this process.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// What the node is there for, by ids.
+/// Ids of init's own children.
 struct Processes {
     server: Option<Pid>,
     program: Option<Pid>,
 }
 
 impl Processes {
-    /// Waits for the end of any process.
-    fn bury(&mut self) {
+    /// Waits for the exit of any child and handles it.
+    fn reap(&mut self) {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if Some(pid) == self.program => {
                 self.program = None;
-                say(&format!("the program has ended: {}", told(status)));
-                thread::spawn(|| power::end(RebootCommand::PowerOff));
+                log(&format!("the program has ended: {}", describe(status)));
+                thread::spawn(|| power::shut_down(RebootCommand::PowerOff));
             }
-            Ok(Some((pid, status))) if Some(pid) == self.server && !power::is_ending() => {
-                say(&format!("the server has ended: {}", told(status)));
+            Ok(Some((pid, status))) if Some(pid) == self.server && !power::is_shutting_down() => {
+                log(&format!("the server has exited: {}", describe(status)));
                 thread::sleep(PAUSE);
                 self.server = start_server();
             }
@@ -96,7 +96,7 @@ impl Processes {
     }
 }
 
-fn told(status: WaitStatus) -> String {
+fn describe(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => format!("status {status}"),
         (_, signal) => format!("signal {}", signal.unwrap_or_default()),
@@ -109,13 +109,13 @@ fn start_server() -> Option<Pid> {
     match server {
         Ok(child) => Some(id(&child)),
         Err(error) => {
-            say(&format!("there is no server: {error}"));
+            log(&format!("the server cannot be started: {error}"));
             None
         }
     }
 }
 
-/// Starts the program for which the node is there, if there is one. What it prints is logged.
+/// Starts the node's main program, if any. Its output goes to the kernel log.
 fn start_program(options: Options) -> Option<Pid> {
     let name = options.run.first()?;
     let name = String::from_utf8_lossy(name.rsplit(|&byte| byte == b'/').next()?).into_owned();
@@ -126,14 +126,14 @@ fn start_program(options: Options) -> Option<Pid> {
     let program = match Program::start(&exec) {
         Ok(program) => program,
         Err(error) => {
-            say(&format!("{name} cannot be started: {error}"));
-            thread::spawn(|| power::end(RebootCommand::PowerOff));
+            log(&format!("{name} cannot be started: {error}"));
+            thread::spawn(|| power::shut_down(RebootCommand::PowerOff));
             return None;
         }
     };
     for output in [program.stdout, program.stderr].into_iter().flatten() {
         let name = name.clone();
-        thread::spawn(move || pass_on(&name, output));
+        thread::spawn(move || forward(&name, output));
     }
     Some(id(&program.child))
 }

@@ -1,4 +1,4 @@
-//! Giving the node's network card its address.
+//! Configuring the node's network interfaces.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,98 +22,98 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::io::Errno;
 
-use crate::say::say;
+use crate::log::log;
 
 /// Where the kernel lists interfaces.
 const INTERFACES: &str = "/sys/class/net";
-/// How long the base may take to bring the card.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The kernel's news of interfaces (`RTMGRP_LINK`).
+/// Time the base gets to provide the card.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Netlink group of link events (`RTMGRP_LINK`).
 const LINKS: u32 = 1;
-/// Bytes of an answer that says yes or no.
+/// Maximum bytes of an acknowledgement.
 const ANSWER_MAX: usize = 4096;
 
-/// Brings the interfaces up: the node's own, and the card that tells its address, by which all
-/// others are reached; if there `is_card`, it is waited for. So is each that comes later: when the
-/// base's end was lost, there is another card. Interfaces of other cards are left to others.
+/// Brings up the loopback interface and the card that carries the node's address, with a default
+/// route; waits for the card if `is_card`. Cards that appear later are configured as well, as after
+/// a loss of the base's side. Other interfaces are left alone.
 pub(crate) fn configure(is_card: bool) {
     let mut interfaces = match Interfaces::listen() {
         Ok(interfaces) => interfaces,
-        Err(error) => return say(&format!("interfaces cannot be brought up: {error}")),
+        Err(error) => return log(&format!("interfaces cannot be configured: {error}")),
     };
     let found = interfaces.configure_new();
-    let (tell, told) = channel();
+    let (sender, card) = channel();
     thread::spawn(move || {
-        let ended = interfaces.watch(&tell);
-        ended.map_err(|error| say(&format!("new interfaces are not brought up: {error}")))
+        let ended = interfaces.watch(&sender);
+        ended.map_err(|error| log(&format!("new interfaces are not configured: {error}")))
     });
-    if is_card && !found && told.recv_timeout(PATIENCE).is_err() {
-        say("there is no network card: the base's log tells why");
+    if is_card && !found && card.recv_timeout(TIMEOUT).is_err() {
+        log("there is no network card: see the base's log");
     }
 }
 
-/// Those that were brought up, and news of others.
+/// Configured interfaces, and events of others.
 struct Interfaces {
-    news: Socket,
-    /// By the kernel's numbers, of which none is given twice.
+    events: Socket,
+    /// Indices of configured interfaces; the kernel does not reuse them.
     done: BTreeSet<u32>,
 }
 
 impl Interfaces {
     fn listen() -> io::Result<Self> {
-        let mut news = Socket::new(NETLINK_ROUTE)?;
-        news.bind(&SocketAddr::new(0, LINKS))?;
+        let mut events = Socket::new(NETLINK_ROUTE)?;
+        events.bind(&SocketAddr::new(0, LINKS))?;
         Ok(Self {
-            news,
+            events,
             done: BTreeSet::new(),
         })
     }
 
-    /// Tells of each card.
-    fn watch(&mut self, tell: &Sender<()>) -> io::Result<()> {
+    /// Configures new interfaces, and reports each card.
+    fn watch(&mut self, sender: &Sender<()>) -> io::Result<()> {
         loop {
             let mut message = Vec::with_capacity(ANSWER_MAX);
-            match self.news.recv(&mut message, 0) {
-                // There was more than could be kept: news all the same.
+            match self.events.recv(&mut message, 0) {
+                // An overflow means that there were events as well.
                 Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {}
                 received => drop(received?),
             }
             if self.configure_new() {
-                // Nobody may wait for it any more.
-                let _ = tell.send(());
+                // The receiver may be gone.
+                let _ = sender.send(());
             }
         }
     }
 
-    /// Whether the card is among those that are new.
+    /// Configures new interfaces; whether the card is among them.
     fn configure_new(&mut self) -> bool {
         let mut found = false;
         for name in names() {
             match self.configure_one(&name) {
                 Ok(address) => found |= address.is_some(),
-                // It may have gone again.
+                // It may have been removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => say(&format!("{name} cannot be brought up: {error}")),
+                Err(error) => log(&format!("{name} cannot be configured: {error}")),
             }
         }
         found
     }
 
-    /// Its address, if it is the card.
+    /// Configures an interface; its IP address if it is the card.
     fn configure_one(&mut self, name: &str) -> io::Result<Option<Ipv4Addr>> {
         let text = |file: &str| fs::read_to_string(format!("{INTERFACES}/{name}/{file}"));
         let index = text("ifindex")?.trim().parse().map_err(io::Error::other)?;
-        let own = parse(text("address")?.trim()).and_then(address);
+        let own = parse_mac(text("address")?.trim()).and_then(address);
         if !self.done.insert(index) || (name != "lo" && own.is_none()) {
             return Ok(None);
         }
-        let kernel = Kernel::open()?;
+        let socket = RouteSocket::open()?;
         if let Some(own) = own {
-            kernel.add_address(index, own)?;
+            socket.add_address(index, own)?;
         }
-        kernel.bring_up(index)?;
+        socket.bring_up(index)?;
         if own.is_some() {
-            kernel.route_all()?;
+            socket.route_all()?;
         }
         Ok(own)
     }
@@ -126,8 +126,8 @@ fn names() -> Vec<String> {
         .collect()
 }
 
-/// The address of a card, as `/sys` has it.
-fn parse(text: &str) -> Option<[u8; 6]> {
+/// Parses a MAC address.
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let bytes: Option<Vec<_>> = text
         .split(':')
         .map(|byte| u8::from_str_radix(byte, 16).ok())
@@ -135,10 +135,10 @@ fn parse(text: &str) -> Option<[u8; 6]> {
     bytes?.try_into().ok()
 }
 
-/// The part of the kernel that has the interfaces.
-struct Kernel(Socket);
+/// A netlink socket for routing requests.
+struct RouteSocket(Socket);
 
-impl Kernel {
+impl RouteSocket {
     fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -156,7 +156,7 @@ impl Kernel {
             AddressAttribute::Local(address),
             AddressAttribute::Address(address),
         ];
-        self.ask(RouteNetlinkMessage::NewAddress(message))
+        self.request(RouteNetlinkMessage::NewAddress(message))
     }
 
     fn bring_up(&self, index: u32) -> io::Result<()> {
@@ -164,10 +164,10 @@ impl Kernel {
         message.header.index = index;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
-        self.ask(RouteNetlinkMessage::SetLink(message))
+        self.request(RouteNetlinkMessage::SetLink(message))
     }
 
-    /// All that is not of the nodes' network goes by way of the base.
+    /// Adds the default route through the base.
     fn route_all(&self) -> io::Result<()> {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
@@ -179,11 +179,11 @@ impl Kernel {
             ..RouteHeader::default()
         };
         message.attributes = vec![RouteAttribute::Gateway(RouteAddress::Inet(BASE_ADDRESS))];
-        self.ask(RouteNetlinkMessage::NewRoute(message))
+        self.request(RouteNetlinkMessage::NewRoute(message))
     }
 
-    /// Asks for something, and waits until it is done.
-    fn ask(&self, what: RouteNetlinkMessage) -> io::Result<()> {
+    /// Sends a request and waits for its acknowledgement.
+    fn request(&self, what: RouteNetlinkMessage) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(what));
@@ -206,10 +206,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_cards_are_read() {
-        assert_eq!(parse("0a:49:0a:4e:01:02"), Some([0x0a, 0x49, 10, 78, 1, 2]));
+    fn mac_addresses_are_parsed() {
+        assert_eq!(
+            parse_mac("0a:49:0a:4e:01:02"),
+            Some([0x0a, 0x49, 10, 78, 1, 2])
+        );
         for text in ["", "0a:49", "0a:49:0a:4e:01:02:03", "0a:49:0a:4e:01:xx"] {
-            assert_eq!(parse(text), None, "{text}");
+            assert_eq!(parse_mac(text), None, "{text}");
         }
     }
 }

@@ -1,11 +1,10 @@
-//! What the command and a Linux node's first process say to each other.
+//! The protocol between the command and the agent of a Linux node.
 //!
-//! The agent (this package's program) listens on a port of the node's sockets (`AF_VSOCK`); each
-//! connection is one [`Request`] and what follows from it, as [frames](frame): a program's input and
-//! output, or [files](copy). What a node is to be
-//! before anybody connects to it is told by [options] on its kernel's command line.
+//! The agent (this package's program) listens on a vsock port; each connection carries one
+//! [`Request`] and its messages as [frames](frame): a program's input and output, or [files](copy).
+//! Settings that the agent needs before a connection are [options] on the kernel's command line.
 //!
-//! Neither side trusts the other: frames are bounded, and what is none ends the connection.
+//! Neither side trusts the other: frames are bounded, and an invalid one ends the connection.
 
 pub mod copy;
 pub mod frame;
@@ -14,6 +13,6 @@ pub mod options;
 mod protocol;
 
 pub use protocol::{
-    COMMAND_CID, COMMAND_PORT_MAX, Ending, Exec, Input, Output, PORT, Request, STDIN_WINDOW, Take,
-    Terminal, TerminalSize,
+    COMMAND_CID, COMMAND_PORT_MAX, Exec, ExitStatus, Input, Output, PORT, Receive, Request,
+    STDIN_WINDOW, Terminal, TerminalSize,
 };

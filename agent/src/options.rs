@@ -1,17 +1,17 @@
-//! What a node's kernel command line tells its agent.
+//! The agent's options on its node's kernel command line.
 //!
 //! | option | meaning |
 //! |---|---|
-//! | `insula_agent.run=WORDS` | the program for which the node is there: when it ends, so does the node |
-//! | `insula_agent.root=KIND` | the root is the virtiofs file system `root`: `files`, or `overlay` for one whose changes stay in the node; or an EROFS image in memory that other nodes have as well: `memory`, whose changes stay in the node, too; or an ext4 file system on the first disk: `disk`, or `disk-overlay` |
-//! | `insula_agent.network=yes` | it has a network card, without which its program does not begin |
+//! | `insula_agent.run=WORDS` | the node's main program: when it exits, the node powers off |
+//! | `insula_agent.root=KIND` | the root: `files` is the virtiofs file system `root`; `memory` an EROFS image in memory that other nodes share; `disk` an ext4 file system on the first disk; with `overlay`, `memory` and `disk-overlay` changes stay in the node's memory |
+//! | `insula_agent.network=yes` | the node has a network card, which is awaited before its program starts |
 //! | `insula_agent.clock=UNIX_NS,TSC,TSC_KHZ` | the base's wall clock at a reading of the time stamp counter, which base and node share, and its rate: a node has no clock of its own |
 //!
-//! The name before the dot keeps the kernel from handing an option to its first process as a word or
-//! a variable. Words are joined by commas; what a command line or a word cannot have plainly is
-//! written as `%` and two hexadecimal digits.
+//! The prefix with a dot keeps the kernel from passing an option to init as an argument or
+//! variable. Words are joined by commas; other special characters are written as `%` and two
+//! hexadecimal digits.
 
-/// Begins each option.
+/// Prefix of each option.
 const PREFIX: &str = "insula_agent.";
 const RUN: &str = "run";
 const ROOT: &str = "root";
@@ -19,36 +19,37 @@ const CLOCK: &str = "clock";
 const NETWORK: &str = "network";
 const YES: &str = "yes";
 
-/// The name of the file system that is a node's root.
+/// Tag of the file system that is a node's root.
 pub const ROOT_TAG: &str = "root";
 
-/// What is told.
+/// Options of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The program for which the node is there, and its arguments; none for none.
+    /// The node's main program and its arguments; empty for none.
     pub run: Vec<Vec<u8>>,
     /// The root, if it is not the initial file system.
     pub root: Option<Root>,
-    /// Whether there is a network card for it.
+    /// Whether the node has a network card.
     pub network: bool,
-    /// By which the node knows the time.
+    /// The time.
     pub clock: Option<Clock>,
 }
 
-/// The base's wall clock at one reading of the time stamp counter, which all kernels of a machine share.
+/// The base's wall clock at one value of the time stamp counter, which all kernels of a machine
+/// share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// Nanoseconds since 1970.
     pub unix_ns: u64,
-    /// The counter then.
+    /// Value of the counter.
     pub tsc: u64,
-    /// Its rate.
+    /// Frequency of the counter.
     pub tsc_khz: u64,
 }
 
 impl Clock {
-    /// The time when the counter stands at `tsc`, in nanoseconds since 1970. None if that is beyond what can be
-    /// told, or the rate is none.
+    /// The time at the counter value `tsc`, in nanoseconds since 1970. `None` on overflow or a
+    /// frequency of 0.
     #[must_use]
     pub fn unix_ns_at(self, tsc: u64) -> Option<u64> {
         let ticks = u128::from(tsc.checked_sub(self.tsc)?);
@@ -73,13 +74,13 @@ impl Clock {
 pub enum Root {
     /// A folder of the base.
     Files,
-    /// The same, with changes that the base does not see.
+    /// The same below an overlay in the node's memory.
     Overlay,
-    /// An image in persistent memory, with changes that nobody else sees.
+    /// An image in persistent memory below an overlay.
     Memory,
     /// The file system on the first disk.
     Disk,
-    /// The same, with changes that the disk does not see.
+    /// The same below an overlay in the node's memory.
     DiskOverlay,
 }
 
@@ -109,8 +110,7 @@ impl Root {
 }
 
 impl Options {
-    /// What a command line tells. Of an option that is there more than once the last counts; those
-    /// that are not known are left to others.
+    /// Parses a command line. The last of repeated options counts; unknown ones are ignored.
     #[must_use]
     pub fn parse(command_line: &str) -> Self {
         let mut options = Self::default();
@@ -127,7 +127,7 @@ impl Options {
         options
     }
 
-    /// The words for a command line that tell this.
+    /// The options as words of a command line.
     #[must_use]
     pub fn command_line(&self) -> String {
         let words: Vec<_> = self.run.iter().map(|word| encode(word)).collect();
@@ -161,7 +161,7 @@ fn encode(word: &[u8]) -> String {
     word.iter().map(encode).collect()
 }
 
-/// What is no code stands for itself.
+/// An invalid escape stands for itself.
 fn decode(text: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, more @ ..] = rest {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_among_others() {
+    fn options_are_found_among_others() {
         let line = "quiet insula_agent.run=/bin/echo,a%20b,%,%2,%zz insula_agent.x=y panic=1";
         let run = ["/bin/echo", "a b", "%", "%2", "%zz"].map(|word| word.as_bytes().to_vec());
         assert_eq!(Options::parse(line).run, run);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_with_the_counter() {
+    fn time_advances_with_the_counter() {
         let clock = Clock {
             unix_ns: 1_000,
             tsc: 500,

@@ -1,4 +1,4 @@
-//! Ending the node.
+//! Power-off and reboot of the node.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,42 +13,43 @@ use rustix::system::{RebootCommand, reboot};
 use signal_hook::consts::{SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use crate::say::say;
+use crate::log::log;
 
-/// How long programs may take to end by themselves.
+/// Time programs get to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often they are looked at.
+/// Interval at which that is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Bytes of the kernel's `struct input_event`: two words of time, kind, code, value.
+/// Size of `struct input_event`: two words of time, type, code, value.
 const EVENT_SIZE: usize = 24;
 /// `EV_KEY`, `KEY_POWER`, pressed.
 const PRESSED: [u8; 8] = [1, 0, 116, 0, 1, 0, 0, 0];
 
-static ENDING: AtomicBool = AtomicBool::new(false);
+static SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the node is about to end.
-pub(crate) fn is_ending() -> bool {
-    ENDING.load(Ordering::Relaxed)
+/// Whether the node is shutting down.
+pub(crate) fn is_shutting_down() -> bool {
+    SHUTTING_DOWN.load(Ordering::Relaxed)
 }
 
-/// Ends the node when its power button is pressed, or a program in it says so as to busybox' init.
+/// Shuts the node down when its power button is pressed, or on the signals that busybox' init
+/// takes.
 pub(crate) fn watch() {
     let devices = fs::read_dir("/dev/input").into_iter().flatten().flatten();
     for device in devices.map(|entry| entry.path()) {
         thread::spawn(move || {
             if wait_for_press(&device).is_ok() {
-                say("the power button was pressed");
-                end(RebootCommand::PowerOff);
+                log("the power button was pressed");
+                shut_down(RebootCommand::PowerOff);
             }
         });
     }
     match Signals::new([SIGTERM, SIGUSR2]) {
         Ok(mut signals) => drop(thread::spawn(move || match signals.forever().next() {
-            Some(SIGTERM) => end(RebootCommand::Restart),
-            _ => end(RebootCommand::PowerOff),
+            Some(SIGTERM) => shut_down(RebootCommand::Restart),
+            _ => shut_down(RebootCommand::PowerOff),
         })),
-        Err(error) => say(&format!("signals are not heard: {error}")),
+        Err(error) => log(&format!("signals cannot be handled: {error}")),
     }
 }
 
@@ -64,9 +65,9 @@ fn wait_for_press(device: &Path) -> io::Result<()> {
     }
 }
 
-/// Has all programs end, and the node.
-pub(crate) fn end(how: RebootCommand) {
-    if ENDING.swap(true, Ordering::Relaxed) {
+/// Ends all programs, then the node.
+pub(crate) fn shut_down(how: RebootCommand) {
+    if SHUTTING_DOWN.swap(true, Ordering::Relaxed) {
         return;
     }
     signal_all(Signal::TERM);
@@ -76,14 +77,14 @@ pub(crate) fn end(how: RebootCommand) {
     }
     signal_all(Signal::KILL);
     rustix::fs::sync();
-    // A disk is left as if it had been unmounted. Not every root can be.
+    // Leaves a disk clean. Not every root can be remounted.
     let _ = mount_remount("/", MountFlags::RDONLY, c"");
     if let Err(error) = reboot(how) {
-        say(&format!("the node cannot end: {error}"));
+        log(&format!("the node cannot be shut down: {error}"));
     }
 }
 
-/// Signals all other programs; whether there are any.
+/// Signals all other programs; false if there are none.
 fn signal_all(signal: Signal) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -95,7 +96,7 @@ fn signal_all(signal: Signal) -> bool {
     !programs.is_empty()
 }
 
-/// Threads of the kernel, and what has ended already, have no words.
+/// Kernel threads and zombies have an empty command line.
 fn is_program(id: i32) -> bool {
     fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|words| !words.is_empty())
 }

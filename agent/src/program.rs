@@ -15,38 +15,38 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::stdio::stdin;
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// The role in which this program becomes another one, in a session of its own.
-pub(crate) const BEGIN: &str = "begin";
-/// What it is told if its standard input is to be the session's terminal.
+/// Role of this program: start a session and execute another program.
+pub(crate) const EXEC: &str = "exec";
+/// Whether standard input becomes the session's controlling terminal.
 const TERMINAL: &str = "--terminal";
 const NO_TERMINAL: &str = "--no-terminal";
 
-/// This program, also when its file has been removed.
+/// This program, even if its file has been removed.
 const SELF: &str = "/proc/self/exe";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 
-/// A program that was started, and the ends of its descriptors.
+/// A started program and its pipes or terminal.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) child: Child,
-    /// None if it has none, or a terminal.
+    /// `None` if it has no standard input.
     pub(crate) stdin: Option<File>,
-    /// All that it prints, with a terminal.
+    /// With a terminal, all output.
     pub(crate) stdout: Option<File>,
     pub(crate) stderr: Option<File>,
     pub(crate) terminal: Option<File>,
 }
 
 impl Program {
-    /// Starts one. If there is no such file, it ends as a shell would, with 127 or 126.
+    /// Starts a program. If it cannot be executed, it exits with 127 or 126, as in a shell.
     pub(crate) fn start(exec: &Exec) -> io::Result<Self> {
         let mut command = Command::new(SELF);
         let role = match exec.terminal {
             Some(_) => TERMINAL,
             None => NO_TERMINAL,
         };
-        command.arg(BEGIN).arg(role).args(words(exec));
+        command.arg(EXEC).arg(role).args(words(exec));
         let home = if Path::new("/root").is_dir() {
             "/root"
         } else {
@@ -104,7 +104,7 @@ impl Program {
     }
 }
 
-/// Gives a terminal another size.
+/// Changes the size of a terminal.
 pub(crate) fn resize(terminal: impl std::os::fd::AsFd, size: TerminalSize) -> io::Result<()> {
     let size = Winsize {
         ws_row: size.rows,
@@ -128,16 +128,16 @@ fn words(exec: &Exec) -> Vec<OsString> {
     vec![shell.unwrap_or(SHELLS[1]).into()]
 }
 
-/// Becomes a program, as the leader of a session, whose terminal is the standard input if it is to
-/// have one.
-pub(crate) fn become_it(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+/// Starts a session, with standard input as its controlling terminal if requested, and executes the
+/// program.
+pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let terminal = words.next().is_some_and(|word| word == TERMINAL);
     let led = setsid().and_then(|_| match terminal {
         true => ioctl_tiocsctty(stdin()),
         false => Ok(()),
     });
     if let Err(error) = led {
-        eprintln!("insula: no session: {error}");
+        eprintln!("insula: the session cannot be started: {error}");
         return ExitCode::from(126);
     }
     let name = words.next().unwrap_or_default();

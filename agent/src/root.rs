@@ -1,4 +1,4 @@
-//! The node's root, where it is not the initial file system.
+//! Mounting the node's root and switching to it.
 
 use std::ffi::CString;
 use std::fs;
@@ -11,47 +11,47 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{chdir, chroot};
 
-/// The first persistent memory: there is no other but what the node is told of.
+/// The first persistent memory device, the only one of a node.
 const MEMORY: &str = "/dev/pmem0";
 /// The first disk.
 const DISK: &str = "/dev/vda";
-/// Where it is put together.
+/// Mount point of the new root.
 const NEW: &str = "/newroot";
-/// The files below an overlay, and what lies over them.
+/// Lower layer of an overlay, and the file system of its upper layer.
 const LOWER: &str = "/lower";
 const UPPER: &str = "/upper";
-/// What goes along; what else is mounted stays behind.
+/// Mounts that move to the new root.
 const MOVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
-/// Where the driver of file systems lists the devices that it has, and what else it has.
+/// Folder of the virtiofs driver with its devices.
 const DEVICES: &str = "/sys/bus/virtio/drivers/virtiofs";
-/// How long the base may take to bring the device.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked for.
+/// Time the base gets to provide the device.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which that is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Makes it the root of this process and all that follow.
+/// Mounts the root and switches this process and its children to it.
 pub(crate) fn enter(root: Root) -> io::Result<()> {
     fs::create_dir_all(NEW)?;
     match root {
         Root::Files => mount_files(NEW)?,
         Root::Overlay => {
             mount_files(LOWER)?;
-            mount_over()?;
+            mount_overlay()?;
         }
         Root::Memory => {
             mount_memory(LOWER)?;
-            mount_over()?;
+            mount_overlay()?;
         }
         Root::Disk => mount_disk(NEW, MountFlags::empty())?,
         Root::DiskOverlay => {
             mount_disk(LOWER, MountFlags::RDONLY)?;
-            mount_over()?;
+            mount_overlay()?;
         }
     }
     for place in MOVED {
         let target = format!("{NEW}{place}");
-        // A folder of the base may have it already, or not allow it: then moving tells.
+        // It may exist, or the folder may be read-only: then moving fails.
         let _ = fs::create_dir(&target);
         mount_move(place, &target)?;
     }
@@ -65,34 +65,35 @@ pub(crate) fn enter(root: Root) -> io::Result<()> {
 fn mount_files(place: &str) -> io::Result<()> {
     let mount_it = || match has_device() {
         true => mount(ROOT_TAG, place, "virtiofs", MountFlags::empty(), None),
-        // To ask for it would make the kernel complain each time.
+        // Mounting without a device would log an error each time.
         false => Err(Errno::NODEV),
     };
-    mount_patiently(mount_it, place)
+    mount_with_retry(mount_it, place)
 }
 
-/// Files are read, and programs run, where they lie: the memory is other nodes', too.
+/// Mounts the image with DAX: files are read and executed in place, in memory shared with other
+/// nodes.
 fn mount_memory(place: &str) -> io::Result<()> {
     let flags = MountFlags::RDONLY;
-    mount_patiently(
+    mount_with_retry(
         || mount(MEMORY, place, "erofs", flags, Some(c"dax=always")),
         place,
     )
 }
 
 fn mount_disk(place: &str, flags: MountFlags) -> io::Result<()> {
-    mount_patiently(|| mount(DISK, place, "ext4", flags, None), place)
+    mount_with_retry(|| mount(DISK, place, "ext4", flags, None), place)
 }
 
-/// The device may be there only a moment after its driver, and its name a moment after the device.
-fn mount_patiently(mount: impl Fn() -> Result<(), Errno>, place: &str) -> io::Result<()> {
+/// Retries a mount while the device or its name does not exist yet.
+fn mount_with_retry(mount: impl Fn() -> Result<(), Errno>, place: &str) -> io::Result<()> {
     fs::create_dir_all(place)?;
     let began = Instant::now();
     loop {
         match mount() {
-            // What it is answered for a name that there is not (yet) differs between kernels.
+            // The error for a missing name differs between kernels.
             Err(Errno::INVAL | Errno::NODEV | Errno::NOENT | Errno::NXIO)
-                if began.elapsed() < PATIENCE =>
+                if began.elapsed() < TIMEOUT =>
             {
                 thread::sleep(INTERVAL);
             }
@@ -101,14 +102,14 @@ fn mount_patiently(mount: impl Fn() -> Result<(), Errno>, place: &str) -> io::Re
     }
 }
 
-/// Whether the driver of file systems has a device, or is about to.
+/// Whether the virtiofs driver has a device, or is probing one.
 fn has_device() -> bool {
     let devices = fs::read_dir(DEVICES).into_iter().flatten().flatten();
     let mut names = devices.map(|entry| entry.file_name());
     names.any(|name| name.as_encoded_bytes().starts_with(b"virtio"))
 }
 
-fn mount_over() -> io::Result<()> {
+fn mount_overlay() -> io::Result<()> {
     fs::create_dir_all(UPPER)?;
     mount(
         "tmpfs",

@@ -1,4 +1,4 @@
-//! The process that listens to the command.
+//! The process that serves the command.
 
 use std::process::ExitCode;
 use std::thread;
@@ -8,44 +8,44 @@ use insula_agent::frame::{FrameError, Reader};
 use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
 use vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener, VsockStream};
 
-use crate::say::say;
+use crate::log::log;
 use crate::{session, transfer};
 
-/// The role in which this program is the server.
+/// Role of this program: the server.
 pub(crate) const SERVE: &str = "serve";
-/// How long the command may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of the command's request.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves without end.
+/// Serves connections forever.
 pub(crate) fn serve() -> ExitCode {
     let listener = match VsockListener::bind_with_cid_port(VMADDR_CID_ANY, PORT) {
         Ok(listener) => listener,
         Err(error) => {
-            say(&format!("there are no sockets to the base: {error}"));
+            log(&format!("the socket to the base cannot be opened: {error}"));
             return ExitCode::FAILURE;
         }
     };
     loop {
         match listener.accept() {
             Ok((stream, peer)) if is_command(&peer) => drop(thread::spawn(move || {
-                if let Err(error) = attend(stream) {
-                    say(&format!("a connection from the base: {error}"));
+                if let Err(error) = serve_one(stream) {
+                    log(&format!("connection from the base failed: {error}"));
                 }
             })),
             Ok(_) => {}
-            // Of descriptors or memory there are none left for the moment.
+            // Out of descriptors or memory for the moment.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
-/// Whether it is the base's command, and not anybody there who can make a socket.
+/// Whether the peer is the base's command: on the base, with a privileged port.
 fn is_command(peer: &VsockAddr) -> bool {
     peer.cid() == COMMAND_CID && peer.port() <= COMMAND_PORT_MAX
 }
 
-fn attend(stream: VsockStream) -> Result<(), FrameError> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn serve_one(stream: VsockStream) -> Result<(), FrameError> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut reader = Reader::new(stream.try_clone()?);
     let Some(request) = reader.read()? else {
         return Ok(());
@@ -54,6 +54,6 @@ fn attend(stream: VsockStream) -> Result<(), FrameError> {
     match request {
         Request::Exec(exec) => session::run(&exec, stream, reader),
         Request::Send(path) => Ok(transfer::send(&path, &stream)?),
-        Request::Take(take) => Ok(transfer::take(&take, &stream, reader)?),
+        Request::Receive(receive) => Ok(transfer::receive(&receive, &stream, reader)?),
     }
 }

@@ -1,31 +1,31 @@
-//! A program run for the command.
+//! Running a program for the command.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
-use insula_agent::{Ending, Exec, Input, Output, STDIN_WINDOW};
+use insula_agent::{Exec, ExitStatus, Input, Output, STDIN_WINDOW};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use vsock::VsockStream;
 
 use crate::program::{Program, resize};
 
-/// What is sent on a terminal for the end of input.
+/// The end of input on a terminal.
 const END_OF_TRANSMISSION: &[u8] = &[4];
 
-/// Who may print a frame.
+/// The connection, shared by writers.
 type Sink = Arc<Mutex<VsockStream>>;
 
-/// Runs a program until it ends, or the command is gone.
+/// Runs a program until it exits, or gets SIGHUP since the command has left.
 pub(crate) fn run(
     exec: &Exec,
     stream: VsockStream,
@@ -38,13 +38,13 @@ pub(crate) fn run(
     };
     let pid = Pid::from_child(&program.child);
     let end = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?);
-    let pumps = [
+    let forwarders = [
         (program.stdout.take(), false),
         (program.stderr.take(), true),
     ];
-    let pumps = pumps.map(|(from, is_stderr)| {
+    let forwarders = forwarders.map(|(from, is_stderr)| {
         let (sink, end) = (Arc::clone(&sink), Arc::clone(&end));
-        from.map(|from| thread::spawn(move || pump(from, &end, &sink, is_stderr)))
+        from.map(|from| thread::spawn(move || forward_output(from, &end, &sink, is_stderr)))
     });
     let target = Arc::new(Target {
         pid,
@@ -58,22 +58,22 @@ pub(crate) fn run(
     };
     thread::spawn(move || listener.listen(reader));
     poll(&mut [PollFd::new(&end, PollFlags::IN)], None).map_err(io::Error::from)?;
-    target.forget();
+    target.mark_exited();
     let status = program.child.wait()?;
-    for pump in pumps.into_iter().flatten() {
-        // Whoever does not listen any more has ended the connection.
-        let _ = pump.join();
+    for forward_output in forwarders.into_iter().flatten() {
+        // An error means that the command has closed the connection.
+        let _ = forward_output.join();
     }
-    // Nor does it hear this.
-    let _ = send(&sink, &Output::Ended(ending(status)));
+    // Fails for the same reason.
+    let _ = send(&sink, &Output::Ended(exit_status(status)));
     let _ = stream.shutdown(Shutdown::Both);
     Ok(())
 }
 
-fn ending(status: ExitStatus) -> Ending {
+fn exit_status(status: process::ExitStatus) -> ExitStatus {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Ending::Exited(code as u8),
-        (None, signal) => Ending::Killed(signal.unwrap_or_default() as u8),
+        (Some(code), _) => ExitStatus::Exited(code as u8),
+        (None, signal) => ExitStatus::Killed(signal.unwrap_or_default() as u8),
     }
 }
 
@@ -82,9 +82,9 @@ fn send(sink: &Sink, output: &Output<'_>) -> io::Result<()> {
     frame::write(&mut *stream, output)
 }
 
-/// Passes on what a program prints, until all who could print have gone, or it has ended and there
-/// is no more: its children may keep its output for themselves.
-fn pump(mut from: File, end: &OwnedFd, sink: &Sink, is_stderr: bool) -> io::Result<()> {
+/// Forwards a program's output until all writers have closed it, or the program has exited and no
+/// output is left: background children may keep it open.
+fn forward_output(mut from: File, end: &OwnedFd, sink: &Sink, is_stderr: bool) -> io::Result<()> {
     let mut buffer = vec![0; BYTES_MAX];
     loop {
         let mut wanted = [
@@ -95,7 +95,7 @@ fn pump(mut from: File, end: &OwnedFd, sink: &Sink, is_stderr: bool) -> io::Resu
         if wanted[0].revents().is_empty() {
             return Ok(());
         }
-        // Of a terminal that nobody has open any more, reading fails.
+        // Fails for a terminal that no process has open.
         let count = from.read(&mut buffer)?;
         let bytes = &buffer[..count];
         match (count, is_stderr) {
@@ -106,14 +106,14 @@ fn pump(mut from: File, end: &OwnedFd, sink: &Sink, is_stderr: bool) -> io::Resu
     }
 }
 
-/// Who is signalled, as long as its id is its own.
+/// The process to signal, until its id may be reused.
 struct Target {
     pid: Pid,
     alive: Mutex<bool>,
 }
 
 impl Target {
-    /// Signals the program's group, or the program that has not made it yet.
+    /// Signals the program's process group, or the program if it has not created that yet.
     fn signal(&self, signal: Signal) {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         if *alive && kill_process_group(self.pid, signal).is_err() {
@@ -121,13 +121,13 @@ impl Target {
         }
     }
 
-    /// It has ended; its children, if there are any, are left in peace.
-    fn forget(&self) {
+    /// Marks it as exited; remaining children are not signalled.
+    fn mark_exited(&self) {
         *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }
 
-/// Hears what the command has to say to the program.
+/// Handles the command's messages for a program.
 struct Listener {
     target: Arc<Target>,
     is_terminal: bool,
@@ -136,18 +136,18 @@ struct Listener {
 }
 
 impl Listener {
-    /// Until the command is gone, in order or not: then the program is told that it is left alone.
+    /// Handles messages until the connection ends, then sends SIGHUP to the program.
     fn listen(mut self, mut reader: Reader<VsockStream>) {
         while let Ok(Some(input)) = reader.read() {
-            if !self.take(&input) {
+            if !self.handle(&input) {
                 break;
             }
         }
         self.target.signal(Signal::HUP);
     }
 
-    /// False if it is not to be listened to any more.
-    fn take(&mut self, input: &Input<'_>) -> bool {
+    /// Handles a message; false if the command breaks the protocol.
+    fn handle(&mut self, input: &Input<'_>) -> bool {
         match *input {
             Input::Stdin(bytes) => return self.stdin.push(bytes),
             Input::StdinEnd if self.is_terminal => return self.stdin.push(END_OF_TRANSMISSION),
@@ -158,7 +158,7 @@ impl Listener {
                 }
             }
             Input::Resize(size) => {
-                // A program that has just ended needs no other size.
+                // Fails if the program has just exited.
                 let _ = self
                     .terminal
                     .as_ref()
@@ -169,7 +169,7 @@ impl Listener {
     }
 }
 
-/// Standard input on its way to a program, which may be slow to take it.
+/// Queue of standard input for a program that may be slow to read.
 struct Stdin {
     queue: Option<Sender<Vec<u8>>>,
     waiting: Arc<AtomicUsize>,
@@ -181,17 +181,17 @@ impl Stdin {
         let queue = to.map(|to| {
             let (queue, chunks) = channel();
             let (sink, waiting) = (Arc::clone(sink), Arc::clone(&waiting));
-            thread::spawn(move || feed(to, &chunks, &waiting, &sink));
+            thread::spawn(move || write_stdin(to, &chunks, &waiting, &sink));
             queue
         });
         Self { queue, waiting }
     }
 
-    /// Takes more; false if that is more than was agreed.
+    /// Queues bytes; false if the command exceeds the window.
     fn push(&mut self, bytes: &[u8]) -> bool {
         let before = self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
         if let Some(queue) = &self.queue {
-            // Who feeds does not end before this is gone.
+            // The receiver lives until the queue is dropped.
             let _ = queue.send(bytes.to_vec());
         }
         before + bytes.len() <= STDIN_WINDOW
@@ -202,9 +202,9 @@ impl Stdin {
     }
 }
 
-/// Feeds a program, and tells the command how much it has taken. What a program does not want any
-/// more is thrown away.
-fn feed(to: File, chunks: &Receiver<Vec<u8>>, waiting: &AtomicUsize, sink: &Sink) {
+/// Writes input to a program and reports progress to the command. Input that the program no longer
+/// reads is dropped.
+fn write_stdin(to: File, chunks: &Receiver<Vec<u8>>, waiting: &AtomicUsize, sink: &Sink) {
     let mut to = Some(to);
     for chunk in chunks {
         if to.as_mut().is_some_and(|to| to.write_all(&chunk).is_err()) {

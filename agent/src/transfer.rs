@@ -1,44 +1,44 @@
-//! Files sent to the command, and taken from it.
+//! Sending files to the command, and receiving them.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use insula_agent::Take;
-use insula_agent::copy::{PackError, Parcel, Target, pack, unpack};
+use insula_agent::Receive;
+use insula_agent::copy::{CopyMessage, PackError, Target, pack, unpack};
 use insula_agent::frame::{self, Reader};
 use vsock::VsockStream;
 
-/// Sends what is at a path, or why that cannot be.
+/// Sends the file or folder at a path, or the error.
 pub(crate) fn send(path: &[u8], stream: &VsockStream) -> io::Result<()> {
-    let packed = pack(Path::new(OsStr::from_bytes(path)), &mut |parcel| {
-        frame::write(stream, parcel)
+    let packed = pack(Path::new(OsStr::from_bytes(path)), &mut |message| {
+        frame::write(stream, message)
     });
     match packed {
-        Ok(copied) => frame::write(stream, &Parcel::End(copied)),
+        Ok(copied) => frame::write(stream, &CopyMessage::End(copied)),
         Err(PackError::Send(error)) => Err(error),
-        Err(error) => frame::write(stream, &Parcel::Failed(&error.to_string())),
+        Err(error) => frame::write(stream, &CopyMessage::Failed(&error.to_string())),
     }
 }
 
-/// Takes what comes, and tells that it has, or why it cannot.
-pub(crate) fn take(
-    take: &Take,
+/// Receives files and confirms, or sends the error.
+pub(crate) fn receive(
+    request: &Receive,
     stream: &VsockStream,
     mut reader: Reader<VsockStream>,
 ) -> io::Result<()> {
     let target = Target {
-        path: Path::new(OsStr::from_bytes(&take.path)),
-        name: take.name.as_deref().map(OsStr::from_bytes),
+        path: Path::new(OsStr::from_bytes(&request.path)),
+        name: request.name.as_deref().map(OsStr::from_bytes),
     };
     match unpack(&mut reader, &target) {
-        Ok(copied) => frame::write(stream, &Parcel::End(copied)),
+        Ok(copied) => frame::write(stream, &CopyMessage::End(copied)),
         Err(error) => {
-            frame::write(stream, &Parcel::Failed(&error.to_string()))?;
-            // Else the answer were lost: a socket that is closed with something unread is reset.
-            while let Ok(Some(parcel)) = reader.read() {
-                if matches!(parcel, Parcel::End(_) | Parcel::Failed(_)) {
+            frame::write(stream, &CopyMessage::Failed(&error.to_string()))?;
+            // Closing a socket with unread data resets it, and the error would be lost.
+            while let Ok(Some(message)) = reader.read() {
+                if matches!(message, CopyMessage::End(_) | CopyMessage::Failed(_)) {
                     break;
                 }
             }

@@ -1,8 +1,8 @@
-//! The ACPI tables by which a node's kernel learns what its machine is.
+//! The ACPI tables that describe a node to its kernel.
 //!
-//! RSDP -> XSDT -> FADT (-> DSDT), MADT, for a node with PCI buses of its own MCFG, and for one with persistent memory
-//! NFIT, in one run of memory. There is no FACS (not needed on hardware-reduced platforms), and no table that would
-//! lead to a device of the base: no HPET, DMAR, SPCR.
+//! RSDP -> XSDT -> FADT (-> DSDT), MADT, MCFG for a node with PCI buses, and NFIT for one with
+//! persistent memory, contiguous in memory. There is no FACS (not needed on hardware-reduced
+//! platforms), and no table that would describe a device of the base: no HPET, DMAR, SPCR.
 //!
 //! Source: ACPI specification 6.5, section 5.2.
 
@@ -20,29 +20,29 @@ use acpi_tables::{Aml, rsdp::Rsdp, xsdt::XSDT};
 const OEM_ID: [u8; 6] = *b"INSULA";
 const OEM_TABLE_ID: [u8; 8] = *b"NODE    ";
 const OEM_REVISION: u32 = 1;
-/// What each table's address is a multiple of.
+/// Alignment of each table.
 const TABLE_ALIGNMENT: usize = 64;
 
-/// What the tables tell. Addresses are physical.
+/// Contents of the tables. Addresses are physical.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Description<'a> {
     pub(crate) processors: Processors<'a>,
     pub(crate) io_apic: u64,
-    /// PCI buses that are the node's own.
+    /// The node's PCI buses.
     pub(crate) buses: &'a [PciBus<'a>],
-    /// Memory with a content, ascending.
+    /// Persistent memory, ascending.
     pub(crate) persistent: &'a [Chunk],
     /// The byte that powers the node off.
     pub(crate) power_off: u64,
     /// The byte that resets it.
     pub(crate) reset: u64,
-    /// The area of its channels; empty if there is none.
+    /// Memory of its channels; empty if there are none.
     pub(crate) channels: Chunk,
 }
 
-/// The bytes of the tables when they lie at `base`, which is a multiple of 64; the RSDP is at `base`.
+/// The tables for address `base`, a multiple of 64; the RSDP is at `base`.
 ///
-/// Their number does not depend on any address.
+/// The size does not depend on any address.
 pub(crate) fn tables(base: u64, description: &Description) -> Vec<u8> {
     let mut run = Run {
         base,
@@ -66,14 +66,14 @@ pub(crate) fn tables(base: u64, description: &Description) -> Vec<u8> {
     run.bytes
 }
 
-/// Tables one after the other.
+/// Concatenated tables.
 struct Run {
     base: u64,
     bytes: Vec<u8>,
 }
 
 impl Run {
-    /// Appends a table and tells its address.
+    /// Appends a table and returns its address.
     fn add(&mut self, table: &[u8]) -> u64 {
         let start = self.bytes.len().next_multiple_of(TABLE_ALIGNMENT);
         self.bytes.resize(start, 0);

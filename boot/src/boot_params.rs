@@ -1,14 +1,14 @@
-//! `struct boot_params`, the "zero page": what a loader tells a Linux kernel.
+//! `struct boot_params`, the "zero page" of Linux' boot protocol.
 //!
-//! Source: the kernel's Documentation/arch/x86/boot.rst ("64-bit Boot Protocol") and zero-page.rst, and
-//! arch/x86/include/uapi/asm/bootparam.h for the offsets. All fields that are not written stay zero: no video mode
-//! (so that neither decompressor nor kernel touches the base's screen), no EFI, no disks of the BIOS, and the
-//! sentinel that tells a carelessly copied header from a clean page.
+//! Source: the kernel's Documentation/arch/x86/boot.rst ("64-bit Boot Protocol") and zero-page.rst,
+//! and arch/x86/include/uapi/asm/bootparam.h for the offsets. Fields that are not written stay
+//! zero: no video mode (so that neither decompressor nor kernel touches the base's screen), no EFI,
+//! no BIOS disks, and the sentinel that marks a clean page.
 
 use crate::e820::E820Entry;
 use crate::setup_header::{HEADER, SetupHeader};
 
-/// Size of the structure, in bytes.
+/// Size of the structure in bytes.
 pub(crate) const SIZE: usize = 4096;
 
 const TBOOT_ADDR: usize = 0x058;
@@ -26,16 +26,16 @@ const CMD_LINE_PTR: usize = 0x228;
 const SETUP_DATA: usize = 0x250;
 const E820_TABLE: usize = 0x2d0;
 
-/// Most entries in the page's own memory map; more go to setup data.
+/// Maximum entries in the page's memory map; further ones go to setup data.
 pub(crate) const E820_ENTRIES_MAX: usize = 128;
-/// "No loader of those that have a number."
+/// Boot loader without an assigned number.
 const LOADER_UNDEFINED: u8 = 0xff;
 /// The protected-mode part is not at 64 KiB.
 const LOADED_HIGH: u8 = 1 << 0;
-/// "normal": leave the video mode.
+/// "normal": keep the video mode.
 const VIDEO_NORMAL: u16 = 0xffff;
 
-/// What the page tells. Addresses are physical.
+/// Contents of the page. Addresses are physical.
 #[derive(Debug)]
 pub(crate) struct BootParams<'a> {
     pub(crate) header: SetupHeader<'a>,
@@ -45,7 +45,7 @@ pub(crate) struct BootParams<'a> {
     pub(crate) rsdp: u64,
     pub(crate) tboot: u64,
     pub(crate) e820: &'a [E820Entry],
-    /// Where the setup data begin, 0 if there are none.
+    /// Address of the setup data, 0 if there are none.
     pub(crate) setup_data: u64,
 }
 

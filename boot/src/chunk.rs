@@ -1,39 +1,40 @@
-//! A node's physical memory, as the stretches that were taken for it.
+//! A node's physical memory, as chunks.
 
 use crate::LayoutError;
 
-/// Size of a small page, in bytes.
+/// Size of a small page in bytes.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Where a node's low chunk may begin: Linux leaves the first 64 KiB alone, whatever the memory map says
-/// (`early_reserve_memory()` in arch/x86/kernel/setup.c), since firmware is known to write there.
+/// Lowest start of the low chunk: Linux never uses the first 64 KiB, regardless of the memory map
+/// (`early_reserve_memory()` in arch/x86/kernel/setup.c), since firmware may write there.
 const LOW_FIRST: u64 = 64 << 10;
-/// Where it must end: from here on lie the video memory and the firmware's ROM.
+/// Highest end of the low chunk: video memory and firmware ROM follow.
 const LOW_END: u64 = 640 << 10;
-/// Memory from here on is not "low": a core cannot be started in it.
-const LOW_LIMIT: u64 = 1 << 20;
-/// Least size of the low chunk: Linux' real-mode trampoline (0x7000 bytes, `reserve_real_mode()` in
-/// arch/x86/realmode/init.c), a page for the fake I/O APIC and one for the end.
+/// End of low memory: a core cannot start beyond.
+const LOWMEM_LIMIT: u64 = 1 << 20;
+/// Minimum size of the low chunk: Linux' real-mode trampoline (0x7000 bytes, `reserve_real_mode()`
+/// in arch/x86/realmode/init.c), the fake I/O APIC and the tboot page.
 const LOW_SIZE_MIN: u64 = 0x9000;
-/// End of what Linux can address with 4-level paging: `MAX_PHYSMEM_BITS` of arch/x86/include/asm/sparsemem.h.
+/// End of physical memory that Linux supports with 4-level paging: `MAX_PHYSMEM_BITS` of
+/// arch/x86/include/asm/sparsemem.h.
 const MEMORY_END: u64 = 1 << 46;
 
-/// Whether `address` is that of a page below 1 MiB.
+/// Whether `address` is a page below 1 MiB.
 pub(crate) fn is_low_page(address: u64) -> bool {
-    address < LOW_LIMIT && address.is_multiple_of(PAGE)
+    address < LOWMEM_LIMIT && address.is_multiple_of(PAGE)
 }
 
-/// A stretch of physical memory. Both numbers are multiples of 4096.
+/// A range of physical memory. Both fields are multiples of 4096.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Chunk {
-    /// Its first byte's physical address.
+    /// Physical address of the first byte.
     pub start: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl Chunk {
-    /// The stretch from `start` to before `end`; empty if that is not ahead.
+    /// The range `start..end`; empty if `end` is not above `start`.
     pub(crate) fn between(start: u64, end: u64) -> Chunk {
         Chunk {
             start,
@@ -49,7 +50,7 @@ impl Chunk {
     fn check(&self) -> Result<(), LayoutError> {
         let whole_pages = self.start.is_multiple_of(PAGE) && self.size.is_multiple_of(PAGE);
         if self.size == 0 || !whole_pages || self.end() > MEMORY_END {
-            return Err(LayoutError::BadChunk {
+            return Err(LayoutError::InvalidChunk {
                 start: self.start,
                 size: self.size,
             });
@@ -58,33 +59,36 @@ impl Chunk {
     }
 }
 
-/// A node's memory, checked and put in order.
+/// A node's memory, checked and sorted.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// The one stretch below 1 MiB.
+    /// The chunk below 1 MiB.
     pub(crate) low: Chunk,
-    /// The others, ascending, with none touching another.
+    /// The others: ascending, not adjacent.
     pub(crate) high: Vec<Chunk>,
-    /// What is no memory of its kernel's to use, but has a content for it: ascending, none touching another.
+    /// Persistent memory: ascending, not adjacent.
     pub(crate) persistent: Vec<Chunk>,
 }
 
 impl Memory {
-    /// Sorts `chunks`, joins those that touch, and tells the low one from the others; sorts and joins `persistent`.
+    /// Sorts and merges `chunks` and `persistent`, and splits off the low chunk.
     pub(crate) fn of(chunks: &[Chunk], persistent: &[Chunk]) -> Result<Memory, LayoutError> {
-        join(&[chunks, persistent].concat())?;
-        let mut joined = join(chunks)?;
-        let persistent = join(persistent)?;
-        if let Some(low) = persistent.first().filter(|chunk| chunk.start < LOW_LIMIT) {
-            return Err(LayoutError::BadChunk {
+        merge(&[chunks, persistent].concat())?;
+        let mut merged = merge(chunks)?;
+        let persistent = merge(persistent)?;
+        if let Some(low) = persistent
+            .first()
+            .filter(|chunk| chunk.start < LOWMEM_LIMIT)
+        {
+            return Err(LayoutError::InvalidChunk {
                 start: low.start,
                 size: low.size,
             });
         }
-        let high = joined.split_off(joined.partition_point(|chunk| chunk.start < LOW_LIMIT));
-        let &[low] = joined.as_slice() else {
+        let high = merged.split_off(merged.partition_point(|chunk| chunk.start < LOWMEM_LIMIT));
+        let &[low] = merged.as_slice() else {
             return Err(LayoutError::LowChunks {
-                count: joined.len(),
+                count: merged.len(),
             });
         };
         if low.start < LOW_FIRST || low.end() > LOW_END || low.size < LOW_SIZE_MIN {
@@ -100,20 +104,20 @@ impl Memory {
         })
     }
 
-    /// All stretches, ascending.
+    /// All chunks, ascending.
     pub(crate) fn all(&self) -> impl Iterator<Item = Chunk> + '_ {
         std::iter::once(self.low).chain(self.high.iter().copied())
     }
 }
 
-/// Ascending, with those joined that touch.
-fn join(chunks: &[Chunk]) -> Result<Vec<Chunk>, LayoutError> {
-    let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
+/// Sorts the chunks and merges adjacent ones.
+fn merge(chunks: &[Chunk]) -> Result<Vec<Chunk>, LayoutError> {
+    let mut merged: Vec<Chunk> = Vec::with_capacity(chunks.len());
     let mut sorted = chunks.to_vec();
     sorted.sort_unstable();
     for chunk in sorted {
         chunk.check()?;
-        match joined.last_mut() {
+        match merged.last_mut() {
             Some(last) if last.end() > chunk.start => {
                 return Err(LayoutError::OverlappingChunks {
                     first: last.start,
@@ -121,10 +125,10 @@ fn join(chunks: &[Chunk]) -> Result<Vec<Chunk>, LayoutError> {
                 });
             }
             Some(last) if last.end() == chunk.start => last.size += chunk.size,
-            _ => joined.push(chunk),
+            _ => merged.push(chunk),
         }
     }
-    Ok(joined)
+    Ok(merged)
 }
 
 #[cfg(test)]
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sorts_and_joins() {
+    fn sorts_and_merges() {
         let chunks = [
             chunk(6 << 20, 2 << 20),
             LOW,
@@ -164,7 +168,7 @@ mod tests {
         ] {
             let refusal = Memory::of(&[LOW, bad], &[]);
             assert!(
-                matches!(refusal, Err(LayoutError::BadChunk { .. })),
+                matches!(refusal, Err(LayoutError::InvalidChunk { .. })),
                 "{bad:?}"
             );
         }
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn persistent_memory_is_nothing_else() {
+    fn persistent_memory_overlaps_nothing() {
         let chunks = [LOW, chunk(2 << 20, 2 << 20)];
         let beside = [chunk(6 << 20, 2 << 20), chunk(4 << 20, 2 << 20)];
         let memory = Memory::of(&chunks, &beside).unwrap();
@@ -189,7 +193,7 @@ mod tests {
         let both = Memory::of(&chunks, &[chunk(3 << 20, 2 << 20)]);
         assert!(matches!(both, Err(LayoutError::OverlappingChunks { .. })));
         let low = Memory::of(&chunks, &[chunk(0x30000, PAGE)]);
-        assert!(matches!(low, Err(LayoutError::BadChunk { .. })));
+        assert!(matches!(low, Err(LayoutError::InvalidChunk { .. })));
     }
 
     #[test]

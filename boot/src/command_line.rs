@@ -1,81 +1,83 @@
 //! A node's kernel command line: the options of [`crate::options`], then the user's.
 //!
-//! Words and names are told apart as the kernel does (`next_arg()` in lib/cmdline.c, `parameqn()` in
-//! kernel/params.c): words end at white space outside double quotes, `-` and `_` in names are the same, and what
-//! follows `--` is not for the kernel but for init.
+//! Words and names are parsed as the kernel does (`next_arg()` in lib/cmdline.c, `parameqn()` in
+//! kernel/params.c): words end at white space outside double quotes, `-` and `_` in names are the
+//! same, and everything after `--` is for init.
 
-use crate::options::{CPUS, Given, KernelOption, LISTED, OPTIONS, PHANTOM, REFUSED, Rule, TSC_KHZ};
+use crate::options::{
+    CPUS, Condition, KernelOption, LISTED, OPTIONS, PHANTOM, REFUSED, Rule, TSC_KHZ,
+};
 use crate::processors::Processors;
 use thiserror::Error;
 
-/// Why a command line was refused. Nothing has been done with the node.
+/// Why a command line was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CommandLineError {
-    /// It holds a character that would end it, or that the kernel may take for a space.
+    /// It has a character that ends it or that the kernel may take for a space.
     #[error(
-        "the kernel command line has {character:?} at byte {offset}, and only printable ASCII and white space \
-         can be there; remove it"
+        "the kernel command line has {character:?} at byte {offset}, but only printable ASCII and white space \
+         are allowed; remove it"
     )]
-    BadCharacter {
+    InvalidCharacter {
         /// The character.
         character: char,
-        /// Its place in the user's part, in bytes.
+        /// Its offset in the user's part, in bytes.
         offset: usize,
     },
-    /// It sets what must be as it is.
+    /// It sets an option that nodes must not have.
     #[error("the kernel option \"{option}\" cannot be set for a node: it {why}; remove it")]
     Refused {
         /// The word as the user gave it.
         option: String,
-        /// What it would do.
+        /// Its effect.
         why: &'static str,
     },
-    /// It sets an option whose value is decided here.
+    /// It sets an option with a fixed value.
     #[error(
-        "the kernel option \"{option}\" cannot be set for a node, which is given {ours} ({why}); remove it"
+        "the kernel option \"{option}\" cannot be set for a node, which gets {fixed} ({why}); remove it"
     )]
-    Decided {
+    FixedOption {
         /// The word as the user gave it.
         option: String,
-        /// The option with which nodes are started.
-        ours: String,
-        /// What that is for.
+        /// The option that nodes get.
+        fixed: String,
+        /// Its purpose.
         why: &'static str,
     },
-    /// It sets an option that is heard, to something that cannot be understood.
+    /// An option that the base handles has an invalid value.
     #[error(
-        "the kernel option \"{option}\" cannot be understood: give a number of seconds, 0 to stay, or a negative one \
-         to start again at once"
+        "the kernel option \"{option}\" is invalid: give a number of seconds, 0 for no restart, or a negative one \
+         for an immediate restart"
     )]
-    BadTimeout {
+    InvalidTimeout {
         /// The word as the user gave it.
         option: String,
     },
-    /// The kernel would cut it.
+    /// It is longer than the kernel accepts.
     #[error(
-        "the kernel command line has {size} bytes, of which {own} are the node's own, and the kernel takes {limit}; \
+        "the kernel command line has {size} bytes, {own} of them added for nodes, but the kernel accepts {limit}; \
          shorten it by {}", size - limit
     )]
     TooLong {
-        /// Size of the whole in bytes.
+        /// Total size in bytes.
         size: usize,
-        /// Size of what nodes are given, in bytes.
+        /// Size of the nodes' options in bytes.
         own: usize,
-        /// Most bytes that the kernel takes.
+        /// Maximum size in bytes.
         limit: usize,
     },
 }
 
-/// What of a node's command line depends on the node.
+/// Properties of a node that affect its command line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) tsc_khz: u32,
     pub(crate) processors: Processors<'a>,
-    /// Whether it has devices that make DMA.
+    /// Whether it has devices that do DMA.
     pub(crate) has_devices: bool,
 }
 
-/// A command line, and what was taken from it.
+/// A command line, and the options that the base handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     pub(crate) text: String,
@@ -83,20 +85,20 @@ pub(crate) struct CommandLine {
     pub(crate) panic_s: i32,
 }
 
-/// Joins our options and the user's to a command line of at most `limit` bytes.
+/// Combines the nodes' options and the user's to a command line of at most `limit` bytes.
 pub(crate) fn compose(
     facts: &Facts,
     user: &str,
     limit: usize,
 ) -> Result<CommandLine, CommandLineError> {
     check_characters(user)?;
-    // Before it is read: a quote that stays open makes the spaces at the end a part of the last word.
+    // Trim first: an open quote would make trailing spaces part of the last word.
     let user = user.trim();
     let words = kernel_words(user);
     check_refused(&words)?;
     let mut text = own_options(facts, &words)?.join(" ");
     let own = text.len();
-    let user = without_heard(user, &words);
+    let user = without_handled(user, &words);
     if !user.is_empty() {
         text.push(' ');
         text.push_str(&user);
@@ -111,12 +113,12 @@ pub(crate) fn compose(
     })
 }
 
-/// The user's line without the options that the base takes care of.
-fn without_heard(user: &str, words: &[&str]) -> String {
+/// The user's line without the options that the base handles.
+fn without_handled(user: &str, words: &[&str]) -> String {
     let mut line = String::new();
     let mut from = 0;
-    for word in words.iter().filter(|word| is_heard(word)) {
-        // The words are parts of the line.
+    for word in words.iter().filter(|word| is_handled(word)) {
+        // The words are slices of the line.
         let at = word.as_ptr().addr() - user.as_ptr().addr();
         line.push_str(&user[from..at]);
         from = at + word.len();
@@ -125,40 +127,40 @@ fn without_heard(user: &str, words: &[&str]) -> String {
     line.trim().to_owned()
 }
 
-fn is_heard(word: &str) -> bool {
-    let mut heard = OPTIONS.iter().filter(|option| option.rule == Rule::Heard);
-    heard.any(|option| name(word) == canonical(option.name))
+fn is_handled(word: &str) -> bool {
+    let mut handled = OPTIONS.iter().filter(|option| option.rule == Rule::Handled);
+    handled.any(|option| name(word) == canonical(option.name))
 }
 
 /// The last `panic=`, as the kernel takes it.
 fn panic_timeout(words: &[&str]) -> Result<i32, CommandLineError> {
-    let last = words.iter().rfind(|word| is_heard(word));
+    let last = words.iter().rfind(|word| is_handled(word));
     last.map_or(Ok(0), |word| {
         let value = unquoted(word).split_once('=').map(|(_, value)| value);
         let value = value.map(|value| value.trim_end_matches('"').parse());
         value
             .and_then(Result::ok)
-            .ok_or_else(|| CommandLineError::BadTimeout {
+            .ok_or_else(|| CommandLineError::InvalidTimeout {
                 option: (*word).to_owned(),
             })
     })
 }
 
-/// What the node is given beside the user's words.
+/// The nodes' options beside the user's words.
 fn own_options(facts: &Facts, user: &[&str]) -> Result<Vec<String>, CommandLineError> {
     let mut options = Vec::with_capacity(OPTIONS.len());
     for option in OPTIONS {
         let is_same = |word: &&&str| name(word) == canonical(option.name);
         match (user.iter().find(is_same), option.rule) {
-            (Some(word), Rule::Ours) => {
-                return Err(CommandLineError::Decided {
+            (Some(word), Rule::Fixed) => {
+                return Err(CommandLineError::FixedOption {
                     option: (*word).to_owned(),
-                    ours: render(option, facts),
+                    fixed: render(option, facts),
                     why: option.why,
                 });
             }
-            (Some(_), Rule::Yields) => {}
-            _ if is_given(option, facts, user) => options.push(render(option, facts)),
+            (Some(_), Rule::Overridable) => {}
+            _ if applies(option, facts, user) => options.push(render(option, facts)),
             _ => {}
         }
     }
@@ -168,7 +170,7 @@ fn own_options(facts: &Facts, user: &[&str]) -> Result<Vec<String>, CommandLineE
 fn check_characters(user: &str) -> Result<(), CommandLineError> {
     let fits = |character: char| matches!(character, ' '..='~' | '\t');
     match user.char_indices().find(|(_, character)| !fits(*character)) {
-        Some((offset, character)) => Err(CommandLineError::BadCharacter { character, offset }),
+        Some((offset, character)) => Err(CommandLineError::InvalidCharacter { character, offset }),
         None => Ok(()),
     }
 }
@@ -185,22 +187,22 @@ fn check_refused(words: &[&str]) -> Result<(), CommandLineError> {
     Ok(())
 }
 
-fn is_given(option: &KernelOption, facts: &Facts, user: &[&str]) -> bool {
-    match option.given {
-        Given::Always => true,
-        Given::WithSpares => !facts.processors.spare.is_empty(),
-        Given::WithoutDevices => !facts.has_devices,
-        Given::WithoutSerialConsole => !user.iter().any(|word| is_serial_console(word)),
+fn applies(option: &KernelOption, facts: &Facts, user: &[&str]) -> bool {
+    match option.condition {
+        Condition::Always => true,
+        Condition::WithSpares => !facts.processors.spare.is_empty(),
+        Condition::WithoutDevices => !facts.has_devices,
+        Condition::WithoutSerialConsole => !user.iter().any(|word| is_serial_console(word)),
     }
 }
 
-/// Whether `word` names a console that the serial driver would have to serve.
+/// Whether `word` is a console of the serial driver.
 fn is_serial_console(word: &str) -> bool {
     let word = unquoted(word);
     word.starts_with("console=ttyS") || word.starts_with("console=uart")
 }
 
-/// The option as it stands on a command line.
+/// The option as text.
 fn render(option: &KernelOption, facts: &Facts) -> String {
     if option.value.is_empty() {
         return option.name.to_owned();
@@ -216,7 +218,7 @@ fn render(option: &KernelOption, facts: &Facts) -> String {
     format!("{}={value}", option.name)
 }
 
-/// The words of `line` that are for the kernel.
+/// The words of `line` for the kernel.
 fn kernel_words(line: &str) -> Vec<&str> {
     let mut quoted = false;
     let words = line.split(move |character: char| {
@@ -229,13 +231,13 @@ fn kernel_words(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The name of the option that `word` sets, in canonical form.
+/// The canonical name of the option that `word` sets.
 fn name(word: &str) -> String {
     let word = unquoted(word);
     canonical(word.split('=').next().unwrap_or(word))
 }
 
-/// `word` without the quote that may open it.
+/// `word` without a leading quote.
 fn unquoted(word: &str) -> &str {
     word.strip_prefix('"').unwrap_or(word)
 }
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_what_a_node_needs() {
+    fn adds_the_nodes_options() {
         let line = compose_for("").unwrap();
         for needed in [
             "tsc_early_khz=2400000",
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_spares_back() {
+    fn spares_stay_offline() {
         let mut facts = FACTS;
         facts.processors.spare = &[3];
         let line = compose(&facts, "", 2047).unwrap().text;
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_may_need_their_dma_bounced() {
+    fn devices_may_need_bounce_buffers() {
         let mut facts = FACTS;
         assert!(compose_for("").unwrap().contains("swiotlb=noforce"));
         facts.has_devices = true;
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn user_wins_where_that_is_sensible() {
+    fn user_overrides_where_allowed() {
         let line = compose_for("panic_on_warn=1 tsc=unstable  quiet").unwrap();
         assert!(
             line.ends_with(" panic_on_warn=1 tsc=unstable  quiet"),
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_timeout_is_heard_and_not_passed_on() {
+    fn panic_timeout_is_handled_by_the_base() {
         let cases = [
             ("", 0, ""),
             ("panic=5", 5, ""),
@@ -335,14 +337,14 @@ mod tests {
         for user in ["panic", "panic=", "panic=soon"] {
             let error = compose_for(user).unwrap_err();
             assert!(
-                matches!(error, CommandLineError::BadTimeout { .. }),
+                matches!(error, CommandLineError::InvalidTimeout { .. }),
                 "{error}"
             );
         }
     }
 
     #[test]
-    fn serial_console_brings_the_driver() {
+    fn serial_console_enables_the_driver() {
         assert!(compose_for("").unwrap().contains("8250.nr_uarts=0"));
         for user in ["console=ttyS1,115200", "a=b \"console=uart8250,io,0x2f8\""] {
             assert!(!compose_for(user).unwrap().contains("nr_uarts"), "{user}");
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_reaches_beyond_the_node() {
+    fn refuses_options_that_affect_the_machine() {
         for user in [
             "reboot=t",
             "quiet no-ipi-broadcast=0",
@@ -359,7 +361,7 @@ mod tests {
         ] {
             let error = compose_for(user).unwrap_err();
             assert!(
-                matches!(error, CommandLineError::Decided { .. }),
+                matches!(error, CommandLineError::FixedOption { .. }),
                 "{user}: {error}"
             );
         }
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_to_init_what_is_for_init() {
+    fn ignores_options_for_init() {
         for user in ["quiet -- reboot=t", "a=\"x reboot=t\"", "noreboot=t"] {
             assert!(compose_for(user).is_ok(), "{user}");
         }
@@ -391,13 +393,13 @@ mod tests {
         for (user, at) in cases {
             let error = compose_for(user).unwrap_err();
             let found =
-                matches!(error, CommandLineError::BadCharacter { offset, .. } if offset == at);
+                matches!(error, CommandLineError::InvalidCharacter { offset, .. } if offset == at);
             assert!(found, "{user:?}: {error}");
         }
     }
 
     #[test]
-    fn says_by_how_much_it_is_too_long() {
+    fn reports_the_excess_length() {
         let own = compose_for("").unwrap().len();
         assert!(compose(&FACTS, "abc", own + 4).is_ok());
         let error = compose(&FACTS, "abc", own + 1).unwrap_err();
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_once_with_a_reason() {
+    fn options_are_unique_and_have_reasons() {
         for (index, option) in OPTIONS.iter().enumerate() {
             assert!(!option.why.is_empty());
             assert!(
@@ -417,9 +419,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the user says, the line is refused or keeps the node in its place.
+        /// Any user text is refused or leaves the fixed options in force.
         #[test]
-        fn never_lets_go(user in "(reboot|panic|pci|acpi|foo|--|\"| |=|\t|-|a|\n){0,20}") {
+        fn fixed_options_stay_in_force(user in "(reboot|panic|pci|acpi|foo|--|\"| |=|\t|-|a|\n){0,20}") {
             if let Ok(line) = compose_for(&user) {
                 prop_assert!(line.starts_with("tsc_early_khz=2400000 "));
                 prop_assert!(user.contains("panic") || line.ends_with(user.trim()));

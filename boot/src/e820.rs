@@ -1,36 +1,36 @@
-//! The node's memory map, in the form that BIOS call 0xE820 made common.
+//! The node's memory map, in the e820 format.
 //!
 //! Source: ACPI specification 6.5, section 15 "System Address Map Interfaces"; the kernel's
 //! `struct boot_e820_entry` in arch/x86/include/uapi/asm/setup_data.h.
 
 use crate::chunk::{Chunk, Memory};
 
-/// What a stretch of the map is.
+/// Type of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum E820Type {
-    /// The kernel's to use.
+    /// Usable memory.
     Ram = 1,
     /// Memory that the kernel must not use.
     Reserved = 2,
 }
 
-/// A stretch of the node's memory map.
+/// A range of the node's memory map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct E820Entry {
-    /// Its first byte's physical address.
+    /// Physical address of the first byte.
     pub start: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What it is.
+    /// Its type.
     pub kind: E820Type,
 }
 
 impl E820Entry {
-    /// Size of an entry in the map, in bytes.
+    /// Size of an entry in bytes.
     pub(crate) const SIZE: usize = 20;
 
-    /// The entry as it lies in memory.
+    /// The entry's bytes in memory.
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..8].copy_from_slice(&self.start.to_le_bytes());
@@ -40,29 +40,29 @@ impl E820Entry {
     }
 }
 
-/// Most entries that the map of a node with `memory` can have: each of two reserved stretches adds at most two.
+/// Maximum number of entries for `memory`: each of the two reserved ranges adds at most two.
 pub(crate) fn entries_max(memory: &Memory) -> usize {
     memory.all().count() + 4
 }
 
-/// The map of a node with `memory`: all of it, with the stretches in `reserved` withheld from the kernel.
+/// The map of all `memory`, with the ranges in `reserved` reserved.
 ///
-/// `reserved` is ascending, and each of its stretches lies in one chunk.
+/// `reserved` is ascending, and each range lies in one chunk.
 pub(crate) fn map(memory: &Memory, reserved: &[Chunk]) -> Vec<E820Entry> {
     let mut entries = Vec::with_capacity(entries_max(memory));
-    let mut add = |stretch: Chunk, kind| {
-        if stretch.size > 0 {
+    let mut add = |range: Chunk, kind| {
+        if range.size > 0 {
             entries.push(E820Entry {
-                start: stretch.start,
-                size: stretch.size,
+                start: range.start,
+                size: range.size,
                 kind,
             });
         }
     };
     for chunk in memory.all() {
         let mut next = chunk.start;
-        let inside = |hole: &&Chunk| chunk.start <= hole.start && hole.start < chunk.end();
-        for hole in reserved.iter().filter(inside) {
+        let within_chunk = |hole: &&Chunk| chunk.start <= hole.start && hole.start < chunk.end();
+        for hole in reserved.iter().filter(within_chunk) {
             add(Chunk::between(next, hole.start), E820Type::Ram);
             add(*hole, E820Type::Reserved);
             next = hole.end();
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_around_what_is_reserved() {
+    fn splits_around_reserved_ranges() {
         let chunk = |start, size| Chunk { start, size };
         let memory = Memory::of(&[chunk(0x10000, 0x9000), chunk(0x200000, 0x200000)], &[])
             .expect("good memory");

@@ -3,71 +3,71 @@
 use crate::CommandLineError;
 use thiserror::Error;
 
-/// Why a node could not be laid out. Nothing has been written: to lay out is only to reckon.
+/// Why a node could not be laid out. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// There is no processor to boot on.
+    /// There are no processors.
     #[error("the node has no processor; give it at least one")]
     NoProcessor,
-    /// A processor is in the lists more than once.
+    /// A processor is listed twice.
     #[error("the processor with APIC id {apic_id} is listed twice; list each once")]
-    ProcessorTwice {
+    DuplicateProcessor {
         /// Its local APIC id.
         apic_id: u32,
     },
-    /// An id means all processors.
+    /// An id is the broadcast id.
     #[error(
-        "APIC id 0xffffffff is listed, which no processor has; list ids as the machine tells them"
+        "APIC id 0xffffffff is listed, which means broadcast; list ids as the machine reports them"
     )]
     BroadcastProcessor,
-    /// Linux would not find a processor by its id.
+    /// Linux does not support the processor's id in a node.
     #[error(
-        "the processor with APIC id {apic_id} cannot be a Linux node's: ids from 255 on are reached in x2APIC mode \
-         only, which Linux leaves in a node; choose other cores, for example with --cpu-list"
+        "the processor with APIC id {apic_id} cannot be used by a Linux node: ids from 255 on need x2APIC mode, \
+         which Linux disables in a node; choose other cores, for example with --cpu-list"
     )]
-    FarProcessor {
+    UnsupportedProcessor {
         /// Its local APIC id.
         apic_id: u32,
     },
     /// The frequency of the time stamp counter is not known.
     #[error(
         "the frequency of the time stamp counter is not known, and a node cannot measure it; \
-         use a machine whose kernel finds it (\"tsc: Detected\" in its log)"
+         use a machine whose kernel detects it (\"tsc: Detected\" in its log)"
     )]
     NoTscFrequency,
     /// The trampoline is not a page below 1 MiB.
-    #[error("the page at {trampoline:#x} cannot be the trampoline: not a page below 1 MiB")]
-    BadTrampoline {
+    #[error("the trampoline at {trampoline:#x} is not a page below 1 MiB")]
+    InvalidTrampoline {
         /// Its physical address.
         trampoline: u64,
     },
-    /// A chunk is empty, not made of whole pages, or out of reach.
-    #[error("the memory at {start:#x} ({size} bytes) is not made of whole pages below 64 TiB")]
-    BadChunk {
+    /// A chunk is empty, not page-aligned, or beyond the supported memory.
+    #[error("the memory at {start:#x} ({size} bytes) does not consist of whole pages below 64 TiB")]
+    InvalidChunk {
         /// Its physical address.
         start: u64,
         /// Its size in bytes.
         size: u64,
     },
     /// Two chunks overlap.
-    #[error("the stretches of memory at {first:#x} and {second:#x} overlap")]
+    #[error("the memory ranges at {first:#x} and {second:#x} overlap")]
     OverlappingChunks {
         /// Physical address of the lower one.
         first: u64,
         /// Physical address of the higher one.
         second: u64,
     },
-    /// Below 1 MiB lies not exactly one chunk.
+    /// Not exactly one chunk lies below 1 MiB.
     #[error(
-        "the node has {count} stretches of memory below 1 MiB and needs one, to start its processors in"
+        "the node has {count} memory ranges below 1 MiB and needs exactly one, to start its processors in"
     )]
     LowChunks {
-        /// How many there are.
+        /// Their number.
         count: usize,
     },
-    /// The chunk below 1 MiB does not serve.
+    /// The chunk below 1 MiB is not suitable.
     #[error(
-        "the memory at {start:#x} ({size} bytes) cannot serve to start processors in: \
+        "the memory at {start:#x} ({size} bytes) is not suitable to start processors in: \
          36 KiB or more between 64 KiB and 640 KiB are needed"
     )]
     LowChunk {
@@ -76,57 +76,57 @@ pub enum LayoutError {
         /// Its size in bytes.
         size: u64,
     },
-    /// What is known of the kernel does not hold together.
-    #[error("the image's description of its kernel is damaged: {what}; add the image anew")]
-    BadKernel {
-        /// What is wrong, as a sentence.
+    /// The kernel's description is inconsistent.
+    #[error("the image's description of its kernel is damaged: {what}; add the image again")]
+    InvalidKernel {
+        /// The inconsistency, as a sentence.
         what: &'static str,
     },
-    /// No chunk holds the kernel.
+    /// No chunk is large enough for the kernel.
     #[error(
-        "the kernel needs {} in one chunk, the largest that it can use has {}; ask for a larger --memory",
+        "the kernel needs {} of contiguous memory, the largest usable chunk has {}; request a larger --memory",
         mib_up(*needed), mib_down(*largest)
     )]
     KernelDoesNotFit {
-        /// What it needs, in bytes.
+        /// The needed bytes.
         needed: u64,
-        /// The most that there is at an address that suits it, in bytes.
+        /// Bytes of the largest usable chunk.
         largest: u64,
     },
-    /// No chunk holds the initrd.
+    /// No chunk is large enough for the initrd.
     #[error(
-        "the initrd needs {} in one chunk, beside the kernel the largest has {}; ask for a larger --memory",
+        "the initrd needs {} of contiguous memory, beside the kernel the largest chunk has {}; request a larger --memory",
         mib_up(*needed), mib_down(*largest)
     )]
     InitrdDoesNotFit {
-        /// What it needs, in bytes.
+        /// The needed bytes.
         needed: u64,
-        /// The most that there is, in bytes.
+        /// Bytes of the largest chunk.
         largest: u64,
     },
-    /// No chunk holds the tables.
+    /// No chunk is large enough for the tables.
     #[error(
-        "the node's firmware tables need {} in one chunk, beside kernel and initrd; ask for a larger --memory",
+        "the node's firmware tables need {} of contiguous memory beside kernel and initrd; request a larger --memory",
         mib_up(*needed)
     )]
     FirmwareDoesNotFit {
-        /// What they need, in bytes.
+        /// The needed bytes.
         needed: u64,
     },
-    /// A PCI bus is listed more than once.
+    /// A PCI bus is listed twice.
     #[error("PCI bus {segment:04x}:{number:02x} is listed twice; list each once")]
-    BusTwice {
+    DuplicateBus {
         /// Its segment group.
         segment: u16,
         /// Its number.
         number: u8,
     },
-    /// What is told of a PCI bus cannot be.
+    /// The addresses of a PCI bus are invalid.
     #[error(
-        "PCI bus {segment:04x}:{number:02x} has addresses that are not whole pages, do not exist or are the \
+        "PCI bus {segment:04x}:{number:02x} has addresses that are not whole pages, do not exist or overlap the \
          node's memory"
     )]
-    BadBus {
+    InvalidBus {
         /// Its segment group.
         segment: u16,
         /// Its number.
@@ -137,12 +137,12 @@ pub enum LayoutError {
     CommandLine(#[from] CommandLineError),
 }
 
-/// What is needed, rounded up.
+/// A needed size, rounded up.
 fn mib_up(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(1 << 20))
 }
 
-/// What there is, rounded down.
+/// An available size, rounded down.
 fn mib_down(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }

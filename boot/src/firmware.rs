@@ -1,14 +1,14 @@
-//! The stretch of a node's memory that stands for its firmware: everything that this crate makes, except the
-//! two pages at the end of the low chunk.
+//! The firmware region of a node's memory: everything that this crate makes, except the two pages
+//! at the end of the low chunk.
 //!
-//! It is reserved in the memory map, so that neither KASLR nor the kernel's allocators come near it. In order, each
-//! part beginning a page: page tables, `boot_params`, command line, setup data, ACPI tables, and the area of its
+//! It is reserved in the memory map, so that neither KASLR nor the kernel's allocators use it. In
+//! order, each page-aligned: page tables, `boot_params`, command line, setup data, ACPI tables,
 //! channels.
 
 use crate::boot_params;
 use crate::chunk::PAGE;
 
-/// Sizes in bytes of the parts whose size varies.
+/// Sizes in bytes of the parts of variable size.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) page_table: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Sizes {
     pub(crate) channels: u64,
 }
 
-/// Where each part lies.
+/// Address of each part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Addresses {
     pub(crate) page_table: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// The addresses when the stretch begins at `base`, which is a multiple of 4096.
+    /// The addresses in a region at `base`, a multiple of 4096.
     pub(crate) fn at(base: u64, sizes: &Sizes) -> Addresses {
         let mut next = base;
         let mut part = |size: u64| {
@@ -52,7 +52,7 @@ impl Addresses {
         }
     }
 
-    /// Size of the whole stretch for parts of `sizes`, in bytes.
+    /// Size of the region for parts of `sizes`, in bytes.
     pub(crate) fn size(sizes: &Sizes) -> u64 {
         Addresses::at(0, sizes).end
     }

@@ -1,11 +1,12 @@
-//! Lays out a node: turns the description of a node into the bytes of its memory and the state in which its first
-//! core begins. Nothing here does I/O; what comes out is copied to its place by others.
+//! Lays out a node: turns its description into the bytes of its memory and the initial state of its
+//! first core. Nothing here does I/O; the caller writes the result.
 //!
-//! A stock Linux kernel learns what its machine is from what its firmware and loader leave in memory. So a node is
-//! made by leaving the right things in the node's own memory, and none of the base's:
+//! A stock Linux kernel learns about its machine from what firmware and loader leave in memory. So
+//! a node is made by putting such data into its own memory, without any of the base's:
 //!
 //! ```text
-//! low chunk, below 1 MiB        real-mode memory for the kernel's use | fake I/O APIC | its end (both reserved)
+//! low chunk, below 1 MiB        real-mode memory for the kernel | fake I/O APIC | tboot page (both
+//! reserved)
 //! some chunk                    kernel at its load address, then free memory
 //! the same or another           initrd, then free memory
 //! top of some chunk (reserved)  page tables | boot_params | command line | setup data | ACPI tables
@@ -14,18 +15,18 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `chunk` | the memory that there is |
-//! | `placement` | where kernel, initrd and firmware stretch go |
-//! | `firmware` | the order of things in the firmware stretch |
+//! | `chunk` | the node's memory |
+//! | `placement` | placing kernel, initrd and firmware region |
+//! | `firmware` | layout of the firmware region |
 //! | `e820` | the memory map |
 //! | `acpi` | the tables: processors, power-off, reset, PCI buses, persistent memory |
-//! | `pci` | PCI buses that are the node's own |
-//! | [`persistent`] | how persistent memory begins |
-//! | `io_apic` | the page that passes for an I/O APIC |
-//! | `tboot` | the page by which the kernel ends |
-//! | `page_table` | memory one to one, until the kernel has its own |
+//! | `pci` | the node's PCI buses |
+//! | [`persistent`] | head of persistent memory |
+//! | `io_apic` | the page that stands for an I/O APIC |
+//! | `tboot` | the page by which the kernel powers off and resets |
+//! | `page_table` | identity mapping until the kernel has its own |
 //! | `setup_header`, `boot_params`, `setup_data` | Linux' boot protocol |
-//! | `options`, `command_line` | what else the kernel must be told, and why |
+//! | `options`, `command_line` | kernel options of nodes, with reasons |
 
 mod acpi;
 mod boot_params;
@@ -60,38 +61,38 @@ use processors::Processors;
 use setup_data::SetupData;
 use setup_header::SetupHeader;
 
-/// What a node is to be.
+/// Description of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeDescription<'a> {
     /// Its kernel.
     pub kernel: &'a kimage::Loadable,
     /// Size of its initrd in bytes, 0 for none.
     pub initrd_size: u64,
-    /// What the user adds to the kernel's command line.
+    /// The user's part of the kernel's command line.
     pub command_line: &'a str,
-    /// Local APIC ids of its cores; the first boots.
+    /// Local APIC ids of its cores, the boot core first.
     pub cpus: &'a [u32],
-    /// Local APIC ids of cores that it may get later.
+    /// Local APIC ids of cores that may be added.
     pub spare_cpus: &'a [u32],
-    /// Its memory, in any order, all zero: exactly one chunk lies below 1 MiB, between 64 KiB and 640 KiB, and has
-    /// 36 KiB or more.
+    /// Its memory, zeroed, in any order: exactly one chunk lies below 1 MiB, between 64 KiB and 640
+    /// KiB, and has 36 KiB or more.
     pub chunks: &'a [Chunk],
-    /// Memory above 1 MiB that is not its own to use, but has a content that Linux is to have as disks: `/dev/pmem0`
-    /// the first stretch by address, and so on. See [`persistent`] for how it begins.
+    /// Persistent memory above 1 MiB, which Linux has as disks: `/dev/pmem0` is the first range by
+    /// address, and so on. See [`persistent`] for its head.
     pub persistent: &'a [Chunk],
-    /// PCI buses that are its own, each with one function.
+    /// Its PCI buses, each with one function.
     pub buses: &'a [PciBus<'a>],
-    /// Physical address of the page from which its first core is started, below 1 MiB.
+    /// Physical address of the page from which its first core starts, below 1 MiB.
     pub trampoline: u64,
     /// Frequency of the time stamp counter in kHz.
     pub tsc_khz: u32,
-    /// Bytes to reserve for the area of its channels to the base; 0 for none.
+    /// Bytes to reserve for its channels to the base; 0 for none.
     pub channels_size: u64,
-    /// What its random numbers begin with, new ones for each start; none if empty.
+    /// Random seed, a new one for each start; empty for none.
     pub random_seed: &'a [u8],
 }
 
-/// Bytes, and the physical address that they go to.
+/// Bytes and their physical address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Physical address of the first byte.
@@ -100,42 +101,42 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
-/// A node, laid out. Addresses are physical.
+/// Layout of a node. Addresses are physical.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Where the kernel is to be loaded.
+    /// Load address of the kernel.
     pub kernel: u64,
-    /// Where the initrd is to be loaded; 0 when there is none.
+    /// Load address of the initrd; 0 if there is none.
     pub initrd: u64,
-    /// What must be in memory besides: disjoint, all within the node's chunks.
+    /// All other contents: disjoint, within the node's chunks.
     pub pieces: Vec<Piece>,
-    /// Where the first core begins, in 64-bit mode.
+    /// Entry point of the first core, in 64-bit mode.
     pub entry: u64,
-    /// What it has in CR3.
+    /// Its CR3.
     pub page_table: u64,
-    /// What it has in RSI: the address of `struct boot_params`.
+    /// Its RSI: the address of `struct boot_params`.
     pub argument: u64,
-    /// The byte that the node makes non-zero to be powered off.
+    /// The byte that the node makes non-zero to power off.
     pub power_off: u64,
-    /// The byte that the node makes non-zero to be reset.
+    /// The byte that the node makes non-zero to reset.
     pub reset: u64,
-    /// The word that tells how to press the node's power button: see [`power_button::vector`].
+    /// Address of the word with the power button's vector: see [`power_button::vector`].
     pub power_button: u64,
-    /// Where the area of its channels lies, a multiple of 4096.
+    /// Address of its channels, a multiple of 4096.
     pub channels: u64,
     /// The node's memory map, ascending.
     pub e820: Vec<E820Entry>,
     /// The kernel's whole command line.
     pub command_line: String,
-    /// The user's `panic=`, of which the kernel is not told: seconds from a panic to a restart of the node, at once
-    /// if negative, 0 for none.
+    /// The user's `panic=`, which is not passed to the kernel: seconds from a panic to a restart of
+    /// the node, at once if negative, 0 for none.
     pub panic_s: i32,
 }
 
 /// Lays out `node`.
 ///
 /// # Errors
-/// [`LayoutError`], when the description contradicts itself, or names what does not fit and how much it needs.
+/// [`LayoutError`] if the description is inconsistent, or something does not fit.
 pub fn lay_out(node: &NodeDescription) -> Result<Layout, LayoutError> {
     let parts = Parts::of(node)?;
     let firmware_size = firmware::Addresses::size(&parts.sizes());
@@ -143,7 +144,7 @@ pub fn lay_out(node: &NodeDescription) -> Result<Layout, LayoutError> {
     Ok(parts.assemble(node, &placement))
 }
 
-/// What is known of a node before anything has a place.
+/// The checked parts of a node, before placement.
 struct Parts<'a> {
     header: SetupHeader<'a>,
     memory: Memory,
@@ -156,7 +157,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Checks the description and makes what does not depend on any address.
+    /// Checks the description and makes all that does not depend on addresses.
     fn of(node: &NodeDescription<'a>) -> Result<Self, LayoutError> {
         let header = SetupHeader::of(node.kernel)?;
         let memory = Memory::of(node.chunks, node.persistent)?;
@@ -166,7 +167,7 @@ impl<'a> Parts<'a> {
             return Err(LayoutError::NoTscFrequency);
         }
         if !chunk::is_low_page(node.trampoline) {
-            return Err(LayoutError::BadTrampoline {
+            return Err(LayoutError::InvalidTrampoline {
                 trampoline: node.trampoline,
             });
         }
@@ -225,7 +226,7 @@ impl<'a> Parts<'a> {
         acpi::tables(addresses.acpi, &description)
     }
 
-    /// Makes everything, now that each thing has its place.
+    /// Makes the layout from the placement.
     fn assemble(self, node: &NodeDescription, placement: &Placement) -> Layout {
         let addresses = firmware::Addresses::at(placement.firmware.start, &self.sizes());
         let io_apic = io_apic::page_of(&self.memory);
@@ -286,15 +287,15 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What needs a place, found to be possible.
+/// The sizes to place, after checks of the kernel's.
 fn needs(node: &NodeDescription, parts: &Parts, firmware: u64) -> Result<Needs, LayoutError> {
     let kernel = node.kernel;
-    let damaged = |what| Err(LayoutError::BadKernel { what });
+    let invalid = |what| Err(LayoutError::InvalidKernel { what });
     if !kernel.alignment.is_power_of_two() {
-        return damaged("its alignment is no power of two");
+        return invalid("its alignment is not a power of two");
     }
     if kernel.entry_offset >= kernel.footprint {
-        return damaged("it is entered outside of itself");
+        return invalid("its entry point is outside of it");
     }
     Ok(Needs {
         kernel: kernel.footprint,

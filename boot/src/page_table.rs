@@ -1,11 +1,11 @@
-//! The page table that a node's first core begins with: its memory, one to one.
+//! The initial page table of a node's first core: an identity mapping of its memory.
 //!
-//! Mapped are the node's chunks, the page that the start comes from, and page 0, with 2 MiB pages where a chunk
-//! covers one whole and with 4 KiB pages elsewhere: so nothing but these can be reached through it. The kernel
-//! replaces it early, yet reads boot parameters, command line and its own image through it first.
+//! It maps the node's chunks, the trampoline page and page 0, with 2 MiB pages where possible and 4
+//! KiB pages elsewhere, and nothing else. The kernel replaces it early, but reads boot parameters,
+//! command line and its own image through it first.
 //!
-//! Source: Intel SDM volume 3, section 4.5 "4-level paging". Entries use neither NX (EFER.NXE is off at the start)
-//! nor 1 GiB pages (older cores lack them).
+//! Source: Intel SDM volume 3, section 4.5 "4-level paging". Entries use neither NX (EFER.NXE is
+//! off at start) nor 1 GiB pages (older cores lack them).
 
 use crate::chunk::{Chunk, Memory, PAGE};
 
@@ -13,14 +13,15 @@ const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const LARGE: u64 = 1 << 7;
 
-/// Size of a large page, in bytes.
+/// Size of a large page in bytes.
 const LARGE_PAGE: u64 = 2 << 20;
 const ENTRIES: usize = 512;
-/// Level of the root; a table of level 1 holds 4 KiB pages, one of level 2 may hold 2 MiB pages.
+/// Level of the root. Tables of level 1 hold 4 KiB pages, those of level 2 may hold 2 MiB pages.
 const ROOT_LEVEL: u32 = 4;
 
-/// The page of the BIOS data area. A 6.1 kernel's decompressor looks there for the end of low memory, before it has
-/// page tables of its own (`find_trampoline_placement()` in arch/x86/boot/compressed/pgtable_64.c).
+/// The page of the BIOS data area. The decompressor of 6.1 kernels reads the end of low memory
+/// there before it has page tables of its own (`find_trampoline_placement()` in
+/// arch/x86/boot/compressed/pgtable_64.c).
 const BIOS_DATA_AREA: Chunk = Chunk {
     start: 0,
     size: PAGE,
@@ -28,17 +29,18 @@ const BIOS_DATA_AREA: Chunk = Chunk {
 
 struct Table {
     level: u32,
-    /// Entries for pages are final; those for tables hold the table's offset from the root instead of its address.
+    /// Page entries are final; table entries hold the table's offset from the root instead of its
+    /// address.
     entries: [u64; ENTRIES],
 }
 
-/// A page table that does not know yet where it will lie.
+/// A page table without a fixed address.
 pub(crate) struct PageTable {
     tables: Vec<Table>,
 }
 
 impl PageTable {
-    /// Maps `memory`, the page at `trampoline` and page 0 one to one.
+    /// An identity mapping of `memory`, the page at `trampoline` and page 0.
     pub(crate) fn identity(memory: &Memory, trampoline: u64) -> PageTable {
         let mut table = PageTable { tables: Vec::new() };
         table.add_table(ROOT_LEVEL);
@@ -51,12 +53,12 @@ impl PageTable {
         table
     }
 
-    /// Its size in bytes, a multiple of 4096.
+    /// Size in bytes, a multiple of 4096.
     pub(crate) fn size(&self) -> u64 {
         self.tables.len() as u64 * PAGE
     }
 
-    /// Its bytes when it lies at `base`; the root is the first of its tables.
+    /// The bytes for address `base`; the root is the first table.
     pub(crate) fn to_bytes(&self, base: u64) -> Vec<u8> {
         let tables = self.tables.iter();
         let entries = tables.flat_map(|table| table.entries.map(|entry| (table.level, entry)));
@@ -80,10 +82,10 @@ impl PageTable {
         self.tables.len() - 1
     }
 
-    fn map(&mut self, stretch: Chunk) {
-        let mut address = stretch.start;
-        while address < stretch.end() {
-            let large = address.is_multiple_of(LARGE_PAGE) && stretch.end() - address >= LARGE_PAGE;
+    fn map(&mut self, range: Chunk) {
+        let mut address = range.start;
+        while address < range.end() {
+            let large = address.is_multiple_of(LARGE_PAGE) && range.end() - address >= LARGE_PAGE;
             if large {
                 self.map_page(address, 2, LARGE);
                 address += LARGE_PAGE;
@@ -94,7 +96,7 @@ impl PageTable {
         }
     }
 
-    /// Enters a page in the table of `level` that is responsible for `address`, making tables on the way down.
+    /// Maps a page at `level`, adding tables as needed.
     fn map_page(&mut self, address: u64, level: u32, flags: u64) {
         let mut table = 0;
         for above in (level + 1..=ROOT_LEVEL).rev() {
@@ -103,7 +105,7 @@ impl PageTable {
         self.tables[table].entries[index(address, level)] = address | flags | WRITABLE | PRESENT;
     }
 
-    /// The table one below `table`, which is of `level`, on the way to `address`.
+    /// The next lower table for `address` below `table` of `level`.
     fn child(&mut self, table: usize, level: u32, address: u64) -> usize {
         let slot = index(address, level);
         let entry = self.tables[table].entries[slot];
@@ -116,12 +118,12 @@ impl PageTable {
     }
 }
 
-/// Which of a table's entries is responsible for `address`.
+/// Index of the entry for `address` in a table of `level`.
 fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * (level - 1))) as usize % ENTRIES
 }
 
-/// Whether `entry` of a table of `level` leads to another table.
+/// Whether an entry of a table of `level` points to another table.
 fn is_table(level: u32, entry: u64) -> bool {
     level > 1 && entry & PRESENT != 0 && entry & LARGE == 0
 }

@@ -1,35 +1,35 @@
-//! How persistent memory begins whose files Linux is to reach where they lie (DAX).
+//! The head of persistent memory that Linux maps with DAX.
 //!
-//! Linux does so only with memory that has page structures, and makes these for memory that the firmware told of (NFIT)
-//! only if an information block at its beginning says so, and that they are to be in the node's own memory.
+//! DAX needs page structures for the memory. Linux allocates them for NFIT ranges only if an
+//! information block at the start of the range says so, and that they are in the node's own memory.
 //!
-//! Source: `struct nd_pfn_sb` in drivers/nvdimm/pfn.h, `nd_pfn_validate()` in drivers/nvdimm/pfn_devs.c and
-//! `nd_fletcher64()` in drivers/nvdimm/core.c.
+//! Source: `struct nd_pfn_sb` in drivers/nvdimm/pfn.h, `nd_pfn_validate()` in
+//! drivers/nvdimm/pfn_devs.c and `nd_fletcher64()` in drivers/nvdimm/core.c.
 
 use crate::chunk::PAGE;
 
-/// Bytes of persistent memory before its content, which is the disk.
+/// Offset of the contents, which are the disk, in bytes.
 pub const HEAD_SIZE: u64 = 2 * PAGE;
 
-/// Where the information block is in the head, and its size.
-const BLOCK_AT: usize = PAGE as usize;
+/// Offset and size of the information block.
+const BLOCK_OFFSET: usize = PAGE as usize;
 const BLOCK_SIZE: usize = PAGE as usize;
 const SIGNATURE: [u8; 16] = *b"NVDIMM_PFN_INFO\0";
-/// A block has to have some UUID; nobody asks for it.
+/// Required, but its value is not used.
 const UUID: [u8; 16] = *b"insula memory\0\0\0";
 const VERSION: (u16, u16) = (1, 4);
-/// `PFN_MODE_RAM`: page structures are not in the memory itself.
+/// `PFN_MODE_RAM`: page structures are in normal memory.
 const MODE: u32 = 1;
-/// Of a page structure, in bytes; Linux' are not larger.
+/// Size of a page structure in bytes; Linux' are not larger.
 const PAGE_STRUCTURE_SIZE: u16 = 64;
-/// Where the sum of the block is in it.
-const SUM_AT: usize = BLOCK_SIZE - 8;
+/// Offset of the block's checksum.
+const CHECKSUM_OFFSET: usize = BLOCK_SIZE - 8;
 
-/// The head of persistent memory of `size` bytes, head included: whole pages, and more than [`HEAD_SIZE`].
+/// The head of persistent memory of `size` bytes in total: whole pages, more than [`HEAD_SIZE`].
 #[must_use]
 pub fn head(size: u64) -> Vec<u8> {
     let mut head = vec![0; HEAD_SIZE as usize];
-    let block = &mut head[BLOCK_AT..];
+    let block = &mut head[BLOCK_OFFSET..];
     let pages = size.saturating_sub(HEAD_SIZE) / PAGE;
     let page_size = PAGE as u32;
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -40,16 +40,16 @@ pub fn head(size: u64) -> Vec<u8> {
     put(56, &HEAD_SIZE.to_le_bytes());
     put(64, &pages.to_le_bytes());
     put(72, &MODE.to_le_bytes());
-    // Alignment of what is mapped, then the size of a page.
+    // Alignment of mappings, page size.
     put(84, &page_size.to_le_bytes());
     put(88, &page_size.to_le_bytes());
     put(92, &PAGE_STRUCTURE_SIZE.to_le_bytes());
     let sum = fletcher64(block).to_le_bytes();
-    block[SUM_AT..].copy_from_slice(&sum);
+    block[CHECKSUM_OFFSET..].copy_from_slice(&sum);
     head
 }
 
-/// The sum of 32-bit words, and the sum of these sums, each modulo 2^32.
+/// The Fletcher checksum of 32-bit words.
 fn fletcher64(bytes: &[u8]) -> u64 {
     let (words, _) = bytes.as_chunks();
     let (low, high) = words.iter().fold((0_u32, 0_u32), |(low, high), word| {
@@ -72,16 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn tells_where_the_content_is() {
+    fn head_has_the_offset_of_the_contents() {
         let head = head(4 << 20);
         assert_eq!(head.len() as u64, HEAD_SIZE);
-        assert!(head[..BLOCK_AT].iter().all(|&byte| byte == 0));
-        let block = &head[BLOCK_AT..];
+        assert!(head[..BLOCK_OFFSET].iter().all(|&byte| byte == 0));
+        let block = &head[BLOCK_OFFSET..];
         assert_eq!(block[..15], *b"NVDIMM_PFN_INFO");
         let at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
         assert_eq!((at(56), at(64)), (HEAD_SIZE, 1022));
         let mut without = block.to_vec();
-        without[SUM_AT..].fill(0);
-        assert_eq!(at(SUM_AT), fletcher64(&without));
+        without[CHECKSUM_OFFSET..].fill(0);
+        assert_eq!(at(CHECKSUM_OFFSET), fletcher64(&without));
     }
 }

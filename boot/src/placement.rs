@@ -1,18 +1,18 @@
-//! Where kernel, initrd and the firmware's stretch go among a node's chunks.
+//! Placing kernel, initrd and firmware region in a node's chunks.
 //!
-//! All three need contiguous memory. The kernel goes as low in a chunk as it may, the initrd to the bottom of what
-//! is left of some chunk, the firmware's stretch to the top, so that what remains is whole. Of the chunks that do,
-//! small ones are taken first.
+//! All three need contiguous memory. The kernel goes as low in a chunk as possible, the initrd to
+//! the bottom of a remaining gap, the firmware region to the top of one, which keeps the rest
+//! contiguous. Small chunks are preferred.
 
 use crate::LayoutError;
 use crate::chunk::{Chunk, PAGE};
 
-/// What needs a place. Sizes are in bytes.
+/// What to place. Sizes are in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
-    /// Contiguous memory from the load address on.
+    /// Contiguous memory from the load address.
     pub(crate) kernel: u64,
-    /// What the load address must be a multiple of; a power of two, 4096 or more.
+    /// Alignment of the load address: a power of two, 4096 or more.
     pub(crate) kernel_alignment: u64,
     /// Lowest load address.
     pub(crate) kernel_min: u64,
@@ -22,12 +22,12 @@ pub(crate) struct Needs {
     pub(crate) firmware: u64,
 }
 
-/// Where everything goes.
+/// The chosen addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// The kernel's load address.
     pub(crate) kernel: u64,
-    /// The initrd's address; 0 when there is none.
+    /// The initrd's address; 0 if there is none.
     pub(crate) initrd: u64,
     pub(crate) firmware: Chunk,
 }
@@ -50,7 +50,7 @@ pub(crate) fn place(chunks: &[Chunk], needs: &Needs) -> Result<Placement, Layout
     Err(shortage)
 }
 
-/// Each way to place the kernel, with the gaps that it leaves, smallest first; small chunks come first.
+/// All kernel addresses, those in small chunks first, each with the remaining gaps, smallest first.
 fn kernel_places(chunks: &[Chunk], needs: &Needs) -> impl Iterator<Item = (u64, Vec<Chunk>)> {
     let mut candidates: Vec<Chunk> = chunks.to_vec();
     candidates.sort_by_key(|chunk| chunk.size);
@@ -69,7 +69,7 @@ fn kernel_places(chunks: &[Chunk], needs: &Needs) -> impl Iterator<Item = (u64, 
     })
 }
 
-/// The lowest load address in `chunk`, and how much memory follows it there.
+/// The lowest load address in `chunk`, and the bytes from there to its end.
 fn kernel_room(chunk: &Chunk, needs: &Needs) -> Option<(u64, u64)> {
     let lowest = chunk.start.max(needs.kernel_min);
     let address = lowest.checked_next_multiple_of(needs.kernel_alignment)?;
@@ -109,7 +109,7 @@ fn firmware_place(gaps: &[Chunk], size: u64) -> Option<Chunk> {
     Some(Chunk::between(gap.end() - size, gap.end()))
 }
 
-/// What to say when no chunk is large enough for the kernel.
+/// The error if no chunk is large enough for the kernel.
 fn kernel_shortage(chunks: &[Chunk], needs: &Needs) -> LayoutError {
     let rooms = chunks.iter().filter_map(|chunk| kernel_room(chunk, needs));
     LayoutError::KernelDoesNotFit {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn initrd_leaves_room_for_the_firmware() {
-        // The initrd fills the gap that suits it best, so the firmware must go elsewhere, or the initrd.
+        // The initrd fills the best gap, so the firmware region goes elsewhere.
         let chunks = [mib(64, 50), mib(200, 8), mib(300, 20)];
         let placement = place(&chunks, &NEEDS).unwrap();
         assert_eq!(placement.initrd, 200 * MIB);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn tries_another_place_for_the_kernel() {
-        // In the smaller chunk the kernel would leave no room for so large an initrd.
+        // With the kernel in the smaller chunk the initrd would not fit.
         let needs = Needs {
             initrd: 60 * MIB,
             ..NEEDS

@@ -1,29 +1,29 @@
-//! The node's power button: how the base presses it.
+//! The node's power button, which the base presses.
 //!
-//! The button is an interrupt that nothing is wired to. Its input at the I/O APIC is the only one that a node's
-//! kernel ever sets up, and as the I/O APIC is plain memory (see `io_apic.rs`), what the kernel writes to it stays
-//! to be read: last of all the lower half of the input's redirection entry, which names the vector that the kernel
-//! waits for. The base sends just that vector to the node's first core, to which `irqaffinity=0` binds it.
+//! The button is an interrupt without a line. Its I/O APIC input is the only one that a node's
+//! kernel sets up, and as the I/O APIC is plain memory (see `io_apic.rs`), the last value written
+//! can be read: the lower half of the input's redirection entry, with the vector that the kernel
+//! expects. The base sends that vector to the node's first core, to which `irqaffinity=0` binds it.
 //!
 //! Source: Intel 82093AA datasheet, section 3.2.4 "I/O redirection table".
 
-/// The input, which is also its number as a "global system interrupt": the first behind the ISA ones.
+/// The input and global system interrupt: the first after the ISA ones.
 pub(crate) const INPUT: u32 = 16;
 
-/// The redirection entry's bits that tell the vector.
+/// Vector bits of the redirection entry.
 const VECTOR: u32 = 0xff;
-/// Its delivery mode; 0 is "fixed", the only one in use.
+/// Delivery mode; 0 is "fixed", the only one in use.
 const DELIVERY_MODE: u32 = 0x700;
-/// That the input is masked: nobody waits.
+/// Mask bit.
 const MASKED: u32 = 1 << 16;
-/// All that is reserved in this half.
+/// Reserved bits of the lower half.
 const RESERVED: u32 = 0xfffe_0000;
-/// Vectors below are the processor's exceptions.
+/// Lower vectors are exceptions.
 const VECTOR_MIN: u32 = 0x20;
 
-/// The vector to send to the node's first core, given the word at
-/// [`Layout::power_button`](crate::Layout::power_button); `None` while the node's kernel does not wait for the
-/// button. The node may write anything there.
+/// The vector to send to the node's first core, from the word at
+/// [`Layout::power_button`](crate::Layout::power_button); `None` if the node's kernel does not
+/// handle the button. The word is not trusted.
 pub fn vector(word: u32) -> Option<u8> {
     let vector = word & VECTOR;
     let waiting = word & (MASKED | RESERVED | DELIVERY_MODE) == 0 && vector >= VECTOR_MIN;
@@ -35,14 +35,14 @@ mod tests {
     use super::vector;
 
     #[test]
-    fn nobody_waits_at_start_or_when_masked() {
+    fn there_is_no_vector_at_start_or_when_masked() {
         assert_eq!(vector(0x0017_0020), None);
         assert_eq!(vector(0x0001_0021), None);
         assert_eq!(vector(0), None);
     }
 
     #[test]
-    fn an_unmasked_entry_names_its_vector() {
+    fn an_unmasked_entry_has_a_vector() {
         assert_eq!(vector(0x21), Some(0x21));
         assert_eq!(
             vector(0x0000_08ef),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_writes_is_not_followed() {
+    fn invalid_entries_are_ignored() {
         assert_eq!(vector(0x0000_0421), None, "NMI");
         assert_eq!(vector(0x0000_000e), None, "an exception's vector");
         assert_eq!(vector(0x8000_0021), None);

@@ -1,36 +1,36 @@
-//! The processors that a node is told of, by local APIC id.
+//! The processors listed for a node, by local APIC id.
 
 use crate::LayoutError;
 use kimage::Format;
 use std::collections::HashSet;
 
-/// The id that means "all processors" to an x2APIC.
+/// The broadcast id of x2APIC mode.
 const BROADCAST: u32 = u32::MAX;
-/// The first id that Linux cannot have in a node. From here on ids are reached in x2APIC mode only, and Linux
-/// leaves that mode where the interrupts of devices are not remapped (`try_to_enable_x2apic()` in
-/// arch/x86/kernel/apic/apic.c), which no node is told of: it panics on such a core, or does without it.
+/// The first id that Linux does not support in a node. Ids from here on need x2APIC mode, which
+/// Linux disables without interrupt remapping (`try_to_enable_x2apic()` in
+/// arch/x86/kernel/apic/apic.c), and nodes have none: it panics on such a core, or ignores it.
 const LINUX_END: u32 = 255;
-/// Which id the phantom has, unless a processor of the node has it.
+/// Preferred id of the phantom.
 const PHANTOM: u32 = 240;
 
 /// A node's processors, each id once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Processors<'a> {
-    /// Those it starts with; the first boots.
+    /// The initial ones, the boot core first.
     pub(crate) own: &'a [u32],
-    /// Those that it may bring online later.
+    /// Those that may be added.
     pub(crate) spare: &'a [u32],
-    /// An id that is listed first and that no processor of the node has.
+    /// An id that is listed first without such a processor.
     ///
-    /// Linux >= 6.9 takes the processor listed first for the one that booted the machine, and if that is the one
-    /// it runs on, which was not marked so by the hardware, it holds itself for a crash kernel and uses no other
-    /// (`check_for_real_bsp()` in arch/x86/kernel/cpu/topology.c). A listed id that is none of its own makes it
-    /// leave only that id alone. Older kernels do the same by `disable_cpu_apicid=`.
+    /// Linux >= 6.9 takes the first listed processor for the machine's boot processor. If that is
+    /// the one it runs on, without the hardware's BSP bit, it assumes to be a crash kernel and uses
+    /// no other (`check_for_real_bsp()` in arch/x86/kernel/cpu/topology.c). With a foreign id it
+    /// only ignores that id. `disable_cpu_apicid=` has the same effect on older kernels.
     pub(crate) phantom: u32,
 }
 
 impl<'a> Processors<'a> {
-    /// Checks the lists and picks the phantom.
+    /// Checks the lists and chooses the phantom id.
     pub(crate) fn of(
         kernel: Format,
         own: &'a [u32],
@@ -45,10 +45,10 @@ impl<'a> Processors<'a> {
                 return Err(LayoutError::BroadcastProcessor);
             }
             if id >= LINUX_END && kernel != Format::Lwk {
-                return Err(LayoutError::FarProcessor { apic_id: id });
+                return Err(LayoutError::UnsupportedProcessor { apic_id: id });
             }
             if !ids.insert(id) {
-                return Err(LayoutError::ProcessorTwice { apic_id: id });
+                return Err(LayoutError::DuplicateProcessor { apic_id: id });
             }
         }
         let mut candidates = (0..=PHANTOM).rev().chain(PHANTOM + 1..BROADCAST);
@@ -60,7 +60,7 @@ impl<'a> Processors<'a> {
         })
     }
 
-    /// All ids in the order in which they are listed.
+    /// All ids in listing order.
     pub(crate) fn listed(&self) -> impl Iterator<Item = u32> + '_ {
         let real = self.own.iter().chain(self.spare).copied();
         std::iter::once(self.phantom).chain(real)
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phantom_is_nobody() {
+    fn phantom_id_is_unused() {
         assert_eq!(
             Processors::of(Format::BzImage, &[1, 2], &[])
                 .unwrap()
@@ -107,7 +107,7 @@ mod tests {
                 let refused = Processors::of(linux, own, spare).unwrap_err();
                 assert!(matches!(
                     refused,
-                    LayoutError::FarProcessor { apic_id: 255 | 300 }
+                    LayoutError::UnsupportedProcessor { apic_id: 255 | 300 }
                 ));
             }
             assert!(Processors::of(Format::Lwk, own, spare).is_ok());
@@ -123,7 +123,7 @@ mod tests {
         ));
         assert!(matches!(
             Processors::of(Format::BzImage, &[1], &[1]),
-            Err(LayoutError::ProcessorTwice { apic_id: 1 })
+            Err(LayoutError::DuplicateProcessor { apic_id: 1 })
         ));
         assert!(matches!(
             Processors::of(Format::BzImage, &[1, u32::MAX], &[]),

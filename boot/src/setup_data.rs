@@ -1,30 +1,31 @@
-//! Setup data: a list of what a loader tells a Linux kernel beyond the page of `boot_params`.
+//! Setup data: a list that extends `boot_params`.
 //!
-//! Source: the kernel's Documentation/arch/x86/boot.rst ("setup_data"), arch/x86/include/uapi/asm/setup_data.h, and
-//! `parse_setup_data()` in arch/x86/kernel/setup.c: the kernel overwrites the random seed with zeros once it has it.
+//! Source: the kernel's Documentation/arch/x86/boot.rst ("setup_data"),
+//! arch/x86/include/uapi/asm/setup_data.h, and `parse_setup_data()` in arch/x86/kernel/setup.c: the
+//! kernel overwrites the random seed with zeros after use.
 
 use crate::e820::E820Entry;
 
 /// `SETUP_E820_EXT`: continues the memory map.
 const SETUP_E820_EXT: u32 = 1;
-/// `SETUP_RNG_SEED`: random bytes, which kernels from 6.0 on take as such.
+/// `SETUP_RNG_SEED`: random bytes, used by kernels from 6.0 on.
 const SETUP_RNG_SEED: u32 = 9;
-/// Size of the head of `struct setup_data`, in bytes: next, type, length.
+/// Size of the header of `struct setup_data` in bytes: next, type, length.
 const HEAD: usize = 16;
-/// What the address of each is a multiple of.
+/// Alignment of each entry.
 const ALIGNMENT: usize = 16;
 
-/// What is told.
+/// Contents of the list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SetupData<'a> {
-    /// Nothing if empty.
+    /// Omitted if empty.
     pub(crate) random_seed: &'a [u8],
-    /// Those entries of the memory map for which the page has no room.
+    /// Entries of the memory map beyond those in the page.
     pub(crate) e820: &'a [E820Entry],
 }
 
 impl SetupData<'_> {
-    /// Size in bytes of what [`Self::to_bytes`] makes of a seed of so many bytes and so many entries.
+    /// Size in bytes of [`Self::to_bytes`] for a seed size and a number of entries.
     pub(crate) fn size(random_seed: usize, entries: usize) -> u64 {
         let one = |size: usize| match size {
             0 => 0,
@@ -33,7 +34,7 @@ impl SetupData<'_> {
         (one(random_seed) + one(entries * E820Entry::SIZE)) as u64
     }
 
-    /// The list's bytes, to lie at `address`, where it begins; empty if there is nothing to tell.
+    /// The list's bytes for `address`; empty if there are no entries.
     pub(crate) fn to_bytes(self, address: u64) -> Vec<u8> {
         let e820: Vec<u8> = self
             .e820
@@ -71,7 +72,7 @@ mod tests {
     };
 
     #[test]
-    fn each_leads_to_the_next() {
+    fn entries_are_linked() {
         let data = SetupData {
             random_seed: &[7; 20],
             e820: &[ENTRY],
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_list() {
+    fn without_entries_there_is_no_list() {
         let none = SetupData {
             random_seed: &[],
             e820: &[],

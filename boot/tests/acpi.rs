@@ -1,4 +1,5 @@
-//! The ACPI tables: found as a kernel finds them, summed up, and read by the reference implementation.
+//! The ACPI tables: found as a kernel finds them, checksummed, and read by the reference
+//! implementation.
 
 mod support;
 
@@ -20,7 +21,7 @@ const CHUNKS: [Chunk; 2] = [
     },
 ];
 
-/// A bus of an NVMe drive and one of a network card.
+/// A bus with an NVMe drive and one with a network card.
 const BUSES: [PciBus; 2] = [
     PciBus {
         segment: 0,
@@ -54,7 +55,7 @@ fn laid_out(cpus: &[u32], spare_cpus: &[u32]) -> Layout {
     with_buses(cpus, spare_cpus, &[]).expect("fits")
 }
 
-/// Of the lightweight kernel, which may have any core.
+/// A layout for the lightweight kernel, which supports all cores.
 fn with_buses(cpus: &[u32], spare_cpus: &[u32], buses: &[PciBus]) -> Result<Layout, LayoutError> {
     let kernel = Loadable {
         format: Format::Lwk,
@@ -82,7 +83,7 @@ fn table_at(layout: &Layout, address: u64) -> (String, Vec<u8>) {
     )
 }
 
-/// All tables by signature, as the RSDP leads to them.
+/// All tables reachable from the RSDP, by signature.
 fn tables(layout: &Layout) -> BTreeMap<String, Vec<u8>> {
     let xsdt = table_at(layout, read_u64(layout, rsdp(layout) + 24));
     let entries = xsdt.1[36..].chunks_exact(8);
@@ -148,7 +149,7 @@ fn listed(layout: &Layout) -> Vec<u32> {
 }
 
 #[test]
-fn lists_the_phantom_then_the_nodes_own() {
+fn lists_the_phantom_then_the_nodes_processors() {
     assert_eq!(listed(&laid_out(&[3, 1], &[])), [240, 3, 1]);
     assert_eq!(
         listed(&laid_out(&[240, 254], &[255, 70_000])),
@@ -157,7 +158,7 @@ fn lists_the_phantom_then_the_nodes_own() {
 }
 
 #[test]
-fn tells_linux_what_must_not_be_touched() {
+fn flags_exclude_legacy_hardware() {
     let layout = laid_out(&[1], &[]);
     let fadt = &tables(&layout)["FACP"];
     assert_eq!(fadt[8], 6, "revision");
@@ -176,7 +177,7 @@ fn tells_linux_what_must_not_be_touched() {
 }
 
 #[test]
-fn names_the_buses_that_are_the_nodes_and_no_others() {
+fn describes_exactly_the_nodes_buses() {
     let layout = with_buses(&[1], &[], &BUSES).expect("fits");
     let tables = tables(&layout);
     let mcfg = &tables["MCFG"];
@@ -211,7 +212,7 @@ fn tables_without_buses() -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn buses_that_cannot_be_are_refused() {
+fn invalid_buses_are_refused() {
     let memory = &[Chunk {
         start: 6 * GIB,
         size: 0x1000,
@@ -229,13 +230,13 @@ fn buses_that_cannot_be_are_refused() {
             windows,
             ..BUSES[0]
         };
-        let bad = LayoutError::BadBus {
+        let bad = LayoutError::InvalidBus {
             segment: 0,
             number: 1,
         };
         assert_eq!(with_buses(&[1], &[], &[bus]).unwrap_err(), bad);
     }
-    let twice = LayoutError::BusTwice {
+    let twice = LayoutError::DuplicateBus {
         segment: 0,
         number: 1,
     };
@@ -246,7 +247,7 @@ fn buses_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn tells_of_persistent_memory() {
+fn describes_persistent_memory() {
     let persistent = [Chunk {
         start: 20 * GIB,
         size: 4 * MIB,
@@ -271,14 +272,14 @@ fn with_persistent(persistent: &[Chunk]) -> Layout {
     lay_out(&node).expect("fits")
 }
 
-/// A register that is a byte of memory, at `offset` of the FADT.
+/// Address of the one-byte register at `offset` of the FADT.
 fn byte_register(fadt: &[u8], offset: usize) -> u64 {
     assert_eq!(fadt[offset..offset + 4], [0, 8, 0, 1]);
     u64_at(fadt, offset + 4)
 }
 
 #[test]
-fn ends_by_the_ending_bytes() {
+fn registers_are_the_power_off_and_reset_bytes() {
     let layout = laid_out(&[1], &[]);
     let fadt = &tables(&layout)["FACP"];
     assert_eq!(byte_register(fadt, 116), layout.reset);
@@ -287,9 +288,10 @@ fn ends_by_the_ending_bytes() {
     assert_eq!(byte_register(fadt, 256), layout.power_off, "sleep status");
 }
 
-/// Linux takes the device's memory from the resource: type, range and length of a QWordMemory (ACPI 6.5, 6.4.3.5.1).
+/// Linux reads the device's memory from a QWordMemory resource: type, range and length (ACPI 6.5,
+/// 6.4.3.5.1).
 #[test]
-fn names_the_channels() {
+fn describes_the_channels() {
     let layout = laid_out(&[1], &[]);
     let dsdt = &tables(&layout)["DSDT"];
     let device = dsdt.windows(8).position(|bytes| bytes == b"INSU0001");
@@ -311,7 +313,7 @@ fn names_the_channels() {
     assert!(layout.e820.iter().any(reserved), "{:x?}", layout.e820);
 }
 
-/// Runs iasl, if there is one, and fails if it complains.
+/// Runs iasl, if installed, and fails on its errors.
 fn iasl(folder: &Path, arguments: &[&str]) -> bool {
     let output = match Command::new("iasl")
         .args(arguments)
@@ -338,12 +340,13 @@ fn iasl(folder: &Path, arguments: &[&str]) -> bool {
     true
 }
 
-/// `table` without what an assembler signs: checksum, creator and its revision.
+/// `table` without checksum, creator and creator revision.
 fn unsigned(table: &[u8]) -> [&[u8]; 3] {
     [&table[..9], &table[10..28], &table[36..]]
 }
 
-/// Disassembles each table and assembles it again: the bytes must survive. (iasl does not read an RSDP.)
+/// Disassembles and reassembles each table: the bytes must be the same. (iasl does not read an
+/// RSDP.)
 #[test]
 fn reference_implementation_reads_them() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -22,14 +22,14 @@ fn laid_out(initrd_size: u64) -> Layout {
     lay_out(&node).expect("fits")
 }
 
-/// Two 32-bit fields that make one number.
+/// A number in two 32-bit fields.
 fn split_field(layout: &Layout, low: u64, high: u64) -> u64 {
     let field = |offset| u64::from(read_u32(layout, layout.argument + offset));
     field(low) | field(high) << 32
 }
 
 #[test]
-fn leads_to_everything() {
+fn points_to_everything() {
     let layout = laid_out(5 * MIB + 17);
     assert!(
         layout.argument > 4 * GIB,
@@ -47,7 +47,7 @@ fn leads_to_everything() {
 }
 
 #[test]
-fn says_who_loaded_and_how() {
+fn has_the_loaders_fields() {
     let layout = laid_out(0);
     let byte = |offset| read_u8(&layout, layout.argument + offset);
     assert_eq!(byte(0x210), 0xff, "type_of_loader");
@@ -73,7 +73,7 @@ fn without_initrd() {
 }
 
 #[test]
-fn keeps_the_kernels_header_and_nothing_else() {
+fn has_the_kernels_header_and_nothing_else() {
     let layout = laid_out(5 * MIB);
     let page = piece_at(&layout, layout.argument);
     assert_eq!(page.len(), 4096);

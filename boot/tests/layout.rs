@@ -6,10 +6,10 @@ use insula_boot::{Chunk, E820Entry, E820Type, Layout, LayoutError, NodeDescripti
 use proptest::prelude::*;
 use support::{GIB, KERNEL_MIN, LOW, MIB, PAGE, kernel, node, read, read_u8, read_u32, read_u64};
 
-/// Low chunk and disjoint others: each a gap, then a size, in units of 4 KiB or 2 MiB.
+/// A low chunk and disjoint others, given by gaps and sizes in units of 4 KiB or 2 MiB.
 fn memory() -> impl Strategy<Value = Vec<Chunk>> {
     let low = (0x10u64..=0x90, 9u64..=0x10);
-    let stretch = (0u64..40, 1u64..60);
+    let range = (0u64..40, 1u64..60);
     let unit = prop_oneof![4 => Just(2 * MIB), 1 => Just(PAGE)];
     let base = prop_oneof![
         Just(MIB),
@@ -17,14 +17,14 @@ fn memory() -> impl Strategy<Value = Vec<Chunk>> {
         Just(4 * GIB),
         Just(3 * GIB - 2 * MIB)
     ];
-    let stretches = prop_oneof![
-        4 => prop::collection::vec((stretch.clone(), unit.clone()), 1..12),
-        1 => prop::collection::vec((stretch, unit), 120..420),
+    let ranges = prop_oneof![
+        4 => prop::collection::vec((range.clone(), unit.clone()), 1..12),
+        1 => prop::collection::vec((range, unit), 120..420),
     ];
-    (low, base, stretches).prop_map(|((low, low_pages), base, stretches)| {
+    (low, base, ranges).prop_map(|((low, low_pages), base, ranges)| {
         let mut chunks = Vec::new();
         let mut next = base;
-        for ((gap, size), unit) in stretches {
+        for ((gap, size), unit) in ranges {
             let start = (next + gap * unit).next_multiple_of(unit);
             let size = size * unit;
             chunks.push(Chunk { start, size });
@@ -37,7 +37,7 @@ fn memory() -> impl Strategy<Value = Vec<Chunk>> {
     })
 }
 
-fn stretch_of(entry: &E820Entry) -> Chunk {
+fn range_of(entry: &E820Entry) -> Chunk {
     Chunk {
         start: entry.start,
         size: entry.size,
@@ -51,36 +51,36 @@ fn within(inner: Chunk, outer: &[Chunk]) -> bool {
         .any(|outer| outer.start <= inner.start && inner.end() <= outer.end())
 }
 
-/// Sorted, with those that touch joined.
-fn joined(chunks: &[Chunk]) -> Vec<Chunk> {
+/// Sorted and merged.
+fn merged(chunks: &[Chunk]) -> Vec<Chunk> {
     let mut sorted = chunks.to_vec();
     sorted.sort();
-    let mut joined: Vec<Chunk> = Vec::new();
+    let mut merged: Vec<Chunk> = Vec::new();
     for chunk in sorted {
-        match joined.last_mut() {
+        match merged.last_mut() {
             Some(last) if last.end() == chunk.start => last.size += chunk.size,
-            _ => joined.push(chunk),
+            _ => merged.push(chunk),
         }
     }
-    joined
+    merged
 }
 
-fn stretches(layout: &Layout, kind: E820Type) -> Vec<Chunk> {
+fn ranges(layout: &Layout, kind: E820Type) -> Vec<Chunk> {
     let entries = layout.e820.iter().filter(|entry| entry.kind == kind);
-    joined(&entries.map(stretch_of).collect::<Vec<_>>())
+    merged(&entries.map(range_of).collect::<Vec<_>>())
 }
 
 fn check_map(layout: &Layout, chunks: &[Chunk]) {
     for pair in layout.e820.windows(2) {
-        assert!(stretch_of(&pair[0]).end() <= pair[1].start, "{pair:?}");
+        assert!(range_of(&pair[0]).end() <= pair[1].start, "{pair:?}");
     }
-    let all: Vec<Chunk> = layout.e820.iter().map(stretch_of).collect();
-    assert_eq!(joined(&all), joined(chunks));
+    let all: Vec<Chunk> = layout.e820.iter().map(range_of).collect();
+    assert_eq!(merged(&all), merged(chunks));
 }
 
 fn check_places(layout: &Layout, node: &NodeDescription) {
-    let ram = stretches(layout, E820Type::Ram);
-    let reserved = stretches(layout, E820Type::Reserved);
+    let ram = ranges(layout, E820Type::Ram);
+    let reserved = ranges(layout, E820Type::Reserved);
     let mut places = Vec::new();
     let kernel = Chunk {
         start: layout.kernel,
@@ -134,7 +134,7 @@ fn check_low(layout: &Layout) {
     assert_eq!(read_u32(layout, io_apic.start + 0x10), 0x0017_0020);
 }
 
-fn check_endings(layout: &Layout) {
+fn check_power_bytes(layout: &Layout) {
     assert_eq!(layout.power_off / PAGE, layout.reset / PAGE);
     assert_ne!(layout.power_off, layout.reset);
     assert_eq!(read_u8(layout, layout.power_off), 0);
@@ -150,24 +150,24 @@ fn check_endings(layout: &Layout) {
     );
 }
 
-/// The map as the kernel puts it together: the page's table, then what setup data adds.
-fn check_map_as_told(layout: &Layout, random_seed: &[u8]) {
+/// The map as the kernel assembles it: the page's table, then setup data.
+fn check_map_with_setup_data(layout: &Layout, random_seed: &[u8]) {
     let count = u64::from(read_u8(layout, layout.argument + 0x1e8));
     let setup_data = read_u64(layout, layout.argument + 0x250);
-    let mut told = vec![(layout.argument + 0x2d0, count)];
+    let mut tables = vec![(layout.argument + 0x2d0, count)];
     let mut seed = Vec::new();
     let mut next = setup_data;
     while next != 0 {
         let size = read_u32(layout, next + 12);
         match read_u32(layout, next + 8) {
-            1 => told.push((next + 16, u64::from(size) / 20)),
+            1 => tables.push((next + 16, u64::from(size) / 20)),
             9 => seed = read(layout, next + 16, size as usize),
             kind => panic!("setup data of kind {kind}"),
         }
         next = read_u64(layout, next);
     }
     assert_eq!(seed, random_seed);
-    let at = told
+    let at = tables
         .into_iter()
         .flat_map(|(table, count)| (0..count).map(move |n| table + n * 20));
     let entries = at.map(|at| {
@@ -185,24 +185,24 @@ fn check(layout: &Layout, node: &NodeDescription) {
     check_map(layout, node.chunks);
     check_places(layout, node);
     check_low(layout);
-    check_endings(layout);
-    check_map_as_told(layout, node.random_seed);
+    check_power_bytes(layout);
+    check_map_with_setup_data(layout, node.random_seed);
 }
 
-/// The most that a kernel could have in one of `chunks`.
+/// The largest room for a kernel in one of `chunks`.
 fn kernel_room(chunks: &[Chunk]) -> u64 {
     let room = |chunk: &Chunk| {
         let start = chunk.start.max(KERNEL_MIN).next_multiple_of(2 * MIB);
         chunk.end().saturating_sub(start)
     };
-    joined(chunks).iter().map(room).max().unwrap_or(0)
+    merged(chunks).iter().map(room).max().unwrap_or(0)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_layout_holds_together(
+    fn every_layout_is_consistent(
         chunks in memory(),
         footprint in MIB..64 * MIB,
         initrd_size in prop_oneof![Just(0), 1..40 * MIB],
@@ -211,7 +211,7 @@ proptest! {
         random_seed in prop::collection::vec(any::<u8>(), 0..65),
     ) {
         let kernel = kernel(footprint);
-        let top = joined(&chunks).iter().map(Chunk::end).max().unwrap_or_default();
+        let top = merged(&chunks).iter().map(Chunk::end).max().unwrap_or_default();
         let persistent: Vec<_> = persistent
             .map(|(skip, size)| Chunk { start: top + skip * 2 * MIB, size: size * 2 * MIB })
             .into_iter()
@@ -231,7 +231,7 @@ proptest! {
                 prop_assert!(needed > largest);
             }
             Err(LayoutError::InitrdDoesNotFit { .. } | LayoutError::FirmwareDoesNotFit { .. }) => {
-                // The kernel fits; with as much again for the rest, all would.
+                // The kernel fits; with twice the memory everything would.
                 let room = footprint.next_multiple_of(PAGE) + initrd_size.next_multiple_of(PAGE) + 2 * MIB;
                 prop_assert!(kernel_room(&chunks) < room);
             }
@@ -239,7 +239,7 @@ proptest! {
         }
     }
 
-    /// No description makes it panic, however odd.
+    /// No description causes a panic.
     #[test]
     fn refuses_without_panic(
         chunks in prop::collection::vec((any::<u64>(), any::<u64>()), 0..4),
@@ -299,7 +299,7 @@ fn one_chunk_is_enough() {
 }
 
 #[test]
-fn says_what_is_missing() {
+fn reports_what_does_not_fit() {
     let chunks = [
         LOW,
         Chunk {
@@ -310,7 +310,7 @@ fn says_what_is_missing() {
     let large = kernel(52 * MIB);
     assert_eq!(
         lay_out(&node(&large, &chunks)).unwrap_err().to_string(),
-        "the kernel needs 52 MiB in one chunk, the largest that it can use has 32 MiB; ask for a larger --memory"
+        "the kernel needs 52 MiB of contiguous memory, the largest usable chunk has 32 MiB; request a larger --memory"
     );
     let small = kernel(20 * MIB);
     let node = NodeDescription {
@@ -319,12 +319,12 @@ fn says_what_is_missing() {
     };
     assert_eq!(
         lay_out(&node).unwrap_err().to_string(),
-        "the initrd needs 15 MiB in one chunk, beside the kernel the largest has 12 MiB; ask for a larger --memory"
+        "the initrd needs 15 MiB of contiguous memory, beside the kernel the largest chunk has 12 MiB; request a larger --memory"
     );
 }
 
 #[test]
-fn memory_below_the_kernels_own_place_is_not_for_the_kernel() {
+fn memory_below_the_kernels_minimum_is_not_used_for_it() {
     let chunks = [
         LOW,
         Chunk {

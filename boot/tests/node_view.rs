@@ -1,10 +1,10 @@
-//! The book's table of kernel options is the one that nodes are started with.
+//! The book's table of kernel options equals the options of nodes.
 
 use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs};
 
-use insula_boot::options::{Given, OPTIONS, REFUSED, Rule};
+use insula_boot::options::{Condition, OPTIONS, REFUSED, Rule};
 
 const BEGIN: &str = "<!-- options: begin -->\n";
 const END: &str = "<!-- options: end -->\n";
@@ -18,20 +18,25 @@ fn table() -> String {
             "" => String::new(),
             value => format!("={value}"),
         };
-        let given = match option.given {
-            Given::Always => "",
-            Given::WithSpares => " (with spare processors)",
-            Given::WithoutDevices => " (without devices of its own)",
-            Given::WithoutSerialConsole => " (unless the user names a serial console)",
+        let condition = match option.condition {
+            Condition::Always => "",
+            Condition::WithSpares => " (with spare processors)",
+            Condition::WithoutDevices => " (without devices)",
+            Condition::WithoutSerialConsole => " (without a serial console)",
         };
         let rule = match option.rule {
-            Rule::Ours => "refused",
-            Rule::Yields => "the user's",
-            Rule::Joins => "both",
-            Rule::Heard => "ours; the base does what it says",
+            Rule::Fixed => "refused",
+            Rule::Overridable => "the user's",
+            Rule::Combined => "both",
+            Rule::Handled => "the node's; the base implements the user's",
         };
         let name = option.name;
-        writeln!(text, "| `{name}{value}`{given} | {} | {rule} |", option.why).unwrap();
+        writeln!(
+            text,
+            "| `{name}{value}`{condition} | {} | {rule} |",
+            option.why
+        )
+        .unwrap();
     }
     for option in REFUSED {
         writeln!(text, "| `{}` | it {} | refused |", option.name, option.why).unwrap();
@@ -40,7 +45,7 @@ fn table() -> String {
 }
 
 #[test]
-fn the_book_tells_each_option() {
+fn the_book_lists_each_option() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/node-view.md");
     let book = fs::read_to_string(&path).unwrap();
     let (before, rest) = book.split_once(BEGIN).expect("the table's beginning");

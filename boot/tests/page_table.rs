@@ -1,4 +1,4 @@
-//! The page table, walked as a processor does.
+//! The page table, walked as by a processor.
 
 mod support;
 
@@ -12,7 +12,7 @@ const WRITABLE: u64 = 1 << 1;
 const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// What `address` translates to, walking from the root as described in Intel SDM volume 3, section 4.5.
+/// Translation of `address`, by a walk as in Intel SDM volume 3, section 4.5.
 fn translate(layout: &Layout, address: u64) -> Option<u64> {
     let mut table = layout.page_table;
     for level in (1..=4).rev() {
@@ -42,7 +42,7 @@ fn translate(layout: &Layout, address: u64) -> Option<u64> {
     None
 }
 
-/// All that the table maps, as (start, size), in the order of addresses.
+/// All mapped ranges, ascending.
 fn mapped(layout: &Layout) -> Vec<Chunk> {
     let tables = piece_at(layout, layout.page_table);
     let entry = |table: u64, index: u64| {
@@ -88,7 +88,7 @@ fn check(layout: &Layout, node: &NodeDescription) {
 }
 
 #[test]
-fn translates_what_the_start_needs() {
+fn maps_all_that_the_start_needs() {
     let chunks = [
         LOW,
         Chunk {
@@ -127,7 +127,7 @@ fn translates_what_the_start_needs() {
     check(&layout, &node);
 }
 
-/// How many large pages and how many in all are mapped above 1 MiB for a chunk of these edges.
+/// The number of large pages and of all pages mapped above 1 MiB for a chunk with these bounds.
 fn pages_for(start: u64, end: u64) -> (usize, usize) {
     let size = end - start;
     let chunks = [LOW, Chunk { start, size }];
@@ -159,7 +159,8 @@ proptest! {
         trampoline in 0u64..256,
         home in 2u64..70_000,
     ) {
-        // Odd stretches of pages below 2.3 GiB, and above them one that is large enough for all.
+        // Random ranges of pages below 2.3 GiB, and above them one that is large enough for
+        // everything.
         let edges: Vec<u64> = edges.into_iter().collect();
         let mut chunks: Vec<Chunk> = edges
             .chunks_exact(2)

@@ -1,8 +1,5 @@
-//! The page by which the kernel ends, as Linux looks at it, and the instructions in it.
-#![allow(
-    unsafe_code,
-    reason = "what the assembler makes lies between two labels"
-)]
+//! The tboot page as Linux checks it, and its instructions.
+#![allow(unsafe_code, reason = "the assembled bytes lie between two labels")]
 
 mod support;
 
@@ -15,7 +12,7 @@ use support::{LOW, MIB, PAGE, kernel, node, read, read_u32, read_u64};
 const SHUTDOWN_ENTRY: u64 = 24;
 const SHUTDOWN_TYPE: usize = 28;
 const NUM_IN_WFS: usize = 564;
-/// Where the page has what is its own.
+/// Offsets of the page's own parts.
 const POWER_OFF: usize = 0x400;
 const RESET: usize = 0x440;
 const ENTRY: usize = 0x480;
@@ -68,15 +65,15 @@ fn laid_out() -> Layout {
     lay_out(&node(&kernel, &chunks)).expect("fits")
 }
 
-/// Where `boot_params` say that it is.
+/// Its address in `boot_params`.
 fn page(layout: &Layout) -> u64 {
     read_u64(layout, layout.argument + 0x058)
 }
 
-/// `tboot_probe()` in arch/x86/kernel/tboot.c: withheld from the kernel, and some stretch of the map must hold the
-/// page that does not begin with it; then UUID and version.
+/// `tboot_probe()` in arch/x86/kernel/tboot.c requires a reserved page that is not at the start of
+/// a map entry; then UUID and version.
 #[test]
-fn linux_believes_in_it() {
+fn linux_accepts_it() {
     let layout = laid_out();
     let page = page(&layout);
     assert!(page.is_multiple_of(PAGE) && page < 1 << 32);
@@ -98,7 +95,7 @@ fn linux_believes_in_it() {
 }
 
 #[test]
-fn bytes_that_end_the_node_are_in_reach_of_its_instructions() {
+fn power_off_and_reset_bytes_are_in_the_page() {
     let layout = laid_out();
     let page = page(&layout);
     assert_eq!(layout.power_off, page + POWER_OFF as u64);
@@ -106,10 +103,10 @@ fn bytes_that_end_the_node_are_in_reach_of_its_instructions() {
 }
 
 #[test]
-fn instructions_are_what_the_assembler_makes() {
+fn instructions_equal_the_assembled_source() {
     let (entry, end) = (&raw const insula_tboot_entry, &raw const insula_tboot_end);
     let size = end.addr() - entry.addr();
-    // SAFETY: the bytes between two labels of one section, to which nobody writes.
+    // SAFETY: the bytes between two labels of one read-only section.
     let assembled = unsafe { std::slice::from_raw_parts(entry, size) };
     let layout = laid_out();
     let page = page(&layout);

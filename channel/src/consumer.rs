@@ -3,7 +3,7 @@
 use insula_abi::channel::Pages;
 use zerocopy::FromBytes;
 
-use crate::header::{Header, turn};
+use crate::header::{Header, sequence};
 use crate::ring::{Broken, ControlWord, Ring};
 use crate::sync::Ordering;
 use crate::wake::{self, Peer};
@@ -12,30 +12,30 @@ use crate::words::Words;
 /// Why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError {
-    /// The message does not fit the buffer. It stays in the ring.
+    /// The message does not fit the buffer and stays in the ring.
     #[error("a message of {size} bytes does not fit the buffer")]
     TooLong {
-        /// Its bytes.
+        /// Size of the message in bytes.
         size: usize,
     },
-    /// The ring is of no more use.
+    /// The ring cannot be used any more.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
-/// A message, copied to the buffer that it was received with.
+/// A received message, which is in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its kind.
+    /// Kind of the message.
     pub kind: u8,
-    /// Whether a producer waits for the room that it has left.
+    /// Whether a producer waits for the freed slots.
     pub peer: Peer,
     pages: usize,
     size: usize,
 }
 
 impl Received {
-    /// Its bytes, without the references. `buffer` is what it was received with.
+    /// The payload without the page references. `buffer` is the receive buffer.
     #[must_use]
     pub fn bytes<'a>(&self, buffer: &'a [u8]) -> &'a [u8] {
         buffer
@@ -43,14 +43,14 @@ impl Received {
             .unwrap_or_default()
     }
 
-    /// Its references to pages: claims of the peer, yet to be checked.
+    /// The page references, which the caller must validate.
     pub fn pages<'a>(&self, buffer: &'a [u8]) -> impl Iterator<Item = Pages> + 'a {
         let references = buffer.chunks_exact(size_of::<Pages>()).take(self.pages);
         references.filter_map(|bytes| Pages::read_from_bytes(bytes).ok())
     }
 }
 
-/// The end that receives.
+/// The receiving end of a ring.
 #[derive(Debug)]
 pub struct Consumer<W> {
     ring: Ring<W>,
@@ -58,22 +58,22 @@ pub struct Consumer<W> {
 }
 
 impl<W: Words> Consumer<W> {
-    /// The only consumer of a ring that nothing has been received from.
+    /// The only consumer of a new ring.
     pub fn new(ring: Ring<W>) -> Self {
         Self { ring, head: 0 }
     }
 
-    /// Receives the next message, if there is one, into `buffer`.
+    /// Receives the next message, if any, into `buffer`.
     ///
     /// # Errors
-    /// [`ReceiveError::TooLong`] when the buffer is too small: the message stays.
-    /// [`ReceiveError::Broken`] when the peer wrote nonsense, now and ever after.
+    /// [`ReceiveError::TooLong`] if the buffer is too small; the message stays.
+    /// [`ReceiveError::Broken`] if the peer has broken the protocol, for this and all later calls.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, ReceiveError> {
         let Some(header) = self.next() else {
             return Ok(None);
         };
         let slots = header.slots();
-        if !header.is_sound() {
+        if !header.is_valid() {
             return Err(Broken("a message is shorter than its references to pages").into());
         }
         if slots > self.ring.slots() {
@@ -92,30 +92,30 @@ impl<W: Words> Consumer<W> {
         }))
     }
 
-    /// Tells the peer that it is to ring, and looks again. If this answers true, sleep until rung;
-    /// then, or if it does not, call [`Consumer::stay_awake`] and go on receiving.
+    /// Requests a wake-up by the peer, then checks the ring again. If it returns true, sleep until
+    /// woken. In both cases call [`Consumer::stay_awake`] before receiving again.
     pub fn prepare_to_sleep(&mut self) -> bool {
-        wake::announce(&self.ring, ControlWord::ConsumerWake, self.head);
+        wake::request(&self.ring, ControlWord::ConsumerWake, self.head);
         self.next().is_none()
     }
 
-    /// Tells the peer that it need not ring.
+    /// Cancels the request for a wake-up.
     pub fn stay_awake(&mut self) {
         wake::cancel(&self.ring, ControlWord::ConsumerWake);
     }
 
-    /// The header of the next message, if there is one.
+    /// The header of the next message, if any.
     fn next(&self) -> Option<Header> {
         let header = Header::from_word(self.ring.load_header(self.head, Ordering::Acquire));
-        (header.turn == turn(self.head)).then_some(header)
+        (header.sequence == sequence(self.head)).then_some(header)
     }
 
-    /// Gives slots back to the producers.
+    /// Frees slots for the producers.
     fn advance(&mut self, slots: u32) -> Peer {
         let from = self.head;
         self.head = from.wrapping_add(slots);
         self.ring
             .store_control(ControlWord::Head, self.head.into(), Ordering::Release);
-        wake::look(&self.ring, ControlWord::ProducerWake, from, slots)
+        wake::check(&self.ring, ControlWord::ProducerWake, from, slots)
     }
 }

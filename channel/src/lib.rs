@@ -1,23 +1,24 @@
-//! The ends of rings in memory that two kernels, or two processes, share.
+//! Ring buffers in memory shared by two kernels or processes.
 //!
-//! A ring carries messages one way, from one or more producers to one consumer; `docs/src/channels.md`
-//! tells how, and why no wake-up is lost. This crate is that protocol and nothing else: no I/O, no
-//! allocation, no blocking. Who uses it polls, and sleeps and rings by means of its own.
+//! A ring carries messages one way, from one or more producers to one consumer;
+//! `docs/src/channels.md` describes the protocol and why no wake-up is lost. This crate is only
+//! that protocol: no I/O, no allocation, no blocking. Its users implement polling, sleeping and
+//! doorbells.
 //!
 //! | file | what |
 //! |---|---|
-//! | `words` | shared memory, as words that are atomics: all unsafe code |
-//! | `header` | what a slot's header says |
-//! | `ring` | where the words of a ring lie; positions |
-//! | `producer` | sending, alone or with others |
+//! | `words` | shared memory as atomic words: all unsafe code |
+//! | `header` | message headers |
+//! | `ring` | layout of a ring; positions |
+//! | `producer` | sending by one or several producers |
 //! | `consumer` | receiving |
-//! | `wake` | who sleeps, who rings |
+//! | `wake` | requests for wake-ups |
 //!
 //! ```
 //! use insula_channel::{Consumer, Message, Producer, Ring, SharedWords};
 //!
 //! # let mut memory: Vec<u64> = vec![0; 16 + 4 * 8];
-//! // Of 4 slots, with its control words at word 0 of the memory and its slots behind them.
+//! // 4 slots, with control words at word 0 and slots behind them.
 //! # // SAFETY: `memory` outlives both ends and is used through them alone.
 //! # #[allow(unsafe_code)]
 //! # let words = unsafe { SharedWords::new(memory.as_mut_ptr(), memory.len()) };
@@ -26,7 +27,7 @@
 //! let mut consumer = Consumer::new(ring);
 //!
 //! let peer = producer.send(&Message::bytes(7, b"hello"))?;
-//! assert!(!peer.asleep(), "nobody to be rung");
+//! assert!(!peer.asleep(), "no wake-up needed");
 //!
 //! let mut buffer = [0; 64];
 //! let received = consumer.receive(&mut buffer)?.expect("it has been sent");
@@ -49,6 +50,6 @@ mod words;
 
 pub use consumer::{Consumer, ReceiveError, Received};
 pub use producer::{Message, Producer, SendError, SharedProducer, Tail};
-pub use ring::{BadPlace, Broken, Ring};
+pub use ring::{Broken, InvalidRing, Ring};
 pub use wake::Peer;
 pub use words::{SharedWords, Words};

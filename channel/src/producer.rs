@@ -1,9 +1,9 @@
-//! Sending, by one producer or by several of the same side.
+//! Sending, by one producer or several of one side.
 
 use insula_abi::channel::{Pages, SLOT_BYTES};
 use zerocopy::IntoBytes;
 
-use crate::header::{Header, SIZE_MAX, turn};
+use crate::header::{Header, SIZE_MAX, sequence};
 use crate::ring::{Broken, ControlWord, Ring};
 use crate::sync::{AtomicU32, Ordering};
 use crate::wake::{self, Peer};
@@ -12,35 +12,35 @@ use crate::words::Words;
 /// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// There is no room now.
+    /// Too few free slots at the moment.
     #[error("the ring is full")]
     Full,
-    /// It will never fit.
-    #[error("a message of {size} bytes is longer than the {max} that the ring can carry")]
+    /// The message is too long for the ring.
+    #[error("a message of {size} bytes exceeds the ring's maximum of {max}")]
     TooLong {
-        /// Its bytes, references to pages included.
+        /// Size of the message in bytes, including page references.
         size: usize,
-        /// Most that it could have.
+        /// Maximum size.
         max: usize,
     },
-    /// The ring is of no more use.
+    /// The ring cannot be used any more.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
-/// What to send.
+/// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// What it is, between those who use the ring.
+    /// Kind, defined by the users of the ring.
     pub kind: u8,
-    /// References to pages, at most 255.
+    /// Page references, at most 255.
     pub pages: &'a [Pages],
-    /// Bytes.
+    /// Payload.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// A message without references to pages.
+    /// A message without page references.
     #[must_use]
     pub fn bytes(kind: u8, bytes: &'a [u8]) -> Self {
         Self {
@@ -50,13 +50,13 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Its header, for a ring of that many slots.
+    /// Its header, for a ring with this number of slots.
     fn header(&self, slots: u32) -> Result<Header, SendError> {
         let size = size_of_val(self.pages) + self.bytes.len();
         let max = SIZE_MAX.min(slots as usize * SLOT_BYTES);
         match (u16::try_from(size), u8::try_from(self.pages.len())) {
             (Ok(short), Ok(pages)) if size <= max => Ok(Header {
-                turn: 0,
+                sequence: 0,
                 size: short,
                 pages,
                 kind: self.kind,
@@ -66,30 +66,30 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Writes a message to slots that were reserved for it, and tells the consumer.
+/// Writes a message to its reserved slots and publishes it.
 fn publish<W: Words>(ring: &Ring<W>, position: u32, header: Header, message: &Message) -> Peer {
     let slots = header.slots();
-    // All turns advance, also those that nobody will look at: so none of an earlier lap is left.
+    // All slots get a new sequence number, so that no stale one of an earlier lap is left.
     for position in (1..slots).map(|count| position.wrapping_add(count)) {
-        ring.store_header(position, turn(position).into(), Ordering::Relaxed);
+        ring.store_header(position, sequence(position).into(), Ordering::Relaxed);
     }
     ring.write(position, message.pages.as_bytes(), message.bytes);
-    let turn = turn(position);
+    let sequence = sequence(position);
     ring.store_header(
         position,
-        Header { turn, ..header }.to_word(),
+        Header { sequence, ..header }.to_word(),
         Ordering::Release,
     );
-    wake::look(ring, ControlWord::ConsumerWake, position, slots)
+    wake::check(ring, ControlWord::ConsumerWake, position, slots)
 }
 
-/// The consumer's head. It is a position, or else the ring is broken.
+/// Loads the consumer's head, which must be a position.
 fn load_head<W: Words>(ring: &Ring<W>) -> Result<u32, Broken> {
     let head = ring.load_control(ControlWord::Head, Ordering::Acquire);
-    u32::try_from(head).map_err(|_| Broken("its head is no position"))
+    u32::try_from(head).map_err(|_| Broken("the head is not a position"))
 }
 
-const BAD_HEAD: Broken = Broken("its head is where nothing was sent");
+const BAD_HEAD: Broken = Broken("the head is outside of the sent messages");
 
 /// Whether a message of `slots` slots fits between `head` and `tail`.
 fn fits<W: Words>(ring: &Ring<W>, head: u32, tail: u32, slots: u32) -> Result<bool, Broken> {
@@ -98,17 +98,17 @@ fn fits<W: Words>(ring: &Ring<W>, head: u32, tail: u32, slots: u32) -> Result<bo
     Ok(slots <= free)
 }
 
-/// The end that sends, alone.
+/// The sending end of a ring with one producer.
 #[derive(Debug)]
 pub struct Producer<W> {
     ring: Ring<W>,
     tail: u32,
-    /// The consumer's head when last looked at.
+    /// The consumer's head when last loaded.
     head: u32,
 }
 
 impl<W: Words> Producer<W> {
-    /// The only producer of a ring that nothing has been sent by.
+    /// The only producer of a new ring.
     pub fn new(ring: Ring<W>) -> Self {
         Self {
             ring,
@@ -117,11 +117,11 @@ impl<W: Words> Producer<W> {
         }
     }
 
-    /// Sends a message and tells whether the consumer has to be rung.
+    /// Sends a message; returns whether the consumer must be woken.
     ///
     /// # Errors
-    /// [`SendError::Full`] when there is no room now, [`SendError::TooLong`] when there will never
-    /// be, [`SendError::Broken`] when the peer wrote nonsense.
+    /// [`SendError::Full`] if there are too few free slots, [`SendError::TooLong`] if the message
+    /// can never fit, [`SendError::Broken`] if the peer has broken the protocol.
     pub fn send(&mut self, message: &Message) -> Result<Peer, SendError> {
         let header = message.header(self.ring.slots())?;
         let slots = header.slots();
@@ -136,22 +136,23 @@ impl<W: Words> Producer<W> {
         Ok(publish(&self.ring, position, header, message))
     }
 
-    /// After [`SendError::Full`]: tells the peer that it is to ring, and looks again. If this answers
-    /// true, sleep until rung; then, or if it does not, call [`Producer::stay_awake`] and try again.
+    /// After [`SendError::Full`]: requests a wake-up by the peer, then checks the ring again. If it
+    /// returns true, sleep until woken. In both cases call [`Producer::stay_awake`] before the next
+    /// attempt.
     ///
     /// # Errors
-    /// When the peer wrote nonsense.
+    /// The peer has broken the protocol.
     pub fn prepare_to_sleep(&mut self) -> Result<bool, Broken> {
-        wake::announce(&self.ring, ControlWord::ProducerWake, self.head);
+        wake::request(&self.ring, ControlWord::ProducerWake, self.head);
         Ok(self.fresh_head()? == self.head)
     }
 
-    /// Tells the peer that it need not ring.
+    /// Cancels the request for a wake-up.
     pub fn stay_awake(&mut self) {
         wake::cancel(&self.ring, ControlWord::ProducerWake);
     }
 
-    /// The consumer's head, which lies between what it was and the tail.
+    /// Loads the consumer's head, which must lie between its last value and the tail.
     fn fresh_head(&self) -> Result<u32, Broken> {
         let head = load_head(&self.ring)?;
         let advanced = head.wrapping_sub(self.head);
@@ -162,13 +163,12 @@ impl<W: Words> Producer<W> {
     }
 }
 
-/// Where the next message of a ring with several producers goes. It belongs to them and never lies in
-/// memory of the consumer.
+/// Tail of a ring with several producers, in memory that the consumer cannot access.
 #[derive(Debug)]
 pub struct Tail(AtomicU32);
 
 impl Tail {
-    /// Of a ring that nothing has been sent by.
+    /// The tail of a new ring.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU32::new(0))
@@ -181,12 +181,12 @@ impl Default for Tail {
     }
 }
 
-/// One of several that send to the same ring; all of them share the tail.
+/// A sending end of a ring with several producers, which share the tail.
 #[derive(Debug)]
 pub struct SharedProducer<'a, W> {
     ring: Ring<W>,
     tail: &'a Tail,
-    /// The consumer's head when there was no room.
+    /// The consumer's head when the ring was full.
     head: u32,
 }
 
@@ -200,7 +200,7 @@ impl<'a, W: Words> SharedProducer<'a, W> {
         }
     }
 
-    /// Sends a message and tells whether the consumer has to be rung.
+    /// Sends a message; returns whether the consumer must be woken.
     ///
     /// # Errors
     /// As of [`Producer::send`].
@@ -211,14 +211,15 @@ impl<'a, W: Words> SharedProducer<'a, W> {
     }
 
     fn reserve(&mut self, slots: u32) -> Result<u32, SendError> {
-        // Acquire: what the others knew of the head when they reserved is known here, so that the
-        // head loaded next is not older than this tail allows.
+        // Acquire: the head loaded next must not be older than the one that the last reservation
+        // relied on.
         let mut tail = self.tail.0.load(Ordering::Acquire);
         loop {
             self.head = load_head(&self.ring)?;
             let fits = fits(&self.ring, self.head, tail, slots);
             if !matches!(fits, Ok(true)) {
-                // Others may have sent, and been received, since the tail was loaded.
+                // The tail may be stale: messages may have been sent and received since it was
+                // loaded.
                 let now = self.tail.0.load(Ordering::Acquire);
                 if now == tail {
                     return Err(fits.map_or_else(SendError::from, |_| SendError::Full));
@@ -238,14 +239,14 @@ impl<'a, W: Words> SharedProducer<'a, W> {
         }
     }
 
-    /// After [`SendError::Full`]: tells the peer that it is to ring, and looks again. If this answers
-    /// true, sleep until rung; if not, there may be room. Either way, whoever learns of room, by being
-    /// rung or by this, wakes all producers of the ring, as the peer sees but one of them.
+    /// After [`SendError::Full`]: requests a wake-up by the peer, then checks the ring again. If it
+    /// returns true, sleep until woken; otherwise there may be free slots. In both cases the caller
+    /// must wake all other producers of the ring, since the peer only sees one wake word.
     ///
     /// # Errors
-    /// When the peer wrote nonsense.
+    /// The peer has broken the protocol.
     pub fn prepare_to_sleep(&mut self) -> Result<bool, Broken> {
-        wake::announce(&self.ring, ControlWord::ProducerWake, self.head);
+        wake::request(&self.ring, ControlWord::ProducerWake, self.head);
         Ok(load_head(&self.ring)? == self.head)
     }
 }

@@ -1,4 +1,4 @@
-//! Where the words of a ring lie.
+//! Layout of a ring.
 
 use core::mem::offset_of;
 
@@ -8,9 +8,9 @@ use crate::sync::Ordering;
 use crate::words::Words;
 
 const WORD: usize = size_of::<u64>();
-/// Words of a ring's control part.
+/// Number of words of a ring's control part.
 const CONTROL: usize = size_of::<Control>() / WORD;
-/// Words of a slot.
+/// Number of words of a slot.
 const SLOT: usize = size_of::<Slot>() / WORD;
 
 /// A control word of a ring.
@@ -21,19 +21,19 @@ pub(crate) enum ControlWord {
     ProducerWake = offset_of!(Control, producer_wake) as isize,
 }
 
-/// A ring cannot be there.
+/// The location or size of a ring is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no ring of {slots} slots fits there: their number is a power of two of at most {SLOTS_MAX}"
+    "invalid ring of {slots} slots: the number must be a power of two up to {SLOTS_MAX} that fits the memory"
 )]
-pub struct BadPlace {
-    /// Slots asked for.
+pub struct InvalidRing {
+    /// Requested number of slots.
     pub slots: u32,
 }
 
-/// The peer has written what no peer writes. The ring is of no more use.
+/// The peer has broken the protocol; the ring cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer broke the ring: {0}")]
+#[error("the peer broke the ring's protocol: {0}")]
 pub struct Broken(pub &'static str);
 
 /// A ring in shared memory.
@@ -46,13 +46,18 @@ pub struct Ring<W> {
 }
 
 impl<W: Words> Ring<W> {
-    /// The ring of `slots` slots whose control words begin at word `control`, its slots at word
-    /// `first_slot`. Memory that is all zero is an empty ring.
+    /// A ring of `slots` slots with its control words at word `control` and its slots at word
+    /// `first_slot`. Zeroed memory is an empty ring.
     ///
     /// # Errors
-    /// [`BadPlace`] when it does not lie within the words, or `slots` is no power of two from 1 to
+    /// [`InvalidRing`] if it exceeds the words, or `slots` is not a power of two from 1 to
     /// [`SLOTS_MAX`].
-    pub fn new(words: W, control: usize, first_slot: usize, slots: u32) -> Result<Self, BadPlace> {
+    pub fn new(
+        words: W,
+        control: usize,
+        first_slot: usize,
+        slots: u32,
+    ) -> Result<Self, InvalidRing> {
         let fits = |start: usize, count: usize| {
             start
                 .checked_add(count)
@@ -63,7 +68,7 @@ impl<W: Words> Ring<W> {
             && fits(control, CONTROL)
             && fits(first_slot, SLOT * slots as usize);
         if !good {
-            return Err(BadPlace { slots });
+            return Err(InvalidRing { slots });
         }
         Ok(Self {
             words,
@@ -73,7 +78,7 @@ impl<W: Words> Ring<W> {
         })
     }
 
-    /// How many slots it has.
+    /// Number of slots.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.slots
@@ -97,8 +102,8 @@ impl<W: Words> Ring<W> {
         self.words.store(self.slot(position), value, ordering);
     }
 
-    /// Copies bytes in, from the slot of a position on: `first`, whole words, then `rest`. The caller
-    /// has reserved the slots.
+    /// Writes `first`, in whole words, then `rest` to slots from a position on, which the caller
+    /// has reserved.
     pub(crate) fn write(&self, position: u32, first: &[u8], rest: &[u8]) {
         let pieces = first.chunks(WORD).chain(rest.chunks(WORD));
         for (piece, place) in pieces.zip(self.byte_words(position)) {
@@ -109,7 +114,7 @@ impl<W: Words> Ring<W> {
         }
     }
 
-    /// Copies bytes out, from the slot of a position on.
+    /// Reads bytes from slots from a position on.
     pub(crate) fn read(&self, position: u32, into: &mut [u8]) {
         for (piece, place) in into.chunks_mut(WORD).zip(self.byte_words(position)) {
             let word = self.words.load(place, Ordering::Relaxed).to_le_bytes();
@@ -117,7 +122,7 @@ impl<W: Words> Ring<W> {
         }
     }
 
-    /// Indices of the words that hold bytes, slot by slot and without end.
+    /// Indices of the payload words from a position on, endless.
     fn byte_words(&self, position: u32) -> impl Iterator<Item = usize> {
         let slots = (0_u32..).map(move |count| self.slot(position.wrapping_add(count)));
         slots.flat_map(|slot| slot + 1..slot + SLOT)

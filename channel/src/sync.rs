@@ -1,4 +1,4 @@
-//! Atomics, which a test that tries all interleavings replaces by its own.
+//! Atomics, replaced by loom's in tests of all interleavings.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

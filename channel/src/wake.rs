@@ -1,8 +1,8 @@
-//! Who sleeps, who rings.
+//! Requests for wake-ups.
 //!
-//! The sleeper stores its wake word, then looks again; the other side makes its step, then looks at
-//! the wake word. Between the two stands a full fence on either side, so at least one of them sees
-//! the other.
+//! The sleeper stores its wake word, then checks the ring again; the other side advances the ring,
+//! then checks the wake word. Both have a full fence in between, so at least one sees the other's
+//! store.
 
 use insula_abi::channel::WAKE_ASLEEP;
 
@@ -10,38 +10,38 @@ use crate::ring::{ControlWord, Ring};
 use crate::sync::{Ordering, fence};
 use crate::words::Words;
 
-/// Whether the peer waits for the step that was just made.
+/// Whether the peer waits for the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a peer that is asleep has to be rung"]
+#[must_use = "a sleeping peer must be woken"]
 pub enum Peer {
-    /// It is awake, or waits for something else.
+    /// It is awake, or waits for another step.
     Awake,
-    /// It is to be rung.
+    /// It must be woken.
     Asleep,
 }
 
 impl Peer {
-    /// Whether it is to be rung.
+    /// Whether it must be woken.
     #[must_use]
     pub fn asleep(self) -> bool {
         self == Self::Asleep
     }
 }
 
-/// Tells the peer that we sleep at `position`. The caller looks again before it does.
-pub(crate) fn announce<W: Words>(ring: &Ring<W>, word: ControlWord, position: u32) {
+/// Requests a wake-up at `position`. The caller checks the ring again before it sleeps.
+pub(crate) fn request<W: Words>(ring: &Ring<W>, word: ControlWord, position: u32) {
     ring.store_control(word, WAKE_ASLEEP | u64::from(position), Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// Tells the peer that we are awake.
+/// Cancels the request.
 pub(crate) fn cancel<W: Words>(ring: &Ring<W>, word: ControlWord) {
     ring.store_control(word, 0, Ordering::Relaxed);
 }
 
-/// Whether the peer sleeps at one of `count` positions from `from` on, which our step, made just
-/// now, has covered.
-pub(crate) fn look<W: Words>(ring: &Ring<W>, word: ControlWord, from: u32, count: u32) -> Peer {
+/// Checks whether the peer sleeps at one of the `count` positions from `from` on, which the caller
+/// has just completed.
+pub(crate) fn check<W: Words>(ring: &Ring<W>, word: ControlWord, from: u32, count: u32) -> Peer {
     fence(Ordering::SeqCst);
     let wake = ring.load_control(word, Ordering::Relaxed);
     let position = (wake & !WAKE_ASLEEP) as u32;

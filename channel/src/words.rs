@@ -1,20 +1,23 @@
-//! Memory that a peer may change at any moment, as words of 64 bits.
+//! Memory that a peer may change at any time, as 64-bit words.
 
-#![allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
+#![allow(
+    unsafe_code,
+    reason = "shared memory is accessed through a raw pointer"
+)]
 
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Words in shared memory, each an atomic.
+/// Atomic words in shared memory.
 ///
 /// Indices beyond [`Words::count`] are a bug of the caller; an implementation may panic.
 pub trait Words {
-    /// How many there are.
+    /// Number of words.
     fn count(&self) -> usize;
-    /// Loads one.
+    /// Loads a word.
     fn load(&self, index: usize, ordering: Ordering) -> u64;
-    /// Stores one.
+    /// Stores a word.
     fn store(&self, index: usize, value: u64, ordering: Ordering);
 }
 
@@ -53,7 +56,7 @@ pub struct SharedWords {
     count: usize,
 }
 
-// SAFETY: it is reached through atomics only.
+// SAFETY: the memory is only accessed through atomics.
 unsafe impl Send for SharedWords {}
 // SAFETY: as above.
 unsafe impl Sync for SharedWords {}
@@ -62,22 +65,22 @@ impl SharedWords {
     /// `count` words from `start` on.
     ///
     /// # Safety
-    /// As long as this value or a copy of it is used, the words are mapped for reading and writing,
-    /// and this program reaches them through atomics only.
+    /// While this value or a copy of it is in use, the words must be mapped for reading and
+    /// writing, and this program must only access them through atomics.
     ///
     /// # Panics
     /// If `start` is null or not a multiple of 8.
     #[must_use]
     pub unsafe fn new(start: *mut u64, count: usize) -> Self {
-        let start = NonNull::new(start.cast::<AtomicU64>()).expect("memory has an address");
-        assert!(start.is_aligned(), "words lie at multiples of 8");
+        let start = NonNull::new(start.cast::<AtomicU64>()).expect("address is not null");
+        assert!(start.is_aligned(), "address is a multiple of 8");
         Self { start, count }
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.count, "word {index} of {}", self.count);
-        // SAFETY: 1. the index was checked, so the word is one of those that `new` was promised.
-        // 2. A reference to an atomic may be made though others change it.
+        // SAFETY: 1. the index was checked, so the word is in the memory passed to `new`. 2. A
+        // reference to an atomic may exist while others change it.
         unsafe { self.start.add(index).as_ref() }
     }
 }

@@ -1,4 +1,5 @@
-//! The C ends (`kmod/ring.c`), compiled for this machine, talk with the Rust ends in another process.
+//! The C implementation (`kmod/ring.c`), compiled for the host, against the Rust one in another
+//! process.
 
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "memory shared with another process")]
@@ -12,7 +13,7 @@ use insula_abi::channel::{Pages, Right, rings_size};
 use insula_channel::{Consumer, Message, Producer, Received, Ring, SendError, SharedWords};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
-/// The headers of a kernel that `ring.c` includes, all empty here: `kernel.h` stands for them.
+/// Kernel headers that `ring.c` includes, empty here; `kernel.h` has the needed definitions.
 const KERNEL_HEADERS: [&str; 4] = [
     "linux/compiler.h",
     "linux/export.h",
@@ -58,7 +59,7 @@ fn compile(folder: &Path) -> PathBuf {
     program
 }
 
-/// The Rust ends, and the process with the C ends.
+/// The Rust ends and the process with the C ends.
 struct Pair {
     producer: Producer<SharedWords>,
     consumer: Consumer<SharedWords>,
@@ -77,9 +78,9 @@ fn pair(folder: &Path, slots: u32) -> Pair {
     file.set_len(rings_size(slots)).unwrap();
     let size = NonZeroUsize::new(rings_size(slots) as usize).unwrap();
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping, which is never unmapped.
+    // SAFETY: a new mapping, never unmapped.
     let start = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, &file, 0) }.unwrap();
-    // SAFETY: see above; it is reached through this value alone.
+    // SAFETY: mapped above, and only accessed through this value.
     let words = unsafe { SharedWords::new(start.as_ptr().cast(), size.get() / 8) };
     let ring = |control, first| Ring::new(words, control, first, slots).unwrap();
     let echo = Command::new(compile(folder))
@@ -117,18 +118,18 @@ impl Pair {
 }
 
 #[test]
-fn c_and_rust_understand_each_other() {
+fn c_and_rust_are_compatible() {
     const SLOTS: u32 = 64;
     let folder = tempfile::tempdir().unwrap();
     let mut pair = pair(folder.path(), SLOTS);
     let pages = [Pages {
         start: 0xabc_d000,
         count: 3,
-        right: Right::LENT,
+        right: Right::UNTIL_REPLY,
     }; 5];
     let largest = SLOTS as usize * 56 - size_of_val(&pages);
     let mut buffer = [0; SLOTS as usize * 56];
-    // Four messages under way, so that the ring wraps at all places; then each as large as it gets.
+    // Four messages in flight, so that the ring wraps at all places; then messages of maximum size.
     for round in 0..3000 {
         let sizes = [0, 1, 8, 55].map(|more| (round * 3 + more) % 700);
         let messages = sizes.map(|size| {
@@ -161,7 +162,7 @@ fn c_and_rust_understand_each_other() {
     });
     assert_eq!(pair.receive(&mut buffer).bytes(&buffer), bytes);
 
-    // It sees who sleeps, at the very message.
+    // It detects a sleeping peer at the exact message.
     for asleep in [true, false] {
         if asleep {
             assert!(pair.consumer.prepare_to_sleep());

@@ -1,5 +1,4 @@
-//! A peer that writes anything anywhere: no end reads or writes beyond the ring or the buffer, and none
-//! gets lost.
+//! A hostile peer: neither end accesses memory beyond the ring or the buffer, hangs or panics.
 
 #![cfg(not(loom))]
 
@@ -12,7 +11,7 @@ const CONTROL: usize = 16;
 const SLOTS: u32 = 8;
 const WORDS: usize = CONTROL + 8 * SLOTS as usize;
 
-/// The ring between words that nobody may touch.
+/// A ring between guard words.
 struct Guarded(Vec<AtomicU64>);
 
 const GUARD: u64 = 0x5afe_5afe_5afe_5afe;
@@ -42,19 +41,19 @@ impl Guarded {
     }
 }
 
-/// A word that is likely to be believed: near a position, or a header with a right turn.
+/// A plausible word: near a position, or a header with a valid sequence number.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
         0_u64..20,
-        (0_u64..20, any::<u32>()).prop_map(|(turn, rest)| turn | u64::from(rest) << 32),
+        (0_u64..20, any::<u32>()).prop_map(|(sequence, rest)| sequence | u64::from(rest) << 32),
         (0_u64..20).prop_map(|position| position | 1 << 32),
         (u64::from(u32::MAX) - 20..=u64::from(u32::MAX)),
     ]
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum Action {
     Scribble(usize, u64),
     Send(usize),
     SendShared(usize),
@@ -62,34 +61,34 @@ enum Deed {
     Sleep,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        // Often where it counts: the control words and the headers.
-        (0_usize..CONTROL, word()).prop_map(|(at, word)| Deed::Scribble(at, word)),
-        (0_usize..8, word()).prop_map(|(slot, word)| Deed::Scribble(CONTROL + 8 * slot, word)),
-        (any::<usize>(), word()).prop_map(|(at, word)| Deed::Scribble(at, word)),
-        (0_usize..600).prop_map(Deed::Send),
-        (0_usize..600).prop_map(Deed::SendShared),
-        (0_usize..600).prop_map(Deed::Receive),
-        Just(Deed::Sleep),
+        // Often the control words and headers.
+        (0_usize..CONTROL, word()).prop_map(|(at, word)| Action::Scribble(at, word)),
+        (0_usize..8, word()).prop_map(|(slot, word)| Action::Scribble(CONTROL + 8 * slot, word)),
+        (any::<usize>(), word()).prop_map(|(at, word)| Action::Scribble(at, word)),
+        (0_usize..600).prop_map(Action::Send),
+        (0_usize..600).prop_map(Action::SendShared),
+        (0_usize..600).prop_map(Action::Receive),
+        Just(Action::Sleep),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn nothing_leads_outside(deeds in prop::collection::vec(deed(), 1..60)) {
+    fn nothing_is_accessed_outside(actions in prop::collection::vec(action(), 1..60)) {
         let (memory, tail) = (Guarded::new(), Tail::new());
         let mut producer = Producer::new(memory.ring());
         let mut shared = SharedProducer::new(memory.ring(), &tail);
         let mut consumer = Consumer::new(memory.ring());
         let bytes = [0xaa; 600];
-        for deed in deeds {
-            match deed {
-                Deed::Scribble(at, word) => memory.scribble(at, word),
-                Deed::Send(size) => drop(producer.send(&Message::bytes(1, &bytes[..size]))),
-                Deed::SendShared(size) => drop(shared.send(&Message::bytes(2, &bytes[..size]))),
-                Deed::Receive(size) => {
+        for action in actions {
+            match action {
+                Action::Scribble(at, word) => memory.scribble(at, word),
+                Action::Send(size) => drop(producer.send(&Message::bytes(1, &bytes[..size]))),
+                Action::SendShared(size) => drop(shared.send(&Message::bytes(2, &bytes[..size]))),
+                Action::Receive(size) => {
                     let mut buffer = [GUARD.to_le_bytes()[0]; 608];
                     if let Ok(Some(received)) = consumer.receive(&mut buffer[..size]) {
                         prop_assert!(received.bytes(&buffer).len() <= size);
@@ -97,7 +96,7 @@ proptest! {
                     }
                     prop_assert!(buffer[size..].iter().all(|&byte| byte == 0xfe));
                 }
-                Deed::Sleep => {
+                Action::Sleep => {
                     let _ = consumer.prepare_to_sleep();
                     let _ = producer.prepare_to_sleep();
                     let _ = shared.prepare_to_sleep();
@@ -108,9 +107,9 @@ proptest! {
     }
 }
 
-/// The same with a peer that writes at the same time.
+/// The same with a peer that writes concurrently.
 #[test]
-fn a_scribbler_stops_nobody() {
+fn a_concurrent_writer_does_not_hang_an_end() {
     let (memory, tail, stop) = (Guarded::new(), Tail::new(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {

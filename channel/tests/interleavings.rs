@@ -1,4 +1,4 @@
-//! Every interleaving, and every order in which the memory may show it:
+//! All interleavings and memory orders:
 //! `RUSTFLAGS='--cfg loom' cargo test -p insula-channel --release --target-dir target/loom`.
 
 #![cfg(loom)]
@@ -22,8 +22,8 @@ fn ring(memory: &Memory, slots: u32) -> Ring<&[AtomicU64]> {
     Ring::new(memory.as_slice(), 0, CONTROL, slots).unwrap()
 }
 
-/// A doorbell as an operating system gives it: a ring before the wait is not lost. A wait that nobody
-/// ends is a deadlock, which loom reports.
+/// A doorbell as of an operating system: one rung before the wait is not lost. A wait without a
+/// ring is a deadlock, which loom reports.
 #[derive(Default)]
 struct Doorbell {
     rung: Mutex<u32>,
@@ -69,7 +69,7 @@ fn shared(slots: u32) -> Arc<Shared> {
     })
 }
 
-/// Sends, asleep while there is no room.
+/// Sends, sleeping while the ring is full.
 fn send(shared: &Shared, producer: &mut Producer<&[AtomicU64]>, seen: &mut u32, bytes: &[u8]) {
     loop {
         match producer.send(&Message::bytes(1, bytes)) {
@@ -85,7 +85,7 @@ fn send(shared: &Shared, producer: &mut Producer<&[AtomicU64]>, seen: &mut u32, 
     }
 }
 
-/// Receives, asleep while there is nothing.
+/// Receives, sleeping while the ring is empty.
 fn receive(shared: &Shared, consumer: &mut Consumer<&[AtomicU64]>, seen: &mut u32) -> Vec<u8> {
     let mut buffer = [0; 128];
     loop {
@@ -100,9 +100,9 @@ fn receive(shared: &Shared, consumer: &mut Consumer<&[AtomicU64]>, seen: &mut u3
     }
 }
 
-/// One slot, so that both sides sleep: for want of a message, for want of room.
+/// One slot, so that both sides sleep.
 #[test]
-fn both_sleep_and_none_is_forgotten() {
+fn both_sleep_and_are_woken() {
     loom::model(|| {
         const MESSAGES: u8 = 3;
         let shared = shared(1);
@@ -123,9 +123,9 @@ fn both_sleep_and_none_is_forgotten() {
     });
 }
 
-/// A message over two slots is seen whole or not at all.
+/// A message of two slots is seen completely or not at all.
 #[test]
-fn long_messages_are_whole() {
+fn long_messages_are_atomic() {
     loom::model(|| {
         let shared = shared(2);
         let sender = Arc::clone(&shared);
@@ -169,7 +169,7 @@ fn two_producers_wake_a_consumer() {
     });
 }
 
-/// Two producers sleep for want of room and share one wake word.
+/// Two sleeping producers share one wake word.
 #[test]
 fn two_producers_are_woken() {
     loom::model(|| {
@@ -208,7 +208,7 @@ fn two_producers_are_woken() {
     });
 }
 
-/// The fence counts: this is what the crate would do without it, and loom finds the lost wake-up.
+/// The fence is needed: without it loom finds the lost wake-up.
 #[test]
 #[should_panic]
 fn without_fences_a_wake_up_is_lost() {

@@ -1,4 +1,4 @@
-//! A ring between two ends that mean well.
+//! A ring between two correct ends.
 
 #![cfg(not(loom))]
 
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use insula_abi::channel::{Pages, Right};
 use insula_channel::{
-    BadPlace, Consumer, Message, Producer, ReceiveError, Ring, SendError, SharedProducer, Tail,
+    Consumer, InvalidRing, Message, Producer, ReceiveError, Ring, SendError, SharedProducer, Tail,
     Words,
 };
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn a_ring_lies_within_its_memory() {
         (0, CONTROL, 3),
         (0, CONTROL, 0),
     ] {
-        assert_eq!(place(control, first, slots), Err(BadPlace { slots }));
+        assert_eq!(place(control, first, slots), Err(InvalidRing { slots }));
     }
 }
 
@@ -52,7 +52,7 @@ fn references_come_before_bytes() {
         Pages {
             start: 0x1000,
             count: 2,
-            right: Right::LENT,
+            right: Right::UNTIL_REPLY,
         },
         Pages {
             start: 0x7000,
@@ -75,7 +75,7 @@ fn references_come_before_bytes() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn long_messages_are_refused() {
     let memory = memory(4);
     let mut producer = Producer::new(ring(&memory, 4));
     let mut consumer = Consumer::new(ring(&memory, 4));
@@ -99,7 +99,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_sleeper_is_rung_once() {
+fn a_sleeper_is_woken_once() {
     let memory = memory(2);
     let mut producer = Producer::new(ring(&memory, 2));
     let mut consumer = Consumer::new(ring(&memory, 2));
@@ -120,7 +120,8 @@ fn a_sleeper_is_rung_once() {
     assert_eq!(producer.prepare_to_sleep(), Ok(false), "there is room");
 }
 
-/// Threads send, one receives; each message tells whose it is, which, and is of that length.
+/// Several threads send, one receives; each message has its sender and number, and a length derived
+/// from it.
 #[test]
 fn several_producers_keep_each_ones_order() {
     const EACH: u64 = 20_000;
@@ -157,7 +158,7 @@ fn several_producers_keep_each_ones_order() {
 }
 
 proptest! {
-    /// Whatever is sent arrives, whole and in order, also where the ring begins anew.
+    /// Messages arrive complete and in order, also where the ring wraps.
     #[test]
     fn what_is_sent_is_received(
         sizes in prop::collection::vec(0_usize..500, 1..60),

@@ -1,8 +1,8 @@
-//! Files and folders on their way between two kernels.
+//! Copying files and folders between two kernels.
 //!
-//! Who has them [packs](pack) them into frames of [`Parcel`], who gets them [unpacks](unpack) them.
-//! No name, and no symbolic link, leads an unpacker out of the folder that it was told: it looks for
-//! each below that folder by `openat2()`, so that not even links made meanwhile can.
+//! The sender [packs](pack) them into frames of [`CopyMessage`], the receiver [unpacks](unpack)
+//! them. No name and no symbolic link leads the receiver out of its target folder: it resolves each
+//! below that folder by `openat2()`, which also covers links made meanwhile.
 
 mod pack;
 mod unpack;
@@ -12,55 +12,55 @@ use serde::{Deserialize, Serialize};
 pub use pack::{PackError, pack};
 pub use unpack::{Target, UnpackError, unpack};
 
-/// The bits of a file's mode that are kept: rights, but none to become another user.
+/// The bits of a file's mode that are kept: no set-user-ID, set-group-ID or sticky bit.
 const MODE_BITS: u32 = 0o777;
 
-/// A piece of what is copied.
+/// A message of a copy.
 ///
-/// The first is a file, or a folder whose content follows, each folder before what is in it. Paths
+/// The first is a file, or a folder whose content follows, each folder before its content. Paths
 /// are relative to the first, whose own is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Parcel<'a> {
+pub enum CopyMessage<'a> {
     /// A folder.
     Folder {
-        /// Where.
+        /// Relative path.
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
-        /// The rights to it, as of `chmod()`.
+        /// Mode bits, as of `chmod()`.
         mode: u32,
     },
-    /// A file, as much of it as [`Self::Bytes`] follow.
+    /// A file; its content follows as [`Self::Bytes`].
     File {
-        /// Where.
+        /// Relative path.
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
-        /// The rights to it, as of `chmod()`.
+        /// Mode bits, as of `chmod()`.
         mode: u32,
-        /// When it was last changed, in seconds since 1970.
+        /// Modification time, in seconds since 1970.
         modified_unix_s: i64,
     },
     /// A symbolic link.
     Link {
-        /// Where.
+        /// Relative path.
         #[serde(borrow, with = "serde_bytes")]
         path: &'a [u8],
-        /// What it says.
+        /// Target of the link.
         #[serde(borrow, with = "serde_bytes")]
         target: &'a [u8],
     },
-    /// More of the last file.
+    /// Content of the last file.
     Bytes(#[serde(borrow, with = "serde_bytes")] &'a [u8]),
-    /// That was all, or all has been unpacked.
+    /// The end of the copy, or the receiver's confirmation.
     End(Copied),
-    /// It cannot go on, and why.
+    /// The copy failed, with the error.
     Failed(&'a str),
 }
 
-/// What became of a copy.
+/// Result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Devices, pipes and sockets that were left out.
-    pub left_out: u64,
+    /// Number of devices, pipes and sockets that were skipped.
+    pub skipped: u64,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Taking files up.
+//! Packing files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,37 +10,37 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::{Copied, MODE_BITS, Parcel};
+use super::{Copied, CopyMessage, MODE_BITS};
 use crate::frame::BYTES_MAX;
 
-/// Why not all could be packed.
+/// Why packing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// A file or folder cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Why.
         source: io::Error,
     },
     /// It is a device, a pipe or a socket.
     #[error("{} is neither a file nor a folder", .0.display())]
     Kind(PathBuf),
-    /// A parcel could not be sent.
+    /// A message could not be sent.
     #[error(transparent)]
     Send(#[from] io::Error),
 }
 
-/// Packs a file, or a folder with all that is in it, and sends each parcel, but not the end. A symbolic
-/// link is followed if it is the path itself; what is in a folder stays what it is. Devices, pipes and sockets are
-/// left out, as is what vanishes meanwhile.
+/// Packs a file or a folder with its content and sends each message except the end. A symbolic link
+/// is followed if it is `path` itself, but copied within a folder. Devices, pipes and sockets are
+/// skipped, as are files removed meanwhile.
 ///
 /// # Errors
-/// [`PackError`]; what has been sent is then not all.
+/// [`PackError`]; the messages sent are incomplete.
 pub fn pack(
     path: &Path,
-    send: &mut dyn FnMut(&Parcel<'_>) -> io::Result<()>,
+    send: &mut dyn FnMut(&CopyMessage<'_>) -> io::Result<()>,
 ) -> Result<Copied, PackError> {
     let failed = failed(path);
     let top = openat(CWD, path, READING, Mode::empty()).map_err(&failed)?;
@@ -58,7 +58,7 @@ pub fn pack(
     Ok(packer.copied)
 }
 
-/// Of a pipe, opening would wait for who writes to it.
+/// Flags of opening for reading. Without `NONBLOCK` opening a pipe would wait for a writer.
 const READING: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
@@ -78,12 +78,12 @@ fn failed<E: Into<io::Error>>(path: &Path) -> impl Fn(E) -> PackError + use<E> {
 
 struct Packer<'a> {
     top: &'a Path,
-    send: &'a mut dyn FnMut(&Parcel<'_>) -> io::Result<()>,
+    send: &'a mut dyn FnMut(&CopyMessage<'_>) -> io::Result<()>,
     copied: Copied,
 }
 
 impl Packer<'_> {
-    /// Where the user finds what has this path below the top.
+    /// The path for users of a path relative to the top.
     fn place(&self, path: &Path) -> PathBuf {
         match path.as_os_str().is_empty() {
             true => self.top.to_owned(),
@@ -92,7 +92,7 @@ impl Packer<'_> {
     }
 
     fn folder(&mut self, folder: OwnedFd, stat: &Stat, path: &Path) -> Result<(), PackError> {
-        (self.send)(&Parcel::Folder {
+        (self.send)(&CopyMessage::Folder {
             path: path.as_os_str().as_bytes(),
             mode: stat.st_mode & MODE_BITS,
         })?;
@@ -107,8 +107,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// What is in a folder is found by its name there: the folder may be moved meanwhile, and the name
-    /// be given to a link to somewhere else.
+    /// Opens an entry relative to its folder: the path may lead elsewhere by now.
     fn entry(&mut self, folder: &OwnedFd, path: &Path) -> Result<(), PackError> {
         let failed = failed(&self.place(path));
         let name = path.file_name().unwrap_or_default();
@@ -118,37 +117,37 @@ impl Packer<'_> {
                 match kind(&stat) {
                     FileType::Directory => self.folder(opened, &stat, path),
                     FileType::RegularFile => self.file(opened, &stat, path),
-                    _ => self.leave_out(),
+                    _ => self.skip(),
                 }
             }
             Err(Errno::LOOP) => {
                 let target = readlinkat(folder, name, Vec::new()).map_err(&failed)?;
-                Ok((self.send)(&Parcel::Link {
+                Ok((self.send)(&CopyMessage::Link {
                     path: path.as_os_str().as_bytes(),
                     target: target.to_bytes(),
                 })?)
             }
             // A socket, or a device without a driver.
-            Err(Errno::NXIO | Errno::NODEV) => self.leave_out(),
+            Err(Errno::NXIO | Errno::NODEV) => self.skip(),
             Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(failed(error)),
         }
     }
 
-    fn leave_out(&mut self) -> Result<(), PackError> {
-        self.copied.left_out += 1;
+    fn skip(&mut self) -> Result<(), PackError> {
+        self.copied.skipped += 1;
         Ok(())
     }
 
-    /// As much as can be read, whatever its size is said to be: it may grow, and the kernel's own files
-    /// have none.
+    /// Sends a file up to its end, regardless of its reported size: it may grow, and files of the
+    /// kernel have size 0.
     fn file(
         &mut self,
         file: impl AsFd + Into<File>,
         stat: &Stat,
         path: &Path,
     ) -> Result<(), PackError> {
-        (self.send)(&Parcel::File {
+        (self.send)(&CopyMessage::File {
             path: path.as_os_str().as_bytes(),
             mode: stat.st_mode & MODE_BITS,
             modified_unix_s: stat.st_mtime,
@@ -158,7 +157,7 @@ impl Packer<'_> {
         loop {
             match file.read(&mut buffer) {
                 Ok(0) => return Ok(()),
-                Ok(count) => (self.send)(&Parcel::Bytes(&buffer[..count]))?,
+                Ok(count) => (self.send)(&CopyMessage::Bytes(&buffer[..count]))?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(error)),
             }

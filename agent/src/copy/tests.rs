@@ -8,18 +8,18 @@ use proptest::prelude::*;
 use super::*;
 use crate::frame::{self, Reader};
 
-/// Packs a path as it would be sent.
+/// The frames of a packed path.
 fn packed(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let copied = pack(path, &mut |parcel| frame::write(&mut bytes, parcel)).unwrap();
-    frame::write(&mut bytes, &Parcel::End(copied)).unwrap();
+    let copied = pack(path, &mut |message| frame::write(&mut bytes, message)).unwrap();
+    frame::write(&mut bytes, &CopyMessage::End(copied)).unwrap();
     bytes
 }
 
-fn frames(parcels: &[Parcel<'_>]) -> Vec<u8> {
+fn frames(messages: &[CopyMessage<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for parcel in parcels {
-        frame::write(&mut bytes, parcel).unwrap();
+    for message in messages {
+        frame::write(&mut bytes, message).unwrap();
     }
     bytes
 }
@@ -63,12 +63,12 @@ fn a_tree_is_the_same_elsewhere() {
     let _socket = UnixListener::bind(from.join("socket")).unwrap();
 
     let copied = unpacked(&packed(&from), &to, Some("from")).unwrap();
-    assert_eq!(copied, Copied { left_out: 1 });
+    assert_eq!(copied, Copied { skipped: 1 });
     assert_eq!(names(&to), ["deep", "empty"]);
     assert_eq!(fs::read(to.join("deep/er/large")).unwrap(), content);
     let link = fs::read_link(to.join("deep/link")).unwrap();
     assert_eq!(link, Path::new("../nowhere"));
-    // Nobody becomes another user by what was copied.
+    // Set-user-ID and set-group-ID bits are dropped.
     assert_eq!(
         (mode(&to.join("empty")), mode(&to.join("deep"))),
         (0o751, 0o750)
@@ -82,7 +82,7 @@ fn a_tree_is_the_same_elsewhere() {
     let apart = modified(&from).duration_since(modified(&to)).unwrap();
     assert!(apart.as_secs() == 0, "{apart:?}");
 
-    // A folder that is there gets it, or its content, and keeps what it has.
+    // An existing folder gets the copy, or its content, and keeps its own files.
     unpacked(&packed(&from), &to, Some("from")).unwrap();
     assert_eq!(names(&to), ["deep", "empty", "from"]);
     fs::write(to.join("from/empty"), "old").unwrap();
@@ -122,7 +122,7 @@ fn a_file_goes_where_cp_would_put_it() {
     );
 }
 
-/// What the kernel makes when it is read has no size.
+/// Such files have size 0.
 #[test]
 fn files_of_the_kernel_have_content() {
     let scratch = tempfile::tempdir().unwrap();
@@ -131,14 +131,14 @@ fn files_of_the_kernel_have_content() {
     assert_eq!(fs::read(to).unwrap(), fs::read("/proc/version").unwrap());
 }
 
-const TOP: Parcel<'_> = Parcel::Folder {
+const TOP: CopyMessage<'_> = CopyMessage::Folder {
     path: b"",
     mode: 0o755,
 };
-const END: Parcel<'_> = Parcel::End(Copied { left_out: 0 });
+const END: CopyMessage<'_> = CopyMessage::End(Copied { skipped: 0 });
 
-fn file(path: &[u8]) -> Parcel<'_> {
-    Parcel::File {
+fn file(path: &[u8]) -> CopyMessage<'_> {
+    CopyMessage::File {
         path,
         mode: 0o644,
         modified_unix_s: 0,
@@ -146,14 +146,18 @@ fn file(path: &[u8]) -> Parcel<'_> {
 }
 
 #[test]
-fn half_a_file_is_none() {
+fn an_incomplete_file_is_dropped() {
     let scratch = tempfile::tempdir().unwrap();
     let old = scratch.path().join("old");
     fs::write(&old, "old").unwrap();
-    let cut = frames(&[file(b""), Parcel::Bytes(b"ne")]);
+    let cut = frames(&[file(b""), CopyMessage::Bytes(b"ne")]);
     let error = unpacked(&cut, &old, Some("old")).unwrap_err();
-    assert!(matches!(error, UnpackError::Cut), "{error}");
-    let given_up = frames(&[file(b""), Parcel::Bytes(b"ne"), Parcel::Failed("tired")]);
+    assert!(matches!(error, UnpackError::Truncated), "{error}");
+    let given_up = frames(&[
+        file(b""),
+        CopyMessage::Bytes(b"ne"),
+        CopyMessage::Failed("tired"),
+    ]);
     let error = unpacked(&given_up, &old, Some("old")).unwrap_err();
     assert!(matches!(error, UnpackError::Failed(_)), "{error}");
     assert_eq!(fs::read(&old).unwrap(), b"old");
@@ -161,24 +165,27 @@ fn half_a_file_is_none() {
 }
 
 #[test]
-fn nothing_leads_out() {
+fn no_path_leads_out() {
     let scratch = tempfile::tempdir().unwrap();
     let to = scratch.path().join("to");
     fs::create_dir(scratch.path().join("outside")).unwrap();
-    let out = Parcel::Link {
+    let out = CopyMessage::Link {
         path: b"out",
         target: b"../outside",
     };
     for path in ["../x", "/x", "a/../../x", "..", "out/x", "out/", ""] {
-        let inside = Parcel::Folder {
+        let inside = CopyMessage::Folder {
             path: b"a",
             mode: 0o755,
         };
         let sent = frames(&[TOP, inside, out.clone(), file(path.as_bytes()), END]);
         let error = unpacked(&sent, &to, Some("to")).unwrap_err();
-        assert!(matches!(error, UnpackError::Astray(_)), "{path}: {error}");
+        assert!(
+            matches!(error, UnpackError::OutsideTarget(_)),
+            "{path}: {error}"
+        );
     }
-    // A link in the place of the folder itself.
+    // A link in place of the folder itself.
     fs::create_dir(scratch.path().join("in")).unwrap();
     symlink("../outside", scratch.path().join("in/to")).unwrap();
     let sent = frames(&[TOP, file(b"x"), END]);
@@ -199,24 +206,24 @@ fn any_path() -> impl Strategy<Value = String> {
     proptest::collection::vec(part, 0..4).prop_map(|parts| parts.join("/"))
 }
 
-fn any_parcel() -> impl Strategy<Value = (u8, String, String)> {
+fn any_message() -> impl Strategy<Value = (u8, String, String)> {
     (0..5_u8, any_path(), any_path())
 }
 
 proptest! {
-    /// Whatever is sent, nothing is written elsewhere.
+    /// No message causes a write elsewhere.
     #[test]
-    fn any_parcels_stay_inside(sent in proptest::collection::vec(any_parcel(), 0..12)) {
+    fn any_messages_stay_inside(sent in proptest::collection::vec(any_message(), 0..12)) {
         let scratch = tempfile::tempdir().unwrap();
         fs::create_dir(scratch.path().join("outside")).unwrap();
-        let parcels: Vec<_> = sent.iter().map(|(kind, path, target)| match kind {
-            0 => Parcel::Folder { path: path.as_bytes(), mode: 0o7777 },
+        let messages: Vec<_> = sent.iter().map(|(kind, path, target)| match kind {
+            0 => CopyMessage::Folder { path: path.as_bytes(), mode: 0o7777 },
             1 => file(path.as_bytes()),
-            2 => Parcel::Link { path: path.as_bytes(), target: target.as_bytes() },
-            3 => Parcel::Link { path: path.as_bytes(), target: b"../outside" },
-            _ => Parcel::Bytes(path.as_bytes()),
+            2 => CopyMessage::Link { path: path.as_bytes(), target: target.as_bytes() },
+            3 => CopyMessage::Link { path: path.as_bytes(), target: b"../outside" },
+            _ => CopyMessage::Bytes(path.as_bytes()),
         }).collect();
-        let sent = frames(&[&[TOP][..], &parcels, &[END]].concat());
+        let sent = frames(&[&[TOP][..], &messages, &[END]].concat());
         let _ = unpacked(&sent, &scratch.path().join("to"), Some("to"));
         prop_assert!(names(&scratch.path().join("outside")).is_empty());
         prop_assert_eq!(names(scratch.path()), ["outside", "to"]);

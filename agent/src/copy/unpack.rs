@@ -1,4 +1,4 @@
-//! Setting files down.
+//! Unpacking files.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,82 +15,81 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{Copied, MODE_BITS, Parcel};
+use super::{Copied, CopyMessage, MODE_BITS};
 use crate::frame::{FrameError, Reader};
 
-/// Where a copy is to go.
+/// The destination of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// A folder to put it in, or its own new path.
+    /// An existing folder to put it in, or its new path.
     pub path: &'a Path,
-    /// What it is called in a folder; none if it is the content of a folder, which goes into this
-    /// one.
+    /// Its name in that folder; `None` for the content of a folder.
     pub name: Option<&'a OsStr>,
 }
 
-/// Why not all was unpacked. Files are whole, old or new; of a folder some may be there.
+/// Why unpacking failed. Each file is complete, old or new; of a folder a part may exist.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// A file or folder cannot be written.
     #[error("{}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Why.
         source: io::Error,
     },
-    /// A folder was to take the place of a file.
-    #[error("{} is there already and is no folder", .0.display())]
+    /// A folder would replace a file.
+    #[error("{} exists and is not a folder", .0.display())]
     NotAFolder(PathBuf),
-    /// A file was to go into a folder that is not there.
-    #[error("there is no folder {}", .0.display())]
+    /// The folder for a file does not exist.
+    #[error("the folder {} does not exist", .0.display())]
     NoFolder(PathBuf),
-    /// What came has no place in the target.
-    #[error("'{}' was sent, which leads out of what is copied, or through a link", .0.escape_debug())]
-    Astray(String),
-    /// What came is in no order.
-    #[error("what came is not in order")]
-    Disorder,
-    /// Who sent it has given up.
+    /// A received path leads out of the target.
+    #[error("the received path '{}' leads out of the copied folder, or through a link", .0.escape_debug())]
+    OutsideTarget(String),
+    /// The messages are in an invalid order.
+    #[error("invalid order of messages")]
+    InvalidOrder,
+    /// The sender failed.
     #[error("{0}")]
     Failed(String),
-    /// The connection has failed.
+    /// The connection failed.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// It has ended too early.
-    #[error("the connection has ended before all was copied")]
-    Cut,
+    /// The connection ended too early.
+    #[error("the connection ended before all was copied")]
+    Truncated,
 }
 
-/// Unpacks all that comes, to its end.
+/// Unpacks messages up to the end.
 ///
 /// # Errors
 /// [`UnpackError`].
 pub fn unpack(reader: &mut Reader<impl Read>, target: &Target<'_>) -> Result<Copied, UnpackError> {
     let mut unpacker = None;
     loop {
-        let parcel = reader.read()?.ok_or(UnpackError::Cut)?;
-        match (&mut unpacker, parcel) {
-            (Some(unpacker), Parcel::End(copied)) => {
+        let message = reader.read()?.ok_or(UnpackError::Truncated)?;
+        match (&mut unpacker, message) {
+            (Some(unpacker), CopyMessage::End(copied)) => {
                 Unpacker::finish(unpacker)?;
                 return Ok(copied);
             }
-            (_, Parcel::Failed(reason)) => {
+            (_, CopyMessage::Failed(reason)) => {
                 return Err(UnpackError::Failed(reason.escape_debug().to_string()));
             }
-            (Some(unpacker), parcel) => unpacker.take(&parcel)?,
-            (none, parcel) => *none = Some(Unpacker::begin(&parcel, target)?),
+            (Some(unpacker), message) => unpacker.handle(&message)?,
+            (none, message) => *none = Some(Unpacker::start(&message, target)?),
         }
     }
 }
 
-/// What is opened may be made by whoever sends: it is no terminal of ours, and not waited for.
+/// Flags of opening a folder; it is never a terminal or a pipe.
 const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
 struct Unpacker {
-    /// Where the user finds the top.
+    /// Path of the top.
     top: PathBuf,
     /// The top, if it is a folder.
     folder: Option<OwnedFd>,
@@ -98,11 +97,11 @@ struct Unpacker {
 }
 
 impl Unpacker {
-    /// Begins with the first parcel, which decides where all goes.
-    fn begin(parcel: &Parcel<'_>, target: &Target<'_>) -> Result<Self, UnpackError> {
-        match *parcel {
-            Parcel::Folder { path: b"", mode } => Self::in_folder(target, mode),
-            Parcel::File {
+    /// Starts with the first message, which determines the destination.
+    fn start(message: &CopyMessage<'_>, target: &Target<'_>) -> Result<Self, UnpackError> {
+        match *message {
+            CopyMessage::Folder { path: b"", mode } => Self::in_folder(target, mode),
+            CopyMessage::File {
                 path: b"",
                 mode,
                 modified_unix_s,
@@ -118,16 +117,16 @@ impl Unpacker {
                     file,
                 })
             }
-            _ => Err(UnpackError::Disorder),
+            _ => Err(UnpackError::InvalidOrder),
         }
     }
 
     fn in_folder(target: &Target<'_>, mode: u32) -> Result<Self, UnpackError> {
         let (top, follow) = match (fs::metadata(target.path), target.name) {
-            (Ok(there), _) if !there.is_dir() => {
+            (Ok(found), _) if !found.is_dir() => {
                 return Err(UnpackError::NotAFolder(target.path.to_owned()));
             }
-            // What has that name there the user has not named.
+            // The user has not given this name, so it must not be a link.
             (Ok(_), Some(name)) => (target.path.join(name), OFlags::NOFOLLOW),
             _ => (target.path.to_owned(), OFlags::empty()),
         };
@@ -140,54 +139,56 @@ impl Unpacker {
         })
     }
 
-    fn take(&mut self, parcel: &Parcel<'_>) -> Result<(), UnpackError> {
-        if let Parcel::Bytes(bytes) = *parcel {
-            let file = self.file.as_mut().ok_or(UnpackError::Disorder)?;
+    fn handle(&mut self, message: &CopyMessage<'_>) -> Result<(), UnpackError> {
+        if let CopyMessage::Bytes(bytes) = *message {
+            let file = self.file.as_mut().ok_or(UnpackError::InvalidOrder)?;
             let written = file.file.write_all(bytes);
             return written.map_err(failed(&file.place));
         }
         self.finish()?;
-        match *parcel {
-            Parcel::Folder { path, mode } => self.put(path, |parent, name| {
+        match *message {
+            CopyMessage::Folder { path, mode } => self.create_entry(path, |parent, name| {
                 make_folder(parent.as_fd(), name, mode).map(|()| None)
             }),
-            Parcel::Link { path, target } => self.put(path, |parent, name| {
+            CopyMessage::Link { path, target } => self.create_entry(path, |parent, name| {
                 link(&parent, name, target).map(|()| None)
             }),
-            Parcel::File {
+            CopyMessage::File {
                 path,
                 mode,
                 modified_unix_s,
             } => {
                 let place = self.top.join(OsStr::from_bytes(path));
-                self.put(path, |parent, _| {
+                self.create_entry(path, |parent, _| {
                     NewFile::create(parent, &place, mode, modified_unix_s).map(Some)
                 })
             }
-            Parcel::Bytes(_) | Parcel::End(_) | Parcel::Failed(_) => Err(UnpackError::Disorder),
+            CopyMessage::Bytes(_) | CopyMessage::End(_) | CopyMessage::Failed(_) => {
+                Err(UnpackError::InvalidOrder)
+            }
         }
     }
 
-    /// Makes something new in the folder in which `path` says it is.
-    fn put(
+    /// Creates an entry in the parent folder of `path`.
+    fn create_entry(
         &mut self,
         path: &[u8],
         make: impl FnOnce(OwnedFd, &OsStr) -> io::Result<Option<NewFile>>,
     ) -> Result<(), UnpackError> {
-        let astray = || UnpackError::Astray(String::from_utf8_lossy(path).into_owned());
-        let folder = self.folder.as_ref().ok_or(UnpackError::Disorder)?;
-        let (parent, name) = split(path).ok_or_else(astray)?;
+        let outside = || UnpackError::OutsideTarget(String::from_utf8_lossy(path).into_owned());
+        let folder = self.folder.as_ref().ok_or(UnpackError::InvalidOrder)?;
+        let (parent, name) = split(path).ok_or_else(outside)?;
         let failed = failed(&self.top.join(OsStr::from_bytes(path)));
         let parent = match open_below(folder, parent) {
             // Out of the folder, or through a link.
-            Err(Errno::XDEV | Errno::LOOP) => return Err(astray()),
+            Err(Errno::XDEV | Errno::LOOP) => return Err(outside()),
             opened => opened.map_err(|errno| failed(errno.into()))?,
         };
         self.file = make(parent, name).map_err(failed)?;
         Ok(())
     }
 
-    /// What was begun is whole.
+    /// Completes the current file.
     fn finish(&mut self) -> Result<(), UnpackError> {
         match self.file.take() {
             Some(file) => {
@@ -207,17 +208,17 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> UnpackError + use<> {
     }
 }
 
-/// The path that a file gets.
+/// The path of a copied file.
 fn place_of_file(target: &Target<'_>) -> Result<PathBuf, UnpackError> {
     let path = target.path;
     let is_folder = path.as_os_str().as_bytes().ends_with(b"/");
     match fs::canonicalize(path) {
-        Ok(there) if there.is_dir() => match target.name {
-            Some(name) => Ok(there.join(name)),
-            None => Err(UnpackError::Disorder),
+        Ok(found) if found.is_dir() => match target.name {
+            Some(name) => Ok(found.join(name)),
+            None => Err(UnpackError::InvalidOrder),
         },
         Ok(_) if is_folder => Err(UnpackError::NotAFolder(path.to_owned())),
-        Ok(there) => Ok(there),
+        Ok(found) => Ok(found),
         Err(_) if is_folder => Err(UnpackError::NoFolder(path.to_owned())),
         Err(_) => Ok(path.to_owned()),
     }
@@ -232,14 +233,14 @@ fn open_folder(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, FOLDER | flags, Mode::empty())?)
 }
 
-/// A folder below another one, by a path without links.
+/// Opens a folder below another one, by a path without links.
 fn open_below(folder: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(folder, path, FOLDER, Mode::empty(), resolve)
 }
 
-/// The folder in which something is, and its name there; none if it has none.
+/// Splits a path into parent and name; `None` if it has no valid name.
 fn split(path: &[u8]) -> Option<(&[u8], &OsStr)> {
     let (parent, name) = match path.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -249,7 +250,7 @@ fn split(path: &[u8]) -> Option<(&[u8], &OsStr)> {
     is_name.then(|| (parent, OsStr::from_bytes(name)))
 }
 
-/// One that is there keeps its mode.
+/// Creates a folder; an existing one keeps its mode.
 fn make_folder(parent: impl AsFd, name: &OsStr, mode: u32) -> io::Result<()> {
     match mkdirat(&parent, name, Mode::RWXU) {
         Ok(()) => {
@@ -261,30 +262,30 @@ fn make_folder(parent: impl AsFd, name: &OsStr, mode: u32) -> io::Result<()> {
     }
 }
 
-/// A name that nobody else has in a folder, for what is not whole yet.
-fn passing_name() -> String {
+/// A unique temporary name.
+fn temporary_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!(".insula-cp-{}-{count}", process::id())
 }
 
-/// A link in the place of whatever file is there.
+/// Creates a link, replacing an existing file.
 fn link(parent: &OwnedFd, name: &OsStr, target: &[u8]) -> io::Result<()> {
-    let passing = passing_name();
-    let _ = unlinkat(parent, passing.as_str(), AtFlags::empty());
-    symlinkat(target, parent, passing.as_str())?;
-    let renamed = renameat(parent, passing.as_str(), parent, name);
+    let temporary = temporary_name();
+    let _ = unlinkat(parent, temporary.as_str(), AtFlags::empty());
+    symlinkat(target, parent, temporary.as_str())?;
+    let renamed = renameat(parent, temporary.as_str(), parent, name);
     renamed.map_err(|error| {
-        let _ = unlinkat(parent, passing.as_str(), AtFlags::empty());
+        let _ = unlinkat(parent, temporary.as_str(), AtFlags::empty());
         error.into()
     })
 }
 
-/// A file that takes the place of another one when it is whole.
+/// A file that replaces an existing one when it is complete.
 struct NewFile {
     parent: OwnedFd,
-    passing: String,
-    /// Where the user finds it when it is whole.
+    temporary: String,
+    /// Its final path.
     place: PathBuf,
     file: File,
     mode: u32,
@@ -293,14 +294,14 @@ struct NewFile {
 
 impl NewFile {
     fn create(parent: OwnedFd, place: &Path, mode: u32, modified_unix_s: i64) -> io::Result<Self> {
-        let passing = passing_name();
-        // Left by a process of this number that was killed.
-        let _ = unlinkat(&parent, passing.as_str(), AtFlags::empty());
+        let temporary = temporary_name();
+        // Left by a killed process with the same id.
+        let _ = unlinkat(&parent, temporary.as_str(), AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(&parent, passing.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
+        let file = openat(&parent, temporary.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
         Ok(Self {
             parent,
-            passing,
+            temporary,
             place: place.to_owned(),
             file: file.into(),
             mode,
@@ -311,7 +312,7 @@ impl NewFile {
     fn finish(self) -> io::Result<()> {
         fchmod(&self.file, Mode::from_raw_mode(self.mode & MODE_BITS))?;
         let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
-        // Not every file system keeps every time.
+        // Some file systems do not keep times.
         let _ = futimens(
             &self.file,
             &Timestamps {
@@ -322,7 +323,7 @@ impl NewFile {
         let name = self.place.file_name().unwrap_or_default();
         Ok(renameat(
             &self.parent,
-            self.passing.as_str(),
+            self.temporary.as_str(),
             &self.parent,
             name,
         )?)
@@ -330,8 +331,8 @@ impl NewFile {
 }
 
 impl Drop for NewFile {
-    /// What is not whole goes; what is has another name by now.
+    /// Removes an incomplete file; a complete one has its final name.
     fn drop(&mut self) {
-        let _ = unlinkat(&self.parent, self.passing.as_str(), AtFlags::empty());
+        let _ = unlinkat(&self.parent, self.temporary.as_str(), AtFlags::empty());
     }
 }

@@ -1,11 +1,10 @@
-//! DSDT: that the node can be switched off, a power button by which it is asked to, where its channels lie, its
-//! PCI buses, and its persistent memory.
+//! DSDT: power-off, power button, channels, PCI buses, persistent memory.
 //!
-//! A machine without the old ACPI registers has its button behind a "generic event device": an interrupt, and a
-//! method that says which device the interrupt is about.
+//! A machine without the fixed ACPI registers has its button behind a "generic event device": an
+//! interrupt, and a method that notifies the device.
 //!
-//! Source: ACPI specification 6.5, sections 7.4.2.6 "\_S5", 4.8.3.1.1.2 "Control Method Power Button" and 5.6.9
-//! "Interrupt-signaled ACPI events".
+//! Source: ACPI specification 6.5, sections 7.4.2.6 "\_S5", 4.8.3.1.1.2 "Control Method Power
+//! Button" and 5.6.9 "Interrupt-signaled ACPI events".
 
 use super::{Description, OEM_ID, OEM_REVISION, OEM_TABLE_ID, nfit, pci};
 use crate::chunk::Chunk;
@@ -17,17 +16,18 @@ use acpi_tables::aml::{
 };
 use acpi_tables::sdt::Sdt;
 
-/// Size of a table's header, in bytes.
+/// Size of the table header in bytes.
 const HEADER_SIZE: u32 = 36;
-/// Since revision 2, integers of the table's code have 64 bits.
+/// From revision 2 on AML integers have 64 bits.
 const REVISION: u8 = 2;
-/// Sleep type of "soft off". Written to the sleep control register it is not zero, whatever its value, as the
-/// enable bit goes with it.
+/// Sleep type of "soft off". The value written to the sleep control register is never zero, since
+/// it includes the enable bit.
 const SOFT_OFF: u8 = 5;
-/// What a button's driver is notified of: that it was pressed.
+/// Notification that the button was pressed.
 const PRESSED: u8 = 0x80;
 
-/// The device whose memory is the area of the node's channels (`abi/include/insula_channel.h`).
+/// Hardware id of the device with the memory of the node's channels
+/// (`abi/include/insula_channel.h`).
 const CHANNELS: &str = "INSU0001";
 
 /// The table.
@@ -53,7 +53,7 @@ pub(super) fn table(description: &Description) -> Sdt {
     dsdt
 }
 
-/// Appends the button and the event device that presses it.
+/// Appends the button and its event device.
 fn add_power_button(code: &mut Vec<u8>) {
     let button_id = EISAName::new("PNP0C0C");
     let button_name = Name::new("_HID".into(), &button_id);

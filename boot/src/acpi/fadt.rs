@@ -1,39 +1,42 @@
-//! FADT: what kind of platform this is, and the registers that end it.
+//! FADT: type of the platform, and its power-off and reset registers.
 //!
-//! Source: ACPI specification 6.5, section 5.2.9; for the sleep registers 4.8.3.7, for the reset register 4.8.3.6.
+//! Source: ACPI specification 6.5, section 5.2.9; for the sleep registers 4.8.3.7, for the reset
+//! register 4.8.3.6.
 
 use super::{Description, OEM_ID, OEM_REVISION, OEM_TABLE_ID};
 use acpi_tables::fadt::{FADT, FADTBuilder, Flags};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
 
-/// IAPC_BOOT_ARCH: "VGA Not Present". With bits 0 and 1 clear there are no legacy devices and no 8042 either.
+/// IAPC_BOOT_ARCH: "VGA Not Present". Bits 0 and 1 are clear: no legacy devices, no 8042.
 const BOOT_NO_VGA: u16 = 1 << 2;
 /// IAPC_BOOT_ARCH: "CMOS RTC Not Present".
 const BOOT_NO_CMOS_RTC: u16 = 1 << 5;
-/// What the kernel writes to the reset register.
+/// The value that resets.
 const RESET_VALUE: u8 = 1;
 
-/// What the platform is.
+/// Flags of the platform.
 const FLAGS: [Flags; 6] = [
-    // None of ACPI's fixed hardware: no PM timer, no SCI, no legacy interrupt controller, no PIT.
+    // No fixed hardware: no PM timer, no SCI, no legacy interrupt controller, no PIT.
     Flags::HwReducedAcpi,
-    // Else Linux would use the APICs' logical flat mode, in which the base's interrupts reach the node as well.
+    // Otherwise Linux would use logical flat mode, in which the base's interrupts also reach the
+    // node.
     Flags::ForceApicPhysicalDestinationMode,
     Flags::ResetRegSup,
     // The power button is not fixed hardware, and there is no sleep button.
     Flags::PwrButton,
     Flags::SlpButton,
-    // The specification wants it set on this architecture.
+    // Required by the specification on this architecture.
     Flags::Wbinvd,
 ];
 
-/// The table, with the DSDT at `dsdt`.
+/// The table with the DSDT at `dsdt`.
 ///
-/// Sleep control and sleep status are *one* byte. To power off, ACPICA clears "wake status" by writing 0x80 to the
-/// status register, then writes the sleep type to the control register, and then waits for wake status to be set
-/// (`acpi_hw_extended_sleep()` in drivers/acpi/acpica/hwesleep.c). In plain memory of its own, status would keep
-/// the 0x80; the wait would end at once, and Linux would go on after its own power-off: to the panic "Attempted to
-/// kill init". With one byte, the control value overwrites the 0x80, and the core waits until it is stopped.
+/// Sleep control and sleep status are *the same* byte. To power off, ACPICA clears "wake status" by
+/// writing 0x80 to the status register, writes the sleep type to the control register, then waits
+/// until wake status is set (`acpi_hw_extended_sleep()` in drivers/acpi/acpica/hwesleep.c). In
+/// separate plain memory, status would keep the 0x80, the wait would end at once, and Linux would
+/// continue after its power-off: to the panic "Attempted to kill init". With one byte, the control
+/// value overwrites the 0x80, and the core waits until it is stopped.
 pub(super) fn table(dsdt: u64, description: &Description) -> FADT {
     let mut fadt = FADTBuilder::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION).dsdt_64(dsdt);
     for flag in FLAGS {
@@ -47,7 +50,7 @@ pub(super) fn table(dsdt: u64, description: &Description) -> FADT {
     fadt.finalize()
 }
 
-/// A register that is a byte of memory.
+/// A one-byte register in memory.
 fn byte_at(address: u64) -> GAS {
     GAS::new(
         AddressSpace::SystemMemory,

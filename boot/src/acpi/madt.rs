@@ -1,7 +1,7 @@
-//! MADT: the node's processors, and an I/O APIC that is not one.
+//! MADT: the node's processors and a fake I/O APIC.
 //!
-//! There is no interrupt source override and no NMI entry: nothing is wired to a node, and its kernel leaves the
-//! local APICs' pins masked.
+//! There is no interrupt source override and no NMI entry: no interrupt lines lead to a node, and
+//! its kernel leaves the local APICs' pins masked.
 //!
 //! Source: ACPI specification 6.5, section 5.2.12.
 
@@ -10,20 +10,20 @@ use acpi_tables::madt::{EnabledStatus, IoApic, ProcessorLocalApic};
 use acpi_tables::sdt::Sdt;
 use acpi_tables::{Aml, AmlSink};
 
-/// Size of what precedes the entries, in bytes.
+/// Offset of the entries in bytes.
 const HEAD_SIZE: u32 = 44;
-/// Where the local APICs' address lies in it; the flags behind it stay 0: no 8259 controllers.
+/// Offset of the local APIC address. The flags behind it stay 0: no 8259 controllers.
 const LOCAL_APIC_ADDRESS: usize = 36;
 const REVISION: u8 = 5;
 
-/// Where each core has its own local APIC: the address that INIT gives it.
+/// Address of a core's local APIC after INIT.
 const LOCAL_APIC: u32 = 0xfee0_0000;
-/// Greatest id that a "Processor Local APIC" entry can name; 255 means broadcast to an APIC in xAPIC mode.
+/// Greatest id in a "Processor Local APIC" entry; 255 means broadcast in xAPIC mode.
 const LOCAL_APIC_ID_MAX: u32 = 254;
-/// Type of a "Processor Local x2APIC" entry (5.2.12.12), and its size in bytes.
+/// Type and size in bytes of a "Processor Local x2APIC" entry (5.2.12.12).
 const LOCAL_X2APIC: [u8; 2] = [9, 16];
 
-/// The table. Each processor's ACPI UID is its APIC id, which is as unique.
+/// The table. Each processor's ACPI UID is its APIC id, which is unique too.
 pub(super) fn table(description: &Description) -> Sdt {
     let mut madt = Sdt::new(
         *b"APIC",
@@ -38,7 +38,7 @@ pub(super) fn table(description: &Description) -> Sdt {
     for id in description.processors.listed() {
         add_processor(&mut entries, id);
     }
-    // It lies below 1 MiB, so its address has 32 bits.
+    // Its address is below 1 MiB.
     IoApic::new(0, description.io_apic as u32, 0).to_aml_bytes(&mut entries);
     madt.append_slice(&entries);
     madt

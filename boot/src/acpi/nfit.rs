@@ -1,7 +1,8 @@
-//! Memory with a content (NFIT), and the device by which Linux looks for it.
+//! Persistent memory (NFIT), and the device by which Linux finds it.
 //!
-//! The map could tell of it as well, by a type of its own; but a Linux without PCI makes nothing of that
-//! (`e820__reserve_resources_late()` in arch/x86/kernel/e820.c is called when it surveys PCI's resources).
+//! An e820 type of its own would do as well, but a Linux without PCI ignores that
+//! (`e820__reserve_resources_late()` in arch/x86/kernel/e820.c is only called when PCI resources
+//! are surveyed).
 //!
 //! Source: ACPI specification 6.5, sections 5.2.25 "NFIT" and 9.19 "NVDIMM Devices".
 
@@ -11,10 +12,10 @@ use acpi_tables::Aml;
 use acpi_tables::aml::{Device, Name, Scope};
 use acpi_tables::sdt::Sdt;
 
-/// Size of a table's header, in bytes.
+/// Size of the table header in bytes.
 const HEADER_SIZE: u32 = 36;
 const REVISION: u8 = 1;
-/// "System Physical Address Range Structure", and its size without what flags could add.
+/// Type and size of a "System Physical Address Range Structure" without optional fields.
 const RANGE: u16 = 0;
 const RANGE_SIZE: u16 = 56;
 /// 66F0D379-B4F3-4074-AC43-0D3318B78CDB: byte-addressable persistent memory, as bytes.
@@ -24,7 +25,7 @@ const PERSISTENT_MEMORY: [u8; 16] = [
 /// `EFI_MEMORY_WB` and `EFI_MEMORY_NV`.
 const ATTRIBUTES: u64 = 1 << 3 | 1 << 15;
 
-/// The table of these stretches, ascending.
+/// The table of these ranges, ascending.
 pub(super) fn table(persistent: &[Chunk]) -> Sdt {
     let mut nfit = Sdt::new(
         *b"NFIT",
@@ -39,7 +40,7 @@ pub(super) fn table(persistent: &[Chunk]) -> Sdt {
         nfit.append_slice(&RANGE.to_le_bytes());
         nfit.append_slice(&RANGE_SIZE.to_le_bytes());
         nfit.append_slice(&index.to_le_bytes());
-        // Flags, reserved, proximity domain: that is not told.
+        // Flags, reserved, proximity domain (not given).
         nfit.append_slice(&[0; 10]);
         nfit.append_slice(&PERSISTENT_MEMORY);
         nfit.append_slice(&chunk.start.to_le_bytes());
@@ -49,7 +50,7 @@ pub(super) fn table(persistent: &[Chunk]) -> Sdt {
     nfit
 }
 
-/// Appends the root device of such memory, if there is any.
+/// Appends the NVDIMM root device if there is persistent memory.
 pub(super) fn add_root(code: &mut Vec<u8>, persistent: &[Chunk]) {
     if persistent.is_empty() {
         return;

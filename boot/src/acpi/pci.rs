@@ -1,13 +1,14 @@
-//! The PCI buses that are a node's own: how their configuration space is reached (MCFG) and what is behind their
-//! host bridges.
+//! The node's PCI buses: their configuration space (MCFG) and host bridges.
 //!
-//! A node is given a function that is alone on its bus, below a port of the base's. Of the port it learns nothing:
-//! to it, each such bus is a root bus behind a host bridge of its own. Linux believes an MCFG only if a
-//! "motherboard resources" device reserves the same addresses (`is_acpi_reserved()` in
-//! arch/x86/pci/mmconfig-shared.c). There is no `_PRT`: no pin of a device reaches a node, its interrupts are
-//! messages; and no `_OSC`, which leaves hot-plug, error reporting and power management to the base.
+//! A node gets a function that is alone on its bus, below a port of the base. The port is hidden:
+//! to the node, each such bus is a root bus behind a host bridge of its own. Linux accepts an MCFG
+//! only if a "motherboard resources" device reserves the same addresses (`is_acpi_reserved()` in
+//! arch/x86/pci/mmconfig-shared.c). There is no `_PRT`, since no interrupt pin of a device is
+//! connected to a node, only MSIs; and no `_OSC`, which leaves hot-plug, error reporting and power
+//! management to the base.
 //!
-//! Source: PCI Firmware Specification 3.3, sections 4.1 "MCFG" and 4.5; ACPI specification 6.5, section 6.5.5 "_BBN".
+//! Source: PCI Firmware Specification 3.3, sections 4.1 "MCFG" and 4.5; ACPI specification 6.5,
+//! section 6.5.5 "_BBN".
 
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID};
 use crate::chunk::Chunk;
@@ -18,7 +19,7 @@ use acpi_tables::aml::{
 };
 use acpi_tables::mcfg::MCFG;
 
-/// Where each bus's configuration space lies.
+/// Addresses of the buses' configuration space.
 pub(super) fn mcfg(buses: &[PciBus]) -> MCFG {
     let mut mcfg = MCFG::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     for bus in buses {
@@ -27,7 +28,7 @@ pub(super) fn mcfg(buses: &[PciBus]) -> MCFG {
     mcfg
 }
 
-/// Appends a host bridge for each bus, and the device that reserves their configuration spaces.
+/// Appends a host bridge for each bus, and the device that reserves their configuration space.
 pub(super) fn add_host_bridges(code: &mut Vec<u8>, buses: &[PciBus]) {
     for (index, bus) in (0_u8..).zip(buses) {
         add_host_bridge(code, index, bus);
@@ -75,7 +76,7 @@ fn add_reservation(code: &mut Vec<u8>, buses: &[PciBus]) {
     Scope::new("_SB_".into(), vec![&device]).to_aml_bytes(code);
 }
 
-/// Addresses at which something answers that is no memory to be cached. Linux places what is "prefetchable" there too.
+/// An uncached MMIO window. Linux places prefetchable BARs there as well.
 fn memory(window: &Chunk) -> AddressSpace<u64> {
     let last = window.end() - 1;
     AddressSpace::new_memory(

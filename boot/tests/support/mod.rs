@@ -1,4 +1,4 @@
-//! What the tests share: a kernel that is none, and eyes for what was laid out.
+//! Test support: a fake kernel, and readers of a layout.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use insula_boot::{Chunk, Layout, NodeDescription};
@@ -16,7 +16,7 @@ pub(crate) const LOW: Chunk = Chunk {
     size: 0x10000,
 };
 
-/// A kernel with a header as Linux 6.1 has it, and a body of no importance.
+/// A kernel with a header as of Linux 6.1 and arbitrary contents.
 pub(crate) fn kernel(footprint: u64) -> Loadable {
     let mut header = vec![0u8; 0x26c - 0x1f1];
     let mut put = |offset: usize, bytes: &[u8]| {
@@ -64,7 +64,7 @@ pub(crate) fn node<'a>(kernel: &'a Loadable, chunks: &'a [Chunk]) -> NodeDescrip
     }
 }
 
-/// The bytes at `address`, as the node will see them; zero where nothing was laid.
+/// The bytes at `address` as the node sees them; zero where the layout has none.
 pub(crate) fn read(layout: &Layout, address: u64, size: usize) -> Vec<u8> {
     let mut bytes = vec![0; size];
     for piece in &layout.pieces {
@@ -93,7 +93,7 @@ pub(crate) fn read_u64(layout: &Layout, address: u64) -> u64 {
     u64::from_le_bytes(read(layout, address, 8).try_into().expect("8 bytes"))
 }
 
-/// The piece that begins at `address`.
+/// The piece at `address`.
 pub(crate) fn piece_at(layout: &Layout, address: u64) -> &[u8] {
     let piece = layout.pieces.iter().find(|piece| piece.address == address);
     &piece.expect("a piece there").bytes

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * echo FILE SLOTS: sends back what comes by the first ring of a file by its second,
- * until a message of kind 255 comes. Whether it found its peer asleep is told, in the
- * first byte's lowest bit, by messages of kind 254.
+ * echo FILE SLOTS: returns the messages of a file's first ring through its second, until a
+ * message of kind 255. A message of kind 254 reports in its first byte's lowest bit whether
+ * the peer was asleep.
  */
 #include <fcntl.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What kmod/ring.c needs of a kernel, for the host. */
+/* Kernel definitions that kmod/ring.c needs, for the host. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

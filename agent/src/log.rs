@@ -1,39 +1,39 @@
-//! Lines in the kernel log, which the base reads out of the node's memory.
+//! Lines in the kernel log, which the base reads from the node's memory.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-/// Bytes of a record of the kernel log, with room for what is put before them (`LOG_LINE_MAX`).
+/// Maximum bytes of a line, which with its prefix must fit a record (`LOG_LINE_MAX`).
 const LINE_MAX: usize = 800;
 
-/// Tells something of the agent.
-pub(crate) fn say(text: &str) {
+/// Logs a line of the agent.
+pub(crate) fn log(text: &str) {
     line("insula-agent", text.as_bytes());
 }
 
-/// Tells all that somebody prints, line by line, until its end. `name` is put before each.
-pub(crate) fn pass_on(name: &str, from: impl Read) -> io::Result<()> {
+/// Logs output line by line up to its end, with `name` as prefix.
+pub(crate) fn forward(name: &str, from: impl Read) -> io::Result<()> {
     each_line(from, |text| line(name, text))
 }
 
-fn each_line(from: impl Read, mut tell: impl FnMut(&[u8])) -> io::Result<()> {
+fn each_line(from: impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut text = Vec::new();
-    // A line without end must not take all memory.
+    // Bounds the memory of a line without end.
     while from
         .by_ref()
         .take(LINE_MAX as u64)
         .read_until(b'\n', &mut text)?
         > 0
     {
-        tell(text.strip_suffix(b"\n").unwrap_or(&text));
+        each(text.strip_suffix(b"\n").unwrap_or(&text));
         text.clear();
     }
     Ok(())
 }
 
-/// If there is no log, there is nobody to tell. Without a line's end the kernel would keep the record
-/// from its readers until there is another one: it could go on.
+/// Writes a record; errors are ignored. Without the final newline the kernel would hold the record
+/// back as incomplete.
 fn line(name: &str, text: &[u8]) {
     let record = [name.as_bytes(), b": ", text, b"\n"].concat();
     let log = OpenOptions::new().write(true).open("/dev/kmsg");
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_without_end_is_cut() {
+    fn a_long_line_is_split() {
         let text = [b"short\n\n".to_vec(), vec![b'x'; LINE_MAX + 1]].concat();
         let mut lengths = Vec::new();
         each_line(text.as_slice(), |line| lengths.push(line.len())).unwrap();
