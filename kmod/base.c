@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * When the base goes down, its nodes go first: a core that runs on while another
- * kernel takes over the machine would be a hang or worse. Reboot, power-off and
- * kexec stop the nodes; suspend, which would lose them, is refused while a core
- * is taken; a panic resets their cores.
+ * Reboot, suspend and panic of the base: its nodes are stopped first, since a core that keeps
+ * running while another kernel takes over the machine means a hang or worse. Reboot, power-off
+ * and kexec stop the nodes; suspend, which would lose them, is refused while a core is taken; a
+ * panic resets their cores.
  *
- * A panic with a crash kernel loaded jumps to that kernel before anybody is notified
- * (kernel/panic.c: unless crash_kexec_post_notifiers is set, which is the administrator's
- * to decide). All that it does before is to stop the base's other cores, by a function
- * of `smp_ops`, which is exported and written to by hypervisors' guests at boot. Ours
- * stands before it while the module is loaded.
+ * A panic with a crash kernel loaded jumps to that kernel before it calls notifiers
+ * (kernel/panic.c, unless the administrator sets crash_kexec_post_notifiers). Before that it
+ * only stops the base's other cores, by a function of `smp_ops`, which is exported and
+ * overridden at boot by guests of hypervisors. The module hooks that function while it is
+ * loaded.
  */
 #include "insula_module.h"
 
@@ -37,11 +37,11 @@ static int base_sleeps(struct notifier_block *block, unsigned long action, void 
 		return NOTIFY_DONE;
 	if (!insula_cores_any_taken())
 		return NOTIFY_DONE;
-	pr_warn("refusing to suspend: nodes or the pool hold cores, which would be lost\n");
+	pr_warn("refusing to suspend: cores of nodes or the pool would be lost\n");
 	return notifier_from_errno(-EBUSY);
 }
 
-/* Other cores may have been stopped anywhere: no lock is taken from here on. */
+/* Other cores may have been stopped anywhere: take no locks. */
 static int base_panics(struct notifier_block *block, unsigned long action, void *data)
 {
 	insula_cores_close();
@@ -51,28 +51,25 @@ static int base_panics(struct notifier_block *block, unsigned long action, void 
 
 static void (*crash_stop_other_cpus)(void);
 
-/*
- * Other cores run still, and one of them may be starting a node: hence the second reset,
- * when they have been stopped.
- */
+/* Other cores still run, and one may be starting a node: reset again after they are stopped. */
 static void base_crashes(void)
 {
 	insula_cores_close();
 	insula_cores_reset_all();
-	insula_devices_silence_all();
+	insula_devices_disable_dma_all();
 	crash_stop_other_cpus();
 	insula_cores_reset_all();
 }
 
-/* There is none in a kernel that cannot start another one. */
-static void watch_crashes(void)
+/* The function is NULL in a kernel without crash kernels. */
+static void base_hook_crash(void)
 {
 	crash_stop_other_cpus = smp_ops.crash_stop_other_cpus;
 	if (crash_stop_other_cpus)
 		WRITE_ONCE(smp_ops.crash_stop_other_cpus, base_crashes);
 }
 
-static void unwatch_crashes(void)
+static void base_unhook_crash(void)
 {
 	if (crash_stop_other_cpus)
 		WRITE_ONCE(smp_ops.crash_stop_other_cpus, crash_stop_other_cpus);
@@ -94,13 +91,13 @@ int insula_base_init(void)
 		return err;
 	}
 	atomic_notifier_chain_register(&panic_notifier_list, &panic_block);
-	watch_crashes();
+	base_hook_crash();
 	return 0;
 }
 
 void insula_base_exit(void)
 {
-	unwatch_crashes();
+	base_unhook_crash();
 	atomic_notifier_chain_unregister(&panic_notifier_list, &panic_block);
 	unregister_pm_notifier(&sleep_block);
 	unregister_reboot_notifier(&reboot_block);

@@ -2,7 +2,7 @@
 #ifndef INSULA_BASE_H
 #define INSULA_BASE_H
 
-/* Follow what happens to the base: reboot, kexec, suspend, panic. */
+/* Register for the base's reboot, kexec, suspend and panic. */
 int insula_base_init(void);
 void insula_base_exit(void);
 

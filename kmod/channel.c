@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Ends of channels, as descriptors: mapped rings, a doorbell each way, sessions.
+ * Endpoints of channels as descriptors: mapped rings, a doorbell in each direction, sessions.
  *
- * Rings are read and written by whoever has the descriptor; here only the words of the
- * two ends are (session.c).
+ * User space reads and writes the rings; the module accesses only the words of the two
+ * endpoints (session.c).
  */
 #include "channel.h"
 
@@ -23,11 +23,11 @@
 #include "compat/compat.h"
 #include "file.h"
 #include "memory.h"
-#include "own_end.h"
+#include "kernel_endpoint.h"
 #include "session.h"
 
 static const struct file_operations channel_fops;
-/* Where ends are closed that could not be at once. */
+/* For endpoints that cannot be closed at once. */
 static struct workqueue_struct *closing_queue;
 
 int insula_area_check(u32 count, u32 slots)
@@ -38,59 +38,60 @@ int insula_area_check(u32 count, u32 slots)
 	return 0;
 }
 
-static void rung(struct insula_doorbell *doorbell)
+static void channel_rung(struct insula_doorbell *doorbell)
 {
 	struct insula_channel *channel = container_of(doorbell, struct insula_channel, doorbell);
-	u64 events = READ_ONCE(*channel->signalled) ? xchg(channel->signalled, 0) : 0;
+	u64 events = READ_ONCE(*channel->events_in) ? xchg(channel->events_in, 0) : 0;
 
 	if (channel->user) {
 		channel->user->rung(channel->user, events);
 		return;
 	}
-	insula_bindings_signalled(&channel->bindings, events);
-	atomic64_inc(&channel->rung);
-	wake_up_interruptible_poll(&channel->waiting, EPOLLIN);
+	insula_eventfds_signal(&channel->eventfds, events);
+	atomic64_inc(&channel->rings_count);
+	wake_up_interruptible_poll(&channel->waitqueue, EPOLLIN);
 }
 
-static void signal_bound(struct insula_bindings *bindings, u32 event)
+static void channel_signal_bound(struct insula_eventfds *eventfds, u32 event)
 {
-	insula_session_signal(container_of(bindings, struct insula_channel, bindings), event);
+	insula_session_signal(container_of(eventfds, struct insula_channel, eventfds), event);
 }
 
-static void let_go(struct insula_bindings *bindings)
+static void channel_eventfd_released(struct insula_eventfds *eventfds)
 {
-	struct insula_channel *channel = container_of(bindings, struct insula_channel, bindings);
+	struct insula_channel *channel = container_of(eventfds, struct insula_channel, eventfds);
 
-	/* The end may be closed, and the area be let go of, before the work is done. */
+	/* The endpoint may be closed, and its reference dropped, before the work runs. */
 	insula_area_get(channel->area);
 	if (!queue_work(closing_queue, &channel->close))
-		insula_area_put(channel->area); /* never the last: whoever is bound has one */
+		insula_area_put(channel->area); /* never the last: the bound endpoint has one */
 }
 
-static void close_work(struct work_struct *work);
+static void channel_close_work(struct work_struct *work);
 
-static void set_up(struct insula_channel *channel, struct insula_area *area, u32 index)
+static void channel_set_up(struct insula_channel *channel, struct insula_area *area, u32 index)
 {
 	u64 offset = INSULA_AREA_SIZE(index, area->place.slots);
-	struct insula_ends *ends = area->place.memory + offset;
+	struct insula_endpoints *endpoints = area->place.memory + offset;
 
 	channel->area = area;
-	channel->own = area->base ? &ends->base : &ends->node;
-	channel->peer = area->base ? &ends->node : &ends->base;
-	channel->signalled = area->base ? &ends->to_base.pending : &ends->to_node.pending;
-	channel->signals = area->base ? &ends->to_node.pending : &ends->to_base.pending;
-	channel->rings = (void *)ends + INSULA_CHANNEL_RINGS;
+	channel->own = area->base ? &endpoints->base : &endpoints->node;
+	channel->peer = area->base ? &endpoints->node : &endpoints->base;
+	channel->events_in = area->base ? &endpoints->to_base.pending : &endpoints->to_node.pending;
+	channel->events_out = area->base ? &endpoints->to_node.pending :
+					   &endpoints->to_base.pending;
+	channel->rings = (void *)endpoints + INSULA_CHANNEL_RINGS;
 	channel->rings_start = area->place.start + offset + INSULA_CHANNEL_RINGS;
-	channel->doorbell.rung = rung;
-	channel->bindings.signal = signal_bound;
-	channel->bindings.let_go = let_go;
-	INIT_WORK(&channel->close, close_work);
-	insula_bindings_init(&channel->bindings);
+	channel->doorbell.rung = channel_rung;
+	channel->eventfds.signal = channel_signal_bound;
+	channel->eventfds.released = channel_eventfd_released;
+	INIT_WORK(&channel->close, channel_close_work);
+	insula_eventfds_init(&channel->eventfds);
 	mutex_init(&channel->lock);
-	init_waitqueue_head(&channel->waiting);
+	init_waitqueue_head(&channel->waitqueue);
 }
 
-static struct insula_area *new_area(const struct insula_area_place *place, bool base)
+static struct insula_area *channel_area_new(const struct insula_area_place *place, bool base)
 {
 	struct insula_area *area;
 	u32 i;
@@ -103,16 +104,16 @@ static struct insula_area *new_area(const struct insula_area_place *place, bool 
 	area->place = *place;
 	area->base = base;
 	for (i = 0; i < place->count; i++)
-		set_up(&area->channels[i], area, i);
-	if (place->keeper)
-		insula_memory_hold(place->keeper);
+		channel_set_up(&area->channels[i], area, i);
+	if (place->object)
+		insula_memory_hold(place->object);
 	return area;
 }
 
 struct insula_area *insula_area_create(const struct insula_area_place *place,
 				       struct insula_ringable *ringable)
 {
-	struct insula_area *area = new_area(place, true);
+	struct insula_area *area = channel_area_new(place, true);
 	u32 i;
 
 	if (IS_ERR(area))
@@ -125,13 +126,13 @@ struct insula_area *insula_area_create(const struct insula_area_place *place,
 		.slots = place->slots,
 	};
 	for (i = 0; i < place->count; i++) {
-		memset(area->channels[i].own, 0, sizeof(struct insula_end));
-		memset(area->channels[i].peer, 0, sizeof(struct insula_end));
+		memset(area->channels[i].own, 0, sizeof(struct insula_endpoint));
+		memset(area->channels[i].peer, 0, sizeof(struct insula_endpoint));
 	}
 	return area;
 }
 
-void insula_area_change(struct insula_area *area, struct insula_ringable *ringable)
+void insula_area_set_ringable(struct insula_area *area, struct insula_ringable *ringable)
 {
 	ringable = rcu_replace_pointer(area->ringable, ringable, true);
 	kfree_rcu(ringable, rcu);
@@ -139,22 +140,22 @@ void insula_area_change(struct insula_area *area, struct insula_ringable *ringab
 
 struct insula_area *insula_area_join(const struct insula_area_place *place)
 {
-	return new_area(place, false);
+	return channel_area_new(place, false);
 }
 
-static void free_area(struct kref *refs)
+static void channel_area_free(struct kref *refs)
 {
 	struct insula_area *area = container_of(refs, struct insula_area, refs);
 	u32 i;
 
 	for (i = 0; i < area->place.count; i++)
-		if (area->channels[i].audible)
+		if (area->channels[i].has_doorbell)
 			insula_doorbell_destroy(&area->channels[i].doorbell);
-	if (area->place.keeper)
-		insula_memory_put(area->place.keeper);
+	if (area->place.object)
+		insula_memory_put(area->place.object);
 	kfree(rcu_dereference_protected(area->ringable, true));
 	if (area->scratch)
-		__free_page(area->scratch); /* who maps it has a descriptor */
+		__free_page(area->scratch); /* a mapping would hold a descriptor */
 	kvfree(area);
 }
 
@@ -178,7 +179,7 @@ u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacit
 	return count;
 }
 
-const u32 *insula_area_told(const struct insula_area *area)
+const u32 *insula_area_node_flags(const struct insula_area *area)
 {
 	const struct insula_area_header *header;
 
@@ -188,7 +189,7 @@ const u32 *insula_area_told(const struct insula_area *area)
 	return &header->node;
 }
 
-void insula_area_tell(struct insula_area *area, u32 flags)
+void insula_area_set_node_flags(struct insula_area *area, u32 flags)
 {
 	struct insula_area_header *header = area->place.memory;
 
@@ -198,31 +199,31 @@ void insula_area_tell(struct insula_area *area, u32 flags)
 void insula_area_put(struct insula_area *area)
 {
 	if (area)
-		kref_put(&area->refs, free_area);
+		kref_put(&area->refs, channel_area_free);
 }
 
-void insula_area_hang_up(struct insula_area *area)
+void insula_area_disconnect(struct insula_area *area)
 {
 	u32 i;
 
 	if (!area)
 		return;
-	WRITE_ONCE(area->gone, true);
+	WRITE_ONCE(area->disconnected, true);
 	for (i = 0; i < area->place.count; i++) {
 		struct insula_channel *channel = &area->channels[i];
 
-		/* Whoever writes to the memory has finished, or sees that it must not. */
+		/* Writers to the memory have finished, or see `disconnected`. */
 		mutex_lock(&channel->lock);
-		if (channel->audible)
+		if (channel->has_doorbell)
 			insula_doorbell_publish(&channel->doorbell, NULL);
 		if (channel->user)
 			channel->user->rung(channel->user, 0);
 		mutex_unlock(&channel->lock);
-		wake_up_interruptible_poll(&channel->waiting, EPOLLHUP);
+		wake_up_interruptible_poll(&channel->waitqueue, EPOLLHUP);
 	}
 }
 
-static void unmap_rings(struct insula_area *area)
+static void channel_area_unmap_rings(struct insula_area *area)
 {
 	u32 i;
 
@@ -243,19 +244,19 @@ int insula_area_unmap(struct insula_area *area)
 		return -ENOMEM;
 	down_write(&area->mapping);
 	area->scratch = scratch;
-	unmap_rings(area);
+	channel_area_unmap_rings(area);
 	up_write(&area->mapping);
 	return 0;
 }
 
-/* The end is the caller's, who has it until there is a session: no lock is held meanwhile. */
-static int join_session(struct insula_channel *channel)
+/* Wait for a session, with the endpoint claimed by the caller and no lock held. */
+static int channel_join_session(struct insula_channel *channel)
 {
 	int err;
 
 	insula_doorbell_publish(&channel->doorbell, &channel->own->doorbell);
-	smp_mb(); /* the base rings by it, or we see its session */
-	err = wait_event_interruptible(channel->waiting, insula_session_try_to_join(channel));
+	smp_mb(); /* either the base sees our doorbell, or we see its session */
+	err = wait_event_interruptible(channel->waitqueue, insula_session_try_to_join(channel));
 	if (!err) {
 		insula_session_ring(channel);
 		return 0;
@@ -267,43 +268,43 @@ static int join_session(struct insula_channel *channel)
 	return err;
 }
 
-/* Nobody else opens it from here on. */
-static int claim_end(struct insula_channel *channel)
+/* Claim an endpoint exclusively. */
+static int channel_claim(struct insula_channel *channel)
 {
 	int err;
 
 	lockdep_assert_held(&channel->lock);
-	if (READ_ONCE(channel->area->gone))
+	if (READ_ONCE(channel->area->disconnected))
 		return -EPIPE;
 	if (channel->open)
 		return -EBUSY;
-	if (!channel->audible) {
+	if (!channel->has_doorbell) {
 		err = insula_doorbell_create(&channel->doorbell);
 		if (err)
 			return err;
-		channel->audible = true;
+		channel->has_doorbell = true;
 	}
-	atomic64_set(&channel->rung, 0);
+	atomic64_set(&channel->rings_count, 0);
 	channel->open = true;
 	return 0;
 }
 
-static int open_end(struct insula_channel *channel)
+static int channel_open(struct insula_channel *channel)
 {
 	int err;
 
 	if (mutex_lock_interruptible(&channel->lock))
 		return -EINTR;
-	err = claim_end(channel);
+	err = channel_claim(channel);
 	if (!err && channel->area->base) {
 		err = insula_session_begin(channel);
 		channel->open = !err;
 	}
 	mutex_unlock(&channel->lock);
-	return err || channel->area->base ? err : join_session(channel);
+	return err || channel->area->base ? err : channel_join_session(channel);
 }
 
-static void close_end(struct insula_channel *channel)
+static void channel_close(struct insula_channel *channel)
 {
 	mutex_lock(&channel->lock);
 	channel->open = false;
@@ -312,25 +313,25 @@ static void close_end(struct insula_channel *channel)
 	mutex_unlock(&channel->lock);
 }
 
-/* Which mappings are to be found later, if any. */
-static void set_mapping(struct insula_channel *channel, struct address_space *mapping)
+/* Set where mappings of its rings are found, or NULL. */
+static void channel_set_mapping(struct insula_channel *channel, struct address_space *mapping)
 {
 	down_write(&channel->area->mapping);
 	channel->mapping = mapping;
 	up_write(&channel->area->mapping);
 }
 
-/* A descriptor of an end that has been opened, which goes with it. */
-static int install(struct insula_channel *channel)
+/* Install a descriptor of an open endpoint; closing it closes the endpoint. */
+static int channel_install(struct insula_channel *channel)
 {
 	struct file *file = insula_file_create("[insula-channel]", &channel_fops, channel);
 
 	if (IS_ERR(file)) {
-		close_end(channel);
+		channel_close(channel);
 		return PTR_ERR(file);
 	}
 	insula_area_get(channel->area); /* the descriptor's */
-	set_mapping(channel, file->f_mapping);
+	channel_set_mapping(channel, file->f_mapping);
 	return insula_file_install(file);
 }
 
@@ -348,8 +349,8 @@ int insula_channel_open(struct insula_area *area, void __user *argument)
 	request.slots = area->place.slots;
 	if (copy_to_user(argument, &request, sizeof(request)))
 		return -EFAULT;
-	err = open_end(channel);
-	return err ? err : install(channel);
+	err = channel_open(channel);
+	return err ? err : channel_install(channel);
 }
 
 static ssize_t channel_read(struct file *file, char __user *to, size_t size, loff_t *position)
@@ -360,14 +361,14 @@ static ssize_t channel_read(struct file *file, char __user *to, size_t size, lof
 
 	if (size < sizeof(count))
 		return -EINVAL;
-	while (!(count = atomic64_xchg(&channel->rung, 0))) {
-		if (insula_session_hung_up(channel))
+	while (!(count = atomic64_xchg(&channel->rings_count, 0))) {
+		if (insula_session_disconnected(channel))
 			return 0;
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
-		err = wait_event_interruptible(channel->waiting,
-					       atomic64_read(&channel->rung) ||
-					       insula_session_hung_up(channel));
+		err = wait_event_interruptible(channel->waitqueue,
+					       atomic64_read(&channel->rings_count) ||
+					       insula_session_disconnected(channel));
 		if (err)
 			return err;
 	}
@@ -379,15 +380,15 @@ static __poll_t channel_poll(struct file *file, struct poll_table_struct *table)
 	struct insula_channel *channel = file->private_data;
 	__poll_t events = 0;
 
-	poll_wait(file, &channel->waiting, table);
-	if (atomic64_read(&channel->rung))
+	poll_wait(file, &channel->waitqueue, table);
+	if (atomic64_read(&channel->rings_count))
 		events |= EPOLLIN | EPOLLRDNORM;
-	if (insula_session_hung_up(channel))
+	if (insula_session_disconnected(channel))
 		events |= EPOLLHUP | EPOLLIN;
 	return events;
 }
 
-/* A page of the rings or, once these are no more this area's, one that nobody looks at. */
+/* Map a page of the rings or, once the area is unmapped, the scratch page. */
 static vm_fault_t channel_fault(struct vm_fault *vmf)
 {
 	struct insula_channel *channel = vmf->vma->vm_file->private_data;
@@ -421,23 +422,23 @@ static int channel_mmap(struct file *file, struct vm_area_struct *vma)
 	return 0;
 }
 
-static int bind(struct insula_channel *channel, void __user *argument)
+static int channel_ioctl_eventfd(struct insula_channel *channel, void __user *argument)
 {
-	struct insula_channel_event request;
+	struct insula_channel_eventfd request;
 	int err;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
 	if (mutex_lock_interruptible(&channel->lock))
 		return -EINTR;
-	err = insula_bindings_bind(&channel->bindings, &request);
+	err = insula_eventfds_bind(&channel->eventfds, &request);
 	mutex_unlock(&channel->lock);
 	return err;
 }
 
-static int ioctl_ring(struct insula_channel *channel)
+static int channel_ioctl_ring(struct insula_channel *channel)
 {
-	if (insula_session_hung_up(channel))
+	if (insula_session_disconnected(channel))
 		return -EPIPE;
 	insula_session_ring(channel);
 	return 0;
@@ -449,55 +450,55 @@ static long channel_ioctl(struct file *file, unsigned int command, unsigned long
 
 	switch (command) {
 	case INSULA_CHANNEL_RING:
-		return ioctl_ring(channel);
-	case INSULA_CHANNEL_EVENT:
-		return bind(channel, (void __user *)argument);
+		return channel_ioctl_ring(channel);
+	case INSULA_CHANNEL_EVENTFD:
+		return channel_ioctl_eventfd(channel, (void __user *)argument);
 	default:
 		return -ENOTTY;
 	}
 }
 
-/* Close what is to be closed, if nobody has an eventfd of its any more. */
-static void close_if_let_go(struct insula_channel *channel)
+/* Finish closing, if no ioeventfd of the endpoint is in use any more. */
+static void channel_close_if_released(struct insula_channel *channel)
 {
 	bool now;
 
 	mutex_lock(&channel->lock);
-	now = channel->closing && !insula_bindings_held(&channel->bindings);
+	now = channel->closing && !insula_eventfds_in_use(&channel->eventfds);
 	if (now)
 		channel->closing = false;
 	mutex_unlock(&channel->lock);
 	if (!now)
 		return;
-	insula_bindings_clear(&channel->bindings);
-	close_end(channel);
+	insula_eventfds_clear(&channel->eventfds);
+	channel_close(channel);
 	insula_area_put(channel->area);
 	module_put(THIS_MODULE);
 }
 
-static void close_work(struct work_struct *work)
+static void channel_close_work(struct work_struct *work)
 {
 	struct insula_channel *channel = container_of(work, struct insula_channel, close);
 
-	close_if_let_go(channel);
-	insula_area_put(channel->area); /* of let_go() */
+	channel_close_if_released(channel);
+	insula_area_put(channel->area); /* channel_eventfd_released()'s */
 }
 
 /*
- * A back end that the holder has left behind, as when it was killed, may still be at work
- * in the peer's memory: the peer is told of the end only afterwards.
+ * A back end that outlives the holder of the descriptor, as when that was killed, may still
+ * access the peer's memory: the session is left only after it has finished.
  */
 static int channel_release(struct inode *inode, struct file *file)
 {
 	struct insula_channel *channel = file->private_data;
 
-	__module_get(THIS_MODULE); /* the file's is about to go */
-	set_mapping(channel, NULL);
-	insula_bindings_silence(&channel->bindings);
+	__module_get(THIS_MODULE); /* the file's reference is about to go */
+	channel_set_mapping(channel, NULL);
+	insula_eventfds_disable_irqfds(&channel->eventfds);
 	mutex_lock(&channel->lock);
 	channel->closing = true;
 	mutex_unlock(&channel->lock);
-	close_if_let_go(channel);
+	channel_close_if_released(channel);
 	return 0;
 }
 

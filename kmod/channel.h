@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#ifndef INSULA_CHANNEL_END_H
-#define INSULA_CHANNEL_END_H
+#ifndef INSULA_CHANNEL_ENDPOINT_H
+#define INSULA_CHANNEL_ENDPOINT_H
 
 #include <linux/fs.h>
 
@@ -8,60 +8,60 @@
 #include "insula_module.h"
 
 /*
- * The channels between the base and one node, seen from either side. Descriptors of
- * ends hold them, so they outlive who made them.
+ * Channel area: all channels between the base and one node, as seen from either side.
+ * Descriptors of endpoints hold references, so it may outlive its creator.
  */
 struct insula_area;
 struct insula_ringable;
 
-/* What an area is made of. */
+/* Location and layout of an area. */
 struct insula_area_place {
 	phys_addr_t start;
 	void *memory;		/* the same, mapped */
 	u32 count;
 	u32 slots;
-	struct file *keeper;	/* memory object, held as long as it is in use, or NULL */
+	struct file *object;	/* memory object that it lies in, held by the area; or NULL */
 };
 
 int insula_channels_init(void);
 void insula_channels_exit(void);
 
-/* 0 if an area can have that many channels of that many slots, else -EINVAL. */
+/* Validate the number of channels and of slots: 0 or -EINVAL. */
 int insula_area_check(u32 count, u32 slots);
 
 /*
- * The base's side: write what is in the area to its first page. Takes the cores that may
- * be rung over, on success only. ERR_PTR(-ENOMEM).
+ * Create the base's side and initialize the area's header. Takes ownership of `ringable`, the
+ * cores that may be rung, on success. ERR_PTR(-ENOMEM).
  */
 struct insula_area *insula_area_create(const struct insula_area_place *place,
 				       struct insula_ringable *ringable);
 
-/* Other cores may be rung from now on. Takes them over. One caller at a time. */
-void insula_area_change(struct insula_area *area, struct insula_ringable *ringable);
+/* Replace the cores that may be rung. Takes ownership of `ringable`. One caller at a time. */
+void insula_area_set_ringable(struct insula_area *area, struct insula_ringable *ringable);
 
-/* The node's side. ERR_PTR(-ENOMEM). */
+/* Create the node's side. ERR_PTR(-ENOMEM). */
 struct insula_area *insula_area_join(const struct insula_area_place *place);
 
-/* The other side is gone for good: its memory is touched no more. NULL is none. */
-void insula_area_hang_up(struct insula_area *area);
+/* The other side has ended: stop using its memory. NULL is allowed. */
+void insula_area_disconnect(struct insula_area *area);
 /*
- * It has been hung up, and its memory is to be used for something else: whoever has mapped
- * rings sees and changes them no more, but a page without meaning. -ENOMEM. NULL is none.
+ * After insula_area_disconnect(), before its memory is reused: replace all mappings of rings by
+ * a scratch page. -ENOMEM. NULL is allowed.
  */
 int insula_area_unmap(struct insula_area *area);
 void insula_area_get(struct insula_area *area);
 void insula_area_put(struct insula_area *area);
 
-/* In the base: the cores of the node, at most so many of them; how many. */
+/* In the base: APIC ids of the node's cores, at most `capacity`. Returns their number. */
 u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacity);
 
-/* In the base: where the node's kernel tells of itself, INSULA_AREA_*. NULL for none. */
-const u32 *insula_area_told(const struct insula_area *area);
+/* In the base: pointer to the flags set by the node's kernel, INSULA_AREA_*. NULL for NULL. */
+const u32 *insula_area_node_flags(const struct insula_area *area);
 
-/* In a node: tell it. */
-void insula_area_tell(struct insula_area *area, u32 flags);
+/* In a node: set these flags. */
+void insula_area_set_node_flags(struct insula_area *area, u32 flags);
 
-/* INSULA_CHANNEL_OPEN, its argument in user space: answers a descriptor. */
+/* INSULA_CHANNEL_OPEN with its argument in user space: returns a descriptor. */
 int insula_channel_open(struct insula_area *area, void __user *argument);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The chunks of memory objects: taken from the pool, from the base or from below 1 MiB,
- * and given back to where they came from.
+ * Chunks of memory objects: allocated from the pool, from the base or from lowmem, and returned
+ * to their source.
  */
 #include "chunk.h"
 
@@ -12,18 +12,18 @@
 
 #include "chunk_list.h"
 #include "clear.h"
-#include "held.h"
-#include "low.h"
+#include "quarantine.h"
+#include "lowmem.h"
 
-static atomic64_t taken = ATOMIC64_INIT(0);
+static atomic64_t allocated = ATOMIC64_INIT(0);
 
-u64 insula_chunks_taken(void)
+u64 insula_chunks_allocated(void)
 {
-	return atomic64_read(&taken);
+	return atomic64_read(&allocated);
 }
 
-/* Its pages are in no object any more. */
-static void disown(const struct insula_extent *extent)
+/* Clear the mapping of pages that leave their object. */
+static void chunk_detach(const struct insula_extent *extent)
 {
 	unsigned long pfn = PHYS_PFN(extent->start), end = pfn + (extent->size >> PAGE_SHIFT);
 	struct page *page;
@@ -32,94 +32,96 @@ static void disown(const struct insula_extent *extent)
 		page = pfn_to_page(pfn);
 		if (!page->mapping)
 			continue;
-		/* Who does I/O on it may be about to mark it dirty, with the page locked. */
+		/* I/O that ends just now may mark it dirty, under the page lock. */
 		lock_page(page);
 		page->mapping = NULL;
 		unlock_page(page);
 	}
 }
 
-void insula_chunks_disown(const struct insula_owned *chunks, u32 count)
+void insula_chunks_detach(const struct insula_chunk_entry *chunks, u32 count)
 {
 	while (count--)
-		disown(&chunks[count].extent);
+		chunk_detach(&chunks[count].extent);
 }
 
-static void give_part(const struct insula_owned *chunk, const struct insula_extent *part)
+static void chunk_free_part(const struct insula_chunk_entry *chunk,
+			    const struct insula_extent *part)
 {
 	insula_clear(part->start, part->size);
 	if (chunk->source == INSULA_FROM_POOL) {
-		insula_pool_give(part, chunk->stamp);
+		insula_pool_free(part, chunk->generation);
 		return;
 	}
-	insula_give(part->start, part->size);
-	atomic64_sub(part->size, &taken);
+	insula_contig_free(part->start, part->size);
+	atomic64_sub(part->size, &allocated);
 }
 
-/* It is mapped nowhere. What is held until after the deadline is parted from the rest. */
-static void give_chunk(const struct insula_owned *chunk, unsigned long deadline)
+/* Free a chunk that is not mapped. Parts pinned past the deadline are freed separately. */
+static void chunk_free(const struct insula_chunk_entry *chunk, unsigned long deadline)
 {
 	struct insula_extent rest = chunk->extent, part;
 
-	if (chunk->source == INSULA_FROM_LOW) {
-		insula_low_return(rest.start, rest.size);
+	if (chunk->source == INSULA_FROM_LOWMEM) {
+		insula_lowmem_free(rest.start, rest.size);
 		return;
 	}
-	insula_await_unheld(&rest, deadline);
-	disown(&rest);
+	insula_wait_unpinned(&rest, deadline);
+	chunk_detach(&rest);
 	while (rest.size) {
-		part = insula_held_alike(&rest);
-		give_part(chunk, &part);
+		part = insula_pinned_run(&rest);
+		chunk_free_part(chunk, &part);
 		rest.start += part.size;
 		rest.size -= part.size;
 	}
 }
 
-void insula_chunks_give(struct insula_owned *chunks, u32 count)
+void insula_chunks_free(struct insula_chunk_entry *chunks, u32 count)
 {
-	unsigned long deadline = jiffies + INSULA_LET_GO;
+	unsigned long deadline = jiffies + INSULA_UNPIN_TIMEOUT;
 
 	while (count--)
-		give_chunk(&chunks[count], deadline);
+		chunk_free(&chunks[count], deadline);
 }
 
-static int take_chunk(const struct insula_request *request, u64 most, struct insula_owned *chunk)
+static int chunk_alloc(const struct insula_request *request, u64 most,
+		       struct insula_chunk_entry *chunk)
 {
 	int err;
 
-	if (request->max_phys && request->max_phys <= INSULA_LOW_LIMIT) {
-		chunk->source = INSULA_FROM_LOW;
+	if (request->max_phys && request->max_phys <= INSULA_LOWMEM_LIMIT) {
+		chunk->source = INSULA_FROM_LOWMEM;
 		chunk->extent.size = most;
-		return insula_low_take(most, request->min_phys, request->max_phys, 0,
-				       &chunk->extent.start);
+		return insula_lowmem_alloc(most, request->min_phys, request->max_phys, 0,
+					   &chunk->extent.start);
 	}
 	chunk->source = INSULA_FROM_POOL;
-	if (!insula_pool_take(request, most, &chunk->extent, &chunk->stamp))
+	if (!insula_pool_alloc(request, most, &chunk->extent, &chunk->generation))
 		return 0;
-	if (!insula_take_plausible(most))
+	if (!insula_contig_alloc_plausible(most))
 		return -ENOMEM;
 	chunk->source = INSULA_FROM_BASE;
-	err = insula_take(request, most, &chunk->extent);
+	err = insula_contig_alloc(request, most, &chunk->extent);
 	if (!err)
-		atomic64_add(chunk->extent.size, &taken);
+		atomic64_add(chunk->extent.size, &allocated);
 	return err;
 }
 
-int insula_chunks_take(const struct insula_request *request, struct insula_chunk_list *list)
+int insula_chunks_alloc(const struct insula_request *request, struct insula_chunk_list *list)
 {
 	u64 left = request->size, most = left;
-	struct insula_owned chunk;
+	struct insula_chunk_entry chunk;
 	int err;
 
 	while (left) {
 		err = insula_chunk_list_reserve(list, 1);
 		if (!err)
-			err = take_chunk(request, min(left, most), &chunk);
+			err = chunk_alloc(request, min(left, most), &chunk);
 		if (err)
 			return err;
 		insula_chunk_list_append(list, &chunk, 1);
 		left -= chunk.extent.size;
-		/* What the base could not give once is not worth looking for again. */
+		/* Do not retry sizes that the base could not provide. */
 		if (chunk.source == INSULA_FROM_BASE)
 			most = chunk.extent.size;
 	}

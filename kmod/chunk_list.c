@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Lists of chunks. What is being changed is prepared beside the list, and becomes the
- * list's at one moment.
+ * Lists of chunks. Changes are prepared outside the list, and applied in one step.
  */
 #include "chunk_list.h"
 
@@ -23,7 +22,7 @@ void insula_chunk_list_free(struct insula_chunk_list *list)
 int insula_chunk_list_reserve(struct insula_chunk_list *list, u32 more)
 {
 	u32 capacity = max(list->count + more, 2 * list->capacity);
-	struct insula_owned *chunks, *had = list->chunks;
+	struct insula_chunk_entry *chunks, *had = list->chunks;
 
 	if (more <= list->capacity - list->count)
 		return 0;
@@ -40,17 +39,18 @@ int insula_chunk_list_reserve(struct insula_chunk_list *list, u32 more)
 	return 0;
 }
 
-void insula_chunk_list_append(struct insula_chunk_list *list, const struct insula_owned *chunks,
+void insula_chunk_list_append(struct insula_chunk_list *list,
+			      const struct insula_chunk_entry *chunks,
 			      u32 count)
 {
-	struct insula_owned *chunk;
+	struct insula_chunk_entry *chunk;
 
 	spin_lock(&list->lock);
 	for (; count--; chunks++) {
 		chunk = &list->chunks[list->count];
 		*chunk = *chunks;
 		chunk->offset = list->size;
-		/* Both are read without the lock, too. */
+		/* Both are also read without the lock. */
 		WRITE_ONCE(list->count, list->count + 1);
 		WRITE_ONCE(list->size, list->size + chunk->extent.size);
 	}
@@ -82,7 +82,8 @@ u32 insula_chunk_list_cut(struct insula_chunk_list *list, u32 count)
 	return count;
 }
 
-bool insula_chunk_list_get(struct insula_chunk_list *list, u32 index, struct insula_owned *chunk)
+bool insula_chunk_list_get(struct insula_chunk_list *list, u32 index,
+			   struct insula_chunk_entry *chunk)
 {
 	bool found;
 
@@ -94,7 +95,8 @@ bool insula_chunk_list_get(struct insula_chunk_list *list, u32 index, struct ins
 	return found;
 }
 
-bool insula_chunk_list_at(struct insula_chunk_list *list, u64 offset, struct insula_owned *chunk)
+bool insula_chunk_list_at(struct insula_chunk_list *list, u64 offset,
+			  struct insula_chunk_entry *chunk)
 {
 	u32 low = 0, high;
 	bool found;
@@ -117,7 +119,7 @@ bool insula_chunk_list_at(struct insula_chunk_list *list, u64 offset, struct ins
 }
 
 bool insula_chunk_list_of(struct insula_chunk_list *list, phys_addr_t address,
-			  struct insula_owned *chunk)
+			  struct insula_chunk_entry *chunk)
 {
 	bool found = false;
 	u32 i;

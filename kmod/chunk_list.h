@@ -8,41 +8,44 @@
 #include "insula_module.h"
 
 /*
- * Chunks one behind the other, found by their offset from the first one's start or by
- * where they lie. Changed by one at a time, looked at by anybody meanwhile.
+ * Consecutive chunks of an object, found by offset or by physical address. One writer at a time,
+ * with concurrent readers.
  */
 struct insula_chunk_list {
-	spinlock_t lock;	/* all below, while it is changed */
-	struct insula_owned *chunks;
+	spinlock_t lock;	/* all below, against readers */
+	struct insula_chunk_entry *chunks;
 	u32 count;
 	u32 capacity;
 	u64 size;		/* bytes of all */
 };
 
-/* Empty. Freeing it leaves alone what the chunks stand for. */
+/* Initialize an empty list. Freeing a list does not free its chunks' memory. */
 void insula_chunk_list_init(struct insula_chunk_list *list);
 void insula_chunk_list_free(struct insula_chunk_list *list);
 
-/* See to it that so many more can be appended. -ENOMEM. */
+/* Reserve room to append `more` chunks. -ENOMEM. */
 int insula_chunk_list_reserve(struct insula_chunk_list *list, u32 more);
 
-/* Put chunks behind the others, all at once; there is room for them. */
-void insula_chunk_list_append(struct insula_chunk_list *list, const struct insula_owned *chunks,
+/* Append chunks in one step, into reserved room. */
+void insula_chunk_list_append(struct insula_chunk_list *list,
+			      const struct insula_chunk_entry *chunks,
 			      u32 count);
 
-/* Move all to a list that is empty. */
+/* Move all chunks to an empty list. */
 void insula_chunk_list_move(struct insula_chunk_list *from, struct insula_chunk_list *to);
 
 /*
- * Take the last `count` chunks off, or all if there are fewer: how many. They are still to
- * be found where the list ends now, until it is changed again.
+ * Remove the last `count` chunks, or all if there are fewer. Returns their number. The array
+ * still has them after its new end, until the list is changed again.
  */
 u32 insula_chunk_list_cut(struct insula_chunk_list *list, u32 count);
 
-/* Copy a chunk: number `index`, the one at an offset, the one in which an address lies. */
-bool insula_chunk_list_get(struct insula_chunk_list *list, u32 index, struct insula_owned *chunk);
-bool insula_chunk_list_at(struct insula_chunk_list *list, u64 offset, struct insula_owned *chunk);
+/* Copy a chunk: by index, by an offset in it, by an address in it. False: there is none. */
+bool insula_chunk_list_get(struct insula_chunk_list *list, u32 index,
+			   struct insula_chunk_entry *chunk);
+bool insula_chunk_list_at(struct insula_chunk_list *list, u64 offset,
+			  struct insula_chunk_entry *chunk);
 bool insula_chunk_list_of(struct insula_chunk_list *list, phys_addr_t address,
-			  struct insula_owned *chunk);
+			  struct insula_chunk_entry *chunk);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Clearing memory, by several of the base's cores at once if it is much: a node may have a
- * terabyte, and what is cleared for its next life is waited for by its clients.
+ * Clearing of memory, in parallel on several of the base's cores if it is large: a node may have
+ * a terabyte, and its restart waits for the clearing.
  */
 #include "clear.h"
 
@@ -16,16 +16,16 @@
 #include <linux/topology.h>
 #include <linux/workqueue.h>
 
-/* What one core clears before it looks for more, and what is worth a further core. */
+/* Unit of work of a core, and the size that justifies a further core. */
 #define PIECE		((u64)SZ_16M)
 #define WORTH_A_HELPER	(4 * PIECE)
-/* More cores than this do not write faster: the memory's bandwidth is the limit. */
+/* More cores do not write faster: memory bandwidth is the limit. */
 #define HELPERS_MAX	15
 
 struct clearing {
 	phys_addr_t start;
 	u64 size;
-	atomic64_t next;	/* where the next piece begins, from the start */
+	atomic64_t next;	/* offset of the next piece */
 };
 
 struct helper {
@@ -69,13 +69,13 @@ static void clear_pieces(struct clearing *clearing)
 	}
 }
 
-static void help(struct work_struct *work)
+static void clear_work(struct work_struct *work)
 {
 	clear_pieces(container_of(work, struct helper, work)->clearing);
 }
 
-/* One core of those that are nearest to the memory is the caller's. */
-static u32 helpers_for(phys_addr_t start, u64 size)
+/* Helpers run on cores of the memory's NUMA node, one of which is the caller's. */
+static u32 clear_helpers_for(phys_addr_t start, u64 size)
 {
 	const struct cpumask *near = cpumask_of_node(pfn_to_nid(PHYS_PFN(start)));
 	u32 cores = 0, worth = min_t(u64, div64_u64(size, WORTH_A_HELPER), HELPERS_MAX);
@@ -89,17 +89,17 @@ static u32 helpers_for(phys_addr_t start, u64 size)
 void insula_clear(phys_addr_t start, u64 size)
 {
 	struct clearing clearing = { .start = start, .size = size, .next = ATOMIC64_INIT(0) };
-	u32 count = helpers_for(start, size), i;
+	u32 count = clear_helpers_for(start, size), i;
 	struct helper *helpers;
 
 	helpers = count ? kcalloc(count, sizeof(*helpers), GFP_KERNEL) : NULL;
 	for (i = 0; helpers && i < count; i++) {
 		helpers[i].clearing = &clearing;
-		INIT_WORK(&helpers[i].work, help);
+		INIT_WORK(&helpers[i].work, clear_work);
 		queue_work_node(pfn_to_nid(PHYS_PFN(start)), clearers, &helpers[i].work);
 	}
 	clear_pieces(&clearing);
-	/* Not waited for if it has not begun: there may be no memory to make another worker. */
+	/* Cancel work that has not started: there may be no memory for another worker. */
 	for (i = 0; helpers && i < count; i++)
 		cancel_work_sync(&helpers[i].work);
 	kfree(helpers);

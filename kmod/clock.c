@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The base's clocks in memory that a node's programs read, as the vDSO's data are for the
- * base's own: at each correction of the timekeeping (the base's ticks, NTP, a clock that is
- * set) they are written anew, so both sides always count at the same rate.
+ * The base's clocks in memory that a node's programs read, like the base's own vDSO data:
+ * updated at each correction of timekeeping (ticks, NTP, settimeofday), so both sides always
+ * count at the same rate.
  *
- * A clock that has been told is never told an earlier time than whoever reads it may have
- * seen: if it is ahead, by nanoseconds since a correction takes a moment to be written, or by
- * more since the base's clock is not the time stamp counter, it goes slower until the base's
- * has come up.
+ * The published clock never steps back behind a time that a reader may have seen: if it is
+ * ahead (by nanoseconds, since writing a correction takes time, or by more if the base's clock
+ * source is not the TSC), it runs slower until the base's clock has caught up.
  */
 #include "clock.h"
 
@@ -21,16 +20,16 @@
 
 /* Bits of the fraction of a nanosecond. */
 #define FRACTION_BITS	32
-/* In which time a clock that is ahead is to be met. */
-#define MEET_MS		100
+/* Time in which the base's clock catches up with a published clock that is ahead. */
+#define CATCH_UP_MS		100
 
-/* CLOCK_MONOTONIC as a clock tells it. */
+/* CLOCK_MONOTONIC by a published clock. */
 struct reading {
 	u64 ns;
 	u32 fraction;
 };
 
-static struct reading read_at(const struct insula_lwk_clock *clock, u64 tsc)
+static struct reading clock_read_at(const struct insula_lwk_clock *clock, u64 tsc)
 {
 	u64 ticks = tsc > clock->tsc ? tsc - clock->tsc : 0;
 	u64 ns = mul_u64_u64_shr(ticks, clock->mult, FRACTION_BITS);
@@ -42,44 +41,45 @@ static struct reading read_at(const struct insula_lwk_clock *clock, u64 tsc)
 	};
 }
 
-/* From `now` on, if nobody read anything told before any later: no earlier than that. */
-static void never_back(const struct insula_lwk_clock *told, struct insula_lwk_clock *next, u64 now)
+/* Adjust `next` to start no earlier than `last` at `now`, the latest time readers can have seen. */
+static void clock_stay_monotonic(const struct insula_lwk_clock *last, struct insula_lwk_clock *next,
+				 u64 now)
 {
-	u64 offset = next->realtime_ns - next->monotonic_ns, meet = (u64)MEET_MS * tsc_khz;
-	struct reading old = read_at(told, now), new = read_at(next, now);
+	u64 offset = next->realtime_ns - next->monotonic_ns, catch_up = (u64)CATCH_UP_MS * tsc_khz;
+	struct reading old = clock_read_at(last, now), new = clock_read_at(next, now);
 	s64 ahead_ns = old.ns - new.ns, ahead;
 
-	if (!told->mult || ahead_ns < 0 || (!ahead_ns && old.fraction <= new.fraction))
+	if (!last->mult || ahead_ns < 0 || (!ahead_ns && old.fraction <= new.fraction))
 		return;
 	ahead = (min_t(s64, ahead_ns, NSEC_PER_SEC) << FRACTION_BITS) + old.fraction - new.fraction;
 	next->tsc = now;
 	next->monotonic_ns = old.ns;
 	next->fraction = old.fraction;
 	next->realtime_ns = old.ns + offset;
-	next->mult -= min(next->mult, div64_u64(ahead, meet));
+	next->mult -= min(next->mult, div64_u64(ahead, catch_up));
 }
 
-static void tell(struct insula_clock *clock, struct insula_lwk_clock *next)
+static void clock_write(struct insula_clock *clock, struct insula_lwk_clock *next)
 {
 	struct insula_lwk_clock *shared = clock->shared;
 
-	WRITE_ONCE(shared->sequence, clock->told.sequence + 1);
-	smp_mb(); /* who reads a later time than now goes by what is told next */
-	never_back(&clock->told, next, rdtsc_ordered());
+	WRITE_ONCE(shared->sequence, clock->last.sequence + 1);
+	smp_mb(); /* readers after `now` see the odd sequence, and wait for the update */
+	clock_stay_monotonic(&clock->last, next, rdtsc_ordered());
 	WRITE_ONCE(shared->tsc, next->tsc);
 	WRITE_ONCE(shared->realtime_ns, next->realtime_ns);
 	WRITE_ONCE(shared->monotonic_ns, next->monotonic_ns);
 	WRITE_ONCE(shared->fraction, next->fraction);
 	WRITE_ONCE(shared->mult, next->mult);
-	next->sequence = clock->told.sequence + 2;
-	smp_wmb(); /* after all of it */
+	next->sequence = clock->last.sequence + 2;
+	smp_wmb(); /* after all fields */
 	WRITE_ONCE(shared->sequence, next->sequence);
-	clock->told = *next;
+	clock->last = *next;
 }
 
-/* What the timekeeping says of a time, as nanoseconds that are shifted by its clock's shift. */
-static void set_time(struct insula_lwk_clock *next, const struct timekeeper *timekeeper,
-		     u64 shifted_ns)
+/* Set both times from the timekeeper's base plus `shifted_ns`, in units of its clock's shift. */
+static void clock_set_time(struct insula_lwk_clock *next, const struct timekeeper *timekeeper,
+			   u64 shifted_ns)
 {
 	const struct tk_read_base *base = &timekeeper->tkr_mono;
 
@@ -88,53 +88,55 @@ static void set_time(struct insula_lwk_clock *next, const struct timekeeper *tim
 	next->realtime_ns = next->monotonic_ns + ktime_to_ns(timekeeper->offs_real);
 }
 
-static void by_time_stamp_counter(struct insula_lwk_clock *next,
-				  const struct timekeeper *timekeeper)
+static void clock_from_tsc(struct insula_lwk_clock *next,
+			   const struct timekeeper *timekeeper)
 {
 	const struct tk_read_base *base = &timekeeper->tkr_mono;
 
 	next->tsc = base->cycle_last;
 	next->mult = (u64)base->mult << (FRACTION_BITS - base->shift);
-	set_time(next, timekeeper, base->xtime_nsec);
+	clock_set_time(next, timekeeper, base->xtime_nsec);
 }
 
-static void by_other_counter(struct insula_lwk_clock *next, const struct timekeeper *timekeeper)
+static void clock_from_other_counter(struct insula_lwk_clock *next,
+				     const struct timekeeper *timekeeper)
 {
 	const struct tk_read_base *base = &timekeeper->tkr_mono;
 	u64 cycles = (base->clock->read(base->clock) - base->cycle_last) & base->mask;
 
 	next->tsc = rdtsc_ordered();
 	next->mult = div_u64(1000000ULL << FRACTION_BITS, tsc_khz);
-	set_time(next, timekeeper, base->xtime_nsec + cycles * base->mult);
+	clock_set_time(next, timekeeper, base->xtime_nsec + cycles * base->mult);
 }
 
-/* The timekeeping's lock is held: clocks cannot be read the usual way. */
-static int corrected(struct notifier_block *block, unsigned long was_set, void *data)
+/* Called with timekeeping locked: clocks cannot be read by ktime_get() and the like. */
+static int clock_timekeeping_updated(struct notifier_block *block, unsigned long was_set,
+				     void *data)
 {
-	struct insula_clock *clock = container_of(block, struct insula_clock, follower);
+	struct insula_clock *clock = container_of(block, struct insula_clock, notifier);
 	const struct timekeeper *timekeeper = data;
 	struct insula_lwk_clock next = {};
 
 	if (timekeeper->tkr_mono.clock->vdso_clock_mode == VDSO_CLOCKMODE_TSC)
-		by_time_stamp_counter(&next, timekeeper);
+		clock_from_tsc(&next, timekeeper);
 	else
-		by_other_counter(&next, timekeeper);
-	tell(clock, &next);
+		clock_from_other_counter(&next, timekeeper);
+	clock_write(clock, &next);
 	return NOTIFY_OK;
 }
 
-void insula_clock_begin(struct insula_clock *clock, struct insula_lwk_clock *shared)
+void insula_clock_start(struct insula_clock *clock, struct insula_lwk_clock *shared)
 {
 	clock->shared = shared;
-	clock->follower.notifier_call = corrected;
-	clock->follows = true;
-	/* It is called at once. */
-	pvclock_gtod_register_notifier(&clock->follower);
+	clock->notifier.notifier_call = clock_timekeeping_updated;
+	clock->registered = true;
+	/* Calls the notifier at once. */
+	pvclock_gtod_register_notifier(&clock->notifier);
 }
 
-void insula_clock_end(struct insula_clock *clock)
+void insula_clock_stop(struct insula_clock *clock)
 {
-	if (clock->follows)
-		pvclock_gtod_unregister_notifier(&clock->follower);
-	clock->follows = false;
+	if (clock->registered)
+		pvclock_gtod_unregister_notifier(&clock->notifier);
+	clock->registered = false;
 }

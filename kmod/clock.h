@@ -6,18 +6,18 @@
 
 #include "insula_lwk.h"
 
-/* The base's clocks, as a node is told them. */
+/* The base's clocks, published to a node. */
 struct insula_clock {
-	struct notifier_block follower;	/* of the base's timekeeping */
-	struct insula_lwk_clock *shared;	/* the node can write it, too */
-	struct insula_lwk_clock told;	/* what was written there last */
-	bool follows;
+	struct notifier_block notifier;	/* of the base's timekeeping */
+	struct insula_lwk_clock *shared;	/* writable by the node */
+	struct insula_lwk_clock last;	/* written there last */
+	bool registered;
 };
 
-/* Write the clocks, now and whenever this kernel corrects its own. */
-void insula_clock_begin(struct insula_clock *clock, struct insula_lwk_clock *shared);
+/* Publish the clocks, now and whenever this kernel corrects its own. */
+void insula_clock_start(struct insula_clock *clock, struct insula_lwk_clock *shared);
 
-/* Write them no more, from when it returns. Nothing if that is so already. Sleeps not. */
-void insula_clock_end(struct insula_clock *clock);
+/* Stop publishing; idempotent. On return nothing is written any more. Does not sleep. */
+void insula_clock_stop(struct insula_clock *clock);
 
 #endif

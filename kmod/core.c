@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whose each core is. A core is taken by switching it off in the base and hiding
- * it: no longer present, it cannot be switched on again by anyone, and the base
- * stops sending interrupts to "all others" by the APICs' shorthand, which would
- * reach it too (arch/x86/kernel/apic/ipi.c, apic_smt_update()).
+ * Ownership of cores. A core is taken by offlining it in the base and hiding it: no longer
+ * present, it cannot be onlined by anyone, and the base stops using the APICs' "all others"
+ * shorthand for IPIs, which would reach it too (arch/x86/kernel/apic/ipi.c,
+ * apic_smt_update()).
  *
- * Both are done from a callback of the CPU hotplug machine, so that they happen
- * inside the base's own procedure: it looks at the mask of present cores when it
- * ends, and turns the shorthand off or on by itself.
+ * It is hidden from a CPU hotplug callback, inside the base's own offlining: at its end that
+ * checks the mask of present cores, and switches the shorthand off or on by itself.
  */
 #include "insula_module.h"
 
@@ -27,15 +26,15 @@
 struct core {
 	u32 owner;	/* enum insula_cpu_owner */
 	u32 node;
-	bool pooled;	/* goes back to the pool, not to the base */
-	bool hidden;	/* not the base's: wanted or taken */
+	bool pooled;	/* returns to the pool, not to the base */
+	bool hidden;	/* not the base's: taken, or being taken */
 };
 
 static struct {
 	struct mutex lock;	/* all below */
 	struct core *core;	/* by the base's number */
 	u32 taken;
-	bool closed;		/* for good: the base goes down */
+	bool closed;		/* final: the base goes down */
 	int hotplug_state;
 } cores = {
 	.lock = __MUTEX_INITIALIZER(cores.lock),
@@ -46,14 +45,14 @@ u32 insula_core_apic_id(u32 cpu)
 	return per_cpu(x86_cpu_to_apicid, cpu);
 }
 
-/* The base wants to switch a core on. */
-static int guard_up(unsigned int cpu)
+/* CPU hotplug callback: the base is about to online a core. */
+static int core_guard_up(unsigned int cpu)
 {
 	return READ_ONCE(cores.core[cpu].hidden) ? -EBUSY : 0;
 }
 
-/* The base has switched a core off. */
-static int guard_down(unsigned int cpu)
+/* CPU hotplug callback: the base has offlined a core. */
+static int core_guard_down(unsigned int cpu)
 {
 	if (READ_ONCE(cores.core[cpu].hidden))
 		set_cpu_present(cpu, false);
@@ -68,7 +67,7 @@ int insula_cores_init(void)
 	if (!cores.core)
 		return -ENOMEM;
 	state = cpuhp_setup_state_nocalls(CPUHP_BP_PREPARE_DYN, "insula:guard",
-					  guard_up, guard_down);
+					  core_guard_up, core_guard_down);
 	if (state < 0) {
 		kfree(cores.core);
 		return state;
@@ -83,21 +82,21 @@ void insula_cores_exit(void)
 	kfree(cores.core);
 }
 
-/* The base would not let go of a core, perhaps after it had gone down. */
-static int keep(u32 cpu, int err)
+/* A core could not be taken: undo, bringing it online again if it had gone offline. */
+static int core_keep(u32 cpu, int err)
 {
 	WRITE_ONCE(cores.core[cpu].hidden, false);
 	set_cpu_present(cpu, true);
-	/* 1: somebody else had just switched it off. So it stays. */
+	/* 1: somebody else has just offlined it. So it stays. */
 	if (err > 0)
 		return -ENODEV;
 	if (!cpu_online(cpu) && add_cpu(cpu) < 0)
-		pr_err("core %u was not taken, and does not come online again\n", cpu);
+		pr_err("cpu %u was not taken, but does not come online again\n", cpu);
 	return err ? err : -EIO;
 }
 
-/* Switch one off and park it. */
-static int hide(u32 cpu)
+/* Offline, hide and park a core. */
+static int core_hide(u32 cpu)
 {
 	int err;
 
@@ -105,36 +104,36 @@ static int hide(u32 cpu)
 	WRITE_ONCE(cores.core[cpu].hidden, true);
 	err = remove_cpu(cpu);
 	if (err || cpu_present(cpu))
-		return keep(cpu, err);
-	err = insula_start_settle(insula_core_apic_id(cpu));
+		return core_keep(cpu, err);
+	err = insula_start_park(insula_core_apic_id(cpu));
 	if (err)
-		return keep(cpu, err);
+		return core_keep(cpu, err);
 	WRITE_ONCE(cores.taken, cores.taken + 1);
 	return 0;
 }
 
-/* Switch one on that is parked, or was reset. */
-static int unhide(u32 cpu)
+/* Return a core that is parked, or was reset, to the base. */
+static int core_unhide(u32 cpu)
 {
 	int err;
 
 	lockdep_assert_held(&cores.lock);
 	WRITE_ONCE(cores.core[cpu].owner, INSULA_CPU_BASE);
-	smp_mb(); /* who closes sees that it is the base's, or we see that it is closed */
+	smp_mb(); /* either insula_cores_close() sees the new owner, or we see `closed` */
 	if (READ_ONCE(cores.closed))
 		return -ESHUTDOWN;
-	/* Where it is parked is not the base's to leave alone, should it not come online. */
+	/* Reset, should it not come online: the base does not know of the parking page. */
 	insula_start_reset(insula_core_apic_id(cpu));
 	cores.core[cpu] = (struct core) { .owner = INSULA_CPU_BASE };
 	WRITE_ONCE(cores.taken, cores.taken - 1);
 	set_cpu_present(cpu, true);
 	err = add_cpu(cpu);
 	if (err < 0)
-		pr_err("core %u is the base's again but does not come online: %d\n", cpu, err);
-	return min(err, 0); /* 1: somebody else has just switched it on */
+		pr_err("cpu %u was returned to the base but does not come online: %d\n", cpu, err);
+	return min(err, 0); /* 1: somebody else has just onlined it */
 }
 
-static bool listed(const u32 *cpus, u32 count, u32 cpu)
+static bool core_listed(const u32 *cpus, u32 count, u32 cpu)
 {
 	while (count--)
 		if (cpus[count] == cpu)
@@ -142,8 +141,8 @@ static bool listed(const u32 *cpus, u32 count, u32 cpu)
 	return false;
 }
 
-/* Whether the machine has, or may get, such a core and it can be taken at all. */
-static bool is_takable(u32 cpu)
+/* Whether it is a possible core other than the boot core. */
+static bool core_is_takable(u32 cpu)
 {
 	return cpu && cpu < nr_cpu_ids && cpu_possible(cpu);
 }
@@ -151,13 +150,13 @@ static bool is_takable(u32 cpu)
 bool insula_cores_are_takable(const u32 *cpus, u32 count)
 {
 	while (count--)
-		if (!is_takable(cpus[count]))
+		if (!core_is_takable(cpus[count]))
 			return false;
 	return true;
 }
 
-/* Whether all can be taken, before any is. */
-static int check(const u32 *cpus, u32 count, bool from_pool)
+/* Check that all can be taken, before any is. */
+static int core_check(const u32 *cpus, u32 count, bool from_pool)
 {
 	u32 i, cpu;
 
@@ -165,7 +164,7 @@ static int check(const u32 *cpus, u32 count, bool from_pool)
 		return -ESHUTDOWN;
 	for (i = 0; i < count; i++) {
 		cpu = cpus[i];
-		if (!is_takable(cpu) || listed(cpus, i, cpu))
+		if (!core_is_takable(cpu) || core_listed(cpus, i, cpu))
 			return -EINVAL;
 		if (cores.core[cpu].owner == INSULA_CPU_NODE)
 			return -EBUSY;
@@ -180,7 +179,7 @@ static int check(const u32 *cpus, u32 count, bool from_pool)
 	return 0;
 }
 
-static void put_back(u32 cpu)
+static void core_put_back(u32 cpu)
 {
 	struct core *core = &cores.core[cpu];
 
@@ -190,20 +189,20 @@ static void put_back(u32 cpu)
 		core->node = 0;
 		return;
 	}
-	unhide(cpu);
+	core_unhide(cpu);
 }
 
-static int take_locked(const u32 *cpus, u32 count, u32 owner, u32 node)
+static int core_take_locked(const u32 *cpus, u32 count, u32 owner, u32 node)
 {
 	bool to_pool = owner == INSULA_CPU_POOL;
 	struct core *core;
 	u32 i;
-	int err = check(cpus, count, !to_pool);
+	int err = core_check(cpus, count, !to_pool);
 
 	for (i = 0; !err && i < count; i++) {
 		core = &cores.core[cpus[i]];
 		if (core->owner == INSULA_CPU_BASE) {
-			err = hide(cpus[i]);
+			err = core_hide(cpus[i]);
 			if (err)
 				break;
 			core->pooled = to_pool;
@@ -214,7 +213,7 @@ static int take_locked(const u32 *cpus, u32 count, u32 owner, u32 node)
 	if (err) {
 		while (i--) {
 			cores.core[cpus[i]].pooled &= !to_pool;
-			put_back(cpus[i]);
+			core_put_back(cpus[i]);
 		}
 	}
 	return err;
@@ -225,7 +224,7 @@ int insula_cores_take(const u32 *cpus, u32 count, u32 node)
 	int err;
 
 	mutex_lock(&cores.lock);
-	err = take_locked(cpus, count, INSULA_CPU_NODE, node);
+	err = core_take_locked(cpus, count, INSULA_CPU_NODE, node);
 	mutex_unlock(&cores.lock);
 	return err;
 }
@@ -235,19 +234,19 @@ int insula_cores_reserve(const u32 *cpus, u32 count)
 	int err;
 
 	mutex_lock(&cores.lock);
-	err = take_locked(cpus, count, INSULA_CPU_POOL, 0);
+	err = core_take_locked(cpus, count, INSULA_CPU_POOL, 0);
 	mutex_unlock(&cores.lock);
 	return err;
 }
 
-int insula_cores_settle(const u32 *cpus, u32 count)
+int insula_cores_park(const u32 *cpus, u32 count)
 {
 	int err = 0;
 
 	while (count--) {
-		if (!insula_start_settle(insula_core_apic_id(cpus[count])))
+		if (!insula_start_park(insula_core_apic_id(cpus[count])))
 			continue;
-		pr_crit("core %u does not obey a reset: it may still execute\n", cpus[count]);
+		pr_crit("cpu %u does not respond to a reset: it may still execute\n", cpus[count]);
 		err = -EIO;
 	}
 	return err;
@@ -255,12 +254,12 @@ int insula_cores_settle(const u32 *cpus, u32 count)
 
 void insula_cores_give(const u32 *cpus, u32 count)
 {
-	/* Who found before that they may be rung has rung them: see insula_session_ring(). */
+	/* Wait for doorbell rings in flight to these cores: see insula_session_ring(). */
 	if (count)
 		synchronize_rcu();
 	mutex_lock(&cores.lock);
 	while (count--)
-		put_back(cpus[count]);
+		core_put_back(cpus[count]);
 	mutex_unlock(&cores.lock);
 }
 
@@ -274,17 +273,17 @@ void insula_cores_close(void)
 {
 	insula_start_forbid();
 	WRITE_ONCE(cores.closed, true);
-	smp_mb(); /* who gives a core back sees that, or we see that it is the base's */
+	smp_mb(); /* either core_unhide() sees `closed`, or we see the new owner */
 }
 
-/* Without the lock, whose holder may have been stopped. */
-static bool is_nodes(u32 cpu)
+/* Without the lock, whose holder's core may have been stopped. */
+static bool core_is_nodes(u32 cpu)
 {
 	return READ_ONCE(cores.core[cpu].owner) == INSULA_CPU_NODE;
 }
 
-/* One that is being switched off executes the base as long as the base has it. */
-static bool is_taken(u32 cpu)
+/* A core that is being offlined still executes the base until it is not present. */
+static bool core_is_taken(u32 cpu)
 {
 	return READ_ONCE(cores.core[cpu].hidden) && !cpu_present(cpu);
 }
@@ -294,18 +293,18 @@ void insula_cores_reset_all(void)
 	u32 cpu;
 
 	for_each_possible_cpu(cpu)
-		if (is_taken(cpu))
+		if (core_is_taken(cpu))
 			insula_start_reset(insula_core_apic_id(cpu));
 }
 
-void insula_cores_settle_all(void)
+void insula_cores_park_all(void)
 {
 	u32 cpu;
 
 	for_each_possible_cpu(cpu)
-		if (is_nodes(cpu))
-			insula_cores_settle(&cpu, 1);
-	/* Where they are parked the next kernel puts what it likes. */
+		if (core_is_nodes(cpu))
+			insula_cores_park(&cpu, 1);
+	/* Parked cores execute a page that the next kernel may overwrite. */
 	insula_cores_reset_all();
 }
 
@@ -319,7 +318,7 @@ int insula_cores_release(void)
 		cores.core[cpu].pooled = false;
 		if (cores.core[cpu].owner != INSULA_CPU_POOL)
 			continue;
-		err = unhide(cpu);
+		err = core_unhide(cpu);
 		if (!first_err)
 			first_err = err;
 	}
@@ -332,8 +331,8 @@ bool insula_cores_any_taken(void)
 	return READ_ONCE(cores.taken);
 }
 
-/* The owners of cores as far as there is room: how many there are. */
-static u32 list_cores(struct insula_cpu *list, u32 room)
+/* Fill at most `room` entries. Returns the number of all cores. */
+static u32 core_list(struct insula_cpu *list, u32 room)
 {
 	u32 cpu, count = 0;
 
@@ -354,7 +353,7 @@ static u32 list_cores(struct insula_cpu *list, u32 room)
 	return count;
 }
 
-/* The caller's memory may come from a node, which is not waited for with the lock. */
+/* Copied out unlocked: the caller's memory may be a node's, and fault for long. */
 int insula_cores_list(u64 to, u32 capacity, u32 *count)
 {
 	u32 room = min(capacity, nr_cpu_ids);
@@ -363,7 +362,7 @@ int insula_cores_list(u64 to, u32 capacity, u32 *count)
 
 	if (!list && room)
 		return -ENOMEM;
-	*count = list_cores(list, room);
+	*count = core_list(list, room);
 	if (copy_to_user(u64_to_user_ptr(to), list, min(room, *count) * sizeof(*list)))
 		err = -EFAULT;
 	kvfree(list);

@@ -47,7 +47,7 @@ insula_description_get(struct insula_description_data *description)
 	return description;
 }
 
-static void free_description(struct kref *refs)
+static void description_free(struct kref *refs)
 {
 	kvfree(container_of(refs, struct insula_description_data, refs));
 }
@@ -55,5 +55,5 @@ static void free_description(struct kref *refs)
 void insula_description_put(struct insula_description_data *description)
 {
 	if (description)
-		kref_put(&description->refs, free_description);
+		kref_put(&description->refs, description_free);
 }

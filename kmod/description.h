@@ -6,8 +6,8 @@
 #include <linux/types.h>
 
 /*
- * Bytes that the module keeps for the owner of an image or a node and never
- * reads. A node cannot write them, as it could its own memory.
+ * Bytes kept for the owner of an image or a node, opaque to the module. Unlike its memory, a node
+ * cannot write them.
  */
 struct insula_description_data {
 	struct kref refs;
@@ -25,7 +25,7 @@ int insula_description_read(const struct insula_description_data *description,
 struct insula_description_data *
 insula_description_get(struct insula_description_data *description);
 
-/* NULL is none. */
+/* NULL is allowed. */
 void insula_description_put(struct insula_description_data *description);
 
 #endif

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * PCI functions that are a node's.
+ * PCI functions assigned to nodes.
  *
- * From claim to return a function is bound to a driver of this module, which does
- * nothing with it: so no other driver of the base can have it, the base keeps it and
- * the ports above it awake, and its DMA is nobody's but ours to arrange. Binding is by
- * driver_override, as user space does it; what was there before is put back.
+ * From claim to return a function is bound to a driver of this module that does not use it: so
+ * no other driver of the base can bind it, the base keeps it and its upstream ports powered,
+ * and the module manages its DMA. Binding uses driver_override, as user space does; the former
+ * value and driver are restored.
  *
- * What the node writes to its configuration space is undone by a reset and by the
- * state that was saved when it was claimed.
+ * The node's writes to its configuration space are undone by a reset and by the state saved at
+ * the claim.
  */
 #include "insula_module.h"
 
@@ -24,7 +24,7 @@
 
 #include "compat/msi.h"
 #include "compat/override.h"
-#include "confine.h"
+#include "iommu_domain.h"
 #include "device.h"
 
 #define DRIVER_NAME	"insula"
@@ -32,35 +32,35 @@
 struct device_claim {
 	struct list_head link;
 	struct insula_device address;
-	struct file *memory;			/* the claimer's; used while claiming */
-	struct pci_dev *function;		/* NULL when it has been given back */
+	struct file *memory;			/* the node's; used while claiming */
+	struct pci_dev *function;		/* NULL once it is returned */
 	char *override;				/* the base's driver_override, or NULL */
-	bool driven;				/* the base had a driver for it */
-	struct insula_confinement *confinement;	/* while it is bound to our driver */
-	struct pci_saved_state *state;		/* how the base left it */
-	struct list_head bound;			/* while our driver has it */
+	bool had_driver;				/* the base had a driver for it */
+	struct insula_iommu_domain *iommu_domain;	/* while it is bound to our driver */
+	struct pci_saved_state *state;		/* as the base left it */
+	struct list_head bound;			/* while it is bound to our driver */
 };
 
 static struct {
 	struct mutex lock;			/* one claim or return at a time */
-	struct device_claim *expected;		/* by probe() */
+	struct device_claim *expected;		/* by device_claim_probe() */
 	/*
-	 * What a claim has while its function is bound to our driver. That may be unbound at
-	 * any moment, without the lock above and with the function's own: so this is taken
-	 * last, and nothing of the function is waited for with it.
+	 * Protects the state of claims bound to our driver. A function may be unbound at any
+	 * time, without the lock above and with the device's lock held: so this nests inside
+	 * both, and nothing waits for the function under it.
 	 */
 	struct mutex bound_lock;
-	struct list_head bound;			/* all that our driver has; read by RCU */
+	struct list_head bound;			/* claims bound to our driver; read by RCU */
 } claims = {
 	.lock = __MUTEX_INITIALIZER(claims.lock),
 	.bound_lock = __MUTEX_INITIALIZER(claims.bound_lock),
 	.bound = LIST_HEAD_INIT(claims.bound),
 };
 
-static int enable(struct device_claim *claim)
+static int device_claim_enable(struct device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
-	int err = pci_enable_device(function); /* and the ports above it */
+	int err = pci_enable_device(function); /* and its upstream ports */
 
 	if (err)
 		return err;
@@ -81,60 +81,60 @@ disable:
 	return err;
 }
 
-/* Anybody may write our name to a driver_override: only what we expect is taken. */
-static int probe(struct pci_dev *function, const struct pci_device_id *id)
+/* Anybody may write our name to a driver_override: bind only the expected function. */
+static int device_claim_probe(struct pci_dev *function, const struct pci_device_id *id)
 {
 	struct device_claim *claim = READ_ONCE(claims.expected);
-	struct insula_confinement *confinement;
+	struct insula_iommu_domain *iommu_domain;
 	int err;
 
 	if (!claim || claim->function != function)
 		return -ENODEV;
-	confinement = insula_confine(&function->dev, claim->memory);
-	if (IS_ERR(confinement))
-		return PTR_ERR(confinement);
-	err = enable(claim);
+	iommu_domain = insula_iommu_domain_create(&function->dev, claim->memory);
+	if (IS_ERR(iommu_domain))
+		return PTR_ERR(iommu_domain);
+	err = device_claim_enable(claim);
 	if (err) {
-		insula_unconfine(confinement);
+		insula_iommu_domain_destroy(iommu_domain);
 		return err;
 	}
 	mutex_lock(&claims.bound_lock);
-	claim->confinement = confinement;
+	claim->iommu_domain = iommu_domain;
 	pci_set_drvdata(function, claim);
 	list_add_tail_rcu(&claim->bound, &claims.bound);
 	mutex_unlock(&claims.bound_lock);
 	return 0;
 }
 
-/* On its return, or since it was unplugged. */
-static void remove(struct pci_dev *function)
+/* On its return, or when it is unplugged. */
+static void device_claim_remove(struct pci_dev *function)
 {
 	struct device_claim *claim = pci_get_drvdata(function);
-	struct insula_confinement *confinement;
+	struct insula_iommu_domain *iommu_domain;
 
 	mutex_lock(&claims.bound_lock);
 	list_del_rcu(&claim->bound);
-	confinement = claim->confinement;
-	claim->confinement = NULL;
+	iommu_domain = claim->iommu_domain;
+	claim->iommu_domain = NULL;
 	pci_set_drvdata(function, NULL);
 	pci_clear_master(function);
 	mutex_unlock(&claims.bound_lock);
 	synchronize_rcu();
 	pci_release_regions(function);
 	pci_disable_device(function);
-	insula_unconfine(confinement);
+	insula_iommu_domain_destroy(iommu_domain);
 }
 
-static void shutdown(struct pci_dev *function)
+static void device_claim_shutdown(struct pci_dev *function)
 {
 	pci_clear_master(function);
 }
 
 static struct pci_driver driver = {
 	.name = DRIVER_NAME,
-	.probe = probe,
-	.remove = remove,
-	.shutdown = shutdown,
+	.probe = device_claim_probe,
+	.remove = device_claim_remove,
+	.shutdown = device_claim_shutdown,
 	.driver_managed_dma = true,
 	.driver = {
 		.suppress_bind_attrs = true,
@@ -151,25 +151,25 @@ void insula_devices_exit(void)
 	pci_unregister_driver(&driver);
 }
 
-static int extend(struct device_claim *claim, struct file *memory, u32 first)
+static int device_claim_extend(struct device_claim *claim, struct file *memory, u32 first)
 {
 	int err;
 
 	mutex_lock(&claims.bound_lock);
-	err = insula_confinement_extend(claim->confinement, memory, first);
+	err = insula_iommu_domain_extend(claim->iommu_domain, memory, first);
 	mutex_unlock(&claims.bound_lock);
 	return err;
 }
 
-static void reduce(struct device_claim *claim, struct file *memory, u32 first)
+static void device_claim_reduce(struct device_claim *claim, struct file *memory, u32 first)
 {
 	mutex_lock(&claims.bound_lock);
-	insula_confinement_reduce(claim->confinement, memory, first);
+	insula_iommu_domain_reduce(claim->iommu_domain, memory, first);
 	mutex_unlock(&claims.bound_lock);
 }
 
-/* What is at the place of one that was unplugged may be the base's. */
-static void silence(struct device_claim *claim)
+/* Only while it is bound: after an unplug another device may be in its place. */
+static void device_claim_disable_dma(struct device_claim *claim)
 {
 	mutex_lock(&claims.bound_lock);
 	if (claim->function && pci_get_drvdata(claim->function) == claim)
@@ -177,69 +177,69 @@ static void silence(struct device_claim *claim)
 	mutex_unlock(&claims.bound_lock);
 }
 
-static bool is_ours(struct pci_dev *function)
+static bool device_is_ours(struct pci_dev *function)
 {
 	return function->dev.driver == &driver.driver;
 }
 
-static int count(struct pci_dev *function, void *data)
+static int device_count(struct pci_dev *function, void *data)
 {
 	++*(unsigned int *)data;
 	return 0;
 }
 
-static bool is_alone(struct pci_dev *function)
+static bool device_is_alone(struct pci_dev *function)
 {
 	unsigned int functions = 0;
 
 	if (pci_is_root_bus(function->bus) || function->is_virtfn || pci_num_vf(function))
 		return false;
-	pci_walk_bus(function->bus, count, &functions);
+	pci_walk_bus(function->bus, device_count, &functions);
 	return functions == 1;
 }
 
-/* A node writes the address and the vector of a core of its own into its device. */
-static bool interrupts_directly(struct pci_dev *function)
+/* The node programs MSI messages for its own cores: nothing of the base may remap them. */
+static bool device_interrupts_directly(struct pci_dev *function)
 {
 	if (!function->msi_cap && !function->msix_cap)
 		return false;
 	return insula_msi_target(&function->dev) == x86_vector_domain;
 }
 
-static int check(struct pci_dev *function)
+static int device_check(struct pci_dev *function)
 {
-	if (function->hdr_type != PCI_HEADER_TYPE_NORMAL || !interrupts_directly(function))
+	if (function->hdr_type != PCI_HEADER_TYPE_NORMAL || !device_interrupts_directly(function))
 		return -EOPNOTSUPP;
-	if (is_ours(function))
+	if (device_is_ours(function))
 		return -EBUSY;
-	return is_alone(function) ? 0 : -EXDEV;
+	return device_is_alone(function) ? 0 : -EXDEV;
 }
 
-/* What the base has arranged for it, to be put back. */
-static int remember(struct device_claim *claim)
+/* Save the base's binding, to be restored on return. */
+static int device_claim_save_binding(struct device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
 
 	kfree(claim->override);
 	device_lock(&function->dev);
-	claim->driven = function->dev.driver;
+	claim->had_driver = function->dev.driver;
 	device_unlock(&function->dev);
 	return insula_override_copy(function, &claim->override);
 }
 
-static void put_back(struct device_claim *claim)
+static void device_claim_restore_binding(struct device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
 
 	if (!device_is_registered(&function->dev))
 		return;
 	if (insula_override_set(function, claim->override ? claim->override : ""))
-		pci_warn(function, "insula: its driver_override is lost\n");
-	if (claim->driven && device_attach(&function->dev) != 1)
-		pci_warn(function, "insula: given back, but no driver takes it\n");
+		pci_warn(function, "insula: cannot restore driver_override\n");
+	if (claim->had_driver && device_attach(&function->dev) != 1)
+		pci_warn(function, "insula: returned to the base, but no driver binds\n");
 }
 
-static int bind(struct device_claim *claim)
+static int device_claim_bind(struct device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
 	int err = insula_override_set(function, DRIVER_NAME);
@@ -253,8 +253,8 @@ static int bind(struct device_claim *claim)
 	return err;
 }
 
-/* Unplugged meanwhile, it is bound to nothing: then there is nothing to reset. */
-static int reset(struct device_claim *claim)
+/* After an unplug it is not bound to our driver, and there is nothing to reset. */
+static int device_claim_reset(struct device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
 	int err;
@@ -268,33 +268,33 @@ static int reset(struct device_claim *claim)
 	return err;
 }
 
-static void let_go(struct device_claim *claim)
+static void device_claim_put(struct device_claim *claim)
 {
 	pci_dev_put(claim->function);
 	claim->function = NULL;
 }
 
-static void give_back(struct device_claim *claim)
+static void device_claim_return(struct device_claim *claim)
 {
 	lockdep_assert_held(&claims.lock);
-	if (reset(claim))
-		pci_err(claim->function, "insula: does not reset: its state is the node's\n");
-	if (is_ours(claim->function))
+	if (device_claim_reset(claim))
+		pci_err(claim->function, "insula: reset failed: it keeps the node's state\n");
+	if (device_is_ours(claim->function))
 		device_release_driver(&claim->function->dev);
-	put_back(claim);
-	let_go(claim);
-	claim->address.flags &= ~INSULA_DEVICE_HELD;
+	device_claim_restore_binding(claim);
+	device_claim_put(claim);
+	claim->address.flags &= ~INSULA_DEVICE_ATTACHED;
 }
 
-static void free_claim(struct device_claim *claim)
+static void device_claim_free(struct device_claim *claim)
 {
 	kfree(claim->state);
 	kfree(claim->override);
 	kfree(claim);
 }
 
-/* From the base; the node begins with a device that has forgotten it. */
-static int take(struct device_claim *claim, struct file *memory)
+/* Take a function from the base and reset it. */
+static int device_claim_take(struct device_claim *claim, struct file *memory)
 {
 	int err;
 
@@ -305,27 +305,27 @@ static int take(struct device_claim *claim, struct file *memory)
 						      claim->address.function);
 	if (!claim->function)
 		return -ENODEV;
-	err = check(claim->function);
+	err = device_check(claim->function);
 	if (!err)
-		err = remember(claim);
+		err = device_claim_save_binding(claim);
 	if (err) {
-		let_go(claim);
+		device_claim_put(claim);
 		return err;
 	}
-	err = bind(claim);
+	err = device_claim_bind(claim);
 	if (err) {
-		put_back(claim);
-		let_go(claim);
+		device_claim_restore_binding(claim);
+		device_claim_put(claim);
 		return err;
 	}
-	err = reset(claim);
+	err = device_claim_reset(claim);
 	if (err) {
-		give_back(claim);
+		device_claim_return(claim);
 		return err == -ENOTTY ? -EOPNOTSUPP : err;
 	}
-	claim->address.flags = INSULA_DEVICE_HELD;
-	if (claim->confinement)
-		claim->address.flags |= INSULA_DEVICE_CONFINED;
+	claim->address.flags = INSULA_DEVICE_ATTACHED;
+	if (claim->iommu_domain)
+		claim->address.flags |= INSULA_DEVICE_IOMMU;
 	return 0;
 }
 
@@ -343,30 +343,30 @@ int insula_device_claim(struct list_head *devices, const struct insula_device *a
 		return -ENOMEM;
 	claim->address = *address;
 	mutex_lock(&claims.lock);
-	err = take(claim, memory);
+	err = device_claim_take(claim, memory);
 	mutex_unlock(&claims.lock);
 	if (err) {
-		free_claim(claim);
+		device_claim_free(claim);
 		return err;
 	}
 	list_add_tail(&claim->link, devices);
 	return 0;
 }
 
-static int take_again(struct device_claim *claim, struct file *memory, struct file *shared)
+static int device_claim_retake(struct device_claim *claim, struct file *memory, struct file *shared)
 {
-	int err = take(claim, memory);
+	int err = device_claim_take(claim, memory);
 
 	if (err || !shared)
 		return err;
-	err = extend(claim, shared, 0);
+	err = device_claim_extend(claim, shared, 0);
 	if (err)
-		give_back(claim);
+		device_claim_return(claim);
 	return err;
 }
 
-int insula_devices_take_again(struct list_head *devices, struct file *memory,
-			      struct file *shared)
+int insula_devices_retake(struct list_head *devices, struct file *memory,
+			  struct file *shared)
 {
 	struct device_claim *claim;
 	int err = 0;
@@ -374,7 +374,7 @@ int insula_devices_take_again(struct list_head *devices, struct file *memory,
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link) {
 		if (!claim->function)
-			err = take_again(claim, memory, shared);
+			err = device_claim_retake(claim, memory, shared);
 		if (err)
 			break;
 	}
@@ -390,7 +390,7 @@ void insula_devices_reduce(struct list_head *devices, struct file *memory, u32 f
 
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link)
-		reduce(claim, memory, first);
+		device_claim_reduce(claim, memory, first);
 	mutex_unlock(&claims.lock);
 }
 
@@ -401,30 +401,30 @@ int insula_devices_extend(struct list_head *devices, struct file *memory, u32 fi
 
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link) {
-		err = extend(claim, memory, first);
+		err = device_claim_extend(claim, memory, first);
 		if (err)
 			break;
 	}
 	if (err)
 		list_for_each_entry_continue_reverse(claim, devices, link)
-			reduce(claim, memory, first);
+			device_claim_reduce(claim, memory, first);
 	mutex_unlock(&claims.lock);
 	return err;
 }
 
-void insula_devices_silence(struct list_head *devices)
+void insula_devices_disable_dma(struct list_head *devices)
 {
 	struct device_claim *claim;
 
 	list_for_each_entry(claim, devices, link)
-		silence(claim);
+		device_claim_disable_dma(claim);
 }
 
 /*
- * In an NMI the lock of PCI's configuration space may be held by whom it has interrupted:
- * then the devices are left as a crash leaves the base's own.
+ * An NMI may have interrupted a holder of the configuration space's lock: then DMA stays
+ * enabled, like that of the base's own devices in a crash.
  */
-void insula_devices_silence_all(void)
+void insula_devices_disable_dma_all(void)
 {
 	struct device_claim *claim;
 
@@ -442,8 +442,8 @@ void insula_devices_reset(struct list_head *devices)
 
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link)
-		if (reset(claim))
-			pci_err(claim->function, "insula: does not reset\n");
+		if (device_claim_reset(claim))
+			pci_err(claim->function, "insula: reset failed\n");
 	mutex_unlock(&claims.lock);
 }
 
@@ -454,19 +454,19 @@ void insula_devices_return(struct list_head *devices)
 	mutex_lock(&claims.lock);
 	list_for_each_entry(claim, devices, link)
 		if (claim->function)
-			give_back(claim);
+			device_claim_return(claim);
 	mutex_unlock(&claims.lock);
 }
 
-void insula_devices_forget(struct list_head *devices)
+void insula_devices_free(struct list_head *devices)
 {
 	struct device_claim *claim, *next;
 
 	list_for_each_entry_safe(claim, next, devices, link) {
 		list_del(&claim->link);
-		/* A node that cannot be stopped keeps what it has. */
+		/* A node that could not be stopped keeps its devices: leak the claim. */
 		if (!claim->function)
-			free_claim(claim);
+			device_claim_free(claim);
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Files with inodes of their own. All anonymous files of Linux share one inode; these
- * are in a file system that nobody can mount, which is there as long as one of them is.
+ * Files with inodes of their own: Linux' anonymous files share one inode. These are in a pseudo
+ * file system that cannot be mounted, and exists as long as one of them does.
  */
 #include "file.h"
 
@@ -18,7 +18,7 @@
 static struct vfsmount *mount;
 static int mount_users;
 
-static int init_context(struct fs_context *context)
+static int file_init_context(struct fs_context *context)
 {
 	return init_pseudo(context, FILES_MAGIC) ? 0 : -ENOMEM;
 }
@@ -26,11 +26,11 @@ static int init_context(struct fs_context *context)
 static struct file_system_type files = {
 	.name = "insula",
 	.owner = THIS_MODULE,
-	.init_fs_context = init_context,
+	.init_fs_context = file_init_context,
 	.kill_sb = kill_anon_super,
 };
 
-static struct file *create(const char *name, const struct file_operations *operations)
+static struct file *file_create(const char *name, const struct file_operations *operations)
 {
 	struct inode *inode = alloc_anon_inode(mount->mnt_sb);
 	struct file *file;
@@ -51,12 +51,12 @@ struct file *insula_file_create(const char *name, const struct file_operations *
 
 	if (err)
 		return ERR_PTR(err);
-	file = create(name, operations);
+	file = file_create(name, operations);
 	/* The file holds the mount from here on. */
 	simple_release_fs(&mount, &mount_users);
 	if (IS_ERR(file))
 		return file;
-	__module_get(THIS_MODULE); /* whoever drops the file's last reference puts it */
+	__module_get(THIS_MODULE); /* put with the file's last reference */
 	file->private_data = data;
 	return file;
 }

@@ -5,14 +5,14 @@
 #include <linux/fs.h>
 
 /*
- * A file that has an inode to itself, so that its f_mapping knows its mappings and no
- * others: unmap_mapping_range() takes its pages from every process that maps them, and
- * page->mapping may name it. As anon_inode_getfile() else. ERR_PTR.
+ * Create a file with its own inode, so that its f_mapping covers exactly its own mappings:
+ * unmap_mapping_range() unmaps its pages from all processes, and page->mapping may refer to it.
+ * Otherwise like anon_inode_getfile(). ERR_PTR.
  */
 struct file *insula_file_create(const char *name, const struct file_operations *operations,
 				void *data);
 
-/* A descriptor for the calling process of a file, whose reference it takes over. */
+/* Install a descriptor for a file, taking over the caller's reference, also on failure. */
 int insula_file_install(struct file *file);
 
 #endif

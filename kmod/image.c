@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Images: memory objects kept under a name, so that what they hold is ready
- * though no process has it open. What is in one is user space's affair.
+ * Images: memory objects kept under a name, without a process that has them open. Their content
+ * is opaque to the module.
  */
 #include "insula_module.h"
 
@@ -21,7 +21,7 @@ struct image {
 
 static struct insula_registry images = INSULA_REGISTRY(images);
 
-static int copy_name(char *to, void __user *argument)
+static int image_copy_name(char *to, void __user *argument)
 {
 	struct insula_name name;
 
@@ -36,11 +36,9 @@ static void image_free(struct image *image)
 	kfree(image);
 }
 
-/*
- * Under its name from here on. Who opens the name finds the image that had it, or this one,
- * and never none.
- */
-static int publish(struct image *image, struct insula_description_data *description, bool replace)
+/* Add an image to the registry, atomically replacing one of the same name if asked to. */
+static int image_publish(struct image *image, struct insula_description_data *description,
+			 bool replace)
 {
 	struct insula_named *old;
 	int err;
@@ -58,7 +56,8 @@ static int publish(struct image *image, struct insula_description_data *descript
 	return err;
 }
 
-static int claim_and_publish(struct image *image, const struct insula_image *request, bool replace)
+static int image_claim_and_publish(struct image *image, const struct insula_image *request,
+				   bool replace)
 {
 	struct insula_description_data *description;
 	int err;
@@ -69,7 +68,7 @@ static int claim_and_publish(struct image *image, const struct insula_image *req
 	err = insula_memory_claim(image->memory);
 	if (err)
 		goto free;
-	err = publish(image, description, replace);
+	err = image_publish(image, description, replace);
 	if (!err)
 		return 0;
 	insula_memory_unclaim(image->memory);
@@ -97,7 +96,7 @@ static int image_add(void __user *argument, bool replace)
 		err = PTR_ERR(image->memory);
 		goto free;
 	}
-	err = claim_and_publish(image, &request, replace);
+	err = image_claim_and_publish(image, &request, replace);
 	if (!err)
 		return 0;
 	insula_memory_put(image->memory);
@@ -120,7 +119,7 @@ int insula_image_open(void __user *argument)
 {
 	char name[INSULA_NAME_MAX];
 	struct insula_named *named;
-	int err = copy_name(name, argument);
+	int err = image_copy_name(name, argument);
 
 	if (err)
 		return err;
@@ -136,7 +135,7 @@ int insula_image_remove(void __user *argument)
 {
 	char name[INSULA_NAME_MAX];
 	struct insula_named *named;
-	int err = copy_name(name, argument);
+	int err = image_copy_name(name, argument);
 
 	if (err)
 		return err;

@@ -2,7 +2,7 @@
 #ifndef INSULA_IMAGE_H
 #define INSULA_IMAGE_H
 
-/* The calls INSULA_IMAGE_* with their argument in user space. */
+/* INSULA_IMAGE_* with their argument in user space. */
 int insula_image_add(void __user *argument);
 int insula_image_replace(void __user *argument);
 int insula_image_open(void __user *argument);

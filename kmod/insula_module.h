@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * Included first by every file of the module, for its messages' prefix and the
- * words that cross to user space.
- */
+/* Included first by every file of the module: prefix of its messages, and the ABI. */
 #ifndef INSULA_MODULE_H
 #define INSULA_MODULE_H
 

@@ -2,87 +2,88 @@
 /*
  * insula.ko: what needs ring 0 to run more kernels beside this one.
  *
- * The protocol with user space is told in abi/include/insula.h. Inside, from the
- * bottom up:
+ * The protocol with user space is described in abi/include/insula.h. Files, from the bottom up:
  *
- *	arch/x86	resetting and starting a core (start.c, trampoline.S)
- *	low.c		RAM below 1 MiB, where cores begin
- *	take.c		large pieces of memory from the base, and back
- *	clear.c		clearing it
- *	held.c		pages that somebody still does I/O on
- *	core.c		whose each core is; taking one from the base, and back
+ *	arch/x86	resetting and starting of cores (start.c, trampoline.S), doorbells
+ *	lowmem.c	RAM below 1 MiB, where cores start
+ *	contig_alloc.c	allocation of large contiguous memory from the base
+ *	clear.c		clearing of memory
+ *	quarantine.c	pages still pinned by I/O
+ *	core.c		ownership of cores; taking them from the base
  *	pool.c		memory and cores taken ahead of need
- *	chunk.c		what memory objects are made of, from the three above
+ *	chunk.c		chunks of memory objects, from pool, base or lowmem
  *	file.c		files with inodes of their own
- *	memory.c	memory objects: chunks, as a file
- *	device.c	PCI functions that are a node's; taking one from the base, and back
- *	confine.c	keeping their DMA in the node's memory, with an IOMMU
+ *	memory.c	memory objects: lists of chunks, as files
+ *	device.c	PCI functions assigned to nodes
+ *	iommu_domain.c	their IOMMU domains
  *	image.c		memory objects under a name
- *	node.c		cores + memory object under a name
- *	node_ioctl.c	what is asked of a node by its descriptors
- *	life.c		its life: created, started, supervised, stopped, created anew
- *	resize.c	more for one that runs, or less
- *	watch.c		seeing a node end
- *	ring.c		sending and receiving, for kernel code
- *	channel.c	ends of channels between kernels
- *	event.c		events of channels as eventfds
- *	desks.c		delegation: where threads of a node's programs and of proxies meet
- *	seat.c		a thread of a proxy at such a desk
- *	space.c		the address spaces of these programs, for their proxies
- *	program_pages.c	which of their pages are mapped here, and who still holds one
- *	lending.c	what is lent to a node: told to it, and taken back in time
- *	lend.c		lenders: processes whose memory a node uses for a while
- *	borrow.c	the same in a node: what was lent to it, and mapping it
- *	inside.c	the module in a node, where it gives the other ends
- *	inside_resize.c	and brings online and offline what the base gives and wants
- *	base.c		the base's own reboot, suspend and panic
+ *	node.c		nodes: cores and a memory object under a name
+ *	node_ioctl.c	ioctls of nodes
+ *	node_state.c	states: created, started, supervised, stopped, recreated
+ *	resize.c	growing and shrinking of a running node
+ *	exit_poll.c	polling for the end of nodes
+ *	ring.c		rings of channels, for kernel code
+ *	channel.c	endpoints of channels as descriptors
+ *	eventfd.c	events of channels bound to eventfds
+ *	kernel_endpoint.c endpoints used by the kernel itself
+ *	slots.c		delegation area: pages and syscall slots
+ *	slot.c		a proxy's thread waiting at a slot
+ *	mirror.c	mm mirrors: programs' address spaces for their proxies
+ *	mirror_fault.c	page faults in mirrors
+ *	frame_tracker.c	frames mapped in mirrors, and which are pinned
+ *	grant_channel.c	granting memory to a node, and revoking it in time
+ *	grant.c		grant tables: memory of processes granted to a node
+ *	grant_import.c	in a node: mapping granted memory
+ *	guest.c		in a node: its endpoints of channels
+ *	guest_hotplug.c	in a node: onlining and offlining of cores and memory
+ *	base.c		reboot, suspend and panic of the base
  *	main.c		the device
  *
- * Policy is nowhere here: which cores, which memory, what is put into it and
- * where it is entered are said by the caller, who must be privileged. A node
- * that is running has the hardware to itself; nothing here confines it.
+ * There is no policy here: which cores, which memory, its content and the entry address are
+ * chosen by the caller, who must be privileged. A running node has its cores to itself; the
+ * module does not isolate it.
  *
- * In a Linux node the same module has another role: of all this, only the channels and
- * what inside*.c do with them are in use.
+ * In a Linux node the same module has another role: only the channels, guest*.c and
+ * grant_import.c are in use.
  *
- * Locks. Whoever has one takes only such as stand below it:
+ * Lock order, outermost first:
  *
- *	node->lock				what becomes of a node
- *	lender->calls, space->release		one call of a descriptor at a time
- *	  mmap_lock				of any process, by a fault or by a copy
- *	    cores.lock				and then those of the base's hotplug
- *	    claims.lock				and then the lock of a PCI function,
- *	      claims.bound_lock			which our driver's remove() is called with
- *	    desks->lock
- *	      desks->users_lock
- *	        space->releasing
- *	          space->walking		read by faults
- *	    memory->growing			of two: first of what grows by the other
+ *	node->lock				state of a node
+ *	table->call_lock, mirror->invalidate_lock  one ioctl of a descriptor at a time
+ *	  mmap_lock				of any process, by a fault or a user copy
+ *	    cores.lock				then those of the base's CPU hotplug
+ *	    claims.lock				then the device lock of a PCI function,
+ *	      claims.bound_lock			under which our driver's remove() is called
+ *	    slots->lock
+ *	      slots->users_lock
+ *	        mirror->tracker_lock
+ *	          mirror->walk_lock		read by faults
+ *	    memory->growing			of two: the one that grows by the other first
  *	      memory->mapping			read by faults; of two: by address
- *	      pool.lock, low.lock
- *	      taking (take.c)			one alloc_contig_range() at a time
+ *	      pool.lock, lowmem.lock
+ *	      contig_mutex			one alloc_contig_range() at a time
  *	    area->mapping			read by faults
- *	    registry.lock			nodes' and images'
+ *	    registry.lock			of nodes and of images
  *	    channel->lock
- *	      lending->lock			nothing is allocated with it
- *	        start.lock			nothing here either
- *	bus->lock, borrowing.lock		in a node: nothing of all this, but channel->lock
- *	spinlocks				at the very end; each says what interrupts take it
+ *	      grant channel's lock		no allocations under it
+ *	        start.lock			no allocations under it
+ *	bus->lock, imports.lock			in a node: only channel->lock nests inside
+ *	spinlocks				innermost; each declares its interrupt use
  *
- * Faults come with mmap_lock, so with a lock that they read nobody touches user memory, or
- * takes mmap_lock in any other way. Whoever allocates memory may have to reclaim some, and come
- * by way of lend.c's invalidate() to wait for lending->lock: nothing is allocated with that, and
- * no lock is taken with which anybody allocates. Lockdep is told so by insula_lending_create().
+ * Faults hold mmap_lock, so under a lock that they read nobody accesses user memory, or takes
+ * mmap_lock in another way. Memory allocation may enter reclaim, and thereby wait in
+ * grant_invalidate() for the grant channel's lock: nothing is allocated under that lock, nor
+ * under any lock taken inside it. insula_grant_channel_create() teaches lockdep so.
  *
- * When the base goes down its nodes are found by the registry, whose lock comes after theirs:
+ * When the base goes down, its nodes are found in the registry, whose lock nests inside theirs:
  * so insula_nodes_base_down() only tries to lock them.
  *
- * What another kernel does may take for ever. So waits for it have a limit, or end with a
- * signal, and hold none of these locks but three: a base that takes back what it has lent does
- * so for whoever changes a mapping, who holds what he needs for that (lending.c); a page of a
- * program that is asked for by who cannot let go of mmap_lock is waited for with it, for two
- * seconds (space_pages.c); the requests to the bus of virtio devices follow one another
- * (virtio/bus.c). User memory may be such a page of a program: hence no copy with a lock.
+ * Another kernel may take forever. So waits for it have a timeout, or end by a signal, and hold
+ * none of these locks, with three exceptions: a revocation waits on behalf of the thread that
+ * changes a mapping, with that thread's locks held (grant_channel.c); a remote fault that cannot drop
+ * mmap_lock waits with it, for two seconds (mirror_fault.c); requests to the virtio bus are
+ * serialized (virtio/bus.c). User memory may be a page of a program, which needs a remote
+ * fault: hence no user copies under a lock.
  */
 #include "insula_module.h"
 
@@ -100,32 +101,32 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
 #include "base.h"
-#include "borrow.h"
+#include "grant_import.h"
 #include "channel.h"
 #include "chunk.h"
 #include "clear.h"
 #include "core.h"
 #include "device.h"
-#include "held.h"
+#include "quarantine.h"
 #include "image.h"
-#include "inside.h"
-#include "life.h"
-#include "low.h"
+#include "guest.h"
+#include "node_state.h"
+#include "lowmem.h"
 #include "memory.h"
 #include "node.h"
 #include "pool.h"
-#include "space.h"
-#include "watch.h"
+#include "mirror.h"
+#include "exit_poll.h"
 
-/* Whether we are the module of a node, not of a base. */
+/* Whether this kernel is a node, not a base. */
 static bool in_node __ro_after_init;
 
-/* A control descriptor: whether its holder speaks our revision. */
+/* A control descriptor. */
 struct control {
-	bool agreed;
+	bool agreed;		/* on our revision */
 };
 
-static int hello(struct control *control, void __user *argument)
+static int control_hello(struct control *control, void __user *argument)
 {
 	struct insula_hello theirs, ours = {
 		.magic = INSULA_MAGIC,
@@ -142,7 +143,7 @@ static int hello(struct control *control, void __user *argument)
 	return 0;
 }
 
-static int machine(void __user *argument)
+static int control_machine(void __user *argument)
 {
 	struct insula_machine machine;
 	int err;
@@ -152,17 +153,17 @@ static int machine(void __user *argument)
 	machine.flags = x2apic_mode ? INSULA_MACHINE_X2APIC : 0;
 	machine.tsc_khz = tsc_khz;
 	machine.trampoline = insula_start_trampoline();
-	insula_low_count(&machine.low_total, &machine.low_free);
+	insula_lowmem_count(&machine.lowmem_total, &machine.lowmem_free);
 	insula_pool_count(&machine.pool_total, &machine.pool_free);
-	machine.taken = insula_chunks_taken();
-	machine.withheld = insula_withheld();
+	machine.allocated = insula_chunks_allocated();
+	machine.quarantined = insula_quarantine_size();
 	err = insula_cores_list(machine.cpus, machine.cpus_capacity, &machine.cpus_count);
 	if (err)
 		return err;
 	return copy_to_user(argument, &machine, sizeof(machine)) ? -EFAULT : 0;
 }
 
-static int pool_reserve(void __user *argument)
+static int control_pool_reserve(void __user *argument)
 {
 	struct insula_pool pool;
 	u32 *cpus;
@@ -178,8 +179,8 @@ static int pool_reserve(void __user *argument)
 		err = insula_request_check(&pool.memory);
 		if (err)
 			return err;
-		/* What lies below 1 MiB costs nothing to take and is scarce. */
-		if (pool.memory.max_phys && pool.memory.max_phys <= INSULA_LOW_LIMIT)
+		/* Lowmem is fast to allocate, and scarce: not in the pool. */
+		if (pool.memory.max_phys && pool.memory.max_phys <= INSULA_LOWMEM_LIMIT)
 			return -EINVAL;
 	}
 	cpus = memdup_user(u64_to_user_ptr(pool.cpus), pool.cpus_count * sizeof(*cpus));
@@ -190,13 +191,13 @@ static int pool_reserve(void __user *argument)
 	return err;
 }
 
-static long dispatch(unsigned int command, void __user *argument)
+static long control_dispatch(unsigned int command, void __user *argument)
 {
 	switch (command) {
 	case INSULA_MACHINE:
-		return machine(argument);
+		return control_machine(argument);
 	case INSULA_POOL_RESERVE:
-		return pool_reserve(argument);
+		return control_pool_reserve(argument);
 	case INSULA_POOL_RELEASE:
 		return insula_pool_release();
 	case INSULA_MEMORY_CREATE:
@@ -222,14 +223,14 @@ static long dispatch(unsigned int command, void __user *argument)
 	}
 }
 
-/* In a node there is nothing to take: only channels. */
-static long dispatch_inside(unsigned int command, void __user *argument)
+/* In a node: only channels and grants. */
+static long control_dispatch_guest(unsigned int command, void __user *argument)
 {
 	switch (command) {
 	case INSULA_CHANNEL_OPEN:
-		return insula_inside_open(argument);
-	case INSULA_BORROW:
-		return insula_borrow(argument);
+		return insula_guest_open(argument);
+	case INSULA_GRANT_IMPORT:
+		return insula_grant_import(argument);
 	default:
 		return -ENOTTY;
 	}
@@ -240,12 +241,12 @@ static long control_ioctl(struct file *file, unsigned int command, unsigned long
 	struct control *control = file->private_data;
 
 	if (command == INSULA_HELLO)
-		return hello(control, (void __user *)argument);
+		return control_hello(control, (void __user *)argument);
 	if (!READ_ONCE(control->agreed))
 		return -EPROTO;
 	if (in_node)
-		return dispatch_inside(command, (void __user *)argument);
-	return dispatch(command, (void __user *)argument);
+		return control_dispatch_guest(command, (void __user *)argument);
+	return control_dispatch(command, (void __user *)argument);
 }
 
 static int control_open(struct inode *inode, struct file *file)
@@ -281,16 +282,16 @@ static struct miscdevice device = {
 	.mode = 0600,
 };
 
-/* All that makes this the base of nodes. */
-static int __init base_init(void)
+/* Initialize the role of a base. */
+static int __init main_base_init(void)
 {
 	int err;
 
 	if (cc_platform_has(CC_ATTR_MEM_ENCRYPT)) {
-		pr_err("the base encrypts its memory: a node would find it as it is stored\n");
+		pr_err("memory encryption is active: nodes cannot use encrypted memory\n");
 		return -EOPNOTSUPP;
 	}
-	err = insula_low_init();
+	err = insula_lowmem_init();
 	if (err)
 		return err;
 	err = insula_clear_init();
@@ -305,22 +306,22 @@ static int __init base_init(void)
 	err = insula_devices_init();
 	if (err)
 		goto stop_cores;
-	insula_watch_init();
-	err = insula_life_init();
+	insula_exit_poll_init();
+	err = insula_node_state_init();
 	if (err)
 		goto stop_devices;
-	err = insula_spaces_init();
+	err = insula_mirrors_init();
 	if (err)
-		goto stop_life;
+		goto stop_node_state;
 	err = insula_base_init();
 	if (err)
-		goto stop_spaces;
+		goto stop_mirrors;
 	return 0;
 
-stop_spaces:
-	insula_spaces_exit();
-stop_life:
-	insula_life_exit();
+stop_mirrors:
+	insula_mirrors_exit();
+stop_node_state:
+	insula_node_state_exit();
 stop_devices:
 	insula_devices_exit();
 stop_cores:
@@ -332,28 +333,28 @@ stop_clear:
 	return err;
 }
 
-/* Images and nodes hold the module: here there are none, only perhaps a pool. */
-static void base_exit(void)
+/* Images and nodes hold the module: only a pool may be left here. */
+static void main_base_exit(void)
 {
 	insula_pool_release();
-	insula_withheld_exit();
+	insula_quarantine_exit();
 	insula_base_exit();
-	insula_watch_exit();
-	insula_spaces_exit();
-	insula_life_exit();
+	insula_exit_poll_exit();
+	insula_mirrors_exit();
+	insula_node_state_exit();
 	insula_devices_exit();
 	insula_cores_exit();
 	insula_start_exit();
 	insula_clear_exit();
-	insula_low_exit();
+	insula_lowmem_exit();
 }
 
-static void exit_role(void)
+static void main_exit_role(void)
 {
 	if (in_node)
-		insula_inside_exit();
+		insula_guest_exit();
 	else
-		base_exit();
+		main_base_exit();
 }
 
 static int __init insula_init(void)
@@ -365,14 +366,14 @@ static int __init insula_init(void)
 	err = insula_channels_init();
 	if (err)
 		goto stop_doorbells;
-	in_node = insula_inside_found();
-	err = in_node ? insula_inside_init() : base_init();
+	in_node = insula_guest_found();
+	err = in_node ? insula_guest_init() : main_base_init();
 	if (err)
 		goto stop_channels;
 	err = misc_register(&device);
 	if (!err)
 		return 0;
-	exit_role();
+	main_exit_role();
 stop_channels:
 	insula_channels_exit();
 stop_doorbells:
@@ -383,7 +384,7 @@ stop_doorbells:
 static void __exit insula_exit(void)
 {
 	misc_deregister(&device);
-	exit_role();
+	main_exit_role();
 	insula_channels_exit();
 	insula_doorbells_exit();
 }

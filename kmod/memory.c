@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Memory objects: an ordered list of chunks, addressed by an offset that runs
- * through them, mapped into processes page by page on demand.
+ * Memory objects: an ordered list of chunks, addressed by an offset that runs through them,
+ * mapped into processes on demand.
  *
- * Pages are inserted as ordinary ones, with a reference each, so that a process
- * can do I/O on a mapping (get_user_pages works), and a chunk's memory outlives
- * its mappings: a mapping holds the file, the file holds the chunks.
+ * Pages are inserted as ordinary ones, with a reference each, so that I/O on a mapping works
+ * (get_user_pages). A chunk outlives its mappings: a mapping holds the file, the file holds the
+ * chunks.
  *
- * An object can be revoked: then no process reaches it any more, and its memory goes
- * back as soon as no image, node or other part of the module uses it. In any case
- * a page is given on only once nobody does I/O on it.
+ * After an object is revoked no process can access it, and its memory is returned as soon as no
+ * image, node or other part of the module uses it. A page is reused only once it is not pinned
+ * by I/O.
  */
 #include "insula_module.h"
 
@@ -31,47 +31,44 @@
 #include "clear.h"
 #include "compat/compat.h"
 #include "file.h"
-#include "held.h"
+#include "quarantine.h"
 #include "memory.h"
 
-/* Pages inserted per fault: what is mapped is mostly read or written through. */
+/* Pages inserted per fault: mappings are mostly accessed sequentially. */
 #define FAULT_BATCH	64
 
-/* An object's claims if it is an image's or a node's own. */
+/* Value of an object's claims if it belongs to an image or a node. */
 #define OWNED		(-1)
 
 struct memory {
 	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
-	struct inode *inode;		/* its file's: tells its size to those who map it */
-	struct rw_semaphore mapping;	/* held for reading while pages are mapped, or copied */
-	unsigned long generation;	/* of what is in it: mappings of others do not show it */
-	struct page *scratch;		/* NULL until there are such: what they show */
+	struct inode *inode;		/* its file's, for its size */
+	struct rw_semaphore mapping;	/* read: map or copy pages; write: change the chunks */
+	unsigned long generation;	/* of its content: older mappings show the scratch page */
+	struct page *scratch;		/* NULL until there is an older generation */
 	struct insula_chunk_list chunks;
 	spinlock_t lock;		/* revoked, users */
 	bool revoked;
-	u32 users;			/* that need its memory, beside processes */
-	atomic_t claims;		/* OWNED, or how many nodes share it */
+	u32 users;			/* of its memory, apart from mappings */
+	atomic_t claims;		/* OWNED, or the number of nodes that share it */
 	struct insula_description_data *description;
 };
 
 static const struct file_operations memory_fops;
 
-/*
- * All of it or nothing: what has been taken becomes the object's at one moment, so
- * that whoever finds a chunk in it finds it there as long as the object is.
- */
-static int grow_locked(struct memory *memory, const struct insula_request *request)
+/* All or nothing: new chunks are appended in one step, and stay as long as the object. */
+static int memory_grow_locked(struct memory *memory, const struct insula_request *request)
 {
 	struct insula_chunk_list growth;
 	int err;
 
 	lockdep_assert_held(&memory->growing);
 	insula_chunk_list_init(&growth);
-	err = insula_chunks_take(request, &growth);
+	err = insula_chunks_alloc(request, &growth);
 	if (!err)
 		err = insula_chunk_list_reserve(&memory->chunks, growth.count);
 	if (err) {
-		insula_chunks_give(growth.chunks, growth.count);
+		insula_chunks_free(growth.chunks, growth.count);
 	} else {
 		insula_chunk_list_append(&memory->chunks, growth.chunks, growth.count);
 		i_size_write(memory->inode, memory->chunks.size);
@@ -80,7 +77,7 @@ static int grow_locked(struct memory *memory, const struct insula_request *reque
 	return err;
 }
 
-static int grow(struct memory *memory, void __user *argument)
+static int memory_grow(struct memory *memory, void __user *argument)
 {
 	struct insula_request request;
 	int err;
@@ -92,13 +89,13 @@ static int grow(struct memory *memory, void __user *argument)
 		return err;
 	if (mutex_lock_killable(&memory->growing))
 		return -EINTR;
-	err = memory->revoked ? -ENODEV : grow_locked(memory, &request);
+	err = memory->revoked ? -ENODEV : memory_grow_locked(memory, &request);
 	mutex_unlock(&memory->growing);
 	return err;
 }
 
-/* Chunks as far as there is room: how many there are. */
-static u32 copy_chunks(struct memory *memory, struct insula_chunk *chunks, u32 room)
+/* Copy at most `room` chunks. Returns the number of all. */
+static u32 memory_copy_chunks(struct memory *memory, struct insula_chunk *chunks, u32 room)
 {
 	u32 count, i;
 
@@ -113,8 +110,8 @@ static u32 copy_chunks(struct memory *memory, struct insula_chunk *chunks, u32 r
 	return count;
 }
 
-/* The caller's memory may come from a node, which is not waited for with the lock. */
-static int list_chunks(struct memory *memory, void __user *argument)
+/* Copied out unlocked: the caller's memory may be a node's, and fault for long. */
+static int memory_list_chunks(struct memory *memory, void __user *argument)
 {
 	struct insula_chunk *chunks = NULL;
 	struct insula_chunks request;
@@ -123,14 +120,14 @@ static int list_chunks(struct memory *memory, void __user *argument)
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	/* Once more if it has grown meanwhile: what is said to be there is told of. */
+	/* Retry if it has grown meanwhile, so that `count` matches the copied chunks. */
 	do {
 		kvfree(chunks);
 		room = min(request.capacity, READ_ONCE(memory->chunks.count));
 		chunks = kvcalloc(room, sizeof(*chunks), GFP_KERNEL);
 		if (!chunks && room)
 			return -ENOMEM;
-		request.count = copy_chunks(memory, chunks, room);
+		request.count = memory_copy_chunks(memory, chunks, room);
 	} while (room < min(request.count, request.capacity));
 	room = min(room, request.count);
 	if (copy_to_user(u64_to_user_ptr(request.chunks), chunks, room * sizeof(*chunks)) ||
@@ -140,10 +137,11 @@ static int list_chunks(struct memory *memory, void __user *argument)
 	return err;
 }
 
-/* Copy as much as lies in one chunk of each; how much that is, 0 if nothing. */
-static u64 copy_some(struct memory *source, u64 from, struct memory *target, u64 to, u64 size)
+/* Copy as much as is contiguous in both. Returns its size, 0 at the end of either. */
+static u64 memory_copy_some(struct memory *source, u64 from, struct memory *target, u64 to,
+			    u64 size)
 {
-	struct insula_owned in, out;
+	struct insula_chunk_entry in, out;
 
 	if (!insula_chunk_list_at(&source->chunks, from, &in) ||
 	    !insula_chunk_list_at(&target->chunks, to, &out))
@@ -156,10 +154,10 @@ static u64 copy_some(struct memory *source, u64 from, struct memory *target, u64
 }
 
 /*
- * Both keep their chunks as long as this is held. Of two that are copied to each other at once
- * the same one comes first: else each copy might wait behind a writer for the other.
+ * Lock the chunks of both. By address, so that two copies in opposite directions cannot wait for
+ * each other behind writers.
  */
-static int lock_both(struct memory *one, struct memory *other)
+static int memory_lock_both(struct memory *one, struct memory *other)
 {
 	struct memory *first = min(one, other), *second = max(one, other);
 	int err = down_read_killable(&first->mapping);
@@ -172,23 +170,24 @@ static int lock_both(struct memory *one, struct memory *other)
 	return err;
 }
 
-static void unlock_both(struct memory *one, struct memory *other)
+static void memory_unlock_both(struct memory *one, struct memory *other)
 {
 	up_read(&one->mapping);
 	up_read(&other->mapping);
 }
 
-/* A granule at a time, since it may be much, and others wait for the locks meanwhile. */
-static int copy_all(struct memory *source, struct memory *target, const struct insula_copy *copy)
+/* One granule at a time, so that others get the locks in between. */
+static int memory_copy_all(struct memory *source, struct memory *target,
+			   const struct insula_copy *copy)
 {
 	u64 done = 0, some;
 
 	while (done < copy->size) {
-		if (lock_both(source, target))
+		if (memory_lock_both(source, target))
 			return -EINTR;
-		some = copy_some(source, copy->from + done, target, copy->to + done,
-				 min(copy->size - done, INSULA_GRANULE));
-		unlock_both(source, target);
+		some = memory_copy_some(source, copy->from + done, target, copy->to + done,
+					min(copy->size - done, INSULA_GRANULE));
+		memory_unlock_both(source, target);
 		cond_resched();
 		if (!some)
 			return -EINVAL;
@@ -199,15 +198,15 @@ static int copy_all(struct memory *source, struct memory *target, const struct i
 	return 0;
 }
 
-static bool holds(struct memory *memory, u64 offset, u64 size)
+static bool memory_holds(struct memory *memory, u64 offset, u64 size)
 {
 	u64 all = READ_ONCE(memory->chunks.size);
 
 	return offset <= all && size <= all - offset;
 }
 
-/* A node may write either while it is copied: what arrives is its affair. */
-static int copy(struct memory *target, void __user *argument)
+/* A node may write either object meanwhile: then the copy is not consistent. */
+static int memory_copy(struct memory *target, void __user *argument)
 {
 	struct insula_copy request;
 	struct memory *source;
@@ -222,33 +221,35 @@ static int copy(struct memory *target, void __user *argument)
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	source = file->private_data;
-	if (source != target && holds(source, request.from, request.size) &&
-	    holds(target, request.to, request.size))
-		err = copy_all(source, target, &request);
+	if (source != target && memory_holds(source, request.from, request.size) &&
+	    memory_holds(target, request.to, request.size))
+		err = memory_copy_all(source, target, &request);
 	insula_memory_put(file);
 	return err;
 }
 
 /*
- * A page as processes can map it: of which file it is, and where in it, is what a shared
- * futex goes by. What lies below 1 MiB is not described in this way.
+ * A page prepared for mapping: shared futexes are keyed by its mapping and index. Lowmem pages
+ * are not ordinary pages and stay without.
  */
-static struct page *page_at(struct address_space *mapping, const struct insula_owned *chunk,
-			    u64 offset)
+static struct page *memory_page(struct address_space *mapping,
+				const struct insula_chunk_entry *chunk,
+				u64 offset)
 {
 	struct page *page = pfn_to_page(PHYS_PFN(chunk->extent.start + offset - chunk->offset));
 	struct folio *folio = page_folio(page);
 
-	/* Acquired: the index, which another fault may just have written. */
-	if (chunk->source != INSULA_FROM_LOW && smp_load_acquire(&folio->mapping) != mapping) {
+	/* Acquire: another fault may just have written the index. */
+	if (chunk->source != INSULA_FROM_LOWMEM && smp_load_acquire(&folio->mapping) != mapping) {
 		WRITE_ONCE(folio->index, offset >> PAGE_SHIFT);
-		smp_store_release(&folio->mapping, mapping); /* its index */
+		smp_store_release(&folio->mapping, mapping); /* after the index */
 	}
 	return page;
 }
 
-/* Insert the pages of [from, to), which lie in the chunk, where the fault was at `at`. */
-static int insert(struct vm_fault *vmf, const struct insula_owned *chunk, u64 from, u64 at, u64 to)
+/* Insert the pages of [from, to), all in the chunk, for a fault at offset `at`. */
+static int memory_insert(struct vm_fault *vmf, const struct insula_chunk_entry *chunk, u64 from,
+			 u64 at, u64 to)
 {
 	unsigned long address = (vmf->address & PAGE_MASK) - (at - from);
 	struct address_space *mapping = vmf->vma->vm_file->f_mapping;
@@ -256,20 +257,19 @@ static int insert(struct vm_fault *vmf, const struct insula_owned *chunk, u64 fr
 	struct page *pages[FAULT_BATCH];
 
 	for (i = 0; i < count; i++)
-		pages[i] = page_at(mapping, chunk, from + (i << PAGE_SHIFT));
+		pages[i] = memory_page(mapping, chunk, from + (i << PAGE_SHIFT));
 	return vm_insert_pages(vmf->vma, address, pages, &count);
 }
 
 /*
- * A window of pages around the fault, aligned, since who copies may go up or down.
- * If some of it is there already, only what begins with the faulting page; if that
- * is there too, another thread was faster.
+ * Map an aligned window of pages around the fault. If some of it is mapped already, only from
+ * the faulting page on; if that is mapped too, another thread was faster.
  */
-static vm_fault_t map_around(struct vm_fault *vmf, struct memory *memory)
+static vm_fault_t memory_map_around(struct vm_fault *vmf, struct memory *memory)
 {
 	u64 at = (u64)vmf->pgoff << PAGE_SHIFT, from, to;
 	u64 first = (u64)vmf->vma->vm_pgoff << PAGE_SHIFT;
-	struct insula_owned chunk;
+	struct insula_chunk_entry chunk;
 	int err;
 
 	if (!insula_chunk_list_at(&memory->chunks, at, &chunk))
@@ -278,21 +278,21 @@ static vm_fault_t map_around(struct vm_fault *vmf, struct memory *memory)
 	to = min3(from + FAULT_BATCH * PAGE_SIZE, chunk.offset + chunk.extent.size,
 		  first + (vmf->vma->vm_end - vmf->vma->vm_start));
 	from = max3(from, chunk.offset, first);
-	err = insert(vmf, &chunk, from, at, to);
+	err = memory_insert(vmf, &chunk, from, at, to);
 	if (err == -EBUSY)
-		err = insert(vmf, &chunk, at, at, to);
+		err = memory_insert(vmf, &chunk, at, at, to);
 	if (err && err != -EBUSY)
 		return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
 	return VM_FAULT_NOPAGE;
 }
 
-static bool is_former(const struct vm_area_struct *vma, const struct memory *memory)
+static bool memory_is_former(const struct vm_area_struct *vma, const struct memory *memory)
 {
 	return (unsigned long)vma->vm_private_data != memory->generation;
 }
 
-/* Whoever has not heard yet that the memory was cleared goes on, and harms nobody. */
-static vm_fault_t map_scratch(struct vm_fault *vmf, struct memory *memory)
+/* Mappings of an older generation show the scratch page instead of new content. */
+static vm_fault_t memory_map_scratch(struct vm_fault *vmf, struct memory *memory)
 {
 	int err = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, memory->scratch);
 
@@ -301,21 +301,21 @@ static vm_fault_t map_scratch(struct vm_fault *vmf, struct memory *memory)
 	return VM_FAULT_NOPAGE;
 }
 
-static vm_fault_t fault(struct vm_fault *vmf)
+static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
 	struct memory *memory = vmf->vma->vm_file->private_data;
 	vm_fault_t answer = VM_FAULT_SIGBUS;
 
 	down_read(&memory->mapping);
 	if (!READ_ONCE(memory->revoked))
-		answer = is_former(vmf->vma, memory) ? map_scratch(vmf, memory) :
-						       map_around(vmf, memory);
+		answer = memory_is_former(vmf->vma, memory) ? memory_map_scratch(vmf, memory) :
+						       memory_map_around(vmf, memory);
 	up_read(&memory->mapping);
 	return answer;
 }
 
 static const struct vm_operations_struct memory_vm_ops = {
-	.fault = fault,
+	.fault = memory_fault,
 };
 
 static int memory_mmap(struct file *file, struct vm_area_struct *vma)
@@ -336,8 +336,8 @@ static int memory_mmap(struct file *file, struct vm_area_struct *vma)
 	return 0;
 }
 
-/* For a user of its memory, which it has until drop(). */
-static int use(struct memory *memory)
+/* Count a user of its memory, until memory_unuse(). */
+static int memory_use(struct memory *memory)
 {
 	int err = 0;
 
@@ -350,7 +350,7 @@ static int use(struct memory *memory)
 	return err;
 }
 
-static void drop(struct memory *memory)
+static void memory_unuse(struct memory *memory)
 {
 	struct insula_chunk_list chunks;
 	bool unused;
@@ -362,15 +362,15 @@ static void drop(struct memory *memory)
 		return;
 	insula_chunk_list_init(&chunks);
 	insula_chunk_list_move(&memory->chunks, &chunks);
-	insula_chunks_give(chunks.chunks, chunks.count);
+	insula_chunks_free(chunks.chunks, chunks.count);
 	insula_chunk_list_free(&chunks);
 }
 
-/* With the descriptor's own call counted as a user. */
-static int revoke(struct file *file, struct memory *memory)
+/* The caller's ioctl is counted as a user. */
+static int memory_revoke(struct file *file, struct memory *memory)
 {
 	mutex_lock(&memory->growing);
-	down_write(&memory->mapping); /* nobody is about to map a page that was found before */
+	down_write(&memory->mapping); /* faults in progress have finished */
 	spin_lock(&memory->lock);
 	WRITE_ONCE(memory->revoked, true);
 	spin_unlock(&memory->lock);
@@ -380,22 +380,22 @@ static int revoke(struct file *file, struct memory *memory)
 	return 0;
 }
 
-static long dispatch(struct file *file, struct memory *memory, unsigned int command,
-		     void __user *user)
+static long memory_dispatch(struct file *file, struct memory *memory, unsigned int command,
+			    void __user *user)
 {
 	struct insula_description_data *description;
 
 	switch (command) {
 	case INSULA_MEMORY_GROW:
-		return grow(memory, user);
+		return memory_grow(memory, user);
 	case INSULA_MEMORY_CHUNKS:
-		return list_chunks(memory, user);
+		return memory_list_chunks(memory, user);
 	case INSULA_MEMORY_COPY:
-		return copy(memory, user);
+		return memory_copy(memory, user);
 	case INSULA_MEMORY_REVOKE:
-		return revoke(file, memory);
+		return memory_revoke(file, memory);
 	case INSULA_DESCRIPTION:
-		description = smp_load_acquire(&memory->description); /* its bytes */
+		description = smp_load_acquire(&memory->description); /* before its bytes */
 		return description ? insula_description_read(description, user) : -ENODATA;
 	default:
 		return -ENOTTY;
@@ -405,12 +405,12 @@ static long dispatch(struct file *file, struct memory *memory, unsigned int comm
 static long memory_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct memory *memory = file->private_data;
-	long answer = use(memory);
+	long answer = memory_use(memory);
 
 	if (answer)
 		return answer;
-	answer = dispatch(file, memory, command, (void __user *)argument);
-	drop(memory);
+	answer = memory_dispatch(file, memory, command, (void __user *)argument);
+	memory_unuse(memory);
 	return answer;
 }
 
@@ -418,7 +418,7 @@ static int memory_release(struct inode *inode, struct file *file)
 {
 	struct memory *memory = file->private_data;
 
-	insula_chunks_give(memory->chunks.chunks, memory->chunks.count);
+	insula_chunks_free(memory->chunks.chunks, memory->chunks.count);
 	insula_chunk_list_free(&memory->chunks);
 	insula_description_put(memory->description);
 	if (memory->scratch)
@@ -462,7 +462,7 @@ struct file *insula_memory_get(int fd)
 
 	if (!file)
 		return ERR_PTR(-EBADF);
-	err = file->f_op == &memory_fops ? use(file->private_data) : -EBADF;
+	err = file->f_op == &memory_fops ? memory_use(file->private_data) : -EBADF;
 	if (!err)
 		return file;
 	fput(file);
@@ -481,7 +481,7 @@ struct file *insula_memory_hold(struct file *file)
 
 void insula_memory_put(struct file *file)
 {
-	drop(file->private_data);
+	memory_unuse(file->private_data);
 	fput(file);
 }
 
@@ -522,11 +522,11 @@ void insula_memory_describe(struct file *file, struct insula_description_data *d
 {
 	struct memory *memory = file->private_data;
 
-	smp_store_release(&memory->description, description); /* its bytes first */
+	smp_store_release(&memory->description, description); /* after its bytes */
 }
 
-/* Nobody maps what is in it from here on, nor changes it who has mapped it. Locked. */
-static int begin_generation(struct memory *memory, struct address_space *mapping)
+/* Detach existing mappings from its content. Locked for writing. */
+static int memory_begin_generation(struct memory *memory, struct address_space *mapping)
 {
 	lockdep_assert_held_write(&memory->mapping);
 	if (!memory->scratch)
@@ -538,14 +538,14 @@ static int begin_generation(struct memory *memory, struct address_space *mapping
 	return 0;
 }
 
-static int clear(const struct insula_chunk_list *list)
+static int memory_clear(const struct insula_chunk_list *list)
 {
-	unsigned long deadline = jiffies + INSULA_LET_GO;
+	unsigned long deadline = jiffies + INSULA_UNPIN_TIMEOUT;
 	const struct insula_extent *extent;
 	u32 i;
 
 	for (i = 0; i < list->count; i++)
-		if (!insula_await_unheld(&list->chunks[i].extent, deadline))
+		if (!insula_wait_unpinned(&list->chunks[i].extent, deadline))
 			return -EBUSY;
 	for (i = 0; i < list->count; i++) {
 		extent = &list->chunks[i].extent;
@@ -561,16 +561,16 @@ int insula_memory_clear(struct file *file)
 
 	mutex_lock(&memory->growing);
 	down_write(&memory->mapping);
-	err = begin_generation(memory, file->f_mapping);
+	err = memory_begin_generation(memory, file->f_mapping);
 	if (!err)
-		err = clear(&memory->chunks);
+		err = memory_clear(&memory->chunks);
 	up_write(&memory->mapping);
 	mutex_unlock(&memory->growing);
 	return err;
 }
 
-/* Move all that `source` has behind what `target` has. Both are locked for growing. */
-static int absorb(struct memory *target, struct memory *source)
+/* Append all chunks of `source` to `target`. Both are locked for growing. */
+static int memory_absorb(struct memory *target, struct memory *source)
 {
 	int err = insula_chunk_list_reserve(&target->chunks, source->chunks.count);
 	struct insula_chunk_list moved;
@@ -581,7 +581,7 @@ static int absorb(struct memory *target, struct memory *source)
 		return err;
 	insula_chunk_list_init(&moved);
 	insula_chunk_list_move(&source->chunks, &moved);
-	insula_chunks_disown(moved.chunks, moved.count);
+	insula_chunks_detach(moved.chunks, moved.count);
 	insula_chunk_list_append(&target->chunks, moved.chunks, moved.count);
 	i_size_write(target->inode, target->chunks.size);
 	insula_chunk_list_free(&moved);
@@ -597,7 +597,7 @@ int insula_memory_absorb(struct file *into, struct file *from)
 	mutex_lock_nested(&source->growing, SINGLE_DEPTH_NESTING);
 	down_write(&source->mapping);
 	unmap_mapping_range(from->f_mapping, 0, 0, 1);
-	err = absorb(target, source);
+	err = memory_absorb(target, source);
 	up_write(&source->mapping);
 	mutex_unlock(&source->growing);
 	mutex_unlock(&target->growing);
@@ -615,7 +615,7 @@ void insula_memory_drop(struct file *file, u32 count)
 	i_size_write(memory->inode, list->size);
 	unmap_mapping_range(file->f_mapping, list->size, 0, 1);
 	up_write(&memory->mapping);
-	insula_chunks_give(list->chunks + list->count, count);
+	insula_chunks_free(list->chunks + list->count, count);
 	mutex_unlock(&memory->growing);
 }
 
@@ -636,7 +636,7 @@ u64 insula_memory_size(struct file *file)
 bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *extent)
 {
 	struct memory *memory = file->private_data;
-	struct insula_owned chunk;
+	struct insula_chunk_entry chunk;
 
 	if (!insula_chunk_list_get(&memory->chunks, index, &chunk))
 		return false;
@@ -647,12 +647,12 @@ bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *ext
 bool insula_memory_covers(struct file *file, u64 start, u64 size)
 {
 	struct memory *memory = file->private_data;
-	struct insula_owned chunk;
+	struct insula_chunk_entry chunk;
 	u64 covered = 0;
 
 	if (start + size < start)
 		return false;
-	/* Chunks may touch, in whatever order they are in the object. */
+	/* Adjacent chunks may be in any order in the object. */
 	do {
 		if (!insula_chunk_list_of(&memory->chunks, start + covered, &chunk))
 			return false;
@@ -665,7 +665,7 @@ u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct 
 {
 	struct memory *memory = file->private_data;
 	struct insula_extent extent;
-	struct insula_owned chunk;
+	struct insula_chunk_entry chunk;
 	u64 offset;
 	u32 i;
 
@@ -675,6 +675,6 @@ u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct 
 	count = min_t(u64, count, (extent.start + extent.size - start) >> PAGE_SHIFT);
 	offset = chunk.offset + start - extent.start;
 	for (i = 0; i < count; i++)
-		pages[i] = page_at(file->f_mapping, &chunk, offset + ((u64)i << PAGE_SHIFT));
+		pages[i] = memory_page(file->f_mapping, &chunk, offset + ((u64)i << PAGE_SHIFT));
 	return count;
 }

@@ -6,77 +6,70 @@
 
 #include "description.h"
 #include "insula_module.h"
-#include "take.h"
+#include "contig_alloc.h"
 
 /*
- * A memory object is its open file: whoever needs the object holds it by a reference to
- * the file, and with the last of them its memory goes back. Once it is revoked, it goes
- * back with the last that was had by insula_memory_get() and insula_memory_hold():
- * only these, and calls on its descriptors, may touch the memory.
+ * A memory object is represented by its open file: with the last reference to the file its
+ * memory is returned. After it is revoked, its memory is returned with the last reference from
+ * insula_memory_get() and insula_memory_hold(): only their holders, and ioctls on its
+ * descriptors, may access the memory.
  */
 
-/* INSULA_MEMORY_CREATE: a descriptor of an empty object, or an error. */
+/* INSULA_MEMORY_CREATE: returns a descriptor of an empty object, or an error. */
 int insula_memory_create(void);
 
-/*
- * The object's file behind a descriptor, held: ERR_PTR(-EBADF) if it is none,
- * ERR_PTR(-ENODEV) if it was revoked.
- */
+/* Get the object of a descriptor. ERR_PTR(-EBADF): not an object. ERR_PTR(-ENODEV): revoked. */
 struct file *insula_memory_get(int fd);
 
-/* Hold it once more, for a holder of it; let go of it. */
+/* Get another reference, as a holder of one; put a reference. */
 struct file *insula_memory_hold(struct file *file);
 void insula_memory_put(struct file *file);
 
-/* A descriptor for the calling process of an object. */
+/* Install a descriptor of an object for the calling process. */
 int insula_memory_install(struct file *file);
 
 /*
- * Make an object an image's or a node's own, for good: -EBUSY if it is somebody's
- * already. Unclaim only if what it was claimed for did not come to be.
+ * Claim an object for an image or a node, for good: -EBUSY if it is claimed or shared. Unclaim
+ * it only if the creation of the image or node fails.
  */
 int insula_memory_claim(struct file *file);
 void insula_memory_unclaim(struct file *file);
 
 /*
- * Make an object one of several nodes', one more of them: -EBUSY if it is somebody's own.
- * It is anybody's again when each has unshared it.
+ * Share an object, once for each node: -EBUSY if it is claimed. It can be claimed again when all
+ * nodes have unshared it.
  */
 int insula_memory_share(struct file *file);
 void insula_memory_unshare(struct file *file);
 
-/* Describe an object that the caller has claimed. The description becomes its. */
+/* Set the description of an object claimed by the caller, taking over the reference. */
 void insula_memory_describe(struct file *file, struct insula_description_data *description);
 
 /*
- * Take an object from all processes and clear it; nobody may be executing from it. Mappings
- * that there are show a page without meaning from then on: what is to come is seen by those
- * that are made later. -EBUSY: somebody does I/O on it and does not end. -ENOMEM. Sleeps.
+ * Clear an object that no core executes. Existing mappings show a scratch page from then on; new
+ * ones show the object. -EBUSY: a page stays pinned by I/O. -ENOMEM. Sleeps.
  */
 int insula_memory_clear(struct file *file);
 
-/*
- * Move all chunks of `from`, which the caller has claimed, behind those of `into`.
- * -ENOMEM: nothing has changed.
- */
+/* Append all chunks of `from`, claimed by the caller, to `into`. -ENOMEM: nothing changed. */
 int insula_memory_absorb(struct file *into, struct file *from);
 
-/* Clear the last `count` chunks of an object and give them back. Sleeps. */
+/* Clear and return the last `count` chunks of an object. Sleeps. */
 void insula_memory_drop(struct file *file, u32 count);
 
-/* Chunks, and bytes, that an object has. */
+/* Number of chunks, and of bytes, of an object. */
 u32 insula_memory_count(struct file *file);
 u64 insula_memory_size(struct file *file);
 
-/* Whether [start, start + size) is the object's: in one chunk, or in some that touch. */
+/* Whether [start, start + size) belongs to the object: in one or several adjacent chunks. */
 bool insula_memory_covers(struct file *file, u64 start, u64 size);
 
-/* Where chunk number `index` of the object lies; false if there are not so many. */
+/* Extent of chunk number `index` of the object; false if there is none. */
 bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *extent);
 
 /*
- * Pages from a physical address on, as processes can map them: so many of `count` as lie
- * there in one chunk of the object, 0 if none. They are the object's as long as it is held.
+ * Pages from a physical address on, prepared for mapping: at most `count`, and only up to the end
+ * of the chunk of the object that has the address. Returns their number, 0 if there is none.
  */
 u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct page **pages);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Nodes as their users hold them: by name and by descriptor. What is asked of one by its
- * descriptor is in node_ioctl.c, what becomes of it then in life.c.
+ * Nodes by name and by descriptor: creation, lookup, removal. Their ioctls are in node_ioctl.c,
+ * their states in node_state.c.
  */
 #include "insula_module.h"
 
@@ -20,17 +20,17 @@
 #include "channel.h"
 #include "core.h"
 #include "description.h"
-#include "desks.h"
-#include "lending.h"
-#include "life.h"
+#include "slots.h"
+#include "grant_channel.h"
+#include "node_state.h"
 #include "memory.h"
 #include "node.h"
 #include "node_ioctl.h"
 #include "registry.h"
 #include "shared.h"
 
-/* How long a node may be kept from being stopped in order when the base goes down. */
-#define BASE_DOWN_PATIENCE	(2 * HZ)
+/* How long to retry locking busy nodes when the base goes down. */
+#define BASE_DOWN_TIMEOUT	(2 * HZ)
 #define BASE_DOWN_POLL_MS	20
 
 static struct insula_registry nodes = INSULA_REGISTRY(nodes);
@@ -42,8 +42,8 @@ static struct insula_node *node_of(struct insula_named *named)
 	return container_of(named, struct insula_node, named);
 }
 
-/* Out of the registry and without memory. Its cores are back. Lock held. */
-static void vanish(struct insula_node *node)
+/* Remove a node that has no cores: from the registry, and free its memory. Lock held. */
+static void node_vanish(struct insula_node *node)
 {
 	struct file *memory = node->memory;
 
@@ -53,18 +53,18 @@ static void vanish(struct insula_node *node)
 	mutex_unlock(&nodes.lock);
 	WRITE_ONCE(node->memory, NULL);
 	insula_node_unshare(node);
-	insula_lending_put(node->lending);
-	WRITE_ONCE(node->lending, NULL);
+	insula_grant_channel_put(node->grants);
+	WRITE_ONCE(node->grants, NULL);
 	insula_area_put(node->area);
 	node->area = NULL;
-	insula_desks_put(node->desks);
-	node->desks = NULL;
+	insula_slots_put(node->slots);
+	node->slots = NULL;
 	insula_node_changed(node);
 	insula_memory_put(memory);
 }
 
-/* What is copied from user space before anything is taken. */
-static struct insula_node *new_node(const struct insula_node_create *request)
+/* Allocate a node and copy its arguments from user space, before anything is taken. */
+static struct insula_node *node_new(const struct insula_node_create *request)
 {
 	struct insula_node *node = insula_node_new();
 	int err;
@@ -93,8 +93,8 @@ free:
 	return ERR_PTR(err);
 }
 
-/* Memory, name and cores, in the order of what each costs to undo. */
-static int acquire(struct insula_node *node, int memory_fd)
+/* Acquire memory, name and cores: the costliest to undo last. */
+static int node_acquire(struct insula_node *node, int memory_fd)
 {
 	struct file *memory = insula_memory_get(memory_fd);
 	int err;
@@ -126,8 +126,8 @@ put_memory:
 	return err;
 }
 
-/* An open file of a node; takes over the caller's reference, also on failure. */
-static struct file *open_node(struct insula_node *node)
+/* Open a file for a node, taking over the caller's reference, also on failure. */
+static struct file *node_open_file(struct insula_node *node)
 {
 	struct file *file = anon_inode_getfile("[insula-node]", &node_fops, node, O_RDWR);
 
@@ -136,14 +136,14 @@ static struct file *open_node(struct insula_node *node)
 	return file;
 }
 
-/* With a descriptor reserved and a file at hand, nothing can fail any more. */
-static int create(struct insula_node *node, struct file *file, int memory_fd)
+/* With descriptor and file at hand: nothing can fail after this. */
+static int node_create(struct insula_node *node, struct file *file, int memory_fd)
 {
 	int err;
 
 	mutex_lock(&node->lock);
 	node->owner = file;
-	err = acquire(node, memory_fd);
+	err = node_acquire(node, memory_fd);
 	mutex_unlock(&node->lock);
 	return err;
 }
@@ -159,17 +159,17 @@ int insula_node_create(void __user *argument)
 		return -EFAULT;
 	if (request.flags || !request.cpus_count || request.cpus_count > INSULA_NODE_CPUS_MAX)
 		return -EINVAL;
-	err = insula_node_may_begin();
+	err = insula_node_may_start();
 	if (err)
 		return err;
-	node = new_node(&request);
+	node = node_new(&request);
 	if (IS_ERR(node))
 		return PTR_ERR(node);
-	file = open_node(node);
+	file = node_open_file(node);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	fd = get_unused_fd_flags(O_CLOEXEC);
-	err = fd < 0 ? fd : create(node, file, request.memory);
+	err = fd < 0 ? fd : node_create(node, file, request.memory);
 	if (!err) {
 		fd_install(fd, file);
 		return fd;
@@ -180,9 +180,9 @@ int insula_node_create(void __user *argument)
 	return err;
 }
 
-static int install(struct insula_node *node)
+static int node_install(struct insula_node *node)
 {
-	struct file *file = open_node(node);
+	struct file *file = node_open_file(node);
 	int fd;
 
 	if (IS_ERR(file))
@@ -212,7 +212,7 @@ int insula_node_open(void __user *argument)
 	if (named)
 		kref_get(&node_of(named)->refs);
 	mutex_unlock(&nodes.lock);
-	return named ? install(node_of(named)) : -ENOENT;
+	return named ? node_install(node_of(named)) : -ENOENT;
 }
 
 int insula_node_list(void __user *argument)
@@ -224,13 +224,13 @@ int insula_node_remove(struct insula_node *node)
 {
 	if (node->state != INSULA_STOPPED)
 		return -EBUSY;
-	insula_node_retire(node); /* its cores may be held for its next start */
-	vanish(node);
+	insula_node_retire(node); /* it may still keep its cores */
+	node_vanish(node);
 	insula_node_put(node); /* the registry's; the caller's descriptor has one too */
 	return 0;
 }
 
-/* Without the lock, whose holder may be at work for long: each word is read by itself. */
+/* Without the lock, which may be held for long: each word is read on its own. */
 static __poll_t node_poll(struct file *file, struct poll_table_struct *wait)
 {
 	struct insula_node *node = file->private_data;
@@ -251,8 +251,8 @@ static int node_release(struct inode *inode, struct file *file)
 	struct insula_node *node = file->private_data;
 
 	mutex_lock(&node->lock);
-	if (node->memory && insula_node_leave(node, file))
-		vanish(node);
+	if (node->memory && insula_node_file_closed(node, file))
+		node_vanish(node);
 	mutex_unlock(&node->lock);
 	insula_node_put(node);
 	return 0;
@@ -265,8 +265,8 @@ static const struct file_operations node_fops = {
 	.release = node_release,
 };
 
-/* Nodes that could not be stopped, as somebody is at work on them. */
-static unsigned int stop_nodes(void)
+/* Stop all nodes. Returns the number of those that are busy and were not stopped. */
+static unsigned int node_stop_all(void)
 {
 	struct insula_named *named;
 	unsigned int left = 0;
@@ -275,7 +275,7 @@ static unsigned int stop_nodes(void)
 	list_for_each_entry(named, &nodes.named, link) {
 		struct insula_node *node = node_of(named);
 
-		/* Whoever holds it may wait for the registry: never wait here. */
+		/* Its holder may wait for the registry's lock: do not wait here. */
 		if (!mutex_trylock(&node->lock)) {
 			left++;
 			continue;
@@ -289,12 +289,12 @@ static unsigned int stop_nodes(void)
 
 void insula_nodes_base_down(void)
 {
-	unsigned long deadline = jiffies + BASE_DOWN_PATIENCE;
+	unsigned long deadline = jiffies + BASE_DOWN_TIMEOUT;
 
 	insula_cores_close();
 	synchronize_rcu();
-	while (stop_nodes() && time_before(jiffies, deadline))
+	while (node_stop_all() && time_before(jiffies, deadline))
 		msleep(BASE_DOWN_POLL_MS);
-	/* Whoever is at work on a node that is left finds its cores stopped. */
-	insula_cores_settle_all();
+	/* Stop the cores of busy nodes without their lock. */
+	insula_cores_park_all();
 }

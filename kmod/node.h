@@ -4,14 +4,12 @@
 
 struct insula_node;
 
-/* The control descriptor's calls about nodes, their argument in user space. */
+/* The control descriptor's ioctls for nodes, with their argument in user space. */
 int insula_node_create(void __user *argument);
 int insula_node_open(void __user *argument);
 int insula_node_list(void __user *argument);
 
-/*
- * INSULA_NODE_REMOVE: it is not there any more. -EBUSY: it is not stopped. Lock held. Sleeps.
- */
+/* INSULA_NODE_REMOVE. -EBUSY: it is not stopped. Lock held. Sleeps. */
 int insula_node_remove(struct insula_node *node);
 
 /* The base goes down: stop every node, keep its cores. */

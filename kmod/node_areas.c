@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The parts of a node's memory by which it talks with the base. They are laid out before
- * it is started; to do so again is to begin anew.
+ * Layout of the areas in a node's memory that it shares with the base, before its start. Laying
+ * out an area again replaces it.
  */
 #include "node_areas.h"
 
@@ -11,21 +11,22 @@
 #include <linux/slab.h>
 
 #include "channel.h"
-#include "desks.h"
-#include "lending.h"
-#include "life.h"
+#include "slots.h"
+#include "grant_channel.h"
+#include "node_state.h"
 #include "memory.h"
 #include "resize.h"
 
-static int lay_out_channels(struct insula_node *node, const struct insula_area_place *place)
+static int node_areas_lay_out_channels(struct insula_node *node,
+				       const struct insula_area_place *place)
 {
 	struct insula_ringable *ringable;
 	struct insula_area *area;
 	int err;
 
 	lockdep_assert_held(&node->lock);
-	/* What was laid out before is over, whatever becomes of this. */
-	insula_area_hang_up(node->area);
+	/* The former area is disconnected even if this fails. */
+	insula_area_disconnect(node->area);
 	err = insula_area_unmap(node->area);
 	if (err)
 		return err;
@@ -37,8 +38,8 @@ static int lay_out_channels(struct insula_node *node, const struct insula_area_p
 		kfree(ringable);
 		return PTR_ERR(area);
 	}
-	insula_lending_put(node->lending);
-	WRITE_ONCE(node->lending, NULL);
+	insula_grant_channel_put(node->grants);
+	WRITE_ONCE(node->grants, NULL);
 	insula_area_put(node->area);
 	node->area = area;
 	return 0;
@@ -62,33 +63,35 @@ int insula_node_lay_out_channels(struct insula_node *node, const struct insula_c
 		.memory = phys_to_virt(channels->start),
 		.count = channels->count,
 		.slots = channels->slots,
-		.keeper = node->memory,
+		.object = node->memory,
 	};
-	return lay_out_channels(node, &place);
+	return node_areas_lay_out_channels(node, &place);
 }
 
-static int lay_out_desks(struct insula_node *node, const struct insula_desks_place *place)
+static int node_areas_lay_out_delegation(struct insula_node *node,
+					 const struct insula_slots_place *place)
 {
 	struct insula_ringable *ringable;
-	struct insula_desks *desks;
+	struct insula_slots *slots;
 
 	ringable = insula_ringable_new(node->cpus, node->cpus_count);
 	if (!ringable)
 		return -ENOMEM;
-	desks = insula_desks_create(place, ringable);
-	if (IS_ERR(desks)) {
+	slots = insula_slots_create(place, ringable);
+	if (IS_ERR(slots)) {
 		kfree(ringable);
-		return PTR_ERR(desks);
+		return PTR_ERR(slots);
 	}
-	insula_desks_hang_up(node->desks);
-	insula_desks_put(node->desks);
-	node->desks = desks;
+	insula_slots_disconnect(node->slots);
+	insula_slots_put(node->slots);
+	node->slots = slots;
 	return 0;
 }
 
-int insula_node_lay_out_desks(struct insula_node *node, const struct insula_delegation *delegation)
+int insula_node_lay_out_delegation(struct insula_node *node,
+				   const struct insula_delegation *delegation)
 {
-	struct insula_desks_place place;
+	struct insula_slots_place place;
 
 	if (delegation->reserved || delegation->pages < INSULA_LWK_PAGES_MIN ||
 	    delegation->pages > INSULA_LWK_PAGES_MAX || !PAGE_ALIGNED(delegation->start) ||
@@ -97,10 +100,10 @@ int insula_node_lay_out_desks(struct insula_node *node, const struct insula_dele
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
-	place = (struct insula_desks_place) {
+	place = (struct insula_slots_place) {
 		.start = delegation->start,
 		.pages = delegation->pages,
 		.memory = node->memory,
 	};
-	return lay_out_desks(node, &place);
+	return node_areas_lay_out_delegation(node, &place);
 }

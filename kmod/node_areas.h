@@ -8,7 +8,7 @@ struct insula_node;
 
 /* INSULA_NODE_CHANNELS and INSULA_NODE_DELEGATION. Lock held. */
 int insula_node_lay_out_channels(struct insula_node *node, const struct insula_channels *channels);
-int insula_node_lay_out_desks(struct insula_node *node,
-			      const struct insula_delegation *delegation);
+int insula_node_lay_out_delegation(struct insula_node *node,
+				   const struct insula_delegation *delegation);
 
 #endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What is asked of a node by a descriptor of it. Arguments are copied in before the node is
- * locked and answers out afterwards: the caller's memory may come from the very node, which
- * may take as long as it likes.
+ * ioctls of a node's descriptor. Arguments are copied in before the node is locked, and results
+ * out afterwards: the caller's memory may be this node's, whose remote faults may take long.
  */
 #include "node_ioctl.h"
 
@@ -20,21 +19,21 @@
 #include "channel.h"
 #include "core.h"
 #include "description.h"
-#include "desks.h"
+#include "slots.h"
 #include "device.h"
-#include "lend.h"
-#include "life.h"
+#include "grant.h"
+#include "node_state.h"
 #include "memory.h"
 #include "node.h"
 #include "node_areas.h"
 #include "resize.h"
 #include "shared.h"
-#include "space.h"
+#include "mirror.h"
 
-/* PCI functions that a segment can have at all. */
+/* Largest possible number of PCI functions in a segment. */
 #define DEVICES_TOLD_MAX	65536
 
-/* All that a call is told which is done under the lock from its begin to its end. */
+/* Argument of a call that runs entirely under the lock. */
 union argument {
 	struct insula_node_start start;
 	struct insula_node_stop stop;
@@ -46,7 +45,8 @@ union argument {
 	struct insula_device device;
 };
 
-static int start(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_start(struct insula_node *node, struct file *by,
+			    const union argument *argument)
 {
 	u64 tsc = rdtsc_ordered();
 
@@ -56,7 +56,8 @@ static int start(struct insula_node *node, struct file *by, const union argument
 	return insula_node_start(node, &argument->start);
 }
 
-static int stop(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_stop(struct insula_node *node, struct file *by,
+			   const union argument *argument)
 {
 	if (argument->stop.reserved)
 		return -EINVAL;
@@ -73,12 +74,14 @@ static int stop(struct insula_node *node, struct file *by, const union argument 
 	}
 }
 
-static int remove(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_remove(struct insula_node *node, struct file *by,
+			     const union argument *argument)
 {
 	return insula_node_remove(node);
 }
 
-static int interrupt(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
+				const union argument *argument)
 {
 	u32 index = argument->interrupt.index, vector = argument->interrupt.vector, apic_id;
 	bool nmi = vector == INSULA_VECTOR_NMI;
@@ -97,43 +100,51 @@ static int interrupt(struct insula_node *node, struct file *by, const union argu
 	return 0;
 }
 
-static int supervise(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_supervise(struct insula_node *node, struct file *by,
+				const union argument *argument)
 {
 	return insula_node_supervise(node, by, &argument->supervise);
 }
 
-static int retire(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_retire(struct insula_node *node, struct file *by,
+			     const union argument *argument)
 {
 	insula_node_retire(node);
 	return 0;
 }
 
-static int share(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_share(struct insula_node *node, struct file *by,
+			    const union argument *argument)
 {
 	return insula_node_share(node, by, &argument->share);
 }
 
-static int shared(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_shared(struct insula_node *node, struct file *by,
+			     const union argument *argument)
 {
 	return insula_node_shared(node);
 }
 
-static int memory(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_memory(struct insula_node *node, struct file *by,
+			     const union argument *argument)
 {
 	return insula_memory_install(node->memory);
 }
 
-static int channels(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_channels(struct insula_node *node, struct file *by,
+			       const union argument *argument)
 {
 	return insula_node_lay_out_channels(node, &argument->channels);
 }
 
-static int delegation(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_delegation(struct insula_node *node, struct file *by,
+				 const union argument *argument)
 {
-	return insula_node_lay_out_desks(node, &argument->delegation);
+	return insula_node_lay_out_delegation(node, &argument->delegation);
 }
 
-static int device_add(struct insula_node *node, struct file *by, const union argument *argument)
+static int node_ioctl_device_add(struct insula_node *node, struct file *by,
+				 const union argument *argument)
 {
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
@@ -146,21 +157,21 @@ static const struct call {
 	unsigned int command;
 	int (*handle)(struct insula_node *node, struct file *by, const union argument *argument);
 } calls[] = {
-	{ INSULA_NODE_START, start },
-	{ INSULA_NODE_STOP, stop },
-	{ INSULA_NODE_REMOVE, remove },
-	{ INSULA_NODE_INTERRUPT, interrupt },
-	{ INSULA_NODE_SUPERVISE, supervise },
-	{ INSULA_NODE_RETIRE, retire },
-	{ INSULA_NODE_SHARE, share },
-	{ INSULA_NODE_SHARED, shared },
-	{ INSULA_NODE_MEMORY, memory },
-	{ INSULA_NODE_CHANNELS, channels },
-	{ INSULA_NODE_DELEGATION, delegation },
-	{ INSULA_NODE_DEVICE_ADD, device_add },
+	{ INSULA_NODE_START, node_ioctl_start },
+	{ INSULA_NODE_STOP, node_ioctl_stop },
+	{ INSULA_NODE_REMOVE, node_ioctl_remove },
+	{ INSULA_NODE_INTERRUPT, node_ioctl_interrupt },
+	{ INSULA_NODE_SUPERVISE, node_ioctl_supervise },
+	{ INSULA_NODE_RETIRE, node_ioctl_retire },
+	{ INSULA_NODE_SHARE, node_ioctl_share },
+	{ INSULA_NODE_SHARED, node_ioctl_shared },
+	{ INSULA_NODE_MEMORY, node_ioctl_memory },
+	{ INSULA_NODE_CHANNELS, node_ioctl_channels },
+	{ INSULA_NODE_DELEGATION, node_ioctl_delegation },
+	{ INSULA_NODE_DEVICE_ADD, node_ioctl_device_add },
 };
 
-static const struct call *find_call(unsigned int command)
+static const struct call *node_ioctl_find(unsigned int command)
 {
 	size_t i;
 
@@ -170,10 +181,10 @@ static const struct call *find_call(unsigned int command)
 	return NULL;
 }
 
-static int handle_locked(struct insula_node *node, struct file *by, unsigned int command,
-			 void __user *from)
+static int node_ioctl_locked(struct insula_node *node, struct file *by, unsigned int command,
+			     void __user *from)
 {
-	const struct call *call = find_call(command);
+	const struct call *call = node_ioctl_find(command);
 	union argument argument;
 	int answer;
 
@@ -191,14 +202,14 @@ static int handle_locked(struct insula_node *node, struct file *by, unsigned int
 	return answer;
 }
 
-static u32 flags(const struct insula_node *node)
+static u32 node_ioctl_flags(const struct insula_node *node)
 {
 	u32 flags = 0;
 
 	if (node->supervisor)
 		flags |= INSULA_NODE_SUPERVISED;
 	if (node->state == INSULA_STOPPED && node->has_cores)
-		flags |= INSULA_NODE_HELD;
+		flags |= INSULA_NODE_CPUS_KEPT;
 	if (node->unresponsive && node->state == INSULA_RUNNING)
 		flags |= INSULA_NODE_UNRESPONSIVE;
 	if (node->retired)
@@ -206,14 +217,14 @@ static u32 flags(const struct insula_node *node)
 	return flags;
 }
 
-static void describe(const struct insula_node *node, struct insula_node_info *info)
+static void node_ioctl_fill_info(const struct insula_node *node, struct insula_node_info *info)
 {
 	memcpy(info->name, node->named.name, sizeof(info->name));
 	info->id = node->id;
 	info->state = node->state;
 	info->reason = node->reason;
 	info->cpus_count = node->cpus_count;
-	info->flags = flags(node);
+	info->flags = node_ioctl_flags(node);
 	info->memory_size = insula_memory_size(node->memory);
 	info->starts = node->starts;
 	info->started_ns = node->started_ns;
@@ -224,7 +235,7 @@ static void describe(const struct insula_node *node, struct insula_node_info *in
 	info->reset = node->start.reset;
 }
 
-static void list_cpus(const struct insula_node *node, struct insula_cpu *list, u32 room)
+static void node_ioctl_list_cpus(const struct insula_node *node, struct insula_cpu *list, u32 room)
 {
 	u32 i;
 
@@ -237,21 +248,21 @@ static void list_cpus(const struct insula_node *node, struct insula_cpu *list, u
 		};
 }
 
-/* Both are told as of one moment. */
-static int look_at(struct insula_node *node, struct insula_node_info *info,
-		   struct insula_cpu *cpus, u32 room)
+/* Read both under one lock, for a consistent result. */
+static int node_ioctl_read_info(struct insula_node *node, struct insula_node_info *info,
+				struct insula_cpu *cpus, u32 room)
 {
 	int err = insula_node_lock(node);
 
 	if (err)
 		return err;
-	describe(node, info);
-	list_cpus(node, cpus, room);
+	node_ioctl_fill_info(node, info);
+	node_ioctl_list_cpus(node, cpus, room);
 	mutex_unlock(&node->lock);
 	return 0;
 }
 
-static int tell_info(struct insula_node *node, void __user *argument)
+static int node_ioctl_info(struct insula_node *node, void __user *argument)
 {
 	struct insula_node_info info;
 	struct insula_cpu *cpus;
@@ -264,7 +275,7 @@ static int tell_info(struct insula_node *node, void __user *argument)
 	cpus = kvcalloc(room, sizeof(*cpus), GFP_KERNEL);
 	if (!cpus && room)
 		return -ENOMEM;
-	err = look_at(node, &info, cpus, room);
+	err = node_ioctl_read_info(node, &info, cpus, room);
 	if (!err && (copy_to_user(u64_to_user_ptr(info.cpus), cpus,
 				  min(room, info.cpus_count) * sizeof(*cpus)) ||
 		     copy_to_user(argument, &info, sizeof(info))))
@@ -273,7 +284,7 @@ static int tell_info(struct insula_node *node, void __user *argument)
 	return err;
 }
 
-static int tell_devices(struct insula_node *node, void __user *argument)
+static int node_ioctl_devices(struct insula_node *node, void __user *argument)
 {
 	struct insula_devices request;
 	struct insula_device *devices;
@@ -299,7 +310,7 @@ static int tell_devices(struct insula_node *node, void __user *argument)
 	return err;
 }
 
-static int tell_description(struct insula_node *node, void __user *argument)
+static int node_ioctl_description(struct insula_node *node, void __user *argument)
 {
 	struct insula_description_data *description;
 	int err = insula_node_lock(node);
@@ -313,7 +324,7 @@ static int tell_description(struct insula_node *node, void __user *argument)
 	return err;
 }
 
-static int recreate(struct insula_node *node, struct file *by, void __user *argument)
+static int node_ioctl_recreate(struct insula_node *node, struct file *by, void __user *argument)
 {
 	struct insula_description_data *description;
 	struct insula_node_recreate request;
@@ -336,8 +347,8 @@ static int recreate(struct insula_node *node, struct file *by, void __user *argu
 	return err;
 }
 
-/* Whoever opens its end may wait there for the node: without the lock. */
-static int open_channel(struct insula_node *node, void __user *argument)
+/* Opening an endpoint may wait for the node: without the lock. */
+static int node_ioctl_open_channel(struct insula_node *node, void __user *argument)
 {
 	struct insula_area *area;
 	int answer = insula_node_lock(node);
@@ -353,26 +364,26 @@ static int open_channel(struct insula_node *node, void __user *argument)
 	return answer;
 }
 
-static int create_space(struct insula_node *node, void __user *argument)
+static int node_ioctl_create_mirror(struct insula_node *node, void __user *argument)
 {
-	struct insula_desks *desks = NULL;
+	struct insula_slots *slots = NULL;
 	int answer = insula_node_lock(node);
 
 	if (answer)
 		return answer;
-	if (!node->desks) {
+	if (!node->slots) {
 		answer = -EOPNOTSUPP;
 	} else if (node->state != INSULA_RUNNING) {
 		answer = -EPIPE;
 	} else {
-		desks = node->desks;
-		insula_desks_get(desks);
+		slots = node->slots;
+		insula_slots_get(slots);
 	}
 	mutex_unlock(&node->lock);
-	if (!desks)
+	if (!slots)
 		return answer;
-	answer = insula_space_create(desks, argument);
-	insula_desks_put(desks);
+	answer = insula_mirror_create(slots, argument);
+	insula_slots_put(slots);
 	return answer;
 }
 
@@ -383,24 +394,24 @@ long insula_node_ioctl(struct file *file, unsigned int command, unsigned long ar
 
 	switch (command) {
 	case INSULA_NODE_INFO:
-		return tell_info(node, user);
+		return node_ioctl_info(node, user);
 	case INSULA_NODE_DEVICES:
-		return tell_devices(node, user);
+		return node_ioctl_devices(node, user);
 	case INSULA_DESCRIPTION:
-		return tell_description(node, user);
+		return node_ioctl_description(node, user);
 	case INSULA_NODE_RECREATE:
-		return recreate(node, file, user);
+		return node_ioctl_recreate(node, file, user);
 	case INSULA_NODE_GROW:
 		return insula_node_grow(node, user);
 	case INSULA_NODE_SHRINK:
 		return insula_node_shrink(node, user);
 	case INSULA_CHANNEL_OPEN:
-		return open_channel(node, user);
-	case INSULA_SPACE_CREATE:
-		return create_space(node, user);
-	case INSULA_NODE_LEND:
-		return insula_lender_create(node, user);
+		return node_ioctl_open_channel(node, user);
+	case INSULA_MIRROR_CREATE:
+		return node_ioctl_create_mirror(node, user);
+	case INSULA_NODE_GRANT_TABLE:
+		return insula_grant_table_create(node, user);
 	default:
-		return handle_locked(node, file, command, user);
+		return node_ioctl_locked(node, file, command, user);
 	}
 }

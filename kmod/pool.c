@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The pool: memory and cores taken from the base ahead of need, so that a start
- * pays for neither. Its memory is cleared when it enters. What a node took from
- * the pool returns to it; releasing the pool gives back what is free at once and
- * the rest when its node goes.
+ * The pool: memory and cores taken from the base ahead of need, to speed up starts. Its memory
+ * is cleared when it is added. What a node takes from the pool returns to it; releasing the
+ * pool returns free resources to the base at once, and the rest when their nodes are removed.
  *
- * This file has the memory; that a core is the pool's is known to core.c.
+ * This file manages the memory; core.c the cores.
  */
 #include "insula_module.h"
 
@@ -15,7 +14,7 @@
 #include <linux/slab.h>
 
 #include "core.h"
-#include "held.h"
+#include "quarantine.h"
 #include "pool.h"
 
 struct free_extent {
@@ -26,16 +25,16 @@ struct free_extent {
 static struct {
 	struct mutex lock;	/* all below */
 	struct list_head free;
-	insula_pool_stamp stamp;
+	insula_pool_generation generation;
 	u64 total;
 	u64 free_size;
 } pool = {
 	.lock = __MUTEX_INITIALIZER(pool.lock),
 	.free = LIST_HEAD_INIT(pool.free),
-	.stamp = 1,
+	.generation = 1,
 };
 
-static int add_free(struct list_head *list, phys_addr_t start, u64 size)
+static int pool_add_free(struct list_head *list, phys_addr_t start, u64 size)
 {
 	struct free_extent *free = kmalloc(sizeof(*free), GFP_KERNEL);
 
@@ -46,32 +45,32 @@ static int add_free(struct list_head *list, phys_addr_t start, u64 size)
 	return 0;
 }
 
-static void give_all(struct list_head *list)
+static void pool_free_all(struct list_head *list)
 {
 	struct free_extent *free, *next;
 
 	list_for_each_entry_safe(free, next, list, link) {
-		insula_give(free->extent.start, free->extent.size);
+		insula_contig_free(free->extent.start, free->extent.size);
 		list_del(&free->link);
 		kfree(free);
 	}
 }
 
-static int fill(const struct insula_request *request, struct list_head *list)
+static int pool_fill(const struct insula_request *request, struct list_head *list)
 {
 	u64 left = request->size, most = left;
 	struct insula_extent extent;
 	int err;
 
-	if (!insula_take_plausible(left))
+	if (!insula_contig_alloc_plausible(left))
 		return -ENOMEM;
 	while (left) {
-		err = insula_take(request, min(left, most), &extent);
+		err = insula_contig_alloc(request, min(left, most), &extent);
 		if (err)
 			return err;
-		err = add_free(list, extent.start, extent.size);
+		err = pool_add_free(list, extent.start, extent.size);
 		if (err) {
-			insula_give(extent.start, extent.size);
+			insula_contig_free(extent.start, extent.size);
 			return err;
 		}
 		left -= extent.size;
@@ -82,19 +81,19 @@ static int fill(const struct insula_request *request, struct list_head *list)
 
 int insula_pool_reserve(const struct insula_pool *wanted, const u32 *cpus)
 {
-	LIST_HEAD(taken);
+	LIST_HEAD(allocated);
 	int err = 0;
 
 	if (wanted->memory.size)
-		err = fill(&wanted->memory, &taken);
+		err = pool_fill(&wanted->memory, &allocated);
 	if (!err)
 		err = insula_cores_reserve(cpus, wanted->cpus_count);
 	if (err) {
-		give_all(&taken);
+		pool_free_all(&allocated);
 		return err;
 	}
 	mutex_lock(&pool.lock);
-	list_splice_tail(&taken, &pool.free);
+	list_splice_tail(&allocated, &pool.free);
 	pool.total += wanted->memory.size;
 	pool.free_size += wanted->memory.size;
 	mutex_unlock(&pool.lock);
@@ -109,18 +108,18 @@ int insula_pool_release(void)
 	list_splice_init(&pool.free, &released);
 	pool.total = 0;
 	pool.free_size = 0;
-	pool.stamp++;
+	pool.generation++;
 	mutex_unlock(&pool.lock);
-	give_all(&released);
+	pool_free_all(&released);
 	return insula_cores_release();
 }
 
 /*
- * The part of an extent in which the request may have chunks. The caller's bound is compared
- * before it is rounded up: beyond the extent's end that could wrap to 0.
+ * Part of an extent within the request's bounds. The bound is compared before it is rounded up:
+ * beyond the extent's end rounding could wrap to 0.
  */
-static struct insula_extent allowed_part(const struct insula_request *request,
-					 const struct insula_extent *extent)
+static struct insula_extent pool_allowed_part(const struct insula_request *request,
+					      const struct insula_extent *extent)
 {
 	u64 unit = insula_request_unit(request);
 	u64 low = max_t(u64, extent->start, request->min_phys);
@@ -136,14 +135,14 @@ static struct insula_extent allowed_part(const struct insula_request *request,
 	return (struct insula_extent) { .start = low, .size = high > low ? high - low : 0 };
 }
 
-/* The smallest that is large enough, else the largest; NULL if none is allowed. */
-static struct free_extent *best_fit(const struct insula_request *request, u64 size)
+/* Smallest free extent that is large enough, else the largest; NULL if none is allowed. */
+static struct free_extent *pool_best_fit(const struct insula_request *request, u64 size)
 {
 	struct free_extent *free, *best = NULL;
 	u64 part, best_part = 0;
 
 	list_for_each_entry(free, &pool.free, link) {
-		part = allowed_part(request, &free->extent).size;
+		part = pool_allowed_part(request, &free->extent).size;
 		if (part >= size ? best_part < size || part < best_part :
 				   best_part < size && part > best_part) {
 			best = free;
@@ -154,7 +153,7 @@ static struct free_extent *best_fit(const struct insula_request *request, u64 si
 }
 
 /* Cut [start, start + size) out of a free extent; what remains stays free. */
-static int cut(struct free_extent *free, phys_addr_t start, u64 size)
+static int pool_cut(struct free_extent *free, phys_addr_t start, u64 size)
 {
 	u64 before = start - free->extent.start;
 	u64 after = free->extent.size - before - size;
@@ -162,7 +161,7 @@ static int cut(struct free_extent *free, phys_addr_t start, u64 size)
 
 	lockdep_assert_held(&pool.lock);
 	if (before && after) {
-		err = add_free(&pool.free, start + size, after);
+		err = pool_add_free(&pool.free, start + size, after);
 		if (err)
 			return err;
 		free->extent.size = before;
@@ -179,8 +178,8 @@ static int cut(struct free_extent *free, phys_addr_t start, u64 size)
 	return 0;
 }
 
-int insula_pool_take(const struct insula_request *request, u64 most,
-		     struct insula_extent *extent, insula_pool_stamp *stamp)
+int insula_pool_alloc(const struct insula_request *request, u64 most,
+		      struct insula_extent *extent, insula_pool_generation *generation)
 {
 	struct insula_extent part;
 	struct free_extent *free;
@@ -190,20 +189,20 @@ int insula_pool_take(const struct insula_request *request, u64 most,
 	if (request->chunk_max)
 		size = min(size, request->chunk_max);
 	mutex_lock(&pool.lock);
-	free = best_fit(request, size);
+	free = pool_best_fit(request, size);
 	if (free) {
-		part = allowed_part(request, &free->extent);
+		part = pool_allowed_part(request, &free->extent);
 		extent->size = min(size, part.size);
 		extent->start = part.start + part.size - extent->size;
-		*stamp = pool.stamp;
-		err = cut(free, extent->start, extent->size);
+		*generation = pool.generation;
+		err = pool_cut(free, extent->start, extent->size);
 	}
 	mutex_unlock(&pool.lock);
 	return err;
 }
 
-/* Join neighbours, so that a pool does not crumble with use. */
-static bool join(phys_addr_t start, u64 size)
+/* Merge with an adjacent free extent, to limit fragmentation. */
+static bool pool_join(phys_addr_t start, u64 size)
 {
 	struct free_extent *free;
 
@@ -221,22 +220,22 @@ static bool join(phys_addr_t start, u64 size)
 	return false;
 }
 
-/* What some I/O still refers to must not go to another node: the pool loses it. */
-static bool keep(const struct insula_extent *extent)
+/* A pinned extent must not be given to another node: it leaves the pool. */
+static bool pool_keep(const struct insula_extent *extent)
 {
 	lockdep_assert_held(&pool.lock);
-	return insula_unheld(extent) &&
-	       (join(extent->start, extent->size) ||
-		!add_free(&pool.free, extent->start, extent->size));
+	return insula_unpinned(extent) &&
+	       (pool_join(extent->start, extent->size) ||
+		!pool_add_free(&pool.free, extent->start, extent->size));
 }
 
-void insula_pool_give(const struct insula_extent *extent, insula_pool_stamp stamp)
+void insula_pool_free(const struct insula_extent *extent, insula_pool_generation generation)
 {
 	bool kept = false;
 
 	mutex_lock(&pool.lock);
-	if (stamp == pool.stamp) {
-		kept = keep(extent);
+	if (generation == pool.generation) {
+		kept = pool_keep(extent);
 		if (kept)
 			pool.free_size += extent->size;
 		else
@@ -244,7 +243,7 @@ void insula_pool_give(const struct insula_extent *extent, insula_pool_stamp stam
 	}
 	mutex_unlock(&pool.lock);
 	if (!kept)
-		insula_give(extent->start, extent->size);
+		insula_contig_free(extent->start, extent->size);
 }
 
 void insula_pool_count(u64 *total, u64 *free)

@@ -3,24 +3,24 @@
 #define INSULA_POOL_H
 
 #include "insula_module.h"
-#include "take.h"
+#include "contig_alloc.h"
 
 /*
- * Which filling of the pool an extent is from: one that comes back after the
- * pool was released goes to the base.
+ * Generation of the pool that an extent was taken from: after a release of the pool, extents of
+ * earlier generations return to the base.
  */
-typedef u64 insula_pool_stamp;
+typedef u64 insula_pool_generation;
 
 /* INSULA_POOL_RESERVE and INSULA_POOL_RELEASE. */
 int insula_pool_reserve(const struct insula_pool *pool, const u32 *cpus);
 int insula_pool_release(void);
 
-/* As insula_take(), from the pool. -ENOMEM if nothing in it fits. */
-int insula_pool_take(const struct insula_request *request, u64 most,
-		     struct insula_extent *extent, insula_pool_stamp *stamp);
+/* Like insula_contig_alloc(), from the pool. -ENOMEM if nothing in it fits. */
+int insula_pool_alloc(const struct insula_request *request, u64 most,
+		      struct insula_extent *extent, insula_pool_generation *generation);
 
-/* Give an extent back, cleared, to where its stamp says it came from. */
-void insula_pool_give(const struct insula_extent *extent, insula_pool_stamp stamp);
+/* Return a cleared extent, to the pool if its generation is current, else to the base. */
+void insula_pool_free(const struct insula_extent *extent, insula_pool_generation generation);
 
 void insula_pool_count(u64 *total, u64 *free);
 

@@ -10,7 +10,7 @@
 
 #include "registry.h"
 
-static bool name_character(char c, bool first)
+static bool registry_name_character(char c, bool first)
 {
 	if (isascii(c) && isalnum(c))
 		return true;
@@ -24,7 +24,7 @@ int insula_name_copy(char *to, const char *from)
 	if (!length || length == INSULA_NAME_MAX)
 		return -EINVAL;
 	for (i = 0; i < length; i++)
-		if (!name_character(from[i], !i))
+		if (!registry_name_character(from[i], !i))
 			return -EINVAL;
 	memset(to, 0, INSULA_NAME_MAX);
 	memcpy(to, from, length);
@@ -50,7 +50,7 @@ int insula_registry_add(struct insula_registry *registry, struct insula_named *n
 	return 0;
 }
 
-static u32 count_names(struct insula_registry *registry)
+static u32 registry_count_names(struct insula_registry *registry)
 {
 	struct insula_named *named;
 	u32 count = 0;
@@ -62,8 +62,9 @@ static u32 count_names(struct insula_registry *registry)
 	return count;
 }
 
-/* Copy as many names as there is room for: how many there are. */
-static u32 copy_names(struct insula_registry *registry, char (*names)[INSULA_NAME_MAX], u32 room)
+/* Copy at most `room` names. Returns the number of all. */
+static u32 registry_copy_names(struct insula_registry *registry, char (*names)[INSULA_NAME_MAX],
+			       u32 room)
 {
 	struct insula_named *named;
 	u32 count = 0;
@@ -78,7 +79,7 @@ static u32 copy_names(struct insula_registry *registry, char (*names)[INSULA_NAM
 	return count;
 }
 
-/* The caller's memory may come from a node, which is not waited for with the lock. */
+/* Copied out unlocked: the caller's memory may be a node's, and fault for long. */
 int insula_registry_list(struct insula_registry *registry, void __user *argument)
 {
 	char (*names)[INSULA_NAME_MAX] = NULL;
@@ -88,14 +89,14 @@ int insula_registry_list(struct insula_registry *registry, void __user *argument
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	/* Once more if there is another meanwhile: what is said to be there is told of. */
+	/* Retry if names were added meanwhile, so that `count` matches the copied names. */
 	do {
 		kvfree(names);
-		room = min(request.capacity, count_names(registry));
+		room = min(request.capacity, registry_count_names(registry));
 		names = kvcalloc(room, sizeof(*names), GFP_KERNEL);
 		if (!names && room)
 			return -ENOMEM;
-		request.count = copy_names(registry, names, room);
+		request.count = registry_copy_names(registry, names, room);
 	} while (room < min(request.count, request.capacity));
 	room = min(room, request.count);
 	if (copy_to_user(u64_to_user_ptr(request.names), names, room * sizeof(*names)) ||

@@ -7,7 +7,7 @@
 
 #include "insula_module.h"
 
-/* A set of named things, oldest first. Its lock is the caller's to hold. */
+/* A set of named objects, oldest first. Locked by the caller. */
 struct insula_registry {
 	struct mutex lock;	/* all below */
 	struct list_head named;
@@ -18,13 +18,13 @@ struct insula_registry {
 	.named = LIST_HEAD_INIT((name).named),		\
 }
 
-/* What a thing has in it to be in a registry. */
+/* Embedded in objects of a registry. */
 struct insula_named {
 	struct list_head link;
 	char name[INSULA_NAME_MAX];
 };
 
-/* Copy a name if it is one: 1 to 63 of [A-Za-z0-9._-], no leading dot or dash. */
+/* Validate and copy a name: 1 to 63 of [A-Za-z0-9._-], no leading dot or dash. -EINVAL. */
 int insula_name_copy(char *to, const char *from);
 
 struct insula_named *insula_registry_find(struct insula_registry *registry, const char *name);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A node that runs gets more, or gives some back: whose everything is. That its kernel
- * begins to use what it has got, and has let go of what is taken from it, is between
- * that kernel (inside_resize.c) and whoever calls.
+ * Growing and shrinking of a running node: ownership of its cores and memory. Bringing them
+ * online and offline is up to the node's kernel (guest_hotplug.c) and the caller.
  */
 #include "resize.h"
 
@@ -15,7 +14,7 @@
 #include "arch/x86/doorbell.h"
 #include "core.h"
 #include "device.h"
-#include "lending.h"
+#include "grant_channel.h"
 #include "memory.h"
 
 struct insula_ringable *insula_ringable_new(const u32 *cpus, u32 count)
@@ -32,20 +31,20 @@ struct insula_ringable *insula_ringable_new(const u32 *cpus, u32 count)
 	return ringable;
 }
 
-/* A node's cores as they are to be: all that can fail is done before anything is taken. */
+/* The new set of a node's cores, allocated before anything is taken. */
 struct change {
 	u32 *cpus;
 	u32 count;
 	struct insula_ringable *ringable;
 };
 
-static void discard(struct change *change)
+static void resize_discard(struct change *change)
 {
 	kfree(change->ringable);
 	kfree(change->cpus);
 }
 
-static int prepare(struct change *change)
+static int resize_prepare(struct change *change)
 {
 	change->ringable = insula_ringable_new(change->cpus, change->count);
 	if (change->ringable)
@@ -54,35 +53,36 @@ static int prepare(struct change *change)
 	return -ENOMEM;
 }
 
-/* Whoever resets the node's cores resets these from now on. */
-static void commit(struct insula_node *node, struct change *change)
+/* From here on a reset of the node's cores covers the new set. */
+static void resize_commit(struct insula_node *node, struct change *change)
 {
 	lockdep_assert_held(&node->lock);
-	insula_watch_change(&node->watch, change->cpus, change->count);
+	insula_exit_poll_set_cpus(&node->exit_poll, change->cpus, change->count);
 	kfree(node->cpus);
 	node->cpus = change->cpus;
 	node->cpus_count = change->count;
-	/* Who stops the node for what it was lent stops these from now on, and no others. */
-	if (node->lending)
-		insula_lending_lock(node->lending);
+	/* A missed revocation resets exactly the cores of the area: change them under its lock. */
+	if (node->grants)
+		insula_grant_channel_lock(node->grants);
 	if (node->area)
-		insula_area_change(node->area, change->ringable);
+		insula_area_set_ringable(node->area, change->ringable);
 	else
 		kfree(change->ringable);
-	if (node->lending)
-		insula_lending_unlock(node->lending);
+	if (node->grants)
+		insula_grant_channel_unlock(node->grants);
 }
 
-/* One with programs of its own has told who may be rung for them, for good. */
-static int may_change(const struct insula_node *node)
+/* A delegation area's set of ringable cores is fixed. */
+static int resize_allowed(const struct insula_node *node)
 {
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
-	return node->desks ? -EOPNOTSUPP : 0;
+	return node->slots ? -EOPNOTSUPP : 0;
 }
 
-static int prepare_more(struct change *change, const struct insula_node *node, const u32 *cpus,
-			u32 count)
+static int resize_prepare_grow(struct change *change, const struct insula_node *node,
+			       const u32 *cpus,
+			       u32 count)
 {
 	change->count = node->cpus_count + count;
 	if (change->count > INSULA_NODE_CPUS_MAX || !insula_cores_are_takable(cpus, count))
@@ -92,10 +92,11 @@ static int prepare_more(struct change *change, const struct insula_node *node, c
 		return -ENOMEM;
 	memcpy(change->cpus, node->cpus, node->cpus_count * sizeof(*cpus));
 	memcpy(change->cpus + node->cpus_count, cpus, count * sizeof(*cpus));
-	return prepare(change);
+	return resize_prepare(change);
 }
 
-static int take(struct insula_node *node, const u32 *cpus, u32 cpus_count, struct file *memory)
+static int resize_take(struct insula_node *node, const u32 *cpus, u32 cpus_count,
+		       struct file *memory)
 {
 	int err;
 
@@ -108,7 +109,7 @@ static int take(struct insula_node *node, const u32 *cpus, u32 cpus_count, struc
 	err = memory ? insula_memory_absorb(node->memory, memory) : 0;
 	if (!err)
 		return 0;
-	/* They have been reset, and execute nothing. */
+	/* They are still parked. */
 	insula_cores_give(cpus, cpus_count);
 reduce:
 	if (memory)
@@ -116,26 +117,27 @@ reduce:
 	return err;
 }
 
-/* If the node has ended meanwhile and is about to be reaped, all this is reaped with it. */
-static int grow(struct insula_node *node, const u32 *cpus, u32 cpus_count, struct file *memory)
+/* If the node has ended but is not reaped yet, the reaping includes what is added here. */
+static int resize_grow(struct insula_node *node, const u32 *cpus, u32 cpus_count,
+		       struct file *memory)
 {
 	struct change change;
-	int err = may_change(node);
+	int err = resize_allowed(node);
 
 	if (err)
 		return err;
-	err = prepare_more(&change, node, cpus, cpus_count);
+	err = resize_prepare_grow(&change, node, cpus, cpus_count);
 	if (err)
 		return err;
-	err = take(node, cpus, cpus_count, memory);
+	err = resize_take(node, cpus, cpus_count, memory);
 	if (err)
-		discard(&change);
+		resize_discard(&change);
 	else
-		commit(node, &change);
+		resize_commit(node, &change);
 	return err;
 }
 
-static bool listed(const u32 *cpus, u32 count, u32 cpu)
+static bool resize_listed(const u32 *cpus, u32 count, u32 cpu)
 {
 	while (count--)
 		if (cpus[count] == cpu)
@@ -143,71 +145,72 @@ static bool listed(const u32 *cpus, u32 count, u32 cpu)
 	return false;
 }
 
-/* All are the node's, none twice, none its first. */
-static bool removable(const struct insula_node *node, const u32 *cpus, u32 count)
+/* Whether all belong to the node, none twice, and none is its first. */
+static bool resize_removable(const struct insula_node *node, const u32 *cpus, u32 count)
 {
 	u32 i;
 
 	for (i = 0; i < count; i++)
-		if (!listed(node->cpus + 1, node->cpus_count - 1, cpus[i]) ||
-		    listed(cpus, i, cpus[i]))
+		if (!resize_listed(node->cpus + 1, node->cpus_count - 1, cpus[i]) ||
+		    resize_listed(cpus, i, cpus[i]))
 			return false;
 	return true;
 }
 
-static int prepare_fewer(struct change *change, const struct insula_node *node, const u32 *cpus,
-			 u32 count)
+static int resize_prepare_shrink(struct change *change, const struct insula_node *node,
+				 const u32 *cpus,
+				 u32 count)
 {
 	u32 i;
 
-	if (!removable(node, cpus, count))
+	if (!resize_removable(node, cpus, count))
 		return -EINVAL;
 	change->cpus = kmalloc_array(node->cpus_count, sizeof(*cpus), GFP_KERNEL);
 	if (!change->cpus)
 		return -ENOMEM;
 	change->count = 0;
 	for (i = 0; i < node->cpus_count; i++)
-		if (!listed(cpus, count, node->cpus[i]))
+		if (!resize_listed(cpus, count, node->cpus[i]))
 			change->cpus[change->count++] = node->cpus[i];
-	return prepare(change);
+	return resize_prepare(change);
 }
 
-static int shrink(struct insula_node *node, const u32 *cpus, u32 cpus_count, u32 chunks)
+static int resize_shrink(struct insula_node *node, const u32 *cpus, u32 cpus_count, u32 chunks)
 {
 	u32 has = insula_memory_count(node->memory);
 	struct change change;
-	int err = may_change(node);
+	int err = resize_allowed(node);
 
 	if (err)
 		return err;
 	if (chunks > has - node->chunks_started)
 		return -EINVAL;
-	err = prepare_fewer(&change, node, cpus, cpus_count);
+	err = resize_prepare_shrink(&change, node, cpus, cpus_count);
 	if (err)
 		return err;
-	/* One that does not obey stays the node's, with all that it may reach. */
-	err = insula_cores_settle(cpus, cpus_count);
+	/* A core that cannot be stopped stays the node's, with all of its memory. */
+	err = insula_cores_park(cpus, cpus_count);
 	if (err) {
-		discard(&change);
+		resize_discard(&change);
 		return err;
 	}
-	commit(node, &change);
+	resize_commit(node, &change);
 	insula_cores_give(cpus, cpus_count);
 	insula_devices_reduce(&node->devices, node->memory, has - chunks);
 	insula_memory_drop(node->memory, chunks);
 	return 0;
 }
 
-/* Core numbers from user space, to be freed; NULL if there are none. */
-static u32 *copy_cpus(u64 from, u32 count)
+/* Copy core numbers from user space, to be freed by the caller; NULL if there are none. */
+static u32 *resize_copy_cpus(u64 from, u32 count)
 {
 	if (count > INSULA_NODE_CPUS_MAX)
 		return ERR_PTR(-EINVAL);
 	return count ? memdup_user(u64_to_user_ptr(from), count * sizeof(u32)) : NULL;
 }
 
-/* The object that a descriptor stands for, claimed; NULL for none. */
-static struct file *claim_memory(int fd)
+/* Get and claim the memory object of a descriptor; NULL for -1. */
+static struct file *resize_claim_memory(int fd)
 {
 	struct file *memory;
 	int err;
@@ -233,17 +236,17 @@ int insula_node_grow(struct insula_node *node, void __user *argument)
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	cpus = copy_cpus(request.cpus, request.cpus_count);
+	cpus = resize_copy_cpus(request.cpus, request.cpus_count);
 	if (IS_ERR(cpus))
 		return PTR_ERR(cpus);
-	memory = claim_memory(request.memory);
+	memory = resize_claim_memory(request.memory);
 	if (IS_ERR(memory)) {
 		kfree(cpus);
 		return PTR_ERR(memory);
 	}
 	err = insula_node_lock(node);
 	if (!err) {
-		err = grow(node, cpus, request.cpus_count, memory);
+		err = resize_grow(node, cpus, request.cpus_count, memory);
 		mutex_unlock(&node->lock);
 	}
 	if (err && memory)
@@ -262,12 +265,12 @@ int insula_node_shrink(struct insula_node *node, void __user *argument)
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	cpus = copy_cpus(request.cpus, request.cpus_count);
+	cpus = resize_copy_cpus(request.cpus, request.cpus_count);
 	if (IS_ERR(cpus))
 		return PTR_ERR(cpus);
 	err = insula_node_lock(node);
 	if (!err) {
-		err = shrink(node, cpus, request.cpus_count, request.chunks);
+		err = resize_shrink(node, cpus, request.cpus_count, request.chunks);
 		mutex_unlock(&node->lock);
 	}
 	kfree(cpus);

@@ -3,12 +3,12 @@
 #define INSULA_RESIZE_H
 
 #include "channel.h"
-#include "life.h"
+#include "node_state.h"
 
-/* The doorbells of these cores may be rung; NULL: no memory. */
+/* Allocate the set of cores whose doorbells may be rung; NULL: no memory. */
 struct insula_ringable *insula_ringable_new(const u32 *cpus, u32 count);
 
-/* INSULA_NODE_GROW and INSULA_NODE_SHRINK, their argument in user space. Lock the node. */
+/* INSULA_NODE_GROW and INSULA_NODE_SHRINK with their argument in user space. Lock the node. */
 int insula_node_grow(struct insula_node *node, void __user *argument);
 int insula_node_shrink(struct insula_node *node, void __user *argument);
 

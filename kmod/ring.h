@@ -5,19 +5,19 @@
 #include "insula_channel.h"
 
 /*
- * The ends of rings for kernel code, the same as those of the crate `channel`; the
- * protocol is told in docs/src/channels.md. Each end has one user at a time.
+ * Producer and consumer of rings for kernel code; the crate `channel` has those for Rust.
+ * Protocol: docs/src/channels.md. Each has one user at a time.
  */
 struct insula_ring_place {
 	struct insula_ring *control;	/* in shared memory */
-	struct insula_slot *slots;	/* the same */
+	struct insula_slot *slots;	/* in shared memory */
 	__u32 count;			/* of slots: a power of two, at most INSULA_SLOTS_MAX */
 };
 
 struct insula_producer {
 	struct insula_ring_place ring;
 	__u32 tail;
-	__u32 head;	/* the consumer's, when last looked at */
+	__u32 head;	/* the consumer's, when last read */
 };
 
 struct insula_consumer {
@@ -25,7 +25,7 @@ struct insula_consumer {
 	__u32 head;
 };
 
-/* What to send: references to pages, then bytes. */
+/* A message to send: page references, then bytes. */
 struct insula_message {
 	const struct insula_pages *pages;
 	const void *bytes;
@@ -34,34 +34,35 @@ struct insula_message {
 	__u8 kind;
 };
 
-/* What was received: the buffer begins with the references to pages. */
+/* A received message: its buffer starts with the page references. */
 struct insula_received {
 	__u16 size;		/* references included */
 	__u8 pages_count;
 	__u8 kind;
 };
 
-/* The only producer, or consumer, of a ring that is clear. */
+/* Initialize the only producer, or consumer, of a cleared ring. */
 void insula_producer_init(struct insula_producer *producer, const struct insula_ring_place *ring);
 void insula_consumer_init(struct insula_consumer *consumer, const struct insula_ring_place *ring);
 
 /*
- * 1: sent, and the peer sleeps: ring it. 0: sent. -EAGAIN: no room now. -EMSGSIZE:
- * there will never be. -EPROTO: the peer wrote nonsense.
+ * 1: sent, and the peer sleeps: ring its doorbell. 0: sent. -EAGAIN: no room. -EMSGSIZE: too
+ * long for the ring. -EPROTO: the peer violated the protocol.
  */
 int insula_send(struct insula_producer *producer, const struct insula_message *message);
 
 /*
- * 1: received, and the peer sleeps: ring it. 0: received. -EAGAIN: there is nothing.
- * -EMSGSIZE: `capacity` is too small, the message stays. -EPROTO: the peer wrote nonsense.
+ * 1: received, and the peer sleeps: ring its doorbell. 0: received. -EAGAIN: no message.
+ * -EMSGSIZE: `capacity` is too small, the message stays. -EPROTO: the peer violated the
+ * protocol.
  */
 int insula_receive(struct insula_consumer *consumer, void *buffer, __u32 capacity,
 		   struct insula_received *received);
 
 /*
- * Before sleeping for want of room, or of a message: tell the peer that it is to ring.
- * 1: sleep until rung. 0: there is something to do. -EPROTO: the peer wrote nonsense.
- * After it in any case, and after the sleep: stay awake.
+ * Before waiting for room, or for a message: ask the peer to ring. 1: sleep until rung. 0: do
+ * not sleep, the wait is over. -EPROTO: the peer violated the protocol. In any case, and after
+ * the sleep, call stay_awake().
  */
 int insula_producer_prepare_to_sleep(struct insula_producer *producer);
 int insula_consumer_prepare_to_sleep(struct insula_consumer *consumer);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Memory that several nodes have beside their own, such as the root that all of them
- * read. Each holds the object: with the last of them, and of its descriptors, the
- * memory goes back. Nothing keeps a node from writing to it.
+ * Memory shared by several nodes, such as a root file system that all of them read. Each node
+ * holds the object: its memory is returned with the last of them and of its descriptors.
+ * Nothing prevents a node from writing to it.
  */
 #include "insula_module.h"
 
@@ -10,12 +10,12 @@
 #include <linux/fs.h>
 
 #include "device.h"
-#include "life.h"
+#include "node_state.h"
 #include "memory.h"
 #include "shared.h"
 
-/* Its devices are told by physical addresses, and may be told of this memory's, too. */
-static int share(struct insula_node *node, struct file *memory)
+/* Map it for the node's devices, too: drivers may pass them its physical addresses. */
+static int shared_attach(struct insula_node *node, struct file *memory)
 {
 	int err;
 
@@ -47,7 +47,7 @@ int insula_node_share(struct insula_node *node, struct file *by,
 	memory = insula_memory_get(request->memory);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
-	err = share(node, memory);
+	err = shared_attach(node, memory);
 	if (err)
 		insula_memory_put(memory);
 	return err;
@@ -65,7 +65,7 @@ void insula_node_unshare(struct insula_node *node)
 	if (!memory)
 		return;
 	node->shared = NULL;
-	/* What a core of it may still reach is never to be somebody's own. */
+	/* A core that could not be stopped may still access it: never let it be claimed. */
 	if (!node->lost)
 		insula_memory_unshare(memory);
 	insula_memory_put(memory);

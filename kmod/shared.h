@@ -8,12 +8,12 @@
 
 struct insula_node;
 
-/* INSULA_NODE_SHARE, by a descriptor of the node, and INSULA_NODE_SHARED. Node's lock held. */
+/* INSULA_NODE_SHARE, by descriptor `by` of the node, and INSULA_NODE_SHARED. Node's lock held. */
 int insula_node_share(struct insula_node *node, struct file *by,
 		      const struct insula_node_share *request);
 int insula_node_shared(struct insula_node *node);
 
-/* It reads what it shares no more. Node's lock held. Sleeps. */
+/* Detach the shared memory of a node that has been stopped. Node's lock held. Sleeps. */
 void insula_node_unshare(struct insula_node *node);
 
 #endif

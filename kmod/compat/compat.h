@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * All that differs between the kernels that the module builds for. Sources are
- * written for the newest of them; each shim names the change that made it needed.
- * INSULA_HAS_*: what Kbuild has found in the kernel's headers.
+ * Differences between the kernels that the module builds for. Sources are written for the newest
+ * of them; each shim cites the commit that made it necessary. INSULA_HAS_*: found by Kbuild in
+ * the kernel's headers.
  */
 #ifndef INSULA_COMPAT_H
 #define INSULA_COMPAT_H
@@ -25,8 +25,8 @@
 #endif
 
 /*
- * 6.17: the third argument of alloc_contig_range() tells what the range is for (acr_flags_t), no
- * longer its migrate type. Compilers take the one for the other.
+ * 6.17: the third argument of alloc_contig_range() is acr_flags_t, no longer a migrate type.
+ * Compilers accept either for the other.
  */
 #ifdef INSULA_HAS_ACR_FLAGS_T
 #define INSULA_CONTIG_ORDINARY	ACR_FLAGS_NONE

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels in signalling an eventfd. */
+/* Differences between kernels in eventfd.h. */
 #ifndef INSULA_COMPAT_EVENTFD_H
 #define INSULA_COMPAT_EVENTFD_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels in iommu.h. */
+/* Differences between kernels in iommu.h. */
 #ifndef INSULA_COMPAT_IOMMU_H
 #define INSULA_COMPAT_IOMMU_H
 
@@ -7,7 +7,7 @@
 #include <linux/iommu.h>
 
 /* 6.11, ("iommu: Introduce iommu_paging_domain_alloc() interface") */
-static inline struct iommu_domain *insula_iommu_domain_alloc(struct device *dev)
+static inline struct iommu_domain *insula_compat_domain_alloc(struct device *dev)
 {
 #ifdef INSULA_HAS_IOMMU_PAGING_DOMAIN_ALLOC
 	return iommu_paging_domain_alloc(dev);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels in how message interrupts are arranged. */
+/* Differences between kernels in MSI domains. */
 #ifndef INSULA_COMPAT_MSI_H
 #define INSULA_COMPAT_MSI_H
 
@@ -7,9 +7,9 @@
 #include <linux/irqdomain.h>
 
 /*
- * The domain that a device's messages go to: the processors' vectors, or a unit that
- * remaps them. Before 6.2 there was one of PCI messages in between ("PCI/MSI: Provide
- * prepare_desc() MSI domain op" and its series: domains per device).
+ * Parent domain of a device's MSIs: the vector domain, or an interrupt remapping unit. Before
+ * 6.2 a global PCI/MSI domain was in between ("PCI/MSI: Provide prepare_desc() MSI domain op"
+ * and its series: per-device domains).
  */
 static inline struct irq_domain *insula_msi_target(struct device *dev)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels in forcing a driver on a PCI function. */
+/* Differences between kernels in driver_override of PCI functions. */
 #ifndef INSULA_COMPAT_OVERRIDE_H
 #define INSULA_COMPAT_OVERRIDE_H
 
@@ -9,19 +9,18 @@
 #include <linux/string.h>
 
 /*
- * The name moved from struct pci_dev to struct device ("driver core: generalize
- * driver_override in struct device"), in stable kernels as well, so that no version
- * tells: Kbuild looks for the function.
+ * The name moved from struct pci_dev to struct device ("driver core: generalize driver_override
+ * in struct device"), also in stable kernels: so Kbuild looks for the function.
  */
 #ifdef INSULA_HAS_DEVICE_SET_DRIVER_OVERRIDE
 
-/* Empty: none is forced. Takes the device's lock in kernels before the move. */
+/* Empty: none. Takes the device's lock in kernels before the move. */
 static inline int insula_override_set(struct pci_dev *function, const char *name)
 {
 	return device_set_driver_override(&function->dev, name);
 }
 
-/* *name: a copy to be freed, or NULL if none is forced. */
+/* *name: a copy to be freed by the caller, or NULL for none. */
 static inline int insula_override_copy(struct pci_dev *function, char **name)
 {
 	struct device *dev = &function->dev;

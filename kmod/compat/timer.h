@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels in setting timers up and in ending them. */
+/* Differences between kernels in setting up and deleting timers. */
 #ifndef INSULA_COMPAT_TIMER_H
 #define INSULA_COMPAT_TIMER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels in how a virtio transport is asked for virtqueues. */
+/* Differences between kernels in virtio_config_ops.find_vqs. */
 #ifndef INSULA_COMPAT_VIRTIO_H
 #define INSULA_COMPAT_VIRTIO_H
 
@@ -7,8 +7,8 @@
 #include <linux/virtio_config.h>
 
 /*
- * INSULA_VQ_INFOS: the parameters of virtio_config_ops.find_vqs that tell what the queues
- * are to be; insula_vq_info(i): what one of them is to be.
+ * INSULA_VQ_INFOS: parameters of find_vqs that describe the queues; insula_vq_info(i): those of
+ * queue i.
  *
  * 6.11, c502eb85c34e ("virtio: introduce virtio_queue_info struct and find_vqs_info()")
  */

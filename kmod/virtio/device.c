@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A virtio device whose other side is on the base, for the stock drivers of a node: each
- * wish of the virtio core is a question to the base by a message of the virtio-msg draft
- * (see insula_virtio.h). Only what is asked for often needs none: that a virtqueue has
- * buffers is an event of the channel, and so is that they have been used.
+ * A virtio device implemented on the base, for stock drivers in a node: each operation of the
+ * virtio core is a request to the base by a message of the virtio-msg draft (insula_virtio.h).
+ * Notifications need no message: available and used buffers are events of the channel.
  *
- * The virtqueues lie in the node's memory and name physical addresses: base and node
- * have the same, and nothing is in between.
+ * The virtqueues are in the node's memory and use physical addresses, which are the same on
+ * both sides.
  */
 #include "device.h"
 
@@ -28,87 +27,90 @@ struct insula_virtio {
 	u16 number;
 	u32 config_size;
 	u32 generation;		/* of the configuration, when last read */
-	bool broken;		/* nobody is there to be asked */
-	bool away;		/* the same, but somebody will be again */
-	bool in_use;		/* by a driver, and so is this module */
-	bool resuming;		/* its driver sees nothing of what happens to it */
-	u8 status;		/* that the driver wished for last */
-	spinlock_t lock;	/* the queues, against those that are rung */
+	bool broken;		/* the base's side is gone for good */
+	bool suspended;		/* it is gone until the next session */
+	bool in_use;		/* by a driver, so this module is pinned */
+	bool resuming;		/* status changes are not the driver's */
+	u8 status;		/* last set by the driver */
+	spinlock_t lock;	/* the queues, against the doorbell's handler */
 	struct virtqueue *queues[INSULA_VIRTIO_QUEUES_MAX];
-	u32 events[INSULA_VIRTIO_QUEUES_MAX];	/* the bit of each */
+	u32 events[INSULA_VIRTIO_QUEUES_MAX];	/* event bit of each */
 };
 
-static struct insula_virtio *from_core(struct virtio_device *core)
+static struct insula_virtio *vdev_from_core(struct virtio_device *core)
 {
 	return container_of(core, struct insula_virtio, core);
 }
 
-static void begin(const struct insula_virtio *device, struct insula_virtio_message *message, u8 id)
+static void vdev_begin(const struct insula_virtio *device, struct insula_virtio_message *message,
+		       u8 id)
 {
 	memset(message, 0, sizeof(*message));
 	message->header.id = id;
 	message->header.device = device->number;
 }
 
-/* Ask, and be content with nothing less than `expected` bytes of body. */
-static int ask(struct insula_virtio *device, struct insula_virtio_message *message, u32 size,
-	       u32 expected)
+/* Make a request whose response must have at least `expected` bytes of body. */
+static int vdev_request(struct insula_virtio *device, struct insula_virtio_message *message,
+			u32 size,
+			u32 expected)
 {
 	int answered;
 
 	if (READ_ONCE(device->broken))
 		return -EPIPE;
-	answered = insula_bus_ask(device->bus, message, size);
+	answered = insula_bus_request(device->bus, message, size);
 	if (answered >= 0 && answered < expected)
 		answered = -EPROTO;
 	if (answered < 0)
-		dev_err(&device->core.dev, "the base does not do %#x: %d\n", message->header.id,
+		dev_err(&device->core.dev, "request %#x failed: %d\n", message->header.id,
 			answered);
 	return answered;
 }
 
-static u64 get_features(struct virtio_device *core)
+static u64 vdev_get_features(struct virtio_device *core)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_features *features = (void *)message.body;
 
-	begin(from_core(core), &message, INSULA_VIRTIO_GET_FEATURES);
+	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_GET_FEATURES);
 	features->blocks.count = ARRAY_SIZE(features->words);
-	if (ask(from_core(core), &message, sizeof(features->blocks), sizeof(*features)) < 0)
+	if (vdev_request(vdev_from_core(core), &message, sizeof(features->blocks),
+			 sizeof(*features)) < 0)
 		return 0;
 	return (u64)features->words[1] << 32 | features->words[0];
 }
 
-static int set_features(struct virtio_device *core)
+static int vdev_set_features(struct virtio_device *core)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_features *features = (void *)message.body;
 
-	begin(from_core(core), &message, INSULA_VIRTIO_SET_FEATURES);
+	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_SET_FEATURES);
 	features->blocks.count = ARRAY_SIZE(features->words);
 	features->words[0] = lower_32_bits(core->features);
 	features->words[1] = upper_32_bits(core->features);
-	return min(ask(from_core(core), &message, sizeof(*features), 0), 0);
+	return min(vdev_request(vdev_from_core(core), &message, sizeof(*features), 0), 0);
 }
 
-static int finalize_features(struct virtio_device *core)
+static int vdev_finalize_features(struct virtio_device *core)
 {
 	vring_transport_features(core);
-	return set_features(core);
+	return vdev_set_features(core);
 }
 
-/* Part of the configuration, as much as fits a message; -errno. */
-static int get_part(struct insula_virtio *device, u32 offset, void *to, u32 size)
+/* Read a part of the configuration that fits a message. */
+static int vdev_get_config_part(struct insula_virtio *device, u32 offset, void *to, u32 size)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_config_range *range = (void *)message.body;
 	struct insula_virtio_config *config = (void *)message.body;
 	int err;
 
-	begin(device, &message, INSULA_VIRTIO_GET_CONFIG);
+	vdev_begin(device, &message, INSULA_VIRTIO_GET_CONFIG);
 	range->offset = offset;
 	range->size = size;
-	err = ask(device, &message, sizeof(*range), sizeof(*config) + size);
+	err = vdev_request(device, &message, sizeof(*range), sizeof(*config) + size);
 	if (err < 0)
 		return err;
 	device->generation = config->generation;
@@ -116,9 +118,10 @@ static int get_part(struct insula_virtio *device, u32 offset, void *to, u32 size
 	return 0;
 }
 
-static void get(struct virtio_device *core, unsigned int offset, void *to, unsigned int size)
+static void vdev_get_config(struct virtio_device *core, unsigned int offset, void *to,
+			    unsigned int size)
 {
-	struct insula_virtio *device = from_core(core);
+	struct insula_virtio *device = vdev_from_core(core);
 	u32 done, part;
 
 	memset(to, 0, size);
@@ -126,63 +129,64 @@ static void get(struct virtio_device *core, unsigned int offset, void *to, unsig
 		return;
 	for (done = 0; done < size; done += part) {
 		part = min_t(u32, size - done, INSULA_VIRTIO_CONFIG_MAX);
-		if (get_part(device, offset + done, to + done, part))
+		if (vdev_get_config_part(device, offset + done, to + done, part))
 			return;
 	}
 }
 
-static int set_part(struct insula_virtio *device, u32 offset, const void *from, u32 size)
+static int vdev_set_config_part(struct insula_virtio *device, u32 offset, const void *from,
+				u32 size)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_config *config = (void *)message.body;
 
-	begin(device, &message, INSULA_VIRTIO_SET_CONFIG);
+	vdev_begin(device, &message, INSULA_VIRTIO_SET_CONFIG);
 	config->generation = device->generation;
 	config->offset = offset;
 	config->size = size;
 	memcpy(config + 1, from, size);
-	return min(ask(device, &message, sizeof(*config) + size, sizeof(*config)), 0);
+	return min(vdev_request(device, &message, sizeof(*config) + size, sizeof(*config)), 0);
 }
 
-static void set(struct virtio_device *core, unsigned int offset, const void *from,
-		unsigned int size)
+static void vdev_set_config(struct virtio_device *core, unsigned int offset, const void *from,
+			    unsigned int size)
 {
-	struct insula_virtio *device = from_core(core);
+	struct insula_virtio *device = vdev_from_core(core);
 	u32 done, part;
 
 	if (size > device->config_size || offset > device->config_size - size)
 		return;
 	for (done = 0; done < size; done += part) {
 		part = min_t(u32, size - done, INSULA_VIRTIO_CONFIG_MAX);
-		if (set_part(device, offset + done, from + done, part))
+		if (vdev_set_config_part(device, offset + done, from + done, part))
 			return;
 	}
 }
 
-static u32 generation(struct virtio_device *core)
+static u32 vdev_generation(struct virtio_device *core)
 {
-	get_part(from_core(core), 0, NULL, 0);
-	return from_core(core)->generation;
+	vdev_get_config_part(vdev_from_core(core), 0, NULL, 0);
+	return vdev_from_core(core)->generation;
 }
 
-static u8 get_status(struct virtio_device *core)
+static u8 vdev_get_status(struct virtio_device *core)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_status *status = (void *)message.body;
 
-	begin(from_core(core), &message, INSULA_VIRTIO_GET_STATUS);
-	if (ask(from_core(core), &message, 0, sizeof(*status)) < 0)
+	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_GET_STATUS);
+	if (vdev_request(vdev_from_core(core), &message, 0, sizeof(*status)) < 0)
 		return 0;
 	return status->status;
 }
 
 /*
- * Keep the module while a driver works with the device: with it the node would lose its root
- * and its sockets. A driver that is unbound resets its device, so no reference is left when
- * the module's exit takes the devices away. It cannot be unloaded between the last reference
- * and the return from here: its exit waits for the device, which the caller has locked.
+ * Pin the module while a driver uses the device: unloading it would remove the node's root file
+ * system and sockets. Unbinding a driver resets its device and drops the reference. The module
+ * cannot be unloaded between the last put and the return from here: its exit waits for the
+ * device, which the caller has locked.
  */
-static void hold_module(struct insula_virtio *device, u8 status)
+static void vdev_pin_module(struct insula_virtio *device, u8 status)
 {
 	bool in_use = status & VIRTIO_CONFIG_S_DRIVER_OK && !(status & VIRTIO_CONFIG_S_FAILED);
 
@@ -195,42 +199,42 @@ static void hold_module(struct insula_virtio *device, u8 status)
 		module_put(THIS_MODULE);
 }
 
-static void set_status(struct virtio_device *core, u8 value)
+static void vdev_set_status(struct virtio_device *core, u8 value)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_status *status = (void *)message.body;
 
-	hold_module(from_core(core), value);
-	from_core(core)->status = value;
-	begin(from_core(core), &message, INSULA_VIRTIO_SET_STATUS);
+	vdev_pin_module(vdev_from_core(core), value);
+	vdev_from_core(core)->status = value;
+	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_SET_STATUS);
 	status->status = value;
-	ask(from_core(core), &message, sizeof(*status), sizeof(*status));
+	vdev_request(vdev_from_core(core), &message, sizeof(*status), sizeof(*status));
 }
 
-static void reset(struct virtio_device *core)
+static void vdev_reset(struct virtio_device *core)
 {
-	set_status(core, 0);
+	vdev_set_status(core, 0);
 }
 
-static bool notify(struct virtqueue *queue)
+static bool vdev_notify(struct virtqueue *queue)
 {
-	struct insula_virtio *device = from_core(queue->vdev);
+	struct insula_virtio *device = vdev_from_core(queue->vdev);
 
 	insula_bus_signal(device->bus, device->events[queue->index]);
 	return true;
 }
 
-/* What the base says of a queue: at most how long, and its event. */
-static int get_vqueue(struct insula_virtio *device, u32 index, u32 *size_max)
+/* Get a queue's maximum size and its event bit. */
+static int vdev_get_vqueue(struct insula_virtio *device, u32 index, u32 *size_max)
 {
 	struct insula_virtio_message message;
-	struct insula_virtio_vqueue_index *asked = (void *)message.body;
+	struct insula_virtio_vqueue_index *request = (void *)message.body;
 	struct insula_virtio_vqueue *vqueue = (void *)message.body;
 	int err;
 
-	begin(device, &message, INSULA_VIRTIO_GET_VQUEUE);
-	asked->index = index;
-	err = ask(device, &message, sizeof(*asked), sizeof(*vqueue));
+	vdev_begin(device, &message, INSULA_VIRTIO_GET_VQUEUE);
+	request->index = index;
+	err = vdev_request(device, &message, sizeof(*request), sizeof(*vqueue));
 	if (err < 0)
 		return err;
 	if (!vqueue->size_max)
@@ -242,31 +246,31 @@ static int get_vqueue(struct insula_virtio *device, u32 index, u32 *size_max)
 	return 0;
 }
 
-static int set_vqueue(struct insula_virtio *device, struct virtqueue *queue)
+static int vdev_set_vqueue(struct insula_virtio *device, struct virtqueue *queue)
 {
 	struct insula_virtio_message message;
 	struct insula_virtio_vqueue *vqueue = (void *)message.body;
 
-	begin(device, &message, INSULA_VIRTIO_SET_VQUEUE);
+	vdev_begin(device, &message, INSULA_VIRTIO_SET_VQUEUE);
 	vqueue->index = queue->index;
 	vqueue->size = virtqueue_get_vring_size(queue);
 	vqueue->descriptors = virtqueue_get_desc_addr(queue);
 	vqueue->driver = virtqueue_get_avail_addr(queue);
 	vqueue->device = virtqueue_get_used_addr(queue);
-	return min(ask(device, &message, sizeof(*vqueue), 0), 0);
+	return min(vdev_request(device, &message, sizeof(*vqueue), 0), 0);
 }
 
-static void reset_vqueue(struct insula_virtio *device, u32 index)
+static void vdev_reset_vqueue(struct insula_virtio *device, u32 index)
 {
 	struct insula_virtio_message message;
-	struct insula_virtio_vqueue_index *asked = (void *)message.body;
+	struct insula_virtio_vqueue_index *request = (void *)message.body;
 
-	begin(device, &message, INSULA_VIRTIO_RESET_VQUEUE);
-	asked->index = index;
-	ask(device, &message, sizeof(*asked), 0);
+	vdev_begin(device, &message, INSULA_VIRTIO_RESET_VQUEUE);
+	request->index = index;
+	vdev_request(device, &message, sizeof(*request), 0);
 }
 
-static void set_queue(struct insula_virtio *device, u32 index, struct virtqueue *queue)
+static void vdev_set_queue(struct insula_virtio *device, u32 index, struct virtqueue *queue)
 {
 	unsigned long flags;
 
@@ -275,8 +279,8 @@ static void set_queue(struct insula_virtio *device, u32 index, struct virtqueue 
 	spin_unlock_irqrestore(&device->lock, flags);
 }
 
-static struct virtqueue *find_vq(struct insula_virtio *device, u32 index,
-				 const struct virtqueue_info *info)
+static struct virtqueue *vdev_find_vq(struct insula_virtio *device, u32 index,
+				      const struct virtqueue_info *info)
 {
 	struct virtqueue *queue;
 	u32 size_max;
@@ -284,94 +288,94 @@ static struct virtqueue *find_vq(struct insula_virtio *device, u32 index,
 
 	if (index >= ARRAY_SIZE(device->queues))
 		return ERR_PTR(-ENOENT);
-	err = get_vqueue(device, index, &size_max);
+	err = vdev_get_vqueue(device, index, &size_max);
 	if (err)
 		return ERR_PTR(err);
 	queue = vring_create_virtqueue(index, size_max, PAGE_SIZE, &device->core, true, true,
-				       info->ctx, notify, info->callback, info->name);
+				       info->ctx, vdev_notify, info->callback, info->name);
 	if (!queue)
 		return ERR_PTR(-ENOMEM);
 	queue->num_max = size_max;
-	err = set_vqueue(device, queue);
+	err = vdev_set_vqueue(device, queue);
 	if (err) {
 		vring_del_virtqueue(queue);
 		return ERR_PTR(err);
 	}
-	set_queue(device, index, queue);
+	vdev_set_queue(device, index, queue);
 	return queue;
 }
 
-static void del_vqs(struct virtio_device *core)
+static void vdev_del_vqs(struct virtio_device *core)
 {
-	struct insula_virtio *device = from_core(core);
+	struct insula_virtio *device = vdev_from_core(core);
 	struct virtqueue *queue, *next;
 
 	list_for_each_entry_safe(queue, next, &core->vqs, list) {
-		set_queue(device, queue->index, NULL);
-		reset_vqueue(device, queue->index);
+		vdev_set_queue(device, queue->index, NULL);
+		vdev_reset_vqueue(device, queue->index);
 		vring_del_virtqueue(queue);
 	}
 }
 
-static int find_vqs(struct virtio_device *core, unsigned int count, struct virtqueue *queues[],
-		    INSULA_VQ_INFOS, struct irq_affinity *affinity)
+static int vdev_find_vqs(struct virtio_device *core, unsigned int count, struct virtqueue *queues[],
+			 INSULA_VQ_INFOS, struct irq_affinity *affinity)
 {
 	struct virtqueue_info info;
 	u32 i, index = 0;
 
 	for (i = 0; i < count; i++) {
 		info = insula_vq_info(i);
-		queues[i] = info.name ? find_vq(from_core(core), index++, &info) : NULL;
+		queues[i] = info.name ? vdev_find_vq(vdev_from_core(core), index++, &info) : NULL;
 		if (IS_ERR(queues[i])) {
-			del_vqs(core);
+			vdev_del_vqs(core);
 			return PTR_ERR(queues[i]);
 		}
 	}
 	return 0;
 }
 
-/* Who was rung before this has done its work. */
-static void synchronize_callbacks(struct virtio_device *core)
+/* Wait for callbacks in progress. */
+static void vdev_synchronize_callbacks(struct virtio_device *core)
 {
-	struct insula_virtio *device = from_core(core);
+	struct insula_virtio *device = vdev_from_core(core);
 	unsigned long flags;
 
 	spin_lock_irqsave(&device->lock, flags);
 	spin_unlock_irqrestore(&device->lock, flags);
 }
 
-static const char *bus_name(struct virtio_device *core)
+static const char *vdev_bus_name(struct virtio_device *core)
 {
 	return "insula";
 }
 
 static const struct virtio_config_ops config_ops = {
-	.get = get,
-	.set = set,
-	.generation = generation,
-	.get_status = get_status,
-	.set_status = set_status,
-	.reset = reset,
-	.find_vqs = find_vqs,
-	.del_vqs = del_vqs,
-	.synchronize_cbs = synchronize_callbacks,
-	.get_features = get_features,
-	.finalize_features = finalize_features,
-	.bus_name = bus_name,
+	.get = vdev_get_config,
+	.set = vdev_set_config,
+	.generation = vdev_generation,
+	.get_status = vdev_get_status,
+	.set_status = vdev_set_status,
+	.reset = vdev_reset,
+	.find_vqs = vdev_find_vqs,
+	.del_vqs = vdev_del_vqs,
+	.synchronize_cbs = vdev_synchronize_callbacks,
+	.get_features = vdev_get_features,
+	.finalize_features = vdev_finalize_features,
+	.bus_name = vdev_bus_name,
 };
 
-static void release(struct device *device)
+static void vdev_release(struct device *device)
 {
-	insula_virtio_put(from_core(dev_to_virtio(device)));
+	insula_virtio_put(vdev_from_core(dev_to_virtio(device)));
 }
 
-static int get_info(struct insula_virtio *device, struct insula_virtio_device_info *info)
+static int vdev_get_info(struct insula_virtio *device, struct insula_virtio_device_info *info)
 {
 	struct insula_virtio_message message;
 	int err;
 
-	begin(device, &message, INSULA_VIRTIO_GET_DEVICE_INFO);
-	err = insula_bus_ask(device->bus, &message, 0);
+	vdev_begin(device, &message, INSULA_VIRTIO_GET_DEVICE_INFO);
+	err = insula_bus_request(device->bus, &message, 0);
 	if (err < 0)
 		return err;
 	memcpy(info, message.body, sizeof(*info));
@@ -393,10 +397,10 @@ struct insula_virtio *insula_virtio_create(struct insula_bus *bus, struct device
 	device->bus = bus;
 	device->number = number;
 	device->core.dev.parent = parent;
-	device->core.dev.release = release;
+	device->core.dev.release = vdev_release;
 	device->core.config = &config_ops;
 	spin_lock_init(&device->lock);
-	err = get_info(device, &info);
+	err = vdev_get_info(device, &info);
 	if (err) {
 		kfree(device);
 		return ERR_PTR(err);
@@ -411,7 +415,7 @@ int insula_virtio_register(struct insula_virtio *device)
 {
 	int err;
 
-	/* The driver core's, given back by release(), as soon as it knows the device. */
+	/* The driver core's, dropped by vdev_release() once the device is known to it. */
 	refcount_inc(&device->refs);
 	err = register_virtio_device(&device->core);
 	if (err)
@@ -430,61 +434,61 @@ void insula_virtio_unregister(struct insula_virtio *device, bool broken)
 
 bool insula_virtio_suspend(struct insula_virtio *device)
 {
-	/* What was sent to a disk can be sent again; others have lost what was between them. */
-	device->away = device->core.id.device == VIRTIO_ID_BLOCK &&
+	/* Requests to a disk can be repeated; other devices have lost data in flight. */
+	device->suspended = device->core.id.device == VIRTIO_ID_BLOCK &&
 		       device->status & VIRTIO_CONFIG_S_DRIVER_OK;
-	return device->away;
+	return device->suspended;
 }
 
 bool insula_virtio_suspended(const struct insula_virtio *device)
 {
-	return device->away;
+	return device->suspended;
 }
 
-static int resume_queues(struct insula_virtio *device)
+static int vdev_resume_queues(struct insula_virtio *device)
 {
 	struct virtqueue *queue;
 	u32 size_max;
 	int err;
 
 	list_for_each_entry(queue, &device->core.vqs, list) {
-		err = get_vqueue(device, queue->index, &size_max);
+		err = vdev_get_vqueue(device, queue->index, &size_max);
 		if (err)
 			return err;
 		if (virtqueue_get_vring_size(queue) > size_max)
 			return -EPROTO;
-		err = set_vqueue(device, queue);
+		err = vdev_set_vqueue(device, queue);
 		if (err)
 			return err;
 	}
 	return 0;
 }
 
-/* Wish for more than there is, and be content with nothing less. */
-static int advance(struct insula_virtio *device, u8 status)
+/* Set a status and check that the device accepts it. */
+static int vdev_advance_status(struct insula_virtio *device, u8 status)
 {
-	set_status(&device->core, status);
-	return get_status(&device->core) == status ? 0 : -EPROTO;
+	vdev_set_status(&device->core, status);
+	return vdev_get_status(&device->core) == status ? 0 : -EPROTO;
 }
 
-/* All that its driver has done until it worked. */
-static int repeat(struct insula_virtio *device)
+/* Repeat the driver's initialization of the device. */
+static int vdev_repeat_setup(struct insula_virtio *device)
 {
 	u8 status = VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER;
 	int err;
 
-	err = advance(device, 0);
+	err = vdev_advance_status(device, 0);
 	if (!err)
-		err = advance(device, status);
+		err = vdev_advance_status(device, status);
 	if (!err)
-		err = set_features(&device->core);
+		err = vdev_set_features(&device->core);
 	status |= VIRTIO_CONFIG_S_FEATURES_OK;
 	if (!err)
-		err = advance(device, status);
+		err = vdev_advance_status(device, status);
 	if (!err)
-		err = resume_queues(device);
+		err = vdev_resume_queues(device);
 	status |= VIRTIO_CONFIG_S_DRIVER_OK;
-	return err ? err : advance(device, status);
+	return err ? err : vdev_advance_status(device, status);
 }
 
 int insula_virtio_resume(struct insula_virtio *device)
@@ -492,16 +496,16 @@ int insula_virtio_resume(struct insula_virtio *device)
 	struct insula_virtio_device_info info;
 	int err;
 
-	err = get_info(device, &info);
+	err = vdev_get_info(device, &info);
 	if (err)
 		return err;
 	if (info.device_id != device->core.id.device || info.config_size != device->config_size)
 		return -EPROTO;
 	device->resuming = true;
-	err = repeat(device);
+	err = vdev_repeat_setup(device);
 	device->resuming = false;
 	if (!err)
-		device->away = false;
+		device->suspended = false;
 	return err;
 }
 

@@ -9,35 +9,32 @@
 struct insula_virtio;
 
 /*
- * A device of that number on the bus; ERR_PTR(-ENODEV) if there is none. Sleeps, as all
- * but insula_virtio_used().
+ * Create a device by its number on the bus; ERR_PTR(-ENODEV) if there is none. All functions
+ * here sleep, except insula_virtio_used().
  */
 struct insula_virtio *insula_virtio_create(struct insula_bus *bus, struct device *parent,
 					   u16 number);
 void insula_virtio_put(struct insula_virtio *device);
 
-/* Make it known to the kernel's drivers. */
+/* Register it with the virtio core. */
 int insula_virtio_register(struct insula_virtio *device);
 
-/*
- * Take it from its driver. `broken`: the base's side is no more, so nothing that is under
- * way there will come back.
- */
+/* Unregister it. `broken`: the base's side is gone, requests in flight will not complete. */
 void insula_virtio_unregister(struct insula_virtio *device, bool broken);
 
 /*
- * The base's side is no more. Whether the device can wait for another, to which all goes
- * that has not come back; else it is to be unregistered as broken. Then, with the base's
- * next session, whether it waits; and have it go on: an error if it cannot.
+ * suspend: the base's side is gone; true if the device can wait for the next session and then
+ * repeat requests in flight, else it must be unregistered as broken. suspended: whether it
+ * waits. resume: continue in a new session, or an error.
  */
 bool insula_virtio_suspend(struct insula_virtio *device);
 bool insula_virtio_suspended(const struct insula_virtio *device);
 int insula_virtio_resume(struct insula_virtio *device);
 
-/* Its virtqueues whose bits are in `events` have been used. In interrupt. */
+/* Interrupt its virtqueues whose bits are in `events`. In interrupt. */
 void insula_virtio_used(struct insula_virtio *device, u64 events);
 
-/* Its configuration has changed. */
+/* Its configuration changed. */
 void insula_virtio_config_changed(struct insula_virtio *device);
 
 #endif

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Doorbells: interrupts of this kernel that another one sends by its local APIC.
+ * Doorbells: interrupts of this kernel sent by another kernel's local APIC.
  *
- * They live in an interrupt domain of ours below the vector domain, so each is an
- * ordinary interrupt with a vector, an affinity and a line in /proc/interrupts, and
- * moves as any other does. Only its word, which tells the vector and the target,
- * must follow: it is written anew from the callback by which Linux moves it. The old
- * vector works until the first interrupt has come by the new one; a ring that was on
- * its way then is lost (arch/x86/kernel/apic/vector.c), and so is one that goes to a core
- * which has been switched off. Two things make up for it: some time after each move the
- * doorbell counts as rung (the echo), and who has rung looks whether the word is still the
- * one that it rang by, and rings again if not. So a ring that was sent before the move, or
- * less than ECHO_DELAY_MS after it, is heard by the echo, and a later one is repeated,
- * however long whoever rings was held up in between.
+ * They belong to an IRQ domain of ours below the vector domain, so each is an ordinary
+ * interrupt with a vector, an affinity and a line in /proc/interrupts, and can be migrated.
+ * Then its word, which has vector and target, must follow: the irq_set_affinity callback
+ * rewrites it. The old vector works until the first interrupt by the new one; a ring in flight
+ * then is lost (arch/x86/kernel/apic/vector.c), and so is one to a core that has gone offline.
+ * Two measures make up for this: some time after each move the doorbell is treated as rung (the
+ * echo), and the ringing side rechecks the word after sending, and rings again if it has
+ * changed. So a ring sent before the move, or less than ECHO_DELAY_MS after it, is covered by
+ * the echo, and a later one is repeated, however long the ringing side was delayed in between.
  */
 #include "insula_module.h"
 
@@ -34,20 +32,20 @@
 #include "compat/timer.h"
 #include "insula_channel.h"
 
-/* Longer than an interrupt is on its way. */
+/* Longer than the delivery of an interrupt takes. */
 #define ECHO_DELAY_MS	20
-/* How often a word may change under one who rings: a hostile kernel's, for ever. */
+/* Most repetitions of a ring while its word keeps changing: a hostile kernel never stops. */
 #define RINGS_MAX	8
 
 static struct {
-	raw_spinlock_t lock;	/* words and their places; taken with interrupts off */
+	raw_spinlock_t lock;	/* words and `place`; taken with interrupts off */
 	struct fwnode_handle *fwnode;
 	struct irq_domain *domain;
 } doorbells = {
 	.lock = __RAW_SPIN_LOCK_UNLOCKED(doorbells.lock),
 };
 
-static u64 word_of(struct irq_data *data)
+static u64 doorbell_word(struct irq_data *data)
 {
 	u32 cpu = cpumask_first(irq_data_get_effective_affinity_mask(data));
 	u64 apic_id = per_cpu(x86_cpu_to_apicid, cpu);
@@ -56,7 +54,7 @@ static u64 word_of(struct irq_data *data)
 	       irqd_cfg(data)->vector;
 }
 
-static int move(struct irq_data *data, const struct cpumask *mask, bool force)
+static int doorbell_set_affinity(struct irq_data *data, const struct cpumask *mask, bool force)
 {
 	struct insula_doorbell *doorbell = irq_data_get_irq_chip_data(data);
 	int answer = irq_chip_set_affinity_parent(data, mask, force);
@@ -66,7 +64,7 @@ static int move(struct irq_data *data, const struct cpumask *mask, bool force)
 		return answer;
 	raw_spin_lock_irqsave(&doorbells.lock, flags);
 	if (doorbell->place) {
-		WRITE_ONCE(*doorbell->place, word_of(data));
+		WRITE_ONCE(*doorbell->place, doorbell_word(data));
 		mod_timer(&doorbell->echo, jiffies + msecs_to_jiffies(ECHO_DELAY_MS));
 	}
 	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
@@ -77,11 +75,12 @@ static struct irq_chip chip = {
 	.name = "insula",
 	.irq_ack = irq_chip_ack_parent,
 	.irq_retrigger = irq_chip_retrigger_hierarchy,
-	.irq_set_affinity = move,
+	.irq_set_affinity = doorbell_set_affinity,
 	.flags = IRQCHIP_SKIP_SET_WAKE,
 };
 
-static int allocate(struct irq_domain *domain, unsigned int irq, unsigned int count, void *doorbell)
+static int doorbell_alloc(struct irq_domain *domain, unsigned int irq, unsigned int count,
+			  void *doorbell)
 {
 	struct irq_alloc_info info = {};
 	int err = irq_domain_alloc_irqs_parent(domain, irq, count, &info);
@@ -94,7 +93,7 @@ static int allocate(struct irq_domain *domain, unsigned int irq, unsigned int co
 }
 
 static const struct irq_domain_ops domain_ops = {
-	.alloc = allocate,
+	.alloc = doorbell_alloc,
 	.free = irq_domain_free_irqs_common,
 };
 
@@ -117,13 +116,13 @@ void insula_doorbells_exit(void)
 	irq_domain_free_fwnode(doorbells.fwnode);
 }
 
-static irqreturn_t handle(int irq, void *doorbell)
+static irqreturn_t doorbell_handle(int irq, void *doorbell)
 {
 	((struct insula_doorbell *)doorbell)->rung(doorbell);
 	return IRQ_HANDLED;
 }
 
-static void echo(struct timer_list *timer)
+static void doorbell_echo(struct timer_list *timer)
 {
 	struct insula_doorbell *doorbell = container_of(timer, struct insula_doorbell, echo);
 
@@ -135,11 +134,11 @@ int insula_doorbell_create(struct insula_doorbell *doorbell)
 	int irq, err;
 
 	doorbell->place = NULL;
-	timer_setup(&doorbell->echo, echo, 0);
+	timer_setup(&doorbell->echo, doorbell_echo, 0);
 	irq = irq_domain_alloc_irqs(doorbells.domain, 1, NUMA_NO_NODE, doorbell);
 	if (irq < 0)
 		return irq;
-	err = request_irq(irq, handle, IRQF_NO_THREAD, "insula", doorbell);
+	err = request_irq(irq, doorbell_handle, IRQF_NO_THREAD, "insula", doorbell);
 	if (err) {
 		irq_dispose_mapping(irq);
 		return err;
@@ -165,21 +164,21 @@ void insula_doorbell_publish(struct insula_doorbell *doorbell, u64 *place)
 		WRITE_ONCE(*doorbell->place, 0);
 	doorbell->place = place;
 	if (place)
-		WRITE_ONCE(*place, word_of(irq_get_irq_data(doorbell->irq)));
+		WRITE_ONCE(*place, doorbell_word(irq_get_irq_data(doorbell->irq)));
 	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
 }
 
 /*
- * Whether Linux gives a vector to devices, as doorbells are. At others a core of Linux
- * would stop, or take the interrupt for a system call, should it ever get there.
+ * Whether Linux assigns a vector to device interrupts, like doorbells. Other vectors could stop a
+ * core of Linux, or be taken for a system call.
  */
-static bool is_for_devices(u8 vector)
+static bool doorbell_vector_valid(u8 vector)
 {
 	return vector >= FIRST_EXTERNAL_VECTOR && vector < FIRST_SYSTEM_VECTOR &&
 	       vector != IA32_SYSCALL_VECTOR;
 }
 
-static bool is_ringable(const struct insula_ringable *ringable, u32 apic_id)
+static bool doorbell_is_ringable(const struct insula_ringable *ringable, u32 apic_id)
 {
 	u32 i;
 
@@ -191,14 +190,14 @@ static bool is_ringable(const struct insula_ringable *ringable, u32 apic_id)
 	return false;
 }
 
-static void ring_by(u64 word, const struct insula_ringable *ringable)
+static void doorbell_send(u64 word, const struct insula_ringable *ringable)
 {
-	u32 everybody = x2apic_mode ? U32_MAX : U8_MAX;
+	u32 broadcast = x2apic_mode ? U32_MAX : U8_MAX;
 	u32 apic_id = word >> INSULA_DOORBELL_APIC_SHIFT;
 	u8 vector = word & INSULA_DOORBELL_VECTOR_MASK;
 
-	if ((word & INSULA_DOORBELL_VALID) && apic_id < everybody && is_for_devices(vector) &&
-	    is_ringable(ringable, apic_id))
+	if ((word & INSULA_DOORBELL_VALID) && apic_id < broadcast &&
+	    doorbell_vector_valid(vector) && doorbell_is_ringable(ringable, apic_id))
 		insula_start_interrupt(apic_id, vector);
 }
 
@@ -207,12 +206,12 @@ void insula_doorbell_ring(const u64 *place, const struct insula_ringable *ringab
 	u64 word, rung_by;
 	int rings = 0;
 
-	smp_mb(); /* what it is rung for, before a look at its word */
+	smp_mb(); /* publish what it is rung for before reading its word */
 	word = READ_ONCE(*place);
 	do {
 		rung_by = word;
-		ring_by(rung_by, ringable);
-		smp_mb(); /* the ring, before a look whether the word had moved */
+		doorbell_send(rung_by, ringable);
+		smp_mb(); /* ring before checking whether the word has changed */
 		word = READ_ONCE(*place);
 	} while (word != rung_by && ++rings < RINGS_MAX);
 }

@@ -6,9 +6,9 @@
 #include <linux/timer.h>
 #include <linux/types.h>
 
-/* An interrupt of ours that another kernel sends. */
+/* An interrupt of this kernel that another kernel sends. */
 struct insula_doorbell {
-	/* It has been rung, perhaps for nothing. In interrupt. */
+	/* It was rung; may be spurious. In interrupt. */
 	void (*rung)(struct insula_doorbell *doorbell);
 	unsigned int irq;
 	u64 *place;		/* where its word is published, or NULL */
@@ -25,19 +25,19 @@ struct insula_ringable {
 int insula_doorbells_init(void);
 void insula_doorbells_exit(void);
 
-/* Allocate its interrupt; `rung` has been set. It is published nowhere yet. Sleeps. */
+/* Allocate its interrupt; `rung` is set. Not published yet. Sleeps. */
 int insula_doorbell_create(struct insula_doorbell *doorbell);
 
-/* Free it. Nobody rings it any more. Sleeps. */
+/* Unpublish and free it: on return rung() is not called any more. Sleeps. */
 void insula_doorbell_destroy(struct insula_doorbell *doorbell);
 
-/* Keep its word at `place` up to date from now on, or no more if NULL. */
+/* Publish its word at `place` and keep it up to date; NULL: unpublish. */
 void insula_doorbell_publish(struct insula_doorbell *doorbell, u64 *place);
 
 /*
- * Ring the doorbell that another kernel publishes at `place`, if it names one of `ringable`
- * (NULL: any core). Nothing that the other kernel writes there makes this take long. In any
- * context, in an RCU read-side critical section: cores are not given away meanwhile
+ * Ring the doorbell that another kernel publishes at `place`, if its target is in `ringable`
+ * (NULL: any core). Bounded in time, whatever the other kernel writes there. In any context,
+ * inside an RCU read-side critical section: cores are not returned meanwhile
  * (insula_cores_give()).
  */
 void insula_doorbell_ring(const u64 *place, const struct insula_ringable *ringable);

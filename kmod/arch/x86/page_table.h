@@ -5,17 +5,16 @@
 #include <linux/fs.h>
 #include <linux/types.h>
 
-/* What a program's page table says of an address. */
+/* Translation of an address by a program's page table. */
 struct insula_translation {
-	phys_addr_t page;	/* that the address lies in, of PAGE_SIZE */
+	phys_addr_t page;	/* of the page, of PAGE_SIZE */
 	bool writable;
 };
 
 /*
- * Look an address up in the page table of a program of a node, whose memory is
- * `memory`. The table is the node's to change at any moment: nothing in it is
- * believed. -ENOENT: not mapped for programs. -EIO: the table makes no sense, or maps
- * what is not the node's.
+ * Look up an address in the page table of a program of a node, whose memory is `memory`. The
+ * node may change the table at any time: it is not trusted. -ENOENT: not mapped for user mode.
+ * -EIO: the table is malformed, or maps memory that is not the node's.
  */
 int insula_translate(struct file *memory, u64 page_table, u64 address,
 		     struct insula_translation *translation);

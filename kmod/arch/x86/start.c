@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Starting and resetting a core that the base has given up: INIT, then a
- * start-up IPI to the trampoline page (Intel SDM volume 3, 9.4.4).
+ * Starting and resetting of cores taken from the base: INIT, then a start-up IPI to the
+ * trampoline page (Intel SDM volume 3, 9.4.4).
  */
 #include "insula_module.h"
 
@@ -22,16 +22,16 @@
 #include "arch/x86/start.h"
 #include "arch/x86/trampoline.h"
 #include "compat/compat.h"
-#include "low.h"
+#include "lowmem.h"
 
-/* Vectors that some chipsets decode as something else (0xA0000: VGA memory). */
+/* Start-up vectors from here on are not RAM (0xA0000: VGA memory). */
 #define START_VECTOR_BAD_FIRST	0xa0
-/* How long a core may take from the start-up IPI to its first instruction. */
+/* Longest time from the start-up IPI to the core's first instruction. */
 #define START_TIMEOUT_US	4000000
 #define START_POLL_US		20
 /* Intel's INIT-to-SIPI distance; newer cores need none. */
-#define INIT_SETTLE_US		10000
-/* ICR's delivery status clears at once on every APIC there is; never hang on it. */
+#define INIT_DELAY_US		10000
+/* Limit of waits for the ICR's delivery status, which clears at once on real APICs. */
 #define ICR_IDLE_SPINS		100000
 
 /* Flat segments of 4 GiB: null, 32-bit code, 64-bit code, data. */
@@ -43,58 +43,58 @@ static const u64 flat_gdt[] = {
 };
 
 static struct {
-	struct mutex lock;	/* one core at a time is in the page */
+	struct mutex lock;	/* one core at a time uses the page's parameters */
 	phys_addr_t page;
 	void *code;
 	unsigned long tables;	/* PML4, PDPT and PD below 4 GiB */
-	bool forbidden;		/* for good: nobody begins to execute a node */
+	bool forbidden;		/* final: no core is started any more */
 } start = {
 	.lock = __MUTEX_INITIALIZER(start.lock),
 };
 
 #define START_TABLES_ORDER	2
 
-static void put32(unsigned int offset, u32 value)
+static void start_put32(unsigned int offset, u32 value)
 {
 	WRITE_ONCE(*(u32 *)(start.code + offset), value);
 }
 
-static void put64(unsigned int offset, u64 value)
+static void start_put64(unsigned int offset, u64 value)
 {
 	WRITE_ONCE(*(u64 *)(start.code + offset), value);
 }
 
-/* A far pointer to `label` as it will lie in the page. */
-static void put_far(unsigned int offset, u16 selector, const char *label)
+/* Store a far pointer to `label` in the page. */
+static void start_put_far(unsigned int offset, u16 selector, const char *label)
 {
-	put32(offset, start.page + (label - insula_trampoline));
-	put32(offset + 4, selector);
+	start_put32(offset, start.page + (label - insula_trampoline));
+	start_put32(offset + 4, selector);
 }
 
-/* What a parked core does at an exception, in real mode. */
-static void put_vector(unsigned int vector, const char *handler)
+/* Set the handler of an exception of parked cores, in real mode. */
+static void start_put_vector(unsigned int vector, const char *handler)
 {
 	unsigned int at = TRAMPOLINE_VECTORS + 4 * vector;
 
-	put32(at, start.page << 12 | (handler - insula_trampoline));
+	start_put32(at, start.page << 12 | (handler - insula_trampoline));
 }
 
-/* Only cores that can be told of an error by a machine check can take one. */
-static void fill_parking_place(void)
+/* Enable machine checks only if the cores support them. */
+static void start_fill_parking(void)
 {
 	bool checked = boot_cpu_has(X86_FEATURE_MCE) && boot_cpu_has(X86_FEATURE_MCA);
 
-	put_vector(X86_TRAP_NMI, insula_trampoline_parked);
-	put_vector(X86_TRAP_MC, insula_trampoline_checked);
+	start_put_vector(X86_TRAP_NMI, insula_trampoline_parked);
+	start_put_vector(X86_TRAP_MC, insula_trampoline_checked);
 	put_unaligned((u16)(4 * TRAMPOLINE_VECTORS_COUNT - 1),
 		      (u16 *)(start.code + TRAMPOLINE_IDTR));
 	put_unaligned((u32)(start.page + TRAMPOLINE_VECTORS),
 		      (u32 *)(start.code + TRAMPOLINE_IDTR + 2));
-	put32(TRAMPOLINE_PARK_CR4, checked ? X86_CR4_MCE : 0);
+	start_put32(TRAMPOLINE_PARK_CR4, checked ? X86_CR4_MCE : 0);
 }
 
-/* Map the first 2 MiB one to one: enough to run the page. */
-static int build_tables(void)
+/* Map the first 2 MiB one to one: enough for the page. */
+static int start_build_tables(void)
 {
 	u64 *pml4, *pdpt, *pd;
 
@@ -111,17 +111,17 @@ static int build_tables(void)
 	return 0;
 }
 
-static void fill_page(void)
+static void start_fill_page(void)
 {
 	memcpy(start.code, insula_trampoline, insula_trampoline_end - insula_trampoline);
 	memcpy(start.code + TRAMPOLINE_GDT, flat_gdt, sizeof(flat_gdt));
 	put_unaligned((u16)(sizeof(flat_gdt) - 1), (u16 *)(start.code + TRAMPOLINE_GDTR));
 	put_unaligned((u32)(start.page + TRAMPOLINE_GDT),
 		      (u32 *)(start.code + TRAMPOLINE_GDTR + 2));
-	put_far(TRAMPOLINE_TO32, TRAMPOLINE_CS32, insula_trampoline_32);
-	put_far(TRAMPOLINE_TO64, TRAMPOLINE_CS64, insula_trampoline_64);
-	put32(TRAMPOLINE_LOW_CR3, __pa(start.tables));
-	fill_parking_place();
+	start_put_far(TRAMPOLINE_TO32, TRAMPOLINE_CS32, insula_trampoline_32);
+	start_put_far(TRAMPOLINE_TO64, TRAMPOLINE_CS64, insula_trampoline_64);
+	start_put32(TRAMPOLINE_LOW_CR3, __pa(start.tables));
+	start_fill_parking();
 }
 
 int insula_start_init(void)
@@ -130,25 +130,25 @@ int insula_start_init(void)
 
 	BUILD_BUG_ON(TRAMPOLINE_GDT + sizeof(flat_gdt) > TRAMPOLINE_GDTR);
 	BUILD_BUG_ON(X86_TRAP_MC >= TRAMPOLINE_VECTORS_COUNT);
-	err = insula_low_take(PAGE_SIZE, 0, START_VECTOR_BAD_FIRST << PAGE_SHIFT,
-			      INSULA_LOW_FROM_TOP, &start.page);
+	err = insula_lowmem_alloc(PAGE_SIZE, 0, START_VECTOR_BAD_FIRST << PAGE_SHIFT,
+				  INSULA_LOWMEM_FROM_TOP, &start.page);
 	if (err) {
 		pr_err("no page of RAM below 640 KiB is free to start cores in\n");
 		return err;
 	}
 	start.code = phys_to_virt(start.page);
-	err = build_tables();
+	err = start_build_tables();
 	if (err) {
-		insula_low_return(start.page, PAGE_SIZE);
+		insula_lowmem_free(start.page, PAGE_SIZE);
 		return err;
 	}
-	fill_page();
+	start_fill_page();
 	return 0;
 }
 
 void insula_start_exit(void)
 {
-	insula_low_return(start.page, PAGE_SIZE);
+	insula_lowmem_free(start.page, PAGE_SIZE);
 	free_pages(start.tables, START_TABLES_ORDER);
 }
 
@@ -157,8 +157,8 @@ phys_addr_t insula_start_trampoline(void)
 	return start.page;
 }
 
-/* An xAPIC sends one at a time; in x2APIC mode there is nothing to wait for. */
-static void wait_for_icr(void)
+/* An xAPIC sends one IPI at a time; in x2APIC mode there is nothing to wait for. */
+static void start_wait_icr(void)
 {
 	int spins;
 
@@ -170,40 +170,39 @@ static void wait_for_icr(void)
 }
 
 /*
- * Send one, and have it sent when this returns. What was written before is visible to
- * the core that it interrupts: a write to an xAPIC, which is uncached, comes after it by
- * itself; writing the MSR of an x2APIC does not (Intel SDM volume 3, 11.12.3), and of the
- * kernel's own barriers not every one orders it.
+ * Send an IPI and wait until it is sent. Earlier writes are visible to the interrupted core: a
+ * write to an xAPIC, which is uncached, is ordered after them; writing the MSR of an x2APIC is
+ * not (Intel SDM volume 3, 11.12.3), and not every barrier of the kernel orders it.
  */
-static void send(u32 icr, u32 apic_id)
+static void start_send(u32 icr, u32 apic_id)
 {
 	unsigned long flags;
 
 	local_irq_save(flags);
-	wait_for_icr();
+	start_wait_icr();
 	if (x2apic_mode)
 		asm volatile("mfence; lfence" : : : "memory");
 	apic->icr_write(icr, apic_id);
-	wait_for_icr();
+	start_wait_icr();
 	local_irq_restore(flags);
 }
 
 void insula_start_reset(u32 apic_id)
 {
-	send(APIC_DM_INIT | APIC_INT_LEVELTRIG | APIC_INT_ASSERT, apic_id);
+	start_send(APIC_DM_INIT | APIC_INT_LEVELTRIG | APIC_INT_ASSERT, apic_id);
 }
 
 void insula_start_interrupt(u32 apic_id, u8 vector)
 {
-	send(APIC_DM_FIXED | vector, apic_id);
+	start_send(APIC_DM_FIXED | vector, apic_id);
 }
 
 void insula_start_nmi(u32 apic_id)
 {
-	send(APIC_DM_NMI, apic_id);
+	start_send(APIC_DM_NMI, apic_id);
 }
 
-static bool entered(void)
+static bool start_entered(void)
 {
 	return READ_ONCE(*(u32 *)(start.code + TRAMPOLINE_ENTERED));
 }
@@ -213,32 +212,32 @@ void insula_start_forbid(void)
 	WRITE_ONCE(start.forbidden, true);
 }
 
-/* Who forbids it and waits for a grace period knows that no more are sent but to park. */
-static bool send_startup(u32 apic_id, bool park)
+/* After insula_start_forbid() and a grace period only IPIs to park cores are sent. */
+static bool start_send_sipi(u32 apic_id, bool park)
 {
 	bool may;
 
 	rcu_read_lock();
 	may = park || !READ_ONCE(start.forbidden);
 	if (may)
-		send(APIC_DM_STARTUP | (start.page >> PAGE_SHIFT), apic_id);
+		start_send(APIC_DM_STARTUP | (start.page >> PAGE_SHIFT), apic_id);
 	rcu_read_unlock();
 	return may;
 }
 
-/* The second IPI is Intel's advice; a core that took the first ignores it. */
-static bool kick(u32 apic_id, bool park)
+/* The second IPI follows Intel's recommendation; a core that took the first ignores it. */
+static bool start_kick(u32 apic_id, bool park)
 {
 	int tries, waited_us;
 
 	lockdep_assert_held(&start.lock);
 	for (tries = 0; tries < 2; tries++) {
-		if (!send_startup(apic_id, park))
+		if (!start_send_sipi(apic_id, park))
 			return false;
 		for (waited_us = 0; waited_us < START_TIMEOUT_US / 2; waited_us += START_POLL_US) {
-			if (entered())
+			if (start_entered())
 				return true;
-			/* The first microseconds decide; later ones need not burn. */
+			/* Mostly decided within microseconds: spin first, then sleep. */
 			if (waited_us < 50 * START_POLL_US)
 				udelay(START_POLL_US);
 			else
@@ -248,17 +247,17 @@ static bool kick(u32 apic_id, bool park)
 	return false;
 }
 
-int insula_start_settle(u32 apic_id)
+int insula_start_park(u32 apic_id)
 {
 	int err;
 
 	mutex_lock(&start.lock);
-	put64(TRAMPOLINE_ENTRY, 0);
-	put32(TRAMPOLINE_ENTERED, 0);
+	start_put64(TRAMPOLINE_ENTRY, 0);
+	start_put32(TRAMPOLINE_ENTERED, 0);
 	smp_wmb(); /* the core must see both */
 
 	insula_start_reset(apic_id);
-	err = kick(apic_id, true) ? 0 : -ETIMEDOUT;
+	err = start_kick(apic_id, true) ? 0 : -ETIMEDOUT;
 	if (err)
 		insula_start_reset(apic_id);
 	mutex_unlock(&start.lock);
@@ -270,19 +269,19 @@ int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 	int err = 0;
 
 	mutex_lock(&start.lock);
-	put64(TRAMPOLINE_CR3, entry->page_table);
-	put64(TRAMPOLINE_ENTRY, entry->address);
-	put64(TRAMPOLINE_ARGUMENT, entry->argument);
-	put32(TRAMPOLINE_ENTERED, 0);
+	start_put64(TRAMPOLINE_CR3, entry->page_table);
+	start_put64(TRAMPOLINE_ENTRY, entry->address);
+	start_put64(TRAMPOLINE_ARGUMENT, entry->argument);
+	start_put32(TRAMPOLINE_ENTERED, 0);
 	smp_wmb(); /* the core must see them all */
 
 	insula_start_reset(apic_id);
-	if (kick(apic_id, false)) {
+	if (start_kick(apic_id, false)) {
 		smp_rmb(); /* the stamp was written before the flag */
 		*tsc = READ_ONCE(*(u64 *)(start.code + TRAMPOLINE_TSC));
 	} else {
 		insula_start_reset(apic_id);
-		usleep_range(INIT_SETTLE_US, 2 * INIT_SETTLE_US);
+		usleep_range(INIT_DELAY_US, 2 * INIT_DELAY_US);
 		err = READ_ONCE(start.forbidden) ? -ESHUTDOWN : -ETIMEDOUT;
 	}
 	mutex_unlock(&start.lock);

@@ -4,14 +4,14 @@
 
 #include <linux/types.h>
 
-/* Where and how a core begins. Physical addresses; see insula_node_start. */
+/* Initial state of a core. Physical addresses; see struct insula_node_start. */
 struct insula_entry {
 	u64 address;
 	u64 page_table;
 	u64 argument;
 };
 
-/* Prepare the trampoline page; after insula_low_init(). */
+/* Prepare the trampoline page; after insula_lowmem_init(). */
 int insula_start_init(void);
 void insula_start_exit(void);
 
@@ -19,36 +19,34 @@ void insula_start_exit(void);
 phys_addr_t insula_start_trampoline(void);
 
 /*
- * Reset a core to where it waits for a start-up IPI, whatever it does now. Any
- * context. The caller owns the core.
+ * Reset a core: it then waits for a start-up IPI. Does not wait for the reset. The caller owns
+ * the core. Any context.
  */
 void insula_start_reset(u32 apic_id);
 
 /*
- * Reset a core and wait until it has left what it executed, so that the memory that
- * this lies in can be used anew. An INIT is only a request: it says nothing of when
- * it is obeyed. The core is parked in the trampoline page then, where it takes machine
- * checks. -ETIMEDOUT if it does not answer. Sleeps.
+ * Reset a core and wait until it no longer executes its former code, so that the memory can be
+ * reused: an INIT alone gives no confirmation. The core is then parked in the trampoline page,
+ * where it handles machine checks. -ETIMEDOUT if it does not get there. Sleeps.
  */
-int insula_start_settle(u32 apic_id);
+int insula_start_park(u32 apic_id);
 
 /*
- * Start a core that insula_start_settle() has parked. On success *tsc is the time
- * stamp at the jump. -ETIMEDOUT if it did not get there, -ESHUTDOWN if that has been
- * forbidden: it is reset again.
+ * Start a parked core. On success *tsc is the time stamp counter at the jump. -ETIMEDOUT: it did
+ * not get there. -ESHUTDOWN: starting is forbidden. On an error it is reset again.
  */
 int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc);
 
 /*
- * Let no core be started any more. One that is being started may have been still, up to
- * the end of an RCU grace period. Any context.
+ * Forbid starting of cores. Starts in progress may still succeed, up to the end of an RCU grace
+ * period. Any context.
  */
 void insula_start_forbid(void);
 
-/* Send a fixed interrupt to a core that runs. Any context. */
+/* Send a fixed interrupt to a running core. Any context. */
 void insula_start_interrupt(u32 apic_id, u8 vector);
 
-/* Send a non-maskable interrupt to a core that runs. Any context. */
+/* Send an NMI to a running core. Any context. */
 void insula_start_nmi(u32 apic_id);
 
 #endif

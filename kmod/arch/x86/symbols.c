@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The one unexported symbol that the module needs: `real_mode_header`, the
- * pointer to the base's own real-mode code. Only its *address* is needed, so
- * nothing unexported is ever called (a call could trap where indirect branch
- * tracking has sealed the function).
+ * Lookup of the only unexported symbol that the module needs: `real_mode_header`, the pointer to
+ * the base's real-mode code. Only its address is needed: no unexported function is called (a
+ * call could trap where indirect branch tracking has sealed the function).
  */
 #include <linux/io.h>
 #include <linux/kprobes.h>
@@ -12,10 +11,10 @@
 #include "symbols.h"
 
 /*
- * A probe on data is refused (kernel/kprobes.c, check_kprobe_address_safe()),
- * but by then its name has been looked up and the address is in the probe.
+ * Registering a kprobe on data fails (kernel/kprobes.c, check_kprobe_address_safe()), but has
+ * looked up the symbol's address by then.
  */
-static void *address_of(const char *name)
+static void *symbol_address(const char *name)
 {
 	struct kprobe probe = { .symbol_name = name };
 
@@ -28,7 +27,7 @@ static void *address_of(const char *name)
 
 int insula_base_trampoline(phys_addr_t *address)
 {
-	void **header = address_of("real_mode_header");
+	void **header = symbol_address("real_mode_header");
 
 	if (!header || !virt_addr_valid(*header))
 		return -ENOENT;

@@ -5,8 +5,8 @@
 #include <linux/types.h>
 
 /*
- * Where the base keeps the code with which it starts its own cores, below 1 MiB.
- * Not exported, and not to be overwritten. Fails with -ENOENT if not found.
+ * Physical address of the base's real-mode code below 1 MiB, which starts its own cores and must
+ * not be overwritten. -ENOENT if not found.
  */
 int insula_base_trampoline(phys_addr_t *address);
 

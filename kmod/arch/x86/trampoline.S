@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * First instructions of a node's first core. start.c copies what lies between
- * insula_trampoline and insula_trampoline_end to a page below 1 MiB; a start-up
- * IPI makes the core begin there in real mode, with CS naming the page (Intel
- * SDM volume 3, 11.4.4). It goes to 64-bit mode in two steps, since CR3 has
- * only 32 bits until it is there and the node's own page table may lie anywhere:
+ * Trampoline: first instructions of a node's first core. start.c copies the code between
+ * insula_trampoline and insula_trampoline_end to a page below 1 MiB; a start-up IPI starts the
+ * core there in real mode, with CS pointing to the page (Intel SDM volume 3, 11.4.4). It enters
+ * 64-bit mode in two steps, since CR3 has only 32 bits before that and the node's page table may
+ * be anywhere:
  *
  *	16 bits	-> 32 bits, paging off
  *		-> 64 bits, page table below 4 GiB that maps this page alone
  *		-> page table of the node, and jump
  *
- * With no entry to go to, the core says that it is here and halts: so the base knows
- * that it executes nothing else any more. It stays here until it is started or goes back to
- * the base. Errors of the hardware are told to every core of the machine by a machine check,
- * and one with CR4.MCE clear, as after INIT, would then shut the machine down (Intel SDM
- * volume 3, 17.8): so a parked core takes it, and lets those mend it whom it concerns. It also
- * takes an NMI, and neither returns from: what any number of cores leave on the one stack is
- * never read.
+ * Without an entry address the core sets TRAMPOLINE_ENTERED and halts: so the base knows that it
+ * no longer executes its former code. It stays parked here until it is started or returned to
+ * the base. Hardware errors are broadcast to all cores as machine checks, and a core with
+ * CR4.MCE clear, as after INIT, would shut the machine down (Intel SDM volume 3, 17.8): so a
+ * parked core handles them, leaving recovery to the cores concerned. It also handles NMIs, and
+ * returns from neither: parked cores share one stack, whose content is never read.
  *
- * The code is never executed at its link address: all references go through the
- * page's address, kept in EBX. Nothing is written but the two words that tell
- * the base how far the core came. It must not be changed while a core runs it:
- * the parameters are in registers before TRAMPOLINE_ENTERED is set.
+ * The code is never executed at its link address: all references are relative to the page's
+ * address, in EBX. It writes only the two words that report progress to the base. The page's
+ * parameters may be changed once TRAMPOLINE_ENTERED is set: by then they are in registers.
  */
 #include <linux/linkage.h>
 #include <asm/msr-index.h>
@@ -58,7 +56,7 @@ SYM_INNER_LABEL(insula_trampoline_parked, SYM_L_GLOBAL)
 	movw	$(TRAMPOLINE_PARK_STACK & 0xffff), %sp
 	hlt
 	jmp	insula_trampoline_parked
-	/* Done with: another one would shut the machine down before. */
+	/* Clear MCIP: until then another machine check would shut the machine down. */
 SYM_INNER_LABEL(insula_trampoline_checked, SYM_L_GLOBAL)
 	movl	$MSR_IA32_MCG_STATUS, %ecx
 	xorl	%eax, %eax
