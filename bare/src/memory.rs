@@ -1,4 +1,4 @@
-//! Physical memory, and how the kernel reaches it.
+//! Physical memory, and the direct map through which the kernel accesses it.
 
 use core::fmt;
 use core::ptr;
@@ -11,10 +11,10 @@ pub const LARGE_SIZE: u64 = 2 << 20;
 /// Size of a huge page, in bytes.
 pub const HUGE_SIZE: u64 = 1 << 30;
 
-/// Where the kernel sees all memory: a physical address lies at this plus itself. `boot.S` has the
-/// same number, as an entry of the root table.
+/// Start of the direct map: a physical address is mapped at this plus itself. `boot.S` has the same
+/// number as an index into the root table.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
-/// End of what the direct map can hold.
+/// Size of the direct map, in bytes.
 pub const DIRECT_MAP_SIZE: u64 = 1 << 46;
 
 /// A physical address.
@@ -23,20 +23,23 @@ pub const DIRECT_MAP_SIZE: u64 = 1 << 46;
 pub struct PhysAddr(pub u64);
 
 impl PhysAddr {
-    /// Where the kernel sees it.
+    /// Returns its address in the direct map.
     #[must_use]
     pub fn in_direct_map(self) -> *mut u8 {
-        debug_assert!(self.0 < DIRECT_MAP_SIZE, "{self:?} is no memory");
+        debug_assert!(
+            self.0 < DIRECT_MAP_SIZE,
+            "{self:?} is outside the direct map"
+        );
         ptr::with_exposed_provenance_mut((DIRECT_MAP + self.0) as usize)
     }
 
-    /// What the kernel sees at that address of the direct map.
+    /// Converts an address in the direct map.
     #[must_use]
     pub fn of_direct_map(address: u64) -> Self {
         Self(address.wrapping_sub(DIRECT_MAP))
     }
 
-    /// The frame that it lies in.
+    /// Rounds down to the start of its frame.
     #[must_use]
     pub fn frame(self) -> Self {
         Self(self.0 & !(FRAME_SIZE - 1))
@@ -49,20 +52,20 @@ impl fmt::Debug for PhysAddr {
     }
 }
 
-/// Copies bytes out of physical memory. Whoever else may write them: they may arrive torn.
+/// Copies bytes out of physical memory. The copy may be torn if another core or kernel writes them.
 ///
 /// # Safety
-/// The range is memory of this kernel's.
+/// The range is memory of this kernel.
 pub unsafe fn read(from: PhysAddr, to: &mut [u8]) {
-    // SAFETY: 1. by the caller, the range is mapped in the direct map. 2. `to` is ours alone, so
-    // they overlap only if the caller broke that.
+    // SAFETY: 1. by the caller, the range is mapped in the direct map. 2. `to` is borrowed
+    // exclusively, so they overlap only if the caller broke that.
     unsafe { ptr::copy(from.in_direct_map(), to.as_mut_ptr(), to.len()) }
 }
 
 /// Copies bytes into physical memory.
 ///
 /// # Safety
-/// The range is memory of this kernel's, and nothing of Rust's lies in it.
+/// The range is memory of this kernel, and holds no Rust object.
 pub unsafe fn write(to: PhysAddr, from: &[u8]) {
     // SAFETY: as promised by the caller.
     unsafe { ptr::copy(from.as_ptr(), to.in_direct_map(), from.len()) }
@@ -71,13 +74,13 @@ pub unsafe fn write(to: PhysAddr, from: &[u8]) {
 /// Copies physical memory.
 ///
 /// # Safety
-/// Both ranges are memory of this kernel's, and nothing of Rust's lies in the second.
+/// Both ranges are memory of this kernel, and the second holds no Rust object.
 pub unsafe fn copy(from: PhysAddr, to: PhysAddr, size: u64) {
     // SAFETY: as promised by the caller.
     unsafe { ptr::copy(from.in_direct_map(), to.in_direct_map(), size as usize) }
 }
 
-/// Clears physical memory.
+/// Zeroes physical memory.
 ///
 /// # Safety
 /// As of [`write`].
@@ -86,21 +89,21 @@ pub unsafe fn clear(at: PhysAddr, size: u64) {
     unsafe { ptr::write_bytes(at.in_direct_map(), 0, size as usize) }
 }
 
-/// Where frames for page tables come from and go to.
-pub trait Frames {
-    /// A frame that is all zero.
-    fn take(&mut self) -> Option<PhysAddr>;
-    /// Gives one back.
-    fn give(&mut self, frame: PhysAddr);
+/// Allocates frames for page tables.
+pub trait FrameAllocator {
+    /// Allocates a zeroed frame.
+    fn alloc(&mut self) -> Option<PhysAddr>;
+    /// Frees a frame.
+    fn free(&mut self, frame: PhysAddr);
 }
 
-/// A word of memory that others may read and write at any moment: another kernel, another core.
+/// Returns a word of memory that another kernel or core may read and write at any time.
 ///
 /// # Safety
-/// It is memory in the direct map, for good, and this program reaches it through atomics only.
+/// The word stays mapped in the direct map, and is accessed through atomics only.
 #[must_use]
 pub unsafe fn word(at: PhysAddr) -> &'static AtomicU64 {
-    assert!(at.0.is_multiple_of(8), "{at:?} is no word");
-    // SAFETY: 1. mapped and only reached so, by the caller. 2. Aligned, as was checked.
+    assert!(at.0.is_multiple_of(8), "{at:?} is not aligned to a word");
+    // SAFETY: 1. mapped and only accessed so, by the caller. 2. Aligned, as was checked.
     unsafe { &*at.in_direct_map().cast::<AtomicU64>() }
 }

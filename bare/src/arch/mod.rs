@@ -1,4 +1,4 @@
-//! One folder for each architecture; the kernels see one set of names.
+//! One folder for each architecture, all with the same names.
 
 mod x86;
 

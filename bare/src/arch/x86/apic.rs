@@ -1,24 +1,24 @@
-//! The local APIC of the core that calls: interrupts to other cores, end of interrupt, timer.
+//! The local APIC of the calling core: IPIs, end of interrupt, timer.
 //!
-//! Two ways to reach it, one interface: registers in a page of memory (xAPIC), or model-specific
-//! registers (x2APIC). A core is in xAPIC mode after INIT. It is switched to x2APIC mode only if an
-//! id of the node's does not fit into eight bits, as there is no way back but INIT.
+//! One interface for both modes: registers in a page of memory (xAPIC), or model-specific registers
+//! (x2APIC). A core is in xAPIC mode after INIT. It is switched to x2APIC mode only if an APIC id
+//! of the node does not fit into eight bits, as only INIT leads back.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::cpu::{self, Msr, read_msr, write_msr};
 use super::paging::{Flags, MapError, Page, PageSize, PageTable};
-use crate::memory::{Frames, PhysAddr};
+use crate::memory::{FrameAllocator, PhysAddr};
 
-/// Where the kernel sees the registers: in the last GiB, which nothing else uses.
+/// Virtual address of the registers: in the last GiB, which nothing else uses.
 const WINDOW: u64 = 0xffff_ffff_c000_0000;
 const REGISTERS: PhysAddr = PhysAddr(0xfee0_0000);
 
 const X2APIC_MODE: u64 = 1 << 10;
 const GLOBAL_ENABLE: u64 = 1 << 11;
 
-/// Registers, by their numbers in x2APIC mode; 16 bytes each in memory.
+/// Register numbers in x2APIC mode; in memory each takes 16 bytes.
 const ID: u32 = 0x2;
 const EOI: u32 = 0xb;
 const SPURIOUS: u32 = 0xf;
@@ -35,39 +35,35 @@ const DIVIDE: u32 = 0x3e;
 const SOFTWARE_ENABLE: u32 = 1 << 8;
 const MASKED: u32 = 1 << 16;
 const DIVIDE_BY_1: u32 = 0xb;
-/// Command register: still being sent (xAPIC only).
-const SENDING: u32 = 1 << 12;
+/// Command register: delivery of the last IPI is still pending (xAPIC only).
+const DELIVERY_PENDING: u32 = 1 << 12;
 const ASSERT: u32 = 1 << 14;
 const MODE_NMI: u32 = 4 << 8;
 const MODE_INIT: u32 = 5 << 8;
 const MODE_STARTUP: u32 = 6 << 8;
 
-/// The vector of an interrupt that was no more there when the core came to it.
+/// Vector of spurious interrupts: the interrupt was gone when the core acknowledged it.
 pub const SPURIOUS_VECTOR: u8 = 0xff;
-/// The vector of the timer.
+/// Vector of the timer interrupt.
 pub const TIMER_VECTOR: u8 = 0xfe;
 
 const UNKNOWN: u8 = 0;
-const MEMORY: u8 = 1;
-const MSRS: u8 = 2;
+const XAPIC: u8 = 1;
+const X2APIC: u8 = 2;
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Chooses how to reach it, for all cores, and makes the window to its registers.
+/// Chooses the mode for all cores, and maps the registers for xAPIC mode.
 ///
 /// # Errors
 /// [`MapError`].
-pub fn prepare(
-    greatest_id: u32,
+pub fn choose_mode(
+    max_id: u32,
     kernel: &mut PageTable,
-    frames: &mut dyn Frames,
+    frames: &mut dyn FrameAllocator,
 ) -> Result<(), MapError> {
     // SAFETY: every x86-64 processor has the register.
     let is_x2 = unsafe { read_msr(Msr::ApicBase as u32) } & X2APIC_MODE != 0;
-    let mode = if is_x2 || greatest_id > 254 {
-        MSRS
-    } else {
-        MEMORY
-    };
+    let mode = if is_x2 || max_id > 254 { X2APIC } else { XAPIC };
     let page = Page {
         start: WINDOW,
         frame: REGISTERS,
@@ -80,7 +76,7 @@ pub fn prepare(
 }
 
 fn is_x2apic() -> bool {
-    MODE.load(Ordering::Relaxed) == MSRS
+    MODE.load(Ordering::Relaxed) == X2APIC
 }
 
 fn read(register: u32) -> u32 {
@@ -89,13 +85,13 @@ fn read(register: u32) -> u32 {
         return unsafe { read_msr(Msr::X2Apic as u32 + register) } as u32;
     }
     let at = (WINDOW + 16 * u64::from(register)) as usize;
-    // SAFETY: `prepare` has mapped the page, which is the core's own APIC.
+    // SAFETY: `choose_mode` has mapped the page, which is the core's own APIC.
     unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<u32>(at)) }
 }
 
 fn write(register: u32, value: u32) {
     if is_x2apic() {
-        // SAFETY: as above; no value here does anything to the memory that Rust knows.
+        // SAFETY: as above; no value here changes memory that Rust knows.
         return unsafe { write_msr(Msr::X2Apic as u32 + register, u64::from(value)) };
     }
     let at = (WINDOW + 16 * u64::from(register)) as usize;
@@ -103,9 +99,9 @@ fn write(register: u32, value: u32) {
     unsafe { ptr::write_volatile(ptr::with_exposed_provenance_mut::<u32>(at), value) }
 }
 
-/// Turns the calling core's APIC on, with nothing but messages coming in.
+/// Enables the calling core's APIC, with all local interrupt sources masked: only IPIs arrive.
 pub fn enable() {
-    // SAFETY: x2APIC mode is entered only where `prepare` found that it is needed or in use.
+    // SAFETY: x2APIC mode is entered only where `choose_mode` found that it is needed or in use.
     unsafe {
         let base = read_msr(Msr::ApicBase as u32) | GLOBAL_ENABLE;
         let mode = if is_x2apic() { X2APIC_MODE } else { 0 };
@@ -118,7 +114,7 @@ pub fn enable() {
     write(SPURIOUS, SOFTWARE_ENABLE | u32::from(SPURIOUS_VECTOR));
 }
 
-/// The id of the calling core's APIC.
+/// Returns the id of the calling core's APIC.
 #[must_use]
 pub fn id() -> u32 {
     match is_x2apic() {
@@ -127,14 +123,15 @@ pub fn id() -> u32 {
     }
 }
 
-/// Tells that the interrupt in hand has been dealt with.
+/// Signals the end of the interrupt that is being handled.
 pub fn end_of_interrupt() {
     write(EOI, 0);
 }
 
 fn send(apic_id: u32, command: u32) {
     if is_x2apic() {
-        // SAFETY: as in `write`. The fence: what was stored before is seen by who is interrupted.
+        // SAFETY: as in `write`. The fences make earlier stores visible to the core that is
+        // interrupted.
         unsafe {
             core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
             let value = u64::from(apic_id) << 32 | u64::from(command);
@@ -144,32 +141,32 @@ fn send(apic_id: u32, command: u32) {
     }
     write(COMMAND_HIGH, apic_id << 24);
     write(COMMAND, command);
-    while read(COMMAND) & SENDING != 0 {
+    while read(COMMAND) & DELIVERY_PENDING != 0 {
         cpu::relax();
     }
 }
 
-/// Sends an interrupt to a core, the node's own or the base's.
-pub fn interrupt(apic_id: u32, vector: u8) {
+/// Sends an IPI to a core of the node or of the base.
+pub fn send_ipi(apic_id: u32, vector: u8) {
     send(apic_id, ASSERT | u32::from(vector));
 }
 
-/// Sends a non-maskable interrupt to a core of the node's.
-pub fn nmi(apic_id: u32) {
+/// Sends a non-maskable interrupt to a core of the node.
+pub fn send_nmi(apic_id: u32) {
     send(apic_id, ASSERT | MODE_NMI);
 }
 
-/// Resets a core of the node's.
-pub(super) fn init(apic_id: u32) {
+/// Resets a core of the node.
+pub(super) fn send_init(apic_id: u32) {
     send(apic_id, ASSERT | MODE_INIT);
 }
 
-/// Has a core that was reset begin at a page below 1 MiB.
-pub(super) fn startup(apic_id: u32, page: PhysAddr) {
+/// Starts a core that was reset at a page below 1 MiB.
+pub(super) fn send_startup(apic_id: u32, page: PhysAddr) {
     send(apic_id, ASSERT | MODE_STARTUP | (page.0 >> 12) as u32);
 }
 
-/// Ticks of the timer per millisecond; 0: it counts by the time stamp counter's deadline.
+/// Timer ticks per millisecond; 0 if the timer uses the TSC deadline mode.
 static TICKS_PER_MS: AtomicU32 = AtomicU32::new(0);
 const CALIBRATION_MS: u64 = 2;
 
@@ -177,7 +174,7 @@ fn has_deadline() -> bool {
     cpu::cpuid(1, 0).ecx & 1 << 24 != 0
 }
 
-/// Finds out how fast the timer counts, once, on the first core.
+/// Measures the frequency of the timer, once, on the first core.
 pub fn calibrate_timer(tsc_khz: u32) {
     if has_deadline() {
         return;
@@ -193,7 +190,7 @@ pub fn calibrate_timer(tsc_khz: u32) {
     TICKS_PER_MS.store((ticks / CALIBRATION_MS as u32).max(1), Ordering::Release);
 }
 
-/// Has the timer interrupt this core at that time of the time stamp counter, once.
+/// Arms the one-shot timer of this core for a time of the time stamp counter.
 pub fn set_timer(at: u64, tsc_khz: u32) {
     if has_deadline() {
         write(TIMER, 2 << 17 | u32::from(TIMER_VECTOR));
@@ -210,7 +207,7 @@ pub fn set_timer(at: u64, tsc_khz: u32) {
     );
 }
 
-/// Has the timer of this core be silent.
+/// Stops the timer of this core.
 pub fn stop_timer() {
     write(TIMER, MASKED);
     if !has_deadline() {

@@ -2,19 +2,19 @@
 /*
  * The first instructions of a kernel, on its first core and on all others.
  *
- * First core: `bare_entry` is entered as Linux' 64-bit boot protocol says: 64-bit mode, interrupts
- * off, all memory of the node mapped one to one by somebody else's page table, RSI = the physical
- * address of boot_params. The image lies at any multiple of 2 MiB. It is linked to run in the top
- * 2 GiB, so the code first makes a page table of three views of the same memory:
+ * First core: `bare_entry` is entered by Linux' 64-bit boot protocol: 64-bit mode, interrupts off,
+ * all memory of the node identity-mapped by the loader's page table, RSI = the physical address of
+ * boot_params. The image is loaded at any multiple of 2 MiB. It is linked to run in the top 2 GiB,
+ * so the code first builds a page table with three views of the same memory:
  *
- *	entries 0..127    one to one: where it is executed now
- *	entries 256..383  the direct map: physical address + DIRECT_MAP. The same tables as above
+ *	entries 0..127    the identity mapping, in which this code runs
+ *	entries 256..383  the direct map: physical address + DIRECT_MAP, by the same tables
  *	entry 511         the image at its link address, 16 MiB from its beginning
  *
  * Other cores: the bytes from `bare_trampoline` to `bare_trampoline_end` are copied to a page below
- * 1 MiB, where a start-up IPI makes a core begin in real mode with CS naming the page. It goes to
- * 64-bit mode on the page table at START_LOW_TABLE, which lies below 4 GiB and maps the page one to
- * one, then takes the kernel's own table and stack, and calls Rust. EBX keeps the page's address.
+ * 1 MiB. A start-up IPI starts a core there in real mode, with CS = the page. It enters 64-bit mode
+ * with the page table at START_LOW_TABLE, which is below 4 GiB and identity-maps the page, then
+ * loads the kernel's own table and stack, and calls Rust. EBX keeps the page's address.
  */
 	.set	IMAGE_VIRTUAL, 0xffffffff80000000
 	.set	DIRECT_FIRST, 256		/* entry of the root */
@@ -47,7 +47,7 @@ bare_entry:
 	leaq	PRESENT_WRITABLE(%rdx), %rcx
 	movq	%rcx, 8*510(%rax)
 
-	leaq	_text(%rip), %rbx		/* physical, as we run one to one */
+	leaq	_text(%rip), %rbx		/* physical: code is identity-mapped */
 	movq	$_text, %rcx
 	shrq	$21, %rcx
 	andl	$511, %ecx			/* the image's first entry */
@@ -65,7 +65,7 @@ bare_entry:
 3:	movq	$early_stack_end, %rsp
 	xorl	%ebp, %ebp
 	movq	%rsi, %rdi			/* boot_params */
-	movq	%rbx, %rsi			/* where the image lies */
+	movq	%rbx, %rsi			/* load address of the image */
 	call	bare_first_core
 	ud2
 
@@ -111,7 +111,7 @@ bare_trampoline_32:
 	movl	%eax, %cr4
 	movl	START_LOW_TABLE(%ebx), %eax
 	movl	%eax, %cr3
-	movl	$0xc0000080, %ecx		/* EFER: LME, NXE (the kernel's table uses it) */
+	movl	$0xc0000080, %ecx		/* EFER: LME, NXE (used by the kernel's table) */
 	movl	$0x900, %eax
 	xorl	%edx, %edx
 	wrmsr
@@ -126,7 +126,7 @@ bare_trampoline_64:
 	movq	START_ENTRY(%rbx), %rax
 	movq	START_TABLE(%rbx), %rcx
 	xorl	%ebp, %ebp
-	movq	%rcx, %cr3			/* which maps this page one to one as well */
+	movq	%rcx, %cr3			/* identity-maps this page, too */
 	pushq	$0
 	jmpq	*%rax
 bare_trampoline_end:

@@ -1,11 +1,11 @@
-//! Registers of the processor.
+//! Registers and special instructions of the processor.
 
 use core::arch::asm;
 #[cfg(not(target_os = "none"))]
 use core::arch::x86_64::_rdtsc;
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 
-/// Model-specific registers that are used here.
+/// Model-specific registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Msr {
@@ -17,9 +17,9 @@ pub enum Msr {
     TscDeadline = 0x6e0,
     /// Extended features: SYSCALL, NX.
     Efer = 0xc000_0080,
-    /// Segments of SYSCALL.
+    /// Segments for SYSCALL and SYSRET.
     Star = 0xc000_0081,
-    /// Target of SYSCALL.
+    /// Entry point of SYSCALL.
     LStar = 0xc000_0082,
     /// Flags that SYSCALL clears.
     FMask = 0xc000_0084,
@@ -27,16 +27,16 @@ pub enum Msr {
     FsBase = 0xc000_0100,
     /// Base of GS.
     GsBase = 0xc000_0101,
-    /// What SWAPGS exchanges with it.
+    /// GS base that SWAPGS exchanges with it.
     KernelGsBase = 0xc000_0102,
-    /// What RDTSCP and RDPID tell besides.
+    /// Value that RDTSCP and RDPID return: the core number.
     TscAux = 0xc000_0103,
 }
 
 /// Reads a model-specific register.
 ///
 /// # Safety
-/// The processor has it.
+/// The processor has the register.
 #[must_use]
 pub unsafe fn read_msr(register: u32) -> u64 {
     let (low, high): (u32, u32);
@@ -51,7 +51,7 @@ pub unsafe fn read_msr(register: u32) -> u64 {
 /// Writes a model-specific register.
 ///
 /// # Safety
-/// The processor has it, and the value does not take from under the kernel what it stands on.
+/// The processor has the register, and the kernel can go on with the value.
 pub unsafe fn write_msr(register: u32, value: u64) {
     // SAFETY: as promised by the caller.
     unsafe {
@@ -60,16 +60,16 @@ pub unsafe fn write_msr(register: u32, value: u64) {
     }
 }
 
-/// Asks the processor what it is.
+/// Executes CPUID.
 #[must_use]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     __cpuid_count(leaf, subleaf)
 }
 
-/// A random number of the processor's, if it has any (RDRAND).
+/// Returns a random number from RDRAND, if the processor has it.
 #[must_use]
 pub fn random() -> Option<u64> {
-    /// As often as Intel says: after that it is broken.
+    /// Intel: after ten failures the generator is broken.
     const ATTEMPTS: usize = 10;
     if cpuid(1, 0).ecx & 1 << 30 == 0 {
         return None;
@@ -84,7 +84,7 @@ pub fn random() -> Option<u64> {
     })
 }
 
-/// The time stamp counter.
+/// Reads the time stamp counter.
 #[must_use]
 pub fn time_stamp() -> u64 {
     #[cfg(not(target_os = "none"))]
@@ -102,28 +102,29 @@ pub fn time_stamp() -> u64 {
     }
 }
 
-/// Says that this is a loop that waits for another core.
+/// Hints that this is a spin loop.
 pub fn relax() {
     core::hint::spin_loop();
 }
 
-/// Stops this core for good.
-pub fn halt_for_ever() -> ! {
+/// Halts this core for good.
+pub fn halt_forever() -> ! {
     loop {
-        // SAFETY: with interrupts off nothing but an NMI ends the halt, and the loop begins anew.
+        // SAFETY: with interrupts off only an NMI ends the halt, and the loop halts again.
         unsafe { asm!("cli", "hlt", options(nomem, nostack)) }
     }
 }
 
-/// Waits with interrupts on until one has come, and been handled. The caller has them off, and has
-/// looked for work: one that comes in between is not lost, as STI takes effect after HLT has begun.
+/// Enables interrupts and halts until one has been handled. The caller has interrupts off and has
+/// looked for work: an interrupt in between is not lost, as STI takes effect only after HLT has
+/// begun.
 pub fn wait_for_interrupt() {
-    // SAFETY: interrupts go to the kernel's handler, which is there once the core is set up.
+    // SAFETY: interrupts go to the kernel's handler, which is installed once the core is set up.
     unsafe { asm!("sti", "hlt", "cli", options(nostack)) }
 }
 
-/// Lets interrupts in that are pending, without waiting for one.
-pub fn take_interrupts() {
+/// Handles pending interrupts, without waiting for one.
+pub fn poll_interrupts() {
     // SAFETY: as above.
     unsafe { asm!("sti", "nop", "cli", options(nostack)) }
 }
@@ -146,25 +147,25 @@ pub fn root() -> u64 {
     root & !0xfff
 }
 
-/// Loads CR3, which forgets all translations that are not global.
+/// Loads CR3, which flushes all translations that are not global.
 ///
 /// # Safety
-/// The table at `root` maps the kernel as the present one does.
+/// The table at `root` maps the kernel as the current one does.
 pub unsafe fn set_root(root: u64) {
     // SAFETY: as promised by the caller.
     unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) }
 }
 
-/// Forgets the translation of the page at `address` on this core.
-pub fn forget_page(address: u64) {
-    // SAFETY: at worst it has to be looked up again.
+/// Flushes the translation of the page at `address` on this core.
+pub fn flush_tlb_page(address: u64) {
+    // SAFETY: at worst the translation is looked up again.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
 }
 
 /// Sets bits of CR4, and clears others.
 ///
 /// # Safety
-/// The processor knows the bits, and the kernel can go on with them.
+/// The processor has the bits, and the kernel can go on with them.
 pub unsafe fn change_cr4(clear: u64, set: u64) {
     let mut value: u64;
     // SAFETY: as promised by the caller.

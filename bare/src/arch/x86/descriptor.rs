@@ -1,4 +1,5 @@
-//! Segments, the task state segment that names the stacks, and the interrupt descriptor table.
+//! Segments (GDT), the task state segment that names the stacks, and the interrupt descriptor
+//! table.
 
 use core::arch::asm;
 use core::mem::size_of;
@@ -8,11 +9,11 @@ use super::trap;
 /// The kernel's code segment.
 const KERNEL_CODE: u16 = 0x08;
 const KERNEL_DATA: u16 = 0x10;
-/// The programs' segments; SYSRET wants them in this order. 0x1b and 0x23 in trap.S, with their
-/// privilege level.
+/// Selector of the task state segment. The programs' segments are 0x1b and 0x23 in trap.S, with
+/// their privilege level; SYSRET requires their order.
 const TASK: u16 = 0x28;
 
-/// Descriptors: 64-bit code, data, each for the kernel and for programs.
+/// Descriptors: 64-bit code and data, each for the kernel and for programs.
 const KERNEL_CODE_DESCRIPTOR: u64 = 0x00af_9b00_0000_ffff;
 const KERNEL_DATA_DESCRIPTOR: u64 = 0x00cf_9300_0000_ffff;
 const USER_DATA_DESCRIPTOR: u64 = 0x00cf_f300_0000_ffff;
@@ -20,9 +21,9 @@ const USER_CODE_DESCRIPTOR: u64 = 0x00af_fb00_0000_ffff;
 /// Type of an available task state segment, present.
 const TASK_TYPE: u64 = 0x89 << 40;
 
-/// Bytes of each stack of its own.
+/// Size of each interrupt stack, in bytes.
 const STACK_SIZE: usize = 4096 * 2;
-/// What comes at any moment gets such a stack, by number.
+/// Indices of the interrupt stacks (IST), for what can occur at any instruction.
 const INTERRUPT_STACK: usize = 1;
 const NMI_STACK: usize = 2;
 const DOUBLE_FAULT_STACK: usize = 3;
@@ -41,11 +42,11 @@ struct TaskState {
     /// Stacks for a change of privilege level.
     rsp: [u64; 3],
     reserved_more: u64,
-    /// Stacks by number, from 1 on.
+    /// Interrupt stacks 1 to 7.
     stacks: [u64; 7],
     reserved_last: u64,
     reserved_short: u16,
-    /// Behind the end: no bitmap of I/O ports, so programs can use none.
+    /// Beyond the limit: there is no I/O permission bitmap, so programs cannot use ports.
     ports: u16,
 }
 
@@ -59,7 +60,7 @@ struct Gate {
 #[repr(C, align(16))]
 struct Stack([u8; STACK_SIZE]);
 
-/// A core's tables and the stacks that they name.
+/// Descriptor tables of a core, and the stacks that they name.
 #[repr(C, align(64))]
 pub(super) struct Descriptors {
     segments: [u64; 7],
@@ -102,7 +103,7 @@ impl Descriptors {
         }
     }
 
-    /// Fills in the addresses and has the core use them. The tables must stay where they are.
+    /// Fills in the addresses and loads the tables, which must stay where they are.
     pub(super) fn load(&mut self) {
         let end = |stack: &Stack| &raw const *stack as u64 + STACK_SIZE as u64;
         self.task.rsp = [end(&self.entry_stack), 0, 0];
@@ -134,9 +135,9 @@ impl Descriptors {
             limit: size_of::<[Gate; VECTORS]>() as u16 - 1,
             base: &raw const self.gates as u64,
         };
-        // SAFETY: 1. the tables are complete and stay (CoreArea::adopt takes a static one). 2. The
-        // selectors are those of the table that was just loaded. 3. The far return goes to the
-        // next instruction.
+        // SAFETY: 1. the tables are complete and stay (`PerCore::install` takes a static one). 2.
+        // The selectors are those of the table just loaded. 3. The far return goes to the next
+        // instruction.
         unsafe {
             asm!(
                 "lgdt [{segments}]",
@@ -174,13 +175,13 @@ fn stack_of(vector: usize) -> usize {
     }
 }
 
-/// Breakpoint and overflow can be raised by an instruction of a program's.
+/// Whether programs may raise the exception by an instruction: breakpoint and overflow.
 fn is_for_programs(vector: usize) -> bool {
     vector == 3 || vector == 4
 }
 
 impl Gate {
-    /// An interrupt gate, present.
+    /// Makes a present interrupt gate.
     fn to(address: u64, stack: usize, for_programs: bool) -> Self {
         let level = if for_programs { 3 } else { 0 };
         let kind = 0x8e00 | level << 13 | stack as u64;

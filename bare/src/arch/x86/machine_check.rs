@@ -1,36 +1,37 @@
-//! Machine checks: errors that the hardware tells by an exception (Intel SDM volume 3, chapter 17; AMD APM
-//! volume 2, chapter 9).
+//! Machine checks: hardware errors reported by an exception (Intel SDM volume 3, chapter 17; AMD
+//! APM volume 2, chapter 9).
 //!
-//! Many are told to every core of the machine, whomever they concern, and a core with `CR4.MCE` clear then shuts the
-//! machine down, all kernels with it. So every core sets that bit, and goes on after an error that is none of its own.
+//! Many are broadcast to every core of the machine, whichever kernel they concern, and a core with
+//! `CR4.MCE` clear then shuts the machine down with all its kernels. So every core sets that bit,
+//! and goes on after an error that is not its own.
 
 use super::cpu::{cpuid, read_msr, write_msr};
 
-/// The vector.
+/// Vector of the exception.
 pub(super) const VECTOR: u64 = 18;
 
-/// CR4: machine checks are exceptions.
+/// CR4: machine checks raise exceptions.
 const CR4_MCE: u64 = 1 << 6;
-/// Of leaf 1 of CPUID, in EDX: there are machine checks, and banks of registers that tell of them.
+/// CPUID leaf 1, EDX: machine checks, and the banks of registers that describe them.
 const MCE: u32 = 1 << 7;
 const MCA: u32 = 1 << 14;
 
-/// How many banks there are, in the low eight bits.
-const CAPABILITIES: u32 = 0x179;
-/// What the present machine check is.
-const STATUS: u32 = 0x17a;
-/// The interrupted program can go on.
-const STATUS_RESTARTABLE: u64 = 1 << 0;
-/// The status of bank 0; each further bank's is four registers on.
-const BANK_STATUS: u32 = 0x401;
+/// Number of banks, in the low eight bits.
+const MCG_CAP: u32 = 0x179;
+/// Status of the current machine check.
+const MCG_STATUS: u32 = 0x17a;
+/// RIPV: the interrupted program can be resumed.
+const RESTART_IP_VALID: u64 = 1 << 0;
+/// Status of bank 0; each further bank's is four registers on.
+const MC0_STATUS: u32 = 0x401;
 
-/// Of a bank's status: there is an error, it could not be corrected, and is told because that was wanted.
+/// Bank status: valid (VAL), uncorrected (UC), reporting enabled (EN).
 const UNCORRECTED: u64 = 1 << 63 | 1 << 61 | 1 << 60;
-/// The core's own state is no more what it should be; or, by Intel, something must be done before the program goes
-/// on and, by AMD, the program's state is spoilt.
-const SPOILT: u64 = 1 << 57 | 1 << 55;
+/// Bank status: the core's context is corrupt (PCC); or, on Intel, recovery action is required (AR)
+/// and, on AMD, the program's context is corrupt (TCC).
+const UNRECOVERABLE: u64 = 1 << 57 | 1 << 55;
 
-/// The bits of CR4 by which this core takes machine checks, if it has any.
+/// Returns the CR4 bit that enables machine checks, if the core has them.
 pub(super) fn cr4() -> u64 {
     match cpuid(1, 0).edx & MCE {
         0 => 0,
@@ -38,39 +39,39 @@ pub(super) fn cr4() -> u64 {
     }
 }
 
-/// Whether a bank tells of an error after which its core cannot go on.
+/// Whether a bank reports an error after which its core cannot go on.
 fn is_fatal(bank_status: u64) -> bool {
-    bank_status & UNCORRECTED == UNCORRECTED && bank_status & SPOILT != 0
+    bank_status & UNCORRECTED == UNCORRECTED && bank_status & UNRECOVERABLE != 0
 }
 
-/// Whether a core can go on after a machine check of that status, with banks of these.
-fn can_go_on(status: u64, mut banks: impl Iterator<Item = u64>) -> bool {
-    status & STATUS_RESTARTABLE != 0 && !banks.any(is_fatal)
+/// Whether a core can go on after a machine check with this status and these banks.
+fn is_recoverable(status: u64, mut banks: impl Iterator<Item = u64>) -> bool {
+    status & RESTART_IP_VALID != 0 && !banks.any(is_fatal)
 }
 
-/// Takes the machine check that the calling core has been told of. What its banks tell is left for the kernel that
-/// has the core next.
+/// Handles the machine check of the calling core. The banks are left for the kernel that owns the
+/// core next.
 ///
 /// # Panics
 /// If the core cannot go on.
-pub(super) fn take() {
+pub(super) fn handle() {
     if cpuid(1, 0).edx & MCA == 0 {
-        panic!("a machine check, of which this processor tells nothing more");
+        panic!("a machine check, and this processor gives no details");
     }
-    // SAFETY: processors with MCA have these registers, and as many banks as they say; reading changes none.
-    let (status, count) = unsafe { (read_msr(STATUS), read_msr(CAPABILITIES) & 0xff) };
+    // SAFETY: processors with MCA have these registers, and as many banks as they say; reads have
+    // no effect.
+    let (status, count) = unsafe { (read_msr(MCG_STATUS), read_msr(MCG_CAP) & 0xff) };
     let banks = (0..count as u32).map(|bank| {
         // SAFETY: as above.
-        unsafe { read_msr(BANK_STATUS + 4 * bank) }
+        unsafe { read_msr(MC0_STATUS + 4 * bank) }
     });
-    if !can_go_on(status, banks.clone()) {
+    if !is_recoverable(status, banks.clone()) {
         let fatal = banks.enumerate().find(|&(_, bank)| is_fatal(bank));
-        panic!(
-            "the hardware reports an error by a machine check: status {status:#x}, bank {fatal:x?}"
-        );
+        panic!("machine check: uncorrected hardware error, status {status:#x}, bank {fatal:x?}");
     }
-    // SAFETY: the register exists. This ends the machine check: another one before would shut the machine down.
-    unsafe { write_msr(STATUS, 0) }
+    // SAFETY: the register exists. Clearing it ends the machine check; another one before that
+    // would shut the machine down.
+    unsafe { write_msr(MCG_STATUS, 0) }
 }
 
 #[cfg(test)]
@@ -84,10 +85,10 @@ mod tests {
     const ACTION_REQUIRED: u64 = 1 << 55;
 
     #[test]
-    fn errors_of_others_are_survived() {
+    fn errors_of_other_cores_are_survived() {
         let none = [0, 0, 0];
-        assert!(can_go_on(STATUS_RESTARTABLE, none.into_iter()));
-        // Corrected, of no consequence to this core, not meant to be told, or left over without being valid.
+        assert!(is_recoverable(RESTART_IP_VALID, none.into_iter()));
+        // Corrected, of no consequence to this core, not to be reported, or stale.
         for status in [
             VALID | ENABLED,
             VALID | UC | ENABLED,
@@ -95,21 +96,21 @@ mod tests {
             UC | ENABLED | CONTEXT_CORRUPT,
         ] {
             assert!(
-                can_go_on(STATUS_RESTARTABLE, [0, status].into_iter()),
+                is_recoverable(RESTART_IP_VALID, [0, status].into_iter()),
                 "{status:#x}"
             );
         }
     }
 
     #[test]
-    fn errors_of_its_own_end_the_kernel() {
-        for spoilt in [CONTEXT_CORRUPT, ACTION_REQUIRED] {
-            let banks = [0, VALID | UC | ENABLED | spoilt];
+    fn errors_of_this_core_panic() {
+        for unrecoverable in [CONTEXT_CORRUPT, ACTION_REQUIRED] {
+            let banks = [0, VALID | UC | ENABLED | unrecoverable];
             assert!(
-                !can_go_on(STATUS_RESTARTABLE, banks.into_iter()),
-                "{spoilt:#x}"
+                !is_recoverable(RESTART_IP_VALID, banks.into_iter()),
+                "{unrecoverable:#x}"
             );
         }
-        assert!(!can_go_on(0, [0].into_iter()), "nothing to go on with");
+        assert!(!is_recoverable(0, [0].into_iter()), "RIP is not valid");
     }
 }

@@ -1,13 +1,13 @@
-//! x86-64, 64-bit mode. Source of all facts here: Intel SDM volume 3 and AMD APM volume 2.
+//! x86-64, 64-bit mode. Source: Intel SDM volume 3 and AMD APM volume 2.
 
 pub mod apic;
-pub mod core_area;
 pub mod cpu;
 mod descriptor;
-pub mod extended;
+pub mod extended_state;
 mod machine_check;
 pub mod mitigation;
 pub mod paging;
+pub mod per_core;
 pub mod start;
 pub mod trap;
 pub mod user;

@@ -1,43 +1,43 @@
 //! Page tables of four levels, with pages of 4 KiB, 2 MiB and 1 GiB.
 //!
-//! A table is read and written through the direct map. The lower half of the addresses is a
-//! program's, the upper half the kernel's, which is the same in all tables.
+//! Tables are accessed through the direct map. The lower half of the addresses is a program's; the
+//! upper half is the kernel's, and the same in all tables.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bitflags::bitflags;
 
-use crate::memory::{FRAME_SIZE, Frames, HUGE_SIZE, LARGE_SIZE, PhysAddr};
+use crate::memory::{FRAME_SIZE, FrameAllocator, HUGE_SIZE, LARGE_SIZE, PhysAddr};
 
 const ENTRIES: usize = 512;
 const ROOT_LEVEL: u32 = 4;
-/// Bits of an entry that are an address.
+/// Address bits of an entry.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// First entry of the root that is the kernel's.
+/// Index of the kernel's first root entry.
 const KERNEL_HALF: usize = ENTRIES / 2;
 
 bitflags! {
     /// Bits of an entry.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u64 {
-        /// It leads somewhere.
+        /// The entry is valid.
         const PRESENT = 1 << 0;
-        /// What it leads to may be written.
+        /// The page may be written.
         const WRITABLE = 1 << 1;
-        /// Programs may reach it.
+        /// Programs may access it.
         const USER = 1 << 2;
         /// Not cached.
         const UNCACHED = 1 << 4;
-        /// It has been reached.
+        /// It has been accessed.
         const ACCESSED = 1 << 5;
         /// It has been written.
         const DIRTY = 1 << 6;
-        /// It is a page, not a table (of levels 2 and 3).
+        /// A page, not a table (levels 2 and 3).
         const LARGE = 1 << 7;
-        /// Of an entry that leads nowhere: it still tells which frame the page has. The processor
-        /// looks at no bit of such an entry.
-        const CONDEMNED = 1 << 9;
-        /// Nothing there is executed.
+        /// In an entry that is not present: the page was unmapped, its frame is still to be freed.
+        /// The processor ignores such an entry.
+        const DEFERRED_FREE = 1 << 9;
+        /// The page cannot be executed.
         const NO_EXECUTE = 1 << 63;
     }
 }
@@ -54,7 +54,7 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// In bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -81,40 +81,40 @@ impl PageSize {
     }
 }
 
-/// A page as a table has it.
+/// A mapped page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Address of its first byte.
+    /// Virtual address of its first byte.
     pub start: u64,
-    /// Where it lies.
+    /// Physical address of its first byte.
     pub frame: PhysAddr,
     /// Its size.
     pub size: PageSize,
-    /// What may be done with it.
+    /// Protection and attributes.
     pub flags: Flags,
 }
 
-/// Why a page was not mapped.
+/// Reason why a page was not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapError {
-    /// There is no frame for a table.
+    /// No frame for a table.
     NoMemory,
-    /// Something is mapped there.
+    /// A page is mapped there already.
     Occupied,
 }
 
-/// A page table, by its root. It is not freed with this value: see [`PageTable::free_lower`].
+/// A page table, by its root. Dropping it frees nothing: see [`PageTable::free_user_half`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageTable {
     root: PhysAddr,
 }
 
-/// An entry, which the processor, and the base's half of delegation, may read at any moment.
+/// Returns an entry, which the processor and the base's module may read at any time.
 fn entry(table: PhysAddr, index: usize) -> &'static AtomicU64 {
     debug_assert!(index < ENTRIES);
     let table = table.in_direct_map().cast::<AtomicU64>();
-    // SAFETY: 1. a table is a frame of this kernel's, in the direct map for good. 2. The index is
-    // below 512. 3. Entries are only ever reached as atomics.
+    // SAFETY: 1. a table is a frame of this kernel, which stays in the direct map. 2. The index is
+    // below 512. 3. Entries are only accessed as atomics.
     unsafe { &*table.add(index % ENTRIES) }
 }
 
@@ -123,21 +123,24 @@ fn index(address: u64, level: u32) -> usize {
 }
 
 impl PageTable {
-    /// The table whose root is there.
+    /// Makes a value for the table at `root`.
     ///
     /// # Safety
-    /// It is a page table, and no other value is for it.
+    /// It is a page table, and there is no other value for it.
     #[must_use]
     pub unsafe fn from_root(root: PhysAddr) -> Self {
         Self { root }
     }
 
-    /// An empty one that has the kernel's half of `kernel`.
+    /// Creates an empty table with the kernel half of `kernel`.
     ///
     /// # Errors
     /// [`MapError::NoMemory`].
-    pub fn with_kernel_of(kernel: &Self, frames: &mut dyn Frames) -> Result<Self, MapError> {
-        let root = frames.take().ok_or(MapError::NoMemory)?;
+    pub fn with_kernel_half_of(
+        kernel: &Self,
+        frames: &mut dyn FrameAllocator,
+    ) -> Result<Self, MapError> {
+        let root = frames.alloc().ok_or(MapError::NoMemory)?;
         for slot in KERNEL_HALF..ENTRIES {
             let value = entry(kernel.root, slot).load(Ordering::Relaxed);
             entry(root, slot).store(value, Ordering::Relaxed);
@@ -145,17 +148,17 @@ impl PageTable {
         Ok(Self { root })
     }
 
-    /// A root with nothing in it, whose kernel half has all its second-level tables, so that tables
-    /// made with [`PageTable::with_kernel_of`] see what is mapped there later.
+    /// Creates an empty kernel table. Root entries added later are not seen by tables that were
+    /// made from it with [`PageTable::with_kernel_half_of`].
     ///
     /// # Errors
     /// [`MapError::NoMemory`].
-    pub fn new_kernel(frames: &mut dyn Frames) -> Result<Self, MapError> {
-        let root = frames.take().ok_or(MapError::NoMemory)?;
+    pub fn new_kernel(frames: &mut dyn FrameAllocator) -> Result<Self, MapError> {
+        let root = frames.alloc().ok_or(MapError::NoMemory)?;
         Ok(Self { root })
     }
 
-    /// Where its root lies.
+    /// Returns the physical address of the root.
     #[must_use]
     pub fn root(&self) -> PhysAddr {
         self.root
@@ -164,11 +167,11 @@ impl PageTable {
     /// Maps a page.
     ///
     /// # Errors
-    /// [`MapError`]; nothing has changed but that tables may have been added.
+    /// [`MapError`]; nothing has changed except that tables may have been added.
     ///
     /// # Panics
-    /// If address or frame is no multiple of the size.
-    pub fn map(&mut self, page: Page, frames: &mut dyn Frames) -> Result<(), MapError> {
+    /// If address or frame is not a multiple of the page size.
+    pub fn map(&mut self, page: Page, frames: &mut dyn FrameAllocator) -> Result<(), MapError> {
         let bytes = page.size.bytes();
         assert!(page.start.is_multiple_of(bytes) && page.frame.0.is_multiple_of(bytes));
         let table = self.table_for(page.start, page.size.level(), frames)?;
@@ -183,20 +186,20 @@ impl PageTable {
         Ok(())
     }
 
-    /// The table of `level` for an address, made on the way if it is not there.
+    /// Returns the table of `level` for an address; allocates the missing ones.
     fn table_for(
         &mut self,
         address: u64,
         level: u32,
-        frames: &mut dyn Frames,
+        frames: &mut dyn FrameAllocator,
     ) -> Result<PhysAddr, MapError> {
         let mut table = self.root;
         for above in (level + 1..=ROOT_LEVEL).rev() {
             let slot = entry(table, index(address, above));
             let value = slot.load(Ordering::Relaxed);
             if value & Flags::PRESENT.bits() == 0 {
-                let below = frames.take().ok_or(MapError::NoMemory)?;
-                // What may be done is decided by the last entry; all above allow it.
+                let below = frames.alloc().ok_or(MapError::NoMemory)?;
+                // The last entry decides the protection; those above allow all.
                 let mut flags = Flags::PRESENT | Flags::WRITABLE;
                 if index(address, ROOT_LEVEL) < KERNEL_HALF {
                     flags |= Flags::USER;
@@ -212,7 +215,7 @@ impl PageTable {
         Ok(table)
     }
 
-    /// The page that holds an address.
+    /// Returns the page that contains an address.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<Page> {
         let (slot, level) = self.slot(address)?;
@@ -226,7 +229,7 @@ impl PageTable {
         })
     }
 
-    /// The entry of the page that holds an address, and its level.
+    /// Returns the entry of the page that contains an address, and its level.
     fn slot(&self, address: u64) -> Option<(&'static AtomicU64, u32)> {
         let mut table = self.root;
         for level in (1..=ROOT_LEVEL).rev() {
@@ -243,7 +246,8 @@ impl PageTable {
         None
     }
 
-    /// Takes out the page that holds an address. Cores may still know it: see [`super::cpu::forget_page`].
+    /// Unmaps the page that contains an address. The caller flushes the TLBs: see
+    /// [`super::cpu::flush_tlb_page`].
     pub fn unmap(&mut self, address: u64) -> Option<Page> {
         let page = self.find(address)?;
         let (slot, _) = self.slot(address)?;
@@ -251,27 +255,29 @@ impl PageTable {
         Some(page)
     }
 
-    /// Takes out the page that holds an address, but keeps in its entry which frame it has, until
-    /// [`PageTable::take_condemned`]: so whoever frees many pages once nobody reaches them needs no
-    /// memory to remember them. Nothing is mapped there meanwhile. Whether there is such a page.
-    pub fn condemn(&mut self, address: u64) -> bool {
+    /// Unmaps the page that contains an address, but keeps its frame in the entry until
+    /// [`PageTable::take_deferred`]: so many pages can be unmapped first and freed after the TLB
+    /// shootdown without memory for a list. Nothing may be mapped there meanwhile. Returns whether
+    /// there was a page.
+    pub fn unmap_deferred(&mut self, address: u64) -> bool {
         let Some((slot, _)) = self.slot(address) else {
             return false;
         };
         let value = slot.load(Ordering::Relaxed) & !Flags::PRESENT.bits();
-        slot.store(value | Flags::CONDEMNED.bits(), Ordering::Release);
+        slot.store(value | Flags::DEFERRED_FREE.bits(), Ordering::Release);
         true
     }
 
-    /// The first condemned page at or after `from` and before `to`, which is forgotten.
-    pub fn take_condemned(&mut self, from: u64, to: u64) -> Option<Page> {
+    /// Takes the first page from `from` to before `to` that [`PageTable::unmap_deferred`] has
+    /// unmapped.
+    pub fn take_deferred(&mut self, from: u64, to: u64) -> Option<Page> {
         let mut address = from;
         while address < to {
             let (slot, level) = self.last_slot(address);
             let value = slot.load(Ordering::Acquire);
             let size = PageSize::of_level(level).bytes();
-            let is_page =
-                value & (Flags::PRESENT | Flags::CONDEMNED).bits() == Flags::CONDEMNED.bits();
+            let is_page = value & (Flags::PRESENT | Flags::DEFERRED_FREE).bits()
+                == Flags::DEFERRED_FREE.bits();
             if is_page {
                 slot.store(0, Ordering::Release);
                 return Some(Page {
@@ -287,22 +293,22 @@ impl PageTable {
         None
     }
 
-    /// The last entry on the way to an address, and its level: that of a page, or one that leads
-    /// nowhere.
+    /// Returns the last entry on the walk to an address, and its level: that of a page, or one that
+    /// is not present.
     fn last_slot(&self, address: u64) -> (&'static AtomicU64, u32) {
         let (mut table, mut level) = (self.root, ROOT_LEVEL);
         loop {
             let slot = entry(table, index(address, level));
             let value = slot.load(Ordering::Acquire);
-            let leads_on = value & (Flags::PRESENT | Flags::LARGE).bits() == Flags::PRESENT.bits();
-            if level == 1 || !leads_on {
+            let is_table = value & (Flags::PRESENT | Flags::LARGE).bits() == Flags::PRESENT.bits();
+            if level == 1 || !is_table {
                 return (slot, level);
             }
             (table, level) = (PhysAddr(value & ADDRESS), level - 1);
         }
     }
 
-    /// Changes what may be done with the page that holds an address; whether there is one.
+    /// Changes the flags of the page that contains an address. Returns whether there is one.
     pub fn protect(&mut self, address: u64, flags: Flags) -> bool {
         let Some((slot, level)) = self.slot(address) else {
             return false;
@@ -313,11 +319,12 @@ impl PageTable {
         true
     }
 
-    /// Splits the page that holds an address into pages of the next smaller size, all alike.
+    /// Splits the page that contains an address into pages of the next smaller size with the same
+    /// flags.
     ///
     /// # Errors
-    /// [`MapError::NoMemory`]; it is then whole.
-    pub fn split(&mut self, address: u64, frames: &mut dyn Frames) -> Result<(), MapError> {
+    /// [`MapError::NoMemory`]; the page is then still whole.
+    pub fn split(&mut self, address: u64, frames: &mut dyn FrameAllocator) -> Result<(), MapError> {
         let Some((slot, level)) = self.slot(address).filter(|&(_, level)| level > 1) else {
             return Ok(());
         };
@@ -325,7 +332,7 @@ impl PageTable {
         let (size, smaller) = (PageSize::of_level(level), PageSize::of_level(level - 1));
         let frame = value & ADDRESS & !(size.bytes() - 1);
         let flags = Flags::from_bits_truncate(value).difference(Flags::LARGE);
-        let below = frames.take().ok_or(MapError::NoMemory)?;
+        let below = frames.alloc().ok_or(MapError::NoMemory)?;
         for part in 0..ENTRIES {
             let at = frame + part as u64 * smaller.bytes();
             entry(below, part).store(at | bits_of(flags, smaller), Ordering::Relaxed);
@@ -335,7 +342,7 @@ impl PageTable {
         Ok(())
     }
 
-    /// The first page at or after `from` and before `to`.
+    /// Returns the first page from `from` to before `to`.
     #[must_use]
     pub fn next(&self, from: u64, to: u64) -> Option<Page> {
         let mut address = from;
@@ -348,7 +355,7 @@ impl PageTable {
         None
     }
 
-    /// The page that holds an address, or the size of the aligned gap that does.
+    /// Returns the page that contains an address, or else the size of the aligned gap.
     fn find_or_gap(&self, address: u64) -> Result<Page, u64> {
         let mut table = self.root;
         for level in (1..=ROOT_LEVEL).rev() {
@@ -364,18 +371,18 @@ impl PageTable {
         self.find(address).ok_or(FRAME_SIZE)
     }
 
-    /// Gives back all tables of the lower half, and the root. Its pages are the caller's to free
-    /// before. No core uses it, and nobody walks it any more.
-    pub fn free_lower(self, frames: &mut dyn Frames) {
+    /// Frees all tables of the lower half, and the root. The caller has freed the pages; no core
+    /// uses the table, and nobody walks it.
+    pub fn free_user_half(self, frames: &mut dyn FrameAllocator) {
         for slot in 0..KERNEL_HALF {
             free_below(entry(self.root, slot), ROOT_LEVEL - 1, frames);
         }
-        frames.give(self.root);
+        frames.free(self.root);
     }
 }
 
-/// Gives back the table that an entry leads to, whose level is `level`, and all below it.
-fn free_below(slot: &AtomicU64, level: u32, frames: &mut dyn Frames) {
+/// Frees the table of level `level` that an entry points to, and all below it.
+fn free_below(slot: &AtomicU64, level: u32, frames: &mut dyn FrameAllocator) {
     let value = slot.swap(0, Ordering::AcqRel);
     if value & Flags::PRESENT.bits() == 0 || value & Flags::LARGE.bits() != 0 {
         return;
@@ -386,7 +393,7 @@ fn free_below(slot: &AtomicU64, level: u32, frames: &mut dyn Frames) {
             free_below(entry(table, below), level - 1, frames);
         }
     }
-    frames.give(table);
+    frames.free(table);
 }
 
 fn bits_of(flags: Flags, size: PageSize) -> u64 {

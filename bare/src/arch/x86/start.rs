@@ -1,47 +1,47 @@
-//! Bringing up the kernel's other cores.
+//! Starting the kernel's other cores.
 //!
-//! A start-up IPI begins in a page below 1 MiB, of which every node has some of its own. The code
-//! there (`boot.S`) needs, besides its page, a page table below 4 GiB that maps it one to one.
+//! A start-up IPI starts a core in a page below 1 MiB; every node has some of its own. The code
+//! there (`boot.S`) also needs a page table below 4 GiB that identity-maps the page.
 
 use super::apic;
 use super::cpu;
 use super::paging::{Flags, MapError, Page, PageSize, PageTable};
-use crate::memory::{self, FRAME_SIZE, Frames, PhysAddr};
+use crate::memory::{self, FRAME_SIZE, FrameAllocator, PhysAddr};
 
-/// Pages of low memory that are needed: code, and a page table of three levels.
+/// Pages of low memory needed: code, and a page table of three levels.
 pub const LOW_PAGES: u64 = 4;
-/// Where the parameters lie in the page: START_* of boot.S.
+/// Offset of the parameters in the page: START_* of boot.S.
 const PARAMETERS: u64 = 0xf00;
-/// After INIT, as Intel advises for old processors.
+/// Wait after INIT, as Intel advises for old processors.
 const INIT_WAIT_US: u64 = 10_000;
-/// How long a core may take to be there, before it is sent a second start-up IPI, and after.
-const START_PATIENCE_US: u64 = 2_000_000;
+/// Time for a core to come up after each of two start-up IPIs.
+const START_TIMEOUT_US: u64 = 2_000_000;
 
-/// The core did not come.
+/// The core did not come up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Absent;
+pub struct StartTimeout;
 
-/// Where other cores are started.
+/// Pages of low memory through which other cores are started.
 #[derive(Debug)]
-pub struct Launchpad {
+pub struct Trampoline {
     page: PhysAddr,
     tsc_khz: u32,
 }
 
 /// A core to start.
 #[derive(Clone, Copy, Debug)]
-pub struct Launch {
+pub struct SecondaryCore {
     /// The id of its local APIC.
     pub apic_id: u32,
-    /// The end of its stack, as the kernel sees it.
+    /// End of its stack, a kernel virtual address.
     pub stack_end: u64,
-    /// What it calls, in the kernel, with this argument. It never returns.
+    /// Function that the core calls with `argument`. It never returns.
     pub entry: extern "C" fn(u64) -> !,
-    /// The argument.
+    /// Argument of `entry`.
     pub argument: u64,
 }
 
-/// The code, with the addresses of its two later parts relative to the first.
+/// Returns the trampoline code, and the offsets of its 32-bit and 64-bit parts.
 #[cfg(target_os = "none")]
 fn code() -> (&'static [u8], u64, u64) {
     unsafe extern "C" {
@@ -67,19 +67,19 @@ fn code() -> (&'static [u8], u64, u64) {
     (&[], 0, 0)
 }
 
-impl Launchpad {
-    /// Prepares the pages from `low` on. They are also mapped one to one in the kernel's own table,
-    /// until [`Launchpad::close`].
+impl Trampoline {
+    /// Writes code and page table to the pages from `low` on. They stay identity-mapped in the
+    /// kernel's table until [`Trampoline::remove`].
     ///
     /// # Safety
-    /// `LOW_PAGES` pages from `low` on, below 640 KiB, are this kernel's and free.
+    /// `LOW_PAGES` pages from `low` on, below 640 KiB, belong to this kernel and are free.
     ///
     /// # Errors
     /// [`MapError`].
-    pub unsafe fn open(
+    pub unsafe fn install(
         low: PhysAddr,
         kernel: &mut PageTable,
-        frames: &mut dyn Frames,
+        frames: &mut dyn FrameAllocator,
         tsc_khz: u32,
     ) -> Result<Self, MapError> {
         let page = Page {
@@ -91,21 +91,21 @@ impl Launchpad {
         kernel.map(page, frames)?;
         let (code, code32, code64) = code();
         let table = |number: u64| low.0 + number * FRAME_SIZE;
-        let leads_to = |address: u64, flags: u64| address | flags | 0x3;
+        let entry_for = |address: u64, flags: u64| address | flags | 0x3;
         const LARGE: u64 = 0x80;
-        // SAFETY: all within the pages that the caller gave.
+        // SAFETY: all writes are within the pages that the caller gave.
         unsafe {
             memory::clear(low, LOW_PAGES * FRAME_SIZE);
             memory::write(low, code);
             for (at, value) in [
-                (table(1), leads_to(table(2), 0)),
-                (table(2), leads_to(table(3), 0)),
-                (table(3), leads_to(0, LARGE)),
+                (table(1), entry_for(table(2), 0)),
+                (table(2), entry_for(table(3), 0)),
+                (table(3), entry_for(0, LARGE)),
             ] {
                 memory::write(PhysAddr(at), &value.to_le_bytes());
             }
         }
-        let pad = Self { page: low, tsc_khz };
+        let trampoline = Self { page: low, tsc_khz };
         // Flat segments: 32-bit code, 64-bit code, data.
         const SEGMENTS: [u64; 4] = [
             0,
@@ -115,18 +115,18 @@ impl Launchpad {
         ];
         let segments = low.0 + PARAMETERS + 0x80;
         for (number, segment) in (0..).zip(SEGMENTS) {
-            pad.put(0x80 + 8 * number, segment);
+            trampoline.put(0x80 + 8 * number, segment);
         }
-        pad.put(0x00, table(1));
-        pad.put(0x08, kernel.root().0);
-        pad.put(0x28, (low.0 + code32) | 0x08 << 32);
-        pad.put(0x30, (low.0 + code64) | 0x10 << 32);
-        pad.put(0x38, 0x1f | segments << 16);
-        Ok(pad)
+        trampoline.put(0x00, table(1));
+        trampoline.put(0x08, kernel.root().0);
+        trampoline.put(0x28, (low.0 + code32) | 0x08 << 32);
+        trampoline.put(0x30, (low.0 + code64) | 0x10 << 32);
+        trampoline.put(0x38, 0x1f | segments << 16);
+        Ok(trampoline)
     }
 
     fn put(&self, parameter: u64, value: u64) {
-        // SAFETY: in the page that `open` was given.
+        // SAFETY: within the page that `install` was given.
         unsafe {
             memory::write(
                 PhysAddr(self.page.0 + PARAMETERS + parameter),
@@ -135,27 +135,31 @@ impl Launchpad {
         }
     }
 
-    /// Starts a core and waits until `is_there`, which the core makes true.
+    /// Starts a core and waits for `is_up`, which the core makes true.
     ///
     /// # Errors
-    /// [`Absent`]; the core has then been reset.
-    pub fn launch(&self, core: &Launch, is_there: impl Fn() -> bool) -> Result<(), Absent> {
+    /// [`StartTimeout`]; the core has then been reset.
+    pub fn start(
+        &self,
+        core: &SecondaryCore,
+        is_up: impl Fn() -> bool,
+    ) -> Result<(), StartTimeout> {
         self.put(0x10, core.stack_end);
         self.put(0x18, core.entry as usize as u64);
         self.put(0x20, core.argument);
-        apic::init(core.apic_id);
+        apic::send_init(core.apic_id);
         self.wait(INIT_WAIT_US, || false);
         for _ in 0..2 {
-            apic::startup(core.apic_id, self.page);
-            if self.wait(START_PATIENCE_US, &is_there) {
+            apic::send_startup(core.apic_id, self.page);
+            if self.wait(START_TIMEOUT_US, &is_up) {
                 return Ok(());
             }
         }
-        apic::init(core.apic_id);
-        Err(Absent)
+        apic::send_init(core.apic_id);
+        Err(StartTimeout)
     }
 
-    /// Waits for a condition; whether it came.
+    /// Waits for a condition. Returns whether it became true.
     fn wait(&self, time_us: u64, done: impl Fn() -> bool) -> bool {
         let end = cpu::time_stamp() + time_us * u64::from(self.tsc_khz) / 1000;
         while cpu::time_stamp() < end {
@@ -167,9 +171,9 @@ impl Launchpad {
         done()
     }
 
-    /// Takes the page out of the kernel's table; it is free again.
-    pub fn close(self, kernel: &mut PageTable) {
+    /// Unmaps the page from the kernel's table; it is free again.
+    pub fn remove(self, kernel: &mut PageTable) {
         kernel.unmap(self.page.0);
-        cpu::forget_page(self.page.0);
+        cpu::flush_tlb_page(self.page.0);
     }
 }

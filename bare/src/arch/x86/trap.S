@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The ways into the kernel and out of it.
+ * Entries to the kernel and exits to programs.
  *
  * A kernel enters a program by calling `bare_enter_user`, and that call returns when the program
- * needs it: by SYSCALL, an exception or an interrupt. So there is one kernel stack per core, nothing
- * of a program is ever left on it, and Rust sees plain calls.
+ * needs the kernel: by SYSCALL, an exception or an interrupt. So there is one kernel stack per
+ * core, no state of a program is left on it, and Rust sees plain calls.
  *
- * In the kernel, GS points to the core's area (struct CoreArea: offsets CORE_*), and the program's
- * GS base is in IA32_KERNEL_GS_BASE. Interrupts are off, except where the kernel halts to wait for
- * one; what comes then goes to `bare_kernel_trap` and returns.
+ * In the kernel, GS points to the per-core data (struct PerCore: offsets CORE_*), and the program's
+ * GS base is in IA32_KERNEL_GS_BASE. Interrupts are off, except where the kernel waits for one; an
+ * interrupt then goes to `bare_kernel_trap` and returns.
  *
- * Offsets of struct UserContext: CONTEXT_*. Both structures are checked against these numbers in
- * Rust (user.rs, core_area.rs).
+ * Offsets of struct UserContext: CONTEXT_*. user.rs and per_core.rs check both sets of offsets.
  */
 	.set	CORE_KERNEL_RSP, 8
 	.set	CORE_CONTEXT, 16
@@ -43,7 +42,7 @@
 	.set	USER_SS, 0x1b
 	.set	VECTOR_SYSCALL, 256
 
-	/* All but RDI, RSP, RIP and RFLAGS, to the context at RDI. */
+	/* Save all but RDI, RSP, RIP and RFLAGS to the context at RDI. */
 	.macro SAVE_REGISTERS
 	movq	%rax, CONTEXT_RAX(%rdi)
 	movq	%rbx, CONTEXT_RBX(%rdi)
@@ -94,7 +93,7 @@ bare_enter_user:
 	movq	CONTEXT_R14(%rdi), %r14
 	movq	CONTEXT_R15(%rdi), %r15
 	movq	CONTEXT_RDI(%rdi), %rdi
-	/* The last thing that is done: what follows leaves nothing of the kernel's in the buffers. */
+	/* Last: the instructions after it leave no data of the kernel in the buffers. */
 	cmpb	$0, bare_clears_buffers(%rip)
 	je	1f
 	verw	kernel_data(%rip)
@@ -135,7 +134,7 @@ trap_common:
 	popq	CONTEXT_RFLAGS(%rdi)
 	popq	CONTEXT_RSP(%rdi)
 
-	/* Back to the caller of bare_enter_user, with flags as calls expect them. */
+	/* Return to the caller of bare_enter_user, with the flags of the calling convention. */
 leave_user:
 	movq	%gs:CORE_KERNEL_RSP, %rsp
 	pushq	$2
@@ -148,7 +147,7 @@ leave_user:
 	popq	%rbx
 	retq
 
-	/* struct KernelFrame (trap.rs) is what lies on the stack at the call. */
+	/* At the call the stack holds a struct KernelFrame (trap.rs). */
 trap_in_kernel:
 	pushq	%rax
 	pushq	%rbx
@@ -190,17 +189,17 @@ trap_in_kernel:
 	iretq
 
 	/*
-	 * An NMI may come at any instruction, also where GS is not the kernel's yet: it touches one
-	 * byte only. Once the kernel is at its end it stops the core; else it means nothing.
+	 * An NMI may arrive at any instruction, also before SWAPGS, so it only reads one byte. It
+	 * halts the core if the kernel is stopping; else it is ignored.
 	 */
 trap_nmi:
-	cmpb	$0, bare_at_end(%rip)
+	cmpb	$0, bare_stop_on_nmi(%rip)
 	jne	1f
 	iretq
 1:	hlt
 	jmp	1b
 
-	/* 256 entries of 16 bytes: those of exceptions with an error code do not push one. */
+	/* 256 entries of 16 bytes: for exceptions with an error code they do not push one. */
 	.balign	16
 	.globl	bare_trap_entries
 bare_trap_entries:

@@ -1,17 +1,17 @@
-//! Exceptions and interrupts that come while the kernel itself runs.
+//! Exceptions and interrupts taken while the kernel itself runs.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{cpu, machine_check};
 
-/// The vector that trap.S stands in for a system call.
+/// Vector that trap.S stores for a system call.
 pub(super) const SYSCALL: u64 = 256;
-/// Vectors from here on are interrupts.
+/// First vector of interrupts.
 pub const FIRST_INTERRUPT: u64 = 32;
-/// A page fault.
+/// Vector of a page fault.
 pub const PAGE_FAULT: u64 = 14;
 
-/// What lies on the stack when an exception or interrupt comes to the kernel.
+/// Stack frame of an exception or interrupt in the kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "they are the processor's names")]
@@ -40,25 +40,25 @@ pub struct KernelFrame {
     pub ss: u64,
 }
 
-/// What a kernel does with an interrupt that comes while it waits for one.
+/// Kernel's handler of an interrupt that arrives while the kernel waits for one.
 pub type InterruptHandler = fn(vector: u8);
 
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
-/// Set by a kernel at its end: from then on an NMI stops the core. One byte, read by trap.S.
-#[cfg_attr(target_os = "none", unsafe(export_name = "bare_at_end"))]
-static AT_END: AtomicBool = AtomicBool::new(false);
+/// Set by a kernel that stops: from then on an NMI halts the core. One byte, read by trap.S.
+#[cfg_attr(target_os = "none", unsafe(export_name = "bare_stop_on_nmi"))]
+static STOP_ON_NMI: AtomicBool = AtomicBool::new(false);
 
-/// Names the handler of interrupts, for all cores.
+/// Sets the interrupt handler of all cores.
 pub fn set_interrupt_handler(handler: InterruptHandler) {
     HANDLER.store(handler as usize, Ordering::Release);
 }
 
-/// From now on an NMI stops the core that gets it; whether nobody has said so before.
-pub fn set_at_end() -> bool {
-    !AT_END.swap(true, Ordering::SeqCst)
+/// From now on an NMI halts the core that receives it. Returns whether this is the first call.
+pub fn stop_cores_on_nmi() -> bool {
+    !STOP_ON_NMI.swap(true, Ordering::SeqCst)
 }
 
-/// Called by trap.S.
+/// Entry from trap.S.
 #[cfg_attr(target_os = "none", unsafe(no_mangle))]
 #[cfg_attr(
     not(target_os = "none"),
@@ -66,7 +66,7 @@ pub fn set_at_end() -> bool {
 )]
 extern "C" fn bare_kernel_trap(frame: &KernelFrame) {
     if frame.vector == machine_check::VECTOR {
-        return machine_check::take();
+        return machine_check::handle();
     }
     if frame.vector < FIRST_INTERRUPT {
         panic!(

@@ -1,19 +1,19 @@
-//! A program's thread: its registers, and running it.
+//! User context of a thread: its registers, and running it.
 
 use core::mem::offset_of;
 
-use super::core_area::programs_set_bases;
 use super::cpu::{self, Msr, read_msr, write_msr};
 #[cfg(target_os = "none")]
 use super::machine_check;
+use super::per_core::has_fsgsbase;
 use super::trap::{FIRST_INTERRUPT, PAGE_FAULT, SYSCALL};
 
-/// End of the addresses that programs can have.
+/// End of the addresses that programs can use.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
-/// Flags that a program may set by itself: CF, PF, AF, ZF, SF, TF, DF, OF, AC, ID.
+/// Flags that a program may set: CF, PF, AF, ZF, SF, TF, DF, OF, AC, ID.
 const RFLAGS_PROGRAM: u64 =
     0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x800 | 0x4_0000 | 0x20_0000;
-/// Flags that are always set in a program: the reserved one, and that interrupts come.
+/// Flags that are always set in a program: the reserved one, and IF.
 const RFLAGS_ALWAYS: u64 = 0x2 | 0x200;
 
 /// The registers of a thread.
@@ -41,39 +41,39 @@ pub struct Registers {
     pub rflags: u64,
 }
 
-/// Why a program came to the kernel.
+/// Reason why a program entered the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// It makes a system call: number in RAX, arguments in RDI, RSI, RDX, R10, R8, R9.
+    /// System call: number in RAX, arguments in RDI, RSI, RDX, R10, R8, R9.
     Syscall,
-    /// An instruction could not be executed.
+    /// Exception.
     Exception {
-        /// Which exception.
+        /// Vector.
         vector: u8,
-        /// What the processor tells of it.
+        /// Error code.
         error: u64,
-        /// Of a page fault, the address that was reached for; else 0.
+        /// Address of a page fault; else 0.
         address: u64,
     },
-    /// An interrupt, of this vector.
+    /// Interrupt, with its vector.
     Interrupt(u8),
 }
 
-/// A thread's registers, to be entered and come back to.
+/// User context of a thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserContext {
-    /// The general ones.
+    /// General registers.
     pub registers: Registers,
     vector: u64,
     error: u64,
-    /// Base of FS: the thread's own data.
+    /// Base of FS: thread-local storage.
     pub fs_base: u64,
     /// Base of GS.
     pub gs_base: u64,
 }
 
-// As trap.S has them.
+// Offsets that trap.S uses.
 const _: () = {
     assert!(offset_of!(UserContext, registers) == 0);
     assert!(offset_of!(Registers, rsp) == 56);
@@ -90,17 +90,19 @@ unsafe extern "C" {
 }
 
 impl UserContext {
-    /// Whether it can be entered: its next instruction lies where programs are. IRETQ to an
-    /// impossible address would fault in the kernel.
+    /// Whether the context can be entered: RIP is an address of programs. IRETQ to a non-canonical
+    /// address would fault in the kernel.
     #[must_use]
     pub fn can_run(&self) -> bool {
         self.registers.rip < USER_END
     }
 
-    /// Runs the program until it comes to the kernel. A machine check that concerns others is not such a reason.
+    /// Runs the program until it enters the kernel. A machine check that concerns other cores is
+    /// handled here.
     ///
     /// # Panics
-    /// If it cannot be entered: see [`UserContext::can_run`]. If the core has a machine check of its own.
+    /// If it cannot be entered (see [`UserContext::can_run`]), or the core has a fatal machine
+    /// check.
     #[cfg(target_os = "none")]
     pub fn run(&mut self) -> Trap {
         loop {
@@ -108,30 +110,34 @@ impl UserContext {
             if self.vector != machine_check::VECTOR {
                 return self.trap();
             }
-            machine_check::take();
+            machine_check::handle();
         }
     }
 
     #[cfg(target_os = "none")]
     fn run_once(&mut self) {
-        assert!(self.can_run(), "a program at {:#x}", self.registers.rip);
+        assert!(
+            self.can_run(),
+            "cannot enter a program at {:#x}",
+            self.registers.rip
+        );
         let flags = &mut self.registers.rflags;
         *flags = *flags & RFLAGS_PROGRAM | RFLAGS_ALWAYS;
-        // SAFETY: 1. both bases are canonical: `set_bases` and the processor allow no others.
-        // 2. The area's context pointer is used only until this call returns, and `self` is
-        // borrowed for so long. 3. The program runs at level 3 with the page table of its own.
+        // SAFETY: 1. both bases are canonical: `set_base` and the processor allow no others. 2. The
+        // area's context pointer is used only until this call returns, and `self` is borrowed for
+        // that long. 3. The program runs at level 3 with its own page table.
         unsafe {
             write_msr(Msr::FsBase as u32, self.fs_base);
             write_msr(Msr::KernelGsBase as u32, self.gs_base);
             bare_enter_user(self);
-            if programs_set_bases() {
+            if has_fsgsbase() {
                 self.fs_base = read_msr(Msr::FsBase as u32);
                 self.gs_base = read_msr(Msr::KernelGsBase as u32);
             }
         }
     }
 
-    /// Why it came to the kernel the last time.
+    /// Reason of the last entry.
     #[must_use]
     pub fn trap(&self) -> Trap {
         match self.vector {
@@ -148,7 +154,7 @@ impl UserContext {
         }
     }
 
-    /// Sets the base of FS or GS; whether programs can have that address.
+    /// Sets the base of FS or GS. Returns whether the address is valid for programs.
     #[must_use]
     pub fn set_base(&mut self, gs: bool, base: u64) -> bool {
         let possible = base < USER_END;
@@ -168,7 +174,7 @@ const _: (u64, u64) = (RFLAGS_PROGRAM, RFLAGS_ALWAYS);
 #[cfg(not(target_os = "none"))]
 const _: fn() = || {
     let _ = (
-        programs_set_bases,
+        has_fsgsbase,
         read_msr as unsafe fn(u32) -> u64,
         write_msr as unsafe fn(u32, u64),
         Msr::FsBase,

@@ -1,4 +1,4 @@
-//! Extended registers of threads: x87, SSE, AVX and what else the processor has.
+//! Extended processor state of threads: x87, SSE, AVX and so on, by XSAVE.
 
 extern crate alloc;
 
@@ -8,59 +8,59 @@ use core::arch::asm;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::core_area;
 use super::cpu::{change_cr4, cpuid};
+use super::per_core;
 
 /// CR4: XSAVE.
 const CR4_OSXSAVE: u64 = 1 << 18;
-/// x87, SSE, AVX, AVX-512 (three), PKRU: what needs no permission of its own.
-const WANTED: u64 = 0x1 | 0x2 | 0x4 | 0xe0 | 0x200;
-/// Without XSAVE: x87 and SSE, by FXSAVE.
+/// Components used: x87, SSE, AVX, AVX-512 (three), PKRU; none needs a permission of its own.
+const USED_COMPONENTS: u64 = 0x1 | 0x2 | 0x4 | 0xe0 | 0x200;
+/// Size of the FXSAVE area: x87 and SSE, without XSAVE.
 const LEGACY_SIZE: usize = 512;
 const HEADER_END: usize = 576;
 const ALIGNMENT: usize = 64;
-/// MXCSR and x87 control word as Linux begins with them.
+/// Initial MXCSR and x87 control word, as on Linux.
 const MXCSR: u32 = 0x1f80;
 const CONTROL_WORD: u16 = 0x37f;
-/// Bits of MXCSR that every processor with 64 bits has.
+/// MXCSR bits that every 64-bit processor has.
 const MXCSR_MASK: u32 = 0xffff;
 
 static SIZE: AtomicUsize = AtomicUsize::new(LEGACY_SIZE);
 static ENABLED: AtomicU64 = AtomicU64::new(0);
 
-/// Turns on, on this core, what the processor has.
+/// Enables the components on this core.
 pub(super) fn enable() {
     if cpuid(1, 0).ecx & 1 << 26 == 0 {
         return;
     }
     let leaf = cpuid(0xd, 0);
     let supported = u64::from(leaf.edx) << 32 | u64::from(leaf.eax);
-    let enabled = supported & WANTED;
+    let enabled = supported & USED_COMPONENTS;
     // SAFETY: the processor has XSAVE and these components of its state.
     unsafe {
         change_cr4(0, CR4_OSXSAVE);
         asm!("xsetbv", in("ecx") 0, in("eax") enabled as u32, in("edx") (enabled >> 32) as u32,
              options(nostack, preserves_flags));
     }
-    // Read again: the size goes by what is enabled.
+    // Read again: the size depends on the enabled components.
     SIZE.store(cpuid(0xd, 0).ebx as usize, Ordering::Relaxed);
     ENABLED.store(enabled, Ordering::Release);
 }
 
-/// The extended registers of a thread that is not running.
+/// Extended state of a thread that is not running.
 #[derive(Debug)]
 pub struct ExtendedState {
     area: NonNull<u8>,
     layout: Layout,
-    /// The core that had these very registers last.
+    /// Core that these registers were last loaded on or saved from.
     core: Option<u32>,
 }
 
-// SAFETY: the area belongs to the value alone.
+// SAFETY: the value owns the area.
 unsafe impl Send for ExtendedState {}
 
 impl ExtendedState {
-    /// As a program begins; `None` when there is no memory.
+    /// Creates the initial state of a program; `None` if there is no memory.
     #[must_use]
     pub fn new() -> Option<Self> {
         let size = SIZE.load(Ordering::Relaxed).max(HEADER_END);
@@ -76,31 +76,31 @@ impl ExtendedState {
         Some(state)
     }
 
-    /// Which components there are (XCR0); 0 without XSAVE.
+    /// Returns the enabled components (XCR0); 0 without XSAVE.
     #[must_use]
     pub fn enabled() -> u64 {
         ENABLED.load(Ordering::Acquire)
     }
 
-    /// The registers as XSAVE or FXSAVE laid them out when they were last saved.
+    /// Returns the area that XSAVE or FXSAVE last wrote.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let size = match Self::enabled() {
             0 => LEGACY_SIZE,
             _ => self.layout.size(),
         };
-        // SAFETY: the area is at least so large, was zeroed, and belongs to the value.
+        // SAFETY: the area is at least that large, was zeroed, and is owned by the value.
         unsafe { core::slice::from_raw_parts(self.area.as_ptr(), size) }
     }
 
-    /// Takes registers over that somebody else has laid out; what there is less of is as a program
-    /// begins with it. Whatever the bytes are, they can be loaded.
+    /// Replaces the state by bytes of any origin; what they lack is set to its initial value. Any
+    /// bytes can be loaded: invalid bits are cleared.
     pub fn set_bytes(&mut self, bytes: &[u8]) {
         self.reset();
         let area = self.area.as_ptr();
         let size = bytes.len().min(self.bytes().len());
-        // SAFETY: all of it lies in the area. Reserved bits of MXCSR and of the header, which XRSTOR
-        // would fault on, are cleared.
+        // SAFETY: all writes are within the area. Reserved bits of MXCSR and of the header, on
+        // which XRSTOR would fault, are cleared.
         unsafe {
             area.copy_from_nonoverlapping(bytes.as_ptr(), size);
             let mxcsr = area.add(24).cast::<u32>();
@@ -118,24 +118,24 @@ impl ExtendedState {
         }
     }
 
-    /// Makes them what a program begins with.
+    /// Sets the initial state of a program.
     pub fn reset(&mut self) {
         self.core = None;
-        // SAFETY: the area is so large, as `new` sees to.
+        // SAFETY: `new` makes the area this large.
         unsafe {
             self.area.write_bytes(0, self.layout.size());
             self.area.cast::<u16>().write(CONTROL_WORD);
             self.area.add(24).cast::<u32>().write(MXCSR);
-            // Of the header: x87 and SSE are in the area, all else as after a reset.
+            // XSAVE header: x87 and SSE are in the area, all other components are initial.
             self.area.add(LEGACY_SIZE).cast::<u64>().write(0x3);
         }
     }
 
-    /// A copy: of a thread that begins as another is.
+    /// Copies the state, for a new thread.
     #[must_use]
     pub fn duplicate(&self) -> Option<Self> {
         let copy = Self::new()?;
-        // SAFETY: both areas have this size, as it does not change once cores run.
+        // SAFETY: both areas have this size, which does not change once cores run.
         unsafe {
             copy.area
                 .copy_from_nonoverlapping(self.area, self.layout.size())
@@ -143,9 +143,9 @@ impl ExtendedState {
         Some(copy)
     }
 
-    /// Takes the registers of this core.
+    /// Saves the registers of this core.
     pub fn save(&mut self) {
-        self.are_here();
+        self.mark_loaded();
         let enabled = ENABLED.load(Ordering::Acquire);
         // SAFETY: the area is large enough for what is enabled, and aligned.
         unsafe {
@@ -158,26 +158,26 @@ impl ExtendedState {
         }
     }
 
-    /// Whether the calling core has just these registers: nobody else's have been loaded since, there
-    /// or, of these, elsewhere.
-    fn is_here(&self) -> bool {
-        let of_core = core_area::extended().load(Ordering::Relaxed);
-        self.core == Some(core_area::current().index) && of_core == self.area.addr().get()
+    /// Whether the calling core still has these registers: it has loaded no others since, and they
+    /// have not been loaded on another core.
+    fn is_loaded(&self) -> bool {
+        let loaded = per_core::loaded_state().load(Ordering::Relaxed);
+        self.core == Some(per_core::current().index) && loaded == self.area.addr().get()
     }
 
-    fn are_here(&mut self) {
-        self.core = Some(core_area::current().index);
-        core_area::extended().store(self.area.addr().get(), Ordering::Relaxed);
+    fn mark_loaded(&mut self) {
+        self.core = Some(per_core::current().index);
+        per_core::loaded_state().store(self.area.addr().get(), Ordering::Relaxed);
     }
 
-    /// Gives them to this core, if it does not have them still.
+    /// Loads the registers on this core, unless it still has them.
     pub fn load(&mut self) {
-        if self.is_here() {
+        if self.is_loaded() {
             return;
         }
-        self.are_here();
+        self.mark_loaded();
         let enabled = ENABLED.load(Ordering::Acquire);
-        // SAFETY: what lies there was made by `new` or `save`: no reserved bit is set.
+        // SAFETY: `new`, `set_bytes` or `save` wrote the area: no reserved bit is set.
         unsafe {
             if enabled == 0 {
                 asm!("fxrstor64 [{}]", in(reg) self.area.as_ptr(), options(nostack, preserves_flags));
@@ -191,7 +191,7 @@ impl ExtendedState {
 
 impl Drop for ExtendedState {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout.
+        // SAFETY: `new` allocated it with this layout.
         unsafe { dealloc(self.area.as_ptr(), self.layout) }
     }
 }

@@ -1,0 +1,175 @@
+//! Per-core data, to which GS points while the kernel runs.
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::cpu::{Msr, change_cr0, change_cr4, cpuid, read_msr, write_msr};
+use super::descriptor::Descriptors;
+use super::user::UserContext;
+use super::{extended_state, machine_check, mitigation};
+
+/// Per-core data. It does not move once the core has begun to use it.
+#[repr(C, align(64))]
+pub struct PerCore {
+    /// Its own address, read through GS. Offset 0.
+    this: *mut PerCore,
+    /// Kernel stack pointer while a program runs. Offset 8.
+    kernel_rsp: u64,
+    /// Registers of the program that runs. Offset 16.
+    context: *mut UserContext,
+    /// Scratch word of the entry code. Offset 24.
+    scratch: u64,
+    /// Index among the kernel's cores; the first is 0.
+    index: u32,
+    /// Id of its local APIC.
+    apic_id: u32,
+    /// Address of the [`ExtendedState`](super::extended_state::ExtendedState) area that the core's
+    /// registers were last loaded from or saved to; 0 for none.
+    loaded_state: AtomicUsize,
+    descriptors: UnsafeCell<Descriptors>,
+}
+
+// Offsets that trap.S uses.
+const _: () = {
+    assert!(offset_of!(PerCore, this) == 0);
+    assert!(offset_of!(PerCore, kernel_rsp) == 8);
+    assert!(offset_of!(PerCore, context) == 16);
+    assert!(offset_of!(PerCore, scratch) == 24);
+};
+
+/// CR0: write protection also in the kernel; no emulation; FPU present, its errors are exceptions;
+/// caches on (CD and NW are set after INIT).
+const CR0_SET: u64 = 1 << 16 | 1 << 5 | 1 << 1;
+const CR0_CLEAR: u64 = 1 << 30 | 1 << 29 | 1 << 3 | 1 << 2;
+/// CR4: SSE and its exceptions.
+const CR4_SET: u64 = 1 << 9 | 1 << 10;
+/// CR4: the kernel cannot execute or access programs' pages; programs may set FS and GS base.
+const CR4_SMEP: u64 = 1 << 20;
+const CR4_SMAP: u64 = 1 << 21;
+const CR4_FSGSBASE: u64 = 1 << 16;
+const CR4_UMIP: u64 = 1 << 11;
+/// EFER: SYSCALL, NX.
+const EFER_SET: u64 = 1 << 0 | 1 << 11;
+/// Flags that SYSCALL clears: TF, IF, DF, IOPL, NT, AC.
+const SYSCALL_CLEARS: u64 = 1 << 8 | 1 << 9 | 1 << 10 | 3 << 12 | 1 << 14 | 1 << 18;
+/// SYSCALL and SYSRET: the kernel's code segment, and the one below the program's.
+const STAR: u64 = 0x08 << 32 | 0x10 << 48;
+
+impl PerCore {
+    /// Creates the data of a core that has not started yet.
+    #[must_use]
+    pub fn new(index: u32, apic_id: u32) -> Self {
+        Self {
+            this: core::ptr::null_mut(),
+            kernel_rsp: 0,
+            context: core::ptr::null_mut(),
+            scratch: 0,
+            index,
+            apic_id,
+            loaded_state: AtomicUsize::new(0),
+            descriptors: UnsafeCell::new(Descriptors::new()),
+        }
+    }
+
+    /// Installs this on the calling core: sets up descriptor tables and registers. From now on
+    /// [`current`] returns it.
+    pub fn install(&'static mut self) {
+        self.this = self;
+        let this = self.this as u64;
+        self.descriptors.get_mut().load();
+        // SAFETY: 1. the area is static and from now on only accessed through GS. 2. The registers
+        // exist on every x86-64 processor, or were found by CPUID; the values are those that trap.S
+        // and the page tables are written for.
+        unsafe {
+            write_msr(Msr::GsBase as u32, this);
+            write_msr(Msr::KernelGsBase as u32, 0);
+            change_cr0(CR0_CLEAR, CR0_SET);
+            change_cr4(0, CR4_SET | optional_features() | machine_check::cr4());
+            let efer = read_msr(Msr::Efer as u32);
+            write_msr(Msr::Efer as u32, efer | EFER_SET);
+            write_msr(Msr::Star as u32, STAR);
+            write_msr(Msr::LStar as u32, super::trap::syscall_entry());
+            write_msr(Msr::FMask as u32, SYSCALL_CLEARS);
+            if has_rdtscp() {
+                write_msr(Msr::TscAux as u32, u64::from(self.index));
+            }
+        }
+        extended_state::enable();
+        mitigation::detect();
+        HAS_FSGSBASE.store(cpuid_has_fsgsbase(), Ordering::Relaxed);
+    }
+}
+
+/// Returns the optional CR4 bits that the processor has.
+fn optional_features() -> u64 {
+    let leaf = cpuid(7, 0);
+    let feature = |register: u32, bit: u32, flag: u64| match register & 1 << bit {
+        0 => 0,
+        _ => flag,
+    };
+    feature(leaf.ebx, 7, CR4_SMEP)
+        | feature(leaf.ebx, 20, CR4_SMAP)
+        | feature(leaf.ebx, 0, CR4_FSGSBASE)
+        | feature(leaf.ecx, 2, CR4_UMIP)
+}
+
+/// Whether the processor has RDTSCP or RDPID, by which a program reads its core number.
+#[must_use]
+pub fn has_rdtscp() -> bool {
+    cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || cpuid(7, 0).ecx & 1 << 22 != 0
+}
+
+/// Whether programs can set their FS and GS base themselves, so that the kernel has to read them
+/// back.
+#[must_use]
+pub fn has_fsgsbase() -> bool {
+    HAS_FSGSBASE.load(Ordering::Relaxed)
+}
+
+/// Cached result of CPUID, which is slow under a hypervisor and needed at each entry of a program.
+static HAS_FSGSBASE: AtomicBool = AtomicBool::new(false);
+
+fn cpuid_has_fsgsbase() -> bool {
+    cpuid(7, 0).ebx & 1 != 0
+}
+
+/// The calling core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Core {
+    /// Index among the kernel's cores; the first is 0.
+    pub index: u32,
+    /// Id of its local APIC.
+    pub apic_id: u32,
+}
+
+/// Returns the calling core, which has installed its [`PerCore`].
+#[must_use]
+pub fn current() -> Core {
+    let area = own();
+    // SAFETY: nobody writes these two words after the area was installed.
+    unsafe {
+        Core {
+            index: (*area).index,
+            apic_id: (*area).apic_id,
+        }
+    }
+}
+
+/// Address of the area that the calling core's extended state was last loaded from or saved to.
+pub(super) fn loaded_state() -> &'static AtomicUsize {
+    // SAFETY: the area is static, and there are only shared references to this word.
+    unsafe { &(*own()).loaded_state }
+}
+
+/// Returns the calling core's area.
+fn own() -> *const PerCore {
+    let area: *const PerCore;
+    // SAFETY: while the kernel runs, GS points to the core's area (trap.S), whose first word is its
+    // own address.
+    unsafe {
+        asm!("mov {}, gs:[0]", out(reg) area, options(nostack, preserves_flags, readonly));
+    }
+    area
+}
