@@ -1,4 +1,4 @@
-// The blob; lib.rs tells how it works. System calls clobber RAX, RCX and R11 and nothing else.
+// The blob; lib.rs explains it. System calls clobber RAX, RCX and R11 and nothing else.
 
     .section .rodata.insula_proxy, "a", @progbits
     .balign 16
@@ -6,15 +6,15 @@
     .hidden insula_proxy_begin
 insula_proxy_begin:
 
-// RDI: the desk's number.
+// RDI: number of the slot.
 .Lp_entry:
     lea r15, [rip + insula_proxy_begin + {BLOB_SIZE}]
     mov rbx, rdi
-    call .Lp_own_stack              // pushes to the old stack, returns on the new one
+    call .Lp_set_stack              // pushes to the old stack, returns on the new one
     mov rbp, [r15 + {STEPS}]
     mov r14, [r15 + {STEPS_END}]
     call .Lp_steps
-    jmp .Lp_look
+    jmp .Lp_wait
 
 // Make the system calls of the steps from RBP to below R14.
 .Lp_steps:
@@ -30,8 +30,8 @@ insula_proxy_begin:
     syscall
     cmp rax, -4095
     jb .Lp_next_step
-    mov rsi, [rbp + {STEP_COMPLAINT}]
-    mov rdx, [rbp + {STEP_COMPLAINT} + 8]
+    mov rsi, [rbp + {STEP_ERROR_MESSAGE}]
+    mov rdx, [rbp + {STEP_ERROR_MESSAGE} + 8]
     test rdx, rdx
     jnz .Lp_fail
 .Lp_next_step:
@@ -40,8 +40,8 @@ insula_proxy_begin:
 .Lp_steps_done:
     ret
 
-// R12, R13 and RSP for desk RBX. Returns to the address on the old stack's top.
-.Lp_own_stack:
+// Set R12, R13 and RSP for slot RBX. Returns to the address on top of the old stack.
+.Lp_set_stack:
     pop rcx
     lea rax, [rbx + 1]
     shl rax, {STACK_SHIFT}
@@ -49,52 +49,52 @@ insula_proxy_begin:
     lea r13, [rax - 64]
     mov rsp, r13
     mov qword ptr [r13], 0
-    imul r12, rbx, {DESK}
-    add r12, [r15 + {DESKS}]
+    imul r12, rbx, {SLOT}
+    add r12, [r15 + {SLOTS}]
     jmp rcx
 
-// A new thread, with its desk in RBP.
-.Lp_thread:
+// Entry of a new thread, with its slot in RBP.
+.Lp_thread_entry:
     mov rbx, rbp
-    call .Lp_own_stack
-    mov esi, {SPACE_SIT}
+    call .Lp_set_stack
+    mov esi, {MIRROR_SLOT_ATTACH}
     mov rdx, rbx
-    call .Lp_space
+    call .Lp_ioctl
 
-// Wait for a turn: first look, then sleep.
-.Lp_look:
-    mov r8, [r15 + {POLLS}]
-.Lp_poll:
-    mov r14, [r12 + {TURN}]
-    cmp r14, [r12 + {ANSWER_TURN}]
+// Wait for the next sequence number: first spin, then sleep.
+.Lp_wait:
+    mov r8, [r15 + {SPINS}]
+.Lp_spin:
+    mov r14, [r12 + {SEQUENCE}]
+    cmp r14, [r12 + {ANSWER_SEQUENCE}]
     jne .Lp_serve
     pause
     sub r8, 1
-    jae .Lp_poll
-    mov esi, {SPACE_WAIT}
+    jae .Lp_spin
+    mov esi, {MIRROR_SLOT_WAIT}
     mov rdx, rbx
-    call .Lp_space
+    call .Lp_ioctl
     cmp eax, -32                    // EPIPE
-    jne .Lp_look
+    jne .Lp_wait
 .Lp_node_gone:
     mov rsi, [r15 + {NODE_GONE}]
     mov rdx, [r15 + {NODE_GONE} + 8]
 
-// Write RDX bytes at RSI and end.
+// Write RDX bytes at RSI to standard error and exit.
 .Lp_fail:
     mov eax, 1                      // write
     mov edi, 2
     syscall
-    mov edi, {FAILED}
+    mov edi, {EXIT_FAILED}
 .Lp_exit_group:
     mov eax, 231                    // exit_group
     syscall
     ud2
 
-// ioctl RSI of the space with argument RDX.
-.Lp_space:
+// Make ioctl RSI of the mirror with argument RDX.
+.Lp_ioctl:
     mov eax, 16                     // ioctl
-    mov rdi, [r15 + {SPACE}]
+    mov rdi, [r15 + {MIRROR}]
     syscall
     ret
 
@@ -102,9 +102,9 @@ insula_proxy_begin:
     mov rax, [r12 + {NUMBER}]
     bt rax, {REQUEST_SHIFT}
     jc .Lp_request
-.Lp_breakable:
+.Lp_cancellable:
     cmp [r13], r14
-    je .Lp_broken_off
+    je .Lp_cancelled
     mov rdi, [r12 + {ARGUMENTS}]
     mov rsi, [r12 + {ARGUMENTS} + 8]
     mov rdx, [r12 + {ARGUMENTS} + 16]
@@ -115,28 +115,28 @@ insula_proxy_begin:
     syscall
 .Lp_answer:
     xor edx, edx
-// RAX is the result, RDX the second one.
+// RAX is the result, RDX the second result.
 .Lp_answer_both:
     mov [r12 + {RESULT}], rax
     mov [r12 + {VALUE}], rdx
     mov qword ptr [r12 + {KIND}], {KIND_RESULT}
-    mov r14, [r12 + {TURN}]         // a fault within the call was a turn as well
-    mov [r12 + {ANSWER_TURN}], r14
+    mov r14, [r12 + {SEQUENCE}]         // a remote fault within the call has advanced it
+    mov [r12 + {ANSWER_SEQUENCE}], r14
     mfence
     cmp qword ptr [r12 + {LWK_ASLEEP}], 0
-    je .Lp_look
-    mov esi, {SPACE_RING}
+    je .Lp_wait
+    mov esi, {MIRROR_SLOT_WAKE}
     mov rdx, rbx
-    call .Lp_space
-    jmp .Lp_look
+    call .Lp_ioctl
+    jmp .Lp_wait
 
-.Lp_broken_off:
+.Lp_cancelled:
     mov rax, -4                     // EINTR
     jmp .Lp_answer
 
 .Lp_request:
-    cmp eax, {REQUEST_RELEASE}
-    je .Lp_release
+    cmp eax, {REQUEST_INVALIDATE}
+    je .Lp_invalidate
     cmp eax, {REQUEST_THREAD}
     je .Lp_new_thread
     cmp eax, {REQUEST_THREAD_END}
@@ -144,45 +144,45 @@ insula_proxy_begin:
     cmp eax, {REQUEST_FORK}
     je .Lp_fork
     cmp eax, {REQUEST_ARGUMENTS}
-    je .Lp_give_arguments
+    je .Lp_copy_arguments
     cmp eax, {REQUEST_EXIT}
     je .Lp_exit
     cmp eax, {REQUEST_RESOLVED}
-    je .Lp_late
+    je .Lp_resolved_late
     mov rax, -38                    // ENOSYS
     jmp .Lp_answer
 
-// The module has waited for this page long enough, and the call has ended without it: that is still
-// the answer.
-.Lp_late:
+// The module timed out waiting for this page, and the call has ended without it: its result is
+// still the answer.
+.Lp_resolved_late:
     mov rax, [r12 + {RESULT}]
     mov rdx, [r12 + {VALUE}]
     jmp .Lp_answer_both
 
-// The request's arguments are the structure that the module takes.
-.Lp_release:
-    mov esi, {SPACE_RELEASE}
+// The request's arguments are the structure that the ioctl takes.
+.Lp_invalidate:
+    mov esi, {MIRROR_INVALIDATE}
     lea rdx, [r12 + {ARGUMENTS}]
-    call .Lp_space
+    call .Lp_ioctl
     jmp .Lp_answer
 
-.Lp_give_arguments:
+.Lp_copy_arguments:
     mov rdi, [r12 + {ARGUMENTS}]
     mov rcx, [r12 + {ARGUMENTS} + 8]
-    mov rdx, [r15 + {PROGRAM} + 8]
+    mov rdx, [r15 + {PROGRAM_ARGUMENTS} + 8]
     cmp rcx, rdx
     cmova rcx, rdx
     mov rax, rcx
-    mov rsi, [r15 + {PROGRAM}]
+    mov rsi, [r15 + {PROGRAM_ARGUMENTS}]
     rep movsb
     jmp .Lp_answer
 
 .Lp_new_thread:
-    mov esi, {SPACE_DESK}
+    mov esi, {MIRROR_SLOT_ALLOC}
     xor edx, edx
-    call .Lp_space
+    call .Lp_ioctl
     test eax, eax
-    js .Lp_no_desk
+    js .Lp_no_slot
     mov ebp, eax
     lea rsi, [rbp + 1]
     shl rsi, {STACK_SHIFT}
@@ -194,28 +194,28 @@ insula_proxy_begin:
     mov eax, 56                     // clone
     syscall
     test rax, rax
-    jz .Lp_thread
+    jz .Lp_thread_entry
     mov rdx, rbp
     jns .Lp_answer_both
     mov r14, rax
-    mov esi, {SPACE_LEAVE}
-    call .Lp_space
+    mov esi, {MIRROR_SLOT_FREE}
+    call .Lp_ioctl
     mov rax, r14
     jmp .Lp_answer
-.Lp_no_desk:
+.Lp_no_slot:
     cdqe
     jmp .Lp_answer
 
-// A copy of this process for a copy of the program. Its space comes first, so that both are known
-// to each other; RSP leads to what the module says of it. No signal comes before the copy has a
-// desk of its own, nor is one lost.
+// Fork this process for a child of the program. The child's mirror is made first, so that parent
+// and child are linked; RSP points to the module's answer. Signals are blocked until the child has
+// a slot of its own, so that none is lost.
 .Lp_fork:
     call .Lp_block_signals
     sub rsp, {FORK}
     mov qword ptr [rsp + {FORK_PROCESS}], 0
-    mov esi, {SPACE_FORK}
+    mov esi, {MIRROR_FORK}
     mov rdx, rsp
-    call .Lp_space
+    call .Lp_ioctl
     movsxd rbp, eax
     test rbp, rbp
     js .Lp_no_fork
@@ -227,7 +227,7 @@ insula_proxy_begin:
     mov eax, 56                     // clone
     syscall
     test rax, rax
-    jz .Lp_copy
+    jz .Lp_child
     mov r14, rax
     mov edi, ebp
     mov eax, 3                      // close
@@ -240,30 +240,30 @@ insula_proxy_begin:
     add rsp, {FORK}
     jmp .Lp_answer_both
 
-// The copy: it has neither desks nor program yet, and its parent's space.
-.Lp_copy:
+// The child: it has neither slots nor program mapped, and its parent's mirror descriptor.
+.Lp_child:
     mov edi, ebp
-    mov rsi, [r15 + {SPACE}]
+    mov rsi, [r15 + {MIRROR}]
     mov edx, 0x80000                // O_CLOEXEC
     mov eax, 292                    // dup3
     syscall
     mov edi, ebp
     mov eax, 3                      // close
     syscall
-    mov rbx, [rsp + {FORK_DESK}]
-    call .Lp_own_stack
-    mov rbp, [r15 + {COPY_STEPS}]
-    mov r14, [r15 + {COPY_STEPS_END}]
+    mov rbx, [rsp + {FORK_SLOT}]
+    call .Lp_set_stack
+    mov rbp, [r15 + {CHILD_STEPS}]
+    mov r14, [r15 + {CHILD_STEPS_END}]
     call .Lp_steps
     call .Lp_unblock_signals
-    jmp .Lp_look
+    jmp .Lp_wait
 
-// With its desk the stack may become another thread's: no signal may use it any more.
+// With the slot the stack may go to another thread: no signal may use it any more.
 .Lp_thread_end:
     call .Lp_block_signals
-    mov esi, {SPACE_LEAVE}
+    mov esi, {MIRROR_SLOT_FREE}
     mov rdx, rbx
-    call .Lp_space
+    call .Lp_ioctl
     xor edi, edi
     mov eax, 60                     // exit
     syscall
@@ -282,7 +282,7 @@ insula_proxy_begin:
     syscall
     ret
 
-// As the program ended: by status or by signal.
+// Exit as the program did: by status or by signal.
 .Lp_exit:
     mov rbp, [r12 + {ARGUMENTS}]
     mov edi, ebp
@@ -291,7 +291,7 @@ insula_proxy_begin:
     and ebp, 0x7f
     jz .Lp_exit_group
     mov edi, 4                      // RLIMIT_CORE
-    lea rsi, [r15 + {NO_CORE}]
+    lea rsi, [r15 + {NO_CORE_LIMIT}]
     mov eax, 160                    // setrlimit
     syscall
     mov edi, ebp
@@ -300,8 +300,8 @@ insula_proxy_begin:
     mov r10d, 8
     mov eax, 13                     // rt_sigaction
     syscall
-// To this thread: of a signal to the process another thread might be told, and this one go on and
-// end the process by a status before that has heard of it.
+// Send it to this thread: a signal to the process might go to another thread, and this one would
+// exit with a status before that one handles it.
     mov eax, 186                    // gettid
     syscall
     mov esi, eax
@@ -312,37 +312,37 @@ insula_proxy_begin:
     mov eax, 234                    // tgkill
     syscall
     call .Lp_unblock_signals
-    lea edi, [rbp + 128]            // of a signal that does not end anybody
+    lea edi, [rbp + 128]            // the signal does not terminate
     jmp .Lp_exit_group
 
-// Handler of all signals: EDI is the signal, RSI its siginfo, RDX the context.
+// Handler of all signals: EDI is the signal, RSI its siginfo, RDX the ucontext.
     .globl insula_proxy_handler
     .hidden insula_proxy_handler
 insula_proxy_handler:
     lea r15, [rip + insula_proxy_begin + {BLOB_SIZE}]
-    cmp edi, {INTERRUPT}
-    je .Lp_interrupt
-    cmp dword ptr [rsi + 8], 0      // si_code: positive if it is a fault's
-    jle .Lp_pass_on
+    cmp edi, {CANCEL_SIGNAL}
+    je .Lp_cancel_signal
+    cmp dword ptr [rsi + 8], 0      // si_code: positive for a fault
+    jle .Lp_forward_signal
     cmp edi, 7                      // SIGBUS
-    je .Lp_own_fault
+    je .Lp_fault
     cmp edi, 11                     // SIGSEGV
-    je .Lp_own_fault
+    je .Lp_fault
     cmp edi, 4                      // SIGILL
-    je .Lp_own_fault
-.Lp_pass_on:
+    je .Lp_fault
+.Lp_forward_signal:
     mov rdx, rsi
-    mov esi, {SPACE_SIGNAL}
-    jmp .Lp_space
+    mov esi, {MIRROR_SIGNAL}
+    jmp .Lp_ioctl
 
-// At a desk: the node has ended. Elsewhere: let it happen again, with the default action.
-.Lp_own_fault:
+// Fault on a slot: the node has ended. Elsewhere: repeat it with the default action.
+.Lp_fault:
     mov rax, [rsi + 16]             // si_addr
-    cmp rax, [r15 + {DESKS}]
-    jb .Lp_give_up
-    cmp rax, [r15 + {DESKS_END}]
+    cmp rax, [r15 + {SLOTS}]
+    jb .Lp_default_action
+    cmp rax, [r15 + {SLOTS_END}]
     jb .Lp_node_gone
-.Lp_give_up:
+.Lp_default_action:
     lea rsi, [r15 + {DEFAULT_ACTION}]
     xor edx, edx
     mov r10d, 8
@@ -350,22 +350,22 @@ insula_proxy_handler:
     syscall
     ret
 
-// Of the context: R12 at 72, R13 at 80, RIP at 168.
-.Lp_interrupt:
+// ucontext: R12 at 72, R13 at 80, RIP at 168.
+.Lp_cancel_signal:
     mov r8, [rdx + 72]
-    mov r9, [r8 + {TURN}]
-    cmp r9, [r8 + {ANSWER_TURN}]
+    mov r9, [r8 + {SEQUENCE}]
+    cmp r9, [r8 + {ANSWER_SEQUENCE}]
     je .Lp_handled
     mov r10, [rdx + 80]
     mov [r10], r9
     mov rax, [rdx + 168]
-    lea rcx, [rip + .Lp_breakable]
+    lea rcx, [rip + .Lp_cancellable]
     cmp rax, rcx
     jb .Lp_handled
     lea rcx, [rip + .Lp_call]
     cmp rax, rcx
     ja .Lp_handled
-    lea rcx, [rip + .Lp_broken_off]
+    lea rcx, [rip + .Lp_cancelled]
     mov [rdx + 168], rcx
 .Lp_handled:
     ret

@@ -1,40 +1,40 @@
-//! The loop of a proxy: what executes, on the base, the system calls of a program on a lightweight
-//! kernel (`abi/include/insula_lwk.h` tells the protocol).
+//! Main loop of a proxy: executes, on the base, the system calls of a program on a lightweight
+//! kernel (`abi/include/insula_lwk.h` defines the protocol).
 //!
-//! It has to work in an address space in which there is nothing else: no libc, no stack but its own,
-//! not even the program that brought it there. So it is a *blob*: code that can be copied anywhere,
-//! into any process, and needs nothing from where it is but the page behind it. It is written in
-//! assembly since all that it does is to load registers and to make system calls, and since one of
-//! them must be breakable off at every instruction.
+//! It runs in an otherwise empty address space: no libc, no stack but its own, not even the program
+//! that loaded it. So it is a *blob*: position-independent code that can be copied into any
+//! process, and needs nothing around it but the page behind it. It is written in assembly because
+//! it only loads registers and makes system calls, and because one of them must be cancellable at
+//! every instruction.
 //!
 //! ```text
 //!  region   | blob, read and executed       | BLOB_SIZE
 //!           | parameters, read and written  | PARAMETERS_SIZE, see Parameters
-//!           | desks of the process          | a mapping of the space
-//!           | stacks, one for each desk     | STACK_SIZE each, touched when used
+//!           | syscall slots of the process  | a mapping of the mirror
+//!           | stacks, one for each slot     | STACK_SIZE each, touched when used
 //! ```
 //!
-//! It begins at its first byte, with the number of its desk in RDI. First it makes the system calls
-//! that [`Parameters::steps`] lists: by these the old address space goes and the program's is
-//! mapped, and whoever prepares them decides all that is policy. Then it sits at its desk for good.
+//! The entry is its first byte, with the number of the slot in RDI. First it makes the system calls
+//! in [`Parameters::steps`]: these unmap the old address space and map the program's. The process
+//! that prepares them sets all policy. Then the thread serves its slot until it exits.
 //!
-//! Registers, from then on: R12 is the desk's address, R13 that of the thread's own word, R14 the
-//! turn that is being served, R15 the parameters, RBX the desk's number.
+//! Registers from then on: R12 is the slot's address, R13 the address of the thread's cancel word,
+//! R14 the sequence number being served, R15 the parameters, RBX the slot's number.
 //!
-//! **Breaking off.** The module sends signal [`SPACE_INTERRUPT`] to the thread. If that is within the
-//! system call, the call ends as for any signal. If it comes before, the handler writes the turn
-//! to the thread's own word, at which the thread looks before the call; and if it is between
-//! that look and the call, the handler sends the thread past the call. So a call that is to be broken
-//! off before it began never begins.
+//! **Cancelling a call.** The module sends signal [`MIRROR_CANCEL_SIGNAL`] to the thread. Within
+//! the system call, the signal interrupts it as any signal does. Before it, the handler stores the
+//! sequence number to the cancel word, which the thread checks before the call; between that check
+//! and the call, the handler moves RIP past the call. So a call that is cancelled before it begins
+//! is never made.
 //!
-//! **Copies.** When the program forks, so does the proxy: the child has the region but for the desks,
-//! makes the calls that [`Parameters::copy_steps`] lists, and sits at a desk of its own.
+//! **Fork.** When the program forks, so does the proxy: the child inherits the region except for
+//! the slots, makes the calls in [`Parameters::child_steps`], and attaches to a slot of its own.
 //!
-//! **Signals** are passed on to the program by [`ioctl::SPACE_SIGNAL`]. Those of the processor that
-//! tell of a fault of the blob itself end it; a desk that is there no more is the node's end.
+//! **Signals** are forwarded to the program by [`ioctl::MIRROR_SIGNAL`]. A fault of the blob itself
+//! terminates the proxy; a fault on a slot means that the node has ended.
 //!
-//! [`SPACE_INTERRUPT`]: insula_abi::lwk::SPACE_INTERRUPT
-//! [`ioctl::SPACE_SIGNAL`]: insula_abi::ioctl::SPACE_SIGNAL
+//! [`MIRROR_CANCEL_SIGNAL`]: insula_abi::lwk::MIRROR_CANCEL_SIGNAL
+//! [`ioctl::MIRROR_SIGNAL`]: insula_abi::ioctl::MIRROR_SIGNAL
 
 #![no_std]
 #![allow(unsafe_code, reason = "the blob is assembly")]
@@ -43,18 +43,18 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 
 use insula_abi::ioctl;
-use insula_abi::lwk::{ANSWER_RESULT, Desk, SPACE_INTERRUPT, SpaceFork, request};
+use insula_abi::lwk::{ANSWER_RESULT, MIRROR_CANCEL_SIGNAL, MirrorFork, SyscallSlot, request};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes reserved for the blob; the parameters lie behind them.
+/// Bytes reserved for the blob; the parameters follow it.
 pub const BLOB_SIZE: usize = 4096;
-/// Bytes of a thread's stack: it holds the frames of signals, of which two can be nested.
+/// Bytes of a thread's stack: it holds up to two nested signal frames.
 pub const STACK_SIZE: usize = 1 << STACK_SHIFT;
 const STACK_SHIFT: u32 = 15;
-/// Exit status of a proxy that cannot go on.
-pub const FAILED: i32 = 125;
+/// Exit status of a proxy that failed.
+pub const EXIT_FAILED: i32 = 125;
 
-/// A system call to be made before the program begins.
+/// System call made before the program starts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct Step {
@@ -62,68 +62,68 @@ pub struct Step {
     pub number: u64,
     /// Its arguments.
     pub arguments: [u64; 6],
-    /// What is written to standard error if it fails, which ends the process; with size 0 it
-    /// may fail.
-    pub complaint: Text,
+    /// Message written to standard error on failure, after which the process exits. With size 0
+    /// failure is ignored.
+    pub error_message: Text,
 }
 
-/// Bytes in the region.
+/// Byte range in the region.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct Text {
-    /// Address of the first.
+    /// Address of the first byte.
     pub start: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
 }
 
-/// What the blob has to know. Addresses are those of the process.
+/// Parameters of the blob. Addresses are those of the process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct Parameters {
-    /// Descriptor of the space.
-    pub space: u64,
-    /// Where desk 0 would lie, in the mapping of the desks.
-    pub desks: u64,
+    /// Descriptor of the mm mirror.
+    pub mirror: u64,
+    /// Address at which slot 0 would be in the mapping of the slots.
+    pub slots: u64,
     /// End of that mapping.
-    pub desks_end: u64,
-    /// Lowest address of the stack for desk 0.
+    pub slots_end: u64,
+    /// Lowest address of the stack for slot 0.
     pub stacks: u64,
-    /// How often a turn is looked for before sleeping.
-    pub polls: u64,
-    /// The array of [`Step`].
+    /// How often a thread polls for the next sequence number before it sleeps.
+    pub spins: u64,
+    /// Address of the array of [`Step`].
     pub steps: u64,
-    /// Address behind its last.
+    /// End of that array.
     pub steps_end: u64,
-    /// The array of [`Step`] that the proxy of a copy begins with: its space is that of
-    /// [`Parameters::space`], of which nothing is mapped yet.
-    pub copy_steps: u64,
-    /// Address behind its last.
-    pub copy_steps_end: u64,
-    /// What [`request::ARGUMENTS`] gives.
+    /// Address of the array of [`Step`] for a forked child. The child has the descriptor
+    /// [`Parameters::mirror`], but nothing of its own mirror is mapped yet.
+    pub child_steps: u64,
+    /// End of that array.
+    pub child_steps_end: u64,
+    /// Bytes that [`request::ARGUMENTS`] copies to the program.
     pub arguments: Text,
-    /// What is written to standard error when the node has ended.
+    /// Message written to standard error when the node has ended.
     pub node_gone: Text,
-    /// All ones: a set of all signals.
+    /// Signal set of all signals.
     pub all_signals: u64,
-    /// A `struct sigaction` of the kernel's that is all zero: the default.
+    /// The kernel's `struct sigaction` of the default action: all zero.
     pub default_action: [u64; 4],
-    /// A `struct rlimit` of 0: no core file of the proxy itself.
-    pub no_core: [u64; 2],
+    /// `struct rlimit` of 0: the proxy itself dumps no core.
+    pub no_core_limit: [u64; 2],
 }
 
-/// Where in the blob things begin, in bytes.
+/// The blob and offsets in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blob {
-    /// The bytes to be copied.
+    /// Bytes to copy.
     pub bytes: &'static [u8],
-    /// The handler of all signals.
+    /// Offset of the handler of all signals.
     pub handler: usize,
-    /// To where a handler returns, `sa_restorer`.
+    /// Offset of `sa_restorer`.
     pub restorer: usize,
 }
 
-/// The blob.
+/// Returns the blob.
 #[must_use]
 pub fn blob() -> Blob {
     unsafe extern "C" {
@@ -142,7 +142,7 @@ pub fn blob() -> Blob {
     );
     let offset = |at: *const u8| at.addr() - begin.addr();
     Blob {
-        // SAFETY: the assembly below lays out these bytes, between the two labels and never changed.
+        // SAFETY: the assembly below emits these bytes between the two labels; they are constant.
         bytes: unsafe { core::slice::from_raw_parts(begin, offset(end)) },
         handler: offset(handler),
         restorer: offset(restorer),
@@ -153,56 +153,56 @@ global_asm!(
     include_str!("blob.s"),
     BLOB_SIZE = const BLOB_SIZE,
     STACK_SHIFT = const STACK_SHIFT,
-    FAILED = const FAILED,
+    EXIT_FAILED = const EXIT_FAILED,
     STEP = const size_of::<Step>(),
     STEP_NUMBER = const offset_of!(Step, number),
     STEP_ARGUMENTS = const offset_of!(Step, arguments),
-    STEP_COMPLAINT = const offset_of!(Step, complaint),
-    SPACE = const offset_of!(Parameters, space),
-    DESKS = const offset_of!(Parameters, desks),
-    DESKS_END = const offset_of!(Parameters, desks_end),
+    STEP_ERROR_MESSAGE = const offset_of!(Step, error_message),
+    MIRROR = const offset_of!(Parameters, mirror),
+    SLOTS = const offset_of!(Parameters, slots),
+    SLOTS_END = const offset_of!(Parameters, slots_end),
     STACKS = const offset_of!(Parameters, stacks),
-    POLLS = const offset_of!(Parameters, polls),
+    SPINS = const offset_of!(Parameters, spins),
     STEPS = const offset_of!(Parameters, steps),
     STEPS_END = const offset_of!(Parameters, steps_end),
-    COPY_STEPS = const offset_of!(Parameters, copy_steps),
-    COPY_STEPS_END = const offset_of!(Parameters, copy_steps_end),
-    PROGRAM = const offset_of!(Parameters, arguments),
+    CHILD_STEPS = const offset_of!(Parameters, child_steps),
+    CHILD_STEPS_END = const offset_of!(Parameters, child_steps_end),
+    PROGRAM_ARGUMENTS = const offset_of!(Parameters, arguments),
     NODE_GONE = const offset_of!(Parameters, node_gone),
     ALL_SIGNALS = const offset_of!(Parameters, all_signals),
     DEFAULT_ACTION = const offset_of!(Parameters, default_action),
-    NO_CORE = const offset_of!(Parameters, no_core),
-    DESK = const size_of::<Desk>(),
-    TURN = const offset_of!(Desk, turn),
-    NUMBER = const offset_of!(Desk, number),
-    ARGUMENTS = const offset_of!(Desk, arguments),
-    ANSWER_TURN = const offset_of!(Desk, answer_turn),
-    KIND = const offset_of!(Desk, kind),
-    RESULT = const offset_of!(Desk, result),
-    VALUE = const offset_of!(Desk, value),
-    LWK_ASLEEP = const offset_of!(Desk, lwk_asleep),
+    NO_CORE_LIMIT = const offset_of!(Parameters, no_core_limit),
+    SLOT = const size_of::<SyscallSlot>(),
+    SEQUENCE = const offset_of!(SyscallSlot, sequence),
+    NUMBER = const offset_of!(SyscallSlot, number),
+    ARGUMENTS = const offset_of!(SyscallSlot, arguments),
+    ANSWER_SEQUENCE = const offset_of!(SyscallSlot, answer_sequence),
+    KIND = const offset_of!(SyscallSlot, kind),
+    RESULT = const offset_of!(SyscallSlot, result),
+    VALUE = const offset_of!(SyscallSlot, value),
+    LWK_ASLEEP = const offset_of!(SyscallSlot, lwk_asleep),
     KIND_RESULT = const ANSWER_RESULT,
     REQUEST_SHIFT = const request::REQUEST.trailing_zeros(),
-    // The lower halves of the requests' numbers.
+    // Lower halves of the request numbers.
     REQUEST_ARGUMENTS = const request::ARGUMENTS as u32,
     REQUEST_THREAD = const request::THREAD as u32,
     REQUEST_THREAD_END = const request::THREAD_END as u32,
     REQUEST_EXIT = const request::EXIT as u32,
-    REQUEST_RELEASE = const request::RELEASE as u32,
+    REQUEST_INVALIDATE = const request::INVALIDATE as u32,
     REQUEST_FORK = const request::FORK as u32,
     REQUEST_RESOLVED = const request::RESOLVED as u32,
-    FORK = const size_of::<SpaceFork>(),
-    FORK_DESK = const offset_of!(SpaceFork, desk),
-    FORK_PROCESS = const offset_of!(SpaceFork, process),
-    INTERRUPT = const SPACE_INTERRUPT,
-    SPACE_DESK = const ioctl::SPACE_DESK,
-    SPACE_SIT = const ioctl::SPACE_SIT,
-    SPACE_LEAVE = const ioctl::SPACE_LEAVE,
-    SPACE_WAIT = const ioctl::SPACE_WAIT,
-    SPACE_RING = const ioctl::SPACE_RING,
-    SPACE_SIGNAL = const ioctl::SPACE_SIGNAL,
-    SPACE_RELEASE = const ioctl::SPACE_RELEASE,
-    SPACE_FORK = const ioctl::SPACE_FORK,
+    FORK = const size_of::<MirrorFork>(),
+    FORK_SLOT = const offset_of!(MirrorFork, slot),
+    FORK_PROCESS = const offset_of!(MirrorFork, process),
+    CANCEL_SIGNAL = const MIRROR_CANCEL_SIGNAL,
+    MIRROR_SLOT_ALLOC = const ioctl::MIRROR_SLOT_ALLOC,
+    MIRROR_SLOT_ATTACH = const ioctl::MIRROR_SLOT_ATTACH,
+    MIRROR_SLOT_FREE = const ioctl::MIRROR_SLOT_FREE,
+    MIRROR_SLOT_WAIT = const ioctl::MIRROR_SLOT_WAIT,
+    MIRROR_SLOT_WAKE = const ioctl::MIRROR_SLOT_WAKE,
+    MIRROR_SIGNAL = const ioctl::MIRROR_SIGNAL,
+    MIRROR_INVALIDATE = const ioctl::MIRROR_INVALIDATE,
+    MIRROR_FORK = const ioctl::MIRROR_FORK,
 );
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_fits_and_begins_with_its_entry() {
+    fn it_fits_into_its_page() {
         let blob = blob();
         assert!(blob.bytes.len() <= BLOB_SIZE, "{}", blob.bytes.len());
         assert!(0 < blob.handler && blob.handler < blob.bytes.len());
