@@ -1,8 +1,8 @@
-//! Has the kernel linked to where it runs.
+//! Links the kernel by its linker script.
 
 fn main() {
     println!("cargo::rerun-if-changed=image.ld");
-    // Else a checkout that has moved would be linked by the path where it was.
+    // A checkout that has moved must not be linked by its old path.
     println!("cargo::rerun-if-env-changed=CARGO_MANIFEST_DIR");
     let target = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     if target == "none" {

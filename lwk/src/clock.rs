@@ -1,4 +1,4 @@
-//! Time since this kernel's start, by the time stamp counter.
+//! Time since boot, by the time stamp counter.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -7,8 +7,8 @@ use insula_bare::cpu::time_stamp;
 static TSC_KHZ: AtomicU32 = AtomicU32::new(0);
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
-/// Begins to count. Until the frequency is set, all times are 0.
-pub fn begin() {
+/// Starts the clock. All times are 0 until the frequency is set.
+pub fn init() {
     STARTED.store(time_stamp(), Ordering::Relaxed);
 }
 
@@ -17,26 +17,26 @@ pub fn set_frequency(tsc_khz: u32) {
     TSC_KHZ.store(tsc_khz, Ordering::Relaxed);
 }
 
-/// The counter's frequency in kHz; 0 if it is not known yet.
+/// Returns the counter's frequency in kHz; 0 if it is not known yet.
 #[must_use]
 pub fn tsc_khz() -> u32 {
     TSC_KHZ.load(Ordering::Relaxed)
 }
 
-/// Nanoseconds since the start.
+/// Returns the nanoseconds since boot.
 #[must_use]
 pub fn now_ns() -> u64 {
     let ticks = time_stamp().wrapping_sub(STARTED.load(Ordering::Relaxed));
     ticks_to_ns(ticks, tsc_khz())
 }
 
-/// The time stamp counter.
+/// Reads the time stamp counter.
 #[must_use]
 pub fn stamp() -> u64 {
     time_stamp()
 }
 
-/// The time stamp counter at that time.
+/// Converts a time since boot, in ns, to the time stamp counter.
 #[must_use]
 pub fn tsc_at(ns: u64) -> u64 {
     STARTED
@@ -44,14 +44,14 @@ pub fn tsc_at(ns: u64) -> u64 {
         .wrapping_add(ns_to_ticks(ns))
 }
 
-/// Nanoseconds in ticks of the time stamp counter.
+/// Converts nanoseconds to ticks of the time stamp counter.
 #[must_use]
 pub fn ns_to_ticks(ns: u64) -> u64 {
     let ticks = u128::from(ns) * u128::from(tsc_khz()) / 1_000_000;
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
-/// Ticks of a counter of that frequency in nanoseconds.
+/// Converts ticks of a counter with frequency `khz` to nanoseconds.
 #[must_use]
 pub fn ticks_to_ns(ticks: u64, khz: u32) -> u64 {
     let ns = (u128::from(ticks) * 1_000_000).checked_div(u128::from(khz));
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_time() {
+    fn ticks_convert_to_nanoseconds() {
         assert_eq!(ticks_to_ns(2_400_000, 2_400_000), 1_000_000);
         assert_eq!(ticks_to_ns(5, 0), 0);
         assert_eq!(ticks_to_ns(u64::MAX, 1), u64::MAX);

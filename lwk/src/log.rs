@@ -1,19 +1,16 @@
-//! The kernel's log, in memory, for the base to read: in the format of Linux' printk ring
-//! (kernel/printk/printk_ringbuffer.c), so that what reads a Linux node's log reads this one.
+//! The kernel's log, in memory that the base reads: in the format of Linux' printk ring
+//! (kernel/printk/printk_ringbuffer.c), so that the same code reads it.
 //!
-//! A record has a descriptor and an info, at its number modulo their count, and a block in a ring of
-//! bytes that begins with its number. The descriptor's top two bits say how far it is. Writers take
-//! a lock here (printk's do not), so records are written one after the other, each by these steps:
-//! old records that are in the way are marked as gone, then the new one as being written; then come
-//! text and info; then it is marked as final. A reader that finds the same state before and after it
-//! has copied a record has got it whole.
+//! A record has a descriptor and an info, indexed by its sequence number modulo their count, and a
+//! data block that begins with that number. The descriptor's top two bits are the record's state.
+//! Writers take a lock (printk's do not), so records are written one after the other: mark old
+//! records that are overwritten as reusable; mark the new one as reserved; write text and info;
+//! mark it as final. A reader that finds the same state before and after copying a record has a
+//! consistent copy.
 //!
-//! The names and places of the statics are known to `kimage` (`log/lwk.rs` there).
+//! `kimage` (`log/lwk.rs` there) knows the symbols and layouts of these statics.
 
-#![allow(
-    unsafe_code,
-    reason = "the names of what is read from outside are fixed"
-)]
+#![allow(unsafe_code, reason = "the symbols read from outside have fixed names")]
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -24,28 +21,28 @@ const COUNT_BITS: u32 = 10;
 const SIZE_BITS: u32 = 16;
 const COUNT: u64 = 1 << COUNT_BITS;
 const SIZE: u64 = 1 << SIZE_BITS;
-/// In front of each text, its record's number.
+/// Bytes of the sequence number in front of each text.
 const BLOCK_HEAD: u64 = 8;
-/// Longest text of a record; what is longer is cut.
+/// Maximum length of a record's text; longer texts are truncated.
 const TEXT_MAX: usize = 1000;
 
-/// `enum desc_state` in a descriptor's top two bits.
+/// `enum desc_state`, in a descriptor's top two bits.
 const STATE_SHIFT: u32 = 62;
 const RESERVED: u64 = 0 << STATE_SHIFT;
 const FINAL: u64 = 2 << STATE_SHIFT;
-const GONE: u64 = 3 << STATE_SHIFT;
+const REUSABLE: u64 = 3 << STATE_SHIFT;
 
-/// Urgency of a record, as in syslog.
+/// Level of a record, as in syslog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Level {
-    /// The kernel is at its end.
+    /// The kernel panics.
     Emergency = 0,
     /// Something failed.
     Error = 3,
-    /// Something is not as it should be.
+    /// Something is wrong, but the kernel goes on.
     Warning = 4,
-    /// In order.
+    /// Informational.
     Info = 6,
 }
 
@@ -106,38 +103,38 @@ static RING: Ring = Ring {
 static RING_IN_USE: &Ring = &RING;
 
 const BANNER_TEXT: &str = concat!("Insula LWK version ", env!("CARGO_PKG_VERSION"), "-lwk\0");
-/// What tells this kernel from others in memory. The first record repeats it.
+/// Banner by which the base finds this kernel in memory. The first record repeats it.
 #[cfg_attr(target_os = "none", unsafe(export_name = "lwk_banner"))]
 #[used]
 static BANNER: [u8; BANNER_TEXT.len()] = *BANNER_TEXT.as_bytes().first_chunk().unwrap();
 
-/// The core that has panicked, -1 for none.
+/// Core that has panicked, or -1.
 #[cfg_attr(target_os = "none", unsafe(export_name = "panic_cpu"))]
-static PANICKED_CORE: AtomicI32 = AtomicI32::new(-1);
+static PANIC_CORE: AtomicI32 = AtomicI32::new(-1);
 
-/// How often the first core has taken the interrupt by which the base feels its pulse.
-#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_pulse"))]
-static PULSE: AtomicU32 = AtomicU32::new(0);
-/// Where that count is: for whoever reads it as of a core's own variables.
-#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_pulse_at"))]
+/// Number of health probes (reschedule IPIs from the base) that the first core has handled.
+#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_resched_count"))]
+static RESCHED_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Address of that count, for readers that expect a per-CPU offset.
+#[cfg_attr(target_os = "none", unsafe(export_name = "lwk_resched_count_at"))]
 #[used]
-static PULSE_AT: &AtomicU32 = &PULSE;
+static RESCHED_COUNT_AT: &AtomicU32 = &RESCHED_COUNT;
 
-/// 1 while the first core executes a program. It needs no pulse to be known to be well, and the
-/// program is left alone.
+/// 1 while the first core executes a program: then the base sends no probe, so that the program is
+/// not interrupted.
 #[cfg_attr(target_os = "none", unsafe(export_name = "lwk_in_program"))]
 static IN_PROGRAM: AtomicU32 = AtomicU32::new(0);
 
-/// 0: the kernel runs. 1: it is off.
+/// 0 while the kernel runs, 1 when it is powered off.
 #[cfg_attr(target_os = "none", unsafe(export_name = "system_state"))]
 static SYSTEM_STATE: AtomicU32 = AtomicU32::new(0);
 
-/// What a writer needs, behind the lock.
+/// State of the writer, protected by the lock.
 struct Writer {
-    /// Number of the next record, and of the oldest that is there.
+    /// Sequence number of the next record, and of the oldest one.
     next: u64,
     oldest: u64,
-    /// Position in the ring of bytes, ever increasing.
+    /// Position in the data ring, ever increasing.
     position: u64,
 }
 
@@ -147,13 +144,13 @@ static WRITER: spin::Mutex<Writer> = spin::Mutex::new(Writer {
     position: 0,
 });
 
-/// A text of bounded length, made without memory from the heap.
-struct Text {
+/// Text buffer of fixed size, on the stack.
+struct TextBuffer {
     bytes: [u8; TEXT_MAX],
     size: usize,
 }
 
-impl Write for Text {
+impl Write for TextBuffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = &mut self.bytes[self.size..];
         let size = text.len().min(room.len());
@@ -165,11 +162,11 @@ impl Write for Text {
 
 /// Appends a record.
 pub fn append(level: Level, arguments: fmt::Arguments<'_>) {
-    let mut text = Text {
+    let mut text = TextBuffer {
         bytes: [0; TEXT_MAX],
         size: 0,
     };
-    // It never fails: what is too long is cut.
+    // It never fails: a text that is too long is truncated.
     let _ = text.write_fmt(arguments);
     let record = Record {
         level,
@@ -180,30 +177,30 @@ pub fn append(level: Level, arguments: fmt::Arguments<'_>) {
     WRITER.lock().write(&RING, &record);
 }
 
-/// After a panic: the lock may be held by a core that does not run any more.
-pub(crate) fn break_lock(core: u32) {
-    PANICKED_CORE.store(core as i32, Ordering::SeqCst);
-    // SAFETY: all other cores have been stopped, or are about to be; a record that one of them was
-    // writing is lost.
+/// Frees the lock on a panic: its owner may be a core that has been stopped.
+pub(crate) fn force_unlock(core: u32) {
+    PANIC_CORE.store(core as i32, Ordering::SeqCst);
+    // SAFETY: all other cores are stopped, or about to be; a record that one of them was writing is
+    // lost.
     unsafe { WRITER.force_unlock() }
 }
 
-/// Counts an interrupt by which the base feels the pulse.
-pub(crate) fn beat() {
-    PULSE.fetch_add(1, Ordering::Relaxed);
+/// Counts a health probe.
+pub(crate) fn count_resched() {
+    RESCHED_COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Tells whether the first core, the one that calls, executes a program from now on.
-pub(crate) fn tell_in_program(is_in_program: bool) {
+/// Sets whether the first core, which calls, executes a program.
+pub(crate) fn set_in_program(is_in_program: bool) {
     IN_PROGRAM.store(is_in_program.into(), Ordering::Relaxed);
 }
 
-/// Marks the kernel as off.
+/// Marks the kernel as powered off.
 pub(crate) fn mark_off() {
     SYSTEM_STATE.store(1, Ordering::SeqCst);
 }
 
-/// This kernel's name and version.
+/// Returns this kernel's name and version.
 #[must_use]
 pub fn banner() -> &'static str {
     BANNER_TEXT.trim_end_matches('\0')
@@ -221,7 +218,7 @@ impl Writer {
         let id = self.next;
         let size = BLOCK_HEAD + (record.text.len() as u64).next_multiple_of(BLOCK_HEAD);
         let begin = self.position;
-        // A block that would go beyond the ring's end lies at its beginning instead.
+        // A block that does not fit before the ring's end is put at its beginning.
         let wraps = begin % SIZE + size > SIZE;
         let start = if wraps { 0 } else { begin % SIZE };
         let next = if wraps {
@@ -253,8 +250,8 @@ impl Writer {
         self.position = next;
     }
 
-    /// Marks those records as gone whose descriptor or text the record `id` takes, up to position
-    /// `next`.
+    /// Marks the records as reusable whose descriptor or text is overwritten by record `id`, which
+    /// ends at position `next`.
     fn make_room(&mut self, ring: &Ring, id: u64, next: u64) {
         while self.oldest < id {
             let descriptor = &ring.descriptors[(self.oldest % COUNT) as usize];
@@ -264,7 +261,7 @@ impl Writer {
             }
             descriptor
                 .state
-                .store(GONE | self.oldest, Ordering::Relaxed);
+                .store(REUSABLE | self.oldest, Ordering::Relaxed);
             self.oldest += 1;
             ring.tail.store(self.oldest, Ordering::Relaxed);
         }
@@ -273,13 +270,13 @@ impl Writer {
 
 impl Record<'_> {
     fn rest(&self) -> u64 {
-        /// In a caller's id, the bit that tells a core from a thread.
+        /// Bit of `caller_id` that marks a core instead of a thread.
         const IS_CORE: u64 = 1 << 31;
         self.text.len() as u64 | (self.level as u64) << 24 | (u64::from(self.core) | IS_CORE) << 32
     }
 }
 
-/// Logs what is in order.
+/// Logs an informational message.
 #[macro_export]
 macro_rules! info {
     ($($arguments:tt)*) => {
@@ -287,7 +284,7 @@ macro_rules! info {
     };
 }
 
-/// Logs what is not as it should be.
+/// Logs a warning.
 #[macro_export]
 macro_rules! warning {
     ($($arguments:tt)*) => {

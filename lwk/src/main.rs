@@ -1,4 +1,4 @@
-//! The kernel's image. All of it is in the library; here is what an image must have.
+//! The kernel's image: entry point and panic handler. All else is in the library.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![allow(unsafe_code, reason = "an entry and a panic handler have fixed names")]
@@ -7,7 +7,7 @@
 mod image {
     use insula_lwk::{power, start};
 
-    /// Called by `bare`'s first instructions, on the first core.
+    /// Called by `boot.S` of `bare` on the first core.
     #[unsafe(no_mangle)]
     extern "C" fn bare_first_core(boot_params: u64, image: u64) -> ! {
         start::first_core(boot_params, image)
@@ -19,7 +19,7 @@ mod image {
     }
 }
 
-/// On a host there is nothing to run.
+/// A host has nothing to run.
 #[cfg(not(target_os = "none"))]
 fn main() {
     eprintln!("This is a kernel: build it for x86_64-unknown-none (make lwk).");

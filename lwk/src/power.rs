@@ -1,6 +1,6 @@
-//! The kernel's ends: power button, power-off, panic.
+//! Power button, power-off and panic.
 
-#![allow(unsafe_code, reason = "registers are bytes of memory, named by tables")]
+#![allow(unsafe_code, reason = "tables give the addresses of the registers")]
 
 use core::panic::PanicInfo;
 
@@ -8,14 +8,14 @@ use insula_bare::memory::{self, PhysAddr};
 use insula_bare::{apic, cpu, trap};
 use spin::Once;
 
+use crate::boot_info::{BootInfo, Register};
 use crate::log::{self, Level};
-use crate::world::{Register, World};
 use crate::{cores, info};
 
-/// The vector of the power button.
+/// Vector of the power button.
 pub const BUTTON_VECTOR: u8 = 0x30;
 
-/// What ends the node.
+/// Registers for power management.
 struct Registers {
     power_off: Register,
     power_button: u64,
@@ -23,16 +23,16 @@ struct Registers {
 
 static REGISTERS: Once<Registers> = Once::new();
 
-/// Notes where the registers are.
-pub fn prepare(world: &World) {
+/// Stores the addresses of the registers.
+pub fn init(boot_info: &BootInfo) {
     REGISTERS.call_once(|| Registers {
-        power_off: world.power_off,
-        power_button: world.power_button,
+        power_off: boot_info.power_off,
+        power_button: boot_info.power_button,
     });
 }
 
-/// From now on the base may press the power button.
-pub fn listen() {
+/// Lets the base press the power button from now on.
+pub fn enable_button() {
     let Some(registers) = REGISTERS.get() else {
         return;
     };
@@ -41,7 +41,7 @@ pub fn listen() {
     unsafe { memory::write(PhysAddr(registers.power_button), &entry) }
 }
 
-/// Switches the node off. The base stops its cores.
+/// Powers the node off. The base stops its cores.
 pub fn off(why: &str) -> ! {
     info!("power off: {why}");
     log::mark_off();
@@ -49,15 +49,15 @@ pub fn off(why: &str) -> ! {
         // SAFETY: the tables name a byte that nothing else uses.
         unsafe { memory::write(PhysAddr(power_off.address), &[power_off.value]) }
     }
-    cpu::halt_for_ever()
+    cpu::halt_forever()
 }
 
-/// Logs the panic, marks it for the base to see, and stops all cores.
+/// Logs the panic, marks it for the base, and stops all cores.
 pub fn panicked(info: &PanicInfo<'_>) -> ! {
-    if trap::set_at_end() {
+    if trap::stop_cores_on_nmi() {
         let core = cores::number();
-        cores::others(apic::nmi);
-        log::break_lock(core);
+        cores::for_other_apic_ids(apic::send_nmi);
+        log::force_unlock(core);
         log::append(
             Level::Emergency,
             format_args!("Kernel panic - not syncing: {}", info.message()),
@@ -66,5 +66,5 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
             log::append(Level::Emergency, format_args!("at {place}"));
         }
     }
-    cpu::halt_for_ever()
+    cpu::halt_forever()
 }

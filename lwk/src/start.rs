@@ -1,90 +1,90 @@
-//! From the first instruction in Rust to the loops of all cores.
+//! Boot: from the first Rust function to the loops of all cores.
 
 #![allow(
     unsafe_code,
-    reason = "memory is found by tables, page tables are loaded"
+    reason = "tables give the addresses of memory, page tables are loaded"
 )]
 
 use alloc::vec;
 
 use insula_bare::memory::{self, PhysAddr};
 use insula_bare::paging::PageTable;
-use insula_bare::start::{LOW_PAGES, Launch, Launchpad};
-use insula_bare::{Entry, FRAME_SIZE, apic, core_area, cpu, trap};
+use insula_bare::start::{LOW_PAGES, SecondaryCore, Trampoline};
+use insula_bare::{Entry, FRAME_SIZE, apic, cpu, per_core, trap};
 
-use crate::delegation::Area;
-use crate::memory::Pool;
-use crate::world::{Reader, Stretch, World};
+use crate::boot_info::{BootInfo, MemoryRange, Reader};
+use crate::delegation::DelegationArea;
+use crate::memory::KernelFrames;
 use crate::{clock, cores, info, power, warning};
 
-/// Below lies the memory in which cores are started.
+/// End of the low memory in which cores are started.
 const LOW_END: u64 = 1 << 20;
 
 /// The kernel's own page table.
 static KERNEL: spin::Mutex<Option<PageTable>> = spin::Mutex::new(None);
 
-/// The first core, on its early stack and page table.
+/// Entry of the first core, on its early stack and page table.
 pub fn first_core(boot_params: u64, image: u64) -> ! {
-    clock::begin();
-    crate::memory::begin_heap();
+    clock::init();
+    crate::memory::init_heap();
     let (boot_params, image) = match entry(boot_params, image) {
         Entry::Started { boot_params, image } => (boot_params, image),
-        Entry::Called { .. } => unreachable!("this kernel is only ever started"),
+        Entry::Called { .. } => unreachable!("this kernel is entered only by a start-up IPI"),
     };
-    let image = Stretch {
+    let image = MemoryRange {
         start: image.0,
         size: crate::memory::image_size(),
     };
-    let world = read_world(boot_params, image);
-    clock::set_frequency(world.command_line.tsc_khz().unwrap_or(1_000_000));
+    let boot_info = read_boot_info(boot_params, image);
+    clock::set_frequency(boot_info.command_line.tsc_khz().unwrap_or(1_000_000));
     info!("{}", crate::log::banner());
-    info!("command line: {}", world.command_line.text);
-    power::prepare(&world);
-    cores::prepare(&world.cores);
-    cores::set_up(0, world.cores[0]);
-    trap::set_interrupt_handler(cores::interrupted);
-    add_memory(&world, image);
-    let mut kernel = own_table(&world, image);
+    info!("command line: {}", boot_info.command_line.text);
+    power::init(&boot_info);
+    cores::set_apic_ids(&boot_info.cores);
+    cores::set_up(0, boot_info.cores[0]);
+    trap::set_interrupt_handler(cores::handle_interrupt);
+    add_memory(&boot_info, image);
+    let mut kernel = load_kernel_table(&boot_info, image);
     apic::enable();
     apic::calibrate_timer(clock::tsc_khz());
-    cores::is_up();
-    start_others(&world, &mut kernel);
+    cores::mark_up();
+    start_others(&boot_info, &mut kernel);
     *KERNEL.lock() = Some(kernel);
     info!(
         "{} of {} cores run, {} KiB of memory are free",
         cores::up(),
-        world.cores.len(),
+        boot_info.cores.len(),
         crate::memory::free_bytes() >> 10
     );
     assert!(
-        !world.command_line.has("crash"),
-        "asked for by the command line"
+        !boot_info.command_line.has("crash"),
+        "panic requested on the command line"
     );
-    if world.command_line.has("once") {
-        crate::process::end_with_programs();
+    if boot_info.command_line.has("once") {
+        crate::process::power_off_after_last();
     }
-    match world.shared.and_then(Area::find) {
-        Some(area) => cores::take_processes(area),
+    match boot_info.shared_memory.and_then(DelegationArea::find) {
+        Some(area) => cores::accept_processes(area),
         None => warning!("there is no delegation area: no program can run"),
     }
-    power::listen();
+    power::enable_button();
     cores::run()
 }
 
-/// Does something with the kernel's page table, whose half all others have.
+/// Calls a function with the kernel's page table, whose upper half all tables share.
 ///
 /// # Panics
 /// Before all cores have been started.
-pub(crate) fn with_kernel_table<T>(deed: impl FnOnce(&PageTable) -> T) -> T {
-    deed(KERNEL.lock().as_ref().expect("the kernel has a page table"))
+pub(crate) fn with_kernel_table<T>(operation: impl FnOnce(&PageTable) -> T) -> T {
+    operation(KERNEL.lock().as_ref().expect("the kernel has a page table"))
 }
 
-/// The root of the kernel's page table.
+/// Returns the root of the kernel's page table.
 pub(crate) fn kernel_root() -> PhysAddr {
     with_kernel_table(PageTable::root)
 }
 
-/// By which of its two ways the kernel was entered.
+/// Describes how the kernel was entered.
 fn entry(boot_params: u64, image: u64) -> Entry {
     Entry::Started {
         boot_params: PhysAddr(boot_params),
@@ -92,86 +92,95 @@ fn entry(boot_params: u64, image: u64) -> Entry {
     }
 }
 
-fn read_world(boot_params: PhysAddr, image: Stretch) -> World {
-    // The loader's table maps just the node's memory, so what lies elsewhere would be a fault: a
-    // panic with its address, which is as good an answer as any at this point.
+fn read_boot_info(boot_params: PhysAddr, image: MemoryRange) -> BootInfo {
+    // The loader's table maps only the node's memory. Any other address faults, which is a panic
+    // with that address: a good enough message this early.
     let copy = |address: u64, to: &mut [u8]| {
         if address.saturating_add(to.len() as u64) > memory::DIRECT_MAP_SIZE {
             return false;
         }
-        // SAFETY: nobody writes to what the loader has left.
+        // SAFETY: nobody writes what the loader has left.
         unsafe { memory::read(PhysAddr(address), to) };
         true
     };
-    World::read(&Reader::new(&copy), boot_params.0).unwrap_or_else(|error| {
+    BootInfo::read(&Reader::new(&copy), boot_params.0).unwrap_or_else(|error| {
         panic!(
-            "the image at {:#x} finds no machine described: {error:?}",
+            "the image at {:#x} was given no valid boot parameters: {error:?}",
             image.start
         )
     })
 }
 
-fn add_memory(world: &World, image: Stretch) {
-    for &stretch in world
+fn add_memory(boot_info: &BootInfo, image: MemoryRange) {
+    for &range in boot_info
         .memory
         .iter()
-        .filter(|stretch| stretch.start >= LOW_END)
+        .filter(|range| range.start >= LOW_END)
     {
-        // SAFETY: the map says that it is free, and of what is free only the image is in use.
-        unsafe { crate::memory::add(stretch, image) };
+        // SAFETY: the memory map says that the range is free; only the image in it is in use.
+        unsafe { crate::memory::add_range(range, image) };
     }
 }
 
-/// Leaves the loader's page table for one that maps no more than the kernel needs.
-fn own_table(world: &World, image: Stretch) -> PageTable {
-    let mut kernel = crate::memory::build(world, PhysAddr(image.start)).expect("a page table");
-    let greatest = world.cores.iter().max().copied().unwrap_or_default();
-    apic::prepare(greatest, &mut kernel, &mut Pool).expect("a window to the APIC");
-    // SAFETY: it maps the image, the stack in it, and all memory, where they are now.
+/// Replaces the loader's page table by one that maps no more than the kernel needs.
+fn load_kernel_table(boot_info: &BootInfo, image: MemoryRange) -> PageTable {
+    let mut kernel = crate::memory::build(boot_info, PhysAddr(image.start))
+        .expect("memory for the kernel's table");
+    let max_id = boot_info.cores.iter().max().copied().unwrap_or_default();
+    apic::choose_mode(max_id, &mut kernel, &mut KernelFrames)
+        .expect("mapping the APIC's registers");
+    // SAFETY: the table maps the image with the current stack, and all memory, where they are now.
     unsafe { cpu::set_root(kernel.root().0) };
     kernel
 }
 
-fn start_others(world: &World, kernel: &mut PageTable) {
-    let others = &world.cores[1..];
+fn start_others(boot_info: &BootInfo, kernel: &mut PageTable) {
+    let others = &boot_info.cores[1..];
     if others.is_empty() {
         return;
     }
     let is_low =
-        |stretch: &&Stretch| stretch.end() <= LOW_END && stretch.size >= LOW_PAGES * FRAME_SIZE;
-    let Some(low) = world.memory.iter().find(is_low) else {
-        return warning!("there is no memory below 1 MiB to start the other cores in");
+        |range: &&MemoryRange| range.end() <= LOW_END && range.size >= LOW_PAGES * FRAME_SIZE;
+    let Some(low) = boot_info.memory.iter().find(is_low) else {
+        return warning!("no memory below 1 MiB: the other cores are not started");
     };
-    // SAFETY: it is free by the map, and not given to the pool of frames.
-    let pad = unsafe { Launchpad::open(PhysAddr(low.start), kernel, &mut Pool, clock::tsc_khz()) };
-    let pad = pad.expect("the low page in the kernel's table");
+    // SAFETY: the memory map says that it is free, and it is not given to the frame allocator.
+    let trampoline = unsafe {
+        Trampoline::install(
+            PhysAddr(low.start),
+            kernel,
+            &mut KernelFrames,
+            clock::tsc_khz(),
+        )
+    };
+    let trampoline = trampoline.expect("mapping the trampoline page");
     for (&apic_id, index) in others.iter().zip(1..) {
-        let launch = Launch {
+        let core = SecondaryCore {
             apic_id,
             stack_end: new_stack(),
             entry: other_core,
             argument: u64::from(index) << 32 | u64::from(apic_id),
         };
-        if pad.launch(&launch, || cores::up() > index).is_err() {
-            warning!("the core of APIC id {apic_id} does not start");
+        if trampoline.start(&core, || cores::up() > index).is_err() {
+            warning!("the core with APIC id {apic_id} does not start");
             break;
         }
     }
-    pad.close(kernel);
+    trampoline.remove(kernel);
 }
 
-/// A stack for a core, for good: its end.
+/// Allocates a core's stack, which is never freed. Returns its end.
 fn new_stack() -> u64 {
     let stack = vec![0_u128; cores::STACK_SIZE / size_of::<u128>()].leak();
     stack.as_ptr_range().end as u64
 }
 
-/// Any core but the first.
+/// Entry of all cores but the first.
 extern "C" fn other_core(argument: u64) -> ! {
     let (index, apic_id) = ((argument >> 32) as u32, argument as u32);
     cores::set_up(index, apic_id);
     apic::enable();
-    debug_assert_eq!(core_area::current().index, index);
-    cores::is_up();
+    debug_assert_eq!(per_core::current().index, index);
+    cores::mark_up();
     cores::run()
 }

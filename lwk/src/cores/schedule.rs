@@ -1,13 +1,13 @@
-//! Which thread a core runs.
+//! The scheduler: which thread a core runs.
 //!
-//! Each core has a queue of threads that are ready, which others may put threads into and take them
-//! from, and a list of those that wait for the base, which only it looks at. As long as nobody else
-//! wants the core, a thread that has asked the base is waited for actively, for a while: an answer
-//! mostly comes within microseconds. Then the core sleeps, and the base rings.
+//! Each core has a run queue of ready threads, from which other cores may steal, and a list of
+//! threads that wait for the base, which only the core itself polls. While no other thread is
+//! ready, a core spins for the base's reply for a while, as most replies arrive within
+//! microseconds. Then it sleeps, and the base rings its doorbell.
 
 #![allow(
     clippy::vec_box,
-    reason = "a thread is moved from list to list, by its address"
+    reason = "a thread is moved between lists by its address"
 )]
 
 use alloc::boxed::Box;
@@ -19,25 +19,26 @@ use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, Counter, RUNG, balance, count, doorbell, heed_interrupts, interrupted,
-    is_interrupted, number, use_space, wake,
+    AREA, CORES_MAX, Counter, DOORBELL_PENDING, ack_interrupts, count, doorbell, handle_interrupt,
+    is_interrupted, number, stealing, switch_page_table, wake,
 };
-use crate::calls::{self, Flow};
 use crate::process::scheduling::Priority;
-use crate::process::{self, Gone, Thread};
+use crate::process::{self, ProxyExited, Thread};
+use crate::syscall::{self, Flow};
 use crate::{clock, log};
 
-/// How long a core looks for answers before it sleeps.
-const PATIENCE_NS: u64 = 50_000;
+/// Time for which an idle core polls for replies before it sleeps; period in which a core that
+/// spins looks after its other threads.
+const SPIN_NS: u64 = 50_000;
 
-/// How often it is looked whether there is memory for a thread in a call that the base makes.
-const MEMORY_PERIOD_NS: u64 = 10_000_000;
+/// Period in which a core retries a remote fault that lacks memory.
+const MEMORY_RETRY_NS: u64 = 10_000_000;
 
-/// Threads that are ready, of each core.
+/// Run queue of each core: its ready threads.
 static READY: [spin::Mutex<VecDeque<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(VecDeque::new()) }; CORES_MAX];
 
-/// Those that wait for the base, of each core.
+/// Threads of each core that wait for the base.
 static WAITING: [spin::Mutex<Vec<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(Vec::new()) }; CORES_MAX];
 
@@ -45,15 +46,15 @@ fn waiting() -> &'static spin::Mutex<Vec<Box<Thread>>> {
     &WAITING[number() as usize % CORES_MAX]
 }
 
-/// How many of them there are: changed only by who has the queue, and seen before that is taken.
-/// Whoever finds none need not take it.
+/// Length of each run queue, written with the queue locked. A core that reads 0 need not lock the
+/// queue.
 static READY_COUNTS: [AtomicU32; CORES_MAX] = [const { AtomicU32::new(0) }; CORES_MAX];
 
 fn ready_count(core: u32) -> &'static AtomicU32 {
     &READY_COUNTS[core as usize % CORES_MAX]
 }
 
-/// Changes a core's queue.
+/// Changes a core's run queue.
 fn change_ready<T>(core: u32, change: impl FnOnce(&mut VecDeque<Box<Thread>>) -> T) -> T {
     let mut queue = ready(core).lock();
     let result = change(&mut queue);
@@ -65,69 +66,72 @@ fn ready(core: u32) -> &'static spin::Mutex<VecDeque<Box<Thread>>> {
     &READY[core as usize % CORES_MAX]
 }
 
-/// Puts a thread that is ready into its core's queue, behind its equals.
-pub(crate) fn send(thread: Box<Thread>) {
-    let (core, allowed) = (thread.core, thread.notice.cores());
+/// Puts a ready thread into its core's run queue, behind others of its priority.
+pub(crate) fn enqueue(thread: Box<Thread>) {
+    let (core, allowed) = (thread.core, thread.handle.cores());
     change_ready(core, |queue| queue.push_back(thread));
     wake(core);
-    balance::offer(core, &allowed);
+    stealing::kick_idle(core, &allowed);
 }
 
-/// The same of one that has been interrupted, before its equals.
-fn send_back(thread: Box<Thread>) {
-    let (core, allowed) = (thread.core, thread.notice.cores());
+/// Puts a preempted thread into its core's run queue, before others of its priority.
+fn enqueue_front(thread: Box<Thread>) {
+    let (core, allowed) = (thread.core, thread.handle.cores());
     change_ready(core, |queue| queue.push_front(thread));
     wake(core);
-    balance::offer(core, &allowed);
+    stealing::kick_idle(core, &allowed);
 }
 
-/// The place in a queue of the one to run next. How urgent one is may change while it is there.
+/// Returns the position of the thread to run next. A thread's priority may change while it is
+/// queued.
 fn next(queue: &VecDeque<Box<Thread>>) -> Option<(usize, Priority)> {
-    most_urgent(queue.iter().enumerate())
+    highest_priority(queue.iter().enumerate())
 }
 
-/// The same of those that may run on another core, if there are more than `spare`.
-fn next_for(queue: &VecDeque<Box<Thread>>, spare: usize, core: u32) -> Option<usize> {
+/// Returns the position of the next thread that may run on core `core`, if more than `reserved` are
+/// queued.
+fn next_for(queue: &VecDeque<Box<Thread>>, reserved: usize, core: u32) -> Option<usize> {
     let all = queue.iter().enumerate();
-    let allowed = all.filter(|(_, thread)| thread.notice.cores().holds(core));
-    let next = most_urgent(allowed).filter(|_| queue.len() > spare);
+    let allowed = all.filter(|(_, thread)| thread.handle.cores().holds(core));
+    let next = highest_priority(allowed).filter(|_| queue.len() > reserved);
     next.map(|(place, _)| place)
 }
 
-/// Of the most urgent the first.
-fn most_urgent<'a>(
+/// Returns the first of the threads with the highest priority.
+fn highest_priority<'a>(
     threads: impl Iterator<Item = (usize, &'a Box<Thread>)>,
 ) -> Option<(usize, Priority)> {
     threads
-        .map(|(place, thread)| (place, thread.notice.priority()))
+        .map(|(place, thread)| (place, thread.handle.priority()))
         .reduce(|best, other| match other.1.is_above(&best.1) {
             true => other,
             false => best,
         })
 }
 
-/// Whether more than `spare` threads are ready at a core, and one of them may run on another.
-pub(super) fn is_ready_for(core: u32, spare: usize, other: u32) -> bool {
-    has_more(core, spare) && next_for(&ready(core).lock(), spare, other).is_some()
+/// Whether more than `reserved` threads are ready on a core, and one of them may run on core
+/// `other`.
+pub(super) fn has_ready_for(core: u32, reserved: usize, other: u32) -> bool {
+    has_more(core, reserved) && next_for(&ready(core).lock(), reserved, other).is_some()
 }
 
-/// Takes that thread out.
-pub(super) fn take_for(core: u32, spare: usize, other: u32) -> Option<Box<Thread>> {
-    if !has_more(core, spare) {
+/// Dequeues that thread.
+pub(super) fn take_ready_for(core: u32, reserved: usize, other: u32) -> Option<Box<Thread>> {
+    if !has_more(core, reserved) {
         return None;
     }
     change_ready(core, |queue| {
-        let place = next_for(queue, spare, other)?;
+        let place = next_for(queue, reserved, other)?;
         queue.remove(place)
     })
 }
 
-/// Whether more than `spare` threads are ready at a core, as far as that can be seen from outside.
-fn has_more(core: u32, spare: usize) -> bool {
-    ready_count(core).load(Ordering::SeqCst) as usize > spare
+/// Whether more than `reserved` threads seem to be ready on a core; does not lock.
+fn has_more(core: u32, reserved: usize) -> bool {
+    ready_count(core).load(Ordering::SeqCst) as usize > reserved
 }
 
-/// The priority of the thread that is to run next on this core, if another is ready.
+/// Returns the priority of the next ready thread of this core.
 fn next_priority() -> Option<Priority> {
     if !has_more(number(), 0) {
         return None;
@@ -136,7 +140,7 @@ fn next_priority() -> Option<Priority> {
     next(&queue).map(|(_, priority)| priority)
 }
 
-/// Takes out the thread that is to run next on this core.
+/// Dequeues the next ready thread of this core.
 fn take_next() -> Option<Box<Thread>> {
     if !has_more(number(), 0) {
         return None;
@@ -147,198 +151,201 @@ fn take_next() -> Option<Box<Thread>> {
     })
 }
 
-/// What a core does from its start to its end.
+/// Main loop of a core.
 pub(crate) fn run() -> ! {
     loop {
-        look_around();
-        match take_next().or_else(balance::fetch) {
+        service_pending();
+        match take_next().or_else(stealing::steal) {
             Some(thread) => {
-                balance::begin_to_run();
+                stealing::set_running();
                 run_thread(thread);
-                balance::look();
+                stealing::set_searching();
             }
             None => idle(),
         }
     }
 }
 
-/// Looks for all that an interrupt may be about.
-fn look_around() {
-    heed_interrupts();
-    look_at_the_base();
-    keep_time();
-    collect();
+/// Services everything that an interrupt may have announced.
+fn service_pending() {
+    ack_interrupts();
+    service_base();
+    expire_timeouts();
+    collect_replies();
 }
 
-fn look_at_the_base() {
-    if RUNG.swap(false, Ordering::AcqRel)
+fn service_base() {
+    if DOORBELL_PENDING.swap(false, Ordering::AcqRel)
         && let Some(&area) = AREA.get()
     {
-        process::look(area);
+        process::service_pending(area);
     }
-    process::tend();
+    process::reap();
 }
 
-/// Makes those ready whose answers have come; ends those who have nobody to ask any more.
-fn collect() {
-    let ended = take_answers();
-    ended.into_iter().for_each(end);
+/// Makes threads ready whose replies have arrived; ends those whose proxy has exited.
+fn collect_replies() {
+    let ended = take_replies();
+    ended.into_iter().for_each(end_thread);
 }
 
-/// The same; those who have nobody to ask are answered. Ending one may take longer than others may be
-/// kept from those that wait.
-fn take_answers() -> Vec<Box<Thread>> {
+/// Makes threads ready whose replies have arrived. Returns those whose proxy has exited: ending
+/// them would keep the list locked for too long.
+fn take_replies() -> Vec<Box<Thread>> {
     let mut waiting = waiting().lock();
     let (mut at, mut ended) = (0, Vec::new());
     while at < waiting.len() {
         match waiting[at].poll() {
             Ok(None) => {
-                waiting[at].heed_signals();
+                waiting[at].interrupt_for_signal();
                 at += 1;
             }
             Ok(Some((result, _))) => {
                 let mut thread = waiting.swap_remove(at);
-                thread.desk.set_doorbell(0);
-                thread.take_result(result);
-                send(thread);
+                thread.slot.set_doorbell(0);
+                thread.complete_call(result);
+                enqueue(thread);
             }
-            Err(Gone) => ended.push(waiting.swap_remove(at)),
+            Err(ProxyExited) => ended.push(waiting.swap_remove(at)),
         }
     }
     ended
 }
 
-/// Answers what the base asks about those that wait here, while a thread of this core waits for it
-/// without leaving the core.
-pub(crate) fn answer_questions() {
+/// Resolves remote faults of threads that wait here, while a thread of this core spins for the
+/// base.
+pub(crate) fn resolve_remote_faults() {
     if let Some(mut waiting) = waiting().try_lock() {
         waiting
             .iter_mut()
-            .for_each(|thread| thread.answer_question());
+            .for_each(|thread| thread.try_resolve_remote_fault());
     }
 }
 
-/// What this core has to do besides the thread of which it waits for an answer.
+/// Duties of a core that spins for a reply to a remote call.
 #[derive(Debug)]
-pub(crate) struct Others {
-    /// When it looks for that, in ns of the kernel's clock.
-    look_ns: u64,
+pub(crate) struct SpinWait {
+    /// Time of the next check, in ns since boot.
+    next_check_ns: u64,
 }
 
-impl Others {
-    /// Of a core that begins to wait.
-    pub(crate) fn now() -> Self {
-        let look_ns = clock::now_ns() + PATIENCE_NS;
-        Self { look_ns }
+impl SpinWait {
+    /// Starts spinning.
+    pub(crate) fn begin() -> Self {
+        let next_check_ns = clock::now_ns() + SPIN_NS;
+        Self { next_check_ns }
     }
 
-    /// Makes those ready that wait here for what has come, so that other cores can fetch them, and has
-    /// those look at what the base wants. Once in a while.
-    pub(crate) fn leave_to_other_cores(&mut self) {
+    /// Makes threads ready whose replies have arrived, so that other cores can steal them, and
+    /// forwards the base's doorbell to other cores. Does so once per `SPIN_NS`.
+    pub(crate) fn hand_off_ready(&mut self) {
         let now_ns = clock::now_ns();
-        if now_ns < self.look_ns {
+        if now_ns < self.next_check_ns {
             return;
         }
-        self.look_ns = now_ns + PATIENCE_NS;
-        keep_time();
-        take_results();
-        if RUNG.load(Ordering::Acquire) {
+        self.next_check_ns = now_ns + SPIN_NS;
+        expire_timeouts();
+        complete_answered_calls();
+        if DOORBELL_PENDING.load(Ordering::Acquire) {
             super::wake_all();
         }
     }
 }
 
-/// Makes those ready whose calls the base has answered. Whoever waits on this core may have the memory of
-/// their program, or the list itself: nothing else is done about them.
-fn take_results() {
+/// Makes threads ready whose calls the base has completed. It does nothing else for them: the
+/// caller on this core may hold their address space or the list.
+fn complete_answered_calls() {
     let Some(mut waiting) = waiting().try_lock() else {
         return;
     };
     let mut at = 0;
     while at < waiting.len() {
-        match waiting[at].take_answer() {
+        match waiting[at].take_reply() {
             true => {
                 let mut thread = waiting.swap_remove(at);
-                thread.desk.set_doorbell(0);
-                send(thread);
+                thread.slot.set_doorbell(0);
+                enqueue(thread);
             }
             false => {
-                waiting[at].heed_signals();
+                waiting[at].interrupt_for_signal();
                 at += 1;
             }
         }
     }
 }
 
-/// Whether one of those that wait here waits for memory that other programs give back: then nobody tells
-/// this core when it is to look again.
-fn is_starving() -> bool {
-    waiting().lock().iter().any(|thread| thread.is_starving())
+/// Whether a thread that waits here needs memory that others will free: no interrupt announces
+/// that.
+fn is_any_waiting_for_memory() -> bool {
+    waiting()
+        .lock()
+        .iter()
+        .any(|thread| thread.is_waiting_for_memory())
 }
 
-/// Tells the base how those that wait here are woken; 0: that the core is awake.
+/// Sets the doorbell by which the base wakes the threads that wait here; 0 while the core is awake.
 fn set_doorbells(doorbell: u64) {
     for thread in waiting().lock().iter_mut() {
-        thread.desk.set_doorbell(doorbell);
+        thread.slot.set_doorbell(doorbell);
     }
 }
 
-/// The end of a thread, which is in no queue.
-pub(crate) fn end(mut thread: Box<Thread>) {
-    thread.give_up_locks();
-    thread.process.note_last_moment(&thread);
-    balance::leaves(&thread);
+/// Ends a thread that is in no queue.
+pub(crate) fn end_thread(mut thread: Box<Thread>) {
+    thread.release_locks();
+    thread.process.save_thread_dump(&thread);
+    stealing::detach(&thread);
     drop(thread);
-    process::tend();
+    process::reap();
 }
 
-/// While a thread runs nobody looks for the answers of others: the base is to ring.
-fn ask_to_be_rung() {
+/// While a thread runs, the core polls for no replies: the base is to ring.
+fn arm_doorbells() {
     set_doorbells(doorbell());
-    // Those that were there already.
-    collect();
+    // Replies that have arrived already.
+    collect_replies();
 }
 
-/// Nobody is ready: looks for answers for a while, then sleeps until an interrupt.
+/// Without a ready thread: polls for replies for a while, then sleeps until an interrupt.
 fn idle() {
     let own = number();
     let is_quiet = || {
-        collect();
-        let is_nobody_ready = !has_more(own, 0) && !is_starving();
-        is_nobody_ready && !RUNG.load(Ordering::Acquire) && !is_interrupted()
+        collect_replies();
+        let is_none_ready = !has_more(own, 0) && !is_any_waiting_for_memory();
+        is_none_ready && !DOORBELL_PENDING.load(Ordering::Acquire) && !is_interrupted()
     };
-    if !balance::become_idle() {
-        return balance::look();
+    if !stealing::set_idle() {
+        return stealing::set_searching();
     }
-    let patience_end = clock::now_ns() + PATIENCE_NS;
-    while !waiting().lock().is_empty() && clock::now_ns() < patience_end {
+    let spin_end = clock::now_ns() + SPIN_NS;
+    while !waiting().lock().is_empty() && clock::now_ns() < spin_end {
         if !is_quiet() {
-            return balance::look();
+            return stealing::set_searching();
         }
-        cpu::take_interrupts();
+        cpu::poll_interrupts();
     }
     set_doorbells(doorbell());
     if is_quiet() {
         sleep();
     }
     set_doorbells(0);
-    balance::look();
+    stealing::set_searching();
 }
 
-/// The time at which this core has to look whom to wake.
+/// Returns the earliest timeout of this core's threads, in ns since boot.
 fn next_deadline() -> Option<u64> {
     process::next_deadline(number())
 }
 
-/// Wakes those whose time has come.
-fn keep_time() {
+/// Wakes threads whose timeout has expired.
+fn expire_timeouts() {
     let now_ns = clock::now_ns();
     if next_deadline().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
         process::expire(number(), now_ns);
     }
 }
 
-/// Has the timer interrupt this core at a time, if at any; [`stop_timer`] ends that.
+/// Arms the timer of this core, if a time is given; [`stop_timer`] disarms it.
 fn set_timer(at_ns: Option<u64>) {
     if let Some(at_ns) = at_ns {
         apic::set_timer(clock::tsc_at(at_ns), clock::tsc_khz());
@@ -351,7 +358,7 @@ fn stop_timer(at_ns: Option<u64>) {
     }
 }
 
-/// Halts until an interrupt, or until somebody's time has come.
+/// Halts until an interrupt or the next timeout.
 fn sleep() {
     let deadline_ns = next_deadline();
     set_timer(deadline_ns);
@@ -359,152 +366,152 @@ fn sleep() {
     stop_timer(deadline_ns);
 }
 
-/// Runs a thread until it has to wait, ends, or has had its share.
+/// Runs a thread until it blocks, exits, or its time slice ends.
 fn run_thread(mut thread: Box<Thread>) {
-    use_space(thread.process.space().root());
+    switch_page_table(thread.process.space().root());
     count(Counter::Switches);
-    ask_to_be_rung();
-    if thread.is_new {
-        process::program(&mut thread);
+    arm_doorbells();
+    if thread.needs_load {
+        process::load_program(&mut thread);
     }
     thread.extended.load();
-    if thread.will_be_another() {
-        match calls::go_on_executing(thread) {
-            Flow::On(same) => thread = same,
+    if thread.has_pending_exec() {
+        match syscall::resume_exec(thread) {
+            Flow::Continue(same) => thread = same,
             _ => return,
         }
     }
     process::rseq::resume(&mut thread);
     loop {
-        if thread.is_superseded() && !thread.process.is_ending() {
-            thread.give_way();
-            return end(thread);
+        if thread.is_killed_by_exec() && !thread.process.is_exiting() {
+            thread.exit_for_exec();
+            return end_thread(thread);
         }
         if thread.process.is_stopped() {
-            match process::park(thread) {
+            match process::wait_while_stopped(thread) {
                 Some(same) => thread = same,
                 None => return,
             }
         }
-        process::deliver(&mut thread);
+        process::deliver_signals(&mut thread);
         if thread.is_stopping {
-            return wait(thread);
+            return wait_for_base(thread);
         }
-        if !thread.context.can_run() && !thread.process.is_ending() {
-            calls::no_such_place(&thread);
+        if !thread.context.can_run() && !thread.process.is_exiting() {
+            syscall::force_segv(&thread);
             continue;
         }
-        if thread.process.is_ending() {
+        if thread.process.is_exiting() {
             thread.extended.save();
-            return last_turn(thread);
+            return exit_running(thread);
         }
-        if balance::moves(&mut thread) {
+        if stealing::migrate(&mut thread) {
             thread.extended.save();
-            return send(thread);
+            return enqueue(thread);
         }
-        if gives_way(&thread) {
+        if is_outranked(&thread) {
             thread.extended.save();
-            return send_back(thread);
+            return enqueue_front(thread);
         }
-        // The kernel itself takes interrupts while it waits for another core: they may be about
-        // threads that wait here, for whom nobody would look while this one computes.
+        // The kernel itself takes interrupts while it waits for another core: service what they
+        // announced before the thread runs on.
         if is_interrupted() {
-            look_around();
+            service_pending();
             continue;
         }
-        let flow = match run_once(&mut thread) {
-            Trap::Syscall => calls::execute(thread),
+        let flow = match enter_program(&mut thread) {
+            Trap::Syscall => syscall::execute(thread),
             Trap::Exception {
                 vector,
                 error,
                 address,
-            } => calls::exception(thread, vector, error, address),
+            } => syscall::exception(thread, vector, error, address),
             Trap::Interrupt(vector) => {
-                interrupted(vector);
-                look_around();
-                interrupted_in(thread)
+                handle_interrupt(vector);
+                service_pending();
+                flow_after_interrupt(thread)
             }
         };
         match flow {
-            Flow::On(same) => thread = same,
+            Flow::Continue(same) => thread = same,
             Flow::Yield(same) if keeps_core(&same, true) => thread = same,
             Flow::Yield(mut same) => {
                 same.extended.save();
-                return send(same);
+                return enqueue(same);
             }
-            Flow::Interrupted(mut same) => {
+            Flow::Preempted(mut same) => {
                 same.extended.save();
-                return send_back(same);
+                return enqueue_front(same);
             }
-            Flow::Wait(same) => return wait(same),
-            Flow::Away => return,
-            Flow::End(same) => return end(same),
+            Flow::Delegated(same) => return wait_for_base(same),
+            Flow::Blocked => return,
+            Flow::Exit(same) => return end_thread(same),
         }
     }
 }
 
-/// Has a thread wait for the base.
-fn wait(mut thread: Box<Thread>) {
+/// Puts a thread on the list of those that wait for the base.
+fn wait_for_base(mut thread: Box<Thread>) {
     thread.extended.save();
     waiting().lock().push(thread);
 }
 
-/// Whether a thread goes on though others are ready; `asks`: it wants them to run.
-fn keeps_core(thread: &Thread, asks: bool) -> bool {
-    let priority = thread.notice.priority();
-    next_priority().is_none_or(|next| priority.keeps_core(&next, asks))
+/// Whether a thread keeps the core although others are ready; `yields`: it called sched_yield(2).
+fn keeps_core(thread: &Thread, yields: bool) -> bool {
+    let priority = thread.handle.priority();
+    next_priority().is_none_or(|next| priority.keeps_core(&next, yields))
 }
 
-/// Whether a more urgent thread is ready.
-fn gives_way(thread: &Thread) -> bool {
-    let priority = thread.notice.priority();
+/// Whether a ready thread has a higher priority.
+fn is_outranked(thread: &Thread) -> bool {
+    let priority = thread.handle.priority();
     next_priority().is_some_and(|next| next.is_above(&priority))
 }
 
-/// What becomes of a thread that an interrupt came to.
-fn interrupted_in(thread: Box<Thread>) -> Flow {
-    let priority = thread.notice.priority();
+/// Decides how to go on with a thread after an interrupt.
+fn flow_after_interrupt(thread: Box<Thread>) -> Flow {
+    let priority = thread.handle.priority();
     match next_priority() {
-        Some(next) if next.is_above(&priority) => Flow::Interrupted(thread),
+        Some(next) if next.is_above(&priority) => Flow::Preempted(thread),
         Some(next) if !priority.keeps_core(&next, false) => Flow::Yield(thread),
-        _ => Flow::On(thread),
+        _ => Flow::Continue(thread),
     }
 }
 
-/// The end of a thread that was not waiting.
-fn last_turn(mut thread: Box<Thread>) {
-    match thread.dumping {
-        // The others may need this core for their end.
-        Some(_) if !thread.is_alone() => return send(thread),
+/// Ends a running thread.
+fn exit_running(mut thread: Box<Thread>) {
+    match thread.dumping_core {
+        // The other threads may need this core to exit.
+        Some(_) if !thread.is_alone() => return enqueue(thread),
         Some(signal) => process::dump(&mut thread, signal),
         None => {}
     }
-    end(thread);
+    end_thread(thread);
 }
 
-/// Enters the program; with a timer, if somebody else wants the core, or waits for a time.
-fn run_once(thread: &mut Thread) -> Trap {
-    let priority = thread.notice.priority();
+/// Enters the program, with the timer armed if another thread is ready or a timeout is pending.
+fn enter_program(thread: &mut Thread) -> Trap {
+    let priority = thread.handle.priority();
     let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
-    let look_ns = is_starving().then_some(MEMORY_PERIOD_NS);
-    let slice = slice_ns.into_iter().chain(look_ns).min();
+    let next_check_ns = is_any_waiting_for_memory().then_some(MEMORY_RETRY_NS);
+    let slice = slice_ns.into_iter().chain(next_check_ns).min();
     let slice = slice.map(|slice_ns| clock::now_ns() + slice_ns);
     let until_ns = slice.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
     count(Counter::Entries);
     let is_first_core = number() == 0;
     if is_first_core {
-        log::tell_in_program(true);
+        log::set_in_program(true);
     }
-    let began = clock::stamp();
+    let start = clock::stamp();
     #[cfg(target_os = "none")]
     let trap = thread.context.run();
     #[cfg(not(target_os = "none"))]
     let trap = thread.context.trap();
     if is_first_core {
-        log::tell_in_program(false);
+        log::set_in_program(false);
     }
-    thread.has_run(clock::stamp().wrapping_sub(began));
+    thread.account_run_time(clock::stamp().wrapping_sub(start));
     stop_timer(until_ns);
     trap
 }

@@ -1,6 +1,6 @@
 //! The delegation area, and the pages of a process in it.
 
-#![allow(unsafe_code, reason = "the area is memory that the base writes too")]
+#![allow(unsafe_code, reason = "the area is memory shared with the base")]
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -10,26 +10,26 @@ use insula_abi::channel::{
     AreaHeader, CHANNEL_MAGIC, DOORBELL_APIC_SHIFT, DOORBELL_VALID, DOORBELL_VECTOR_MASK, area_size,
 };
 use insula_abi::lwk::{
-    COUNTERS_PAGES, Calls, Clock, Counters, DESKS_PER_PAGE, Delegation, LWK_MAGIC, PAGE_SIZE,
-    PAGES_MAX, PINNED_MAX, Process, QUEUE, REACH_SHIFT, Reach, Signal,
+    COUNTERS_PAGES, Calls, Clock, Counters, Delegation, LWK_MAGIC, MAY_MAP_SHIFT, MayMap,
+    PAGE_SIZE, PAGES_MAX, PINNED_MAX, Process, QUEUE, SLOTS_PER_PAGE, Signal,
 };
 use insula_bare::apic;
 use insula_bare::memory::{PhysAddr, word};
 
+use crate::boot_info::MemoryRange;
 use crate::clock;
-use crate::world::Stretch;
 
-/// The area.
+/// The delegation area.
 #[derive(Clone, Copy, Debug)]
-pub struct Area {
+pub struct DelegationArea {
     start: u64,
     pages: u64,
 }
 
-impl Area {
-    /// The area in the memory that the base shares with this kernel: behind the channels.
+impl DelegationArea {
+    /// Finds the area in the memory shared with the base: it follows the channels.
     #[must_use]
-    pub fn find(shared: Stretch) -> Option<Self> {
+    pub fn find(shared: MemoryRange) -> Option<Self> {
         let all = Self {
             start: shared.start,
             pages: shared.size / PAGE_SIZE,
@@ -38,7 +38,7 @@ impl Area {
         if shared.size < PAGE_SIZE || header(offset_of!(AreaHeader, magic)) != CHANNEL_MAGIC {
             return None;
         }
-        // Two words of 32 bits each: revision and count, then slots.
+        // Each of the two words holds two 32-bit fields: revision and count; slots.
         let count = header(offset_of!(AreaHeader, revision)) >> 32;
         let slots = header(offset_of!(AreaHeader, slots)) as u32;
         let channels = area_size(count as u32, slots);
@@ -55,19 +55,19 @@ impl Area {
         {
             return None;
         }
-        let told = area
+        let announced = area
             .header(offset_of!(Delegation, revision))
             .load(Ordering::Acquire)
             >> 32;
-        let pages = told.min(u64::from(PAGES_MAX)).min(area.pages);
+        let pages = announced.min(u64::from(PAGES_MAX)).min(area.pages);
         Some(Self { pages, ..area })
     }
 
-    /// A word of a page.
+    /// Returns a word of a page.
     pub(super) fn word(&self, page: u64, offset: usize) -> &'static AtomicU64 {
         assert!(page < self.pages && (offset as u64) < PAGE_SIZE);
-        // SAFETY: it lies in memory that the base has set aside for this, and that is not given to
-        // anything else; all of it is reached by this function.
+        // SAFETY: it is memory that the base has set aside for delegation; all accesses go through
+        // this function.
         unsafe { word(PhysAddr(self.start + page * PAGE_SIZE + offset as u64)) }
     }
 
@@ -75,19 +75,19 @@ impl Area {
         self.word(0, offset)
     }
 
-    /// The frame of its first page, in which the base's clocks lie.
+    /// Returns the frame of its first page, which holds the base's clocks.
     #[must_use]
     pub fn header_frame(&self) -> PhysAddr {
         PhysAddr(self.start)
     }
 
-    /// Says that this kernel takes processes, and which interrupt it hears.
+    /// Announces that this kernel accepts processes, with its doorbell.
     pub fn announce(&self, doorbell: u64) {
         self.header(offset_of!(Delegation, lwk_doorbell))
             .store(doorbell, Ordering::Release);
     }
 
-    /// The base's clocks.
+    /// Reads the base's clocks.
     #[must_use]
     pub fn clock(&self) -> BaseClock {
         let word = |offset: usize| {
@@ -102,7 +102,7 @@ impl Area {
                 monotonic_ns: word(offset_of!(Clock, monotonic_ns)),
                 mult: word(offset_of!(Clock, mult)),
                 fraction: word(offset_of!(Clock, fraction)),
-                // Within: what was told before is not for later times.
+                // Read within the sequence: these values are not valid for later times.
                 read_at: clock::stamp(),
             };
             fence(Ordering::Acquire);
@@ -113,10 +113,10 @@ impl Area {
         }
     }
 
-    /// Takes the numbers of the processes that are to be looked at.
-    pub fn take_attention(&self, mut look: impl FnMut(u64)) {
+    /// Takes the numbers of the processes that the base has marked as pending.
+    pub fn take_pending_processes(&self, mut look: impl FnMut(u64)) {
         for group in 0..8 {
-            let at = offset_of!(Delegation, attention) + 8 * group;
+            let at = offset_of!(Delegation, process_pending) + 8 * group;
             if self.header(at).load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -128,8 +128,7 @@ impl Area {
         }
     }
 
-    /// Counts something that a core has done: the word at `offset` in its [`Counters`], which only that
-    /// core writes.
+    /// Increments the word at `offset` in a core's [`Counters`], which only that core writes.
     pub fn count(&self, core: u32, offset: usize) {
         const PER_PAGE: u64 = PAGE_SIZE / size_of::<Counters>() as u64;
         let (page, place) = (u64::from(core) / PER_PAGE, u64::from(core) % PER_PAGE);
@@ -143,7 +142,7 @@ impl Area {
         }
     }
 
-    /// Counts a system call.
+    /// Counts a system call by its number.
     pub fn count_call(&self, number: u64) {
         let at = number as usize * size_of::<u64>();
         if at < size_of::<Calls>() {
@@ -152,19 +151,19 @@ impl Area {
         }
     }
 
-    /// Whether a process may lie at a page: it and the next are there, and no others' pages.
+    /// Whether the two pages of a process can be at `page`.
     #[must_use]
     pub fn can_hold_process(&self, page: u64) -> bool {
         page > u64::from(COUNTERS_PAGES) && page + 1 < self.pages
     }
 
-    /// Whether a desk is the base's to give to a process.
+    /// Whether the base has given a slot to a process.
     #[must_use]
-    pub fn desk_is_of(&self, desk: u64, process: u64) -> bool {
-        self.page_is_of(desk / u64::from(DESKS_PER_PAGE), process)
+    pub fn slot_belongs_to(&self, slot: u64, process: u64) -> bool {
+        self.page_is_of(slot / u64::from(SLOTS_PER_PAGE), process)
     }
 
-    /// The numbers of all processes that the base has.
+    /// Returns the numbers of the base's processes.
     pub fn processes(&self) -> impl Iterator<Item = u64> {
         let pages = (0..self.pages).filter(|&page| self.can_hold_process(page));
         pages.filter(|&page| self.page_is_of(page, page))
@@ -179,23 +178,23 @@ impl Area {
         owners >> (8 * (at & 7)) & 0xffff == process
     }
 
-    /// Sets a desk's bit, and rings the base if nobody had rung before.
-    pub(super) fn ring(&self, desk: u64) {
-        let at = offset_of!(Delegation, rung) + 8 * (desk / 64) as usize;
-        if self.header(at).fetch_or(1 << (desk % 64), Ordering::AcqRel) == 0 {
+    /// Sets a slot's wake bit, and rings the base if no bit of the word was set.
+    pub(super) fn ring(&self, slot: u64) {
+        let at = offset_of!(Delegation, wake_pending) + 8 * (slot / 64) as usize;
+        if self.header(at).fetch_or(1 << (slot % 64), Ordering::AcqRel) == 0 {
             self.ring_base();
         }
     }
 
-    /// Sets a desk's bit among those whose calls are to be broken off, and rings.
-    pub(super) fn interrupt(&self, desk: u64) {
-        let at = offset_of!(Delegation, interrupted) + 8 * (desk / 64) as usize;
-        self.header(at).fetch_or(1 << (desk % 64), Ordering::AcqRel);
+    /// Sets a slot's cancel bit, and rings the base.
+    pub(super) fn interrupt(&self, slot: u64) {
+        let at = offset_of!(Delegation, cancel_pending) + 8 * (slot / 64) as usize;
+        self.header(at).fetch_or(1 << (slot % 64), Ordering::AcqRel);
         self.ring_base();
     }
 
-    /// Rings, and again if the doorbell was moved meanwhile: by the old word it may have gone to a
-    /// core that the base has switched off (`kmod/arch/x86/doorbell.c`).
+    /// Rings the base, and again if the doorbell moved meanwhile: the old one may belong to a core
+    /// that the base has taken offline (`kmod/arch/x86/doorbell.c`).
     fn ring_base(&self) {
         crate::cores::count(crate::cores::Counter::Rings);
         let place = self.header(offset_of!(Delegation, base_doorbell));
@@ -203,13 +202,13 @@ impl Area {
         loop {
             if doorbell & DOORBELL_VALID != 0 {
                 let vector = (doorbell & DOORBELL_VECTOR_MASK) as u8;
-                apic::interrupt((doorbell >> DOORBELL_APIC_SHIFT) as u32, vector);
+                apic::send_ipi((doorbell >> DOORBELL_APIC_SHIFT) as u32, vector);
             }
-            // The ring comes before the look whether the word had moved.
+            // Ring before checking whether the doorbell has moved.
             fence(Ordering::SeqCst);
-            let rung_by = doorbell;
+            let rung_doorbell = doorbell;
             doorbell = place.load(Ordering::Acquire);
-            if doorbell == rung_by {
+            if doorbell == rung_doorbell {
                 return;
             }
         }
@@ -222,11 +221,11 @@ pub struct BaseClock {
     tsc: u64,
     realtime_ns: u64,
     monotonic_ns: u64,
-    /// Nanoseconds of a tick, times 2^32.
+    /// Nanoseconds per tick, times 2^32.
     mult: u64,
-    /// Of both times, in nanoseconds times 2^32.
+    /// Fraction of both times, in ns times 2^32.
     fraction: u64,
-    /// The counter when this was read.
+    /// Time stamp counter when this was read.
     read_at: u64,
 }
 
@@ -236,19 +235,19 @@ impl BaseClock {
         ((ticks * u128::from(self.mult) + u128::from(self.fraction)) >> 32) as u64
     }
 
-    /// The counter when the clocks were read: a later time they may not tell right.
+    /// Returns the time stamp counter at the reading; the clocks may be wrong for later times.
     #[must_use]
     pub fn read_at(&self) -> u64 {
         self.read_at
     }
 
-    /// `CLOCK_REALTIME` at that time of the counter.
+    /// Returns `CLOCK_REALTIME` at a time of the counter.
     #[must_use]
     pub fn realtime_ns(&self, stamp: u64) -> u64 {
         self.realtime_ns.wrapping_add(self.since_ns(stamp))
     }
 
-    /// `CLOCK_MONOTONIC` at that time of the counter.
+    /// Returns `CLOCK_MONOTONIC` at a time of the counter.
     #[must_use]
     pub fn monotonic_ns(&self, stamp: u64) -> u64 {
         self.monotonic_ns.wrapping_add(self.since_ns(stamp))
@@ -258,26 +257,26 @@ impl BaseClock {
 /// The two pages of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessPages {
-    area: Area,
+    area: DelegationArea,
     page: u64,
 }
 
 impl ProcessPages {
-    /// Those at a page, which [`Area::can_hold_process`].
+    /// Returns the pages at a number for which [`DelegationArea::can_hold_process`] holds.
     #[must_use]
-    pub fn at(area: Area, page: u64) -> Self {
+    pub fn at(area: DelegationArea, page: u64) -> Self {
         Self { area, page }
     }
 
-    /// The number of the process.
+    /// Returns the number of the process.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.page
     }
 
-    /// The area they are of.
+    /// Returns the area.
     #[must_use]
-    pub fn area(&self) -> Area {
+    pub fn area(&self) -> DelegationArea {
         self.area
     }
 
@@ -289,65 +288,65 @@ impl ProcessPages {
         self.word(offset).load(Ordering::Acquire)
     }
 
-    /// What the base says of it: one of `base_state`.
+    /// Returns the base's state of the process: one of `base_state`.
     #[must_use]
     pub fn base_state(&self) -> u64 {
         self.load(offset_of!(Process, base_state))
     }
 
-    /// Its first desk.
+    /// Returns the number of its first slot.
     #[must_use]
-    pub fn desk(&self) -> u64 {
-        self.load(offset_of!(Process, desk))
+    pub fn slot(&self) -> u64 {
+        self.load(offset_of!(Process, slot))
     }
 
-    /// The program's process id.
+    /// Returns the program's process id.
     #[must_use]
     pub fn pid(&self) -> u64 {
         self.load(offset_of!(Process, pid))
     }
 
-    /// The process that it is a copy of; 0 if it begins with a program.
+    /// Returns the number of the process that forked it; 0 if it is to load a program.
     #[must_use]
     pub fn parent(&self) -> u64 {
         self.load(offset_of!(Process, parent))
     }
 
-    /// What this kernel has said of it: one of `process_state`.
+    /// Returns this kernel's state of the process: one of `process_state`.
     #[must_use]
     pub fn state(&self) -> u64 {
         self.load(offset_of!(Process, lwk_state))
     }
 
-    /// The program's part of the address space.
+    /// Returns the program's part of the address space.
     #[must_use]
-    pub fn space(&self) -> (u64, u64) {
+    pub fn bounds(&self) -> (u64, u64) {
         (
-            self.load(offset_of!(Process, space_start)),
-            self.load(offset_of!(Process, space_end)),
+            self.load(offset_of!(Process, mirror_start)),
+            self.load(offset_of!(Process, mirror_end)),
         )
     }
 
-    /// Bytes of its arguments.
+    /// Returns the size of its arguments, in bytes.
     #[must_use]
     pub fn arguments_size(&self) -> u64 {
         self.load(offset_of!(Process, arguments_size))
     }
 
-    /// The number of the proxy's own descriptor, which is no file of the program's.
+    /// Returns the descriptor number of the proxy's mm mirror, which is not a file of the program.
     #[must_use]
-    pub fn descriptor(&self) -> u64 {
+    pub fn mirror_fd(&self) -> u64 {
         self.load(offset_of!(Process, descriptor))
     }
 
-    /// The ticket of the last release.
+    /// Returns the ticket of the last completed invalidation.
     #[must_use]
-    pub fn released(&self) -> u64 {
-        self.load(offset_of!(Process, released))
+    pub fn invalidated(&self) -> u64 {
+        self.load(offset_of!(Process, invalidated))
     }
 
-    /// The frames of its memory that were pinned at the last release, by physical address; `None` if
-    /// there are more than the base can tell.
+    /// Returns the physical addresses of its frames that were pinned at the last invalidation;
+    /// `None` if there are more than the base can list.
     #[must_use]
     pub fn pinned(&self) -> Option<Vec<u64>> {
         let count = self.load(offset_of!(Process, pinned_count));
@@ -358,57 +357,57 @@ impl ProcessPages {
         Some((0..count).map(frame).collect())
     }
 
-    /// Tells the base what this kernel has to say: one of `process_state`.
+    /// Sets this kernel's state of the process: one of `process_state`.
     pub fn set_state(&self, state: u64) {
         self.word(offset_of!(Process, lwk_state))
             .store(state, Ordering::Release);
     }
 
-    /// Tells the base where the program's page table is; 0 for none.
+    /// Sets the root of the program's page table; 0 for none.
     pub fn set_page_table(&self, root: u64) {
         self.word(offset_of!(Process, page_table))
             .store(root, Ordering::Release);
     }
 
-    /// Takes the signals that came, a bit for each.
+    /// Takes the signals that did not fit into the queue, one bit for each.
     #[must_use]
-    pub fn take_signals(&self) -> u64 {
-        let signals = self.word(offset_of!(Process, signals));
+    pub fn take_overflowed_signals(&self) -> u64 {
+        let signals = self.word(offset_of!(Process, signals_overflow));
         match signals.load(Ordering::Relaxed) {
             0 => 0,
             _ => signals.swap(0, Ordering::AcqRel),
         }
     }
 
-    /// Whether signals have come.
+    /// Whether signals have arrived.
     #[must_use]
     pub fn has_signals(&self) -> bool {
-        let taken = self
-            .word(offset_of!(Process, taken))
+        let dequeued = self
+            .word(offset_of!(Process, signals_dequeued))
             .load(Ordering::Relaxed);
-        self.load(offset_of!(Process, told)) != taken
-            || self.load(offset_of!(Process, signals)) != 0
+        self.load(offset_of!(Process, signals_queued)) != dequeued
+            || self.load(offset_of!(Process, signals_overflow)) != 0
     }
 
-    /// Whether the base stops the proxy.
+    /// Whether the base has stopped the proxy.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.load(offset_of!(Process, stopped)) != 0
     }
 
-    /// Takes the first of the signals that wait. One caller at a time.
+    /// Dequeues a signal. One caller at a time.
     #[must_use]
-    pub fn take_signal(&self) -> Option<Signal> {
-        let taken = self.word(offset_of!(Process, taken));
-        let count = taken.load(Ordering::Relaxed);
-        if self.load(offset_of!(Process, told)) == count {
+    pub fn dequeue_signal(&self) -> Option<Signal> {
+        let dequeued = self.word(offset_of!(Process, signals_dequeued));
+        let count = dequeued.load(Ordering::Relaxed);
+        if self.load(offset_of!(Process, signals_queued)) == count {
             return None;
         }
         let place = (count % QUEUE as u64) as usize * size_of::<Signal>();
         let words: [u64; size_of::<Signal>() / 8] =
             core::array::from_fn(|at| self.load(offset_of!(Process, queue) + place + 8 * at));
-        // From here on one more like it is told of: it is another one, which this has not seen.
-        taken.store(count.wrapping_add(1), Ordering::Release);
+        // From here on the base may queue an equal signal: it is a new one.
+        dequeued.store(count.wrapping_add(1), Ordering::Release);
         let low = |word: u64| word as u32;
         let high = |word: u64| (word >> 32) as u32;
         let [first, second, fields @ ..] = words;
@@ -421,7 +420,7 @@ impl ProcessPages {
         })
     }
 
-    /// The signals that the program ignores at its beginning, and those that it blocks: a bit for each.
+    /// Returns the signals that the program initially ignores and blocks, one bit for each.
     #[must_use]
     pub fn inherited_signals(&self) -> (u64, u64) {
         (
@@ -430,20 +429,20 @@ impl ProcessPages {
         )
     }
 
-    /// Where desk 0 would lie in the proxy; 0 if nobody has said.
+    /// Returns the address of slot 0 in the proxy; 0 if it is not set.
     #[must_use]
-    pub(super) fn desks(&self) -> u64 {
-        self.load(offset_of!(Process, desks))
+    pub(super) fn slots(&self) -> u64 {
+        self.load(offset_of!(Process, slots))
     }
 
-    /// Whether the base may have mapped, or be walking to, anything from `start` to before `end`.
-    /// What was taken out of the page table before is not found by it any more.
+    /// Whether the base may have mapped anything from `start` to before `end`, or may be walking
+    /// the page table there. If not, it will not find what was unmapped before.
     #[must_use]
-    pub fn is_reached(&self, start: u64, end: u64) -> bool {
+    pub fn may_be_mapped(&self, start: u64, end: u64) -> bool {
         fence(Ordering::SeqCst);
-        let (first, last) = (start >> REACH_SHIFT, (end - 1) >> REACH_SHIFT);
-        // The bitmap stands for 64 GiB; beyond, windows share bits.
-        const WINDOWS: u64 = 8 * size_of::<Reach>() as u64;
+        let (first, last) = (start >> MAY_MAP_SHIFT, (end - 1) >> MAY_MAP_SHIFT);
+        // The bitmap covers 64 GiB; beyond, windows share bits.
+        const WINDOWS: u64 = 8 * size_of::<MayMap>() as u64;
         let mut windows = (first..=last).take(WINDOWS as usize);
         windows.any(|window| {
             let bit = window % WINDOWS;

@@ -1,7 +1,7 @@
-//! This kernel's half of delegation: `abi/include/insula_lwk.h` tells the protocol.
+//! This kernel's side of delegation; `abi/include/insula_lwk.h` defines the protocol.
 
 mod area;
-mod desk;
+mod slot;
 
-pub use area::{Area, ProcessPages};
-pub use desk::{Answer, Desk};
+pub use area::{DelegationArea, ProcessPages};
+pub use slot::{Reply, Slot};

@@ -1,19 +1,19 @@
-//! Free frames by the buddy system: blocks of 2^order frames, aligned to their size. Two halves of a
-//! block are buddies, and become that block when both are free.
+//! Buddy allocator of frames: blocks of 2^order frames, aligned to their size. The two halves of a
+//! block are buddies, and are merged when both are free.
 //!
-//! Pure: what is known of each frame lies in a slice that the caller gives, the frames themselves are
-//! never touched.
+//! Pure: the state of each frame is in a slice given by the caller; the frames themselves are not
+//! touched.
 
-/// Orders from 0 (4 KiB) to this (1 GiB).
+/// Greatest order: 1 GiB. Order 0 is 4 KiB.
 pub const ORDER_MAX: u8 = 18;
 const ORDERS: usize = ORDER_MAX as usize + 1;
-/// No frame.
+/// Index of no frame.
 const NONE: u32 = u32::MAX;
 
-/// What is known of a frame.
+/// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Neighbours in the list of free blocks, if it is the first frame of one.
+    /// Links in the list of free blocks, for the first frame of one.
     next: u32,
     previous: u32,
     state: State,
@@ -21,22 +21,22 @@ pub struct Frame {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Somebody's, or inside a larger block.
-    Taken,
-    /// First of a free block of this order.
+    /// Allocated, or inside a larger block.
+    Allocated,
+    /// First frame of a free block of this order.
     Free(u8),
 }
 
 impl Frame {
-    /// One that is not to be had.
-    pub const TAKEN: Self = Self {
+    /// A frame that is not free.
+    pub const ALLOCATED: Self = Self {
         next: NONE,
         previous: NONE,
-        state: State::Taken,
+        state: State::Allocated,
     };
 }
 
-/// The frames of one stretch of memory.
+/// Allocator for one range of memory.
 #[derive(Debug)]
 pub struct Buddy<'a> {
     frames: &'a mut [Frame],
@@ -48,13 +48,16 @@ pub struct Buddy<'a> {
 }
 
 impl<'a> Buddy<'a> {
-    /// Frames from number `first` on, none of them free.
+    /// Creates an allocator for the frames from number `first` on, none of them free.
     ///
     /// # Panics
     /// If there are 2^32 frames or more: 16 TiB.
     pub fn new(frames: &'a mut [Frame], first: u64) -> Self {
-        assert!(frames.len() < NONE as usize, "a stretch of 16 TiB");
-        frames.fill(Frame::TAKEN);
+        assert!(
+            frames.len() < NONE as usize,
+            "a memory range of 16 TiB or more"
+        );
+        frames.fill(Frame::ALLOCATED);
         Self {
             frames,
             first,
@@ -63,13 +66,13 @@ impl<'a> Buddy<'a> {
         }
     }
 
-    /// How many frames are free.
+    /// Returns the number of free frames.
     #[must_use]
     pub fn free_frames(&self) -> u64 {
         self.free_frames
     }
 
-    /// Whether a frame lies in the stretch.
+    /// Whether a frame is in the range.
     #[must_use]
     pub fn holds(&self, number: u64) -> bool {
         self.index_of(number).is_some()
@@ -80,8 +83,8 @@ impl<'a> Buddy<'a> {
         (index < self.frames.len() as u64).then_some(index as u32)
     }
 
-    /// Takes a block; its first frame's number.
-    pub fn take(&mut self, order: u8) -> Option<u64> {
+    /// Allocates a block. Returns the number of its first frame.
+    pub fn alloc(&mut self, order: u8) -> Option<u64> {
         let from = (order..=ORDER_MAX).find(|&order| self.free[usize::from(order)] != NONE)?;
         let index = self.free[usize::from(from)];
         self.unlink(index, from);
@@ -92,17 +95,17 @@ impl<'a> Buddy<'a> {
         Some(self.first + u64::from(index))
     }
 
-    /// Gives a block back, or frames for the first time.
+    /// Frees a block, or adds frames for the first time.
     ///
     /// # Panics
-    /// If it does not lie in the stretch, is not aligned, or is free.
-    pub fn give(&mut self, number: u64, order: u8) {
+    /// If it is outside the range, not aligned, or free.
+    pub fn free(&mut self, number: u64, order: u8) {
         assert!(order <= ORDER_MAX && number.is_multiple_of(1 << order));
-        let (mut index, mut order) = (self.index_of(number).expect("of this stretch"), order);
+        let (mut index, mut order) = (self.index_of(number).expect("a frame of this range"), order);
         assert_eq!(
             self.frames[index as usize].state,
-            State::Taken,
-            "given twice"
+            State::Allocated,
+            "freed twice"
         );
         self.free_frames += 1 << order;
         while let Some(buddy) = self.free_buddy(index, order) {
@@ -113,19 +116,19 @@ impl<'a> Buddy<'a> {
         self.link(index, order);
     }
 
-    /// Gives all frames from `start` to before `end`, in the largest blocks that there are.
-    pub fn give_range(&mut self, start: u64, end: u64) {
+    /// Frees all frames from `start` to before `end`, in the largest possible blocks.
+    pub fn free_range(&mut self, start: u64, end: u64) {
         let mut number = start;
         while number < end {
             let aligned = number.trailing_zeros().min(u32::from(ORDER_MAX)) as u8;
             let fits = (end - number).ilog2().min(u32::from(ORDER_MAX)) as u8;
             let order = aligned.min(fits);
-            self.give(number, order);
+            self.free(number, order);
             number += 1 << order;
         }
     }
 
-    /// The buddy of a block, if it is free as a whole and lies in the stretch.
+    /// Returns the buddy of a block, if it is in the range and wholly free.
     fn free_buddy(&self, index: u32, order: u8) -> Option<u32> {
         if order == ORDER_MAX {
             return None;
@@ -158,7 +161,7 @@ impl<'a> Buddy<'a> {
         if next != NONE {
             self.frames[next as usize].previous = previous;
         }
-        self.frames[index as usize] = Frame::TAKEN;
+        self.frames[index as usize] = Frame::ALLOCATED;
     }
 }
 
@@ -174,22 +177,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_disjoint_and_come_back(
+        fn blocks_are_disjoint_and_can_be_freed(
             first in 0_u64..2000,
             count in 1_usize..3000,
             steps in proptest::collection::vec((0_u8..6, any::<prop::sample::Index>()), 1..200),
         ) {
-            let mut frames = vec![Frame::TAKEN; count];
+            let mut frames = vec![Frame::ALLOCATED; count];
             let mut buddy = Buddy::new(&mut frames, first);
             let end = first + count as u64;
-            buddy.give_range(first, end);
+            buddy.free_range(first, end);
             let mut taken: BTreeMap<u64, u8> = BTreeMap::new();
             for (order, which) in steps {
                 if order == 5 && !taken.is_empty() {
                     let (&number, &order) = taken.iter().nth(which.index(taken.len())).unwrap();
                     taken.remove(&number);
-                    buddy.give(number, order);
-                } else if let Some(number) = buddy.take(order) {
+                    buddy.free(number, order);
+                } else if let Some(number) = buddy.alloc(order) {
                     prop_assert!(number.is_multiple_of(1 << order));
                     prop_assert!(first <= number && number + (1 << order) <= end);
                     let below = taken.range(..number + (1 << order)).next_back();
@@ -200,15 +203,15 @@ mod tests {
                 prop_assert_eq!(buddy.free_frames() + held, count as u64);
             }
             for (number, order) in taken {
-                buddy.give(number, order);
+                buddy.free(number, order);
             }
-            // Whole again: as few blocks as at first.
-            let mut fresh = vec![Frame::TAKEN; count];
+            // All frames are free: as few blocks as at first.
+            let mut fresh = vec![Frame::ALLOCATED; count];
             let mut other = Buddy::new(&mut fresh, first);
-            other.give_range(first, end);
+            other.free_range(first, end);
             for order in (0..=ORDER_MAX).rev() {
                 loop {
-                    let pair = (buddy.take(order).is_some(), other.take(order).is_some());
+                    let pair = (buddy.alloc(order).is_some(), other.alloc(order).is_some());
                     prop_assert_eq!(pair.0, pair.1, "order {}", order);
                     if !pair.0 {
                         break;
@@ -219,21 +222,21 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_had_of_nothing() {
-        let mut frames: Vec<Frame> = vec![Frame::TAKEN; 8];
+    fn allocation_fails_without_free_frames() {
+        let mut frames: Vec<Frame> = vec![Frame::ALLOCATED; 8];
         let mut buddy = Buddy::new(&mut frames, 0);
-        assert_eq!(buddy.take(0), None);
-        buddy.give_range(0, 8);
-        assert_eq!(buddy.take(3), Some(0));
-        assert_eq!(buddy.take(0), None);
+        assert_eq!(buddy.alloc(0), None);
+        buddy.free_range(0, 8);
+        assert_eq!(buddy.alloc(3), Some(0));
+        assert_eq!(buddy.alloc(0), None);
     }
 
     #[test]
-    #[should_panic(expected = "given twice")]
-    fn a_block_given_twice_is_a_bug() {
-        let mut frames = vec![Frame::TAKEN; 8];
+    #[should_panic(expected = "freed twice")]
+    fn freeing_a_block_twice_panics() {
+        let mut frames = vec![Frame::ALLOCATED; 8];
         let mut buddy = Buddy::new(&mut frames, 0);
-        buddy.give(4, 0);
-        buddy.give(4, 0);
+        buddy.free(4, 0);
+        buddy.free(4, 0);
     }
 }

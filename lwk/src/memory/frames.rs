@@ -1,20 +1,21 @@
-//! All frames that the kernel has, in one buddy system for each stretch of memory.
+//! The frame allocator: one buddy allocator for each range of memory.
 
 #![allow(
     unsafe_code,
-    reason = "what is known of frames lies in memory that no type owns"
+    reason = "the state of frames is kept in memory that no type owns"
 )]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use alloc::vec::Vec;
-use insula_bare::memory::{self, FRAME_SIZE, Frames, PhysAddr};
+use insula_bare::memory::{self, FRAME_SIZE, FrameAllocator, PhysAddr};
 
 use super::buddy::{Buddy, Frame};
+use crate::boot_info::MemoryRange;
 use crate::process::errno::Errno;
-use crate::world::Stretch;
 
-/// What programs leave to the kernel: this part of the memory, and not less than these bytes.
+/// Reserve for the kernel that programs cannot use: this fraction of the memory, but at least this
+/// many bytes.
 const RESERVE_PART: u64 = 64;
 const RESERVE_MIN: u64 = 2 << 20;
 
@@ -23,10 +24,10 @@ static ZONES: spin::Mutex<Zones> = spin::Mutex::new(Zones {
     more: Vec::new(),
 });
 static TOTAL: AtomicU64 = AtomicU64::new(0);
-/// Bytes that are free: changed only by who has the zones.
+/// Free bytes. Changed only with the zones locked.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
-/// The first is there before the heap is.
+/// The first zone exists before the heap.
 struct Zones {
     first: Option<Buddy<'static>>,
     more: Vec<Buddy<'static>>,
@@ -38,64 +39,65 @@ impl Zones {
     }
 }
 
-/// Takes a stretch into use, all but `hole`. What is known of its frames lies at its beginning, or
-/// behind the hole if that begins there.
+/// Adds a memory range, except for `excluded`. The state of its frames is stored at its beginning,
+/// or behind `excluded` if that is there.
 ///
 /// # Safety
-/// It is memory of this kernel's, in the direct map, and nobody uses it but for the hole.
-pub(crate) unsafe fn add(stretch: Stretch, hole: Stretch) {
-    let first = stretch.start.div_ceil(FRAME_SIZE);
-    let end = stretch.end() / FRAME_SIZE;
+/// It is memory of this kernel, in the direct map, and nobody uses it except for `excluded`.
+pub(crate) unsafe fn add_range(range: MemoryRange, excluded: MemoryRange) {
+    let first = range.start.div_ceil(FRAME_SIZE);
+    let end = range.end() / FRAME_SIZE;
     let count = end.saturating_sub(first);
     let table_frames = (count * size_of::<Frame>() as u64).div_ceil(FRAME_SIZE);
-    let (hole_start, hole_end) = hole_frames(&hole, first, end);
-    // Beside the hole, before it if there is room.
-    let table = match hole_start - first >= table_frames {
+    let (excluded_start, excluded_end) = excluded_frames(&excluded, first, end);
+    // Next to the excluded part: before it if there is room.
+    let table = match excluded_start - first >= table_frames {
         true => first,
-        false => hole_end,
+        false => excluded_end,
     };
     if count == 0 || table + table_frames >= end {
         return;
     }
     let place = PhysAddr(table * FRAME_SIZE).in_direct_map().cast::<Frame>();
     let frames = unsafe {
-        // SAFETY: 1. the frames from `table` on are free, by the caller, and no others are given to
-        // the buddy system below, so the slice is alone. 2. It is written before it is made.
+        // SAFETY: 1. by the caller, the frames from `table` on are free; they are not given to the
+        // buddy allocator below, so nothing else refers to the slice. 2. It is written before it is
+        // made.
         for index in 0..count as usize {
-            place.add(index).write(Frame::TAKEN);
+            place.add(index).write(Frame::ALLOCATED);
         }
         core::slice::from_raw_parts_mut(place, count as usize)
     };
     let mut buddy = Buddy::new(frames, first);
-    let taken = (table, table + table_frames);
-    let mut holes = [taken, (hole_start, hole_end)];
-    holes.sort_unstable();
+    let table_range = (table, table + table_frames);
+    let mut excluded_ranges = [table_range, (excluded_start, excluded_end)];
+    excluded_ranges.sort_unstable();
     let mut next = first;
-    for (from, to) in holes {
-        buddy.give_range(next, from.max(next));
+    for (from, to) in excluded_ranges {
+        buddy.free_range(next, from.max(next));
         next = next.max(to);
     }
-    buddy.give_range(next, end);
+    buddy.free_range(next, end);
     let bytes = buddy.free_frames() * FRAME_SIZE;
     TOTAL.fetch_add(bytes, Ordering::Relaxed);
     FREE.fetch_add(bytes, Ordering::Relaxed);
-    keep(buddy);
+    add_zone(buddy);
 }
 
-/// The hole's frames within a stretch; an empty one at its end if there is none.
-fn hole_frames(hole: &Stretch, first: u64, end: u64) -> (u64, u64) {
-    let from = (hole.start / FRAME_SIZE).clamp(first, end);
-    let to = hole.end().div_ceil(FRAME_SIZE).clamp(first, end);
+/// Returns the excluded frames within a range; an empty range at its end if there are none.
+fn excluded_frames(excluded: &MemoryRange, first: u64, end: u64) -> (u64, u64) {
+    let from = (excluded.start / FRAME_SIZE).clamp(first, end);
+    let to = excluded.end().div_ceil(FRAME_SIZE).clamp(first, end);
     if from == to { (end, end) } else { (from, to) }
 }
 
-fn keep(buddy: Buddy<'static>) {
+fn add_zone(buddy: Buddy<'static>) {
     let mut zones = ZONES.lock();
     if zones.first.is_none() {
         zones.first = Some(buddy);
         return;
     }
-    // Room for it may have to come from the zones themselves.
+    // Memory for the list may come from the zones themselves: they are unlocked meanwhile.
     drop(zones);
     let mut more = Vec::with_capacity(ZONES.lock().more.len() + 1);
     let mut zones = ZONES.lock();
@@ -106,37 +108,37 @@ fn keep(buddy: Buddy<'static>) {
     drop(old);
 }
 
-/// Takes a block of 2^order frames, as it is.
+/// Allocates a block of 2^order frames, not zeroed.
 #[must_use]
-pub fn take_block(order: u8) -> Option<PhysAddr> {
+pub fn alloc_block(order: u8) -> Option<PhysAddr> {
     let mut zones = ZONES.lock();
-    let number = zones.all().find_map(|zone| zone.take(order))?;
+    let number = zones.all().find_map(|zone| zone.alloc(order))?;
     FREE.fetch_sub(FRAME_SIZE << order, Ordering::Relaxed);
     Some(PhysAddr(number * FRAME_SIZE))
 }
 
-/// Takes a block for a program. The last of the memory is not for programs: the kernel goes on when
-/// they have used up all the rest.
+/// Allocates a block for a program. The reserve stays for the kernel, which so keeps running when
+/// programs have used up all other memory.
 #[must_use]
-pub fn take_for_program(order: u8) -> Option<PhysAddr> {
-    if !leaves(FRAME_SIZE << order, reserve()) {
+pub fn alloc_for_program(order: u8) -> Option<PhysAddr> {
+    if !leaves_free(FRAME_SIZE << order, reserve()) {
         return None;
     }
-    take_block(order)
+    alloc_block(order)
 }
 
-/// What programs leave to the kernel.
+/// Returns the size of the kernel's reserve, in bytes.
 fn reserve() -> u64 {
     (total_bytes() / RESERVE_PART).max(RESERVE_MIN)
 }
 
-/// Whether so much can be taken, and that much is left.
-fn leaves(bytes: u64, rest: u64) -> bool {
+/// Whether `rest` bytes stay free after an allocation.
+fn leaves_free(bytes: u64, rest: u64) -> bool {
     free_bytes().checked_sub(bytes) >= Some(rest)
 }
 
-/// Whether a program may have the kernel keep so much more for it: for what the kernel itself needs
-/// to go on, the reserve stays. To be asked wherever a program decides how much there will be.
+/// Checks that the kernel may allocate `bytes` on behalf of a program without using its reserve. To
+/// be called wherever a program determines the size of an allocation.
 ///
 /// # Errors
 /// [`Errno::ENOMEM`].
@@ -144,7 +146,7 @@ pub fn has_room(bytes: u64) -> Result<(), Errno> {
     room(bytes, reserve())
 }
 
-/// The same for what a program needs to give memory back: half of the reserve stays.
+/// Like [`has_room`], for what is needed to free a program's memory: may use half of the reserve.
 ///
 /// # Errors
 /// [`Errno::ENOMEM`].
@@ -153,12 +155,12 @@ pub fn has_room_to_free(bytes: u64) -> Result<(), Errno> {
 }
 
 fn room(bytes: u64, rest: u64) -> Result<(), Errno> {
-    // Before there is any memory, and on a host, there is only the heap.
-    let may = total_bytes() == 0 || leaves(bytes, rest);
+    // On a host, and before memory is added, there is only the heap.
+    let may = total_bytes() == 0 || leaves_free(bytes, rest);
     may.then_some(()).ok_or(Errno::ENOMEM)
 }
 
-/// Makes room in a list for so many more, if a program may have the kernel keep as much.
+/// Reserves room for `more` entries in a list, on behalf of a program.
 ///
 /// # Errors
 /// [`Errno::ENOMEM`]; the list is as it was.
@@ -166,7 +168,7 @@ pub fn reserve_in<T>(list: &mut Vec<T>, more: usize) -> Result<(), Errno> {
     grow(list, more, has_room)
 }
 
-/// The same for what a program needs to give memory back: see [`has_room_to_free`].
+/// Like [`reserve_in`], for what is needed to free memory: see [`has_room_to_free`].
 ///
 /// # Errors
 /// [`Errno::ENOMEM`]; the list is as it was.
@@ -182,13 +184,13 @@ fn grow<T>(
     if list.capacity() - list.len() >= more {
         return Ok(());
     }
-    // A list grows to twice its size, and is copied.
+    // A list grows to twice its capacity, and is copied.
     let count = (2 * list.capacity()).max(list.len().saturating_add(more));
     has_room(count.saturating_mul(size_of::<T>()) as u64)?;
     list.try_reserve(more).map_err(|_| Errno::ENOMEM)
 }
 
-/// So many bytes, all zero, if a program may have the kernel keep as much.
+/// Allocates zeroed bytes on behalf of a program.
 ///
 /// # Errors
 /// [`Errno::ENOMEM`].
@@ -199,25 +201,26 @@ pub fn zeroed(size: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Gives a block back that [`take_block`] gave.
+/// Frees a block from [`alloc_block`].
 ///
 /// # Panics
-/// If it was not.
-pub fn give_block(block: PhysAddr, order: u8) {
+/// If it was not allocated there.
+pub fn free_block(block: PhysAddr, order: u8) {
     let number = block.0 / FRAME_SIZE;
     let mut zones = ZONES.lock();
     let zone = zones.all().find(|zone| zone.holds(number));
-    zone.expect("a block of this kernel's").give(number, order);
+    zone.expect("a block from this allocator")
+        .free(number, order);
     FREE.fetch_add(FRAME_SIZE << order, Ordering::Relaxed);
 }
 
-/// Bytes that are free.
+/// Returns the number of free bytes.
 #[must_use]
 pub fn free_bytes() -> u64 {
     FREE.load(Ordering::Relaxed)
 }
 
-/// Bytes that there were to begin with.
+/// Returns the number of bytes that were free at the start.
 #[must_use]
 pub fn total_bytes() -> u64 {
     TOTAL.load(Ordering::Relaxed)
@@ -225,33 +228,33 @@ pub fn total_bytes() -> u64 {
 
 /// Frames for the kernel's own page table.
 #[derive(Clone, Copy, Debug)]
-pub struct Pool;
+pub struct KernelFrames;
 
-/// Frames for programs' page tables. They may take half of what programs leave to the kernel: so a
-/// program can give back a part of a large page, which takes a table, when memory is used up.
+/// Frames for programs' page tables. They may use half of the reserve: so a program can unmap a
+/// part of a large page, for which a table is needed, when memory is used up.
 #[derive(Clone, Copy, Debug)]
-pub struct ProgramTables;
+pub struct ProgramTableFrames;
 
-impl Frames for ProgramTables {
-    fn take(&mut self) -> Option<PhysAddr> {
+impl FrameAllocator for ProgramTableFrames {
+    fn alloc(&mut self) -> Option<PhysAddr> {
         has_room_to_free(FRAME_SIZE).ok()?;
-        Pool.take()
+        KernelFrames.alloc()
     }
 
-    fn give(&mut self, frame: PhysAddr) {
-        Pool.give(frame);
+    fn free(&mut self, frame: PhysAddr) {
+        KernelFrames.free(frame);
     }
 }
 
-impl Frames for Pool {
-    fn take(&mut self) -> Option<PhysAddr> {
-        let frame = take_block(0)?;
-        // SAFETY: it has just been taken, so nobody else has it.
+impl FrameAllocator for KernelFrames {
+    fn alloc(&mut self) -> Option<PhysAddr> {
+        let frame = alloc_block(0)?;
+        // SAFETY: it has just been allocated, so nobody else uses it.
         unsafe { memory::clear(frame, FRAME_SIZE) };
         Some(frame)
     }
 
-    fn give(&mut self, frame: PhysAddr) {
-        give_block(frame, 0);
+    fn free(&mut self, frame: PhysAddr) {
+        free_block(frame, 0);
     }
 }

@@ -1,20 +1,17 @@
-//! The kernel's own page table: the direct map, in pages as large as fit, and the image with no more
-//! rights than each part needs.
+//! The kernel's own page table: the direct map, with the largest possible pages, and the image with
+//! the least permissions that each section needs.
 
-#![allow(
-    unsafe_code,
-    reason = "the image's parts are known by the linker's symbols"
-)]
+#![allow(unsafe_code, reason = "linker symbols give the image's sections")]
 
 use insula_bare::PhysAddr;
 use insula_bare::cpu::cpuid;
 use insula_bare::memory::{DIRECT_MAP, FRAME_SIZE};
 use insula_bare::paging::{Flags, MapError, Page, PageSize, PageTable};
 
-use super::Pool;
-use crate::world::{Stretch, World};
+use super::KernelFrames;
+use crate::boot_info::{BootInfo, MemoryRange};
 
-/// Where the image's parts lie: text, constants, data, end.
+/// Returns where the image's sections begin: text, constants, data, and the end.
 #[cfg(target_os = "none")]
 fn parts() -> [u64; 4] {
     unsafe extern "C" {
@@ -37,34 +34,34 @@ fn parts() -> [u64; 4] {
     [0; 4]
 }
 
-/// Bytes of the image in memory.
+/// Returns the size of the image in memory, in bytes.
 pub(crate) fn image_size() -> u64 {
     let [text, .., end] = parts();
     end - text
 }
 
-/// Makes the table. The image lies at `image`.
+/// Builds the table for an image at `image`.
 ///
 /// # Errors
 /// [`MapError`].
-pub(crate) fn build(world: &World, image: PhysAddr) -> Result<PageTable, MapError> {
-    let mut table = PageTable::new_kernel(&mut Pool)?;
-    for stretch in world.memory.iter().chain(&world.reserved) {
-        map_direct(&mut table, stretch)?;
+pub(crate) fn build(boot_info: &BootInfo, image: PhysAddr) -> Result<PageTable, MapError> {
+    let mut table = PageTable::new_kernel(&mut KernelFrames)?;
+    for range in boot_info.memory.iter().chain(&boot_info.reserved) {
+        map_direct(&mut table, range)?;
     }
     map_image(&mut table, image)?;
     Ok(table)
 }
 
-/// Maps a stretch of memory into the direct map.
-fn map_direct(table: &mut PageTable, stretch: &Stretch) -> Result<(), MapError> {
+/// Maps a range of memory in the direct map.
+fn map_direct(table: &mut PageTable, range: &MemoryRange) -> Result<(), MapError> {
     let has_huge = cpuid(0x8000_0001, 0).edx & 1 << 26 != 0;
     let sizes = [PageSize::Huge, PageSize::Large, PageSize::Small];
-    let mut at = stretch.start.next_multiple_of(FRAME_SIZE);
-    while at + FRAME_SIZE <= stretch.end() {
+    let mut at = range.start.next_multiple_of(FRAME_SIZE);
+    while at + FRAME_SIZE <= range.end() {
         let fits = |size: &&PageSize| {
             at.is_multiple_of(size.bytes())
-                && at + size.bytes() <= stretch.end()
+                && at + size.bytes() <= range.end()
                 && (has_huge || **size != PageSize::Huge)
         };
         let size = sizes.iter().find(fits).copied().unwrap_or(PageSize::Small);
@@ -74,7 +71,7 @@ fn map_direct(table: &mut PageTable, stretch: &Stretch) -> Result<(), MapError> 
             size,
             flags: Flags::WRITABLE | Flags::NO_EXECUTE,
         };
-        table.map(page, &mut Pool)?;
+        table.map(page, &mut KernelFrames)?;
         at += size.bytes();
     }
     Ok(())
@@ -94,7 +91,7 @@ fn map_image(table: &mut PageTable, image: PhysAddr) -> Result<(), MapError> {
             size: PageSize::Small,
             flags,
         };
-        table.map(page, &mut Pool)?;
+        table.map(page, &mut KernelFrames)?;
     }
     Ok(())
 }

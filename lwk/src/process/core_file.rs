@@ -1,6 +1,6 @@
-//! A core file: what a program was when a signal ended it, for a debugger.
+//! Core files: the state of a program that a signal terminated, for debuggers.
 //!
-//! Pure: the bytes before the memory, and where in the file each area of memory goes.
+//! Pure: builds the headers and the layout; the content of memory is written elsewhere.
 //!
 //! Source: core(5) of Linux; `struct elf_prstatus` and `elf_prpsinfo` of its
 //! include/linux/elfcore.h as they are on x86-64.
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use insula_bare::Registers;
 
 use super::PAGE;
-use super::areas::{Area, AreaFlags, Rights};
+use super::vma::{Protection, Vma, VmaFlags};
 
 const HEADER_SIZE: usize = 64;
 const PROGRAM_HEADER_SIZE: usize = 56;
@@ -27,48 +27,48 @@ mod note {
 }
 const STATUS_SIZE: usize = 336;
 const PROCESS_SIZE: usize = 136;
-/// Of the extended registers, those of FXSAVE.
+/// Size of the FXSAVE part of the extended state.
 const FLOATING_SIZE: usize = 512;
 /// CS and SS of programs.
 const CODE_SEGMENT: u64 = 0x33;
 const STACK_SEGMENT: u64 = 0x2b;
 
-/// A thread in its last moment.
+/// State of a thread when the program was terminated.
 #[derive(Clone, Debug, Default)]
-pub struct LastMoment {
-    /// Its id.
+pub struct ThreadDump {
+    /// Thread id.
     pub id: u64,
     /// Its registers.
     pub registers: Registers,
     /// Bases of FS and GS.
     pub bases: (u64, u64),
-    /// Its extended registers, as XSAVE or FXSAVE left them.
+    /// Extended state, as XSAVE or FXSAVE wrote it.
     pub extended: Vec<u8>,
 }
 
-/// What goes into a core file.
+/// Content of a core file.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreFile<'a> {
-    /// The signal that ended the program.
+    /// Signal that terminated the program.
     pub signal: u32,
-    /// The program's id.
+    /// Process id.
     pub pid: u64,
-    /// Its name.
+    /// Path of the program.
     pub name: &'a [u8],
-    /// Its auxiliary vector.
+    /// Auxiliary vector.
     pub auxiliary: &'a [u8],
-    /// Its threads; the one with the signal is the first.
-    pub threads: &'a [LastMoment],
-    /// Its memory.
-    pub areas: &'a [Area],
+    /// Threads; first the one that received the signal.
+    pub threads: &'a [ThreadDump],
+    /// Memory.
+    pub vmas: &'a [Vma],
 }
 
-/// An area in the file.
+/// A VMA that is written to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// Which.
-    pub area: Area,
-    /// Where.
+pub struct DumpedVma {
+    /// The VMA.
+    pub vma: Vma,
+    /// Its offset in the file.
     pub offset: u64,
 }
 
@@ -77,11 +77,12 @@ fn put(bytes: &mut [u8], at: usize, word: &[u8]) {
 }
 
 impl CoreFile<'_> {
-    /// The beginning of the file, and which areas follow where; what is in none of them is zero.
+    /// Builds the file's head, and the list of VMAs whose content follows. Other VMAs have no
+    /// content.
     #[must_use]
-    pub fn lay_out(&self) -> (Vec<u8>, Vec<Stored>) {
+    pub fn lay_out(&self) -> (Vec<u8>, Vec<DumpedVma>) {
         let notes = self.notes();
-        let headers = HEADER_SIZE + PROGRAM_HEADER_SIZE * (self.areas.len() + 1);
+        let headers = HEADER_SIZE + PROGRAM_HEADER_SIZE * (self.vmas.len() + 1);
         let mut offset = ((headers + notes.len()) as u64).next_multiple_of(PAGE);
         let mut bytes = self.header();
         bytes.extend(program_header(
@@ -91,29 +92,29 @@ impl CoreFile<'_> {
             (0, 0),
             notes.len() as u64,
         ));
-        let mut stored = Vec::new();
-        for &area in self.areas {
-            let size = area.end - area.start;
-            let is_wanted = !area.flags.contains(AreaFlags::DONT_DUMP);
-            let file_size = match is_wanted && area.rights.contains(Rights::READ) {
+        let mut dumped = Vec::new();
+        for &vma in self.vmas {
+            let size = vma.end - vma.start;
+            let is_wanted = !vma.flags.contains(VmaFlags::DONT_DUMP);
+            let file_size = match is_wanted && vma.protection.contains(Protection::READ) {
                 true => size,
                 false => 0,
             };
-            let range = (area.start, size);
+            let range = (vma.start, size);
             bytes.extend(program_header(
                 LOAD,
-                flags(area.rights),
+                flags(vma.protection),
                 offset,
                 range,
                 file_size,
             ));
             if file_size > 0 {
-                stored.push(Stored { area, offset });
+                dumped.push(DumpedVma { vma, offset });
             }
             offset += file_size;
         }
         bytes.extend(notes);
-        (bytes, stored)
+        (bytes, dumped)
     }
 
     fn header(&self) -> Vec<u8> {
@@ -121,7 +122,7 @@ impl CoreFile<'_> {
         const X86_64: u16 = 62;
         let mut bytes = alloc::vec![0; HEADER_SIZE];
         put(&mut bytes, 0, b"\x7fELF\x02\x01\x01");
-        let count = self.areas.len() as u16 + 1;
+        let count = self.vmas.len() as u16 + 1;
         let halves = [
             (16, CORE),
             (18, X86_64),
@@ -158,7 +159,7 @@ impl CoreFile<'_> {
     }
 
     /// `struct elf_prstatus`.
-    fn status(&self, thread: &LastMoment) -> Vec<u8> {
+    fn status(&self, thread: &ThreadDump) -> Vec<u8> {
         let mut bytes = alloc::vec![0; STATUS_SIZE];
         put(&mut bytes, 0, &self.signal.to_le_bytes());
         put(&mut bytes, 12, &(self.signal as u16).to_le_bytes());
@@ -183,7 +184,8 @@ impl CoreFile<'_> {
     }
 }
 
-/// Debuggers find in the part that is software's which components there are.
+/// Adds the enabled components (XCR0) where debuggers expect them, in the area reserved for
+/// software.
 fn with_components(extended: &[u8]) -> Vec<u8> {
     const AT_SOFTWARE: usize = 464;
     let mut bytes = extended.to_vec();
@@ -193,7 +195,7 @@ fn with_components(extended: &[u8]) -> Vec<u8> {
 }
 
 /// `struct user_regs_struct`.
-fn registers(thread: &LastMoment) -> [u64; 27] {
+fn registers(thread: &ThreadDump) -> [u64; 27] {
     let of = &thread.registers;
     [
         of.r15,
@@ -226,9 +228,9 @@ fn registers(thread: &LastMoment) -> [u64; 27] {
     ]
 }
 
-fn flags(rights: Rights) -> u32 {
-    let flag = |right, flag| if rights.contains(right) { flag } else { 0 };
-    flag(Rights::EXECUTE, 1) | flag(Rights::WRITE, 2) | flag(Rights::READ, 4)
+fn flags(protection: Protection) -> u32 {
+    let flag = |right, flag| if protection.contains(right) { flag } else { 0 };
+    flag(Protection::EXECUTE, 1) | flag(Protection::WRITE, 2) | flag(Protection::READ, 4)
 }
 
 fn program_header(
@@ -264,8 +266,8 @@ fn add_note(bytes: &mut Vec<u8>, owner: &[u8], kind: u32, content: &[u8]) {
     }
 }
 
-/// The name of a core file by the base's pattern (core(5)), as far as it is of the simple kind: no
-/// pattern that starts a program is followed.
+/// Returns the core file's name according to the base's pattern (core(5)). Patterns that pipe to a
+/// program are not supported.
 #[must_use]
 pub fn file_name(pattern: &[u8], pid: u64, program: &[u8]) -> Vec<u8> {
     let pattern = pattern.strip_suffix(b"\n").unwrap_or(pattern);
@@ -296,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_the_pattern() {
+    fn names_follow_core_pattern() {
         let name = |pattern: &[u8]| file_name(pattern, 42, b"/bin/a.out");
         assert_eq!(name(b"core\n"), b"core");
         assert_eq!(name(b"|/usr/lib/apport %p"), b"core");
@@ -309,19 +311,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_laid_out_as_its_headers_say() {
-        let area = Area::own;
-        let areas = [
-            area(0x1000, 0x3000, Rights::READ),
-            area(0x8000, 0x9000, Rights::empty()),
-            area(0xa000, 0xb000, Rights::READ | Rights::WRITE),
+    fn the_layout_matches_the_headers() {
+        let vma = Vma::own;
+        let vmas = [
+            vma(0x1000, 0x3000, Protection::READ),
+            vma(0x8000, 0x9000, Protection::empty()),
+            vma(0xa000, 0xb000, Protection::READ | Protection::WRITE),
         ];
         let registers = Registers {
             rip: 0x1234,
             rsp: 0xa800,
             ..Registers::default()
         };
-        let thread = LastMoment {
+        let thread = ThreadDump {
             id: 7,
             registers,
             bases: (5, 6),
@@ -332,18 +334,18 @@ mod tests {
             pid: 7,
             name: b"/bin/a.out",
             auxiliary: &[0; 16],
-            threads: &[thread.clone(), LastMoment { id: 8, ..thread }],
-            areas: &areas,
+            threads: &[thread.clone(), ThreadDump { id: 8, ..thread }],
+            vmas: &vmas,
         };
-        let (head, stored) = file.lay_out();
-        let first = stored[0].offset;
+        let (head, dumped) = file.lay_out();
+        let first = dumped[0].offset;
         assert!(first.is_multiple_of(PAGE) && head.len() as u64 <= first);
-        let places: Vec<_> = stored
+        let places: Vec<_> = dumped
             .iter()
-            .map(|one| (one.area.start, one.offset))
+            .map(|one| (one.vma.start, one.offset))
             .collect();
         assert_eq!(places, [(0x1000, first), (0xa000, first + 0x2000)]);
-        // The second program header is the first area's.
+        // The second program header is that of the first VMA.
         let at = HEADER_SIZE + PROGRAM_HEADER_SIZE;
         let words = [8, 16, 32, 40].map(|word| u64_at(&head, at + word));
         assert_eq!(words, [first, 0x1000, 0x2000, 0x2000]);

@@ -1,35 +1,35 @@
-//! Writing a core file, by delegated calls.
+//! Writes core files by delegated calls.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use super::areas::{Area, Rights};
-use super::core_file::{CoreFile, LastMoment, Stored, file_name};
+use super::address_space::Placement;
+use super::core_file::{CoreFile, DumpedVma, ThreadDump, file_name};
 use super::errno::Errno;
-use super::space::Place;
+use super::vma::{Protection, Vma};
 use super::{PAGE, Process, Thread};
-use crate::calls::number;
 use crate::info;
 use crate::memory::{has_room, reserve_in};
+use crate::syscall::number;
 
-/// Bytes through which the beginning of the file goes.
+/// Size of the buffer through which the file's head is written.
 const BUFFER_SIZE: u64 = 64 << 10;
-/// Bytes of the kernel's that a thread's last moment takes.
-const MOMENT_BYTES: u64 = 16 << 10;
+/// Kernel memory needed for the dump of a thread.
+const DUMP_BYTES: u64 = 16 << 10;
 
 impl Process {
-    /// Notes what a thread was that ends while a core file is to be written.
-    pub fn note_last_moment(&self, thread: &Thread) {
+    /// Saves the state of a thread that exits, if a core file will be written.
+    pub fn save_thread_dump(&self, thread: &Thread) {
         let dumper = self.dumper.load(Ordering::Acquire);
-        let has_room = has_room(MOMENT_BYTES).is_ok();
+        let has_room = has_room(DUMP_BYTES).is_ok();
         if dumper != 0 && dumper != thread.id && has_room {
-            self.last_moments.lock().push(last_moment(thread));
+            self.thread_dumps.lock().push(thread_dump(thread));
         }
     }
 }
 
-fn last_moment(thread: &Thread) -> LastMoment {
-    LastMoment {
+fn thread_dump(thread: &Thread) -> ThreadDump {
+    ThreadDump {
         id: thread.id,
         registers: thread.context.registers,
         bases: (thread.context.fs_base, thread.context.gs_base),
@@ -37,8 +37,8 @@ fn last_moment(thread: &Thread) -> LastMoment {
     }
 }
 
-/// Ends a program by a signal that leaves a core file. All other threads of the program are gone,
-/// and this one's extended registers are saved.
+/// Writes the core file of a program that a signal terminates, and makes the proxy exit. All other
+/// threads have exited, and this one's extended state is saved.
 pub(crate) fn dump(thread: &mut Thread, signal: u32) {
     match write(thread, signal) {
         Ok(Some(name)) => {
@@ -46,20 +46,23 @@ pub(crate) fn dump(thread: &mut Thread, signal: u32) {
             info!("process {}: core file '{name}'", thread.id);
         }
         Ok(None) => {}
-        Err(Errno(errno)) => info!("process {}: no core file, error {errno}", thread.id),
+        Err(Errno(errno)) => info!(
+            "process {}: writing a core file failed with errno {errno}",
+            thread.id
+        ),
     }
-    thread.tell_end(signal.into());
+    thread.exit_proxy(signal.into());
 }
 
-/// The name of the file; none if none is wanted.
+/// Writes the core file. Returns its name; `None` if the limit is 0.
 fn write(thread: &mut Thread, signal: u32) -> Result<Option<Vec<u8>>, Errno> {
-    let areas = areas(thread)?;
-    let buffer = thread.with_space(|space, release| {
+    let vmas = vmas(thread)?;
+    let buffer = thread.with_space(|space, invalidate| {
         space.map(
-            Place::Near(0),
+            Placement::Hint(0),
             BUFFER_SIZE,
-            Rights::READ | Rights::WRITE,
-            release,
+            Protection::READ | Protection::WRITE,
+            invalidate,
         )
     })?;
     let limit = limit(thread, buffer)?;
@@ -68,47 +71,47 @@ fn write(thread: &mut Thread, signal: u32) -> Result<Option<Vec<u8>>, Errno> {
     }
     let name = name(thread, buffer)?;
     let file = create(thread, buffer, &name)?;
-    let threads: Vec<LastMoment> = core::iter::once(last_moment(thread))
-        .chain(thread.process.last_moments.lock().drain(..))
+    let threads: Vec<ThreadDump> = core::iter::once(thread_dump(thread))
+        .chain(thread.process.thread_dumps.lock().drain(..))
         .collect();
-    let words = thread.process.words.lock().clone();
-    let (head, stored) = CoreFile {
+    let program_info = thread.process.program_info.lock().clone();
+    let (head, dumped) = CoreFile {
         signal,
         pid: thread.process.pages().pid(),
-        name: &words.name,
-        auxiliary: &words.auxiliary,
+        name: &program_info.name,
+        auxiliary: &program_info.auxiliary,
         threads: &threads,
-        areas: &areas,
+        vmas: &vmas,
     }
     .lay_out();
     let mut file = Output { file, limit };
     file.write_head(thread, buffer, &head)?;
-    for one in &stored {
-        file.write_area(thread, one)?;
+    for one in &dumped {
+        file.write_vma(thread, one)?;
     }
-    file.close(thread, &stored)?;
+    file.close(thread, &dumped)?;
     Ok(Some(name))
 }
 
-/// The program's memory, if the kernel has room for all that is to be said of it.
-fn areas(thread: &Thread) -> Result<Vec<Area>, Errno> {
-    /// Bytes of an area in this list, in that of what is stored, and of its header in the file; the
-    /// latter grow by copies.
-    const BYTES: usize = 4 * (2 * size_of::<Area>() + 64);
+/// Lists the program's VMAs, if there is enough kernel memory for the dump.
+fn vmas(thread: &Thread) -> Result<Vec<Vma>, Errno> {
+    /// Kernel memory for a VMA in this list, in the list of dumped ones, and in the file's head;
+    /// the latter two grow by copying.
+    const BYTES: usize = 4 * (2 * size_of::<Vma>() + 64);
     let space = thread.process.space();
-    let count = space.areas().count();
-    let threads = thread.process.last_moments.lock().len() as u64 + 1;
-    has_room((count * BYTES) as u64 + 2 * threads * MOMENT_BYTES)?;
-    let mut areas = Vec::new();
-    reserve_in(&mut areas, count)?;
-    areas.extend(space.areas().all());
-    Ok(areas)
+    let count = space.vmas().count();
+    let threads = thread.process.thread_dumps.lock().len() as u64 + 1;
+    has_room((count * BYTES) as u64 + 2 * threads * DUMP_BYTES)?;
+    let mut vmas = Vec::new();
+    reserve_in(&mut vmas, count)?;
+    vmas.extend(space.vmas().all());
+    Ok(vmas)
 }
 
-/// How large a core file may be (RLIMIT_CORE).
+/// Returns RLIMIT_CORE.
 fn limit(thread: &mut Thread, buffer: u64) -> Result<u64, Errno> {
     const CORE: u64 = 4;
-    thread.call(number::GETRLIMIT, [CORE, buffer, 0, 0, 0, 0])?;
+    thread.remote_syscall(number::GETRLIMIT, [CORE, buffer, 0, 0, 0, 0])?;
     let mut bytes = [0; 8];
     thread.process.space().read(buffer, &mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
@@ -120,46 +123,47 @@ fn open(
     name: &[u8],
     (flags, mode): (u64, u64),
 ) -> Result<u64, Errno> {
-    const HERE: u64 = -100_i64 as u64;
+    const AT_FDCWD: u64 = -100_i64 as u64;
     const CLOSE_ON_EXEC: u64 = 0o2_000_000;
     let path = [name, &[0]].concat();
     thread.process.space().write(buffer, &path)?;
-    thread.call(
+    thread.remote_syscall(
         number::OPENAT,
-        [HERE, buffer, flags | CLOSE_ON_EXEC, mode, 0, 0],
+        [AT_FDCWD, buffer, flags | CLOSE_ON_EXEC, mode, 0, 0],
     )
 }
 
 fn name(thread: &mut Thread, buffer: u64) -> Result<Vec<u8>, Errno> {
-    /// Longest that Linux has.
+    /// Maximum length of Linux' core_pattern.
     const PATTERN_MAX: u64 = 128;
     let pattern = open(thread, buffer, b"/proc/sys/kernel/core_pattern", (0, 0));
     let pattern = pattern.and_then(|file| {
-        let read = thread.call(number::PREAD64, [file, buffer, PATTERN_MAX, 0, 0, 0]);
-        thread.call(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
+        let read = thread.remote_syscall(number::PREAD64, [file, buffer, PATTERN_MAX, 0, 0, 0]);
+        thread.remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
         let mut bytes = alloc::vec![0; read?.min(PATTERN_MAX) as usize];
         thread.process.space().read(buffer, &mut bytes)?;
         Ok(bytes)
     });
-    let program = thread.process.words.lock().name.clone();
+    let program = thread.process.program_info.lock().name.clone();
     let pid = thread.process.pages().pid();
     Ok(file_name(&pattern.unwrap_or_default(), pid, &program))
 }
 
 fn create(thread: &mut Thread, buffer: u64, name: &[u8]) -> Result<u64, Errno> {
-    /// `O_WRONLY`, `O_CREAT`, `O_TRUNC`, `O_NOFOLLOW`: no link leads it elsewhere.
+    /// `O_WRONLY`, `O_CREAT`, `O_TRUNC`, and `O_NOFOLLOW`: it does not write through a symbolic
+    /// link.
     const FLAGS: u64 = 0o1 | 0o100 | 0o1000 | 0o400_000;
     open(thread, buffer, name, (FLAGS, 0o600))
 }
 
 struct Output {
     file: u64,
-    /// Bytes that it may have.
+    /// Maximum size of the file.
     limit: u64,
 }
 
 impl Output {
-    /// Writes what lies in the program's memory, as far as the file may be large.
+    /// Writes a part of the program's memory, up to the file's size limit.
     fn write(
         &self,
         thread: &mut Thread,
@@ -171,7 +175,7 @@ impl Output {
         let mut done = 0;
         while done < size {
             let arguments = [self.file, address + done, size - done, offset + done, 0, 0];
-            match thread.call(number::PWRITE64, arguments)? {
+            match thread.remote_syscall(number::PWRITE64, arguments)? {
                 0 => return Err(Errno::EIO),
                 written => done += written.min(size - done),
             }
@@ -190,30 +194,30 @@ impl Output {
         Ok(())
     }
 
-    /// What the program has never touched stays a hole.
-    fn write_area(&self, thread: &mut Thread, stored: &Stored) -> Result<(), Errno> {
-        let Area { start, end, .. } = stored.area;
+    /// Writes the present pages of a VMA; the others stay holes.
+    fn write_vma(&self, thread: &mut Thread, dumped: &DumpedVma) -> Result<(), Errno> {
+        let Vma { start, end, .. } = dumped.vma;
         let mut next = start;
         loop {
-            let run = thread.process.space().present(next, end);
+            let run = thread.process.space().present_range(next, end);
             let Some((from, to)) = run else {
                 return Ok(());
             };
-            self.write(thread, from, to - from, stored.offset + (from - start))?;
+            self.write(thread, from, to - from, dumped.offset + (from - start))?;
             next = to;
         }
     }
 
-    fn close(&mut self, thread: &mut Thread, stored: &[Stored]) -> Result<(), Errno> {
-        let end = stored
+    fn close(&mut self, thread: &mut Thread, dumped: &[DumpedVma]) -> Result<(), Errno> {
+        let end = dumped
             .last()
-            .map_or(PAGE, |last| last.offset + (last.area.end - last.area.start));
-        thread.call(
+            .map_or(PAGE, |last| last.offset + (last.vma.end - last.vma.start));
+        thread.remote_syscall(
             number::FTRUNCATE,
             [self.file, end.min(self.limit), 0, 0, 0, 0],
         )?;
         thread
-            .call(number::CLOSE, [self.file, 0, 0, 0, 0, 0])
+            .remote_syscall(number::CLOSE, [self.file, 0, 0, 0, 0, 0])
             .map(drop)
     }
 }

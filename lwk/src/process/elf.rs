@@ -1,17 +1,17 @@
-//! What an ELF file says of the program in it. The file is anyone's: everything is checked.
+//! Parses ELF files. They are untrusted: everything is checked.
 //!
 //! Source: System V ABI, chapters 4 and 5, and its AMD64 supplement.
 
 use alloc::vec::Vec;
 
-use super::areas::Rights;
+use super::vma::Protection;
 use crate::process::PAGE;
 
-/// Bytes from the beginning of a file that are looked at: header and program headers.
+/// Size of the file's head that is read: ELF header and program headers.
 pub const HEAD_SIZE: usize = 4096;
 
 const MAGIC: &[u8; 4] = b"\x7fELF";
-/// 64 bits, little endian, version 1.
+/// 64-bit, little endian, version 1.
 const IDENTITY: [u8; 3] = [2, 1, 1];
 const EXECUTABLE: u16 = 2;
 const SHARED: u16 = 3;
@@ -19,28 +19,28 @@ const X86_64: u16 = 62;
 const PROGRAM_HEADER_SIZE: usize = 56;
 const LOAD: u32 = 1;
 const INTERPRETER: u32 = 3;
-/// Longest name of an interpreter.
+/// Maximum length of the interpreter's path.
 const NAME_MAX: u64 = 4096;
-/// End of what a program may ask for.
+/// End of the addresses that a program may ask for.
 const ADDRESS_MAX: u64 = 1 << 47;
 
-/// A piece of the file, and where it belongs.
+/// A loadable segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where in memory; with the bias of a program that can lie anywhere added.
+    /// Virtual address, with the load bias added.
     pub address: u64,
-    /// Bytes of it in the file.
+    /// Size in the file, in bytes.
     pub file_size: u64,
-    /// Bytes of it in memory; the rest is zero.
+    /// Size in memory, in bytes; the rest is zero.
     pub size: u64,
-    /// What the program may do there.
-    pub rights: Rights,
+    /// Protection.
+    pub protection: Protection,
 }
 
 impl Segment {
-    /// The pages that it takes.
+    /// Returns its range of pages.
     #[must_use]
     pub fn pages(&self) -> (u64, u64) {
         (
@@ -50,24 +50,24 @@ impl Segment {
     }
 }
 
-/// What a file says of itself.
+/// Parsed headers of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Whether it can lie anywhere.
-    pub movable: bool,
-    /// Its first instruction.
+    /// Whether it can be loaded at any address.
+    pub is_position_independent: bool,
+    /// Entry point.
     pub entry: u64,
-    /// Its pieces, ascending, none in another's pages but for those that share one.
+    /// Segments, ascending; two may share a page.
     pub segments: Vec<Segment>,
-    /// Where the name of its interpreter is in the file, and its size with the NUL.
+    /// Offset and size (with the NUL) of the interpreter's path in the file.
     pub interpreter: Option<(u64, u64)>,
-    /// Where its program headers lie in memory, if any segment has them; and how many there are.
-    pub headers: (u64, u64),
+    /// Address of the program headers in memory, 0 if no segment contains them; and their number.
+    pub program_headers: (u64, u64),
 }
 
-/// Why a file is no program; the words are for the log.
+/// Reason why a file is not executable, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAProgram(pub &'static str);
+pub struct FormatError(pub &'static str);
 
 fn at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let found = bytes.get(offset..).and_then(<[u8]>::first_chunk);
@@ -87,45 +87,47 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
 }
 
 impl Program {
-    /// Reads the beginning of a file.
+    /// Parses the head of a file.
     ///
     /// # Errors
-    /// [`NotAProgram`].
-    pub fn read(head: &[u8]) -> Result<Self, NotAProgram> {
+    /// [`FormatError`].
+    pub fn parse(head: &[u8]) -> Result<Self, FormatError> {
         if head.len() < 64 || !head.starts_with(MAGIC) || head[4..7] != IDENTITY {
-            return Err(NotAProgram("it is no ELF file of 64 bits"));
+            return Err(FormatError("not a 64-bit ELF file"));
         }
         let kind = u16_at(head, 16);
         if u16_at(head, 18) != X86_64 || !matches!(kind, EXECUTABLE | SHARED) {
-            return Err(NotAProgram("it is no program for x86-64"));
+            return Err(FormatError("not a program for x86-64"));
         }
         let (offset, count) = (u64_at(head, 32), usize::from(u16_at(head, 56)));
         if usize::from(u16_at(head, 54)) != PROGRAM_HEADER_SIZE || count == 0 {
-            return Err(NotAProgram("it has no program headers of a known size"));
+            return Err(FormatError(
+                "program headers are missing or of unknown size",
+            ));
         }
         let table = usize::try_from(offset)
             .ok()
             .and_then(|offset| head.get(offset..));
         let table = table.and_then(|table| table.get(..count * PROGRAM_HEADER_SIZE));
-        let table = table.ok_or(NotAProgram(
-            "its program headers lie too far from its beginning",
+        let table = table.ok_or(FormatError(
+            "program headers are too far from the start of the file",
         ))?;
         let mut program = Self {
-            movable: kind == SHARED,
+            is_position_independent: kind == SHARED,
             entry: u64_at(head, 24),
             segments: Vec::new(),
             interpreter: None,
-            headers: (0, count as u64),
+            program_headers: (0, count as u64),
         };
         for header in table.chunks_exact(PROGRAM_HEADER_SIZE) {
-            program.add(header)?;
+            program.add_header(header)?;
         }
-        program.check()?;
-        program.headers.0 = program.address_of(offset);
+        program.check_segments()?;
+        program.program_headers.0 = program.address_of(offset);
         Ok(program)
     }
 
-    fn add(&mut self, header: &[u8]) -> Result<(), NotAProgram> {
+    fn add_header(&mut self, header: &[u8]) -> Result<(), FormatError> {
         let (offset, address) = (u64_at(header, 8), u64_at(header, 16));
         let (file_size, size) = (u64_at(header, 32), u64_at(header, 40));
         match u32_at(header, 0) {
@@ -134,11 +136,11 @@ impl Program {
                 address,
                 file_size,
                 size,
-                rights: rights(u32_at(header, 4)),
+                protection: protection(u32_at(header, 4)),
             }),
             INTERPRETER if self.interpreter.is_none() => {
                 if !(2..=NAME_MAX).contains(&file_size) {
-                    return Err(NotAProgram("its interpreter's name is none"));
+                    return Err(FormatError("the path of its interpreter is invalid"));
                 }
                 self.interpreter = Some((offset, file_size));
             }
@@ -147,7 +149,7 @@ impl Program {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), NotAProgram> {
+    fn check_segments(&self) -> Result<(), FormatError> {
         let mut end = 0;
         for segment in &self.segments {
             let fits = segment.file_size <= segment.size
@@ -156,16 +158,16 @@ impl Program {
                 && segment.offset.checked_add(segment.file_size).is_some();
             end = segment.address.saturating_add(segment.size);
             if !fits || end >= ADDRESS_MAX {
-                return Err(NotAProgram("its segments lie where they cannot"));
+                return Err(FormatError("invalid segments"));
             }
         }
         match self.segments.is_empty() {
-            true => Err(NotAProgram("nothing of it is to be loaded")),
+            true => Err(FormatError("no loadable segments")),
             false => Ok(()),
         }
     }
 
-    /// Where a byte of the file lies in memory; 0 if nowhere.
+    /// Returns the address of a byte of the file; 0 if no segment contains it.
     fn address_of(&self, offset: u64) -> u64 {
         let holds = |segment: &&Segment| {
             offset
@@ -176,7 +178,7 @@ impl Program {
         found.map_or(0, |segment| segment.address + (offset - segment.offset))
     }
 
-    /// The pages from the first segment's to the last's.
+    /// Returns the range of pages from the first to the last segment.
     #[must_use]
     pub fn span(&self) -> (u64, u64) {
         let start = self.segments.first().map_or(0, |segment| segment.pages().0);
@@ -184,12 +186,12 @@ impl Program {
         (start, end)
     }
 
-    /// The same program, so much higher.
+    /// Adds a load bias to all addresses.
     #[must_use]
-    pub fn moved_by(mut self, bias: u64) -> Self {
+    pub fn relocated_by(mut self, bias: u64) -> Self {
         self.entry = self.entry.wrapping_add(bias);
-        if self.headers.0 != 0 {
-            self.headers.0 = self.headers.0.wrapping_add(bias);
+        if self.program_headers.0 != 0 {
+            self.program_headers.0 = self.program_headers.0.wrapping_add(bias);
         }
         for segment in &mut self.segments {
             segment.address = segment.address.wrapping_add(bias);
@@ -198,12 +200,12 @@ impl Program {
     }
 }
 
-fn rights(flags: u32) -> Rights {
-    let mut rights = Rights::empty();
-    rights.set(Rights::EXECUTE, flags & 1 != 0);
-    rights.set(Rights::WRITE, flags & 2 != 0);
-    rights.set(Rights::READ, flags & 4 != 0);
-    rights
+fn protection(flags: u32) -> Protection {
+    let mut protection = Protection::empty();
+    protection.set(Protection::EXECUTE, flags & 1 != 0);
+    protection.set(Protection::WRITE, flags & 2 != 0);
+    protection.set(Protection::READ, flags & 4 != 0);
+    protection
 }
 
 #[cfg(test)]
@@ -215,24 +217,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_test_is_a_program() {
+    fn this_test_binary_is_parsed() {
         let file = fs::read("/proc/self/exe").unwrap();
-        let program = Program::read(&file[..HEAD_SIZE]).unwrap();
-        let (offset, size) = program.interpreter.expect("it is linked dynamically");
+        let program = Program::parse(&file[..HEAD_SIZE]).unwrap();
+        let (offset, size) = program.interpreter.expect("a dynamically linked test");
         let name = &file[offset as usize..(offset + size) as usize];
         assert!(name.starts_with(b"/lib"), "{name:?}");
-        assert!(program.movable && program.headers.0 != 0);
-        let entry = program.clone().moved_by(0x1000).entry;
+        assert!(program.is_position_independent && program.program_headers.0 != 0);
+        let entry = program.clone().relocated_by(0x1000).entry;
         assert_eq!(entry, program.entry + 0x1000);
         let code = program.segments.iter().find(|segment| {
-            segment.rights.contains(Rights::EXECUTE) && segment.pages().0 <= program.entry
+            segment.protection.contains(Protection::EXECUTE) && segment.pages().0 <= program.entry
         });
         assert!(code.is_some());
     }
 
     proptest! {
         #[test]
-        fn no_file_is_too_odd(
+        fn malformed_files_do_not_panic(
             changes in proptest::collection::vec((0..600_usize, any::<u8>()), 0..40),
             size in 0..HEAD_SIZE,
         ) {
@@ -242,7 +244,7 @@ mod tests {
                 head[at] = byte;
             }
             head.truncate(size.max(64));
-            if let Ok(program) = Program::read(&head) {
+            if let Ok(program) = Program::parse(&head) {
                 let (start, end) = program.span();
                 prop_assert!(start < end && end <= ADDRESS_MAX);
             }

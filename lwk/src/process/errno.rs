@@ -31,20 +31,20 @@ impl Errno {
     pub const ELOOP: Self = Self(40);
     pub const ETIMEDOUT: Self = Self(110);
 
-    /// As a system call answers it.
+    /// Encodes it as the result of a system call.
     #[must_use]
     pub fn as_result(self) -> u64 {
         0_u64.wrapping_sub(self.0.into())
     }
 }
 
-/// What a system call answers.
+/// Encodes the result of a system call.
 #[must_use]
 pub fn as_result(result: Result<u64, Errno>) -> u64 {
     result.unwrap_or_else(Errno::as_result)
 }
 
-/// What a system call of the base answered.
+/// Decodes the result of a system call of the base.
 ///
 /// # Errors
 /// The error, if it is one.

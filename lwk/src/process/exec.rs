@@ -1,116 +1,116 @@
-//! A program that becomes another: execve(2).
+//! execve(2).
 //!
-//! The files are looked up first: until then the program can go on as it is. Then all its other threads
-//! end, and the one that is left becomes the first one. A program that has its memory together with
-//! another (vfork(2)) leaves that as it is.
+//! First the files are opened; on failure the program goes on. Then all other threads exit, and the
+//! one left becomes the thread group leader. Memory shared with another process (vfork(2)) is left
+//! to that.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::areas::Rights;
-use super::begin::{self, BeginError, Image};
+use super::address_space::{AddressSpace, Placement};
 use super::errno::Errno;
-use super::memory::Memory;
-use super::signals::frame::Alternate;
-use super::space::{Place, Space};
-use super::stack::Arguments;
-use super::{PAGE, Thread, layout, robust};
-use crate::calls::number;
+use super::initial_stack::Arguments;
+use super::loader::{self, Image, LoadError};
+use super::mm::Mm;
+use super::signals::frame::AltStack;
+use super::vma::Protection;
+use super::{PAGE, Thread, layout, robust_list};
 use crate::memory::zeroed;
+use crate::syscall::number;
 use crate::{clock, cores, info};
 
-/// Bytes of memory by which files are found: for a path, and the beginning of a file.
+/// Size of the buffer for a path and the head of a file.
 const BUFFER_SIZE: u64 = 4 * PAGE;
 
-/// What a thread's program will be.
+/// A prepared execve(2).
 #[derive(Debug)]
-pub(super) struct Next {
+pub(super) struct PendingExec {
     buffer: u64,
     arguments: Arguments,
     image: Image,
 }
 
-/// Has a thread's program become another, by [`become_next`] when all its other threads have ended,
-/// as they are told to. `folder` is where a relative path begins.
+/// Prepares to execute another program: opens it and makes all other threads exit. [`finish_exec`]
+/// completes that when they have. A relative path starts at `directory`.
 ///
 /// # Errors
-/// As of execve(2): the program is what it was.
+/// As of execve(2): the program goes on.
 pub(crate) fn exec(
     thread: &mut Thread,
-    folder: u64,
+    directory: u64,
     mut arguments: Arguments,
 ) -> Result<(), Errno> {
-    let rights = Rights::READ | Rights::WRITE;
-    let buffer = thread
-        .with_space(|space, release| space.map(Place::Near(0), BUFFER_SIZE, rights, release))?;
-    let found = begin::find(thread, folder, &mut arguments, buffer);
+    let protection = Protection::READ | Protection::WRITE;
+    let buffer = thread.with_space(|space, invalidate| {
+        space.map(Placement::Hint(0), BUFFER_SIZE, protection, invalidate)
+    })?;
+    let found = loader::open_program(thread, directory, &mut arguments, buffer);
     let error = match found {
-        Ok(image) if thread.process.leave_only(thread.id) => {
-            thread.next = Some(Box::new(Next {
+        Ok(image) if thread.process.kill_other_threads(thread.id) => {
+            thread.pending_exec = Some(Box::new(PendingExec {
                 buffer,
                 arguments,
                 image,
             }));
             return Ok(());
         }
-        // Another thread was faster: this one is to end.
+        // Another thread was first, so this one exits.
         Ok(image) => {
             image.close(thread);
             Errno::EAGAIN
         }
-        Err(BeginError::Call(errno)) => errno,
-        Err(BeginError::File(_)) => Errno::ENOEXEC,
+        Err(LoadError::Syscall(errno)) => errno,
+        Err(LoadError::Format(_)) => Errno::ENOEXEC,
     };
     let end = buffer + BUFFER_SIZE;
-    thread.with_space(|space, release| space.unmap(buffer, end, release))?;
+    thread.with_space(|space, invalidate| space.unmap(buffer, end, invalidate))?;
     Err(error)
 }
 
-/// Has a thread that is the only one of its program become what it is to be.
+/// Completes execve(2) in the only thread left.
 ///
 /// # Errors
-/// [`Errno::ENOMEM`]; [`Errno::EBUSY`] if something of the base holds memory of it that it has together
-/// with another.
-pub(crate) fn become_next(thread: &mut Thread) -> Result<(), Errno> {
-    let Some(next) = thread.next.take() else {
+/// [`Errno::ENOMEM`]; [`Errno::EBUSY`] if the base keeps pages of shared memory pinned.
+pub(crate) fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
+    let Some(next) = thread.pending_exec.take() else {
         return Ok(());
     };
-    let Next {
+    let PendingExec {
         buffer,
         arguments,
         image,
     } = *next;
-    thread.lead();
-    thread.process.survivor.store(0, Ordering::Release);
-    name(thread, buffer, &arguments.path, image.file());
-    robust::give_up(thread);
-    if let Err(error) = leave_memory(thread, buffer) {
+    thread.become_leader();
+    thread.process.exec_thread.store(0, Ordering::Release);
+    set_name(thread, buffer, &arguments.path, image.file());
+    robust_list::release(thread);
+    if let Err(error) = replace_mm(thread, buffer) {
         image.close(thread);
         return Err(error);
     }
-    forget(thread);
-    thread.process.let_parent_go();
-    go_on(thread, &arguments, image);
+    reset_thread(thread);
+    thread.process.complete_vfork();
+    load_new_program(thread, &arguments, image);
     Ok(())
 }
 
-/// Gives up a program's memory: what is its own, or its part in what it has with others.
-fn leave_memory(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
-    let memory = thread.process.memory();
-    if !memory.is_shared() {
-        return thread.with_space(|space, release| space.clear(release));
+/// Empties the program's memory, or replaces it if it is shared.
+fn replace_mm(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+    let mm = thread.process.mm();
+    if !mm.is_shared() {
+        return thread.with_space(|space, invalidate| space.clear(invalidate));
     }
-    thread.tell_end_of_thread();
+    thread.clear_tid_word();
     let end = buffer + BUFFER_SIZE;
-    thread.with_space(|space, release| space.unmap(buffer, end, release))?;
+    thread.with_space(|space, invalidate| space.unmap(buffer, end, invalidate))?;
     let pages = *thread.process.pages();
     let own = {
-        // Nobody asks the base to let go of anything in between.
-        let space = memory.space();
+        // With the space locked no other process requests an invalidation.
+        let space = mm.space();
         let (start, end) = space.bounds();
-        let own = crate::start::with_kernel_table(|kernel| Space::new(kernel, (start, end)));
+        let own = crate::start::with_kernel_table(|kernel| AddressSpace::new(kernel, (start, end)));
         let mut own = own?;
         own.set_limit(space.limit());
         pages.set_page_table(0);
@@ -121,19 +121,19 @@ fn leave_memory(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
         }
         own
     };
-    cores::use_space(own.root());
+    cores::switch_page_table(own.root());
     pages.set_page_table(own.root().0);
-    *thread.process.memory.lock() = Memory::new(own, pages);
-    memory.leave(&pages);
+    *thread.process.mm.lock() = Mm::new(own, pages);
+    mm.remove_sharer(&pages);
     Ok(())
 }
 
-/// Whether, when the base has let go of a range, something still pins pages of it, and goes on to do so.
+/// Whether pages of a range stay pinned after its invalidation, for longer than a timeout.
 fn is_any_pinned(thread: &mut Thread, start: u64, end: u64) -> bool {
-    /// Most I/O is done by then.
-    const PATIENCE_NS: u64 = 100_000_000;
-    let limit_ns = clock::now_ns() + PATIENCE_NS;
-    while thread.release(start, end, 0).is_any() {
+    /// Most I/O has finished by then.
+    const TIMEOUT_NS: u64 = 100_000_000;
+    let limit_ns = clock::now_ns() + TIMEOUT_NS;
+    while thread.invalidate(start, end, 0).is_any() {
         if clock::now_ns() > limit_ns {
             return true;
         }
@@ -141,43 +141,46 @@ fn is_any_pinned(thread: &mut Thread, start: u64, end: u64) -> bool {
     false
 }
 
-/// From here on there is no way back.
-fn go_on(thread: &mut Thread, arguments: &Arguments, image: Image) {
-    let replaced = begin::replace(thread, arguments, image);
-    let done = replaced.map_err(|_| ()).and_then(|()| {
-        // Its stack's lower end is there, and unused yet.
+/// Loads the program. On failure the process is killed.
+fn load_new_program(thread: &mut Thread, arguments: &Arguments, image: Image) {
+    let replaced = loader::load_replacement(thread, arguments, image);
+    let result = replaced.map_err(|_| ()).and_then(|()| {
+        // The lower end of its stack is mapped, but not used yet.
         let (buffer, _) = thread.process.space().stack();
-        close_files(thread, buffer)
+        close_on_exec(thread, buffer)
             .and_then(|()| layout::trim_stack(thread))
             .map_err(|_| ())
     });
-    if done.is_err() {
+    if result.is_err() {
         const KILLED: u64 = 9;
-        info!("process {} does not become another program", thread.id);
+        info!(
+            "process {} is killed: loading the new program failed",
+            thread.id
+        );
         thread.exit_process(KILLED);
     }
 }
 
-/// What a thread has of the program that was.
-fn forget(thread: &mut Thread) {
+/// Resets the state that a thread had from the old program.
+fn reset_thread(thread: &mut Thread) {
     let timers = thread.process.signals().take_timers();
     for timer in timers {
-        // It was there, or nobody is left to be told.
-        let _ = thread.call(number::TIMER_DELETE, [timer.id.into(), 0, 0, 0, 0, 0]);
+        // It fails only if the timer or the proxy is gone.
+        let _ = thread.remote_syscall(number::TIMER_DELETE, [timer.id.into(), 0, 0, 0, 0, 0]);
     }
     thread.process.signals().clear_handlers();
     thread.context = insula_bare::UserContext::default();
     thread.extended.reset();
     thread.extended.load();
-    thread.clear_at_end = 0;
-    thread.robust = (0, 0);
+    thread.clear_child_tid = 0;
+    thread.robust_list = (0, 0);
     thread.rseq = None;
-    thread.alternate = Alternate::default();
-    thread.fault = [0; 3];
+    thread.alt_stack = AltStack::default();
+    thread.last_exception = [0; 3];
 }
 
-/// Has the base know the process by its new program. Not all may do so.
-fn name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
+/// Sets the process's name and executable on the base, as far as it may.
+fn set_name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
     const SET_NAME: u64 = 15;
     const SET_MM: u64 = 35;
     const EXE_FILE: u64 = 13;
@@ -185,68 +188,69 @@ fn name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
     let mut name = last.to_vec();
     name.push(0);
     if thread.process.space().write(buffer, &name).is_ok() {
-        let _ = thread.call(number::PRCTL, [SET_NAME, buffer, 0, 0, 0, 0]);
+        let _ = thread.remote_syscall(number::PRCTL, [SET_NAME, buffer, 0, 0, 0, 0]);
     }
-    let _ = thread.call(number::PRCTL, [SET_MM, EXE_FILE, file, 0, 0, 0]);
+    let _ = thread.remote_syscall(number::PRCTL, [SET_MM, EXE_FILE, file, 0, 0, 0]);
 }
 
-/// Closes the files that are not for the new program: as many at a time as fit into the buffer.
-fn close_files(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
-    const HERE: u64 = -100_i64 as u64;
-    const FOLDER_CLOSE_ON_EXEC: u64 = 0o2_200_000;
+/// Closes the close-on-exec files. /proc is read in parts of the buffer's size.
+fn close_on_exec(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+    const AT_FDCWD: u64 = -100_i64 as u64;
+    const DIRECTORY_CLOEXEC: u64 = 0o2_200_000;
     thread.process.space().write(buffer, b"/proc/self/fd\0")?;
-    let how = [HERE, buffer, FOLDER_CLOSE_ON_EXEC, 0, 0, 0];
-    let folder = match thread.call(number::OPENAT, how) {
-        Ok(folder) => folder,
-        // Without /proc nobody tells: all numbers are tried.
-        Err(Errno::ENOENT) => return close_tried(thread, buffer),
+    let how = [AT_FDCWD, buffer, DIRECTORY_CLOEXEC, 0, 0, 0];
+    let directory = match thread.remote_syscall(number::OPENAT, how) {
+        Ok(directory) => directory,
+        // Without /proc all descriptor numbers are probed.
+        Err(Errno::ENOENT) => return close_by_probing(thread, buffer),
         Err(error) => return Err(error),
     };
     loop {
-        let read = thread.call(number::GETDENTS64, [folder, buffer, PAGE, 0, 0, 0])?;
+        let read = thread.remote_syscall(number::GETDENTS64, [directory, buffer, PAGE, 0, 0, 0])?;
         if read == 0 {
             break;
         }
         let mut entries = zeroed(read.min(PAGE) as usize)?;
         thread.process.space().read(buffer, &mut entries)?;
         let files = numbers(&entries).into_iter();
-        // The place in the folder is the number of a file: that others are closed does not matter.
-        close_those(thread, files.filter(|&file| file != folder))?;
+        // Positions in this directory are descriptor numbers, so closing files does not disturb
+        // reading it.
+        close_if_cloexec(thread, files.filter(|&file| file != directory))?;
     }
     thread
-        .call(number::CLOSE, [folder, 0, 0, 0, 0, 0])
+        .remote_syscall(number::CLOSE, [directory, 0, 0, 0, 0, 0])
         .map(drop)
 }
 
-/// Closes those of some files that are not for the new program.
-fn close_those(thread: &mut Thread, files: impl Iterator<Item = u64>) -> Result<(), Errno> {
+/// Closes those files that have the close-on-exec flag.
+fn close_if_cloexec(thread: &mut Thread, files: impl Iterator<Item = u64>) -> Result<(), Errno> {
     const CLOSE_ON_EXEC: u64 = 1;
     const GET_FLAGS: u64 = 1;
-    let own = thread.process.pages().descriptor();
+    let own = thread.process.pages().mirror_fd();
     for file in files.filter(|&file| file != own) {
-        let flags = thread.call(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0]);
+        let flags = thread.remote_syscall(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0]);
         if flags.is_ok_and(|flags| flags & CLOSE_ON_EXEC != 0) {
-            thread.call(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
+            thread.remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
         }
     }
     Ok(())
 }
 
-/// The same without a list of them: poll(2) tells of many numbers at a time which are none.
-fn close_tried(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
-    /// As many as a process may have (`fs.nr_open`), unless somebody has raised that.
+/// Closes the close-on-exec files without /proc: poll(2) reports which of many numbers are open.
+fn close_by_probing(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+    /// Default maximum number of descriptors of a process (`fs.nr_open`).
     const MOST: u64 = 1 << 20;
     let mut first = 0;
-    // A page of them; no more than the limit on files, which may be lower.
-    let mut count = PAGE / size_of::<Entry>() as u64;
+    // A page of them at a time, or fewer if RLIMIT_NOFILE is lower.
+    let mut count = PAGE / size_of::<PollFd>() as u64;
     while first < MOST {
-        match open_among(thread, buffer, first..first + count) {
-            Ok(open) => close_those(thread, open.into_iter())?,
+        match probe_open(thread, buffer, first..first + count) {
+            Ok(open) => close_if_cloexec(thread, open.into_iter())?,
             Err(Errno::EINVAL) if count > 1 => {
                 count /= 2;
                 continue;
             }
-            Err(Errno::EINVAL) => close_those(thread, [first].into_iter())?,
+            Err(Errno::EINVAL) => close_if_cloexec(thread, [first].into_iter())?,
             Err(error) => return Err(error),
         }
         first += count;
@@ -254,28 +258,28 @@ fn close_tried(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-fn open_among(thread: &mut Thread, buffer: u64, numbers: Range<u64>) -> Result<Vec<u64>, Errno> {
+fn probe_open(thread: &mut Thread, buffer: u64, numbers: Range<u64>) -> Result<Vec<u64>, Errno> {
     let mut entries: Vec<u8> = numbers.clone().flat_map(u64::to_le_bytes).collect();
     thread.process.space().write(buffer, &entries)?;
     let count = numbers.end - numbers.start;
-    thread.call(number::POLL, [buffer, count, 0, 0, 0, 0])?;
+    thread.remote_syscall(number::POLL, [buffer, count, 0, 0, 0, 0])?;
     thread.process.space().read(buffer, &mut entries)?;
     let entries = entries.as_chunks().0.iter();
     let open = numbers.zip(entries).filter(|(_, entry)| is_open(entry));
     Ok(open.map(|(number, _)| number).collect())
 }
 
-/// `struct pollfd`: a descriptor, what it is looked at for, and what was found.
-type Entry = [u8; 8];
+/// `struct pollfd`: descriptor, requested events, returned events.
+type PollFd = [u8; 8];
 
-/// What `struct pollfd` tells of a descriptor.
-fn is_open(entry: &Entry) -> bool {
-    /// `POLLNVAL`, in the last of its words.
-    const NO_FILE: u8 = 0x20;
-    entry[6] & NO_FILE == 0
+/// Whether a `struct pollfd` returned by poll(2) is of an open file.
+fn is_open(entry: &PollFd) -> bool {
+    /// `POLLNVAL`, in the returned events.
+    const POLLNVAL: u8 = 0x20;
+    entry[6] & POLLNVAL == 0
 }
 
-/// The names of directory entries that are numbers (getdents64(2)).
+/// Returns the names in directory entries that are numbers (getdents64(2)).
 fn numbers(entries: &[u8]) -> Vec<u64> {
     const SIZE_AT: usize = 16;
     const NAME_AT: usize = 19;
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_numbers_in_a_folder() {
+    fn descriptor_numbers_are_read_from_directory_entries() {
         let entries = [".", "..", "0", "17", "1048575"].map(entry).concat();
         assert_eq!(numbers(&entries), [0, 17, 1_048_575]);
         assert_eq!(numbers(&entries[..entries.len() - 1]), [0, 17]);

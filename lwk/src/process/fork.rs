@@ -1,8 +1,7 @@
-//! A program that becomes two.
+//! fork(2), vfork(2), and clone(2) without CLONE_THREAD.
 //!
-//! The base makes a process for the copy, whose proxy is a child of the program's. Its memory is
-//! copied here, before that. The copy runs once its proxy says that it is ready: which may be before
-//! or after the base's answer, or never.
+//! The memory is copied here first. Then the base forks the proxy and gives the child a process.
+//! The child runs once its proxy is ready, which may be before or after the base's reply, or never.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,100 +10,102 @@ use core::sync::atomic::Ordering;
 use insula_abi::lwk::{process_state, request};
 use insula_bare::{ExtendedState, UserContext};
 
-use super::begin::PROCESS_BYTES;
+use super::address_space::AddressSpace;
 use super::errno::{Errno, of_result};
-use super::memory::Memory;
+use super::loader::PROCESS_BYTES;
+use super::mm::Mm;
 use super::rseq::Registration;
 use super::scheduling::{CoreSet, Priority};
-use super::signals::frame::Alternate;
+use super::signals::frame::AltStack;
 use super::signals::{Set, Signals};
-use super::space::Space;
-use super::{Key, Process, Thread, futex, list};
+use super::{Key, Process, Thread, futex, process_table};
 use crate::cores;
-use crate::delegation::{Desk, ProcessPages};
+use crate::delegation::{ProcessPages, Slot};
 use crate::memory::has_room;
 
-/// How a program is copied.
+/// How a process is forked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Copying {
-    /// What the base has to know: flags of clone(2).
+pub(crate) struct ForkOptions {
+    /// Flags of clone(2) that the base implements.
     pub flags: u64,
-    /// Where the base writes what they ask for.
-    pub told: u64,
-    /// The copy's stack pointer; 0: that of the thread.
+    /// Address at which the base stores the pidfd, if requested.
+    pub pidfd: u64,
+    /// Stack pointer of the child; 0 for that of the caller.
     pub stack: u64,
-    /// The base of FS; none: that of the thread.
+    /// FS base of the child; `None` for that of the caller.
     pub tls: Option<u64>,
-    /// Where the copy finds its id, in its own memory; 0: nowhere.
-    pub set_tid: u64,
-    /// Where its end is told.
-    pub clear_at_end: u64,
-    /// Its signals have no handlers.
-    pub clears_handlers: bool,
-    /// Its memory is that of the program, not a copy.
-    pub shares_memory: bool,
-    /// The thread will wait until the copy goes its own way.
-    pub holds_parent: bool,
+    /// Address in the child's memory at which its thread id is stored; 0 for none.
+    pub set_child_tid: u64,
+    /// Address of the word that is cleared when the child exits.
+    pub clear_child_tid: u64,
+    /// The child has no signal handlers.
+    pub clear_handlers: bool,
+    /// The child shares the parent's memory.
+    pub shares_mm: bool,
+    /// The caller is blocked until the child executes a program or exits.
+    pub blocks_parent: bool,
 }
 
-/// The thread of a copy, before it has an id.
+/// First thread of a child that has no id and slot yet.
 #[derive(Debug)]
-pub(super) struct Embryo {
+pub(super) struct NascentChild {
     context: UserContext,
     extended: ExtendedState,
     blocked: Set,
     scheduling: (Priority, CoreSet),
-    alternate: Alternate,
+    alt_stack: AltStack,
     rseq: Option<Registration>,
-    set_tid: u64,
-    clear_at_end: u64,
+    set_child_tid: u64,
+    clear_child_tid: u64,
 }
 
-/// What a thread waits for that waits until a copy of its program goes its own way: no place of a
-/// program.
-pub(crate) fn copy_key(thread: &Thread, copy: &Process) -> Key {
+/// Returns the key of a thread in vfork(2). It is not an address, so no futex has it.
+pub(crate) fn vfork_key(thread: &Thread, child: &Process) -> Key {
     (
         thread.process.pages.number(),
-        u64::MAX - copy.pages.number(),
+        u64::MAX - child.pages.number(),
     )
 }
 
-/// Makes a copy of a thread's program, with that thread alone. The copy, and its id.
+/// Forks a process with the calling thread alone. Returns the child's id and process.
 ///
 /// # Errors
 /// As of fork(2).
-pub(crate) fn fork(thread: &mut Thread, how: &Copying) -> Result<(u64, Arc<Process>), Errno> {
+pub(crate) fn fork(
+    thread: &mut Thread,
+    options: &ForkOptions,
+) -> Result<(u64, Arc<Process>), Errno> {
     has_room(PROCESS_BYTES)?;
-    let embryo = Embryo::of(thread, how)?;
+    let nascent_child = NascentChild::of(thread, options)?;
     let parent = Arc::clone(&thread.process);
-    parent.forking.fetch_add(1, Ordering::AcqRel);
-    let copy = fork_alone(thread, how, embryo);
-    parent.forking.fetch_sub(1, Ordering::AcqRel);
-    list::look_at_copies(&parent);
-    copy
+    parent.forks_in_progress.fetch_add(1, Ordering::AcqRel);
+    let child = fork_process(thread, options, nascent_child);
+    parent.forks_in_progress.fetch_sub(1, Ordering::AcqRel);
+    process_table::service_children(&parent);
+    child
 }
 
-/// The same, while no other thread has the base let go of memory: see [`Thread::with_space`].
-fn fork_alone(
+/// Forks while no other thread requests invalidations: see [`Thread::with_space`].
+fn fork_process(
     thread: &mut Thread,
-    how: &Copying,
-    embryo: Embryo,
+    options: &ForkOptions,
+    nascent_child: NascentChild,
 ) -> Result<(u64, Arc<Process>), Errno> {
     let parent = Arc::clone(&thread.process);
-    let space = match how.shares_memory {
+    let space = match options.shares_mm {
         true => {
-            drop(parent.space()); // whoever had it before is through
+            drop(parent.space()); // wait for its current owner
             None
         }
-        false => Some(parent.copied_space()?),
+        false => Some(parent.clone_space()?),
     };
-    match ask(thread, how) {
+    match request_fork(thread, options) {
         Ok((id, pages)) => {
-            let memory = parent.memory_of_copy(space, pages);
-            let copy = parent.copy(pages, memory, how);
-            *copy.embryo.lock() = Some(Box::new(embryo));
-            list::add(Arc::clone(&copy));
-            Ok((id, copy))
+            let mm = parent.child_mm(space, pages);
+            let child = parent.new_child(pages, mm, options);
+            *child.nascent_child.lock() = Some(Box::new(nascent_child));
+            process_table::add(Arc::clone(&child));
+            Ok((id, child))
         }
         Err(error) => {
             space.into_iter().for_each(|mut space| space.free());
@@ -113,34 +114,34 @@ fn fork_alone(
     }
 }
 
-/// Has the base make a process for a copy: its id and its pages.
-fn ask(thread: &mut Thread, how: &Copying) -> Result<(u64, ProcessPages), Errno> {
-    let asked = thread.ask(request::FORK, [how.flags, how.told, 0, 0, 0, 0]);
-    // The proxy unblocks all afterwards.
+/// Has the base fork the proxy. Returns the child's id and pages.
+fn request_fork(thread: &mut Thread, options: &ForkOptions) -> Result<(u64, ProcessPages), Errno> {
+    let created = thread.remote_call(request::FORK, [options.flags, options.pidfd, 0, 0, 0, 0]);
+    // The proxy unblocks all signals afterwards.
     thread.blocked_in_proxy = 0;
-    let (id, number) = asked.map_err(|_| Errno::EINTR)?;
+    let (id, number) = created.map_err(|_| Errno::EINTR)?;
     let id = of_result(id).map_err(|error| match error {
-        // As many processes as the base has room for.
+        // The base has no room for more processes.
         Errno::ENOSPC => Errno::EAGAIN,
         error => error,
     })?;
     let own = thread.process.pages;
     let pages = ProcessPages::at(own.area(), number);
-    let is_copy = own.area().can_hold_process(number)
-        && own.area().desk_is_of(pages.desk(), number)
+    let is_child = own.area().can_hold_process(number)
+        && own.area().slot_belongs_to(pages.slot(), number)
         && pages.parent() == own.number()
         && pages.state() == process_state::UNKNOWN;
-    is_copy.then_some((id, pages)).ok_or(Errno::EAGAIN)
+    is_child.then_some((id, pages)).ok_or(Errno::EAGAIN)
 }
 
-impl Embryo {
-    fn of(thread: &mut Thread, how: &Copying) -> Result<Self, Errno> {
+impl NascentChild {
+    fn of(thread: &mut Thread, options: &ForkOptions) -> Result<Self, Errno> {
         let mut context = thread.context;
         context.registers.rax = 0;
-        if how.stack != 0 {
-            context.registers.rsp = how.stack;
+        if options.stack != 0 {
+            context.registers.rsp = options.stack;
         }
-        if how.tls.is_some_and(|tls| !context.set_base(false, tls)) {
+        if options.tls.is_some_and(|tls| !context.set_base(false, tls)) {
             return Err(Errno::EPERM);
         }
         thread.extended.save();
@@ -149,25 +150,26 @@ impl Embryo {
             extended: thread.extended.duplicate().ok_or(Errno::ENOMEM)?,
             blocked: thread.process.signals().blocked(thread.id),
             scheduling: thread.inherited(),
-            // Two who run in one memory do not share a stack.
-            alternate: match how.shares_memory && !how.holds_parent {
-                false => thread.alternate,
-                true => Alternate::default(),
+            // Threads that run concurrently in the same memory do not share a signal stack.
+            alt_stack: match options.shares_mm && !options.blocks_parent {
+                false => thread.alt_stack,
+                true => AltStack::default(),
             },
-            rseq: thread.rseq.filter(|_| !how.shares_memory),
-            set_tid: how.set_tid,
-            clear_at_end: how.clear_at_end,
+            rseq: thread.rseq.filter(|_| !options.shares_mm),
+            set_child_tid: options.set_child_tid,
+            clear_child_tid: options.clear_child_tid,
         })
     }
 }
 
 impl Process {
-    /// Memory with the same in it as this one's.
-    fn copied_space(&self) -> Result<Space, Errno> {
+    /// Clones the address space.
+    fn clone_space(&self) -> Result<AddressSpace, Errno> {
         let mut own = self.space();
         let bounds = own.bounds();
-        let mut space = crate::start::with_kernel_table(|kernel| Space::new(kernel, bounds))?;
-        match own.copy_to(&mut space) {
+        let mut space =
+            crate::start::with_kernel_table(|kernel| AddressSpace::new(kernel, bounds))?;
+        match own.clone_into(&mut space) {
             Ok(()) => Ok(space),
             Err(error) => {
                 space.free();
@@ -176,96 +178,99 @@ impl Process {
         }
     }
 
-    /// Of a copy that has no space of its own it is this one's.
-    fn memory_of_copy(&self, space: Option<Space>, pages: ProcessPages) -> Arc<Memory> {
+    /// Returns the child's memory: the cloned space, or else this process's own.
+    fn child_mm(&self, space: Option<AddressSpace>, pages: ProcessPages) -> Arc<Mm> {
         let Some(space) = space else {
-            let memory = self.memory();
-            memory.join(pages);
-            return memory;
+            let mm = self.mm();
+            mm.add_sharer(pages);
+            return mm;
         };
-        Memory::new(space, pages)
+        Mm::new(space, pages)
     }
 
-    /// A process with that memory and what else a copy has of this one.
-    fn copy(&self, pages: ProcessPages, memory: Arc<Memory>, how: &Copying) -> Arc<Self> {
-        let mut signals = self.signals().copy();
-        if how.clears_handlers {
+    /// Creates the child, which inherits from this process.
+    fn new_child(&self, pages: ProcessPages, mm: Arc<Mm>, options: &ForkOptions) -> Arc<Self> {
+        let mut signals = self.signals().clone_for_child();
+        if options.clear_handlers {
             signals.clear_handlers();
         }
-        let copy = Self::new(pages, memory);
-        *copy.signals.lock() = signals;
-        *copy.limits.lock() = self.limits().clone();
-        copy.set_personality(self.personality());
-        *copy.words.lock() = self.words.lock().clone();
-        copy.holds_parent.store(how.holds_parent, Ordering::Release);
-        pages.set_page_table(copy.space().root().0);
+        let child = Self::new(pages, mm);
+        *child.signals.lock() = signals;
+        *child.limits.lock() = self.limits().clone();
+        child.set_personality(self.personality());
+        *child.program_info.lock() = self.program_info.lock().clone();
+        child
+            .blocks_parent
+            .store(options.blocks_parent, Ordering::Release);
+        pages.set_page_table(child.space().root().0);
         pages.set_state(process_state::ALIVE);
-        copy
+        child
     }
 
-    /// Has a copy run, whose proxy is ready.
-    pub(super) fn hatch(self: &Arc<Self>) {
-        let Some(embryo) = self.embryo.lock().take() else {
+    /// Starts a child whose proxy is ready.
+    pub(super) fn wake_up_new(self: &Arc<Self>) {
+        let Some(nascent_child) = self.nascent_child.lock().take() else {
             return;
         };
-        let desk = Desk::sit(self.pages.area(), self.pages.desk());
-        let identity = (self.pages.pid(), desk);
+        let slot = Slot::attach(self.pages.area(), self.pages.slot());
+        let identity = (self.pages.pid(), slot);
         let thread = Thread::new(
             Arc::clone(self),
             identity,
-            embryo.blocked,
-            embryo.scheduling,
+            nascent_child.blocked,
+            nascent_child.scheduling,
         );
         let Ok(mut thread) = thread else {
-            return abandon(self.pages);
+            return kill_proxy(self.pages);
         };
-        thread.context = embryo.context;
-        thread.extended = embryo.extended;
-        thread.alternate = embryo.alternate;
-        thread.rseq = embryo.rseq;
-        thread.clear_at_end = embryo.clear_at_end;
-        if embryo.set_tid != 0 {
+        thread.context = nascent_child.context;
+        thread.extended = nascent_child.extended;
+        thread.alt_stack = nascent_child.alt_stack;
+        thread.rseq = nascent_child.rseq;
+        thread.clear_child_tid = nascent_child.clear_child_tid;
+        if nascent_child.set_child_tid != 0 {
             let id = (thread.id as u32).to_le_bytes();
-            // As on Linux, nobody is told of a wrong address.
-            let _ = self.space().write(embryo.set_tid, &id);
+            // As on Linux, a bad address is not reported.
+            let _ = self.space().write(nascent_child.set_child_tid, &id);
         }
-        cores::send(thread);
+        cores::enqueue(thread);
     }
 
-    /// Whether a thread of the program that this is a copy of is to wait.
-    pub(crate) fn holds_parent(&self) -> bool {
-        self.holds_parent.load(Ordering::Acquire)
+    /// Whether the parent is blocked in vfork(2) on this process.
+    pub(crate) fn blocks_parent(&self) -> bool {
+        self.blocks_parent.load(Ordering::Acquire)
     }
 
-    /// Whether it is being copied: a copy may be there of which the base has not told it yet.
+    /// Whether a thread is in fork(2): the base may have a child that this kernel does not know
+    /// yet.
     pub(super) fn is_forking(&self) -> bool {
-        self.forking.load(Ordering::Acquire) > 0
+        self.forks_in_progress.load(Ordering::Acquire) > 0
     }
 
-    /// It goes its own way: to another program, or to its end.
-    pub(super) fn let_parent_go(&self) {
-        if self.holds_parent.swap(false, Ordering::AcqRel) {
+    /// Wakes the parent from vfork(2): this process executes a program or exits.
+    pub(super) fn complete_vfork(&self) {
+        if self.blocks_parent.swap(false, Ordering::AcqRel) {
             let key = (self.pages.parent(), u64::MAX - self.pages.number());
             futex::wake(key, 1, u32::MAX);
         }
     }
 }
 
-/// Ends the proxy of a process that will not run.
-pub(super) fn abandon(pages: ProcessPages) {
+/// Makes the proxy of a process that will not run exit.
+pub(super) fn kill_proxy(pages: ProcessPages) {
     const KILLED: u64 = 9;
-    if pages.area().desk_is_of(pages.desk(), pages.number()) {
-        Desk::sit(pages.area(), pages.desk()).post(request::EXIT, [KILLED, 0, 0, 0, 0, 0]);
+    if pages.area().slot_belongs_to(pages.slot(), pages.number()) {
+        Slot::attach(pages.area(), pages.slot()).submit(request::EXIT, [KILLED, 0, 0, 0, 0, 0]);
     }
 }
 
 impl Signals {
-    /// What a copy of the program has of them: what is to be done, but nothing that has come.
-    fn copy(&self) -> Self {
-        let mut copy = Self::default();
+    /// Returns what a child inherits: the actions, but no pending signals.
+    fn clone_for_child(&self) -> Self {
+        let mut child = Self::default();
         for signal in 1..=super::signals::SIGNALS {
-            copy.set_action(signal, self.action(signal));
+            child.set_action(signal, self.action(signal));
         }
-        copy
+        child
     }
 }

@@ -1,29 +1,29 @@
-//! Programs: their memory, threads, beginning and end.
+//! Processes: loading, memory, threads, signals, exit.
 
-pub mod areas;
-mod begin;
+pub mod address_space;
 pub mod core_file;
-mod deliver;
 mod dump;
 pub mod elf;
 pub mod errno;
 mod exec;
 mod fork;
 mod futex;
+pub mod initial_stack;
 pub(crate) mod layout;
-mod list;
-mod memory;
-mod robust;
+mod loader;
+mod mm;
+mod process_table;
+mod robust_list;
 pub mod rseq;
 pub mod scheduling;
-pub mod script;
-pub mod shared;
+pub mod shared_object;
+pub mod shebang;
+mod signal_delivery;
 pub mod signals;
-pub mod space;
-pub mod stack;
 mod stop;
 mod thread;
 mod vdso;
+pub mod vma;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -32,89 +32,89 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::delegation::ProcessPages;
-use core_file::LastMoment;
-use fork::Embryo;
-use memory::{Memory, SpaceGuard};
-use signals::{Full, Info, Notice, Signals};
+use core_file::ThreadDump;
+use fork::NascentChild;
+use mm::{AddressSpaceGuard, Mm};
+use signals::{Info, QueueFull, Signals, ThreadHandle};
 
-pub(crate) use begin::{ARGUMENTS_MAX, fill, program};
-pub(crate) use deliver::deliver;
 pub(crate) use dump::dump;
-pub(crate) use exec::{become_next, exec};
-pub(crate) use fork::{Copying, copy_key, fork};
+pub(crate) use exec::{exec, finish_exec};
+pub(crate) use fork::{ForkOptions, fork, vfork_key};
 pub use futex::{Futexes, Key, Waiter};
 pub(crate) use futex::{
-    change_urgency, expire, hand_over, next_deadline, requeue, set_holder, wait, wait_for_holder,
+    expire, hand_off, next_deadline, requeue, set_owner, update_priority, wait, wait_for_owner,
     wake,
 };
-pub(crate) use list::{end_with_programs, is_any_ending};
-pub use list::{look, tend};
-pub(crate) use stop::{mirror_action, park};
-pub use thread::{Gone, THREAD_BYTES, Thread};
+pub(crate) use loader::{ARGUMENTS_MAX, load_program, read_file_into};
+pub(crate) use process_table::{is_any_exiting, power_off_after_last};
+pub use process_table::{reap, service_pending};
+pub(crate) use signal_delivery::deliver_signals;
+pub(crate) use stop::{mirror_action, wait_while_stopped};
+pub use thread::{ProxyExited, THREAD_BYTES, Thread};
 
 /// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
 
-/// Of the word of a futex that has a holder: its id, or 0.
-pub const HOLDER: u32 = 0x3fff_ffff;
-/// The holder has ended without giving it up.
+/// Mask of the owner's thread id in a PI futex; 0 if it is free.
+pub const TID_MASK: u32 = 0x3fff_ffff;
+/// The owner exited without releasing the futex.
 pub const OWNER_DIED: u32 = 0x4000_0000;
-/// Somebody waits in the kernel.
+/// Threads wait in the kernel.
 pub const WAITERS: u32 = 0x8000_0000;
 
-/// A program that runs.
+/// A process.
 #[derive(Debug)]
 pub struct Process {
     pages: ProcessPages,
-    memory: spin::Mutex<Arc<Memory>>,
-    /// Its threads that there still are.
+    mm: spin::Mutex<Arc<Mm>>,
+    /// Threads that still exist.
     threads: AtomicU32,
-    /// Of these, the ones that have not said that they end.
-    staying: AtomicU32,
-    /// Its threads are to end: by themselves, or since the proxy is gone.
-    ending: AtomicBool,
-    /// It has itself stopped: its threads run when it goes on.
+    /// Threads among them that have not begun to exit.
+    live_threads: AtomicU32,
+    /// All threads shall exit: exit_group(2), a fatal signal, or the proxy has exited.
+    exiting: AtomicBool,
+    /// Stopped by this kernel: no thread runs until SIGCONT.
     stopped: AtomicBool,
-    /// The base has said that it stops it, and the threads have been told.
+    /// The base's stop state as the threads know it.
     base_stopped: AtomicBool,
-    /// The thread for which all others are to end; 0 for none.
-    survivor: AtomicU64,
-    /// Ticket of its last release.
-    ticket: AtomicU64,
+    /// Thread that executes another program, for which all others exit; 0 for none.
+    exec_thread: AtomicU64,
+    /// Ticket of the last invalidation.
+    invalidation_ticket: AtomicU64,
     signals: spin::Mutex<Signals>,
-    /// The thread that writes a core file when all others have ended; 0 for none.
+    /// Thread that writes the core file when all others have exited; 0 for none.
     dumper: AtomicU64,
-    /// What the others were when they ended.
-    last_moments: spin::Mutex<Vec<LastMoment>>,
-    /// What it began with, for a core file.
-    words: spin::Mutex<Words>,
-    /// How long its threads have run, in ticks of the time stamp counter.
-    pub used_ticks: AtomicU64,
-    /// Limits that it has been given and that are not the base's, by resource.
+    /// State of the exited threads, for the core file.
+    thread_dumps: spin::Mutex<Vec<ThreadDump>>,
+    /// Name and auxiliary vector, for the core file.
+    program_info: spin::Mutex<ProgramInfo>,
+    /// CPU time of its threads, in ticks of the time stamp counter.
+    pub cpu_ticks: AtomicU64,
+    /// Resource limits kept by this kernel, by resource.
     limits: spin::Mutex<BTreeMap<u64, Limit>>,
-    /// What personality(2) has of it.
+    /// Persona of personality(2).
     personality: AtomicU64,
-    /// It has no thread any more, and somebody frees it.
-    freed: AtomicBool,
-    /// How many of its threads are copying the process, or having the base do so.
-    forking: AtomicU32,
-    /// The first thread of a copy whose proxy is not ready yet.
-    embryo: spin::Mutex<Option<Box<Embryo>>>,
-    /// A thread of the program that this is a copy of waits until it goes its own way.
-    holds_parent: AtomicBool,
+    /// It has no threads any more and is being reaped.
+    is_being_reaped: AtomicBool,
+    /// Number of its threads that are in fork(2).
+    forks_in_progress: AtomicU32,
+    /// First thread of a forked child whose proxy is not ready yet.
+    nascent_child: spin::Mutex<Option<Box<NascentChild>>>,
+    /// The parent is blocked in vfork(2) until this child executes a program or exits.
+    blocks_parent: AtomicBool,
 }
 
-/// What a program may have of something: `struct rlimit`.
+/// Resource limit: `struct rlimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// As much as that.
+    /// Current limit.
     pub soft: u64,
-    /// It may raise the former to this.
+    /// Maximum to which the program may raise the former.
     pub hard: u64,
 }
 
 impl Limit {
-    /// As it lies in a program's memory.
+    /// Decodes it from a program's memory.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 16]) -> Self {
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
@@ -125,174 +125,175 @@ impl Limit {
     }
 }
 
-/// What a program began with.
+/// Name and auxiliary vector of a program.
 #[derive(Clone, Debug, Default)]
-struct Words {
+struct ProgramInfo {
     name: Vec<u8>,
     auxiliary: Vec<u8>,
 }
 
 impl Process {
-    fn new(pages: ProcessPages, memory: Arc<Memory>) -> Arc<Self> {
+    fn new(pages: ProcessPages, mm: Arc<Mm>) -> Arc<Self> {
         Arc::new(Self {
             pages,
-            memory: spin::Mutex::new(memory),
+            mm: spin::Mutex::new(mm),
             threads: AtomicU32::new(0),
-            staying: AtomicU32::new(0),
-            ending: AtomicBool::new(false),
+            live_threads: AtomicU32::new(0),
+            exiting: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             base_stopped: AtomicBool::new(false),
-            survivor: AtomicU64::new(0),
-            ticket: AtomicU64::new(0),
+            exec_thread: AtomicU64::new(0),
+            invalidation_ticket: AtomicU64::new(0),
             signals: spin::Mutex::new(Signals::default()),
             dumper: AtomicU64::new(0),
-            last_moments: spin::Mutex::new(Vec::new()),
-            words: spin::Mutex::new(Words::default()),
-            used_ticks: AtomicU64::new(0),
+            thread_dumps: spin::Mutex::new(Vec::new()),
+            program_info: spin::Mutex::new(ProgramInfo::default()),
+            cpu_ticks: AtomicU64::new(0),
             limits: spin::Mutex::new(BTreeMap::new()),
             personality: AtomicU64::new(0),
-            freed: AtomicBool::new(false),
-            forking: AtomicU32::new(0),
-            embryo: spin::Mutex::new(None),
-            holds_parent: AtomicBool::new(false),
+            is_being_reaped: AtomicBool::new(false),
+            forks_in_progress: AtomicU32::new(0),
+            nascent_child: spin::Mutex::new(None),
+            blocks_parent: AtomicBool::new(false),
         })
     }
 
-    /// Its pages in the delegation area.
+    /// Returns its pages in the delegation area.
     pub fn pages(&self) -> &ProcessPages {
         &self.pages
     }
 
-    /// Its memory. Whoever has it may wait for this core to take an interrupt.
-    pub fn space(&self) -> SpaceGuard {
-        self.memory().space()
+    /// Locks its address space. The owner of the lock may wait for this core to handle an IPI.
+    pub fn space(&self) -> AddressSpaceGuard {
+        self.mm().space()
     }
 
-    /// The same, and who else has it.
-    pub fn memory(&self) -> Arc<Memory> {
-        Arc::clone(&self.memory.lock())
+    /// Returns its memory, which other processes may share.
+    pub fn mm(&self) -> Arc<Mm> {
+        Arc::clone(&self.mm.lock())
     }
 
-    /// Whether its threads are to end.
+    /// Whether all its threads shall exit.
     #[must_use]
-    pub fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Acquire)
+    pub fn is_exiting(&self) -> bool {
+        self.exiting.load(Ordering::Acquire)
     }
 
-    /// Has all its threads end; whether nobody has said so before.
-    pub fn end(&self) -> bool {
-        let first = !self.ending.swap(true, Ordering::AcqRel);
+    /// Makes all its threads exit. Returns whether this is the first call.
+    pub fn begin_exit(&self) -> bool {
+        let first = !self.exiting.swap(true, Ordering::AcqRel);
         if first {
-            self.let_parent_go();
-            futex::break_off(self.pages.number(), |_| true);
+            self.complete_vfork();
+            futex::interrupt_waiters(self.pages.number(), |_| true);
             crate::cores::wake_all();
         }
         first
     }
 
-    /// Has all its threads but one end; whether nobody has said so for another.
-    fn leave_only(&self, thread: u64) -> bool {
-        let said = self
-            .survivor
-            .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed);
-        if said.is_ok() && self.threads.load(Ordering::Acquire) > 1 {
-            futex::break_off(self.pages.number(), Thread::is_superseded);
+    /// Makes all its threads but one exit. Returns whether no other thread did so before.
+    fn kill_other_threads(&self, thread: u64) -> bool {
+        let claimed =
+            self.exec_thread
+                .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed);
+        if claimed.is_ok() && self.threads.load(Ordering::Acquire) > 1 {
+            futex::interrupt_waiters(self.pages.number(), Thread::is_killed_by_exec);
             crate::cores::wake_all();
         }
-        said.is_ok()
+        claimed.is_ok()
     }
 
-    /// What stands for a futex at an address of its own, which may be in shared memory.
+    /// Returns the key of a shared futex, which may be in a shared-memory object.
     #[must_use]
     pub fn futex_at(&self, address: u64) -> Key {
-        match self.space().shared_at(address) {
+        match self.space().object_at(address) {
             Some((memory, place)) => (futex::SHARED | memory, place),
             None => self.private_futex_at(address),
         }
     }
 
-    /// The same of one that is said to be in memory of its own.
+    /// Returns the key of a private futex.
     #[must_use]
     pub fn private_futex_at(&self, address: u64) -> Key {
-        (self.memory().number(), address)
+        (self.mm().id(), address)
     }
 
-    /// Limits that are kept here. Whoever has them waits for nobody.
+    /// Locks the limits kept here. Never waits while they are locked.
     pub fn limits(&self) -> spin::MutexGuard<'_, BTreeMap<u64, Limit>> {
         self.limits.lock()
     }
 
-    /// What personality(2) has of it: [`layout::NOT_RANDOM`] or nothing.
+    /// Returns the persona: [`layout::ADDR_NO_RANDOMIZE`] or 0.
     pub fn personality(&self) -> u64 {
         self.personality.load(Ordering::Relaxed)
     }
 
-    /// Changes that; what it was.
+    /// Sets the persona. Returns the old one.
     pub fn set_personality(&self, personality: u64) -> u64 {
         self.personality.swap(personality, Ordering::Relaxed)
     }
 
-    /// Its signals. Whoever has them waits for nobody.
+    /// Locks its signals. Never waits while they are locked.
     pub fn signals(&self) -> spin::MutexGuard<'_, Signals> {
         self.signals.lock()
     }
 
-    /// Sends it a signal, or one of its threads, which finds it wherever it is.
+    /// Sends a signal to the process or one of its threads, and wakes the thread that shall handle
+    /// it.
     ///
     /// # Errors
-    /// [`Full`].
-    pub fn post(&self, to: Option<u64>, info: Info) -> Result<(), Full> {
+    /// [`QueueFull`].
+    pub fn send_signal(&self, to: Option<u64>, info: Info) -> Result<(), QueueFull> {
         if info.signal == signals::number::CONT {
             self.resume();
         }
-        let told = self.signals().post(to, info)?;
-        if let Some(notice) = told {
-            futex::break_off(self.pages.number(), Thread::can_be_told);
-            crate::cores::interrupt(notice.core.load(Ordering::Relaxed));
+        let notified = self.signals().send(to, info)?;
+        if let Some(handle) = notified {
+            futex::interrupt_waiters(self.pages.number(), Thread::is_wakeable_by_signal);
+            crate::cores::interrupt(handle.core.load(Ordering::Relaxed));
         }
         Ok(())
     }
 
-    /// Takes the signals that the base has for it, in the order in which they came. What a call brings
-    /// with it is there when the call has been answered.
-    pub(crate) fn take_sent(&self) {
+    /// Takes the signals that the base has queued, in their order. A signal caused by a delegated
+    /// call is queued before the call's reply.
+    pub(crate) fn take_base_signals(&self) {
         if !self.pages.has_signals() {
             return;
         }
-        let (told, goes_on) = self.post_sent();
-        if goes_on {
+        let (notified, continues) = self.queue_base_signals();
+        if continues {
             self.resume();
         }
-        if told.is_empty() {
+        if notified.is_empty() {
             return;
         }
-        futex::break_off(self.pages.number(), Thread::can_be_told);
-        for notice in told {
-            crate::cores::interrupt(notice.core.load(Ordering::Relaxed));
+        futex::interrupt_waiters(self.pages.number(), Thread::is_wakeable_by_signal);
+        for handle in notified {
+            crate::cores::interrupt(handle.core.load(Ordering::Relaxed));
         }
     }
 
-    /// Who has been told of a signal that came, and whether a program that is stopped goes on. Nobody
-    /// else takes any meanwhile, so that none comes before another, or is thought to have come to
-    /// somebody who has not been told of it.
-    fn post_sent(&self) -> (Vec<Arc<Notice>>, bool) {
+    /// Dequeues the base's signals under one lock, so that their order is kept and each is seen
+    /// only after its thread is notified. Returns the threads to wake, and whether there was a
+    /// SIGCONT.
+    fn queue_base_signals(&self) -> (Vec<Arc<ThreadHandle>>, bool) {
         let mut signals = self.signals();
-        let (mut told, mut goes_on) = (Vec::new(), false);
-        while let Some(sent) = self.pages.take_signal() {
-            goes_on |= sent.signal == signals::number::CONT as i32;
-            told.extend(signals.post_sent(&sent, self.pages.pid()));
+        let (mut notified, mut continues) = (Vec::new(), false);
+        while let Some(sent) = self.pages.dequeue_signal() {
+            continues |= sent.signal == signals::number::CONT as i32;
+            notified.extend(signals.send_from_base(&sent, self.pages.pid()));
         }
-        let mut others = self.pages.take_signals();
+        let mut others = self.pages.take_overflowed_signals();
         while others != 0 {
             let info = Info::sent(others.trailing_zeros() + 1, Info::USER, 0, 0);
             others &= others - 1;
-            // There are as many waiting as a program can have.
-            told.extend(signals.post(None, info).ok().flatten());
+            // The queue may be full, as on Linux.
+            notified.extend(signals.send(None, info).ok().flatten());
         }
-        (told, goes_on)
+        (notified, continues)
     }
 
-    fn next_ticket(&self) -> u64 {
-        self.ticket.fetch_add(1, Ordering::Relaxed) + 1
+    fn next_invalidation(&self) -> u64 {
+        self.invalidation_ticket.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

@@ -1,37 +1,39 @@
-//! Restartable sequences: a program reads on which core it is without a call, and instructions that
-//! depend on that are broken off when it leaves the core.
+//! Restartable sequences: a program reads its core number from memory, and a critical section that
+//! depends on it is aborted when the thread leaves the core.
 //!
 //! Source: rseq(2) of Linux, its include/uapi/linux/rseq.h and kernel/rseq.c.
 
 use super::Thread;
+use super::address_space::AddressSpace;
 use super::errno::Errno;
 use super::signals::{Info, number};
-use super::space::Space;
 
-/// Bytes of the area that every program gives: `struct rseq` of the first kernel that had it.
+/// Size of the first version of `struct rseq`, in bytes.
 pub const SIZE_MIN: u32 = 32;
-/// Bytes that this kernel writes, which is told to programs; and how the area is aligned.
+/// Size of the fields that this kernel supports, and the alignment; both are in the auxiliary
+/// vector.
 pub const FEATURES_SIZE: u64 = 28;
 /// See above.
 pub const ALIGNMENT: u64 = 32;
-/// Of `struct rseq`: `cpu_id_start`, `cpu_id`; the sequence that is under way; `node_id`, `mm_cid`.
+/// Offsets in `struct rseq`: `rseq_cs`; `node_id` and `mm_cid`. `cpu_id_start` and `cpu_id` come
+/// first.
 const AT_SEQUENCE: u64 = 8;
 const AT_NODE: u64 = 20;
-/// What `cpu_id` is when nobody keeps it.
+/// `RSEQ_CPU_ID_UNINITIALIZED`.
 const UNINITIALIZED: u32 = u32::MAX;
 
-/// Where a thread has its area.
+/// A registered `struct rseq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Address.
     pub area: u64,
     /// Bytes.
     pub size: u32,
-    /// What lies before each place to which a sequence is broken off.
+    /// Signature before each abort handler.
     pub signature: u32,
 }
 
-/// A sequence: `struct rseq_cs`.
+/// A critical section: `struct rseq_cs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sequence {
     start: u64,
@@ -42,7 +44,7 @@ struct Sequence {
 impl Sequence {
     const BYTES: usize = 32;
 
-    /// From the program's memory; `None` if it is none.
+    /// Decodes it from the program's memory; `None` if it is invalid.
     fn read(bytes: &[u8; Self::BYTES], end: u64) -> Option<Self> {
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
         let sequence = Self {
@@ -61,7 +63,7 @@ impl Sequence {
     }
 }
 
-/// Registers an area, or ends that.
+/// Registers or unregisters an area.
 ///
 /// # Errors
 /// As of rseq(2).
@@ -73,11 +75,11 @@ pub(crate) fn register(thread: &mut Thread, given: Registration, flags: u64) -> 
     if flags != 0 {
         return Err(Errno::EINVAL);
     }
-    if let Some(known) = thread.rseq {
-        if (known.area, known.size) != (given.area, given.size) {
+    if let Some(registered) = thread.rseq {
+        if (registered.area, registered.size) != (given.area, given.size) {
             return Err(Errno::EINVAL);
         }
-        let same = known.signature == given.signature;
+        let same = registered.signature == given.signature;
         return Err(if same { Errno::EBUSY } else { Errno::EPERM });
     }
     if given.size < SIZE_MIN || !given.area.is_multiple_of(ALIGNMENT) {
@@ -92,41 +94,41 @@ pub(crate) fn register(thread: &mut Thread, given: Registration, flags: u64) -> 
         return Err(Errno::EFAULT);
     }
     thread.rseq = Some(given);
-    let told = tell_core(&mut thread.process.space(), given, thread.core);
-    told.inspect_err(|_| thread.rseq = None)?;
+    let stored = store_core(&mut thread.process.space(), given, thread.core);
+    stored.inspect_err(|_| thread.rseq = None)?;
     Ok(0)
 }
 
 fn unregister(thread: &mut Thread, given: Registration) -> Result<u64, Errno> {
-    let known = thread.rseq.ok_or(Errno::EINVAL)?;
-    if (known.area, known.size) != (given.area, given.size) {
+    let registered = thread.rseq.ok_or(Errno::EINVAL)?;
+    if (registered.area, registered.size) != (given.area, given.size) {
         return Err(Errno::EINVAL);
     }
-    if known.signature != given.signature {
+    if registered.signature != given.signature {
         return Err(Errno::EPERM);
     }
     let mut space = thread.process.space();
-    write(&mut space, known.area, [0, UNINITIALIZED])?;
-    write(&mut space, known.area + AT_NODE, [0, 0])?;
+    write(&mut space, registered.area, [0, UNINITIALIZED])?;
+    write(&mut space, registered.area + AT_NODE, [0, 0])?;
     drop(space);
     thread.rseq = None;
     Ok(0)
 }
 
-/// A thread is about to go on after it has been off its core, or in a handler. If it cannot be told,
-/// that is a fault of its own.
+/// Updates the area of a thread that returns to its program after it was off its core or in a
+/// handler. Sends SIGSEGV if that fails.
 pub(crate) fn resume(thread: &mut Thread) {
-    let Some(known) = thread.rseq else {
+    let Some(registered) = thread.rseq else {
         return;
     };
     let (core, rip) = (thread.core, thread.context.registers.rip);
     let mut space = thread.process.space();
-    let told = break_off(&mut space, known, rip).and_then(|abort| {
-        tell_core(&mut space, known, core)?;
+    let stored = abort_sequence(&mut space, registered, rip).and_then(|abort| {
+        store_core(&mut space, registered, core)?;
         Ok(abort)
     });
     drop(space);
-    match told {
+    match stored {
         Ok(abort) => thread.context.registers.rip = abort.unwrap_or(rip),
         Err(_) => {
             thread.rseq = None;
@@ -136,22 +138,26 @@ pub(crate) fn resume(thread: &mut Thread) {
     }
 }
 
-/// Where it is: the core is the identity among the program's threads that run, too.
-fn tell_core(space: &mut Space, known: Registration, core: u32) -> Result<(), Errno> {
-    write(space, known.area, [core, core])?;
-    write(space, known.area + AT_NODE, [0, core])
+/// Stores the core number, which is also unique among the program's running threads (`mm_cid`).
+fn store_core(space: &mut AddressSpace, registered: Registration, core: u32) -> Result<(), Errno> {
+    write(space, registered.area, [core, core])?;
+    write(space, registered.area + AT_NODE, [0, core])
 }
 
-fn write(space: &mut Space, at: u64, words: [u32; 2]) -> Result<(), Errno> {
+fn write(space: &mut AddressSpace, at: u64, words: [u32; 2]) -> Result<(), Errno> {
     let [first, second] = words.map(u64::from);
     let both = (first | second << 32).to_le_bytes();
     space.write(at, &both)
 }
 
-/// Where a thread is to go on whose sequence is broken off, if it is in one.
-fn break_off(space: &mut Space, known: Registration, rip: u64) -> Result<Option<u64>, Errno> {
+/// Returns the abort handler's address if the thread is in a critical section.
+fn abort_sequence(
+    space: &mut AddressSpace,
+    registered: Registration,
+    rip: u64,
+) -> Result<Option<u64>, Errno> {
     let mut address = [0; 8];
-    space.read(known.area + AT_SEQUENCE, &mut address)?;
+    space.read(registered.area + AT_SEQUENCE, &mut address)?;
     let address = u64::from_le_bytes(address);
     if address == 0 {
         return Ok(None);
@@ -160,13 +166,13 @@ fn break_off(space: &mut Space, known: Registration, rip: u64) -> Result<Option<
     space.read(address, &mut bytes)?;
     let (_, end) = space.bounds();
     let sequence = Sequence::read(&bytes, end).ok_or(Errno::EINVAL)?;
-    space.write(known.area + AT_SEQUENCE, &[0; 8])?;
+    space.write(registered.area + AT_SEQUENCE, &[0; 8])?;
     if !sequence.holds(rip) {
         return Ok(None);
     }
     let mut signature = [0; 4];
     space.read(sequence.abort.wrapping_sub(4), &mut signature)?;
-    match u32::from_le_bytes(signature) == known.signature {
+    match u32::from_le_bytes(signature) == registered.signature {
         true => Ok(Some(sequence.abort)),
         false => Err(Errno::EINVAL),
     }
@@ -186,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_has_a_beginning_an_end_and_somewhere_else() {
+    fn critical_sections_are_validated() {
         const END: u64 = 1 << 47;
         let read = |version, words| Sequence::read(&bytes(version, words), END);
         let sequence = read(0, [0x1000, 16, 0x2000]).unwrap();

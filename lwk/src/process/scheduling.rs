@@ -1,25 +1,25 @@
-//! What decides when and where a thread runs: its priority, and the cores that it may be on.
+//! Scheduling attributes of a thread: priority and core affinity.
 //!
-//! Source: sched(7) of Linux. Threads of the real-time policies go before all others on their core; all
-//! others share it by turns, whose length is what a nice value changes.
+//! Source: sched(7) of Linux. Threads of real-time policies run before all others of their core.
+//! The others take turns, and their nice value determines the time slice.
 
 use super::errno::Errno;
 
-/// Most cores that a set can hold.
+/// Maximum number of cores in a set.
 const CORES_MAX: usize = insula_abi::NODE_CPUS_MAX;
 const WORDS: usize = CORES_MAX / 64;
 
-/// Some cores.
+/// A set of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreSet([u64; WORDS]);
 
 impl CoreSet {
-    /// All that there can be.
+    /// The set of all cores.
     pub const ALL: Self = Self([u64::MAX; WORDS]);
-    /// Bytes of it in a program's memory.
+    /// Size in a program's memory, in bytes.
     pub const SIZE: usize = CORES_MAX / 8;
 
-    /// From a program's memory.
+    /// Decodes it from a program's memory.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
         Self(core::array::from_fn(|word| {
@@ -27,20 +27,20 @@ impl CoreSet {
         }))
     }
 
-    /// As it lies in a program's memory.
+    /// Encodes it for a program's memory.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         core::array::from_fn(|at| self.0[at / 8].to_le_bytes()[at % 8])
     }
 
-    /// Whether a core is one of them.
+    /// Whether a core is in the set.
     #[must_use]
     pub fn holds(&self, core: u32) -> bool {
         let word = self.0.get(core as usize / 64);
         word.is_some_and(|word| word >> (core % 64) & 1 != 0)
     }
 
-    /// Those below a number.
+    /// Returns the cores below a number.
     #[must_use]
     pub fn below(mut self, end: u32) -> Self {
         for (word, first) in self.0.iter_mut().zip((0..).step_by(64)) {
@@ -50,14 +50,14 @@ impl CoreSet {
         self
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 }
 
-/// `SCHED_OTHER` and so on.
+/// Scheduling policies.
 pub mod policy {
     #![expect(missing_docs, reason = "they are the usual names")]
     pub const OTHER: u32 = 0;
@@ -65,31 +65,31 @@ pub mod policy {
     pub const RR: u32 = 2;
     pub const BATCH: u32 = 3;
     pub const IDLE: u32 = 5;
-    /// Set beside one of them: what the thread begins has none of this.
+    /// Flag: new threads get the default policy.
     pub const RESET_ON_FORK: u32 = 0x4000_0000;
 }
 
-/// How long a thread of the usual kind runs while others wait for the core.
+/// Time slice at nice 0, and its bounds.
 const SLICE_NS: u64 = 10_000_000;
 const SLICE_MIN_NS: u64 = 500_000;
 const SLICE_MAX_NS: u64 = 100_000_000;
 /// Highest real-time priority; 1 is the lowest.
 pub const REALTIME_MAX: u32 = 99;
-/// Least and greatest nice value.
+/// Range of nice values.
 pub const NICE: core::ops::RangeInclusive<i32> = -20..=19;
 
-/// When a thread runs.
+/// Scheduling policy and priorities of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Priority {
     /// One of [`policy`], without [`policy::RESET_ON_FORK`].
     policy: u32,
     realtime: u32,
     nice: i32,
-    resets: bool,
+    resets_on_fork: bool,
 }
 
 impl Priority {
-    /// By that policy, with a priority of 1 to [`REALTIME_MAX`] if it is a real-time one, else 0.
+    /// Changes the policy, with a priority of 1 to [`REALTIME_MAX`] for a real-time policy, else 0.
     ///
     /// # Errors
     /// [`Errno::EINVAL`].
@@ -104,45 +104,45 @@ impl Priority {
         Ok(Self {
             policy,
             realtime,
-            resets: given & policy::RESET_ON_FORK != 0,
+            resets_on_fork: given & policy::RESET_ON_FORK != 0,
             ..self
         })
     }
 
-    /// With that nice value, or the nearest that there is.
+    /// Changes the nice value, clamped to its range.
     #[must_use]
     pub fn with_nice(self, nice: i32) -> Self {
         let nice = nice.clamp(*NICE.start(), *NICE.end());
         Self { nice, ..self }
     }
 
-    /// Its policy, with [`policy::RESET_ON_FORK`] if that holds.
+    /// Returns the policy, with [`policy::RESET_ON_FORK`] if set.
     #[must_use]
     pub fn policy(&self) -> u32 {
         self.policy
-            | if self.resets {
+            | if self.resets_on_fork {
                 policy::RESET_ON_FORK
             } else {
                 0
             }
     }
 
-    /// Its real-time priority; 0 if it has none.
+    /// Returns the real-time priority; 0 without a real-time policy.
     #[must_use]
     pub fn realtime(&self) -> u32 {
         self.realtime
     }
 
-    /// Its nice value.
+    /// Returns the nice value.
     #[must_use]
     pub fn nice(&self) -> i32 {
         self.nice
     }
 
-    /// What a thread begins with that one of this priority makes.
+    /// Returns what a new thread or child inherits.
     #[must_use]
     pub fn inherited(self) -> Self {
-        match self.resets {
+        match self.resets_on_fork {
             true => Self {
                 nice: self.nice.max(0),
                 ..Self::default()
@@ -151,9 +151,9 @@ impl Priority {
         }
     }
 
-    /// As long as somebody of that real-time priority waits for what its thread holds.
+    /// Returns the priority boosted by a waiter of that real-time priority.
     #[must_use]
-    pub fn lifted_to(self, realtime: u32) -> Self {
+    pub fn boosted_to(self, realtime: u32) -> Self {
         match realtime > self.realtime {
             true => Self {
                 policy: policy::FIFO,
@@ -164,20 +164,21 @@ impl Priority {
         }
     }
 
-    /// Whether it goes before another.
+    /// Whether it is higher than another.
     #[must_use]
     pub fn is_above(&self, other: &Self) -> bool {
         self.realtime > other.realtime
     }
 
-    /// Whether its thread keeps the core though another is ready; `asks`: it wants others to run.
+    /// Whether its thread keeps the core although another is ready; `yields`: it called
+    /// sched_yield(2).
     #[must_use]
-    pub fn keeps_core(&self, other: &Self, asks: bool) -> bool {
+    pub fn keeps_core(&self, other: &Self, yields: bool) -> bool {
         let is_fifo = self.policy == policy::FIFO && self.realtime == other.realtime;
-        self.is_above(other) || is_fifo && !asks
+        self.is_above(other) || is_fifo && !yields
     }
 
-    /// How long its thread runs while others like it wait: a quarter more or less for each step.
+    /// Returns the time slice: a factor of 5/4 or 4/5 for each nice level.
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         if self.policy == policy::IDLE {
@@ -191,21 +192,21 @@ impl Priority {
         slice_ns.clamp(SLICE_MIN_NS, SLICE_MAX_NS)
     }
 
-    /// As one word.
+    /// Packs it into a word.
     #[must_use]
     pub fn to_word(self) -> u32 {
         let nice = (self.nice - NICE.start()) as u32;
-        self.policy | self.realtime << 8 | nice << 16 | u32::from(self.resets) << 24
+        self.policy | self.realtime << 8 | nice << 16 | u32::from(self.resets_on_fork) << 24
     }
 
-    /// From such a word.
+    /// Unpacks it from a word.
     #[must_use]
     pub fn from_word(word: u32) -> Self {
         Self {
             policy: word & 0xff,
             realtime: word >> 8 & 0xff,
             nice: (word >> 16 & 0xff) as i32 + NICE.start(),
-            resets: word >> 24 != 0,
+            resets_on_fork: word >> 24 != 0,
         }
     }
 }
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_as_in_memory() {
+    fn sets_are_encoded_as_on_linux() {
         let mut bytes = [0; CoreSet::SIZE];
         (bytes[0], bytes[8], bytes[31]) = (0b101, 1, 0x80);
         let set = CoreSet::from_bytes(&bytes);
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_have_their_priorities() {
+    fn policies_require_matching_priorities() {
         let with = |policy, realtime| Priority::default().with_policy(policy, realtime);
         for (policy, realtime) in [(0, 1), (1, 0), (2, 100), (4, 0), (6, 0), (7, 0)] {
             assert_eq!(
@@ -254,15 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_as_urgent() {
+    fn a_boost_raises_the_priority() {
         let own = Priority::default().with_nice(5);
-        let lifted = own.lifted_to(7);
-        assert_eq!((lifted.policy(), lifted.realtime()), (policy::FIFO, 7));
-        assert_eq!((lifted.lifted_to(3), own.lifted_to(0)), (lifted, own));
+        let boosted = own.boosted_to(7);
+        assert_eq!((boosted.policy(), boosted.realtime()), (policy::FIFO, 7));
+        assert_eq!((boosted.boosted_to(3), own.boosted_to(0)), (boosted, own));
     }
 
     #[test]
-    fn the_higher_keeps_the_core_and_equals_take_turns() {
+    fn higher_priorities_keep_the_core_and_equal_ones_take_turns() {
         let with = |policy, realtime| Priority::default().with_policy(policy, realtime).unwrap();
         let (usual, low, high) = (Priority::default(), with(1, 1), with(2, 50));
         assert!(low.is_above(&usual) && high.is_above(&low) && !usual.is_above(&usual));
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn nice_threads_have_shorter_turns() {
+    fn nice_threads_have_shorter_slices() {
         let slice = |nice| Priority::default().with_nice(nice).slice_ns();
         assert_eq!([0, 1, -1].map(slice), [10_000_000, 8_000_000, 12_500_000]);
         assert!((-20..19).all(|nice| slice(nice) >= slice(nice + 1)));

@@ -1,9 +1,8 @@
-//! Clocks without a call: code and clocks in every program's memory, which the C library finds by the
-//! auxiliary vector and calls by their names, as on Linux.
+//! The vDSO: clocks without a system call. The C library finds the object by the auxiliary vector
+//! and its functions by name, as on Linux.
 //!
-//! Two pages: first the base's clocks (the first page of the delegation area, so what the base writes
-//! there is seen at once), behind it an ELF file (`vdso.s`). Both are the kernel's: all programs have the
-//! same, and none can write them.
+//! It has two pages: the base's clocks, which is the first page of the delegation area, and an ELF
+//! file (`vdso.s`). All programs share both, and none can write them.
 //!
 //! Source: vdso(7).
 
@@ -14,17 +13,17 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 
 use insula_abi::lwk::{Clock, Delegation};
-use insula_bare::core_area::tells_core;
 use insula_bare::memory;
+use insula_bare::per_core;
 use spin::Once;
 
-use super::areas::Rights;
+use super::address_space::AddressSpace;
 use super::errno::Errno;
-use super::shared::Shared;
-use super::space::Space;
-use super::{PAGE, space};
-use crate::delegation::Area;
-use crate::memory::take_block;
+use super::shared_object::SharedObject;
+use super::vma::Protection;
+use super::{PAGE, address_space};
+use crate::delegation::DelegationArea;
+use crate::memory::alloc_block;
 
 global_asm!(
     include_str!("vdso.s"),
@@ -37,49 +36,56 @@ global_asm!(
     FRACTION = const offset_of!(Clock, fraction),
 );
 
-/// The object, and where in it lies whether the processor tells which core it is.
+/// Returns the object, and the offset of the word that says whether RDTSCP can be used.
 fn object() -> (&'static [u8], usize) {
     unsafe extern "C" {
         static insula_vdso_begin: u8;
         static insula_vdso_end: u8;
-        static insula_vdso_knows_core: u8;
+        static insula_vdso_has_rdtscp: u8;
     }
     let begin = &raw const insula_vdso_begin;
     let offset = |at: *const u8| at.addr() - begin.addr();
-    let (end, knows_core) = (
+    let (end, has_rdtscp) = (
         &raw const insula_vdso_end,
-        &raw const insula_vdso_knows_core,
+        &raw const insula_vdso_has_rdtscp,
     );
-    // SAFETY: the assembly lays out these bytes, between the two labels and never changed.
+    // SAFETY: the assembly emits these bytes between the two labels; they are constant.
     let bytes = unsafe { core::slice::from_raw_parts(begin, offset(end)) };
-    (bytes, offset(knows_core))
+    (bytes, offset(has_rdtscp))
 }
 
-static PAGES: Once<Option<Arc<Shared>>> = Once::new();
+static PAGES: Once<Option<Arc<SharedObject>>> = Once::new();
 
-/// Both pages; `None` if there was no memory for them.
-fn pages(area: Area) -> Option<Arc<Shared>> {
+/// Returns both pages; `None` without memory for them.
+fn pages(area: DelegationArea) -> Option<Arc<SharedObject>> {
     let make = || {
-        let frame = take_block(0)?;
-        let (bytes, knows_core) = object();
-        // SAFETY: the frame has just been taken, and the object is no larger.
+        let frame = alloc_block(0)?;
+        let (bytes, has_rdtscp) = object();
+        // SAFETY: the frame has just been allocated, and the object is not larger.
         unsafe {
             memory::clear(frame, PAGE);
             memory::write(frame, bytes);
-            let told = memory::PhysAddr(frame.0 + knows_core as u64);
-            memory::write(told, &u64::from(tells_core()).to_le_bytes());
+            let flag = memory::PhysAddr(frame.0 + has_rdtscp as u64);
+            memory::write(flag, &u64::from(per_core::has_rdtscp()).to_le_bytes());
         }
-        Some(Shared::of_kernel([area.header_frame(), frame]))
+        Some(SharedObject::from_kernel_frames([
+            area.header_frame(),
+            frame,
+        ]))
     };
     PAGES.call_once(make).clone()
 }
 
-/// Gives a program both pages: where the object is. `None` if it has to do without.
-pub(super) fn map(space: &mut Space, area: Area, release: &mut space::Release) -> Option<u64> {
-    let start = space.map_kernels(pages(area)?, 2 * PAGE, Rights::READ, release);
+/// Maps both pages. Returns the address of the object; `None` if that fails.
+pub(super) fn map(
+    space: &mut AddressSpace,
+    area: DelegationArea,
+    invalidate: &mut address_space::Invalidate,
+) -> Option<u64> {
+    let start = space.map_kernel_object(pages(area)?, 2 * PAGE, Protection::READ, invalidate);
     let code = start.ok()? + PAGE;
-    let rights = Rights::READ | Rights::EXECUTE;
-    let done: Result<(), Errno> = space.protect(code, code + PAGE, rights, release);
+    let protection = Protection::READ | Protection::EXECUTE;
+    let done: Result<(), Errno> = space.protect(code, code + PAGE, protection, invalidate);
     done.ok().map(|()| code)
 }
 
@@ -93,7 +99,8 @@ mod tests {
         u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
     }
 
-    /// As a loader finds them: by the dynamic section, the hash table's chain, and the names.
+    /// Finds symbols as a loader does: by the dynamic section, the hash table's chain, and the
+    /// names.
     fn symbols(bytes: &[u8]) -> Vec<(&str, usize)> {
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
         let second = word(bytes, 32) + 56;
@@ -110,7 +117,7 @@ mod tests {
             core::str::from_utf8(&rest[..end]).unwrap()
         };
         assert_eq!(text(entry(14)), "linux-vdso.so.1");
-        // The name lies behind the version's definition, the second.
+        // The name follows the second version definition.
         assert_eq!(text(half(entry(0x6fff_fffc) + 28 + 20)), "LINUX_2.6");
         assert_eq!(
             bytes[entry(0x6fff_fff0) + 2..][..8],
@@ -127,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn a_loader_finds_all_in_a_page() {
-        let (bytes, knows_core) = object();
-        assert!(bytes.len() <= PAGE as usize && knows_core < bytes.len());
+    fn a_loader_finds_all_symbols_in_a_page() {
+        let (bytes, has_rdtscp) = object();
+        assert!(bytes.len() <= PAGE as usize && has_rdtscp < bytes.len());
         assert_eq!(bytes.as_ptr().addr() % PAGE as usize, 0);
         assert_eq!(&bytes[..4], b"\x7fELF");
         let names: Vec<_> = symbols(bytes).iter().map(|(name, _)| *name).collect();

@@ -1,12 +1,12 @@
-// The object that programs find by AT_SYSINFO_EHDR: an ELF file of one page, which lies behind the page
-// with the clocks. vdso.rs tells what it is for. Offsets are from its first byte, which is address 0.
+// The vDSO that programs find by AT_SYSINFO_EHDR: an ELF file of one page, which follows the page
+// with the clocks; vdso.rs explains it. Offsets are from its first byte, which is address 0.
 
     .section .rodata.insula_vdso, "a", @progbits
     .balign 4096
     .globl insula_vdso_begin
     .hidden insula_vdso_begin
 insula_vdso_begin:
-    .byte 0x7f, 0x45, 0x4c, 0x46, 2, 1, 1, 0        // of 64 bits, little endian, version 1
+    .byte 0x7f, 0x45, 0x4c, 0x46, 2, 1, 1, 0        // 64-bit, little endian, version 1
     .quad 0
     .short 3, 62                                    // a shared object, x86-64
     .long 1
@@ -37,11 +37,11 @@ insula_vdso_begin:
     .quad 0, 0
 .Lv_dynamic_end:
 
-// One chain of all.
+// One hash chain with all symbols.
 .Lv_hash:
     .long 1, 5, 1, 0, 2, 3, 4, 0
 
-// All symbols are of the second version; each version with the hash of its name. Go relies on them.
+// All symbols have the second version; each version has the hash of its name. Go requires them.
 .Lv_versions:
     .short 0, 2, 2, 2, 2
     .balign 4
@@ -53,7 +53,7 @@ insula_vdso_begin:
     .long 0x3ae75f6, 20, 0
     .long .Lv_version - .Lv_strings, 0
 
-// A global function each, of some section.
+// Global functions; their section index is arbitrary.
     .balign 8
 .Lv_symbols:
     .quad 0, 0, 0
@@ -78,19 +78,19 @@ insula_vdso_begin:
 .Lv_name_4: .asciz "__vdso_getcpu"
 .Lv_strings_end:
 
-// Whether RDTSCP tells the core. Written before any program has it.
+// Whether RDTSCP returns the core number. Written before it is mapped to any program.
     .balign 8
-    .globl insula_vdso_knows_core
-    .hidden insula_vdso_knows_core
-insula_vdso_knows_core:
+    .globl insula_vdso_has_rdtscp
+    .hidden insula_vdso_has_rdtscp
+insula_vdso_has_rdtscp:
     .quad 0
 
     .balign 16
-// RAX: the clock at R8, in nanoseconds. R9: the clocks. RCX, RDX, R10 are clobbered.
+// Return in RAX the clock at R8, in ns. R9: address of the clocks. Clobbers RCX, RDX, R10.
 .Lv_now:
     mov r10, [r9 + {SEQUENCE}]
     test r10b, 1
-    jnz .Lv_again
+    jnz .Lv_retry
     lfence
     rdtsc
     shl rdx, 32
@@ -106,7 +106,7 @@ insula_vdso_knows_core:
     cmp r10, [r9 + {SEQUENCE}]
     jne .Lv_now
     ret
-.Lv_again:
+.Lv_retry:
     pause
     jmp .Lv_now
 
@@ -115,7 +115,7 @@ insula_vdso_knows_core:
     lea r8, [r9 + {REALTIME}]
     jmp .Lv_now
 
-// EDI: the clock, RSI: where to.
+// EDI: clock id, RSI: address of the result.
 .Lv_clock_gettime:
     cmp edi, 6
     ja .Lv_clock_of_base
@@ -125,11 +125,11 @@ insula_vdso_knows_core:
     lea r9, [rip + insula_vdso_begin - 4096 + {CLOCK}]
     lea r8, [r9 + {REALTIME}]
     test eax, 0x21                  // CLOCK_REALTIME, CLOCK_REALTIME_COARSE
-    jnz .Lv_clock_here
+    jnz .Lv_clock_local
     lea r8, [r9 + {MONOTONIC}]
     test eax, 0x42                  // CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE
     jz .Lv_clock_of_base
-.Lv_clock_here:
+.Lv_clock_local:
     call .Lv_now
     xor edx, edx
     mov ecx, 1000000000
@@ -144,12 +144,12 @@ insula_vdso_knows_core:
     ret
 .Lv_clock_gettime_end:
 
-// RDI: where to, or 0; RSI: where to write a time zone, or 0.
+// RDI: address of the result or 0, RSI: address of a time zone or 0.
 .Lv_gettimeofday:
     test rsi, rsi
     jnz .Lv_with_zone
     test rdi, rdi
-    jz .Lv_nowhere
+    jz .Lv_no_result
     call .Lv_realtime
     xor edx, edx
     mov ecx, 1000000000
@@ -160,7 +160,7 @@ insula_vdso_knows_core:
     mov ecx, 1000
     div ecx
     mov [rdi + 8], rax
-.Lv_nowhere:
+.Lv_no_result:
     xor eax, eax
     ret
 .Lv_with_zone:
@@ -169,32 +169,32 @@ insula_vdso_knows_core:
     ret
 .Lv_gettimeofday_end:
 
-// RDI: where to as well, or 0.
+// RDI: address of the result or 0; it is also returned.
 .Lv_time:
     call .Lv_realtime
     xor edx, edx
     mov ecx, 1000000000
     div rcx
     test rdi, rdi
-    jz .Lv_time_told
+    jz .Lv_time_done
     mov [rdi], rax
-.Lv_time_told:
+.Lv_time_done:
     ret
 .Lv_time_end:
 
-// RDI: where to write the core, RSI: the NUMA node, which is 0; each may be 0.
+// RDI: address for the core number, RSI: address for the NUMA node, which is 0; each may be 0.
 .Lv_getcpu:
-    cmp qword ptr [rip + insula_vdso_knows_core], 0
+    cmp qword ptr [rip + insula_vdso_has_rdtscp], 0
     je .Lv_core_of_kernel
     rdtscp
     test rdi, rdi
-    jz .Lv_core_told
+    jz .Lv_core_stored
     mov [rdi], ecx
-.Lv_core_told:
+.Lv_core_stored:
     test rsi, rsi
-    jz .Lv_node_told
+    jz .Lv_node_stored
     mov dword ptr [rsi], 0
-.Lv_node_told:
+.Lv_node_stored:
     xor eax, eax
     ret
 .Lv_core_of_kernel:

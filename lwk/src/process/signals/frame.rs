@@ -1,14 +1,14 @@
-//! What a signal's handler finds on its stack, and what the thread goes on from afterwards.
+//! Signal frames: what a handler finds on its stack, and the context that it returns to.
 //!
 //! Source: `struct rt_sigframe` and `struct sigcontext` of Linux on x86-64
 //! (arch/x86/include/asm/sigframe.h and uapi/asm/sigcontext.h).
 //!
 //! ```text
-//!   frame    restorer              8 bytes, where the handler returns to
+//!   frame    restorer              8 bytes, return address of the handler
 //!      8     ucontext              flags, link, alternate stack, registers, mask
 //!    312     siginfo             128
-//!    440     room, so that what follows is aligned
-//!            extended registers    as XSAVE has them, then a word of magic
+//!    440     padding
+//!            extended state        as XSAVE wrote it, then a magic number
 //! ```
 
 use alloc::vec::Vec;
@@ -17,16 +17,16 @@ use insula_bare::Registers;
 
 use super::{Action, Info, Set};
 
-/// Bytes of a frame without extended registers.
+/// Size of a frame without extended state, in bytes.
 pub const SIZE: usize = 440;
-/// Most that alignment adds to it, with the red zone and the word of magic.
+/// Maximum padding: red zone, alignment and magic number.
 pub const SLACK: u64 = RED_ZONE + ALIGNMENT + 32;
-/// What a program may keep below its stack pointer.
+/// Bytes that a program may use below its stack pointer.
 const RED_ZONE: u64 = 128;
 const ALIGNMENT: u64 = 64;
 
 const AT_FLAGS: usize = 8;
-const AT_ALTERNATE: usize = 24;
+const AT_ALT_STACK: usize = 24;
 const AT_REGISTERS: usize = 48;
 const AT_SEGMENTS: usize = 192;
 const AT_ERROR: usize = 200;
@@ -35,31 +35,32 @@ const AT_EXTENDED: usize = 232;
 const AT_MASK: usize = 304;
 const AT_INFO: usize = 312;
 
-/// `UC_SIGCONTEXT_SS` and `UC_STRICT_RESTORE_SS`: the frame has SS; `UC_FP_XSTATE`: it has XSAVE's.
+/// `UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`: the frame has SS. `UC_FP_XSTATE` below: it has the
+/// XSAVE area.
 const FLAGS: u64 = 2 | 4;
 const FLAG_XSAVE: u64 = 1;
-/// CS and SS of programs, FS and GS between them 0.
+/// CS and SS of programs; GS and FS between them are 0.
 const SEGMENTS: u64 = 0x33 | 0x2b << 48;
-/// TF, DF and RF are clear when a handler begins.
+/// TF, DF and RF are cleared when a handler starts.
 const CLEARED: u64 = 0x100 | 0x400 | 0x1_0000;
 
-/// Of the extended registers: where software says how much there is (`struct _fpx_sw_bytes`).
+/// Offset in the extended state of the area for software (`struct _fpx_sw_bytes`).
 const AT_SOFTWARE: usize = 464;
 const MAGIC_BEFORE: u32 = 0x4650_5853;
 const MAGIC_BEHIND: u32 = 0x4650_5845;
 
-/// An alternate stack for handlers: `stack_t`.
+/// Alternate signal stack: `stack_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alternate {
-    /// Its lowest address.
+pub struct AltStack {
+    /// Lowest address.
     pub start: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// [`Alternate::DISABLED`], [`Alternate::AUTO_DISARM`] or 0.
+    /// [`AltStack::DISABLED`], [`AltStack::AUTO_DISARM`] or 0.
     pub flags: u32,
 }
 
-impl Default for Alternate {
+impl Default for AltStack {
     fn default() -> Self {
         Self {
             start: 0,
@@ -69,17 +70,17 @@ impl Default for Alternate {
     }
 }
 
-impl Alternate {
-    /// `SS_ONSTACK`: it is in use. Only told.
+impl AltStack {
+    /// `SS_ONSTACK`: in use. Only reported.
     pub const IN_USE: u32 = 1;
-    /// `SS_DISABLE`: there is none.
+    /// `SS_DISABLE`: disabled.
     pub const DISABLED: u32 = 2;
-    /// `SS_AUTODISARM`: there is none any more while a handler runs.
+    /// `SS_AUTODISARM`: disabled while a handler runs.
     pub const AUTO_DISARM: u32 = 1 << 31;
-    /// Bytes in the program's memory.
+    /// Size in the program's memory, in bytes.
     pub const BYTES: usize = 24;
 
-    /// Whether a stack pointer lies in it.
+    /// Whether a stack pointer is on it.
     #[must_use]
     pub fn holds(&self, pointer: u64) -> bool {
         self.flags & Self::AUTO_DISARM == 0
@@ -87,7 +88,7 @@ impl Alternate {
             && pointer - self.start <= self.size
     }
 
-    /// What a program is told, whose stack pointer is there.
+    /// Encodes it for a program with that stack pointer.
     #[must_use]
     pub fn to_bytes(&self, pointer: u64) -> [u8; Self::BYTES] {
         let in_use = if self.size > 0 && self.holds(pointer) {
@@ -99,7 +100,7 @@ impl Alternate {
         core::array::from_fn(|at| words[at / 8][at % 8])
     }
 
-    /// From a program's memory.
+    /// Decodes it from a program's memory.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
@@ -110,33 +111,33 @@ impl Alternate {
     }
 }
 
-/// A thread where a signal comes.
+/// State of a thread that a signal interrupts.
 #[derive(Clone, Copy, Debug)]
-pub struct Interrupted<'a> {
-    /// Its registers.
+pub struct InterruptedThread<'a> {
+    /// Registers.
     pub registers: &'a Registers,
-    /// What it has blocked, and will have again.
+    /// Signal mask, restored by sigreturn(2).
     pub blocked: Set,
-    /// Its alternate stack.
-    pub alternate: Alternate,
-    /// Its extended registers, as XSAVE or FXSAVE left them.
+    /// Alternate stack.
+    pub alt_stack: AltStack,
+    /// Extended state, as XSAVE or FXSAVE wrote it.
     pub extended: &'a [u8],
-    /// Which of them are enabled; 0 without XSAVE.
+    /// Enabled components; 0 without XSAVE.
     pub enabled: u64,
-    /// Of the last exception: vector, error, address.
+    /// Last exception: vector, error, address.
     pub fault: [u64; 3],
 }
 
-/// A frame, to be written to a program's stack.
+/// A frame to be written to a program's stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it lies: the handler's stack pointer.
+    /// Its address: the handler's stack pointer.
     pub address: u64,
-    /// Its bytes.
+    /// Its content.
     pub bytes: Vec<u8>,
 }
 
-/// The order of registers in a frame.
+/// Registers in the order of `struct sigcontext`.
 fn registers(of: &Registers) -> [u64; 18] {
     [
         of.r8, of.r9, of.r10, of.r11, of.r12, of.r13, of.r14, of.r15, of.rdi, of.rsi, of.rbp,
@@ -152,35 +153,35 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]))
 }
 
-/// Where on which stack a frame goes; none if it does not fit.
-fn place(thread: &Interrupted, action: &Action) -> Option<(u64, u64)> {
+/// Returns the addresses of the frame and the extended state; `None` if they do not fit.
+fn place(thread: &InterruptedThread, action: &Action) -> Option<(u64, u64)> {
     let pointer = thread.registers.rsp;
-    let alternate = &thread.alternate;
+    let alt_stack = &thread.alt_stack;
     let switches = action.flags & Action::ON_STACK != 0
-        && alternate.flags & Alternate::DISABLED == 0
-        && !alternate.holds(pointer);
+        && alt_stack.flags & AltStack::DISABLED == 0
+        && !alt_stack.holds(pointer);
     let top = match switches {
-        true => alternate.start.checked_add(alternate.size)?,
+        true => alt_stack.start.checked_add(alt_stack.size)?,
         false => pointer.checked_sub(RED_ZONE)?,
     };
     let extended = top.checked_sub(thread.extended.len() as u64 + 4)? & !(ALIGNMENT - 1);
     let frame = (extended.checked_sub(SIZE as u64)? & !15).checked_sub(8)?;
-    let is_on_alternate = switches || alternate.holds(pointer);
-    let fits = !is_on_alternate || frame >= alternate.start;
+    let is_on_alternate = switches || alt_stack.holds(pointer);
+    let fits = !is_on_alternate || frame >= alt_stack.start;
     fits.then_some((frame, extended))
 }
 
-/// Builds a handler's frame; none if there is no room for it on its stack.
+/// Builds a frame; `None` if it does not fit on the stack.
 #[must_use]
-pub fn build(thread: &Interrupted, info: &Info, action: &Action) -> Option<Frame> {
+pub fn build(thread: &InterruptedThread, info: &Info, action: &Action) -> Option<Frame> {
     let (address, extended) = place(thread, action)?;
     let skip = (extended - address) as usize;
     let mut bytes = alloc::vec![0; skip + thread.extended.len() + 4];
     put(&mut bytes, 0, action.restorer);
     let xsave = if thread.enabled == 0 { 0 } else { FLAG_XSAVE };
     put(&mut bytes, AT_FLAGS, FLAGS | xsave);
-    let alternate = thread.alternate.to_bytes(thread.registers.rsp);
-    bytes[AT_ALTERNATE..AT_ALTERNATE + Alternate::BYTES].copy_from_slice(&alternate);
+    let alt_stack = thread.alt_stack.to_bytes(thread.registers.rsp);
+    bytes[AT_ALT_STACK..AT_ALT_STACK + AltStack::BYTES].copy_from_slice(&alt_stack);
     for (value, index) in registers(thread.registers).into_iter().zip(0..) {
         put(&mut bytes, AT_REGISTERS + 8 * index, value);
     }
@@ -196,7 +197,7 @@ pub fn build(thread: &Interrupted, info: &Info, action: &Action) -> Option<Frame
     Some(Frame { address, bytes })
 }
 
-fn put_extended(bytes: &mut [u8], thread: &Interrupted) {
+fn put_extended(bytes: &mut [u8], thread: &InterruptedThread) {
     let size = thread.extended.len();
     bytes[..size].copy_from_slice(thread.extended);
     if thread.enabled == 0 {
@@ -209,9 +210,14 @@ fn put_extended(bytes: &mut [u8], thread: &Interrupted) {
     bytes[size..size + 4].copy_from_slice(&MAGIC_BEHIND.to_le_bytes());
 }
 
-/// The registers with which a handler begins.
+/// Returns the registers with which a handler starts.
 #[must_use]
-pub fn begin(before: &Registers, frame: u64, info: &Info, action: &Action) -> Registers {
+pub fn handler_registers(
+    before: &Registers,
+    frame: u64,
+    info: &Info,
+    action: &Action,
+) -> Registers {
     Registers {
         rax: 0,
         rdi: info.signal.into(),
@@ -224,26 +230,26 @@ pub fn begin(before: &Registers, frame: u64, info: &Info, action: &Action) -> Re
     }
 }
 
-/// What a thread goes on from after a handler.
+/// Context that sigreturn(2) restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resumed {
-    /// Its registers.
+pub struct RestoredThread {
+    /// Registers.
     pub registers: Registers,
-    /// What it has blocked.
+    /// Signal mask.
     pub blocked: Set,
-    /// Its alternate stack.
-    pub alternate: Alternate,
-    /// Where its extended registers lie; 0 for those that a program begins with.
+    /// Alternate stack.
+    pub alt_stack: AltStack,
+    /// Address of the extended state; 0 for the initial state.
     pub extended: u64,
 }
 
-/// Reads a frame. It is the program's: there may be anything in it.
+/// Decodes a frame. The program may have written anything to it.
 #[must_use]
-pub fn read(bytes: &[u8; SIZE]) -> Resumed {
+pub fn read(bytes: &[u8; SIZE]) -> RestoredThread {
     let register = |index: usize| word(bytes, AT_REGISTERS + 8 * index);
-    let mut alternate = [0; Alternate::BYTES];
-    alternate.copy_from_slice(&bytes[AT_ALTERNATE..AT_ALTERNATE + Alternate::BYTES]);
-    Resumed {
+    let mut alt_stack = [0; AltStack::BYTES];
+    alt_stack.copy_from_slice(&bytes[AT_ALT_STACK..AT_ALT_STACK + AltStack::BYTES]);
+    RestoredThread {
         registers: Registers {
             r8: register(0),
             r9: register(1),
@@ -265,7 +271,7 @@ pub fn read(bytes: &[u8; SIZE]) -> Resumed {
             rflags: register(17),
         },
         blocked: word(bytes, AT_MASK),
-        alternate: Alternate::from_bytes(&alternate),
+        alt_stack: AltStack::from_bytes(&alt_stack),
         extended: word(bytes, AT_EXTENDED),
     }
 }
@@ -311,21 +317,21 @@ mod tests {
     };
 
     proptest! {
-        /// What was interrupted goes on as it was; the handler's stack is as calls expect it, and
-        /// below all that the program may be using.
+        /// The context is restored unchanged; the handler's stack is aligned, and below all that
+        /// the program may use.
         #[test]
-        fn a_frame_gives_back_what_it_took(
+        fn a_frame_restores_what_it_saved(
             words: [u64; 18], pointer: u64, blocked: u64, start in 0..1_u64 << 40, size: u16,
-            flags in prop::sample::select(vec![0, Alternate::DISABLED, Alternate::AUTO_DISARM]),
+            flags in prop::sample::select(vec![0, AltStack::DISABLED, AltStack::AUTO_DISARM]),
             extended in prop::sample::select(vec![(512, 0), (832, 7), (2696, 0xe7)]),
         ) {
             let registers = some_registers(words, pointer);
-            let alternate = Alternate { start, size: size.into(), flags };
+            let alt_stack = AltStack { start, size: size.into(), flags };
             let area = vec![0x5a; extended.0];
-            let thread = Interrupted {
+            let thread = InterruptedThread {
                 registers: &registers,
                 blocked,
-                alternate,
+                alt_stack,
                 extended: &area,
                 enabled: extended.1,
                 fault: [14, 6, 0xdead],
@@ -336,30 +342,30 @@ mod tests {
             let end = frame.address + frame.bytes.len() as u64;
             let is_alternate = end <= start + u64::from(size) && frame.address >= start;
             prop_assert!(is_alternate || end <= pointer - RED_ZONE);
-            prop_assert!(!is_alternate || flags != Alternate::DISABLED || end <= pointer);
-            let resumed = read(frame.bytes.first_chunk().unwrap());
-            prop_assert_eq!((resumed.registers, resumed.blocked), (registers, blocked));
-            prop_assert_eq!(resumed.alternate, alternate);
-            let at = (resumed.extended - frame.address) as usize;
-            prop_assert_eq!(resumed.extended % 64, 0);
+            prop_assert!(!is_alternate || flags != AltStack::DISABLED || end <= pointer);
+            let restored = read(frame.bytes.first_chunk().unwrap());
+            prop_assert_eq!((restored.registers, restored.blocked), (registers, blocked));
+            prop_assert_eq!(restored.alt_stack, alt_stack);
+            let at = (restored.extended - frame.address) as usize;
+            prop_assert_eq!(restored.extended % 64, 0);
             prop_assert_eq!(&frame.bytes[at..at + AT_SOFTWARE], &area[..AT_SOFTWARE]);
-            let begun = begin(&registers, frame.address, &info, &ACTION);
-            prop_assert_eq!((begun.rip, begun.rdi, begun.rsp), (0x1234, 11, frame.address));
-            let told = &frame.bytes[(begun.rsi - frame.address) as usize..][..Info::SIZE];
-            prop_assert_eq!(told, info.to_bytes());
+            let started = handler_registers(&registers, frame.address, &info, &ACTION);
+            prop_assert_eq!((started.rip, started.rdi, started.rsp), (0x1234, 11, frame.address));
+            let bytes_at_info = &frame.bytes[(started.rsi - frame.address) as usize..][..Info::SIZE];
+            prop_assert_eq!(bytes_at_info, info.to_bytes());
         }
     }
 
     #[test]
-    fn no_frame_is_larger_than_its_stack() {
+    fn a_frame_fits_on_its_stack() {
         let registers = Registers {
             rsp: 0x9000,
             ..Registers::default()
         };
-        let thread = |size| Interrupted {
+        let thread = |size| InterruptedThread {
             registers: &registers,
             blocked: 0,
-            alternate: Alternate {
+            alt_stack: AltStack {
                 start: 0x10_0000,
                 size,
                 flags: 0,

@@ -1,12 +1,12 @@
-//! Signals of a program: what becomes of each, which have come, and which thread they are for.
+//! Signals of a process: actions, masks, pending signals, and which thread handles a signal.
 //!
-//! Pure: who has to be woken is answered, and the caller does it. [`frame`] is what a handler finds on
-//! its stack.
+//! Pure: functions return the thread to wake, and the caller does so. [`frame`] is the layout of
+//! signal frames.
 //!
 //! Source: signal(7) of Linux, and its include/uapi/asm-generic/signal.h and siginfo.h.
 
 pub mod frame;
-mod sent;
+mod from_base;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,16 +14,16 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::scheduling::{CoreSet, Priority};
 use crate::memory::reserve_in;
-pub use sent::Timer;
+pub use from_base::Timer;
 
-/// How many signals there are, numbered from 1.
+/// Number of signals, numbered from 1.
 pub const SIGNALS: u32 = 64;
-/// Signals from this one on are queued: as often as they are sent, they come.
-const FIRST_QUEUED: u32 = 32;
-/// Most that are queued for one thread or process: Linux has a limit for each user.
+/// First real-time signal: these are queued as often as they are sent.
+const REALTIME_MIN: u32 = 32;
+/// Maximum number of signals in a queue; on Linux the limit is per user.
 const QUEUE_MAX: usize = 1024;
 
-/// Numbers of signals that the kernel has something to do with.
+/// Numbers of signals that the kernel handles specially.
 #[expect(missing_docs, reason = "they are the usual names")]
 pub mod number {
     pub const QUIT: u32 = 3;
@@ -48,10 +48,10 @@ pub mod number {
     pub const SYS: u32 = 31;
 }
 
-/// A set of signals: bit number - 1 for each.
+/// Set of signals: bit number - 1 for each.
 pub type Set = u64;
 
-/// The set of one signal.
+/// Returns the set with one signal.
 #[must_use]
 pub const fn bit(signal: u32) -> Set {
     1 << (signal - 1)
@@ -66,10 +66,10 @@ const fn set(signals: &[u32]) -> Set {
     all
 }
 
-/// Those that cannot be caught, blocked or ignored.
+/// Signals that cannot be caught, blocked or ignored.
 pub const UNBLOCKABLE: Set = set(&[number::KILL, number::STOP]);
-/// Those that tell of an instruction, and go before all others.
-const OF_INSTRUCTIONS: Set = set(&[
+/// Signals raised by an instruction, which are handled before all others.
+const SYNCHRONOUS: Set = set(&[
     number::ILL,
     number::TRAP,
     number::BUS,
@@ -77,47 +77,47 @@ const OF_INSTRUCTIONS: Set = set(&[
     number::SEGV,
     number::SYS,
 ]);
-const IGNORED: Set = set(&[number::CHLD, number::CONT, number::URG, number::WINCH]);
-/// Those by which a program is stopped.
-pub const STOPPING: Set = set(&[number::STOP, number::TSTP, number::TTIN, number::TTOU]);
-/// Those by which a terminal stops who uses it from the background: it looks itself who blocks or
-/// ignores them.
-pub const OF_BACKGROUND: Set = set(&[number::TTIN, number::TTOU]);
-const DUMPING: Set =
-    OF_INSTRUCTIONS | set(&[number::QUIT, number::ABRT, number::XCPU, number::XFSZ]);
+const DEFAULT_IGNORED: Set = set(&[number::CHLD, number::CONT, number::URG, number::WINCH]);
+/// Signals that stop a process.
+pub const STOP_SIGNALS: Set = set(&[number::STOP, number::TSTP, number::TTIN, number::TTOU]);
+/// Signals by which a terminal stops background processes. The base's terminal checks itself
+/// whether they are blocked or ignored.
+pub const TTY_STOP: Set = set(&[number::TTIN, number::TTOU]);
+const DEFAULT_CORE_DUMP: Set =
+    SYNCHRONOUS | set(&[number::QUIT, number::ABRT, number::XCPU, number::XFSZ]);
 
-/// What a program wants done about a signal: `struct sigaction` of the kernel.
+/// Action for a signal: the kernel's `struct sigaction`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
     /// Address of the handler, [`Action::DEFAULT`] or [`Action::IGNORE`].
     pub handler: u64,
-    /// Flags: see below.
+    /// Flags, see below.
     pub flags: u64,
-    /// Where a handler returns to.
+    /// Return address of the handler.
     pub restorer: u64,
-    /// What is blocked while it runs.
+    /// Signals blocked while the handler runs.
     pub mask: Set,
 }
 
 impl Action {
-    /// The signal's own action.
+    /// `SIG_DFL`.
     pub const DEFAULT: u64 = 0;
-    /// None.
+    /// `SIG_IGN`.
     pub const IGNORE: u64 = 1;
-    /// `SA_RESTORER`: there is one; programs of this processor must have it.
+    /// `SA_RESTORER`: a restorer is given, as required on x86-64.
     pub const RESTORER: u64 = 0x0400_0000;
-    /// `SA_ONSTACK`: on the alternate stack.
+    /// `SA_ONSTACK`: run on the alternate stack.
     pub const ON_STACK: u64 = 0x0800_0000;
-    /// `SA_RESTART`: a call that was broken off is made anew.
+    /// `SA_RESTART`: restart the interrupted call.
     pub const RESTART: u64 = 0x1000_0000;
-    /// `SA_NODEFER`: the signal itself is not blocked.
+    /// `SA_NODEFER`: do not block the signal itself.
     pub const NO_DEFER: u64 = 0x4000_0000;
-    /// `SA_RESETHAND`: once.
+    /// `SA_RESETHAND`: reset to the default before the handler runs.
     pub const RESET: u64 = 0x8000_0000;
-    /// Bytes in the program's memory.
+    /// Size in the program's memory, in bytes.
     pub const SIZE: usize = 32;
 
-    /// From the program's memory.
+    /// Decodes it from the program's memory.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
         let word =
@@ -130,7 +130,7 @@ impl Action {
         }
     }
 
-    /// As it lies in the program's memory.
+    /// Encodes it for the program's memory.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let words = [self.handler, self.flags, self.restorer, self.mask].map(u64::to_le_bytes);
@@ -138,32 +138,32 @@ impl Action {
     }
 }
 
-/// What a program is told of a signal: the part of `siginfo_t` that is ever used.
+/// Information about a signal: the used part of `siginfo_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Which.
+    /// `si_signo`.
     pub signal: u32,
     /// `si_errno`.
     pub errno: i32,
-    /// `si_code`: whose it is, or what the matter was.
+    /// `si_code`: origin or reason.
     pub code: i32,
-    /// What follows: sender and value, or an address.
+    /// Sender and value, or an address.
     pub fields: [u64; 4],
 }
 
 impl Info {
-    /// `SI_USER`: of kill(2).
+    /// `SI_USER`: by kill(2).
     pub const USER: i32 = 0;
     /// `SI_KERNEL`.
     pub const KERNEL: i32 = 0x80;
-    /// `SI_TIMER`: of a timer.
+    /// `SI_TIMER`: by a POSIX timer.
     pub const TIMER: i32 = -2;
-    /// `SI_TKILL`: of tgkill(2).
+    /// `SI_TKILL`: by tgkill(2).
     pub const TKILL: i32 = -6;
-    /// Bytes in the program's memory that are looked at.
+    /// Size in the program's memory, in bytes.
     pub const SIZE: usize = 48;
 
-    /// One that a process of a user has sent.
+    /// Describes a signal sent by a process.
     #[must_use]
     pub fn sent(signal: u32, code: i32, pid: u64, uid: u64) -> Self {
         Self {
@@ -174,7 +174,7 @@ impl Info {
         }
     }
 
-    /// One of an instruction.
+    /// Describes a signal raised by an instruction.
     #[must_use]
     pub fn fault(signal: u32, code: i32, address: u64) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl Info {
         }
     }
 
-    /// From the program's memory.
+    /// Decodes it from the program's memory.
     #[must_use]
     pub fn from_bytes(signal: u32, bytes: &[u8; Self::SIZE]) -> Self {
         let half = |at: usize| i32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
@@ -198,7 +198,7 @@ impl Info {
         }
     }
 
-    /// As it lies in the program's memory.
+    /// Encodes it for the program's memory.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -217,118 +217,118 @@ impl Info {
     }
 }
 
-/// What others tell a thread: that there may be a signal for it, how urgent it is, and where it may
-/// run. Whoever runs it, or waits for it, looks here.
+/// State of a thread that others read and write while it runs or sleeps: pending signal, core,
+/// priority, affinity.
 #[derive(Debug)]
-pub struct Notice {
-    told: AtomicBool,
-    /// What the thread blocks: a copy, for who has not the signals.
+pub struct ThreadHandle {
+    signal_pending: AtomicBool,
+    /// Copy of the thread's signal mask, readable without locking the signals.
     blocked: AtomicU64,
-    /// The core that the thread is on.
+    /// Core that the thread belongs to.
     pub core: AtomicU32,
     priority: AtomicU32,
-    /// The real-time priority of the most urgent who waits for what the thread holds; or 0.
-    lent: AtomicU32,
+    /// Highest real-time priority among waiters for locks that the thread owns; 0 for none.
+    boost: AtomicU32,
     cores: spin::Mutex<CoreSet>,
 }
 
-impl Notice {
+impl ThreadHandle {
     fn new(blocked: Set, core: u32, (priority, cores): (Priority, CoreSet)) -> Arc<Self> {
         Arc::new(Self {
-            told: AtomicBool::new(false),
+            signal_pending: AtomicBool::new(false),
             blocked: AtomicU64::new(blocked),
             core: AtomicU32::new(core),
             priority: AtomicU32::new(priority.to_word()),
-            lent: AtomicU32::new(0),
+            boost: AtomicU32::new(0),
             cores: spin::Mutex::new(cores),
         })
     }
 
-    /// When it runs.
+    /// Returns the effective priority, boosted by waiters.
     #[must_use]
     pub fn priority(&self) -> Priority {
-        let lent = self.lent.load(Ordering::Relaxed);
-        self.own_priority().lifted_to(lent)
+        let boost = self.boost.load(Ordering::Relaxed);
+        self.base_priority().boosted_to(boost)
     }
 
-    /// When it runs if nobody waits for it: what it is told that its priority is.
+    /// Returns the priority without a boost, which is what programs see.
     #[must_use]
-    pub fn own_priority(&self) -> Priority {
+    pub fn base_priority(&self) -> Priority {
         Priority::from_word(self.priority.load(Ordering::Relaxed))
     }
 
-    /// Somebody of that real-time priority waits for it, or with 0 nobody; whether that is new.
-    pub fn lend(&self, realtime: u32) -> bool {
-        self.lent.swap(realtime, Ordering::Relaxed) != realtime
+    /// Sets the boost; 0 for none. Returns whether it has changed.
+    pub fn set_boost(&self, realtime: u32) -> bool {
+        self.boost.swap(realtime, Ordering::Relaxed) != realtime
     }
 
-    /// Changes that.
+    /// Sets the priority without a boost.
     pub fn set_priority(&self, priority: Priority) {
         self.priority.store(priority.to_word(), Ordering::Relaxed);
     }
 
-    /// The cores that it may run on.
+    /// Returns the core affinity.
     #[must_use]
     pub fn cores(&self) -> CoreSet {
         *self.cores.lock()
     }
 
-    /// Changes that: the thread moves as soon as its core looks.
+    /// Sets the core affinity. The thread migrates as soon as its core schedules.
     pub fn set_cores(&self, cores: CoreSet) {
         *self.cores.lock() = cores;
     }
 
-    /// What the thread blocks.
+    /// Returns the signal mask.
     #[must_use]
     pub fn blocked(&self) -> Set {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Whether there may be a signal.
+    /// Whether a signal may be pending for the thread.
     #[must_use]
-    pub fn is_told(&self) -> bool {
-        self.told.load(Ordering::SeqCst)
+    pub fn is_signal_pending(&self) -> bool {
+        self.signal_pending.load(Ordering::SeqCst)
     }
 
-    fn tell(&self, whether: bool) {
-        self.told.store(whether, Ordering::SeqCst);
+    fn set_signal_pending(&self, whether: bool) {
+        self.signal_pending.store(whether, Ordering::SeqCst);
     }
 }
 
-/// Signals that have come and are still to be dealt with.
+/// Queue of pending signals.
 #[derive(Debug, Default)]
-struct Queue {
+struct PendingQueue {
     infos: Vec<Info>,
 }
 
-impl Queue {
+impl PendingQueue {
     fn set(&self) -> Set {
         self.infos
             .iter()
             .fold(0, |set, info| set | bit(info.signal))
     }
 
-    /// Whether there was room; a signal that is not queued comes once.
+    /// Queues a signal; a standard signal is queued at most once. Returns whether there was room.
     fn push(&mut self, info: Info) -> bool {
-        if info.signal < FIRST_QUEUED && self.set() & bit(info.signal) != 0 {
+        if info.signal < REALTIME_MIN && self.set() & bit(info.signal) != 0 {
             return true;
         }
-        if self.overruns(&info) {
+        if self.merge_timer_overrun(&info) {
             return true;
         }
-        // Of those that come once there is each for which there is a reason: there is always room.
-        let others = FIRST_QUEUED as usize;
-        let room = info.signal < FIRST_QUEUED
-            || self.infos.len() < QUEUE_MAX && reserve_in(&mut self.infos, others).is_ok();
+        // Standard signals always fit: there is reserved room for one of each.
+        let unqueued = REALTIME_MIN as usize;
+        let room = info.signal < REALTIME_MIN
+            || self.infos.len() < QUEUE_MAX && reserve_in(&mut self.infos, unqueued).is_ok();
         if room {
             self.infos.push(info);
         }
         room
     }
 
-    /// Whether it is of a timer whose last signal waits here still, which then tells how often it has
-    /// gone off since.
-    fn overruns(&mut self, info: &Info) -> bool {
+    /// Merges the signal of a timer whose last signal is still queued: adds to its overrun count.
+    /// Returns whether it did.
+    fn merge_timer_overrun(&mut self, info: &Info) -> bool {
         let is_same = |other: &&mut Info| {
             let timer = |info: &Info| (info.signal, info.code, info.fields[0] as u32);
             timer(other) == timer(info)
@@ -340,15 +340,15 @@ impl Queue {
         waiting.is_some_and(|waiting| {
             let more = (info.fields[0] >> 32) + 1;
             let count = (waiting.fields[0] >> 32).saturating_add(more);
-            let told = count.min(i32::MAX as u64);
-            waiting.fields[0] = waiting.fields[0] & 0xffff_ffff | told << 32;
+            let overruns = count.min(i32::MAX as u64);
+            waiting.fields[0] = waiting.fields[0] & 0xffff_ffff | overruns << 32;
             true
         })
     }
 
-    /// The next of a set: those of instructions first, then the lowest.
+    /// Dequeues a signal of a set: synchronous ones first, then the lowest number.
     fn take(&mut self, wanted: Set) -> Option<Info> {
-        let order = |info: &Info| (OF_INSTRUCTIONS & bit(info.signal) == 0, info.signal);
+        let order = |info: &Info| (SYNCHRONOUS & bit(info.signal) == 0, info.signal);
         let infos = self.infos.iter().enumerate();
         let first = infos
             .filter(|(_, info)| wanted & bit(info.signal) != 0)
@@ -363,47 +363,47 @@ impl Queue {
 }
 
 #[derive(Debug)]
-struct Member {
+struct ThreadSignals {
     id: u64,
     blocked: Set,
-    /// What it waits for by sigtimedwait(2).
+    /// Signals that it waits for in sigtimedwait(2).
     awaited: Set,
-    queue: Queue,
-    notice: Arc<Notice>,
+    queue: PendingQueue,
+    handle: Arc<ThreadHandle>,
 }
 
-impl Member {
-    fn wants(&self, signal: u32) -> bool {
+impl ThreadSignals {
+    fn accepts(&self, signal: u32) -> bool {
         (!self.blocked | self.awaited) & bit(signal) != 0
     }
 }
 
-/// What a thread is to do about a signal.
+/// What a thread does about a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
-    /// Run its handler.
+pub enum Disposition {
+    /// Run the handler.
     Handle(Info, Action),
-    /// End the program; with a core file, if such are wanted.
-    End {
-        /// By which signal.
+    /// Terminate the process.
+    Terminate {
+        /// The signal.
         signal: u32,
-        /// Whether it is one that leaves a core file.
-        dumps: bool,
+        /// Whether the default action is to dump core.
+        dumps_core: bool,
     },
-    /// Have the program stopped.
+    /// Stop the process.
     Stop {
-        /// By which signal.
+        /// The signal.
         signal: u32,
     },
 }
 
-/// The signals of a program.
+/// Signals of a process.
 #[derive(Debug)]
 pub struct Signals {
     actions: [Action; SIGNALS as usize],
-    shared: Queue,
-    members: Vec<Member>,
-    /// Timers that the base keeps for the program.
+    process_pending: PendingQueue,
+    threads: Vec<ThreadSignals>,
+    /// POSIX timers, which the base runs for the program.
     timers: Vec<Timer>,
 }
 
@@ -411,70 +411,70 @@ impl Default for Signals {
     fn default() -> Self {
         Self {
             actions: [Action::default(); SIGNALS as usize],
-            shared: Queue::default(),
-            members: Vec::new(),
+            process_pending: PendingQueue::default(),
+            threads: Vec::new(),
             timers: Vec::new(),
         }
     }
 }
 
 impl Signals {
-    /// A thread joins, on a core, with these signals blocked. By what it is told.
-    pub fn join(
+    /// Adds a thread on a core, with an initial signal mask. Returns its handle.
+    pub fn add_thread(
         &mut self,
         id: u64,
         blocked: Set,
         core: u32,
         scheduling: (Priority, CoreSet),
-    ) -> Arc<Notice> {
-        let notice = Notice::new(blocked, core, scheduling);
-        self.members.push(Member {
+    ) -> Arc<ThreadHandle> {
+        let handle = ThreadHandle::new(blocked, core, scheduling);
+        self.threads.push(ThreadSignals {
             id,
             blocked,
             awaited: 0,
-            queue: Queue::default(),
-            notice: Arc::clone(&notice),
+            queue: PendingQueue::default(),
+            handle: Arc::clone(&handle),
         });
-        notice
+        handle
     }
 
-    /// A thread is no more; the others are told what it has left.
-    pub fn leave(&mut self, id: u64) {
-        self.members.retain(|member| member.id != id);
-        self.tell_of_shared();
+    /// Removes a thread. Signals pending for the process go to other threads.
+    pub fn remove_thread(&mut self, id: u64) {
+        self.threads.retain(|thread| thread.id != id);
+        self.notify_process_pending();
     }
 
-    /// A thread has another id from now on.
+    /// Changes a thread's id.
     pub fn rename(&mut self, from: u64, to: u64) {
-        if let Some(member) = self.member(from) {
-            member.id = to;
+        if let Some(thread) = self.thread(from) {
+            thread.id = to;
         }
     }
 
-    /// Whether there is such a thread.
+    /// Whether the process has a thread with that id.
     #[must_use]
     pub fn has(&self, id: u64) -> bool {
-        self.members.iter().any(|member| member.id == id)
+        self.threads.iter().any(|thread| thread.id == id)
     }
 
-    /// By what a thread is told.
+    /// Returns a thread's handle.
     #[must_use]
-    pub fn notice(&self, id: u64) -> Option<Arc<Notice>> {
-        let member = self.members.iter().find(|member| member.id == id);
-        member.map(|member| Arc::clone(&member.notice))
+    pub fn handle(&self, id: u64) -> Option<Arc<ThreadHandle>> {
+        let thread = self.threads.iter().find(|thread| thread.id == id);
+        thread.map(|thread| Arc::clone(&thread.handle))
     }
 
-    fn member(&mut self, id: u64) -> Option<&mut Member> {
-        self.members.iter_mut().find(|member| member.id == id)
+    fn thread(&mut self, id: u64) -> Option<&mut ThreadSignals> {
+        self.threads.iter_mut().find(|thread| thread.id == id)
     }
 
-    /// What is to be done about a signal, of 1 to [`SIGNALS`].
+    /// Returns the action for a signal, 1 to [`SIGNALS`].
     #[must_use]
     pub fn action(&self, signal: u32) -> Action {
         self.actions[signal as usize - 1]
     }
 
-    /// Changes that. Signals that are now ignored are forgotten.
+    /// Sets the action for a signal. If it is now ignored, pending instances are discarded.
     pub fn set_action(&mut self, signal: u32, action: Action) {
         self.actions[signal as usize - 1] = action;
         if self.is_ignored(signal) {
@@ -482,7 +482,7 @@ impl Signals {
         }
     }
 
-    /// Has no signal a handler any more; what is ignored stays so.
+    /// Resets handlers to the default, as execve(2) does; ignored signals stay ignored.
     pub fn clear_handlers(&mut self) {
         for action in &mut self.actions {
             if action.handler != Action::IGNORE {
@@ -491,7 +491,7 @@ impl Signals {
         }
     }
 
-    /// Has all signals of a set ignored.
+    /// Ignores all signals of a set.
     pub fn ignore(&mut self, ignored: Set) {
         for signal in (1..=SIGNALS).filter(|&signal| ignored & !UNBLOCKABLE & bit(signal) != 0) {
             let handler = Action::IGNORE;
@@ -508,149 +508,161 @@ impl Signals {
     fn is_ignored(&self, signal: u32) -> bool {
         match self.action(signal).handler {
             Action::IGNORE => true,
-            Action::DEFAULT => IGNORED & bit(signal) != 0,
+            Action::DEFAULT => DEFAULT_IGNORED & bit(signal) != 0,
             _ => false,
         }
     }
 
-    /// A signal has come, for one thread or for whichever wants it. Who was told of it, if anybody.
+    /// Sends a signal to a thread, or to any thread that accepts it. Returns the thread to wake, if
+    /// any.
     ///
     /// # Errors
-    /// [`Full`].
-    pub fn post(&mut self, to: Option<u64>, info: Info) -> Result<Option<Arc<Notice>>, Full> {
-        // Who is to go on is not stopped by what came before, nor the other way round.
+    /// [`QueueFull`].
+    pub fn send(
+        &mut self,
+        to: Option<u64>,
+        info: Info,
+    ) -> Result<Option<Arc<ThreadHandle>>, QueueFull> {
+        // SIGCONT discards pending stop signals, and these discard a pending SIGCONT.
         if info.signal == number::CONT {
-            self.drop_all(STOPPING);
-        } else if STOPPING & bit(info.signal) != 0 {
+            self.drop_all(STOP_SIGNALS);
+        } else if STOP_SIGNALS & bit(info.signal) != 0 {
             self.drop_all(bit(number::CONT));
         }
-        let meant = |member: &&Member| to.is_none_or(|id| member.id == id);
-        let members = || self.members.iter().filter(meant);
+        let is_target = |thread: &&ThreadSignals| to.is_none_or(|id| thread.id == id);
+        let threads = || self.threads.iter().filter(is_target);
         if self.is_ignored(info.signal)
-            && members().all(|member| member.awaited == 0 && member.wants(info.signal))
+            && threads().all(|thread| thread.awaited == 0 && thread.accepts(info.signal))
         {
             return Ok(None);
         }
-        let told = members().find(|member| member.wants(info.signal));
-        let told = told.map(|member| Arc::clone(&member.notice));
+        let target = threads().find(|thread| thread.accepts(info.signal));
+        let target = target.map(|thread| Arc::clone(&thread.handle));
         let queue = match to {
-            Some(id) => self.member(id).map(|member| &mut member.queue),
-            None => Some(&mut self.shared),
+            Some(id) => self.thread(id).map(|thread| &mut thread.queue),
+            None => Some(&mut self.process_pending),
         };
         if queue.is_some_and(|queue| !queue.push(info)) {
-            return Err(Full);
+            return Err(QueueFull);
         }
-        if let Some(notice) = &told {
-            notice.tell(true);
+        if let Some(handle) = &target {
+            handle.set_signal_pending(true);
         }
-        Ok(told)
+        Ok(target)
     }
 
     fn drop_all(&mut self, dropped: Set) {
         for signal in (1..=SIGNALS).filter(|&signal| dropped & bit(signal) != 0) {
-            self.shared.drop_all(signal);
-            let members = self.members.iter_mut();
-            members.for_each(|member| member.queue.drop_all(signal));
+            self.process_pending.drop_all(signal);
+            let threads = self.threads.iter_mut();
+            threads.for_each(|thread| thread.queue.drop_all(signal));
         }
     }
 
-    fn tell_of_shared(&self) {
-        for info in &self.shared.infos {
-            if let Some(member) = self.members.iter().find(|member| member.wants(info.signal)) {
-                member.notice.tell(true);
+    fn notify_process_pending(&self) {
+        for info in &self.process_pending.infos {
+            if let Some(thread) = self
+                .threads
+                .iter()
+                .find(|thread| thread.accepts(info.signal))
+            {
+                thread.handle.set_signal_pending(true);
             }
         }
     }
 
-    /// What a thread has blocked.
+    /// Returns a thread's signal mask.
     #[must_use]
     pub fn blocked(&self, id: u64) -> Set {
-        let member = self.members.iter().find(|member| member.id == id);
-        member.map_or(0, |member| member.blocked)
+        let thread = self.threads.iter().find(|thread| thread.id == id);
+        thread.map_or(0, |thread| thread.blocked)
     }
 
-    /// Changes that; what it had blocked before.
+    /// Sets a thread's signal mask. Returns the old one.
     pub fn block(&mut self, id: u64, blocked: Set) -> Set {
-        let Some(member) = self.member(id) else {
+        let Some(thread) = self.thread(id) else {
             return 0;
         };
-        let before = core::mem::replace(&mut member.blocked, blocked & !UNBLOCKABLE);
-        member
-            .notice
+        let before = core::mem::replace(&mut thread.blocked, blocked & !UNBLOCKABLE);
+        thread
+            .handle
             .blocked
-            .store(member.blocked, Ordering::Relaxed);
-        self.look(id);
-        self.tell_of_shared();
+            .store(thread.blocked, Ordering::Relaxed);
+        self.recalc_signal_pending(id);
+        self.notify_process_pending();
         before
     }
 
-    /// Tells a thread if there is something for it already.
-    fn look(&mut self, id: u64) {
-        let shared = self.shared.set();
-        if let Some(member) = self.member(id)
-            && (member.queue.set() | shared) & (!member.blocked | member.awaited) != 0
+    /// Marks a thread if a signal is pending for it.
+    fn recalc_signal_pending(&mut self, id: u64) {
+        let process_pending = self.process_pending.set();
+        if let Some(thread) = self.thread(id)
+            && (thread.queue.set() | process_pending) & (!thread.blocked | thread.awaited) != 0
         {
-            member.notice.tell(true);
+            thread.handle.set_signal_pending(true);
         }
     }
 
-    /// Has a thread wait for signals, blocked or not; none for an end of that. It is told of what has
-    /// come before.
+    /// Makes a thread accept signals for sigtimedwait(2), blocked or not; an empty set ends that.
+    /// Marks the thread if one is pending already.
     pub fn await_signals(&mut self, id: u64, awaited: Set) {
-        if let Some(member) = self.member(id) {
-            member.awaited = awaited;
+        if let Some(thread) = self.thread(id) {
+            thread.awaited = awaited;
         }
-        self.look(id);
+        self.recalc_signal_pending(id);
     }
 
-    /// What has come and is blocked.
+    /// Returns the pending signals that a thread blocks.
     #[must_use]
     pub fn pending(&self, id: u64) -> Set {
-        let own = self.members.iter().find(|member| member.id == id);
-        own.map_or(0, |own| (own.queue.set() | self.shared.set()) & own.blocked)
+        let own = self.threads.iter().find(|thread| thread.id == id);
+        own.map_or(0, |own| {
+            (own.queue.set() | self.process_pending.set()) & own.blocked
+        })
     }
 
-    /// Takes a signal of a set, of the thread's own or of the process's.
+    /// Dequeues a signal of a set that is pending for the thread or the process.
     pub fn take(&mut self, id: u64, wanted: Set) -> Option<Info> {
-        let own = self.member(id).and_then(|member| member.queue.take(wanted));
-        own.or_else(|| self.shared.take(wanted))
+        let own = self.thread(id).and_then(|thread| thread.queue.take(wanted));
+        own.or_else(|| self.process_pending.take(wanted))
     }
 
-    /// What a thread that was told is to do next; none if there is nothing more, until it is told
-    /// again.
-    pub fn next(&mut self, id: u64) -> Option<Deed> {
-        let member = self.member(id)?;
-        member.notice.tell(false);
-        let wanted = !member.blocked;
+    /// Returns what a marked thread shall do next; `None` if no signal is pending for it.
+    pub fn next(&mut self, id: u64) -> Option<Disposition> {
+        let thread = self.thread(id)?;
+        thread.handle.set_signal_pending(false);
+        let wanted = !thread.blocked;
         while let Some(info) = self.take(id, wanted) {
-            let deed = self.deed(info);
-            if deed.is_some() {
-                self.member(id)?.notice.tell(true);
-                return deed;
+            let disposition = self.disposition(info);
+            if disposition.is_some() {
+                self.thread(id)?.handle.set_signal_pending(true);
+                return disposition;
             }
         }
         None
     }
 
-    fn deed(&mut self, info: Info) -> Option<Deed> {
+    fn disposition(&mut self, info: Info) -> Option<Disposition> {
         let signal = info.signal;
         let action = self.action(signal);
         match action.handler {
             Action::IGNORE => None,
-            Action::DEFAULT if IGNORED & bit(signal) != 0 => None,
-            Action::DEFAULT if STOPPING & bit(signal) != 0 => Some(Deed::Stop { signal }),
-            Action::DEFAULT => Some(ending(signal)),
+            Action::DEFAULT if DEFAULT_IGNORED & bit(signal) != 0 => None,
+            Action::DEFAULT if STOP_SIGNALS & bit(signal) != 0 => {
+                Some(Disposition::Stop { signal })
+            }
+            Action::DEFAULT => Some(termination(signal)),
             _ => {
                 if action.flags & Action::RESET != 0 {
                     self.actions[signal as usize - 1].handler = Action::DEFAULT;
                 }
-                Some(Deed::Handle(info, action))
+                Some(Disposition::Handle(info, action))
             }
         }
     }
 
-    /// Has a signal of an instruction come to the thread that made it. It cannot be put off: if it
-    /// is blocked or ignored, it ends the program.
+    /// Sends a synchronous signal to the thread that caused it. If it is blocked or ignored, it
+    /// terminates the program.
     pub fn force(&mut self, id: u64, info: Info) {
         let signal = info.signal;
         let blocked = self.blocked(id) & bit(signal) != 0;
@@ -659,23 +671,23 @@ impl Signals {
             let unblocked = self.blocked(id) & !bit(signal);
             self.block(id, unblocked);
         }
-        // One that is there already tells no less.
-        let _ = self.post(Some(id), info);
+        // A signal already queued has the same effect.
+        let _ = self.send(Some(id), info);
     }
 }
 
-/// The end of a program by a signal.
+/// Returns the termination of a process by a signal.
 #[must_use]
-pub fn ending(signal: u32) -> Deed {
-    Deed::End {
+pub fn termination(signal: u32) -> Disposition {
+    Disposition::Terminate {
         signal,
-        dumps: DUMPING & bit(signal) != 0,
+        dumps_core: DEFAULT_CORE_DUMP & bit(signal) != 0,
     }
 }
 
-/// There are too many signals waiting already.
+/// Too many signals are pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct QueueFull;
 
 #[cfg(test)]
 mod tests;

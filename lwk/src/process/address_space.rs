@@ -1,0 +1,644 @@
+//! Address space of a program: VMAs, page table, frames.
+//!
+//! The kernel does not use the program's addresses: it looks the page up, populates it as an access
+//! of the program would, and goes through the direct map.
+
+#![allow(
+    unsafe_code,
+    reason = "a program's frames are accessed through the direct map"
+)]
+
+mod access;
+mod advice;
+mod copy;
+mod quarantine;
+mod remap;
+mod stack;
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+
+use insula_bare::cpu;
+use insula_bare::memory::{self, LARGE_SIZE, PhysAddr};
+use insula_bare::paging::{Flags, MapError, Page, PageSize, PageTable};
+
+use super::PAGE;
+use super::errno::Errno;
+use super::shared_object::{self, SharedObject};
+use super::vma::{ObjectRef, Protection, Vma, VmaFlags, VmaMap};
+use crate::cores;
+use crate::memory::{ProgramTableFrames, alloc_for_program, free_block};
+
+pub use quarantine::Pinned;
+use quarantine::Quarantine;
+pub use remap::Target;
+
+/// Allocation orders of pages.
+const SMALL_ORDER: u8 = 0;
+const LARGE_ORDER: u8 = 9;
+/// Lowest address of a program (`vm.mmap_min_addr`): null pointers fault.
+const ADDRESS_MIN: u64 = 1 << 16;
+
+/// Has the base invalidate a range; returns the pinned frames of the program.
+pub type Invalidate<'a> = dyn FnMut(Invalidation) -> Pinned + 'a;
+
+/// A range that the base shall invalidate.
+#[derive(Clone, Copy, Debug)]
+pub struct Invalidation {
+    /// Start of the range.
+    pub start: u64,
+    /// End of the range.
+    pub end: u64,
+    /// The program keeps the pages: do not wait for I/O that pins them.
+    pub keeps_pages: bool,
+    /// Call the base even if it has nothing mapped in the range.
+    pub force: bool,
+}
+
+/// Address space of a program.
+#[derive(Debug)]
+pub struct AddressSpace {
+    table: Option<PageTable>,
+    vmas: VmaMap,
+    /// Range of addresses that it may use.
+    bounds: (u64, u64),
+    /// Freed frames that the base still pins.
+    quarantine: Quarantine,
+    /// Shared-memory objects that VMAs map, by number.
+    objects: BTreeMap<u64, Arc<SharedObject>>,
+    /// Start and end of the heap of brk(2).
+    heap: (u64, u64),
+    /// Limit on the size of all VMAs, in bytes (RLIMIT_AS).
+    limit: u64,
+    /// Start and end of the main stack, which grows, and the limit on its size.
+    stack: (u64, u64),
+    stack_size_limit: u64,
+    /// Mappings without a fixed address are placed as high as possible below this.
+    mappings_end: u64,
+}
+
+/// Gap kept free below a growing stack, as on Linux.
+pub const STACK_GUARD: u64 = 1 << 20;
+
+/// Where to place a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// At this address if it is free; otherwise, or if it is 0, anywhere.
+    Hint(u64),
+    /// At this address, replacing what is there (MAP_FIXED).
+    Fixed(u64),
+    /// At this address, if nothing is there (MAP_FIXED_NOREPLACE).
+    FixedNoReplace(u64),
+}
+
+impl AddressSpace {
+    /// Creates an empty address space.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn new(kernel: &PageTable, bounds: (u64, u64)) -> Result<Self, Errno> {
+        let table = PageTable::with_kernel_half_of(kernel, &mut ProgramTableFrames)
+            .map_err(|_| Errno::ENOMEM)?;
+        let bounds = (
+            bounds.0.max(ADDRESS_MIN),
+            bounds.1.min(insula_bare::user::USER_END),
+        );
+        Ok(Self {
+            table: Some(table),
+            vmas: VmaMap::default(),
+            bounds,
+            quarantine: Quarantine::default(),
+            objects: BTreeMap::new(),
+            heap: (0, 0),
+            limit: u64::MAX,
+            stack: (0, 0),
+            stack_size_limit: 0,
+            mappings_end: bounds.1,
+        })
+    }
+
+    fn table(&mut self) -> &mut PageTable {
+        self.table
+            .as_mut()
+            .expect("the table of an address space that is not freed")
+    }
+
+    /// Returns the root of its page table.
+    #[must_use]
+    pub fn root(&self) -> PhysAddr {
+        self.table.as_ref().map(PageTable::root).unwrap_or_default()
+    }
+
+    /// Returns the range of addresses that it may use.
+    #[must_use]
+    pub fn bounds(&self) -> (u64, u64) {
+        self.bounds
+    }
+
+    fn holds(&self, start: u64, end: u64) -> bool {
+        self.bounds.0 <= start && start < end && end <= self.bounds.1
+    }
+
+    /// Maps zeroed private memory, of a multiple of the page size. Returns its address.
+    ///
+    /// # Errors
+    /// As of mmap(2).
+    pub fn map(
+        &mut self,
+        placement: Placement,
+        size: u64,
+        protection: Protection,
+        invalidate: &mut Invalidate,
+    ) -> Result<u64, Errno> {
+        if size == 0 || !size.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let start = match placement {
+            Placement::Hint(hint) => self.choose_address(hint, size)?,
+            Placement::Fixed(start) | Placement::FixedNoReplace(start) => start,
+        };
+        let end = start.checked_add(size).ok_or(Errno::ENOMEM)?;
+        if !start.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        if !self.holds(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        // One more VMA, and another if it splits one.
+        self.vmas.has_room(2)?;
+        match placement {
+            Placement::FixedNoReplace(_) if self.vmas.first_within(start, end).is_some() => {
+                return Err(Errno::EEXIST);
+            }
+            Placement::Fixed(_) => self.unmap(start, end, invalidate)?,
+            _ => {}
+        }
+        if self.vmas.bytes().saturating_add(size) > self.limit {
+            return Err(Errno::ENOMEM);
+        }
+        self.vmas.insert(Vma::own(start, end, protection));
+        Ok(start)
+    }
+
+    /// Maps a new shared-memory object, which children will share.
+    ///
+    /// # Errors
+    /// As of mmap(2).
+    pub fn map_shared(
+        &mut self,
+        placement: Placement,
+        size: u64,
+        protection: Protection,
+        invalidate: &mut Invalidate,
+    ) -> Result<u64, Errno> {
+        self.map_object(
+            SharedObject::new(),
+            placement,
+            (size, protection),
+            invalidate,
+        )
+    }
+
+    /// Maps an object of the kernel at a free address.
+    ///
+    /// # Errors
+    /// As of mmap(2).
+    pub fn map_kernel_object(
+        &mut self,
+        shared: Arc<SharedObject>,
+        size: u64,
+        protection: Protection,
+        invalidate: &mut Invalidate,
+    ) -> Result<u64, Errno> {
+        self.map_object(shared, Placement::Hint(0), (size, protection), invalidate)
+    }
+
+    fn map_object(
+        &mut self,
+        shared: Arc<SharedObject>,
+        placement: Placement,
+        (size, protection): (u64, Protection),
+        invalidate: &mut Invalidate,
+    ) -> Result<u64, Errno> {
+        let start = self.map(placement, size, protection, invalidate)?;
+        self.vmas.insert(Vma {
+            object: Some(ObjectRef {
+                number: shared.number(),
+                base: start,
+            }),
+            ..Vma::own(start, start + size, protection)
+        });
+        self.objects.insert(shared.number(), shared);
+        Ok(start)
+    }
+
+    /// Finds a free range: at the hint if possible, else the highest. Large ranges are aligned to
+    /// large pages.
+    fn choose_address(&mut self, hint: u64, size: u64) -> Result<u64, Errno> {
+        let hint = hint & !(PAGE - 1);
+        let end = hint.saturating_add(size);
+        if hint != 0 && self.holds(hint, end) && self.vmas.within(hint, end).next().is_none() {
+            return Ok(hint);
+        }
+        let alignment = if size >= LARGE_SIZE { LARGE_SIZE } else { PAGE };
+        let (bottom, top) = self.bounds;
+        let mut find_gap = |alignment, end| self.vmas.find_gap(size, alignment, bottom, end);
+        find_gap(alignment, self.mappings_end)
+            .or_else(|| find_gap(PAGE, self.mappings_end))
+            .or_else(|| find_gap(PAGE, top))
+            .ok_or(Errno::ENOMEM)
+    }
+
+    /// Handles a page fault: maps the page of an address for an access.
+    ///
+    /// # Errors
+    /// [`Errno::EFAULT`] if the address is not mapped or the access is not allowed; [`Errno::EIO`]
+    /// beyond the end of a file; [`Errno::ENOMEM`].
+    pub fn fault(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
+        let vma = match self.vmas.find(address) {
+            Some(vma) => vma,
+            None => self.grow_stack(address)?,
+        };
+        if !vma.protection.contains(access) || vma.protection.is_empty() {
+            return Err(Errno::EFAULT);
+        }
+        if vma.flags.contains(VmaFlags::BEYOND_EOF) {
+            return Err(Errno::EIO);
+        }
+        if self.table().find(address).is_some() {
+            // Another thread has mapped it, or this core's TLB entry is stale.
+            cpu::flush_tlb_page(address);
+            return Ok(());
+        }
+        let flags = flags_of(vma.protection);
+        if let Some(object) = vma.object {
+            return self.map_object_page(address & !(PAGE - 1), object, flags);
+        }
+        let large = address & !(LARGE_SIZE - 1);
+        let fits = vma.start <= large && large + LARGE_SIZE <= vma.end;
+        if fits
+            && self.table().next(large, large + LARGE_SIZE).is_none()
+            && self.map_new_page(large, PageSize::Large, flags).is_ok()
+        {
+            return Ok(());
+        }
+        self.map_new_page(address & !(PAGE - 1), PageSize::Small, flags)
+    }
+
+    /// Populates a range, up to the first page that fails.
+    ///
+    /// # Errors
+    /// As of [`AddressSpace::fault`].
+    pub fn populate(&mut self, start: u64, end: u64, access: Protection) -> Result<(), Errno> {
+        let mut at = start & !(PAGE - 1);
+        while at < end {
+            if self.table().find(at).is_none() {
+                self.fault(at, access)?;
+            }
+            let page = self.table().find(at).ok_or(Errno::EFAULT)?;
+            at = page.start + page.size.bytes();
+        }
+        Ok(())
+    }
+
+    /// Maps a page of a shared-memory object.
+    fn map_object_page(
+        &mut self,
+        start: u64,
+        object: ObjectRef,
+        flags: Flags,
+    ) -> Result<(), Errno> {
+        let shared = self.objects.get(&object.number);
+        let index = start.wrapping_sub(object.base) / PAGE;
+        let page = Page {
+            start,
+            frame: shared.ok_or(Errno::EFAULT)?.frame(index)?,
+            size: PageSize::Small,
+            flags,
+        };
+        self.table()
+            .map(page, &mut ProgramTableFrames)
+            .map_err(|_| Errno::ENOMEM)
+    }
+
+    /// Maps a new, zeroed page.
+    fn map_new_page(&mut self, start: u64, size: PageSize, flags: Flags) -> Result<(), Errno> {
+        let order = order_of(size);
+        let frame = alloc_for_program(order).ok_or(Errno::ENOMEM)?;
+        // SAFETY: it has just been allocated.
+        unsafe { memory::clear(frame, size.bytes()) };
+        let page = Page {
+            start,
+            frame,
+            size,
+            flags,
+        };
+        self.table()
+            .map(page, &mut ProgramTableFrames)
+            .map_err(|error| {
+                free_block(frame, order);
+                match error {
+                    MapError::NoMemory => Errno::ENOMEM,
+                    MapError::Occupied => Errno::EEXIST,
+                }
+            })
+    }
+
+    /// Unmaps a range, and frees its frames once nobody can access them.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`], [`Errno::ENOMEM`] as of munmap(2).
+    pub fn unmap(
+        &mut self,
+        start: u64,
+        end: u64,
+        invalidate: &mut Invalidate,
+    ) -> Result<(), Errno> {
+        if !start.is_multiple_of(PAGE) || !self.holds(start, end) {
+            return Err(Errno::EINVAL);
+        }
+        self.vmas.can_unmap(start, end)?;
+        self.split_at(start)?;
+        self.split_at(end)?;
+        self.drop_pages(start, end, invalidate);
+        let objects = &mut self.objects;
+        let mut unmapped_object = |number| drop(objects.remove(&number));
+        self.vmas.remove(start, end, &mut unmapped_object);
+        Ok(())
+    }
+
+    /// Unmaps everything, for execve(2).
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn clear(&mut self, invalidate: &mut Invalidate) -> Result<(), Errno> {
+        let (start, end) = self.bounds;
+        self.heap = (0, 0);
+        self.stack = (0, 0);
+        self.mappings_end = end;
+        self.unmap(start, end, invalidate)
+    }
+
+    /// Splits a large page that contains an address, unless it starts there.
+    fn split_at(&mut self, address: u64) -> Result<(), Errno> {
+        let Some(page) = self.table().find(address) else {
+            return Ok(());
+        };
+        if page.size == PageSize::Small || page.start == address {
+            return Ok(());
+        }
+        self.table()
+            .split(address, &mut ProgramTableFrames)
+            .map_err(|_| Errno::ENOMEM)?;
+        cores::tlb_shootdown(self.root());
+        Ok(())
+    }
+
+    fn drop_pages(&mut self, start: u64, end: u64, invalidate: &mut Invalidate) {
+        if !self.unmap_deferred_pages(start, end) {
+            return;
+        }
+        cores::tlb_shootdown(self.root());
+        let (pinned, _) = self.invalidate_range((start, end), false, invalidate);
+        self.free_deferred(start, end, &pinned);
+    }
+
+    /// Has the base invalidate a range. Returns the pinned frames, and whether frames in quarantine
+    /// were freed.
+    fn invalidate_range(
+        &mut self,
+        (start, end): (u64, u64),
+        keeps_pages: bool,
+        invalidate: &mut Invalidate,
+    ) -> (Pinned, bool) {
+        let pinned = invalidate(Invalidation {
+            start,
+            end,
+            keeps_pages,
+            force: self.quarantine.is_any_pinned(),
+        });
+        let is_any_freed = self.quarantine.update(&pinned);
+        (pinned, is_any_freed)
+    }
+
+    /// Frees the frames in quarantine that are no longer pinned. Returns whether there were any.
+    pub fn reclaim(&mut self, invalidate: &mut Invalidate) -> bool {
+        let (start, _) = self.bounds;
+        self.quarantine.is_any_pinned()
+            && self
+                .invalidate_range((start, start + PAGE), true, invalidate)
+                .1
+    }
+
+    /// Unmaps the pages of a range, but keeps their frames in the page table: a separate list would
+    /// need memory, which there may be none of when a program is killed for lack of it. Returns
+    /// whether there were pages.
+    fn unmap_deferred_pages(&mut self, start: u64, end: u64) -> bool {
+        let (mut begin, mut is_any) = (start, false);
+        while let Some(vma) = self.vmas.first_within(begin, end) {
+            let mut next = vma.start;
+            while let Some(page) = self.table().next(next, vma.end) {
+                self.table().unmap_deferred(page.start);
+                is_any = true;
+                next = page.start + page.size.bytes();
+            }
+            begin = vma.end;
+        }
+        is_any
+    }
+
+    /// Frees the frames that [`Self::unmap_deferred_pages`] has kept, except for pinned ones.
+    fn free_deferred(&mut self, start: u64, end: u64, pinned: &Pinned) {
+        let mut begin = start;
+        while let Some(vma) = self.vmas.first_within(begin, end) {
+            let object = vma.object;
+            let shared = object.and_then(|object| self.objects.get(&object.number).cloned());
+            let mut next = vma.start;
+            while let Some(page) = self.table().take_deferred(next, vma.end) {
+                next = page.start + page.size.bytes();
+                match &shared {
+                    Some(shared) => self
+                        .quarantine
+                        .keep_object_frame(shared, page.frame, pinned),
+                    None if object.is_some() => {}
+                    None => {
+                        let block = (page.frame, order_of(page.size));
+                        self.quarantine.free_or_keep(block, pinned);
+                    }
+                }
+            }
+            begin = vma.end;
+        }
+    }
+
+    /// Changes the protection of a range.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`] if not all of it is mapped; [`Errno::EACCES`] if write access to the
+    /// kernel's pages or to a shared file is requested.
+    pub fn protect(
+        &mut self,
+        start: u64,
+        end: u64,
+        protection: Protection,
+        invalidate: &mut Invalidate,
+    ) -> Result<(), Errno> {
+        if !self.holds(start, end) || !self.vmas.covers(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        let is_kernel_object = |object: ObjectRef| object.number == shared_object::KERNEL_OBJECT;
+        let is_write_denied = |vma: Vma| {
+            vma.flags.contains(VmaFlags::DENY_WRITE) || vma.object.is_some_and(is_kernel_object)
+        };
+        let writes = protection.contains(Protection::WRITE);
+        if writes && self.vmas.within(start, end).any(is_write_denied) {
+            return Err(Errno::EACCES);
+        }
+        self.vmas.can_split(start, end)?;
+        self.split_at(start)?;
+        self.split_at(end)?;
+        let more = match writes {
+            true => VmaFlags::MAY_BE_DIRTY,
+            false => VmaFlags::empty(),
+        };
+        self.vmas.change(start, end, |vma| Vma {
+            protection,
+            // Only copies of files have a dirty flag.
+            flags: match vma.flags.contains(VmaFlags::FILE_COPY) {
+                true => vma.flags | more,
+                false => vma.flags,
+            },
+            ..vma
+        });
+        let flags = flags_of(protection);
+        let (mut next, mut changed) = (start, false);
+        while let Some(page) = self.table().next(next, end) {
+            self.table().protect(page.start, flags);
+            next = page.start + page.size.bytes();
+            changed = true;
+        }
+        if changed {
+            cores::tlb_shootdown(self.root());
+            self.invalidate_range((start, end), true, invalidate);
+        }
+        Ok(())
+    }
+
+    /// Limits the size of all VMAs (RLIMIT_AS).
+    pub fn set_limit(&mut self, bytes: u64) {
+        self.limit = bytes;
+    }
+
+    /// Returns the limit on the size of all VMAs, in bytes.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Sets the start of the heap of brk(2).
+    pub fn set_heap(&mut self, start: u64) {
+        let start = start.next_multiple_of(PAGE);
+        self.heap = (start, start);
+    }
+
+    /// Moves the end of the heap, if possible. Returns the resulting end.
+    pub fn move_heap_end(&mut self, wanted: u64, invalidate: &mut Invalidate) -> u64 {
+        let (start, end) = self.heap;
+        let (from, to) = (
+            end.next_multiple_of(PAGE),
+            wanted.saturating_add(PAGE - 1) & !(PAGE - 1),
+        );
+        if wanted < start {
+            return end;
+        }
+        let moved = match to.cmp(&from) {
+            core::cmp::Ordering::Less => self.unmap(to, from, invalidate).is_ok(),
+            core::cmp::Ordering::Equal => true,
+            core::cmp::Ordering::Greater => {
+                let protection = Protection::READ | Protection::WRITE;
+                self.map(
+                    Placement::FixedNoReplace(from),
+                    to - from,
+                    protection,
+                    invalidate,
+                )
+                .is_ok()
+            }
+        };
+        if moved {
+            self.heap.1 = wanted;
+        }
+        self.heap.1
+    }
+
+    /// Returns its VMAs.
+    #[must_use]
+    pub fn vmas(&self) -> &VmaMap {
+        &self.vmas
+    }
+
+    /// Returns the first part of a range that has pages throughout.
+    #[must_use]
+    pub fn present_range(&mut self, start: u64, end: u64) -> Option<(u64, u64)> {
+        let first = self.table().next(start, end)?;
+        let from = first.start.max(start);
+        let mut to = first.start + first.size.bytes();
+        while to < end
+            && let Some(page) = self.table().find(to)
+        {
+            to += page.size.bytes();
+        }
+        Some((from, to.min(end)))
+    }
+
+    /// Returns the shared-memory object at an address, and the offset in it.
+    #[must_use]
+    pub fn object_at(&self, address: u64) -> Option<(u64, u64)> {
+        let object = self.vmas.find(address)?.object?;
+        Some((object.number, address.wrapping_sub(object.base)))
+    }
+
+    /// Whether all VMAs in a range allow an access.
+    #[must_use]
+    pub fn allows(&self, start: u64, end: u64, access: Protection) -> bool {
+        let mut vmas = self.vmas.within(start, end);
+        vmas.all(|vma| vma.protection.contains(access))
+    }
+
+    /// Whether a range is mapped without gaps.
+    #[must_use]
+    pub fn covers(&self, start: u64, end: u64) -> bool {
+        self.vmas.covers(start, end)
+    }
+
+    /// Frees everything. No core uses the page table, and the base has nothing mapped or pinned.
+    pub fn free(&mut self) {
+        if self.table.is_none() {
+            return;
+        }
+        let (start, end) = self.bounds;
+        self.unmap_deferred_pages(start, end);
+        self.free_deferred(start, end, &Pinned::NONE);
+        if let Some(table) = self.table.take() {
+            table.free_user_half(&mut ProgramTableFrames);
+        }
+        self.quarantine.free_all();
+        self.objects.clear();
+    }
+}
+
+fn order_of(size: PageSize) -> u8 {
+    match size {
+        PageSize::Small => SMALL_ORDER,
+        _ => LARGE_ORDER,
+    }
+}
+
+/// Without protection bits a page is not accessible to the program, but keeps its content.
+fn flags_of(protection: Protection) -> Flags {
+    let mut flags = Flags::empty();
+    flags.set(Flags::USER, !protection.is_empty());
+    flags.set(Flags::WRITABLE, protection.contains(Protection::WRITE));
+    flags.set(Flags::NO_EXECUTE, !protection.contains(Protection::EXECUTE));
+    flags
+}

@@ -1,0 +1,170 @@
+//! mremap(2): resizing and moving mappings.
+
+use insula_bare::memory::LARGE_SIZE;
+use insula_bare::paging::{Page, PageSize};
+
+use super::{AddressSpace, Invalidate, Placement};
+use crate::cores;
+use crate::memory::ProgramTableFrames;
+use crate::process::errno::Errno;
+use crate::process::vma::{ObjectRef, Vma, VmaFlags};
+
+/// Where a mapping may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// It stays.
+    InPlace,
+    /// It moves if it cannot stay (MREMAP_MAYMOVE).
+    MayMove,
+    /// To this address, replacing what is there (MREMAP_FIXED).
+    Fixed(u64),
+}
+
+impl AddressSpace {
+    /// Resizes a mapping, and moves it if needed; its pages keep their content. Returns its
+    /// address.
+    ///
+    /// # Errors
+    /// As of mremap(2). The mapping is as it was, but the target range may have been unmapped.
+    pub fn remap(
+        &mut self,
+        (start, end): (u64, u64),
+        size: u64,
+        target: Target,
+        invalidate: &mut Invalidate,
+    ) -> Result<u64, Errno> {
+        let vma = self.vmas.find(start).ok_or(Errno::EFAULT)?;
+        if !start.is_multiple_of(super::PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        if vma.end < end {
+            return Err(Errno::EFAULT);
+        }
+        // One more VMA, and others if it splits some.
+        self.vmas.has_room(4)?;
+        let grown = start.checked_add(size).ok_or(Errno::ENOMEM)?;
+        if grown > end && vma.flags.intersects(VmaFlags::ANY_FILE) {
+            // It would have to read more of the file.
+            return Err(Errno::ENOMEM);
+        }
+        if let Target::Fixed(to) = target {
+            return self.move_to(vma, (start, end), (to, size), invalidate);
+        }
+        if grown <= end {
+            if grown < end {
+                self.unmap(grown, end, invalidate)?;
+            }
+            return Ok(start);
+        }
+        if self.holds(end, grown) && self.vmas.within(end, grown).next().is_none() {
+            self.vmas.insert(Vma {
+                start: end,
+                end: grown,
+                ..vma
+            });
+            return Ok(start);
+        }
+        match target {
+            Target::MayMove => {
+                let to = self.choose_address(0, size)?;
+                self.move_to(vma, (start, end), (to, size), invalidate)
+            }
+            _ => Err(Errno::ENOMEM),
+        }
+    }
+
+    fn move_to(
+        &mut self,
+        vma: Vma,
+        (start, end): (u64, u64),
+        (to, size): (u64, u64),
+        invalidate: &mut Invalidate,
+    ) -> Result<u64, Errno> {
+        let to_end = to.checked_add(size).ok_or(Errno::EINVAL)?;
+        if to < end && start < to_end {
+            return Err(Errno::EINVAL);
+        }
+        self.map(Placement::Fixed(to), size, vma.protection, invalidate)?;
+        let distance = to.wrapping_sub(start);
+        self.vmas.insert(Vma {
+            start: to,
+            end: to_end,
+            object: vma.object.map(|object| ObjectRef {
+                base: object.base.wrapping_add(distance),
+                ..object
+            }),
+            ..vma
+        });
+        let kept = (end - start).min(size);
+        let moved = self
+            .split_at(start)
+            .and_then(|()| self.split_at(start + kept))
+            .and_then(|()| self.move_pages(start, to, kept));
+        // The program keeps all pages, moved or moved back: the base only has to look them up
+        // again, and to report which are pinned.
+        cores::tlb_shootdown(self.root());
+        self.invalidate_range((start, start + kept), true, invalidate);
+        if let Err(error) = moved {
+            self.unmap(to, to_end, invalidate)?;
+            return Err(error);
+        }
+        self.unmap(start, end, invalidate)?;
+        Ok(to)
+    }
+
+    /// Moves pages: all or none.
+    fn move_pages(&mut self, from: u64, to: u64, size: u64) -> Result<(), Errno> {
+        let distance = to.wrapping_sub(from);
+        let mut next = from;
+        while let Some(page) = self.table().next(next, from + size) {
+            if let Err(error) = self.move_page(page, distance) {
+                // The page tables at the old address still exist.
+                let back = self.move_pages(to, from, next - from);
+                debug_assert!(back.is_ok());
+                return Err(error);
+            }
+            next = self
+                .table()
+                .find(page.start.wrapping_add(distance))
+                .map_or(page.start + page.size.bytes(), |moved| {
+                    page.start + moved.size.bytes()
+                });
+        }
+        Ok(())
+    }
+
+    /// Moves a page, or the first part of a large one that would be misaligned.
+    fn move_page(&mut self, page: Page, distance: u64) -> Result<(), Errno> {
+        let is_large = page.size != PageSize::Small;
+        if is_large && !distance.is_multiple_of(LARGE_SIZE) {
+            self.table()
+                .split(page.start, &mut ProgramTableFrames)
+                .map_err(|_| Errno::ENOMEM)?;
+        }
+        let page = self.table().unmap(page.start).ok_or(Errno::EFAULT)?;
+        let moved = Page {
+            start: page.start.wrapping_add(distance),
+            ..page
+        };
+        if self.table().map(moved, &mut ProgramTableFrames).is_ok() {
+            return Ok(());
+        }
+        // There is a page table at the target: move it as small pages.
+        self.table()
+            .map(page, &mut ProgramTableFrames)
+            .map_err(|_| Errno::ENOMEM)?;
+        if page.size == PageSize::Small {
+            return Err(Errno::ENOMEM);
+        }
+        self.table()
+            .split(page.start, &mut ProgramTableFrames)
+            .map_err(|_| Errno::ENOMEM)?;
+        self.move_page(
+            Page {
+                size: PageSize::Small,
+                ..page
+            },
+            distance,
+        )
+    }
+}

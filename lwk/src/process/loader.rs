@@ -1,0 +1,510 @@
+//! The program loader. Files are read by delegated calls.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use insula_abi::lwk::{process_state, request};
+use insula_bare::cpu;
+
+use super::address_space::{AddressSpace, Placement};
+use super::elf::{FormatError, HEAD_SIZE, Program, Segment};
+use super::errno::Errno;
+use super::initial_stack::{self, Arguments, auxiliary};
+use super::layout::{self, Layout, STACK_SIZE};
+use super::mm::Mm;
+use super::rseq;
+use super::scheduling::{CoreSet, Priority};
+use super::shebang::Interpreter;
+use super::signals::frame;
+use super::vma::{Protection, VmaFlags};
+use super::{PAGE, Process, ProgramInfo, Thread, process_table, vdso};
+use crate::delegation::{ProcessPages, Slot};
+use crate::memory::{has_room, zeroed};
+use crate::syscall::number;
+use crate::{cores, info, random, warning};
+
+/// Maximum size of arguments and environment.
+pub(crate) const ARGUMENTS_MAX: u64 = STACK_SIZE / 4;
+/// `AT_FDCWD`.
+const AT_FDCWD: u64 = -100_i64 as u64;
+
+/// Kernel memory needed for a process with its first thread.
+pub(super) const PROCESS_BYTES: u64 = 64 << 10;
+
+/// Reason why a program could not be loaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LoadError {
+    Syscall(Errno),
+    Format(FormatError),
+}
+
+impl From<Errno> for LoadError {
+    fn from(error: Errno) -> Self {
+        Self::Syscall(error)
+    }
+}
+
+impl From<FormatError> for LoadError {
+    fn from(error: FormatError) -> Self {
+        Self::Format(error)
+    }
+}
+
+/// Creates the process and first thread for a program that the base has started; `None` without
+/// memory.
+pub(super) fn new_process(pages: ProcessPages) -> Option<(Arc<Process>, Box<Thread>)> {
+    if !pages.area().slot_belongs_to(pages.slot(), pages.number()) {
+        warning!("process {} has no syscall slot", pages.number());
+        return None;
+    }
+    has_room(PROCESS_BYTES).ok()?;
+    let space = crate::start::with_kernel_table(|kernel| AddressSpace::new(kernel, pages.bounds()));
+    let process = Process::new(pages, Mm::new(space.ok()?, pages));
+    let slot = Slot::attach(pages.area(), pages.slot());
+    let scheduling = (Priority::default(), CoreSet::ALL);
+    let (ignored, blocked) = pages.inherited_signals();
+    process.signals().ignore(ignored);
+    let identity = (pages.pid(), slot);
+    let mut thread = Thread::new(Arc::clone(&process), identity, blocked, scheduling).ok()?;
+    thread.needs_load = true;
+    pages.set_page_table(process.space().root().0);
+    pages.set_state(process_state::ALIVE);
+    Some((process, thread))
+}
+
+/// Loads the program of a new process. On failure the process exits as a shell would: with 127 if
+/// there is no such file, 126 if it is not executable.
+pub(crate) fn load_program(thread: &mut Thread) {
+    thread.needs_load = false;
+    if let Err(error) = load(thread) {
+        match error {
+            LoadError::Syscall(Errno(errno)) => {
+                info!(
+                    "process {}: loading the program failed with errno {errno}",
+                    thread.id
+                );
+            }
+            LoadError::Format(FormatError(why)) => {
+                info!(
+                    "process {}: the program is not executable: {why}",
+                    thread.id
+                );
+            }
+        }
+        const NO_FILE: u16 = 2;
+        let status = match error {
+            LoadError::Syscall(Errno(NO_FILE)) => 127,
+            _ => 126,
+        };
+        thread.exit_process(status << 8);
+    }
+}
+
+fn load(thread: &mut Thread) -> Result<(), LoadError> {
+    // Reading the base's limits, which determine the layout, already needs a buffer in the
+    // program's memory.
+    let buffer = thread.with_space(|space, invalidate| {
+        space.map(
+            Placement::Hint(0),
+            PAGE,
+            Protection::READ | Protection::WRITE,
+            invalidate,
+        )
+    })?;
+    layout::inherit_limits(thread, buffer)?;
+    thread.with_space(|space, invalidate| space.unmap(buffer, buffer + PAGE, invalidate))?;
+    let layout = Layout::of(thread);
+    let top = layout.map_stack(thread)?;
+    // The lower end of the stack, unused so far, serves as the buffer.
+    let buffer = top - STACK_SIZE;
+    let mut arguments = read_arguments(thread, buffer)?;
+    let image = open_program(thread, AT_FDCWD, &mut arguments, buffer)?;
+    load_image(thread, (top, &layout), &arguments, image)?;
+    Ok(layout::trim_stack(thread)?)
+}
+
+/// Loads another program into an empty address space, for execve(2).
+///
+/// # Errors
+/// The thread has no program any more, and must exit.
+pub(super) fn load_replacement(
+    thread: &mut Thread,
+    arguments: &Arguments,
+    image: Image,
+) -> Result<(), LoadError> {
+    let layout = Layout::of(thread);
+    let top = layout.map_stack(thread)?;
+    load_image(thread, (top, &layout), arguments, image)
+}
+
+/// Loads a program, with its stack below `top`.
+fn load_image(
+    thread: &mut Thread,
+    (top, layout): (u64, &Layout),
+    arguments: &Arguments,
+    image: Image,
+) -> Result<(), LoadError> {
+    let buffer = top - STACK_SIZE;
+    let program = map_segments(thread, image.program, Some(layout.program()))?;
+    let interpreter = match image.interpreter {
+        Some(interpreter) => Some(map_segments(thread, interpreter, None)?),
+        None => None,
+    };
+    let mut auxiliary_vector = auxiliary_vector(thread, &program, interpreter.as_ref())?;
+    let area = thread.process.pages().area();
+    let object = thread.with_space(|space, invalidate| vdso::map(space, area, invalidate));
+    auxiliary_vector.extend(object.map(|at| (auxiliary::SYSINFO_EHDR, at)));
+    let random = random_bytes(thread, buffer)?;
+    let (start, bytes) = initial_stack::build(top, arguments, random, &auxiliary_vector)?;
+    save_program_info(thread, &arguments.path, &auxiliary_vector);
+    thread.with_space(|space, _| {
+        space.write(start, &bytes)?;
+        space.set_heap(layout.heap(program.end));
+        Ok::<_, Errno>(())
+    })?;
+    let registers = &mut thread.context.registers;
+    registers.rsp = start;
+    registers.rip = interpreter.map_or(program.entry, |interpreter| interpreter.entry);
+    Ok(())
+}
+
+/// Gets the program's random bytes from the base, and mixes further ones into the kernel's entropy.
+fn random_bytes(thread: &mut Thread, buffer: u64) -> Result<[u8; 16], Errno> {
+    let (mut own, mut programs) = ([0; 16], [0; 16]);
+    let size = (own.len() + programs.len()) as u64;
+    thread.remote_syscall(number::GETRANDOM, [buffer, size, 0, 0, 0, 0])?;
+    let mut space = thread.process.space();
+    space.read(buffer, &mut programs)?;
+    space.read(buffer + programs.len() as u64, &mut own)?;
+    random::mix_in(&own);
+    Ok(programs)
+}
+
+/// Stores what a core file needs.
+fn save_program_info(thread: &Thread, name: &[u8], auxiliary_vector: &[(u64, u64)]) {
+    let end = (auxiliary::NULL, 0);
+    let program_info = auxiliary_vector.iter().chain([&end]);
+    let auxiliary = program_info.flat_map(|&(kind, value)| [kind, value]);
+    *thread.process.program_info.lock() = ProgramInfo {
+        name: name.to_vec(),
+        auxiliary: auxiliary.flat_map(u64::to_le_bytes).collect(),
+    };
+}
+
+fn read_arguments(thread: &mut Thread, buffer: u64) -> Result<Arguments, LoadError> {
+    let size = thread.process.pages().arguments_size();
+    if size > ARGUMENTS_MAX {
+        return Err(Errno(7).into()); // E2BIG
+    }
+    let copied = thread.remote_syscall(request::ARGUMENTS, [buffer, size, 0, 0, 0, 0])?;
+    let mut block = zeroed(copied.min(size) as usize)?;
+    thread.process.space().read(buffer, &mut block)?;
+    Arguments::read(&block).map_err(|error| match error {
+        Errno::EINVAL => LoadError::Format(FormatError("its arguments are malformed")),
+        error => error.into(),
+    })
+}
+
+/// An open file, and its parsed headers.
+#[derive(Debug)]
+struct OpenFile {
+    file: u64,
+    program: Program,
+}
+
+/// A program to load: its file, and its interpreter's.
+#[derive(Debug)]
+pub(super) struct Image {
+    program: OpenFile,
+    interpreter: Option<OpenFile>,
+}
+
+impl Image {
+    /// Returns the descriptor of the program's file.
+    pub(super) fn file(&self) -> u64 {
+        self.program.file
+    }
+
+    /// Closes the files.
+    pub(super) fn close(self, thread: &mut Thread) {
+        let interpreter = self.interpreter.map(|found| found.file);
+        for file in [self.program.file].into_iter().chain(interpreter) {
+            // Closing a file that was only read does not fail.
+            let _ = close(thread, file);
+        }
+    }
+}
+
+/// Opens the program that `arguments` names. For scripts, the interpreter replaces the path and is
+/// added to the arguments. A relative path starts at `directory`; `buffer` is memory of the
+/// program.
+///
+/// # Errors
+/// As of execve(2).
+pub(super) fn open_program(
+    thread: &mut Thread,
+    directory: u64,
+    arguments: &mut Arguments,
+    buffer: u64,
+) -> Result<Image, LoadError> {
+    /// Maximum nesting of scripts.
+    const SCRIPTS_MAX: usize = 5;
+    let mut directory = directory;
+    for _ in 0..=SCRIPTS_MAX {
+        let (file, head) = open(thread, directory, &arguments.path, buffer)?;
+        let Some(interpreter) = Interpreter::read(&head) else {
+            let found = parse(thread, file, &head);
+            return open_interpreter(thread, found?, buffer);
+        };
+        close(thread, file)?;
+        interpreter.apply(arguments)?;
+        directory = AT_FDCWD;
+    }
+    Err(Errno::ELOOP.into())
+}
+
+fn open_interpreter(
+    thread: &mut Thread,
+    program: OpenFile,
+    buffer: u64,
+) -> Result<Image, LoadError> {
+    let Some((offset, size)) = program.program.interpreter else {
+        return Ok(Image {
+            program,
+            interpreter: None,
+        });
+    };
+    let file = program.file;
+    let found = read_file(thread, file, buffer, offset, size).map_err(LoadError::from);
+    let found = found.and_then(|mut name| {
+        name.pop();
+        let (file, head) = open(thread, AT_FDCWD, &name, buffer)?;
+        parse(thread, file, &head)
+    });
+    match found {
+        Ok(interpreter) => Ok(Image {
+            program,
+            interpreter: Some(interpreter),
+        }),
+        Err(error) => {
+            close(thread, file)?;
+            Err(error)
+        }
+    }
+}
+
+/// Opens an executable file and reads its head.
+fn open(
+    thread: &mut Thread,
+    directory: u64,
+    name: &[u8],
+    buffer: u64,
+) -> Result<(u64, Vec<u8>), LoadError> {
+    const EXECUTE: u64 = 1;
+    const AT_EACCESS: u64 = 0x200;
+    const RDONLY_CLOEXEC: u64 = 0o2_000_000;
+    let mut path = name.to_vec();
+    path.push(0);
+    thread.with_space(|space, _| space.write(buffer, &path))?;
+    let access = [directory, buffer, EXECUTE, AT_EACCESS, 0, 0];
+    thread.remote_syscall(number::FACCESSAT2, access)?;
+    let open = [directory, buffer, RDONLY_CLOEXEC, 0, 0, 0];
+    let file = thread.remote_syscall(number::OPENAT, open)?;
+    match read_file(thread, file, buffer, 0, HEAD_SIZE as u64) {
+        Ok(head) => Ok((file, head)),
+        Err(error) => {
+            close(thread, file)?;
+            // A directory can be opened, but not executed.
+            let is_directory = error == Errno::EISDIR;
+            Err(if is_directory { Errno::EACCES } else { error }.into())
+        }
+    }
+}
+
+fn parse(thread: &mut Thread, file: u64, head: &[u8]) -> Result<OpenFile, LoadError> {
+    match Program::parse(head) {
+        Ok(program) => Ok(OpenFile { file, program }),
+        Err(error) => {
+            close(thread, file)?;
+            Err(error.into())
+        }
+    }
+}
+
+/// A program or interpreter in memory.
+struct LoadedObject {
+    bias: u64,
+    entry: u64,
+    end: u64,
+    program_headers: (u64, u64),
+}
+
+/// Maps a file's segments and closes it: at `at` if it is position-independent, or as high as
+/// possible without `at`.
+fn map_segments(
+    thread: &mut Thread,
+    found: OpenFile,
+    at: Option<u64>,
+) -> Result<LoadedObject, LoadError> {
+    let (start, end) = found.program.span();
+    let place = match (found.program.is_position_independent, at) {
+        (false, _) => Placement::FixedNoReplace(start),
+        (true, Some(at)) => Placement::Hint(at),
+        (true, None) => Placement::Hint(0),
+    };
+    // Reserve the whole range first, so that nothing else is mapped between the segments.
+    let size = end - start;
+    let base = thread.with_space(|space, invalidate| {
+        let base = space.map(place, size, Protection::empty(), invalidate)?;
+        Ok::<_, Errno>(base)
+    })?;
+    let bias = base.wrapping_sub(start);
+    let program = found.program.relocated_by(bias);
+    for segment in &program.segments {
+        load_segment(thread, found.file, segment)?;
+    }
+    close(thread, found.file)?;
+    Ok(LoadedObject {
+        bias,
+        entry: program.entry,
+        end: program.span().1,
+        program_headers: program.program_headers,
+    })
+}
+
+fn load_segment(thread: &mut Thread, file: u64, segment: &Segment) -> Result<(), Errno> {
+    let (start, end) = segment.pages();
+    let writable = Protection::READ | Protection::WRITE;
+    thread.with_space(|space, invalidate| space.protect(start, end, writable, invalidate))?;
+    let (address, size) = (segment.address, segment.file_size);
+    read_file_into(thread, file, address, segment.offset, size)?;
+    let filled = (address + size).next_multiple_of(PAGE).min(end);
+    let may_be_dirty = segment.protection.contains(Protection::WRITE);
+    let mut flags = VmaFlags::empty();
+    flags.set(VmaFlags::MAY_BE_DIRTY, may_be_dirty);
+    if size > 0 {
+        let range = (start, filled, filled);
+        thread.with_space(|space, invalidate| space.mark_file(range, flags, invalidate))?;
+    }
+    if segment.protection != writable {
+        thread.with_space(|space, invalidate| {
+            space.protect(start, end, segment.protection, invalidate)
+        })?;
+    }
+    Ok(())
+}
+
+/// Has the base read a part of a file into the program's memory. What is beyond the file's end
+/// stays zero. Returns the number of bytes read.
+///
+/// # Errors
+/// The base's error; [`Errno::ENOMEM`].
+pub(crate) fn read_file_into(
+    thread: &mut Thread,
+    file: u64,
+    address: u64,
+    offset: u64,
+    size: u64,
+) -> Result<u64, Errno> {
+    // Populate the whole range, which saves remote faults.
+    let end = address.saturating_add(size);
+    populate_or_wait(thread, address, end)?;
+    let mut done = 0;
+    while done < size {
+        let arguments = [file, address + done, size - done, offset + done, 0, 0];
+        match thread.remote_syscall(number::PREAD64, arguments)? {
+            0 => break,
+            read => done += read.min(size - done),
+        }
+    }
+    Ok(done)
+}
+
+/// Populates a range for writing; without free memory, waits for exited programs to be reaped.
+fn populate_or_wait(thread: &mut Thread, start: u64, end: u64) -> Result<(), Errno> {
+    loop {
+        let populated = thread
+            .process
+            .space()
+            .populate(start, end, Protection::WRITE);
+        if populated != Err(Errno::ENOMEM) {
+            thread.memory_wait_since_ns = None;
+            return populated;
+        }
+        let is_any_freed = thread.with_space(|space, invalidate| space.reclaim(invalidate));
+        if !is_any_freed && !thread.may_wait_for_memory() {
+            thread.memory_wait_since_ns = None;
+            return Err(Errno::ENOMEM);
+        }
+        process_table::reap();
+        cores::resolve_remote_faults();
+        cpu::poll_interrupts();
+    }
+}
+
+fn read_file(
+    thread: &mut Thread,
+    file: u64,
+    buffer: u64,
+    offset: u64,
+    size: u64,
+) -> Result<Vec<u8>, Errno> {
+    let size = size.min(STACK_SIZE / 2);
+    let read = thread.remote_syscall(number::PREAD64, [file, buffer, size, offset, 0, 0])?;
+    let mut bytes = zeroed(read.min(size) as usize)?;
+    thread.process.space().read(buffer, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn close(thread: &mut Thread, file: u64) -> Result<(), Errno> {
+    thread
+        .remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])
+        .map(drop)
+}
+
+/// Returns the stack space that a signal frame needs.
+fn frame_size() -> u64 {
+    let extended = insula_bare::ExtendedState::new().map_or(0, |state| state.bytes().len());
+    (frame::SIZE + extended).next_multiple_of(16) as u64 + frame::SLACK
+}
+
+/// Builds the auxiliary vector, except for entries that point to the stack.
+fn auxiliary_vector(
+    thread: &mut Thread,
+    program: &LoadedObject,
+    interpreter: Option<&LoadedObject>,
+) -> Result<Vec<(u64, u64)>, Errno> {
+    let mut id = |number| thread.remote_syscall(number, [0; 6]);
+    let [uid, euid] = [id(number::GETUID)?, id(number::GETEUID)?];
+    let [gid, egid] = [id(number::GETGID)?, id(number::GETEGID)?];
+    const TICKS_PER_SECOND: u64 = 100;
+    const HEADER_SIZE: u64 = 56;
+    /// `HWCAP2_FSGSBASE`: programs may use FSGSBASE instructions.
+    const HWCAP2_FSGSBASE: u64 = 2;
+    let bases = insula_bare::per_core::has_fsgsbase();
+    Ok(vec![
+        (auxiliary::HWCAP, cpu::cpuid(1, 0).edx.into()),
+        (auxiliary::PAGESZ, PAGE),
+        (auxiliary::CLKTCK, TICKS_PER_SECOND),
+        (auxiliary::PHDR, program.program_headers.0),
+        (auxiliary::PHENT, HEADER_SIZE),
+        (auxiliary::PHNUM, program.program_headers.1),
+        (
+            auxiliary::BASE,
+            interpreter.map_or(0, |interpreter| interpreter.bias),
+        ),
+        (auxiliary::FLAGS, 0),
+        (auxiliary::ENTRY, program.entry),
+        (auxiliary::UID, uid),
+        (auxiliary::EUID, euid),
+        (auxiliary::GID, gid),
+        (auxiliary::EGID, egid),
+        (auxiliary::SECURE, 0),
+        (auxiliary::MINSIGSTKSZ, frame_size()),
+        (auxiliary::RSEQ_FEATURE_SIZE, rseq::FEATURES_SIZE),
+        (auxiliary::RSEQ_ALIGN, rseq::ALIGNMENT),
+        (auxiliary::HWCAP2, if bases { HWCAP2_FSGSBASE } else { 0 }),
+    ])
+}

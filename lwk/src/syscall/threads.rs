@@ -1,0 +1,242 @@
+//! Thread calls.
+
+use alloc::boxed::Box;
+
+use super::{Flow, finish};
+use crate::cores;
+use crate::delegation::Slot;
+use crate::memory::has_room;
+use crate::process::errno::{Errno, of_result};
+use crate::process::rseq::{self, Registration};
+use crate::process::{THREAD_BYTES, Thread};
+use insula_abi::lwk::request;
+
+const SET_GS: u64 = 0x1001;
+const SET_FS: u64 = 0x1002;
+const GET_FS: u64 = 0x1003;
+const GET_GS: u64 = 0x1004;
+
+/// arch_prctl(2).
+pub(super) fn arch_prctl(thread: &mut Thread, code: u64, address: u64) -> Result<u64, Errno> {
+    match code {
+        SET_GS | SET_FS => match thread.context.set_base(code == SET_GS, address) {
+            true => Ok(0),
+            false => Err(Errno::EPERM),
+        },
+        GET_GS | GET_FS => {
+            let context = &thread.context;
+            let base = if code == GET_GS {
+                context.gs_base
+            } else {
+                context.fs_base
+            };
+            thread.process.space().write(address, &base.to_le_bytes())?;
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Flags that clone(2) of a thread requires: all is shared.
+const THREAD_FLAGS: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000;
+pub(super) const CLONE_SETTLS: u64 = 0x8_0000;
+pub(super) const CLONE_PARENT_SETTID: u64 = 0x10_0000;
+pub(super) const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+pub(super) const CLONE_CHILD_SETTID: u64 = 0x100_0000;
+/// `CLONE_THREAD`.
+const CLONE_THREAD: u64 = 0x1_0000;
+
+/// Arguments of clone(2) and clone3(2).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CloneArguments {
+    pub(super) flags: u64,
+    pub(super) exit_signal: u64,
+    /// Address at which the pidfd of the child is stored.
+    pub(super) pidfd: u64,
+    pub(super) parent_tid: u64,
+    pub(super) child_tid: u64,
+    /// Initial stack pointer; 0 for the caller's.
+    pub(super) stack: u64,
+    pub(super) tls: u64,
+}
+
+/// clone(2).
+pub(super) fn clone(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    const SIGNAL: u64 = 0xff;
+    let [flags, stack, parent_tid, child_tid, tls, _] = a;
+    let clone_args = CloneArguments {
+        flags: u64::from(flags as u32) & !SIGNAL,
+        exit_signal: flags & SIGNAL,
+        pidfd: parent_tid,
+        parent_tid,
+        child_tid,
+        stack,
+        tls,
+    };
+    thread_or_process(thread, &clone_args)
+}
+
+/// clone3(2): like clone(2), with the arguments in a structure.
+pub(super) fn clone3(thread: Box<Thread>, address: u64, size: u64) -> Flow {
+    match read_clone_args(&thread, address, size) {
+        Ok(clone_args) => thread_or_process(thread, &clone_args),
+        Err(error) => finish(thread, Err(error)),
+    }
+}
+
+fn read_clone_args(thread: &Thread, address: u64, size: u64) -> Result<CloneArguments, Errno> {
+    /// Size of the first and of the newest version of `struct clone_args`, in bytes.
+    const SIZE_MIN: u64 = 64;
+    const SIZE: usize = 88;
+    if size < SIZE_MIN {
+        return Err(Errno::EINVAL);
+    }
+    if size > SIZE as u64 {
+        return Err(Errno::E2BIG);
+    }
+    let mut bytes = [0; SIZE];
+    let given = &mut bytes[..size as usize];
+    thread.process.space().read(address, given)?;
+    let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[8 * at + index]));
+    let [flags, pidfd, child_tid, parent_tid] = [0, 1, 2, 3].map(word);
+    let [exit_signal, stack, stack_size, tls] = [4, 5, 6, 7].map(word);
+    if exit_signal > u64::from(crate::process::signals::SIGNALS) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(CloneArguments {
+        flags,
+        exit_signal,
+        pidfd,
+        parent_tid,
+        child_tid,
+        stack: stack.checked_add(stack_size).ok_or(Errno::EINVAL)?,
+        tls,
+    })
+}
+
+fn thread_or_process(mut thread: Box<Thread>, clone_args: &CloneArguments) -> Flow {
+    if clone_args.flags & CLONE_THREAD == 0 {
+        return super::processes::clone(thread, clone_args);
+    }
+    let result = clone_thread(&mut thread, clone_args);
+    finish(thread, result)
+}
+
+fn clone_thread(thread: &mut Thread, clone_args: &CloneArguments) -> Result<u64, Errno> {
+    let flags = clone_args.flags;
+    if flags & THREAD_FLAGS != THREAD_FLAGS {
+        return Err(Errno::EINVAL);
+    }
+    let mut new = new_thread(thread)?;
+    let id = new.id;
+    match prepare(thread, &mut new, clone_args) {
+        Ok(()) => cores::enqueue(new),
+        Err(error) => {
+            new.exit_for_exec();
+            cores::end_thread(new);
+            return Err(error);
+        }
+    }
+    Ok(id)
+}
+
+/// Sets the initial state of a new thread.
+fn prepare(
+    thread: &mut Thread,
+    new: &mut Thread,
+    clone_args: &CloneArguments,
+) -> Result<(), Errno> {
+    let (flags, id) = (clone_args.flags, new.id);
+    new.context = thread.context;
+    new.extended = copy_of_extended(thread)?;
+    new.context.registers.rax = 0;
+    if clone_args.stack != 0 {
+        new.context.registers.rsp = clone_args.stack;
+    }
+    if flags & CLONE_SETTLS != 0 && !new.context.set_base(false, clone_args.tls) {
+        return Err(Errno::EPERM);
+    }
+    let tid = (id as u32).to_le_bytes();
+    for (flag, address) in [
+        (CLONE_PARENT_SETTID, clone_args.parent_tid),
+        (CLONE_CHILD_SETTID, clone_args.child_tid),
+    ] {
+        if flags & flag != 0 {
+            thread.process.space().write(address, &tid)?;
+        }
+    }
+    if flags & CLONE_CHILD_CLEARTID != 0 {
+        new.clear_child_tid = clone_args.child_tid;
+    }
+    Ok(())
+}
+
+/// rseq(2).
+pub(super) fn rseq(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+    let [area, size, flags, signature, ..] = a;
+    let given = Registration {
+        area,
+        size: size as u32,
+        signature: signature as u32,
+    };
+    rseq::register(thread, given, u64::from(flags as u32))
+}
+
+/// membarrier(2).
+pub(super) fn barrier(thread: &Thread, command: u64, flags: u64) -> Result<u64, Errno> {
+    /// Supported commands: global, private, sync-core, each as a barrier and as a registration.
+    const COMMANDS: u64 = 1 | 2 | 4 | 8 | 16 | 32 | 64;
+    /// Commands that issue a barrier.
+    const BARRIERS: u64 = 1 | 2 | 8 | 32;
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match command {
+        0 => Ok(COMMANDS),
+        command if command & COMMANDS == 0 || !command.is_power_of_two() => Err(Errno::EINVAL),
+        command => {
+            if command & BARRIERS != 0 {
+                let root = thread.process.space().root();
+                cores::tlb_shootdown(root);
+            }
+            Ok(0)
+        }
+    }
+}
+
+/// Has the base create a thread of the proxy, and creates the thread that it serves.
+fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
+    has_room(THREAD_BYTES)?;
+    let (id, slot) = thread
+        .remote_call(request::THREAD, [0; 6])
+        .map_err(|_| Errno::EINTR)?;
+    let id = of_result(id)?;
+    let pages = *thread.process.pages();
+    if !pages.area().slot_belongs_to(slot, pages.number()) {
+        return Err(Errno::EAGAIN);
+    }
+    let slot = Slot::attach(pages.area(), slot);
+    let blocked = thread.process.signals().blocked(thread.id);
+    let process = thread.process.clone();
+    let mut new = Thread::new(process, (id, slot), blocked, thread.inherited())?;
+    new.blocked_in_proxy = thread.blocked_in_proxy;
+    Ok(new)
+}
+
+fn copy_of_extended(thread: &mut Thread) -> Result<insula_bare::ExtendedState, Errno> {
+    thread.extended.save();
+    thread.extended.duplicate().ok_or(Errno::ENOMEM)
+}
+
+/// getcpu(2).
+pub(super) fn getcpu(thread: &mut Thread, cpu: u64, node: u64) -> Result<u64, Errno> {
+    let core = thread.core;
+    let mut space = thread.process.space();
+    if cpu != 0 {
+        space.write(cpu, &core.to_le_bytes())?;
+    }
+    if node != 0 {
+        space.write(node, &[0; 4])?;
+    }
+    Ok(0)
+}

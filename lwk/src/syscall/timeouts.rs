@@ -1,0 +1,132 @@
+//! Timeouts of delegated calls. A restarted call gets the remaining time: on Linux a signal without
+//! a handler does not disturb it at all.
+//!
+//! Not for select, pselect6 and ppoll, for which Linux itself writes back the remaining time.
+
+use crate::clock;
+use crate::process::Thread;
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Argument of a call that contains its timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimeoutArgument {
+    /// Index of a timeout in ms; infinite if negative.
+    Milliseconds(usize),
+    /// Index of the address of a `struct timespec`, or 0.
+    Timespec(usize),
+}
+
+/// Returns the argument with the relative timeout of a call.
+fn timeout_argument(number: u64, arguments: &[u64; 6]) -> Option<TimeoutArgument> {
+    /// `TIMER_ABSTIME`, a flag of clock_nanosleep(2).
+    const ABSOLUTE: u64 = 1;
+    match number {
+        super::number::POLL => Some(TimeoutArgument::Milliseconds(2)),
+        super::number::EPOLL_WAIT | super::number::EPOLL_PWAIT => {
+            Some(TimeoutArgument::Milliseconds(3))
+        }
+        super::number::NANOSLEEP => Some(TimeoutArgument::Timespec(0)),
+        super::number::CLOCK_NANOSLEEP if arguments[1] & ABSOLUTE == 0 => {
+            Some(TimeoutArgument::Timespec(2))
+        }
+        super::number::EPOLL_PWAIT2 | super::number::SEMTIMEDOP => {
+            Some(TimeoutArgument::Timespec(3))
+        }
+        _ => None,
+    }
+}
+
+/// Stores the deadline of a call; for a restarted call, replaces the timeout by the remaining time.
+pub(super) fn set_remaining_time(thread: &mut Thread, number: u64, arguments: &mut [u64; 6]) {
+    let Some(timeout_argument) = timeout_argument(number, arguments) else {
+        return;
+    };
+    let now_ns = clock::now_ns();
+    let Some(deadline_ns) = thread.call_deadline_ns else {
+        thread.call_deadline_ns =
+            timeout_ns(thread, timeout_argument, arguments).map(|ns| now_ns.saturating_add(ns));
+        return;
+    };
+    let left_ns = deadline_ns.saturating_sub(now_ns);
+    match timeout_argument {
+        TimeoutArgument::Milliseconds(at) => arguments[at] = left_ns.div_ceil(NS_PER_MS),
+        TimeoutArgument::Timespec(at) => {
+            let time = [left_ns / NS_PER_S, left_ns % NS_PER_S];
+            if let Some(address) = thread.put_scratch(&time) {
+                arguments[at] = address;
+            }
+        }
+    }
+}
+
+/// Returns a call's timeout in ns; `None` if it is infinite, or invalid, which the base will
+/// report.
+fn timeout_ns(
+    thread: &mut Thread,
+    timeout_argument: TimeoutArgument,
+    arguments: &[u64; 6],
+) -> Option<u64> {
+    match timeout_argument {
+        TimeoutArgument::Milliseconds(at) => {
+            let ms = u64::try_from(arguments[at] as i32).ok()?;
+            Some(ms * NS_PER_MS)
+        }
+        TimeoutArgument::Timespec(at) => {
+            let mut bytes = [0; 16];
+            if arguments[at] == 0 {
+                return None;
+            }
+            thread
+                .process
+                .space()
+                .read(arguments[at], &mut bytes)
+                .ok()?;
+            timespec_ns(&bytes)
+        }
+    }
+}
+
+/// Converts a `struct timespec` to ns; `None` if it is invalid.
+fn timespec_ns(bytes: &[u8; 16]) -> Option<u64> {
+    let half = |at: usize| i64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
+    let (seconds, ns) = (u64::try_from(half(0)).ok()?, u64::try_from(half(8)).ok()?);
+    (ns < NS_PER_S).then(|| seconds.saturating_mul(NS_PER_S).saturating_add(ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_timeouts_are_found() {
+        let relative = [0; 6];
+        let absolute = [0, 1, 0, 0, 0, 0];
+        assert_eq!(
+            timeout_argument(7, &relative),
+            Some(TimeoutArgument::Milliseconds(2))
+        );
+        assert_eq!(
+            timeout_argument(230, &relative),
+            Some(TimeoutArgument::Timespec(2))
+        );
+        assert_eq!(timeout_argument(230, &absolute), None);
+        assert_eq!(timeout_argument(0, &relative), None);
+    }
+
+    #[test]
+    fn invalid_times_are_rejected() {
+        let bytes = |seconds: i64, ns: i64| {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&seconds.to_le_bytes());
+            bytes[8..].copy_from_slice(&ns.to_le_bytes());
+            bytes
+        };
+        assert_eq!(timespec_ns(&bytes(2, 5)), Some(2_000_000_005));
+        assert_eq!(timespec_ns(&bytes(i64::MAX, 0)), Some(u64::MAX));
+        for (seconds, ns) in [(-1, 0), (0, -1), (0, 1_000_000_000)] {
+            assert_eq!(timespec_ns(&bytes(seconds, ns)), None);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! POSIX timers, which the base runs. This kernel records which of them signal a thread.
+
+use super::number;
+use crate::process::Thread;
+use crate::process::errno::Errno;
+use crate::process::signals::Timer;
+
+/// timer_create(2).
+pub(super) fn create(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+    let [_, event, to, ..] = a;
+    thread.process.signals().reserve_timer()?;
+    thread.remote_syscall(number::TIMER_CREATE, a)?;
+    let mut id = [0; 4];
+    thread.process.space().read(to, &mut id)?;
+    let to_thread = event != 0 && is_to_thread(thread, event)?;
+    thread.process.signals().add_timer(Timer {
+        id: u32::from_le_bytes(id),
+        to_thread,
+    });
+    Ok(0)
+}
+
+/// Whether a `struct sigevent` names a thread.
+fn is_to_thread(thread: &mut Thread, event: u64) -> Result<bool, Errno> {
+    const NOTIFY_AT: u64 = 12;
+    /// `SIGEV_THREAD_ID`.
+    const THREAD_ID: u32 = 4;
+    let mut notify = [0; 4];
+    let at = event.wrapping_add(NOTIFY_AT);
+    thread.process.space().read(at, &mut notify)?;
+    Ok(u32::from_le_bytes(notify) & THREAD_ID != 0)
+}
+
+/// timer_delete(2).
+pub(super) fn delete(thread: &mut Thread, id: u64) -> Result<u64, Errno> {
+    let result = thread.remote_syscall(number::TIMER_DELETE, [id, 0, 0, 0, 0, 0])?;
+    thread.process.signals().remove_timer(id as u32);
+    Ok(result)
+}

@@ -1,0 +1,61 @@
+//! The documentation's table of system calls is generated from the kernel's.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use insula_lwk::syscall::table::{Kind, TABLE};
+
+/// Returns the name of an error in the table.
+fn errno(number: u16) -> &'static str {
+    match number {
+        1 => "EPERM",
+        4 => "EINTR",
+        22 => "EINVAL",
+        38 => "ENOSYS",
+        _ => panic!("error {number} has no name here"),
+    }
+}
+
+fn chapter() -> String {
+    let count = |is: fn(&Kind) -> bool| TABLE.iter().filter(|call| is(&call.kind)).count();
+    let mut text = format!(
+        "# System calls on the lightweight kernel\n\n\
+         Generated from the kernel's own table (`lwk/src/syscall/table.rs`): all {} calls of Linux 6.12 on x86-64. \
+         {} are executed by the kernel itself (local), {} by the base (delegated); {} are refused, with the error \
+         that the program gets and the reason.\n\n\
+         | number | call | where | why |\n|---:|---|---|---|\n",
+        TABLE.len(),
+        count(|kind| matches!(kind, Kind::Local(_))),
+        count(|kind| matches!(kind, Kind::Delegated | Kind::Masked { .. })),
+        count(|kind| matches!(kind, Kind::Refused { .. })),
+    );
+    for call in TABLE {
+        let (place, why) = match call.kind {
+            Kind::Local(_) => ("local".to_owned(), ""),
+            Kind::Delegated => ("delegated".to_owned(), ""),
+            Kind::Masked { .. } => (
+                "delegated".to_owned(),
+                "this kernel handles the signal mask",
+            ),
+            Kind::Refused { errno: error, why } => (format!("refused: {}", errno(error.0)), why),
+        };
+        let (number, name) = (call.number, call.name);
+        writeln!(text, "| {number} | `{name}` | {place} | {why} |").unwrap();
+    }
+    text
+}
+
+/// With WRITE_DOCS set, the chapter is written instead of compared.
+#[test]
+fn the_documentation_matches_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/calls.md");
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        fs::write(&path, chapter()).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == chapter(),
+        "regenerate it: WRITE_DOCS=1 cargo test -p insula-lwk"
+    );
+}
