@@ -80,10 +80,10 @@
  *
  * Another kernel may take forever. So waits for it have a timeout, or end by a signal, and hold
  * none of these locks, with three exceptions: a revocation waits on behalf of the thread that
- * changes a mapping, with that thread's locks held (grant_channel.c); a remote fault that cannot drop
- * mmap_lock waits with it, for two seconds (mirror_fault.c); requests to the virtio bus are
- * serialized (virtio/bus.c). User memory may be a page of a program, which needs a remote
- * fault: hence no user copies under a lock.
+ * changes a mapping, with that thread's locks held (grant_channel.c); a remote fault that cannot
+ * drop mmap_lock waits with it, for two seconds (mirror_fault.c); requests to the virtio bus are
+ * serialized (virtio/bus.c). User memory may be a page of a program, which needs a remote fault:
+ * hence no user copies under a lock.
  */
 #include "insula_module.h"
 

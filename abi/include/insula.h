@@ -463,7 +463,7 @@ struct insula_mirror_invalidate {
 	__u64 start;
 	__u64 size;
 	__u64 ticket;
-	__u64 flags;		/* INSULA_LWK_RELEASE_* */
+	__u64 flags;		/* INSULA_LWK_INVALIDATE_NO_QUIESCE */
 };
 
 /* An IOMMU domain restricts its DMA to the node's memory. */
