@@ -1,4 +1,4 @@
-//! Bounds-checked reading of little-endian integers from bytes that nobody has vouched for.
+//! Bounds-checked reading of little-endian integers from untrusted bytes.
 
 /// The `N` bytes at `offset`, or `None` where `bytes` ends before them.
 pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
@@ -21,7 +21,7 @@ pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     array_at(bytes, offset).map(u64::from_le_bytes)
 }
 
-/// The size of `bytes` as the 64-bit number that formats and addresses are told in.
+/// The size of `bytes` as the 64-bit number that file formats use.
 pub(crate) fn length(bytes: &[u8]) -> u64 {
     bytes.len() as u64
 }

@@ -1,12 +1,12 @@
-//! The bzImage format: Documentation/arch/x86/boot.rst of the kernel, "The Real-Mode Kernel Header" and
-//! "64-bit Boot Protocol". Offsets below are those of its table.
+//! The bzImage format: Documentation/arch/x86/boot.rst of the kernel, "The Real-Mode Kernel Header"
+//! and "64-bit Boot Protocol". Offsets below are those of its table.
 
 use crate::bytes::{length, u16_at, u32_at};
 use crate::error::ImageError;
 use crate::loadable::{Format, Loadable, Segment};
 use crate::part::{leading_release, part};
 
-/// Size of the sectors that the real-mode part is counted in.
+/// Unit of the real-mode part's size.
 const SECTOR: u64 = 512;
 /// Offset of the setup header in the file and in `struct boot_params`.
 pub(crate) const SETUP_HEADER: usize = 0x1f1;
@@ -14,23 +14,23 @@ pub(crate) const SETUP_HEADER: usize = 0x1f1;
 pub(crate) const BOOT_FLAG: u16 = 0xaa55;
 /// `header`: the magic number that tells a kernel from a boot sector.
 pub(crate) const MAGIC: [u8; 4] = *b"HdrS";
-/// First protocol version with `xloadflags`.
+/// Oldest protocol version with `xloadflags`.
 const OLDEST_VERSION: u16 = 0x020c;
-/// Where the header's last field that is needed here, `init_size`, ends.
+/// End of `init_size`, the last header field needed here.
 const NEEDED_END: usize = 0x264;
-/// Where the next field of `struct boot_params` after the setup header, `edd_mbr_sig_buffer`, begins.
+/// Start of `edd_mbr_sig_buffer`, the field of `struct boot_params` after the setup header.
 const SETUP_HEADER_END_MAX: usize = 0x290;
 /// The 64-bit entry point, from the start of the protected-mode part.
 const ENTRY_64: u64 = 0x200;
 
-/// `loadflags`: the protected-mode part goes to high memory (a bzImage, not a zImage).
+/// `loadflags`: the protected-mode part is loaded to high memory (a bzImage, not a zImage).
 pub(crate) const LOADED_HIGH: u8 = 1 << 0;
 /// `xloadflags`: there is a 64-bit entry point.
 pub(crate) const XLF_KERNEL_64: u16 = 1 << 0;
 /// `xloadflags`: kernel, boot_params, command line and initrd may lie above 4 GiB.
 pub(crate) const XLF_CAN_BE_LOADED_ABOVE_4G: u16 = 1 << 1;
 
-/// A bzImage whose header and extent have been checked.
+/// A bzImage whose header and size have been checked.
 pub(crate) struct Header<'a> {
     file: &'a [u8],
     /// End of the setup header in the file.
@@ -42,7 +42,7 @@ pub(crate) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Checks that `file` is a whole bzImage with a 64-bit entry point.
+    /// Checks that `file` is a complete bzImage with a 64-bit entry point.
     pub(crate) fn parse(file: &'a [u8]) -> Result<Self, ImageError> {
         if u16_at(file, 0x1fe) != Some(BOOT_FLAG) || file.get(0x202..0x206) != Some(&MAGIC[..]) {
             return Err(ImageError::NotAKernel);
@@ -52,14 +52,15 @@ impl<'a> Header<'a> {
         if version < OLDEST_VERSION {
             return Err(ImageError::OldProtocol { version });
         }
-        // The byte at 0x201 is the operand of the jump over the header: its end, counted from 0x202.
+        // The byte at 0x201 is the operand of the jump over the header, which gives its end,
+        // counted from 0x202.
         let setup_header_end = 0x202 + usize::from(header[0x201]);
         if !(NEEDED_END..=SETUP_HEADER_END_MAX).contains(&setup_header_end) {
             return Err(ImageError::Malformed {
                 what: "its setup header has a wrong size",
             });
         }
-        // Zero means four: boot.rst, for the sake of very old images.
+        // Zero means four: boot.rst, for very old images.
         let setup_sectors = match header[SETUP_HEADER] {
             0 => 4,
             sectors => u64::from(sectors),
@@ -85,7 +86,7 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// What a loader must know.
+    /// What a loader needs to know.
     pub(crate) fn loadable(&self) -> Result<Loadable, ImageError> {
         self.check_flags()?;
         let alignment = u64::from(self.u32(0x230));
@@ -115,7 +116,7 @@ impl<'a> Header<'a> {
         let size = u64::from(self.u32(0x24c));
         if size == 0 || offset + size > self.protected_mode_size {
             return Err(ImageError::Malformed {
-                what: "its payload lies outside of it",
+                what: "its payload is outside of it",
             });
         }
         part(
@@ -141,7 +142,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    /// `kernel_version` points, less 0x200, to a line whose first word is the release.
+    /// `kernel_version` plus 0x200 is the offset of a line whose first word is the release.
     fn release(&self) -> Result<String, ImageError> {
         let pointer = usize::from(u16_at(self.file, 0x20e).unwrap_or_default());
         let real_mode_part = &self.file[..self.protected_mode_start as usize];
@@ -153,7 +154,7 @@ impl<'a> Header<'a> {
         leading_release(text.unwrap_or_default())
     }
 
-    /// A field of the header, which `parse` has found complete.
+    /// A field of the header, which `parse` has checked to be complete.
     fn u32(&self, offset: usize) -> u32 {
         debug_assert!(offset + 4 <= NEEDED_END && length(self.file) >= NEEDED_END as u64);
         u32_at(self.file, offset).unwrap_or_default()

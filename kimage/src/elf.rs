@@ -1,8 +1,8 @@
-//! The ELF file `vmlinux`: its segments, its sections, and what a loader must know of it.
+//! The ELF file `vmlinux`: its segments, its sections, and what a loader needs to know.
 //!
-//! Its program headers say (arch/x86/kernel/vmlinux.lds.S): `p_vaddr` is the link address, in the top 2 GiB;
-//! `p_paddr` is the physical address it would like; `e_entry` is the physical address of `startup_64`. The code
-//! there finds out by itself where it was placed, as long as that is a multiple of 2 MiB
+//! In its program headers (arch/x86/kernel/vmlinux.lds.S) `p_vaddr` is the link address, in the top
+//! 2 GiB, and `p_paddr` the preferred physical address; `e_entry` is the physical address of
+//! `startup_64`. The code there detects its actual address, which must be a multiple of 2 MiB
 //! (`__startup_64`, arch/x86/kernel/head64.c).
 
 use crate::bzimage::{self, BOOT_FLAG, LOADED_HIGH, MAGIC, SETUP_HEADER};
@@ -14,23 +14,24 @@ use object::LittleEndian as LE;
 use object::elf::{ELFMAG, EM_X86_64, FileHeader64, PT_LOAD, ProgramHeader64, SHT_SYMTAB, Sym64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 
-/// Alignment of the load address that `__startup_64` asks for.
+/// Alignment of the load address that `__startup_64` requires.
 const LARGE_PAGE: u64 = 2 << 20;
 /// `KERNEL_IMAGE_SIZE` of arch/x86/include/asm/page_64_types.h: no kernel is larger.
 pub(crate) const KERNEL_IMAGE_SIZE: u64 = 1 << 30;
 /// `__START_KERNEL_map`: kernels are linked above this address.
 pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
-/// More than any kernel has: x86-64 kernels have 4.
+/// Limit on segments: x86-64 kernels have 4.
 const SEGMENTS_MAX: usize = 32;
-/// What tells our lightweight kernel from Linux: the name of its banner.
+/// Symbol that identifies our lightweight kernel: its banner.
 pub(crate) const LWK_BANNER: &str = "lwk_banner";
-/// Beginnings of banners: `linux_banner` of init/version-timestamp.c, and that of our lightweight kernel.
+/// Prefixes of banners: `linux_banner` of init/version-timestamp.c, and that of our lightweight
+/// kernel.
 const BANNERS: [&[u8]; 2] = [b"Linux version ", b"Insula LWK version "];
 
 type Header = FileHeader64<LE>;
 type Program = ProgramHeader64<LE>;
 
-/// Does `file` begin like an ELF file?
+/// Whether `file` starts like an ELF file.
 pub(crate) fn is_elf(file: &[u8]) -> bool {
     file.starts_with(&ELFMAG)
 }
@@ -72,7 +73,7 @@ impl<'a> Vmlinux<'a> {
         })
     }
 
-    /// What the file holds of each segment, with the link address of its first byte.
+    /// Contents of each segment in the file, with the link address of its first byte.
     pub(crate) fn contents(&self) -> impl Iterator<Item = (u64, &'a [u8])> {
         let content = |program: &&Program| {
             let (offset, size) = program.file_range(LE);
@@ -82,7 +83,7 @@ impl<'a> Vmlinux<'a> {
         self.programs.iter().filter_map(content)
     }
 
-    /// What the file holds from link address `address` on, up to the end of its segment.
+    /// Bytes in the file from link address `address` to the end of its segment.
     pub(crate) fn bytes_from(&self, address: u64) -> Option<&'a [u8]> {
         self.contents().find_map(|(start, bytes)| {
             let offset = usize::try_from(address.checked_sub(start)?).ok()?;
@@ -97,7 +98,7 @@ impl<'a> Vmlinux<'a> {
         section.data(LE, self.file).ok()
     }
 
-    /// The link address of the symbol `name`, if the file has a symbol table and it is there.
+    /// The link address of the symbol `name`, if the file has a symbol table with it.
     pub(crate) fn symbol(&self, name: &str) -> Option<u64> {
         let sections = self.header.sections(LE, self.file).ok()?;
         let symbols = sections.symbols(LE, self.file, SHT_SYMTAB).ok()?;
@@ -105,7 +106,7 @@ impl<'a> Vmlinux<'a> {
         symbols.iter().find(named).map(|symbol| symbol.st_value(LE))
     }
 
-    /// What a loader must know.
+    /// What a loader needs to know.
     fn loadable(&self) -> Result<Loadable, ImageError> {
         let start_of = |program: &&Program| program.p_paddr(LE);
         let end_of = |program: &&Program| program.p_paddr(LE).saturating_add(program.p_memsz(LE));
@@ -113,7 +114,7 @@ impl<'a> Vmlinux<'a> {
         let footprint = self.programs.iter().map(end_of).max().unwrap_or_default() - base;
         if footprint > KERNEL_IMAGE_SIZE || !base.is_multiple_of(LARGE_PAGE) {
             return Err(ImageError::Malformed {
-                what: "its segments lie where no kernel's do",
+                what: "its segments are not at a kernel's addresses",
             });
         }
         let entry = self.header.e_entry(LE);
@@ -123,7 +124,7 @@ impl<'a> Vmlinux<'a> {
             .any(|program| holds_entry(program, entry))
         {
             return Err(ImageError::Malformed {
-                what: "its entry point lies outside of its code",
+                what: "its entry point is outside of its code",
             });
         }
         Ok(Loadable {
@@ -140,7 +141,7 @@ impl<'a> Vmlinux<'a> {
         })
     }
 
-    /// The pieces to copy, checked to be in the file and not to overlap.
+    /// The segments to copy, checked to be in the file and not to overlap.
     fn segments(&self, base: u64) -> Result<Vec<Segment>, ImageError> {
         let mut segments = Vec::new();
         for program in &self.programs {
@@ -172,21 +173,21 @@ impl<'a> Vmlinux<'a> {
     }
 }
 
-/// What a loader must know of the ELF `vmlinux` in `file`.
+/// What a loader needs to know of the ELF `vmlinux` in `file`.
 pub(crate) fn inspect(file: &[u8]) -> Result<Loadable, ImageError> {
     Vmlinux::parse(file)?.loadable()
 }
 
-/// Does this segment hold the code at physical address `entry`, in bytes that come from the file?
+/// Whether this segment contains the code at physical address `entry`, in bytes from the file.
 fn holds_entry(program: &Program, entry: u64) -> bool {
     let offset = entry.checked_sub(program.p_paddr(LE));
     offset.is_some_and(|offset| offset < program.p_filesz(LE))
         && program.p_vaddr(LE) >= START_KERNEL_MAP
 }
 
-/// The release, from the banner that the kernel prints first.
+/// The release, from the banner.
 fn release(file: &[u8]) -> Result<String, ImageError> {
-    // Other strings begin like a banner; only in the banner a number follows.
+    // Other strings start like a banner; only in the banner a digit follows.
     let version = |banner: &&[u8]| {
         let follows = |at: usize| &file[at + banner.len()..];
         let mut found = memmem::find_iter(file, banner).map(follows);
@@ -195,7 +196,7 @@ fn release(file: &[u8]) -> Result<String, ImageError> {
     leading_release(BANNERS.iter().find_map(version).unwrap_or_default())
 }
 
-/// What the header of a bzImage would say of a kernel that takes `footprint` bytes and would like to be at `base`.
+/// A bzImage's setup header for a kernel of `footprint` bytes with the preferred address `base`.
 fn setup_header(base: u64, footprint: u64) -> Vec<u8> {
     /// End of the header of protocol 2.15: after `kernel_info_offset`.
     const END: usize = 0x26c;
@@ -207,7 +208,7 @@ fn setup_header(base: u64, footprint: u64) -> Vec<u8> {
     let mut put =
         |offset: usize, field: &[u8]| page[offset..offset + field.len()].copy_from_slice(field);
     put(0x1fe, &BOOT_FLAG.to_le_bytes());
-    // A short jump to the end of the header: where loaders look for its size.
+    // A short jump to the end of the header, from which loaders derive its size.
     put(0x200, &[0xeb, (END - 0x202) as u8]);
     put(0x202, &MAGIC);
     put(0x206, &VERSION.to_le_bytes());

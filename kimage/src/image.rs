@@ -1,15 +1,17 @@
-//! A kernel image, whatever its format.
+//! Kernel images of any format.
 
 use crate::error::ImageError;
 use crate::loadable::Loadable;
 use crate::{bzimage, elf, payload};
 use std::borrow::Cow;
 
-/// Reads what a loader must know of a kernel image: a bzImage or an ELF `vmlinux`, told apart by content.
+/// Reads what a loader needs to know of a kernel image: a bzImage or an ELF `vmlinux`,
+/// distinguished by content.
 ///
 /// # Errors
-/// [`ImageError`] when the file is no kernel, is damaged, or cannot be started in 64-bit mode at an address of the
-/// loader's choice. A file that was inspected without error can be placed by copying its segments.
+/// [`ImageError`] when the file is not a kernel, is damaged, or cannot be started in 64-bit mode at
+/// an address of the loader's choice. Without error, the kernel can be loaded by copying its
+/// segments.
 pub fn inspect(file: &[u8]) -> Result<Loadable, ImageError> {
     if elf::is_elf(file) {
         elf::inspect(file)
@@ -18,13 +20,13 @@ pub fn inspect(file: &[u8]) -> Result<Loadable, ImageError> {
     }
 }
 
-/// The ELF file `vmlinux`: `file` itself if it is one, else what a bzImage carries, unpacked.
+/// The ELF file `vmlinux`: `file` itself if it is one, else the decompressed payload of a bzImage.
 ///
-/// After the ELF file's own bytes may follow the table of relocations that the bzImage's decompressor uses.
+/// The ELF file's own bytes may be followed by the relocation table for the bzImage's decompressor.
 ///
 /// # Errors
-/// [`ImageError`] when the file is no kernel, is damaged, is packed with something other than gzip, bzip2, lzma,
-/// xz, lz4 or zstd, or would be larger than any kernel can be.
+/// [`ImageError`] when the file is not a kernel, is damaged, has a compression other than gzip,
+/// bzip2, lzma, xz, lz4 or zstd, or would be larger than any kernel.
 pub fn vmlinux(file: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
     let elf = if elf::is_elf(file) {
         Cow::Borrowed(file)

@@ -1,19 +1,22 @@
-//! Linux kernel images, and what can be known of a running kernel from outside.
+//! Linux kernel images, and inspection of a running kernel from outside.
 //!
-//! A stock x86-64 kernel comes as a bzImage (what `/boot/vmlinuz-*` is) or as the ELF file `vmlinux` that a
-//! bzImage carries compressed. This crate reads both without running them:
+//! A stock x86-64 kernel comes as a bzImage (`/boot/vmlinuz-*`) or as the ELF file `vmlinux` that a
+//! bzImage contains compressed. This crate reads both without running them:
 //!
 //! | question | answer |
 //! |---|---|
-//! | where do its bytes go, where does it start? | [`inspect`] -> [`Loadable`] |
+//! | where are its bytes loaded, where does it start? | [`inspect`] -> [`Loadable`] |
 //! | the ELF file inside | [`vmlinux`] |
-//! | at which address was symbol `x` linked? | [`Symbols`], from the image's own kallsyms |
-//! | at which offset lies member `y` of structure `z`? | [`Btf`], from the image's own type information |
-//! | what does the kernel in that memory log, did it panic? | [`log`], over [`PhysicalMemory`] |
-//! | what lies at its virtual address `a`, what do its processors do? | [`running`], over the same |
+//! | what is the link address of symbol `x`? | [`Symbols`], from the image's own kallsyms |
+//! | what is the offset of member `y` of structure `z`? | [`Btf`], from the image's own type
+//! information |
+//! | what does a kernel in memory log, did it panic? | [`log`], over [`PhysicalMemory`] |
+//! | what is at its virtual address `a`, what do its processors execute? | [`running`], over the
+//! same |
 //!
-//! Everything read is taken as hostile: a file may come from anyone, and a kernel's memory is written by that
-//! kernel while we read it. Bad input gives an error, never a panic, an endless loop or unbounded memory.
+//! All input is treated as hostile: a file may come from anyone, and a kernel's memory is written
+//! by that kernel while it is read. Bad input results in an error, never in a panic, an endless
+//! loop or unbounded memory.
 
 mod btf;
 mod bytes;

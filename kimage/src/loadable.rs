@@ -1,4 +1,4 @@
-//! What a loader must know of a kernel image, whatever its format.
+//! What a loader needs to know of a kernel image of any format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,45 +6,47 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// The boot protocol's format: a real-mode part, then a protected-mode part that unpacks the kernel.
+    /// The boot protocol's format: a real-mode part, then a protected-mode part that decompresses
+    /// the kernel.
     BzImage,
-    /// The kernel itself, unpacked: an ELF executable.
+    /// The kernel itself, decompressed: an ELF executable.
     Elf,
-    /// Insula's own lightweight kernel: the same kind of file.
+    /// Insula's lightweight kernel, also an ELF executable.
     Lwk,
 }
 
-/// A piece of the file and where it belongs.
+/// A part of the file and its place in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub file_offset: u64,
-    /// Where it goes, in bytes from the load address.
+    /// Offset from the load address, in bytes.
     pub load_offset: u64,
     /// Its size in bytes.
     pub size: u64,
 }
 
-/// What a loader must know to place a kernel in memory and enter it in 64-bit mode.
+/// What a loader needs to know to load a kernel and enter it in 64-bit mode.
 ///
-/// The load address is the loader's choice, a multiple of [`alignment`](Self::alignment), at any height.
+/// The loader chooses the load address, a multiple of [`alignment`](Self::alignment), anywhere in
+/// memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loadable {
-    /// Format of the file that was inspected.
+    /// Format of the inspected file.
     pub format: Format,
-    /// The kernel's release, as `uname -r` prints it on it.
+    /// The kernel's release, as `uname -r` prints it.
     pub release: String,
-    /// The setup header: what the boot protocol says to copy to offset 0x1f1 of `struct boot_params`
-    /// ("64-bit boot protocol" in the kernel's Documentation/arch/x86/boot.rst). A bzImage brings its own; for an
-    /// ELF file, which has none, a minimal one is made that says the same things.
+    /// The setup header, which the boot protocol requires at offset 0x1f1 of `struct boot_params`
+    /// ("64-bit boot protocol" in the kernel's Documentation/arch/x86/boot.rst). A bzImage has its
+    /// own; for an ELF file, which has none, a minimal equivalent is generated.
     pub setup_header: Vec<u8>,
-    /// The 64-bit entry point, in bytes from the load address.
+    /// Offset of the 64-bit entry point from the load address, in bytes.
     pub entry_offset: u64,
-    /// Alignment that the load address needs, in bytes; a power of two.
+    /// Alignment of the load address in bytes; a power of two.
     pub alignment: u64,
-    /// Bytes from the load address on that must be free RAM; whatever [`segments`](Self::segments) leave of
-    /// them must be zero for an ELF file and may be anything for a bzImage.
+    /// Bytes from the load address that must be free RAM; those not covered by
+    /// [`segments`](Self::segments) must be zero for an ELF file and may be anything for a bzImage.
     pub footprint: u64,
-    /// The pieces to copy, ascending, none overlapping another, all within the footprint.
+    /// The segments to copy, in ascending order, disjoint, all within the footprint.
     pub segments: Vec<Segment>,
 }

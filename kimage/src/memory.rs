@@ -3,33 +3,33 @@
 use std::ops::Range;
 use thiserror::Error;
 
-/// Memory that a kernel runs in, by physical address.
+/// Memory of a kernel, by physical address.
 ///
-/// The kernel may be running: what is read may change from one call to the next, and what lies there is whatever
-/// that kernel put there.
+/// The kernel may be running: bytes may change from one call to the next, and are whatever the
+/// kernel wrote.
 pub trait PhysicalMemory {
-    /// The stretches of physical addresses that the kernel has as its memory.
+    /// The ranges of physical addresses that are the kernel's memory.
     fn ranges(&self) -> Vec<Range<u64>>;
 
-    /// Copies the bytes from physical address `address` on into `into`.
+    /// Copies bytes from physical address `address` into `into`.
     ///
-    /// They must be loaded during the call, after those of any earlier call (as volatile loads are); an aligned
-    /// 64-bit word must not be torn.
+    /// They must be loaded during the call, after those of any earlier call (like volatile loads);
+    /// an aligned 64-bit word must not be torn.
     ///
     /// # Errors
-    /// [`ReadError`] when not all of them are memory of the kernel; `into` may then hold anything.
+    /// [`ReadError`] when not all of them are the kernel's memory; `into` is then unspecified.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError>;
 }
 
-/// Memory that could not be read.
+/// An access outside of a kernel's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
-    "there is no memory of the kernel at physical address {address:#x}, {size} bytes; nothing was changed"
+    "the kernel has no memory at physical address {address:#x}, {size} bytes; nothing was changed"
 )]
 pub struct ReadError {
-    /// First physical address that was to be read.
+    /// First physical address of the access.
     pub address: u64,
-    /// Bytes that were to be read.
+    /// Size of the access in bytes.
     pub size: usize,
 }
 

@@ -1,12 +1,12 @@
-//! Parts of a kernel image's file, with errors that say which is missing.
+//! Parts of a kernel image's file, with errors that name the missing one.
 
 use crate::bytes;
 use crate::error::ImageError;
 
-/// Longest release that a kernel can have: `__NEW_UTS_LEN` of include/uapi/linux/utsname.h.
+/// Longest release of a kernel: `__NEW_UTS_LEN` of include/uapi/linux/utsname.h.
 const RELEASE_MAX: usize = 64;
 
-/// The release at the beginning of `text`: its first word.
+/// The release at the start of `text`: its first word.
 pub(crate) fn leading_release(text: &[u8]) -> Result<String, ImageError> {
     let word = text
         .iter()
@@ -15,13 +15,13 @@ pub(crate) fn leading_release(text: &[u8]) -> Result<String, ImageError> {
     let release: String = word.map(|&byte| char::from(byte)).collect();
     if release.is_empty() || release.len() > RELEASE_MAX {
         return Err(ImageError::Malformed {
-            what: "it does not tell its release",
+            what: "it has no release",
         });
     }
     Ok(release)
 }
 
-/// The part `start..start + size` of `file`, or the error that tells which part is missing.
+/// The part `start..start + size` of `file`, or an error with the part's name.
 pub(crate) fn part<'a>(
     file: &'a [u8],
     what: &'static str,

@@ -1,27 +1,29 @@
-//! Unpacking the kernel that a bzImage carries.
+//! Decompressing the kernel in a bzImage.
 //!
-//! The build (scripts/Makefile.lib of the kernel) packs `vmlinux.bin` with one of seven programs and, unless it is
-//! gzip, whose format has it already, appends the unpacked size as a 32-bit number (`size_append`). So the last
-//! four bytes tell the size in every case, and the boot code relies on it.
+//! The build (scripts/Makefile.lib of the kernel) compresses `vmlinux.bin` with one of seven
+//! programs and, except for gzip, whose format already has it, appends the decompressed size as a
+//! 32-bit number (`size_append`). So the last four bytes are always the size, on which the boot
+//! code relies.
 
 use crate::bytes::{length, u32_at};
 use crate::error::ImageError;
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read};
 
-/// More than any kernel: Debian's largest is below 100 MiB.
+/// Limit on the decompressed size: Debian's largest kernel is below 100 MiB.
 const UNPACKED_MAX: u64 = 512 << 20;
-/// Window of the widest zstd setting that the build uses (`ZSTD_WINDOWSIZE_MAX` of lib/decompress_unzstd.c).
+/// Largest window of a zstd stream: that of the build's setting (`ZSTD_WINDOWSIZE_MAX` of
+/// lib/decompress_unzstd.c).
 const ZSTD_WINDOW_MAX: u64 = 128 << 20;
-/// Memory that an xz or lzma decoder may take, in KiB; the build's dictionaries are 32 MiB.
+/// Memory limit of an xz or lzma decoder, in KiB; the build's dictionaries are 32 MiB.
 const LZMA_MEMORY_MAX_KIB: u32 = 256 << 10;
 /// Size of the appended size.
 const SIZE_TRAILER: usize = 4;
 
-/// What is said of a stream that gives fewer or more bytes than told.
-const WRONG_SIZE: &str = "it does not have the size that the image tells";
+/// Error of a stream with fewer or more bytes than expected.
+const WRONG_SIZE: &str = "it does not have the size in the image";
 
-/// How a payload is packed, by its first bytes: `compressed_formats` of lib/decompress.c.
+/// Compression of a payload, by its first bytes: `compressed_formats` of lib/decompress.c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compression {
     None,
@@ -66,7 +68,7 @@ impl Compression {
     }
 }
 
-/// Unpacks a payload, whatever it is packed with.
+/// Decompresses a payload of any known compression.
 pub(crate) fn unpack(payload: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
     let compression = Compression::detect(payload)?;
     if compression == Compression::None {
@@ -76,10 +78,10 @@ pub(crate) fn unpack(payload: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
     let size = u64::from(u32_at(payload, trailer).unwrap_or_default());
     if size > UNPACKED_MAX {
         return Err(ImageError::Malformed {
-            what: "it says that it is larger than a kernel can be",
+            what: "its size is larger than a kernel can be",
         });
     }
-    // gzip's own trailer is the size: it is part of the stream.
+    // gzip's own trailer is the size, a part of the stream.
     let stream = if compression == Compression::Gzip {
         payload
     } else {
@@ -92,7 +94,7 @@ pub(crate) fn unpack(payload: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
     Ok(Cow::Owned(unpacked))
 }
 
-/// Decodes `stream`, which must give exactly `size` bytes.
+/// Decompresses `stream`, which must result in exactly `size` bytes.
 fn decode(compression: Compression, stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
     match compression {
         Compression::None => Ok(stream.to_vec()),
@@ -111,11 +113,11 @@ fn decode(compression: Compression, stream: &[u8], size: u64) -> io::Result<Vec<
     }
 }
 
-/// Unpacks the file of a loadable module, whatever distributions pack it with: gzip, xz or zstd. One
-/// that is not packed is given back.
+/// Decompresses the file of a loadable module, of which distributions have gzip, xz and zstd ones.
+/// An uncompressed one is returned as it is.
 ///
 /// # Errors
-/// When it is packed with something else, does not unpack, or is larger than a kernel can be.
+/// When it has another compression, is damaged, or is larger than a kernel can be.
 pub fn unpack_module(file: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
     let compression = Compression::detect(file)?;
     let unpacked = match compression {
@@ -140,7 +142,7 @@ pub fn unpack_module(file: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
         })
 }
 
-/// Reads all that `decoder` gives.
+/// Reads everything from `decoder`.
 fn read_all(decoder: impl Read) -> io::Result<Vec<u8>> {
     let mut unpacked = Vec::new();
     decoder.take(UNPACKED_MAX + 1).read_to_end(&mut unpacked)?;
@@ -150,7 +152,7 @@ fn read_all(decoder: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads all that `decoder` gives, at most one byte more than the `size` it must give.
+/// Reads everything from `decoder`, at most one byte more than the expected `size`.
 fn read_exactly(decoder: impl Read, size: u64) -> io::Result<Vec<u8>> {
     let mut unpacked = Vec::new();
     decoder.take(size + 1).read_to_end(&mut unpacked)?;
@@ -160,7 +162,7 @@ fn read_exactly(decoder: impl Read, size: u64) -> io::Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-/// Decodes one zstd frame and compares its checksum.
+/// Decompresses one zstd frame and verifies its checksum.
 fn decode_zstd(stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
     let mut decoder =
         ruzstd::decoding::StreamingDecoder::new_with_max_window_size(stream, ZSTD_WINDOW_MAX)
@@ -168,20 +170,21 @@ fn decode_zstd(stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
     let unpacked = read_exactly(&mut decoder, size)?;
     let frame = decoder.into_frame_decoder();
     match frame.get_checksum_from_data() {
-        Some(told) if frame.get_calculated_checksum() != Some(told) => {
+        Some(expected) if frame.get_calculated_checksum() != Some(expected) => {
             Err(damaged("its checksum is wrong"))
         }
         _ => Ok(unpacked),
     }
 }
 
-/// First bytes of the legacy lz4 format, which the kernel's build uses (`lz4 -l`).
+/// Magic number of the legacy lz4 format, which the kernel's build uses (`lz4 -l`).
 const LZ4_LEGACY_MAGIC: [u8; 4] = 0x184c_2102_u32.to_le_bytes();
-/// Unpacked size of every block of that format but the last (`LZ4_DEFAULT_UNCOMPRESSED_CHUNK_SIZE`).
+/// Decompressed size of every block of that format but the last
+/// (`LZ4_DEFAULT_UNCOMPRESSED_CHUNK_SIZE`).
 const LZ4_LEGACY_BLOCK: usize = 8 << 20;
 
-/// Decodes the legacy lz4 format as lib/decompress_unlz4.c of the kernel does: blocks, each with its packed size
-/// in front; the magic number may come again before any of them.
+/// Decompresses the legacy lz4 format like lib/decompress_unlz4.c of the kernel: blocks, each
+/// preceded by its compressed size; the magic number may be repeated before any of them.
 fn decode_lz4_legacy(stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
     let mut unpacked = Vec::new();
     let mut block = vec![0; LZ4_LEGACY_BLOCK];
@@ -194,7 +197,7 @@ fn decode_lz4_legacy(stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
         let packed_size = u32::from_le_bytes(*head) as usize;
         let (packed, tail) = rest
             .split_at_checked(packed_size)
-            .ok_or_else(|| damaged("a block is cut off"))?;
+            .ok_or_else(|| damaged("a block is truncated"))?;
         rest = tail;
         let block_size = lz4_flex::block::decompress_into(packed, &mut block)
             .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;

@@ -1,7 +1,7 @@
-//! Images and memory that somebody has tampered with: never a panic, always an end, nothing out of bounds.
+//! Corrupted images and memory: never a panic, always an end, nothing out of bounds.
 //!
-//! Mutates made-up images, and real ones where the test machine's kernels have been fetched, for some seconds; the
-//! mutations follow from a fixed seed, so a failure comes again.
+//! Mutates synthetic images, and real ones where the test machine's kernels have been fetched, for
+//! some seconds; the mutations follow from a fixed seed, so failures are reproducible.
 
 mod fetched;
 mod synthetic;
@@ -15,12 +15,12 @@ use synthetic::kallsyms::ORDERS;
 use synthetic::memory::{DYNAMIC_ARRAYS, FakeMemory, PLACEMENT, of_link};
 use synthetic::printk::{Printk, Which};
 
-/// No single image may take longer than this, even where the machine is busy.
+/// Time limit for a single image, generous for busy machines.
 const CASE_MAX: Duration = Duration::from_secs(60);
-/// Bytes that are likelier than others to hit a border.
+/// Bytes that are more likely than others to hit a boundary.
 const EDGES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// A small generator of pseudo-random numbers (xorshift64*).
+/// A generator of pseudo-random numbers (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -44,7 +44,7 @@ impl Random {
     }
 }
 
-/// Changes 1 to 8 runs of 1 to 8 bytes in `range` of the file; what was there before is returned.
+/// Changes 1 to 8 runs of 1 to 8 bytes in `range` of the file; returns the previous bytes.
 fn mutate(random: &mut Random, file: &mut [u8], range: std::ops::Range<usize>) -> Vec<(usize, u8)> {
     let mut before = Vec::new();
     for _ in 0..=random.below(8) {
@@ -64,7 +64,7 @@ fn undo(file: &mut [u8], before: Vec<(usize, u8)>) {
     }
 }
 
-/// A loader that trusts the description must not leave the file or the footprint.
+/// A loader that trusts the description must stay within the file and the footprint.
 fn check(file: &[u8], loadable: &Loadable) {
     assert!(loadable.alignment.is_power_of_two());
     assert!(loadable.entry_offset < loadable.footprint);
@@ -80,8 +80,8 @@ fn check(file: &[u8], loadable: &Loadable) {
     }
 }
 
-/// Asks everything of an ELF file.
-fn learn(elf: &[u8]) {
+/// Reads everything from an ELF file.
+fn read_tables(elf: &[u8]) {
     if let Ok(symbols) = Symbols::from_vmlinux(elf) {
         assert!(
             symbols
@@ -96,7 +96,7 @@ fn learn(elf: &[u8]) {
     let _ = LogLayout::from_vmlinux(elf);
 }
 
-/// Asks everything of a file, and sees that it took no undue time.
+/// Reads everything from a file, and checks the time it takes.
 fn exercise(file: &[u8]) {
     let start = Instant::now();
     if let Ok(loadable) = inspect(file) {
@@ -105,7 +105,7 @@ fn exercise(file: &[u8]) {
     match vmlinux(file) {
         Ok(elf) => {
             assert!(elf.len() <= 512 << 20);
-            learn(&elf);
+            read_tables(&elf);
         }
         Err(ImageError::NotAKernel) => {}
         Err(error) => assert!(!error.to_string().is_empty()),
@@ -120,7 +120,7 @@ fn mutated_elf_files() {
         let whole = image::vmlinux(order);
         for round in 0..240 {
             let mut file = whole.clone();
-            // Headers, tables of symbols, and types with section headers, in turn.
+            // Headers, symbol tables, and types with section headers, in turn.
             let range = match round % 4 {
                 0 => 0..0x100,
                 1 => image::TEXT_OFFSET..image::DATA_OFFSET,
@@ -134,7 +134,7 @@ fn mutated_elf_files() {
 }
 
 #[test]
-fn mutated_tables_of_symbols() {
+fn mutated_symbol_tables() {
     let mut random = Random(2);
     for order in ORDERS {
         let mut file = image::vmlinux(order);
@@ -143,7 +143,7 @@ fn mutated_tables_of_symbols() {
             ..image::TEXT_OFFSET + 0x200 + size.min(image::TEXT_SIZE - 0x200);
         for _ in 0..250 {
             let before = mutate(&mut random, &mut file, tables.clone());
-            learn(&file);
+            read_tables(&file);
             undo(&mut file, before);
         }
     }
@@ -207,7 +207,7 @@ fn random_bytes() {
 }
 
 #[test]
-fn real_images_that_were_tampered_with() {
+fn mutated_real_images() {
     let start = Instant::now();
     let mut random = Random(6);
     for path in fetched::kernels() {
@@ -234,14 +234,14 @@ fn real_images_that_were_tampered_with() {
                 0x120_0000.min(elf.len())..elf.len()
             };
             let before = mutate(&mut random, &mut elf, range);
-            learn(&elf);
+            read_tables(&elf);
             undo(&mut elf, before);
         }
     }
 }
 
-/// Fills a ring, and puts random words where the log lies.
-fn tampered_log(random: &mut Random, memory: &FakeMemory, which: Which) {
+/// Fills a ring, and writes random words to the log's memory.
+fn corrupted_log(random: &mut Random, memory: &FakeMemory, which: Which) {
     let mut printk = Printk::new(memory, which, 5, 10);
     for number in 0..random.below(80) {
         printk.log(memory, format!("record {number}").as_bytes());
@@ -267,7 +267,7 @@ fn tampered_log(random: &mut Random, memory: &FakeMemory, which: Which) {
 }
 
 #[test]
-fn logs_that_were_tampered_with() {
+fn corrupted_logs() {
     let layout = LogLayout::from_vmlinux(&image::vmlinux(ORDERS[2])).unwrap();
     let memory = FakeMemory::new();
     let mut random = Random(7);
@@ -277,7 +277,7 @@ fn logs_that_were_tampered_with() {
         } else {
             Which::Dynamic
         };
-        tampered_log(&mut random, &memory, which);
+        corrupted_log(&mut random, &memory, which);
         memory.reads.set(0);
         let _ = locate(&layout, &memory);
         let _ = panicked(&layout, PLACEMENT, &memory);
@@ -289,7 +289,7 @@ fn logs_that_were_tampered_with() {
             assert!(record.seq >= position && log.position() == record.seq + 1);
             position = log.position();
             records += 1;
-            // Memory that nobody writes holds no more records than it has room for.
+            // Memory without a writer holds no more records than it has room for.
             assert!(records * 88 < 10 << 20);
         }
         assert!(memory.reads.get() < 20_000_000);
@@ -297,13 +297,13 @@ fn logs_that_were_tampered_with() {
 }
 
 #[test]
-fn layouts_that_were_tampered_with() {
+fn corrupted_layouts() {
     let layout = LogLayout::from_vmlinux(&image::vmlinux(ORDERS[2])).unwrap();
     let json = serde_json::to_value(&layout).unwrap();
     let memory = FakeMemory::new();
     let mut random = Random(8);
     for _ in 0..1000 {
-        tampered_log(&mut random, &memory, Which::Static);
+        corrupted_log(&mut random, &memory, Which::Static);
         let mut json = json.clone();
         let fields = if random.below(2) == 0 {
             &mut json

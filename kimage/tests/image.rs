@@ -1,4 +1,4 @@
-//! Kernel images: what a loader must know of them, and the `vmlinux` inside.
+//! Kernel images: what a loader needs to know of them, and the `vmlinux` inside.
 
 mod synthetic;
 
@@ -30,7 +30,7 @@ fn bzimage_is_loaded_whole_and_entered_at_0x200() {
 }
 
 #[test]
-fn signature_behind_a_bzimage_is_left_out() {
+fn a_signature_after_a_bzimage_is_ignored() {
     let mut file = bzimage(&zstd(b"kernel"));
     let unsigned = inspect(&file).unwrap();
     file.extend([0xaa; 1480]);
@@ -59,7 +59,7 @@ fn elf_is_loaded_by_physical_addresses() {
 }
 
 #[test]
-fn header_made_for_an_elf_says_what_a_bzimage_would() {
+fn the_generated_header_of_an_elf_equals_a_bzimages() {
     let header = inspect(&image::vmlinux(Order::New)).unwrap().setup_header;
     let field = |offset: usize, size: usize| &header[offset - 0x1f1..][..size];
     assert_eq!(header.len(), 0x26c - 0x1f1);
@@ -73,7 +73,7 @@ fn header_made_for_an_elf_says_what_a_bzimage_would() {
 }
 
 #[test]
-fn description_survives_json() {
+fn the_description_survives_json() {
     let loadable = inspect(&image::vmlinux(Order::New)).unwrap();
     let json = serde_json::to_string(&loadable).unwrap();
     assert_eq!(
@@ -105,7 +105,7 @@ fn lz4_blocks_of_8_mib_are_joined() {
 }
 
 #[test]
-fn size_that_is_told_bounds_what_is_unpacked() {
+fn the_stored_size_bounds_decompression() {
     let kernel = image::vmlinux(Order::Old);
     for (name, payload) in packed(&kernel) {
         for size in [
@@ -124,7 +124,7 @@ fn size_that_is_told_bounds_what_is_unpacked() {
 }
 
 #[test]
-fn unknown_compressions_are_refused_by_name() {
+fn unknown_compressions_are_named() {
     let error = vmlinux(&bzimage(b"\x89LZO\0\r\n\x1a\n")).unwrap_err();
     assert!(error.to_string().contains("lzo"), "{error}");
     assert!(matches!(
@@ -134,12 +134,12 @@ fn unknown_compressions_are_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_kernel_is_refused() {
+fn files_that_are_no_kernel_are_refused() {
     for file in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", &[0; 4096]] {
         assert!(matches!(inspect(file), Err(ImageError::NotAKernel)));
         assert!(matches!(vmlinux(file), Err(ImageError::NotAKernel)));
     }
-    // A program of the user's.
+    // A program of user space.
     let mut program = image::vmlinux(Order::New);
     program[64 + 16..64 + 24].copy_from_slice(&0x40_0000_u64.to_le_bytes());
     program[120 + 16..120 + 24].copy_from_slice(&0x60_0000_u64.to_le_bytes());
@@ -198,7 +198,7 @@ fn kernels_that_cannot_be_started_are_refused() {
 }
 
 #[test]
-fn messages_say_what_to_do() {
+fn messages_name_the_missing_part() {
     let file = bzimage(&zstd(b"kernel"));
     let error = inspect(&file[..file.len() - 1]).unwrap_err();
     let size = file.len();
@@ -211,13 +211,15 @@ fn messages_say_what_to_do() {
 
 proptest! {
     #[test]
-    fn every_truncation_is_noticed(cut in 1..1500_usize) {
+    fn every_truncation_is_detected(cut in 1..1500_usize) {
         let file = bzimage(&zstd(&[7; 5000]));
         prop_assert!(inspect(&file[..file.len() - cut.min(file.len())]).is_err());
     }
 
     #[test]
-    fn what_follows_the_kernel_in_the_payload_does_no_harm(relocations in prop::collection::vec(any::<u8>(), 1..5000)) {
+    fn data_after_the_kernel_in_the_payload_is_harmless(
+        relocations in prop::collection::vec(any::<u8>(), 1..5000),
+    ) {
         let elf = [image::vmlinux(Order::New), relocations].concat();
         let file = bzimage(&elf);
         let unpacked = vmlinux(&file).unwrap();

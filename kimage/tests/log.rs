@@ -1,10 +1,11 @@
-//! Reading the log of a kernel that runs, in made-up memory.
+//! Reading the log of a running kernel, in synthetic memory.
 
 mod synthetic;
 
 use kimage::PhysicalMemory;
 use kimage::log::{
-    Caller, LogError, LogLayout, LogReader, Record, format_record, halted, locate, panicked, pulse,
+    Caller, LogError, LogLayout, LogReader, Record, format_record, halted, locate, panicked,
+    resched_count,
 };
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -27,7 +28,7 @@ fn texts(records: &[Record]) -> Vec<&str> {
 }
 
 #[test]
-fn records_come_from_the_first_on_with_all_that_belongs_to_them() {
+fn records_are_read_in_order_with_all_fields() {
     let (layout, memory) = (layout(), FakeMemory::new());
     let mut printk = Printk::new(&memory, Which::Static, 4, 9);
     for text in ["Linux version 6.1", "", "two\nlines"] {
@@ -59,7 +60,7 @@ fn records_come_from_the_first_on_with_all_that_belongs_to_them() {
 }
 
 #[test]
-fn layout_survives_json() {
+fn the_layout_survives_json() {
     let layout = layout();
     let json = serde_json::to_string(&layout).unwrap();
     assert!(json.len() < 2000);
@@ -67,7 +68,7 @@ fn layout_survives_json() {
 }
 
 #[test]
-fn kernel_that_has_not_logged_is_not_found() {
+fn a_kernel_without_a_log_is_not_found() {
     let (layout, memory) = (layout(), FakeMemory::new());
     assert_eq!(locate(&layout, &memory), None);
     let mut printk = Printk::new(&memory, Which::Static, 4, 9);
@@ -77,10 +78,10 @@ fn kernel_that_has_not_logged_is_not_found() {
 }
 
 #[test]
-fn copy_that_is_being_unpacked_is_not_taken_for_the_kernel() {
+fn a_copy_being_decompressed_is_not_taken_for_the_kernel() {
     let (layout, memory) = (layout(), FakeMemory::new());
     Printk::new(&memory, Which::Static, 4, 9).log(&memory, b"text");
-    // Its banner and its variables as the image has them, 2 MiB below the kernel that runs.
+    // The banner and variables as in the image, 2 MiB below the running kernel.
     memory.write(
         of_link(image::BANNER_ADDRESS) - (2 << 20),
         image::BANNER.as_bytes(),
@@ -92,7 +93,7 @@ fn copy_that_is_being_unpacked_is_not_taken_for_the_kernel() {
 }
 
 #[test]
-fn panic_is_seen() {
+fn a_panic_is_detected() {
     let (layout, memory) = (layout(), FakeMemory::new());
     assert_eq!(panicked(&layout, PLACEMENT, &memory), Ok(false));
     memory.write(of_link(image::PANIC_CPU), &3_i32.to_le_bytes());
@@ -100,26 +101,26 @@ fn panic_is_seen() {
 }
 
 #[test]
-fn signs_of_life_are_read() {
+fn liveness_is_read() {
     let (layout, memory) = (layout(), FakeMemory::new());
-    // Before the first core is set up it has its variables where the image has them, or nowhere.
-    assert!(pulse(&layout, PLACEMENT, &memory).is_err());
+    // Before the first core is set up, its variables are those of the image, or none.
+    assert!(resched_count(&layout, PLACEMENT, &memory).is_err());
     let area = 0x1_4010_4000;
     memory.write_u64(of_link(image::PER_CPU_OFFSET), DIRECT_MAP + area);
-    assert_eq!(pulse(&layout, PLACEMENT, &memory), Ok(Some(0)));
+    assert_eq!(resched_count(&layout, PLACEMENT, &memory), Ok(Some(0)));
     memory.write(area + image::IRQ_STAT + 4, &7_u32.to_le_bytes());
-    assert_eq!(pulse(&layout, PLACEMENT, &memory), Ok(Some(7)));
+    assert_eq!(resched_count(&layout, PLACEMENT, &memory), Ok(Some(7)));
     assert_eq!(halted(&layout, PLACEMENT, &memory), Ok(false));
     memory.write(of_link(image::SYSTEM_STATE), &4_u32.to_le_bytes());
     assert_eq!(halted(&layout, PLACEMENT, &memory), Ok(true));
 }
 
 #[test]
-fn signs_of_life_of_newer_kernels_are_read() {
+fn liveness_of_newer_kernels_is_read() {
     let newer = image::vmlinux(Order::OwnPlace);
     let (layout, memory) = (LogLayout::from_vmlinux(&newer).unwrap(), FakeMemory::new());
-    assert!(pulse(&layout, PLACEMENT, &memory).is_err());
-    // By how much the first core's variables lie behind those of the image, where it runs.
+    assert!(resched_count(&layout, PLACEMENT, &memory).is_err());
+    // Offset of the first core's variables from those of the image, at run time.
     let (area, runs_at) = (
         0x1_4010_4000,
         image::IRQ_STAT_LINK + PLACEMENT.virtual_offset,
@@ -127,11 +128,11 @@ fn signs_of_life_of_newer_kernels_are_read() {
     let behind = (DIRECT_MAP + area).wrapping_sub(runs_at);
     memory.write_u64(of_link(image::PER_CPU_OFFSET), behind);
     memory.write(area + 4, &7_u32.to_le_bytes());
-    assert_eq!(pulse(&layout, PLACEMENT, &memory), Ok(Some(7)));
+    assert_eq!(resched_count(&layout, PLACEMENT, &memory), Ok(Some(7)));
 }
 
 #[test]
-fn reader_follows_the_kernel_to_its_larger_ring() {
+fn the_reader_follows_the_kernel_to_its_larger_ring() {
     let (layout, memory) = (layout(), FakeMemory::new());
     let mut early = Printk::new(&memory, Which::Static, 4, 9);
     early.log(&memory, b"a");
@@ -147,19 +148,19 @@ fn reader_follows_the_kernel_to_its_larger_ring() {
 }
 
 #[test]
-fn unfinished_records_are_waited_for_until_the_kernel_has_stopped() {
+fn unfinished_records_are_read_only_after_the_kernel_has_stopped() {
     let (layout, memory) = (layout(), FakeMemory::new());
     let mut printk = Printk::new(&memory, Which::Static, 4, 9);
     printk.log(&memory, b"whole");
     let being_written = printk.reserve(&memory, b"half");
     printk.log(&memory, b"behind");
-    let continued = printk.reserve(&memory, b"last words");
+    let continued = printk.reserve(&memory, b"last record");
     printk.set_state_of(&memory, continued, State::Committed);
     let mut log = LogReader::new(&layout, PLACEMENT, &memory);
     assert_eq!(texts(&read_all(&mut log)), ["whole"]);
     assert_eq!(log.position(), being_written);
     log.set_stopped(true);
-    assert_eq!(texts(&read_all(&mut log)), ["behind", "last words"]);
+    assert_eq!(texts(&read_all(&mut log)), ["behind", "last record"]);
     assert_eq!(log.lost(), 1);
 }
 
@@ -183,7 +184,7 @@ fn last_records_and_seeking() {
 }
 
 #[test]
-fn pointers_to_nowhere_are_errors() {
+fn invalid_pointers_are_errors() {
     let (layout, memory) = (layout(), FakeMemory::new());
     let mut printk = Printk::new(&memory, Which::Dynamic, 4, 9);
     printk.log(&memory, b"text");
@@ -198,7 +199,7 @@ fn pointers_to_nowhere_are_errors() {
 }
 
 #[test]
-fn text_that_belongs_to_another_record_is_lost() {
+fn a_text_of_another_record_is_lost() {
     let (layout, memory) = (layout(), FakeMemory::new());
     let mut printk = Printk::new(&memory, Which::Static, 4, 9);
     printk.log(&memory, b"overwritten");
@@ -209,7 +210,7 @@ fn text_that_belongs_to_another_record_is_lost() {
     assert_eq!(log.lost(), 1);
 }
 
-/// A text that tells its record's number, of a size that is hard to foresee.
+/// A text with its record's number, of a size that varies irregularly.
 fn text_of(seq: u64) -> String {
     let size = (seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
     format!("record {seq}: {}", (seq % 10).to_string().repeat(size))
@@ -219,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn all_that_is_in_the_ring_is_read_and_the_rest_is_counted(
+    fn records_in_the_ring_are_read_and_the_others_counted(
         rounds in prop::collection::vec(prop::collection::vec(0..150_usize, 0..40), 1..5),
         count_bits in 1..6_u32,
         size_bits in 7..11_u32,
@@ -241,11 +242,11 @@ proptest! {
                 sizes.push(size);
             }
             let records = read_all(&mut log);
-            let present: Vec<u64> = (read.max(printk.first_seq())..printk.next_seq)
+            let expected_seqs: Vec<u64> = (read.max(printk.first_seq())..printk.next_seq)
                 .filter(|seq| has_room(sizes[*seq as usize]))
                 .collect();
             let seqs: Vec<u64> = records.iter().map(|record| record.seq).collect();
-            prop_assert_eq!(&seqs, &present);
+            prop_assert_eq!(&seqs, &expected_seqs);
             for record in &records {
                 let expected = ((b'a' + (record.seq % 26) as u8) as char).to_string();
                 prop_assert_eq!(&record.text, &expected.repeat(sizes[record.seq as usize]));
@@ -258,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn records_are_whole_while_the_kernel_overwrites_them(
+    fn records_are_consistent_while_the_kernel_overwrites_them(
         pace in 1..40_u64,
         count_bits in 2..6_u32,
         size_bits in 8..11_u32,
@@ -269,11 +270,11 @@ proptest! {
         let writer = Rc::clone(&printk);
         memory.run_between_reads(move |memory| {
             let mut printk = writer.borrow_mut();
-            let turn = memory.reads.get();
-            if turn % pace == 0 && printk.next_seq < 500 {
+            let read = memory.reads.get();
+            if read % pace == 0 && printk.next_seq < 500 {
                 let seq = printk.next_seq;
-                // Now and then the reader looks while a record is half written.
-                if turn % 3 == 0 {
+                // Sometimes the reader sees a half-written record.
+                if read % 3 == 0 {
                     printk.reserve(memory, text_of(seq).as_bytes());
                     printk.set_state_of(memory, seq, State::Committed);
                 } else {
@@ -287,7 +288,7 @@ proptest! {
         });
         let mut log = LogReader::new(&layout, PLACEMENT, &memory);
         let mut records = Vec::new();
-        // Until the kernel has written its last, and all of that has been read.
+        // Until the kernel has written its last record, and all of them have been read.
         while printk.borrow().next_seq < 500 {
             records.extend(log.next_record().unwrap());
         }

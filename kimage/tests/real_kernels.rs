@@ -1,4 +1,4 @@
-//! The kernels that distributions ship, where the testbed has fetched them (`build/kernels/*/boot/vmlinuz-*`).
+//! Kernels of distributions, where the testbed has fetched them (`build/kernels/*/boot/vmlinuz-*`).
 
 mod fetched;
 
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::Path;
 
 #[test]
-fn everything_can_be_known_of_them() {
+fn everything_can_be_read_from_them() {
     for path in fetched::kernels() {
         println!("{}", path.display());
         check(&path);
@@ -59,17 +59,17 @@ fn check(path: &Path) {
     );
     assert!(btf.offset_of("task_struct", "comm").unwrap() < btf.size_of("task_struct").unwrap());
     let layout = LogLayout::from_vmlinux(&elf).unwrap();
-    // In 6.1 and 6.12, of the states of a system that runs the fourth, and halting the one after it.
+    // In 6.1 and 6.12 SYSTEM_RUNNING is the fourth state, and SYSTEM_HALT the next.
     let state = |name| btf.enumerator("system_states", name);
     let running = state("SYSTEM_RUNNING").unwrap();
     assert_eq!(state("SYSTEM_HALT"), Ok(running + 1));
-    assert!(state("SYSTEM_WISH").is_err() && btf.enumerator("list_head", "prev").is_err());
+    assert!(state("SYSTEM_NONE").is_err() && btf.enumerator("list_head", "prev").is_err());
     let kept = serde_json::to_value(&layout).unwrap();
-    assert!(kept["signs"].is_object(), "it gives no signs of life");
+    assert!(kept["liveness"].is_object(), "it shows no liveness");
     check_in_memory(&elf, &layout, &symbols, &btf);
 }
 
-/// Put into memory as a loader puts it, the kernel tells the same of itself as its file.
+/// Loaded into memory, the kernel's tables are the same as in its file.
 fn check_in_memory(elf: &[u8], layout: &LogLayout, symbols: &Symbols, btf: &Btf) {
     let memory = Loaded::new(elf, 0x1_4000_0000);
     let placement = Placement {
@@ -81,7 +81,7 @@ fn check_in_memory(elf: &[u8], layout: &LogLayout, symbols: &Symbols, btf: &Btf)
     for name in ["task_struct", "pt_regs", "exception_stacks"] {
         assert_eq!(kernel.btf().unwrap().size_of(name), btf.size_of(name));
     }
-    // It has not begun to run: no processor, no panic, no VMCOREINFO, page tables that map nothing.
+    // It has not run yet: no processor, no panic, no VMCOREINFO, page tables without entries.
     assert_eq!(kernel.processors().unwrap(), []);
     assert_eq!(kernel.panicked_processor().unwrap(), None);
     assert_eq!(kernel.vmcoreinfo().unwrap(), None);
@@ -94,7 +94,7 @@ fn check_in_memory(elf: &[u8], layout: &LogLayout, symbols: &Symbols, btf: &Btf)
     assert_eq!(kernel.direct_map().unwrap() % (1 << 30), 0);
 }
 
-/// A kernel's segments, where a loader puts them.
+/// A kernel's segments at their load addresses.
 struct Loaded {
     start: u64,
     bytes: Vec<u8>,

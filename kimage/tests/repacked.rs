@@ -1,6 +1,6 @@
-//! Compressions that Debian's kernels do not use at present: a kernel of theirs, packed anew by the very
-//! programs, with the very options, that the kernel's build uses (scripts/Makefile.lib: `cmd_gzip`, `cmd_bzip2`,
-//! `cmd_lzma`, `cmd_xzmisc`), and put back into its bzImage.
+//! Compressions that Debian's kernels do not use at present: one of theirs is compressed again by
+//! the programs, and with the options, that the kernel's build uses (scripts/Makefile.lib:
+//! `cmd_gzip`, `cmd_bzip2`, `cmd_lzma`, `cmd_xzmisc`), and put back into its bzImage.
 
 mod fetched;
 
@@ -8,8 +8,8 @@ use kimage::{inspect, vmlinux};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Name, words of the command, and whether the build appends the unpacked size. Only the effort differs: the
-/// build wants the smallest file, and takes minutes.
+/// Name, command line, and whether the build appends the decompressed size. Only the compression
+/// level differs: the build's takes minutes.
 const PACKERS: [(&str, &[&str], bool); 4] = [
     ("gzip", &["gzip", "-n", "-f", "-1"], false),
     ("bzip2", &["bzip2", "-1"], true),
@@ -37,8 +37,8 @@ const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 
 #[test]
-fn what_the_standard_programs_packed_is_unpacked() {
-    // One is enough: what differs is the packing.
+fn output_of_the_standard_programs_is_decompressed() {
+    // One kernel is enough: only the compression matters.
     let kernels = fetched::kernels();
     let Some(path) = kernels.iter().min() else {
         return;
@@ -73,7 +73,7 @@ fn pack(words: &[&str], bytes: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// The bzImage with another payload, and with its header saying so. What follows the payload is kept.
+/// The bzImage with another payload, and its header adjusted. Data after the payload is kept.
 fn replace_payload(file: &[u8], payload: &[u8]) -> Vec<u8> {
     let u32_at = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
     let protected_mode = (usize::from(file[SETUP_SECTORS]) + 1) * 512;

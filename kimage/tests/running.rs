@@ -1,4 +1,4 @@
-//! A kernel in memory by its own tables, in made-up memory. (With real kernels: real_kernels.rs.)
+//! A kernel in memory by its own tables, in synthetic memory. (With real kernels: real_kernels.rs.)
 
 mod synthetic;
 
@@ -13,12 +13,12 @@ use synthetic::memory::{FakeMemory, PLACEMENT, SIZE, START};
 const PAGE: u64 = 4096;
 const PRESENT: u64 = 1;
 const LARGE: u64 = 1 << 7;
-/// Page tables of the tests lie here, one page after the other.
+/// Address of the tests' page tables, one page after the other.
 const TABLES: u64 = START + 0x60_0000;
-/// What they map lies here.
+/// Address of the mapped memory.
 const DATA: u64 = START + 0x80_0000;
 
-/// Page tables in the making.
+/// Page tables under construction.
 struct Tables<'a> {
     memory: &'a FakeMemory,
     levels: u32,
@@ -39,7 +39,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Maps a page, or at a higher level a large one.
+    /// Maps a page, or at a higher level a large page.
     fn map(&mut self, address: u64, physical: u64, level: u32) {
         let mut table = TABLES;
         for above in (level + 1..self.levels).rev() {
@@ -94,10 +94,10 @@ fn pages_of_every_size_and_depth_are_found() {
 }
 
 #[test]
-fn reading_goes_on_over_pages_and_stops_where_nothing_is_mapped() {
+fn reading_crosses_pages_and_stops_at_unmapped_ones() {
     let memory = FakeMemory::new();
     let mut tables = Tables::new(&memory, Levels::Four);
-    // Two pages that lie apart, in the other order; a third leads out of the memory.
+    // Two distant pages, in reverse order; a third is outside of the memory.
     tables.map(0xffff_c900_0000_0000, DATA + 0x5000, 0);
     tables.map(0xffff_c900_0000_1000, DATA, 0);
     tables.map(0xffff_c900_0000_2000, START + SIZE as u64, 0);
@@ -113,16 +113,16 @@ fn reading_goes_on_over_pages_and_stops_where_nothing_is_mapped() {
 }
 
 proptest! {
-    /// Whatever the tables hold, a walk ends.
+    /// Whatever the tables contain, a walk ends.
     #[test]
-    fn hostile_tables_are_walked_to_an_end(
+    fn walks_of_hostile_tables_end(
         words in prop::collection::vec((0..1024_u64, any::<u64>()), 0..64),
         address in any::<u64>(),
         five in any::<bool>(),
     ) {
         let memory = FakeMemory::new();
         for (index, word) in words {
-            // Some lead back into the tables.
+            // Some point back into the tables.
             let inside = TABLES | (word & 1) << 12 | PRESENT;
             memory.write_u64(TABLES + 8 * index, if word & 2 == 0 { inside } else { word });
         }

@@ -1,4 +1,4 @@
-//! What a kernel's image tells of its symbols and its types.
+//! A kernel image's symbols and types.
 
 mod synthetic;
 
@@ -9,7 +9,7 @@ use synthetic::image;
 use synthetic::kallsyms::{ORDERS, Order};
 
 #[test]
-fn symbols_are_those_that_were_linked_in_every_order_of_tables() {
+fn symbols_are_read_in_every_order_of_tables() {
     for order in ORDERS {
         let symbols = Symbols::from_vmlinux(&image::vmlinux(order)).unwrap();
         let found: Vec<_> = symbols
@@ -34,7 +34,7 @@ fn tables_may_lie_anywhere() {
         let size = image::TEXT_SIZE - 0x200 - 0x800;
         file.copy_within(tables..tables + size, tables + 0x7f8);
         file[tables..tables + 0x7f8].fill(0xff);
-        // Addresses relative to their own place move with it.
+        // Addresses relative to themselves move with the table.
         let moved = if order == Order::OwnPlace { 0x7f8 } else { 0 };
         assert_eq!(
             Symbols::from_vmlinux(&file).unwrap().address("prb"),
@@ -59,7 +59,7 @@ fn kernel_without_tables_is_refused() {
 }
 
 #[test]
-fn types_of_the_log_are_as_the_kernel_lays_them_out() {
+fn types_of_the_log_have_the_kernels_layout() {
     let btf = Btf::from_vmlinux(&image::vmlinux(Order::New)).unwrap();
     assert_eq!(btf.size_of("printk_info"), Ok(88));
     assert_eq!(btf.size_of("atomic_long_t"), Ok(8));
@@ -76,7 +76,7 @@ fn types_of_the_log_are_as_the_kernel_lays_them_out() {
         Err(LookupError::BitField { .. })
     ));
     assert!(matches!(
-        btf.offset_of("printk_info", "nonsense"),
+        btf.offset_of("printk_info", "unknown"),
         Err(LookupError::NoMember { .. })
     ));
     assert!(matches!(
@@ -84,14 +84,14 @@ fn types_of_the_log_are_as_the_kernel_lays_them_out() {
         Err(LookupError::NoMember { .. })
     ));
     assert!(matches!(
-        btf.size_of("nonsense"),
+        btf.size_of("unknown"),
         Err(LookupError::NoType(_))
     ));
     assert!(matches!(btf.size_of(""), Err(LookupError::NoType(_))));
 }
 
 #[test]
-fn members_of_anonymous_types_are_members_of_what_is_around_them() {
+fn members_of_anonymous_types_are_members_of_the_enclosing_type() {
     let mut btf = Builder::default();
     let int = btf.integer("int", 4);
     let array = btf.array(int, 5);
@@ -117,7 +117,7 @@ fn members_of_anonymous_types_are_members_of_what_is_around_them() {
 }
 
 #[test]
-fn types_that_contain_themselves_end() {
+fn recursive_types_end() {
     let mut btf = Builder::default();
     // 1 contains 2, 2 contains 1; 3 and 4 are names for each other; 5 is an array of itself.
     btf.structure("a", 8, &[("", 2, 0, 0), ("", 2, 0, 0)]);

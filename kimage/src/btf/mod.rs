@@ -1,7 +1,8 @@
-//! A kernel's data types, from the description that the kernel itself carries: BTF.
+//! A kernel's data types, from its own type information: BTF.
 //!
-//! `CONFIG_DEBUG_INFO_BTF` puts it into the section `.BTF`. Where a structure's members lie differs from version to
-//! version and from configuration to configuration; here the kernel in question tells.
+//! `CONFIG_DEBUG_INFO_BTF` puts it into the section `.BTF`. The offsets of a structure's members
+//! differ from version to version and from configuration to configuration; BTF has those of this
+//! kernel.
 
 mod parse;
 
@@ -13,23 +14,24 @@ use thiserror::Error;
 /// Longest chain of typedefs, qualifiers and arrays that is followed.
 const CHAIN_MAX: usize = 32;
 
-/// Why a kernel's type information cannot be had.
+/// Why a kernel's type information cannot be read.
 #[derive(Debug, Error)]
 pub enum BtfError {
-    /// The file is no `vmlinux`.
+    /// The file is not a `vmlinux`.
     #[error(transparent)]
     Image(#[from] ImageError),
     /// There is no section `.BTF`.
     #[error(
-        "the kernel carries no type information; use one that was built with CONFIG_DEBUG_INFO_BTF, as Debian's are"
+        "the kernel has no type information; use one built with CONFIG_DEBUG_INFO_BTF, like \
+         Debian's"
     )]
     Missing,
-    /// The section does not hold together.
-    #[error("the kernel's type information is damaged: {0}; copy or install the kernel anew")]
+    /// The section is inconsistent.
+    #[error("the kernel's type information is damaged: {0}; copy or install the kernel again")]
     Malformed(&'static str),
 }
 
-/// What the type information does not tell.
+/// Why a type or member was not found.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LookupError {
     /// No structure, union or typedef has this name.
@@ -38,27 +40,27 @@ pub enum LookupError {
     /// The type has no such member.
     #[error("the kernel's type {structure} has no member {member}")]
     NoMember {
-        /// The type that was asked for.
+        /// The type requested.
         structure: String,
-        /// The path of the member that was asked for.
+        /// The path of the member requested.
         member: String,
     },
     /// The member is a bit field: it has no offset in bytes.
     #[error("the member {member} of the kernel's type {structure} is a bit field")]
     BitField {
-        /// The type that was asked for.
+        /// The type requested.
         structure: String,
-        /// The path of the member that was asked for.
+        /// The path of the member requested.
         member: String,
     },
 }
 
-/// Where a member lies.
+/// Place of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// In bits from the beginning of the structure.
+    /// Offset in bits from the start of the structure.
     pub bit_offset: u64,
-    /// In bits; 0 for a flexible array.
+    /// Size in bits; 0 for a flexible array.
     pub bit_size: u64,
 }
 
@@ -72,7 +74,8 @@ impl Btf {
     /// Reads the type information of the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)).
     ///
     /// # Errors
-    /// [`BtfError`] when the file is no `vmlinux`, or carries no whole type information.
+    /// [`BtfError`] when the file is not a `vmlinux`, or its type information is missing or
+    /// inconsistent.
     pub fn from_vmlinux(vmlinux: &[u8]) -> Result<Self, BtfError> {
         let section = Vmlinux::parse(vmlinux)?
             .section(".BTF")
@@ -80,10 +83,11 @@ impl Btf {
         Self::parse(section)
     }
 
-    /// Reads type information from the bytes of a `.BTF` section, such as `/sys/kernel/btf/vmlinux` gives.
+    /// Reads type information from the bytes of a `.BTF` section, such as
+    /// `/sys/kernel/btf/vmlinux`.
     ///
     /// # Errors
-    /// [`BtfError::Malformed`] when it does not hold together.
+    /// [`BtfError::Malformed`] when it is inconsistent.
     pub fn parse(section: &[u8]) -> Result<Self, BtfError> {
         Ok(Self {
             section: Section::parse(section)?,
@@ -93,15 +97,16 @@ impl Btf {
     /// The size in bytes of a structure, union or typedef.
     ///
     /// # Errors
-    /// [`LookupError::NoType`] when the kernel does not have it.
+    /// [`LookupError::NoType`] when the kernel does not have the type.
     pub fn size_of(&self, structure: &str) -> Result<u64, LookupError> {
         let id = self.find(structure)?;
         self.size(id)
             .ok_or_else(|| LookupError::NoType(structure.to_owned()))
     }
 
-    /// The offset in bytes of a member of a structure, union or typedef. `member` is a path: `"list.next"`;
-    /// members of anonymous structures and unions inside count as members of what is around them.
+    /// The offset in bytes of a member of a structure, union or typedef. `member` is a path:
+    /// `"list.next"`; members of anonymous structures and unions count as members of the enclosing
+    /// type.
     ///
     /// # Errors
     /// [`LookupError`] when the kernel does not have it, or it is a bit field.
@@ -116,7 +121,7 @@ impl Btf {
         Ok(field.bit_offset / 8)
     }
 
-    /// Where a member lies, to the bit. For `member` see [`offset_of`](Self::offset_of).
+    /// The place of a member in bits. For `member` see [`offset_of`](Self::offset_of).
     ///
     /// # Errors
     /// [`LookupError`] when the kernel does not have it.
@@ -129,7 +134,7 @@ impl Btf {
         })
     }
 
-    /// The value of a name in an enumeration of 32 bits.
+    /// The value of a name in a 32-bit enumeration.
     ///
     /// # Errors
     /// [`LookupError`] when the kernel does not have it.
@@ -146,7 +151,7 @@ impl Btf {
             })
     }
 
-    /// The structure or union with a name, else the typedef.
+    /// The structure or union of that name, else the typedef.
     fn find(&self, name: &str) -> Result<TypeId, LookupError> {
         let named = |id: &TypeId| !name.is_empty() && self.section.name(*id) == name.as_bytes();
         let is_composite = |id: &TypeId| matches!(self.section.kind(*id), Kind::Composite { .. });
@@ -164,7 +169,7 @@ impl Btf {
         found.ok_or_else(|| LookupError::NoType(name.to_owned()))
     }
 
-    /// Follows a path of member names from a type on.
+    /// Follows a path of member names, starting at a type.
     fn follow(&self, id: TypeId, path: &str) -> Option<Field> {
         let mut field = Field {
             bit_offset: 0,
@@ -184,7 +189,7 @@ impl Btf {
 
     /// The member `name` of a structure, or of an anonymous one inside it, and its type.
     fn member(&self, id: TypeId, name: &str) -> Option<(Field, TypeId)> {
-        // Each anonymous type is looked at once: hostile ones may contain each other without end.
+        // Visits each anonymous type once: hostile ones may contain each other without end.
         let mut seen = vec![id];
         let mut open = vec![(id, 0)];
         while let Some((id, base)) = open.pop() {

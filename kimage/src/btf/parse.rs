@@ -15,7 +15,7 @@ const ENUMERATOR_SIZE: usize = 8;
 /// Number of a type: 0 is `void`, the others count from 1 in the order of the section.
 pub(super) type TypeId = u32;
 
-/// What a type is, as far as offsets and sizes depend on it.
+/// Kind of a type, as far as offsets and sizes depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A structure or union, `size` bytes large.
@@ -38,7 +38,7 @@ pub(super) enum Kind {
         target: TypeId,
         is_typedef: bool,
     },
-    /// What has no size: functions, declarations, sections.
+    /// Types without a size: functions, declarations, sections.
     Other,
 }
 
@@ -48,9 +48,9 @@ pub(super) struct Member<'a> {
     /// Empty for an anonymous structure or union.
     pub(super) name: &'a [u8],
     pub(super) type_id: TypeId,
-    /// From the beginning of the structure.
+    /// From the start of the structure.
     pub(super) bit_offset: u32,
-    /// 0 if it is no bit field.
+    /// 0 if it is not a bit field.
     pub(super) bitfield_size: u32,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Member<'a> {
 pub(super) struct Section {
     types: Vec<u8>,
     strings: Vec<u8>,
-    /// Where in `types` each type begins.
+    /// Offset of each type in `types`.
     starts: Vec<u32>,
 }
 
@@ -67,14 +67,14 @@ impl Section {
     /// Splits a section into its types.
     pub(super) fn parse(section: &[u8]) -> Result<Self, BtfError> {
         if u16_at(section, 0) != Some(MAGIC) || section.get(2) != Some(&VERSION) {
-            return Err(BtfError::Malformed("it does not begin as version 1 does"));
+            return Err(BtfError::Malformed("it does not start like version 1"));
         }
         let field = |offset| u32_at(section, offset).map(|value| value as usize);
         let part = |offset: usize| {
             let start = field(4)?.checked_add(field(offset)?)?;
             section.get(start..start.checked_add(field(offset + 4)?)?)
         };
-        let cut_off = BtfError::Malformed("it is cut off");
+        let cut_off = BtfError::Malformed("it is truncated");
         let (Some(types), Some(strings)) = (part(8), part(16)) else {
             return Err(cut_off);
         };
@@ -82,8 +82,7 @@ impl Section {
         let mut at = 0;
         while at < types.len() {
             starts.push(at as u32);
-            at +=
-                type_size(types, at).ok_or(BtfError::Malformed("a type is of an unknown kind"))?;
+            at += type_size(types, at).ok_or(BtfError::Malformed("a type has an unknown kind"))?;
         }
         if at > types.len() {
             Err(cut_off)
@@ -108,7 +107,7 @@ impl Section {
             .map_or(&[], |offset| self.string(offset))
     }
 
-    /// What a type is.
+    /// The kind of a type.
     pub(super) fn kind(&self, id: TypeId) -> Kind {
         self.start(id)
             .and_then(|start| self.kind_at(start))
@@ -127,7 +126,7 @@ impl Section {
         (0..count).map_while(move |index| self.member_at(start + index * MEMBER_SIZE, bitfields))
     }
 
-    /// The names and values of an enumeration of 32 bits; none of any other type.
+    /// The names and values of a 32-bit enumeration; none of any other type.
     pub(super) fn enumerators(&self, id: TypeId) -> impl Iterator<Item = (&[u8], u32)> {
         let info = self
             .start(id)
@@ -227,7 +226,7 @@ fn kind_number(info: u32) -> u32 {
     info >> 24 & 0x1f
 }
 
-/// Size of the type that begins at `start`, with all that follows its first part.
+/// Size of the type at `start`, with the entries that follow its header.
 fn type_size(types: &[u8], start: usize) -> Option<usize> {
     let info = u32_at(types, start + 4)?;
     let entries = (info & 0xffff) as usize;

@@ -6,12 +6,12 @@ use thiserror::Error;
 /// Why a log cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LogError {
-    /// Memory that the log lies in cannot be read.
+    /// The log's memory cannot be read.
     #[error("the kernel's log cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// What lies there is no log.
+    /// The data is not a log.
     #[error(
-        "the kernel's log is damaged: {0}; the kernel has overwritten it, or does not run there any more"
+        "the kernel's log is damaged: {0}; the kernel has overwritten it, or is not there any more"
     )]
     Damaged(&'static str),
 }

@@ -6,11 +6,12 @@ use std::fmt::Write;
 const NS_PER_S: u64 = 1_000_000_000;
 const NS_PER_US: u64 = 1_000;
 
-/// A record as the kernel's console shows it: `[    1.234567] text`, the time in front of every line of a record
-/// that has several (`record_print_text` of kernel/printk/printk.c). No newline at the end.
+/// Formats a record as the kernel's console does: `[    1.234567] text`, with the time before every
+/// line of a multi-line record (`record_print_text` of kernel/printk/printk.c), without a newline
+/// at the end.
 ///
-/// Control characters, which a hostile kernel could send to the reader's terminal, come as `\x1b`, as
-/// /dev/kmsg gives them; a tab stays.
+/// Control characters, with which a hostile kernel could manipulate the reader's terminal, are
+/// written like `\x1b`, as in /dev/kmsg; tabs are kept.
 pub fn format_record(record: &Record) -> String {
     let seconds = record.timestamp_ns / NS_PER_S;
     let microseconds = record.timestamp_ns % NS_PER_S / NS_PER_US;

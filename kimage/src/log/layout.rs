@@ -1,7 +1,7 @@
-//! What must be known of an image to read the log of the kernel that runs from it.
+//! What must be known of an image to read its kernel's log.
 
+use super::liveness::LivenessLayout;
 use super::lwk;
-use super::pulse::Signs;
 use crate::btf::{Btf, BtfError, LookupError};
 use crate::elf::Vmlinux;
 use crate::error::ImageError;
@@ -9,40 +9,42 @@ use crate::symbols::{SymbolError, Symbols};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Longest `linux_banner` that is compared: those of Debian have 200 bytes.
+/// Longest `linux_banner` that is compared: Debian's have 200 bytes.
 const BANNER_MAX: usize = 512;
 
-/// Why an image does not tell how its kernel's log is to be read.
+/// Why the layout of a kernel's log cannot be read from its image.
 #[derive(Debug, Error)]
 pub enum LayoutError {
-    /// The file is no `vmlinux`.
+    /// The file is not a `vmlinux`.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// Its symbols cannot be had.
+    /// Its symbols cannot be read.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
-    /// Its type information cannot be had.
+    /// Its type information cannot be read.
     #[error(transparent)]
     Btf(#[from] BtfError),
     /// It has no such symbol.
     #[error(
-        "the kernel has no symbol {0}: its log cannot be read; use one that was built with CONFIG_KALLSYMS_ALL"
+        "the kernel has no symbol {0}: its log cannot be read; use one built with \
+         CONFIG_KALLSYMS_ALL"
     )]
     NoSymbol(&'static str),
-    /// Its types are not those of a kernel whose log is known.
+    /// Its types are not those of a supported log.
     #[error("{0}: its log cannot be read; use one of Linux 5.10 to 6.12")]
     Type(#[from] LookupError),
-    /// The banner does not lie where the symbol says.
-    #[error("the kernel's banner is missing; copy or install the kernel anew")]
+    /// The banner is not at its symbol.
+    #[error("the kernel's banner is missing; copy or install the kernel again")]
     NoBanner,
 }
 
-/// What must be known of an image to read the log of the kernel that runs from it: a few addresses and offsets.
+/// What must be known of an image to read its kernel's log: a few addresses and offsets.
 ///
-/// Meant to be kept beside the image, so that reading a log needs neither the image nor its symbols.
+/// Meant to be stored with the image, so that reading a log needs neither the image nor its
+/// symbols.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLayout {
-    /// Link addresses of the image's first byte and of the one behind its last.
+    /// Link addresses of the image's start and end.
     pub(super) text: u64,
     pub(super) end: u64,
     /// Link address and text of `linux_banner`.
@@ -50,19 +52,19 @@ pub struct LogLayout {
     pub(super) banner: String,
     /// Link address of `prb`, the pointer to the ring in use.
     pub(super) prb: u64,
-    /// Link addresses of the rings that it can point to.
+    /// Link addresses of the rings that it may point to.
     pub(super) rings: Vec<u64>,
     /// Link address of `panic_cpu`.
     pub(super) panic_cpu: u64,
-    /// Link address of `page_offset_base`, which tells where the kernel maps all memory.
+    /// Link address of `page_offset_base`, the variable with the start of the direct map.
     pub(super) page_offset_base: Option<u64>,
     pub(super) structures: Structures,
-    /// Where it is seen whether the kernel does anything; none for some kernels.
+    /// Where the kernel's liveness is read; `None` for kernels that do not show it.
     #[serde(default)]
-    pub(super) signs: Option<Signs>,
+    pub(super) liveness: Option<LivenessLayout>,
 }
 
-/// Offsets and sizes in bytes, under the kernel's own names.
+/// Offsets and sizes in bytes, by the kernel's own names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Structures {
     /// `struct printk_ringbuffer`.
@@ -86,7 +88,7 @@ pub(super) struct Structures {
     pub(super) text_len: usize,
     pub(super) facility: usize,
     pub(super) caller_id: usize,
-    /// `level` of it: offset and size in bits.
+    /// `level`: offset and size in bits.
     pub(super) level_bit: usize,
     pub(super) level_bits: usize,
 }
@@ -97,11 +99,11 @@ impl LogLayout {
         self.text..self.end
     }
 
-    /// Reads from the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)) what must be known.
+    /// Reads the layout from the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)).
     ///
     /// # Errors
-    /// [`LayoutError`] when the file is no `vmlinux`, has no symbols or type information, or keeps its log in a way
-    /// that is not known.
+    /// [`LayoutError`] when the file is not a `vmlinux`, has no symbols or type information, or has
+    /// an unknown kind of log.
     pub fn from_vmlinux(vmlinux: &[u8]) -> Result<Self, LayoutError> {
         if let Some(layout) = lwk::layout(vmlinux)? {
             return Ok(layout);
@@ -120,7 +122,7 @@ impl LogLayout {
             panic_cpu: address("panic_cpu")?,
             page_offset_base: symbols.address("page_offset_base"),
             structures: Structures::from_btf(&btf)?,
-            signs: Signs::find(&symbols, &btf),
+            liveness: LivenessLayout::find(&symbols, &btf),
         })
     }
 }
@@ -132,7 +134,7 @@ impl Structures {
         let ring = |member| offset("printk_ringbuffer", member);
         let desc = |member| offset("prb_desc", member);
         let info = |member| offset("printk_info", member);
-        // (Addresses have 64 bits wherever this runs: nothing is cut off below.)
+        // (Addresses have 64 bits wherever this runs: the casts below do not truncate.)
         let level = btf.field("printk_info", "level")?;
         Ok(Self {
             ring_size: size("printk_ringbuffer")?,
@@ -159,7 +161,7 @@ impl Structures {
     }
 }
 
-/// The text at `address`, the link address of the kernel's banner.
+/// The text of the kernel's banner at link address `address`.
 pub(super) fn banner(vmlinux: &[u8], address: u64) -> Result<String, LayoutError> {
     let image = Vmlinux::parse(vmlinux)?;
     let bytes = image.bytes_from(address).ok_or(LayoutError::NoBanner)?;

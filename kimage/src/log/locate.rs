@@ -7,18 +7,20 @@ use super::placement::Placement;
 use super::reader::LogReader;
 use crate::memory::PhysicalMemory;
 
-/// A kernel lies on a multiple of this: `MIN_KERNEL_ALIGN` of arch/x86/include/asm/boot.h.
+/// Alignment of a kernel's physical address: `MIN_KERNEL_ALIGN` of arch/x86/include/asm/boot.h.
 const PLACE_ALIGNMENT: u64 = 2 << 20;
-/// Records looked at to see whether a candidate has logged anything.
+/// Records read to see whether a candidate has logged anything.
 const RECORDS_TRIED: u64 = 256;
 /// `panic_cpu` of a kernel that has not panicked: `PANIC_CPU_INVALID` of include/linux/panic.h.
 const PANIC_CPU_INVALID: [u8; 4] = (-1_i32).to_le_bytes();
 
-/// Looks for the kernel of `layout` in `memory`: `None` when it is not there, or has not logged anything yet.
+/// Looks for the kernel of `layout` in `memory`; `None` when it is not there, or has not logged
+/// anything yet.
 ///
-/// A kernel's decompressor puts it at a random place, a multiple of 2 MiB, and shifts its virtual addresses by a
-/// random amount (arch/x86/boot/compressed/kaslr.c). The place is found by the kernel's banner, the amount by the
-/// pointer `prb` there. A copy that is still being unpacked has the banner as well; hence the demand for a record.
+/// The decompressor places a kernel at a random physical address, a multiple of 2 MiB, and adds a
+/// random offset to its virtual addresses (arch/x86/boot/compressed/kaslr.c). The physical address
+/// is found by the banner, the virtual offset by the pointer `prb`. A copy that is still being
+/// decompressed also has the banner; hence a record is required.
 ///
 /// Takes one short read per 2 MiB of memory.
 pub fn locate<M: PhysicalMemory + ?Sized>(layout: &LogLayout, memory: &M) -> Option<Placement> {
@@ -36,7 +38,8 @@ pub fn locate<M: PhysicalMemory + ?Sized>(layout: &LogLayout, memory: &M) -> Opt
         .find_map(|physical| runs_at(layout, memory, physical))
 }
 
-/// Has the kernel that panics stored the number of its core? True from the first moment of a panic on.
+/// Whether a panicking kernel has stored the number of its core. True from the first moment of a
+/// panic.
 ///
 /// # Errors
 /// [`LogError::Read`] when the memory cannot be read.

@@ -1,16 +1,16 @@
-//! The log of Insula's own lightweight kernel: the same ring as Linux', in structures that are known.
+//! The log of Insula's lightweight kernel: the same ring as Linux', with fixed structures.
 //!
-//! Its image is an ELF file with a symbol table and needs no type information: what `lwk/src/log.rs` lays out is
-//! written down here. A test there reads its log by this.
+//! Its image is an ELF file with a symbol table and needs no type information: the layout defined
+//! by `lwk/src/log.rs` is repeated here. A test there reads its log with this.
 
 use super::layout::{LayoutError, LogLayout, Structures, banner};
-use super::pulse::Signs;
+use super::liveness::LivenessLayout;
 use crate::elf::{LWK_BANNER, Vmlinux};
 
-/// `system_state` of a kernel that is off.
+/// `system_state` of a kernel that has powered off.
 const OFF: u32 = 1;
 
-/// What must be known of the image, if it is one of that kernel.
+/// The layout, if the image is the lightweight kernel's.
 pub(super) fn layout(vmlinux: &[u8]) -> Result<Option<LogLayout>, LayoutError> {
     let image = Vmlinux::parse(vmlinux)?;
     let Some(banner_address) = image.symbol(LWK_BANNER) else {
@@ -27,8 +27,8 @@ pub(super) fn layout(vmlinux: &[u8]) -> Result<Option<LogLayout>, LayoutError> {
         panic_cpu: address("panic_cpu")?,
         page_offset_base: None,
         structures: STRUCTURES,
-        signs: Some(Signs {
-            per_cpu_offset: address("lwk_pulse_at")?,
+        liveness: Some(LivenessLayout {
+            per_cpu_offset: address("lwk_resched_count_at")?,
             resched_count: 0,
             system_state: address("system_state")?,
             halt: OFF,

@@ -1,14 +1,17 @@
-//! A kernel's log, read from its memory: no driver, no console, no help of that kernel, also after its death.
+//! A kernel's log, read from its memory: without driver, console or help of that kernel, also after
+//! it has crashed.
 //!
-//! The kernel keeps its log in a ring of records (kernel/printk/printk_ringbuffer.c; its opening comment tells how).
-//! To read it from outside takes three steps:
+//! The kernel stores its log in a ring of records (described in kernel/printk/printk_ringbuffer.c).
+//! Reading it from outside takes three steps:
 //!
-//! 1. [`LogLayout::from_vmlinux`]: from the image, once: link addresses and structure offsets. Small, to be kept;
-//! 2. [`locate`]: in the memory: where the kernel has put itself, physically and virtually (KASLR);
-//! 3. [`LogReader`]: the records, from any number on, while the kernel goes on writing.
+//! 1. [`LogLayout::from_vmlinux`]: once, from the image: link addresses and structure offsets;
+//!    small, to be stored;
+//! 2. [`locate`]: in the memory: physical and virtual placement of the kernel (KASLR);
+//! 3. [`LogReader`]: the records, from any number, while the kernel continues to write.
 //!
 //! ```no_run
-//! # fn show(vmlinux: &[u8], memory: &dyn kimage::PhysicalMemory) -> Result<(), Box<dyn std::error::Error>> {
+//! # use std::error::Error;
+//! # fn show(vmlinux: &[u8], memory: &dyn kimage::PhysicalMemory) -> Result<(), Box<dyn Error>> {
 //! use kimage::log::{LogLayout, LogReader, format_record, locate};
 //!
 //! let layout = LogLayout::from_vmlinux(vmlinux)?;
@@ -25,10 +28,10 @@ mod error;
 mod format;
 mod kernel;
 mod layout;
+mod liveness;
 mod locate;
 mod lwk;
 mod placement;
-mod pulse;
 mod reader;
 mod record;
 mod ring;
@@ -36,8 +39,8 @@ mod ring;
 pub use error::LogError;
 pub use format::format_record;
 pub use layout::{LayoutError, LogLayout};
+pub use liveness::{RESCHEDULE_VECTOR, halted, in_program, resched_count};
 pub use locate::{locate, panicked};
 pub use placement::Placement;
-pub use pulse::{RESCHEDULE_VECTOR, halted, in_program, pulse};
 pub use reader::LogReader;
 pub use record::{Caller, Record};

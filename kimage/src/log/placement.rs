@@ -1,12 +1,12 @@
-//! Where in memory a kernel has put itself.
+//! Placement of a kernel in memory.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a running kernel has put itself.
+/// Placement of a running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Physical address of the image's first byte, `_text`.
+    /// Physical address of the image's start, `_text`.
     pub physical: u64,
-    /// By how much its virtual addresses lie above those that it was linked to, in bytes: `kaslr_offset()`.
+    /// Offset of its virtual addresses from its link addresses, in bytes: `kaslr_offset()`.
     pub virtual_offset: u64,
 }

@@ -8,26 +8,26 @@ use super::ring::{Ring, Slot};
 use crate::memory::PhysicalMemory;
 use std::collections::VecDeque;
 
-/// Records passed over in one call, before it answers that there is none for now.
+/// Records skipped in one call, before it returns that there is none for now.
 const STEPS_MAX: u64 = 1 << 20;
 
 /// Reads the log of a kernel, record by record.
 ///
-/// A reader never disturbs the kernel, and keeps up with one that writes: what was overwritten before it was read is
-/// counted in [`lost`](Self::lost). A hostile kernel can make its log say anything, but not make a call of this
-/// reader go on for ever or take more than a few hundred KiB.
+/// A reader never disturbs the kernel, and keeps up with its writing: records that were overwritten
+/// before they could be read are counted in [`lost`](Self::lost). A hostile kernel can put anything
+/// in its log, but cannot make a call of this reader endless or use more than a few hundred KiB.
 pub struct LogReader<'a, M: ?Sized> {
     layout: &'a LogLayout,
     memory: &'a M,
     physical: u64,
-    /// Number of the record to be read next.
+    /// Number of the next record to read.
     seq: u64,
     lost: u64,
     stopped: bool,
 }
 
 impl<'a, M: PhysicalMemory + ?Sized> LogReader<'a, M> {
-    /// A reader of the kernel of `layout` that runs at `placement`, from its first record on.
+    /// A reader of the kernel of `layout` at `placement`, starting with its first record.
     pub fn new(layout: &'a LogLayout, placement: Placement, memory: &'a M) -> Self {
         Self {
             layout,
@@ -39,43 +39,45 @@ impl<'a, M: PhysicalMemory + ?Sized> LogReader<'a, M> {
         }
     }
 
-    /// Goes to the record number `seq`: the next one read is it, or the first after it that is still there.
+    /// Moves to record number `seq`: the next read returns it, or the first one after it that still
+    /// exists.
     pub fn seek(&mut self, seq: u64) {
         self.seq = seq;
     }
 
-    /// Number of the record to be read next: one more than that of the last.
+    /// Number of the next record to read: one more than that of the last.
     pub fn position(&self) -> u64 {
         self.seq
     }
 
-    /// Records that were passed over so far, since they had been overwritten, had found no room, or (of a kernel
-    /// that has stopped) were never finished.
+    /// Number of records skipped so far: overwritten, without room, or (of a stopped kernel)
+    /// unfinished.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Tells whether the kernel has stopped for good. Then its last words count as well: records that it would
-    /// have added to, and those behind one that it was just writing.
+    /// Sets whether the kernel has stopped for good. Then records that it could have extended count
+    /// as finished, and those after an unfinished one are read.
     pub fn set_stopped(&mut self, stopped: bool) {
         self.stopped = stopped;
     }
 
-    /// The next record; `None` when there is none yet. May be called again, later.
+    /// The next record; `None` when there is none yet. May be called again later.
     ///
     /// # Errors
-    /// [`LogError`] when the log is not where it should be: the kernel has overwritten it, or is not there any more.
+    /// [`LogError`] when the log is not at its address: the kernel has overwritten it, or is not
+    /// there any more.
     pub fn next_record(&mut self) -> Result<Option<Record>, LogError> {
         self.next_within(STEPS_MAX)
     }
 
-    /// The last `count` records there are, the oldest first; all that come before them are passed over.
+    /// The last `count` records, oldest first; earlier ones are skipped.
     ///
     /// # Errors
     /// As for [`next_record`](Self::next_record).
     pub fn last(&mut self, count: usize) -> Result<Vec<Record>, LogError> {
         let mut last = VecDeque::new();
-        // A kernel that writes faster than we read must not keep us here.
+        // Bounded, since a kernel may write faster than this reads.
         let capacity = Ring::attach(self.layout, self.memory, self.physical)?.capacity();
         for _ in 0..2 * capacity {
             let Some(record) = self.next_record()? else {
@@ -89,9 +91,9 @@ impl<'a, M: PhysicalMemory + ?Sized> LogReader<'a, M> {
         Ok(last.into())
     }
 
-    /// The next record, looking at no more than `steps`.
+    /// The next record, after at most `steps` attempts.
     pub(super) fn next_within(&mut self, steps: u64) -> Result<Option<Record>, LogError> {
-        // Anew each time: early in its boot the kernel may change to a larger ring.
+        // Read each time: early in its boot the kernel may change to a larger ring.
         let ring = Ring::attach(self.layout, self.memory, self.physical)?;
         for _ in 0..steps {
             match ring.slot(self.seq, self.stopped)? {
@@ -109,8 +111,8 @@ impl<'a, M: PhysicalMemory + ?Sized> LogReader<'a, M> {
         Ok(None)
     }
 
-    /// Where to go on when the record that is due is not there: at the oldest one, if that comes later; else, if
-    /// nobody will finish the one due any more, behind it.
+    /// Where to continue when the next record is missing: at the oldest one, if that is later;
+    /// otherwise, if nobody will finish the missing one, after it.
     fn next_present(&self, ring: &Ring<'_, M>) -> Result<Option<u64>, LogError> {
         let Some(first) = ring.first_seq()? else {
             return Ok(None);

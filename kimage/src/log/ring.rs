@@ -1,10 +1,10 @@
-//! The ring in which a kernel keeps its log, as kernel/printk/printk_ringbuffer.h defines it.
+//! The ring of a kernel's log, as kernel/printk/printk_ringbuffer.h defines it.
 //!
-//! A ring is two arrays of equal length, descriptors and infos, and a ring of bytes for the texts. Record number
-//! `seq` has the descriptor and the info at `seq` modulo their count. The descriptor's `state_var` tells by its top
-//! two bits how far the record is, by the others which generation of records the slot holds (`id`); the writer
-//! changes it before it touches anything of an old record, and after it has finished a new one. So what was copied
-//! between two equal readings of it is whole.
+//! A ring consists of two arrays of equal length, descriptors and infos, and a ring of bytes for
+//! the texts. Record number `seq` has the descriptor and the info at `seq` modulo their length. The
+//! top two bits of the descriptor's `state_var` are the state of the record, the others (`id`) the
+//! generation of records in the slot; the writer changes it before it touches an old record, and
+//! after it has finished a new one. So a copy made between two equal reads of it is consistent.
 
 use super::error::LogError;
 use super::kernel::Kernel;
@@ -13,7 +13,7 @@ use super::record::{Caller, Record};
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::memory::PhysicalMemory;
 
-/// `DESC_FLAGS_SHIFT`: below it the id, above it the state.
+/// `DESC_FLAGS_SHIFT`: the id is below, the state above.
 const STATE_SHIFT: u32 = 62;
 /// `DESC_ID_MASK`.
 const ID_MASK: u64 = (1 << STATE_SHIFT) - 1;
@@ -21,22 +21,22 @@ const ID_MASK: u64 = (1 << STATE_SHIFT) - 1;
 const COUNT_BITS_MAX: u32 = 26;
 /// Bytes in the largest ring of texts: `LOG_BUF_LEN_MAX`.
 const SIZE_BITS_MAX: u32 = 31;
-/// `LPOS_DATALESS`: a position with this bit points to no text.
+/// `LPOS_DATALESS`: a position with this bit has no text.
 const DATALESS: u64 = 1;
-/// `NO_LPOS`, later `EMPTY_LINE_LPOS`: the text is empty. (Else there was no room for it.)
+/// `NO_LPOS`, later `EMPTY_LINE_LPOS`: the text is empty. (Otherwise there was no room for it.)
 const EMPTY_LPOS: u64 = 3;
-/// Size of the id in front of every text, and alignment of both.
+/// Size of the id before every text, and alignment of both.
 const BLOCK_ID_SIZE: u64 = 8;
-/// Readings of one record, each overtaken by the writer, before it is given up for now.
+/// Reads of one record, each overtaken by the writer, after which it is skipped for now.
 const ATTEMPTS: usize = 16;
 
-/// What a slot of the ring holds of the record that was asked for.
+/// Contents of a slot, relative to the record requested.
 pub(super) enum Slot {
     /// The record.
     Whole(Record),
-    /// The record without its text, which has been overwritten or never had room.
+    /// The record without its text, which was overwritten or had no room.
     Lost,
-    /// Another record, or one that is not finished.
+    /// Another record, or an unfinished one.
     Other,
 }
 
@@ -45,9 +45,9 @@ pub(super) enum Slot {
 enum State {
     /// Being written.
     Reserved,
-    /// Written, but its writer may still add to it.
+    /// Written, but its writer may still extend it.
     Committed,
-    /// Written for good.
+    /// Final.
     Finalized,
     /// Its text may be gone.
     Reusable,
@@ -64,10 +64,10 @@ impl State {
     }
 }
 
-/// A ring: where its arrays lie.
+/// A ring, by the addresses of its arrays.
 pub(super) struct Ring<'a, M: ?Sized> {
     kernel: Kernel<'a, M>,
-    /// Physical addresses.
+    /// Physical address, like the next three.
     header: u64,
     descs: u64,
     infos: u64,
@@ -77,8 +77,8 @@ pub(super) struct Ring<'a, M: ?Sized> {
 }
 
 impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
-    /// The ring that the kernel at `physical` uses now. It starts with one in its image, and may change early in
-    /// its boot to a larger one, with the same records.
+    /// The ring that the kernel at `physical` uses now. It starts with one in its image, and may
+    /// change early in its boot to a larger one with the same records.
     pub(super) fn attach(
         layout: &'a LogLayout,
         memory: &'a M,
@@ -89,7 +89,7 @@ impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
         let (prb, virtual_offset) = kernel.prb()?;
         let header = kernel.of_virtual(prb, virtual_offset)?;
         let bytes = kernel.bytes_at(header, structures.ring_size)?;
-        let impossible = LogError::Damaged("its size is impossible");
+        let impossible = LogError::Damaged("its size is invalid");
         let bits = |offset, max| u32_at(&bytes, offset).filter(|bits| (1..=max).contains(bits));
         let array =
             |offset| kernel.of_virtual(u64_at(&bytes, offset).unwrap_or_default(), virtual_offset);
@@ -104,12 +104,12 @@ impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
         })
     }
 
-    /// Records that the ring has slots for.
+    /// Number of slots.
     pub(super) fn capacity(&self) -> u64 {
         1 << self.count_bits
     }
 
-    /// Record `seq`; one that its writer may still add to only if `unfinished`.
+    /// Record `seq`; with `unfinished` also if its writer may still extend it.
     pub(super) fn slot(&self, seq: u64, unfinished: bool) -> Result<Slot, LogError> {
         for _ in 0..ATTEMPTS {
             let state_var = self.state_var(seq)?;
@@ -121,7 +121,8 @@ impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
         Ok(Slot::Other)
     }
 
-    /// The number of the oldest record; `None` when the writer is too fast, or the ring makes no sense.
+    /// Number of the oldest record; `None` when the writer is too fast, or the ring is
+    /// inconsistent.
     pub(super) fn first_seq(&self) -> Result<Option<u64>, LogError> {
         for _ in 0..ATTEMPTS {
             let tail_id = self.end(self.structures().tail_id)?;
@@ -137,21 +138,22 @@ impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
         Ok(None)
     }
 
-    /// Records from the oldest to the newest, whatever their state.
+    /// Number of records from the oldest to the newest, whatever their state.
     pub(super) fn len(&self) -> Result<u64, LogError> {
         let tail_id = self.end(self.structures().tail_id)?;
         let head_id = self.end(self.structures().head_id)?;
-        // A ring that makes no sense is taken as empty.
+        // An inconsistent ring counts as empty.
         Ok(Some(head_id.wrapping_sub(tail_id) & ID_MASK)
             .filter(|len| *len < self.capacity())
             .map_or(0, |len| len + 1))
     }
 
-    /// Copies record `seq`, whose descriptor was in state `state_var`. The caller must look whether it still is.
+    /// Copies record `seq`, whose descriptor had `state_var`. The caller must check that it has not
+    /// changed.
     fn copy(&self, seq: u64, state_var: u64, unfinished: bool) -> Result<Slot, LogError> {
         let s = self.structures();
         let info = self.info(seq)?;
-        // Nothing comes after the last number; taking it as a record would make a reader stay there.
+        // No number follows the last; accepting it as a record would keep a reader there for ever.
         if u64_at(&info, s.seq) != Some(seq) || seq == u64::MAX {
             return Ok(Slot::Other);
         }
@@ -180,7 +182,8 @@ impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
         }))
     }
 
-    /// The text of record `seq`, `size` bytes, if it is there: `get_data` of kernel/printk/printk_ringbuffer.c.
+    /// The text of record `seq`, `size` bytes, if it exists: `get_data` of
+    /// kernel/printk/printk_ringbuffer.c.
     fn text(&self, seq: u64, id: u64, size: u16) -> Result<Option<Vec<u8>>, LogError> {
         let s = self.structures();
         let desc = self.kernel.bytes_at(self.desc_address(seq), s.desc_size)?;
@@ -201,8 +204,9 @@ impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
             .map(Some)
     }
 
-    /// Where in the ring of texts the block from `begin` to `next` lies, and its size. A block that would go beyond
-    /// the ring's end lies at its beginning instead; so does, in older kernels, one that would end just there.
+    /// Offset and size in the ring of texts of the block from `begin` to `next`. A block that would
+    /// cross the ring's end is placed at its start; so is, in older kernels, one that would end
+    /// exactly there.
     fn block(&self, begin: u64, next: u64) -> Option<(u64, u64)> {
         let ring_size = 1_u64 << self.size_bits;
         let index = |position: u64| position & (ring_size - 1);
@@ -240,12 +244,12 @@ impl<'a, M: PhysicalMemory + ?Sized> Ring<'a, M> {
         )
     }
 
-    /// The descriptor for `n`, a record's number or an id.
+    /// The descriptor for `n`, a record number or an id.
     fn desc_address(&self, n: u64) -> u64 {
         self.element(self.descs, n, self.structures().desc_size)
     }
 
-    /// The info for `n`, a record's number or an id.
+    /// The info for `n`, a record number or an id.
     fn info(&self, n: u64) -> Result<Vec<u8>, LogError> {
         let size = self.structures().info_size;
         self.kernel

@@ -1,7 +1,7 @@
-//! A kernel in memory, known by what it carries itself: its symbols, its types, its page tables.
+//! A kernel in memory, inspected by its own tables: symbols, types, page tables.
 //!
-//! [`log::locate`](crate::log::locate) tells where it is. Its own tables lie there unchanged, and the addresses in
-//! them are those where it runs, so no file is needed from then on: neither the image nor debug information.
+//! [`log::locate`](crate::log::locate) finds it. Its tables are in memory unchanged, with run-time
+//! addresses, so from then on no file is needed: neither the image nor debug information.
 //!
 //! ```no_run
 //! # fn show(layout: &kimage::log::LogLayout, memory: &dyn kimage::PhysicalMemory)
@@ -31,18 +31,18 @@ use crate::memory::PhysicalMemory;
 use crate::symbols::{SymbolError, Symbols};
 use std::ops::Range;
 
-/// `__PAGE_OFFSET_BASE_L4` and `__PAGE_OFFSET_BASE_L5` of arch/x86/include/asm/page_64_types.h: where a kernel
-/// without `page_offset_base` maps all memory.
+/// `__PAGE_OFFSET_BASE_L4` and `__PAGE_OFFSET_BASE_L5` of arch/x86/include/asm/page_64_types.h:
+/// start of the direct map of a kernel without `page_offset_base`.
 const PAGE_OFFSET_BASE_L4: u64 = 0xffff_8880_0000_0000;
 const PAGE_OFFSET_BASE_L5: u64 = 0xff11_0000_0000_0000;
 /// `pgdir_shift` of a kernel with five levels of page tables.
 const PGDIR_SHIFT_L5: u32 = 48;
-/// More than `VMCOREINFO_BYTES`, one page, will ever be.
+/// Far above `VMCOREINFO_BYTES`, which is one page.
 const VMCOREINFO_SIZE_MAX: u64 = 1 << 16;
 
-/// A kernel found in memory: it runs there, or did until it died.
+/// A kernel found in memory, running or crashed.
 ///
-/// Everything but the layout comes from that kernel's memory and is taken as hostile.
+/// Everything but the layout is read from that kernel's memory and treated as hostile.
 #[derive(Debug)]
 pub struct RunningKernel<'a, M: ?Sized> {
     memory: &'a M,
@@ -54,11 +54,11 @@ pub struct RunningKernel<'a, M: ?Sized> {
 }
 
 impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
-    /// Reads what the kernel of `layout`, which runs at `placement`, carries with it. Takes a copy of its image, some
-    /// 50 MiB, for as long as the call lasts.
+    /// Reads the tables of the kernel of `layout` at `placement`. Copies its image, some 50 MiB,
+    /// for the length of the call.
     ///
     /// # Errors
-    /// [`RunningError`] when its image cannot be read, or its symbols are not there (any more).
+    /// [`RunningError`] when its image cannot be read, or has no symbols (any more).
     pub fn attach(
         layout: &LogLayout,
         placement: Placement,
@@ -71,8 +71,8 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
         }
         let mut bytes = vec![0; size];
         memory.read(placement.physical, &mut bytes)?;
-        let slide = |address: u64| address.wrapping_add(placement.virtual_offset);
-        let image = slide(link.start)..slide(link.end);
+        let relocated = |address: u64| address.wrapping_add(placement.virtual_offset);
+        let image = relocated(link.start)..relocated(link.end);
         let symbols = Symbols::from_memory(&bytes, image.start)?;
         let btf = btf(&bytes, &image, &symbols);
         Ok(Self {
@@ -84,31 +84,31 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
         })
     }
 
-    /// Where it has put itself.
+    /// The placement of the kernel.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// The virtual addresses of its image, from `_text` to `_end`.
+    /// Virtual addresses of its image, from `_text` to `_end`.
     #[must_use]
     pub fn image(&self) -> Range<u64> {
         self.image.clone()
     }
 
-    /// The memory that it lies in.
+    /// The memory that it is in.
     #[must_use]
     pub fn memory(&self) -> &'a M {
         self.memory
     }
 
-    /// Its symbols, at the addresses where it runs (those of per-CPU variables are offsets).
+    /// Its symbols, with run-time addresses (those of per-CPU variables are offsets).
     #[must_use]
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
     }
 
-    /// The virtual address of a symbol; of a per-CPU variable its offset.
+    /// Virtual address of a symbol; offset of a per-CPU variable.
     ///
     /// # Errors
     /// [`RunningError::NoSymbol`].
@@ -120,12 +120,12 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
     /// Its types.
     ///
     /// # Errors
-    /// [`RunningError::NoTypes`] when it carries none.
+    /// [`RunningError::NoTypes`] when it has none.
     pub fn btf(&self) -> Result<&Btf, RunningError> {
         self.btf.as_ref().ok_or(RunningError::NoTypes)
     }
 
-    /// Where it maps all memory: the virtual address of physical address 0 there.
+    /// Start of the direct map: the virtual address of physical address 0.
     ///
     /// # Errors
     /// [`RunningError`] when its variables cannot be read.
@@ -139,19 +139,19 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
         }
     }
 
-    /// The page table that maps the kernel: `swapper_pg_dir`. Addresses of processes are not in it.
+    /// The kernel's page table: `swapper_pg_dir`. It does not map addresses of processes.
     ///
     /// # Errors
-    /// [`RunningError`] when it is not where it should be.
+    /// [`RunningError`] when it is not found.
     pub fn page_table(&self) -> Result<PageTable<'a, M>, RunningError> {
         let root = self.physical(self.symbol("init_top_pgt")?)?;
         Ok(PageTable::new(self.memory, root, self.levels()?))
     }
 
-    /// Copies bytes from a virtual address of the kernel on.
+    /// Copies bytes from a virtual address of the kernel.
     ///
     /// # Errors
-    /// [`RunningError`] when not all of them are mapped to the kernel's memory; `into` may then hold anything.
+    /// [`RunningError`] when not all of them are mapped; `into` is then unspecified.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), RunningError> {
         Ok(self.page_table()?.read(address, into)?)
     }
@@ -166,8 +166,9 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// What the kernel tells tools that read its dumps (Documentation/admin-guide/kdump/vmcoreinfo.rst): lines of
-    /// `NAME=value`. `None` until it has written that, early in its boot.
+    /// The kernel's information for tools that read its dumps
+    /// (Documentation/admin-guide/kdump/vmcoreinfo.rst): lines of `NAME=value`. `None` until the
+    /// kernel has written it, early in its boot.
     ///
     /// # Errors
     /// [`RunningError`] when it cannot be read.

@@ -1,23 +1,23 @@
 //! Walking a kernel's page tables from outside.
 //!
-//! Source: Intel SDM volume 3, 4.5 "4-level paging and 5-level paging". Only what a reader needs: where a virtual
-//! address leads, not what may be done there.
+//! Source: Intel SDM volume 3, 4.5 "4-level paging and 5-level paging". Only for reading: addresses
+//! are translated, permissions ignored.
 
 use super::error::VirtualReadError;
 use crate::memory::PhysicalMemory;
 
-/// `P`: the entry leads somewhere.
+/// `P`: the entry is present.
 const PRESENT: u64 = 1 << 0;
 /// `PS`: the entry maps a large page.
 const LARGE: u64 = 1 << 7;
 /// The physical address in an entry: bits 12 to 51.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Bits of an address that one level takes.
+/// Bits of an address that index one level.
 const LEVEL_BITS: u32 = 9;
 /// Bits of an address within the smallest page.
 const PAGE_BITS: u32 = 12;
 
-/// How many levels of page tables there are.
+/// Number of levels of the page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Levels {
     /// Addresses of 48 bits.
@@ -27,7 +27,7 @@ pub enum Levels {
 }
 
 impl Levels {
-    /// Bits of an address that choose an entry in the root, and those below.
+    /// Position in an address of the bits that index the root.
     fn shift(self) -> u32 {
         match self {
             Self::Four => PAGE_BITS + 3 * LEVEL_BITS,
@@ -45,7 +45,7 @@ pub struct PageTable<'a, M: ?Sized> {
 }
 
 impl<'a, M: PhysicalMemory + ?Sized> PageTable<'a, M> {
-    /// The table whose root lies at that physical address.
+    /// The table whose root is at that physical address.
     #[must_use]
     pub fn new(memory: &'a M, root: u64, levels: Levels) -> Self {
         Self {
@@ -55,8 +55,8 @@ impl<'a, M: PhysicalMemory + ?Sized> PageTable<'a, M> {
         }
     }
 
-    /// Where a virtual address leads: the physical address, and how many bytes from there on lie in the same page.
-    /// `None` if it leads nowhere.
+    /// Translates a virtual address: the physical address, and the number of bytes from there to
+    /// the end of the page. `None` if it is not mapped.
     #[must_use]
     pub fn translate(&self, address: u64) -> Option<(u64, u64)> {
         let mut shift = self.levels.shift();
@@ -77,10 +77,11 @@ impl<'a, M: PhysicalMemory + ?Sized> PageTable<'a, M> {
         }
     }
 
-    /// Copies bytes from a virtual address on.
+    /// Copies bytes from a virtual address.
     ///
     /// # Errors
-    /// [`VirtualReadError`] with the first address that leads to none of the memory; `into` holds what comes before.
+    /// [`VirtualReadError`] with the first address that is not mapped to memory; `into` has the
+    /// bytes before it.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), VirtualReadError> {
         let mut done = 0;
         while done < into.len() {
@@ -95,7 +96,7 @@ impl<'a, M: PhysicalMemory + ?Sized> PageTable<'a, M> {
         Ok(())
     }
 
-    /// The entry that the low bits of `index` choose, if it leads somewhere.
+    /// The entry indexed by the low bits of `index`, if it is present.
     fn entry(&self, table: u64, index: u64) -> Option<u64> {
         let mut entry = [0; 8];
         let offset = (index & ((1 << LEVEL_BITS) - 1)) * 8;
@@ -104,7 +105,7 @@ impl<'a, M: PhysicalMemory + ?Sized> PageTable<'a, M> {
     }
 }
 
-/// Are the bits above the lower `bits` all as the highest of these?
+/// Whether the bits above the lower `bits` are all equal to the highest of these.
 fn is_canonical(address: u64, bits: u32) -> bool {
     let above = 64 - bits;
     ((address << above).cast_signed() >> above).cast_unsigned() == address

@@ -4,29 +4,29 @@ use super::registers::{Registers, nmi_frame};
 use super::{RunningError, RunningKernel};
 use crate::memory::PhysicalMemory;
 
-/// More processors than any kernel is built for (`NR_CPUS`).
+/// Limit above that of any kernel (`NR_CPUS`).
 const PROCESSORS_MAX: u32 = 8192;
-/// Bits of a word of a mask.
+/// Bits in a word of a mask.
 const WORD_BITS: u32 = 64;
 
 /// A processor that the kernel has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
-    /// The kernel's number for it.
+    /// Number by the kernel.
     pub number: u32,
-    /// The id of its local APIC.
+    /// Id of its local APIC.
     pub apic_id: u32,
-    /// Whether the kernel counts it among those online: it handles interrupts, NMIs among them.
+    /// Whether the kernel counts it as online: it handles interrupts, NMIs included.
     pub online: bool,
-    /// How far its per-CPU variables lie above the offsets that their symbols tell.
+    /// Offset of its per-CPU variables from their symbols.
     percpu: u64,
 }
 
 impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
-    /// The processors that it has ever brought online, in the order of its numbers.
+    /// The processors that have ever been online, in the order of their numbers.
     ///
     /// # Errors
-    /// [`RunningError`] when it does not tell.
+    /// [`RunningError`] when a variable cannot be read.
     pub fn processors(&self) -> Result<Vec<Processor>, RunningError> {
         let count = self.image_half(self.symbol("nr_cpu_ids")?)?;
         let booted = self.symbol("cpus_booted_once_mask")?;
@@ -48,13 +48,14 @@ impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
         Ok(processors)
     }
 
-    /// The registers of a processor when it last got an NMI; `None` if it got none, or they have been overwritten.
+    /// The registers of a processor at its last NMI; `None` if it had none, or they were
+    /// overwritten.
     ///
-    /// An NMI has a stack of its own, on which the processor and the kernel's entry code put the registers. They stay
-    /// there when the handler has returned, until the next NMI.
+    /// NMIs have their own stack, on which the processor and the kernel's entry code save the
+    /// registers. They stay there after the handler has returned, until the next NMI.
     ///
     /// # Errors
-    /// [`RunningError`] when the kernel does not tell where that stack is.
+    /// [`RunningError`] when that stack is not found.
     pub fn registers_at_nmi(
         &self,
         processor: &Processor,
@@ -72,40 +73,40 @@ impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
         }))
     }
 
-    /// The id (`pid` in the kernel's words) of the thread that a processor executes.
+    /// Id (the kernel's `pid`) of the thread that a processor executes.
     ///
     /// # Errors
-    /// [`RunningError`] when the kernel does not tell.
+    /// [`RunningError`] when a variable cannot be read.
     pub fn current_thread(&self, processor: &Processor) -> Result<u32, RunningError> {
         // The lower half: the member has 32 bits.
         Ok(self.task_word(processor, "pid")? as u32)
     }
 
-    /// Physical address of the first word of the mask of processors that are to print a backtrace at their next NMI
-    /// (`backtrace_mask` of lib/nmi_backtrace.c), and how many words count.
+    /// Mask of the processors that are to print a backtrace at their next NMI (`backtrace_mask` of
+    /// lib/nmi_backtrace.c): physical address of its first word, and number of words.
     ///
     /// # Errors
-    /// [`RunningError`] when the kernel does not tell.
+    /// [`RunningError`] when a variable cannot be read.
     pub fn backtrace_mask(&self) -> Result<(u64, u32), RunningError> {
         let mask = self.physical(self.symbol("backtrace_mask")?)?;
         let count = self.image_half(self.symbol("nr_cpu_ids")?)?;
         Ok((mask, count.min(PROCESSORS_MAX).div_ceil(WORD_BITS)))
     }
 
-    /// The processor whose panic the kernel has died of, if it has.
+    /// Number of the processor that panicked, if one did.
     ///
     /// # Errors
-    /// [`RunningError`] when it does not tell.
+    /// [`RunningError`] when the variable cannot be read.
     pub fn panicked_processor(&self) -> Result<Option<u32>, RunningError> {
         // `PANIC_CPU_INVALID`, -1, for none.
         let number = self.image_half(self.symbol("panic_cpu")?)?;
         Ok(Some(number).filter(|number| number.cast_signed() >= 0))
     }
 
-    /// The first 64 bits of a member of the task that a processor executes.
+    /// First 64 bits of a member of the task that a processor executes.
     fn task_word(&self, processor: &Processor, member: &str) -> Result<u64, RunningError> {
         let btf = self.btf()?;
-        // Before Linux 6.2, and since 6.15, it is a variable of its own.
+        // Before Linux 6.2, and since 6.15, a variable of its own.
         let variable = match self.symbols().address("current_task") {
             Some(variable) => variable,
             None => self.symbol("pcpu_hot")? + btf.offset_of("pcpu_hot", "current_task")?,
@@ -116,7 +117,7 @@ impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
 
     fn apic_id(&self, percpu: u64) -> Result<u32, RunningError> {
         let btf = self.btf()?;
-        // Since Linux 6.7 in a structure inside, and wider.
+        // Since Linux 6.7 in a nested structure, and wider.
         let field = btf
             .field("cpuinfo_x86", "topo.apicid")
             .or_else(|_| btf.field("cpuinfo_x86", "apicid"))?;

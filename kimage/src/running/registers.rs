@@ -1,6 +1,6 @@
-//! A processor's registers, as an NMI has left them in memory.
+//! A processor's registers, as an NMI has saved them in memory.
 //!
-//! On an NMI the processor changes to a stack of its own and pushes where it was. What follows is
+//! On an NMI the processor switches to a dedicated stack and pushes where it was. The rest is
 //! `asm_exc_nmi` of arch/x86/entry/entry_64.S, unchanged from Linux 4.x to 6.12 (without FRED):
 //!
 //! ```text
@@ -18,11 +18,12 @@ use crate::bytes::u64_at;
 
 /// Words of `struct pt_regs` (arch/x86/include/asm/ptrace.h).
 const PT_REGS_WORDS: usize = 21;
-/// Bytes of the same.
+/// Size of the same in bytes.
 const PT_REGS_SIZE: usize = 8 * PT_REGS_WORDS;
-/// Words above it on the NMI's stack: the processor's five, `rdx`, the variable, the copy to return by.
+/// Words above it on the NMI stack: the processor's five, `rdx`, the variable, the copy for the
+/// return.
 const ABOVE_WORDS: usize = 5 + 1 + 1 + 5;
-/// Bytes looked at from the end of the stack.
+/// Bytes read from the end of the stack.
 const FRAME_SIZE: usize = 8 * (ABOVE_WORDS + PT_REGS_WORDS);
 /// `__KERNEL_CS` of arch/x86/include/asm/segment.h.
 const KERNEL_CS: u64 = 0x10;
@@ -31,7 +32,7 @@ const PRIVILEGE: u64 = 3;
 /// `THREAD_SIZE` of arch/x86/include/asm/page_64_types.h, without KASAN.
 const THREAD_SIZE: u64 = 16 << 10;
 
-/// The general registers of a processor, in the order of `struct pt_regs` and of ELF core files.
+/// General registers of a processor, in the order of `struct pt_regs` and of ELF core files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "they are the processor's")]
 pub struct Registers {
@@ -59,7 +60,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The words of a `struct pt_regs`, in its order.
+    /// From the words of a `struct pt_regs`.
     #[must_use]
     pub fn from_words(words: [u64; PT_REGS_WORDS]) -> Self {
         let [
@@ -106,7 +107,7 @@ impl Registers {
         }
     }
 
-    /// The same as words, in the same order.
+    /// As the words of a `struct pt_regs`.
     #[must_use]
     pub fn words(&self) -> [u64; PT_REGS_WORDS] {
         let Self {
@@ -138,13 +139,14 @@ impl Registers {
         ]
     }
 
-    /// Where and in what state the processor was: `rip`, `cs`, `rflags`, `rsp`, `ss`.
+    /// Position and state of the processor: `rip`, `cs`, `rflags`, `rsp`, `ss`.
     fn place(&self) -> [u64; 5] {
         [self.rip, self.cs, self.rflags, self.rsp, self.ss]
     }
 }
 
-/// The registers at the last NMI whose stack ends at `stack_end`, of a thread whose own stack begins at `task_stack`.
+/// The registers at the last NMI, by the end of its stack and the start of the current thread's
+/// stack.
 pub(super) fn nmi_frame(
     stack_end: u64,
     task_stack: u64,
@@ -156,7 +158,8 @@ pub(super) fn nmi_frame(
     let [rip, cs, rflags, rsp, ss] = original;
     if cs == KERNEL_CS {
         let registers = Registers::from_words(words(&frame[..PT_REGS_SIZE])?);
-        // Else an NMI came while another was handled, and the processor has overwritten the original.
+        // Otherwise an NMI came while another was handled, and the processor has overwritten the
+        // original.
         return (registers.place() == original).then_some(registers);
     }
     if cs & PRIVILEGE != PRIVILEGE {
@@ -168,7 +171,7 @@ pub(super) fn nmi_frame(
         .ok()
         .and_then(|()| Some(Registers::from_words(words(&bytes)?)))
         .filter(|registers| registers.place() == original);
-    // The thread has gone on since, or another runs: what the processor itself has pushed is still there.
+    // The thread has continued, or another runs: the words pushed by the processor are still there.
     Some(whole.unwrap_or(Registers {
         rip,
         cs,
@@ -194,7 +197,7 @@ mod tests {
     const END: u64 = 0x5000;
     const TASK: u64 = 0x9000;
 
-    /// Bytes from 0 on, with words put at addresses.
+    /// Memory from address 0, with words at addresses.
     fn memory(put: &[(u64, &[u64])]) -> Vec<u8> {
         let mut bytes = vec![0; 0x10000];
         for (address, words) in put {
@@ -230,19 +233,19 @@ mod tests {
     const PROCESS: [u64; 5] = [0x40_1000, 0x33, 0x246, 0x7fff_0000_1000, 0x2b];
 
     #[test]
-    fn from_the_kernel_all_lie_on_the_nmis_stack() {
+    fn registers_of_the_kernel_are_on_the_nmi_stack() {
         let whole = registers(KERNEL);
         let words = whole.words();
         let bytes = memory(&[(END - 40, &KERNEL), (END - FRAME_SIZE as u64, &words)]);
         assert_eq!(frame(&bytes), Some(whole));
-        // An NMI inside an NMI.
+        // A nested NMI.
         let other = [KERNEL[0] + 1, KERNEL[1], KERNEL[2], KERNEL[3], KERNEL[4]];
         let bytes = memory(&[(END - 40, &other), (END - FRAME_SIZE as u64, &words)]);
         assert_eq!(frame(&bytes), None);
     }
 
     #[test]
-    fn from_a_process_they_lie_on_its_threads_stack() {
+    fn registers_of_a_process_are_on_its_threads_stack() {
         let whole = registers(PROCESS);
         let top = TASK + THREAD_SIZE - PT_REGS_SIZE as u64;
         let bytes = memory(&[(END - 40, &PROCESS), (top, &whole.words())]);
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_nmi_there_are_none() {
+    fn without_an_nmi_there_are_no_registers() {
         assert_eq!(frame(&memory(&[])), None);
     }
 }

@@ -1,8 +1,8 @@
-//! A kernel's symbols, from the table that the kernel itself carries: kallsyms.
+//! A kernel's symbols, from its own table: kallsyms.
 //!
-//! A distribution's kernel comes without an ELF symbol table, but `CONFIG_KALLSYMS` (with `_ALL`: data too) puts a
-//! compressed one among its constants (scripts/kallsyms.c and kernel/kallsyms.c of the kernel). [`tables`] finds
-//! it; this file expands the names.
+//! A distribution's kernel has no ELF symbol table, but `CONFIG_KALLSYMS` (with `_ALL` for data
+//! too) puts a compressed one among its constants (scripts/kallsyms.c and kernel/kallsyms.c of the
+//! kernel). [`tables`] finds it; this file expands the names.
 
 mod tables;
 
@@ -11,47 +11,47 @@ use crate::error::ImageError;
 use tables::Tables;
 use thiserror::Error;
 
-/// `KSYM_NAME_LEN` of include/linux/kallsyms.h: no name is longer.
+/// `KSYM_NAME_LEN` of include/linux/kallsyms.h: longest name.
 const NAME_MAX: usize = 512;
-/// More than the names of all symbols of a kernel take: Debian's take 4 MiB.
+/// Limit on the names of all symbols: Debian's take 4 MiB.
 const NAMES_SIZE_MAX: usize = 64 << 20;
 
-/// Why a kernel's symbols cannot be had.
+/// Why a kernel's symbols cannot be read.
 #[derive(Debug, Error)]
 pub enum SymbolError {
-    /// The file is no `vmlinux`.
+    /// The file is not a `vmlinux`.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// There is no table, or one of a kind that is not known.
+    /// There is no table, or one of an unknown kind.
     #[error(
-        "the kernel carries no symbol table of a known kind; use one that was built with CONFIG_KALLSYMS_ALL, \
-         as Debian's are"
+        "the kernel has no symbol table of a known kind; use one built with CONFIG_KALLSYMS_ALL, \
+         like Debian's"
     )]
     NoTable,
-    /// The table does not hold together.
-    #[error("the kernel's symbol table is damaged: {0}; copy or install the kernel anew")]
+    /// The table is inconsistent.
+    #[error("the kernel's symbol table is damaged: {0}; copy or install the kernel again")]
     Malformed(&'static str),
 }
 
-/// One symbol.
+/// A symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// Link address; for a per-CPU variable its offset in the per-CPU area.
+    /// Link address; of a per-CPU variable its offset in the per-CPU area.
     pub address: u64,
-    /// Kind, in the letters of nm(1): `T` and `t` for code, `D`, `d`, `B`, `b` for data, and so on.
+    /// Type, by the letters of nm(1): `T` and `t` for code, `D`, `d`, `B`, `b` for data, and so on.
     pub kind: char,
-    /// Name. Static symbols of different files may share one.
+    /// Name. Static symbols of different files may have the same.
     pub name: &'a str,
 }
 
-/// The symbols of a kernel, with the addresses that they were linked to.
+/// The symbols of a kernel, with their addresses.
 #[derive(Debug, Clone)]
 pub struct Symbols {
     /// In the table's order: by address.
     entries: Vec<Entry>,
-    /// All names, one behind the other.
+    /// All names, one after the other.
     names: String,
-    /// Indices into `entries`, by name, then by address.
+    /// Indices into `entries`, sorted by name, then by address.
     by_name: Vec<u32>,
 }
 
@@ -65,10 +65,10 @@ struct Entry {
 impl Symbols {
     /// Reads the symbols of the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)).
     ///
-    /// All orders of the tables are known: that up to Linux 6.3, that since 6.4, and that since 7.0.
+    /// All orders of the tables are supported: up to Linux 6.3, since 6.4, and since 7.0.
     ///
     /// # Errors
-    /// [`SymbolError`] when the file is no `vmlinux`, or carries no whole table.
+    /// [`SymbolError`] when the file is not a `vmlinux`, or has no complete table.
     pub fn from_vmlinux(vmlinux: &[u8]) -> Result<Self, SymbolError> {
         let vmlinux = Vmlinux::parse(vmlinux)?;
         let tables = vmlinux
@@ -77,16 +77,16 @@ impl Symbols {
         Self::expand(&tables.ok_or(SymbolError::NoTable)?)
     }
 
-    /// Reads the symbols of a kernel from its image as it lies in memory, at the virtual address `start`. Their
-    /// addresses are those where it runs, not those that it was linked to.
+    /// Reads the symbols of a kernel from its image in memory, at the virtual address `start`.
+    /// Their addresses are run-time ones, not link addresses.
     ///
     /// # Errors
-    /// [`SymbolError`] when there is no whole table.
+    /// [`SymbolError`] when there is no complete table.
     pub fn from_memory(image: &[u8], start: u64) -> Result<Self, SymbolError> {
         Self::expand(&Tables::find(image, start).ok_or(SymbolError::NoTable)?)
     }
 
-    /// The link address of the first symbol called `name`.
+    /// Address of the first symbol called `name`.
     pub fn address(&self, name: &str) -> Option<u64> {
         let first = self
             .by_name
@@ -130,18 +130,19 @@ impl Symbols {
             symbols.push(address, &expanded)?;
         }
         let mut by_name: Vec<u32> = (0..symbols.entries.len() as u32).collect();
-        // A stable sort: among equal names the order by address remains.
+        // The sort is stable: equal names stay in order of address.
         by_name.sort_by_key(|&index| symbols.name(&symbols.entries[index as usize]));
         symbols.by_name = by_name;
         Ok(symbols)
     }
 
-    /// Adds a symbol: its kind and its name, as the table has them.
+    /// Adds a symbol: its type and name, as in the table.
     fn push(&mut self, address: u64, kind_and_name: &[u8]) -> Result<(), SymbolError> {
         let Some((&kind, name)) = kind_and_name.split_first() else {
             return Err(SymbolError::Malformed("a symbol has no name"));
         };
-        let name = str::from_utf8(name).map_err(|_| SymbolError::Malformed("a name is no text"))?;
+        let name =
+            str::from_utf8(name).map_err(|_| SymbolError::Malformed("a name is not text"))?;
         if self.names.len() + name.len() > NAMES_SIZE_MAX {
             return Err(SymbolError::Malformed("the names are too long"));
         }

@@ -1,6 +1,7 @@
-//! Finding the tables of kallsyms among a kernel's constants, without any symbol that tells where they are.
+//! Finding the tables of kallsyms among a kernel's constants, without any symbol for them.
 //!
-//! scripts/kallsyms.c writes them one behind the other, each aligned to `A` bytes, in one of these orders:
+//! scripts/kallsyms.c writes them one after the other, each aligned to `A` bytes, in one of these
+//! orders:
 //!
 //! ```text
 //! up to Linux 6.3, A = 8:    offsets  relative_base  num_syms  names  markers  [seqs_of_names]
@@ -11,48 +12,49 @@
 //!                            offsets  seqs_of_names
 //! ```
 //!
-//! (`seqs_of_names`, not needed here, came with 6.2 and was carried back to the stable 6.1.)
+//! (`seqs_of_names`, not needed here, was added in 6.2 and backported to the stable 6.1.)
 //!
 //! | table | content |
 //! |---|---|
-//! | `num_syms` | 32 bits: how many symbols |
+//! | `num_syms` | 32 bits: number of symbols |
 //! | `names` | for each symbol: size in 1 or 2 bytes (ULEB128), then so many codes |
 //! | `markers` | for each 256th symbol: 32-bit offset in `names` |
-//! | `token_table` | 256 NUL-terminated strings: what each code stands for |
+//! | `token_table` | 256 NUL-terminated strings: the expansion of each code |
 //! | `token_index` | for each code: 16-bit offset in `token_table` |
 //! | `offsets` | for each symbol: its address in 32 bits, see [`Tables::address`] |
 //! | `relative_base` | 64 bits |
 //!
-//! The codes of the digits stand for the digits themselves, since every kernel has them in names. That run of
-//! strings is looked for; `token_index` behind it proves that it is no chance; all else follows from there.
+//! The codes of the digits expand to the digits themselves, since every kernel has them in names.
+//! That run of strings is searched for; `token_index` after it confirms the match; the other tables
+//! follow from there.
 
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::elf::START_KERNEL_MAP;
 use memchr::memmem;
 
-/// The strings of the codes `0` to `9`.
+/// Expansions of the codes `0` to `9`.
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00";
-/// Codes there are.
+/// Number of codes.
 const CODES: usize = 256;
 /// Symbols from one marker to the next.
 const MARKER_INTERVAL: usize = 256;
 /// Alignments of every table: with `relative_base`, and without it.
 const ALIGNMENTS: [usize; 2] = [8, 4];
-/// Alignment of the tables where there is a `relative_base`.
+/// Alignment of the tables if there is a `relative_base`.
 const ALIGNMENT_WITH_BASE: usize = 8;
-/// The largest size that two bytes of ULEB128 tell.
+/// The largest size in two bytes of ULEB128.
 const PACKED_NAME_MAX: usize = 0x3fff;
-/// The most that the packed names from one marker to the next take.
-const STRETCH_MAX: usize = MARKER_INTERVAL * (PACKED_NAME_MAX + 2);
+/// Largest size of the packed names from one marker to the next.
+const SPAN_MAX: usize = MARKER_INTERVAL * (PACKED_NAME_MAX + 2);
 /// Size of an entry of `seqs_of_names`.
 const SEQ_SIZE: usize = 3;
-/// Places that look right at first sight and are looked at closely: bounds the work on a hostile file. In real
-/// kernels the first is the right one.
+/// Candidates that are examined closely: bounds the work on a hostile file. In real kernels the
+/// first is the right one.
 const CANDIDATES_MAX: usize = 8;
-/// More than any kernel has: Debian's have 200,000 symbols.
+/// Limit on symbols: Debian's kernels have 200,000.
 const SYMBOLS_MAX: usize = 1 << 22;
 
-/// The tables, checked: `names` and `offsets` hold `count` entries each.
+/// The tables, checked: `names` and `offsets` have `count` entries each.
 #[derive(Debug)]
 pub(super) struct Tables<'a> {
     count: usize,
@@ -62,20 +64,20 @@ pub(super) struct Tables<'a> {
     origin: Origin,
 }
 
-/// What the entries of `offsets` are relative to.
+/// Origin of the entries of `offsets`.
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     /// `relative_base`.
     Base(u64),
-    /// The byte before it, downwards; those that are not negative stand for per-CPU variables
+    /// Relative to the byte before it, downwards; nonnegative ones are per-CPU variables
     /// (`CONFIG_KALLSYMS_ABSOLUTE_PERCPU`, up to Linux 6.14).
     BelowBase(u64),
-    /// Each its own place; here is that of the first.
+    /// Each relative to its own address; here that of the first.
     Place(u64),
 }
 
 impl<'a> Tables<'a> {
-    /// Looks for the tables in `bytes`, the content of a segment at the virtual address `start`.
+    /// Searches for the tables in `bytes`, the content of a segment at the virtual address `start`.
     pub(super) fn find(bytes: &'a [u8], start: u64) -> Option<Self> {
         let digits = memmem::find_iter(bytes, DIGITS);
         let places = digits.flat_map(|digits| ALIGNMENTS.map(|alignment| (digits, alignment)));
@@ -91,7 +93,7 @@ impl<'a> Tables<'a> {
             })
     }
 
-    /// The tables, if they are in the order up to Linux 6.3: addresses first.
+    /// The tables, if they have the order up to Linux 6.3: addresses first.
     fn old_order(bytes: &'a [u8], tokens: &Tokens<'a>) -> Option<Self> {
         let names = Names::after_relative_base(bytes, tokens)?;
         let base = names.start.checked_sub(ALIGNMENT_WITH_BASE)?;
@@ -99,14 +101,14 @@ impl<'a> Tables<'a> {
         Self::with_base(bytes, tokens, &names, offsets)
     }
 
-    /// The tables, if they are in the order since Linux 6.4: addresses last.
+    /// The tables, if they have the order since Linux 6.4: addresses last.
     fn new_order(bytes: &'a [u8], tokens: &Tokens<'a>) -> Option<Self> {
         let names = Names::before_markers(bytes, tokens)?;
         let offsets = tokens.end.next_multiple_of(ALIGNMENT_WITH_BASE);
         Self::with_base(bytes, tokens, &names, offsets)
     }
 
-    /// The tables, with `offsets` and, behind it, `relative_base` at the place given.
+    /// The tables, with `offsets` at `start`, followed by `relative_base`.
     fn with_base(
         bytes: &'a [u8],
         tokens: &Tokens<'a>,
@@ -125,8 +127,8 @@ impl<'a> Tables<'a> {
         Some(Self::new(tokens, names, offsets, origin))
     }
 
-    /// The tables, if they are in the order since Linux 7.0. Of its `offsets` nothing tells but that the
-    /// addresses ascend, as in every order.
+    /// The tables, if they have the order since Linux 7.0. Its `offsets` are confirmed only by
+    /// ascending addresses, as in every order.
     fn order_without_base(bytes: &'a [u8], start: u64, tokens: &Tokens<'a>) -> Option<Self> {
         let names = Names::before_markers(bytes, tokens)?;
         let place = tokens.end.next_multiple_of(tokens.alignment);
@@ -157,7 +159,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// What a code stands for.
+    /// The expansion of a code.
     pub(super) fn token(&self, code: u8) -> &'a [u8] {
         self.tokens.string(usize::from(code)).unwrap_or_default()
     }
@@ -179,20 +181,20 @@ impl<'a> Tables<'a> {
 /// `token_table` and `token_index`.
 #[derive(Debug, Clone, Copy)]
 struct Tokens<'a> {
-    /// Where `token_table` begins.
+    /// Offset of `token_table`.
     start: usize,
-    /// Where `token_index` ends.
+    /// End of `token_index`.
     end: usize,
-    /// Of them and all other tables.
+    /// Alignment of these and all other tables.
     alignment: usize,
     table: &'a [u8],
     index: &'a [u8],
 }
 
 impl<'a> Tokens<'a> {
-    /// The tables whose strings for the digits begin at `digits`.
+    /// The tables whose strings for the digits are at `digits`.
     fn around(bytes: &'a [u8], digits: usize, alignment: usize) -> Option<Self> {
-        // The table's size is told in 16 bits.
+        // The table's offsets have 16 bits.
         let after_digits = &bytes[digits..bytes.len().min(digits + usize::from(u16::MAX))];
         let ends = memchr::memchr_iter(0, after_digits);
         let table_end = digits + ends.take(CODES - usize::from(b'0')).last()? + 1;
@@ -211,13 +213,13 @@ impl<'a> Tokens<'a> {
         consistent.then_some(tokens)
     }
 
-    /// Does each string begin where the one before it ends?
+    /// Whether each string starts where the one before it ends.
     fn is_consistent(&self) -> bool {
         let mut offset = 0;
         (0..CODES).all(|code| {
-            let told = u16_at(self.index, 2 * code).map(usize::from);
+            let stored = u16_at(self.index, 2 * code).map(usize::from);
             let string = self.string(code);
-            let consistent = told == Some(offset) && string.is_some();
+            let consistent = stored == Some(offset) && string.is_some();
             offset += string.unwrap_or_default().len() + 1;
             consistent
         })
@@ -233,15 +235,15 @@ impl<'a> Tokens<'a> {
 
 /// `num_syms` and `names`, checked against `markers`.
 struct Names<'a> {
-    /// Where `num_syms` lies.
+    /// Offset of `num_syms`.
     start: usize,
     count: usize,
     bytes: &'a [u8],
 }
 
 impl<'a> Names<'a> {
-    /// The names that belong to the tokens, in the oldest order: `num_syms` comes just after `relative_base`,
-    /// which looks like nothing else.
+    /// The names that belong to the tokens, in the oldest order: `num_syms` follows
+    /// `relative_base`, which is unmistakable.
     fn after_relative_base(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
         let alignment = tokens.alignment;
         let places = (alignment..tokens.start)
@@ -256,14 +258,15 @@ impl<'a> Names<'a> {
             .find_map(|start| Self::at(bytes, start, tokens))
     }
 
-    /// The names that belong to the tokens, in the newer orders: `markers`, ascending numbers of which the first
-    /// is 0, come just before the tokens.
+    /// The names that belong to the tokens, in the newer orders: `markers`, ascending numbers
+    /// starting with 0, precede the tokens.
     fn before_markers(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
         let alignment = tokens.alignment;
         let (markers, markers_count, last) = markers_before(bytes, tokens.start, alignment)?;
-        // The names after the last marker take at least 2 bytes, at most 256 times the largest size.
+        // The names after the last marker take at least 2 bytes, at most 256 times the largest
+        // size.
         let highest = markers.checked_sub(last + alignment)?;
-        let lowest = highest.saturating_sub(STRETCH_MAX + alignment);
+        let lowest = highest.saturating_sub(SPAN_MAX + alignment);
         let places = (lowest..=highest)
             .rev()
             .filter(|at| at.is_multiple_of(alignment));
@@ -276,7 +279,7 @@ impl<'a> Names<'a> {
             .find_map(|start| Self::at(bytes, start, tokens))
     }
 
-    /// The names, if `num_syms` lies at `start`, and all markers up to the tokens agree.
+    /// The names, if `num_syms` is at `start`, and all markers up to the tokens agree.
     fn at(bytes: &'a [u8], start: usize, tokens: &Tokens<'_>) -> Option<Self> {
         let alignment = tokens.alignment;
         let count = count_at(bytes, start, alignment)?;
@@ -292,8 +295,8 @@ impl<'a> Names<'a> {
         }
         let size = names_and_more.len() - rest.len();
         let markers_start = (names_start + size).next_multiple_of(alignment);
-        let told = |index: usize| Some(u32_at(bytes, markers_start + 4 * index)? as usize);
-        if (0..markers.len()).any(|index| told(index) != Some(markers[index])) {
+        let stored = |index: usize| Some(u32_at(bytes, markers_start + 4 * index)? as usize);
+        if (0..markers.len()).any(|index| stored(index) != Some(markers[index])) {
             return None;
         }
         let end = (markers_start + 4 * markers.len()).next_multiple_of(alignment);
@@ -307,7 +310,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// `num_syms`, if what lies at `at` can be it; padding behind the 32-bit number is zero.
+/// `num_syms`, if the value at `at` is possible; padding after the 32-bit number is zero.
 fn count_at(bytes: &[u8], at: usize, alignment: usize) -> Option<usize> {
     let number = if alignment > 4 {
         u64_at(bytes, at)?
@@ -318,20 +321,20 @@ fn count_at(bytes: &[u8], at: usize, alignment: usize) -> Option<usize> {
     (1..=SYMBOLS_MAX).contains(&count).then_some(count)
 }
 
-/// Where the markers just before `end` begin, how many they are, and the last of them.
+/// Offset and number of the markers before `end`, and the last of them.
 fn markers_before(bytes: &[u8], end: usize, alignment: usize) -> Option<(usize, usize, usize)> {
     const SIZE: usize = 4;
     let number_at = |at: usize| Some(u32_at(bytes, at)? as usize);
     let mut at = end.checked_sub(SIZE)?;
-    // An odd number of markers is padded with a zero, if numbers are smaller than the alignment.
+    // An odd number of markers is padded with a zero, if they are smaller than the alignment.
     if alignment > SIZE && number_at(at)? == 0 {
         at = at.checked_sub(SIZE)?;
     }
     let last_at = at;
     while number_at(at)? != 0 {
         let previous = at.checked_sub(SIZE)?;
-        let stretch = number_at(at)?.checked_sub(number_at(previous)?)?;
-        if !(2 * MARKER_INTERVAL..=STRETCH_MAX).contains(&stretch) {
+        let span = number_at(at)?.checked_sub(number_at(previous)?)?;
+        if !(2 * MARKER_INTERVAL..=SPAN_MAX).contains(&span) {
             return None;
         }
         at = previous;
@@ -339,7 +342,7 @@ fn markers_before(bytes: &[u8], end: usize, alignment: usize) -> Option<(usize, 
     Some((at, (last_at - at) / SIZE + 1, number_at(last_at)?))
 }
 
-/// Splits a packed name from what follows it.
+/// Splits off a packed name.
 fn split_packed_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&low, rest) = bytes.split_first()?;
     let (size, rest) = if low & 0x80 == 0 {
@@ -348,7 +351,7 @@ fn split_packed_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let (&high, rest) = rest.split_first()?;
         (usize::from(low & 0x7f) | usize::from(high) << 7, rest)
     };
-    // No symbol is without a name, and no kernel writes three bytes of size.
+    // No symbol has an empty name, and no kernel writes three bytes of size.
     if size == 0 || size > PACKED_NAME_MAX {
         None
     } else {
@@ -356,12 +359,12 @@ fn split_packed_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Size of `offsets` with its padding, where `relative_base` follows.
+/// Size of `offsets` with padding, if `relative_base` follows.
 fn offsets_size(count: usize) -> usize {
     (4 * count).next_multiple_of(ALIGNMENT_WITH_BASE)
 }
 
-/// `relative_base`, if what lies at `offset` can be it: the address of a kernel's beginning.
+/// `relative_base`, if the value at `offset` is possible: the start address of a kernel.
 fn relative_base(bytes: &[u8], offset: usize) -> Option<u64> {
     u64_at(bytes, offset).filter(|&base| base >= START_KERNEL_MAP && base % 4096 == 0)
 }

@@ -1,9 +1,9 @@
-//! The kernels that the testbed has fetched, if it has.
+//! The kernels that the testbed has fetched, if any.
 
 use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 
-/// Paths of all `build/kernels/*/boot/vmlinuz-*`; says so if there are none.
+/// Paths of all `build/kernels/*/boot/vmlinuz-*`; prints a note if there are none.
 pub(crate) fn kernels() -> Vec<PathBuf> {
     let entries = |folder: PathBuf| {
         read_dir(folder)

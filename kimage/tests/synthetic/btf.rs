@@ -1,4 +1,4 @@
-//! The section `.BTF`, type by type.
+//! A `.BTF` section, built type by type.
 
 /// A member: name, type, offset in bits, size of a bit field or 0.
 pub type Member = (&'static str, u32, u32, u32);
@@ -99,7 +99,7 @@ pub fn log_types() -> Vec<u8> {
     types(false)
 }
 
-/// The same of Linux 7.2, whose counts of interrupts are an array.
+/// The same for Linux 7.2, whose interrupt counts are an array.
 pub fn newer_log_types() -> Vec<u8> {
     types(true)
 }

@@ -1,14 +1,14 @@
-//! A bzImage around any payload.
+//! A bzImage with any payload.
 
 use std::io::Write;
 
 /// Size of the real-mode part: two sectors.
 pub const REAL_MODE_SIZE: usize = 1024;
-/// Where the payload lies in the protected-mode part.
+/// Offset of the payload in the protected-mode part.
 pub const PAYLOAD_OFFSET: usize = 0x400;
 pub const RELEASE: &str = "6.1.0-test-amd64";
 
-/// How a payload is packed, and its packed form as the build would write it, appended size included.
+/// Names of compressions, and the payload compressed as by the build, appended size included.
 pub fn packed(vmlinux: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let sized = |mut stream: Vec<u8>| {
         stream.extend((vmlinux.len() as u32).to_le_bytes());
@@ -66,7 +66,7 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
 }
 
-/// A bzImage that carries `payload`.
+/// A bzImage with `payload`.
 pub fn bzimage(payload: &[u8]) -> Vec<u8> {
     let protected_size = (PAYLOAD_OFFSET + payload.len()).next_multiple_of(16);
     let mut file = vec![0; REAL_MODE_SIZE + protected_size];

@@ -19,20 +19,21 @@ pub const PANIC_CPU: u64 = DATA + 0x400;
 pub const PAGE_OFFSET_BASE: u64 = DATA + 0x500;
 pub const PER_CPU_OFFSET: u64 = DATA + 0x600;
 pub const SYSTEM_STATE: u64 = DATA + 0x700;
-/// Offset of a structure among the variables of each core.
+/// Offset of a structure in the per-CPU area.
 pub const IRQ_STAT: u64 = 0x80;
-/// Link address of the same where it has one.
+/// Link address of the same, in kernels where it has one.
 pub const IRQ_STAT_LINK: u64 = DATA + 0x800;
-/// Where the arrays of the static ring lie.
+/// Link address of the static ring's arrays.
 pub const STATIC_ARRAYS: u64 = DATA + 0x1000;
 
-/// Where in the file the segments lie.
+/// File offsets and sizes of the segments.
 pub const TEXT_OFFSET: usize = 0x1000;
 pub const TEXT_SIZE: usize = 0x8000;
 pub const DATA_OFFSET: usize = TEXT_OFFSET + TEXT_SIZE;
 pub const DATA_SIZE: usize = 0x1000;
 
-/// All symbols, by address: three times as many as one marker stands for, and one with a very long name.
+/// All symbols, by address: three times as many as there are for one marker, and one with a very
+/// long name.
 pub fn symbols() -> Vec<(u64, char, String)> {
     let named = |address, kind, name: &str| (address, kind, name.to_owned());
     let mut symbols = vec![
@@ -54,7 +55,8 @@ pub fn symbols() -> Vec<(u64, char, String)> {
     symbols
 }
 
-/// The same of a kernel with tables in that order: of the newest, variables of each core lie in the image.
+/// The symbols of a kernel with tables in that order: in the newest, per-CPU variables have link
+/// addresses.
 pub fn symbols_of(order: Order) -> Vec<(u64, char, String)> {
     let mut symbols = symbols();
     if order == Order::OwnPlace {

@@ -1,11 +1,11 @@
 //! The tables of kallsyms, as scripts/kallsyms.c of the kernel writes them.
 
-/// In which order the tables come.
+/// Order of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Up to Linux 6.1: addresses first.
     Old,
-    /// The same with `seqs_of_names`: Linux 6.2, 6.3 and the later of the stable 6.1.
+    /// The same with `seqs_of_names`: Linux 6.2, 6.3 and later releases of 6.1.
     OldWithSeqs,
     /// Since Linux 6.4: addresses last.
     New,
@@ -15,11 +15,11 @@ pub enum Order {
 
 pub const ORDERS: [Order; 4] = [Order::Old, Order::OldWithSeqs, Order::New, Order::OwnPlace];
 
-/// A code that stands for more than one character, and for what.
+/// A code with an expansion of more than one character.
 const LONG_TOKEN: (u8, &str) = (1, "printk_rb_");
 
-/// The tables for `symbols` (address, kind, name), to lie at the address `place`. Addresses below 2 GiB are those
-/// of per-CPU variables.
+/// The tables for `symbols` (address, kind, name), at the address `place`. Addresses below 2 GiB
+/// are those of per-CPU variables.
 pub fn tables(
     order: Order,
     place: u64,
@@ -29,7 +29,7 @@ pub fn tables(
     let (names, markers) = names(symbols);
     let (token_table, token_index) = tokens();
     let count = (symbols.len() as u32).to_le_bytes().to_vec();
-    // Bytes as they come in a real one: without any zeros among them.
+    // Bytes as in a real table: without zeros.
     let seqs = vec![0x5a; 3 * symbols.len()];
     let base = relative_base.to_le_bytes().to_vec();
     let offsets: Vec<u8> = symbols
@@ -62,7 +62,7 @@ pub fn tables(
     }
 }
 
-/// The tables one behind the other.
+/// The tables one after the other.
 fn aligned(tables: Vec<Vec<u8>>, alignment: usize) -> Vec<u8> {
     tables.into_iter().fold(Vec::new(), |mut all, table| {
         all.extend(table);

@@ -1,4 +1,4 @@
-//! Memory that a made-up kernel runs in.
+//! Memory of a synthetic kernel.
 
 use super::image;
 use kimage::log::Placement;
@@ -6,30 +6,30 @@ use kimage::{PhysicalMemory, ReadError};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-/// Where the memory begins: not at a multiple of 2 MiB.
+/// Start of the memory: not a multiple of 2 MiB.
 pub const START: u64 = 0x1_4010_0000;
 pub const SIZE: usize = 10 << 20;
-/// Where the kernel has put itself.
+/// Placement of the kernel.
 pub const PLACEMENT: Placement = Placement {
     physical: 0x1_4040_0000,
     virtual_offset: 0x1460_0000,
 };
-/// Where it maps all memory.
+/// Start of the direct map.
 pub const DIRECT_MAP: u64 = 0xffff_9a80_4000_0000;
 /// Physical address of the arrays of the dynamic ring.
 pub const DYNAMIC_ARRAYS: u64 = START + 0x20_0000;
 
-/// The memory, and what happens before each reading: a kernel that runs meanwhile.
+/// The memory, and a callback before each read: a kernel that runs meanwhile.
 pub struct FakeMemory {
     bytes: RefCell<Vec<u8>>,
     #[expect(clippy::type_complexity, reason = "a callback")]
     between_reads: RefCell<Option<Box<dyn FnMut(&FakeMemory)>>>,
-    /// Readings so far.
+    /// Number of reads so far.
     pub reads: Cell<u64>,
 }
 
 impl FakeMemory {
-    /// Memory with the image's banner and variables at the kernel's place, and no log.
+    /// Memory with the image's banner and variables at the kernel's placement, and no log.
     pub fn new() -> Self {
         let memory = Self {
             bytes: RefCell::new(vec![0; SIZE]),
@@ -42,7 +42,7 @@ impl FakeMemory {
         memory
     }
 
-    /// Lets `run` change the memory before each reading.
+    /// Lets `run` change the memory before each read.
     pub fn run_between_reads(&self, run: impl FnMut(&FakeMemory) + 'static) {
         *self.between_reads.borrow_mut() = Some(Box::new(run));
     }
@@ -90,7 +90,7 @@ impl PhysicalMemory for FakeMemory {
     }
 }
 
-/// Physical address of what was linked to `link`.
+/// Physical address of a link address.
 pub fn of_link(link: u64) -> u64 {
     PLACEMENT.physical + (link - image::TEXT)
 }

@@ -1,4 +1,4 @@
-//! Kernel images and kernels made up for tests: small, but built as the kernel's own build builds them.
+//! Synthetic kernel images and kernels: small, but with the structure of the kernel's own build.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -1,4 +1,4 @@
-//! A kernel that logs: writes records as kernel/printk/printk_ringbuffer.c does, step by step.
+//! A logging kernel: writes records as kernel/printk/printk_ringbuffer.c does, step by step.
 
 use super::image;
 use super::memory::{DIRECT_MAP, DYNAMIC_ARRAYS, FakeMemory, PLACEMENT, of_link};
@@ -16,12 +16,12 @@ pub enum State {
     Reusable = 3,
 }
 
-/// Which of the kernel's rings.
+/// One of the kernel's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// In the image.
     Static,
-    /// In memory that the kernel has taken.
+    /// In allocated memory.
     Dynamic,
 }
 
@@ -34,14 +34,15 @@ pub struct Printk {
     infos: u64,
     /// Physical address of the ring of texts.
     pub data: u64,
-    /// May a text end exactly at the ring's end? (Newer kernels; the older ones put it at the beginning.)
+    /// Whether a text may end exactly at the ring's end (newer kernels; older ones place it at the
+    /// start).
     pub exact_fit: bool,
     /// Number of the next record.
     pub next_seq: u64,
     head_lpos: u64,
-    /// Records whose descriptors are in the ring: number, and where the text begins and ends.
+    /// Records with descriptors in the ring: number, and start and end of the text.
     records: VecDeque<(u64, u64, u64)>,
-    /// Records whose text is in the ring, from this number on.
+    /// Number of the first record whose text is in the ring.
     first_with_text: u64,
 }
 
@@ -89,18 +90,18 @@ impl Printk {
         printk
     }
 
-    /// Number of the oldest record whose text is there.
+    /// Number of the oldest record whose text exists.
     pub fn first_seq(&self) -> u64 {
         self.first_with_text
     }
 
-    /// Writes a record from beginning to end; its time is its number in milliseconds.
+    /// Writes a complete record; its time is its number in milliseconds.
     pub fn log(&mut self, memory: &FakeMemory, text: &[u8]) {
         let seq = self.reserve(memory, text);
         self.set_state(memory, self.id(seq), State::Finalized);
     }
 
-    /// Writes a record, but does not say so: its writer may still be at it.
+    /// Writes a record without finalizing it, as its writer may continue.
     pub fn reserve(&mut self, memory: &FakeMemory, text: &[u8]) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
@@ -156,7 +157,7 @@ impl Printk {
         }
         let begin = self.head_lpos;
         let end = begin.wrapping_add(block_size);
-        // A block that would wrap lies at the beginning of the next round, whole.
+        // A block that would wrap is placed at the start of the next round.
         let next = if self.wraps(begin, end) {
             (end & !(ring_size - 1)).wrapping_add(block_size)
         } else {
@@ -171,7 +172,7 @@ impl Printk {
         (begin, next)
     }
 
-    /// Does the block from `begin` to `end` go beyond the ring's end?
+    /// Whether the block from `begin` to `end` crosses the ring's end.
     fn wraps(&self, begin: u64, end: u64) -> bool {
         let last = end.wrapping_sub(u64::from(self.exact_fit));
         begin >> self.size_bits != last >> self.size_bits
@@ -201,7 +202,7 @@ impl Printk {
         );
     }
 
-    /// The id of record `seq`; that of the one before the first is `DESC0_ID`.
+    /// The id of record `seq`; that before the first is `DESC0_ID`.
     fn id(&self, seq: u64) -> u64 {
         seq.wrapping_sub(1 << self.count_bits) & ID_MASK
     }

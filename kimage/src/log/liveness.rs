@@ -1,12 +1,12 @@
-//! Does a kernel that has not panicked still do anything?
+//! Liveness of a kernel that has not panicked.
 //!
-//! Two signs, both left by an unmodified kernel in its own memory. Its first core counts the rescheduling
-//! interrupts that it has taken (`irq_stat`, shown in /proc/interrupts as `RES`); such an interrupt can be sent to
-//! it at any time and does no more than make it look at its run queue. A core that does not count one has its
-//! interrupts off. And `system_state` tells of a kernel that was told to halt.
+//! An unmodified kernel shows it in its own memory by two variables. Its first core counts
+//! rescheduling interrupts (`irq_stat`, shown in /proc/interrupts as `RES`); such an interrupt can
+//! be sent at any time and only makes the core check its run queue. A core that does not count one
+//! has its interrupts disabled. And `system_state` shows that a kernel was halted.
 //!
-//! Insula's own lightweight kernel tells besides whether its first core is in a program, which is then not to be
-//! disturbed: whatever the program does, its kernel does not hang in it.
+//! Insula's lightweight kernel also shows whether its first core executes a program, which should
+//! not be interrupted: whatever the program does, the kernel does not hang in it.
 
 use super::error::LogError;
 use super::kernel::Kernel;
@@ -21,25 +21,27 @@ use serde::{Deserialize, Serialize};
 /// Vector of the rescheduling interrupt: `RESCHEDULE_VECTOR` of arch/x86/include/asm/irq_vectors.h.
 pub const RESCHEDULE_VECTOR: u8 = 0xfd;
 
-/// Where the signs are.
+/// Addresses of the variables that show liveness.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Signs {
-    /// Link address of `__per_cpu_offset`, whose first word leads to the first core's variables.
+pub(super) struct LivenessLayout {
+    /// Link address of `__per_cpu_offset`, whose first word is the offset of the first core's
+    /// variables.
     pub(super) per_cpu_offset: u64,
-    /// The counter among these, in `irq_stat`: how far behind that word's value, or, from Linux 6.15 on, its link
-    /// address, behind which its core's own lies so far.
+    /// The counter in `irq_stat` among these: its offset from that word's value or, since Linux
+    /// 6.15, its link address, to which that word is added.
     pub(super) resched_count: u64,
     /// Link address of `system_state`.
     pub(super) system_state: u64,
-    /// `SYSTEM_HALT` of it.
+    /// `SYSTEM_HALT`, a value of it.
     pub(super) halt: u32,
-    /// Link address of a word that is not 0 while the first core executes a program, if the kernel has one.
+    /// Link address of a word that is nonzero while the first core executes a program, if the
+    /// kernel has one.
     #[serde(default)]
     pub(super) in_program: Option<u64>,
 }
 
-impl Signs {
-    /// `None` when the kernel does not tell: one for a single core has no such interrupt.
+impl LivenessLayout {
+    /// `None` when the kernel lacks a variable: one for a single core has no such interrupt.
     pub(super) fn find(symbols: &Symbols, btf: &Btf) -> Option<Self> {
         let named = btf.offset_of("irq_cpustat_t", "irq_resched_count").ok();
         let count = named.or_else(|| Self::numbered_count(btf))?;
@@ -60,23 +62,23 @@ impl Signs {
     }
 }
 
-/// How many rescheduling interrupts the kernel's first core has taken, a counter that wraps around. `None` when the
-/// image does not tell how to know.
+/// Number of rescheduling interrupts that the kernel's first core has taken; it wraps around.
+/// `None` when the layout has no liveness.
 ///
 /// # Errors
-/// [`LogError`] when the memory cannot be read, or the kernel has not set up its first core yet.
-pub fn pulse<M: PhysicalMemory + ?Sized>(
+/// [`LogError`] when the memory cannot be read, or the first core is not set up yet.
+pub fn resched_count<M: PhysicalMemory + ?Sized>(
     layout: &LogLayout,
     placement: Placement,
     memory: &M,
 ) -> Result<Option<u32>, LogError> {
-    let Some(signs) = &layout.signs else {
+    let Some(liveness) = &layout.liveness else {
         return Ok(None);
     };
     let kernel = Kernel::at(layout, memory, placement.physical);
-    let base = kernel.u64_at(kernel.of_link(signs.per_cpu_offset))?;
-    let mut address = base.wrapping_add(signs.resched_count);
-    if signs.resched_count >= START_KERNEL_MAP {
+    let base = kernel.u64_at(kernel.of_link(liveness.per_cpu_offset))?;
+    let mut address = base.wrapping_add(liveness.resched_count);
+    if liveness.resched_count >= START_KERNEL_MAP {
         if base == 0 {
             return Err(LogError::Damaged("its first core is not set up yet"));
         }
@@ -86,7 +88,7 @@ pub fn pulse<M: PhysicalMemory + ?Sized>(
     Ok(Some(read_u32(memory, count)?))
 }
 
-/// Whether the kernel was told to halt: it is about to, or has. `false` when the image does not tell how to know.
+/// Whether the kernel is halting or has halted. `false` when the layout has no liveness.
 ///
 /// # Errors
 /// [`LogError::Read`] when the memory cannot be read.
@@ -95,14 +97,15 @@ pub fn halted<M: PhysicalMemory + ?Sized>(
     placement: Placement,
     memory: &M,
 ) -> Result<bool, LogError> {
-    let Some(signs) = &layout.signs else {
+    let Some(liveness) = &layout.liveness else {
         return Ok(false);
     };
     let kernel = Kernel::at(layout, memory, placement.physical);
-    Ok(read_u32(memory, kernel.of_link(signs.system_state))? == signs.halt)
+    Ok(read_u32(memory, kernel.of_link(liveness.system_state))? == liveness.halt)
 }
 
-/// Whether the kernel's first core executes a program just now. `false` when the kernel does not tell.
+/// Whether the kernel's first core executes a program now. `false` when the kernel does not show
+/// it.
 ///
 /// # Errors
 /// [`LogError::Read`] when the memory cannot be read.
@@ -111,7 +114,11 @@ pub fn in_program<M: PhysicalMemory + ?Sized>(
     placement: Placement,
     memory: &M,
 ) -> Result<bool, LogError> {
-    let Some(word) = layout.signs.as_ref().and_then(|signs| signs.in_program) else {
+    let Some(word) = layout
+        .liveness
+        .as_ref()
+        .and_then(|liveness| liveness.in_program)
+    else {
         return Ok(false);
     };
     let kernel = Kernel::at(layout, memory, placement.physical);
