@@ -1,29 +1,30 @@
-//! A channel between the base and a node, as a program uses it: send, receive, polling first and
-//! then asleep.
+//! Endpoints of a channel between the base and a node, for programs: send and receive, polling
+//! first and then sleeping.
 
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use insula_abi::channel::{CHANNEL_FRAMES, CHANNEL_ORDERS, RINGS_SLOTS, Rings, Slot, area_size};
+use insula_abi::channel::{CHANNEL_GRANTS, CHANNEL_HOTPLUG, RINGS_SLOTS, Rings, Slot, area_size};
 use insula_channel::{
-    BadPlace, Broken, Consumer, Message, Producer, ReceiveError, Received, SendError,
+    Broken, Consumer, InvalidRing, Message, Producer, ReceiveError, Received, SendError,
 };
 use insula_channel::{Peer, Ring};
 use nix::errno::Errno;
 
 use crate::driver::{CallError, Channel, MapError, RingWords, Waited};
-use crate::reach::{NotTheirs, Reach};
+use crate::peer_pages::{PeerPages, PeerPagesError};
 
-/// Channels of each node that programs can use, the first ones.
-pub const PROGRAMS_COUNT: u32 = CHANNEL_ORDERS;
-/// Channels of each node. Those behind the programs' are between the base and modules in the node.
-pub const COUNT: u32 = CHANNEL_FRAMES + 1;
-/// Slots of each of their rings.
+/// Number of channels of each node that programs can use: the first ones.
+pub const PROGRAMS_COUNT: u32 = CHANNEL_HOTPLUG;
+/// Number of channels of each node. Those after the programs' connect the base with modules in the
+/// node.
+pub const COUNT: u32 = CHANNEL_GRANTS + 1;
+/// Slots of each ring.
 pub const SLOTS: u32 = 256;
-/// What they take of a node's memory, in bytes.
+/// Bytes of a node's memory that the channels take.
 pub const AREA_SIZE: u64 = area_size(COUNT, SLOTS);
 
-/// How often a ring is looked at before sleeping, unless it is told otherwise.
+/// Default number of polls of a ring before sleeping.
 const POLLS: u32 = 200;
 
 /// Which side of the channel this program is on.
@@ -38,29 +39,29 @@ pub enum Side {
 /// Why a message was neither sent nor received.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// The other end was closed, or its kernel is no more.
-    #[error("the other side has left the channel")]
-    HungUp,
-    /// Nothing happened for that long.
+    /// The other endpoint was closed, or its kernel has stopped.
+    #[error("the other side has closed the channel")]
+    Disconnected,
+    /// No progress within that time.
     #[error("the other side did nothing for {0:?}")]
     TimedOut(Duration),
-    /// It is longer than the ring.
+    /// The message is longer than the ring.
     #[error("a message of {size} bytes is longer than the {max} that the channel carries")]
     TooLong {
-        /// Its bytes.
+        /// Size of the message in bytes.
         size: usize,
-        /// Most that it could have.
+        /// Largest size that fits.
         max: usize,
     },
-    /// It is longer than the buffer that it was to be received to, and is still there.
+    /// The message is longer than the receive buffer. It stays in the ring.
     #[error("a message of {0} bytes does not fit the buffer")]
     BufferTooSmall(usize),
-    /// The other side wrote nonsense.
+    /// The other side violated the ring's protocol.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// The other side named pages that it may not name. The message is gone.
+    /// The message refers to pages that its sender has no right to. The message is consumed.
     #[error(transparent)]
-    NotTheirs(#[from] NotTheirs),
+    PeerPages(#[from] PeerPagesError),
     /// The module failed.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -69,29 +70,29 @@ pub enum ChannelError {
     Wait(Errno),
 }
 
-/// Why a channel could not be used. It is closed again.
+/// Why a channel could not be attached. It is closed again.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Its rings could not be mapped.
+    /// The rings could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The module told an odd size.
+    /// The module reported an impossible ring size.
     #[error(transparent)]
-    Place(#[from] BadPlace),
+    Place(#[from] InvalidRing),
 }
 
-/// An end in use, alone by this value.
+/// An attached endpoint, used by this value alone.
 #[derive(Debug)]
 pub struct End {
     producer: Producer<RingWords>,
     consumer: Consumer<RingWords>,
     channel: Channel,
     polls: u32,
-    reach: Reach,
+    peer_pages: PeerPages,
 }
 
 impl End {
-    /// Uses an end that was opened just now.
+    /// Attaches an endpoint that was just opened.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -106,19 +107,19 @@ impl End {
             consumer: Consumer::new(back),
             channel,
             polls: POLLS,
-            reach: Reach::default(),
+            peer_pages: PeerPages::default(),
         })
     }
 
-    /// Looks at a ring `times` more before each sleep: with 0 it sleeps at once, with [`u32::MAX`] it
-    /// hardly ever does.
+    /// Sets how often a ring is polled before each sleep: with 0 it sleeps at once, with
+    /// [`u32::MAX`] hardly ever.
     pub fn set_polls(&mut self, times: u32) {
         self.polls = times;
     }
 
-    /// Which pages the other side may name in its messages: none, unless told otherwise here.
-    pub fn reach(&mut self) -> &mut Reach {
-        &mut self.reach
+    /// Pages that the other side may refer to in its messages; none by default.
+    pub fn peer_pages(&mut self) -> &mut PeerPages {
+        &mut self.peer_pages
     }
 
     /// The channel.
@@ -127,12 +128,12 @@ impl End {
         &self.channel
     }
 
-    /// Sends a message, waiting for room at most `patience` long.
+    /// Sends a message; waits at most `timeout` for room.
     ///
     /// # Errors
     /// [`ChannelError`]; nothing was sent.
-    pub fn send(&mut self, message: &Message, patience: Duration) -> Result<(), ChannelError> {
-        let began = Instant::now();
+    pub fn send(&mut self, message: &Message, timeout: Duration) -> Result<(), ChannelError> {
+        let start = Instant::now();
         loop {
             for _ in 0..=self.polls {
                 match self.producer.send(message) {
@@ -145,7 +146,7 @@ impl End {
                 }
             }
             let waited = match self.producer.prepare_to_sleep()? {
-                true => self.wait(began, patience),
+                true => self.wait(start, timeout),
                 false => Ok(()),
             };
             self.producer.stay_awake();
@@ -153,17 +154,17 @@ impl End {
         }
     }
 
-    /// Receives the next message into `buffer`, waiting for it at most `patience` long. Its
-    /// references to pages have been checked against [`End::reach`].
+    /// Receives the next message into `buffer`; waits for it at most `timeout`. Its page references
+    /// have been checked against [`End::peer_pages`].
     ///
     /// # Errors
     /// [`ChannelError`]; nothing was received.
     pub fn receive(
         &mut self,
         buffer: &mut [u8],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Received, ChannelError> {
-        let began = Instant::now();
+        let start = Instant::now();
         loop {
             for _ in 0..=self.polls {
                 if let Some(received) = self.try_receive(buffer)? {
@@ -172,12 +173,12 @@ impl End {
                 std::hint::spin_loop();
             }
             let waited = match self.consumer.prepare_to_sleep() {
-                true => self.wait(began, patience),
+                true => self.wait(start, timeout),
                 false => Ok(()),
             };
             self.consumer.stay_awake();
             if let Err(error) = waited {
-                // What came last of all came before the end.
+                // Messages sent before the disconnect are still in the ring.
                 return self.try_receive(buffer)?.ok_or(error);
             }
         }
@@ -187,12 +188,12 @@ impl End {
         match self.consumer.receive(buffer) {
             Ok(Some(received)) => {
                 match self.ring(received.peer) {
-                    // Who has left needs no room.
-                    Ok(()) | Err(ChannelError::HungUp) => {}
+                    // A peer that has disconnected needs no wake-up.
+                    Ok(()) | Err(ChannelError::Disconnected) => {}
                     Err(error) => return Err(error),
                 }
                 let mut claims = received.pages(buffer);
-                claims.try_for_each(|pages| self.reach.check(&pages))?;
+                claims.try_for_each(|pages| self.peer_pages.check(&pages))?;
                 Ok(Some(received))
             }
             Ok(None) => Ok(None),
@@ -206,17 +207,17 @@ impl End {
             return Ok(());
         }
         self.channel.ring().map_err(|error| match error.errno {
-            Errno::EPIPE => ChannelError::HungUp,
+            Errno::EPIPE => ChannelError::Disconnected,
             _ => error.into(),
         })
     }
 
-    fn wait(&self, began: Instant, patience: Duration) -> Result<(), ChannelError> {
-        let left = patience.saturating_sub(began.elapsed());
+    fn wait(&self, start: Instant, timeout: Duration) -> Result<(), ChannelError> {
+        let left = timeout.saturating_sub(start.elapsed());
         match self.channel.wait(left) {
             Ok(Waited::Rung) | Err(Errno::EINTR) => Ok(()),
-            Ok(Waited::HungUp) => Err(ChannelError::HungUp),
-            Ok(Waited::TimedOut) => Err(ChannelError::TimedOut(patience)),
+            Ok(Waited::Disconnected) => Err(ChannelError::Disconnected),
+            Ok(Waited::TimedOut) => Err(ChannelError::TimedOut(timeout)),
             Err(errno) => Err(ChannelError::Wait(errno)),
         }
     }

@@ -1,7 +1,8 @@
 //! Choosing cores.
 //!
-//! Never core 0, on which the base boots and takes its interrupts. Cores are given whole: of a
-//! hyper-threaded one either all threads or none, unless they are listed by number.
+//! Core 0 is never chosen: the base boots on it and takes its interrupts there. Physical cores are
+//! given whole: of a hyper-threaded one either all threads or none, unless threads are listed by
+//! number.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,92 +13,93 @@ use serde::Serialize;
 use crate::topology::Topology;
 use crate::units::CpuList;
 
-/// Which cores a user asks for.
+/// The cores that a user asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CoreRequest {
-    /// So many, whichever suit best.
+    /// That many, whichever suit best.
     Count(u32),
     /// These; the first boots.
     List(CpuList),
 }
 
-/// A core that was chosen.
+/// A chosen core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenCore {
     /// The base's number for it.
     pub cpu: u32,
     /// Physical id of its local APIC.
     pub apic_id: u32,
 }
 
-/// Why cores cannot be had. Nothing has been touched.
+/// Why cores are not available. Nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoreError {
-    /// The base's own.
+    /// Core 0 belongs to the base.
     #[error(
-        "core 0 cannot be taken, the base boots and runs on it; nothing was touched\n\
+        "core 0 is not available, the base boots and runs on it; nothing was touched\n\
          choose other cores: `insula machine info` lists them"
     )]
     CoreZero,
-    /// There is no such core.
+    /// The machine has no such core.
     #[error(
         "there is no core {cpu}: the machine has {}; nothing was touched\n\
-         choose among these", CpuList(.there.clone())
+         choose one of these", CpuList(.there.clone())
     )]
     Unknown {
         /// The number asked for.
         cpu: u32,
-        /// The machine's cores.
+        /// All cores of the machine.
         there: Vec<u32>,
     },
     /// Listed twice.
     #[error(
         "core {0} is listed twice; nothing was touched\n\
-         list every core once"
+         list each core once"
     )]
     Twice(u32),
-    /// A node has it.
+    /// A node owns it.
     #[error(
         "core {0} belongs to a node; nothing was touched\n\
-         choose another, or stop that node: `insula machine info` tells which"
+         choose another, or stop that node: `insula machine info` shows which"
     )]
     Owned(u32),
-    /// The base has it switched off.
+    /// It is offline on the base.
     #[error(
         "core {0} is offline; nothing was touched\n\
          choose another, or first `echo 1 | sudo tee /sys/devices/system/cpu/cpu{0}/online`"
     )]
     Offline(u32),
-    /// Not so many are free.
+    /// Too few cores are free.
     #[error(
-        "cores asked for: {asked}; that can be had: {free} (of {there}, core 0 and nodes' cores \
-         excluded); nothing was touched\n\
-         ask for fewer, or stop a node: `insula machine info` shows who has which"
+        "{requested} cores requested, {free} available (of {there}, excluding core 0 and nodes' \
+         cores); nothing was touched\n\
+         request fewer, or stop a node: `insula machine info` shows the owner of each core"
     )]
     TooMany {
-        /// Asked for.
-        asked: u32,
-        /// Free.
+        /// The number requested.
+        requested: u32,
+        /// The number of free cores.
         free: u32,
-        /// In the machine.
+        /// The number of cores in the machine.
         there: u32,
     },
-    /// The number cannot be made of whole cores.
+    /// The number is not a multiple of a whole core's threads.
     #[error(
-        "{asked} cannot be made of whole cores, each has {threads} hyper-threads; nothing was \
+        "{requested} threads are not a number of whole cores, each has {threads} hyper-threads; \
+         nothing was \
          touched\n\
-         ask for a multiple of {threads}, or name single threads with --cpu-list"
+         request a multiple of {threads}, or list single threads with --cpu-list"
     )]
-    HalfCore {
-        /// Asked for.
-        asked: u32,
-        /// Threads per core.
+    PartialCore {
+        /// The number requested.
+        requested: u32,
+        /// Hyper-threads per core.
         threads: u32,
     },
 }
 
-/// What is known of one core from sysfs and module together.
+/// A core, by sysfs and the module together.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     cpu: u32,
@@ -105,7 +107,7 @@ struct Candidate {
     owner: CpuOwner,
     online: bool,
     numa_node: Option<u32>,
-    /// Equal for the threads of one physical core.
+    /// Number of the physical core: equal for all its threads.
     core: u32,
 }
 
@@ -118,14 +120,14 @@ impl Candidate {
 
 /// The machine's cores at one moment, to choose from.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct Cores {
     candidates: Vec<Candidate>,
 }
 
-impl View {
-    /// Joins what sysfs and the module say. Cores that a node or the pool has are offline, so sysfs
-    /// hides their threads; those are found by the APIC id, whose low bits number a core's threads
-    /// (Intel SDM volume 3, "Programming considerations for hardware multi-threading").
+impl Cores {
+    /// Joins sysfs and the module's list. Cores of a node or of the pool are offline, and sysfs
+    /// does not show their siblings; those are found by the APIC id, whose low bits number a core's
+    /// threads (Intel SDM volume 3, "Programming considerations for hardware multi-threading").
     #[must_use]
     pub fn new(topology: &Topology, cpus: &[Cpu]) -> Self {
         let apic_ids: BTreeMap<u32, u32> = cpus.iter().map(|cpu| (cpu.cpu, cpu.apic_id)).collect();
@@ -146,7 +148,7 @@ impl View {
         }
     }
 
-    /// Chooses cores, the one that boots first. By number it prefers the pool's, then those on
+    /// Chooses cores; the first one boots. By count it prefers those of the pool, then those on
     /// `numa_node`, then those on one NUMA node that has enough, then the highest numbers.
     ///
     /// # Errors
@@ -155,23 +157,23 @@ impl View {
         &self,
         request: &CoreRequest,
         numa_node: Option<u32>,
-    ) -> Result<Vec<Chosen>, CoreError> {
+    ) -> Result<Vec<ChosenCore>, CoreError> {
         match request {
             CoreRequest::List(list) => self.choose_listed(&list.0),
             CoreRequest::Count(count) => self.choose_count(*count, numa_node),
         }
     }
 
-    /// Sees these cores as given to a node.
-    pub fn occupy(&mut self, chosen: &[Chosen]) {
+    /// Marks these cores as a node's.
+    pub fn mark_used(&mut self, chosen: &[ChosenCore]) {
         let is_chosen = |one: &Candidate| chosen.iter().any(|taken| taken.cpu == one.cpu);
         for candidate in self.candidates.iter_mut().filter(|one| is_chosen(one)) {
             candidate.owner = CpuOwner::NODE;
         }
     }
 
-    /// Sees these cores as free: those of nodes that will have gone.
-    pub fn vacate(&mut self, cpus: &[u32]) {
+    /// Marks these cores as free: those of nodes that will be gone.
+    pub fn mark_free(&mut self, cpus: &[u32]) {
         for candidate in &mut self.candidates {
             if cpus.contains(&candidate.cpu) {
                 candidate.owner = CpuOwner::POOL;
@@ -179,9 +181,9 @@ impl View {
         }
     }
 
-    /// Of the chosen cores, those that leave a thread of the same core to somebody else.
+    /// Of the chosen cores, those that share a physical core with threads that were not chosen.
     #[must_use]
-    pub fn halves(&self, chosen: &[Chosen]) -> Vec<u32> {
+    pub fn split_cores(&self, chosen: &[ChosenCore]) -> Vec<u32> {
         let ours = |candidate: &Candidate| chosen.iter().any(|one| one.cpu == candidate.cpu);
         let shared = |candidate: &&Candidate| {
             let mut mates = self
@@ -200,38 +202,42 @@ impl View {
 
     /// APIC ids of at most `count` other cores that a node could get later, free ones first.
     #[must_use]
-    pub fn spares(&self, chosen: &[Chosen], count: usize) -> Vec<u32> {
+    pub fn spare_apic_ids(&self, chosen: &[ChosenCore], count: usize) -> Vec<u32> {
         let other = |one: &&Candidate| one.cpu != 0 && !chosen.iter().any(|c| c.cpu == one.cpu);
-        let mut spares: Vec<_> = self.candidates.iter().filter(other).collect();
-        spares.sort_by_key(|one| (!one.is_free(), Reverse(one.cpu)));
-        spares.iter().take(count).map(|one| one.apic_id).collect()
+        let mut spare_apic_ids: Vec<_> = self.candidates.iter().filter(other).collect();
+        spare_apic_ids.sort_by_key(|one| (!one.is_free(), Reverse(one.cpu)));
+        spare_apic_ids
+            .iter()
+            .take(count)
+            .map(|one| one.apic_id)
+            .collect()
     }
 
-    /// The first `count` of these cores that are free; `None` when there are not so many.
+    /// The first `count` of these cores that are free; `None` when there are fewer.
     #[must_use]
-    pub fn choose_among(&self, apic_ids: &[u32], count: u32) -> Option<Vec<Chosen>> {
+    pub fn choose_among(&self, apic_ids: &[u32], count: u32) -> Option<Vec<ChosenCore>> {
         let chosen: Vec<_> = self.free_of(apic_ids).take(count as usize).collect();
         (chosen.len() == count as usize).then_some(chosen)
     }
 
-    /// How many of these cores are free.
+    /// Number of free cores among these.
     #[must_use]
     pub fn free_among(&self, apic_ids: &[u32]) -> usize {
         self.free_of(apic_ids).count()
     }
 
-    fn free_of(&self, apic_ids: &[u32]) -> impl Iterator<Item = Chosen> {
+    fn free_of(&self, apic_ids: &[u32]) -> impl Iterator<Item = ChosenCore> {
         let found = apic_ids.iter().filter_map(|&apic_id| {
             let mut candidates = self.candidates.iter();
             candidates.find(|one| one.apic_id == apic_id && one.is_free())
         });
-        found.map(|one| Chosen {
+        found.map(|one| ChosenCore {
             cpu: one.cpu,
             apic_id: one.apic_id,
         })
     }
 
-    fn choose_listed(&self, list: &[u32]) -> Result<Vec<Chosen>, CoreError> {
+    fn choose_listed(&self, list: &[u32]) -> Result<Vec<ChosenCore>, CoreError> {
         for (index, cpu) in list.iter().enumerate() {
             if list[..index].contains(cpu) {
                 return Err(CoreError::Twice(*cpu));
@@ -240,7 +246,7 @@ impl View {
         list.iter().map(|&cpu| self.choose_one(cpu)).collect()
     }
 
-    fn choose_one(&self, cpu: u32) -> Result<Chosen, CoreError> {
+    fn choose_one(&self, cpu: u32) -> Result<ChosenCore, CoreError> {
         let Some(candidate) = self
             .candidates
             .iter()
@@ -255,7 +261,7 @@ impl View {
         };
         match candidate {
             _ if cpu == 0 => Err(CoreError::CoreZero),
-            Candidate { apic_id, .. } if candidate.is_free() => Ok(Chosen {
+            Candidate { apic_id, .. } if candidate.is_free() => Ok(ChosenCore {
                 cpu,
                 apic_id: *apic_id,
             }),
@@ -267,7 +273,11 @@ impl View {
         }
     }
 
-    fn choose_count(&self, count: u32, numa_node: Option<u32>) -> Result<Vec<Chosen>, CoreError> {
+    fn choose_count(
+        &self,
+        count: u32,
+        numa_node: Option<u32>,
+    ) -> Result<Vec<ChosenCore>, CoreError> {
         let mut cores = self.free_whole_cores();
         let per_node = count_per_node(&cores);
         cores.sort_by_key(|core| {
@@ -285,15 +295,16 @@ impl View {
                 Reverse(first.cpu),
             )
         });
-        // With cores of unlike width the preferred ones may not add up; the widest first always do.
-        let chosen = take_exactly(&cores, count).or_else(|| {
+        // With physical cores of different widths the preferred ones may not add up; the widest
+        // first always do.
+        let chosen = choose_exactly(&cores, count).or_else(|| {
             cores.sort_by_key(|core| Reverse(core.len()));
-            take_exactly(&cores, count)
+            choose_exactly(&cores, count)
         });
         chosen.ok_or_else(|| self.too_many(count))
     }
 
-    /// Cores of which every thread is free, each as its threads in ascending order.
+    /// Physical cores whose threads are all free, each as its threads in ascending order.
     fn free_whole_cores(&self) -> Vec<Vec<Candidate>> {
         let mut cores = BTreeMap::<u32, Vec<Candidate>>::new();
         for candidate in &self.candidates {
@@ -305,19 +316,19 @@ impl View {
             .collect()
     }
 
-    fn too_many(&self, asked: u32) -> CoreError {
+    fn too_many(&self, requested: u32) -> CoreError {
         let cores = self.free_whole_cores();
         let free: usize = cores.iter().map(Vec::len).sum();
         let threads = cores.iter().map(Vec::len).min().unwrap_or(1);
         let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-        if asked <= count(free) {
-            CoreError::HalfCore {
-                asked,
+        if requested <= count(free) {
+            CoreError::PartialCore {
+                requested,
                 threads: count(threads),
             }
         } else {
             CoreError::TooMany {
-                asked,
+                requested,
                 free: count(free),
                 there: count(self.candidates.len()),
             }
@@ -325,7 +336,7 @@ impl View {
     }
 }
 
-/// Free threads on each NUMA node.
+/// Number of free threads on each NUMA node.
 fn count_per_node(cores: &[Vec<Candidate>]) -> BTreeMap<Option<u32>, u32> {
     let mut counts = BTreeMap::new();
     for one in cores.iter().flatten() {
@@ -334,12 +345,12 @@ fn count_per_node(cores: &[Vec<Candidate>]) -> BTreeMap<Option<u32>, u32> {
     counts
 }
 
-/// Takes whole cores in order, leaving out what does not fit, until `count` threads are together.
-fn take_exactly(cores: &[Vec<Candidate>], count: u32) -> Option<Vec<Chosen>> {
+/// Takes whole cores in order, skipping those that do not fit, until there are `count` threads.
+fn choose_exactly(cores: &[Vec<Candidate>], count: u32) -> Option<Vec<ChosenCore>> {
     let mut chosen = Vec::new();
     for core in cores {
         if chosen.len() + core.len() <= count as usize {
-            chosen.extend(core.iter().map(|one| Chosen {
+            chosen.extend(core.iter().map(|one| ChosenCore {
                 cpu: one.cpu,
                 apic_id: one.apic_id,
             }));
@@ -349,8 +360,8 @@ fn take_exactly(cores: &[Vec<Candidate>], count: u32) -> Option<Vec<Chosen>> {
     (chosen.len() == count as usize).then_some(chosen)
 }
 
-/// How many low bits of an APIC id number the threads of a core: the fewest that make the threads
-/// of every online core equal.
+/// Number of low bits of an APIC id that number the threads of a core: the fewest with which the
+/// threads of every online core have one core number.
 fn thread_bits(topology: &Topology, apic_ids: &BTreeMap<u32, u32>) -> u32 {
     let ids = |siblings: &[u32]| -> Vec<u32> {
         siblings
@@ -368,7 +379,7 @@ fn thread_bits(topology: &Topology, apic_ids: &BTreeMap<u32, u32>) -> u32 {
         .map(spread)
         .max()
         .unwrap_or(0);
-    // 31: a shift by all 32 bits would overflow, and no core has 2^31 threads.
+    // 31: a shift by 32 bits would overflow, and no core has 2^31 threads.
     (u32::BITS - widest.leading_zeros()).min(31)
 }
 
@@ -377,9 +388,9 @@ mod tests {
     use super::*;
     use crate::topology::Processor;
 
-    /// A machine of `threads`-way cores, two NUMA nodes of equal size; `offline` cores are hidden
-    /// from sysfs as Linux does.
-    fn machine(count: u32, threads: u32, owners: &[(u32, CpuOwner)]) -> View {
+    /// A machine of `threads`-way cores, two NUMA nodes of equal size; sysfs hides the siblings of
+    /// offline cores, as Linux does.
+    fn machine(count: u32, threads: u32, owners: &[(u32, CpuOwner)]) -> Cores {
         let owner = |cpu| {
             owners
                 .iter()
@@ -412,18 +423,22 @@ mod tests {
             owner: owner(cpu),
             node: 0,
         };
-        View::new(&topology, &(0..count).map(cpu).collect::<Vec<_>>())
+        Cores::new(&topology, &(0..count).map(cpu).collect::<Vec<_>>())
     }
 
-    fn chosen(result: Result<Vec<Chosen>, CoreError>) -> Vec<u32> {
+    fn chosen(result: Result<Vec<ChosenCore>, CoreError>) -> Vec<u32> {
         result.unwrap().iter().map(|one| one.cpu).collect()
     }
 
-    fn count(view: &View, count: u32, numa_node: Option<u32>) -> Result<Vec<Chosen>, CoreError> {
+    fn count(
+        view: &Cores,
+        count: u32,
+        numa_node: Option<u32>,
+    ) -> Result<Vec<ChosenCore>, CoreError> {
         view.choose(&CoreRequest::Count(count), numa_node)
     }
 
-    fn list(view: &View, text: &str) -> Result<Vec<Chosen>, CoreError> {
+    fn list(view: &Cores, text: &str) -> Result<Vec<ChosenCore>, CoreError> {
         view.choose(&CoreRequest::List(text.parse().unwrap()), None)
     }
 
@@ -437,13 +452,13 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_comes_first_and_nodes_keep_theirs() {
+    fn pool_cores_are_preferred_and_nodes_keep_theirs() {
         let owners = [(2, CpuOwner::POOL), (3, CpuOwner::NODE)];
         let view = machine(4, 1, &owners);
         assert_eq!(chosen(count(&view, 1, None)), [2]);
         assert_eq!(chosen(count(&view, 2, None)), [1, 2]);
         let error = CoreError::TooMany {
-            asked: 3,
+            requested: 3,
             free: 2,
             there: 4,
         };
@@ -451,19 +466,19 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_given_whole() {
+    fn physical_cores_are_given_whole() {
         let view = machine(8, 2, &[(5, CpuOwner::NODE)]);
         assert_eq!(chosen(count(&view, 2, None)), [2, 3]);
         assert_eq!(chosen(count(&view, 4, None)), [2, 3, 6, 7]);
         assert_eq!(
             count(&view, 1, None),
-            Err(CoreError::HalfCore {
-                asked: 1,
+            Err(CoreError::PartialCore {
+                requested: 1,
                 threads: 2
             })
         );
         let error = CoreError::TooMany {
-            asked: 5,
+            requested: 5,
             free: 4,
             there: 8,
         };
@@ -471,18 +486,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pooled_core_is_known_whole_though_sysfs_hides_it() {
+    fn a_pooled_core_is_complete_though_sysfs_hides_its_siblings() {
         let view = machine(8, 2, &[(6, CpuOwner::POOL), (7, CpuOwner::POOL)]);
         assert_eq!(chosen(count(&view, 2, None)), [6, 7]);
     }
 
     #[test]
-    fn lists_keep_their_order_and_may_halve() {
+    fn lists_keep_their_order_and_may_split_cores() {
         let view = machine(8, 2, &[]);
         let both = list(&view, "5,2").unwrap();
         assert_eq!(both.iter().map(|one| one.cpu).collect::<Vec<_>>(), [5, 2]);
-        assert_eq!(view.halves(&both), [2, 5]);
-        assert!(view.halves(&list(&view, "4-5").unwrap()).is_empty());
+        assert_eq!(view.split_cores(&both), [2, 5]);
+        assert!(view.split_cores(&list(&view, "4-5").unwrap()).is_empty());
     }
 
     #[test]
@@ -502,15 +517,15 @@ mod tests {
     }
 
     #[test]
-    fn spares_are_others_free_ones_first() {
+    fn spares_are_other_cores_free_ones_first() {
         let view = machine(5, 1, &[(4, CpuOwner::NODE)]);
         let own = list(&view, "2").unwrap();
-        assert_eq!(view.spares(&own, 10), [3, 1, 4]);
-        assert_eq!(view.spares(&own, 1), [3]);
+        assert_eq!(view.spare_apic_ids(&own, 10), [3, 1, 4]);
+        assert_eq!(view.spare_apic_ids(&own, 1), [3]);
     }
 
     #[test]
-    fn among_some_the_free_ones_are_chosen_in_their_order() {
+    fn the_first_free_cores_of_a_list_are_chosen() {
         let view = machine(5, 1, &[(2, CpuOwner::NODE), (4, CpuOwner::POOL)]);
         let among = |count| {
             let chosen = view.choose_among(&[4, 2, 0, 1, 9], count)?;
@@ -523,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn unlike_cores_add_up() {
+    fn cores_of_different_widths_add_up() {
         let mut view = machine(4, 1, &[]);
         for (candidate, core) in view.candidates.iter_mut().zip([0, 1, 1, 2]) {
             candidate.core = core;

@@ -1,4 +1,4 @@
-//! Digests, by which content is known again.
+//! SHA-256 digests, by which content is compared.
 
 use sha2::{Digest, Sha256};
 
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_the_standard_has_it() {
+    fn matches_the_standard() {
         // FIPS 180-2, appendix B.1.
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(b"abc"), expected);

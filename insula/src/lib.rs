@@ -2,28 +2,29 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`driver`] | the module's descriptors; the only place with ioctls, mappings and `unsafe` |
+//! | [`driver`] | typed descriptors of the module; the only place with ioctls, mappings and `unsafe` |
 //! | [`image`] | resident images: kernels kept in memory, ready to start |
 //! | [`agent`] | programs in Linux nodes, run by the agent there |
-//! | [`channel`] | sending to and receiving from another kernel |
-//! | [`node`] | nodes: start, watch, read the log of, stop, remove |
+//! | [`channel`] | messages to and from another kernel |
+//! | [`peer_pages`] | pages that the other side of a channel may refer to |
+//! | [`node`] | nodes: start, watch, read the log, stop, remove |
 //! | [`program`] | programs of the base on nodes of the lightweight kernel |
-//! | [`stats`] | what nodes have counted |
-//! | [`policy`] | what becomes of a node that has ended |
-//! | [`supervisor`] | one process for each node, which sees to that |
-//! | [`privilege`] | what supervisors and their programs may still do |
-//! | [`postmortem`] | what is left of a node: dumps, backtraces, gdb |
-//! | [`machine`] | the machine: can it host nodes, what has it, the pool |
+//! | [`stats`] | counters of nodes |
+//! | [`policy`] | restart policies |
+//! | [`supervisor`] | the process of each node that carries out its policy |
+//! | [`privilege`] | privileges that supervisors and device servers keep |
+//! | [`postmortem`] | dumps, backtraces, gdb |
+//! | [`machine`] | the machine: check, resources, pool |
 //! | [`compose`] | many nodes, described in a file |
 //! | [`device`] | PCI functions for nodes |
 //! | [`storage`] | files and block devices of the base that nodes have as disks |
-//! | [`state`] | what is written to files: locks, and files that are whole or not there |
+//! | [`state`] | locks and atomic files |
 //! | [`virtio`] | virtio devices for nodes |
-//! | [`cores`], [`memory`] | what is asked for, and choosing it |
-//! | [`topology`], [`root`] | what Linux tells of the machine, through files |
-//! | [`units`], [`name`], [`digest`], [`report`] | how things are written |
+//! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
+//! | [`topology`], [`root`] | the machine as Linux shows it in files |
+//! | [`units`], [`name`], [`digest`], [`report`] | parsing and formatting |
 //!
-//! Everything outside [`driver`] is safe Rust and, given what the module answered, testable on any
+//! Everything outside of [`driver`] is safe Rust and, given the module's answers, testable on any
 //! host.
 
 pub mod agent;
@@ -38,11 +39,11 @@ pub mod machine;
 pub mod memory;
 pub mod name;
 pub mod node;
+pub mod peer_pages;
 pub mod policy;
 pub mod postmortem;
 pub mod privilege;
 pub mod program;
-pub mod reach;
 pub mod report;
 pub mod root;
 pub mod state;

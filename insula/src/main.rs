@@ -5,6 +5,6 @@ mod command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let began_tsc = insula::driver::tsc();
-    command::main(began_tsc)
+    let start_tsc = insula::driver::tsc();
+    command::main(start_tsc)
 }

@@ -1,4 +1,4 @@
-//! Memory as a user asks for it: `512M,numa=1,below=4G,above=1G,chunk=64M`.
+//! Requests for memory as users write them: `512M,numa=1,below=4G,above=1G,chunk=64M`.
 
 use std::str::FromStr;
 
@@ -9,26 +9,26 @@ use crate::topology::{BaseMemory, Topology};
 use crate::units::{Size, SizeError};
 
 /// Memory below 1 MiB for a Linux node, in bytes: its real-mode trampoline (0x7000 bytes,
-/// `reserve_real_mode` in arch/x86/realmode/init.c) and two pages for what else must lie there.
+/// `reserve_real_mode` in arch/x86/realmode/init.c) and two pages for tables that must be there.
 pub const LOW_SIZE: u64 = 0x9000;
-/// Such memory begins here: below it the firmware keeps its own data, and Linux never uses it
+/// Start of that memory: below it the firmware has its data, and Linux never uses it
 /// (`early_reserve_memory` in arch/x86/kernel/setup.c).
 pub const LOW_FIRST: u64 = 64 << 10;
-/// Such memory ends here: above it lie video memory and ROMs.
+/// End of that memory: above it are video memory and ROMs.
 pub const LOW_END: u64 = 640 << 10;
 
-/// Memory to take, with what is said about its place.
+/// An amount of memory, with constraints on its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemorySpec {
-    /// How much.
+    /// The amount.
     pub size: Size,
-    /// On which NUMA node.
+    /// The NUMA node.
     pub numa_node: Option<u32>,
-    /// All of it below this physical address.
+    /// All of it is below this physical address.
     pub below: Option<Size>,
-    /// All of it at or above this physical address.
+    /// All of it is at or above this physical address.
     pub above: Option<Size>,
-    /// In pieces no larger than this.
+    /// Largest size of a chunk.
     pub chunk: Option<Size>,
 }
 
@@ -38,31 +38,31 @@ pub enum MemorySpecError {
     /// A size or address is wrong.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// The NUMA node is no number.
-    #[error("'{0}' is no NUMA node: write its number, such as numa=0")]
+    /// The NUMA node is not a number.
+    #[error("'{0}' is not a NUMA node: give its number, such as numa=0")]
     NumaNode(String),
-    /// Not one of the four.
-    #[error("'{0}' is none of numa=NODE, below=ADDRESS, above=ADDRESS, chunk=SIZE")]
+    /// An unknown constraint.
+    #[error("'{0}' is not one of numa=NODE, below=ADDRESS, above=ADDRESS, chunk=SIZE")]
     Unknown(String),
-    /// Given twice.
+    /// A constraint is repeated.
     #[error("'{0}' is given twice")]
     Twice(String),
-    /// Not made of whole granules.
+    /// The size is not a multiple of the granule.
     #[error(
-        "memory comes in pieces of {}: {asked} is no multiple, ask for {next}",
+        "memory is allocated in multiples of {}: {requested} is not one, the next is {next}",
         GRANULE
     )]
     Granule {
-        /// Asked for.
-        asked: Size,
+        /// The size requested.
+        requested: Size,
         /// The next larger multiple.
         next: Size,
     },
-    /// No memory can be there.
-    #[error("{asked} do not fit between {above} and {below}: widen the range")]
+    /// The constraints leave no such range.
+    #[error("{requested} does not fit between {above} and {below}: widen the range")]
     Range {
-        /// Size asked for.
-        asked: Size,
+        /// The size requested.
+        requested: Size,
         /// Lower bound.
         above: Size,
         /// Upper bound.
@@ -114,16 +114,16 @@ impl MemorySpec {
     }
 
     fn check(&self) -> Result<(), MemorySpecError> {
-        for asked in [Some(self.size), self.chunk].into_iter().flatten() {
-            if asked.0 == 0 || !asked.0.is_multiple_of(abi::GRANULE) {
-                let next = asked.0.max(1).checked_next_multiple_of(abi::GRANULE);
+        for requested in [Some(self.size), self.chunk].into_iter().flatten() {
+            if requested.0 == 0 || !requested.0.is_multiple_of(abi::GRANULE) {
+                let next = requested.0.max(1).checked_next_multiple_of(abi::GRANULE);
                 let next = Size(next.unwrap_or(u64::MAX - (abi::GRANULE - 1)));
-                return Err(MemorySpecError::Granule { asked, next });
+                return Err(MemorySpecError::Granule { requested, next });
             }
         }
         let above = self.above.unwrap_or_default();
         let below = self.below.unwrap_or(Size(u64::MAX));
-        // The first granule holds the memory below 1 MiB, which is asked for in another way.
+        // The first granule contains the memory below 1 MiB, which is requested separately.
         let first = above
             .0
             .max(abi::GRANULE)
@@ -132,7 +132,7 @@ impl MemorySpec {
         match first.and_then(|first| last.checked_sub(first)) {
             Some(room) if room >= self.size.0 => Ok(()),
             _ => Err(MemorySpecError::Range {
-                asked: self.size,
+                requested: self.size,
                 above,
                 below,
             }),
@@ -160,47 +160,47 @@ impl MemorySpec {
     }
 }
 
-/// Why memory cannot be had. Nothing has been touched.
+/// Why memory is not available. Nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// Nobody can give so much.
+    /// More than pool and base have.
     #[error(
-        "{asked} of memory are asked for, {available} can be had; nothing was touched\n\
-         ask for less, or free some: `insula machine info` shows what nodes and images have"
+        "{requested} of memory requested, {available} available; nothing was touched\n\
+         request less, or free some: `insula machine info` shows what nodes and images use"
     )]
     TooMuch {
-        /// Asked for in all.
-        asked: Size,
+        /// The total requested.
+        requested: Size,
         /// In the pool, and available on the base.
         available: Size,
     },
-    /// There is no such NUMA node.
+    /// The machine has no such NUMA node.
     #[error(
-        "there is no NUMA node {asked}; nothing was touched\n\
-         `insula machine info` lists those there are"
+        "there is no NUMA node {requested}; nothing was touched\n\
+         `insula machine info` lists the NUMA nodes"
     )]
     NumaNode {
-        /// Asked for.
-        asked: u32,
+        /// The number requested.
+        requested: u32,
     },
-    /// The NUMA node is smaller than that.
+    /// The NUMA node is smaller.
     #[error(
-        "{asked} of memory are asked for on NUMA node {node}, which has {there} in all; nothing \
+        "{requested} of memory requested on NUMA node {node}, which has {there} in total; nothing \
          was touched\n\
-         ask for less, or spread it: give --memory once for each node"
+         request less, or spread it: give --memory once for each node"
     )]
     NumaTooMuch {
-        /// Asked for there.
-        asked: Size,
+        /// The size requested there.
+        requested: Size,
         /// The NUMA node.
         node: u32,
-        /// All it has.
+        /// Total size of the node.
         there: Size,
     },
 }
 
-/// Refuses what cannot be had, before anything is taken. What passes may still fail: how much of
-/// the base's memory can be freed is known only by trying.
+/// Refuses requests that cannot be met, before anything is allocated. A request that passes may
+/// still fail: how much of the base's memory can be freed is known only by trying.
 ///
 /// # Errors
 /// [`MemoryError`].
@@ -215,17 +215,25 @@ pub fn check_available(
     };
     for node in specs.iter().filter_map(|spec| spec.numa_node) {
         let there = topology.numa_nodes.get(&node);
-        let there = Size(there.ok_or(MemoryError::NumaNode { asked: node })?.total);
-        let asked = total(&mut specs.iter().filter(|spec| spec.numa_node == Some(node)));
-        if asked.0 > there.0.saturating_add(pool_free) {
-            return Err(MemoryError::NumaTooMuch { asked, node, there });
+        let there = Size(
+            there
+                .ok_or(MemoryError::NumaNode { requested: node })?
+                .total,
+        );
+        let requested = total(&mut specs.iter().filter(|spec| spec.numa_node == Some(node)));
+        if requested.0 > there.0.saturating_add(pool_free) {
+            return Err(MemoryError::NumaTooMuch {
+                requested,
+                node,
+                there,
+            });
         }
     }
-    let asked = total(&mut specs.iter());
+    let requested = total(&mut specs.iter());
     let available = base.map_or(u64::MAX, |base| base.available.saturating_add(pool_free));
-    if asked.0 > available {
+    if requested.0 > available {
         return Err(MemoryError::TooMuch {
-            asked,
+            requested,
             available: Size(available),
         });
     }
@@ -273,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_reason() {
+    fn invalid_requests_are_refused_with_a_reason() {
         let refusals = [
             "",
             "lots",
@@ -296,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_refused() {
+    fn more_than_there_is_is_refused() {
         let specs = [parse("1G,numa=0").unwrap(), parse("1G").unwrap()];
         let node = NumaMemory {
             total: 4 << 30,
@@ -322,7 +330,7 @@ mod tests {
         ));
         let elsewhere = [parse("2M,numa=3").unwrap()];
         let error = check_available(&elsewhere, &topology, None, 0);
-        assert_eq!(error, Err(MemoryError::NumaNode { asked: 3 }));
+        assert_eq!(error, Err(MemoryError::NumaNode { requested: 3 }));
         let large = [parse("5G,numa=0").unwrap()];
         let error = check_available(&large, &topology, None, 0);
         assert!(matches!(
@@ -331,7 +339,7 @@ mod tests {
         ));
     }
 
-    /// A request as a user might write it, mostly nonsense.
+    /// A request as a user might write it, mostly invalid.
     const REQUEST: &str = concat!(
         "[0-9]{1,20}[KMGT]?",
         "(,(numa|below|above|chunk)=[0-9]{1,20}[KMG]?){0,3}"
@@ -339,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_passes_is_in_granules(text in REQUEST) {
+        fn no_text_panics_and_accepted_sizes_are_whole_granules(text in REQUEST) {
             if let Ok(spec) = parse(&text) {
                 let request = spec.to_request();
                 let room = request.max_phys.checked_sub(request.min_phys);

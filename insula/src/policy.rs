@@ -1,9 +1,9 @@
-//! What becomes of a node that has ended: asked for by its user, judged without touching anything.
+//! Restart policy: decides what is done with a node that has stopped, without doing it.
 //!
-//! The words are podman's and docker's: `no`, `on-failure[:N]`, `always`; the wait before a restart
-//! doubles from 100 ms to a minute and begins anew once a node has run for ten seconds. On top of
-//! that, what a machine would do by itself: a node that reboots is started again whatever the
-//! policy, and so is one that crashed with `panic=N` on its command line.
+//! The policies are podman's and docker's: `no`, `on-failure[:N]`, `always`; the delay before a
+//! restart doubles from 100 ms to a minute and is reset once a node has run for ten seconds. In
+//! addition, as on a real machine, a node that reboots is started again whatever the policy, and so
+//! is one that crashed with `panic=N` on its command line.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -13,71 +13,72 @@ use std::time::Duration;
 use insula_abi as abi;
 use serde::{Deserialize, Serialize};
 
-/// Wait before the first of several restarts.
+/// Delay before the first of several restarts.
 const DELAY_MIN: Duration = Duration::from_millis(100);
-/// Longest wait.
+/// Longest delay.
 const DELAY_MAX: Duration = Duration::from_secs(60);
-/// A node that has run for so long has not failed to start.
-const SETTLED_AFTER: Duration = Duration::from_secs(10);
+/// Run time after which a node counts as started successfully.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How a node came to its end, by itself.
+/// How a node stopped by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It switched itself off, or halted.
+    /// It powered off, or halted.
     Off,
     /// It asked for a reset.
     Reset,
-    /// Its kernel has panicked.
+    /// Its kernel panicked.
     Crash {
-        /// It asked for a reset afterwards.
+        /// Whether it asked for a reset afterwards.
         asked_for_reset: bool,
     },
-    /// It was unresponsive, and stopped for that.
+    /// It was unresponsive, and was stopped for that.
     Hang,
     /// A device that the base serves was lost, and it was stopped for that.
     DeviceLost,
 }
 
-/// When a node that has ended is started again.
+/// When a node that has stopped is started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Restart {
-    /// Not.
+    /// Never.
     #[default]
     No,
-    /// When it crashed or hung; at most so many times.
+    /// When it crashed or hung; at most that many times.
     OnFailure(Option<NonZeroU32>),
-    /// However it ended, unless the user ended it.
+    /// Always, unless the user stopped it.
     Always,
 }
 
-/// What is done with a node that is unresponsive.
+/// Action on a node that is unresponsive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnHang {
-    /// It is shown as such.
+    /// Only show it as unresponsive.
     #[default]
     Ignore,
-    /// It is stopped: a failure, as a crash is.
+    /// Stop it: counts as a failure, as a crash does.
     Stop,
-    /// It is stopped and started again.
+    /// Stop it and start it again.
     Restart,
 }
 
-/// What a node's user wants to become of it.
+/// A node's policy, as its user set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     /// When it is started again.
     pub restart: Restart,
-    /// What is done when it hangs.
+    /// Action when it hangs.
     pub on_hang: OnHang,
-    /// Whether a node that asks for a reset gets it; else that ends it as switching itself off does.
+    /// Whether a node that asks for a reset is started again; else the reset counts as powering
+    /// off.
     pub reboot: bool,
-    /// The user's `panic=` for the kernel: seconds from a crash to a restart, at once if negative;
-    /// 0 for none.
+    /// The kernel's `panic=` as the user set it: seconds from a crash to a restart, at once if
+    /// negative; 0 for none.
     pub panic_s: i32,
-    /// Whether it is removed, and its memory with its log given back, when it has ended in order.
+    /// Whether it is removed, with its memory and log, when it has stopped without failure.
     #[serde(default)]
     pub remove: bool,
 }
@@ -94,35 +95,35 @@ impl Default for Policy {
     }
 }
 
-/// What is remembered from one start of a node to the next.
+/// State of a node's policy that is kept from one start to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// Restarts after failures and other ends, reboots not counted.
+    /// Number of restarts by the policy, reboots not counted.
     pub restarts: u32,
-    /// Starts in a row after each of which it soon ended.
-    pub quick: u32,
+    /// Number of consecutive short runs.
+    pub short_runs: u32,
 }
 
-/// What is to be done.
+/// What is done with a node that has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing: it has ended.
-    Leave,
+pub enum Decision {
+    /// Nothing.
+    StayStopped,
     /// Start it again.
     Restart {
-        /// After waiting so long.
+        /// The delay before it.
         after: Duration,
-        /// To be remembered with it.
+        /// The state to keep.
         history: History,
     },
 }
 
 impl Policy {
-    /// Judges the end of a node that had `history` and has run for `ran` since its last start.
+    /// Decides about a node that had `history` and stopped after running for `ran`.
     #[must_use]
-    pub fn judge(&self, ending: Ending, ran: Duration, history: History) -> Verdict {
-        let quick = match ran < SETTLED_AFTER {
-            true => history.quick,
+    pub fn decide(&self, ending: Ending, ran: Duration, history: History) -> Decision {
+        let short_runs = match ran < STABLE_AFTER {
+            true => history.short_runs,
             false => 0,
         };
         let reboots = match ending {
@@ -134,25 +135,26 @@ impl Policy {
         };
         let restarts = self.restarts_after(ending, history.restarts);
         if !reboots && !restarts {
-            return Verdict::Leave;
+            return Decision::StayStopped;
         }
-        // As a machine does, the first time a node reboots at once.
+        // As on a real machine, the first reboot is immediate.
         let after = match reboots && !restarts {
-            true => quick.checked_sub(1).map_or(Duration::ZERO, delay),
-            false => delay(quick),
+            true => short_runs.checked_sub(1).map_or(Duration::ZERO, delay),
+            false => delay(short_runs),
         };
-        Verdict::Restart {
-            after: after.max(self.wait_wished(ending)),
+        Decision::Restart {
+            after: after.max(self.panic_delay(ending)),
             history: History {
                 restarts: history.restarts.saturating_add(u32::from(restarts)),
-                quick: quick.saturating_add(1),
+                short_runs: short_runs.saturating_add(1),
             },
         }
     }
 
-    /// Ends after which a node's cores are worth keeping for it: a mask of [`abi::Reason::bit`].
+    /// Reasons for stopping after which a node's cores are kept for its restart: a mask of
+    /// [`abi::Reason::bit`].
     #[must_use]
-    pub fn hold(&self) -> u32 {
+    pub fn keep_cpus(&self) -> u32 {
         let bits = |reasons: &[abi::Reason]| reasons.iter().fold(0, |mask, one| mask | one.bit());
         let mut mask = match self.restart {
             Restart::No => 0,
@@ -170,7 +172,7 @@ impl Policy {
                 abi::Reason::DEVICE_LOST,
             ]),
         };
-        // A kernel may ask for a reset because it has panicked: then that counts.
+        // A kernel that has panicked may ask for a reset: that counts then.
         if self.reboot || mask != 0 {
             mask |= abi::Reason::RESET.bit();
         }
@@ -183,8 +185,8 @@ impl Policy {
         mask
     }
 
-    /// Whether a node that has ended for this reason, and is not started again, is removed. One that
-    /// failed stays: its log, or a dump, tells why. So does one that ended with the base.
+    /// Whether a node that has stopped for this reason, and is not restarted, is removed. One that
+    /// failed stays, for its log or a dump. So does one that stopped with the base.
     #[must_use]
     pub fn removes(&self, reason: abi::Reason) -> bool {
         let in_order = [
@@ -197,7 +199,7 @@ impl Policy {
         self.remove && in_order.contains(&reason)
     }
 
-    /// Whether the restart policy itself asks for a start, after `restarts` that it has asked for.
+    /// Whether the restart policy asks for a restart, after `restarts` earlier ones.
     fn restarts_after(&self, ending: Ending, restarts: u32) -> bool {
         let failed = matches!(
             ending,
@@ -205,7 +207,7 @@ impl Policy {
         );
         match self.restart {
             _ if ending == Ending::Hang && self.on_hang == OnHang::Restart => true,
-            // A reboot is none of its business.
+            // A reboot is not subject to the policy.
             _ if ending == Ending::Reset && self.reboot => false,
             Restart::No => false,
             Restart::OnFailure(most) => failed && most.is_none_or(|most| restarts < most.get()),
@@ -213,8 +215,8 @@ impl Policy {
         }
     }
 
-    /// How long the user wants a crash to be seen.
-    fn wait_wished(&self, ending: Ending) -> Duration {
+    /// Delay by `panic=`, for which the user can see the crash.
+    fn panic_delay(&self, ending: Ending) -> Duration {
         match ending {
             Ending::Crash { .. } => Duration::from_secs(self.panic_s.max(0).unsigned_abs().into()),
             _ => Duration::ZERO,
@@ -222,21 +224,21 @@ impl Policy {
     }
 }
 
-/// The wait after `attempts` at a start that could not be made at all, before the next.
+/// Delay after `attempts` failed attempts to start.
 #[must_use]
-pub fn pause(attempts: u32) -> Duration {
+pub fn retry_delay(attempts: u32) -> Duration {
     delay(attempts)
 }
 
-/// The wait after `quick` starts in a row that came to nothing.
-fn delay(quick: u32) -> Duration {
-    let factor = 1_u32.checked_shl(quick).unwrap_or(u32::MAX);
+/// Delay after `short_runs` consecutive short runs.
+fn delay(short_runs: u32) -> Duration {
+    let factor = 1_u32.checked_shl(short_runs).unwrap_or(u32::MAX);
     DELAY_MIN.saturating_mul(factor).min(DELAY_MAX)
 }
 
-/// Words that are no restart policy.
+/// Text that is not a restart policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no restart policy: write no, on-failure, on-failure:N (N from 1 on) or always")]
+#[error("'{0}' is not a restart policy: use no, on-failure, on-failure:N (N at least 1) or always")]
 pub struct RestartError(String);
 
 impl FromStr for Restart {
@@ -308,13 +310,13 @@ mod tests {
     }
 
     fn restarted(policy: &Policy) -> [bool; 5] {
-        let judge = |ending| policy.judge(ending, SOON, History::default());
-        ENDINGS.map(|ending| judge(ending) != Verdict::Leave)
+        let decide = |ending| policy.decide(ending, SOON, History::default());
+        ENDINGS.map(|ending| decide(ending) != Decision::StayStopped)
     }
 
     #[test]
     fn policies() {
-        // Off, reset, crash, hang, lost device. A reboot is none of a policy's business.
+        // Off, reset, crash, hang, lost device. A reboot is not subject to the policy.
         assert_eq!(restarted(&policy("no")), [false, true, false, false, false]);
         assert_eq!(
             restarted(&policy("on-failure")),
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn without_reboot_a_reset_is_an_end_like_any() {
+    fn without_reboot_a_reset_counts_as_power_off() {
         let without = |words| Policy {
             reboot: false,
             ..policy(words)
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_acted_upon_as_asked() {
+    fn a_hang_is_handled_as_set() {
         let policy = Policy {
             on_hang: OnHang::Restart,
             ..Policy::default()
@@ -347,19 +349,19 @@ mod tests {
     }
 
     #[test]
-    fn panic_is_honoured() {
+    fn the_panic_option_is_honoured() {
         let policy = Policy {
             panic_s: 7,
             ..Policy::default()
         };
-        let after = |history| match policy.judge(CRASH, SOON, history) {
-            Verdict::Restart { after, .. } => after,
-            Verdict::Leave => panic!("left"),
+        let after = |history| match policy.decide(CRASH, SOON, history) {
+            Decision::Restart { after, .. } => after,
+            Decision::StayStopped => panic!("not restarted"),
         };
         assert_eq!(after(History::default()), Duration::from_secs(7));
         let often = History {
             restarts: 0,
-            quick: 20,
+            short_runs: 20,
         };
         assert_eq!(after(often), DELAY_MAX);
         let at_once = Policy {
@@ -367,13 +369,13 @@ mod tests {
             ..Policy::default()
         };
         assert_eq!(restarted(&at_once), [false, true, true, false, false]);
-        // The kernel itself has obeyed a wish that was made in the node.
+        // The kernel itself has obeyed a `panic=` that was set in the node.
         let crash = Ending::Crash {
             asked_for_reset: true,
         };
         assert_ne!(
-            Policy::default().judge(crash, SOON, History::default()),
-            Verdict::Leave
+            Policy::default().decide(crash, SOON, History::default()),
+            Decision::StayStopped
         );
     }
 
@@ -382,27 +384,28 @@ mod tests {
         let policy = policy("on-failure:2");
         let mut history = History::default();
         for _ in 0..2 {
-            let Verdict::Restart { history: after, .. } = policy.judge(CRASH, SOON, history) else {
-                panic!("left after {history:?}");
+            let Decision::Restart { history: after, .. } = policy.decide(CRASH, SOON, history)
+            else {
+                panic!("not restarted after {history:?}");
             };
             history = after;
-            match policy.judge(Ending::Reset, SOON, history) {
-                Verdict::Restart { history: after, .. } => history = after,
-                Verdict::Leave => panic!("a reboot was left"),
+            match policy.decide(Ending::Reset, SOON, history) {
+                Decision::Restart { history: after, .. } => history = after,
+                Decision::StayStopped => panic!("a reboot was not restarted"),
             }
         }
-        assert_eq!(policy.judge(CRASH, SOON, history), Verdict::Leave);
+        assert_eq!(policy.decide(CRASH, SOON, history), Decision::StayStopped);
     }
 
-    /// The waits before restarts in a row.
+    /// The delays before consecutive restarts.
     fn waits(policy: &Policy, ending: Ending, ran: Duration) -> Vec<u64> {
         let mut history = History::default();
         let mut waits = Vec::new();
         for _ in 0..12 {
-            let Verdict::Restart {
+            let Decision::Restart {
                 after,
                 history: next,
-            } = policy.judge(ending, ran, history)
+            } = policy.decide(ending, ran, history)
             else {
                 break;
             };
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_up_to_a_minute() {
+    fn the_delay_doubles_up_to_a_minute() {
         let doubling = [
             100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 60_000, 60_000,
         ];
@@ -423,13 +426,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_run_for_long_is_not_made_to_wait() {
-        let waits = waits(&policy("always"), CRASH, SETTLED_AFTER);
+    fn a_long_run_resets_the_delay() {
+        let waits = waits(&policy("always"), CRASH, STABLE_AFTER);
         assert_eq!(waits, [100; 12]);
     }
 
     #[test]
-    fn what_failed_is_never_removed() {
+    fn failed_nodes_are_never_removed() {
         let once = Policy {
             remove: true,
             ..Policy::default()
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn words() {
+    fn policies_as_text() {
         for words in ["no", "on-failure", "on-failure:3", "always"] {
             let policy: Restart = words.parse().unwrap();
             assert_eq!(policy.to_string(), words);
@@ -468,14 +471,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_wait_is_longer_than_a_minute_or_the_wish(
-            ran_ms in 0_u64..100_000, restarts in 0_u32.., quick in 0_u32.., panic_s in -5_i32..100,
+        fn no_delay_is_longer_than_a_minute_or_the_panic_option(
+            ran_ms in 0_u64..100_000,
+            restarts in 0_u32..,
+            short_runs in 0_u32..,
+            panic_s in -5_i32..100,
         ) {
             let policy = Policy { panic_s, ..policy("always") };
-            let history = History { restarts, quick };
+            let history = History { restarts, short_runs };
             for ending in ENDINGS {
-                let verdict = policy.judge(ending, Duration::from_millis(ran_ms), history);
-                let Verdict::Restart { after, .. } = verdict else { panic!("left") };
+                let decision = policy.decide(ending, Duration::from_millis(ran_ms), history);
+                let Decision::Restart { after, .. } = decision else { panic!("not restarted") };
                 prop_assert!(after <= DELAY_MAX.max(Duration::from_secs(100)));
             }
         }

@@ -1,9 +1,9 @@
 //! Programs of the base on nodes of the lightweight kernel.
 //!
-//! This process becomes the program's proxy (`insula_proxy`): it keeps its id, its descriptors,
-//! directory, terminal and rights, and has them for the program, whose system calls it executes.
-//! What it does itself is only to find the file and to say by which words and environment the
-//! program begins; the node's kernel opens and reads it.
+//! This process becomes the program's proxy (`insula_proxy`): it keeps its process id, descriptors,
+//! directory, terminal and credentials, and executes the program's delegated system calls with
+//! them. Here it only finds the program's file and prepares its arguments and environment; the
+//! node's kernel opens and loads the file.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,117 +19,121 @@ use insula_abi::lwk::{DelegationPlace, PAGE_SIZE};
 use kimage::{Format, Loadable};
 use nix::errno::Errno;
 
-use crate::driver::{CallError, Driver, Node, ProxyError, ProxyRegion, ProxyStart, Space};
+use crate::driver::{CallError, Driver, Mirror, Node, ProxyError, ProxyRegion, ProxyStart};
 use crate::name::Name;
 use crate::node::{self, FindError};
 
-/// Pages of the delegation area of a node that runs programs: for some 80 processes, or 4000
+/// Pages of the delegation area of a node that runs programs: enough for some 80 processes, or 4000
 /// threads.
-pub const AREA_PAGES: u32 = 256;
-/// Its bytes.
-pub const AREA_SIZE: u64 = AREA_PAGES as u64 * PAGE_SIZE;
-/// How often a proxy looks for a call before it sleeps, unless it is told otherwise: about as long
-/// as it takes to be woken.
+pub const DELEGATION_AREA_PAGES: u32 = 256;
+/// Size of the same in bytes.
+pub const DELEGATION_AREA_SIZE: u64 = DELEGATION_AREA_PAGES as u64 * PAGE_SIZE;
+/// Default number of polls for a call before a proxy sleeps: they take about as long as waking it.
 pub const POLLS: u64 = 2000;
 
-/// The word on a node's command line by which it switches itself off after its last program.
+/// Option on a node's command line: the node powers off after its last program.
 pub const ONCE: &str = "once";
 
-/// How long a node may take from its start until its kernel takes programs.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is asked.
+/// Time from a node's start within which its kernel must accept programs.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between attempts.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// What a node with that kernel has behind its channels for programs, in bytes.
+/// Size in bytes of the delegation area of a node with that kernel; it follows the channels.
 #[must_use]
-pub fn area_size(kernel: &Loadable) -> u64 {
+pub fn delegation_area_size(kernel: &Loadable) -> u64 {
     match kernel.format {
-        Format::Lwk => AREA_SIZE,
+        Format::Lwk => DELEGATION_AREA_SIZE,
         _ => 0,
     }
 }
 
-/// The delegation area that lies there.
+/// The delegation area at that address.
 #[must_use]
-pub fn area_at(start: u64) -> DelegationPlace {
+pub fn delegation_area(start: u64) -> DelegationPlace {
     DelegationPlace {
         start,
-        pages: AREA_PAGES,
+        pages: DELEGATION_AREA_PAGES,
         reserved: 0,
     }
 }
 
-/// A program to be run.
+/// A program to run.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramRequest<'a> {
-    /// Where.
+    /// The node.
     pub node: &'a Name,
-    /// Its path, or its name to be found in `PATH`, then its arguments.
+    /// The program's path, or a name to be found in `PATH`, then its arguments.
     pub words: &'a [OsString],
-    /// What is set in its environment beyond what this process has: names and values.
+    /// Environment variables to set, as names and values, in addition to this process's.
     pub environment: &'a [(OsString, OsString)],
-    /// Where it begins, and its path if that is relative; none is where this process is.
+    /// Working directory of the program, and of its path if that is relative; by default this
+    /// process's.
     pub directory: Option<&'a OsStr>,
-    /// How often its proxy looks for a call before it sleeps.
+    /// Polls for a call before the proxy sleeps.
     pub polls: u64,
 }
 
-/// Why a program was not begun. The node is what it was.
+/// Why a program was not started. The node is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// There is no such node.
+    /// No node has that name.
     #[error(transparent)]
     Node(#[from] FindError),
-    /// No such file.
-    #[error("there is no program '{}'; nothing was begun", .0.display())]
+    /// No such program.
+    #[error("the program '{}' was not found; nothing was started", .0.display())]
     NotFound(PathBuf),
-    /// A file that is no program, or not for this user.
-    #[error("'{}' cannot be executed: {source}; nothing was begun", path.display())]
+    /// The file is not executable, or not by this user.
+    #[error("'{}' cannot be executed: {source}; nothing was started", path.display())]
     NotExecutable {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// It cannot begin there.
-    #[error("'{}' cannot be entered: {source}; nothing was begun", path.display())]
+    /// The working directory cannot be entered.
+    #[error("cannot change to the directory '{}': {source}; nothing was started", path.display())]
     Directory {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// It is a node of another kind.
+    /// The node has another kernel.
     #[error(
-        "the node '{0}' has a kernel of its own, which runs programs of its own; nothing was begun\n\
+        "the node '{0}' does not run the lightweight kernel; nothing was started\n\
          start one that runs the base's programs with `insula run --image lwk`"
     )]
     OtherKernel(Name),
-    /// It does not run.
-    #[error("the node '{0}' does not run; nothing was begun\nstart it with `insula restart {0}`")]
-    NotRunning(Name),
-    /// Its kernel has not come so far.
+    /// It is not running.
     #[error(
-        "the kernel of node '{0}' does not take programs; nothing was begun\n\
+        "the node '{0}' is not running; nothing was started\n\
+         start it with `insula restart {0}`"
+    )]
+    NotRunning(Name),
+    /// Its kernel did not accept programs in time.
+    #[error(
+        "the kernel of the node '{0}' does not accept programs; nothing was started\n\
          `insula logs {0}` shows how far it has come"
     )]
     NotReady(Name),
-    /// No place for another one.
+    /// Its delegation area is full.
     #[error(
-        "the node '{0}' runs as many programs as it can; nothing was begun\n\
-         wait until one has ended"
+        "the node '{0}' cannot run more programs; nothing was started\n\
+         wait until one has exited"
     )]
     Full(Name),
     /// The module failed.
-    #[error("the module failed: {0}; nothing was begun")]
+    #[error("the module failed: {0}; nothing was started")]
     Call(#[from] CallError),
-    /// The process could not be made a proxy.
-    #[error("no proxy for the program: {0}; nothing was begun")]
+    /// The process could not become a proxy.
+    #[error("the program's proxy could not be set up: {0}; nothing was started")]
     Proxy(#[from] ProxyError),
 }
 
-/// Runs a program on a node, in this process's stead: it ends as the program ends. The process
-/// must have one thread only. If that fails, the process may be in the program's directory.
+/// Runs a program on a node and replaces this process by its proxy, which exits with the program's
+/// status. The process must be single-threaded. On failure it may have changed to the program's
+/// directory.
 ///
 /// # Errors
 /// [`ExecError`].
@@ -137,19 +141,19 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Exe
     if let Some(directory) = request.directory {
         enter(Path::new(directory))?;
     }
-    let (path, executable) = look_for(request.words)?;
+    let (path, executable) = resolve(request.words)?;
     let environment = environment(std::env::vars_os(), request.environment);
     let arguments = arguments(&path, request.words, environment.into_iter());
     let node = node::find(driver, request.node)?.node;
     let region = ProxyRegion::reserve(arguments.len())?;
-    let space = create_space(&node, &region, request.node)?;
+    let mirror = create_mirror(&node, &region, request.node)?;
     drop(node);
     let start = ProxyStart {
         arguments: &arguments,
         executable: Some(executable.into()),
         polls: request.polls,
     };
-    Ok(space.become_proxy(region, start)?)
+    Ok(mirror.become_proxy(region, start)?)
 }
 
 fn enter(directory: &Path) -> Result<(), ExecError> {
@@ -159,7 +163,7 @@ fn enter(directory: &Path) -> Result<(), ExecError> {
     })
 }
 
-/// What there is, with what is to be set in its place or beside it.
+/// The environment of this process, with the variables to set.
 fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
     set: &[(OsString, OsString)],
@@ -167,28 +171,28 @@ fn environment(
     own.chain(set.iter().cloned()).collect()
 }
 
-/// The file of a program that is to be run by these words, and its path.
+/// Finds and opens the file of a program, by its command line.
 ///
 /// # Errors
 /// [`ExecError::NotFound`], [`ExecError::NotExecutable`].
-pub fn look_for(words: &[OsString]) -> Result<(PathBuf, File), ExecError> {
+pub fn resolve(words: &[OsString]) -> Result<(PathBuf, File), ExecError> {
     let name = words.first().map(OsString::as_os_str).unwrap_or_default();
     let path = find(name, std::env::var_os("PATH").as_deref())?;
     let executable = check(&path)?;
     Ok((path, executable))
 }
 
-/// A space on a node, whose kernel may still be booting.
-fn create_space(node: &Node, region: &ProxyRegion, name: &Name) -> Result<Space, ExecError> {
-    let began = Instant::now();
+/// Creates a mirror on a node whose kernel may still be booting.
+fn create_mirror(node: &Node, region: &ProxyRegion, name: &Name) -> Result<Mirror, ExecError> {
+    let start = Instant::now();
     loop {
-        let error = match node.create_space(region.program()) {
-            Ok(space) => return Ok(space),
+        let error = match node.create_mirror(region.program()) {
+            Ok(mirror) => return Ok(mirror),
             Err(error) => error,
         };
         let name = name.clone();
         return Err(match error.errno {
-            Errno::EAGAIN if began.elapsed() < PATIENCE => {
+            Errno::EAGAIN if start.elapsed() < READY_TIMEOUT => {
                 std::thread::sleep(INTERVAL);
                 continue;
             }
@@ -201,7 +205,7 @@ fn create_space(node: &Node, region: &ProxyRegion, name: &Name) -> Result<Space,
     }
 }
 
-/// The file that a name stands for, as a shell finds it.
+/// Finds a program's file as a shell does.
 fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ExecError> {
     let given = Path::new(name);
     if name.as_bytes().contains(&b'/') {
@@ -221,7 +225,7 @@ fn is_program(file: &Path) -> bool {
     metadata.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// Refuses what Linux would refuse to execute. What kind of program it is its kernel finds out.
+/// Refuses what Linux would refuse to execute. The program's format is left to its kernel.
 fn check(path: &Path) -> Result<File, ExecError> {
     let refused = |source| ExecError::NotExecutable {
         path: path.to_owned(),
@@ -235,7 +239,7 @@ fn check(path: &Path) -> Result<File, ExecError> {
     File::open(path).map_err(refused)
 }
 
-/// The block that `INSULA_LWK_ARGUMENTS` gives (`insula_lwk.h`).
+/// Encodes the block that `INSULA_LWK_ARGUMENTS` returns (`insula_lwk.h`).
 fn arguments(
     path: &Path,
     words: &[OsString],
@@ -260,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_replaces_what_there_is() {
+    fn set_variables_replace_inherited_ones() {
         let pairs = |list: &[(&str, &str)]| -> Vec<(OsString, OsString)> {
             list.iter()
                 .map(|(name, value)| (name.into(), value.into()))
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_strings_with_their_numbers() {
+    fn arguments_are_strings_with_their_counts() {
         let words = ["a.out", "", "x y"].map(OsString::from);
         let environment = [("HOME".into(), "/".into()), ("EMPTY".into(), "".into())];
         let block = arguments(Path::new("/bin/a.out"), &words, environment.into_iter());

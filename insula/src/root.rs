@@ -1,9 +1,9 @@
-//! The tree of files that the machine is known by.
+//! The tree of files that describe the machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where `/` is: the real one, or a folder that a test made to look like another machine.
+/// The root directory: the real one, or a folder in which a test simulates another machine.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 
@@ -14,7 +14,7 @@ impl Default for Root {
 }
 
 impl Root {
-    /// A tree that begins at `folder`.
+    /// A tree that starts at `folder`.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self(folder.to_owned())
@@ -26,22 +26,22 @@ impl Root {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// A file's text, without the white space at its end.
+    /// A file's text, without trailing white space.
     ///
     /// # Errors
-    /// What the file system answered.
+    /// The file system's error.
     pub fn text(&self, path: &str) -> io::Result<String> {
         let bytes = std::fs::read(self.path(path))?;
         Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
-    /// A file's text, parsed; `None` when it is missing or says something else.
+    /// A file's text, parsed; `None` when it is missing or malformed.
     #[must_use]
     pub fn value<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
         self.text(path).ok()?.parse().ok()
     }
 
-    /// Names in a folder, sorted; none when it is missing.
+    /// Names in a folder, sorted; empty when it is missing.
     #[must_use]
     pub fn names(&self, folder: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(folder))
@@ -55,7 +55,7 @@ impl Root {
         names
     }
 
-    /// Whether there is such a file or folder.
+    /// Whether the file or folder exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
@@ -76,11 +76,11 @@ impl Root {
 
 #[cfg(test)]
 pub(crate) mod fake {
-    //! Trees made for tests.
+    //! Simulated trees for tests.
 
     use super::Root;
 
-    /// A folder that is deleted with this value, and the tree that begins there.
+    /// A temporary folder, and the tree that starts there.
     pub(crate) struct Tree {
         folder: tempfile::TempDir,
     }
@@ -95,7 +95,7 @@ pub(crate) mod fake {
             tree
         }
 
-        /// More files.
+        /// Adds files.
         pub(crate) fn add(&self, files: &[(&str, &str)]) {
             for (path, text) in files {
                 let path = self.root().path(path);

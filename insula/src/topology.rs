@@ -14,7 +14,7 @@ const NODES: &str = "/sys/devices/system/node";
 pub struct Processor {
     /// Whether the base schedules on it.
     pub online: bool,
-    /// The processors that share its core, itself included. Known only while it is online.
+    /// Processors that share its core, including itself. Known only while it is online.
     pub siblings: Vec<u32>,
     /// Number of its package, if known.
     pub package: Option<i32>,
@@ -25,13 +25,13 @@ pub struct Processor {
 /// A NUMA node's memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumaMemory {
-    /// All of it.
+    /// Total size.
     pub total: u64,
-    /// What nobody uses.
+    /// Free memory.
     pub free: u64,
 }
 
-/// Processors by the base's number for them, and NUMA nodes.
+/// Processors by the base's numbers, and NUMA nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// All processors that sysfs shows.
@@ -63,7 +63,7 @@ impl Topology {
         }
     }
 
-    /// The most processors that share one core.
+    /// The largest number of processors that share a core.
     #[must_use]
     pub fn threads_per_core(&self) -> usize {
         self.processors
@@ -95,7 +95,7 @@ fn read_numa_memory(root: &Root, node: u32) -> Option<NumaMemory> {
     })
 }
 
-/// A field of a `meminfo` file in bytes; the files give kilobytes of 1024.
+/// A field of a `meminfo` file in bytes; the files have units of 1024 bytes.
 fn meminfo_field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     let kilobytes = lines.find_map(|mut words| words.find(|&word| word == name).and(words.next()));
@@ -107,12 +107,12 @@ fn meminfo_field(text: &str, name: &str) -> Option<u64> {
 pub struct BaseMemory {
     /// `MemTotal`.
     pub total: u64,
-    /// `MemAvailable`: what can be had without swapping, as Linux estimates it.
+    /// `MemAvailable`: Linux's estimate of what can be allocated without swapping.
     pub available: u64,
 }
 
 impl BaseMemory {
-    /// Reads `/proc/meminfo`; `None` when it is missing or says something else.
+    /// Reads `/proc/meminfo`; `None` when it is missing or malformed.
     #[must_use]
     pub fn read(root: &Root) -> Option<Self> {
         let text = root.text("/proc/meminfo").ok()?;

@@ -1,16 +1,16 @@
-//! Sizes, physical addresses and lists of cores as people write them.
+//! Parsing and formatting of sizes, physical addresses and lists of cores.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// Largest core number that a list may hold: Linux' own limit is far below.
+/// Largest core number in a list: far above Linux' own limit.
 const CPU_MAX: u32 = 65_535;
 
-/// Why a size or an address is not one.
+/// Why a text is not a size or an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no size: write a number of bytes, or one with K, M, G or T, such as 512M")]
+#[error("'{0}' is not a size: give a number of bytes, or one with K, M, G or T, such as 512M")]
 pub struct SizeError(String);
 
 /// A number of bytes: `4096`, `0x1000`, `512M`, `2GiB`. Units are powers of 1024.
@@ -47,13 +47,13 @@ fn parse_size(text: &str) -> Option<u64> {
 }
 
 impl fmt::Display for Size {
-    /// The shortest exact form with at most one decimal, else rounded: `512M`, `1.5G`, `28K`.
+    /// The shortest form with at most one decimal, rounded if necessary: `512M`, `1.5G`, `28K`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
         let Some(&(shift, unit)) = units.iter().find(|(shift, _)| self.0 >> shift > 0) else {
             return f.pad(&self.0.to_string());
         };
-        // u128: ten times a size may not fit 64 bits.
+        // u128: ten times a size may not fit in 64 bits.
         let tenths = ((u128::from(self.0) * 10) + (1 << (shift - 1))) >> shift;
         let text = match tenths % 10 {
             0 => format!("{}{unit}", tenths / 10),
@@ -75,14 +75,14 @@ impl From<Size> for u64 {
     }
 }
 
-/// What is to become of a number: `+1`, `-256M`, or just what it is to be.
+/// A change of a number: `+1`, `-256M`, or the new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<T> {
-    /// So many more.
+    /// Increase by this.
     More(T),
-    /// So many fewer.
+    /// Decrease by this.
     Fewer(T),
-    /// Exactly so many.
+    /// Set to this.
     To(T),
 }
 
@@ -99,7 +99,7 @@ impl<T: FromStr> FromStr for Change<T> {
 }
 
 impl<T: Into<u64>> Change<T> {
-    /// What becomes of `now`; `None` when there is no such number.
+    /// Applies the change to `now`; `None` when the result overflows or is negative.
     #[must_use]
     pub fn apply(self, now: u64) -> Option<u64> {
         match self {
@@ -110,12 +110,12 @@ impl<T: Into<u64>> Change<T> {
     }
 }
 
-/// Why a list of cores is not one.
+/// Why a text is not a list of cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no list of cores: write numbers and ranges, such as 2,4-6")]
+#[error("'{0}' is not a list of cores: give numbers and ranges, such as 2,4-6")]
 pub struct CpuListError(String);
 
-/// Core numbers in the order written, duplicates kept: `2,4-6`.
+/// Core numbers in the order given, duplicates kept: `2,4-6`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuList(pub Vec<u32>);
 

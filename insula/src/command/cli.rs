@@ -1,7 +1,7 @@
-//! What a user can type.
+//! The command line: subcommands, options and their help.
 
-mod look;
 mod postmortem;
+mod query;
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -20,8 +20,8 @@ use insula::program;
 use insula::units::{Change, CpuList, Size};
 use insula::virtio::{DiskSpec, Publish};
 
-pub(super) use look::{Inspect, Logs, Ps, Stats, Top};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
+pub(super) use query::{Inspect, Logs, Ps, Stats, Top};
 
 use super::completion::Shell;
 
@@ -36,12 +36,12 @@ pub(super) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Look at the machine, fill and empty its pool
+    /// Check and show the machine, reserve and release its pool
     Machine {
         #[command(subcommand)]
         command: Machine,
     },
-    /// Keep kernels in memory, ready to start
+    /// Manage resident images: kernels kept in memory, ready to start
     Image {
         #[command(subcommand)]
         command: Image,
@@ -52,91 +52,92 @@ pub(super) enum Command {
     Ps(Ps),
     /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
     Exec(Exec),
-    /// A shell in a Linux node, on this terminal
+    /// Open a shell in a Linux node on this terminal
     Console {
         /// The node
         #[arg(value_name = "NODE")]
         name: Name,
-        /// What to type to leave the shell; nothing for no such keys
+        /// Keys that detach from the shell; empty to disable
         #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
         detach_keys: DetachKeys,
     },
-    /// Copy a file, or a folder with its content, from or to a Linux node, or between two
+    /// Copy a file or folder from or to a Linux node, or between two nodes
     Cp {
-        /// What: a path, or NODE:PATH; a folder with /. at its end stands for its content
+        /// Source: a path, or NODE:PATH; a folder that ends in /. stands for its content
         #[arg(value_name = "[NODE:]FROM", value_parser = place())]
         from: Place,
-        /// A folder to put it in, or its own new path
+        /// Target: a folder to copy into, or the new path
         #[arg(value_name = "[NODE:]TO", value_parser = place())]
         to: Place,
     },
-    /// Show what nodes have counted since their start
+    /// Show counters of nodes since their start
     Stats(Stats),
-    /// Watch nodes: what their programs ask for each second, call by call
+    /// Show counters of nodes live: system calls a second, call by call
     Top(Top),
-    /// Show all that is known of nodes, as JSON
+    /// Show everything known about nodes, as JSON
     Inspect(Inspect),
-    /// Ask nodes to switch themselves off by their power button, and stop those that do not
+    /// Stop nodes: press their power button, and kill those that do not power off in time
     Stop {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
         names: Vec<Name>,
-        /// How long a node may take to switch itself off
+        /// Seconds to wait for a node to power off before it is killed
         #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
         time: u32,
     },
-    /// Stop nodes at once: their cores go back to the base, their memory is kept
+    /// Kill nodes at once: their cores go back to the base, their memory is kept
     Kill {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
         names: Vec<Name>,
     },
-    /// Start nodes again from their images; those that run are stopped first, as by `stop`
+    /// Start nodes again from their images; running ones are stopped first, as by `stop`
     Restart {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
         names: Vec<Name>,
-        /// How long a node may take to switch itself off
+        /// Seconds to wait for a node to power off before it is killed
         #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
         time: u32,
     },
-    /// Give a running node more cores and memory, or take some back
+    /// Add cores or memory to a running node, or remove some
     Update(Update),
     /// Remove stopped nodes: their memory is cleared and goes back to the base
     Rm {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
         names: Vec<Name>,
-        /// Stop them first if they run
+        /// Kill them first if they run
         #[arg(short, long)]
         force: bool,
     },
     /// Show a node's kernel log, read from its memory
     Logs(Logs),
-    /// Bring up what files describe: images and nodes, in order; what is as described stays untouched
+    /// Create and start what files describe: images and nodes, in order; what is as described stays
+    /// untouched
     Up(Up),
-    /// Stop and remove the nodes that files, or projects by their names, have brought up
+    /// Stop and remove the nodes of files, or of projects by their names
     Down(Down),
-    /// Keep a node's memory as a core file for crash or drgn; list and remove those kept
+    /// Write a node's memory to a core file for crash or drgn; list and remove such dumps
     Dump(Dump),
-    /// Make each core of a running node print where it is, also if it hangs
+    /// Print a backtrace of each core of a running node, also of one that hangs
     Backtrace(Backtrace),
-    /// Let gdb look at a node's memory and registers
+    /// Serve a node's memory and registers to gdb
     Debug(Debug),
-    /// Print what makes a shell complete this command's words
+    /// Print a completion script for a shell
     Completion {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
     /// Write the manual pages
     #[command(hide = true)]
     Man {
-        /// Where to
+        /// The folder to write them to
         folder: PathBuf,
     },
-    /// Give nodes another supervisor that have lost theirs: `ps` shows them as unsupervised
+    /// Start a new supervisor for nodes that have lost theirs: `ps` shows them as unsupervised
     Supervise {
-        /// The nodes; all if none is named
+        /// The nodes; by default all
         #[arg(value_name = "NODE")]
         names: Vec<Name>,
         /// Be that supervisor: of the node whose descriptor is the standard input
@@ -147,43 +148,44 @@ pub(super) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Machine {
-    /// Can this machine host nodes? Exit status 0 if so, 1 if not
+    /// Check whether this machine can host nodes. Exit status 0 if it can, 1 if not
     Check {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show what there is, what is taken, and by which node
+    /// Show cores, memory and devices, and which node has them
     Info {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take cores and memory ahead of need, so that starts do not pay for taking
+    /// Reserve cores and memory in the pool, so that starting a node need not wait for them
     Reserve(Reserve),
-    /// Give back what was reserved and is not used
+    /// Return to the base what is reserved and not in use
     Release,
 }
 
 #[derive(Debug, Args)]
 #[group(id = "what", multiple = true, required = true)]
 pub(super) struct Reserve {
-    /// How many cores
+    /// Number of cores
     #[arg(long, value_name = "COUNT", conflicts_with = "cpu_list", value_parser = cpu_count())]
     pub(super) cpus: Option<u32>,
-    /// Which cores, such as 2,4-6
+    /// Cores by number, such as 2,4-6
     #[arg(long, value_name = "LIST")]
     pub(super) cpu_list: Option<CpuList>,
-    /// How much memory
+    /// Amount of memory, and where
     #[arg(long, value_name = MEMORY)]
     pub(super) memory: Option<MemorySpec>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Image {
-    /// Make an image resident: read its files once, keep them in memory
+    /// Make an image resident: read its files once and keep them in memory
     Add(ImageAdd),
-    /// Make an image of an installed kernel for nodes to live in: with an agent and all drivers
+    /// Build an image of an installed kernel for nodes used as containers: with an agent and all
+    /// drivers
     Build(ImageBuild),
     /// List images
     Ls {
@@ -191,7 +193,7 @@ pub(super) enum Image {
         #[arg(long)]
         json: bool,
     },
-    /// Show all that is known of images, as JSON
+    /// Show everything known about images, as JSON
     Inspect {
         /// The images
         #[arg(required = true, value_name = "IMAGE")]
@@ -200,7 +202,7 @@ pub(super) enum Image {
         #[arg(long)]
         json: bool,
     },
-    /// Remove images; nodes started from them go on
+    /// Remove images; nodes started from them keep running
     Rm {
         /// The images
         #[arg(required = true, value_name = "IMAGE")]
@@ -210,11 +212,11 @@ pub(super) enum Image {
 
 #[derive(Debug, Args)]
 pub(super) struct ImageAdd {
-    /// Its name
+    /// Name of the image
     pub(super) name: Name,
     #[command(flatten)]
     pub(super) files: FilesOptions,
-    /// Take the files of an installed kernel, by its release or the beginning of it
+    /// Use the files of an installed kernel, by its release or the beginning of it
     #[arg(long, value_name = "RELEASE", conflicts_with_all = ["kernel", "initrd"])]
     #[arg(required_unless_present = "kernel")]
     pub(super) installed: Option<String>,
@@ -227,25 +229,25 @@ pub(super) struct ImageAdd {
     )]
     #[arg(hide_default_value = true)]
     pub(super) append: String,
-    /// Which form of the kernel to keep
+    /// Form of the kernel to keep
     #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
     pub(super) layout: LayoutOption,
-    /// Print all that is known of it, as JSON
+    /// Print everything known about it, as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ImageBuild {
-    /// Its name
+    /// Name of the image
     pub(super) name: Name,
     /// The release of an installed kernel, or the beginning of it
     #[arg(long, value_name = "RELEASE")]
     pub(super) installed: String,
-    /// Where insula.ko and insula_virtio.ko for that kernel are, if not where DKMS puts them
+    /// Folder with insula.ko and insula_virtio.ko for that kernel, if not where DKMS puts them
     #[arg(long, value_name = "FOLDER")]
     pub(super) module_folder: Option<PathBuf>,
-    /// A folder whose content is put in as well
+    /// Folder whose content is added to the initial file system
     #[arg(long, value_name = "FOLDER")]
     pub(super) content: Option<PathBuf>,
     /// Kernel command line of every node of this image
@@ -257,10 +259,10 @@ pub(super) struct ImageBuild {
     )]
     #[arg(hide_default_value = true)]
     pub(super) append: String,
-    /// Which form of the kernel to keep
+    /// Form of the kernel to keep
     #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
     pub(super) layout: LayoutOption,
-    /// Print all that is known of it, as JSON
+    /// Print everything known about it, as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -275,12 +277,12 @@ pub(super) struct FilesOptions {
     pub(super) initrd: Option<PathBuf>,
 }
 
-/// Which form of a kernel a node is given.
+/// Form of the kernel that a node is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LayoutOption {
-    /// The file as it is; the node unpacks it
+    /// The file as it is; the node decompresses it
     Compressed,
-    /// Unpacked: more to copy, nothing to unpack, no address randomisation
+    /// Decompressed: more to copy, nothing to decompress, no KASLR
     Decompressed,
 }
 
@@ -295,66 +297,68 @@ impl From<LayoutOption> for Payload {
 
 const MEMORY: &str = "SIZE[,numa=N][,below=ADDR][,above=ADDR][,chunk=SIZE]";
 
-/// From one to as many cores as a node can have.
+/// Parser of a number of cores: from 1 to the most that a node can have.
 fn cpu_count() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=insula_abi::NODE_CPUS_MAX as i64)
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// The resident image to start
+    /// Resident image to start
     #[arg(long, value_name = "IMAGE", required_unless_present = "kernel")]
     #[arg(conflicts_with_all = ["kernel", "initrd", "layout"])]
     pub(super) image: Option<Name>,
     #[command(flatten)]
     pub(super) files: FilesOptions,
-    /// Which form of the kernel file to give to the node
+    /// Form of the kernel file that the node is given
     #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
     pub(super) layout: LayoutOption,
-    /// The node's name; one is made up when none is given
+    /// Name of the node; generated if not given
     #[arg(long)]
     pub(super) name: Option<Name>,
-    /// How many cores
+    /// Number of cores
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = cpu_count())]
     #[arg(conflicts_with = "cpu_list")]
     pub(super) cpus: u32,
-    /// Which cores, such as 2,4-6; the first boots
+    /// Cores by number, such as 2,4-6; the first boots
     #[arg(long, value_name = "LIST")]
     pub(super) cpu_list: Option<CpuList>,
-    /// How many cores it may get later, those it starts with included
+    /// Most cores that it may have later, those it starts with included
     #[arg(long, value_name = "COUNT", value_parser = cpu_count())]
     pub(super) max_cpus: Option<u32>,
-    /// How much memory, and where; several add up
+    /// Amount of memory, and where; several add up
     #[arg(long, value_name = MEMORY, default_value = "512M")]
     pub(super) memory: Vec<MemorySpec>,
-    /// A PCI function that is to be its own, such as 0000:01:00.0; may be given several times
+    /// PCI function to pass through, such as 0000:01:00.0; may be given several times
     #[arg(long = "device", value_name = "ADDRESS")]
     pub(super) devices: Vec<PciAddress>,
-    /// Take devices even if the base needs them: its disk, its only network
+    /// Pass devices through even if the base needs them: its disk, its only network
     #[arg(long, requires = "devices")]
     pub(super) force_device: bool,
-    /// What is to be the root of a node of an image with an agent: a folder of this system, a file with
+    /// Root file system of a node of an image with an agent: a folder of this system, a file with
     /// an EROFS image, or a file or block device with an ext4 file system
     #[arg(long, value_name = "PATH")]
     pub(super) rootfs: Option<PathBuf>,
-    /// Keep what the node changes there in the node's memory, and forget it with the node
+    /// Keep changes to the root file system in the node's memory only; they are lost with the node
     #[arg(long, requires = "rootfs")]
     pub(super) overlay: bool,
-    /// A file or block device of this system that is to be a disk of the node: the first is /dev/vda
-    /// there, the next /dev/vdb; `,ro` keeps it from being written to; may be given several times
+    /// File or block device of this system to attach as a disk: the first is /dev/vda in the node,
+    /// the next /dev/vdb; `,ro` makes it read-only; may be given several times
     #[arg(long = "disk", value_name = "FILE[,ro]")]
     pub(super) disks: Vec<DiskSpec>,
-    /// Put a node of an image with an agent on the network of nodes and base
+    /// Connect a node of an image with an agent to the network of nodes and base
     #[arg(long)]
     pub(super) network: bool,
-    /// Its address there; without, it gets one that no node can ask for
+    /// Its IP address there; by default one from a range that cannot be asked for
     #[arg(long, value_name = "ADDRESS")]
     pub(super) ip: Option<Ipv4Addr>,
-    /// Have a TCP port of this system lead to one of the node, as 8080:80; may be given several times
+    /// Publish a TCP port of the node on a port of this system, as 8080:80; may be given several
+    /// times
     #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
     pub(super) publish: Vec<Publish>,
-    /// The program for which the node is there: when it ends, so does the node. Of an image with an
-    /// agent it is logged; of the image `lwk` it is this system's, and the command ends as it does
+    /// Program to run: when it exits, the node stops. Of an image with an agent its output is
+    /// logged; of the image `lwk` it is a program of this system, and the command exits with its
+    /// status
     #[arg(last = true, value_name = "PROGRAM")]
     pub(super) words: Vec<OsString>,
     /// More for the kernel command line, after the image's
@@ -371,11 +375,11 @@ pub(super) struct Run {
     pub(super) dump_on_crash: bool,
     #[command(flatten)]
     pub(super) policy: PolicyOptions,
-    /// Remove it, with its log, when it has ended, unless it failed; of the image `lwk`, a node with a
-    /// program is always removed so
+    /// Remove the node and its log when it has stopped, unless it failed; a node of the image `lwk`
+    /// with a program is always removed so
     #[arg(long)]
     pub(super) rm: bool,
-    /// Print where the time of the start went
+    /// Print how long each step of the start took
     #[arg(long)]
     pub(super) timing: bool,
     /// Print JSON, timing included
@@ -383,16 +387,16 @@ pub(super) struct Run {
     pub(super) json: bool,
 }
 
-/// What becomes of a node when it ends.
+/// What is done with a node that has stopped.
 #[derive(Debug, Args)]
 pub(super) struct PolicyOptions {
-    /// When to start it again: no, on-failure[:N] (crashed or hung; at most N times), always
+    /// Restart policy: no, on-failure[:N] (crashed or hung; at most N times), always
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub(super) restart: Restart,
-    /// What to do when its first core takes no interrupts any more
-    #[arg(long, value_enum, value_name = "DEED", default_value_t = OnHangOption::Ignore)]
+    /// Action when the first core takes no interrupts any more
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnHangOption::Ignore)]
     pub(super) on_hang: OnHangOption,
-    /// Let a node that reboots stay stopped
+    /// Leave a node that reboots stopped
     #[arg(long)]
     pub(super) no_reboot: bool,
 }
@@ -408,12 +412,12 @@ impl From<PolicyOptions> for Policy {
     }
 }
 
-/// What to do with a node that hangs.
+/// Action on a node that hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum OnHangOption {
-    /// Show it as unresponsive
+    /// Only show it as unresponsive
     Ignore,
-    /// Stop it; whether it is started again is up to --restart
+    /// Stop it; --restart decides whether it is started again
     Stop,
     /// Stop it and start it again
     Restart,
@@ -429,7 +433,7 @@ impl From<OnHangOption> for OnHang {
     }
 }
 
-/// Which cores are asked for.
+/// The cores that are asked for.
 pub(super) fn core_request(count: u32, list: Option<CpuList>) -> CoreRequest {
     list.map_or(CoreRequest::Count(count), CoreRequest::List)
 }
@@ -439,30 +443,30 @@ pub(super) struct Exec {
     /// The node
     #[arg(value_name = "NODE")]
     pub(super) name: Name,
-    /// The program, by its path or by a name to be looked for in PATH, and its arguments
+    /// Program, by its path or by a name to be found in PATH, and its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     pub(super) words: Vec<OsString>,
-    /// Give this command's standard input to a program in a Linux node
+    /// Pass this command's standard input to a program in a Linux node
     #[arg(short, long)]
     pub(super) interactive: bool,
-    /// Give a terminal to a program in a Linux node
+    /// Allocate a terminal for a program in a Linux node
     #[arg(short, long)]
     pub(super) tty: bool,
-    /// What to type on that terminal to leave the program; nothing for no such keys
+    /// Keys that detach from that terminal; empty to disable
     #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
     pub(super) detach_keys: DetachKeys,
-    /// Set a variable in the program's environment
+    /// Set an environment variable of the program
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Where the program begins
+    /// Working directory of the program
     #[arg(short, long, value_name = "FOLDER")]
     pub(super) workdir: Option<OsString>,
-    /// How often to look for a system call of the program before the base's core is left to others
+    /// Polls for a system call of the program before the proxy sleeps and frees the base's core
     #[arg(long, value_name = "TIMES", default_value_t = program::POLLS)]
     pub(super) polls: u64,
 }
 
-/// A variable and its value.
+/// Parses a variable and its value.
 fn variable(text: &str) -> Result<(OsString, OsString), &'static str> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
@@ -476,28 +480,29 @@ fn place() -> impl TypedValueParser<Value = Place> {
 
 #[derive(Debug, Args)]
 pub(super) struct Update {
-    /// The node; its kernel needs insula.ko
+    /// Node; its kernel needs insula.ko
     #[arg(value_name = "NODE")]
     pub(super) name: Name,
-    /// How many cores more (+1), fewer (-1), or in all; it needs room for them: run --max-cpus
+    /// Cores to add (+1), to remove (-1), or in total; what can be added is limited by run
+    /// --max-cpus
     #[arg(long, value_name = "[+|-]COUNT", allow_hyphen_values = true)]
     #[arg(required_unless_present = "memory")]
     pub(super) cpus: Option<Change<u32>>,
-    /// How much memory more (+256M), less (-256M), or in all
+    /// Memory to add (+256M), to remove (-256M), or in total
     #[arg(long, value_name = "[+|-]SIZE", allow_hyphen_values = true)]
     pub(super) memory: Option<Change<Size>>,
-    /// Print what the node is then, as JSON
+    /// Print the node's new state as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// Which projects, and how long their nodes have.
+/// Projects, and how long their nodes have to stop.
 #[derive(Debug, Args)]
 pub(super) struct Projects {
-    /// A file, or a folder with *.toml; may be given several times [default: insula.toml]
+    /// File, or folder with *.toml; may be given several times [default: insula.toml]
     #[arg(short, long, value_name = "PATH")]
     pub(super) file: Vec<PathBuf>,
-    /// How long a node may take to switch itself off
+    /// Seconds to wait for a node to power off before it is killed
     #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
     pub(super) time: u32,
     /// Print what was done as JSON
@@ -509,7 +514,7 @@ pub(super) struct Projects {
 pub(super) struct Up {
     #[command(flatten)]
     pub(super) projects: Projects,
-    /// Another name for the project than the file has
+    /// Project name, instead of the file's
     #[arg(short, long, value_name = "NAME")]
     pub(super) project: Option<Name>,
     /// Only check, and show what would be done
@@ -521,10 +526,10 @@ pub(super) struct Up {
 pub(super) struct Down {
     #[command(flatten)]
     pub(super) projects: Projects,
-    /// A project by its name, whatever file it has; may be given several times
+    /// Project by its name, whatever its file; may be given several times
     #[arg(short, long, value_name = "NAME")]
     pub(super) project: Vec<Name>,
-    /// Remove the images as well that were added for it
+    /// Also remove the images that were added for it
     #[arg(long)]
     pub(super) images: bool,
 }
@@ -534,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_holds_together() {
+    fn the_definition_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }
@@ -545,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_arguments_are_refused() {
         for arguments in [
             "run",
             "run --image a --kernel b",

@@ -1,8 +1,8 @@
-//! Completing what a user types in a shell: from the command's own definition, and from what there
-//! is on the machine.
+//! Shell completion: from the definition of the command line, and from what there is on the
+//! machine.
 //!
-//! The shell asks `insula` itself, at each press of the tabulator; what `insula completion SHELL`
-//! prints, and the package installs, only tells the shell to do so.
+//! The shell calls `insula` itself, at each press of the tab key; what `insula completion SHELL`
+//! prints, and the package installs, only registers that.
 
 use clap::{Arg, Command, ValueEnum};
 use clap_complete::CompleteEnv;
@@ -16,11 +16,11 @@ use insula_abi as abi;
 
 use super::{Failure, output};
 
-/// The name of the program, to the shell and of the variable that makes it answer.
+/// Name of the program, and of the variable by which the shell requests completions.
 const PROGRAM: &str = "insula";
 const VARIABLE: &str = "INSULA_COMPLETE";
 
-/// A shell that can be told to ask.
+/// Supported shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Shell {
     /// Bash
@@ -31,13 +31,13 @@ pub(super) enum Shell {
     Zsh,
 }
 
-/// If it is a shell that asks, answers it and ends the process.
+/// Answers a completion request of a shell, if this is one, and ends the process.
 pub(super) fn answer(definition: fn() -> Command) {
     let completer = CompleteEnv::with_factory(|| with_candidates(definition())).var(VARIABLE);
     completer.bin(PROGRAM).completer(PROGRAM).complete();
 }
 
-/// Prints what makes a shell ask.
+/// Prints the script that registers completion with a shell.
 pub(super) fn register(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     let shell: &dyn EnvCompleter = match shell {
@@ -49,7 +49,7 @@ pub(super) fn register(shell: Shell) -> Result<(), Failure> {
     output::print(String::from_utf8_lossy(&script).trim_start())
 }
 
-/// The definition, with arguments completed by what the word for their value stands for.
+/// Adds completion candidates to arguments, by the name of their value.
 fn with_candidates(command: Command) -> Command {
     command
         .mut_args(candidates_of)
@@ -68,10 +68,13 @@ fn candidates_of(argument: Arg) -> Arg {
     argument.add(candidates)
 }
 
-/// Names that the module tells; none where it may not be asked.
+/// Names that the module lists; none without the right to ask it.
 fn names(list: fn(&Driver) -> Result<Vec<abi::Name>, CallError>) -> Vec<CompletionCandidate> {
-    let told = Driver::open().ok().and_then(|driver| list(&driver).ok());
-    let names = told.iter().flatten().filter_map(|name| name.to_str().ok());
+    let listed = Driver::open().ok().and_then(|driver| list(&driver).ok());
+    let names = listed
+        .iter()
+        .flatten()
+        .filter_map(|name| name.to_str().ok());
     names.map(CompletionCandidate::new).collect()
 }
 
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// The words offered for the last of `words`.
+    /// Candidates for the last of `words`.
     fn offered(words: &[&str]) -> Vec<String> {
         let mut command = with_candidates(super::super::cli::Cli::command());
         let words: Vec<_> = std::iter::once(&"insula").chain(words).collect();
@@ -119,9 +122,9 @@ mod tests {
         assert!(!offered(&[""]).contains(&"man".to_owned()));
     }
 
-    /// Every argument that names a node or an image is known as such by its word.
+    /// Every argument that names a node or an image has completion candidates.
     #[test]
-    fn what_is_a_name_is_completed() {
+    fn names_are_completed() {
         fn check(command: &Command) {
             for argument in command.get_arguments() {
                 let is_name = ["names", "image"].contains(&argument.get_id().as_str());

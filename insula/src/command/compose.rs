@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use insula::compose::{
-    self, Deed, Event, FILE, Locked, Plan, PlanError, Present, Project, Report, Scope, Tell,
+    self, Action, CurrentState, Event, FILE, Locked, Observer, Plan, PlanError, Project, Report,
+    Scope,
 };
 use insula::name::Name;
 use insula::node::Stopped;
@@ -25,17 +26,17 @@ pub(super) fn up(context: &Context, options: &Up) -> Result<ExitCode, Failure> {
     let names = projects.iter().map(|project| &project.name);
     let locked = (!options.dry_run).then(|| lock(context, names));
     let _locked = locked.transpose()?;
-    let present = Present::read(&driver, &context.root, &all(&driver)?)?;
-    let plan = match Plan::new(&context.root, &projects, &present) {
+    let current = CurrentState::read(&driver, &context.root, &all(&driver)?)?;
+    let plan = match Plan::new(&context.root, &projects, &current) {
         Ok(plan) => plan,
         Err(error) => return refuse(error.into(), options.projects.json),
     };
     if options.dry_run {
         return show(&plan.report(), options.projects.json);
     }
-    let patience = patience(&options.projects);
-    let tell = teller(&options.projects);
-    let report = compose::up(&driver, &context.root, plan, patience, tell)?;
+    let timeout = timeout(&options.projects);
+    let observer = observer(&options.projects);
+    let report = compose::up(&driver, &context.root, plan, timeout, observer)?;
     finish(&report, options.projects.json)
 }
 
@@ -43,7 +44,7 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
     let by_name = |name: &Name| Scope {
         name: name.clone(),
         file: None,
-        waits: compose::Waits::new(),
+        dependencies: compose::Dependencies::new(),
     };
     let mut scopes: Vec<_> = options.project.iter().map(by_name).collect();
     if scopes.is_empty() || !options.projects.file.is_empty() {
@@ -57,87 +58,94 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
     }
     let driver = context.driver()?;
     let _locked = lock(context, scopes.iter().map(|scope| &scope.name))?;
-    let present = Present::read(&driver, &context.root, &all(&driver)?)?;
-    let (patience, tell) = (patience(&options.projects), teller(&options.projects));
-    let report = compose::down(&driver, &present, &scopes, options.images, patience, tell)?;
+    let current = CurrentState::read(&driver, &context.root, &all(&driver)?)?;
+    let (timeout, observer) = (timeout(&options.projects), observer(&options.projects));
+    let report = compose::down(
+        &driver,
+        &current,
+        &scopes,
+        options.images,
+        timeout,
+        observer,
+    )?;
     if report.nodes.is_empty() && report.images.is_empty() {
-        output::note("there is nothing of it to take down");
+        output::note("nothing to stop or remove");
     }
     finish(&report, options.projects.json)
 }
 
-/// Waits until no other command brings up or takes down any of these.
+/// Waits until no other command works on any of these projects.
 fn lock<'a>(
     context: &Context,
     projects: impl Iterator<Item = &'a Name>,
 ) -> Result<Locked, Failure> {
     Ok(compose::lock(&context.root, projects, |project| {
         output::note(&format!(
-            "another command brings up or takes down the project '{project}': waiting for it"
+            "another command is running for the project '{project}': waiting for it"
         ));
     })?)
 }
 
-/// Reads files; tells all that is wrong in any of them by itself.
+/// Reads files; reports all errors of each file by itself.
 fn read(paths: &[PathBuf], name: Option<&Name>) -> Result<Vec<Project>, Failure> {
     let default = [PathBuf::from(FILE)];
     let sources = compose::sources(if paths.is_empty() { &default } else { paths })?;
     if sources.is_empty() {
-        output::note("there is no file whose name ends in .toml");
+        output::note("no file name ends in .toml");
     }
     let mut projects = Vec::new();
-    let mut mistakes = Vec::new();
+    let mut diagnostics = Vec::new();
     for source in &sources {
         match Project::read(source, name) {
             Ok(project) => projects.push(project),
-            Err(more) => mistakes.extend(more),
+            Err(more) => diagnostics.extend(more),
         }
     }
-    if mistakes.is_empty() {
+    if diagnostics.is_empty() {
         Ok(projects)
     } else {
-        Err(PlanError(mistakes).into())
+        Err(PlanError(diagnostics).into())
     }
 }
 
-/// Mistakes in files are told as JSON too, for editors.
+/// Reports errors in files as JSON too, for editors.
 fn refuse(failure: Failure, json: bool) -> Result<ExitCode, Failure> {
     match failure.downcast_ref::<PlanError>() {
-        Some(PlanError(mistakes)) if json => {
-            output::complain(failure.as_ref());
-            let mut told = output::failure_as_json(failure.as_ref());
-            told["mistakes"] = serde_json::json!(mistakes);
-            output::json(&told)?;
+        Some(PlanError(diagnostics)) if json => {
+            output::print_error(failure.as_ref());
+            let mut json = output::error_as_json(failure.as_ref());
+            json["diagnostics"] = serde_json::json!(diagnostics);
+            output::json(&json)?;
             Ok(ExitCode::FAILURE)
         }
         _ => Err(failure),
     }
 }
 
-fn patience(options: &Projects) -> Duration {
+fn timeout(options: &Projects) -> Duration {
     Duration::from_secs(options.time.into())
 }
 
-/// Who tells what happens: nobody when JSON is to be printed in the end.
-fn teller(options: &Projects) -> Tell<'static> {
+/// The observer of events: with JSON only failures are printed as they happen.
+fn observer(options: &Projects) -> Observer<'static> {
     if options.json {
-        &|event| tell_failure(event)
+        &|event| print_failure(event)
     } else {
-        &|event| tell(event)
+        &|event| print_event(event)
     }
 }
 
-fn tell(event: &Event) {
-    tell_failure(event);
+fn print_event(event: &Event) {
+    print_failure(event);
     if let Some(text) = text(event) {
-        // When the reader has gone, what was begun is still to be done.
+        // When the reader has gone, the work goes on.
         let _ = output::line(&text);
     }
 }
 
-fn tell_failure(event: &Event) {
+fn print_failure(event: &Event) {
     if let Event::NodeFailed(error) = event {
-        output::complain(error);
+        output::print_error(error);
     }
     if let Event::NodeStarted(started) = event {
         super::node::note_started(started);
@@ -152,13 +160,13 @@ fn text(event: &Event) -> Option<String> {
         Event::NodeKept(name) => format!("node {name}: unchanged"),
         Event::NodeRemoved(name, None) => format!("node {name}: removed"),
         Event::NodeRemoved(name, Some(Stopped::ByItself)) => {
-            format!("node {name}: switched itself off, removed")
+            format!("node {name}: powered off, removed")
         }
         Event::NodeRemoved(name, Some(Stopped::ByForce { was_asked: true })) => {
-            format!("node {name}: stopped, removed")
+            format!("node {name}: killed after the timeout, removed")
         }
         Event::NodeRemoved(name, Some(Stopped::ByForce { was_asked: false })) => {
-            format!("node {name}: stopped without having waited for its power button, removed")
+            format!("node {name}: killed (its kernel did not handle the power button), removed")
         }
         Event::NodeStarted(started) => {
             format!("node {}: started on {}", started.name, cores(&started.cpus))
@@ -173,7 +181,7 @@ fn cores(cpus: &CpuList) -> String {
     format!("{word} {cpus}")
 }
 
-/// What would be done.
+/// Prints what would be done.
 fn show(report: &Report, json: bool) -> Result<ExitCode, Failure> {
     if json {
         output::json(report)?;
@@ -184,23 +192,23 @@ fn show(report: &Report, json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn plan_text(report: &Report) -> String {
-    let word = |deed: Deed| match deed {
-        Deed::Keep => "unchanged",
-        Deed::Add => "to be added",
-        Deed::Replace => "to be replaced",
-        Deed::Start => "to be started",
-        Deed::Restart => "to be ended and started anew",
-        Deed::Remove => "to be removed",
+    let word = |action: Action| match action {
+        Action::Keep => "unchanged",
+        Action::Add => "to be added",
+        Action::Replace => "to be replaced",
+        Action::Start => "to be started",
+        Action::Restart => "to be stopped and started again",
+        Action::Remove => "to be removed",
     };
     let images = report.images.iter();
-    let images = images.map(|image| format!("image {}: {}\n", image.name, word(image.deed)));
+    let images = images.map(|image| format!("image {}: {}\n", image.name, word(image.action)));
     let nodes = report.nodes.iter().map(|node| {
         let cores = node
             .cpus
             .as_ref()
             .map(|cpus| format!(" on {}", cores(cpus)));
-        let (name, deed) = (&node.name, word(node.deed));
-        format!("node {name}: {deed}{}\n", cores.unwrap_or_default())
+        let (name, action) = (&node.name, word(node.action));
+        format!("node {name}: {action}{}\n", cores.unwrap_or_default())
     });
     images.chain(nodes).collect()
 }
@@ -226,11 +234,11 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn node(text: &str, deed: Deed, cpus: Option<&[u32]>) -> NodeReport {
+    fn node(text: &str, action: Action, cpus: Option<&[u32]>) -> NodeReport {
         NodeReport {
             name: name(text),
             project: name("shop"),
-            deed,
+            action,
             cpus: cpus.map(|cpus| CpuList(cpus.to_vec())),
             started: None,
             ready_ns: None,
@@ -244,13 +252,13 @@ mod tests {
             images: vec![ImageReport {
                 name: name("debian"),
                 project: name("shop"),
-                deed: Deed::Replace,
+                action: Action::Replace,
             }],
             nodes: vec![
-                node("db", Deed::Keep, None),
-                node("web", Deed::Start, Some(&[3])),
-                node("mail", Deed::Restart, Some(&[1, 2])),
-                node("old", Deed::Remove, None),
+                node("db", Action::Keep, None),
+                node("web", Action::Start, Some(&[3])),
+                node("mail", Action::Restart, Some(&[1, 2])),
+                node("old", Action::Remove, None),
             ],
         };
         insta::assert_snapshot!(plan_text(&report));
@@ -258,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_is_told() {
+    fn events_as_text() {
         let db = name("db");
         let events = [
             Event::ImageAdded(&db),

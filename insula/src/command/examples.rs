@@ -1,15 +1,15 @@
-//! Examples of use, for the manual pages.
+//! Examples for the manual pages.
 
-/// One use of a command.
+/// An example of a command.
 pub(super) struct Example {
     /// What it does.
     pub(super) what: &'static str,
-    /// What the user types.
+    /// The command lines.
     pub(super) lines: &'static [&'static str],
 }
 
 impl Example {
-    /// The pages of the commands that it uses, as `insula-image-add`.
+    /// Names of the pages of the commands that it uses, as `insula-image-add`.
     pub(super) fn pages(&self) -> impl Iterator<Item = String> {
         self.lines.iter().filter_map(|line| {
             let words = line.split(' ');
@@ -30,7 +30,7 @@ pub(super) fn of(page: &str) -> &'static [Example] {
 
 macro_rules! examples {
     ($($page:literal: { $($what:literal => [$($line:literal),+ $(,)?]),+ $(,)? })+) => {
-        /// By the name of the page.
+        /// Examples by the name of the page.
         const ALL: &[(&str, &[Example])] = &[$((
             $page,
             &[$(Example { what: $what, lines: &[$($line),+] }),+],
@@ -40,7 +40,7 @@ macro_rules! examples {
 
 examples! {
     "insula": {
-        "Start a node of an installed kernel, look at it, and end it" => [
+        "Start a node of an installed kernel, show it, and stop it" => [
             "insula machine check",
             "insula image add debian --installed 6.12",
             "insula run --image debian --name web --cpus 2 --memory 512M",
@@ -51,31 +51,31 @@ examples! {
         ],
     }
     "insula-machine": {
-        "Can this machine host nodes, and what is taken" => [
+        "Check the machine, and show what is in use" => [
             "insula machine check",
             "insula machine info",
         ],
     }
     "insula-machine-check": {
-        "Ask in a script" => ["insula machine check --json"],
+        "Check in a script" => ["insula machine check --json"],
     }
     "insula-machine-info": {
-        "See which cores and memory are whose" => ["insula machine info"],
+        "Show who has which cores and memory" => ["insula machine info"],
     }
     "insula-machine-reserve": {
-        "Take two cores and 1 GiB ahead of need" => [
+        "Reserve two cores and 1 GiB" => [
             "insula machine reserve --cpus 2 --memory 1G",
             "insula run --image debian --cpus 2 --memory 1G",
         ],
-        "Take certain cores, and memory of the second NUMA node" => [
+        "Reserve certain cores, and memory of the second NUMA node" => [
             "insula machine reserve --cpu-list 4-7 --memory 2G,numa=1",
         ],
     }
     "insula-machine-release": {
-        "Give back what is not used" => ["insula machine release"],
+        "Release what is not in use" => ["insula machine release"],
     }
     "insula-image": {
-        "Keep two kernels ready" => [
+        "Make two kernels resident" => [
             "insula image add old --installed 6.1",
             "insula image add new --installed 6.12",
             "insula image ls",
@@ -88,19 +88,19 @@ examples! {
         ],
     }
     "insula-image-build": {
-        "A node with all drivers, and programs of your own" => [
+        "A node with all drivers and your own programs" => [
             "insula image build debian --installed 6.12 --content ./content",
             "insula run --image debian --name web -- /bin/server --port 80",
         ],
     }
     "insula-image-ls": {
-        "What is resident" => ["insula image ls"],
+        "List resident images" => ["insula image ls"],
     }
     "insula-image-inspect": {
-        "All that is known of an image" => ["insula image inspect debian"],
+        "Show everything about an image" => ["insula image inspect debian"],
     }
     "insula-image-rm": {
-        "Give back the memory of an image" => ["insula image rm debian"],
+        "Free the memory of an image" => ["insula image rm debian"],
     }
     "insula-run": {
         "Two cores and 512 MiB" => [
@@ -109,13 +109,13 @@ examples! {
         "Certain cores, and memory from both sides of 4 GiB" => [
             "insula run --image debian --cpu-list 4-5 --memory 256M,below=4G --memory 1G",
         ],
-        "A program of this system on cores of its own, in one go" => [
+        "Run one program of this system on cores of its own" => [
             "insula run --image lwk --cpus 2 --memory 256M -- python3 -c 'print(6 * 7)'",
         ],
-        "More for the kernel command line" => ["insula run --image debian --append quiet"],
+        "Add to the kernel command line" => ["insula run --image debian --append quiet"],
     }
     "insula-stats": {
-        "What do programs on the lightweight kernel ask for" => [
+        "Count system calls of programs on the lightweight kernel" => [
             "insula stats",
             "insula stats quiet --json",
         ],
@@ -124,20 +124,20 @@ examples! {
         ],
     }
     "insula-top": {
-        "Watch nodes; the arrow keys choose whose calls are shown, q ends it" => ["insula top"],
+        "Watch nodes; the arrow keys select whose calls are shown, q quits" => ["insula top"],
     }
     "insula-ps": {
-        "All nodes, also those that have ended" => ["insula ps --all"],
+        "List all nodes, also stopped ones" => ["insula ps --all"],
     }
     "insula-inspect": {
-        "All that is known of a node" => ["insula inspect web"],
+        "Show everything about a node" => ["insula inspect web"],
     }
     "insula-exec": {
-        "Look around in a Linux node, whose image has an agent" => [
+        "Run programs in a Linux node whose image has an agent" => [
             "insula exec web -- uname -a",
             "insula exec --interactive --tty web -- bash",
         ],
-        "Run a program of this system on a node's quiet cores" => [
+        "Run a program of this system on a node's cores" => [
             "insula run --image lwk --name quiet --cpus 2 --memory 256M",
             "insula exec quiet -- python3 -c 'print(sum(range(10**7)))'",
         ],
@@ -155,59 +155,59 @@ examples! {
         "A shell in a Linux node" => ["insula console web"],
     }
     "insula-stop": {
-        "Give a node a minute to switch itself off" => ["insula stop --time 60 web"],
+        "Give a node a minute to power off" => ["insula stop --time 60 web"],
     }
     "insula-kill": {
-        "Stop a node that does not listen" => ["insula kill web", "insula logs --tail 20 web"],
+        "Kill a node that does not react" => ["insula kill web", "insula logs --tail 20 web"],
     }
     "insula-restart": {
         "Start a node again, with the image as it is now" => ["insula restart web"],
     }
     "insula-update": {
-        "A core and 256 MiB more for a node that runs" => [
+        "Add a core and 256 MiB to a running node" => [
             "insula run --image debian --name web --cpus 1 --max-cpus 4 --memory 512M",
             "insula update web --cpus +1 --memory +256M",
         ],
         "Back to one core" => ["insula update web --cpus 1"],
     }
     "insula-supervise": {
-        "Give all nodes that have lost their supervisor another" => ["insula supervise"],
+        "Start a new supervisor for all nodes that have lost theirs" => ["insula supervise"],
     }
     "insula-rm": {
         "Remove a node, running or not" => ["insula rm --force web"],
     }
     "insula-logs": {
         "Follow the kernel log of a node" => ["insula logs --follow web"],
-        "Its last words" => ["insula logs --tail 20 web"],
+        "Show the last lines of the log" => ["insula logs --tail 20 web"],
     }
     "insula-up": {
-        "Bring up what insula.toml describes" => ["insula up"],
-        "Only look whether it can be, and what would be done" => [
+        "Start what insula.toml describes" => ["insula up"],
+        "Only check, and show what would be done" => [
             "insula up --file shop/insula.toml --dry-run",
         ],
         "All files of a folder together" => ["insula up --file /etc/insula"],
     }
     "insula-down": {
-        "Take down what insula.toml describes, images as well" => ["insula down --images"],
-        "Take down a project whose file is lost" => ["insula down --project shop"],
+        "Stop and remove what insula.toml describes, and its images" => ["insula down --images"],
+        "Stop and remove a project whose file is lost" => ["insula down --project shop"],
     }
     "insula-dump": {
-        "Keep the memory of a node, and see what is kept" => [
+        "Store a dump of a node, and list the dumps" => [
             "insula dump web",
             "insula dump ls",
         ],
-        "With the registers of a node that hangs, into a file" => [
+        "Write a dump of a hanging node, with its registers, to a file" => [
             "insula dump --nmi --output web.vmcore web",
         ],
     }
     "insula-dump-ls": {
-        "The dumps, oldest first" => ["insula dump ls"],
+        "List the dumps, oldest first" => ["insula dump ls"],
     }
     "insula-dump-rm": {
-        "Make room" => ["insula dump rm web-20261120T093000Z.vmcore"],
+        "Remove a dump" => ["insula dump rm web-20261120T093000Z.vmcore"],
     }
     "insula-backtrace": {
-        "Where a node hangs" => ["insula backtrace web"],
+        "Show where a node hangs" => ["insula backtrace web"],
     }
     "insula-debug": {
         "For gdb on this machine" => ["insula debug web"],
@@ -228,7 +228,7 @@ mod tests {
 
     use super::super::cli::Cli;
 
-    /// What an example shows is accepted.
+    /// Every example is accepted.
     #[test]
     fn examples_are_well_formed() {
         let lines = ALL.iter().flat_map(|(_, examples)| *examples);
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// No page is without one.
+    /// Every page has an example.
     #[test]
     fn each_command_has_examples() {
         fn check(command: &clap::Command) {
@@ -256,7 +256,7 @@ mod tests {
         check(&cli);
     }
 
-    /// No example is left of a command that has gone.
+    /// Every example belongs to a command.
     #[test]
     fn examples_belong_to_commands() {
         let mut cli = Cli::command();
@@ -266,7 +266,7 @@ mod tests {
             for word in page.split('-').skip(1) {
                 command = command
                     .find_subcommand(word)
-                    .unwrap_or_else(|| panic!("{page} is of no command"));
+                    .unwrap_or_else(|| panic!("{page} belongs to no command"));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! `insula exec`, `insula console`, `insula cp`, and `insula run` with a program on the lightweight kernel.
+//! `insula exec`, `insula console`, `insula cp`, and `insula run` with a program on the lightweight
+//! kernel.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -13,10 +14,11 @@ use insula::program::{self, ExecError, ProgramRequest};
 use super::cli::{Exec, Run};
 use super::{Context, Failure, output};
 
-/// The status for a failure of Insula's.
+/// Exit status of a failure of Insula itself.
 const FAILED: u8 = 125;
 
-/// By the statuses of a shell. On a node of the lightweight kernel it ends only if it fails.
+/// Runs a program; exits as a shell would. On a node of the lightweight kernel it returns only on
+/// failure.
 pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failure> {
     let driver = context.driver()?;
     if runs_own_programs(&driver, &options.name) {
@@ -52,10 +54,11 @@ pub(super) fn is_once(options: &Run) -> bool {
     !options.words.is_empty() && options.image.as_ref().is_some_and(is_built_in)
 }
 
-/// Starts a node for one program, and becomes that. If it does not begin, the node goes again.
+/// Starts a node for one program and becomes that program. If it cannot be started, the node is
+/// removed again.
 pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, Failure> {
     let words = std::mem::take(&mut options.words);
-    if let Err(failure) = program::look_for(&words) {
+    if let Err(failure) = program::resolve(&words) {
         return Ok(refused(&failure));
     }
     let name = super::node::start_for_a_program(context, options)?;
@@ -89,7 +92,7 @@ fn refused(failure: &ExecError) -> ExitCode {
     fail(failure, status)
 }
 
-/// A shell in a Linux node.
+/// Opens a shell in a Linux node.
 pub(super) fn console(
     context: &Context,
     name: &Name,
@@ -109,17 +112,17 @@ pub(super) fn console(
 
 pub(super) fn copy(context: &Context, from: &Place, to: &Place) -> Result<(), Failure> {
     let copied = agent::copy(&context.driver()?, from, to)?;
-    if copied.left_out > 0 {
+    if copied.skipped > 0 {
         output::note(&format!(
-            "{} devices, pipes or sockets were left out",
-            copied.left_out
+            "{} devices, pipes or sockets were skipped",
+            copied.skipped
         ));
     }
     Ok(())
 }
 
-/// Whether a node's kernel has a user land of its own. Of a node that cannot be had the attempt
-/// tells.
+/// Whether a node's kernel has a user space of its own. If the node cannot be opened, the attempt
+/// to run reports that.
 fn runs_own_programs(driver: &Driver, name: &Name) -> bool {
     let record = node::find(driver, name)
         .ok()
@@ -136,6 +139,6 @@ fn in_node(driver: &Driver, request: &AgentExec<'_>) -> ExitCode {
 }
 
 fn fail(failure: &dyn Error, status: u8) -> ExitCode {
-    output::complain(failure);
+    output::print_error(failure);
     ExitCode::from(status)
 }

@@ -79,7 +79,7 @@ fn build(context: &Context, options: ImageBuild) -> Result<(), Failure> {
     added(&name, &built, json)
 }
 
-/// Tells of a new image.
+/// Reports a new image.
 fn added(name: &Name, description: &Description, json: bool) -> Result<(), Failure> {
     if let LogSource::Unreadable(reason) = &description.log {
         output::note(&format!(
@@ -96,7 +96,7 @@ fn added(name: &Name, description: &Description, json: bool) -> Result<(), Failu
 fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
     let Listing { images, unreadable } = image::list(driver)?;
     for error in &unreadable {
-        output::complain(error);
+        output::print_error(error);
     }
     if as_json {
         let all: Vec<_> = images
@@ -146,7 +146,7 @@ fn inspect(driver: &Driver, names: &[Name]) -> Result<(), Failure> {
     output::json(&all.collect::<Result<Vec<_>, Failure>>()?)
 }
 
-/// The word that JSON has for it.
+/// The name that JSON has for it.
 fn word(value: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
@@ -164,7 +164,7 @@ fn brief(name: &Name, description: &Description) -> Value {
     })
 }
 
-/// All that is known, without the bytes that only a loader understands.
+/// Everything known, without the bytes that only a loader understands.
 fn full(name: &Name, description: &Description) -> Value {
     let mut value = brief(name, description);
     let log = match &description.log {

@@ -4,19 +4,19 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use insula::name::Name;
-use insula::node::{Handle, LogError, LogRecord, NodeLog, see_crash, wait_for_last_words};
+use insula::node::{Handle, LogError, LogRecord, NodeLog, detect_crash, wait_for_last_lines};
 
 use super::cli::Logs;
-use super::node::see;
+use super::node::observe;
 use super::{Context, Failure, output};
 
-/// How often a followed log is looked at.
+/// Interval at which a followed log is read.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How often, in these, the node itself is looked at.
-const LOOKS_PER_CHECK: u32 = 10;
+/// Reads of the log for each check of the node.
+const ROUNDS_PER_CHECK: u32 = 10;
 
 pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
-    let mut handle = see(&context.driver()?, &options.name)?;
+    let mut handle = observe(&context.driver()?, &options.name)?;
     if options.follow {
         follow(&mut handle, options)
     } else {
@@ -39,12 +39,12 @@ fn show(handle: &Handle, options: &Logs) -> Result<(), Failure> {
     while let Some(record) = log.next(&mut reader)? {
         print(&record, options.json)?;
     }
-    tell_lost(reader.lost());
+    note_lost(reader.lost());
     Ok(())
 }
 
-/// Shows what is logged until the node stops. Its memory is mapped, so the log stays readable to
-/// the end even if the node is removed meanwhile.
+/// Prints the log until the node stops. Its memory is mapped, so the log stays readable to the end
+/// even if the node is removed meanwhile.
 fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
     let log = NodeLog::open(handle)?;
     let Some(placement) = wait_for_log(&log, handle, &options.name)? else {
@@ -57,11 +57,11 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
             reader.seek(first.record.seq);
         }
     }
-    for look in 0_u32.. {
+    for round in 0_u32.. {
         while let Some(record) = log.next(&mut reader)? {
             print(&record, options.json)?;
         }
-        if look % LOOKS_PER_CHECK == 0 && has_ended(handle) {
+        if round % ROUNDS_PER_CHECK == 0 && has_ended(handle) {
             break;
         }
         sleep(INTERVAL);
@@ -70,8 +70,8 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
     while let Some(record) = log.next(&mut reader)? {
         print(&record, options.json)?;
     }
-    tell_lost(reader.lost());
-    tell_end(handle, &options.name);
+    note_lost(reader.lost());
+    note_end(handle, &options.name);
     Ok(())
 }
 
@@ -85,23 +85,23 @@ fn wait_for_log(
             return Ok(Some(placement));
         }
         if has_ended(handle) {
-            tell_end(handle, name);
+            note_end(handle, name);
             return Ok(None);
         }
         sleep(INTERVAL);
     }
 }
 
-/// Whether the node runs no more, or has crashed and nobody is there to stop it. A node that is gone
-/// has ended.
+/// Whether the node has stopped or been removed, or has crashed without a supervisor that would
+/// stop it.
 fn has_ended(handle: &mut Handle) -> bool {
     if handle.refresh().is_err() {
         return true;
     }
-    see_crash(handle);
+    detect_crash(handle);
     let is_left = handle.is_crashed() && handle.is_running() && !handle.is_supervised();
     if is_left {
-        wait_for_last_words(handle);
+        wait_for_last_lines(handle);
     }
     is_left || handle.is_stopped()
 }
@@ -114,7 +114,7 @@ fn print(record: &LogRecord, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn tell_lost(lost: u64) {
+fn note_lost(lost: u64) {
     if lost > 0 {
         output::note(&format!(
             "{lost} records were overwritten before they could be read"
@@ -122,7 +122,7 @@ fn tell_lost(lost: u64) {
     }
 }
 
-fn tell_end(handle: &Handle, name: &Name) {
+fn note_end(handle: &Handle, name: &Name) {
     let view = handle.view();
     let reason = view
         .reason

@@ -40,7 +40,7 @@ fn check(context: &Context, json: bool) -> Result<ExitCode, Failure> {
 
 fn check_text(findings: &[Finding], worst: Verdict) -> String {
     let mut table = Table::new(&[
-        ("WHAT", Align::Left),
+        ("SUBJECT", Align::Left),
         ("VERDICT", Align::Left),
         ("FOUND", Align::Left),
     ]);
@@ -61,18 +61,21 @@ fn check_text(findings: &[Finding], worst: Verdict) -> String {
     for Finding {
         subject,
         verdict,
-        way_out,
+        hint,
         ..
     } in findings
     {
-        if let Some(way_out) = way_out {
-            text += &format!("{subject} ({}): {way_out}\n\n", verdict.word());
+        if let Some(hint) = hint {
+            text += &format!("{subject} ({}): {hint}\n\n", verdict.word());
         }
     }
     text += match worst {
         Verdict::Ok => "This machine can host nodes.\n",
-        Verdict::Untested => "Nothing speaks against hosting nodes here; not all was tried.\n",
-        Verdict::Bad => "This machine cannot host nodes as it is.\n",
+        Verdict::Untested => {
+            "This machine can probably host nodes; not everything found here is \
+                              tested.\n"
+        }
+        Verdict::Bad => "This machine cannot host nodes in its present state.\n",
     };
     text
 }
@@ -114,7 +117,7 @@ fn info_text(view: &MachineView) -> String {
     format!("{cores}\n{memory}{devices}")
 }
 
-/// Devices that nodes have or could have; nothing if there are none.
+/// A table of the devices that nodes have or could have; empty if there are none.
 fn devices_text(view: &MachineView) -> String {
     let mut table = Table::new(&[
         ("DEVICE", Align::Left),
@@ -174,9 +177,9 @@ fn memory_text(view: &MachineView) -> String {
         size(memory.pool_total_bytes),
         size(memory.pool_free_bytes),
     );
-    row("nodes and images", size(memory.taken_bytes), "-".into());
-    if memory.withheld_bytes > 0 {
-        row("withheld", size(memory.withheld_bytes), "-".into());
+    row("nodes and images", size(memory.allocated_bytes), "-".into());
+    if memory.quarantined_bytes > 0 {
+        row("quarantined", size(memory.quarantined_bytes), "-".into());
     }
     row(
         "below 1 MiB",
@@ -210,11 +213,11 @@ mod tests {
 
     #[test]
     fn findings_as_text() {
-        let finding = |subject, verdict, way_out: Option<&str>| Finding {
+        let finding = |subject, verdict, hint: Option<&str>| Finding {
             subject,
             verdict,
             found: "something".into(),
-            way_out: way_out.map(str::to_owned),
+            hint: hint.map(str::to_owned),
         };
         let findings = [
             finding("cores", Verdict::Ok, None),
@@ -261,8 +264,8 @@ mod tests {
             base_available_bytes: None,
             pool_total_bytes: 1 << 30,
             pool_free_bytes: 512 << 20,
-            taken_bytes: 64 << 20,
-            withheld_bytes: 8192,
+            allocated_bytes: 64 << 20,
+            quarantined_bytes: 8192,
             low_total_bytes: 0x80000,
             low_free_bytes: 0x77000,
             numa_nodes: vec![NumaView {

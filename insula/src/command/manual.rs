@@ -1,5 +1,5 @@
-//! Manual pages: one for the command and one for each of its sub-commands, made from the command's
-//! own definition.
+//! Manual pages, generated from the command line's definition: one for the command and one for each
+//! subcommand.
 
 use std::fs;
 use std::io;
@@ -11,56 +11,56 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::examples::{self, Example};
 
-/// Why the pages are not there.
+/// Why the pages were not written.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path} cannot be written: {source}; pages written before are left\n\
-     name a folder that exists and that you may write to"
+    "{path} cannot be written: {source}; pages written so far are kept\n\
+     name an existing, writable folder"
 )]
 pub(super) struct WriteError {
     path: PathBuf,
     source: io::Error,
 }
 
-/// The manual that the pages are of.
+/// Name of the manual.
 const MANUAL: &str = "Insula";
 const SECTION: &str = "1";
 
 const EXIT_STATUS: [(&str, &str); 3] = [
-    ("0", "It is done."),
+    ("0", "Success."),
     (
         "1",
-        "It was refused, or failed. The message says what failed, what was left as it was, and \
-         what to do.",
+        "The command was refused, or failed. The message says what failed, what was left \
+         unchanged, and what to do.",
     ),
-    ("2", "The command line is wrong. Nothing was done."),
+    ("2", "Invalid command line. Nothing was done."),
 ];
 
-/// Of those that run a program and end as it ends.
+/// Of commands that exit with the status of a program.
 const EXIT_STATUS_OF_PROGRAM: [(&str, &str); 5] = [
     (
         "that of the program",
-        "It has ended by itself. If signal N ended it: 128 + N.",
+        "The program exited. If signal N killed it: 128 + N.",
     ),
-    ("125", "Insula has failed. The message says why."),
+    ("125", "Insula failed. The message says why."),
     ("126", "The program cannot be executed."),
-    ("127", "There is no such program."),
-    ("2", "The command line is wrong. Nothing was done."),
+    ("127", "The program was not found."),
+    ("2", "Invalid command line. Nothing was done."),
 ];
 
-/// Commands that run a program and end as it ends.
+/// Commands that exit with the status of a program.
 const RUN_PROGRAMS: [&str; 2] = ["insula-exec", "insula-console"];
-/// The one that does so if it is given a program for a node of its own.
+/// The command that does so if it is given a program for a node of its own.
 const RUNS_ONE: &str = "insula-run";
 
-/// What a command's exit status tells.
+/// The exit statuses of a command.
 fn exit_status(page: &str) -> Vec<(&'static str, &'static str)> {
     match page {
         page if RUN_PROGRAMS.contains(&page) => EXIT_STATUS_OF_PROGRAM.to_vec(),
         RUNS_ONE => {
             let more = (
                 "others",
-                "With --image lwk and a program: as of insula exec.",
+                "With --image lwk and a program: as for insula exec.",
             );
             EXIT_STATUS.into_iter().chain([more]).collect()
         }
@@ -72,7 +72,7 @@ const FILES: [(&str, &str); 2] = [
     ("/dev/insula", "The module's device. Only root may open it."),
     (
         "/boot/vmlinuz-*, /boot/initrd.img-*",
-        "Installed kernels, which can be made images by their release.",
+        "Installed kernels, from which images are made by release.",
     ),
 ];
 
@@ -85,9 +85,9 @@ pub(super) fn write(definition: Command, folder: &Path) -> Result<(), WriteError
     Ok(())
 }
 
-/// A page.
+/// A manual page.
 struct Page {
-    /// As `insula-run.1`.
+    /// Name of the file, as `insula-run.1`.
     file: String,
     text: Vec<u8>,
 }
@@ -102,7 +102,7 @@ fn pages(definition: Command) -> Vec<Page> {
 
 fn collect(command: &Command, parent: Option<&Command>, pages: &mut Vec<Page>) {
     let mut text = Vec::new();
-    // Written to memory.
+    // Writing to memory does not fail.
     if render(command, parent, &mut text).is_ok() {
         let file = format!("{}.{SECTION}", page_name(command));
         pages.push(Page { file, text });
@@ -117,7 +117,7 @@ fn visible_children(command: &Command) -> impl Iterator<Item = &Command> {
     children.filter(|child| !child.is_hide_set())
 }
 
-/// As `insula-run`.
+/// Name of a command's page, as `insula-run`.
 fn page_name(command: &Command) -> &str {
     command
         .get_display_name()
@@ -176,7 +176,7 @@ fn definitions(roff: &mut Roff, heading: &str, terms: &[(&str, &str)]) {
     }
 }
 
-/// The command that this one belongs to, its own sub-commands, and what its examples use.
+/// Writes the references: the parent command, the subcommands, and the commands in the examples.
 fn see_also(roff: &mut Roff, command: &Command, parent: Option<&Command>, examples: &[Example]) {
     let own = page_name(command);
     let mut names: Vec<_> = parent
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_as_its_program_ends_says_so() {
+    fn commands_that_exit_as_their_program_say_so() {
         for page in all() {
             let of_program = ["insula-exec.1", "insula-console.1"].contains(&page.file.as_str());
             assert_eq!(text(&page).contains("128 + N"), of_program, "{}", page.file);
         }
     }
 
-    /// man(1) itself finds nothing to complain of.
+    /// man(1) itself reports no warnings.
     #[test]
     fn pages_are_well_formed() {
         let folder = tempfile::tempdir().unwrap();
@@ -279,10 +279,10 @@ mod tests {
                 .env("MANWIDTH", "80")
                 .output()
                 .expect("`make deps` installs man-db");
-            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(
-                output.status.success() && complaint.is_empty(),
-                "{path:?}: {complaint}"
+                output.status.success() && warnings.is_empty(),
+                "{path:?}: {warnings}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What each sub-command does: parse, ask the library, show.
+//! The subcommands: parse, call the library, print.
 
 mod cli;
 mod completion;
@@ -25,39 +25,39 @@ use insula::root::Root;
 
 use cli::{Cli, Command};
 
-/// Anything that a user is told; the text is complete in itself.
+/// An error to print; its text is complete in itself.
 type Failure = Box<dyn Error>;
 
-/// What a sub-command works with.
+/// What a subcommand works with.
 struct Context {
     root: Root,
-    began_tsc: u64,
+    start_tsc: u64,
 }
 
 impl Context {
-    /// The module; only opened by those that need it.
+    /// Opens the module; done only by commands that need it.
     fn driver(&self) -> Result<Driver, Failure> {
         Ok(Driver::open()?)
     }
 }
 
-/// Runs the command: status 0 if all went well, 1 if it was refused or failed, 2 if misused; of a
-/// program in a node the program's own.
-pub(crate) fn main(began_tsc: u64) -> ExitCode {
+/// Runs the command: exit status 0 on success, 1 if it was refused or failed, 2 if misused; or that
+/// of a program in a node.
+pub(crate) fn main(start_tsc: u64) -> ExitCode {
     completion::answer(Cli::command);
     let cli = Cli::parse();
     let context = Context {
         root: Root::default(),
-        began_tsc,
+        start_tsc,
     };
     match dispatch(&context, cli.command) {
         Ok(status) => status,
         Err(failure) if output::is_closed_pipe(failure.as_ref()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::complain(failure.as_ref());
+            output::print_error(failure.as_ref());
             if output::is_json() {
-                // Whoever reads it may have gone.
-                let _ = output::json(&output::failure_as_json(failure.as_ref()));
+                // The reader may have gone.
+                let _ = output::json(&output::error_as_json(failure.as_ref()));
             }
             ExitCode::FAILURE
         }

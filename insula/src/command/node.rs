@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use insula::device::HeldView;
+use insula::device::AttachedDevice;
 use insula::driver::{CallError, Driver};
 use insula::image::Files;
 use insula::name::{Missing, Name};
@@ -26,13 +26,13 @@ use super::cli::{Inspect, Ps, Run, Update, core_request};
 use super::{Context, Failure, output};
 
 /// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
-const LAST_WORDS: usize = 80;
+const LAST_RECORDS: usize = 80;
 
 pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let (json, timing) = (options.json, options.timing);
     let request = request(options)?;
     let driver = context.driver()?;
-    let started = supervisor::run(&driver, &context.root, &request, context.began_tsc)?;
+    let started = supervisor::run(&driver, &context.root, &request, context.start_tsc)?;
     note_started(&started);
     match (json, timing) {
         (true, _) => output::json(&started),
@@ -41,20 +41,21 @@ pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     }
 }
 
-/// Tells of what is less than it could be about a node that was started.
+/// Prints notes on a started node: no supervisor, or cores shared with others.
 pub(super) fn note_started(started: &Started) {
     if let Some(why) = &started.unsupervised {
         output::note(why);
     }
-    let halves = &started.half_cpus;
-    if !halves.0.is_empty() {
+    let split = &started.half_cpus;
+    if !split.0.is_empty() {
         output::note(&format!(
-            "of the cores of {halves}, another thread belongs to somebody else"
+            "the cores {split} are not whole: another thread of each belongs to the base or \
+             another node"
         ));
     }
 }
 
-/// Starts a node that switches itself off when the last of its programs has ended, and is gone then.
+/// Starts a node that powers off when the last of its programs has exited, and is removed then.
 pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result<Name, Failure> {
     let append = &mut options.append;
     *append = [append.as_str(), program::ONCE]
@@ -66,7 +67,7 @@ pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result
         &context.driver()?,
         &context.root,
         &request(options)?,
-        context.began_tsc,
+        context.start_tsc,
     )?;
     note_started(&started);
     Ok(started.name.parse()?)
@@ -162,7 +163,7 @@ fn timing_text(started: &Started) -> String {
 }
 
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
-    let handles = seen(&context.driver()?)?;
+    let handles = observe_all(&context.driver()?)?;
     let shown = handles.iter().filter(|handle| {
         options.all || handle.is_crashed() || handle.is_restarting() || !handle.is_stopped()
     });
@@ -171,51 +172,51 @@ pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
         return output::json(&views);
     }
     if handles.iter().any(Handle::is_unsupervised) {
-        output::note("`insula supervise` gives nodes that are unsupervised another supervisor");
+        output::note("`insula supervise` starts a new supervisor for unsupervised nodes");
     }
     output::print(&ps_table(&views).to_string())
 }
 
-/// All nodes, and what their kernels' memory tells of them. Nothing is done to any of them.
-fn seen(driver: &Driver) -> Result<Vec<Handle>, Failure> {
+/// All nodes, with what their kernels' memory shows. Changes nothing.
+fn observe_all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
     let mut handles = node::all(driver)?;
-    handles.iter_mut().for_each(node::see_crash);
+    handles.iter_mut().for_each(node::detect_crash);
     Ok(handles)
 }
 
 /// The node of that name, in the same way.
-pub(super) fn see(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
+pub(super) fn observe(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
     let mut handle = node::find(driver, name)?;
-    node::see_crash(&mut handle);
+    node::detect_crash(&mut handle);
     Ok(handle)
 }
 
-/// All nodes, for who is about to do something to them: what has crashed is stopped, and what has lost
-/// its supervisor gets another.
+/// All nodes, for commands that are about to change them: crashed ones are stopped, and those that
+/// have lost their supervisor get a new one.
 pub(super) fn all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
     let mut handles = node::all(driver)?;
-    look_after(driver, &mut handles)?;
+    maintain(driver, &mut handles)?;
     Ok(handles)
 }
 
 /// The node of that name, in the same way.
 pub(super) fn find(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
     let mut handle = node::find(driver, name)?;
-    look_after(driver, std::slice::from_mut(&mut handle))?;
+    maintain(driver, std::slice::from_mut(&mut handle))?;
     Ok(handle)
 }
 
-fn look_after(driver: &Driver, handles: &mut [Handle]) -> Result<(), Failure> {
+fn maintain(driver: &Driver, handles: &mut [Handle]) -> Result<(), Failure> {
     for handle in &mut *handles {
-        node::note_crash(handle)?;
+        node::record_crash(handle)?;
     }
-    for failure in supervisor::attach(driver, handles) {
+    for failure in supervisor::ensure_supervised(driver, handles) {
         output::note(&failure.to_string());
     }
     Ok(())
 }
 
-/// Gives nodes that have lost their supervisor another: these, or all.
+/// Starts a new supervisor for nodes that have lost theirs: for these, or for all.
 pub(super) fn supervise(context: &Context, names: &[Name]) -> Result<(), Failure> {
     let driver = context.driver()?;
     match names {
@@ -251,7 +252,7 @@ fn ps_table(views: &[NodeView]) -> Table {
     table
 }
 
-/// A node's state, and what there is to know about it.
+/// A node's state, with its reason and flags.
 fn state_text(view: &NodeView) -> String {
     let running = view.state == "running";
     let mut more: Vec<_> = view.reason.into_iter().collect();
@@ -268,9 +269,9 @@ fn state_text(view: &NodeView) -> String {
 pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
-        let handle = see(&driver, name)?;
+        let handle = observe(&driver, name)?;
         all_of(&handle).map_err(|error| match error.errno {
-            // It has been removed meanwhile.
+            // It was removed meanwhile.
             Errno::ENODEV => FindError::Unknown(Missing::among(name.as_str(), [])).into(),
             _ => Failure::from(error),
         })
@@ -286,13 +287,13 @@ fn all_of(handle: &Handle) -> Result<Value, CallError> {
     Ok(shown)
 }
 
-/// Where its memory lies now: it may have got more since it was started.
+/// Where its memory lies now: it may have grown since its start.
 fn memory(handle: &Handle) -> Result<Value, CallError> {
     let chunks = handle.node.memory()?.chunks()?.into_iter();
     Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
 }
 
-/// Where the memory lies that it shares with other nodes.
+/// Where memory lies that it shares with other nodes.
 fn shared_memory(handle: &Handle) -> Result<Value, CallError> {
     let chunks = handle.node.shared_chunks()?.into_iter();
     Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
@@ -301,11 +302,11 @@ fn shared_memory(handle: &Handle) -> Result<Value, CallError> {
 fn devices(handle: &Handle) -> Result<Value, CallError> {
     let devices = handle.node.devices()?;
     Ok(json!(
-        devices.iter().map(HeldView::from).collect::<Vec<_>>()
+        devices.iter().map(AttachedDevice::from).collect::<Vec<_>>()
     ))
 }
 
-/// All that is known of a node; of a crashed one its last words as well.
+/// Everything known about a node; of a crashed one also its last lines of the log.
 fn full(handle: &Handle) -> Value {
     let mut value = json!(handle.view());
     let info = &handle.info;
@@ -326,26 +327,26 @@ fn full(handle: &Handle) -> Value {
         value["disks"] = json!(record.disks);
         value["root"] = json!(record.root);
         value["root_image"] = json!(record.root_image);
-        value["policy"] = json!(record.life.policy);
-        value["restarts"] = json!(record.life.history.restarts);
+        value["policy"] = json!(record.restart.policy);
+        value["restarts"] = json!(record.restart.history.restarts);
     }
     if handle.is_crashed() {
-        value["last_log"] = json!(last_words(handle));
+        value["last_log"] = json!(last_lines(handle));
     }
     value
 }
 
-/// How many cores more it may get.
+/// Number of cores that can still be added to it.
 fn room(handle: &Handle, record: &NodeRecord) -> usize {
     let own: Vec<u32> = handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
     record.room(&own).len()
 }
 
-/// The last lines of a node's log; none when it cannot be read.
-fn last_words(handle: &Handle) -> Vec<String> {
+/// Last lines of a node's log; none when it cannot be read.
+fn last_lines(handle: &Handle) -> Vec<String> {
     let read = || {
         let log = NodeLog::open(handle).ok()?;
-        log.last(log.locate()?, LAST_WORDS).ok()
+        log.last(log.locate()?, LAST_RECORDS).ok()
     };
     read()
         .unwrap_or_default()
@@ -354,17 +355,17 @@ fn last_words(handle: &Handle) -> Vec<String> {
         .collect()
 }
 
-/// Does the same to each node; goes on after a failure, and tells by the exit status.
+/// Does the same to each node; continues after a failure, and reports it by the exit status.
 pub(super) fn each(
     names: &[Name],
-    deed: impl Fn(&Name) -> Result<(), Failure>,
+    action: impl Fn(&Name) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     let mut status = ExitCode::SUCCESS;
     for name in names {
-        match deed(name) {
+        match action(name) {
             Ok(()) => output::line(name.as_str())?,
             Err(failure) => {
-                output::complain(failure.as_ref());
+                output::print_error(failure.as_ref());
                 status = ExitCode::FAILURE;
             }
         }
@@ -373,17 +374,17 @@ pub(super) fn each(
 }
 
 pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
-    let patience = Duration::from_secs(time_s.into());
-    let stopped = node::stop(&context.driver()?, name, patience)?;
+    let timeout = Duration::from_secs(time_s.into());
+    let stopped = node::stop(&context.driver()?, name, timeout)?;
     if let Stopped::ByForce { was_asked } = stopped
         && time_s > 0
     {
         let why = match was_asked {
             true => "",
-            false => ": its kernel did not wait for its power button",
+            false => ": its kernel does not handle the power button",
         };
         output::note(&format!(
-            "the node '{name}' had not switched itself off within {time_s} s{why}"
+            "the node '{name}' did not power off within {time_s} s and was killed{why}"
         ));
     }
     Ok(())
@@ -462,17 +463,17 @@ mod tests {
         };
         let restarting = NodeView {
             restarting: true,
-            ..view("again", Some("crashed"))
+            ..view("restarting", Some("crashed"))
         };
-        let lame = NodeView {
+        let degraded = NodeView {
             failed_devices: vec![DeviceFailure {
                 device: "disk /srv/disk".into(),
-                why: "there is no file".into(),
+                error: "there is no file".into(),
             }],
-            ..view("lame", None)
+            ..view("degraded", None)
         };
         let (web, crashed) = (view("web", None), view("calm-crete", Some("crashed")));
-        let views = [web, crashed, unsupervised, restarting, lame];
+        let views = [web, crashed, unsupervised, restarting, degraded];
         insta::assert_snapshot!(ps_table(&views));
     }
 

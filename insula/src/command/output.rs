@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 
-/// Writes text to the standard output.
+/// Writes text to standard output.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -17,7 +17,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a line to the standard output.
+/// Writes a line to standard output.
 pub(super) fn line(text: &str) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
@@ -27,21 +27,21 @@ pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(&serde_json::to_string_pretty(value)?)
 }
 
-/// Tells the user of a failure: first what, then, indented, what to do.
-pub(super) fn complain(failure: &dyn Error) {
+/// Prints an error to standard error: first the message, then, indented, the hint.
+pub(super) fn print_error(failure: &dyn Error) {
     let text = plain(&failure.to_string()).replace('\n', "\n        ");
-    // When even this cannot be written there is nobody to tell.
+    // If even this cannot be written, nothing can be reported.
     let _ = writeln!(io::stderr(), "insula: {text}");
 }
 
-/// Whether JSON is asked for: then failures are told in it as well.
+/// Whether JSON is asked for: then errors are reported in JSON as well.
 pub(super) fn is_json() -> bool {
     let own = std::env::args_os().skip(1).take_while(|word| word != "--");
     own.into_iter().any(|word| word == "--json")
 }
 
-/// A failure as JSON: `message`, and, where there is a way out, `hint`.
-pub(super) fn failure_as_json(failure: &dyn Error) -> Value {
+/// An error as JSON: `message`, and `hint` if there is one.
+pub(super) fn error_as_json(failure: &dyn Error) -> Value {
     let text = plain(&failure.to_string());
     let (message, hint) = match text.split_once('\n') {
         Some((message, hint)) => (message, Some(hint)),
@@ -50,7 +50,7 @@ pub(super) fn failure_as_json(failure: &dyn Error) -> Value {
     json!({ "error": { "message": message, "hint": hint } })
 }
 
-/// Tells the user something besides.
+/// Prints a note to standard error.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "insula: note: {text}");
 }
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_as_json_tells_what_and_what_to_do() {
+    fn an_error_as_json_has_message_and_hint() {
         let failure: Failure = "no node: gone (os error 2)\nlook with `ps`".into();
-        let told = failure_as_json(failure.as_ref());
+        let json = error_as_json(failure.as_ref());
         let wanted = json!({ "error": { "message": "no node: gone", "hint": "look with `ps`" } });
-        assert_eq!(told, wanted);
-        let failure: Failure = "no way out".into();
-        let told = failure_as_json(failure.as_ref());
-        assert!(told["error"]["hint"].is_null());
+        assert_eq!(json, wanted);
+        let failure: Failure = "no hint".into();
+        let json = error_as_json(failure.as_ref());
+        assert!(json["error"]["hint"].is_null());
     }
 }

@@ -1,8 +1,8 @@
 //! `insula dump | backtrace | debug`.
 
-use insula::postmortem::debug::{self, Listener, NodeTarget, Wire};
+use insula::postmortem::debug::{self, GdbStream, Listener, NodeTarget};
 use insula::postmortem::{
-    DumpRequest, KeptDump, Limits, Store, Subject, Target, backtrace as ask_for_backtrace,
+    DumpRequest, InspectedNode, Limits, Store, StoredDump, Target, backtrace as print_backtrace,
     dump as write_dump,
 };
 use insula::report::{Align, Table, duration};
@@ -12,7 +12,7 @@ use super::cli::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
 use super::node::find;
 use super::{Context, Failure, output};
 
-/// Where gdb finds a node, by its name.
+/// Folder of the sockets for gdb, each with its node's name.
 const SOCKETS: &str = "/run/insula/debug";
 
 pub(super) fn dump(context: &Context, options: Dump) -> Result<(), Failure> {
@@ -34,7 +34,7 @@ pub(super) fn dump(context: &Context, options: Dump) -> Result<(), Failure> {
             Ok(())
         }
         (None, Some(node)) => dump_node(context, node),
-        // The definition asks for one of them.
+        // The definition requires one of them.
         (None, None) => Ok(()),
     }
 }
@@ -45,7 +45,7 @@ fn dump_node(context: &Context, options: DumpNode) -> Result<(), Failure> {
         Some(path) => Target::File(path),
         None => {
             let set = Limits::from_environment()?;
-            Target::Kept(Limits {
+            Target::Store(Limits {
                 count: options.max.unwrap_or(set.count),
                 bytes: options.size_max.map_or(set.bytes, |Size(bytes)| bytes),
             })
@@ -60,16 +60,16 @@ fn dump_node(context: &Context, options: DumpNode) -> Result<(), Failure> {
         return output::json(&dumped);
     }
     dumped
-        .doubts
+        .warnings
         .iter()
-        .for_each(|doubt| output::note(&doubt.to_string()));
+        .for_each(|warning| output::note(&warning.to_string()));
     for path in &dumped.removed {
         output::note(&format!("{} was removed, as the oldest", path.display()));
     }
     output::line(&dumped.path.display().to_string())
 }
 
-fn dumps_table(dumps: &[KeptDump], now_s: u64) -> Table {
+fn dumps_table(dumps: &[StoredDump], now_s: u64) -> Table {
     let mut table = Table::new(&[
         ("DUMP", Align::Left),
         ("AGE", Align::Right),
@@ -95,23 +95,25 @@ fn unix_now_s() -> u64 {
 
 pub(super) fn backtrace(context: &Context, options: &Backtrace) -> Result<(), Failure> {
     let handle = find(&context.driver()?, &options.name)?;
-    let found = ask_for_backtrace(&handle)?;
+    let found = print_backtrace(&handle)?;
     for record in &found.records {
         output::line(&record.text())?;
     }
     for number in &found.cores.silent {
-        output::note(&format!("core {number} of the node does not answer an NMI"));
+        output::note(&format!(
+            "core {number} of the node did not respond to an NMI"
+        ));
     }
     Ok(())
 }
 
 pub(super) fn debug(context: &Context, options: &Debug) -> Result<(), Failure> {
     let handle = find(&context.driver()?, &options.name)?;
-    let subject = Subject::open(&handle)?;
-    let mut target = NodeTarget::new(&subject)?;
-    tell_what_is_missing(&subject, &target);
+    let node = InspectedNode::open(&handle)?;
+    let mut target = NodeTarget::new(&node)?;
+    note_missing(&node, &target);
     if options.stdio {
-        return Ok(debug::answer(&mut target, Wire::stdio())?);
+        return Ok(debug::serve(&mut target, GdbStream::stdio())?);
     }
     let listener = match options.port {
         Some(port) => Listener::tcp(port)?,
@@ -119,20 +121,20 @@ pub(super) fn debug(context: &Context, options: &Debug) -> Result<(), Failure> {
     };
     output::line(&format!("gdb -ex 'target remote {listener}'"))?;
     loop {
-        if let Err(error) = debug::answer(&mut target, listener.accept()?) {
+        if let Err(error) = debug::serve(&mut target, listener.accept()?) {
             output::note(&error.to_string());
         }
     }
 }
 
-fn tell_what_is_missing(subject: &Subject, target: &NodeTarget<'_>) {
-    if subject.is_running() {
-        output::note("the node runs: its memory changes while gdb looks at it");
+fn note_missing(node: &InspectedNode, target: &NodeTarget<'_>) {
+    if node.is_running() {
+        output::note("the node is running: its memory changes while gdb reads it");
     }
     let unknown = target.cores().filter(|(_, known)| !known).count();
     if unknown > 0 {
         output::note(&format!(
-            "the registers of {unknown} of {} cores are not known, gdb sees them as 0",
+            "the registers of {unknown} of {} cores are unknown, gdb sees them as 0",
             target.cores().count()
         ));
     }
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn dumps_as_a_table() {
-        let dump = |name: &str, written_unix_s, disk_bytes| KeptDump {
+        let dump = |name: &str, written_unix_s, disk_bytes| StoredDump {
             name: name.to_owned(),
             path: name.into(),
             written_unix_s,

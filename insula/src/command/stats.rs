@@ -18,7 +18,7 @@ pub(super) fn stats(context: &Context, options: &Stats) -> Result<(), Failure> {
     }
 }
 
-/// Of all nodes, or of those that were named.
+/// Statistics of all nodes, or of those named.
 fn gather(context: &Context, options: &Stats) -> Result<Vec<NodeStats>, Failure> {
     let driver = context.driver()?;
     let handles = match options.names.as_slice() {
@@ -53,7 +53,7 @@ fn table(nodes: &[NodeStats]) -> Table {
                 .map_or_else(|| "-".to_owned(), |total| of(total).to_string())
         };
         let programs = node.programs.as_ref();
-        let processes = programs.map_or_else(|| "-".to_owned(), |them| them.processes.to_string());
+        let processes = programs.map_or_else(|| "-".to_owned(), |one| one.processes.to_string());
         let calls = node.programs.iter().flat_map(|programs| &programs.calls);
         let names: Vec<_> = calls.take(3).map(|call| call.name).collect();
         table.row([

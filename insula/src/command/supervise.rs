@@ -1,4 +1,4 @@
-//! `insula supervise`: what the process does that other commands start for each node.
+//! `insula supervise --here`: the process that other commands start for each node.
 
 use std::fs::File;
 use std::io;
@@ -10,12 +10,12 @@ use nix::unistd::dup2_stdin;
 use super::{Context, Failure};
 
 pub(super) fn supervise(context: &Context) -> Result<(), Failure> {
-    let node = take_input()?;
+    let node = take_stdin()?;
     Ok(supervisor::supervise(context.driver()?, node.into())?)
 }
 
-/// What came as the standard input. In its place comes nothing.
-fn take_input() -> io::Result<OwnedFd> {
+/// Takes the standard input, and replaces it by /dev/null.
+fn take_stdin() -> io::Result<OwnedFd> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(input)

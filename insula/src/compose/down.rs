@@ -1,28 +1,28 @@
-//! Taking down what a project has brought up.
+//! `insula down`: stopping and removing what a project has started.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::deed::{Deed, Event, ImageReport, NodeReport, Report, Tell};
+use super::current_state::CurrentState;
 use super::images::removable;
-use super::order::{Waits, reversed};
-use super::present::Present;
+use super::order::{Dependencies, reversed};
 use super::project::Project;
-use super::schedule::side_by_side;
-use super::take_down::take_down;
+use super::report::{Action, Event, ImageReport, NodeReport, Observer, Report};
+use super::schedule::run_in_parallel;
+use super::teardown::teardown;
 use crate::driver::Driver;
 use crate::image::{self, RemoveError};
 use crate::name::Name;
 
-/// A project to take down.
+/// A project to stop and remove.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// Its name.
     pub name: Name,
-    /// The file that must have made it; any if not given.
+    /// File that must have created it; any if `None`.
     pub file: Option<PathBuf>,
-    /// What its nodes wait for by the file; what they say themselves of those that are not in it.
-    pub waits: Waits,
+    /// Dependencies of its nodes by the file; nodes that are not in it bring their own.
+    pub dependencies: Dependencies,
 }
 
 impl From<&Project> for Scope {
@@ -30,25 +30,25 @@ impl From<&Project> for Scope {
         Self {
             name: project.name.clone(),
             file: Some(project.path.clone()),
-            waits: project.waits(),
+            dependencies: project.dependencies(),
         }
     }
 }
 
-/// Why nothing was taken down. Nothing has been touched.
+/// Why nothing was done. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DownError {
-    /// Another file has made it.
+    /// Another file created it.
     #[error(
-        "the project '{name}' was made by {}, not by {}; nothing was touched\n\
-         take it down with that file, or by its name: `insula down --project {name}`",
-        .made_by.display(), .file.display()
+        "the project '{name}' was created by {}, not by {}; nothing was touched\n\
+         use that file, or the project's name: `insula down --project {name}`",
+        .created_by.display(), .file.display()
     )]
     OtherFile {
         /// The project.
         name: Name,
         /// Its file.
-        made_by: PathBuf,
+        created_by: PathBuf,
         /// The file that was given.
         file: PathBuf,
     },
@@ -57,74 +57,76 @@ pub enum DownError {
     Image(#[from] RemoveError),
 }
 
-/// Stops and removes all nodes of these projects, side by side, each before those that it came
-/// after; with `images` then the images that they have added, save those that nodes of others were
-/// started from. A node has `patience` to switch itself off.
+/// Stops and removes all nodes of these projects in parallel, each before those that it depends on;
+/// with `images` also the images that they have added, except those that nodes of other projects
+/// were started from. A node has `timeout` to power off.
 ///
 /// # Errors
-/// [`DownError`]; what came of each node is in the report.
+/// [`DownError`]; the result for each node is in the report.
 pub fn down(
     driver: &Driver,
-    present: &Present,
+    current: &CurrentState,
     scopes: &[Scope],
     images: bool,
-    patience: Duration,
-    tell: Tell,
+    timeout: Duration,
+    observer: Observer,
 ) -> Result<Report, DownError> {
-    scopes.iter().try_for_each(|scope| check(present, scope))?;
-    let waits = scopes.iter().flat_map(|scope| waits(present, scope));
-    let farewell = reversed(&waits.collect());
-    let ended = side_by_side(&farewell, |name, _| take_down(driver, name, patience, tell));
+    scopes.iter().try_for_each(|scope| check(current, scope))?;
+    let dependencies = scopes.iter().flat_map(|scope| dependencies(current, scope));
+    let teardown_order = reversed(&dependencies.collect());
+    let ended = run_in_parallel(&teardown_order, |name, _| {
+        teardown(driver, name, timeout, observer)
+    });
     let mut report = Report::default();
     for scope in scopes {
-        for (name, _) in present.nodes_of(&scope.name) {
+        for (name, _) in current.nodes_of(&scope.name) {
             let ended = ended.get(name).and_then(|ended| ended.as_ref().err());
             report.nodes.push(NodeReport {
                 error: ended.map(ToString::to_string),
-                ..NodeReport::new(name, &scope.name, Deed::Remove)
+                ..NodeReport::new(name, &scope.name, Action::Remove)
             });
         }
-        let removable = removable(scope.name.clone(), present);
+        let removable = removable(scope.name.clone(), current);
         for name in removable.filter(|_| images) {
             image::remove(driver, name)?;
-            tell(&Event::ImageRemoved(name));
+            observer(&Event::ImageRemoved(name));
             report.images.push(ImageReport {
                 name: name.clone(),
                 project: scope.name.clone(),
-                deed: Deed::Remove,
+                action: Action::Remove,
             });
         }
     }
     Ok(report)
 }
 
-/// Nothing is taken down by a file that only happens to have the same project's name.
-fn check(present: &Present, scope: &Scope) -> Result<(), DownError> {
+/// Refuses a file that only happens to have the same project's name.
+fn check(current: &CurrentState, scope: &Scope) -> Result<(), DownError> {
     let Some(file) = &scope.file else {
         return Ok(());
     };
-    let mut made = present
+    let mut made = current
         .nodes_of(&scope.name)
         .filter_map(|(_, node)| node.described.as_ref());
     match made.find(|by| by.file != *file) {
         Some(by) => Err(DownError::OtherFile {
             name: scope.name.clone(),
-            made_by: by.file.clone(),
+            created_by: by.file.clone(),
             file: file.clone(),
         }),
         None => Ok(()),
     }
 }
 
-/// What the nodes of a project that are there wait for.
-fn waits(present: &Present, scope: &Scope) -> Waits {
+/// Dependencies of the existing nodes of a project.
+fn dependencies(current: &CurrentState, scope: &Scope) -> Dependencies {
     let entry = |name: &Name| {
-        let by_file = scope.waits.get(name).cloned();
+        let by_file = scope.dependencies.get(name).cloned();
         (
             name.clone(),
-            by_file.unwrap_or_else(|| present.came_after(name)),
+            by_file.unwrap_or_else(|| current.dependencies_of(name)),
         )
     };
-    let nodes = present.nodes_of(&scope.name);
+    let nodes = current.nodes_of(&scope.name);
     nodes.map(|(name, _)| entry(name)).collect()
 }

@@ -1,4 +1,4 @@
-//! What can be written in a file. The published JSON Schema is made from these types.
+//! The file format. The published JSON Schema is generated from these types.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use toml::Spanned;
 
-use super::mistake::{Mistake, Source};
+use super::diagnostic::{Diagnostic, Source};
 use crate::device::PciAddress;
 use crate::image::Payload;
 use crate::memory::MemorySpec;
@@ -22,14 +22,14 @@ use crate::virtio::{DiskSpec, Publish};
 
 /// Nodes, and the images that they are started from (`insula up`).
 ///
-/// Each key that `insula run` or `insula image add` has as an option means the same.
+/// Keys that `insula run` or `insula image add` have as options mean the same here.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(title = "insula.toml"))]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
-    /// Name under which all that this file makes is known; by default that of its folder, or, of a
-    /// file that is not called insula.toml, its own without the ending.
+    /// Name of the project; by default that of the file's folder, or, of a file that is not called
+    /// insula.toml, its own name without the extension.
     #[cfg_attr(test, schemars(with = "Option<Written<Name>>"))]
     pub(super) project: Option<Key<Name>>,
     /// Images to make resident, by name.
@@ -48,17 +48,17 @@ pub(super) struct File {
 #[cfg_attr(test, schemars(extend("oneOf" = [{"required": ["installed"]}, {"required": ["kernel"]}])))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ImageTable {
-    /// Take the files of an installed kernel, by its release or the beginning of it.
+    /// Use the files of an installed kernel, by its release or the beginning of it.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) installed: Option<Spanned<String>>,
-    /// Build the initrd for the installed kernel, with an agent, for nodes to live in: as `insula image
-    /// build` does.
+    /// Build the initrd for the installed kernel, with an agent, for nodes used as containers: as
+    /// `insula image build` does.
     #[serde(default)]
     pub(super) agent: bool,
-    /// A folder whose content is put in there as well.
+    /// Folder whose content is added to that initrd.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) content: Option<Spanned<PathBuf>>,
-    /// Where insula.ko and insula_virtio.ko for that kernel are, if not where DKMS puts them.
+    /// Folder with insula.ko and insula_virtio.ko for that kernel, if not where DKMS puts them.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) module_folder: Option<Spanned<PathBuf>>,
     /// The kernel: a bzImage or an ELF vmlinux.
@@ -70,20 +70,20 @@ pub(super) struct ImageTable {
     /// Kernel command line of every node of this image.
     #[serde(default)]
     pub(super) append: String,
-    /// Which form of the kernel to keep.
+    /// Form of the kernel to keep.
     #[serde(default)]
     pub(super) layout: LayoutWord,
 }
 
-/// Which form of the kernel to keep.
+/// Form of the kernel to keep.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LayoutWord {
-    /// The file as it is; the node unpacks it.
+    /// The file as it is; the node decompresses it.
     #[default]
     Compressed,
-    /// Unpacked: more to copy, nothing to unpack, no address randomisation.
+    /// Decompressed: more to copy, nothing to decompress, no KASLR.
     Decompressed,
 }
 
@@ -102,84 +102,84 @@ impl From<LayoutWord> for Payload {
 #[cfg_attr(test, schemars(extend("not" = {"required": ["cpus", "cpu_list"]})))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeTable {
-    /// The image to start it from: one of this file, or one that is resident already.
+    /// Image to start it from: one of this file, or one that is resident already.
     #[cfg_attr(test, schemars(with = "Written<Name>"))]
     pub(super) image: Key<Name>,
-    /// How many cores; 1 by default.
+    /// Number of cores; 1 by default.
     #[cfg_attr(test, schemars(with = "Option<u32>", range(min = 1, max = 256)))]
     pub(super) cpus: Option<Spanned<u32>>,
-    /// Which cores, such as 2,4-6; the first boots.
+    /// Cores by number, such as 2,4-6; the first boots.
     #[cfg_attr(test, schemars(with = "Option<Written<CpuList>>"))]
     pub(super) cpu_list: Option<Key<CpuList>>,
-    /// How many cores it may get later, those it starts with included.
+    /// Most cores that it may have later, those it starts with included.
     #[cfg_attr(test, schemars(with = "Option<u32>", range(min = 1, max = 256)))]
     pub(super) max_cpus: Option<Spanned<u32>>,
-    /// How much memory, and where; several add up. 512M by default.
+    /// Amount of memory, and where; several add up. 512M by default.
     #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<MemorySpec>>>"))]
     pub(super) memory: Option<Spanned<OneOrMany<Written<MemorySpec>>>>,
     /// More for the kernel command line, after the image's.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) append: Option<Spanned<String>>,
-    /// PCI functions that are to be its own, such as 0000:01:00.0: one or a list.
+    /// PCI functions to pass through, such as 0000:01:00.0: one or a list.
     #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<PciAddress>>>"))]
     pub(super) device: Option<Spanned<OneOrMany<Written<PciAddress>>>>,
-    /// Take them even if the base needs them: its disk, its only network.
+    /// Pass them through even if the base needs them: its disk, its only network.
     #[serde(default)]
     pub(super) force_device: bool,
-    /// What is to be its root: a folder of this system, a file with an EROFS image, or a file or block
-    /// device with an ext4 file system. Relative to the file's folder; for nodes of an image with an
-    /// agent.
+    /// Root file system: a folder of this system, a file with an EROFS image, or a file or block
+    /// device with an ext4 file system. Relative to the file's folder; for nodes of an image with
+    /// an agent.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) rootfs: Option<Spanned<PathBuf>>,
-    /// Keep what the node changes there in the node's memory, and forget it with the node.
+    /// Keep changes to the root file system in the node's memory only; they are lost with the node.
     #[cfg_attr(test, schemars(with = "Option<bool>"))]
     pub(super) overlay: Option<Spanned<bool>>,
-    /// Files or block devices of this system that are to be its disks, each perhaps with `,ro` behind
-    /// it: one or a list. Relative to the file's folder.
+    /// Files or block devices of this system to attach as disks, `,ro` after one makes it
+    /// read-only: one or a list. Relative to the file's folder.
     #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<DiskSpec>>>"))]
     pub(super) disk: Option<Spanned<OneOrMany<Written<DiskSpec>>>>,
-    /// Put it on the network of nodes and base; for nodes of an image with an agent.
+    /// Connect it to the network of nodes and base; for nodes of an image with an agent.
     #[serde(default)]
     pub(super) network: bool,
-    /// Its address there; without, it gets one that no node can ask for.
+    /// Its IP address there; by default one from a range that cannot be asked for.
     #[cfg_attr(test, schemars(with = "Option<Written<Ipv4Addr>>"))]
     pub(super) ip: Option<Key<Ipv4Addr>>,
-    /// TCP ports of this system that lead to ports of the node, as 8080:80: one or a list.
+    /// TCP ports of this system that are forwarded to ports of the node, as 8080:80: one or a list.
     #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<Publish>>>"))]
     pub(super) publish: Option<Spanned<OneOrMany<Written<Publish>>>>,
-    /// The program for which the node is there, and its arguments: when it ends, so does the node. For
-    /// nodes of an image with an agent.
+    /// Program to run, and its arguments: when it exits, the node stops. For nodes of an image with
+    /// an agent.
     #[cfg_attr(test, schemars(with = "Option<Vec<String>>", length(min = 1)))]
     pub(super) program: Option<Spanned<Vec<String>>>,
     /// Keep a dump of its memory when it crashes or is stopped as hanging.
     #[serde(default)]
     pub(super) dump_on_crash: bool,
-    /// When to start it again: no, on-failure[:N] (crashed or hung; at most N times), always.
+    /// Restart policy: no, on-failure[:N] (crashed or hung; at most N times), always.
     #[cfg_attr(test, schemars(with = "Option<Written<Restart>>"))]
     pub(super) restart: Option<Key<Restart>>,
-    /// What to do when its first core takes no interrupts any more.
+    /// Action when its first core takes no interrupts any more.
     #[serde(default)]
     pub(super) on_hang: OnHang,
-    /// Let it stay stopped when it reboots.
+    /// Leave it stopped when it reboots.
     #[serde(default)]
     pub(super) no_reboot: bool,
     /// Nodes of this file that must be ready before this one is started.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<Written<Name>>"))]
     pub(super) after: Vec<Key<Name>>,
-    /// When it is ready; by default as soon as its kernel runs.
+    /// What marks it as ready; by default it is as soon as its kernel runs.
     pub(super) ready: Option<ReadyTable>,
 }
 
-/// What tells that a node is ready.
+/// The mark of a node that is ready.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadyTable {
-    /// Text that a line of its kernel log holds once it is.
+    /// Text that a line of its kernel log contains once it is ready.
     #[cfg_attr(test, schemars(with = "String"))]
     pub(super) log: Spanned<String>,
-    /// Seconds after its start by which it must be; 60 by default.
+    /// Seconds after its start within which it must be ready; 60 by default.
     #[serde(default = "ready_timeout_s")]
     pub(super) timeout_s: u32,
 }
@@ -192,36 +192,36 @@ impl File {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// What is wrong, and where.
-    pub(super) fn parse(source: &Source) -> Result<Self, Mistake> {
+    /// The first error, and where it is.
+    pub(super) fn parse(source: &Source) -> Result<Self, Diagnostic> {
         toml::from_str(&source.text).map_err(|error| {
             let span = error.span().unwrap_or_default();
-            source.mistake(span, error.message(), way_out(error.message()))
+            source.diagnostic(span, error.message(), hint(error.message()))
         })
     }
 }
 
-/// What to do about a mistake of which the library only says what it is.
-fn way_out(message: &str) -> &'static str {
-    let ways = [
+/// Hint for an error of the TOML library, which gives none itself.
+fn hint(message: &str) -> &'static str {
+    let hints = [
         (
             "duplicate key",
             "keep one of them, or give one another name",
         ),
-        ("missing field", "write it into this table"),
+        ("missing field", "add it to this table"),
     ];
-    let found = ways.iter().find(|(begin, _)| message.starts_with(begin));
-    found.map_or("", |(_, way)| way)
+    let found = hints.iter().find(|(start, _)| message.starts_with(start));
+    found.map_or("", |(_, hint)| hint)
 }
 
-/// A value that is written as text, and where it stands.
+/// A value that is parsed from a string, and its place in the file.
 pub(super) type Key<T> = Spanned<Written<T>>;
 
-/// A value that is written as text.
+/// A value that is parsed from a string.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Written<T>(pub(super) T);
 
-// By a visitor, so that the deserializer knows of the error and says where it is.
+// With a visitor, so that the deserializer knows where the error is.
 impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Written<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(WrittenVisitor(PhantomData))
@@ -234,7 +234,7 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for WrittenVisitor<T> {
     type Value = Written<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text")
+        f.write_str("a string")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -258,7 +258,7 @@ impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for OneOrManyVisitor<T> {
     type Value = OneOrMany<Written<T>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a list of texts")
+        f.write_str("a string or a list of strings")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {

@@ -1,11 +1,11 @@
-//! What must be done so that the images are those that are asked for.
+//! Planning the images: comparing those that files describe with the resident ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::deed::{Deed, ImageReport};
-use super::mistake::Mistake;
-use super::present::Present;
+use super::current_state::CurrentState;
+use super::diagnostic::Diagnostic;
 use super::project::{Project, WantedImage, WantedKernel};
+use super::report::{Action, ImageReport};
 use crate::image::{
     AddError, AddRequest, Content, Description, Files, FilesError, Initrd, Prepared, build_initrd,
     installed,
@@ -13,92 +13,92 @@ use crate::image::{
 use crate::name::Name;
 use crate::root::Root;
 
-/// An image, and what is to be done about it.
+/// An image, and the planned action.
 #[derive(Debug)]
 pub struct ImageStep {
-    /// Its name.
+    /// Name of the image.
     pub name: Name,
-    /// The project.
+    /// Its project.
     pub project: Name,
-    /// What is to be done.
-    pub deed: ImageDeed,
+    /// The action.
+    pub action: ImageAction,
 }
 
-/// What is to be done about an image.
+/// Action on an image.
 #[derive(Debug)]
-pub enum ImageDeed {
-    /// Nothing: an equal one is resident.
+pub enum ImageAction {
+    /// None: an equal one is resident.
     Keep,
     /// Make it resident.
     Add(Box<Prepared>),
-    /// Make it resident in the place of one of the same project.
+    /// Make it resident, replacing one of the same project.
     Replace(Box<Prepared>),
-    /// Remove it: the file asks for it no more.
+    /// Remove it: the file does not describe it any more.
     Remove,
 }
 
 impl ImageStep {
-    /// What is to be done, in a word.
+    /// The action as reported.
     #[must_use]
     pub fn report(&self) -> ImageReport {
         ImageReport {
             name: self.name.clone(),
             project: self.project.clone(),
-            deed: match self.deed {
-                ImageDeed::Keep => Deed::Keep,
-                ImageDeed::Add(_) => Deed::Add,
-                ImageDeed::Replace(_) => Deed::Replace,
-                ImageDeed::Remove => Deed::Remove,
+            action: match self.action {
+                ImageAction::Keep => Action::Keep,
+                ImageAction::Add(_) => Action::Add,
+                ImageAction::Replace(_) => Action::Replace,
+                ImageAction::Remove => Action::Remove,
             },
         }
     }
 }
 
-/// Reads the files of all images, and compares them with those that are resident.
+/// Plans all images: reads their files and compares them with the resident ones.
 ///
 /// # Errors
-/// All that is wrong with them.
+/// All errors in them.
 pub(super) fn steps(
     root: &Root,
     projects: &[Project],
-    present: &Present,
-) -> Result<Vec<ImageStep>, Vec<Mistake>> {
+    current: &CurrentState,
+) -> Result<Vec<ImageStep>, Vec<Diagnostic>> {
     let mut steps = Vec::new();
-    let mut mistakes = Vec::new();
+    let mut diagnostics = Vec::new();
     let mut wanted = BTreeMap::new();
     for (project, image) in each(projects) {
-        match step(root, project, image, present, &mut wanted) {
-            Ok(deed) => steps.extend(deed.map(|deed| ImageStep {
+        match step(root, project, image, current, &mut wanted) {
+            Ok(action) => steps.extend(action.map(|action| ImageStep {
                 name: image.name.clone(),
                 project: project.name.clone(),
-                deed,
+                action,
             })),
-            Err(mistake) => mistakes.push(mistake),
+            Err(diagnostic) => diagnostics.push(diagnostic),
         }
     }
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+    if !diagnostics.is_empty() {
+        return Err(diagnostics);
     }
     let nodes = projects.iter().flat_map(|project| &project.nodes);
     let named: BTreeSet<&Name> = nodes.map(|node| &node.image).collect();
     let is_needed = |name: &Name| wanted.contains_key(name) || named.contains(name);
     for project in projects {
-        let gone = removable(project.name.clone(), present);
+        let gone = removable(project.name.clone(), current);
         let gone = gone.filter(|name| !is_needed(name));
         steps.extend(gone.map(|name| ImageStep {
             name: name.clone(),
             project: project.name.clone(),
-            deed: ImageDeed::Remove,
+            action: ImageAction::Remove,
         }));
     }
     Ok(steps)
 }
 
-/// The images that a project has added and that no node of others was started from: such a node may
-/// have to be started anew.
-pub(super) fn removable(project: Name, present: &Present) -> impl Iterator<Item = &Name> {
-    let all = present.images_of(&project).collect::<Vec<_>>();
-    let is_used = move |name: &Name| present.is_used_by_others(name, &project);
+/// The images that a project has added, except those that nodes of other projects were started
+/// from: such a node may have to be started again.
+pub(super) fn removable(project: Name, current: &CurrentState) -> impl Iterator<Item = &Name> {
+    let all = current.images_of(&project).collect::<Vec<_>>();
+    let is_used = move |name: &Name| current.is_used_by_others(name, &project);
     all.into_iter().filter(move |name| !is_used(name))
 }
 
@@ -107,57 +107,62 @@ fn each<'a>(projects: &'a [Project]) -> impl Iterator<Item = (&'a Project, &'a W
     projects.iter().flat_map(its)
 }
 
-/// What is to be done about an image; nothing when another file asks for the same.
+/// Plans an image; `None` when another file describes the same one.
 fn step<'a>(
     root: &Root,
     project: &Project,
     image: &'a WantedImage,
-    present: &Present,
+    current: &CurrentState,
     wanted: &mut BTreeMap<&'a Name, Content>,
-) -> Result<Option<ImageDeed>, Mistake> {
+) -> Result<Option<ImageAction>, Diagnostic> {
     let name = &image.name;
-    let mistake = |message, help: &str| project.source.mistake(image.at.clone(), message, help);
+    let diagnostic =
+        |message, hint: &str| project.source.diagnostic(image.at.clone(), message, hint);
     let (request, initrd) = request(root, project, image)?;
     let content = Content::read(&request, initrd.as_ref());
-    let content = content.map_err(|error| files_mistake(project, image, &error))?;
+    let content = content.map_err(|error| files_diagnostic(project, image, &error))?;
     match wanted.insert(name, content.clone()) {
         Some(other) if other == content => return Ok(None),
         Some(_) => {
-            let message = format!("another file has an image '{name}' with other content");
-            return Err(mistake(message, "give one of them another name"));
+            let message =
+                format!("another file describes an image '{name}' with different content");
+            return Err(diagnostic(message, "give one of them another name"));
         }
         None => {}
     }
     let is_ours = |there: &Description| there.project.as_deref() == Some(project.name.as_str());
     let prepare = || prepare(project, image, &request, initrd);
-    match present.images.get(name) {
-        Some(Some(there)) if there.content() == content => Ok(Some(ImageDeed::Keep)),
-        None => Ok(Some(ImageDeed::Add(prepare()?))),
-        Some(Some(there)) if is_ours(there) => Ok(Some(ImageDeed::Replace(prepare()?))),
+    match current.images.get(name) {
+        Some(Some(there)) if there.content() == content => Ok(Some(ImageAction::Keep)),
+        None => Ok(Some(ImageAction::Add(prepare()?))),
+        Some(Some(there)) if is_ours(there) => Ok(Some(ImageAction::Replace(prepare()?))),
         Some(_) => {
             let message = format!(
-                "there is an image '{name}' already, with other content, which this project has \
-                 not added"
+                "there already is an image '{name}' with different content, which was not added by \
+                 this project"
             );
-            let help = format!("choose another name, or remove it with `insula image rm {name}`");
-            Err(mistake(message, &help))
+            let hint = format!("use another name, or remove it with `insula image rm {name}`");
+            Err(diagnostic(message, &hint))
         }
     }
 }
 
-/// What is to be made resident, with its initrd.
+/// The request to make the image resident, with its initrd.
 fn request(
     root: &Root,
     project: &Project,
     image: &WantedImage,
-) -> Result<(AddRequest, Option<Initrd>), Mistake> {
-    let in_files = |error: FilesError| files_mistake(project, image, &error);
+) -> Result<(AddRequest, Option<Initrd>), Diagnostic> {
+    let in_files = |error: FilesError| files_diagnostic(project, image, &error);
     let (files, initrd) = match &image.kernel {
         WantedKernel::Agent(release, agent) => {
             let kernel = installed(root, release).map_err(in_files)?.kernel;
             let built = build_initrd(root, &kernel, agent);
-            let built = built
-                .map_err(|error| project.source.mistake_by(image.kernel_at.clone(), &error))?;
+            let built = built.map_err(|error| {
+                project
+                    .source
+                    .diagnostic_from(image.kernel_at.clone(), &error)
+            })?;
             let initrd = None;
             (Files { kernel, initrd }, Some(built))
         }
@@ -174,7 +179,7 @@ fn request(
     Ok((request, initrd))
 }
 
-/// Files, with the initrd that they name.
+/// The files, with the initrd that they name.
 fn read(files: Result<Files, FilesError>) -> Result<(Files, Option<Initrd>), FilesError> {
     let files = files?;
     let initrd = Initrd::read(&files)?;
@@ -186,47 +191,48 @@ fn prepare(
     image: &WantedImage,
     request: &AddRequest,
     initrd: Option<Initrd>,
-) -> Result<Box<Prepared>, Mistake> {
+) -> Result<Box<Prepared>, Diagnostic> {
     let prepared = Prepared::new(request, initrd).map_err(|error| match &error {
-        AddError::Files(error) => files_mistake(project, image, error),
-        _ => project.source.mistake_by(image.at.clone(), &error),
+        AddError::Files(error) => files_diagnostic(project, image, error),
+        _ => project.source.diagnostic_from(image.at.clone(), &error),
     })?;
     Ok(Box::new(prepared))
 }
 
-fn files_mistake(project: &Project, image: &WantedImage, error: &FilesError) -> Mistake {
+fn files_diagnostic(project: &Project, image: &WantedImage, error: &FilesError) -> Diagnostic {
     let at = match error {
         FilesError::Initrd { .. } => &image.initrd_at,
         _ => &image.kernel_at,
     };
-    project.source.mistake_by(at.clone(), error)
+    project.source.diagnostic_from(at.clone(), error)
 }
 
-/// Bytes of memory that the images take which are still to be made resident.
+/// Bytes of memory that the images to be added take.
 pub(super) fn size(steps: &[ImageStep]) -> u64 {
-    let sizes = steps.iter().map(|step| match &step.deed {
-        ImageDeed::Add(prepared) | ImageDeed::Replace(prepared) => prepared.description.layout.size,
-        ImageDeed::Keep | ImageDeed::Remove => 0,
+    let sizes = steps.iter().map(|step| match &step.action {
+        ImageAction::Add(prepared) | ImageAction::Replace(prepared) => {
+            prepared.description.layout.size
+        }
+        ImageAction::Keep | ImageAction::Remove => 0,
     });
     sizes.sum()
 }
 
-/// What is known of each image that nodes can be started from once `steps` are done: those, and the
-/// resident ones that they leave.
+/// Descriptions of the images that nodes can be started from once `steps` are done.
 pub(super) fn startable<'a>(
     steps: &'a [ImageStep],
-    present: &'a Present,
+    current: &'a CurrentState,
 ) -> BTreeMap<&'a Name, &'a Description> {
-    let resident = present.images.iter();
+    let resident = current.images.iter();
     let resident = resident.filter_map(|(name, image)| Some((name, image.as_ref()?)));
     let mut all: BTreeMap<_, _> = resident.collect();
     for step in steps {
-        match &step.deed {
-            ImageDeed::Keep => {}
-            ImageDeed::Add(prepared) | ImageDeed::Replace(prepared) => {
+        match &step.action {
+            ImageAction::Keep => {}
+            ImageAction::Add(prepared) | ImageAction::Replace(prepared) => {
                 all.insert(&step.name, &prepared.description);
             }
-            ImageDeed::Remove => {
+            ImageAction::Remove => {
                 all.remove(&step.name);
             }
         }

@@ -1,4 +1,4 @@
-//! One command at a time for each project.
+//! Mutual exclusion: one command at a time for each project.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,7 +7,7 @@ use crate::name::Name;
 use crate::root::Root;
 use crate::state::{self, Lock};
 
-/// Another command cannot be kept from bringing up or taking down the same project.
+/// The lock of a project cannot be taken.
 #[derive(Debug, thiserror::Error)]
 #[error("the project '{project}' cannot be locked: {source}; nothing was touched")]
 pub struct LockError {
@@ -15,29 +15,29 @@ pub struct LockError {
     source: io::Error,
 }
 
-/// Projects that no other command brings up or takes down as long as this lives.
+/// Locks on projects, held as long as this lives.
 #[derive(Debug)]
 pub struct Locked {
     _locks: Vec<Lock>,
 }
 
-/// Locks projects; `waits` is told of each that another command has.
+/// Locks projects; calls `on_wait` for each one that another command has locked.
 ///
-/// # Errors
+/// [`LockError`]; none is locked then.
 /// [`LockError`]; none is locked.
 pub fn lock<'a>(
     root: &Root,
     projects: impl IntoIterator<Item = &'a Name>,
-    waits: impl Fn(&Name),
+    on_wait: impl Fn(&Name),
 ) -> Result<Locked, LockError> {
-    // In order of their names: two commands never wait for each other.
+    // In the order of their names, so that two commands cannot deadlock.
     let projects: BTreeSet<&Name> = projects.into_iter().collect();
     let locks = projects.into_iter().map(|project| {
         let file = format!("project-{project}");
         let locked = state::try_lock(root, &file).and_then(|locked| match locked {
             Some(lock) => Ok(lock),
             None => {
-                waits(project);
+                on_wait(project);
                 state::lock(root, &file)
             }
         });
@@ -59,20 +59,20 @@ mod tests {
     use crate::root::fake::Tree;
 
     #[test]
-    fn a_project_is_one_commands_at_a_time() {
+    fn a_project_is_locked_by_one_command_at_a_time() {
         let tree = Tree::new(&[]);
         let root = tree.root();
         let [shop, mail]: [Name; 2] = ["shop", "mail"].map(|name| name.parse().unwrap());
         let none = |_: &Name| panic!("waits");
         let first = lock(&root, [&shop], none).unwrap();
         drop(lock(&root, [&mail, &mail], none).unwrap());
-        let (told, hears) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             let second = scope.spawn(|| {
-                let waits = |name: &Name| told.send(name.clone()).unwrap();
-                lock(&root, [&shop, &mail], waits).map(drop)
+                let on_wait = |name: &Name| sender.send(name.clone()).unwrap();
+                lock(&root, [&shop, &mail], on_wait).map(drop)
             });
-            assert_eq!(hears.recv().unwrap(), shop);
+            assert_eq!(receiver.recv().unwrap(), shop);
             assert!(!second.is_finished());
             drop(first);
             second.join().unwrap().unwrap();

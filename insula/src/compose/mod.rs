@@ -1,49 +1,49 @@
 //! Many nodes, described in a file: `insula up`, `insula down`.
 //!
 //! ```text
-//! file's text --file, reader--> Project --+
-//!                                         +--plan--> Plan --up--> what runs
-//! module, sysfs ---------------> Present -+
+//! file's text --file, reader--> Project -------+
+//!                                               +--plan--> Plan --up--> running nodes
+//! module, sysfs ---------------> CurrentState --+
 //! ```
 //!
-//! All that can be known to be wrong is found on the way to the plan, when nothing has been touched:
-//! in one file by itself ([`Project::read`]), then between the files and with what the machine has
-//! ([`Plan::new`]). A mistake is shown at the line at fault.
+//! Errors are found before anything is changed: those of one file alone by [`Project::read`], then
+//! those between files and with the machine's state by [`Plan::new`]. An error is shown with its
+//! line.
 //!
-//! A node remembers by which project it is described and the digest of that description
-//! ([`Described`](crate::node::Described)): what is equal is left alone, and nothing that others
-//! made is touched.
+//! A node's record names the project that describes it and the digest of that description
+//! ([`Described`](crate::node::Described)): a node with an equal description is left as it is, and
+//! what others have created is never changed.
 
-mod deed;
+mod current_state;
+mod diagnostic;
 mod down;
 mod file;
 mod images;
 mod lock;
-mod mistake;
 mod nodes;
 mod order;
 mod plan;
-mod present;
 mod project;
 mod reader;
 mod ready;
+mod report;
 mod schedule;
 mod sources;
-mod take_down;
+mod teardown;
 #[cfg(test)]
 mod tests;
 mod up;
 
-pub use deed::{Deed, Event, ImageReport, NodeError, NodeReport, Report, Tell};
+pub use current_state::{CurrentNode, CurrentState, CurrentStateError, RunState};
+pub use diagnostic::{Diagnostic, Source, Span};
 pub use down::{DownError, Scope, down};
-pub use images::{ImageDeed, ImageStep};
+pub use images::{ImageAction, ImageStep};
 pub use lock::{LockError, Locked, lock};
-pub use mistake::{Mistake, Source, Span};
-pub use nodes::{NodeDeed, NodeStep};
-pub use order::Waits;
+pub use nodes::{NodeAction, NodeStep};
+pub use order::Dependencies;
 pub use plan::{Plan, PlanError};
-pub use present::{Life, Present, PresentError, PresentNode};
-pub use project::{FILE, Project, Ready, WantedBelongings, WantedImage, WantedKernel, WantedNode};
+pub use project::{FILE, Project, Ready, WantedAttachments, WantedImage, WantedKernel, WantedNode};
 pub use ready::ReadyError;
+pub use report::{Action, Event, ImageReport, NodeError, NodeReport, Observer, Report};
 pub use sources::{SourceError, sources};
 pub use up::{UpError, up};

@@ -1,6 +1,6 @@
-//! What must be done so that the nodes are those that are asked for.
+//! Planning the nodes: comparing those that files describe with the existing ones.
 
-mod belongings;
+mod attachments;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,64 +8,64 @@ use std::collections::BTreeMap;
 use insula_boot::LayoutError;
 use serde::Serialize;
 
-use belongings::{Belongings, BelongingsIdentity};
+use attachments::{Attachments, AttachmentsIdentity};
 
-use super::deed::{Deed, NodeReport};
-use super::mistake::{Mistake, Span};
-use super::present::{Life, Present, PresentNode};
+use super::current_state::{CurrentNode, CurrentState, RunState};
+use super::diagnostic::{Diagnostic, Span};
 use super::project::{Project, Ready, WantedNode};
-use crate::cores::{Chosen, CoreRequest, View};
+use super::report::{Action, NodeReport};
+use crate::cores::{ChosenCore, CoreRequest, Cores};
 use crate::device::{self, PciAddress};
 use crate::digest::sha256;
 use crate::image::{Content, Description};
 use crate::memory::{LOW_SIZE, MemorySpec, check_available};
 use crate::name::Name;
-use crate::node::{Described, RunRequest, Source, Trial};
+use crate::node::{Described, DryRun, RunRequest, Source};
 use crate::policy::Policy;
 use crate::root::Root;
 use crate::topology::BaseMemory;
 use crate::units::{CpuList, Size};
 
-/// A node, and what is to be done about it.
+/// A node, and the planned action.
 #[derive(Clone, Debug)]
 pub struct NodeStep {
-    /// Its name.
+    /// Name of the node.
     pub name: Name,
-    /// The project.
+    /// Its project.
     pub project: Name,
-    /// What is to be done.
-    pub deed: NodeDeed,
-    /// What tells that it is ready.
+    /// The action.
+    pub action: NodeAction,
+    /// The mark by which it is known to be ready.
     pub ready: Option<Ready>,
 }
 
-/// What is to be done about a node.
+/// Action on a node.
 #[derive(Clone, Debug)]
-pub enum NodeDeed {
-    /// Nothing: it runs as it is described.
+pub enum NodeAction {
+    /// None: it runs as described.
     Keep,
     /// Start it.
     Start(Box<RunRequest>),
-    /// Stop and remove the one that is there, then start it.
+    /// Stop and remove the existing one, then start it.
     Restart {
-        /// What to start.
+        /// The start.
         request: Box<RunRequest>,
-        /// Whether its description has changed; else it had ended.
+        /// Whether its description has changed; otherwise it had stopped.
         changed: bool,
     },
-    /// Stop and remove it: the file asks for it no more.
+    /// Stop and remove it: the file does not describe it any more.
     Remove,
 }
 
 impl NodeStep {
-    /// What is to be done, in a word.
+    /// The action as reported.
     #[must_use]
     pub fn report(&self) -> NodeReport {
-        let (deed, request) = match &self.deed {
-            NodeDeed::Keep => (Deed::Keep, None),
-            NodeDeed::Start(request) => (Deed::Start, Some(request)),
-            NodeDeed::Restart { request, .. } => (Deed::Restart, Some(request)),
-            NodeDeed::Remove => (Deed::Remove, None),
+        let (action, request) = match &self.action {
+            NodeAction::Keep => (Action::Keep, None),
+            NodeAction::Start(request) => (Action::Start, Some(request)),
+            NodeAction::Restart { request, .. } => (Action::Restart, Some(request)),
+            NodeAction::Remove => (Action::Remove, None),
         };
         let cpus = request.and_then(|request| match &request.cores {
             CoreRequest::List(list) => Some(list.clone()),
@@ -73,24 +73,24 @@ impl NodeStep {
         });
         NodeReport {
             cpus,
-            ..NodeReport::new(&self.name, &self.project, deed)
+            ..NodeReport::new(&self.name, &self.project, action)
         }
     }
 }
 
-/// Compares the nodes that are asked for with those that are there, and chooses cores for all that
-/// are to be started. The images that are still to come take `images_size` bytes.
+/// Plans all nodes: compares them with the existing ones, and chooses cores for all that are to be
+/// started. The images still to be added take `images_size` bytes.
 ///
 /// # Errors
-/// All that cannot be.
+/// All errors.
 pub(super) fn steps(
     root: &Root,
     projects: &[Project],
-    present: &Present,
+    current: &CurrentState,
     images: &BTreeMap<&Name, &Description>,
     images_size: u64,
-) -> Result<Vec<NodeStep>, Vec<Mistake>> {
-    let mut planner = Planner::new(present, images);
+) -> Result<Vec<NodeStep>, Vec<Diagnostic>> {
+    let mut planner = Planner::new(current, images);
     for project in projects {
         for node in &project.nodes {
             planner.compare(project, node);
@@ -98,7 +98,7 @@ pub(super) fn steps(
     }
     planner.check_names();
     planner.check_shared_cores();
-    planner.see_off(projects);
+    planner.find_removed(projects);
     planner.choose_cores();
     planner.check_memory(images_size);
     planner.check_layouts();
@@ -108,25 +108,25 @@ pub(super) fn steps(
     planner.finish()
 }
 
-/// A node that is asked for.
+/// A node that a file describes.
 struct Candidate<'a> {
     project: &'a Project,
     node: &'a WantedNode,
     image: &'a Description,
-    belongings: Belongings,
-    /// Its own part of the command line, with what an agent is told.
+    attachments: Attachments,
+    /// Its own part of the command line, with the agent's options.
     append: String,
     described: Described,
-    verdict: Verdict,
-    /// Whether a mistake was found that makes others of no account.
+    decision: Decision,
+    /// Whether an error was found that makes others pointless to report.
     is_refused: bool,
-    /// Chosen for one that is to be started.
-    cores: Vec<Chosen>,
+    /// Cores chosen, if it is to be started.
+    cores: Vec<ChosenCore>,
 }
 
-/// What is to be done about a node that is asked for.
+/// Planned action on a described node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum Decision {
     Keep,
     Start,
     Restart { changed: bool },
@@ -134,15 +134,15 @@ enum Verdict {
 
 impl Candidate<'_> {
     fn is_started(&self) -> bool {
-        self.verdict != Verdict::Keep && !self.is_refused
+        self.decision != Decision::Keep && !self.is_refused
     }
 
-    fn mistake(&self, at: &Span, message: impl std::fmt::Display, help: &str) -> Mistake {
-        self.project.source.mistake(at.clone(), message, help)
+    fn diagnostic(&self, at: &Span, message: impl std::fmt::Display, hint: &str) -> Diagnostic {
+        self.project.source.diagnostic(at.clone(), message, hint)
     }
 
-    fn mistake_by(&self, at: &Span, error: &dyn std::error::Error) -> Mistake {
-        self.project.source.mistake_by(at.clone(), error)
+    fn diagnostic_from(&self, at: &Span, error: &dyn std::error::Error) -> Diagnostic {
+        self.project.source.diagnostic_from(at.clone(), error)
     }
 
     fn request(&self) -> Box<RunRequest> {
@@ -154,9 +154,9 @@ impl Candidate<'_> {
             memory: self.node.memory.clone(),
             devices: self.node.devices.clone(),
             force_devices: self.node.force_devices,
-            root: self.belongings.root.clone(),
-            disks: self.belongings.disks.clone(),
-            network: self.belongings.network.clone(),
+            root: self.attachments.root.clone(),
+            disks: self.attachments.disks.clone(),
+            network: self.attachments.network.clone(),
             append: self.append.clone(),
             policy: self.node.policy,
             described: Some(self.described.clone()),
@@ -170,10 +170,10 @@ impl Candidate<'_> {
             name: self.node.name.clone(),
             project: self.project.name.clone(),
             ready: self.node.ready.clone(),
-            deed: match self.verdict {
-                Verdict::Keep => NodeDeed::Keep,
-                Verdict::Start => NodeDeed::Start(request()),
-                Verdict::Restart { changed } => NodeDeed::Restart {
+            action: match self.decision {
+                Decision::Keep => NodeAction::Keep,
+                Decision::Start => NodeAction::Start(request()),
+                Decision::Restart { changed } => NodeAction::Restart {
                     request: request(),
                     changed,
                 },
@@ -182,84 +182,85 @@ impl Candidate<'_> {
     }
 }
 
-/// Goes through all nodes and notes what is wrong.
+/// Compares all nodes, and collects errors.
 struct Planner<'a> {
-    present: &'a Present,
+    current: &'a CurrentState,
     images: &'a BTreeMap<&'a Name, &'a Description>,
     candidates: Vec<Candidate<'a>>,
-    /// Nodes that are asked for no more: name, project, and what is there.
-    leaving: Vec<(Name, Name, &'a PresentNode)>,
-    mistakes: Vec<Mistake>,
+    /// Nodes that are described no more: name, project, and current state.
+    removed: Vec<(Name, Name, &'a CurrentNode)>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl<'a> Planner<'a> {
-    fn new(present: &'a Present, images: &'a BTreeMap<&'a Name, &'a Description>) -> Self {
+    fn new(current: &'a CurrentState, images: &'a BTreeMap<&'a Name, &'a Description>) -> Self {
         Self {
-            present,
+            current,
             images,
             candidates: Vec::new(),
-            leaving: Vec::new(),
-            mistakes: Vec::new(),
+            removed: Vec::new(),
+            diagnostics: Vec::new(),
         }
     }
 
-    /// Compares one node with what is there.
+    /// Compares one node with its current state.
     fn compare(&mut self, project: &'a Project, node: &'a WantedNode) {
         let source = &project.source;
         let Some(&image) = self.images.get(&node.image) else {
             let message = format!(
-                "there is no image '{}', in this file or resident",
+                "there is no image '{}', neither in this file nor resident",
                 node.image
             );
-            let help = "describe it in the file, or add it with `insula image add`; \
-                        `insula image ls` lists those there are";
-            let mistake = source.mistake(node.image_at.clone(), message, help);
-            return self.mistakes.push(mistake);
+            let hint = "describe it in the file, or add it with `insula image add`; \
+                        `insula image ls` lists the resident ones";
+            let diagnostic = source.diagnostic(node.image_at.clone(), message, hint);
+            return self.diagnostics.push(diagnostic);
         };
-        let belongings = match Belongings::find(project, &node.belongings) {
-            Ok(belongings) => belongings,
-            Err(mistake) => return self.mistakes.push(mistake),
+        let attachments = match Attachments::find(project, &node.attachments) {
+            Ok(attachments) => attachments,
+            Err(diagnostic) => return self.diagnostics.push(diagnostic),
         };
-        let described = described(project, node, image, &belongings);
-        let verdict = match self.present.nodes.get(&node.name) {
-            None => Ok(Verdict::Start),
-            Some(there) => verdict(project, there, &described.digest),
+        let described = described(project, node, image, &attachments);
+        let decision = match self.current.nodes.get(&node.name) {
+            None => Ok(Decision::Start),
+            Some(there) => decide(project, there, &described.digest),
         };
-        match verdict {
-            Ok(verdict) => self.candidates.push(Candidate {
+        match decision {
+            Ok(decision) => self.candidates.push(Candidate {
                 project,
                 node,
                 image,
-                append: belongings.append(&node.append),
-                belongings,
+                append: attachments.append(&node.append),
+                attachments,
                 described,
-                verdict,
+                decision,
                 is_refused: false,
                 cores: Vec::new(),
             }),
-            Err((message, help)) => {
-                let message = format!("there is a node '{}' already, {message}", node.name);
-                let mistake = source.mistake(node.at.clone(), message, help);
-                self.mistakes.push(mistake);
+            Err((message, hint)) => {
+                let message = format!("there already is a node '{}', {message}", node.name);
+                let diagnostic = source.diagnostic(node.at.clone(), message, hint);
+                self.diagnostics.push(diagnostic);
             }
         }
     }
 
-    /// No two files name the same node.
+    /// Refuses a name that two files use.
     fn check_names(&mut self) {
         let mut seen = BTreeMap::new();
         for one in &mut self.candidates {
             let name = &one.node.name;
             if let Some(other) = seen.insert(name, one.project) {
-                let message = format!("{} has a node '{name}' as well", other.path.display());
-                let mistake = one.mistake(&one.node.at, message, "give one of them another name");
-                self.mistakes.push(mistake);
+                let message = format!("{} also describes a node '{name}'", other.path.display());
+                let diagnostic =
+                    one.diagnostic(&one.node.at, message, "give one of them another name");
+                self.diagnostics.push(diagnostic);
                 one.is_refused = true;
             }
         }
     }
 
-    /// No two nodes ask for the same core by its number.
+    /// Refuses a core number that two nodes ask for.
     fn check_shared_cores(&mut self) {
         let mut seen = BTreeMap::new();
         for one in &mut self.candidates {
@@ -271,40 +272,40 @@ impl<'a> Planner<'a> {
                 (*other != one.node.name).then_some((cpu, other))
             });
             if let Some((cpu, other)) = others.last() {
-                let message = format!("core {cpu} is asked for by the node '{other}' as well");
-                let help = "give each node cores of its own";
-                let mistake = one.mistake(&one.node.cores_at, message, help);
-                self.mistakes.push(mistake);
+                let message = format!("core {cpu} is also used by the node '{other}'");
+                let hint = "give each node cores of its own";
+                let diagnostic = one.diagnostic(&one.node.cores_at, message, hint);
+                self.diagnostics.push(diagnostic);
                 one.is_refused = true;
             }
         }
     }
 
-    /// Finds the nodes of these projects that are asked for no more.
-    fn see_off(&mut self, projects: &[Project]) {
+    /// Finds the nodes of these projects that are described no more.
+    fn find_removed(&mut self, projects: &[Project]) {
         for project in projects {
             let is_wanted = |name: &Name| project.nodes.iter().any(|node| node.name == *name);
-            let gone = self.present.nodes_of(&project.name);
+            let gone = self.current.nodes_of(&project.name);
             let gone = gone.filter(|(name, _)| !is_wanted(name));
             let gone = gone.map(|(name, node)| (name.clone(), project.name.clone(), node));
-            self.leaving.extend(gone);
+            self.removed.extend(gone);
         }
     }
 
-    /// What nodes have that will have gone when others are started.
-    fn freed(&self) -> impl Iterator<Item = &'a PresentNode> {
-        let is_restarted = |one: &&Candidate| matches!(one.verdict, Verdict::Restart { .. });
+    /// The nodes that will be gone when others are started.
+    fn freed(&self) -> impl Iterator<Item = &'a CurrentNode> {
+        let is_restarted = |one: &&Candidate| matches!(one.decision, Decision::Restart { .. });
         let restarted = self.candidates.iter().filter(is_restarted);
-        let restarted = restarted.filter_map(|one| self.present.nodes.get(&one.node.name));
-        let leaving = self.leaving.iter().map(|(_, _, node)| *node);
-        restarted.chain(leaving)
+        let restarted = restarted.filter_map(|one| self.current.nodes.get(&one.node.name));
+        let removed = self.removed.iter().map(|(_, _, node)| *node);
+        restarted.chain(removed)
     }
 
-    /// Those that name their cores choose first, then the largest. When one of these cannot have so
-    /// many, the others are not asked.
+    /// Lists of cores come first, then the largest counts. After the first count that cannot be
+    /// met, the rest is not tried.
     fn choose_cores(&mut self) {
-        let mut view: View = self.present.view.clone();
-        self.freed().for_each(|node| view.vacate(&node.cpus));
+        let mut view: Cores = self.current.view.clone();
+        self.freed().for_each(|node| view.mark_free(&node.cpus));
         let mut order: Vec<&mut Candidate> = self.candidates.iter_mut().collect();
         order.retain(|one| one.is_started());
         order.sort_by_key(|one| match &one.node.cores {
@@ -315,12 +316,12 @@ impl<'a> Planner<'a> {
             let numa_node = one.node.memory.iter().find_map(|spec| spec.numa_node);
             match view.choose(&one.node.cores, numa_node) {
                 Ok(cores) => {
-                    view.occupy(&cores);
+                    view.mark_used(&cores);
                     one.cores = cores;
                 }
                 Err(error) => {
-                    let mistake = one.mistake_by(&one.node.cores_at, &error);
-                    self.mistakes.push(mistake);
+                    let diagnostic = one.diagnostic_from(&one.node.cores_at, &error);
+                    self.diagnostics.push(diagnostic);
                     if matches!(one.node.cores, CoreRequest::Count(_)) {
                         return;
                     }
@@ -329,16 +330,16 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether the machine has the memory of all together.
+    /// Checks whether the machine has memory for all nodes together.
     fn check_memory(&mut self, images_size: u64) {
         let freed: u64 = self.freed().map(|node| node.memory_size).sum();
-        let low_freed = self.freed().count() as u64 * LOW_SIZE;
-        let Present {
+        let lowmem_freed = self.freed().count() as u64 * LOW_SIZE;
+        let CurrentState {
             machine,
             topology,
             base,
             ..
-        } = self.present;
+        } = self.current;
         let free = machine.pool_free.saturating_add(freed);
         let base = base.map(|base| BaseMemory {
             available: base.available.saturating_sub(images_size),
@@ -350,45 +351,47 @@ impl<'a> Planner<'a> {
             specs.extend(&one.node.memory);
             low += LOW_SIZE;
             if let Err(error) = check_available(&specs, topology, base, free) {
-                let mistake = one.mistake_by(&one.node.memory_at, &error);
-                return self.mistakes.push(mistake);
+                let diagnostic = one.diagnostic_from(&one.node.memory_at, &error);
+                return self.diagnostics.push(diagnostic);
             }
-            if low > machine.low_free.saturating_add(low_freed) {
+            if low > machine.lowmem_free.saturating_add(lowmem_freed) {
                 let message = format!(
-                    "no {} of memory below 1 MiB are left for it, which every node needs",
+                    "{} of memory below 1 MiB are needed for each node, and not left for this one",
                     Size(LOW_SIZE)
                 );
-                let help = "have fewer nodes: `insula machine info` shows how much there is";
-                return self.mistakes.push(one.mistake(&one.node.at, message, help));
+                let hint = "use fewer nodes: `insula machine info` shows how much there is";
+                return self
+                    .diagnostics
+                    .push(one.diagnostic(&one.node.at, message, hint));
             }
         }
     }
 
-    /// Whether kernel, initrd and command line fit.
+    /// Checks whether kernel, initrd and command line fit.
     fn check_layouts(&mut self) {
         let all = self.candidates.iter();
         for one in all.filter(|one| one.is_started() && !one.cores.is_empty()) {
             let later = (one.node.cores_max as usize).saturating_sub(one.cores.len());
-            let trial = Trial {
+            let dry_run = DryRun {
                 kernel: &one.image.loadable,
                 initrd_size: one.image.initrd_size,
                 image_append: &one.image.append,
                 append: &one.append,
                 cores: &one.cores,
-                spares: &self.present.view.spares(&one.cores, later),
+                spare_apic_ids: &self.current.view.spare_apic_ids(&one.cores, later),
                 memory: &one.node.memory,
             };
-            if let Err(error) = trial.run(&self.present.machine) {
+            if let Err(error) = dry_run.run(&self.current.machine) {
                 let at = match error {
                     LayoutError::CommandLine(_) => &one.node.append_at,
                     _ => &one.node.memory_at,
                 };
-                self.mistakes.push(one.mistake_by(at, &error));
+                self.diagnostics.push(one.diagnostic_from(at, &error));
             }
         }
     }
 
-    /// Whether the devices can be nodes', and no two nodes ask for the same.
+    /// Checks whether the devices can be passed through, each to one node.
     fn check_devices(&mut self, root: &Root) {
         let freed: Vec<_> = self.freed().flat_map(|node| &node.devices).collect();
         let mut seen = BTreeMap::new();
@@ -399,63 +402,64 @@ impl<'a> Planner<'a> {
                 (*other != one.node.name).then_some((device, other))
             });
             if let Some((device, other)) = others.last() {
-                let message = format!("device {device} is asked for by the node '{other}' as well");
-                let mistake = one.mistake(at, message, "give it to one of them");
-                self.mistakes.push(mistake);
+                let message = format!("device {device} is also used by the node '{other}'");
+                let diagnostic = one.diagnostic(at, message, "give it to one of them");
+                self.diagnostics.push(diagnostic);
                 continue;
             }
-            // What a node has that will have gone is not the base's, and need not be asked for.
-            let is_held = |device: &PciAddress| freed.contains(&device);
-            let (held, free): (Vec<_>, Vec<_>) = devices.iter().partition(|one| is_held(one));
-            let looked = device::describe(root, &held);
-            let looked = looked.and_then(|_| device::select(root, &free, one.node.force_devices));
-            if let Err(error) = looked {
-                self.mistakes.push(one.mistake_by(at, &error));
+            // A device of a node that will be gone is not bound to a driver of the base.
+            let is_attached = |device: &PciAddress| freed.contains(&device);
+            let (attached, free): (Vec<_>, Vec<_>) =
+                devices.iter().partition(|one| is_attached(one));
+            let checked = device::describe(root, &attached);
+            let checked = checked.and_then(|_| device::select(root, &free, one.node.force_devices));
+            if let Err(error) = checked {
+                self.diagnostics.push(one.diagnostic_from(at, &error));
             }
         }
     }
 
-    fn finish(self) -> Result<Vec<NodeStep>, Vec<Mistake>> {
-        if !self.mistakes.is_empty() {
-            return Err(self.mistakes);
+    fn finish(self) -> Result<Vec<NodeStep>, Vec<Diagnostic>> {
+        if !self.diagnostics.is_empty() {
+            return Err(self.diagnostics);
         }
-        let leaving = self.leaving.into_iter().map(|(name, project, _)| NodeStep {
+        let removed = self.removed.into_iter().map(|(name, project, _)| NodeStep {
             name,
             project,
-            deed: NodeDeed::Remove,
+            action: NodeAction::Remove,
             ready: None,
         });
         let wanted = self.candidates.iter().map(Candidate::step);
-        Ok(wanted.chain(leaving).collect())
+        Ok(wanted.chain(removed).collect())
     }
 }
 
-/// What is to be done about a node of which there is one of that name; or why nothing can be.
-fn verdict(
+/// Decides on a node whose name exists; or says why nothing can be done.
+fn decide(
     project: &Project,
-    there: &PresentNode,
+    there: &CurrentNode,
     digest: &str,
-) -> Result<Verdict, (&'static str, &'static str)> {
+) -> Result<Decision, (&'static str, &'static str)> {
     let described = there.described.as_ref();
     let ours = described.filter(|by| by.project == project.name.as_str());
-    match (ours, there.life) {
-        (_, Life::Starting) => Err((
-            "which another command is just starting",
-            "try again when that has come to its end",
+    match (ours, there.state) {
+        (_, RunState::Starting) => Err((
+            "which another command is starting",
+            "try again when that command has finished",
         )),
         (None, _) => Err((
-            "which this project has not made",
-            "choose another name, or remove it with `insula rm`",
+            "which was not created by this project",
+            "use another name, or remove it with `insula rm`",
         )),
-        (Some(by), Life::Running) if by.digest == digest => Ok(Verdict::Keep),
-        (Some(by), _) => Ok(Verdict::Restart {
+        (Some(by), RunState::Running) if by.digest == digest => Ok(Decision::Keep),
+        (Some(by), _) => Ok(Decision::Restart {
             changed: by.digest != digest,
         }),
     }
 }
 
-/// All that makes a node what it is. Keys that are added later must not be written when they are not
-/// given: nodes would be restarted by a new version of the command.
+/// What a node's digest is computed from. A key that is added later must be left out when it is not
+/// given: otherwise a new version of the command would restart all nodes.
 #[derive(Serialize)]
 struct Identity<'a> {
     image: &'a Name,
@@ -471,7 +475,7 @@ struct Identity<'a> {
     #[serde(skip_serializing_if = "is_default")]
     policy: Policy,
     #[serde(flatten)]
-    belongings: BelongingsIdentity<'a>,
+    attachments: AttachmentsIdentity<'a>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -482,7 +486,7 @@ fn described(
     project: &Project,
     node: &WantedNode,
     image: &Description,
-    belongings: &Belongings,
+    attachments: &Attachments,
 ) -> Described {
     let identity = Identity {
         image: &node.image,
@@ -494,9 +498,9 @@ fn described(
         dump_on_crash: node.dump_on_crash,
         devices: &node.devices,
         policy: node.policy,
-        belongings: belongings.identity(),
+        attachments: attachments.identity(),
     };
-    // Serialising to memory fails only for maps with keys that are no text: there are none.
+    // Serialising to memory fails only for maps with non-string keys: there are none.
     let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());
     Described {
         project: project.name.to_string(),

@@ -1,85 +1,91 @@
-//! From what files ask for, and what is there, to what is to be done.
+//! The plan: from what files describe and the current state to actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
-use super::deed::Report;
+use super::current_state::CurrentState;
+use super::diagnostic::Diagnostic;
 use super::images::{self, ImageStep};
-use super::mistake::Mistake;
-use super::nodes::{self, NodeDeed, NodeStep};
-use super::order::{Waits, reversed};
-use super::present::Present;
+use super::nodes::{self, NodeAction, NodeStep};
+use super::order::{Dependencies, reversed};
 use super::project::Project;
+use super::report::Report;
 use crate::name::Name;
 use crate::root::Root;
 
-/// Why files cannot be brought up. Nothing has been touched.
+/// Why files are refused. Nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct PlanError(
-    /// All mistakes that were found, one at least.
-    pub Vec<Mistake>,
+    /// All errors found, at least one.
+    pub Vec<Diagnostic>,
 );
 
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let files: BTreeSet<&PathBuf> = self.0.iter().map(|mistake| &mistake.file).collect();
+        let files: BTreeSet<&PathBuf> = self.0.iter().map(|diagnostic| &diagnostic.file).collect();
         let names: Vec<_> = files
             .iter()
             .map(|file| file.display().to_string())
             .collect();
         writeln!(f, "{} refused; nothing was touched", names.join(", "))?;
-        write!(f, "mend what follows; `insula up --dry-run` only checks")?;
-        let mut mistakes = self.0.iter();
-        mistakes.try_for_each(|mistake| write!(f, "\n\n{mistake}"))
+        write!(
+            f,
+            "correct the errors below; `insula up --dry-run` only checks"
+        )?;
+        let mut diagnostics = self.0.iter();
+        diagnostics.try_for_each(|diagnostic| write!(f, "\n\n{diagnostic}"))
     }
 }
 
-/// What is to be done so that what runs is what files ask for.
+/// The actions that bring the machine to what files describe.
 #[derive(Debug)]
 pub struct Plan {
-    /// The projects' names.
+    /// Names of the projects.
     pub projects: Vec<Name>,
-    /// What is to be done about each image.
+    /// Action on each image.
     pub images: Vec<ImageStep>,
-    /// What is to be done about each node: those that are asked for in the order of the files, then
-    /// those that are to go.
+    /// Action on each node: described ones in the order of the files, then those to be removed.
     pub nodes: Vec<NodeStep>,
-    /// What the nodes that are asked for wait for.
-    pub waits: Waits,
-    /// What the nodes that are to be stopped wait for.
-    pub farewell: Waits,
+    /// Dependencies of the described nodes.
+    pub dependencies: Dependencies,
+    /// Order of stopping: each node depends on those that must be stopped before it.
+    pub teardown_order: Dependencies,
 }
 
 impl Plan {
-    /// Makes a plan, or finds what is wrong with the files together and on this machine. Reads the
-    /// files of images; touches nothing.
+    /// Makes a plan, or finds the errors of the files together and on this machine. Reads the files
+    /// of images; changes nothing.
     ///
     /// # Errors
     /// [`PlanError`].
-    pub fn new(root: &Root, projects: &[Project], present: &Present) -> Result<Self, PlanError> {
-        let claims = claims(projects, present);
+    pub fn new(
+        root: &Root,
+        projects: &[Project],
+        current: &CurrentState,
+    ) -> Result<Self, PlanError> {
+        let claims = claims(projects, current);
         if !claims.is_empty() {
             return Err(PlanError(claims));
         }
-        let images = images::steps(root, projects, present).map_err(PlanError)?;
-        let startable = images::startable(&images, present);
-        let nodes = nodes::steps(root, projects, present, &startable, images::size(&images));
+        let images = images::steps(root, projects, current).map_err(PlanError)?;
+        let startable = images::startable(&images, current);
+        let nodes = nodes::steps(root, projects, current, &startable, images::size(&images));
         let nodes = nodes.map_err(PlanError)?;
-        let farewell = farewell(&nodes, present);
+        let teardown_order = teardown_order(&nodes, current);
         Ok(Self {
             projects: projects
                 .iter()
                 .map(|project| project.name.clone())
                 .collect(),
-            waits: projects.iter().flat_map(Project::waits).collect(),
+            dependencies: projects.iter().flat_map(Project::dependencies).collect(),
             images,
             nodes,
-            farewell,
+            teardown_order,
         })
     }
 
-    /// What is to be done, as it is told when it has been done.
+    /// The plan as a report.
     #[must_use]
     pub fn report(&self) -> Report {
         Report {
@@ -89,34 +95,39 @@ impl Plan {
     }
 }
 
-/// Whether each project's name is its own: a name that two files claim would let one take down what
-/// the other has made.
-fn claims(projects: &[Project], present: &Present) -> Vec<Mistake> {
+/// Refuses a project name that another file uses: with it, either file would remove what the other
+/// has created.
+fn claims(projects: &[Project], current: &CurrentState) -> Vec<Diagnostic> {
     let mut seen = BTreeMap::<&Name, &Project>::new();
-    let mut mistakes = Vec::new();
+    let mut diagnostics = Vec::new();
     for project in projects {
         let name = &project.name;
         let other = seen.insert(name, project).map(|other| other.path.clone());
-        let mut made = present
+        let mut made = current
             .nodes_of(name)
             .filter_map(|(_, node)| node.described.as_ref());
         let made = made.find(|by| by.file != project.path);
         if let Some(other) = other.or(made.map(|by| by.file.clone())) {
-            let message = format!("the project '{name}' is that of {}", other.display());
-            let help = format!(
-                "give this one another name (project = \"…\" at the top), or take the other one down \
+            let message = format!("the project '{name}' belongs to {}", other.display());
+            let hint = format!(
+                "give this one another name (project = \"…\" at the top), or remove the other one \
                  with `insula down --project {name}`"
             );
-            mistakes.push(project.source.mistake(project.at.clone(), message, &help));
+            diagnostics.push(
+                project
+                    .source
+                    .diagnostic(project.at.clone(), message, &hint),
+            );
         }
     }
-    mistakes
+    diagnostics
 }
 
-/// Those that are to be stopped wait for those that came after them when they were started.
-fn farewell(nodes: &[NodeStep], present: &Present) -> Waits {
+/// Nodes to be stopped wait for those that depended on them when they were started.
+fn teardown_order(nodes: &[NodeStep], current: &CurrentState) -> Dependencies {
     let leaves =
-        |step: &&NodeStep| matches!(step.deed, NodeDeed::Remove | NodeDeed::Restart { .. });
-    let came_after = |step: &NodeStep| (step.name.clone(), present.came_after(&step.name));
-    reversed(&nodes.iter().filter(leaves).map(came_after).collect())
+        |step: &&NodeStep| matches!(step.action, NodeAction::Remove | NodeAction::Restart { .. });
+    let dependencies_of =
+        |step: &NodeStep| (step.name.clone(), current.dependencies_of(&step.name));
+    reversed(&nodes.iter().filter(leaves).map(dependencies_of).collect())
 }

@@ -1,11 +1,11 @@
-//! What one file asks for.
+//! What one file describes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::diagnostic::{Diagnostic, Source, Span};
 use super::file::File;
-use super::mistake::{Mistake, Source, Span};
-use super::order::Waits;
+use super::order::Dependencies;
 use super::reader::Reader;
 use crate::cores::CoreRequest;
 use crate::device::PciAddress;
@@ -15,17 +15,17 @@ use crate::name::Name;
 use crate::policy::Policy;
 use crate::virtio::{DiskSpec, Networking};
 
-/// The file that is read when none is named, and whose folder names the project.
+/// The file that is read when none is given, and whose folder names the project.
 pub const FILE: &str = "insula.toml";
 
-/// What one file asks for.
+/// What one file describes.
 #[derive(Clone, Debug)]
 pub struct Project {
-    /// Its name.
+    /// Name of the project.
     pub name: Name,
-    /// Where that stands, or the file's beginning.
+    /// Where that is in the file, or the file's start.
     pub at: Span,
-    /// The file.
+    /// The file's text.
     pub source: Source,
     /// The file's path, absolute.
     pub path: PathBuf,
@@ -35,14 +35,14 @@ pub struct Project {
     pub nodes: Vec<WantedNode>,
 }
 
-/// An image that is asked for.
+/// An image that a file describes.
 #[derive(Clone, Debug)]
 pub struct WantedImage {
     /// Its name.
     pub name: Name,
-    /// Where that stands.
+    /// Where that is in the file.
     pub at: Span,
-    /// What it is made of.
+    /// What it is made from.
     pub kernel: WantedKernel,
     /// Where its kernel is named.
     pub kernel_at: Span,
@@ -50,115 +50,115 @@ pub struct WantedImage {
     pub initrd_at: Span,
     /// Kernel command line of every node of this image.
     pub append: String,
-    /// Which form of the kernel is kept.
+    /// Form of the kernel to keep.
     pub payload: Payload,
 }
 
-/// What an image is made of.
+/// What an image is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WantedKernel {
     /// An installed kernel, by its release or the beginning of it.
     Installed(String),
-    /// Files.
+    /// Kernel and initrd by path.
     Files(Files),
-    /// An installed kernel, with an initial file system of the agent and what its nodes need.
+    /// An installed kernel, with an initial file system of the agent and its nodes' drivers.
     Agent(String, BuildFiles),
 }
 
-/// A node that is asked for.
+/// A node that a file describes.
 #[derive(Clone, Debug)]
 pub struct WantedNode {
     /// Its name.
     pub name: Name,
-    /// Where that stands.
+    /// Where that is in the file.
     pub at: Span,
     /// Its image.
     pub image: Name,
-    /// Where that stands.
+    /// Where that is in the file.
     pub image_at: Span,
     /// Its cores.
     pub cores: CoreRequest,
-    /// Where they are asked for.
+    /// Where they are in the file.
     pub cores_at: Span,
-    /// Most cores that it may have later, 0 for those it starts with.
+    /// Most cores that it may have later; 0 for those it starts with.
     pub cores_max: u32,
     /// Its memory.
     pub memory: Vec<MemorySpec>,
-    /// Where that is asked for.
+    /// Where that is in the file.
     pub memory_at: Span,
     /// Its own part of the command line.
     pub append: String,
-    /// Where that stands.
+    /// Where that is in the file.
     pub append_at: Span,
-    /// PCI functions that are to be its own.
+    /// PCI functions to pass through.
     pub devices: Vec<PciAddress>,
-    /// Where they are named.
+    /// Where they are in the file.
     pub devices_at: Span,
-    /// Take them even if the base needs them.
+    /// Whether to pass them through even if the base needs them.
     pub force_devices: bool,
-    /// What it is to have of the base's files and network.
-    pub belongings: WantedBelongings,
+    /// Its attachments to the base's files and network.
+    pub attachments: WantedAttachments,
     /// Whether a dump is kept when it crashes.
     pub dump_on_crash: bool,
-    /// What becomes of it when it ends.
+    /// What is done when it has stopped.
     pub policy: Policy,
-    /// Those that must be ready before it is started, and where each is named.
+    /// Nodes that must be ready before it is started, and where each is named.
     pub after: Vec<(Name, Span)>,
-    /// What tells that it is ready; nothing if it is as soon as its kernel runs.
+    /// What marks it as ready; `None` if it is as soon as its kernel runs.
     pub ready: Option<Ready>,
 }
 
-/// What a node is to have of the base's files and network.
+/// A node's attachments to the base's files and network.
 #[derive(Clone, Debug)]
-pub struct WantedBelongings {
-    /// The path of its root, if that is not its image's initial file system.
+pub struct WantedAttachments {
+    /// Path of its root file system, if that is not its image's initial file system.
     pub root: Option<PathBuf>,
-    /// Where that stands.
+    /// Where that is in the file.
     pub root_at: Span,
-    /// Whether what it changes there stays in its memory.
+    /// Whether changes to the root file system stay in the node's memory.
     pub overlay: bool,
     /// Its disks.
     pub disks: Vec<DiskSpec>,
-    /// Where they are named.
+    /// Where they are in the file.
     pub disks_at: Span,
-    /// How it is on the network, if it is.
+    /// Its network attachment, if it has one.
     pub network: Option<Networking>,
-    /// Where its address stands.
+    /// Where its address is in the file.
     pub address_at: Span,
-    /// Where its ports are named.
+    /// Where its ports are in the file.
     pub publish_at: Span,
-    /// The program for which it is there, and its arguments; empty for none.
+    /// The program to run, and its arguments; empty for none.
     pub program: Vec<String>,
 }
 
-/// What tells that a node is ready.
+/// The mark of a node that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// A text in a line of its kernel log.
+    /// Text in a line of its kernel log.
     pub log: String,
-    /// When it must be, counted from its start.
+    /// Time from its start within which it must be ready.
     pub timeout: Duration,
 }
 
 impl Project {
-    /// Reads what a file asks for. `name` goes before the name that the file has.
+    /// Reads what a file describes. `name` overrides the project name in the file.
     ///
     /// # Errors
-    /// All that is wrong in the file by itself, whatever the machine has.
-    pub fn read(source: &Source, name: Option<&Name>) -> Result<Self, Vec<Mistake>> {
-        let file = File::parse(source).map_err(|mistake| vec![mistake])?;
+    /// All errors that can be found in the file alone.
+    pub fn read(source: &Source, name: Option<&Name>) -> Result<Self, Vec<Diagnostic>> {
+        let file = File::parse(source).map_err(|diagnostic| vec![diagnostic])?;
         Reader::new(source).project(file, name)
     }
 
-    /// What its nodes wait for.
+    /// Dependencies of its nodes.
     #[must_use]
-    pub fn waits(&self) -> Waits {
-        waits(&self.nodes)
+    pub fn dependencies(&self) -> Dependencies {
+        dependencies(&self.nodes)
     }
 }
 
-/// What these nodes wait for.
-pub(super) fn waits(nodes: &[WantedNode]) -> Waits {
+/// Dependencies of these nodes.
+pub(super) fn dependencies(nodes: &[WantedNode]) -> Dependencies {
     let entry = |node: &WantedNode| {
         let after = node.after.iter().map(|(name, _)| name.clone());
         (node.name.clone(), after.collect())

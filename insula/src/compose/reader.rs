@@ -1,4 +1,4 @@
-//! From a file's tables to what it asks for, with all that is wrong in it by itself.
+//! From a file's tables to what they describe, with all errors of the file alone.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use insula_abi::NODE_CPUS_MAX;
 use toml::Spanned;
 
+use super::diagnostic::{Diagnostic, Source, Span};
 use super::file::{File, ImageTable, Key, NodeTable, OneOrMany, ReadyTable, Written};
-use super::mistake::{Mistake, Source, Span};
-use super::order::circle;
+use super::order::find_cycle;
 use super::project::{
-    FILE, Project, Ready, WantedBelongings, WantedImage, WantedKernel, WantedNode, waits,
+    FILE, Project, Ready, WantedAttachments, WantedImage, WantedKernel, WantedNode, dependencies,
 };
 use crate::cores::CoreRequest;
 use crate::image::{BUILT_IN, BuildFiles, Files};
@@ -23,7 +23,7 @@ use crate::policy::{Policy, Restart};
 use crate::units::{CpuList, Size};
 use crate::virtio::{DiskSpec, Networking};
 
-/// Memory of a node that asks for none.
+/// Memory of a node whose table has none.
 const MEMORY: MemorySpec = MemorySpec {
     size: Size(512 << 20),
     numa_node: None,
@@ -32,11 +32,11 @@ const MEMORY: MemorySpec = MemorySpec {
     chunk: None,
 };
 
-/// Reads a file's tables and notes what is wrong.
+/// Converts a file's tables and collects errors.
 pub(super) struct Reader<'a> {
     source: &'a Source,
     path: PathBuf,
-    mistakes: Vec<Mistake>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl<'a> Reader<'a> {
@@ -44,16 +44,16 @@ impl<'a> Reader<'a> {
         Self {
             source,
             path: std::path::absolute(&source.path).unwrap_or_else(|_| source.path.clone()),
-            mistakes: Vec::new(),
+            diagnostics: Vec::new(),
         }
     }
 
-    /// All that the file asks for.
+    /// Converts the whole file.
     pub(super) fn project(
         mut self,
         file: File,
         name: Option<&Name>,
-    ) -> Result<Project, Vec<Mistake>> {
+    ) -> Result<Project, Vec<Diagnostic>> {
         let at = file.project.as_ref().map_or(0..0, Spanned::span);
         let own_name = file.project.map(|key| parts(key).0);
         let name = name.cloned().or(own_name);
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         nodes.sort_by_key(|node| node.at.start);
         self.check_order(&nodes);
         match name {
-            Some(name) if self.mistakes.is_empty() => Ok(Project {
+            Some(name) if self.diagnostics.is_empty() => Ok(Project {
                 name,
                 at,
                 source: self.source.clone(),
@@ -78,15 +78,16 @@ impl<'a> Reader<'a> {
                 images,
                 nodes,
             }),
-            _ => Err(self.mistakes),
+            _ => Err(self.diagnostics),
         }
     }
 
-    fn note(&mut self, at: Span, message: impl Display, help: &str) {
-        self.mistakes.push(self.source.mistake(at, message, help));
+    fn note(&mut self, at: Span, message: impl Display, hint: &str) {
+        self.diagnostics
+            .push(self.source.diagnostic(at, message, hint));
     }
 
-    /// The folder's name, or, of a file of another name, its own without the ending.
+    /// The folder's name, or, of a file of another name, its own without the extension.
     fn default_name(&mut self) -> Option<Name> {
         let by_folder = self.path.file_name() == Some(OsStr::new(FILE));
         let text = match by_folder {
@@ -97,9 +98,9 @@ impl<'a> Reader<'a> {
         match text.parse() {
             Ok(name) => Some(name),
             Err(error) => {
-                let message = format!("the project needs a name, and {error}");
-                let help = "write one at the top: project = \"…\"";
-                self.note(0..0, message, help);
+                let message = format!("the project needs a name: {error}");
+                let hint = "set one at the top: project = \"…\"";
+                self.note(0..0, message, hint);
                 None
             }
         }
@@ -124,21 +125,25 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What an agent's image is made of besides, if it is to be one.
+    /// What the initial file system is built from, for an image with an agent.
     fn agent(&mut self, at: &Span, table: &ImageTable) -> Option<BuildFiles> {
         let folders = [&table.content, &table.module_folder];
         let folder_at = folders.into_iter().flatten().map(Spanned::span).next();
         if !table.agent {
             if let Some(at) = folder_at {
-                let help = "write agent = true, or leave it out";
-                self.note(at, "only an image with an agent is built", help);
+                let hint = "set agent = true, or remove this key";
+                self.note(
+                    at,
+                    "only an image with an agent is built from folders",
+                    hint,
+                );
             }
             return None;
         }
         if table.installed.is_none() {
-            let help = "name its release: installed = \"6.12\"";
-            let message = "an image with an agent is built for an installed kernel";
-            self.note(at.clone(), message, help);
+            let hint = "give its release: installed = \"6.12\"";
+            let message = "an image with an agent needs an installed kernel";
+            self.note(at.clone(), message, hint);
         }
         let [content, module_folder] =
             folders.map(|folder| folder.as_ref().map(|path| self.beside(path.get_ref())));
@@ -148,7 +153,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What an image is made of, and where that is said.
+    /// What an image is made from, and where that is in the file.
     fn kernel(
         &mut self,
         at: &Span,
@@ -170,23 +175,23 @@ impl<'a> Reader<'a> {
             }
             (installed, ..) => {
                 let message = match installed {
-                    Some(_) => "an installed kernel brings its own files",
+                    Some(_) => "an installed kernel has its own files",
                     None => "the image has no kernel",
                 };
-                let help = "give either `installed`, or `kernel` and perhaps `initrd`";
-                self.note(at.clone(), message, help);
+                let hint = "give either `installed`, or `kernel` and optionally `initrd`";
+                self.note(at.clone(), message, hint);
                 None
             }
         }
     }
 
-    /// A path, which a file gives relative to its own folder.
+    /// An absolute path, from one relative to the file's folder.
     fn beside(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("/")).join(path)
     }
 
     fn node(&mut self, (name, at): (Name, Span), mut table: NodeTable) -> WantedNode {
-        let belongings = self.belongings(&at, &mut table);
+        let attachments = self.attachments(&at, &mut table);
         let (cores, cores_at) = self.cores(&at, table.cpus, table.cpu_list);
         let cores_max = self.cores_max(&cores, table.max_cpus);
         let (memory, memory_at) = self.memory(&at, table.memory);
@@ -210,7 +215,7 @@ impl<'a> Reader<'a> {
             devices,
             devices_at,
             force_devices: table.force_device,
-            belongings,
+            attachments,
             dump_on_crash: table.dump_on_crash,
             policy: Policy {
                 restart: table
@@ -225,13 +230,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn belongings(&mut self, at: &Span, table: &mut NodeTable) -> WantedBelongings {
+    fn attachments(&mut self, at: &Span, table: &mut NodeTable) -> WantedAttachments {
         let root_at = span_of(table.rootfs.as_ref(), at);
         let root = table.rootfs.take();
         let overlay = table.overlay.as_ref();
         if let (Some(overlay), None) = (overlay.filter(|one| *one.get_ref()), &root) {
-            let help = "name a `rootfs`, or leave `overlay` out";
-            self.note(overlay.span(), "there is nothing to lay it over", help);
+            let hint = "set `rootfs`, or remove `overlay`";
+            self.note(overlay.span(), "an overlay needs a root file system", hint);
         }
         let disks_at = span_of(table.disk.as_ref(), at);
         let disks = table.disk.take().map_or_else(Vec::new, values);
@@ -241,7 +246,7 @@ impl<'a> Reader<'a> {
         let address = table.ip.take().map(|key| parts(key).0);
         let program = self.program(&table.image, table.program.take());
         let is_on = table.network || address.is_some() || !publish.is_empty();
-        WantedBelongings {
+        WantedAttachments {
             root: root.map(|root| self.beside(root.get_ref())),
             root_at,
             overlay: overlay.is_some_and(|one| *one.get_ref()),
@@ -254,21 +259,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The program for which a node is there.
+    /// The program that a node runs.
     fn program(&mut self, image: &Key<Name>, program: Option<Spanned<Vec<String>>>) -> Vec<String> {
         let Some(program) = program else {
             return Vec::new();
         };
         let (at, words) = (program.span(), program.into_inner());
         if words.first().is_none_or(String::is_empty) {
-            let help = "name one, as program = [\"/usr/sbin/nginx\", \"-g\", \"daemon off;\"]";
-            self.note(at, "there is no program in it", help);
+            let hint = "give one, as program = [\"/usr/sbin/nginx\", \"-g\", \"daemon off;\"]";
+            self.note(at, "the list is empty", hint);
         } else if words.iter().any(|word| word.contains('\0')) {
-            self.note(at, "no program can be given a NUL", "leave it out");
+            self.note(at, "a program's arguments cannot contain NUL", "remove it");
         } else if image.get_ref().0.as_str() == BUILT_IN {
-            let message = "a node of the lightweight kernel begins without a program";
-            let help = "leave it out, and run programs there with `insula exec`";
-            self.note(at, message, help);
+            let message = "a node of the lightweight kernel starts without a program";
+            let hint = "remove it, and run programs there with `insula exec`";
+            self.note(at, message, hint);
         }
         words
     }
@@ -287,8 +292,8 @@ impl<'a> Reader<'a> {
         list: Option<Key<CpuList>>,
     ) -> (CoreRequest, Span) {
         if let (Some(count), Some(_)) = (&count, &list) {
-            let message = "`cpus` and `cpu_list` exclude each other";
-            self.note(count.span(), message, "leave one of them out");
+            let message = "`cpus` and `cpu_list` are mutually exclusive";
+            self.note(count.span(), message, "remove one of them");
         }
         match (list, count) {
             (Some(list), _) => {
@@ -307,8 +312,8 @@ impl<'a> Reader<'a> {
     fn check_count(&mut self, count: usize, at: &Span) {
         if !(1..=NODE_CPUS_MAX).contains(&count) {
             let message = format!("a node cannot have {count} cores");
-            let help = format!("ask for 1 to {NODE_CPUS_MAX}");
-            self.note(at.clone(), message, &help);
+            let hint = format!("ask for 1 to {NODE_CPUS_MAX}");
+            self.note(at.clone(), message, &hint);
         }
     }
 
@@ -322,9 +327,9 @@ impl<'a> Reader<'a> {
             CoreRequest::List(list) => list.0.len(),
         };
         if (*max.get_ref() as usize) < first {
-            let message = format!("the node starts with {first} cores, more than it may have");
-            let help = "count those that it starts with, or leave `max_cpus` out";
-            self.note(max.span(), message, help);
+            let message = format!("the node starts with {first} cores, more than its maximum");
+            let hint = "include the cores that it starts with, or remove `max_cpus`";
+            self.note(max.span(), message, hint);
         }
         max.into_inner()
     }
@@ -340,8 +345,8 @@ impl<'a> Reader<'a> {
         let at = memory.span();
         let specs = values(memory);
         if specs.is_empty() {
-            let help = "write how much, such as \"512M\", or leave `memory` out";
-            self.note(at.clone(), "the node has no memory", help);
+            let hint = "give an amount, such as \"512M\", or remove `memory`";
+            self.note(at.clone(), "the node has no memory", hint);
         }
         (specs, at)
     }
@@ -349,9 +354,9 @@ impl<'a> Reader<'a> {
     fn ready(&mut self, ready: ReadyTable) -> Ready {
         let log = ready.log;
         if log.get_ref().is_empty() || log.get_ref().contains('\n') {
-            let message = "no text within one line of a log";
-            let help = "write a part of the line that tells that the node is ready";
-            self.note(log.span(), message, help);
+            let message = "not a text within one line of a log";
+            let hint = "give a part of the log line that marks the node as ready";
+            self.note(log.span(), message, hint);
         }
         Ready {
             log: log.into_inner(),
@@ -359,50 +364,47 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether all can be started one after the other.
+    /// Refuses unknown dependencies and dependency cycles.
     fn check_order(&mut self, nodes: &[WantedNode]) {
         let places: BTreeMap<&Name, &WantedNode> =
             nodes.iter().map(|node| (&node.name, node)).collect();
         for (other, at) in nodes.iter().flat_map(|node| &node.after) {
             if !places.contains_key(other) {
-                let message = format!("there is no node '{other}' in this file to come after");
-                let help = "name a node of this file, or leave it out";
-                self.note(at.clone(), message, help);
+                let message = format!("there is no node '{other}' in this file");
+                let hint = "name a node of this file, or remove it";
+                self.note(at.clone(), message, hint);
             }
         }
-        let Some(circle) = circle(&waits(nodes)) else {
+        let Some(find_cycle) = find_cycle(&dependencies(nodes)) else {
             return;
         };
-        let names: Vec<_> = circle
+        let names: Vec<_> = find_cycle
             .iter()
-            .chain(circle.first())
+            .chain(find_cycle.first())
             .map(Name::as_str)
             .collect();
-        let next = circle.get(1).or(circle.first());
-        let after = places.get(&circle[0]).map(|node| &node.after);
+        let next = find_cycle.get(1).or(find_cycle.first());
+        let after = places.get(&find_cycle[0]).map(|node| &node.after);
         let mut after = after.into_iter().flatten();
         let at = after.find(|(name, _)| Some(name) == next);
-        let message = format!(
-            "nodes come after each other in a circle: {}",
-            names.join(" after ")
-        );
-        let help = "leave out one `after` of these";
-        self.note(at.map_or(0..0, |(_, at)| at.clone()), message, help);
+        let message = format!("dependency cycle: {}", names.join(" after "));
+        let hint = "remove one of these from `after`";
+        self.note(at.map_or(0..0, |(_, at)| at.clone()), message, hint);
     }
 }
 
-/// Where a value stands, or else its table.
+/// Where a value is in the file, or else its table.
 fn span_of<T>(value: Option<&Spanned<T>>, table: &Span) -> Span {
     value.map_or_else(|| table.clone(), Spanned::span)
 }
 
-/// What one value or a list of them says.
+/// The values of one or a list.
 fn values<T>(written: Spanned<OneOrMany<Written<T>>>) -> Vec<T> {
     let all = written.into_inner().0.into_iter();
     all.map(|one| one.0).collect()
 }
 
-/// A value that is written as text, and where it stands.
+/// A value parsed from a string, and its place in the file.
 fn parts<T>(key: Key<T>) -> (T, Span) {
     let span = key.span();
     (key.into_inner().0, span)

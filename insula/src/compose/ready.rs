@@ -10,55 +10,55 @@ use super::project::Ready;
 use crate::driver::{CallError, Driver, Mapping};
 use crate::name::Name;
 use crate::node::{self, FindError, Handle, LogError, NodeLog};
-use crate::supervisor::{self, HandOverError};
+use crate::supervisor::{self, SpawnError};
 
-/// How often a node is looked at.
+/// Interval at which a node is checked.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why a node is not ready.
+/// Why a node did not become ready.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadyError {
-    /// It has ended for good.
+    /// It has stopped for good.
     #[error(
-        "the node '{name}' has ended before it was ready ({reason}); it was left as it is\n\
-         `insula logs {name}` shows what it said"
+        "the node '{name}' has stopped before it was ready ({reason}); it was left as it is\n\
+         `insula logs {name}` shows its log"
     )]
     Ended {
         /// The node.
         name: Name,
-        /// Why it has.
+        /// The exit reason.
         reason: &'static str,
     },
-    /// It has taken too long.
+    /// The timeout has passed.
     #[error(
         "the node '{name}' has not logged '{log}' within {} s; it was left running\n\
-         `insula logs {name}` shows what it said; give it more time with `timeout_s`",
+         `insula logs {name}` shows its log; `timeout_s` sets the limit",
         .timeout.as_secs()
     )]
     Late {
         /// The node.
         name: Name,
-        /// What would have told that it is ready.
+        /// The text that would mark it as ready.
         log: String,
-        /// How long it may have taken.
+        /// The time it had.
         timeout: Duration,
     },
-    /// Its log cannot be read.
+    /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// It is gone.
+    /// The node is gone.
     #[error(transparent)]
     Find(#[from] FindError),
-    /// It has lost its supervisor, and can have no other.
+    /// It has lost its supervisor, and a new one cannot be started.
     #[error(transparent)]
-    HandOver(#[from] HandOverError),
+    Spawn(#[from] SpawnError),
     /// The module failed.
     #[error("the module failed: {0}; the node was left as it is")]
     Call(#[from] CallError),
 }
 
-/// Waits until a node is ready: in the life that it lives, or in a later one to which its policy
-/// brings it. Answers how long after its start that was seen, in nanoseconds.
+/// Waits until a node is ready: in its present run, or in a later one if its policy restarts it.
+/// Returns the time from its start, in nanoseconds.
 ///
 /// # Errors
 /// [`ReadyError`].
@@ -68,52 +68,52 @@ pub(super) fn wait(driver: &Driver, name: &Name, ready: &Ready) -> Result<u64, R
         driver,
         name,
         ready,
-        had: Duration::from_nanos(handle.view().ran_ns),
-        began: Instant::now(),
+        ran_before: Duration::from_nanos(handle.view().ran_ns),
+        wait_start: Instant::now(),
     };
-    // Each life is looked at anew: its kernel may be another one.
-    while !wait.is_ready_in_this_life(&mut handle)? {
+    // Each run is read afresh: its kernel may be another one.
+    while !wait.is_ready_in_this_run(&mut handle)? {
         handle = node::find(driver, name)?;
     }
     Ok(u64::try_from(wait.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Waiting for one node.
+/// The wait for one node.
 struct Wait<'a> {
     driver: &'a Driver,
     name: &'a Name,
     ready: &'a Ready,
-    /// How long it had run when this began.
-    had: Duration,
-    began: Instant,
+    /// How long it had run when the wait started.
+    ran_before: Duration,
+    wait_start: Instant,
 }
 
 impl Wait<'_> {
-    /// Time since its start; to be started again does not begin it anew.
+    /// Time since its start; a restart does not reset it.
     fn elapsed(&self) -> Duration {
-        self.had + self.began.elapsed()
+        self.ran_before + self.wait_start.elapsed()
     }
 
-    /// Waits until it is ready, or is started again.
-    fn is_ready_in_this_life(&self, handle: &mut Handle) -> Result<bool, ReadyError> {
+    /// Waits until it is ready; false if it was restarted.
+    fn is_ready_in_this_run(&self, handle: &mut Handle) -> Result<bool, ReadyError> {
         let start = handle.info.starts;
         let log = NodeLog::open(handle)?;
         let mut reader = None;
         loop {
-            // Looked at before the log is read: what it said last is then in there.
+            // Before the log is read: its last records are then included.
             handle.refresh()?;
             if handle.info.starts != start {
                 return Ok(false);
             }
-            node::note_crash(handle)?;
+            node::record_crash(handle)?;
             reader = reader.or_else(|| log.locate().map(|placement| log.reader(placement)));
             if let Some(reader) = reader.as_mut().filter(|_| !handle.is_being_restarted()) {
                 reader.set_stopped(handle.is_stopped());
-                match self.is_said(&log, reader) {
+                match self.is_logged(&log, reader) {
                     Ok(false) => {}
                     Ok(true) => return Ok(true),
                     Err(error) if is_alive(handle, start)? => return Err(error.into()),
-                    // Its memory has just been cleared for its next life.
+                    // Its memory has just been cleared for the next run.
                     Err(_) => {}
                 }
             }
@@ -122,8 +122,8 @@ impl Wait<'_> {
         }
     }
 
-    /// Whether what it has logged since the last look tells that it is ready.
-    fn is_said(
+    /// Whether its log since the last check marks it as ready.
+    fn is_logged(
         &self,
         log: &NodeLog,
         reader: &mut LogReader<'_, Mapping>,
@@ -136,14 +136,14 @@ impl Wait<'_> {
         Ok(false)
     }
 
-    /// Whether it may still become ready. One whose supervisor was killed gets another, which brings
-    /// it back if its policy says so.
+    /// Checks whether it may still become ready. One whose supervisor was killed gets a new one,
+    /// which restarts it if its policy says so.
     fn check(&self, handle: &Handle) -> Result<(), ReadyError> {
         let name = self.name.clone();
         if handle.is_unsupervised() {
-            let failures = supervisor::attach(self.driver, slice::from_ref(handle));
+            let failures = supervisor::ensure_supervised(self.driver, slice::from_ref(handle));
             failures.into_iter().next().map_or(Ok(()), Err)?;
-        } else if handle.is_stopped() && !handle.may_come_back() {
+        } else if handle.is_stopped() && !handle.may_restart() {
             let reason = handle.view().reason.unwrap_or("stopped");
             return Err(ReadyError::Ended { name, reason });
         }
@@ -155,13 +155,13 @@ impl Wait<'_> {
     }
 }
 
-/// Whether it still runs in that life.
+/// Whether that run still goes on.
 fn is_alive(handle: &mut Handle, start: u64) -> Result<bool, CallError> {
     handle.refresh()?;
     Ok(handle.is_running() && handle.info.starts == start)
 }
 
-/// Whether a node has had the time that it may take to be ready.
-pub(super) fn has_had(handle: &Handle, ready: &Ready) -> bool {
+/// Whether the time in which a node must be ready has passed.
+pub(super) fn has_timed_out(handle: &Handle, ready: &Ready) -> bool {
     Duration::from_nanos(handle.view().ran_ns) >= ready.timeout
 }

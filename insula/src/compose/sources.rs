@@ -1,11 +1,11 @@
-//! The files that a user names.
+//! Reading the files that a user names.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::mistake::Source;
+use super::diagnostic::Source;
 
-/// Why a file cannot be read. Nothing has been touched.
+/// Why a file cannot be read. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} cannot be read: {source}; nothing was touched\n\
@@ -18,7 +18,7 @@ pub struct SourceError {
     pub source: io::Error,
 }
 
-/// Reads files. Of a folder, those whose names end in `.toml`, in the order of their names.
+/// Reads files; of a folder, those whose names end in `.toml`, sorted by name.
 ///
 /// # Errors
 /// [`SourceError`].

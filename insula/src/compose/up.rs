@@ -1,16 +1,16 @@
-//! Doing what was planned.
+//! `insula up`: carrying out a plan.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::deed::{Event, NodeError, Report, Tell};
-use super::images::{ImageDeed, ImageStep};
-use super::nodes::{NodeDeed, NodeStep};
+use super::images::{ImageAction, ImageStep};
+use super::nodes::{NodeAction, NodeStep};
 use super::plan::Plan;
 use super::project::Ready;
 use super::ready;
-use super::schedule::side_by_side;
-use super::take_down::take_down;
+use super::report::{Event, NodeError, Observer, Report};
+use super::schedule::run_in_parallel;
+use super::teardown::teardown;
 use crate::driver::{Driver, tsc};
 use crate::image::{self, AddError};
 use crate::name::Name;
@@ -18,36 +18,36 @@ use crate::node::{self, RunRequest, Started};
 use crate::root::Root;
 use crate::supervisor;
 
-/// Why the images are not as they should be.
+/// Why the images could not be brought to the described state.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
-    /// One was not added.
+    /// An image could not be added.
     #[error("{0}\nno node was touched; images that were added before it are kept")]
     Add(#[from] AddError),
-    /// One that is asked for no more was not removed.
+    /// An image that is described no more could not be removed.
     #[error(transparent)]
     Remove(#[from] image::RemoveError),
 }
 
-/// Does what was planned: images first, then what must go, then what is to come, nodes side by side
-/// in the order of their dependencies. A node has `patience` to switch itself off. A node that fails
-/// keeps back those that come after it, and no others.
+/// Carries out a plan: images first, then removals, then starts, nodes in parallel in the order of
+/// their dependencies. A node has `timeout` to power off. A node that fails keeps those that depend
+/// on it from starting, and no others.
 ///
 /// # Errors
-/// [`UpError`]; what came of each node is in the report.
+/// [`UpError`]; the result for each node is in the report.
 pub fn up(
     driver: &Driver,
     root: &Root,
     plan: Plan,
-    patience: Duration,
-    tell: Tell,
+    timeout: Duration,
+    observer: Observer,
 ) -> Result<Report, UpError> {
     let mut report = plan.report();
-    // What was read of their files is not needed any more: the nodes may need the memory.
+    // Drops what was read of the images' files: the nodes may need the memory.
     let mut images = plan.images.into_iter();
-    images.try_for_each(|step| put(driver, &step, tell))?;
-    let ended = side_by_side(&plan.farewell, |name, _| {
-        take_down(driver, name, patience, tell)
+    images.try_for_each(|step| apply_image(driver, &step, observer))?;
+    let ended = run_in_parallel(&plan.teardown_order, |name, _| {
+        teardown(driver, name, timeout, observer)
     });
     let steps = plan.nodes.iter().map(|step| (&step.name, step)).collect();
     let builder = Builder {
@@ -55,9 +55,11 @@ pub fn up(
         root,
         steps,
         ended: &ended,
-        tell,
+        observer,
     };
-    let built = side_by_side(&plan.waits, |name, failed| builder.build(name, failed));
+    let built = run_in_parallel(&plan.dependencies, |name, failed| {
+        builder.build(name, failed)
+    });
     for node in &mut report.nodes {
         match built.get(&node.name) {
             Some(Ok(built)) => {
@@ -74,22 +76,22 @@ pub fn up(
     Ok(report)
 }
 
-/// Does to an image what was planned.
-fn put(driver: &Driver, step: &ImageStep, tell: Tell) -> Result<(), UpError> {
+/// Carries out the action on an image.
+fn apply_image(driver: &Driver, step: &ImageStep, observer: Observer) -> Result<(), UpError> {
     let name = &step.name;
-    match &step.deed {
-        ImageDeed::Keep => {}
-        ImageDeed::Add(prepared) => {
-            prepared.keep(driver)?;
-            tell(&Event::ImageAdded(name));
+    match &step.action {
+        ImageAction::Keep => {}
+        ImageAction::Add(prepared) => {
+            prepared.add(driver)?;
+            observer(&Event::ImageAdded(name));
         }
-        ImageDeed::Replace(prepared) => {
+        ImageAction::Replace(prepared) => {
             prepared.replace(driver)?;
-            tell(&Event::ImageReplaced(name));
+            observer(&Event::ImageReplaced(name));
         }
-        ImageDeed::Remove => {
+        ImageAction::Remove => {
             image::remove(driver, name)?;
-            tell(&Event::ImageRemoved(name));
+            observer(&Event::ImageRemoved(name));
         }
     }
     Ok(())
@@ -100,19 +102,19 @@ struct Builder<'a> {
     driver: &'a Driver,
     root: &'a Root,
     steps: BTreeMap<&'a Name, &'a NodeStep>,
-    /// What came of those that had to go.
+    /// Results of the nodes that had to be removed.
     ended: &'a BTreeMap<Name, Result<(), NodeError>>,
-    tell: Tell<'a>,
+    observer: Observer<'a>,
 }
 
-/// A node that is as it should be.
+/// A node that is as described.
 struct Built {
     started: Option<Started>,
     ready_ns: Option<u64>,
 }
 
 impl Builder<'_> {
-    /// Brings a node up, unless one that it comes after has `failed`.
+    /// Brings a node to the described state, unless a dependency has `failed`.
     fn build(&self, name: &Name, failed: Option<&Name>) -> Result<Built, NodeError> {
         let built = match failed {
             Some(after) => Err(NodeError::NotStarted {
@@ -121,31 +123,30 @@ impl Builder<'_> {
             }),
             None => self.start(name),
         };
-        built.inspect_err(|error| (self.tell)(&Event::NodeFailed(error)))
+        built.inspect_err(|error| (self.observer)(&Event::NodeFailed(error)))
     }
 
     fn start(&self, name: &Name) -> Result<Built, NodeError> {
         let step = self.steps[name];
         let ready = step.ready.as_ref();
-        match &step.deed {
-            NodeDeed::Keep | NodeDeed::Remove => self.keep(name, ready),
-            NodeDeed::Start(request) => self.run(name, request, ready),
-            NodeDeed::Restart { request, .. } => match self.ended.get(name) {
+        match &step.action {
+            NodeAction::Keep | NodeAction::Remove => self.keep(name, ready),
+            NodeAction::Start(request) => self.run(name, request, ready),
+            NodeAction::Restart { request, .. } => match self.ended.get(name) {
                 Some(Err(_)) => Err(NodeError::NotReplaced(name.clone())),
                 _ => self.run(name, request, ready),
             },
         }
     }
 
-    /// One that runs may still be on its way to being ready: an `insula up` before this one may have
-    /// been broken off. When its time is over, what it said may be overwritten, and it counts as
-    /// ready.
+    /// A running node may not be ready yet: an earlier `insula up` may have been interrupted. After
+    /// the timeout its log may be overwritten, and it counts as ready.
     fn keep(&self, name: &Name, ready: Option<&Ready>) -> Result<Built, NodeError> {
-        (self.tell)(&Event::NodeKept(name));
+        (self.observer)(&Event::NodeKept(name));
         let mut ready_ns = None;
         if let Some(ready) = ready {
             let handle = node::find(self.driver, name).map_err(ready::ReadyError::from)?;
-            if !ready::has_had(&handle, ready) {
+            if !ready::has_timed_out(&handle, ready) {
                 ready_ns = Some(ready::wait(self.driver, name, ready)?);
             }
         }
@@ -162,11 +163,11 @@ impl Builder<'_> {
         ready: Option<&Ready>,
     ) -> Result<Built, NodeError> {
         let started = supervisor::run(self.driver, self.root, request, tsc())?;
-        (self.tell)(&Event::NodeStarted(&started));
+        (self.observer)(&Event::NodeStarted(&started));
         let wait = |ready| ready::wait(self.driver, name, ready);
         let ready_ns = ready.map(wait).transpose()?;
         if let Some(ready_ns) = ready_ns {
-            (self.tell)(&Event::NodeReady(name, ready_ns));
+            (self.observer)(&Event::NodeReady(name, ready_ns));
         }
         Ok(Built {
             started: Some(started),

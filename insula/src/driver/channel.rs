@@ -1,4 +1,4 @@
-//! Ends of channels.
+//! Endpoints of channels.
 
 #![allow(unsafe_code, reason = "the rings are shared memory, mapped")]
 
@@ -17,21 +17,21 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{CallError, MapError, ioctl};
 
-/// An end of a channel, open as long as this lives.
+/// An endpoint of a channel, open as long as this lives.
 #[derive(Debug)]
 pub struct Channel {
     fd: OwnedFd,
     slots: u32,
 }
 
-/// What a wait for the peer has come to.
+/// Result of waiting for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// It has rung since the last wait, perhaps for nothing.
+    /// The peer has rung since the last wait, possibly without news.
     Rung,
-    /// It has left the session. What it sent before is still in the ring.
-    HungUp,
-    /// Neither, in all that time.
+    /// The peer has left the session. What it sent before is still in the ring.
+    Disconnected,
+    /// Neither, within the timeout.
     TimedOut,
 }
 
@@ -46,64 +46,64 @@ impl Channel {
         self.slots
     }
 
-    /// Rings the peer (`INSULA_CHANNEL_RING`).
+    /// Rings the peer's doorbell (`INSULA_CHANNEL_RING`).
     ///
     /// # Errors
-    /// What the module answered; `EPIPE` when the peer has left.
+    /// The module's error; `EPIPE` when the peer has disconnected.
     pub fn ring(&self) -> Result<(), CallError> {
         ioctl::channel_ring(self.fd.as_fd())
     }
 
-    /// Another descriptor of the same end, which is open as long as one of them is.
+    /// Another descriptor of the same endpoint, which is open as long as one of them is.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn try_clone(&self) -> std::io::Result<Self> {
         Ok(Self::new(self.fd.try_clone()?, self.slots))
     }
 
-    /// Binds one of the channel's events to eventfds (`INSULA_CHANNEL_EVENT`): the first is written
-    /// to when the peer signals the event, the second signals it to the peer when it is written to.
-    /// `None` undoes it.
+    /// Binds one of the channel's events to eventfds (`INSULA_CHANNEL_EVENTFD`): the ioeventfd is
+    /// written when the peer signals the event, writing the irqfd signals it to the peer. `None`
+    /// unbinds it.
     ///
     /// # Errors
-    /// What the module answered.
-    pub fn bind_event(
+    /// The module's error.
+    pub fn bind_eventfds(
         &self,
         event: u32,
         eventfds: Option<(&dyn AsRawFd, &dyn AsRawFd)>,
     ) -> Result<(), CallError> {
-        ioctl::channel_event(self.fd.as_fd(), event, eventfds)
+        ioctl::channel_eventfd(self.fd.as_fd(), event, eventfds)
     }
 
-    /// Waits until the peer rings or leaves, at most that long.
+    /// Waits until the peer rings or disconnects, at most that long.
     ///
     /// # Errors
-    /// What the kernel answered; `EINTR` when a signal came.
+    /// The kernel's error; `EINTR` when a signal came.
     pub fn wait(&self, timeout: Duration) -> Result<Waited, Errno> {
-        // Rounded up, so that a wait is not a spin towards its end.
+        // Rounded up, so that the last wait does not spin.
         let timeout_ms = timeout.as_micros().div_ceil(1000);
         let timeout = PollTimeout::try_from(timeout_ms).unwrap_or(PollTimeout::MAX);
         let mut polled = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
         if poll(&mut polled, timeout)? == 0 {
             return Ok(Waited::TimedOut);
         }
-        let hung_up = polled[0]
+        let disconnected = polled[0]
             .revents()
             .is_some_and(|events| events.contains(PollFlags::POLLHUP));
-        // The count of rings is taken, so that the next wait waits for another.
+        // Resets the count of rings, so that the next wait waits for another.
         match nix::unistd::read(&self.fd, &mut [0; 8]) {
-            _ if hung_up => Ok(Waited::HungUp),
-            Ok(0) => Ok(Waited::HungUp),
+            _ if disconnected => Ok(Waited::Disconnected),
+            Ok(0) => Ok(Waited::Disconnected),
             Ok(_) => Ok(Waited::Rung),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Its rings, mapped: words that the peer may change.
+    /// Maps its rings: words that the peer may change.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     pub fn map(&self) -> Result<RingWords, MapError> {
         let bytes = rings_size(self.slots);
         let size = usize::try_from(bytes).ok().and_then(NonZeroUsize::new);
@@ -113,7 +113,7 @@ impl Channel {
         let start = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, &self.fd, 0) };
         let start = start.map_err(MapError::Map)?;
         // SAFETY: 1. the mapping lives as long as the value below, and is reached through it alone.
-        // 2. Beyond this process all write it, which atomics allow.
+        // 2. Others write it at any time, which atomics allow.
         let words =
             unsafe { SharedWords::new(start.as_ptr().cast(), size.get() / size_of::<u64>()) };
         Ok(RingWords(Arc::new(Mapped {
@@ -125,7 +125,7 @@ impl Channel {
 }
 
 impl AsFd for Channel {
-    /// It can be polled as an eventfd.
+    /// Can be polled like an eventfd.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -1,7 +1,7 @@
 //! The ioctls of `/dev/insula`, one safe function each.
 //!
-//! This is where Rust's slices become the addresses and lengths of the ABI; every one of them is
-//! borrowed for the length of the call, and the module keeps none of them.
+//! Here Rust's slices become the addresses and lengths of the ABI; each is borrowed for the length
+//! of the call, and the module keeps none of them.
 
 #![allow(
     unsafe_code,
@@ -19,14 +19,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::CallError;
 
-type Answer<T> = Result<T, CallError>;
+type CallResult<T> = Result<T, CallError>;
 
-/// An ioctl and its name for messages.
+/// An ioctl, and its name for messages.
 #[derive(Clone, Copy)]
 struct Call(u32, &'static str);
 
 impl Call {
-    /// Performs the call and passes on its non-negative answer.
+    /// Performs the call and returns its non-negative result.
     ///
     /// # Safety
     /// `T` is the structure that the request number stands for, and every address and length in
@@ -35,25 +35,25 @@ impl Call {
         self,
         fd: BorrowedFd<'_>,
         argument: &mut T,
-    ) -> Answer<libc::c_int> {
+    ) -> CallResult<libc::c_int> {
         let address = std::ptr::from_mut(argument);
         // SAFETY: 1. `fd` is open for the length of the call, being borrowed. 2. `address` is valid
         // for reads and writes of the size encoded in the request (the caller's promise). 3. What
         // the module writes there is a valid `T`, since any bytes are (`FromBytes`).
-        let answer = unsafe { libc::ioctl(fd.as_raw_fd(), self.0 as libc::Ioctl, address) };
-        Errno::result(answer).map_err(|errno| CallError {
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), self.0 as libc::Ioctl, address) };
+        Errno::result(result).map_err(|errno| CallError {
             call: self.1,
             errno,
         })
     }
 
     /// Performs a call without an argument.
-    fn bare(self, fd: BorrowedFd<'_>) -> Answer<libc::c_int> {
+    fn bare(self, fd: BorrowedFd<'_>) -> CallResult<libc::c_int> {
         // SAFETY: the `_IO` requests carry no structure, the module reads and writes nothing.
         unsafe { self.perform(fd, &mut 0_u64) }
     }
 
-    /// Performs a call that answers a new descriptor.
+    /// Performs a call that returns a new descriptor.
     ///
     /// # Safety
     /// As [`Call::perform`].
@@ -61,7 +61,7 @@ impl Call {
         self,
         fd: BorrowedFd<'_>,
         argument: &mut T,
-    ) -> Answer<OwnedFd> {
+    ) -> CallResult<OwnedFd> {
         // SAFETY: passed on to the caller.
         let raw = unsafe { self.perform(fd, argument) }?;
         // SAFETY: the module has just made this descriptor for us alone.
@@ -69,11 +69,13 @@ impl Call {
     }
 }
 
-/// Asks once for the number of items and then for the items, until all fit.
-fn fill<T: FromZeros + Clone>(mut ask: impl FnMut(&mut [T]) -> Answer<u32>) -> Answer<Vec<T>> {
+/// Calls for the number of items and then for the items, until all fit.
+fn fill<T: FromZeros + Clone>(
+    mut list: impl FnMut(&mut [T]) -> CallResult<u32>,
+) -> CallResult<Vec<T>> {
     let mut items = Vec::new();
     loop {
-        let count = ask(&mut items)? as usize;
+        let count = list(&mut items)? as usize;
         if count <= items.len() {
             items.truncate(count);
             return Ok(items);
@@ -90,12 +92,12 @@ fn capacity<T>(slice: &[T]) -> u32 {
     u32::try_from(slice.len()).unwrap_or(u32::MAX)
 }
 
-pub(super) fn hello(fd: BorrowedFd<'_>, greeting: &mut abi::Hello) -> Answer<()> {
+pub(super) fn hello(fd: BorrowedFd<'_>, hello: &mut abi::Hello) -> CallResult<()> {
     // SAFETY: `Hello` is this request's structure and holds no address.
-    unsafe { Call(ioctl::HELLO, "INSULA_HELLO").perform(fd, greeting) }.map(drop)
+    unsafe { Call(ioctl::HELLO, "INSULA_HELLO").perform(fd, hello) }.map(drop)
 }
 
-pub(super) fn machine(fd: BorrowedFd<'_>) -> Answer<(abi::Machine, Vec<abi::Cpu>)> {
+pub(super) fn machine(fd: BorrowedFd<'_>) -> CallResult<(abi::Machine, Vec<abi::Cpu>)> {
     let mut machine = abi::Machine::default();
     let cpus = fill(|cpus: &mut [abi::Cpu]| {
         machine = abi::Machine {
@@ -110,7 +112,11 @@ pub(super) fn machine(fd: BorrowedFd<'_>) -> Answer<(abi::Machine, Vec<abi::Cpu>
     Ok((machine, cpus))
 }
 
-pub(super) fn pool_reserve(fd: BorrowedFd<'_>, cpus: &[u32], memory: abi::Request) -> Answer<()> {
+pub(super) fn pool_reserve(
+    fd: BorrowedFd<'_>,
+    cpus: &[u32],
+    memory: abi::Request,
+) -> CallResult<()> {
     let mut pool = abi::Pool {
         cpus: cpus.as_ptr() as u64,
         cpus_count: capacity(cpus),
@@ -121,23 +127,23 @@ pub(super) fn pool_reserve(fd: BorrowedFd<'_>, cpus: &[u32], memory: abi::Reques
     unsafe { Call(ioctl::POOL_RESERVE, "INSULA_POOL_RESERVE").perform(fd, &mut pool) }.map(drop)
 }
 
-pub(super) fn pool_release(fd: BorrowedFd<'_>) -> Answer<()> {
+pub(super) fn pool_release(fd: BorrowedFd<'_>) -> CallResult<()> {
     Call(ioctl::POOL_RELEASE, "INSULA_POOL_RELEASE")
         .bare(fd)
         .map(drop)
 }
 
-pub(super) fn memory_create(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
+pub(super) fn memory_create(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
     // SAFETY: an `_IO` request: no structure.
     unsafe { Call(ioctl::MEMORY_CREATE, "INSULA_MEMORY_CREATE").descriptor(fd, &mut 0_u64) }
 }
 
-pub(super) fn memory_grow(fd: BorrowedFd<'_>, mut request: abi::Request) -> Answer<()> {
+pub(super) fn memory_grow(fd: BorrowedFd<'_>, mut request: abi::Request) -> CallResult<()> {
     // SAFETY: `Request` is this request's structure and holds no address of ours.
     unsafe { Call(ioctl::MEMORY_GROW, "INSULA_MEMORY_GROW").perform(fd, &mut request) }.map(drop)
 }
 
-pub(super) fn memory_chunks(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Chunk>> {
+pub(super) fn memory_chunks(fd: BorrowedFd<'_>) -> CallResult<Vec<abi::Chunk>> {
     fill(|chunks: &mut [abi::Chunk]| {
         let mut list = abi::Chunks {
             chunks: address(chunks),
@@ -156,7 +162,7 @@ pub(super) fn memory_copy(
     from: u64,
     to: u64,
     size: u64,
-) -> Answer<()> {
+) -> CallResult<()> {
     let mut copy = abi::MemoryCopy {
         from,
         to,
@@ -169,7 +175,7 @@ pub(super) fn memory_copy(
     unsafe { Call(ioctl::MEMORY_COPY, "INSULA_MEMORY_COPY").perform(fd, &mut copy) }.map(drop)
 }
 
-pub(super) fn memory_revoke(fd: BorrowedFd<'_>) -> Answer<()> {
+pub(super) fn memory_revoke(fd: BorrowedFd<'_>) -> CallResult<()> {
     Call(ioctl::MEMORY_REVOKE, "INSULA_MEMORY_REVOKE")
         .bare(fd)
         .map(drop)
@@ -180,7 +186,7 @@ pub(super) fn image_add(
     name: &abi::Name,
     description: &[u8],
     memory: BorrowedFd<'_>,
-) -> Answer<()> {
+) -> CallResult<()> {
     let add = Call(ioctl::IMAGE_ADD, "INSULA_IMAGE_ADD");
     image_put(add, fd, name, description, memory)
 }
@@ -190,19 +196,19 @@ pub(super) fn image_replace(
     name: &abi::Name,
     description: &[u8],
     memory: BorrowedFd<'_>,
-) -> Answer<()> {
+) -> CallResult<()> {
     let replace = Call(ioctl::IMAGE_REPLACE, "INSULA_IMAGE_REPLACE");
     image_put(replace, fd, name, description, memory)
 }
 
-/// One of the two calls above.
+/// Common part of the two calls above.
 fn image_put(
     call: Call,
     fd: BorrowedFd<'_>,
     name: &abi::Name,
     description: &[u8],
     memory: BorrowedFd<'_>,
-) -> Answer<()> {
+) -> CallResult<()> {
     let mut image = abi::Image {
         name: *name,
         description: description.as_ptr() as u64,
@@ -213,26 +219,26 @@ fn image_put(
     unsafe { call.perform(fd, &mut image) }.map(drop)
 }
 
-pub(super) fn image_open(fd: BorrowedFd<'_>, name: &abi::Name) -> Answer<OwnedFd> {
+pub(super) fn image_open(fd: BorrowedFd<'_>, name: &abi::Name) -> CallResult<OwnedFd> {
     // SAFETY: `Name` is this request's structure and holds no address.
     unsafe { Call(ioctl::IMAGE_OPEN, "INSULA_IMAGE_OPEN").descriptor(fd, &mut { *name }) }
 }
 
-pub(super) fn image_remove(fd: BorrowedFd<'_>, name: &abi::Name) -> Answer<()> {
+pub(super) fn image_remove(fd: BorrowedFd<'_>, name: &abi::Name) -> CallResult<()> {
     // SAFETY: `Name` is this request's structure and holds no address.
     unsafe { Call(ioctl::IMAGE_REMOVE, "INSULA_IMAGE_REMOVE").perform(fd, &mut { *name }) }
         .map(drop)
 }
 
-pub(super) fn image_list(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Name>> {
+pub(super) fn image_list(fd: BorrowedFd<'_>) -> CallResult<Vec<abi::Name>> {
     names(fd, Call(ioctl::IMAGE_LIST, "INSULA_IMAGE_LIST"))
 }
 
-pub(super) fn node_list(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Name>> {
+pub(super) fn node_list(fd: BorrowedFd<'_>) -> CallResult<Vec<abi::Name>> {
     names(fd, Call(ioctl::NODE_LIST, "INSULA_NODE_LIST"))
 }
 
-fn names(fd: BorrowedFd<'_>, call: Call) -> Answer<Vec<abi::Name>> {
+fn names(fd: BorrowedFd<'_>, call: Call) -> CallResult<Vec<abi::Name>> {
     fill(|names: &mut [abi::Name]| {
         let mut list = abi::Names {
             names: address(names),
@@ -252,7 +258,7 @@ pub(super) fn node_create(
     description: &[u8],
     cpus: &[u32],
     memory: BorrowedFd<'_>,
-) -> Answer<OwnedFd> {
+) -> CallResult<OwnedFd> {
     let mut node = abi::NodeCreate {
         name: *name,
         description: description.as_ptr() as u64,
@@ -267,18 +273,18 @@ pub(super) fn node_create(
     unsafe { Call(ioctl::NODE_CREATE, "INSULA_NODE_CREATE").descriptor(fd, &mut node) }
 }
 
-pub(super) fn node_open(fd: BorrowedFd<'_>, name: &abi::Name) -> Answer<OwnedFd> {
+pub(super) fn node_open(fd: BorrowedFd<'_>, name: &abi::Name) -> CallResult<OwnedFd> {
     // SAFETY: `Name` is this request's structure and holds no address.
     unsafe { Call(ioctl::NODE_OPEN, "INSULA_NODE_OPEN").descriptor(fd, &mut { *name }) }
 }
 
-pub(super) fn node_start(fd: BorrowedFd<'_>, mut start: abi::NodeStart) -> Answer<()> {
+pub(super) fn node_start(fd: BorrowedFd<'_>, mut start: abi::NodeStart) -> CallResult<()> {
     // SAFETY: `NodeStart` is this request's structure; its addresses are physical, and the module
-    // checks that they lie in the node's own memory.
+    // checks that they are in the node's own memory.
     unsafe { Call(ioctl::NODE_START, "INSULA_NODE_START").perform(fd, &mut start) }.map(drop)
 }
 
-pub(super) fn node_stop(fd: BorrowedFd<'_>, reason: abi::Reason) -> Answer<()> {
+pub(super) fn node_stop(fd: BorrowedFd<'_>, reason: abi::Reason) -> CallResult<()> {
     let mut stop = abi::NodeStop {
         reason,
         reserved: 0,
@@ -287,26 +293,29 @@ pub(super) fn node_stop(fd: BorrowedFd<'_>, reason: abi::Reason) -> Answer<()> {
     unsafe { Call(ioctl::NODE_STOP, "INSULA_NODE_STOP").perform(fd, &mut stop) }.map(drop)
 }
 
-pub(super) fn node_interrupt(fd: BorrowedFd<'_>, index: u32, vector: u32) -> Answer<()> {
+pub(super) fn node_interrupt(fd: BorrowedFd<'_>, index: u32, vector: u32) -> CallResult<()> {
     let mut interrupt = abi::NodeInterrupt { index, vector };
     let call = Call(ioctl::NODE_INTERRUPT, "INSULA_NODE_INTERRUPT");
     // SAFETY: `NodeInterrupt` is this request's structure and holds no address.
     unsafe { call.perform(fd, &mut interrupt) }.map(drop)
 }
 
-pub(super) fn node_supervise(fd: BorrowedFd<'_>, mut supervise: abi::NodeSupervise) -> Answer<()> {
+pub(super) fn node_supervise(
+    fd: BorrowedFd<'_>,
+    mut supervise: abi::NodeSupervise,
+) -> CallResult<()> {
     let call = Call(ioctl::NODE_SUPERVISE, "INSULA_NODE_SUPERVISE");
     // SAFETY: `NodeSupervise` is this request's structure and holds no address.
     unsafe { call.perform(fd, &mut supervise) }.map(drop)
 }
 
-pub(super) fn node_retire(fd: BorrowedFd<'_>) -> Answer<()> {
+pub(super) fn node_retire(fd: BorrowedFd<'_>) -> CallResult<()> {
     Call(ioctl::NODE_RETIRE, "INSULA_NODE_RETIRE")
         .bare(fd)
         .map(drop)
 }
 
-pub(super) fn node_recreate(fd: BorrowedFd<'_>, description: &[u8], flags: u32) -> Answer<()> {
+pub(super) fn node_recreate(fd: BorrowedFd<'_>, description: &[u8], flags: u32) -> CallResult<()> {
     let mut recreate = abi::NodeRecreate {
         description: description.as_ptr() as u64,
         description_size: capacity(description),
@@ -321,15 +330,15 @@ pub(super) fn node_recreate(fd: BorrowedFd<'_>, description: &[u8], flags: u32) 
 pub(super) fn node_channels(
     fd: BorrowedFd<'_>,
     mut channels: abi::channel::Channels,
-) -> Answer<()> {
+) -> CallResult<()> {
     let call = Call(ioctl::NODE_CHANNELS, "INSULA_NODE_CHANNELS");
-    // SAFETY: `Channels` is this request's structure; its address is physical, and the module checks
-    // that it lies in the node's own memory.
+    // SAFETY: `Channels` is this request's structure; its address is physical, and the module
+    // checks that it is in the node's own memory.
     unsafe { call.perform(fd, &mut channels) }.map(drop)
 }
 
-/// The end's descriptor and the slots of its rings.
-pub(super) fn channel_open(fd: BorrowedFd<'_>, index: u32) -> Answer<(OwnedFd, u32)> {
+/// Opens an endpoint: its descriptor and the slots of its rings.
+pub(super) fn channel_open(fd: BorrowedFd<'_>, index: u32) -> CallResult<(OwnedFd, u32)> {
     let mut open = abi::channel::ChannelOpen { index, slots: 0 };
     let call = Call(ioctl::CHANNEL_OPEN, "INSULA_CHANNEL_OPEN");
     // SAFETY: `ChannelOpen` is this request's structure and holds no address.
@@ -337,112 +346,109 @@ pub(super) fn channel_open(fd: BorrowedFd<'_>, index: u32) -> Answer<(OwnedFd, u
     Ok((fd, open.slots))
 }
 
-pub(super) fn channel_ring(fd: BorrowedFd<'_>) -> Answer<()> {
+pub(super) fn channel_ring(fd: BorrowedFd<'_>) -> CallResult<()> {
     Call(ioctl::CHANNEL_RING, "INSULA_CHANNEL_RING")
         .bare(fd)
         .map(drop)
 }
 
-/// The lender's descriptor and number.
-pub(super) fn node_lend(fd: BorrowedFd<'_>, patience_ms: u32) -> Answer<(OwnedFd, u32)> {
-    let mut lend = abi::frames::Lend {
-        lender: 0,
-        patience_ms,
-    };
-    let call = Call(ioctl::NODE_LEND, "INSULA_NODE_LEND");
-    // SAFETY: `Lend` is this request's structure and holds no address.
-    let fd = unsafe { call.descriptor(fd, &mut lend) }?;
-    Ok((fd, lend.lender))
+/// Creates a grant table: its descriptor and id.
+pub(super) fn node_grant_table(fd: BorrowedFd<'_>, timeout_ms: u32) -> CallResult<(OwnedFd, u32)> {
+    let mut table = abi::grant::GrantTable { id: 0, timeout_ms };
+    let call = Call(ioctl::NODE_GRANT_TABLE, "INSULA_NODE_GRANT_TABLE");
+    // SAFETY: `GrantTable` is this request's structure and holds no address.
+    let fd = unsafe { call.descriptor(fd, &mut table) }?;
+    Ok((fd, table.id))
 }
 
-pub(super) fn frames_grant(
+pub(super) fn grant_add(
     fd: BorrowedFd<'_>,
     address: u64,
     size: u64,
     flags: u32,
-) -> Answer<Vec<u64>> {
+) -> CallResult<Vec<u64>> {
     const PAGE: u64 = 4096;
-    let call = Call(ioctl::FRAMES_GRANT, "INSULA_FRAMES_GRANT");
+    let call = Call(ioctl::GRANT_ADD, "INSULA_GRANT_ADD");
     let count = usize::try_from(size / PAGE).unwrap_or(usize::MAX);
     let mut pages = Vec::new();
-    // There is no memory of a size for which this fails.
+    // Fails for impossible sizes only.
     pages.try_reserve_exact(count).map_err(|_| CallError {
         call: call.1,
         errno: Errno::ENOMEM,
     })?;
     pages.resize(count, 0_u64);
-    let mut grant = abi::frames::FramesGrant {
+    let mut grant = abi::grant::GrantAdd {
         address,
         size,
         pages: self::address(&mut pages),
         capacity: capacity(&pages),
         flags,
     };
-    // SAFETY: `FramesGrant` is this request's structure; it names `pages` and its length. What lies
-    // at `address` is not changed by the call, and whoever lends memory knows that others use it.
+    // SAFETY: `GrantAdd` is this request's structure; it names `pages` and its length. The call
+    // does not change the memory at `address`, and whoever grants memory knows that others use it.
     unsafe { call.perform(fd, &mut grant) }?;
     Ok(pages)
 }
 
-pub(super) fn frames_take(fd: BorrowedFd<'_>, mut take: abi::frames::FramesTake) -> Answer<()> {
-    let call = Call(ioctl::FRAMES_TAKE, "INSULA_FRAMES_TAKE");
-    // SAFETY: `FramesTake` is this request's structure; its address is only compared.
-    unsafe { call.perform(fd, &mut take) }.map(drop)
+pub(super) fn grant_revoke(
+    fd: BorrowedFd<'_>,
+    mut revoke: abi::grant::GrantRevoke,
+) -> CallResult<()> {
+    let call = Call(ioctl::GRANT_REVOKE, "INSULA_GRANT_REVOKE");
+    // SAFETY: `GrantRevoke` is this request's structure; its address is only compared.
+    unsafe { call.perform(fd, &mut revoke) }.map(drop)
 }
 
-pub(super) fn borrow(fd: BorrowedFd<'_>, lender: u32) -> Answer<OwnedFd> {
-    let mut borrow = abi::frames::Borrow {
-        lender,
-        reserved: 0,
-    };
-    // SAFETY: `Borrow` is this request's structure and holds no address.
-    unsafe { Call(ioctl::BORROW, "INSULA_BORROW").descriptor(fd, &mut borrow) }
+pub(super) fn grant_import(fd: BorrowedFd<'_>, table: u32) -> CallResult<OwnedFd> {
+    let mut import = abi::grant::GrantImport { table, reserved: 0 };
+    // SAFETY: `GrantImport` is this request's structure and holds no address.
+    unsafe { Call(ioctl::GRANT_IMPORT, "INSULA_GRANT_IMPORT").descriptor(fd, &mut import) }
 }
 
 pub(super) fn node_delegation(
     fd: BorrowedFd<'_>,
     mut place: abi::lwk::DelegationPlace,
-) -> Answer<()> {
+) -> CallResult<()> {
     let call = Call(ioctl::NODE_DELEGATION, "INSULA_NODE_DELEGATION");
-    // SAFETY: `DelegationPlace` is this request's structure; its address is physical, and the module
-    // checks that it lies in the node's own memory.
+    // SAFETY: `DelegationPlace` is this request's structure; its address is physical, and the
+    // module checks that it is in the node's own memory.
     unsafe { call.perform(fd, &mut place) }.map(drop)
 }
 
-/// The space's descriptor and its first desk.
-pub(super) fn space_create(fd: BorrowedFd<'_>, range: Range<u64>) -> Answer<(OwnedFd, u32)> {
-    let mut space = abi::lwk::SpaceCreate {
+/// Creates a mirror: its descriptor and first slot.
+pub(super) fn mirror_create(fd: BorrowedFd<'_>, range: Range<u64>) -> CallResult<(OwnedFd, u32)> {
+    let mut mirror = abi::lwk::MirrorCreate {
         start: range.start,
         end: range.end,
         ..Default::default()
     };
-    let call = Call(ioctl::SPACE_CREATE, "INSULA_SPACE_CREATE");
-    // SAFETY: `SpaceCreate` is this request's structure; its addresses are only told to others.
-    let fd = unsafe { call.descriptor(fd, &mut space) }?;
-    Ok((fd, space.desk))
+    let call = Call(ioctl::MIRROR_CREATE, "INSULA_MIRROR_CREATE");
+    // SAFETY: `MirrorCreate` is this request's structure; the module only passes its addresses on.
+    let fd = unsafe { call.descriptor(fd, &mut mirror) }?;
+    Ok((fd, mirror.slot))
 }
 
-/// Binds an event of a channel to two eventfds, or to none.
-pub(super) fn channel_event(
+/// Binds an event of a channel to two eventfds, or unbinds it.
+pub(super) fn channel_eventfd(
     fd: BorrowedFd<'_>,
     event: u32,
     eventfds: Option<(&dyn AsRawFd, &dyn AsRawFd)>,
-) -> Answer<()> {
-    let (incoming, outgoing) = eventfds.map_or((-1, -1), |(incoming, outgoing)| {
-        (incoming.as_raw_fd(), outgoing.as_raw_fd())
+) -> CallResult<()> {
+    let (ioeventfd, irqfd) = eventfds.map_or((-1, -1), |(ioeventfd, irqfd)| {
+        (ioeventfd.as_raw_fd(), irqfd.as_raw_fd())
     });
-    let mut binding = abi::channel::ChannelEvent {
+    let mut binding = abi::channel::ChannelEventfd {
         event,
-        incoming,
-        outgoing,
+        ioeventfd,
+        irqfd,
         reserved: 0,
     };
-    let call = Call(ioctl::CHANNEL_EVENT, "INSULA_CHANNEL_EVENT");
-    // SAFETY: `ChannelEvent` is this request's structure and holds no address.
+    let call = Call(ioctl::CHANNEL_EVENTFD, "INSULA_CHANNEL_EVENTFD");
+    // SAFETY: `ChannelEventfd` is this request's structure and holds no address.
     unsafe { call.perform(fd, &mut binding) }.map(drop)
 }
 
-pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::Cpu>)> {
+pub(super) fn node_info(fd: BorrowedFd<'_>) -> CallResult<(abi::NodeInfo, Vec<abi::Cpu>)> {
     let mut info = abi::NodeInfo::default();
     let cpus = fill(|cpus: &mut [abi::Cpu]| {
         info = abi::NodeInfo {
@@ -457,13 +463,13 @@ pub(super) fn node_info(fd: BorrowedFd<'_>) -> Answer<(abi::NodeInfo, Vec<abi::C
     Ok((info, cpus))
 }
 
-pub(super) fn node_remove(fd: BorrowedFd<'_>) -> Answer<()> {
+pub(super) fn node_remove(fd: BorrowedFd<'_>) -> CallResult<()> {
     Call(ioctl::NODE_REMOVE, "INSULA_NODE_REMOVE")
         .bare(fd)
         .map(drop)
 }
 
-pub(super) fn node_memory(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
+pub(super) fn node_memory(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
     // SAFETY: an `_IO` request: no structure.
     unsafe { Call(ioctl::NODE_MEMORY, "INSULA_NODE_MEMORY").descriptor(fd, &mut 0_u64) }
 }
@@ -472,7 +478,7 @@ pub(super) fn node_grow(
     fd: BorrowedFd<'_>,
     cpus: &[u32],
     memory: Option<BorrowedFd<'_>>,
-) -> Answer<()> {
+) -> CallResult<()> {
     let mut grow = abi::NodeGrow {
         cpus: cpus.as_ptr() as u64,
         cpus_count: capacity(cpus),
@@ -482,7 +488,7 @@ pub(super) fn node_grow(
     unsafe { Call(ioctl::NODE_GROW, "INSULA_NODE_GROW").perform(fd, &mut grow) }.map(drop)
 }
 
-pub(super) fn node_share(fd: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Answer<()> {
+pub(super) fn node_share(fd: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> CallResult<()> {
     let mut share = abi::NodeShare {
         memory: memory.as_raw_fd(),
         flags: 0,
@@ -491,12 +497,12 @@ pub(super) fn node_share(fd: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> Answer<(
     unsafe { Call(ioctl::NODE_SHARE, "INSULA_NODE_SHARE").perform(fd, &mut share) }.map(drop)
 }
 
-pub(super) fn node_shared(fd: BorrowedFd<'_>) -> Answer<OwnedFd> {
+pub(super) fn node_shared(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
     // SAFETY: an `_IO` request: no structure.
     unsafe { Call(ioctl::NODE_SHARED, "INSULA_NODE_SHARED").descriptor(fd, &mut 0_u64) }
 }
 
-pub(super) fn node_shrink(fd: BorrowedFd<'_>, cpus: &[u32], chunks: u32) -> Answer<()> {
+pub(super) fn node_shrink(fd: BorrowedFd<'_>, cpus: &[u32], chunks: u32) -> CallResult<()> {
     let mut shrink = abi::NodeShrink {
         cpus: cpus.as_ptr() as u64,
         cpus_count: capacity(cpus),
@@ -506,13 +512,13 @@ pub(super) fn node_shrink(fd: BorrowedFd<'_>, cpus: &[u32], chunks: u32) -> Answ
     unsafe { Call(ioctl::NODE_SHRINK, "INSULA_NODE_SHRINK").perform(fd, &mut shrink) }.map(drop)
 }
 
-pub(super) fn node_device_add(fd: BorrowedFd<'_>, mut device: abi::Device) -> Answer<()> {
+pub(super) fn node_device_add(fd: BorrowedFd<'_>, mut device: abi::Device) -> CallResult<()> {
     let call = Call(ioctl::NODE_DEVICE_ADD, "INSULA_NODE_DEVICE_ADD");
     // SAFETY: `Device` is this request's structure and holds no address.
     unsafe { call.perform(fd, &mut device) }.map(drop)
 }
 
-pub(super) fn node_devices(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Device>> {
+pub(super) fn node_devices(fd: BorrowedFd<'_>) -> CallResult<Vec<abi::Device>> {
     fill(|devices: &mut [abi::Device]| {
         let mut request = abi::Devices {
             devices: address(devices),
@@ -526,7 +532,7 @@ pub(super) fn node_devices(fd: BorrowedFd<'_>) -> Answer<Vec<abi::Device>> {
     })
 }
 
-pub(super) fn description(fd: BorrowedFd<'_>) -> Answer<Vec<u8>> {
+pub(super) fn description(fd: BorrowedFd<'_>) -> CallResult<Vec<u8>> {
     fill(|bytes: &mut [u8]| {
         let mut description = abi::Description {
             bytes: address(bytes),
@@ -545,7 +551,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fill_asks_until_all_fit() {
+    fn fill_repeats_until_all_items_fit() {
         let mut sizes = [3_u32, 5, 4].into_iter();
         let items = fill(|items: &mut [u32]| {
             items.fill(7);
@@ -556,11 +562,14 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_no_device_is_an_error() {
+    fn a_descriptor_of_another_device_is_an_error() {
         use std::os::fd::AsFd;
         let file = std::fs::File::open("/dev/null").unwrap();
         let error = memory_create(file.as_fd()).unwrap_err();
         assert_eq!(error.errno, Errno::ENOTTY);
-        assert!(error.to_string().starts_with("taking memory: "), "{error}");
+        assert!(
+            error.to_string().starts_with("allocating memory: "),
+            "{error}"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! A memory object mapped into this process, as bytes that are only ever copied.
 //!
 //! A node's kernel may change its memory at any moment, so no reference to it is ever made: reads
-//! are volatile, writes go through raw pointers, and both copy. Two addresses count: the *offset*
-//! in the object, and the *physical* address that a node and its tables use.
+//! are volatile, writes go through raw pointers, and both copy. There are two kinds of addresses:
+//! the *offset* in the object, and the *physical* address that a node and its tables use.
 
 #![allow(
     unsafe_code,
@@ -27,10 +27,10 @@ use super::CallError;
 /// Why a memory object cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// The module did not tell where it lies.
+    /// The module did not list its chunks.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The kernel did not map it.
+    /// The kernel refused to map it.
     #[error("mmap of a memory object: {}", .0.desc())]
     Map(Errno),
     /// It is empty or larger than the address space.
@@ -38,7 +38,7 @@ pub enum MapError {
     Size(u64),
 }
 
-/// An access that does not lie, whole, in the mapped memory.
+/// An access that is not entirely within the mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{size} bytes at {at:#x} do not lie in the mapped memory")]
 pub struct OutOfRange {
@@ -48,16 +48,16 @@ pub struct OutOfRange {
     pub size: u64,
 }
 
-/// Bytes of a memory object that follow each other.
+/// Contiguous bytes of a memory object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
-    /// Offset of the first in the object.
+pub struct Extent {
+    /// Offset of the first byte in the object.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
 }
 
-/// All of a memory object, mapped.
+/// A whole memory object, mapped.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -67,7 +67,7 @@ pub struct Mapping {
 }
 
 // SAFETY: 1. The mapping belongs to this value alone and is not tied to a thread. 2. Through
-// `&self` it is only read, volatilely, and never lent out as a reference. 3. Writes need `&mut
+// `&self` it is only read, volatilely, and never exposed as a reference. 3. Writes need `&mut
 // self`.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -98,7 +98,7 @@ impl Mapping {
         })
     }
 
-    /// Bytes of the object.
+    /// Size of the object in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size as u64
@@ -109,75 +109,76 @@ impl Mapping {
         self.chunks.iter().map(|&(_, chunk)| chunk)
     }
 
-    /// The offset of `size` bytes at a physical address; they must lie in one chunk, as a page does.
+    /// The offset of `size` bytes at a physical address; they must be within one chunk, as a page
+    /// is.
     ///
     /// # Errors
     /// [`OutOfRange`] when they do not.
     pub fn offset_of(&self, address: u64, size: u64) -> Result<u64, OutOfRange> {
-        match self.stretch_at(address) {
-            Some(stretch) if size <= stretch.size => Ok(stretch.offset),
+        match self.extent_at(address) {
+            Some(extent) if size <= extent.size => Ok(extent.offset),
             _ => Err(OutOfRange { at: address, size }),
         }
     }
 
-    /// Where `size` bytes at a physical address lie in the object, in order of address. They are in
-    /// several stretches if chunks touch there: what is next to each other in memory may have been
-    /// taken at different times.
+    /// The extents of the object that hold `size` bytes at a physical address, in order of address.
+    /// There are several where chunks touch: neighbours in memory may have been allocated at
+    /// different times.
     ///
     /// # Errors
     /// [`OutOfRange`] when not all of them belong to the object.
-    pub fn stretches(&self, address: u64, size: u64) -> Result<Vec<Stretch>, OutOfRange> {
-        let mut stretches = Vec::new();
+    pub fn extents(&self, address: u64, size: u64) -> Result<Vec<Extent>, OutOfRange> {
+        let mut extents = Vec::new();
         let mut done = 0;
         while done < size {
             let next = address.checked_add(done);
-            let found = next.and_then(|address| self.stretch_at(address));
-            let mut stretch = found.ok_or(OutOfRange { at: address, size })?;
-            stretch.size = stretch.size.min(size - done);
-            done += stretch.size;
-            stretches.push(stretch);
+            let found = next.and_then(|address| self.extent_at(address));
+            let mut extent = found.ok_or(OutOfRange { at: address, size })?;
+            extent.size = extent.size.min(size - done);
+            done += extent.size;
+            extents.push(extent);
         }
-        Ok(stretches)
+        Ok(extents)
     }
 
-    /// What follows a physical address in its chunk.
-    fn stretch_at(&self, address: u64) -> Option<Stretch> {
+    /// The extent from a physical address to the end of its chunk.
+    fn extent_at(&self, address: u64) -> Option<Extent> {
         self.chunks.iter().find_map(|(offset, chunk)| {
             let skip = address.checked_sub(chunk.start)?;
             let size = chunk.size.checked_sub(skip).filter(|&size| size > 0)?;
-            Some(Stretch {
+            Some(Extent {
                 offset: offset + skip,
                 size,
             })
         })
     }
 
-    /// Copies bytes in, from a physical address on.
+    /// Copies bytes in, to a physical address.
     ///
     /// # Errors
-    /// [`OutOfRange`] when they do not lie in the object; nothing was written.
+    /// [`OutOfRange`] when they are not all in the object; nothing was written.
     pub fn write_at(&mut self, address: u64, mut bytes: &[u8]) -> Result<(), OutOfRange> {
-        for stretch in self.stretches(address, bytes.len() as u64)? {
-            // As it is at most the length, it fits the type of that.
-            let (now, rest) = bytes.split_at(stretch.size as usize);
-            self.write(stretch.offset, now)?;
+        for extent in self.extents(address, bytes.len() as u64)? {
+            // At most the length, hence no truncation.
+            let (now, rest) = bytes.split_at(extent.size as usize);
+            self.write(extent.offset, now)?;
             bytes = rest;
         }
         Ok(())
     }
 
-    /// Copies bytes out, from an offset on. What a peer writes meanwhile may arrive torn.
+    /// Copies bytes out, from an offset. What a peer writes meanwhile may be torn.
     ///
     /// # Errors
-    /// [`OutOfRange`] when they do not lie in the object.
+    /// [`OutOfRange`] when they are not all in the object.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.pointer(offset, into.len())?;
         let aligned = from.align_offset(size_of::<u64>()).min(into.len());
         let (head, rest) = into.split_at_mut(aligned);
         let (words, tail) = rest.as_chunks_mut::<8>();
         let words_size = words.len() * 8;
-        // SAFETY: all three stretches lie in `into.len()` bytes from `from`, which `pointer` has
-        // checked to lie in the mapping; the middle one begins at a multiple of 8.
+        // SAFETY: all three parts are within `into.len()` bytes from `from`, which `pointer` has
+        // checked to be in the mapping; the middle one starts at a multiple of 8.
         unsafe {
             read_bytes(from, head);
             for (index, word) in words.iter_mut().enumerate() {
@@ -189,25 +190,25 @@ impl Mapping {
         Ok(())
     }
 
-    /// A word at an offset, a multiple of 8, as an atomic: for words that peers share.
+    /// The word at an offset, a multiple of 8, as an atomic: for words shared with peers.
     ///
     /// # Errors
-    /// [`OutOfRange`] when it does not lie in the object, or not at a multiple of 8.
+    /// [`OutOfRange`] when it is not in the object, or the offset is not a multiple of 8.
     pub fn word(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
         let at = self.pointer(offset, size_of::<u64>())?.cast::<AtomicU64>();
         if !at.is_aligned() {
             let size = size_of::<u64>() as u64;
             return Err(OutOfRange { at: offset, size });
         }
-        // SAFETY: it lies in the mapping (`pointer`), which lives as long as `self`; a reference to
-        // an atomic may be made though others change it.
+        // SAFETY: it is in the mapping (`pointer`), which lives as long as `self`; a reference to
+        // an atomic is valid though others change it.
         Ok(unsafe { &*at })
     }
 
-    /// Copies bytes in, from an offset on.
+    /// Copies bytes in, to an offset.
     ///
     /// # Errors
-    /// [`OutOfRange`] when they do not lie in the object; nothing was written.
+    /// [`OutOfRange`] when they are not all in the object; nothing was written.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), OutOfRange> {
         let to = self.pointer(offset, bytes.len())?;
         // SAFETY: 1. `to` is valid for `bytes.len()` bytes (`pointer`). 2. `bytes` is a Rust slice
@@ -216,11 +217,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// Reads a part of a file straight into the object, without a copy in this process.
+    /// Reads a part of a file directly into the object, without a copy in this process.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends early, `InvalidInput` when the bytes do not lie in the
-    /// object, else what the file answered.
+    /// `UnexpectedEof` when the file ends early, `InvalidInput` when the bytes are not all in the
+    /// object, else the file's error.
     pub fn read_file(&mut self, offset: u64, file: &File, at: u64, size: u64) -> io::Result<()> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let size = usize::try_from(size).map_err(io::Error::other)?;
@@ -243,21 +244,21 @@ impl Mapping {
         Ok(())
     }
 
-    /// Reads the first `size` bytes of a file straight to a physical address.
+    /// Reads the first `size` bytes of a file directly to a physical address.
     ///
     /// # Errors
-    /// As of [`read_file`](Self::read_file).
+    /// As for [`read_file`](Self::read_file).
     pub fn read_file_at(&mut self, address: u64, file: &File, size: u64) -> io::Result<()> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let mut at = 0;
-        for Stretch { offset, size } in self.stretches(address, size).map_err(invalid)? {
+        for Extent { offset, size } in self.extents(address, size).map_err(invalid)? {
             self.read_file(offset, file, at, size)?;
             at += size;
         }
         Ok(())
     }
 
-    /// The place of `size` bytes at an offset, if they lie in the mapping.
+    /// The pointer to `size` bytes at an offset, if they are in the mapping.
     fn pointer(&self, offset: u64, size: usize) -> Result<*mut u8, OutOfRange> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         if start > self.size || size > self.size - start {
@@ -273,8 +274,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, no pointer to it outlives `self`. It cannot
-        // fail for a whole mapping, and there would be nothing to do about it.
+        // SAFETY: this is the mapping made in `new`, no pointer to it outlives `self`. Unmapping a
+        // whole mapping does not fail.
         let _ = unsafe { munmap(self.base.cast(), self.size) };
     }
 }
@@ -289,9 +290,9 @@ impl kimage::PhysicalMemory for Mapping {
     fn read(&self, address: u64, mut into: &mut [u8]) -> Result<(), kimage::ReadError> {
         let size = into.len();
         let failed = |_| kimage::ReadError { address, size };
-        for stretch in self.stretches(address, size as u64).map_err(failed)? {
-            let (now, rest) = into.split_at_mut(stretch.size as usize);
-            Mapping::read(self, stretch.offset, now).map_err(failed)?;
+        for extent in self.extents(address, size as u64).map_err(failed)? {
+            let (now, rest) = into.split_at_mut(extent.size as usize);
+            Mapping::read(self, extent.offset, now).map_err(failed)?;
             into = rest;
         }
         Ok(())
@@ -329,7 +330,7 @@ mod tests {
         },
     ];
 
-    /// A mapping over an ordinary file: the same mmap as of the device.
+    /// A mapping of an ordinary file: the same mmap as of the device.
     fn mapping() -> Mapping {
         let file = tempfile::tempfile().unwrap();
         file.set_len(0x10000).unwrap();
@@ -352,7 +353,7 @@ mod tests {
         assert!(memory.offset_of(u64::MAX, u64::MAX).is_err());
     }
 
-    /// Chunks that touch, the one behind taken first.
+    /// Chunks that touch, the higher one allocated first.
     fn touching() -> Mapping {
         let file = tempfile::tempfile().unwrap();
         file.set_len(0x3000).unwrap();
@@ -362,24 +363,24 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_across_chunks_is_in_several_stretches() {
+    fn a_range_across_chunks_has_several_extents() {
         let memory = touching();
-        let stretches = |address, size| {
-            let stretches = memory.stretches(address, size)?;
-            Ok(stretches.iter().map(|one| (one.offset, one.size)).collect())
+        let extents = |address, size| {
+            let extents = memory.extents(address, size)?;
+            Ok(extents.iter().map(|one| (one.offset, one.size)).collect())
         };
         assert_eq!(
-            stretches(0x4f00, 0x300),
+            extents(0x4f00, 0x300),
             Ok(vec![(0x2f00, 0x100), (0, 0x200)])
         );
-        assert_eq!(stretches(0x3000, 0x2000), Ok(vec![(0x1000, 0x2000)]));
-        assert_eq!(stretches(0x3000, 0), Ok(vec![]));
-        let outside = |at, size| stretches(at, size) == Err::<Vec<_>, _>(OutOfRange { at, size });
+        assert_eq!(extents(0x3000, 0x2000), Ok(vec![(0x1000, 0x2000)]));
+        assert_eq!(extents(0x3000, 0), Ok(vec![]));
+        let outside = |at, size| extents(at, size) == Err::<Vec<_>, _>(OutOfRange { at, size });
         assert!(outside(0x5fff, 2) && outside(0x2fff, 2) && outside(u64::MAX, 2));
     }
 
     #[test]
-    fn what_lies_across_chunks_is_written_and_read_as_one() {
+    fn a_range_across_chunks_is_written_and_read_as_one() {
         let mut memory = touching();
         memory.write_at(0x4800, &pattern(0x1000)).unwrap();
         let mut back = vec![0; 0x1000];

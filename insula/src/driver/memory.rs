@@ -8,7 +8,7 @@ use super::{CallError, MapError, Mapping, ioctl};
 
 /// A memory object: an ordered list of chunks of physical memory.
 ///
-/// What nothing else refers to is cleared and given back when this is dropped.
+/// When this is dropped, an object without other references is cleared and freed.
 #[derive(Debug)]
 pub struct Memory {
     fd: OwnedFd,
@@ -19,52 +19,52 @@ impl Memory {
         Self { fd }
     }
 
-    /// Takes more memory, appended to what there is (`INSULA_MEMORY_GROW`).
+    /// Allocates more memory, appended to the object (`INSULA_MEMORY_GROW`).
     ///
     /// # Errors
-    /// What the module answered; `ENOMEM` when there is not enough of the kind.
+    /// The module's error; `ENOMEM` when there is not enough of the kind.
     pub fn grow(&self, request: &abi::Request) -> Result<(), CallError> {
         ioctl::memory_grow(self.fd.as_fd(), *request)
     }
 
-    /// Where the memory lies, in order of offset (`INSULA_MEMORY_CHUNKS`).
+    /// The object's chunks, in order of offset (`INSULA_MEMORY_CHUNKS`).
     ///
     /// # Errors
-    /// What the module answered.
+    /// The module's error.
     pub fn chunks(&self) -> Result<Vec<abi::Chunk>, CallError> {
         ioctl::memory_chunks(self.fd.as_fd())
     }
 
-    /// Copies `size` bytes of another object, from its offset `from` on, to this one's offset `to`
+    /// Copies `size` bytes from offset `from` of another object to offset `to` of this one
     /// (`INSULA_MEMORY_COPY`).
     ///
     /// # Errors
-    /// What the module answered; `EINVAL` when they do not lie in both objects.
+    /// The module's error; `EINVAL` when the range is not within both objects.
     pub fn copy_from(&self, source: &Self, from: u64, to: u64, size: u64) -> Result<(), CallError> {
         ioctl::memory_copy(self.fd.as_fd(), source.fd.as_fd(), from, to, size)
     }
 
-    /// Takes it from all processes, for good: whoever touches a mapping of it gets SIGBUS
-    /// (`INSULA_MEMORY_REVOKE`). Its memory goes back when no image and no node has it any more.
+    /// Revokes all mappings of it in all processes: an access to one raises SIGBUS
+    /// (`INSULA_MEMORY_REVOKE`). The memory is freed when no image and no node has it any more.
     ///
     /// # Errors
-    /// What the module answered; `ENODEV` when it was revoked before.
+    /// The module's error; `ENODEV` when it was revoked before.
     pub fn revoke(&self) -> Result<(), CallError> {
         ioctl::memory_revoke(self.fd.as_fd())
     }
 
-    /// The bytes that describe the image it was opened as (`INSULA_DESCRIPTION`).
+    /// The description of the image that it was opened as (`INSULA_DESCRIPTION`).
     ///
     /// # Errors
-    /// What the module answered.
+    /// The module's error.
     pub fn description(&self) -> Result<Vec<u8>, CallError> {
         ioctl::description(self.fd.as_fd())
     }
 
-    /// Maps all of it.
+    /// Maps the whole object.
     ///
     /// # Errors
-    /// What the module or the kernel answered.
+    /// The module's or the kernel's error.
     pub fn map(&self) -> Result<Mapping, MapError> {
         Mapping::new(self.fd.as_fd(), self.chunks()?)
     }

@@ -13,22 +13,22 @@ use super::{CallError, Driver, ioctl};
 /// The module's device.
 pub const DEVICE: &str = "/dev/insula";
 
-/// Why the module cannot be talked to. Nothing has been touched.
+/// Why the module cannot be used. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The device is missing.
     #[error(
         "the module insula.ko is not loaded ({DEVICE} is missing); nothing was touched\n\
-         load it with `sudo modprobe insula`; `insula machine check` tells whether it can be"
+         load it with `sudo modprobe insula`; `insula machine check` shows whether it can be"
     )]
     NoModule,
-    /// The device may not be opened.
+    /// The user may not open the device.
     #[error(
         "no privilege to open {DEVICE}; nothing was touched\n\
          run the same command as root, for example with `sudo`"
     )]
     NoPrivilege,
-    /// The module speaks another revision.
+    /// The module has another revision of the interface.
     #[error(
         "the loaded module speaks revision {module} of the interface, this command revision \
          {command}; nothing was touched\n\
@@ -44,16 +44,16 @@ pub enum OpenError {
     /// Anything else.
     #[error("{DEVICE} cannot be opened: {0}; nothing was touched")]
     Device(#[source] io::Error),
-    /// The module refused to talk.
-    #[error("{DEVICE} refuses to talk: {0}; nothing was touched")]
+    /// The module refused the handshake.
+    #[error("the handshake with {DEVICE} failed: {0}; nothing was touched")]
     Greeting(#[source] CallError),
 }
 
 impl Driver {
-    /// Opens the device and greets the module.
+    /// Opens the device and agrees with the module on a revision.
     ///
     /// # Errors
-    /// [`OpenError`], each with the way out.
+    /// [`OpenError`], each with a hint.
     pub fn open() -> Result<Self, OpenError> {
         Self::open_at(Path::new(DEVICE))
     }
@@ -74,10 +74,10 @@ impl Driver {
     }
 }
 
-/// Judges the module's answer to a greeting.
+/// Evaluates the module's reply to `Hello`.
 ///
-/// A module of another revision answers with its own number, by success or by `EPROTO`; one whose
-/// greeting has another size does not even know the request.
+/// A module of another revision replies with its own number, with success or `EPROTO`; one whose
+/// `Hello` has another size does not know the request.
 fn agree(answer: Result<(), CallError>, greeting: &abi::Hello) -> Result<(), OpenError> {
     let other = |module: String| OpenError::OtherRevision {
         module,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn another_revision_is_told_by_number() {
+    fn another_revision_is_reported_by_number() {
         let greeting = abi::Hello {
             revision: 7,
             ..Default::default()
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_ours_is_of_unknown_revision() {
+    fn another_device_has_an_unknown_revision() {
         let error = agree(refused(Errno::ENOTTY), &abi::Hello::default()).unwrap_err();
         assert!(error.to_string().contains("revision unknown"), "{error}");
         assert!(matches!(

@@ -1,4 +1,4 @@
-//! Network interfaces of the base whose other side is a program (tap).
+//! Tap devices: network interfaces of the base whose other side is a program.
 
 #![allow(
     unsafe_code,
@@ -15,16 +15,16 @@ use nix::libc;
 /// Bytes of the header before each packet (`struct virtio_net_hdr_v1`).
 const HEADER_SIZE: libc::c_int = 12;
 
-/// The other side of a network interface, which is gone as soon as this is closed. Packets have the
-/// header of virtio's before them.
+/// The program's side of a tap device, which is removed when this is closed. Packets have the
+/// virtio-net header.
 #[derive(Debug)]
 pub struct Tap(File);
 
 impl Tap {
-    /// Makes an interface of that name.
+    /// Creates an interface of that name.
     ///
     /// # Errors
-    /// What the system answered: no driver, no right, a name that is taken or too long.
+    /// The system's error: no driver, no right, a name that is in use or too long.
     pub fn create(name: &str) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -42,12 +42,12 @@ impl Tap {
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
         }
-        // SAFETY: the request stands for a `struct ifreq`, which this is, and which the kernel
-        // reads and writes during the call only.
+        // SAFETY: the request requires a `struct ifreq`, which this is, and which the kernel reads
+        // and writes during the call only.
         let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
         Errno::result(made)?;
         let header_size = HEADER_SIZE;
-        // SAFETY: the request stands for an `int`, which the kernel reads during the call only.
+        // SAFETY: the request requires an `int`, which the kernel reads during the call only.
         let sized = unsafe {
             libc::ioctl(
                 file.as_raw_fd(),
@@ -59,11 +59,11 @@ impl Tap {
         Ok(Self(file))
     }
 
-    /// What the other side of it takes: packets without checksums, or longer ones than the wire's
-    /// (bits `TUN_F_*`).
+    /// Sets the offloads that the other side supports: packets without checksums, or larger than an
+    /// MTU (bits `TUN_F_*`).
     ///
     /// # Errors
-    /// When there are no such bits.
+    /// Bits that the kernel does not know.
     pub fn set_offload(&self, bits: libc::c_uint) -> io::Result<()> {
         // SAFETY: this request takes a number and no address.
         let set = unsafe {

@@ -1,4 +1,4 @@
-//! The time stamp counter, which the module too uses to say when a node's core began.
+//! The time stamp counter, which the module also uses for the time when a node's core started.
 
 #![allow(unsafe_code, reason = "the counter is read by an instruction")]
 
@@ -6,6 +6,6 @@
 #[must_use]
 pub fn tsc() -> u64 {
     // SAFETY: RDTSC reads a register, touches no memory, and every x86-64 processor has it; Linux
-    // lets programs use it unless they asked otherwise by PR_SET_TSC.
+    // allows it unless disabled by PR_SET_TSC.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

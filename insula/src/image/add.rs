@@ -26,23 +26,23 @@ pub struct AddRequest {
     pub files: Files,
     /// Kernel command line of every node of this image.
     pub append: String,
-    /// Which form of the kernel is kept.
+    /// Form of the kernel to keep.
     pub payload: Payload,
-    /// The project that asks for it, if one does.
+    /// The project that adds it, if one does.
     pub project: Option<Name>,
 }
 
-/// An initrd that is at hand.
+/// An initrd in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Initrd {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What is recorded to be its file.
+    /// The path that is recorded as its file.
     pub path: PathBuf,
 }
 
 impl Initrd {
-    /// Reads that of these files, if they name one.
+    /// Reads the initrd of these files, if they name one.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -67,29 +67,29 @@ impl Initrd {
 /// Why an image was not added. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// Its files are no good.
+    /// Its files are unusable.
     #[error(transparent)]
     Files(#[from] FilesError),
-    /// There is one of that name.
+    /// An image of that name exists.
     #[error(
-        "there is an image '{0}' already; it was left as it is\n\
-         choose another name, or remove it with `insula image rm {0}`"
+        "there already is an image '{0}'; it was left as it is\n\
+         use another name, or remove it with `insula image rm {0}`"
     )]
     NameTaken(Name),
-    /// The machine has no memory for it.
+    /// There is not enough memory.
     #[error(
-        "no {size} of memory could be taken for the image '{name}'; nothing was kept\n\
-         free some: `insula machine info` shows what nodes and images have"
+        "{size} of memory could not be allocated for the image '{name}'; nothing was kept\n\
+         free some: `insula machine info` shows what nodes and images use"
     )]
     NoMemory {
         /// Its name.
         name: Name,
-        /// Bytes that it needs.
+        /// Bytes needed.
         size: Size,
     },
-    /// What is known of it does not fit the module.
+    /// Its description is too long for the module.
     #[error(
-        "the description of the image '{name}' has {size} bytes, the module keeps {}; nothing was \
+        "the description of the image '{name}' has {size} bytes, the module allows {}; nothing was \
          kept\n\
          shorten --append",
         abi::DESCRIPTION_MAX
@@ -97,7 +97,7 @@ pub enum AddError {
     Description {
         /// Its name.
         name: Name,
-        /// Bytes that the description has.
+        /// Size of the description in bytes.
         size: usize,
     },
     /// The module failed.
@@ -105,19 +105,19 @@ pub enum AddError {
     Driver {
         /// Its name.
         name: Name,
-        /// How.
+        /// The error.
         source: DriverError,
     },
 }
 
-/// Reads the files, checks them, and keeps them in memory under a name.
+/// Reads and checks the files, and registers the image.
 ///
 /// # Errors
 /// [`AddError`]; nothing is left behind.
 pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, AddError> {
     check_name(driver, &request.name)?;
     let prepared = Prepared::new(request, Initrd::read(&request.files)?)?;
-    prepared.keep(driver)?;
+    prepared.add(driver)?;
     Ok(prepared.description)
 }
 
@@ -136,16 +136,16 @@ pub(super) fn check_name(driver: &Driver, name: &Name) -> Result<(), AddError> {
 pub struct Prepared {
     /// Its name.
     pub name: Name,
-    /// All that is known of it.
+    /// Its description.
     pub description: Description,
-    /// The same as the module keeps it.
+    /// The same as JSON.
     text: Vec<u8>,
     kernel: Vec<u8>,
     initrd: Vec<u8>,
 }
 
 impl Prepared {
-    /// Reads the kernel and checks it. `initrd` goes with it, whatever `request` names.
+    /// Reads and checks the kernel. `initrd` is used, whatever `request` names.
     ///
     /// # Errors
     /// [`AddError::Files`], [`AddError::Description`].
@@ -185,19 +185,19 @@ impl Prepared {
     /// Makes it resident.
     ///
     /// # Errors
-    /// [`AddError`], save `Files` and `Description`; nothing is left behind.
-    pub fn keep(&self, driver: &Driver) -> Result<(), AddError> {
+    /// [`AddError`], except `Files` and `Description`; nothing is left behind.
+    pub fn add(&self, driver: &Driver) -> Result<(), AddError> {
         let memory = self.fill(driver)?;
         driver
             .add_image(&self.name.to_abi(), &self.text, &memory)
             .map_err(|error| driver_failed(&self.name, error.into()))
     }
 
-    /// Makes it resident in the place of the one that has its name, which is there until this one is.
-    /// Nodes that were started from that one have their own copy.
+    /// Makes it resident and replaces the image of its name atomically. Nodes that were started
+    /// from the old one have their own copy.
     ///
     /// # Errors
-    /// [`AddError`], save `Files` and `Description`; the other one is kept.
+    /// [`AddError`], except `Files` and `Description`; the existing image is kept.
     pub fn replace(&self, driver: &Driver) -> Result<(), AddError> {
         let memory = self.fill(driver)?;
         driver
@@ -205,10 +205,10 @@ impl Prepared {
             .map_err(|error| driver_failed(&self.name, error.into()))
     }
 
-    /// Memory with its bytes, which goes with the descriptor until it has a name.
+    /// Memory with its bytes, which is freed with the descriptor until it has a name.
     fn fill(&self, driver: &Driver) -> Result<Memory, AddError> {
         let failed = |source: DriverError| driver_failed(&self.name, source);
-        let memory = take(driver, &self.name, self.description.layout.size)?;
+        let memory = allocate(driver, &self.name, self.description.layout.size)?;
         let mut mapping = memory.map().map_err(|error| failed(error.into()))?;
         fill(&mut mapping, &self.description, &self.kernel, &self.initrd).map_err(failed)?;
         Ok(memory)
@@ -216,11 +216,10 @@ impl Prepared {
 }
 
 impl Content {
-    /// That of an image that is still to be added, with that initrd; its kernel is read, but not
-    /// understood.
+    /// The content of an image to be added, with that initrd; its kernel is read, but not checked.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When a file cannot be read.
     pub fn read(request: &AddRequest, initrd: Option<&Initrd>) -> Result<Self, FilesError> {
         let kernel = KernelFile::read(&request.files.kernel)?;
         Ok(Self {
@@ -240,11 +239,11 @@ fn driver_failed(name: &Name, source: DriverError) -> AddError {
     }
 }
 
-/// What can be learned of the kernel's log from its own symbols and types.
+/// The way to read the kernel's log, from its own symbols and types.
 ///
 /// # Errors
-/// [`FilesError::Image`] when its content is damaged: it could not unpack itself either. Another kind of
-/// kernel is not, nor one that is packed in a way not known here.
+/// [`FilesError::Image`] when its content is damaged: such a kernel could not unpack itself either.
+/// An unknown kind of kernel or compression is no error.
 fn log_source(kernel: &KernelFile) -> Result<LogSource, FilesError> {
     let elf = match kimage::vmlinux(&kernel.bytes) {
         Ok(elf) => elf,
@@ -269,7 +268,7 @@ fn record(path: std::path::PathBuf, bytes: &[u8]) -> FileRecord {
 }
 
 fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, AddError> {
-    // Serialising to memory fails only for maps with keys that are no text: there are none.
+    // Serialising to memory fails only for maps with non-string keys: there are none.
     let text = serde_json::to_vec(description).unwrap_or_default();
     if text.len() > abi::DESCRIPTION_MAX {
         return Err(AddError::Description {
@@ -280,7 +279,7 @@ fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, AddError> {
     Ok(text)
 }
 
-fn take(driver: &Driver, name: &Name, size: u64) -> Result<Memory, AddError> {
+fn allocate(driver: &Driver, name: &Name, size: u64) -> Result<Memory, AddError> {
     let size = size.next_multiple_of(abi::GRANULE);
     let request = abi::Request {
         size,
@@ -290,10 +289,10 @@ fn take(driver: &Driver, name: &Name, size: u64) -> Result<Memory, AddError> {
         numa_node: abi::NUMA_ANY,
         flags: 0,
     };
-    let taken = driver
+    let allocated = driver
         .create_memory()
         .and_then(|memory| memory.grow(&request).map(|()| memory));
-    taken.map_err(|error| match error.errno {
+    allocated.map_err(|error| match error.errno {
         Errno::ENOMEM => AddError::NoMemory {
             name: name.clone(),
             size: Size(size),
@@ -328,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_kernel_has_an_unreadable_log() {
-        let told = log_source(&kernel(b"nothing"));
-        assert!(matches!(told, Ok(LogSource::Unreadable(_))));
+    fn an_unknown_kernel_has_an_unreadable_log() {
+        let source = log_source(&kernel(b"nothing"));
+        assert!(matches!(source, Ok(LogSource::Unreadable(_))));
     }
 
     fn kernel(bytes: &[u8]) -> KernelFile {
@@ -341,7 +340,7 @@ mod tests {
         }
     }
 
-    /// A bzImage with nothing but what is packed in it.
+    /// A bzImage with nothing but its payload.
     fn bzimage(packed: &[u8]) -> Vec<u8> {
         const PROTECTED_MODE: usize = 0x400;
         let mut file = vec![0; 2 * PROTECTED_MODE];
@@ -358,24 +357,24 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_unpack_itself_is_refused() {
-        // A frame of zstd that holds one block of four bytes as they are, and how many they are.
+        // A zstd frame with one raw block of four bytes, and the unpacked size.
         let whole = *b"\x28\xb5\x2f\xfd\x20\x04\x21\x00\x00abcd\x04\x00\x00\x00";
-        let told = log_source(&kernel(&bzimage(&whole)));
+        let source = log_source(&kernel(&bzimage(&whole)));
         assert!(
-            matches!(told, Ok(LogSource::Unreadable(_))),
-            "no ELF file: {told:?}"
+            matches!(source, Ok(LogSource::Unreadable(_))),
+            "no ELF file: {source:?}"
         );
         let mut damaged = whole;
         damaged[6] ^= 6;
-        let told = log_source(&kernel(&bzimage(&damaged))).unwrap_err();
+        let error = log_source(&kernel(&bzimage(&damaged))).unwrap_err();
         assert!(
-            told.to_string().contains("zstd data cannot be unpacked"),
-            "{told}"
+            error.to_string().contains("zstd data cannot be decompressed"),
+            "{error}"
         );
     }
 
     #[test]
-    fn a_taken_name_is_told_however_it_was_found() {
+    fn a_name_in_use_is_reported_however_it_was_found() {
         let name: Name = "web".parse().unwrap();
         let call = crate::driver::CallError {
             call: "INSULA_IMAGE_ADD",

@@ -1,4 +1,4 @@
-//! What a node is started from: a resident image or files, and bringing it into the node's memory.
+//! What a node boots from, a resident image or files, and loading it into the node's memory.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -14,16 +14,16 @@ use super::{
     Description, FileRecord, Files, FilesError, FindError, Image, KernelFile, LogSource, Payload,
     built_in,
 };
-use crate::driver::{Driver, DriverError, Mapping, Memory, OutOfRange, Stretch};
+use crate::driver::{Driver, DriverError, Extent, Mapping, Memory, OutOfRange};
 use crate::name::Name;
 
-/// Why bytes could not be brought into a node's memory.
+/// Why a kernel or initrd could not be loaded into a node's memory.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The memory could not be reached.
+    /// The memory could not be accessed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// A place lies outside the node's memory.
+    /// An address is outside of the node's memory.
     #[error(transparent)]
     Range(#[from] OutOfRange),
     /// The initrd could not be read.
@@ -31,26 +31,26 @@ pub enum LoadError {
     Initrd(#[from] io::Error),
 }
 
-/// A kernel and initrd, ready to be brought into a node's memory.
+/// A kernel and initrd, ready to be loaded into a node's memory.
 #[derive(Debug)]
 pub struct Bootable {
-    /// The image it is, if it is one.
+    /// The image, if it is one.
     pub image: Option<Name>,
-    /// What a loader must know of the kernel.
+    /// What a loader needs to know of the kernel.
     pub loadable: Loadable,
-    /// Which form of it this is.
+    /// Which form of the kernel this is.
     pub payload: Payload,
     /// Bytes of the initrd, 0 for none.
     pub initrd_size: u64,
     /// The image's part of the command line.
     pub append: String,
-    /// How its log is read.
+    /// How the kernel's log is read.
     pub log: LogSource,
-    /// The kernel's file.
+    /// Path of the kernel.
     pub kernel: PathBuf,
-    /// The initrd's file.
+    /// Path of the initrd.
     pub initrd: Option<PathBuf>,
-    /// How long it took to read (and unpack) the kernel's file; nothing for a resident image.
+    /// Time that reading (and unpacking) the kernel's file took; zero for a resident image.
     pub read_time: Duration,
     bytes: Bytes,
 }
@@ -68,7 +68,7 @@ enum Bytes {
 }
 
 impl Bootable {
-    /// The image of that name: one that is resident, or else the built-in one.
+    /// The image of that name: a resident one, or else the built-in one.
     ///
     /// # Errors
     /// [`FindError`].
@@ -89,7 +89,7 @@ impl Bootable {
         }
     }
 
-    /// A resident image: no file is read.
+    /// From a resident image: no file is read.
     #[must_use]
     pub fn resident(image: Image) -> Self {
         let path = |record: FileRecord| record.path;
@@ -121,12 +121,12 @@ impl Bootable {
         }
     }
 
-    /// Files, read now (kernel) and when loading (initrd).
+    /// From files; the kernel is read now, the initrd when loading.
     ///
     /// # Errors
     /// [`FilesError`].
     pub fn files(files: &Files, payload: Payload) -> Result<Self, FilesError> {
-        let began = Instant::now();
+        let start = Instant::now();
         let initrd = files.initrd.as_deref().map(open_initrd).transpose()?;
         let kernel = KernelFile::read(&files.kernel)?;
         let (bytes, loadable) = kernel.payload(payload)?;
@@ -136,7 +136,7 @@ impl Bootable {
             Cow::Borrowed(_) => None,
         };
         let bytes = unpacked.unwrap_or(kernel.bytes);
-        let read_time = began.elapsed();
+        let read_time = start.elapsed();
         Ok(Self {
             image: None,
             loadable,
@@ -154,7 +154,7 @@ impl Bootable {
         })
     }
 
-    /// Brings the kernel's segments and the initrd to these physical addresses of a node's memory,
+    /// Loads the kernel's segments and the initrd to these physical addresses of a node's memory,
     /// which is also mapped.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ fn copy_resident(
     to: u64,
     size: u64,
 ) -> Result<(), LoadError> {
-    for Stretch { offset, size } in node.stretches(to, size)? {
+    for Extent { offset, size } in node.extents(to, size)? {
         let copied = memory.copy_from(image, from, offset, size);
         copied.map_err(DriverError::from)?;
         from += size;
@@ -212,7 +212,7 @@ fn copy_resident(
     Ok(())
 }
 
-/// A path that is good in any folder; as it is when there is no telling.
+/// An absolute path; unchanged if that cannot be determined.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,5 +1,5 @@
-//! Images of Linux nodes to live in: an installed kernel, and an initial file system of the agent and
-//! of what drivers a node needs.
+//! Building images of Linux nodes used as containers: an installed kernel, and an initial file
+//! system of the agent and the drivers that a node needs.
 
 use std::fs;
 use std::io;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use super::add::check_name;
 use super::{
     AddError, AddRequest, Description, Files, FilesError, Initramfs, Initrd, KernelModule,
-    ModulesError, Payload, Prepared, built_in, installed, modules_with_needs,
+    ModulesError, Payload, Prepared, built_in, installed, modules_with_dependencies,
 };
 use crate::driver::Driver;
 use crate::name::Name;
 use crate::root::Root;
 
-/// The drivers of a node's devices, in modprobe's names: the power button, sockets to the base, files
-/// of the base and file systems over them, network, disks, memory that is shared, entropy.
+/// Drivers of a node's devices, as modprobe names them: power button, vsock, virtio-fs and
+/// overlays, network, disks, persistent memory, entropy, balloon.
 const DRIVERS: [&str; 13] = [
     "button",
     "evdev",
@@ -33,10 +33,10 @@ const DRIVERS: [&str; 13] = [
     "virtio_rng",
     "virtio_balloon",
 ];
-/// The project's own: what they need comes with the others.
+/// The project's own modules, loaded after the drivers.
 const OWN: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
 
-/// Folders that the agent mounts on, or that there is something in.
+/// Folders of the initial file system: mount points, and parents of files.
 const FOLDERS: [&str; 11] = [
     "bin",
     "dev",
@@ -51,12 +51,12 @@ const FOLDERS: [&str; 11] = [
     "tmp",
 ];
 
-/// What an initial file system is made of, besides agent and drivers.
+/// Parts of an initial file system besides agent and drivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildFiles {
-    /// Where `insula.ko` and `insula_virtio.ko` for the kernel are, if not where DKMS puts them.
+    /// Folder of `insula.ko` and `insula_virtio.ko` for the kernel, if not where DKMS puts them.
     pub module_folder: Option<PathBuf>,
-    /// A folder whose content is put in as well.
+    /// Folder whose content is added.
     pub content: Option<PathBuf>,
 }
 
@@ -67,30 +67,30 @@ pub struct BuildRequest {
     pub name: Name,
     /// The release of an installed kernel, or the beginning of it.
     pub release: String,
-    /// What goes into its initial file system.
+    /// Parts of its initial file system.
     pub files: BuildFiles,
     /// Kernel command line of every node of this image.
     pub append: String,
-    /// Which form of the kernel is kept.
+    /// Form of the kernel to keep.
     pub payload: Payload,
 }
 
 /// Why an image was not built. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// There is no such kernel.
+    /// The kernel was not found.
     #[error(transparent)]
     Files(#[from] FilesError),
     /// It could not be made resident.
     #[error(transparent)]
     Add(#[from] AddError),
-    /// The agent is not there.
+    /// The agent was not found.
     #[error(
         "the agent {} cannot be read: {source}; nothing was kept\n\
-         it comes with the package of the command: install that anew", path.display()
+         it is part of the command's package: reinstall that", path.display()
     )]
     Agent {
-        /// Where it should be.
+        /// Its expected path.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -98,34 +98,34 @@ pub enum BuildError {
     /// The kernel's modules cannot be read.
     #[error("the modules of kernel {release} cannot be read: {source}; nothing was kept")]
     Modules {
-        /// Which kernel.
+        /// The kernel.
         release: String,
         /// Why.
         source: ModulesError,
     },
-    /// The project's modules are not there for that kernel.
+    /// The project's modules do not exist for that kernel.
     #[error(
-        "there is no {file} for the kernel {release}; nothing was kept\n\
+        "{file} was not found for the kernel {release}; nothing was kept\n\
          install the headers of that kernel, so that DKMS builds it, or name its folder with \
          --module-folder"
     )]
     NoModule {
         /// The module's file.
         file: &'static str,
-        /// Which kernel.
+        /// The kernel.
         release: String,
     },
-    /// What is to be put in cannot be read.
-    #[error("{} cannot be put into the image: {source}; nothing was kept", path.display())]
+    /// A file of the content cannot be read.
+    #[error("{} cannot be added to the image: {source}; nothing was kept", path.display())]
     Content {
-        /// What.
+        /// Its path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
 }
 
-/// Builds an image and keeps it in memory under a name.
+/// Builds an image and makes it resident.
 ///
 /// # Errors
 /// [`BuildError`]; nothing is left behind.
@@ -148,19 +148,19 @@ pub fn build(
         project: None,
     };
     let prepared = Prepared::new(&add, Some(initrd))?;
-    prepared.keep(driver)?;
+    prepared.add(driver)?;
     Ok(prepared.description)
 }
 
-/// Makes the initial file system for an installed kernel.
+/// Builds the initial file system for an installed kernel.
 ///
 /// # Errors
-/// [`BuildError`], save `Add`.
+/// [`BuildError`], except `Add`.
 pub fn build_initrd(root: &Root, kernel: &Path, files: &BuildFiles) -> Result<Initrd, BuildError> {
     let agent = built_in::agent();
     Ok(Initrd {
         bytes: initramfs(root, files, &release(kernel), &agent)?,
-        // What it is recorded to have been made of is what makes it this image's and no other's.
+        // Recorded as the initrd's file: it identifies images that were built.
         path: agent,
     })
 }
@@ -192,7 +192,7 @@ fn initramfs(
     archive.finish().map_err(written)
 }
 
-/// The agent as the first process, and what it loads.
+/// The agent as init, and the modules that it loads.
 fn base(agent: &[u8], modules: &[KernelModule]) -> io::Result<Initramfs> {
     let mut archive = Initramfs::default();
     for folder in FOLDERS {
@@ -223,13 +223,13 @@ fn modules(
         source,
     };
     let folder = root.path(&format!("/lib/modules/{release}"));
-    let mut modules = modules_with_needs(&folder, &DRIVERS).map_err(failed)?;
+    let mut modules = modules_with_dependencies(&folder, &DRIVERS).map_err(failed)?;
     for file in OWN {
         modules.push(match &files.module_folder {
             Some(own) => KernelModule::read(&own.join(file)).map_err(failed)?,
             None => {
                 let name = file.trim_end_matches(".ko");
-                let found = modules_with_needs(&folder, &[name]).map_err(failed)?;
+                let found = modules_with_dependencies(&folder, &[name]).map_err(failed)?;
                 found
                     .into_iter()
                     .next_back()
@@ -243,8 +243,8 @@ fn modules(
     Ok(modules)
 }
 
-/// Adds what lies in a folder, `inside` of the archive.
-fn tree(mut archive: Initramfs, folder: &Path, inside: &Path) -> Result<Initramfs, BuildError> {
+/// Adds the content of a folder as the archive's folder `target`.
+fn tree(mut archive: Initramfs, folder: &Path, target: &Path) -> Result<Initramfs, BuildError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| BuildError::Content { path, source }
@@ -256,22 +256,22 @@ fn tree(mut archive: Initramfs, folder: &Path, inside: &Path) -> Result<Initramf
         .map_err(failed(folder))?;
     names.sort();
     for name in names {
-        let (path, inside) = (folder.join(&name), inside.join(&name));
+        let (path, target) = (folder.join(&name), target.join(&name));
         let kind = path.symlink_metadata().map_err(failed(&path))?;
-        let target = inside.to_string_lossy();
+        let name = target.to_string_lossy();
         if kind.is_dir() {
-            // One that there is already is there twice, which does no harm.
-            archive = archive.directory(&target).map_err(failed(&path))?;
-            archive = tree(archive, &path, &inside)?;
+            // A folder that exists already is added twice, which is harmless.
+            archive = archive.directory(&name).map_err(failed(&path))?;
+            archive = tree(archive, &path, &target)?;
         } else if kind.is_symlink() {
             let link = fs::read_link(&path).map_err(failed(&path))?;
             let link = link.as_os_str().as_bytes();
-            archive = archive.link(&target, link).map_err(failed(&path))?;
+            archive = archive.link(&name, link).map_err(failed(&path))?;
         } else if kind.is_file() {
             let content = fs::read(&path).map_err(failed(&path))?;
             let added = match kind.permissions().mode() & 0o111 {
-                0 => archive.file(&target, &content),
-                _ => archive.program(&target, &content),
+                0 => archive.file(&name, &content),
+                _ => archive.program(&name, &content),
             };
             archive = added.map_err(failed(&path))?;
         }
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Names in an archive, with what they hold.
+    /// Names in an archive, with their contents.
     fn content(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
         let (mut rest, mut all) = (archive, Vec::new());
         loop {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn missing_parts_are_named() {
         let tree = Tree::new(&[("/agent", ""), ("/lib/modules/6.1/modules.dep", "")]);
         let refused = |files: &BuildFiles, agent: &str| {
             let agent = tree.root().path(agent);
@@ -354,7 +354,7 @@ mod tests {
                 .to_string()
         };
         let usual = files(&tree);
-        assert!(refused(&usual, "/agent").contains("insula.ko for the kernel 6.1"));
-        assert!(refused(&usual, "/none").contains("install that anew"));
+        assert!(refused(&usual, "/agent").contains("insula.ko was not found for the kernel 6.1"));
+        assert!(refused(&usual, "/none").contains("reinstall that"));
     }
 }

@@ -1,21 +1,21 @@
-//! What comes with the command: the image that is there without being added, which is the
-//! lightweight kernel, and the agent of Linux nodes.
+//! Files installed with the command: the built-in image, which is the lightweight kernel, and the
+//! agent of Linux nodes.
 
 use std::path::{Path, PathBuf};
 
-/// Its name. A resident image of this name comes before it.
+/// Name of the built-in image. A resident image of this name takes precedence.
 pub const NAME: &str = "lwk";
-/// Where all that is, from the folder of the command: `/usr/lib/insula` if that is `/usr/bin`.
-const PLACE: &str = "../lib/insula";
-/// Where packages put it.
+/// Folder of these files, relative to that of the command: `/usr/lib/insula` for `/usr/bin`.
+const LIBRARY_FOLDER: &str = "../lib/insula";
+/// Folder of these files in packages.
 const INSTALLED: &str = "/usr/lib/insula";
 
-/// The image's file.
+/// Path of the built-in image.
 pub(super) fn path() -> PathBuf {
     companion(NAME)
 }
 
-/// The agent's file.
+/// Path of the agent.
 pub(super) fn agent() -> PathBuf {
     companion("agent")
 }
@@ -23,7 +23,7 @@ pub(super) fn agent() -> PathBuf {
 fn companion(name: &str) -> PathBuf {
     let command = std::env::current_exe().ok();
     let beside = command.as_deref().and_then(Path::parent);
-    let beside = beside.map(|folder| folder.join(PLACE).join(name));
+    let beside = beside.map(|folder| folder.join(LIBRARY_FOLDER).join(name));
     match beside.and_then(|path| path.canonicalize().ok()) {
         Some(path) => path,
         None => Path::new(INSTALLED).join(name),

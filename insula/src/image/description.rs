@@ -1,4 +1,4 @@
-//! What is kept beside an image's bytes.
+//! An image's description, stored beside its bytes.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,27 @@ use kimage::Loadable;
 use kimage::log::LogLayout;
 use serde::{Deserialize, Serialize};
 
-/// Alignment of the pieces in an image's memory, in bytes: a page.
-const PIECE_ALIGNMENT: u64 = 4096;
+/// Alignment of the parts in an image's memory, in bytes: a page.
+const PART_ALIGNMENT: u64 = 4096;
 
-/// Which form of the kernel a node is given.
+/// Form of the kernel that a node is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Payload {
-    /// The file as it is. A bzImage is small to copy; the node unpacks itself.
+    /// The file as it is. A bzImage is small to copy; the node decompresses itself.
     #[default]
     Compressed,
-    /// The ELF file inside. More to copy, nothing to unpack, no KASLR (that is the unpacker's
-    /// work).
+    /// The ELF file inside. More to copy, nothing to decompress, no KASLR (the decompressor does
+    /// that).
     Decompressed,
 }
 
-/// A file that went into an image.
+/// A file that an image was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
-    /// Where it was.
+    /// Its path.
     pub path: PathBuf,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// SHA-256 of its content, in hexadecimal.
     pub sha256: String,
@@ -36,10 +36,10 @@ pub struct FileRecord {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogSource {
-    /// By this knowledge of the kernel's symbols and structures.
+    /// With this layout of the kernel's symbols and structures.
     Layout(Box<LogLayout>),
-    /// By the same knowledge, still to be had from the kernel's file: for nodes started from files,
-    /// where gaining it would delay the start.
+    /// With a layout still to be read from the kernel's file: for nodes started from files, where
+    /// reading it first would delay the start.
     File {
         /// The kernel's file.
         path: PathBuf,
@@ -48,22 +48,22 @@ pub enum LogSource {
         /// Its time of modification then, in nanoseconds since 1970.
         modified_ns: u64,
     },
-    /// Not at all, and why.
+    /// Not readable, with the reason.
     Unreadable(String),
 }
 
 impl LogSource {
-    /// What a kernel's file, packed or not, tells of its log.
+    /// Reads the layout of the log from a kernel's file, packed or not.
     ///
     /// # Errors
-    /// Why it tells nothing, as words for the user.
-    pub fn learn(kernel: &[u8]) -> Result<LogLayout, String> {
+    /// The reason, as text for the user.
+    pub fn read_layout(kernel: &[u8]) -> Result<LogLayout, String> {
         let elf = kimage::vmlinux(kernel).map_err(|error| error.to_string())?;
         LogLayout::from_vmlinux(&elf).map_err(|error| error.to_string())
     }
 }
 
-/// Where the pieces lie in an image's memory object, in bytes from its beginning.
+/// Offsets of the parts in an image's memory object, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResidentLayout {
     /// The kernel's segments, in the order of [`Loadable::segments`].
@@ -75,7 +75,7 @@ pub struct ResidentLayout {
 }
 
 impl ResidentLayout {
-    /// Places segments and initrd one after the other, each on a page of its own.
+    /// Places segments and initrd one after the other, each on a page boundary.
     #[must_use]
     pub fn plan(loadable: &Loadable, initrd_size: u64) -> Self {
         let mut end = 0_u64;
@@ -83,7 +83,7 @@ impl ResidentLayout {
             let start = end;
             end = start
                 .saturating_add(size)
-                .checked_next_multiple_of(PIECE_ALIGNMENT)
+                .checked_next_multiple_of(PART_ALIGNMENT)
                 .unwrap_or(!0);
             start
         };
@@ -101,34 +101,34 @@ impl ResidentLayout {
     }
 }
 
-/// Everything that a start from a resident image needs to know, and where it came from.
+/// Everything that a start from a resident image needs to know, and the image's origin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Description {
-    /// What a loader must know of the kernel.
+    /// What a loader needs to know of the kernel.
     pub loadable: Loadable,
-    /// Which form of it is resident.
+    /// Form of the kernel that is resident.
     pub payload: Payload,
     /// Bytes of the initrd, 0 for none.
     pub initrd_size: u64,
-    /// Where the pieces lie.
+    /// Offsets of the parts.
     pub layout: ResidentLayout,
     /// Kernel command line of every node of this image.
     pub append: String,
-    /// How the log of its nodes is read.
+    /// How the logs of its nodes are read.
     pub log: LogSource,
     /// When it was added, in seconds since 1970.
     pub added_unix_s: u64,
-    /// The kernel's file.
+    /// File of the kernel.
     pub kernel: FileRecord,
-    /// The initrd's file.
+    /// File of the initrd.
     pub initrd: Option<FileRecord>,
-    /// The project that it was added for (`insula up`), if it was for one.
+    /// The project that added it (`insula up`), if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
 }
 
 impl Description {
-    /// What it is made of.
+    /// The image's content.
     #[must_use]
     pub fn content(&self) -> Content {
         Content {
@@ -140,14 +140,14 @@ impl Description {
     }
 }
 
-/// What an image is made of: those of equal content start equal nodes.
+/// What identifies an image's content: images with equal content start equal nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Content {
     /// SHA-256 of the kernel's file, in hexadecimal.
     pub kernel_sha256: String,
-    /// The same of the initrd's.
+    /// SHA-256 of the initrd's file.
     pub initrd_sha256: Option<String>,
-    /// Which form of the kernel is resident.
+    /// Form of the kernel that is resident.
     pub payload: Payload,
     /// Kernel command line of every node of this image.
     pub append: String,
@@ -179,7 +179,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_overlap(
+        fn parts_do_not_overlap(
             sizes in proptest::collection::vec(0_u64..100_000, 1..6),
             initrd in 0_u64..1_000_000,
         ) {
@@ -187,10 +187,10 @@ pub(crate) mod tests {
             let starts = layout.segments.iter().copied().chain([layout.initrd]);
             let mut end = 0;
             for (start, size) in starts.zip(sizes.iter().copied().chain([initrd])) {
-                prop_assert!(start >= end && start % PIECE_ALIGNMENT == 0);
+                prop_assert!(start >= end && start % PART_ALIGNMENT == 0);
                 end = start + size;
             }
-            prop_assert!(layout.size >= end && layout.size < end + PIECE_ALIGNMENT);
+            prop_assert!(layout.size >= end && layout.size < end + PART_ALIGNMENT);
         }
     }
 }

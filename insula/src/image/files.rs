@@ -11,7 +11,7 @@ use kimage::{ImageError, Loadable};
 use super::{LogSource, Payload};
 use crate::root::Root;
 
-/// Why files cannot become an image or a node. Nothing has been touched.
+/// Why files cannot become an image or a node. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The kernel's file cannot be read.
@@ -25,7 +25,7 @@ pub enum FilesError {
         /// Why.
         source: io::Error,
     },
-    /// The kernel's file is no kernel that can be started.
+    /// The file is no kernel that can be started.
     #[error("{}: {source}; nothing was touched", path.display())]
     Image {
         /// Its path.
@@ -48,32 +48,32 @@ pub enum FilesError {
     /// No installed kernel has that release.
     #[error(
         "no kernel in /boot has the release '{release}' ({}); nothing was touched\n\
-         name one of these, or give its file with --kernel", listed(.there)
+         use one of these, or give its file with --kernel", listed(.there)
     )]
     NotInstalled {
-        /// Release asked for, whole or its beginning.
+        /// Release requested, whole or its beginning.
         release: String,
-        /// Releases installed.
+        /// Installed releases.
         there: Vec<String>,
     },
-    /// More than one has it.
+    /// Several installed kernels have it.
     #[error(
-        "more than one kernel in /boot has a release beginning with '{release}': {}; nothing was \
+        "more than one kernel in /boot has a release starting with '{release}': {}; nothing was \
          touched\n\
-         write more of the one you mean", .there.join(", ")
+         give more of the release", .there.join(", ")
     )]
     Ambiguous {
         /// Beginning of a release.
         release: String,
-        /// Releases that begin so.
+        /// Releases that start with it.
         there: Vec<String>,
     },
 }
 
 fn listed(releases: &[String]) -> String {
     match releases {
-        [] => "there are none".to_owned(),
-        _ => format!("there are {}", releases.join(", ")),
+        [] => "none is installed".to_owned(),
+        _ => format!("installed: {}", releases.join(", ")),
     }
 }
 
@@ -86,8 +86,8 @@ pub struct Files {
     pub initrd: Option<PathBuf>,
 }
 
-/// The files of an installed kernel, by its release or an unambiguous beginning of it, where
-/// Debian's kernel packages and initramfs-tools put them.
+/// Finds an installed kernel by its release or an unambiguous beginning of it, where Debian's
+/// kernel packages and initramfs-tools put them.
 ///
 /// # Errors
 /// [`FilesError::NotInstalled`], [`FilesError::Ambiguous`].
@@ -95,12 +95,12 @@ pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
     let installed = installed_releases(root);
     let releases: Vec<_> = installed.iter().map(String::as_str).collect();
     let owned = |releases: &[&str]| releases.iter().map(|&one| one.to_owned()).collect();
-    let begin_so: Vec<_> = releases
+    let matching: Vec<_> = releases
         .iter()
         .copied()
-        .filter(|one| begins_with(one, release))
+        .filter(|one| starts_with_release(one, release))
         .collect();
-    let found = match begin_so.as_slice() {
+    let found = match matching.as_slice() {
         _ if releases.contains(&release) => release,
         [only] => only,
         [] => {
@@ -126,11 +126,11 @@ pub fn installed_releases(root: &Root) -> Vec<String> {
     releases.collect()
 }
 
-/// Whether a release is `beginning` and perhaps more. A number is not cut in two: 6.12 does not
-/// begin with 6.1.
-fn begins_with(release: &str, beginning: &str) -> bool {
-    let ends_in_digit = beginning.ends_with(|last: char| last.is_ascii_digit());
-    release.strip_prefix(beginning).is_some_and(|rest| {
+/// Whether a release starts with `prefix`. A number is not cut in two: 6.12 does not start with
+/// 6.1.
+fn starts_with_release(release: &str, prefix: &str) -> bool {
+    let ends_in_digit = prefix.ends_with(|last: char| last.is_ascii_digit());
+    release.strip_prefix(prefix).is_some_and(|rest| {
         !(ends_in_digit && rest.starts_with(|next: char| next.is_ascii_digit()))
     })
 }
@@ -138,7 +138,7 @@ fn begins_with(release: &str, beginning: &str) -> bool {
 /// A kernel's file, read.
 #[derive(Debug)]
 pub struct KernelFile {
-    /// Its path, absolute.
+    /// Absolute path.
     pub path: PathBuf,
     /// Its content.
     pub bytes: Vec<u8>,
@@ -147,7 +147,7 @@ pub struct KernelFile {
 }
 
 impl KernelFile {
-    /// Reads it whole.
+    /// Reads the whole file.
     ///
     /// # Errors
     /// [`FilesError::Kernel`].
@@ -166,7 +166,7 @@ impl KernelFile {
         })
     }
 
-    /// The bytes that a node is given, and what a loader must know of them.
+    /// The bytes that a node is given, and what a loader needs to know of them.
     ///
     /// # Errors
     /// [`FilesError::Image`].
@@ -183,7 +183,7 @@ impl KernelFile {
         Ok((bytes, loadable))
     }
 
-    /// What is needed to learn later how its log is read.
+    /// The source from which the log's layout can be read later.
     #[must_use]
     pub fn log_source(&self) -> LogSource {
         LogSource::File {
@@ -194,7 +194,7 @@ impl KernelFile {
     }
 }
 
-/// Opens an initrd and tells its size in bytes.
+/// Opens an initrd; returns its size in bytes too.
 ///
 /// # Errors
 /// [`FilesError::Initrd`].
@@ -260,7 +260,7 @@ mod tests {
         );
         let error = find("6.5").unwrap_err().to_string();
         assert!(
-            error.contains("there are 6.1.0-9, 6.1.0-9-cloud, 6.12.1"),
+            error.contains("installed: 6.1.0-9, 6.1.0-9-cloud, 6.12.1"),
             "{error}"
         );
     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kernel_is_refused_in_both_forms() {
+    fn files_that_are_no_kernel_are_refused_in_both_forms() {
         let file = KernelFile {
             path: "/k".into(),
             bytes: vec![7; 5000],

@@ -1,14 +1,14 @@
-//! Initial file systems: cpio archives in the "newc" format that the kernel
-//! unpacks (kernel: Documentation/driver-api/early-userspace/buffer-format.rst).
+//! Initial file systems: cpio archives in the "newc" format that the kernel unpacks (kernel:
+//! Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::io;
 
 use cpio::newc::{Builder, ModeFileType, trailer};
 
-/// Alignment of an archive's end, in bytes; the kernel wants 4, disks want more.
+/// Alignment of an archive's end, in bytes; the kernel requires 4, disks more.
 const ALIGNMENT_BYTES: usize = 512;
 
-/// An archive being put together. Everything in it belongs to root.
+/// An archive under construction. All entries belong to root.
 #[derive(Default)]
 pub struct Initramfs {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ impl Initramfs {
         self.entry(name, ModeFileType::Directory, 0o755, &[])
     }
 
-    /// Adds a file that may be executed.
+    /// Adds an executable file.
     ///
     /// # Errors
     /// When its name or content is too long for the format.
@@ -32,7 +32,7 @@ impl Initramfs {
         self.entry(name, ModeFileType::Regular, 0o755, content)
     }
 
-    /// Adds a file.
+    /// Adds a regular file.
     ///
     /// # Errors
     /// When its name or content is too long for the format.
@@ -48,7 +48,7 @@ impl Initramfs {
         self.entry(name, ModeFileType::Symlink, 0o777, target)
     }
 
-    /// Adds a character device. A first process may want some before it can mount `/dev`.
+    /// Adds a character device. Init may need some before it can mount `/dev`.
     ///
     /// # Errors
     /// When its name is too long for the format.
@@ -62,7 +62,7 @@ impl Initramfs {
         Ok(self)
     }
 
-    /// Ends the archive and answers its bytes.
+    /// Completes the archive and returns its bytes.
     ///
     /// # Errors
     /// None in practice: it is written to memory.

@@ -1,7 +1,7 @@
 //! Images: what a node boots.
 //!
-//! A resident image is a memory object that holds the pieces of a kernel and an initrd, each on a
-//! page of its own, and a description in JSON: everything that a start needs to know, so that it
+//! A resident image is a memory object that holds the parts of a kernel and an initrd, each on a
+//! page boundary, and a description in JSON with everything that a start needs to know, so that it
 //! reads no file.
 
 mod add;
@@ -21,5 +21,5 @@ pub use built_in::NAME as BUILT_IN;
 pub use description::{Content, Description, FileRecord, LogSource, Payload, ResidentLayout};
 pub use files::{Files, FilesError, KernelFile, installed, installed_releases};
 pub use initramfs::Initramfs;
-pub use modules::{KernelModule, ModulesError, modules_with_needs};
+pub use modules::{KernelModule, ModulesError, modules_with_dependencies};
 pub use store::{FindError, Image, Listing, RemoveError, list, open, remove};

@@ -1,4 +1,4 @@
-//! A kernel's loadable modules: finding those that are wanted, and those that they need.
+//! A kernel's loadable modules: finding some by name, and their dependencies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use kimage::ImageError;
 
-/// Why a kernel's modules could not be had.
+/// Why a kernel's modules could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ModulesError {
-    /// One could not be unpacked.
+    /// A module could not be unpacked.
     #[error("{}: {source}", path.display())]
     Unpack {
-        /// Which.
+        /// Its path.
         path: PathBuf,
         /// Why.
         source: ImageError,
@@ -21,9 +21,9 @@ pub enum ModulesError {
     /// A file could not be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -31,14 +31,14 @@ pub enum ModulesError {
 /// A loadable module.
 #[derive(Debug)]
 pub struct KernelModule {
-    /// Its file's name, as `button.ko`.
+    /// Name of its file, as `button.ko`.
     pub file: String,
-    /// Its content, unpacked: not every kernel unpacks by itself.
+    /// Its content, unpacked: not every kernel unpacks modules itself.
     pub content: Vec<u8>,
 }
 
 impl KernelModule {
-    /// Reads one out of its file.
+    /// Reads a module's file.
     ///
     /// # Errors
     /// [`ModulesError`].
@@ -56,12 +56,13 @@ impl KernelModule {
     }
 }
 
-/// The named modules, in modprobe's names, out of a kernel's `folder` (`/lib/modules/RELEASE`), each
-/// after those that it needs. One that is built in, or not in this kernel, is left out.
+/// Reads modules, by the names that modprobe uses, from a kernel's `folder`
+/// (`/lib/modules/RELEASE`), each after its dependencies. One that is built in, or not in this
+/// kernel, is left out.
 ///
 /// # Errors
 /// [`ModulesError`].
-pub fn modules_with_needs(
+pub fn modules_with_dependencies(
     folder: &Path,
     names: &[&str],
 ) -> Result<Vec<KernelModule>, ModulesError> {
@@ -74,19 +75,21 @@ pub fn modules_with_needs(
     modules.collect()
 }
 
-/// Files of the named modules, each after those it needs. A name that is not in
-/// the index is built in, or not in this kernel.
+/// Files of the named modules, each after its dependencies. A name that is not in the index is
+/// built in, or not in this kernel.
 fn with_dependencies(index: &str, names: &[&str]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();
     for name in names {
         let line = index.lines().find_map(|line| {
-            let (file, needs) = line.split_once(':')?;
-            (module_name(file) == *name).then_some((file, needs))
+            let (file, dependencies) = line.split_once(':')?;
+            (module_name(file) == *name).then_some((file, dependencies))
         });
-        let Some((file, needs)) = line else { continue };
+        let Some((file, dependencies)) = line else {
+            continue;
+        };
         // depmod lists the nearest dependency first.
-        for file in needs.split_whitespace().rev().chain([file]) {
+        for file in dependencies.split_whitespace().rev().chain([file]) {
             if seen.insert(file) {
                 files.push(file.to_owned());
             }
@@ -95,12 +98,12 @@ fn with_dependencies(index: &str, names: &[&str]) -> Vec<String> {
     files
 }
 
-/// modprobe's name for a module's file.
+/// modprobe's name of a module's file.
 fn module_name(file: &str) -> String {
     plain_name(file).trim_end_matches(".ko").replace('-', "_")
 }
 
-/// The file's name without folder and compression.
+/// The file's name without folder and compression suffix.
 fn plain_name(file: &str) -> &str {
     file.rsplit('/')
         .next()
@@ -129,7 +132,7 @@ kernel/arch/x86/crypto/crc32c-intel.ko:
 ";
 
     #[test]
-    fn modules_follow_what_they_need() {
+    fn modules_follow_their_dependencies() {
         let files = with_dependencies(
             INDEX,
             &["nvme", "nvme_core", "ext4", "crc32c_intel", "absent"],
@@ -159,7 +162,7 @@ kernel/arch/x86/crypto/crc32c-intel.ko:
             "b.ko: a.ko.gz\na.ko.gz:\n",
         )
         .unwrap();
-        let found = modules_with_needs(folder.path(), &["b"]).unwrap();
+        let found = modules_with_dependencies(folder.path(), &["b"]).unwrap();
         let found: Vec<_> = found
             .iter()
             .map(|module| (module.file.as_str(), module.content.as_slice()))
@@ -172,7 +175,7 @@ kernel/arch/x86/crypto/crc32c-intel.ko:
             ]
         );
         fs::write(&packed, b"\x1f\x8b and no more").unwrap();
-        let error = modules_with_needs(folder.path(), &["b"]).unwrap_err();
+        let error = modules_with_dependencies(folder.path(), &["b"]).unwrap_err();
         assert!(error.to_string().contains("a.ko.gz"), "{error}");
     }
 }

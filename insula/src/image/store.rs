@@ -1,4 +1,4 @@
-//! The images that are resident.
+//! The resident images.
 
 use nix::errno::Errno;
 
@@ -6,29 +6,29 @@ use super::{Description, FilesError, built_in};
 use crate::driver::{CallError, Driver, Memory};
 use crate::name::{self, Missing, Name};
 
-/// Why an image cannot be had.
+/// Why an image cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// There is none of that name.
+    /// No image has that name.
     #[error(
         "there is no image '{}'; nothing was touched\n\
-         {}`insula image ls` lists those there are, `insula image add` makes one",
+         {}`insula image ls` lists the images, `insula image add` adds one",
         .0.name(), .0.hint()
     )]
     Unknown(Missing),
-    /// What is kept beside it is not ours.
+    /// Its description cannot be parsed.
     #[error(
-        "the description of the image '{name}' cannot be understood ({source}); nothing was \
+        "the description of the image '{name}' cannot be parsed ({source}); nothing was \
          touched\n\
-         it was added by another version: remove it with `insula image rm {name}` and add it anew"
+         it was added by another version: remove it with `insula image rm {name}` and add it again"
     )]
     Description {
         /// Its name.
         name: String,
-        /// Why.
+        /// The error.
         source: serde_json::Error,
     },
-    /// The built-in image cannot be had.
+    /// The built-in image cannot be read.
     #[error("the built-in image: {0}")]
     BuiltIn(#[from] FilesError),
     /// The module failed.
@@ -39,10 +39,10 @@ pub enum FindError {
 /// Why an image was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
-    /// There is none of that name.
+    /// No image has that name.
     #[error(
         "there is no image '{}'; nothing was touched\n\
-         {}`insula image ls` lists those there are", .0.name(), .0.hint()
+         {}`insula image ls` lists the images", .0.name(), .0.hint()
     )]
     Unknown(Missing),
     /// The module failed.
@@ -50,7 +50,7 @@ pub enum RemoveError {
     Call {
         /// Its name.
         name: Name,
-        /// How.
+        /// The error.
         source: CallError,
     },
 }
@@ -60,13 +60,13 @@ pub enum RemoveError {
 pub struct Image {
     /// Its name.
     pub name: Name,
-    /// What is known of it.
+    /// Its description.
     pub description: Description,
-    /// Its bytes.
+    /// Its memory object.
     pub memory: Memory,
 }
 
-/// The image of that name.
+/// Opens the image of that name.
 ///
 /// # Errors
 /// [`FindError`].
@@ -90,24 +90,24 @@ pub fn open(driver: &Driver, name: &Name) -> Result<Image, FindError> {
     })
 }
 
-/// A name that no image has.
+/// The error for a name that no image has.
 fn missing(driver: &Driver, name: &Name) -> Missing {
-    // Without them there is only nothing to suggest.
+    // Without the list there is only no suggestion.
     let resident = driver.image_names().unwrap_or_default();
     let resident = resident.iter().map(name::text);
     Missing::among(name.as_str(), resident.chain([built_in::NAME.to_owned()]))
 }
 
-/// All images there are.
+/// All images.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Those that can be understood, oldest first.
+    /// Images with a valid description, oldest first.
     pub images: Vec<Image>,
-    /// Why each of the others cannot: another version of the command made it.
+    /// Errors of the others: another version of the command made them.
     pub unreadable: Vec<FindError>,
 }
 
-/// All images. One that goes meanwhile is left out.
+/// Lists all images. One that is removed meanwhile is left out.
 ///
 /// # Errors
 /// [`FindError::Call`].
@@ -128,7 +128,7 @@ pub fn list(driver: &Driver) -> Result<Listing, FindError> {
     Ok(listing)
 }
 
-/// Forgets an image. Nodes that were started from it have their own copy.
+/// Removes an image. Nodes that were started from it have their own copy.
 ///
 /// # Errors
 /// [`RemoveError`].

@@ -1,4 +1,4 @@
-//! What there is, what is taken, and by which node.
+//! The machine's resources: what there is, what is in use, and by which node.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ pub enum InfoError {
     /// The module failed.
     #[error("the module failed: {0}; nothing was touched")]
     Call(#[from] CallError),
-    /// The nodes cannot be had.
+    /// The nodes cannot be listed.
     #[error(transparent)]
     Nodes(#[from] FindError),
 }
 
-/// A core and who has it.
+/// A core and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CoreView {
     /// The base's number for it.
@@ -34,7 +34,7 @@ pub struct CoreView {
     pub owner: &'static str,
     /// Whether the base schedules on it.
     pub online: bool,
-    /// The node that has it.
+    /// The node that owns it.
     pub node: Option<String>,
     /// Its NUMA node.
     pub numa_node: Option<u32>,
@@ -47,9 +47,9 @@ pub struct CoreView {
 pub struct NumaView {
     /// Its number.
     pub numa_node: u32,
-    /// All the base has there.
+    /// The base's memory there.
     pub total_bytes: u64,
-    /// Free there.
+    /// Free memory there.
     pub free_bytes: u64,
 }
 
@@ -64,13 +64,13 @@ pub struct MemoryView {
     pub pool_total_bytes: u64,
     /// Of that, unused.
     pub pool_free_bytes: u64,
-    /// Taken from the base by nodes and images, pool excluded.
-    pub taken_bytes: u64,
-    /// Nobody's any more, but kept until I/O that a process has begun on it has ended.
-    pub withheld_bytes: u64,
-    /// Memory below 1 MiB that nodes can have.
+    /// Allocated from the base for nodes and images, pool excluded.
+    pub allocated_bytes: u64,
+    /// Freed, but quarantined until I/O that a process has started on it has finished.
+    pub quarantined_bytes: u64,
+    /// Memory below 1 MiB that nodes can use.
     pub low_total_bytes: u64,
-    /// Of that, not taken.
+    /// Of that, free.
     pub low_free_bytes: u64,
     /// By NUMA node.
     pub numa_nodes: Vec<NumaView>,
@@ -91,7 +91,7 @@ pub struct MachineView {
     pub devices: Vec<DeviceView>,
 }
 
-/// Asks the module and Linux.
+/// Reads the machine's state from the module and Linux.
 ///
 /// # Errors
 /// [`InfoError`].
@@ -100,30 +100,30 @@ pub fn info(driver: &Driver, root: &Root) -> Result<MachineView, InfoError> {
     let handles = node::all(driver)?;
     let nodes = handles.iter().map(|handle| handle.view());
     let nodes: BTreeMap<u32, String> = nodes.map(|node| (node.id, node.name)).collect();
-    let holders = holders(&handles);
+    let owners = owners(&handles);
     let base = BaseMemory::read(root);
     let topology = Topology::read(root);
     Ok(MachineView {
-        devices: device::all(root, |address| holders.get(&address).cloned()),
-        ..compose(&machine, &cpus, &nodes, &topology, base)
+        devices: device::all(root, |address| owners.get(&address).cloned()),
+        ..build_view(&machine, &cpus, &nodes, &topology, base)
     })
 }
 
-/// Which node has which device. One that goes meanwhile has none.
-fn holders(handles: &[Handle]) -> BTreeMap<PciAddress, String> {
+/// Devices and the nodes that have them. One whose node is removed meanwhile is left out.
+fn owners(handles: &[Handle]) -> BTreeMap<PciAddress, String> {
     let of_node = |handle: &Handle| {
         let name = name::text(&handle.info.name);
         let devices = handle.node.devices().unwrap_or_default();
         let held = devices
             .into_iter()
-            .filter(|device| device.flags & abi::DEVICE_HELD != 0);
+            .filter(|device| device.flags & abi::DEVICE_ATTACHED != 0);
         let held = held.map(move |device| (PciAddress::from_abi(&device), name.clone()));
         held.collect::<Vec<_>>()
     };
     handles.iter().flat_map(of_node).collect()
 }
 
-fn compose(
+fn build_view(
     machine: &abi::Machine,
     cpus: &[abi::Cpu],
     nodes: &BTreeMap<u32, String>,
@@ -148,10 +148,10 @@ fn compose(
             base_available_bytes: base.map(|base| base.available),
             pool_total_bytes: machine.pool_total,
             pool_free_bytes: machine.pool_free,
-            taken_bytes: machine.taken,
-            withheld_bytes: machine.withheld,
-            low_total_bytes: machine.low_total,
-            low_free_bytes: machine.low_free,
+            allocated_bytes: machine.allocated,
+            quarantined_bytes: machine.quarantined,
+            low_total_bytes: machine.lowmem_total,
+            low_free_bytes: machine.lowmem_free,
             numa_nodes: numa.collect(),
         },
         devices: Vec::new(),
@@ -184,7 +184,7 @@ mod tests {
     fn a_nodes_core_is_shown_with_its_name() {
         let machine = abi::Machine {
             flags: abi::MACHINE_X2APIC,
-            taken: 7,
+            allocated: 7,
             ..Default::default()
         };
         let cpu = abi::Cpu {
@@ -194,8 +194,8 @@ mod tests {
             node: 2,
         };
         let nodes = BTreeMap::from([(2, "web".to_owned())]);
-        let view = compose(&machine, &[cpu], &nodes, &Topology::default(), None);
-        assert_eq!((view.apic_mode, view.memory.taken_bytes), ("x2apic", 7));
+        let view = build_view(&machine, &[cpu], &nodes, &Topology::default(), None);
+        assert_eq!((view.apic_mode, view.memory.allocated_bytes), ("x2apic", 7));
         let core = &view.cores[0];
         assert_eq!(
             (core.owner, core.node.as_deref(), core.online),

@@ -1,9 +1,9 @@
-//! The pool: cores and memory taken ahead of need, so that starts do not pay for taking.
+//! The pool: cores and memory reserved in advance, so that starting a node need not wait for them.
 
 use insula_abi as abi;
 use nix::errno::Errno;
 
-use crate::cores::{Chosen, CoreError, CoreRequest, View};
+use crate::cores::{ChosenCore, CoreError, CoreRequest, Cores};
 use crate::driver::{CallError, Driver};
 use crate::memory::{MemoryError, MemorySpec, check_available};
 use crate::root::Root;
@@ -12,31 +12,31 @@ use crate::topology::{BaseMemory, Topology};
 /// Why the pool was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// The cores cannot be had.
+    /// The cores are not available.
     #[error(transparent)]
     Cores(#[from] CoreError),
-    /// The memory cannot be had.
+    /// The memory is not available.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The base cannot free so much.
+    /// The base cannot free so much contiguous memory.
     #[error(
-        "{0} of memory could not be taken: the base has too much of it in use; the pool was left \
-         as it is\n\
-         ask for less, or in smaller pieces (chunk=64M)"
+        "{0} of memory could not be allocated: the base uses too much of it; the pool was left \
+         unchanged\n\
+         request less, or smaller chunks (chunk=64M)"
     )]
     NoMemory(crate::units::Size),
-    /// Somebody else was faster.
+    /// Another command took the core first.
     #[error(
-        "a core was taken by somebody else just now; the pool was left as it is\n\
+        "a core was taken by another command at the same time; the pool was left unchanged\n\
          try again"
     )]
     Contended,
     /// The module failed.
-    #[error("the module failed: {0}; the pool was left as it is")]
+    #[error("the module failed: {0}; the pool was left unchanged")]
     Call(#[from] CallError),
 }
 
-/// Takes cores and memory into the pool, all or nothing. Answers the cores taken.
+/// Reserves cores and memory in the pool, all or nothing. Returns the cores.
 ///
 /// # Errors
 /// [`PoolError`].
@@ -45,11 +45,11 @@ pub fn reserve(
     root: &Root,
     cores: Option<&CoreRequest>,
     memory: Option<MemorySpec>,
-) -> Result<Vec<Chosen>, PoolError> {
+) -> Result<Vec<ChosenCore>, PoolError> {
     let topology = Topology::read(root);
     let (_, cpus) = driver.machine()?;
     let numa_node = memory.and_then(|spec| spec.numa_node);
-    let view = View::new(&topology, &of_the_base(&cpus));
+    let view = Cores::new(&topology, &without_pool(&cpus));
     let chosen = cores.map_or(Ok(Vec::new()), |cores| view.choose(cores, numa_node))?;
     check_available(memory.as_slice(), &topology, BaseMemory::read(root), 0)?;
     let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
@@ -73,8 +73,8 @@ const NO_MEMORY: abi::Request = abi::Request {
     flags: 0,
 };
 
-/// What is in the pool already cannot be reserved again: it looks like a node's.
-fn of_the_base(cpus: &[abi::Cpu]) -> Vec<abi::Cpu> {
+/// Cores that are in the pool already cannot be reserved again: they are shown as a node's.
+fn without_pool(cpus: &[abi::Cpu]) -> Vec<abi::Cpu> {
     let seen = |cpu: &abi::Cpu| match cpu.owner {
         abi::CpuOwner::POOL => abi::Cpu {
             owner: abi::CpuOwner::NODE,
@@ -85,7 +85,7 @@ fn of_the_base(cpus: &[abi::Cpu]) -> Vec<abi::Cpu> {
     cpus.iter().map(seen).collect()
 }
 
-/// Gives back all of the pool that no node and no image uses.
+/// Releases everything in the pool that no node and no image uses.
 ///
 /// # Errors
 /// [`PoolError::Call`].
@@ -106,7 +106,7 @@ mod tests {
             node: 0,
         };
         let cpus = [cpu(1, abi::CpuOwner::POOL), cpu(2, abi::CpuOwner::BASE)];
-        let owners = of_the_base(&cpus)
+        let owners = without_pool(&cpus)
             .iter()
             .map(|cpu| cpu.owner)
             .collect::<Vec<_>>();

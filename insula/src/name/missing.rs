@@ -1,21 +1,21 @@
-//! Names that nothing has.
+//! Unknown names, with a suggestion.
 
-/// A name that nothing has, and the one that was perhaps meant.
+/// An unknown name, and the known one that was probably meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     name: String,
-    meant: Option<String>,
+    suggestion: Option<String>,
 }
 
 impl Missing {
-    /// One that is not among those.
+    /// Makes one, with the nearest of the known names.
     #[must_use]
     pub fn among(name: &str, names: impl IntoIterator<Item = String>) -> Self {
         let distance = |other: &String| strsim::damerau_levenshtein(name, other);
-        let meant = names.into_iter().min_by_key(distance);
+        let suggestion = names.into_iter().min_by_key(distance);
         Self {
             name: name.to_owned(),
-            meant: meant.filter(|other| distance(other) <= slips(name)),
+            suggestion: suggestion.filter(|other| distance(other) <= distance_max(name)),
         }
     }
 
@@ -25,16 +25,16 @@ impl Missing {
         &self.name
     }
 
-    /// What to say of the other, if there is one: a sentence, and a space.
+    /// The suggestion as a sentence and a space; empty if there is none.
     #[must_use]
     pub fn hint(&self) -> String {
-        let hint = |meant: &String| format!("did you mean '{meant}'? ");
-        self.meant.as_ref().map(hint).unwrap_or_default()
+        let hint = |suggestion: &String| format!("did you mean '{suggestion}'? ");
+        self.suggestion.as_ref().map(hint).unwrap_or_default()
     }
 }
 
-/// How many slips of the pen a name has room for: letters wrong, too many, missing, in the wrong order.
-fn slips(name: &str) -> usize {
+/// Number of typing errors for which a name is still suggested (Damerau-Levenshtein distance).
+fn distance_max(name: &str) -> usize {
     (name.chars().count() / 3).clamp(1, 3)
 }
 
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_near_is_not() {
+    fn distant_names_are_not_suggested() {
         assert_eq!(hint("mail", &["web", "database"]), "");
         assert_eq!(hint("x", &["web"]), "");
         assert_eq!(hint("web", &[]), "");

@@ -10,15 +10,15 @@ use insula_abi as abi;
 pub use missing::Missing;
 use serde::Serialize;
 
-/// Why a name is not one.
+/// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no name: write 1 to 63 letters, digits, '_', '.' or '-', beginning with a letter or \
-     digit"
+    "'{0}' is not a valid name: use 1 to 63 letters, digits, '_', '.' or '-', starting with a \
+     letter or digit"
 )]
 pub struct NameError(String);
 
-/// A valid name: OCI's and podman's rule, `[a-zA-Z0-9][a-zA-Z0-9_.-]*`, at most 63 bytes.
+/// A valid name: the rule of OCI and podman, `[a-zA-Z0-9][a-zA-Z0-9_.-]*`, at most 63 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Name(String);
 
@@ -35,21 +35,22 @@ impl Name {
         &self.0
     }
 
-    /// A name that none of `taken` has, such as `quiet-crete`: for a node whose user gave none.
+    /// Generates a name that is not in `taken`, such as `quiet-crete`: for a node whose user gave
+    /// none.
     #[must_use]
     pub fn generate(taken: &[String]) -> Self {
         let random = RandomState::new();
-        let mut attempts = (0_u64..).map(|attempt| compose(random.hash_one(attempt), attempt));
-        // Ends: from some attempt on the number in the name is larger than any that is taken.
+        let mut attempts = (0_u64..).map(|attempt| combine(random.hash_one(attempt), attempt));
+        // Terminates: eventually the number in the name is larger than any in `taken`.
         let free = attempts.find(|name| !taken.contains(name));
         Self(free.unwrap_or_default())
     }
 }
 
-/// Attempts with a bare pair of words before a number is added.
+/// Attempts with a pair of words before a number is appended.
 const BARE_ATTEMPTS: u64 = 64;
 
-const MOODS: [&str; 24] = [
+const ADJECTIVES: [&str; 24] = [
     "bold", "brave", "bright", "brisk", "calm", "clear", "cosy", "eager", "fair", "fresh",
     "gentle", "green", "happy", "keen", "kind", "lively", "merry", "mild", "proud", "quick",
     "quiet", "sunny", "warm", "wise",
@@ -60,12 +61,12 @@ const ISLANDS: [&str; 24] = [
     "samos", "skye", "texel",
 ];
 
-fn compose(random: u64, attempt: u64) -> String {
+fn combine(random: u64, attempt: u64) -> String {
     let pick = |words: &[&'static str; 24], random: u64| words[(random % 24) as usize];
-    let (mood, island) = (pick(&MOODS, random), pick(&ISLANDS, random / 24));
+    let (adjective, island) = (pick(&ADJECTIVES, random), pick(&ISLANDS, random / 24));
     match attempt.checked_sub(BARE_ATTEMPTS) {
-        None => format!("{mood}-{island}"),
-        Some(number) => format!("{mood}-{island}-{number}"),
+        None => format!("{adjective}-{island}"),
+        Some(number) => format!("{adjective}-{island}-{number}"),
     }
 }
 
@@ -74,11 +75,11 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-        let begins = text
+        let starts_well = text
             .as_bytes()
             .first()
             .is_some_and(u8::is_ascii_alphanumeric);
-        if begins && text.len() < abi::NAME_MAX && text.bytes().all(allowed) {
+        if starts_well && text.len() < abi::NAME_MAX && text.bytes().all(allowed) {
             Ok(Self(text.to_owned()))
         } else {
             Err(NameError(text.to_owned()))
@@ -92,7 +93,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// The text of a name that the module gave. It takes any bytes; ours are always ASCII.
+/// The text of a name from the module, which allows any bytes; ours are always ASCII.
 #[must_use]
 pub fn text(name: &abi::Name) -> String {
     let end = name
@@ -121,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn generated_names_are_new_even_when_all_words_are_taken() {
-        let pairs = MOODS
+    fn generated_names_are_new_even_when_all_pairs_are_taken() {
+        let pairs = ADJECTIVES
             .iter()
-            .flat_map(|mood| ISLANDS.iter().map(move |i| format!("{mood}-{i}")));
+            .flat_map(|adjective| ISLANDS.iter().map(move |i| format!("{adjective}-{i}")));
         let taken: Vec<_> = pairs.collect();
         let name = Name::generate(&taken);
         assert!(name.as_str().parse::<Name>().is_ok());
@@ -134,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_fits_the_module(text in ".{0,80}") {
+        fn valid_names_fit_the_module(text in ".{0,80}") {
             if let Ok(name) = text.parse::<Name>() {
                 prop_assert_eq!(super::text(&name.to_abi()), text);
             }

@@ -1,6 +1,6 @@
-//! Making a node's kernel print where each of its cores is.
+//! Making a node's kernel print a backtrace of each of its cores.
 
-use super::subject::{Subject, SubjectError};
+use super::inspected_node::{InspectError, InspectedNode};
 use crate::node::nmi::{BacktraceMask, Interrupted, NmiError};
 use crate::node::{Handle, LogError, LogRecord, NodeLog};
 
@@ -9,14 +9,14 @@ use crate::node::{Handle, LogError, LogRecord, NodeLog};
 pub enum BacktraceError {
     /// The node does not run.
     #[error(
-        "the node '{0}' does not run; it was left as it is\n\
-         `insula logs {0}` shows its last words, `insula dump {0}` keeps its memory"
+        "the node '{0}' is not running; it was left as it is\n\
+         `insula logs {0}` shows the end of its log, `insula dump {0}` writes its memory to a file"
     )]
     NotRunning(String),
-    /// It cannot be looked into.
+    /// It cannot be inspected.
     #[error(transparent)]
-    Subject(#[from] SubjectError),
-    /// Its log cannot be read.
+    Inspect(#[from] InspectError),
+    /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
     /// Its cores could not be interrupted.
@@ -24,48 +24,48 @@ pub enum BacktraceError {
     Interrupt {
         /// The node.
         name: String,
-        /// Why.
+        /// The error.
         source: NmiError,
     },
 }
 
-/// What the kernel printed.
+/// A backtrace of a node's cores.
 #[derive(Clone, Debug)]
 pub struct Backtrace {
-    /// What it has logged since it was asked, other lines among them.
+    /// Log records since the request, other lines included.
     pub records: Vec<LogRecord>,
-    /// Which cores have answered.
+    /// The cores that responded.
     pub cores: Interrupted,
 }
 
-impl Subject {
-    /// Interrupts each core of a node that runs; their registers are known from then on.
+impl InspectedNode {
+    /// Interrupts each core of a running node; their registers are known from then on.
     pub(super) fn interrupt(&mut self, handle: &Handle) -> Result<Interrupted, NmiError> {
         let kernel = self.kernel();
         let mask = match &kernel {
             Ok(kernel) => BacktraceMask::of(kernel)?,
-            // Whoever asks for the kernel is told why it is not known.
+            // Callers that need the kernel get the reason from `kernel()`.
             Err(_) => return Ok(Interrupted::default()),
         };
         drop(kernel);
         let interrupted = mask.interrupt(handle, self.memory_mut())?;
-        self.set_frozen();
+        self.set_registers_known();
         Ok(interrupted)
     }
 }
 
-/// Makes each core of a running node print where it is, by an NMI: also one that hangs with
-/// interrupts off. The node goes on as before.
+/// Makes each core of a running node print a backtrace, by an NMI: also one that hangs with
+/// interrupts off. The node continues as before.
 ///
 /// # Errors
 /// [`BacktraceError`].
 pub fn backtrace(handle: &Handle) -> Result<Backtrace, BacktraceError> {
-    let mut subject = Subject::open(handle)?;
-    let name = subject.name().to_owned();
+    let mut node = InspectedNode::open(handle)?;
+    let name = node.name().to_owned();
     if !handle.is_running() {
         return Err(BacktraceError::NotRunning(name));
     }
-    subject.kernel()?;
+    node.kernel()?;
     let log = NodeLog::open(handle)?;
     let placement = log
         .locate()
@@ -74,7 +74,7 @@ pub fn backtrace(handle: &Handle) -> Result<Backtrace, BacktraceError> {
     if let Some(last) = log.last(placement, 1)?.pop() {
         reader.seek(last.record.seq + 1);
     }
-    let cores = subject
+    let cores = node
         .interrupt(handle)
         .map_err(|source| BacktraceError::Interrupt { name, source })?;
     let mut records = Vec::new();

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use kimage::running::RunningKernel;
 use serde::{Serialize, Serializer};
 
+use super::inspected_node::{InspectError, InspectedNode};
 use super::notes::Notes;
-use super::store::{Limits, LimitsError, Pending, Store, StoreError};
-use super::subject::{Subject, SubjectError};
+use super::store::{DumpFile, Limits, LimitsError, Store, StoreError};
 use super::vmcore::{KernelMap, Vmcore, WriteError};
 use crate::driver::Mapping;
 use crate::node::{Handle, nmi};
@@ -19,44 +19,45 @@ use crate::units::Size;
 /// Why no dump was written. The node was left as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// The node cannot be looked into.
+    /// The node cannot be inspected.
     #[error(transparent)]
-    Subject(#[from] SubjectError),
-    /// The folder cannot be used.
+    Inspect(#[from] InspectError),
+    /// The folder of dumps cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The limits make no sense.
+    /// A limit is invalid.
     #[error(transparent)]
     Limits(#[from] LimitsError),
     /// The disk is full.
     #[error(
-        "the dump of the node '{0}' would fill the disk, of which a twentieth stays free; what was \
-         written of it was removed\n\
-         make room (`insula dump ls`, `insula dump rm`), or write it elsewhere with --output"
+        "the dump of the node '{0}' would fill the disk, of which a twentieth is kept free; the \
+         incomplete file was removed\n\
+         free space (`insula dump ls`, `insula dump rm`), or write it elsewhere with --output"
     )]
     DiskFull(String),
-    /// It takes more than dumps may.
+    /// It is larger than the limit for all dumps.
     #[error(
-        "the dump of the node '{name}' takes more than {max}, as much as all dumps may; what was \
-         written of it was removed\n\
+        "the dump of the node '{name}' takes more than {max}, the limit for all dumps; the \
+         incomplete \
+         file was removed\n\
          allow more with --size-max or {variable}, or write it elsewhere with --output",
         variable = Limits::BYTES_VARIABLE
     )]
     TooLarge {
         /// The node.
         name: String,
-        /// What dumps may take.
+        /// The limit.
         max: Size,
     },
     /// It could not be written.
     #[error(
-        "the dump of the node '{name}' could not be written: {source}; what was written of it was \
+        "the dump of the node '{name}' could not be written: {source}; the incomplete file was \
          removed"
     )]
     Write {
         /// The node.
         name: String,
-        /// Why.
+        /// The error.
         source: WriteError,
     },
     /// The cores could not be interrupted.
@@ -66,67 +67,68 @@ pub enum DumpError {
     Interrupt {
         /// The node.
         name: String,
-        /// Why.
+        /// The error.
         source: nmi::NmiError,
     },
 }
 
-/// Where a dump goes.
+/// Target of a dump.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// Into the folder where dumps are kept, within these limits.
-    Kept(Limits),
-    /// Into this file, which is replaced if it is there.
+    /// The folder of stored dumps, within these limits.
+    Store(Limits),
+    /// This file, which is replaced if it exists.
     File(PathBuf),
 }
 
 /// A dump to write.
 #[derive(Clone, Debug)]
 pub struct DumpRequest {
-    /// Where to.
+    /// Where it is written.
     pub target: Target,
-    /// Whether each core of a node that runs is interrupted by an NMI, so that its registers are in
+    /// Whether each core of a running node is interrupted by an NMI, so that its registers are in
     /// the dump.
     pub interrupt: bool,
 }
 
-/// What a dump does not have, though one would like it to.
+/// A part that a dump lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doubt {
-    /// The node ran meanwhile.
+pub enum DumpWarning {
+    /// The node was running while its memory was read.
     Live,
     /// The kernel was not found.
     NoKernel(String),
     /// The kernel has not written its VMCOREINFO yet.
     NoVmcoreinfo,
-    /// The registers of so many cores of so many are missing.
+    /// The registers of some cores are missing: how many, of how many.
     NoRegisters(usize, usize),
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for DumpWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Live => f.write_str(
-                "the node ran meanwhile: what it changed while the dump was written may not fit \
-                 together",
+                "the node was running: memory that it changed while the dump was written may be \
+                 inconsistent",
             ),
             Self::NoKernel(reason) => write!(
                 f,
-                "the dump holds the memory and nothing else, tools will not know what is in it: \
+                "the dump contains only the memory, without a description that tools need: \
                  {reason}"
             ),
             Self::NoVmcoreinfo => f.write_str(
-                "the kernel had not written its VMCOREINFO yet, tools will have to be told where it \
+                "the kernel had not written its VMCOREINFO yet, tools need options that say where \
+                 it \
                  is",
             ),
             Self::NoRegisters(missing, all) => {
-                write!(f, "the registers of {missing} of {all} cores are not known")
+                write!(f, "the registers of {missing} of {all} cores are unknown")
             }
         }
     }
 }
 
-impl Serialize for Doubt {
+impl Serialize for DumpWarning {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -137,15 +139,15 @@ impl Serialize for Doubt {
 pub struct Dumped {
     /// The node.
     pub node: String,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Bytes that it seems to have, holes included.
+    /// Apparent size of the file in bytes, holes included.
     pub size_bytes: u64,
-    /// Bytes of memory that were not zero, and are in it.
+    /// Bytes of nonzero memory that were written.
     pub written_bytes: u64,
     /// What it lacks.
-    pub doubts: Vec<Doubt>,
-    /// Dumps that went for it.
+    pub warnings: Vec<DumpWarning>,
+    /// Older dumps removed to stay within the limits.
     pub removed: Vec<PathBuf>,
 }
 
@@ -154,41 +156,40 @@ pub struct Dumped {
 /// # Errors
 /// [`DumpError`].
 pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumped, DumpError> {
-    let mut subject = Subject::open(handle)?;
-    let name = subject.name().to_owned();
-    if request.interrupt && subject.is_running() {
-        subject
-            .interrupt(handle)
+    let mut node = InspectedNode::open(handle)?;
+    let name = node.name().to_owned();
+    if request.interrupt && node.is_running() {
+        node.interrupt(handle)
             .map_err(|source| DumpError::Interrupt {
                 name: name.clone(),
                 source,
             })?;
     }
-    let (map, notes, mut doubts) = describe(&subject);
-    if subject.is_running() {
-        doubts.insert(0, Doubt::Live);
+    let (map, notes, mut warnings) = describe(&node);
+    if node.is_running() {
+        warnings.insert(0, DumpWarning::Live);
     }
     let named = |source| named(&name, source);
     let plan = Vmcore::plan(
-        kimage::PhysicalMemory::ranges(subject.memory()),
+        kimage::PhysicalMemory::ranges(node.memory()),
         &map,
         notes.bytes(),
     )
     .map_err(named)?;
     let store = Store::new(root);
-    let (pending, bytes_max) = match &request.target {
-        Target::Kept(limits) => (store.begin(&name)?, limits.bytes),
-        Target::File(path) => (Pending::create(path.clone())?, u64::MAX),
+    let (dump, bytes_max) = match &request.target {
+        Target::Store(limits) => (store.create(&name)?, limits.bytes),
+        Target::File(path) => (DumpFile::create(path.clone())?, u64::MAX),
     };
-    let room = pending.room();
-    let written = plan.write(subject.memory(), pending.file(), bytes_max.min(room));
+    let available_bytes = dump.available_bytes();
+    let written = plan.write(node.memory(), dump.file(), bytes_max.min(available_bytes));
     let written = written.map_err(|error| match error {
-        WriteError::TooLarge(_) if room < bytes_max => DumpError::DiskFull(name.clone()),
+        WriteError::TooLarge(_) if available_bytes < bytes_max => DumpError::DiskFull(name.clone()),
         error => named(error),
     })?;
-    let path = pending.finish()?;
+    let path = dump.finish()?;
     let removed = match &request.target {
-        Target::Kept(limits) => store.prune(*limits, &path)?,
+        Target::Store(limits) => store.prune(*limits, &path)?,
         Target::File(_) => Vec::new(),
     };
     Ok(Dumped {
@@ -196,17 +197,17 @@ pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumpe
         path,
         size_bytes: plan.size(),
         written_bytes: written,
-        doubts,
+        warnings,
         removed,
     })
 }
 
-/// Keeps a dump of a node that has crashed, or was stopped because it hung, if its user wanted that
-/// (`insula run --dump-on-crash`).
+/// Writes a dump of a node that has crashed, or was stopped because it hung, if its user asked for
+/// that (`insula run --dump-on-crash`).
 ///
 /// # Errors
-/// [`DumpError`]; the node has ended as it has all the same.
-pub fn keep_if_wanted(handle: &Handle, root: &Root) -> Result<Option<Dumped>, DumpError> {
+/// [`DumpError`]; the node's state is not affected.
+pub fn dump_on_crash(handle: &Handle, root: &Root) -> Result<Option<Dumped>, DumpError> {
     let wanted = handle
         .record
         .as_ref()
@@ -215,41 +216,42 @@ pub fn keep_if_wanted(handle: &Handle, root: &Root) -> Result<Option<Dumped>, Du
         return Ok(None);
     }
     let request = DumpRequest {
-        target: Target::Kept(Limits::from_environment()?),
+        target: Target::Store(Limits::from_environment()?),
         interrupt: false,
     };
     dump(handle, root, &request).map(Some)
 }
 
-/// Where things are and what the notes tell, as far as it is known, and what is not.
-fn describe(subject: &Subject) -> (KernelMap, Notes, Vec<Doubt>) {
+/// The kernel's memory map and the notes, as far as they are known, and warnings about the rest.
+fn describe(node: &InspectedNode) -> (KernelMap, Notes, Vec<DumpWarning>) {
     let mut notes = Notes::default();
-    let kernel = match subject.kernel() {
+    let kernel = match node.kernel() {
         Ok(kernel) => kernel,
         Err(error) => {
             let reason = error.to_string();
-            let doubt = Doubt::NoKernel(reason.lines().next().unwrap_or_default().to_owned());
-            return (KernelMap::default(), notes, vec![doubt]);
+            let warning =
+                DumpWarning::NoKernel(reason.lines().next().unwrap_or_default().to_owned());
+            return (KernelMap::default(), notes, vec![warning]);
         }
     };
-    let mut doubts = add_processors(&mut notes, subject, &kernel);
+    let mut warnings = add_processors(&mut notes, node, &kernel);
     match kernel.vmcoreinfo() {
         Ok(Some(text)) => notes.vmcoreinfo(&text),
-        Ok(None) | Err(_) => doubts.push(Doubt::NoVmcoreinfo),
+        Ok(None) | Err(_) => warnings.push(DumpWarning::NoVmcoreinfo),
     }
     let map = KernelMap {
         direct_map: kernel.direct_map().unwrap_or_default(),
         image: Some((kernel.image(), kernel.placement().physical)),
     };
-    (map, notes, doubts)
+    (map, notes, warnings)
 }
 
 fn add_processors(
     notes: &mut Notes,
-    subject: &Subject,
+    node: &InspectedNode,
     kernel: &RunningKernel<'_, Mapping>,
-) -> Vec<Doubt> {
-    let processors = subject.processors(kernel);
+) -> Vec<DumpWarning> {
+    let processors = node.processors(kernel);
     for (processor, registers) in &processors {
         let thread = kernel.current_thread(processor).unwrap_or_default();
         notes.processor(thread, registers.as_ref());
@@ -259,7 +261,7 @@ fn add_processors(
         .filter(|(_, registers)| registers.is_none());
     match unknown.count() {
         0 => Vec::new(),
-        missing => vec![Doubt::NoRegisters(missing, processors.len())],
+        missing => vec![DumpWarning::NoRegisters(missing, processors.len())],
     }
 }
 

@@ -1,27 +1,26 @@
-//! What is left of a node: its memory as a dump, where its cores are, and gdb's view of both.
+//! Inspecting a node: its memory as a dump, backtraces of its cores, and gdb's view of both.
 //!
-//! Everything is read from outside, from the node's memory; nothing in the node helps or must be
-//! prepared. Only the registers and the backtraces of a node that runs take an interrupt, which its
-//! kernel answers by itself (see [`node::nmi`](crate::node::nmi)).
-//!
+//! Everything is read from outside, from the node's memory, without help or preparation in the
+//! node. Only the registers and the backtraces of a running node need an interrupt, which its
+//! kernel handles by itself (see [`node::nmi`](crate::node::nmi)).
 //! | | |
 //! |---|---|
-//! | [`dump`] | an ELF core file of a node's memory, as the kernel's own kdump writes it |
-//! | [`Store`] | the folder where dumps are kept, and how many |
-//! | [`keep_if_wanted`] | for its supervisor |
+//! | [`dump`] | writes an ELF core file of a node's memory, like kdump's |
+//! | [`Store`] | the folder of stored dumps, and its limits |
+//! | [`dump_on_crash`] | dump by a node's supervisor |
 //! | [`backtrace`] | makes a node's kernel print where each of its cores is |
 //! | [`debug`] | gdb's remote protocol over a node's memory |
 
 mod backtrace;
 pub mod debug;
 mod dump;
+mod inspected_node;
 mod notes;
 mod store;
-mod subject;
 mod vmcore;
 
 pub use backtrace::{Backtrace, BacktraceError, backtrace};
-pub use dump::{Doubt, DumpError, DumpRequest, Dumped, Target, dump, keep_if_wanted};
-pub use store::{FOLDER, KeptDump, Limits, LimitsError, Store, StoreError};
-pub use subject::{Subject, SubjectError};
+pub use dump::{DumpError, DumpRequest, DumpWarning, Dumped, Target, dump, dump_on_crash};
+pub use inspected_node::{InspectError, InspectedNode};
+pub use store::{FOLDER, Limits, LimitsError, Store, StoreError, StoredDump};
 pub use vmcore::WriteError;

@@ -1,31 +1,32 @@
-//! The notes of a kernel's core file: the registers of each core, and what the kernel tells tools.
+//! Notes of a kernel's core file: the registers of each core, and VMCOREINFO.
 //!
 //! Source: the kernel's fs/binfmt_elf.c (`NT_PRSTATUS`), include/linux/elfcore.h (`struct
 //! elf_prstatus`) and kernel/crash_core.c, which write the same.
 
 use kimage::running::Registers;
 
-/// The owner of the notes that core files of processes have too.
+/// Owner of the notes that core files of processes also have.
 const CORE: &str = "CORE";
-/// Registers of a thread, or here of a core.
+/// Type of the note with the registers of a thread, or here of a core.
 const NT_PRSTATUS: u32 = 1;
-/// The owner, and only kind, of the note with the kernel's own words.
+/// Owner of the note with VMCOREINFO; its type is 0.
 const VMCOREINFO: &str = "VMCOREINFO";
-/// Alignment of a note's parts.
+/// Alignment of a note's parts in bytes.
 const ALIGNMENT: usize = 4;
 
-/// `struct elf_prstatus` of x86-64: its size, and where in it lie the thread's id and the registers.
+/// `struct elf_prstatus` of x86-64: its size, and offsets of the thread id and the registers.
 const PRSTATUS_SIZE: usize = 336;
 const PRSTATUS_PID: usize = 32;
 const PRSTATUS_REGISTERS: usize = 112;
 
-/// Notes, one behind the other.
+/// Notes, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Vec<u8>);
 
 impl Notes {
-    /// The registers of the next core, in the order of the kernel's numbers, and the id of the
-    /// thread that it executes. All zero if they are not known: the notes count the cores.
+    /// Adds the registers of the next core, in the order of the kernel's numbers, and the id of its
+    /// current thread. Unknown registers are written as zeros, since tools count the cores by these
+    /// notes.
     pub(super) fn processor(&mut self, thread: u32, registers: Option<&Registers>) {
         let mut status = [0; PRSTATUS_SIZE];
         let mut put = |at: usize, bytes: &[u8]| status[at..at + bytes.len()].copy_from_slice(bytes);
@@ -37,12 +38,12 @@ impl Notes {
         self.add(CORE, NT_PRSTATUS, &status);
     }
 
-    /// What the kernel tells tools.
+    /// Adds VMCOREINFO.
     pub(super) fn vmcoreinfo(&mut self, text: &[u8]) {
         self.add(VMCOREINFO, 0, text);
     }
 
-    /// The bytes.
+    /// The encoded notes.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,7 +1,7 @@
-//! The folder where dumps are kept, and how many of them.
+//! The folder of stored dumps, and its limits.
 //!
-//! A dump gets its name when it is whole ([`state`](crate::state)). So a dump that is listed can be
-//! used, and what a killed command leaves is swept up by the next.
+//! Dumps are atomic files ([`state`](crate::state)): a dump that is listed is complete, and the
+//! next command removes what a killed one has left.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,19 +15,19 @@ use crate::root::Root;
 use crate::state;
 use crate::units::Size;
 
-/// Where dumps are kept.
+/// The folder.
 pub const FOLDER: &str = "/var/lib/insula/dumps";
-/// Ending of a dump's file.
-const ENDING: &str = ".vmcore";
-/// Bytes of the blocks that the system counts a file's space in.
+/// Extension of a dump's file.
+const EXTENSION: &str = ".vmcore";
+/// Unit of the system's block counts in bytes.
 const BLOCK: u64 = 512;
 
-/// How many dumps are kept; the oldest go first.
+/// Limits for stored dumps; the oldest are removed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// At most so many.
+    /// Largest number of dumps.
     pub count: usize,
-    /// At most so many bytes on the disk, all together.
+    /// Largest number of bytes on disk, all dumps together.
     pub bytes: u64,
 }
 
@@ -40,9 +40,9 @@ impl Default for Limits {
     }
 }
 
-/// A limit that the environment sets is none.
+/// A limit in the environment is invalid.
 #[derive(Debug, thiserror::Error)]
-#[error("{variable}='{value}' is no limit: {expected}; nothing was touched")]
+#[error("{variable}='{value}' is not a valid limit: {expected}; nothing was touched")]
 pub struct LimitsError {
     variable: &'static str,
     value: String,
@@ -50,12 +50,12 @@ pub struct LimitsError {
 }
 
 impl Limits {
-    /// How many, by `INSULA_DUMPS_MAX`.
+    /// Variable that sets the number.
     pub const COUNT_VARIABLE: &str = "INSULA_DUMPS_MAX";
-    /// How much, by `INSULA_DUMPS_SIZE_MAX`.
+    /// Variable that sets the size.
     pub const BYTES_VARIABLE: &str = "INSULA_DUMPS_SIZE_MAX";
 
-    /// Those that the environment sets, for the others the usual ones.
+    /// The limits that the environment sets, or the defaults.
     ///
     /// # Errors
     /// [`LimitsError`].
@@ -86,48 +86,48 @@ fn variable<T: std::str::FromStr>(
     }
 }
 
-/// Why the folder cannot be used.
+/// Why the folder of dumps cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A file in it.
+    /// A file in it failed.
     #[error("{path}: {source}; no dump was changed", path = path.display())]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// There is none of that name.
+    /// No dump has that name.
     #[error(
         "there is no dump '{0}'; nothing was touched\n\
-         `insula dump ls` lists those there are"
+         `insula dump ls` lists the dumps"
     )]
     Unknown(String),
 }
 
-/// A dump that is kept.
+/// A stored dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KeptDump {
-    /// Its name: that of its file.
+pub struct StoredDump {
+    /// Its name: that of the file.
     pub name: String,
-    /// Its file.
+    /// Path of the file.
     pub path: PathBuf,
     /// When it was written, in seconds since 1970.
     pub written_unix_s: u64,
-    /// Bytes that it seems to have: all of the node's memory.
+    /// Apparent size in bytes: that of the node's memory.
     pub size_bytes: u64,
-    /// Bytes that it takes.
+    /// Bytes on disk.
     pub disk_bytes: u64,
 }
 
-/// The folder.
+/// The folder of stored dumps.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
 }
 
 impl Store {
-    /// The usual one.
+    /// The default folder.
     #[must_use]
     pub fn new(root: &Root) -> Self {
         Self {
@@ -135,17 +135,17 @@ impl Store {
         }
     }
 
-    /// The dumps in it, oldest first; none when there is no folder.
+    /// The dumps, oldest first; none when the folder does not exist.
     ///
     /// # Errors
     /// [`StoreError::File`].
-    pub fn list(&self) -> Result<Vec<KeptDump>, StoreError> {
+    pub fn list(&self) -> Result<Vec<StoredDump>, StoreError> {
         let mut dumps: Vec<_> = self
             .files()?
             .iter()
-            .filter(|path| has_ending(path, ENDING))
-            // One that goes meanwhile is left out.
-            .filter_map(|path| kept(path).ok())
+            .filter(|path| has_extension(path, EXTENSION))
+            // A dump that is removed meanwhile is left out.
+            .filter_map(|path| stored(path).ok())
             .collect();
         dumps.sort_by_key(|(written, _)| *written);
         Ok(dumps.into_iter().map(|(_, dump)| dump).collect())
@@ -163,27 +163,28 @@ impl Store {
         fs::remove_file(&path).map_err(at(&path))
     }
 
-    /// Begins the dump of a node.
-    pub(super) fn begin(&self, node: &str) -> Result<Pending, StoreError> {
+    /// Creates the file for the dump of a node.
+    pub(super) fn create(&self, node: &str) -> Result<DumpFile, StoreError> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)
             .map_err(at(&self.folder))?;
-        state::Pending::sweep(&self.folder).map_err(|(path, error)| at(&path)(error))?;
+        state::AtomicFile::remove_stale(&self.folder).map_err(|(path, error)| at(&path)(error))?;
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let time: String = time.chars().filter(|c| !"-:".contains(*c)).collect();
-        let file = state::Pending::create(&self.folder).map_err(at(&self.folder))?;
-        let name = Place::Free(self.folder.join(format!("{node}-{time}")));
-        Ok(Pending { file, name })
+        let file = state::AtomicFile::create(&self.folder).map_err(at(&self.folder))?;
+        let name = FinalPath::Free(self.folder.join(format!("{node}-{time}")));
+        Ok(DumpFile { file, name })
     }
 
-    /// Removes the oldest until the limits hold; never `newest`. Answers what went.
+    /// Removes the oldest dumps until the limits are met; never `newest`. Returns the removed
+    /// files.
     pub(super) fn prune(&self, limits: Limits, newest: &Path) -> Result<Vec<PathBuf>, StoreError> {
         let dumps = self.list()?;
         let mut count = dumps.len();
         let mut bytes: u64 = dumps.iter().map(|dump| dump.disk_bytes).sum();
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         for dump in dumps.into_iter().filter(|dump| dump.path != newest) {
             if count <= limits.count.max(1) && bytes <= limits.bytes {
                 break;
@@ -191,9 +192,9 @@ impl Store {
             fs::remove_file(&dump.path).map_err(at(&dump.path))?;
             count -= 1;
             bytes = bytes.saturating_sub(dump.disk_bytes);
-            gone.push(dump.path);
+            removed.push(dump.path);
         }
-        Ok(gone)
+        Ok(removed)
     }
 
     fn files(&self) -> Result<Vec<PathBuf>, StoreError> {
@@ -207,70 +208,70 @@ impl Store {
     }
 }
 
-/// A dump in the making. Unless it is finished it goes with this value.
+/// A dump that is being written. Unless it is finished, dropping it removes the file.
 #[derive(Debug)]
-pub(super) struct Pending {
-    file: state::Pending,
-    name: Place,
+pub(super) struct DumpFile {
+    file: state::AtomicFile,
+    name: FinalPath,
 }
 
-/// Where a dump will be.
+/// Final path of a dump.
 #[derive(Debug)]
-enum Place {
-    /// At the first free name that begins so: there may be two in one second.
+enum FinalPath {
+    /// The first free name with this prefix: there may be two dumps in one second.
     Free(PathBuf),
-    /// Here, whatever there is.
+    /// This path; an existing file is replaced.
     Exactly(PathBuf),
 }
 
-impl Pending {
-    /// Begins a file that will be `path`. Only its owner may read it: it holds all that the node
-    /// knew.
+impl DumpFile {
+    /// Creates a file that will be `path`. Only its owner may read it: it contains the node's
+    /// memory.
     pub(super) fn create(path: PathBuf) -> Result<Self, StoreError> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         Ok(Self {
-            file: state::Pending::create(folder).map_err(at(&path))?,
-            name: Place::Exactly(path),
+            file: state::AtomicFile::create(folder).map_err(at(&path))?,
+            name: FinalPath::Exactly(path),
         })
     }
 
-    /// To write it.
+    /// The file to write to.
     pub(super) fn file(&self) -> &File {
         self.file.file()
     }
 
     /// Bytes that it may take of its file system.
-    pub(super) fn room(&self) -> u64 {
-        // Where the system does not tell, writing tells.
-        self.file.room().unwrap_or(u64::MAX)
+    pub(super) fn available_bytes(&self) -> u64 {
+        // If the system does not say, writing fails in time.
+        self.file.available_bytes().unwrap_or(u64::MAX)
     }
 
-    /// Gives it its name as soon as it is on the disk. Answers where it is.
+    /// Gives the file its name once it is on the disk. Returns its path.
     pub(super) fn finish(self) -> Result<PathBuf, StoreError> {
         match self.name {
-            Place::Exactly(path) => {
-                self.file.replace(&path).map_err(at(&path))?;
+            FinalPath::Exactly(path) => {
+                self.file.persist(&path).map_err(at(&path))?;
                 Ok(path)
             }
-            Place::Free(beginning) => keep(self.file, &beginning),
+            FinalPath::Free(prefix) => persist(self.file, &prefix),
         }
     }
 }
 
-/// Keeps it under the first free name that begins so.
-fn keep(mut file: state::Pending, beginning: &Path) -> Result<PathBuf, StoreError> {
+/// Gives the file the first free name with this prefix.
+fn persist(mut file: state::AtomicFile, prefix: &Path) -> Result<PathBuf, StoreError> {
     let mut number = 1_u32;
     loop {
-        let mut path = beginning.as_os_str().to_owned();
+        let mut path = prefix.as_os_str().to_owned();
         if number > 1 {
             path.push(format!("-{number}"));
         }
-        path.push(ENDING);
+        path.push(EXTENSION);
         let path = PathBuf::from(path);
-        file = match file.keep(&path) {
+        file = match file.persist_new(&path) {
             Ok(()) => return Ok(path),
             Err((error, file)) if error.kind() == io::ErrorKind::AlreadyExists => file,
             Err((error, _)) => return Err(at(&path)(error)),
@@ -279,11 +280,11 @@ fn keep(mut file: state::Pending, beginning: &Path) -> Result<PathBuf, StoreErro
     }
 }
 
-/// A dump, and when it was written.
-fn kept(path: &Path) -> io::Result<(SystemTime, KeptDump)> {
+/// A dump, with its time of modification.
+fn stored(path: &Path) -> io::Result<(SystemTime, StoredDump)> {
     let metadata = fs::metadata(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let dump = KeptDump {
+    let dump = StoredDump {
         name: name.into_owned(),
         path: path.to_owned(),
         written_unix_s: u64::try_from(metadata.mtime()).unwrap_or_default(),
@@ -293,7 +294,7 @@ fn kept(path: &Path) -> io::Result<(SystemTime, KeptDump)> {
     Ok((metadata.modified()?, dump))
 }
 
-fn has_ending(path: &Path, ending: &str) -> bool {
+fn has_extension(path: &Path, ending: &str) -> bool {
     path.to_string_lossy().ends_with(ending)
 }
 
@@ -310,14 +311,14 @@ mod tests {
     use super::*;
     use crate::root::fake::Tree;
 
-    /// A dump that takes so many KiB and is so many seconds old.
+    /// Stores a dump of that size and age.
     fn add(store: &Store, node: &str, size_kib: usize, age_s: u64) -> PathBuf {
-        let pending = store.begin(node).unwrap();
+        let dump = store.create(node).unwrap();
         let bytes = vec![1; size_kib << 10];
-        pending.file().write_all_at(&bytes, 0).unwrap();
+        dump.file().write_all_at(&bytes, 0).unwrap();
         let time = SystemTime::now() - Duration::from_secs(age_s);
-        pending.file().set_modified(time).unwrap();
-        pending.finish().unwrap()
+        dump.file().set_modified(time).unwrap();
+        dump.finish().unwrap()
     }
 
     fn names(store: &Store) -> Vec<String> {
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first() {
+    fn the_oldest_are_removed_first() {
         let tree = Tree::new(&[]);
         let store = Store::new(&tree.root());
         assert_eq!(store.list().unwrap(), []);
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_node_and_time_and_are_never_the_same() {
+    fn names_have_node_and_time_and_are_unique() {
         let tree = Tree::new(&[]);
         let store = Store::new(&tree.root());
         let (first, second) = (add(&store, "web", 1, 0), add(&store, "web", 1, 0));
@@ -368,12 +369,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_finished_is_swept_up_unless_it_is_being_written() {
+    fn unfinished_files_are_removed_unless_being_written() {
         let tree = Tree::new(&[("/var/lib/insula/dumps/a.vmcore.partial", "left")]);
         let store = Store::new(&tree.root());
-        let writing = store.begin("b").unwrap();
+        let writing = store.create("b").unwrap();
         assert_eq!(store.files().unwrap().len(), 1);
-        let other = store.begin("c").unwrap();
+        let other = store.create("c").unwrap();
         assert_eq!(store.files().unwrap().len(), 2);
         drop((writing, other));
         assert_eq!(store.files().unwrap(), Vec::<PathBuf>::new());

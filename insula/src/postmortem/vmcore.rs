@@ -1,9 +1,9 @@
-//! The core file: ELF headers, notes, and memory of which pages of zeros take no space.
+//! The core file: ELF headers, notes, and memory, with holes for pages of zeros.
 //!
-//! The same shape as the kernel's own `/proc/vmcore` (fs/proc/vmcore.c): one segment for the
-//! kernel's image at the virtual addresses where it runs, and one for each stretch of memory, with
-//! its physical addresses as the node sees them and the virtual ones where its kernel maps all
-//! memory. The image's bytes lie in the file once, in the stretch that holds them.
+//! It has the structure of the kernel's own `/proc/vmcore` (fs/proc/vmcore.c): one segment for the
+//! kernel's image at its run-time virtual addresses, and one for each range of memory, with its
+//! physical addresses as the node sees them and the virtual ones of the kernel's direct map. The
+//! image's bytes are in the file once, in the range that contains them.
 
 use std::fs::File;
 use std::io;
@@ -19,11 +19,11 @@ use object::elf::{
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod::bytes_of;
 
-/// Unit of memory that is looked at, and left out if all of it is zero.
+/// Granularity of holes in bytes.
 const PAGE: usize = 4096;
 /// Bytes copied at a time.
 const STEP: usize = 1 << 20;
-/// Where memory begins in the file is a multiple of this, so that holes are whole blocks.
+/// Alignment of memory in the file, so that holes are whole blocks.
 const DATA_ALIGNMENT: u64 = PAGE as u64;
 
 /// Why a dump was not written.
@@ -35,12 +35,12 @@ pub enum WriteError {
     /// The node's memory could not be read.
     #[error(transparent)]
     Memory(#[from] ReadError),
-    /// It takes more than it may.
+    /// It is larger than the limit.
     #[error("it takes more than the {0} bytes that dumps may take")]
     TooLarge(u64),
-    /// There are more stretches than the format has numbers for.
-    #[error("the memory lies in {0} pieces, more than a core file can have")]
-    TooManyPieces(usize),
+    /// There are more ranges than the format can number.
+    #[error("the memory has {0} separate ranges, more than a core file can have")]
+    TooManyRanges(usize),
 }
 
 /// A segment of the file.
@@ -52,51 +52,51 @@ struct Segment {
     size: u64,
 }
 
-/// What the file of a node's memory consists of.
+/// Contents of the core file of a node's memory.
 #[derive(Debug)]
 pub(super) struct Vmcore {
     notes: Vec<u8>,
-    /// Stretches of memory, ascending, each with where its bytes lie in the file.
-    stretches: Vec<(Range<u64>, u64)>,
+    /// Ranges of memory, ascending, each with its offset in the file.
+    ranges: Vec<(Range<u64>, u64)>,
     segments: Vec<Segment>,
     size: u64,
 }
 
-/// What is known of the kernel in the memory.
+/// Memory map of the node's kernel.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelMap {
-    /// Where it maps all memory: the virtual address of physical address 0 there.
+    /// Start of the direct map: the virtual address of physical address 0.
     pub(super) direct_map: u64,
-    /// Virtual addresses of its image, and the physical address of the first.
+    /// Virtual addresses of the image, and the physical address of its start.
     pub(super) image: Option<(Range<u64>, u64)>,
 }
 
 impl Vmcore {
-    /// Arranges the file.
+    /// Lays out the file.
     pub(super) fn plan(
         ranges: Vec<Range<u64>>,
         map: &KernelMap,
         notes: &[u8],
     ) -> Result<Self, WriteError> {
-        let ranges = merged(ranges);
-        // The notes', the image's, and one for each.
-        let count = ranges.len() + 2;
+        let merged = merged(ranges);
+        // One segment for the notes, one for the image, and one for each range.
+        let count = merged.len() + 2;
         if count >= usize::from(PN_XNUM) {
-            return Err(WriteError::TooManyPieces(ranges.len()));
+            return Err(WriteError::TooManyRanges(merged.len()));
         }
         let headers = size_of::<FileHeader64<LE>>() + count * size_of::<ProgramHeader64<LE>>();
         let mut end = ((headers + notes.len()) as u64).next_multiple_of(DATA_ALIGNMENT);
-        let mut stretches = Vec::new();
-        for range in ranges {
+        let mut ranges = Vec::new();
+        for range in merged {
             let size = range.end - range.start;
-            stretches.push((range, end));
+            ranges.push((range, end));
             end += size;
         }
         let image = map
             .image
             .as_ref()
-            .and_then(|image| image_segment(image, &stretches));
-        let all = stretches.iter().map(|(range, file_offset)| Segment {
+            .and_then(|image| image_segment(image, &ranges));
+        let all = ranges.iter().map(|(range, file_offset)| Segment {
             virtual_address: map.direct_map.wrapping_add(range.start),
             physical_address: range.start,
             file_offset: *file_offset,
@@ -105,17 +105,17 @@ impl Vmcore {
         Ok(Self {
             notes: notes.to_vec(),
             segments: image.into_iter().chain(all).collect(),
-            stretches,
+            ranges,
             size: end,
         })
     }
 
-    /// Bytes of the file, holes included.
+    /// Size of the file in bytes, holes included.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Writes the file. Answers how many bytes of memory were not left out. Holds one MiB at a time.
+    /// Writes the file, one MiB at a time. Returns the bytes of memory that are no holes.
     pub(super) fn write<M: PhysicalMemory + ?Sized>(
         &self,
         memory: &M,
@@ -129,7 +129,7 @@ impl Vmcore {
             written_max,
         };
         let mut buffer = vec![0; STEP];
-        for (range, file_offset) in &self.stretches {
+        for (range, file_offset) in &self.ranges {
             for address in range.clone().step_by(STEP) {
                 let size = usize::try_from(range.end - address).map_or(STEP, |left| left.min(STEP));
                 memory.read(address, &mut buffer[..size])?;
@@ -140,7 +140,7 @@ impl Vmcore {
         Ok(writer.written)
     }
 
-    /// All that comes before the memory.
+    /// Headers and notes: everything before the memory.
     fn headers(&self) -> Vec<u8> {
         let count = self.segments.len() + 1;
         let mut bytes = bytes_of(&file_header(count as u16)).to_vec();
@@ -164,7 +164,7 @@ impl Vmcore {
     }
 }
 
-/// Writes what is not zero.
+/// Writer that leaves holes for zeros.
 struct Sparse<'a> {
     file: &'a File,
     written: u64,
@@ -196,7 +196,7 @@ fn is_zero(page: &[u8]) -> bool {
     words.iter().all(|word| u64::from_ne_bytes(*word) == 0) && rest.iter().all(|&byte| byte == 0)
 }
 
-/// The ranges in ascending order, those that touch as one.
+/// The ranges in ascending order, adjacent ones merged.
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_by_key(|range| range.start);
@@ -210,15 +210,15 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// The segment of the kernel's image, if all of it lies in one stretch.
+/// The segment of the kernel's image, if it is within one range.
 fn image_segment(
     (addresses, physical): &(Range<u64>, u64),
-    stretches: &[(Range<u64>, u64)],
+    ranges: &[(Range<u64>, u64)],
 ) -> Option<Segment> {
     let size = addresses.end.checked_sub(addresses.start)?;
     let end = physical.checked_add(size)?;
     let holds = |range: &Range<u64>| range.start <= *physical && end <= range.end;
-    let (range, file_offset) = stretches.iter().find(|(range, _)| holds(range))?;
+    let (range, file_offset) = ranges.iter().find(|(range, _)| holds(range))?;
     Some(Segment {
         virtual_address: addresses.start,
         physical_address: *physical,
@@ -284,7 +284,7 @@ mod tests {
     use super::super::notes::Notes;
     use super::*;
 
-    /// Chunks of memory with something in them.
+    /// Chunks of memory with contents.
     #[derive(Clone, Debug)]
     struct Memory(Vec<(u64, Vec<u8>)>);
 
@@ -320,7 +320,7 @@ mod tests {
         notes
     }
 
-    /// Writes a core file and gives its bytes back, and how many it takes on the disk.
+    /// Writes a core file; returns its bytes, and its size on disk.
     fn written(memory: &Memory, map: &KernelMap) -> (Vec<u8>, u64) {
         let plan = Vmcore::plan(memory.ranges(), map, notes().bytes()).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_is_seen_at_its_own_addresses_as_well() {
+    fn the_image_has_a_segment_at_its_own_addresses() {
         let memory = Memory(vec![(
             0x10_0000,
             (0..=255).cycle().take(16 * PAGE).collect(),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_take_no_space_and_too_much_is_refused() {
+    fn zeros_take_no_space_and_the_limit_is_kept() {
         let mut bytes = vec![0; 4 << 20];
         bytes[3 << 20] = 1;
         let memory = Memory(vec![(0x10_0000, bytes)]);
@@ -406,13 +406,13 @@ mod tests {
     }
 
     #[test]
-    fn more_pieces_than_can_be_numbered_are_refused() {
+    fn more_ranges_than_can_be_numbered_are_refused() {
         let ranges = (0..70_000_u64).map(|index| index * 0x2000..index * 0x2000 + 0x1000);
         let refused = Vmcore::plan(ranges.collect(), &KernelMap::default(), &[]);
-        assert!(matches!(refused, Err(WriteError::TooManyPieces(70_000))));
+        assert!(matches!(refused, Err(WriteError::TooManyRanges(70_000))));
     }
 
-    /// Chunks that do not overlap, in any order, of which some touch, each page zero or not.
+    /// Chunks without overlap, in any order, some of them adjacent, each page zero or not.
     fn chunks() -> impl Strategy<Value = Memory> {
         let page = prop_oneof![Just(0_u8), 1..=255_u8];
         let chunk = (0..3_u64, prop::collection::vec(page, 1..6));

@@ -1,4 +1,4 @@
-//! System calls that are refused.
+//! System calls that are refused by seccomp.
 
 use std::env::consts::ARCH;
 
@@ -7,11 +7,11 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use super::RestrictError;
 
-/// Calls that neither a supervisor nor any program that serves a device makes: those that change
-/// the kernel, the machine or its clock, look into other processes, or are a rich source of faults
-/// in the kernel. They fail with EPERM, as they do for who may not make them.
+/// Calls that neither a supervisor nor any device server makes: those that change the kernel, the
+/// machine or its clock, access other processes, or have a large attack surface. They fail with
+/// EPERM, as without the privilege.
 pub(super) const REFUSED: &[libc::c_long] = &[
-    // The kernel and the machine.
+    // Kernel and machine.
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -29,7 +29,7 @@ pub(super) const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
-    // Its clock.
+    // Clock.
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_adjtimex,
@@ -44,7 +44,7 @@ pub(super) const REFUSED: &[libc::c_long] = &[
     libc::SYS_move_pages,
     libc::SYS_migrate_pages,
     libc::SYS_setns,
-    // Large parts of the kernel that nobody here uses.
+    // Large attack surfaces that are not needed here.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -57,8 +57,8 @@ pub(super) const REFUSED: &[libc::c_long] = &[
     libc::SYS_fanotify_init,
 ];
 
-/// What a program that serves a disk does not do beside: it gets its connection, opens its disk and
-/// stays where it is.
+/// Calls refused to a disk server in addition: it gets its connection, opens its disk and makes no
+/// other.
 pub(super) const REFUSED_TO_DISK_SERVER: &[libc::c_long] = &[
     libc::SYS_socket,
     libc::SYS_bind,
@@ -76,7 +76,8 @@ pub(super) const REFUSED_TO_DISK_SERVER: &[libc::c_long] = &[
     libc::SYS_mknodat,
 ];
 
-/// The filter that refuses these calls, and ends who makes one by another architecture's numbers.
+/// Builds the filter that refuses these calls, and kills a process that makes a call of another
+/// architecture.
 pub(super) fn filter(refused: &[libc::c_long]) -> Result<BpfProgram, RestrictError> {
     let rules = refused.iter().map(|call| (*call, Vec::new())).collect();
     let filter = SeccompFilter::new(

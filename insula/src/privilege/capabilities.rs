@@ -1,4 +1,4 @@
-//! Which of root's powers are kept.
+//! Capabilities that are kept.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -9,19 +9,19 @@ use rustix::thread::{
 use super::{RestrictError, kernel};
 use crate::node::NodeRecord;
 
-/// What every supervisor needs: to read the files of the node's image again, whoever owns them.
+/// Needed by every supervisor: to read the files of the node's image again, whoever owns them.
 const SUPERVISOR: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
-/// What a program needs that serves a disk: to open it, whoever owns it.
+/// Needed by a disk server: to open the disk, whoever owns it.
 pub(super) const DISK_SERVER: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
-/// What it takes to make a network interface and to publish a port below 1024.
+/// Needed to create a network interface and to publish a port below 1024.
 const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE);
-/// What it takes to look at PCI functions again before a start: of their configuration space, all but
-/// the first 64 bytes is for who has this.
+/// Needed to check PCI functions again before a start: their configuration space beyond the first
+/// 64 bytes requires it.
 const FUNCTIONS: CapabilitySet = CapabilitySet::SYS_ADMIN;
-/// What `virtiofsd` needs: to act on files as any user of the node, and, at its start, to make the
-/// folder its root in a mount namespace of its own, to raise its limit of descriptors and to give
-/// up the rest itself.
+/// Needed by `virtiofsd`: to act on files as any user of the node, and, at its start, to enter a
+/// mount namespace with the folder as its root, to raise its limit of descriptors and to drop the
+/// rest itself.
 pub(super) const FILE_SERVER: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -36,12 +36,12 @@ pub(super) const FILE_SERVER: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_CHROOT)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// What a node's devices need of the processes that serve them.
+/// A node's devices, as far as their servers need privileges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// A folder of the base is served to it.
+pub struct DeviceNeeds {
+    /// A folder of the base is shared with it.
     pub folder: bool,
-    /// A file or block device of the base is served to it.
+    /// A file or block device of the base is its disk.
     pub disk: bool,
     /// It has a network card.
     pub network: bool,
@@ -49,8 +49,8 @@ pub struct Needs {
     pub functions: bool,
 }
 
-impl Needs {
-    /// Those of a node with this record, and with PCI functions or none.
+impl DeviceNeeds {
+    /// The needs of a node with this record, with or without PCI functions.
     #[must_use]
     pub fn of(record: &NodeRecord, functions: bool) -> Self {
         Self {
@@ -74,8 +74,8 @@ impl Needs {
     }
 }
 
-/// Keeps only these of the capabilities that the thread has. Allocates nothing unless it fails.
-pub(super) fn keep(kept: CapabilitySet) -> Result<(), RestrictError> {
+/// Reduces the thread's capabilities to these. Allocates nothing unless it fails.
+pub(super) fn retain(kept: CapabilitySet) -> Result<(), RestrictError> {
     let failed = kernel("capabilities");
     let mut sets = capabilities(None).map_err(&failed)?;
     sets.effective &= kept;
@@ -84,14 +84,15 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<(), RestrictError> {
     set_capabilities(None, sets).map_err(failed)
 }
 
-/// Has no program that is executed from now on get any but these.
+/// Limits the capabilities of programs executed from now on to these.
 pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), RestrictError> {
     let failed = kernel("capabilities");
     let may_limit = capabilities(None)
         .map_err(&failed)?
         .effective
         .contains(CapabilitySet::SETPCAP);
-    // Who may not has no more than a user has, and without new privileges gets no more.
+    // Without CAP_SETPCAP the process has no more than a user has, and with no_new_privs gets no
+    // more.
     if !may_limit {
         return Ok(());
     }
@@ -102,7 +103,7 @@ pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), RestrictErro
                 remove_capability_from_bounding_set(capability).map_err(&failed)?;
             }
             Ok(_) => {}
-            // The kernel knows of no more.
+            // The kernel has no more.
             Err(Errno::INVAL) => break,
             Err(error) => return Err(failed(error)),
         }
@@ -114,7 +115,7 @@ pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), RestrictErro
 mod tests {
     use super::*;
 
-    const EVIL: CapabilitySet = CapabilitySet::SYS_MODULE
+    const DANGEROUS: CapabilitySet = CapabilitySet::SYS_MODULE
         .union(CapabilitySet::SYS_RAWIO)
         .union(CapabilitySet::SYS_BOOT)
         .union(CapabilitySet::SYS_PTRACE)
@@ -122,37 +123,37 @@ mod tests {
         .union(CapabilitySet::SYS_TIME);
 
     #[test]
-    fn a_node_without_devices_needs_next_to_nothing() {
+    fn a_node_without_devices_needs_one_capability() {
         assert_eq!(
-            Needs::default().supervisor(),
+            DeviceNeeds::default().supervisor(),
             CapabilitySet::DAC_READ_SEARCH
         );
     }
 
     #[test]
     fn each_device_adds_its_own() {
-        let network = Needs {
+        let network = DeviceNeeds {
             network: true,
-            ..Needs::default()
+            ..DeviceNeeds::default()
         };
         assert!(network.supervisor().contains(CapabilitySet::NET_ADMIN));
         assert!(!network.supervisor().contains(CapabilitySet::SYS_ADMIN));
-        let disk = Needs {
+        let disk = DeviceNeeds {
             disk: true,
-            ..Needs::default()
+            ..DeviceNeeds::default()
         };
         assert_eq!(disk.supervisor(), DISK_SERVER);
     }
 
     #[test]
-    fn no_device_is_worth_the_kernel() {
-        let all = Needs {
+    fn no_device_needs_power_over_the_kernel() {
+        let all = DeviceNeeds {
             folder: true,
             disk: true,
             network: true,
             functions: true,
         };
-        assert!(all.supervisor().intersection(EVIL).is_empty());
+        assert!(all.supervisor().intersection(DANGEROUS).is_empty());
         assert!(all.supervisor().contains(FILE_SERVER | DISK_SERVER));
     }
 }

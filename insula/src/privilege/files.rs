@@ -1,4 +1,4 @@
-//! Files that a program may reach.
+//! Files that a device server may access (Landlock).
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use landlock::{
 
 use super::RestrictError;
 
-/// The kernel's rules of 6.2, which tell truncating from writing; where fewer are known, those. Later
-/// ones would refuse a block device's ioctls.
+/// Rules of Linux 6.2, which tell truncating from writing; older kernels enforce those that they
+/// know. Later rules would refuse ioctls on block devices.
 const RULES: ABI = ABI::V3;
 
-/// Where programs have their libraries and what these read. What is not there needs no rule.
+/// Libraries and files that these read. A missing path needs no rule.
 const LIBRARIES: &[&str] = &[
     "/usr",
     "/lib",
@@ -25,11 +25,11 @@ const LIBRARIES: &[&str] = &[
     "/etc/ld.so.preload",
     "/etc/gnutls",
     "/etc/ssl/openssl.cnf",
-    // A block device's limits.
+    // Limits of block devices.
     "/sys",
 ];
 
-/// Rules by which a process reaches, beside its own program and libraries, only the file `disk`.
+/// Rules that allow, beside the program and its libraries, only the file `disk`.
 pub(super) fn only_disk(
     program: &Path,
     disk: &Path,

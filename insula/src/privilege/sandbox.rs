@@ -1,9 +1,6 @@
-//! Processes that are started with less than their parent has.
+//! Child processes with fewer privileges than their parent.
 
-#![allow(
-    unsafe_code,
-    reason = "what a child does before it becomes the program is unsafe to say"
-)]
+#![allow(unsafe_code, reason = "code between fork and exec is unsafe")]
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -16,10 +13,10 @@ use nix::unistd::setsid;
 use rustix::thread::CapabilitySet;
 use seccompiler::BpfProgram;
 
-use super::{RestrictError, calls, capabilities, files, give_up};
+use super::{RestrictError, calls, capabilities, drop_privileges, files};
 
-/// What a program that serves a device is left with. Made by the parent, so that the child need not
-/// allocate to enter it.
+/// Restrictions of a device server. Built by the parent, so that the child need not allocate to
+/// enter it.
 pub(crate) struct Sandbox {
     kept: CapabilitySet,
     refused: BpfProgram,
@@ -27,7 +24,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// For `virtiofsd`, which goes into a sandbox of files by itself.
+    /// For `virtiofsd`, which restricts its access to files itself.
     pub(crate) fn file_server() -> Result<Self, RestrictError> {
         Ok(Self {
             kept: capabilities::FILE_SERVER,
@@ -36,7 +33,7 @@ impl Sandbox {
         })
     }
 
-    /// For a program that serves this file or block device.
+    /// For a server of this file or block device.
     pub(crate) fn disk_server(
         program: &Path,
         disk: &Path,
@@ -50,10 +47,10 @@ impl Sandbox {
         })
     }
 
-    /// Has the command's child enter it before it becomes the program.
-    pub(crate) fn confine(mut self, command: &mut Command) {
-        // SAFETY: between fork and exec `enter` only makes system calls: nothing is allocated unless
-        // it fails, and no lock is taken that a thread of the parent may have held.
+    /// Makes the command's child enter the sandbox before it executes the program.
+    pub(crate) fn apply_to(mut self, command: &mut Command) {
+        // SAFETY: between fork and exec `enter` only makes system calls: nothing is allocated
+        // unless it fails, and no lock is taken that a thread of the parent may hold.
         unsafe { command.pre_exec(move || self.enter().map_err(os_error)) };
     }
 
@@ -61,21 +58,21 @@ impl Sandbox {
         if let Some(files) = self.files.take() {
             files.restrict_self()?;
         }
-        give_up(self.kept, &self.refused)
+        drop_privileges(self.kept, &self.refused)
     }
 }
 
-/// Has the command's child be the leader of a session of its own, so that no terminal's signals
-/// reach it, with no descriptors but its standard ones.
+/// Makes the command's child a session leader, so that no signals of a terminal reach it, without
+/// descriptors except the standard ones.
 pub(crate) fn detach(command: &mut Command) {
     // SAFETY: only system calls are made.
-    unsafe { command.pre_exec(leave_everything) };
+    unsafe { command.pre_exec(isolate) };
 }
 
-fn leave_everything() -> io::Result<()> {
+fn isolate() -> io::Result<()> {
     setsid()?;
     let first = libc::STDERR_FILENO + 1;
-    // SAFETY: descriptors are only marked to be closed by exec, which nobody here comes back from.
+    // SAFETY: descriptors are only marked to be closed by exec, which follows.
     let closed = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -90,7 +87,7 @@ fn leave_everything() -> io::Result<()> {
     }
 }
 
-/// As far as a child can tell its parent: by number.
+/// The error number, which is all that a child can report to its parent.
 fn os_error(error: RestrictError) -> io::Error {
     match error {
         RestrictError::Kernel { source, .. } => source,
@@ -109,7 +106,7 @@ mod tests {
     fn cat(sandbox: Sandbox) -> Child {
         let mut command = Command::new("/bin/cat");
         command.stdin(Stdio::piped()).stdout(Stdio::null());
-        sandbox.confine(&mut command);
+        sandbox.apply_to(&mut command);
         command.spawn().unwrap()
     }
 
@@ -125,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_server_has_next_to_nothing() {
+    fn a_disk_server_has_few_privileges() {
         let disk = tempfile::NamedTempFile::new().unwrap();
         let sandbox = Sandbox::disk_server(Path::new("/bin/cat"), disk.path(), false).unwrap();
         let child = cat(sandbox);
@@ -148,18 +145,18 @@ mod tests {
         end(child);
     }
 
-    /// Runs `sh -c` as a disk server; whether the words succeed.
-    fn succeeds(disk: &Path, read_only: bool, words: &str) -> bool {
+    /// Runs `sh -c` as a disk server; returns whether the script succeeds.
+    fn succeeds(disk: &Path, read_only: bool, script: &str) -> bool {
         let shell = fs::canonicalize("/bin/sh").unwrap();
         let mut command = Command::new(&shell);
-        command.args(["-c", words]).stderr(Stdio::null());
+        command.args(["-c", script]).stderr(Stdio::null());
         let sandbox = Sandbox::disk_server(&shell, disk, read_only).unwrap();
-        sandbox.confine(&mut command);
+        sandbox.apply_to(&mut command);
         command.status().unwrap().success()
     }
 
     #[test]
-    fn a_disk_server_reaches_its_disk_only() {
+    fn a_disk_server_accesses_its_disk_only() {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk");
         let other = folder.path().join("other");
@@ -174,8 +171,7 @@ mod tests {
         assert!(!succeeds(&disk, false, &write(&other)) || !has_landlock());
     }
 
-    /// Whether this machine's kernel has it at all: some build machines' have not. Tried by a thread,
-    /// which alone is restricted.
+    /// Whether this machine's kernel has Landlock. Tried in a thread, which alone is restricted.
     fn has_landlock() -> bool {
         let tried = std::thread::spawn(|| {
             let rules = files::only_disk(Path::new("/bin/sh"), Path::new("/dev/null"), true);
@@ -187,9 +183,9 @@ mod tests {
     #[test]
     fn refused_calls_fail_and_others_do_not() {
         let disk = tempfile::NamedTempFile::new().unwrap();
-        // unshare(1) makes nothing but that call.
-        let words = "unshare --fork --user true";
-        assert!(!succeeds(disk.path(), false, words));
+        // unshare(1) fails by that call only.
+        let script = "unshare --fork --user true";
+        assert!(!succeeds(disk.path(), false, script));
         assert!(succeeds(disk.path(), false, "true"));
     }
 

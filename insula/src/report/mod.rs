@@ -1,4 +1,4 @@
-//! How things are shown to people.
+//! Formatting for people.
 
 mod table;
 
@@ -6,7 +6,7 @@ pub use table::{Align, Table};
 
 use std::time::Duration;
 
-/// A duration in two units at most: `3d 4h`, `5m 2s`, `1.25s`, `340us`.
+/// A duration in at most two units: `3d 4h`, `5m 2s`, `1.25s`, `340us`.
 #[must_use]
 pub fn duration(ns: u64) -> String {
     let time = Duration::from_nanos(ns);
@@ -21,8 +21,8 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// A message without the numbers by which Rust's library names errors of the system: the words before
-/// them say the same.
+/// Removes the error numbers that Rust's standard library appends to system errors: the text before
+/// them says the same.
 #[must_use]
 pub fn plain(text: &str) -> String {
     const NUMBER: &str = " (os error ";
@@ -47,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_errors_are_left_out() {
+    fn error_numbers_are_removed() {
         let error = std::io::Error::from_raw_os_error(2);
         let text = format!("/a: {error}; /b (os error x): {error}\nhint");
-        let told =
+        let expected =
             "/a: No such file or directory; /b (os error x): No such file or directory\nhint";
-        assert_eq!(plain(&text), told);
+        assert_eq!(plain(&text), expected);
     }
 
     #[test]

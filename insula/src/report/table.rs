@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// To which side a column's cells are set.
+/// Alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -11,7 +11,7 @@ pub enum Align {
     Right,
 }
 
-/// Rows under headings, columns as wide as their widest cell, two spaces apart.
+/// Rows under headings; columns are as wide as their widest cell, two spaces apart.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<(String, Align)>,
@@ -29,7 +29,7 @@ impl Table {
         }
     }
 
-    /// Adds a row; cells beyond the headings are dropped, missing ones are empty.
+    /// Appends a row; surplus cells are dropped, missing ones are empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut cells: Vec<_> = cells.into_iter().take(self.columns.len()).collect();
         cells.resize(self.columns.len(), String::new());

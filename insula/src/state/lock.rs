@@ -1,4 +1,4 @@
-//! Locks that commands hold while they do what only one of them may do at a time.
+//! Locks between commands.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -6,31 +6,31 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 
 use crate::root::Root;
 
-/// A folder that is nobody else's to look into (who connects to a socket there has a node's files),
-/// and empty after each boot of the base.
+/// Private folder of the command, whose sockets give access to a node's files; empty after each
+/// boot of the base.
 #[cfg(not(test))]
 pub(crate) const RUN: &str = "/run/insula";
 #[cfg(test)]
 pub(crate) const RUN: &str = "/tmp/insula-back-ends";
 
-/// A lock that is held as long as this lives. It ends with the process, however that ends.
+/// A lock, held as long as this lives. It ends with the process in any case.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "it is held, not used")] File);
+pub struct Lock(#[expect(dead_code, reason = "held, not used")] File);
 
-/// Takes the lock of that name as soon as nobody else has it.
+/// Waits for the lock of that name and takes it.
 ///
 /// # Errors
-/// When its file cannot be made.
+/// When its file cannot be created.
 pub fn lock(root: &Root, name: &str) -> io::Result<Lock> {
     let file = open(root, name)?;
     file.lock()?;
     Ok(Lock(file))
 }
 
-/// Takes the lock of that name if nobody else has it.
+/// Takes the lock of that name if it is free.
 ///
 /// # Errors
-/// When its file cannot be made.
+/// When its file cannot be created.
 pub fn try_lock(root: &Root, name: &str) -> io::Result<Option<Lock>> {
     let file = open(root, name)?;
     match file.try_lock() {
@@ -40,7 +40,8 @@ pub fn try_lock(root: &Root, name: &str) -> io::Result<Option<Lock>> {
     }
 }
 
-/// The file stays: one that is removed while another waits for it would be two.
+/// Opens the lock's file, which is never removed: removed while another command waits for it, it
+/// would become two locks.
 fn open(root: &Root, name: &str) -> io::Result<File> {
     let folder = root.path(RUN);
     DirBuilder::new()
@@ -61,7 +62,7 @@ mod tests {
     use crate::root::fake::Tree;
 
     #[test]
-    fn a_lock_is_had_once() {
+    fn a_lock_is_held_once() {
         let tree = Tree::new(&[]);
         let root = tree.root();
         let held = lock(&root, "one").unwrap();

@@ -1,11 +1,11 @@
-//! What is written to files, so that it is whole or not there whatever ends the writer.
+//! Files that are complete or absent, however their writer ends.
 //!
-//! A [`Lock`] keeps two commands apart; a [`Pending`] file gets its name when all of it is on the
+//! A [`Lock`] keeps two commands apart; an [`AtomicFile`] gets its name when all of it is on the
 //! disk.
 
+mod atomic_file;
 mod lock;
-mod pending;
 
+pub use atomic_file::AtomicFile;
 pub(crate) use lock::RUN;
 pub use lock::{Lock, lock, try_lock};
-pub use pending::Pending;

@@ -1,8 +1,8 @@
-//! What nodes have counted: of each its cores and memory and, of the lightweight kernel, what its
-//! programs did, call by call.
+//! Counters of nodes: their cores and memory and, of the lightweight kernel, what its programs did,
+//! call by call.
 //!
-//! A node's kernel counts in memory that it shares with the base (`abi/include/insula_lwk.h`). To look
-//! costs the node nothing. All counts are since the node's last start.
+//! A node's kernel counts in memory that it shares with the base (`abi/include/insula_lwk.h`), so
+//! reading costs the node nothing. All counters start with the node's last start.
 
 mod prometheus;
 
@@ -13,7 +13,7 @@ pub use prometheus::prometheus;
 use insula_abi::lwk::{
     COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, PAGE_SIZE, Process, base_state,
 };
-use insula_lwk::calls::table::{self, Kind};
+use insula_lwk::syscall::table::{self, Kind};
 use kimage::{PhysicalMemory, ReadError};
 use nix::errno::Errno;
 use serde::Serialize;
@@ -22,86 +22,86 @@ use zerocopy::FromBytes;
 use crate::channel;
 use crate::driver::DriverError;
 use crate::node::Handle;
-use crate::program::AREA_PAGES;
+use crate::program::DELEGATION_AREA_PAGES;
 
-/// Why there are no counts of a node.
+/// Why a node's counters cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StatsError {
-    /// Its memory cannot be had.
-    #[error("the counts of node '{name}' cannot be read: {source}; nothing was changed")]
+    /// Its memory cannot be accessed.
+    #[error("the counters of the node '{name}' cannot be read: {source}; nothing was changed")]
     Driver {
-        /// Of which.
+        /// The node.
         name: String,
-        /// Why.
+        /// The error.
         source: DriverError,
     },
-    /// Its memory is not as it was laid out.
-    #[error("the counts of node '{name}' are not where they should be: {source}")]
+    /// Its memory is not laid out as expected.
+    #[error("the counters of the node '{name}' are not at their address: {source}")]
     Read {
-        /// Of which.
+        /// The node.
         name: String,
-        /// Why.
+        /// The error.
         source: ReadError,
     },
 }
 
-/// What is known of a node at a moment.
+/// Statistics of a node at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeStats {
     /// Its name.
     pub name: String,
-    /// OCI's word for its state.
+    /// Its state, in OCI's terms.
     pub state: &'static str,
-    /// How many cores it has.
+    /// Number of its cores.
     pub cpus: usize,
-    /// Bytes of its memory.
+    /// Size of its memory in bytes.
     pub memory_bytes: u64,
-    /// How long it has run, in nanoseconds.
+    /// Time since its start, in nanoseconds.
     pub ran_ns: u64,
-    /// What its programs did; only of the lightweight kernel.
+    /// Counters of its programs; only of the lightweight kernel.
     pub programs: Option<ProgramStats>,
 }
 
-/// What programs on a node of the lightweight kernel did.
+/// Counters of programs on a node of the lightweight kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProgramStats {
-    /// Processes that are there now: programs, and copies that they have made of themselves.
+    /// Present number of processes, forked ones included.
     pub processes: usize,
-    /// On each of its cores, in the kernel's order.
+    /// Counters by core, in the kernel's order.
     pub cores: Vec<CoreStats>,
-    /// System calls by name, those most often made first.
+    /// System calls by name, most frequent first.
     pub calls: Vec<CallStats>,
 }
 
-/// What a core has counted.
+/// Counters of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreStats {
-    /// System calls that the node's kernel executed.
+    /// System calls executed by the node's kernel.
     pub local_calls: u64,
-    /// System calls that the base executed.
+    /// System calls executed by the base.
     pub delegated_calls: u64,
     /// Page faults of programs.
     pub faults: u64,
-    /// Pages that the base asked for in the middle of calls.
-    pub questions: u64,
+    /// Page faults of the base on programs' memory during calls.
+    pub remote_faults: u64,
     /// Calls and requests of the node's kernel itself.
     pub requests: u64,
     /// Entries to the kernel from programs.
     pub entries: u64,
-    /// Threads that were given the core.
+    /// Context switches to threads.
     pub switches: u64,
     /// Rings of the base's doorbell.
     pub rings: u64,
 }
 
-/// How often a system call was made.
+/// Counter of a system call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CallStats {
-    /// Its name.
+    /// Name of the call.
     pub name: &'static str,
-    /// Whether the base executed it.
+    /// Whether the base executes it.
     pub delegated: bool,
-    /// How often.
+    /// Number of calls.
     pub count: u64,
 }
 
@@ -111,7 +111,7 @@ impl CoreStats {
             local_calls: counters.local_calls,
             delegated_calls: counters.delegated_calls,
             faults: counters.faults,
-            questions: counters.questions,
+            remote_faults: counters.remote_faults,
             requests: counters.requests,
             entries: counters.entries,
             switches: counters.switches,
@@ -119,13 +119,13 @@ impl CoreStats {
         }
     }
 
-    /// Each count put together with the same one of `other`.
+    /// Combines each counter with the same one of `other`.
     fn combined(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
         Self {
             local_calls: with(self.local_calls, other.local_calls),
             delegated_calls: with(self.delegated_calls, other.delegated_calls),
             faults: with(self.faults, other.faults),
-            questions: with(self.questions, other.questions),
+            remote_faults: with(self.remote_faults, other.remote_faults),
             requests: with(self.requests, other.requests),
             entries: with(self.entries, other.entries),
             switches: with(self.switches, other.switches),
@@ -133,25 +133,25 @@ impl CoreStats {
         }
     }
 
-    /// All of them, with names as metrics have them and what they are.
+    /// All counters, with their names in metrics and descriptions.
     #[must_use]
     pub fn named(&self) -> [(&'static str, &'static str, u64); 8] {
         [
             (
                 "local_calls",
-                "System calls that the node's kernel executed.",
+                "System calls executed by the node's kernel.",
                 self.local_calls,
             ),
             (
                 "delegated_calls",
-                "System calls that the base executed.",
+                "System calls executed by the base.",
                 self.delegated_calls,
             ),
             ("faults", "Page faults of programs.", self.faults),
             (
-                "questions",
-                "Pages that the base asked for in the middle of calls.",
-                self.questions,
+                "remote_faults",
+                "Page faults of the base on programs' memory during calls.",
+                self.remote_faults,
             ),
             (
                 "requests",
@@ -163,19 +163,15 @@ impl CoreStats {
                 "Entries to the kernel from programs.",
                 self.entries,
             ),
-            (
-                "switches",
-                "Threads that were given the core.",
-                self.switches,
-            ),
+            ("switches", "Context switches to threads.", self.switches),
             ("rings", "Rings of the base's doorbell.", self.rings),
         ]
     }
 }
 
 impl NodeStats {
-    /// What happened between two looks at the same node. Of one that was started again meanwhile: what
-    /// happened since.
+    /// Changes between two samples of the same node. If it was restarted meanwhile: all counts
+    /// since its start.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let is_same_start = earlier.ran_ns <= self.ran_ns;
@@ -192,16 +188,16 @@ impl NodeStats {
 }
 
 impl ProgramStats {
-    /// What was counted after `earlier`.
+    /// Changes since `earlier`.
     fn since(&self, earlier: &Self) -> Self {
         let cores = self.cores.iter().enumerate().map(|(index, now)| {
             let before = earlier.cores.get(index).copied().unwrap_or_default();
-            now.combined(&before, grown)
+            now.combined(&before, increase)
         });
         let calls = self.calls.iter().filter_map(|now| {
             let mut then = earlier.calls.iter();
             let before = then.find(|call| call.name == now.name);
-            let count = grown(now.count, before.map_or(0, |call| call.count));
+            let count = increase(now.count, before.map_or(0, |call| call.count));
             (count > 0).then_some(CallStats { count, ..*now })
         });
         let mut calls: Vec<_> = calls.collect();
@@ -213,7 +209,7 @@ impl ProgramStats {
         }
     }
 
-    /// Of all cores together.
+    /// Sums over all cores.
     #[must_use]
     pub fn total(&self) -> CoreStats {
         let none = CoreStats::default();
@@ -221,7 +217,8 @@ impl ProgramStats {
         cores.fold(none, |sum, core| sum.combined(core, u64::saturating_add))
     }
 
-    /// Reads them from a node's memory; none if there is no delegation area at that address.
+    /// Reads the counters from a node's memory; `None` if there is no delegation area at that
+    /// address.
     fn read(
         memory: &impl PhysicalMemory,
         area: u64,
@@ -241,42 +238,42 @@ impl ProgramStats {
             Ok(CoreStats::of(&counters))
         });
         let cores = cores.collect::<Result<_, ReadError>>()?;
-        let mut made = [0; size_of::<Calls>()];
-        memory.read(area + u64::from(COUNTERS_PAGES) * PAGE_SIZE, &mut made)?;
+        let mut counters = [0; size_of::<Calls>()];
+        memory.read(area + u64::from(COUNTERS_PAGES) * PAGE_SIZE, &mut counters)?;
         Ok(Some(Self {
             processes: processes(memory, area, &header)?,
             cores,
-            calls: calls(&made),
+            calls: calls(&counters),
         }))
     }
 }
 
-/// Those that have begun and whose proxies live. What the node may have written over the header leads
-/// no further than the area.
+/// Number of processes that have started and whose proxies live. A header overwritten by the node
+/// leads nowhere outside of the area.
 fn processes(
     memory: &impl PhysicalMemory,
     area: u64,
     header: &Delegation,
 ) -> Result<usize, ReadError> {
-    let pages = (0..u64::from(header.pages.min(AREA_PAGES))).zip(header.process_of);
+    let pages = (0..u64::from(header.pages.min(DELEGATION_AREA_PAGES))).zip(header.process_of);
     let first_pages = pages.filter(|&(page, process)| page > 0 && page == u64::from(process));
-    let mut begun = 0;
+    let mut running = 0;
     for (page, _) in first_pages {
         let mut state = [0; 8];
         let at = area + page * PAGE_SIZE + offset_of!(Process, base_state) as u64;
         memory.read(at, &mut state)?;
-        begun += usize::from(u64::from_le_bytes(state) == base_state::BEGUN);
+        running += usize::from(u64::from_le_bytes(state) == base_state::STARTED);
     }
-    Ok(begun)
+    Ok(running)
 }
 
-/// By how much a count grew. A node may write what it likes there: one that shrank counts from nothing.
-fn grown(now: u64, before: u64) -> u64 {
+/// Increase of a counter. The node may overwrite counters: a smaller value counts from 0.
+fn increase(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-fn calls(made: &[u8]) -> Vec<CallStats> {
-    let (counts, _) = made.as_chunks::<8>();
+fn calls(counters: &[u8]) -> Vec<CallStats> {
+    let (counts, _) = counters.as_chunks::<8>();
     let counts = (0..).zip(counts.iter().map(|&count| u64::from_le_bytes(count)));
     let named = counts.filter_map(|(number, count)| {
         let call = table::find(number)?;
@@ -291,7 +288,7 @@ fn calls(made: &[u8]) -> Vec<CallStats> {
     calls
 }
 
-/// What is known of a node now.
+/// Statistics of a node now.
 ///
 /// # Errors
 /// [`StatsError`].
@@ -315,7 +312,7 @@ fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Stat
     let name = || handle.view().name;
     let memory = handle.node.memory().map_err(DriverError::from);
     let mapping = match memory.and_then(|memory| Ok(memory.map()?)) {
-        // It has been removed meanwhile.
+        // It was removed meanwhile.
         Err(error) if error.errno() == Some(Errno::ENODEV) => return Ok(None),
         mapping => mapping.map_err(|source| StatsError::Driver {
             name: name(),
@@ -324,7 +321,7 @@ fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Stat
     };
     let area = channels + channel::AREA_SIZE;
     let ends = mapping.ranges().into_iter().map(|range| range.end);
-    // A node without room behind its channels has no such area.
+    // Without memory behind its channels it has no delegation area.
     if !ends.clone().any(|end| area < end) {
         return Ok(None);
     }
@@ -342,7 +339,7 @@ mod tests {
 
     use super::*;
 
-    /// The memory of a node, from this address on.
+    /// A node's memory, starting at this address.
     struct Bytes(Vec<u8>);
     const START: u64 = 0x10_0000;
 
@@ -359,15 +356,19 @@ mod tests {
     }
 
     fn memory() -> Bytes {
-        // Behind its counters a process that runs and one whose proxy is gone, each with its reach.
+        // After the counters: a running process and one whose proxy has exited, each with its
+        // may-map bitmap.
         let first = COUNTERS_PAGES as usize + 1;
         let mut bytes = vec![0; (first + 4) * PAGE_SIZE as usize];
         let mut header = Delegation::new_zeroed();
         header.magic = LWK_MAGIC;
-        // As a hostile node may have it: of a process beyond the area, and the memory.
+        // As a hostile node may set it: a process beyond the area and the memory.
         header.pages = 512;
         header.process_of[300] = 300;
-        for (process, state) in [(first, base_state::BEGUN), (first + 2, base_state::ENDED)] {
+        for (process, state) in [
+            (first, base_state::STARTED),
+            (first + 2, base_state::EXITED),
+        ] {
             header.process_of[process..][..2].fill(process as u16);
             let at = process * PAGE_SIZE as usize;
             bytes[at..at + 8].copy_from_slice(&state.to_le_bytes());
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_found() {
+    fn counters_are_read() {
         let programs = node().programs.unwrap();
         assert_eq!(programs.processes, 1);
         assert_eq!(
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_looks_counts_grow() {
+    fn changes_between_two_samples() {
         let earlier = node();
         let mut later = node();
         later.ran_ns += 1_000_000_000;
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_started_again_counts_from_nothing() {
+    fn a_restarted_node_counts_from_zero() {
         let mut earlier = node();
         earlier.ran_ns = 9;
         assert_eq!(node().since(&earlier), node());

@@ -1,14 +1,14 @@
-//! Counts in the text format of Prometheus, version 0.0.4.
+//! Statistics in the text format of Prometheus, version 0.0.4.
 
 use std::fmt::Write;
 
 use super::{CallStats, CoreStats, NodeStats, ProgramStats};
 
-/// What all of these have counted. Metrics that none of them has are named nevertheless.
+/// Formats the statistics of these nodes. Metrics without samples are declared nevertheless.
 #[must_use]
 pub fn prometheus(nodes: &[NodeStats]) -> String {
     let mut text = Text::default();
-    nodes_themselves(&mut text, nodes);
+    node_gauges(&mut text, nodes);
     let with_programs: Vec<_> = nodes
         .iter()
         .filter_map(|node| Some((node.name.as_str(), node.programs.as_ref()?)))
@@ -19,12 +19,12 @@ pub fn prometheus(nodes: &[NodeStats]) -> String {
     text.0
 }
 
-/// The text so far.
+/// The output so far.
 #[derive(Default)]
 struct Text(String);
 
 impl Text {
-    /// Adds a metric with its samples: labels and values.
+    /// Appends a metric with its samples, each labels and a value.
     fn metric(
         &mut self,
         kind: &str,
@@ -43,7 +43,7 @@ impl Text {
     }
 }
 
-fn nodes_themselves(text: &mut Text, nodes: &[NodeStats]) {
+fn node_gauges(text: &mut Text, nodes: &[NodeStats]) {
     let mut gauge = |name, help, of: fn(&NodeStats) -> u64| {
         let sample = |node: &NodeStats| format!("{{node=\"{}\"}} {}", node.name, of(node));
         text.metric("gauge", name, help, nodes.iter().map(sample));

@@ -1,9 +1,9 @@
-//! Keeping others from writing to what a node has.
+//! Locks that keep others from writing to a node's disks.
 //!
-//! A block device that is written to is opened exclusively: the kernel then refuses to mount it, to
-//! swap on it and to make it part of a volume, and refuses us what is in such use. On top of that
-//! each file and device is locked (`flock`), for one writer or for any number of readers, also
-//! where two commands come at one moment, or know nothing of each other's nodes.
+//! A block device is opened exclusively for writing: the kernel then refuses to mount it, to swap
+//! on it and to add it to a volume, and refuses us if it is in such use. In addition each file and
+//! device is locked (`flock`), for one writer or any number of readers, also between concurrent
+//! commands that do not know of each other's nodes.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -13,14 +13,14 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::libc::O_EXCL;
 
-/// A file or block device that is nobody else's to write to as long as this lives.
+/// A file or block device that nobody else may write to as long as this lives.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "it is held, not used")] File);
+pub struct Lock(#[expect(dead_code, reason = "held, not used")] File);
 
 /// Why a file or block device cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else has it.
+    /// Another program has locked it.
     #[error("another program uses it")]
     Busy,
     /// It cannot be opened.
@@ -30,7 +30,7 @@ pub enum LockError {
 
 impl Lock {
     /// Locks what is at that path: for one writer, or to share it with other readers.
-    ///
+    /// Locks the file or device: for one writer, or shared with other readers.
     /// # Errors
     /// [`LockError`].
     pub fn take(path: &Path, read_only: bool) -> Result<Self, LockError> {
@@ -51,7 +51,7 @@ impl Lock {
         };
         match locked {
             Err(TryLockError::WouldBlock) => Err(LockError::Busy),
-            // Where files cannot be locked, nodes' records alone keep nodes apart.
+            // Without file locks, only the nodes' records keep nodes apart.
             Err(TryLockError::Error(_)) | Ok(()) => Ok(Self(file)),
         }
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn a_missing_file_is_an_error() {
         let none = Lock::take(Path::new("/none"), true);
         assert!(matches!(none, Err(LockError::Open(_))));
     }

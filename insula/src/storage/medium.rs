@@ -1,4 +1,4 @@
-//! What a path's bytes are those of.
+//! Media: the bytes behind a path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,20 +10,20 @@ use nix::sys::stat::{major, makedev, minor};
 
 use crate::root::Root;
 
-/// Where sysfs has block devices by number.
+/// Block devices by number in sysfs.
 const BY_NUMBER: &str = "/sys/dev/block";
 
-/// By what a file or block device is known, whatever path leads to it.
+/// Identity of a file or block device, whatever its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Identity {
-    /// A file: its file system's device number, its inode.
+    /// A file: device number of its file system, and inode.
     File(u64, u64),
-    /// A block device: its number.
+    /// A block device: its device number.
     Device(u64),
 }
 
 impl Identity {
-    /// Identity of what that path leads to.
+    /// The identity of the file or device at that path.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let found = fs::metadata(path)?;
         Ok(match found.file_type().is_block_device() {
@@ -32,7 +32,7 @@ impl Identity {
         })
     }
 
-    /// Identity of the block device with this number, as sysfs and mountinfo write it.
+    /// The identity of the block device with this number, as sysfs and mountinfo write it.
     pub(super) fn numbered(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once(':')?;
         let number = makedev(major.parse().ok()?, minor.parse().ok()?);
@@ -40,8 +40,8 @@ impl Identity {
     }
 }
 
-/// A file or block device, and everything below it that has the same bytes: the disk of a partition,
-/// the file of a loop device, the parts of a volume.
+/// A file or block device, and all layers below it with the same bytes: the disk of a partition,
+/// the file of a loop device, the members of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Medium {
     pub(super) own: Identity,
@@ -49,10 +49,10 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
-    /// The medium that `path` leads to.
+    /// The medium at `path`.
     ///
     /// # Errors
-    /// What the file system answered.
+    /// The file system's error.
     pub(crate) fn of(root: &Root, path: &Path) -> io::Result<Self> {
         Ok(Self::identified(root, Identity::of(path)?))
     }
@@ -62,24 +62,24 @@ impl Medium {
         let mut next = vec![own];
         while let Some(identity) = next.pop() {
             let parts = parts(root, identity).into_iter();
-            // Each is looked at once, so that this ends whatever sysfs says.
+            // Visits each once, so that the loop ends whatever sysfs says.
             next.extend(parts.filter(|part| *part != own && below.insert(*part)));
         }
         Self { own, below }
     }
 
-    /// Whether both are one medium, or one is a part of the other.
+    /// Whether both are the same medium, or one is a part of the other.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.own == other.own || self.is_above(other) || other.is_above(self)
     }
 
-    /// Whether this has the bytes of `other` by way of another layer.
+    /// Whether this medium has the bytes of `other` through another layer.
     pub(super) fn is_above(&self, other: &Self) -> bool {
         self.below.contains(&other.own)
     }
 }
 
-/// What lies directly below.
+/// The layers directly below.
 fn parts(root: &Root, identity: Identity) -> Vec<Identity> {
     let Identity::Device(number) = identity else {
         return Vec::new();
@@ -99,10 +99,10 @@ fn parts(root: &Root, identity: Identity) -> Vec<Identity> {
     parts
 }
 
-/// The file behind a loop device whose folder of sysfs this is.
+/// The backing file of a loop device, by its folder in sysfs.
 pub(super) fn loop_file(root: &Root, folder: &str) -> Option<Identity> {
     let path = root.text(&format!("{folder}/loop/backing_file")).ok()?;
-    // One that was deleted is nobody's to name.
+    // A deleted file has no name that a user could give.
     Identity::of(&root.path(&path)).ok()
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_part_of_another_overlaps_it() {
+    fn parts_overlap_their_whole() {
         let tree = machine();
         let root = tree.root();
         let numbered = |text| Medium::identified(&root, device(text));

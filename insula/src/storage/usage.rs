@@ -1,20 +1,20 @@
-//! What the base itself uses a file or block device for.
+//! Uses of a file or block device by the base itself.
 
 use super::medium::{Identity, Medium, loop_file};
 use crate::root::Root;
 
 const BLOCK: &str = "/sys/class/block";
 
-/// A use that the base makes of a medium.
+/// A use of a medium by the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// Which, such as "mounted at /srv".
+    /// The use, such as "mounted at /srv".
     pub(crate) what: String,
     /// Whether the base may write to the medium.
     pub(crate) writes: bool,
 }
 
-/// All uses of a medium, and of what lies above it.
+/// All uses of a medium, and of the layers above it.
 pub(crate) fn uses(root: &Root, medium: &Medium) -> Vec<Use> {
     let mut uses = mounts(root, medium);
     uses.extend(swaps(root, medium));
@@ -26,7 +26,7 @@ fn is_used_as(root: &Root, medium: &Medium, used: Option<Identity>) -> bool {
     used.is_some_and(|used| Medium::identified(root, used).overlaps(medium))
 }
 
-/// File systems on it. Some have a number that is no device's, and name the device only as their
+/// Mounted file systems. Some have a device number of their own, and name the device only as their
 /// source (btrfs).
 fn mounts(root: &Root, medium: &Medium) -> Vec<Use> {
     let text = root.text("/proc/self/mountinfo").unwrap_or_default();
@@ -69,7 +69,7 @@ fn swaps(root: &Root, medium: &Medium) -> Vec<Use> {
     .collect()
 }
 
-/// Loop devices, volumes and arrays that are made of it.
+/// Loop devices, volumes and arrays built on it.
 fn layers(root: &Root, medium: &Medium) -> Vec<Use> {
     let names = root.names(BLOCK).into_iter();
     let uses = names.filter_map(|name| {
@@ -86,7 +86,7 @@ fn layers(root: &Root, medium: &Medium) -> Vec<Use> {
     uses.collect()
 }
 
-/// A path as it is, of which the kernel has written white space and backslashes in octal.
+/// Decodes a path in which the kernel has written white space and backslashes in octal.
 fn unescaped(text: &str) -> String {
     let mut rest = text;
     let mut whole = String::new();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_found_and_how() {
+    fn uses_are_found() {
         let tree = Tree::new(&[
             ("/dev/one", ""),
             ("/dev/two", ""),

@@ -1,4 +1,4 @@
-//! Looking at what is left of a node.
+//! Options of the commands that examine a node's memory.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(in crate::command) struct Dump {
 
 #[derive(Debug, Subcommand)]
 pub(in crate::command) enum DumpCommand {
-    /// List the dumps that are kept, oldest first
+    /// List the stored dumps, oldest first
     Ls {
         /// Print JSON
         #[arg(long)]
@@ -36,17 +36,18 @@ pub(in crate::command) struct DumpNode {
     /// The node, running or not
     #[arg(value_name = "NODE")]
     pub(in crate::command) name: Name,
-    /// Write it there; else it is kept in /var/lib/insula/dumps, the oldest making room
+    /// File to write; by default the dump is stored in /var/lib/insula/dumps, where it may displace
+    /// the oldest
     #[arg(short, long, value_name = "FILE")]
     pub(in crate::command) output: Option<PathBuf>,
     /// Interrupt each core of a running node, so that its registers are in the dump; the node
-    /// prints a backtrace and goes on
+    /// prints a backtrace and continues
     #[arg(long)]
     pub(in crate::command) nmi: bool,
-    /// How many dumps are kept; else $INSULA_DUMPS_MAX, else 8
+    /// Number of dumps stored; by default $INSULA_DUMPS_MAX, else 8
     #[arg(long, value_name = "COUNT", conflicts_with = "output")]
     pub(in crate::command) max: Option<usize>,
-    /// How much all kept dumps may take on the disk; else $INSULA_DUMPS_SIZE_MAX, else 16G
+    /// Disk space that all stored dumps may take; by default $INSULA_DUMPS_SIZE_MAX, else 16G
     #[arg(long, value_name = "SIZE", conflicts_with = "output")]
     pub(in crate::command) size_max: Option<Size>,
     /// Print JSON
@@ -66,10 +67,10 @@ pub(in crate::command) struct Debug {
     /// The node, running or not
     #[arg(value_name = "NODE")]
     pub(in crate::command) name: Name,
-    /// Listen at this port of 127.0.0.1 (0: any), instead of a socket that only root can reach
+    /// Listen on this port of 127.0.0.1 (0: any free one), instead of a socket for root only
     #[arg(long, value_name = "PORT", conflicts_with = "stdio")]
     pub(in crate::command) port: Option<u16>,
-    /// Talk by standard input and output: gdb -ex 'target remote | insula debug --stdio NODE'
+    /// Speak on standard input and output: gdb -ex 'target remote | insula debug --stdio NODE'
     #[arg(long)]
     pub(in crate::command) stdio: bool,
 }

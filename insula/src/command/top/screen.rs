@@ -1,4 +1,4 @@
-//! How `insula top` looks: the nodes above, of the chosen one its calls and its cores below.
+//! Layout of `insula top`: the nodes above, the selected node's calls and cores below.
 
 use insula::report;
 use insula::stats::{CoreStats, NodeStats, ProgramStats};
@@ -9,12 +9,12 @@ use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
 
-use super::board::Board;
+use super::model::Model;
 
-/// Something that a core counts: its heading, and where it is.
+/// A counter of a core: its heading, and its value.
 type Count = (&'static str, fn(&CoreStats) -> u64);
 
-/// What of a core is shown.
+/// The counters shown of a core.
 const COUNTS: [Count; 5] = [
     ("LOCAL/S", |core| core.local_calls),
     ("DELEG/S", |core| core.delegated_calls),
@@ -22,25 +22,25 @@ const COUNTS: [Count; 5] = [
     ("SWITCH/S", |core| core.switches),
     ("RINGS/S", |core| core.rings),
 ];
-/// Columns of a number and its heading.
+/// Width of a number and its heading.
 const NUMBER_WIDTH: u16 = 8;
 const NUMBER: Constraint = Constraint::Length(NUMBER_WIDTH);
-/// Columns of a core's number, and of how many there are.
+/// Width of a core's number, and of the number of cores.
 const CORES_WIDTH: u16 = 4;
-/// Columns that a call's name and place take at least.
+/// Least width of a call's name and place.
 const CALLS_WIDTH: u16 = 30;
 
-/// The counts that fit beside what takes `taken` of so many columns.
-fn fitting(width: u16, taken: u16) -> &'static [Count] {
-    let room = usize::from(width.saturating_sub(taken) / (NUMBER_WIDTH + 1));
+/// The counters that fit into `width` beside `used` columns.
+fn fitting(width: u16, used: u16) -> &'static [Count] {
+    let room = usize::from(width.saturating_sub(used) / (NUMBER_WIDTH + 1));
     &COUNTS[..room.min(COUNTS.len())]
 }
 
-/// Draws all of it.
-pub(super) fn draw(frame: &mut Frame, board: &Board) {
-    let rows = u16::try_from(board.nodes().len()).unwrap_or(u16::MAX);
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame, model: &Model) {
+    let rows = u16::try_from(model.nodes().len()).unwrap_or(u16::MAX);
     let whole = frame.area();
-    // The nodes get what they need, and leave their details at least half of the screen.
+    // The list takes what it needs, and leaves the details at least half of the screen.
     let listed = rows.saturating_add(1).min(whole.height / 2);
     let [heading, list, details] = Layout::vertical([
         Constraint::Length(1),
@@ -48,52 +48,52 @@ pub(super) fn draw(frame: &mut Frame, board: &Board) {
         Constraint::Min(0),
     ])
     .areas(whole);
-    draw_heading(frame, heading, board);
-    draw_nodes(frame, list, board);
-    if let Some(node) = board.chosen().map(|at| &board.nodes()[at]) {
-        draw_details(frame, details, board, node);
+    draw_heading(frame, heading, model);
+    draw_nodes(frame, list, model);
+    if let Some(node) = model.selected().map(|at| &model.nodes()[at]) {
+        draw_details(frame, details, model, node);
     }
 }
 
-fn draw_heading(frame: &mut Frame, area: Rect, board: &Board) {
-    let cores = board.cores();
-    let memory = board.nodes().iter().map(|node| node.memory_bytes).sum();
+fn draw_heading(frame: &mut Frame, area: Rect, model: &Model) {
+    let cores = model.cores();
+    let memory = model.nodes().iter().map(|node| node.memory_bytes).sum();
     let text = format!(
         "{} nodes: {} of {} cores ({} more in the pool), {}",
-        board.nodes().len(),
+        model.nodes().len(),
         cores.in_nodes,
         cores.all,
         cores.in_pool,
         Size(memory)
     );
     frame.render_widget(Line::from(text).bold(), area);
-    let keys = Line::from("up, down: choose  q: end").alignment(Alignment::Right);
+    let keys = Line::from("up, down: select  q: quit").alignment(Alignment::Right);
     frame.render_widget(keys, area);
 }
 
-fn draw_nodes(frame: &mut Frame, area: Rect, board: &Board) {
-    let names = board.nodes().iter().map(|node| node.name.chars().count());
+fn draw_nodes(frame: &mut Frame, area: Rect, model: &Model) {
+    let names = model.nodes().iter().map(|node| node.name.chars().count());
     let widest = names.max().and_then(|width| u16::try_from(width).ok());
     let widths = [widest.unwrap_or(0).max(4), 8, 7, CORES_WIDTH, 7];
-    let taken = widths.iter().map(|width| width + 1).sum::<u16>() - 1;
-    let counts = fitting(area.width, taken);
+    let used = widths.iter().map(|width| width + 1).sum::<u16>() - 1;
+    let counts = fitting(area.width, used);
     let left = ["NAME", "STATE"].map(Cell::from);
     let right = ["RUNS", "CPUS", "MEMORY"].map(number);
     let headings = counts.iter().map(|(heading, _)| number(*heading));
     let headings = left.into_iter().chain(right).chain(headings);
-    let rows = board
+    let rows = model
         .nodes()
         .iter()
-        .map(|node| node_row(board, node, counts));
+        .map(|node| node_row(model, node, counts));
     let widths = widths.map(Constraint::Length).into_iter();
     let table = Table::new(rows, widths.chain(counts.iter().map(|_| NUMBER)))
         .header(Row::new(headings).bold())
         .row_highlight_style(Style::new().reversed());
-    let mut state = TableState::new().with_selected(board.chosen());
+    let mut state = TableState::new().with_selected(model.selected());
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn node_row<'a>(board: &Board, node: &'a NodeStats, counts: &[Count]) -> Row<'a> {
+fn node_row<'a>(model: &Model, node: &'a NodeStats, counts: &[Count]) -> Row<'a> {
     let total = node.programs.as_ref().map(ProgramStats::total);
     let left = [node.name.as_str(), node.state].map(Cell::from);
     let right = [
@@ -102,13 +102,13 @@ fn node_row<'a>(board: &Board, node: &'a NodeStats, counts: &[Count]) -> Row<'a>
         Size(node.memory_bytes).to_string(),
     ];
     let counts = counts.iter().map(|(_, of)| {
-        let shown = |total| rate(board.per_second(of(total)));
+        let shown = |total| rate(model.per_second(of(total)));
         number(total.as_ref().map_or_else(|| "-".to_owned(), shown))
     });
     Row::new(left.into_iter().chain(right.map(number)).chain(counts))
 }
 
-fn draw_details(frame: &mut Frame, area: Rect, board: &Board, node: &NodeStats) {
+fn draw_details(frame: &mut Frame, area: Rect, model: &Model, node: &NodeStats) {
     let block = Block::new()
         .borders(Borders::TOP)
         .title(format!(" {} ", node.name));
@@ -116,9 +116,9 @@ fn draw_details(frame: &mut Frame, area: Rect, board: &Board, node: &NodeStats) 
     frame.render_widget(block, area);
     let Some(programs) = &node.programs else {
         let why = if node.state == "running" {
-            "It runs Linux, which counts for itself: see `insula exec` and `insula logs`."
+            "It runs Linux, which has counters of its own: see `insula exec` and `insula logs`."
         } else {
-            "It does not run."
+            "It is not running."
         };
         frame.render_widget(Paragraph::new(why), inside);
         return;
@@ -131,17 +131,17 @@ fn draw_details(frame: &mut Frame, area: Rect, board: &Board, node: &NodeStats) 
     ])
     .spacing(1)
     .areas(inside);
-    draw_calls(frame, calls, board, programs);
-    draw_cores(frame, cores, board, programs, counts);
+    draw_calls(frame, calls, model, programs);
+    draw_cores(frame, cores, model, programs, counts);
 }
 
-fn draw_calls(frame: &mut Frame, area: Rect, board: &Board, programs: &ProgramStats) {
+fn draw_calls(frame: &mut Frame, area: Rect, model: &Model, programs: &ProgramStats) {
     let rows = programs.calls.iter().map(|call| {
         let whose = if call.delegated { "delegated" } else { "local" };
         Row::new([
             Cell::from(call.name),
             Cell::from(whose),
-            number(rate(board.per_second(call.count))),
+            number(rate(model.per_second(call.count))),
         ])
     });
     let widths = [Constraint::Min(9), Constraint::Length(9), NUMBER];
@@ -155,14 +155,14 @@ fn draw_calls(frame: &mut Frame, area: Rect, board: &Board, programs: &ProgramSt
 fn draw_cores(
     frame: &mut Frame,
     area: Rect,
-    board: &Board,
+    model: &Model,
     programs: &ProgramStats,
     counts: &[Count],
 ) {
     let rows = programs.cores.iter().enumerate().map(|(index, core)| {
         let counts = counts
             .iter()
-            .map(|(_, of)| number(rate(board.per_second(of(core)))));
+            .map(|(_, of)| number(rate(model.per_second(of(core)))));
         Row::new(std::iter::once(number(index.to_string())).chain(counts))
     });
     let headings = counts.iter().map(|(heading, _)| number(*heading));
@@ -175,12 +175,12 @@ fn draw_cores(
     );
 }
 
-/// A cell whose text is set to the right.
+/// A cell aligned to the right.
 fn number<'a>(text: impl Into<Text<'a>>) -> Cell<'a> {
     Cell::from(text.into().alignment(Alignment::Right))
 }
 
-/// How often a second, in seven characters at most.
+/// A rate per second, in seven characters at most.
 fn rate(per_second: f64) -> String {
     match per_second {
         0.0 => "0".to_owned(),
@@ -197,31 +197,35 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
-    use super::super::board::tests::board;
+    use super::super::model::tests::model;
     use super::*;
 
-    fn drawn(board: &Board, width: u16, height: u16) -> String {
+    fn drawn(model: &Model, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, board)).unwrap();
+        terminal.draw(|frame| draw(frame, model)).unwrap();
         terminal.backend().to_string()
     }
 
     #[test]
-    fn shows_nodes_and_the_chosen_ones_calls() {
-        insta::assert_snapshot!(drawn(&board(), 100, 12));
+    fn shows_nodes_and_the_selected_ones_calls() {
+        insta::assert_snapshot!(drawn(&model(), 100, 12));
     }
 
     #[test]
     fn says_why_a_stock_node_has_no_calls() {
-        let mut board = board();
-        assert!(board.take_key(KeyEvent::from(KeyCode::Down)).is_continue());
-        insta::assert_snapshot!(drawn(&board, 80, 8));
+        let mut model = model();
+        assert!(
+            model
+                .handle_key(KeyEvent::from(KeyCode::Down))
+                .is_continue()
+        );
+        insta::assert_snapshot!(drawn(&model, 80, 8));
     }
 
     #[test]
     fn any_size_will_do() {
         for (width, height) in [(1, 1), (20, 3), (300, 100)] {
-            drawn(&board(), width, height);
+            drawn(&model(), width, height);
         }
     }
 

@@ -1,4 +1,4 @@
-//! A folder with files, and a machine as the module would tell of it.
+//! A folder with files, and a machine as the module would report it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,14 +8,15 @@ use insula_abi::{Cpu, CpuOwner, Machine};
 use tempfile::TempDir;
 
 use crate::compose::{
-    ImageDeed, Life, Mistake, NodeDeed, Plan, PlanError, Present, PresentNode, Project, Source,
+    CurrentNode, CurrentState, Diagnostic, ImageAction, NodeAction, Plan, PlanError, Project,
+    RunState, Source,
 };
-use crate::cores::{Chosen, CoreRequest, View};
+use crate::cores::{ChosenCore, CoreRequest, Cores};
 use crate::node::RunRequest;
 use crate::root::Root;
 use crate::topology::{BaseMemory, Processor, Topology};
 
-/// A tree that holds two installed kernels and, in `shop/`, what an `insula.toml` there may name.
+/// A tree with two installed kernels and, in `shop/`, files that an `insula.toml` there may name.
 pub(super) struct Folder(TempDir);
 
 impl Folder {
@@ -43,12 +44,12 @@ impl Folder {
         fs::write(self.path(path), bytes).unwrap();
     }
 
-    /// What a file `shop/insula.toml` with that text asks for.
-    pub(super) fn read(&self, text: &str) -> Result<Project, Vec<Mistake>> {
+    /// What a file `shop/insula.toml` with that text describes.
+    pub(super) fn read(&self, text: &str) -> Result<Project, Vec<Diagnostic>> {
         self.read_as("shop/insula.toml", text)
     }
 
-    pub(super) fn read_as(&self, path: &str, text: &str) -> Result<Project, Vec<Mistake>> {
+    pub(super) fn read_as(&self, path: &str, text: &str) -> Result<Project, Vec<Diagnostic>> {
         let source = Source {
             path: self.path(path),
             text: text.to_owned(),
@@ -57,26 +58,26 @@ impl Folder {
     }
 
     /// The plan for it.
-    pub(super) fn plan(&self, text: &str, present: &Present) -> Result<Plan, PlanError> {
-        self.plan_of(&[self.read(text).map_err(PlanError)?], present)
+    pub(super) fn plan(&self, text: &str, current: &CurrentState) -> Result<Plan, PlanError> {
+        self.plan_of(&[self.read(text).map_err(PlanError)?], current)
     }
 
     /// The plan for all of them.
     pub(super) fn plan_of(
         &self,
         projects: &[Project],
-        present: &Present,
+        current: &CurrentState,
     ) -> Result<Plan, PlanError> {
-        Plan::new(&Root::at(self.0.path()), projects, present)
+        Plan::new(&Root::at(self.0.path()), projects, current)
     }
 
-    /// A text without the folder's own, random name.
+    /// A text without the folder's random name.
     pub(super) fn named(&self, text: &str) -> String {
         text.replace(&*self.0.path().to_string_lossy(), "")
     }
 }
 
-/// An ELF file that passes for a kernel (see `kimage`): one segment of 32 MiB, a banner in it.
+/// An ELF file that is accepted as a kernel (see `kimage`): one segment of 32 MiB, with a banner.
 fn kernel(release: &str) -> Vec<u8> {
     const LOAD: u64 = 16 << 20;
     const LINKED: u64 = 0xffff_ffff_8000_0000 + LOAD;
@@ -109,7 +110,7 @@ fn kernel(release: &str) -> Vec<u8> {
     file
 }
 
-/// What passes for an EROFS image.
+/// A file that is accepted as an EROFS image.
 fn root_image() -> Vec<u8> {
     const MAGIC_AT: usize = 1024;
     let mut image = vec![0; 4096];
@@ -117,8 +118,8 @@ fn root_image() -> Vec<u8> {
     image
 }
 
-/// A machine of so many single-threaded cores and 8 GiB, with nothing of ours on it.
-pub(super) fn machine(cpus: u32) -> Present {
+/// A machine of that many single-threaded cores and 8 GiB, with no nodes or images.
+pub(super) fn machine(cpus: u32) -> CurrentState {
     let processor = |cpu| {
         let processor = Processor {
             online: true,
@@ -139,14 +140,14 @@ pub(super) fn machine(cpus: u32) -> Present {
         node: 0,
     };
     let all: Vec<_> = (0..cpus).map(cpu).collect();
-    Present {
+    CurrentState {
         machine: Machine {
             trampoline: 0x9a000,
             tsc_khz: 2_000_000,
-            low_free: 500 << 10,
+            lowmem_free: 500 << 10,
             ..Default::default()
         },
-        view: View::new(&topology, &all),
+        view: Cores::new(&topology, &all),
         topology,
         base: Some(BaseMemory {
             total: 8 << 30,
@@ -157,47 +158,47 @@ pub(super) fn machine(cpus: u32) -> Present {
     }
 }
 
-/// The machine once a plan is carried out.
-pub(super) fn carried_out(present: &Present, plan: &Plan) -> Present {
-    let mut after = present.clone();
+/// The machine after a plan was carried out.
+pub(super) fn carried_out(current: &CurrentState, plan: &Plan) -> CurrentState {
+    let mut after = current.clone();
     for step in &plan.images {
-        match &step.deed {
-            ImageDeed::Keep => {}
-            ImageDeed::Add(prepared) | ImageDeed::Replace(prepared) => {
+        match &step.action {
+            ImageAction::Keep => {}
+            ImageAction::Add(prepared) | ImageAction::Replace(prepared) => {
                 let description = Some(prepared.description.clone());
                 after.images.insert(step.name.clone(), description);
             }
-            ImageDeed::Remove => {
+            ImageAction::Remove => {
                 after.images.remove(&step.name);
             }
         }
     }
     for step in &plan.nodes {
-        if !matches!(step.deed, NodeDeed::Keep)
+        if !matches!(step.action, NodeAction::Keep)
             && let Some(gone) = after.nodes.remove(&step.name)
         {
-            after.view.vacate(&gone.cpus);
+            after.view.mark_free(&gone.cpus);
         }
     }
     for step in &plan.nodes {
-        if let NodeDeed::Start(request) | NodeDeed::Restart { request, .. } = &step.deed {
+        if let NodeAction::Start(request) | NodeAction::Restart { request, .. } = &step.action {
             let node = started(request);
-            let chosen = |&cpu: &u32| Chosen { cpu, apic_id: cpu };
+            let chosen = |&cpu: &u32| ChosenCore { cpu, apic_id: cpu };
             after
                 .view
-                .occupy(&node.cpus.iter().map(chosen).collect::<Vec<_>>());
+                .mark_used(&node.cpus.iter().map(chosen).collect::<Vec<_>>());
             after.nodes.insert(step.name.clone(), node);
         }
     }
     after
 }
 
-fn started(request: &RunRequest) -> PresentNode {
+fn started(request: &RunRequest) -> CurrentNode {
     let CoreRequest::List(cpus) = &request.cores else {
         panic!("cores were not chosen");
     };
-    PresentNode {
-        life: Life::Running,
+    CurrentNode {
+        state: RunState::Running,
         cpus: cpus.0.clone(),
         memory_size: request.memory.iter().map(|spec| spec.size.0).sum(),
         devices: request.devices.clone(),
@@ -211,10 +212,10 @@ fn started(request: &RunRequest) -> PresentNode {
     }
 }
 
-/// A node that somebody else has started.
-pub(super) fn foreign(cpus: &[u32]) -> PresentNode {
-    PresentNode {
-        life: Life::Running,
+/// A node that another user has started.
+pub(super) fn foreign(cpus: &[u32]) -> CurrentNode {
+    CurrentNode {
+        state: RunState::Running,
         cpus: cpus.to_vec(),
         memory_size: 64 << 20,
         devices: Vec::new(),
@@ -225,7 +226,7 @@ pub(super) fn foreign(cpus: &[u32]) -> PresentNode {
     }
 }
 
-/// An example that users are given, by its path in the project.
+/// An example for users, by its path in the project.
 pub(super) fn example(path: &str) -> String {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     fs::read_to_string(project.join(path)).unwrap()

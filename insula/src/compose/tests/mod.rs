@@ -1,6 +1,6 @@
-//! Files against machines that are none.
+//! Compose files against simulated machines.
 
-mod belongings;
+mod attachments;
 mod fake;
 mod planning;
 mod refusals;

@@ -1,18 +1,18 @@
-//! What is done about what differs, and nothing else.
+//! Only what differs is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::fake::{Folder, carried_out, example, foreign, machine};
-use crate::compose::{Deed, Life, Plan, Present, PresentNode};
+use crate::compose::{Action, CurrentNode, CurrentState, Plan, RunState};
 use crate::device::tests::Machine as Devices;
 use crate::name::Name;
 
-pub(super) fn deeds(plan: &Plan) -> BTreeMap<String, Deed> {
+pub(super) fn actions(plan: &Plan) -> BTreeMap<String, Action> {
     let nodes = plan.report().nodes.into_iter();
     nodes
-        .map(|node| (node.name.to_string(), node.deed))
+        .map(|node| (node.name.to_string(), node.action))
         .collect()
 }
 
@@ -30,13 +30,19 @@ fn the_examples_can_be_brought_up() {
     for path in ["docs/src/insula.toml", "packaging/insula.toml.example"] {
         let folder = Folder::new();
         let plan = folder.plan(&example(path), &machine(8)).unwrap();
-        assert!(plan.nodes.len() >= 2 && plan.waits.values().any(|waits| !waits.is_empty()));
+        assert!(
+            plan.nodes.len() >= 2
+                && plan
+                    .dependencies
+                    .values()
+                    .any(|dependencies| !dependencies.is_empty())
+        );
         assert_eq!(plan.projects, ["shop".parse::<Name>().unwrap()]);
     }
 }
 
 #[test]
-fn only_what_differs_is_done() {
+fn only_what_differs_is_changed() {
     let (folder, empty) = (Folder::new(), machine(8));
     let before = file(&[
         ("db", ""),
@@ -44,32 +50,37 @@ fn only_what_differs_is_done() {
         ("old", "after = [\"web\"]"),
     ]);
     let plan = folder.plan(&before, &empty).unwrap();
-    assert!(deeds(&plan).values().all(|deed| *deed == Deed::Start));
-    let mut present = carried_out(&empty, &plan);
+    assert!(
+        actions(&plan)
+            .values()
+            .all(|action| *action == Action::Start)
+    );
+    let mut current = carried_out(&empty, &plan);
 
     let after = file(&[("db", ""), ("web", "append = \"quiet\""), ("new", "")]);
-    let plan = folder.plan(&after, &present).unwrap();
+    let plan = folder.plan(&after, &current).unwrap();
     let expected = [
-        ("db", Deed::Keep),
-        ("new", Deed::Start),
-        ("old", Deed::Remove),
-        ("web", Deed::Restart),
+        ("db", Action::Keep),
+        ("new", Action::Start),
+        ("old", Action::Remove),
+        ("web", Action::Restart),
     ];
-    let expected = expected.map(|(name, deed)| (name.to_owned(), deed));
-    assert_eq!(deeds(&plan), expected.into());
-    // It came after the other, and so goes before it, though the file says nothing of it any more.
-    let waits = &plan.farewell[&"web".parse::<Name>().unwrap()];
-    assert!(waits.contains(&"old".parse::<Name>().unwrap()));
+    let expected = expected.map(|(name, action)| (name.to_owned(), action));
+    assert_eq!(actions(&plan), expected.into());
+    // It depended on the other, and so is stopped before it, though the file does not say so any
+    // more.
+    let dependencies = &plan.teardown_order[&"web".parse::<Name>().unwrap()];
+    assert!(dependencies.contains(&"old".parse::<Name>().unwrap()));
 
-    // A node that has ended is started anew.
-    present
+    // A node that has stopped is started again.
+    current
         .nodes
         .get_mut(&"db".parse::<Name>().unwrap())
         .unwrap()
-        .life = Life::Stopped;
+        .state = RunState::Stopped;
     assert_eq!(
-        deeds(&folder.plan(&after, &present).unwrap())["db"],
-        Deed::Restart
+        actions(&folder.plan(&after, &current).unwrap())["db"],
+        Action::Restart
     );
 }
 
@@ -79,12 +90,12 @@ fn how_it_is_written_makes_no_difference() {
     let plan = folder
         .plan(&file(&[("a", "cpus = 1\nappend = \"quiet\"")]), &empty)
         .unwrap();
-    let present = carried_out(&empty, &plan);
+    let current = carried_out(&empty, &plan);
     let other =
         file(&[("a", "append = ' quiet'\nready = { log = \"up\" }")]).replace("64M", "65536K");
     assert_eq!(
-        deeds(&folder.plan(&other, &present).unwrap())["a"],
-        Deed::Keep
+        actions(&folder.plan(&other, &current).unwrap())["a"],
+        Action::Keep
     );
 }
 
@@ -92,36 +103,36 @@ fn how_it_is_written_makes_no_difference() {
 fn another_kernel_is_another_node() {
     let (folder, empty) = (Folder::new(), machine(8));
     let text = file(&[("a", "")]);
-    let present = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
+    let current = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
     folder.write("shop/initrd.img", b"another initrd");
-    let plan = folder.plan(&text, &present).unwrap();
+    let plan = folder.plan(&text, &current).unwrap();
     assert_eq!(
-        (plan.report().images[0].deed, deeds(&plan)["a"]),
-        (Deed::Replace, Deed::Restart)
+        (plan.report().images[0].action, actions(&plan)["a"]),
+        (Action::Replace, Action::Restart)
     );
-    let present = carried_out(&present, &plan);
+    let current = carried_out(&current, &plan);
     assert_eq!(
-        folder.plan(&text, &present).unwrap().report().images[0].deed,
-        Deed::Keep
+        folder.plan(&text, &current).unwrap().report().images[0].action,
+        Action::Keep
     );
 }
 
 #[test]
-fn images_go_when_nobody_needs_them() {
+fn images_without_users_are_removed() {
     let (folder, empty) = (Folder::new(), machine(8));
-    let mut present = carried_out(&empty, &folder.plan(&file(&[("a", "")]), &empty).unwrap());
-    let none = folder.plan("", &present).unwrap().report();
+    let mut current = carried_out(&empty, &folder.plan(&file(&[("a", "")]), &empty).unwrap());
+    let none = folder.plan("", &current).unwrap().report();
     assert_eq!(
-        (none.images[0].deed, none.nodes[0].deed),
-        (Deed::Remove, Deed::Remove)
+        (none.images[0].action, none.nodes[0].action),
+        (Action::Remove, Action::Remove)
     );
     let image = Some("debian".to_owned());
-    let other = PresentNode {
+    let other = CurrentNode {
         image,
         ..foreign(&[5])
     };
-    present.nodes.insert("other".parse().unwrap(), other);
-    assert!(folder.plan("", &present).unwrap().images.is_empty());
+    current.nodes.insert("other".parse().unwrap(), other);
+    assert!(folder.plan("", &current).unwrap().images.is_empty());
 }
 
 #[test]
@@ -133,64 +144,64 @@ fn an_equal_image_of_two_files_is_one() {
         .unwrap();
     let plan = folder.plan_of(&[one, two], &empty).unwrap();
     assert_eq!((plan.images.len(), plan.nodes.len()), (1, 2));
-    let present = carried_out(&empty, &plan);
-    // The other one's node was started from it.
-    assert!(folder.plan("", &present).unwrap().images.is_empty());
+    let current = carried_out(&empty, &plan);
+    // The other file's node was started from it.
+    assert!(folder.plan("", &current).unwrap().images.is_empty());
 }
 
 #[test]
-fn what_goes_makes_room() {
+fn removed_nodes_free_resources() {
     let (folder, empty) = (Folder::new(), machine(4));
     let text = file(&[("a", "cpus = 2"), ("b", "")]);
-    let present = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
+    let current = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
     let text = file(&[("c", "cpu_list = \"1-3\"")]);
-    let plan = folder.plan(&text, &present).unwrap();
-    assert_eq!(carried_out(&present, &plan).nodes.len(), 1);
+    let plan = folder.plan(&text, &current).unwrap();
+    assert_eq!(carried_out(&current, &plan).nodes.len(), 1);
 }
 
 #[test]
-fn a_device_goes_with_its_node() {
+fn a_device_is_freed_with_its_node() {
     let (folder, devices, empty) = (Folder::new(), Devices::new(), machine(8));
-    let plan = |nodes: &[(&str, &str)], present: &Present| {
+    let plan = |nodes: &[(&str, &str)], current: &CurrentState| {
         let project = folder.read(&file(nodes)).unwrap();
-        Plan::new(&devices.root(), &[project], present)
+        Plan::new(&devices.root(), &[project], current)
     };
     let text = "device = \"01:00.0\"";
-    let present = carried_out(&empty, &plan(&[("a", text)], &empty).unwrap());
+    let current = carried_out(&empty, &plan(&[("a", text)], &empty).unwrap());
     devices.take_disk();
     assert_eq!(
-        deeds(&plan(&[("a", text)], &present).unwrap())["a"],
-        Deed::Keep
+        actions(&plan(&[("a", text)], &current).unwrap())["a"],
+        Action::Keep
     );
-    let changed = plan(&[("a", &format!("{text}\nappend = \"quiet\""))], &present);
-    assert_eq!(deeds(&changed.unwrap())["a"], Deed::Restart);
-    // Another node can have it once that one goes, not before.
-    assert!(plan(&[("b", text)], &present).is_ok());
-    let error = plan(&[("a", text), ("b", text)], &present).unwrap_err();
+    let changed = plan(&[("a", &format!("{text}\nappend = \"quiet\""))], &current);
+    assert_eq!(actions(&changed.unwrap())["a"], Action::Restart);
+    // Another node can have it once that one is removed, not before.
+    assert!(plan(&[("b", text)], &current).is_ok());
+    let error = plan(&[("a", text), ("b", text)], &current).unwrap_err();
     assert!(
-        error.0[0].message.contains("belongs to a node already"),
+        error.0[0].message.contains("is already attached to a node"),
         "{error}"
     );
 }
 
 #[test]
-fn a_policy_is_part_of_a_node() {
+fn a_policy_is_part_of_a_nodes_digest() {
     let (folder, empty) = (Folder::new(), machine(8));
     let text = |policy: &str| file(&[("a", policy)]);
     let always = text("restart = \"always\"\non_hang = \"restart\"\nno_reboot = true");
-    let present = carried_out(&empty, &folder.plan(&always, &empty).unwrap());
+    let current = carried_out(&empty, &folder.plan(&always, &empty).unwrap());
     assert_eq!(
-        deeds(&folder.plan(&always, &present).unwrap())["a"],
-        Deed::Keep
+        actions(&folder.plan(&always, &current).unwrap())["a"],
+        Action::Keep
     );
     assert_eq!(
-        deeds(&folder.plan(&text(""), &present).unwrap())["a"],
-        Deed::Restart
+        actions(&folder.plan(&text(""), &current).unwrap())["a"],
+        Action::Restart
     );
-    // What is said that holds anyway makes no difference.
-    let present = carried_out(&empty, &folder.plan(&text(""), &empty).unwrap());
-    let same = folder.plan(&text("restart = \"no\"\non_hang = \"ignore\""), &present);
-    assert_eq!(deeds(&same.unwrap())["a"], Deed::Keep);
+    // A default that is spelled out makes no difference.
+    let current = carried_out(&empty, &folder.plan(&text(""), &empty).unwrap());
+    let same = folder.plan(&text("restart = \"no\"\non_hang = \"ignore\""), &current);
+    assert_eq!(actions(&same.unwrap())["a"], Action::Keep);
 }
 
 #[test]
@@ -213,7 +224,7 @@ fn a_file_can_be_read_when_its_kernels_are_gone() {
     assert_eq!(project.unwrap().images.len(), 1);
 }
 
-/// Nodes with lines, by number.
+/// Nodes by number: cores, command line, dependencies.
 fn any_file() -> impl Strategy<Value = BTreeMap<u8, (u8, u8, BTreeSet<u8>)>> {
     let after = proptest::collection::btree_set(0_u8..8, 0..3);
     proptest::collection::btree_map(0_u8..8, (1_u8..3, 0_u8..2, after), 0..8)
@@ -247,14 +258,14 @@ proptest! {
         let plan = folder.plan(&written(&first), &empty).unwrap();
         let before = carried_out(&empty, &plan);
         let again = folder.plan(&written(&first), &before).unwrap();
-        prop_assert!(deeds(&again).values().all(|deed| *deed == Deed::Keep));
-        prop_assert!(again.farewell.is_empty());
+        prop_assert!(actions(&again).values().all(|action| *action == Action::Keep));
+        prop_assert!(again.teardown_order.is_empty());
 
         let plan = folder.plan(&written(&second), &before).unwrap();
         let after = carried_out(&before, &plan);
         let names: Vec<_> = after.nodes.keys().map(Name::to_string).collect();
-        let wanted: Vec<_> = second.keys().map(|number| format!("n{number}")).collect();
-        prop_assert_eq!(names, wanted);
+        let expected: Vec<_> = second.keys().map(|number| format!("n{number}")).collect();
+        prop_assert_eq!(names, expected);
         let mut taken = BTreeSet::from([0]);
         for (number, (cpus, append, _)) in &second {
             let name: Name = format!("n{number}").parse().unwrap();
@@ -263,8 +274,12 @@ proptest! {
             prop_assert!(node.cpus.iter().all(|&cpu| taken.insert(cpu)));
             let old = first.get(number).map(|old| (old.0, old.1));
             let kept = old == Some((*cpus, *append));
-            let deed = if kept { Deed::Keep } else if old.is_some() { Deed::Restart } else { Deed::Start };
-            prop_assert_eq!(deeds(&plan)[name.as_str()], deed);
+            let action = match old {
+                _ if kept => Action::Keep,
+                Some(_) => Action::Restart,
+                None => Action::Start,
+            };
+            prop_assert_eq!(actions(&plan)[name.as_str()], action);
             prop_assert!(!kept || *node == before.nodes[&name]);
         }
     }

@@ -1,13 +1,13 @@
-//! Each thing that is refused, as a user sees it.
+//! Each refusal, as a user sees it.
 
 use std::fmt::Write;
 
 use super::fake::{Folder, carried_out, foreign, machine};
-use crate::compose::{Life, PlanError, Present};
-use crate::cores::Chosen;
+use crate::compose::{CurrentState, PlanError, RunState};
+use crate::cores::ChosenCore;
 use crate::name::Name;
 
-/// An image, and below it a node with these lines.
+/// A file with an image, and a node with these lines.
 pub(super) fn node(lines: &str) -> String {
     format!("[images.debian]\nkernel = \"vmlinux\"\n\n[nodes.web]\nimage = \"debian\"\n{lines}\n")
 }
@@ -17,15 +17,15 @@ pub(super) fn nodes(web: &str, db: &str) -> String {
     node(&format!("{web}\n\n[nodes.db]\nimage = \"debian\"\n{db}"))
 }
 
-/// What each of these files is refused with, on that machine.
-pub(super) fn refused(folder: &Folder, present: &Present, files: &[(&str, String)]) -> String {
+/// The errors for each of these files on that machine.
+pub(super) fn refused(folder: &Folder, current: &CurrentState, files: &[(&str, String)]) -> String {
     let mut all = String::new();
     for (what, text) in files {
-        let Err(error) = folder.plan(text, present) else {
+        let Err(error) = folder.plan(text, current) else {
             panic!("{what} is not refused");
         };
-        for mistake in &error.0 {
-            assert!(!mistake.message.contains("touched"), "{mistake}");
+        for diagnostic in &error.0 {
+            assert!(!diagnostic.message.contains("touched"), "{diagnostic}");
         }
         writeln!(all, "## {what}\n{}", folder.named(&shown(&error))).unwrap();
     }
@@ -33,12 +33,12 @@ pub(super) fn refused(folder: &Folder, present: &Present, files: &[(&str, String
 }
 
 fn shown(error: &PlanError) -> String {
-    let mistakes: Vec<_> = error.0.iter().map(ToString::to_string).collect();
-    mistakes.join("\n") + "\n"
+    let diagnostics: Vec<_> = error.0.iter().map(ToString::to_string).collect();
+    diagnostics.join("\n") + "\n"
 }
 
 #[test]
-fn what_is_no_such_file() {
+fn malformed_files() {
     let refused = refused(
         &Folder::new(),
         &machine(8),
@@ -65,7 +65,7 @@ fn what_is_no_such_file() {
             ("a bad list of cores", node("cpu_list = \"2-\"")),
             ("a bad size", node("memory = \"lots\"")),
             ("a bad policy", node("restart = \"sometimes\"")),
-            ("a bad deed", node("on_hang = \"wait\"")),
+            ("a bad action", node("on_hang = \"wait\"")),
             ("a bad device", node("device = [\"nvme0\"]")),
             ("a bad size among others", node("memory = [\"2M\", \"3M\"]")),
             ("memory that is a number", node("memory = 512")),
@@ -79,7 +79,7 @@ fn what_is_no_such_file() {
 }
 
 #[test]
-fn what_does_not_hold_together() {
+fn inconsistent_files() {
     let refused = refused(
         &Folder::new(),
         &machine(8),
@@ -90,9 +90,9 @@ fn what_does_not_hold_together() {
             ("fewer cores later", node("cpus = 3\nmax_cpus = 2")),
             ("no memory", node("memory = []")),
             ("nothing to be ready by", node("ready = { log = \"\" }")),
-            ("after nobody", node("after = [\"nobody\"]")),
+            ("after an unknown node", node("after = [\"nobody\"]")),
             ("after itself", node("after = [\"web\"]")),
-            ("a circle", nodes("after = [\"db\"]", "after = [\"web\"]")),
+            ("a cycle", nodes("after = [\"db\"]", "after = [\"web\"]")),
             ("an image of nothing", "[images.a]".into()),
             (
                 "an image of both",
@@ -125,7 +125,7 @@ fn what_does_not_hold_together() {
 }
 
 #[test]
-fn what_the_machine_does_not_have() {
+fn unavailable_resources() {
     let folder = Folder::new();
     let image = |lines: &str| format!("[images.debian]\n{lines}\n");
     let many = |lines: &str| {
@@ -188,24 +188,24 @@ fn what_the_machine_does_not_have() {
 }
 
 #[test]
-fn what_others_have() {
+fn conflicts_with_others() {
     let folder = Folder::new();
-    let mut present = machine(8);
+    let mut current = machine(8);
     let name = |text: &str| -> Name { text.parse().unwrap() };
-    present.nodes.insert(name("web"), foreign(&[3]));
-    present.view.occupy(&[Chosen { cpu: 3, apic_id: 3 }]);
-    let starting = Life::Starting;
-    present.nodes.insert(
+    current.nodes.insert(name("web"), foreign(&[3]));
+    current.view.mark_used(&[ChosenCore { cpu: 3, apic_id: 3 }]);
+    let starting = RunState::Starting;
+    current.nodes.insert(
         name("db"),
-        crate::compose::PresentNode {
-            life: starting,
+        crate::compose::CurrentNode {
+            state: starting,
             ..foreign(&[])
         },
     );
-    present.images.insert(name("other"), None);
+    current.images.insert(name("other"), None);
     let refused = refused(
         &folder,
-        &present,
+        &current,
         &[
             ("a node of another", node("")),
             (
@@ -226,7 +226,7 @@ fn what_others_have() {
 }
 
 #[test]
-fn what_two_files_cannot_both_have() {
+fn conflicts_between_files() {
     let folder = Folder::new();
     let read = |path: &str, text: &str| folder.read_as(path, text).unwrap();
     let refused = |one: &str, two: &str, second: &str| {
@@ -251,11 +251,11 @@ fn what_two_files_cannot_both_have() {
 fn a_project_belongs_to_its_file() {
     let folder = Folder::new();
     let plan = folder.plan(&node(""), &machine(8)).unwrap();
-    let present = carried_out(&machine(8), &plan);
+    let current = carried_out(&machine(8), &plan);
     let other = folder
         .read_as("other.toml", &format!("project = \"shop\"\n{}", node("")))
         .unwrap();
-    let error = folder.plan_of(&[other], &present);
+    let error = folder.plan_of(&[other], &current);
     insta::assert_snapshot!(folder.named(&shown(&error.unwrap_err())));
 }
 
@@ -273,8 +273,8 @@ fn the_whole_refusal() {
 #[test]
 fn a_folder_whose_name_is_no_name() {
     let folder = Folder::new();
-    let mistakes = folder.read_as("a b/insula.toml", "").unwrap_err();
-    insta::assert_snapshot!(folder.named(&mistakes[0].to_string()));
+    let diagnostics = folder.read_as("a b/insula.toml", "").unwrap_err();
+    insta::assert_snapshot!(folder.named(&diagnostics[0].to_string()));
     assert_eq!(
         folder.read_as("a b/two.toml", "").unwrap().name.as_str(),
         "two"

@@ -1,4 +1,4 @@
-//! The published schema and the book's table of keys are those of the types.
+//! The published schema and the book's table of keys agree with the types.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -17,7 +17,7 @@ use crate::policy::Restart;
 use crate::units::CpuList;
 use crate::virtio::{DiskSpec, Publish};
 
-/// A rule for texts, as a regular expression.
+/// A rule for strings, as a regular expression.
 trait Rule {
     const PATTERN: &'static str;
 }
@@ -84,7 +84,7 @@ impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
     }
 }
 
-/// TOML has no null: what is optional is left out.
+/// TOML has no null: an optional value is left out.
 fn no_null(schema: &mut Schema) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|one| one != "null");
@@ -98,7 +98,7 @@ fn no_null(schema: &mut Schema) {
     }
 }
 
-/// Set to write both into the book instead of comparing them.
+/// Environment variable: set to write both into the book instead of comparing them.
 const UPDATE: &str = "UPDATE_BOOK";
 const BEGIN: &str = "<!-- keys: begin -->\n";
 const END: &str = "<!-- keys: end -->\n";
@@ -113,8 +113,8 @@ fn book() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src")
 }
 
-/// Compares a file of the book with what it should be, or makes it so.
-fn hold(path: &Path, old: &str, new: &str) {
+/// Compares a file of the book with its expected text, or writes it.
+fn check_or_update(path: &Path, old: &str, new: &str) {
     if std::env::var_os(UPDATE).is_some() {
         std::fs::write(path, new).unwrap();
     } else {
@@ -123,11 +123,11 @@ fn hold(path: &Path, old: &str, new: &str) {
 }
 
 #[test]
-fn the_published_schema_is_that_of_the_types() {
+fn the_published_schema_matches_the_types() {
     let path = book().join("insula.schema.json");
     let published = std::fs::read_to_string(&path).unwrap_or_default();
     let schema = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
-    hold(&path, &published, &schema);
+    check_or_update(&path, &published, &schema);
 }
 
 /// A table of the keys of one of the schema's tables.
@@ -141,7 +141,7 @@ fn keys(heading: &str, table: &Value) -> String {
 }
 
 #[test]
-fn the_book_tells_each_key() {
+fn the_book_lists_each_key() {
     let schema = schema();
     let tables = [
         keys("at the top", &schema),
@@ -153,7 +153,7 @@ fn the_book_tells_each_key() {
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(BEGIN).expect("the tables' beginning");
     let (_, after) = rest.split_once(END).expect("the tables' end");
-    hold(
+    check_or_update(
         &path,
         &text,
         &format!("{before}{BEGIN}{}{END}{after}", tables.join("\n")),

@@ -1,4 +1,4 @@
-//! What the firmware is and leaves.
+//! Checks of the firmware.
 
 use super::{Finding, FromModule};
 use crate::memory::{LOW_END, LOW_FIRST, LOW_SIZE};
@@ -10,16 +10,17 @@ const EFI: &str = "/sys/firmware/efi";
 /// `EFI_GLOBAL_VARIABLE` of the UEFI specification, section 3.3.
 const SECURE_BOOT: &str = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
-/// The page from which a node's first core is started, shared by all nodes.
+/// Size of the trampoline from which the first core of every node is started.
 const TRAMPOLINE: u64 = 4096;
 
 pub(super) fn kind(root: &Root) -> Finding {
     if root.exists(EFI) {
         return Finding::untested(
             "firmware",
-            "EFI",
-            "nodes were never tried beside a base that was booted by EFI; to be on tested ground \
-             boot in BIOS (legacy) mode",
+            "UEFI",
+            "starting nodes beside a base booted by UEFI is untested; for a tested setup boot in \
+             BIOS \
+             (legacy) mode",
         );
     }
     Finding::ok("firmware", "BIOS")
@@ -35,14 +36,14 @@ pub(super) fn secure_boot(root: &Root, loaded: bool) -> Finding {
     match variable.as_deref() {
         Ok([_, _, _, _, 1]) if loaded => Finding::untested(
             SUBJECT,
-            "on; the module is loaded all the same",
-            "nodes were never tried under Secure Boot",
+            "on; the module is loaded nevertheless",
+            "starting nodes under Secure Boot is untested",
         ),
         Ok([_, _, _, _, 1]) => Finding::bad(
             SUBJECT,
             "on",
             "only signed modules load: sign insula.ko with a key that is enrolled \
-             (`mokutil --import`), or switch Secure Boot off in the firmware",
+             (`mokutil --import`), or disable Secure Boot in the firmware",
         ),
         Ok(_) => Finding::ok(SUBJECT, "off"),
         Err(_) => Finding::ok(SUBJECT, "off (the firmware has no such variable)"),
@@ -58,41 +59,41 @@ pub(super) fn low_memory(root: &Root, module: Option<FromModule>) -> Finding {
     }) = module
     {
         let found = format!("{} of {} free", Size(low_free), Size(low_total));
-        return judge_low_memory(SUBJECT, found, low_total);
+        return low_memory_finding(SUBJECT, found, low_total);
     }
     let entries = root.names(MEMMAP);
     if entries.is_empty() {
         return Finding::untested(
             SUBJECT,
-            format!("not known: {MEMMAP} is missing"),
-            "the module tells when it is loaded, if there is too little",
+            format!("unknown: {MEMMAP} is missing"),
+            "the module reports on loading if there is too little",
         );
     }
     let ram: u64 = entries
         .iter()
         .filter_map(|entry| low_ram(root, entry))
         .sum();
-    judge_low_memory(
+    low_memory_finding(
         SUBJECT,
         format!("{} of RAM in the firmware's map", Size(ram)),
         ram,
     )
 }
 
-fn judge_low_memory(subject: &'static str, found: String, size: u64) -> Finding {
+fn low_memory_finding(subject: &'static str, found: String, size: u64) -> Finding {
     let nodes = size.saturating_sub(TRAMPOLINE) / LOW_SIZE;
     if nodes == 0 {
         let needed = Size(TRAMPOLINE + LOW_SIZE);
-        let way_out = format!(
-            "cores are started there, {needed} are needed: look for a setting of the firmware that \
+        let hint = format!(
+            "cores are started there, {needed} are needed: look for a firmware setting that \
              frees some (legacy option ROMs, EBDA), or use another machine"
         );
-        return Finding::bad(subject, found, way_out);
+        return Finding::bad(subject, found, hint);
     }
     Finding::ok(subject, format!("{found}, for up to {nodes} nodes"))
 }
 
-/// Bytes of RAM of one entry of the firmware's map that lie where nodes can have them
+/// Bytes of RAM of one entry of the firmware's map in the range that nodes can use
 /// (`Documentation/ABI/testing/sysfs-firmware-memmap`).
 fn low_ram(root: &Root, entry: &str) -> Option<u64> {
     let text = |file: &str| root.text(&format!("{MEMMAP}/{entry}/{file}")).ok();
@@ -127,7 +128,7 @@ mod tests {
             ("0x0", "0x9fbff", "System RAM"),
             ("0x9fc00", "0x9ffff", "Reserved"),
             ("0x100000", "0xbfffffff", "System RAM"),
-            ("nonsense", "0x1000", "System RAM"),
+            ("invalid", "0x1000", "System RAM"),
         ]);
         let finding = low_memory(&tree.root(), None);
         assert_eq!(finding.verdict, Verdict::Ok);

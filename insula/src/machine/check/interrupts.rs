@@ -1,4 +1,4 @@
-//! Local APICs, IOMMU and interrupt remapping.
+//! Checks of local APICs, IOMMU and interrupt remapping.
 
 use super::{Finding, FromModule};
 use crate::device;
@@ -6,17 +6,17 @@ use crate::root::Root;
 
 pub(super) fn apic_mode(root: &Root, module: Option<FromModule>) -> Finding {
     const SUBJECT: &str = "APIC mode";
-    let untested = "nodes were never tried in this mode; to be on tested ground add `nox2apic` to \
+    let untested = "starting nodes in this mode is untested; for a tested setup add `nox2apic` to \
                     the base's command line";
     let capable = has_flag(&root.text("/proc/cpuinfo").unwrap_or_default(), "x2apic");
-    let switched_off = has_word(&root.text("/proc/cmdline").unwrap_or_default(), "nox2apic");
+    let disabled = has_word(&root.text("/proc/cmdline").unwrap_or_default(), "nox2apic");
     match module.map(|module| module.x2apic) {
         Some(true) => Finding::untested(SUBJECT, "x2APIC", untested),
         Some(false) => Finding::ok(SUBJECT, "xAPIC"),
-        None if !capable || switched_off => Finding::ok(SUBJECT, "xAPIC"),
+        None if !capable || disabled => Finding::ok(SUBJECT, "xAPIC"),
         None => Finding::untested(
             SUBJECT,
-            "the processor has x2APIC; whether it is used is known once the module is loaded",
+            "the processor has x2APIC; the loaded module shows whether it is used",
             untested,
         ),
     }
@@ -46,8 +46,9 @@ pub(super) fn iommu(root: &Root) -> Finding {
         (units, _) => Finding::untested(
             "IOMMU",
             format!("in use ({})", units.join(", ")),
-            "nodes without devices do not meet it; it keeps the devices of nodes to their nodes' \
-             memory, which was tried on an emulated one only",
+            "nodes without devices do not use it; it restricts the DMA of nodes' devices to their \
+             nodes' \
+             memory, which is tested on an emulated IOMMU only",
         ),
     }
 }
@@ -61,9 +62,11 @@ pub(super) fn remapping(root: &Root) -> Finding {
     match root.text("/proc/interrupts") {
         Ok(_) if device::interrupts_are_remapped(root) => Finding::untested(
             SUBJECT,
-            "on: nodes cannot be given devices",
-            "nodes without devices do not meet it; it blocks the interrupts of nodes' devices, which \
-             are refused: boot the base with `intremap=off` on its command line to give devices away",
+            "on: devices cannot be passed through",
+            "nodes without devices do not use it; it blocks the interrupts of nodes' devices, so \
+             that they \
+             are refused: boot the base with `intremap=off` on its command line to pass devices \
+             through",
         ),
         Ok(_) => Finding::ok(SUBJECT, "off"),
         Err(error) => Finding::untested(
@@ -81,7 +84,7 @@ mod tests {
     use crate::root::fake::Tree;
 
     #[test]
-    fn x2apic_is_known_from_the_module_or_guessed() {
+    fn x2apic_is_reported_by_the_module_or_guessed() {
         let tree = Tree::new(&[("/proc/cpuinfo", "flags\t: lm x2apic\nflags\t: lm x2apic\n")]);
         let module = |x2apic| {
             Some(FromModule {
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iommu_that_is_not_used_is_no_obstacle() {
+    fn an_unused_iommu_is_ok() {
         let tree = Tree::new(&[("/sys/firmware/acpi/tables/DMAR", "")]);
         let finding = iommu(&tree.root());
         assert_eq!(finding, Finding::ok("IOMMU", "not in use (DMAR present)"));

@@ -1,4 +1,4 @@
-//! The base's kernel: version and configuration.
+//! Checks of the base's kernel: version and configuration.
 
 use std::io::Read;
 
@@ -7,17 +7,17 @@ use flate2::read::GzDecoder;
 use super::Finding;
 use crate::root::Root;
 
-/// Series that nodes were started on.
+/// Kernel series that nodes were tested on.
 const TESTED: [&str; 2] = ["6.1", "6.12"];
-/// Options that the module cannot do without, and what for.
+/// Options that the module needs, and what for.
 const NEEDED: [(&str, &str); 5] = [
     ("MODULES", "to load insula.ko"),
     ("KALLSYMS", "to find functions that are not exported"),
     ("KPROBES", "to find functions that are not exported"),
-    ("HOTPLUG_CPU", "to take cores"),
-    ("CONTIG_ALLOC", "to take memory"),
+    ("HOTPLUG_CPU", "to take cores offline"),
+    ("CONTIG_ALLOC", "to allocate contiguous memory"),
 ];
-/// A configuration is about 300 KiB; a file that unpacks to more is none.
+/// A configuration is about 300 KiB; a larger file is none.
 const CONFIGURATION_MAX: u64 = 8 << 20;
 
 pub(super) fn version(root: &Root) -> Finding {
@@ -40,7 +40,7 @@ pub(super) fn version(root: &Root) -> Finding {
             "kernel",
             release,
             format!(
-                "tested are {}: boot one of these to be on tested ground",
+                "tested are {}: boot one of these for a tested setup",
                 TESTED.join(", ")
             ),
         ),
@@ -64,7 +64,7 @@ pub(super) fn configuration(root: &Root) -> Finding {
         return Finding::untested(
             SUBJECT,
             "neither /boot/config-<release> nor /proc/config.gz can be read",
-            "the module tells when it is loaded, if something is missing",
+            "the module reports on loading if something is missing",
         );
     };
     let has = |option: &str| {

@@ -1,7 +1,7 @@
-//! Whether this machine can host nodes, and if not, what to do about it.
+//! Checks whether this machine can host nodes, with hints for what is missing.
 //!
-//! What could never be tried by the project says `untested`, never `ok`. Everything is read through
-//! a [`Root`], so that any machine can be played in a test.
+//! What the project could not test is reported as `untested`, never as `ok`. Everything is read
+//! through a [`Root`], so that a test can simulate any machine.
 
 mod firmware;
 mod interrupts;
@@ -14,20 +14,20 @@ use serde::Serialize;
 use crate::driver::{Driver, OpenError};
 use crate::root::Root;
 
-/// How well a machine is suited, in one respect.
+/// Suitability of a machine, in one respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As on machines where nodes ran.
+    /// As on machines where nodes were tested.
     Ok,
-    /// May work: never tried, or not known.
+    /// Possibly suitable: untested, or unknown.
     Untested,
     /// Nodes cannot be started.
     Bad,
 }
 
 impl Verdict {
-    /// The word for it.
+    /// The verdict in output.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -38,17 +38,17 @@ impl Verdict {
     }
 }
 
-/// What was found in one respect.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// In which respect.
+    /// The subject of the check.
     pub subject: &'static str,
-    /// How well it suits.
+    /// The suitability.
     pub verdict: Verdict,
     /// What was found.
     pub found: String,
     /// What to do, if it is not ok.
-    pub way_out: Option<String>,
+    pub hint: Option<String>,
 }
 
 impl Finding {
@@ -57,36 +57,32 @@ impl Finding {
             subject,
             verdict: Verdict::Ok,
             found: found.into(),
-            way_out: None,
+            hint: None,
         }
     }
 
-    fn untested(
-        subject: &'static str,
-        found: impl Into<String>,
-        way_out: impl Into<String>,
-    ) -> Self {
-        let (found, way_out) = (found.into(), Some(way_out.into()));
+    fn untested(subject: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (found, hint) = (found.into(), Some(hint.into()));
         Self {
             subject,
             verdict: Verdict::Untested,
             found,
-            way_out,
+            hint,
         }
     }
 
-    fn bad(subject: &'static str, found: impl Into<String>, way_out: impl Into<String>) -> Self {
-        let (found, way_out) = (found.into(), Some(way_out.into()));
+    fn bad(subject: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (found, hint) = (found.into(), Some(hint.into()));
         Self {
             subject,
             verdict: Verdict::Bad,
             found,
-            way_out,
+            hint,
         }
     }
 }
 
-/// What the module says, where it is there to be asked.
+/// Values from the module, if it is loaded.
 #[derive(Clone, Copy, Debug)]
 struct FromModule {
     x2apic: bool,
@@ -94,7 +90,7 @@ struct FromModule {
     low_free: u64,
 }
 
-/// Examines the machine in every respect. The module is asked if it is loaded; nothing is changed.
+/// Checks the machine in every respect. Uses the module if it is loaded; changes nothing.
 #[must_use]
 pub fn check(root: &Root) -> Vec<Finding> {
     let opened = Driver::open();
@@ -104,8 +100,8 @@ pub fn check(root: &Root) -> Vec<Finding> {
         .and_then(|driver| driver.machine().ok());
     let from_module = machine.map(|(machine, _)| FromModule {
         x2apic: machine.flags & insula_abi::MACHINE_X2APIC != 0,
-        low_total: machine.low_total,
-        low_free: machine.low_free,
+        low_total: machine.lowmem_total,
+        low_free: machine.lowmem_free,
     });
     examine(root, &opened.map(drop), from_module)
 }
@@ -138,7 +134,7 @@ mod tests {
     use super::*;
     use crate::root::fake::Tree;
 
-    /// The emulated machine on which nodes run.
+    /// The emulated machine on which nodes are tested.
     fn good() -> Tree {
         let config = "CONFIG_MODULES=y\nCONFIG_KALLSYMS=y\nCONFIG_HOTPLUG_CPU=y\n\
                       CONFIG_CONTIG_ALLOC=y\nCONFIG_KPROBES=y\n";
@@ -194,13 +190,8 @@ mod tests {
 
     fn report(findings: &[Finding]) -> String {
         let line = |f: &Finding| {
-            let way_out = f.way_out.as_deref().unwrap_or("-");
-            format!(
-                "{}: {}: {} | {way_out}",
-                f.subject,
-                f.verdict.word(),
-                f.found
-            )
+            let hint = f.hint.as_deref().unwrap_or("-");
+            format!("{}: {}: {} | {hint}", f.subject, f.verdict.word(), f.found)
         };
         findings.iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -226,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_never_tried() {
+    fn an_untested_machine() {
         let tree = good();
         tree.add(&[
             (
@@ -251,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_cannot() {
+    fn an_unsuitable_machine() {
         let tree = good();
         tree.add(&[
             ("/sys/devices/system/cpu/online", "0"),

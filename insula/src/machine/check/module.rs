@@ -1,4 +1,4 @@
-//! The module, and what could keep it from being loaded.
+//! Checks of the module, and of what could prevent loading it.
 
 use super::Finding;
 use crate::driver::OpenError;
@@ -19,7 +19,7 @@ pub(super) fn module(root: &Root, opened: &Result<(), OpenError>) -> Finding {
         ),
         Err(OpenError::NoPrivilege) => Finding::untested(
             "module",
-            "loaded, but it may not be opened by this user",
+            "loaded, but this user may not open it",
             "run the same command as root: `sudo insula machine check`",
         ),
         Err(error) => Finding::bad(
@@ -38,7 +38,7 @@ fn not_loaded(root: &Root) -> Finding {
     {
         return Finding::bad(
             "module",
-            "not loaded, and loading of modules is switched off until the next boot",
+            "not loaded, and loading of modules is disabled until the next boot",
             "reboot and load it before kernel.modules_disabled is set",
         );
     }
@@ -70,7 +70,7 @@ pub(super) fn lockdown(root: &Root, loaded: bool) -> Finding {
     let Ok(text) = root.text("/sys/kernel/security/lockdown") else {
         return Finding::untested(
             "lockdown",
-            "not known: /sys/kernel/security/lockdown is missing",
+            "unknown: /sys/kernel/security/lockdown is missing",
             "`sudo mount -t securityfs none /sys/kernel/security` shows it; a kernel without \
              lockdown has no such file",
         );
@@ -88,7 +88,7 @@ pub(super) fn lockdown(root: &Root, loaded: bool) -> Finding {
         ),
         mode => Finding::bad(
             "lockdown",
-            mode.unwrap_or("not understood"),
+            mode.unwrap_or("unknown mode"),
             "only signed modules load, and no node is started: boot without lockdown, without \
              `lockdown=` and with Secure Boot off",
         ),
@@ -102,7 +102,7 @@ mod tests {
     use crate::root::fake::Tree;
 
     #[test]
-    fn every_answer_of_the_module_has_its_verdict() {
+    fn every_result_of_opening_has_its_verdict() {
         let root = Tree::new(&[]).root();
         let other = OpenError::OtherRevision {
             module: "2".into(),
@@ -121,17 +121,17 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_may_not_be_loaded_any_more() {
+    fn loading_of_modules_is_disabled() {
         let tree = Tree::new(&[("/proc/sys/kernel/modules_disabled", "1\n")]);
         assert!(
             module(&tree.root(), &Err(OpenError::NoModule))
                 .found
-                .contains("switched off")
+                .contains("disabled")
         );
     }
 
     #[test]
-    fn only_our_own_module_counts() {
+    fn only_insula_ko_counts() {
         assert!(is_ours("updates/dkms/insula.ko.xz: kernel/a.ko"));
         assert!(!is_ours("kernel/b.ko: extra/insula.ko"));
         assert!(!is_ours("extra/peninsula.ko:"));

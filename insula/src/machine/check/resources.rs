@@ -1,11 +1,11 @@
-//! Cores and memory.
+//! Checks of cores and memory.
 
 use super::Finding;
 use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 use crate::units::{CpuList, Size};
 
-/// Less than this cannot hold a distribution's kernel and initrd beside what the base needs.
+/// Smaller amounts cannot hold a distribution's kernel and initrd beside what the base needs.
 const AVAILABLE_MIN: Size = Size(256 << 20);
 
 pub(super) fn cores(root: &Root) -> Finding {
@@ -33,7 +33,7 @@ pub(super) fn hyper_threads(root: &Root) -> Finding {
         threads => Finding::untested(
             "hyper-threads",
             format!("{threads} threads per core"),
-            "nodes are given whole cores; to be on tested ground switch hyper-threads off: \
+            "nodes are given whole cores; for a tested setup disable hyper-threading: \
              `echo off | sudo tee /sys/devices/system/cpu/smt/control`",
         ),
     }

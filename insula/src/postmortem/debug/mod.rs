@@ -1,6 +1,6 @@
-//! gdb's remote protocol over a node's memory and, if they can be had, its cores' registers.
+//! gdb's remote protocol over a node's memory and, if known, its cores' registers.
 //!
-//! A core is a thread to gdb. Everything is only read: the node is not stopped, nor changed.
+//! Cores are gdb's threads. Everything is read-only: the node is neither stopped nor changed.
 
 mod target;
 mod transport;
@@ -10,34 +10,34 @@ use gdbstub::stub::state_machine::GdbStubStateMachine;
 use gdbstub::stub::{DisconnectReason, GdbStub};
 
 pub use target::NodeTarget;
-pub use transport::{Listener, TransportError, Wire};
+pub use transport::{GdbStream, Listener, TransportError};
 
-use super::SubjectError;
+use super::InspectError;
 
-/// Why gdb is not answered (any more). The node was left as it is.
+/// Why gdb is not served (any more). The node was left as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum DebugError {
-    /// The node cannot be looked into.
+    /// The node cannot be inspected.
     #[error(transparent)]
-    Subject(#[from] SubjectError),
-    /// Its kernel does not tell where its page tables are.
-    #[error("the kernel of the node cannot be understood: {0}; the node was left as it is")]
+    Inspect(#[from] InspectError),
+    /// Its kernel's page tables cannot be found.
+    #[error("the kernel of the node cannot be inspected: {0}; the node was left as it is")]
     Kernel(#[from] kimage::running::RunningError),
-    /// gdb cannot be reached.
+    /// The connection to gdb failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// What came is not gdb's protocol, or the connection broke.
+    /// The data is not gdb's protocol, or the connection broke.
     #[error("the session with gdb has ended: {0}; the node was left as it is")]
     Session(String),
 }
 
-/// Answers one gdb until it goes.
+/// Serves one gdb until it disconnects.
 ///
 /// # Errors
-/// [`DebugError::Session`] when the connection breaks, or speaks something else.
-pub fn answer(target: &mut NodeTarget<'_>, wire: Wire) -> Result<(), DebugError> {
+/// [`DebugError::Session`] when the connection breaks, or the data is not gdb's protocol.
+pub fn serve(target: &mut NodeTarget<'_>, stream: GdbStream) -> Result<(), DebugError> {
     let failed = |error: &dyn std::fmt::Display| DebugError::Session(error.to_string());
-    let mut state = GdbStub::new(wire)
+    let mut state = GdbStub::new(stream)
         .run_state_machine(target)
         .map_err(|error| failed(&error))?;
     loop {
@@ -50,7 +50,7 @@ pub fn answer(target: &mut NodeTarget<'_>, wire: Wire) -> Result<(), DebugError>
                 };
                 idle.incoming_data(target, byte)
             }
-            // It never runs on, so there is nothing to interrupt or to wait for.
+            // The target never runs, so there is nothing to interrupt or to wait for.
             GdbStubStateMachine::CtrlCInterrupt(interrupted) => {
                 interrupted.interrupt_handled(target, None::<target::StopReason>)
             }

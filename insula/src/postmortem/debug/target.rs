@@ -1,4 +1,4 @@
-//! A node, as gdb sees it.
+//! The gdb target: a node.
 
 use std::convert::Infallible;
 
@@ -16,20 +16,20 @@ use kimage::running::{PageTable, Processor, Registers, RunningKernel};
 
 use super::DebugError;
 use crate::driver::Mapping;
-use crate::postmortem::Subject;
+use crate::postmortem::InspectedNode;
 
 pub(super) type StopReason = MultiThreadStopReason<u64>;
 
-/// What a node that does not run on is said to have stopped by.
+/// Stop reason reported for a node, which never runs under gdb.
 pub(super) const STOPPED: StopReason = MultiThreadStopReason::Signal(Signal::SIGTRAP);
 
-/// What `monitor help` prints.
+/// Output of `monitor help`.
 const HELP: &str = "\
-monitor symbol NAME   the address of a symbol, where the node's kernel runs
-monitor kernel        where the kernel has put itself
-monitor cores         the cores, and whether their registers are known";
+monitor symbol NAME   run-time address of a kernel symbol
+monitor kernel        placement of the kernel
+monitor cores         cores, and whether their registers are known";
 
-/// A node whose kernel is known.
+/// A node whose kernel was found.
 #[derive(Debug)]
 pub struct NodeTarget<'a> {
     kernel: RunningKernel<'a, Mapping>,
@@ -38,14 +38,14 @@ pub struct NodeTarget<'a> {
 }
 
 impl<'a> NodeTarget<'a> {
-    /// Prepares a node.
+    /// Prepares a node for gdb.
     ///
     /// # Errors
-    /// [`DebugError`] when its kernel cannot be understood.
-    pub fn new(subject: &'a Subject) -> Result<Self, DebugError> {
-        let kernel = subject.kernel()?;
+    /// [`DebugError`] when its kernel cannot be inspected.
+    pub fn new(node: &'a InspectedNode) -> Result<Self, DebugError> {
+        let kernel = node.kernel()?;
         let page_table = kernel.page_table()?;
-        let cores = subject.processors(&kernel);
+        let cores = node.processors(&kernel);
         Ok(Self {
             kernel,
             page_table,
@@ -80,7 +80,7 @@ impl<'a> NodeTarget<'a> {
                 vec![
                     format!("image     {:#x}-{:#x}", image.start, image.end),
                     format!("physical  {:#x}", placement.physical),
-                    format!("slide     {:#x}", placement.virtual_offset),
+                    format!("offset    {:#x}", placement.virtual_offset),
                 ]
             }
             ["cores"] => self
@@ -100,7 +100,7 @@ impl Target for NodeTarget<'_> {
         BaseOps::MultiThread(self)
     }
 
-    /// There are no breakpoints: nothing ever runs on.
+    /// There are no breakpoints: the target never runs.
     fn guard_rail_implicit_sw_breakpoints(&self) -> bool {
         true
     }
@@ -128,7 +128,7 @@ impl MultiThreadBase for NodeTarget<'_> {
     fn read_addrs(&mut self, start: u64, into: &mut [u8], _: Tid) -> TargetResult<usize, Self> {
         match self.page_table.read(start, into) {
             Ok(()) => Ok(into.len()),
-            // What comes before the first address that is not mapped has been read.
+            // Everything before the first unmapped address was read.
             Err(failed) => match failed.0.wrapping_sub(start) as usize {
                 0 => Err(TargetError::NonFatal),
                 size => Ok(size.min(into.len())),
@@ -140,11 +140,11 @@ impl MultiThreadBase for NodeTarget<'_> {
         Err(TargetError::NonFatal)
     }
 
-    fn list_active_threads(&mut self, tell: &mut dyn FnMut(Tid)) -> Result<(), Infallible> {
+    fn list_active_threads(&mut self, report: &mut dyn FnMut(Tid)) -> Result<(), Infallible> {
         let threads = self.cores.iter();
         threads
             .filter_map(|(processor, _)| thread(processor))
-            .for_each(tell);
+            .for_each(report);
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl ThreadExtraInfo for NodeTarget<'_> {
 }
 
 impl SectionOffsets for NodeTarget<'_> {
-    /// Where the image really begins: gdb moves the symbols of a `vmlinux` there.
+    /// Run-time start of the image: gdb relocates the symbols of a `vmlinux` there.
     fn get_section_offsets(&mut self) -> Result<Offsets<u64>, Infallible> {
         Ok(Offsets::Segments {
             text_seg: self.kernel.image().start,
@@ -188,7 +188,7 @@ impl MonitorCmd for NodeTarget<'_> {
     }
 }
 
-/// gdb counts threads from 1.
+/// gdb numbers threads from 1.
 fn thread(processor: &Processor) -> Option<Tid> {
     Tid::new(processor.number as usize + 1)
 }

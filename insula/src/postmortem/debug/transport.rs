@@ -1,4 +1,4 @@
-//! How gdb reaches us: by a socket of this machine, or by our standard input and output.
+//! The transport to gdb: a socket of this machine, or standard input and output.
 
 use std::fmt;
 use std::fs;
@@ -10,28 +10,28 @@ use std::path::{Path, PathBuf};
 
 use gdbstub::conn::Connection;
 
-/// Why gdb cannot reach us.
+/// Why gdb cannot connect.
 #[derive(Debug, thiserror::Error)]
-#[error("{place} cannot be listened at: {source}; the node was left as it is")]
+#[error("cannot listen on {place}: {source}; the node was left as it is")]
 pub struct TransportError {
     place: String,
     source: io::Error,
 }
 
-/// Bytes to and from a gdb.
-pub struct Wire {
+/// Byte stream from and to a gdb.
+pub struct GdbStream {
     input: Box<dyn Read>,
     output: Box<dyn Write>,
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for GdbStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wire")
+        f.write_str("GdbStream")
     }
 }
 
-impl Wire {
-    /// By the standard input and output: for gdb's `target remote | insula debug --stdio NODE`.
+impl GdbStream {
+    /// Standard input and output: for gdb's `target remote | insula debug --stdio NODE`.
     #[must_use]
     pub fn stdio() -> Self {
         Self::new(io::stdin(), io::stdout())
@@ -44,7 +44,7 @@ impl Wire {
         }
     }
 
-    /// The next byte; none when gdb has gone.
+    /// The next byte; `None` when gdb has disconnected.
     pub(super) fn read_byte(&mut self) -> io::Result<Option<u8>> {
         let mut byte = [0];
         loop {
@@ -58,7 +58,7 @@ impl Wire {
     }
 }
 
-impl Connection for Wire {
+impl Connection for GdbStream {
     type Error = io::Error;
 
     fn write(&mut self, byte: u8) -> io::Result<()> {
@@ -74,17 +74,17 @@ impl Connection for Wire {
     }
 }
 
-/// A place where gdb finds us.
+/// A listening socket for gdb.
 #[derive(Debug)]
 pub enum Listener {
-    /// A socket in the file system, for its owner only. It goes with this value.
+    /// A socket in the file system, for its owner only. It is removed when this is dropped.
     Unix(UnixListener, PathBuf),
-    /// A port of this machine's own address: for every user of it.
+    /// A port of 127.0.0.1: for every user of this machine.
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Listens at a socket in the file system; one that nobody listens at any more is replaced.
+    /// Listens on a socket in the file system; replaces one without a listener.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -111,7 +111,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Listens at a port of 127.0.0.1; 0 for any that is free.
+    /// Listens on a port of 127.0.0.1; 0 for any free one.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -123,20 +123,20 @@ impl Listener {
         })
     }
 
-    /// Waits for a gdb.
+    /// Waits for a gdb to connect.
     ///
     /// # Errors
     /// [`TransportError`].
-    pub fn accept(&self) -> Result<Wire, TransportError> {
+    pub fn accept(&self) -> Result<GdbStream, TransportError> {
         let accept = || match self {
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept()?;
-                Ok(Wire::new(stream.try_clone()?, stream))
+                Ok(GdbStream::new(stream.try_clone()?, stream))
             }
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nodelay(true)?;
-                Ok(Wire::new(stream.try_clone()?, stream))
+                Ok(GdbStream::new(stream.try_clone()?, stream))
             }
         };
         accept().map_err(|source| TransportError {
@@ -147,7 +147,7 @@ impl Listener {
 }
 
 impl fmt::Display for Listener {
-    /// As gdb's `target remote` takes it.
+    /// In the form that gdb's `target remote` takes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(_, path) => write!(f, "{}", path.display()),
@@ -162,7 +162,7 @@ impl fmt::Display for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // It is replaced by the next one at worst.
+            // If this fails, the next listener replaces it.
             let _ = fs::remove_file(path);
         }
     }

@@ -1,11 +1,11 @@
-//! Looking at nodes.
+//! Options of the commands that show nodes.
 
 use clap::Args;
 use insula::name::Name;
 
 #[derive(Debug, Args)]
 pub(in crate::command) struct Ps {
-    /// Those that have ended in order as well; crashed ones are always listed
+    /// Also list nodes that stopped without failure; crashed ones are always listed
     #[arg(short, long)]
     pub(in crate::command) all: bool,
     /// Print JSON
@@ -23,23 +23,23 @@ pub(in crate::command) struct Inspect {
     pub(in crate::command) json: bool,
 }
 
-/// What nodes have counted.
+/// Options of `insula stats`.
 #[derive(Debug, Args)]
 pub(in crate::command) struct Stats {
-    /// The nodes; all if none is named
+    /// The nodes; by default all
     #[arg(value_name = "NODE")]
     pub(in crate::command) names: Vec<Name>,
     /// Print JSON: by core, and by system call
     #[arg(long, conflicts_with = "prometheus")]
     pub(in crate::command) json: bool,
-    /// Print it as Prometheus reads it
+    /// Print in Prometheus' text format
     #[arg(long)]
     pub(in crate::command) prometheus: bool,
 }
 
 #[derive(Debug, Args)]
 pub(in crate::command) struct Top {
-    /// How often to look
+    /// Seconds between updates
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(in crate::command) interval: u32,
@@ -50,10 +50,10 @@ pub(in crate::command) struct Logs {
     /// The node
     #[arg(value_name = "NODE")]
     pub(in crate::command) name: Name,
-    /// Go on as it logs more, until it stops
+    /// Follow the log until the node stops
     #[arg(short, long)]
     pub(in crate::command) follow: bool,
-    /// Only the last so many records
+    /// Only the last COUNT records
     #[arg(long, value_name = "COUNT")]
     pub(in crate::command) tail: Option<usize>,
     /// Print one JSON object per record

@@ -1,6 +1,6 @@
-//! In a node: memory of a process of the base.
+//! In a node: imported memory of a process of the base.
 
-#![allow(unsafe_code, reason = "the memory may be taken back at any moment")]
+#![allow(unsafe_code, reason = "the grant may be revoked at any moment")]
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::num::NonZeroUsize;
@@ -11,13 +11,13 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-/// What a pipe takes at once without anybody reading it, in bytes.
+/// Bytes that a pipe accepts at once without a reader.
 const PIECE: usize = 4096;
 
-/// A stretch of a lender's memory, mapped. It is only ever copied from and to by the kernel, which
-/// answers an error where nothing lies (any more).
+/// A mapped range of granted memory. It is only ever copied from and to by the kernel, which fails
+/// where nothing is granted (any more).
 #[derive(Debug)]
-pub struct Borrowed {
+pub struct ImportedGrant {
     start: NonNull<libc::c_void>,
     size: NonZeroUsize,
     address: u64,
@@ -26,10 +26,10 @@ pub struct Borrowed {
 }
 
 // SAFETY: the mapping is not tied to a thread, and no reference to its memory is ever made.
-unsafe impl Send for Borrowed {}
+unsafe impl Send for ImportedGrant {}
 
-impl Borrowed {
-    /// Maps `size` bytes from the lender's `address` on.
+impl ImportedGrant {
+    /// Maps `size` bytes from the granting process's `address` on.
     pub(super) fn map(fd: &OwnedFd, address: u64, size: usize) -> Result<Self, Errno> {
         let size = NonZeroUsize::new(size).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(address).map_err(|_| Errno::EINVAL)?;
@@ -55,13 +55,14 @@ impl Borrowed {
         })
     }
 
-    /// Copies out what lies at an address of the lender's, at most 4096 bytes.
+    /// Copies bytes from an address of the granting process, at most 4096.
     ///
     /// # Errors
-    /// `EFAULT` when it was not granted or has been taken back, `EINVAL` when it is not mapped here.
+    /// `EFAULT` when the address was not granted or its grant was revoked, `EINVAL` when it is not
+    /// mapped here.
     pub fn load(&mut self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
-        let from = self.place(address, into.len())?;
-        // SAFETY: the kernel reads these bytes of the mapping, or refuses.
+        let from = self.pointer(address, into.len())?;
+        // SAFETY: the kernel reads these bytes of the mapping, or fails.
         let count = unsafe { libc::write(self.writer.as_raw_fd(), from.cast_const(), into.len()) };
         let count = Errno::result(count)?.unsigned_abs();
         // A fault in the middle leaves a part.
@@ -73,17 +74,17 @@ impl Borrowed {
         }
     }
 
-    /// Copies bytes to an address of the lender's, at most 4096.
+    /// Copies bytes to an address of the granting process, at most 4096.
     ///
     /// # Errors
-    /// As [`Self::load`]; `EFAULT` also when the node may not write there.
+    /// As [`Self::load`]; `EFAULT` also when the grant is read-only.
     pub fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let to = self.place(address, bytes.len())?;
+        let to = self.pointer(address, bytes.len())?;
         nix::unistd::write(&self.writer, bytes)?;
-        // SAFETY: the kernel writes these bytes of the mapping, or refuses.
+        // SAFETY: the kernel writes these bytes of the mapping, or fails.
         let count = unsafe { libc::read(self.reader.as_raw_fd(), to, bytes.len()) };
         let done = Errno::result(count).map_or(0, isize::unsigned_abs);
-        // What did not fit must not come out of the pipe next time.
+        // Drains the rest, so that it does not come out of the pipe next time.
         let mut rest = vec![0; bytes.len() - done];
         if rest.is_empty() {
             return Ok(());
@@ -92,7 +93,7 @@ impl Borrowed {
         Err(Errno::EFAULT)
     }
 
-    fn place(&self, address: u64, size: usize) -> Result<*mut libc::c_void, Errno> {
+    fn pointer(&self, address: u64, size: usize) -> Result<*mut libc::c_void, Errno> {
         let offset = address.checked_sub(self.address).ok_or(Errno::EINVAL)?;
         let offset = usize::try_from(offset).map_err(|_| Errno::EINVAL)?;
         if size > PIECE || offset > self.size.get() || size > self.size.get() - offset {
@@ -102,7 +103,7 @@ impl Borrowed {
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for ImportedGrant {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped; nothing refers to it.
         let _ = unsafe { munmap(self.start, self.size.get()) };

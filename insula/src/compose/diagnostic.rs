@@ -1,4 +1,4 @@
-//! A file that describes nodes, and what is wrong in it: shown with file, line and column.
+//! A compose file's text, and errors in it: shown with file, line and column.
 
 use std::error::Error;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
-/// A stretch of a file's text, in bytes.
+/// Range of a file's text, in bytes.
 pub type Span = Range<usize>;
 
-/// A file's text, and where it was read.
+/// A file's text and path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// Its path as the user gave it.
@@ -22,10 +22,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads it.
+    /// Reads a file.
     ///
     /// # Errors
-    /// What the file system answered; text that is not UTF-8 is invalid data.
+    /// The file system's error; `InvalidData` for text that is not UTF-8.
     pub fn read(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -33,53 +33,54 @@ impl Source {
         })
     }
 
-    /// Something wrong at `span`, with what to do about it.
+    /// An error at `span`, with a hint.
     #[must_use]
-    pub fn mistake(&self, span: Span, message: impl fmt::Display, help: &str) -> Mistake {
+    pub fn diagnostic(&self, span: Span, message: impl fmt::Display, hint: &str) -> Diagnostic {
         let start = self.text.floor_char_boundary(span.start);
-        let (message, help) = (message.to_string(), as_keys(help));
+        let (message, hint) = (message.to_string(), as_keys(hint));
         let before = &self.text[..start];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Mistake {
+        Diagnostic {
             file: self.path.clone(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            shown: self.show(start..span.end, &message, &help),
+            shown: self.show(start..span.end, &message, &hint),
             message,
-            help,
+            hint,
         }
     }
 
-    /// The same, said by an error of the library: its first line is what, the others what to do.
+    /// An error of the library at `span`: the first line is its message, the others are the hint.
     #[must_use]
-    pub fn mistake_by(&self, span: Span, error: &dyn Error) -> Mistake {
+    pub fn diagnostic_from(&self, span: Span, error: &dyn Error) -> Diagnostic {
         let text = error.to_string();
-        let (message, help) = text.split_once('\n').unwrap_or((&text, ""));
+        let (message, hint) = text.split_once('\n').unwrap_or((&text, ""));
         let message = UNTOUCHED
             .iter()
             .find_map(|end| message.strip_suffix(end))
             .unwrap_or(message);
-        self.mistake(span, as_keys(message), help)
+        self.diagnostic(span, as_keys(message), hint)
     }
 
-    fn show(&self, span: Span, message: &str, help: &str) -> String {
+    fn show(&self, span: Span, message: &str, hint: &str) -> String {
         let end = self.text.floor_char_boundary(span.end).max(span.start);
         let path = self.path.to_string_lossy();
         let snippet = Snippet::source(self.text.as_str())
             .path(path.as_ref())
             .annotation(AnnotationKind::Primary.span(span.start..end));
         let mut group = Level::ERROR.primary_title(message).element(snippet);
-        if !help.is_empty() {
-            group = group.element(Level::HELP.message(help));
+        if !hint.is_empty() {
+            group = group.element(Level::HELP.message(hint));
         }
         Renderer::plain().render(&[group])
     }
 }
 
-/// How the library's errors end their first line: of a file it is said once for all.
+/// Ends of the library's error messages: for files this is said once for all.
 const UNTOUCHED: [&str; 2] = ["; nothing was touched", "; nothing was kept"];
 
-/// Names options as a file's keys: `--cpu-list` becomes `cpu_list`. Commands, in back quotes, stay.
+/// Writes options as keys of a file: `--cpu-list` becomes `cpu_list`. Commands, in backquotes,
+/// stay.
 fn as_keys(text: &str) -> String {
     let is_word = |letter: char| letter.is_ascii_lowercase() || letter == '-';
     let key = |rest: &str| match rest.find(|letter| !is_word(letter)) {
@@ -102,24 +103,24 @@ fn as_keys(text: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// Something wrong in a file. Displayed with the line at fault.
+/// An error in a file. Displayed with its line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mistake {
+pub struct Diagnostic {
     /// The file, as the user named it.
     pub file: PathBuf,
-    /// Its line, from 1.
+    /// The line, from 1.
     pub line: usize,
     /// The column in that line, in characters from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// What to do; may be empty.
-    pub help: String,
+    /// The hint; may be empty.
+    pub hint: String,
     #[serde(skip)]
     shown: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
@@ -140,9 +141,9 @@ mod tests {
 
     #[test]
     fn line_and_column_count_characters() {
-        let mistake = source("# ä\nä = 1\n").mistake(8..9, "what", "do");
-        assert_eq!((mistake.line, mistake.column), (2, 3));
-        let end = source("a").mistake(1..1, "what", "");
+        let diagnostic = source("# ä\nä = 1\n").diagnostic(8..9, "what", "do");
+        assert_eq!((diagnostic.line, diagnostic.column), (2, 3));
+        let end = source("a").diagnostic(1..1, "what", "");
         assert_eq!((end.line, end.column), (1, 2));
     }
 
@@ -157,17 +158,21 @@ mod tests {
     #[test]
     fn an_error_of_the_library_is_split() {
         let error = crate::cores::CoreError::CoreZero;
-        let mistake = source("cpu_list = \"0\"").mistake_by(11..14, &error);
-        insta::assert_snapshot!(mistake);
-        assert!(!mistake.message.contains("nothing was touched"));
-        assert!(mistake.help.starts_with("choose other cores"));
+        let diagnostic = source("cpu_list = \"0\"").diagnostic_from(11..14, &error);
+        insta::assert_snapshot!(diagnostic);
+        assert!(!diagnostic.message.contains("nothing was touched"));
+        assert!(diagnostic.hint.starts_with("choose other cores"));
     }
 
     proptest! {
         #[test]
-        fn any_place_can_be_shown(text in "[aä\\n\"\t]{0,20}", start in 0_usize..50, size in 0_usize..9) {
-            let mistake = source(&text).mistake(start..start + size, "what", "do");
-            prop_assert!(mistake.to_string().contains("insula.toml:"));
+        fn any_span_can_be_shown(
+            text in "[aä\\n\"\t]{0,20}",
+            start in 0_usize..50,
+            size in 0_usize..9,
+        ) {
+            let diagnostic = source(&text).diagnostic(start..start + size, "what", "do");
+            prop_assert!(diagnostic.to_string().contains("insula.toml:"));
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Ending one node of many.
+//! Stopping and removing one node.
 
 use std::time::Duration;
 
-use super::deed::{Event, NodeError, Tell};
+use super::report::{Event, NodeError, Observer};
 use crate::driver::Driver;
 use crate::name::Name;
 use crate::node::{self, EndError, FindError};
 
-/// Stops and removes a node; one that somebody else has removed meanwhile is none to fail for.
-pub(super) fn take_down(
+/// Stops and removes a node; one that was removed meanwhile is no failure.
+pub(super) fn teardown(
     driver: &Driver,
     name: &Name,
-    patience: Duration,
-    tell: Tell,
+    timeout: Duration,
+    observer: Observer,
 ) -> Result<(), NodeError> {
-    let stopped = match node::stop(driver, name, patience) {
+    let stopped = match node::stop(driver, name, timeout) {
         Ok(stopped) => Ok(Some(stopped)),
         Err(EndError::NotRunning(_) | EndError::Find(FindError::Unknown(_))) => Ok(None),
         Err(error) => Err(error),
@@ -25,12 +25,12 @@ pub(super) fn take_down(
     });
     match removed {
         Ok(stopped) => {
-            tell(&Event::NodeRemoved(name, stopped));
+            observer(&Event::NodeRemoved(name, stopped));
             Ok(())
         }
         Err(error) => {
             let error = NodeError::from(error);
-            tell(&Event::NodeFailed(&error));
+            observer(&Event::NodeFailed(&error));
             Err(error)
         }
     }

@@ -1,4 +1,4 @@
-//! What was done, told as it happens and in the end.
+//! What was done: events as they happen, and the report at the end.
 
 use serde::Serialize;
 
@@ -10,48 +10,48 @@ use crate::units::CpuList;
 /// Something that has just happened.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// An image has become resident.
+    /// An image was made resident.
     ImageAdded(&'a Name),
-    /// An image has taken the place of the one of its name.
+    /// An image replaced the one of its name.
     ImageReplaced(&'a Name),
-    /// An image has been removed.
+    /// An image was removed.
     ImageRemoved(&'a Name),
-    /// A node has been left alone: it is as it should be.
+    /// A node was left as it is: it matches its description.
     NodeKept(&'a Name),
-    /// A node has been removed; how it came to be stopped, if it ran.
+    /// A node was removed; how it was stopped, if it ran.
     NodeRemoved(&'a Name, Option<Stopped>),
-    /// A node's kernel runs.
+    /// A node's kernel was started.
     NodeStarted(&'a Started),
-    /// A node has told that it is ready, so many nanoseconds after its start.
+    /// A node is ready, so many nanoseconds after its start.
     NodeReady(&'a Name, u64),
-    /// Something was not done to a node.
+    /// An action on a node failed.
     NodeFailed(&'a NodeError),
 }
 
-/// Who is told of each event, from any thread.
-pub type Tell<'a> = &'a (dyn Fn(&Event) + Sync);
+/// Receiver of events, called from any thread.
+pub type Observer<'a> = &'a (dyn Fn(&Event) + Sync);
 
-/// Why a node is not as it should be.
+/// Why a node is not as described.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// It was not ended.
+    /// It could not be stopped or removed.
     #[error(transparent)]
     End(#[from] EndError),
-    /// It was not started.
+    /// It could not be started.
     #[error(transparent)]
     Run(Box<RunError>),
-    /// It is not ready.
+    /// It did not become ready.
     #[error(transparent)]
     Ready(#[from] ReadyError),
-    /// The one that is to be replaced by it is still there.
-    #[error("the node '{0}' was not started anew: it could not be ended first")]
+    /// The node that it replaces could not be removed.
+    #[error("the node '{0}' was not started again: the running one could not be stopped first")]
     NotReplaced(Name),
-    /// One that it comes after is not ready.
-    #[error("the node '{name}' was not started: it comes after '{after}', which is not ready")]
+    /// A node that it depends on is not ready.
+    #[error("the node '{name}' was not started: it depends on '{after}', which is not ready")]
     NotStarted {
         /// The node.
         name: Name,
-        /// The one that it waited for.
+        /// The node that it depends on.
         after: Name,
     },
 }
@@ -62,60 +62,60 @@ impl From<RunError> for NodeError {
     }
 }
 
-/// What is to be done, or was done, about an image or a node.
+/// Action on an image or a node, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Deed {
-    /// Left alone.
+pub enum Action {
+    /// Left as it is.
     Keep,
     /// An image was made resident.
     Add,
-    /// An image was put in the place of another.
+    /// An image replaced another.
     Replace,
     /// A node was started.
     Start,
-    /// A node was stopped, removed, and started anew.
+    /// A node was stopped, removed, and started again.
     Restart,
     /// Stopped, if it was a node, and removed.
     Remove,
 }
 
-/// What came of an image.
+/// Result for an image.
 #[derive(Clone, Debug, Serialize)]
 pub struct ImageReport {
-    /// Its name.
+    /// Name of the image.
     pub name: Name,
-    /// The project.
+    /// Its project.
     pub project: Name,
-    /// What was done.
-    pub deed: Deed,
+    /// The action.
+    pub action: Action,
 }
 
-/// What came of a node.
+/// Result for a node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeReport {
-    /// Its name.
+    /// Name of the node.
     pub name: Name,
-    /// The project.
+    /// Its project.
     pub project: Name,
-    /// What was to be done.
-    pub deed: Deed,
-    /// The cores chosen for it, if it was to be started.
+    /// The action planned.
+    pub action: Action,
+    /// Cores chosen for it, if it was to be started.
     pub cpus: Option<CpuList>,
     /// The start, if it was started.
     pub started: Option<Started>,
-    /// When it told that it is ready, in nanoseconds after its start.
+    /// When it was ready, in nanoseconds after its start.
     pub ready_ns: Option<u64>,
-    /// Why it is not as it should be.
+    /// Why it is not as described.
     pub error: Option<String>,
 }
 
 impl NodeReport {
-    pub(super) fn new(name: &Name, project: &Name, deed: Deed) -> Self {
+    pub(super) fn new(name: &Name, project: &Name, action: Action) -> Self {
         Self {
             name: name.clone(),
             project: project.clone(),
-            deed,
+            action,
             cpus: None,
             started: None,
             ready_ns: None,
@@ -124,17 +124,17 @@ impl NodeReport {
     }
 }
 
-/// What came of all.
+/// Results for all images and nodes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Of each image.
+    /// By image.
     pub images: Vec<ImageReport>,
-    /// Of each node.
+    /// By node.
     pub nodes: Vec<NodeReport>,
 }
 
 impl Report {
-    /// Whether all is as it should be.
+    /// Whether all is as described.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.nodes.iter().all(|node| node.error.is_none())

@@ -1,4 +1,4 @@
-//! A node to be looked into: its memory, and the kernel in it.
+//! A node under inspection: its memory, and the kernel in it.
 
 use kimage::log::{LogLayout, Placement, locate};
 use kimage::running::{Processor, Registers, RunningKernel};
@@ -7,50 +7,51 @@ use crate::driver::{DriverError, Mapping};
 use crate::name;
 use crate::node::{Handle, log_layout};
 
-/// Why a node cannot be looked into. It was left as it is.
+/// Why a node cannot be inspected. It was left as it is.
 #[derive(Debug, thiserror::Error)]
-pub enum SubjectError {
-    /// The memory cannot be reached.
+pub enum InspectError {
+    /// Its memory cannot be accessed.
     #[error("the memory of the node '{name}' cannot be read: {source}; it was left as it is")]
     Driver {
         /// The node.
         name: String,
-        /// Why.
+        /// The error.
         source: DriverError,
     },
-    /// The kernel in it is not known.
+    /// Its kernel was not found, or is of an unknown kind.
     #[error(
-        "the kernel of the node '{name}' cannot be understood: {reason}; it was left as it is\n\
-         use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, as distributions' are"
+        "the kernel of the node '{name}' cannot be inspected: {reason}; it was left as it is\n\
+         use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, like those of distributions"
     )]
     Kernel {
         /// The node.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A node's memory, and where in it its kernel lies.
+/// A node's memory, and its kernel's place in it.
 #[derive(Debug)]
-pub struct Subject {
+pub struct InspectedNode {
     name: String,
     memory: Mapping,
-    /// The kernel's place; or why it is not known.
+    /// Layout and placement of the kernel; or why they are unknown.
     kernel: Result<(LogLayout, Placement), String>,
-    /// Whether the cores' last registers are in memory: see [`Subject::registers`].
-    frozen: bool,
+    /// Whether the registers saved by the cores' last NMI are of a known moment: see
+    /// [`InspectedNode::processors`].
+    registers_known: bool,
     running: bool,
 }
 
-impl Subject {
+impl InspectedNode {
     /// Maps a node's memory and looks for its kernel.
     ///
     /// # Errors
-    /// [`SubjectError::Driver`]. That the kernel is not found is told when it is asked for.
-    pub fn open(handle: &Handle) -> Result<Self, SubjectError> {
+    /// [`InspectError::Driver`]. A missing kernel is reported by [`kernel`](Self::kernel).
+    pub fn open(handle: &Handle) -> Result<Self, InspectError> {
         let name = name::text(&handle.info.name);
-        let failed = |source| SubjectError::Driver {
+        let failed = |source| InspectError::Driver {
             name: name.clone(),
             source,
         };
@@ -71,7 +72,7 @@ impl Subject {
             name,
             memory,
             kernel,
-            frozen: handle.is_crashed() || handle.is_hung(),
+            registers_known: handle.is_crashed() || handle.is_hung(),
             running: handle.is_running(),
         })
     }
@@ -88,23 +89,23 @@ impl Subject {
         &self.memory
     }
 
-    /// Its memory, to be written.
+    /// Its memory, writable.
     pub(super) fn memory_mut(&mut self) -> &mut Mapping {
         &mut self.memory
     }
 
-    /// Whether its cores executed it when it was opened.
+    /// Whether it was running when it was opened.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running
     }
 
-    /// The kernel in it.
+    /// The kernel in its memory.
     ///
     /// # Errors
-    /// [`SubjectError::Kernel`] when it does not run yet, or is of a kind that is not known.
-    pub fn kernel(&self) -> Result<RunningKernel<'_, Mapping>, SubjectError> {
-        let failed = |reason: &str| SubjectError::Kernel {
+    /// [`InspectError::Kernel`] when it does not run yet, or is of an unknown kind.
+    pub fn kernel(&self) -> Result<RunningKernel<'_, Mapping>, InspectError> {
+        let failed = |reason: &str| InspectError::Kernel {
             name: self.name.clone(),
             reason: reason.to_owned(),
         };
@@ -113,14 +114,14 @@ impl Subject {
             .map_err(|error| failed(&first_line(&error.to_string())))
     }
 
-    /// Says that each core has just been interrupted.
-    pub(super) fn set_frozen(&mut self) {
-        self.frozen = true;
+    /// Records that each core has just been interrupted.
+    pub(super) fn set_registers_known(&mut self) {
+        self.registers_known = true;
     }
 
-    /// The processors that the kernel has used, each with its registers if they can be had: of a
-    /// node that crashed or hung those at its end, of one whose cores were just interrupted those of
-    /// that moment. Of any other they would be of an unknown moment, and are left out.
+    /// The processors that the kernel has used, each with its registers if they are of a known
+    /// moment: of a node that crashed or hung those at that time, of one whose cores were just
+    /// interrupted those of the interrupt. Others are left out.
     #[must_use]
     pub fn processors(
         &self,
@@ -129,7 +130,7 @@ impl Subject {
         let processors = kernel.processors().unwrap_or_default();
         let registers = |processor: &Processor| {
             let known = kernel.registers_at_nmi(processor).ok().flatten();
-            known.filter(|_| self.frozen)
+            known.filter(|_| self.registers_known)
         };
         processors
             .into_iter()
@@ -138,7 +139,7 @@ impl Subject {
     }
 }
 
-/// What a message says before its advice.
+/// A message without its hint.
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }

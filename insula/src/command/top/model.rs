@@ -1,4 +1,4 @@
-//! What `insula top` knows: the last two looks at the nodes, and which of them the user chose.
+//! State of `insula top`: the last two samples of the nodes, and the selected node.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use insula::stats::NodeStats;
 use insula_abi::{Cpu, CpuOwner};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// How the machine's cores are shared out.
+/// How the machine's cores are distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cores {
     pub(super) all: usize,
@@ -26,41 +26,42 @@ impl Cores {
     }
 }
 
-/// What was seen at a moment.
+/// What was read at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct Look {
+pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) cores: Cores,
     /// Counts since each node's start.
     pub(super) nodes: Vec<NodeStats>,
 }
 
-/// The last look, what changed since the one before, and the user's choice.
+/// The last sample, the changes since the one before, and the selection.
 #[derive(Debug)]
-pub(super) struct Board {
-    last: Look,
-    /// The nodes of the last look, with what they counted since the look before.
+pub(super) struct Model {
+    last: Sample,
+    /// The nodes of the last sample, with their counts since the sample before.
     changes: Vec<NodeStats>,
-    /// Between the last two looks.
+    /// Time between the last two samples.
     elapsed: Duration,
-    /// By name, since nodes come and go; the first, if there is none of that name.
-    chosen: Option<String>,
+    /// Name of the selected node, since nodes come and go; without a node of that name, the first
+    /// is selected.
+    selected: Option<String>,
 }
 
-impl Board {
-    pub(super) fn new(first: Look) -> Self {
-        let mut board = Self {
+impl Model {
+    pub(super) fn new(first: Sample) -> Self {
+        let mut model = Self {
             changes: Vec::new(),
             elapsed: Duration::ZERO,
-            chosen: None,
+            selected: None,
             last: first.clone(),
         };
-        board.add(first);
-        board
+        model.add(first);
+        model
     }
 
-    /// Takes what was seen next. Of a node that is new, all that it counted is new.
-    pub(super) fn add(&mut self, next: Look) {
+    /// Adds the next sample. All counts of a new node count as changes.
+    pub(super) fn add(&mut self, next: Sample) {
         let earlier = |name: &str| self.last.nodes.iter().find(|node| node.name == name);
         let change =
             |node: &NodeStats| earlier(&node.name).map_or(node.clone(), |then| node.since(then));
@@ -69,34 +70,34 @@ impl Board {
         self.last = next;
     }
 
-    /// Whether to go on after the user has pressed a key.
-    pub(super) fn take_key(&mut self, key: KeyEvent) -> ControlFlow<()> {
+    /// Handles a key; returns whether to go on.
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> ControlFlow<()> {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             _ if key.kind == KeyEventKind::Release => {}
             KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
             KeyCode::Char('c') if control => return ControlFlow::Break(()),
-            KeyCode::Down | KeyCode::Char('j') => self.choose(|at| at + 1),
-            KeyCode::Up | KeyCode::Char('k') => self.choose(|at| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.select(|at| at + 1),
+            KeyCode::Up | KeyCode::Char('k') => self.select(|at| at.saturating_sub(1)),
             _ => {}
         }
         ControlFlow::Continue(())
     }
 
-    fn choose(&mut self, step: fn(usize) -> usize) {
-        let Some(at) = self.chosen() else { return };
+    fn select(&mut self, step: fn(usize) -> usize) {
+        let Some(at) = self.selected() else { return };
         let to = step(at).min(self.changes.len() - 1);
-        self.chosen = Some(self.changes[to].name.clone());
+        self.selected = Some(self.changes[to].name.clone());
     }
 
-    /// Which of the nodes the user chose; none if there is no node.
-    pub(super) fn chosen(&self) -> Option<usize> {
-        let is_it = |node: &NodeStats| Some(&node.name) == self.chosen.as_ref();
+    /// Index of the selected node; `None` if there is no node.
+    pub(super) fn selected(&self) -> Option<usize> {
+        let is_it = |node: &NodeStats| Some(&node.name) == self.selected.as_ref();
         let found = self.changes.iter().position(is_it);
         found.or((!self.changes.is_empty()).then_some(0))
     }
 
-    /// The nodes, with what they counted between the last two looks.
+    /// The nodes, with their counts between the last two samples.
     pub(super) fn nodes(&self) -> &[NodeStats] {
         &self.changes
     }
@@ -105,7 +106,7 @@ impl Board {
         self.last.cores
     }
 
-    /// How often a second something happened so many times between the last two looks.
+    /// Rate a second of a count between the last two samples.
     pub(super) fn per_second(&self, count: u64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         // No count comes near 2^52.
@@ -117,7 +118,7 @@ impl Board {
         }
     }
 
-    /// How long ago the last look was.
+    /// Age of the last sample.
     pub(super) fn age(&self) -> Duration {
         self.last.at.elapsed()
     }
@@ -169,11 +170,11 @@ pub(super) mod tests {
         }
     }
 
-    /// Two looks two seconds apart at three nodes, one of them of the lightweight kernel.
-    pub(in crate::command::top) fn board() -> Board {
-        let began = Instant::now();
-        let look = |after, rounds| Look {
-            at: began + Duration::from_secs(after),
+    /// Two samples, two seconds apart, of three nodes, one of them of the lightweight kernel.
+    pub(in crate::command::top) fn model() -> Model {
+        let start = Instant::now();
+        let sample = |after, rounds| Sample {
+            at: start + Duration::from_secs(after),
             cores: Cores {
                 all: 8,
                 in_nodes: 6,
@@ -185,39 +186,39 @@ pub(super) mod tests {
                 stock("old", "stopped"),
             ],
         };
-        let mut board = Board::new(look(0, 5));
-        board.add(look(2, 7));
-        board
+        let mut model = Model::new(sample(0, 5));
+        model.add(sample(2, 7));
+        model
     }
 
     #[test]
-    fn what_changed_is_told_a_second() {
-        let board = board();
-        let total = board.nodes()[0].programs.as_ref().unwrap().total();
-        assert!((board.per_second(total.delegated_calls) - 40.0).abs() < 1e-9);
+    fn changes_are_shown_per_second() {
+        let model = model();
+        let total = model.nodes()[0].programs.as_ref().unwrap().total();
+        assert!((model.per_second(total.delegated_calls) - 40.0).abs() < 1e-9);
     }
 
     #[test]
-    fn nothing_happened_before_the_second_look() {
-        let look = Look {
+    fn the_first_sample_has_no_rates() {
+        let sample = Sample {
             at: Instant::now(),
             cores: Cores::default(),
             nodes: vec![lightweight("quiet", 5)],
         };
-        let board = Board::new(look);
+        let model = Model::new(sample);
         assert_eq!(
-            board.nodes()[0].programs.as_ref().unwrap().total(),
+            model.nodes()[0].programs.as_ref().unwrap().total(),
             CoreStats::default()
         );
-        assert_eq!(board.per_second(7).to_bits(), 0.0_f64.to_bits());
+        assert_eq!(model.per_second(7).to_bits(), 0.0_f64.to_bits());
     }
 
     #[test]
-    fn keys_choose_and_end() {
-        let mut board = board();
+    fn keys_select_and_quit() {
+        let mut model = model();
         let mut press = |code| {
-            let flow = board.take_key(KeyEvent::from(code));
-            (board.chosen(), flow.is_break())
+            let flow = model.handle_key(KeyEvent::from(code));
+            (model.selected(), flow.is_break())
         };
         assert_eq!(press(KeyCode::Up), (Some(0), false));
         assert_eq!(press(KeyCode::Down), (Some(1), false));
@@ -226,23 +227,26 @@ pub(super) mod tests {
         assert_eq!(press(KeyCode::Char('c')), (Some(2), false));
         assert_eq!(press(KeyCode::Char('q')), (Some(2), true));
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert!(board.take_key(interrupt).is_break());
+        assert!(model.handle_key(interrupt).is_break());
     }
 
     #[test]
-    fn a_chosen_node_stays_chosen_while_others_go() {
-        let mut board = board();
+    fn the_selection_stays_while_other_nodes_go() {
+        let mut model = model();
         let down = KeyEvent::from(KeyCode::Down);
-        assert!(board.take_key(down).is_continue());
-        let look = |nodes| Look {
+        assert!(model.handle_key(down).is_continue());
+        let sample = |nodes| Sample {
             at: Instant::now(),
             cores: Cores::default(),
             nodes,
         };
-        board.add(look(vec![stock("web", "running"), stock("old", "stopped")]));
-        assert_eq!(board.chosen(), Some(0));
-        board.add(look(Vec::new()));
-        assert_eq!(board.chosen(), None);
-        assert!(board.take_key(down).is_continue());
+        model.add(sample(vec![
+            stock("web", "running"),
+            stock("old", "stopped"),
+        ]));
+        assert_eq!(model.selected(), Some(0));
+        model.add(sample(Vec::new()));
+        assert_eq!(model.selected(), None);
+        assert!(model.handle_key(down).is_continue());
     }
 }

@@ -1,10 +1,10 @@
-//! What the machine has, and what runs on it, at one moment.
+//! The machine's current state: its resources, images and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use insula_abi as abi;
 
-use crate::cores::View;
+use crate::cores::Cores;
 use crate::device::PciAddress;
 use crate::driver::{CallError, Driver};
 use crate::image::{self, Description};
@@ -14,84 +14,89 @@ use crate::root::Root;
 use crate::topology::{BaseMemory, Topology};
 use crate::virtio::{DiskFile, Networking};
 
-/// Why the machine cannot be looked at. Nothing has been touched.
+/// Why the current state cannot be read. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
-pub enum PresentError {
+pub enum CurrentStateError {
     /// The module failed.
     #[error("the module failed: {0}; nothing was touched")]
     Call(#[from] CallError),
-    /// The images cannot be had.
+    /// The images cannot be read.
     #[error(transparent)]
     Images(#[from] image::FindError),
 }
 
-/// What the machine has at one moment.
+/// The machine's state at one moment.
 #[derive(Clone, Debug)]
-pub struct Present {
-    /// What the module knows of the machine.
+pub struct CurrentState {
+    /// The machine as the module knows it.
     pub machine: abi::Machine,
     /// The cores.
-    pub view: View,
-    /// What sysfs shows.
+    pub view: Cores,
+    /// The topology from sysfs.
     pub topology: Topology,
     /// The base's memory.
     pub base: Option<BaseMemory>,
     /// All nodes.
-    pub nodes: BTreeMap<Name, PresentNode>,
-    /// All images; nothing is known of those that another version of the command made.
+    pub nodes: BTreeMap<Name, CurrentNode>,
+    /// All images; `None` for those whose description another version of the command has written.
     pub images: BTreeMap<Name, Option<Description>>,
 }
 
-/// A node that is there.
+/// An existing node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PresentNode {
+pub struct CurrentNode {
     /// Whether it runs.
-    pub life: Life,
-    /// The cores that it has now.
+    pub state: RunState,
+    /// Its present cores.
     pub cpus: Vec<u32>,
-    /// Bytes of its memory.
+    /// Size of its memory in bytes.
     pub memory_size: u64,
-    /// The PCI functions that it has now.
+    /// Its present PCI functions.
     pub devices: Vec<PciAddress>,
-    /// How it is on the network.
+    /// Its network attachment.
     pub network: Option<Networking>,
     /// Its disks.
     pub disks: Vec<DiskFile>,
-    /// The image that it was started from.
+    /// Image that it was started from.
     pub image: Option<String>,
-    /// By which file it is described.
+    /// Project and file that describe it.
     pub described: Option<Described>,
 }
 
 /// Whether a node runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// Another command is just starting it.
+pub enum RunState {
+    /// Another command is starting it.
     Starting,
-    /// It runs, or its supervisor is about to start it again.
+    /// It runs, or its supervisor is about to restart it.
     Running,
-    /// It has ended.
+    /// It has stopped.
     Stopped,
 }
 
-impl Present {
-    /// Asks the module and Linux; `handles` are all nodes ([`node::all`](crate::node::all)).
+impl CurrentState {
+    /// Reads it from the module and Linux; `handles` are all nodes
+    /// ([`node::all`](crate::node::all)).
     ///
     /// # Errors
-    /// [`PresentError`].
-    pub fn read(driver: &Driver, root: &Root, handles: &[Handle]) -> Result<Self, PresentError> {
+    /// [`CurrentStateError`].
+    pub fn read(
+        driver: &Driver,
+        root: &Root,
+        handles: &[Handle],
+    ) -> Result<Self, CurrentStateError> {
         let mut nodes = BTreeMap::new();
         for handle in handles {
-            // The module takes other names than ours, but only from others.
+            // The module allows more names than we do; such a node is not ours.
             if let Ok(name) = name::text(&handle.info.name).parse() {
-                nodes.insert(name, PresentNode::new(handle)?);
+                nodes.insert(name, CurrentNode::new(handle)?);
             }
         }
         let (machine, cpus) = driver.machine()?;
         let topology = Topology::read(root);
         Ok(Self {
             machine,
-            view: View::new(&topology, &cpus),
+            view: Cores::new(&topology, &cpus),
             topology,
             base: BaseMemory::read(root),
             nodes,
@@ -99,15 +104,15 @@ impl Present {
         })
     }
 
-    /// The nodes that a project made.
-    pub fn nodes_of(&self, project: &Name) -> impl Iterator<Item = (&Name, &PresentNode)> {
-        let is_its = move |node: &PresentNode| node.project() == Some(project.as_str());
+    /// The nodes that a project has created.
+    pub fn nodes_of(&self, project: &Name) -> impl Iterator<Item = (&Name, &CurrentNode)> {
+        let is_its = move |node: &CurrentNode| node.project() == Some(project.as_str());
         self.nodes.iter().filter(move |(_, node)| is_its(node))
     }
 
-    /// The nodes that this one came after when it was started.
+    /// Dependencies of a node when it was started.
     #[must_use]
-    pub fn came_after(&self, name: &Name) -> BTreeSet<Name> {
+    pub fn dependencies_of(&self, name: &Name) -> BTreeSet<Name> {
         let described = self
             .nodes
             .get(name)
@@ -116,7 +121,7 @@ impl Present {
         after.filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// Whether nodes of others than this project were started from the image.
+    /// Whether nodes of other projects were started from the image.
     #[must_use]
     pub fn is_used_by_others(&self, image: &Name, project: &Name) -> bool {
         let mut others = self.nodes.values();
@@ -126,34 +131,36 @@ impl Present {
         })
     }
 
-    /// The images that a project made.
+    /// The images that a project has added.
     pub fn images_of(&self, project: &Name) -> impl Iterator<Item = &Name> {
         let is_its = move |image: &Option<Description>| {
-            let made_by = image.as_ref().and_then(|image| image.project.as_deref());
-            made_by == Some(project.as_str())
+            let created_by = image.as_ref().and_then(|image| image.project.as_deref());
+            created_by == Some(project.as_str())
         };
         let its = self.images.iter().filter(move |(_, image)| is_its(image));
         its.map(|(name, _)| name)
     }
 }
 
-impl PresentNode {
+impl CurrentNode {
     fn new(handle: &Handle) -> Result<Self, CallError> {
-        let life = match handle.info.state {
-            abi::State::CREATING | abi::State::CREATED if handle.info.starts == 0 => Life::Starting,
-            abi::State::STOPPED if !handle.is_restarting() => Life::Stopped,
-            _ => Life::Running,
+        let state = match handle.info.state {
+            abi::State::CREATING | abi::State::CREATED if handle.info.starts == 0 => {
+                RunState::Starting
+            }
+            abi::State::STOPPED if !handle.is_restarting() => RunState::Stopped,
+            _ => RunState::Running,
         };
         let cpus = handle.cpus.iter().map(|cpu| cpu.cpu);
         let record = handle.record.as_ref();
         let devices = handle.node.devices()?;
-        let is_held = |device: &&abi::Device| device.flags & abi::DEVICE_HELD != 0;
-        let held = devices.iter().filter(is_held);
+        let is_attached = |device: &&abi::Device| device.flags & abi::DEVICE_ATTACHED != 0;
+        let attached = devices.iter().filter(is_attached);
         Ok(Self {
-            life,
-            cpus: cpus.filter(|_| life != Life::Stopped).collect(),
+            state,
+            cpus: cpus.filter(|_| state != RunState::Stopped).collect(),
             memory_size: handle.info.memory_size,
-            devices: held.map(PciAddress::from_abi).collect(),
+            devices: attached.map(PciAddress::from_abi).collect(),
             network: record.and_then(|record| record.network.clone()),
             disks: record.map_or_else(Vec::new, |record| record.disks.clone()),
             image: record.and_then(|record| record.image.clone()),
@@ -161,7 +168,7 @@ impl PresentNode {
         })
     }
 
-    /// What no other node can have.
+    /// The node's exclusive resources.
     pub(super) fn claims(&self) -> Claims<'_> {
         Claims {
             network: self.network.as_ref(),
@@ -169,7 +176,7 @@ impl PresentNode {
         }
     }
 
-    /// The project that made it.
+    /// The project that created it.
     #[must_use]
     pub fn project(&self) -> Option<&str> {
         self.described.as_ref().map(|by| by.project.as_str())

@@ -1,13 +1,13 @@
-//! What nodes have of the base's files and network.
+//! Attachments to the base's files and network.
 
 use std::net::TcpListener;
 
 use insula_agent::options::Options;
 
 use super::fake::{Folder, carried_out, foreign, machine};
-use super::planning::{deeds, file};
+use super::planning::{actions, file};
 use super::refusals::{node, nodes, refused};
-use crate::compose::{Deed, NodeDeed, Plan, PlanError, PresentNode};
+use crate::compose::{Action, CurrentNode, NodeAction, Plan, PlanError};
 use crate::name::Name;
 use crate::node::{NodeRoot, RunRequest};
 use crate::virtio::Networking;
@@ -20,8 +20,8 @@ fn name(text: &str) -> Name {
 
 /// How the only node is started.
 fn request(plan: &Plan) -> &RunRequest {
-    match &plan.nodes[0].deed {
-        NodeDeed::Start(request) => request,
+    match &plan.nodes[0].action {
+        NodeAction::Start(request) => request,
         other => panic!("not started: {other:?}"),
     }
 }
@@ -48,23 +48,23 @@ fn a_node_gets_what_is_asked_for() {
 }
 
 #[test]
-fn a_program_is_part_of_a_node() {
+fn a_program_is_part_of_a_nodes_digest() {
     let (folder, empty) = (Folder::new(), machine(8));
     let text = file(&[("a", r#"program = ["/usr/sbin/nginx", "-g", "daemon off;"]"#)]);
     let plan = folder.plan(&text, &empty).unwrap();
-    let told = Options::parse(&request(&plan).append);
+    let options = Options::parse(&request(&plan).append);
     assert_eq!(
-        told.run,
+        options.run,
         ["/usr/sbin/nginx", "-g", "daemon off;"].map(Vec::from)
     );
-    let present = carried_out(&empty, &plan);
-    let deed = |text: &str| deeds(&folder.plan(text, &present).unwrap())["a"];
-    assert_eq!(deed(&text), Deed::Keep);
-    assert_eq!(deed(&text.replace("off", "on")), Deed::Restart);
+    let current = carried_out(&empty, &plan);
+    let action = |text: &str| actions(&folder.plan(text, &current).unwrap())["a"];
+    assert_eq!(action(&text), Action::Keep);
+    assert_eq!(action(&text.replace("off", "on")), Action::Restart);
 }
 
 #[test]
-fn one_that_asks_for_nothing_gets_nothing() {
+fn a_node_without_attachments_gets_none() {
     let plan = Folder::new().plan(&file(&[("a", "overlay = false")]), &machine(8));
     let plan = plan.unwrap();
     let request = request(&plan);
@@ -85,27 +85,27 @@ fn an_address_or_a_port_puts_it_on_the_network() {
 }
 
 #[test]
-fn they_are_part_of_a_node() {
+fn attachments_are_part_of_a_nodes_digest() {
     let (folder, empty) = (Folder::new(), machine(8));
     let text = file(&[("a", ALL)]);
-    let present = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
-    let deed = |text: &str| deeds(&folder.plan(text, &present).unwrap())["a"];
-    assert_eq!(deed(&text), Deed::Keep);
+    let current = carried_out(&empty, &folder.plan(&text, &empty).unwrap());
+    let action = |text: &str| actions(&folder.plan(text, &current).unwrap())["a"];
+    assert_eq!(action(&text), Action::Keep);
     for (from, to) in [
         ("10.78.0.7", "10.78.0.8"),
         ("ip = \"10.78.0.7\"", ""),
         ("rootfs = \"root.erofs\"", ""),
     ] {
-        assert_eq!(deed(&text.replace(from, to)), Deed::Restart, "{from}");
+        assert_eq!(action(&text.replace(from, to)), Action::Restart, "{from}");
     }
-    // Another content.
+    // Different content.
     let image = std::fs::read(folder.path("shop/root.erofs")).unwrap();
     folder.write("shop/root.erofs", &[image, b"more".to_vec()].concat());
-    assert_eq!(deed(&text), Deed::Restart);
+    assert_eq!(action(&text), Action::Restart);
 }
 
 #[test]
-fn what_cannot_be_had() {
+fn unavailable_attachments() {
     let address = "ip = \"10.78.0.7\"";
     let refused = refused(
         &Folder::new(),
@@ -136,30 +136,30 @@ fn what_cannot_be_had() {
 
 #[test]
 fn an_address_of_another_node() {
-    let (folder, mut present) = (Folder::new(), machine(8));
+    let (folder, mut current) = (Folder::new(), machine(8));
     let address = Some([10, 78, 0, 7].into());
     let network = Some(Networking {
         publish: Vec::new(),
         address,
     });
-    let other = PresentNode {
+    let other = CurrentNode {
         network,
         ..foreign(&[5])
     };
-    present.nodes.insert(name("other"), other);
+    current.nodes.insert(name("other"), other);
     let text = file(&[("a", ALL)]);
-    let PlanError(mistakes) = folder.plan(&text, &present).unwrap_err();
-    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-    assert!(mistakes[0].message.contains("the node 'other' has"));
+    let PlanError(diagnostics) = folder.plan(&text, &current).unwrap_err();
+    assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+    assert!(diagnostics[0].message.contains("the node 'other' has"));
     assert!(
         text.lines()
-            .nth(mistakes[0].line - 1)
+            .nth(diagnostics[0].line - 1)
             .unwrap()
             .starts_with("ip")
     );
 }
 
-/// A port at which nobody listens.
+/// A free port.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.77.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
@@ -169,8 +169,8 @@ fn free_port() -> u16 {
 fn a_port_leads_to_one_node_and_can_be_opened() {
     let folder = Folder::new();
     let messages = |text: &str| -> Vec<String> {
-        let PlanError(mistakes) = folder.plan(text, &machine(8)).unwrap_err();
-        mistakes.into_iter().map(|one| one.message).collect()
+        let PlanError(diagnostics) = folder.plan(text, &machine(8)).unwrap_err();
+        diagnostics.into_iter().map(|one| one.message).collect()
     };
     let port = free_port();
     let (one, two) = (
@@ -178,14 +178,14 @@ fn a_port_leads_to_one_node_and_can_be_opened() {
         format!("publish = [\"127.77.0.1:{port}:8080\"]"),
     );
     let twice = messages(&file(&[("a", &one), ("b", &two)]));
-    let wanted = format!("the port {port} is asked for by the node 'a' as well");
-    assert_eq!(twice, [wanted]);
+    let expected = format!("the port {port} is also used by the node 'a'");
+    assert_eq!(twice, [expected]);
 
     let listener = TcpListener::bind("127.77.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let taken = messages(&file(&[(
+    let refused = messages(&file(&[(
         "a",
         &format!("publish = \"127.77.0.1:{port}:80\""),
     )]));
-    assert!(taken[0].contains("cannot be opened"), "{taken:?}");
+    assert!(refused[0].contains("cannot be opened"), "{refused:?}");
 }

@@ -1,9 +1,9 @@
-//! The address space of a program on a node of the lightweight kernel, and this process becoming
-//! the program's proxy in it.
+//! The mirror of a program's address space on a node of the lightweight kernel, and this process
+//! becoming the program's proxy.
 
 #![allow(
     unsafe_code,
-    reason = "the process gives up its address space for the blob's"
+    reason = "the process replaces its address space with the proxy's"
 )]
 
 use std::arch::{asm, global_asm};
@@ -15,7 +15,8 @@ use std::ptr::NonNull;
 
 use insula_abi::ioctl as numbers;
 use insula_abi::lwk::{
-    DESKS_PER_PAGE, Desk, PAGE_SIZE, PAGES_MAX, SPACE_DESKS, SPACE_INTERRUPT, SpaceBegin,
+    MIRROR_CANCEL_SIGNAL, MIRROR_SLOTS, MirrorStart, PAGE_SIZE, PAGES_MAX, SLOTS_PER_PAGE,
+    SyscallSlot,
 };
 use insula_proxy::{BLOB_SIZE, Parameters, STACK_SIZE, Step, Text, blob};
 use nix::errno::Errno;
@@ -25,52 +26,52 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use nix::sys::resource::{Resource, getrlimit};
 use zerocopy::IntoBytes;
 
-/// The program's part of the address space begins here: no process has anything below
+/// Start of the program's part of the address space: no process has anything below
 /// (`vm.mmap_min_addr`).
-const LOWEST: u64 = 0x1_0000;
-/// The address space of a process ends here (`TASK_SIZE` with page tables of four levels).
-const HIGHEST: u64 = 0x7fff_ffff_f000;
-/// Of all desks that an area can have.
-const DESKS_SIZE: u64 = PAGES_MAX as u64 * PAGE_SIZE;
-const STACKS_SIZE: u64 = PAGES_MAX as u64 * DESKS_PER_PAGE as u64 * STACK_SIZE as u64;
+const ADDRESS_MIN: u64 = 0x1_0000;
+/// End of a process's address space (`TASK_SIZE` with four levels of page tables).
+const ADDRESS_END: u64 = 0x7fff_ffff_f000;
+/// Size of the mapping of all slots that an area can have.
+const SLOTS_SIZE: u64 = PAGES_MAX as u64 * PAGE_SIZE;
+const STACKS_SIZE: u64 = PAGES_MAX as u64 * SLOTS_PER_PAGE as u64 * STACK_SIZE as u64;
 
-/// Why this process did not become a proxy. It is what it was.
+/// Why this process did not become a proxy. It is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// There is no room for what a proxy needs.
+    /// No address space for the proxy.
     #[error("memory for the proxy: {}", .0.desc())]
     Region(Errno),
-    /// The space could not be moved out of the program's way.
+    /// The mirror's descriptor could not be moved out of the program's way.
     #[error("the proxy's descriptor: {}", .0.desc())]
     Descriptor(Errno),
-    /// The C library's per-processor area could not be taken away.
-    #[error("leaving the C library: {}", .0.desc())]
+    /// The C library's rseq area could not be unregistered.
+    #[error("unregistering the C library's rseq area: {}", .0.desc())]
     Rseq(Errno),
-    /// A handler could not be set.
+    /// A signal handler could not be installed.
     #[error("catching signal {signal}: {}", .errno.desc())]
     Handler {
-        /// For which.
+        /// The signal.
         signal: i32,
-        /// Why.
+        /// The error.
         errno: Errno,
     },
-    /// What signals are blocked could not be changed.
+    /// The signal mask could not be changed.
     #[error("unblocking signals: {}", .0.desc())]
     Mask(Errno),
 }
 
-/// What a proxy begins with.
+/// Parameters of a proxy.
 #[derive(Debug)]
 pub struct ProxyStart<'a> {
-    /// What the program's kernel is given when it asks for arguments.
+    /// The block that the program's kernel gets when it asks for arguments.
     pub arguments: &'a [u8],
-    /// The program's file, by which the process is to be known, if it can be.
+    /// The program's file, as which the process is shown (`/proc/PID/exe`), if that can be set.
     pub executable: Option<OwnedFd>,
-    /// How often a turn is looked for before sleeping.
+    /// Polls of a slot's sequence number before sleeping.
     pub polls: u64,
 }
 
-/// Where a proxy will be: a part of this process's address space, reserved.
+/// The part of this process's address space reserved for a proxy.
 #[derive(Debug)]
 pub struct ProxyRegion {
     start: NonNull<u8>,
@@ -79,13 +80,13 @@ pub struct ProxyRegion {
 }
 
 impl ProxyRegion {
-    /// Reserves one for a proxy with that many bytes of arguments.
+    /// Reserves it for a proxy with that many bytes of arguments.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     pub fn reserve(arguments_size: usize) -> Result<Self, ProxyError> {
         let data_size = data_size(arguments_size);
-        let size = (BLOB_SIZE + data_size) as u64 + DESKS_SIZE + STACKS_SIZE;
+        let size = (BLOB_SIZE + data_size) as u64 + SLOTS_SIZE + STACKS_SIZE;
         let size = usize::try_from(size).ok().and_then(NonZeroUsize::new);
         let size = size.ok_or(ProxyError::Region(Errno::ENOMEM))?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -111,18 +112,18 @@ impl ProxyRegion {
         self.address() + BLOB_SIZE as u64
     }
 
-    fn desks(&self) -> u64 {
+    fn slots(&self) -> u64 {
         self.data() + self.data_size as u64
     }
 
     fn stacks(&self) -> u64 {
-        self.desks() + DESKS_SIZE
+        self.slots() + SLOTS_SIZE
     }
 
-    /// What is left for the program.
+    /// The range that is left for the program.
     #[must_use]
     pub fn program(&self) -> Range<u64> {
-        LOWEST..self.address()
+        ADDRESS_MIN..self.address()
     }
 }
 
@@ -133,53 +134,54 @@ impl Drop for ProxyRegion {
     }
 }
 
-/// A program's address space, whose proxy this process is to be.
+/// The mirror of a program's address space, whose proxy this process will be.
 #[derive(Debug)]
-pub struct Space {
+pub struct Mirror {
     fd: OwnedFd,
-    desk: u32,
+    slot: u32,
 }
 
-impl Space {
-    pub(super) fn new(fd: OwnedFd, desk: u32) -> Self {
-        Self { fd, desk }
+impl Mirror {
+    pub(super) fn new(fd: OwnedFd, slot: u32) -> Self {
+        Self { fd, slot }
     }
 
-    /// Becomes the proxy: nothing of this program is left, the process and its descriptors are.
-    /// It must have one thread only. `region` is the one for whose program the space was made.
+    /// Becomes the proxy: this program's code and memory are gone, the process and its descriptors
+    /// remain. The process must be single-threaded. `region` is the one that the mirror was created
+    /// for.
     ///
     /// # Errors
-    /// [`ProxyError`]; the program does not begin then.
+    /// [`ProxyError`]; the program is not started then.
     pub fn become_proxy(
         self,
         region: ProxyRegion,
         start: ProxyStart<'_>,
     ) -> Result<Infallible, ProxyError> {
-        let fd = out_of_the_way(self.fd)?;
-        map_desks(&region, fd.as_fd())?;
-        let signals = Inherited::by_this_process()?;
-        let data = Data::new(&region, (fd.as_raw_fd(), self.desk), &start, signals);
+        let fd = move_descriptor(self.fd)?;
+        map_slots(&region, fd.as_fd())?;
+        let signals = Inherited::from_this_process()?;
+        let data = Data::new(&region, (fd.as_raw_fd(), self.slot), &start, signals);
         // SAFETY: both go to parts of the region, which is this process's alone and large enough:
-        // `data_size` was made for these arguments. No reference to it is kept.
+        // `data_size` was computed for these arguments. No reference to it is kept.
         unsafe {
             copy_to(region.address(), blob().bytes);
             copy_to(region.data(), &data.bytes(&region));
         }
         protect(&region)?;
-        leave_library()?;
+        unregister_library()?;
         catch_signals(&region, signals)?;
-        let (entry, desk) = (region.address(), u64::from(self.desk));
-        // They are the proxy's from here on.
+        let (entry, slot) = (region.address(), u64::from(self.slot));
+        // They belong to the proxy from here on.
         std::mem::forget((region, fd, start.executable));
-        // SAFETY: the blob is there and executable. It expects its desk in RDI and a stack that has
-        // room for an address, and never returns: so nothing that Rust believes of this program's
-        // memory is looked at any more.
-        unsafe { asm!("jmp {entry}", entry = in(reg) entry, in("rdi") desk, options(noreturn)) }
+        // SAFETY: the blob is mapped and executable. It expects its slot in RDI and a stack with
+        // room for an address, and never returns: nothing that Rust assumes about this program's
+        // memory is used any more.
+        unsafe { asm!("jmp {entry}", entry = in(reg) entry, in("rdi") slot, options(noreturn)) }
     }
 }
 
-/// The descriptor moved to the highest number, where programs put none.
-fn out_of_the_way(fd: OwnedFd) -> Result<OwnedFd, ProxyError> {
+/// Moves the descriptor to the highest number, which programs do not use.
+fn move_descriptor(fd: OwnedFd) -> Result<OwnedFd, ProxyError> {
     use std::os::fd::FromRawFd;
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(ProxyError::Descriptor)?;
     let last = i32::try_from(soft.saturating_sub(1)).unwrap_or(i32::MAX);
@@ -188,11 +190,11 @@ fn out_of_the_way(fd: OwnedFd) -> Result<OwnedFd, ProxyError> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-fn map_desks(region: &ProxyRegion, fd: BorrowedFd<'_>) -> Result<(), ProxyError> {
-    let address = usize::try_from(region.desks())
+fn map_slots(region: &ProxyRegion, fd: BorrowedFd<'_>) -> Result<(), ProxyError> {
+    let address = usize::try_from(region.slots())
         .ok()
         .and_then(NonZeroUsize::new);
-    let size = usize::try_from(DESKS_SIZE).ok().and_then(NonZeroUsize::new);
+    let size = usize::try_from(SLOTS_SIZE).ok().and_then(NonZeroUsize::new);
     let (address, size) = address.zip(size).ok_or(ProxyError::Region(Errno::ENOMEM))?;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
@@ -204,13 +206,13 @@ fn map_desks(region: &ProxyRegion, fd: BorrowedFd<'_>) -> Result<(), ProxyError>
             protection,
             flags,
             fd,
-            SPACE_DESKS.cast_signed(),
+            MIRROR_SLOTS.cast_signed(),
         )
     };
     mapped.map(drop).map_err(ProxyError::Region)
 }
 
-/// The blob is executed, never written.
+/// Makes the blob executable and read-only.
 fn protect(region: &ProxyRegion) -> Result<(), ProxyError> {
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC;
     // SAFETY: the first page of the region, to which there is no reference.
@@ -219,55 +221,55 @@ fn protect(region: &ProxyRegion) -> Result<(), ProxyError> {
 }
 
 /// # Safety
-/// `bytes.len()` bytes at `address` are writable and nobody else's.
+/// `bytes.len()` bytes at `address` are writable and used by nobody else.
 unsafe fn copy_to(address: u64, bytes: &[u8]) {
     let to = address as usize as *mut u8;
     // SAFETY: the caller's promise; a slice of this program does not overlap them.
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
-const NODE_GONE: &str = "insula: the program's node has ended, and the program with it\n";
-const NO_SPACE: &str =
-    "insula: the program's address space could not be mapped; it was not begun\n";
-const NOT_BEGUN: &str = "insula: the node ended before the program began\n";
-const NO_COPY: &str = "insula: a copy of the program could not be begun\n";
-/// System calls before the program begins, and before a copy of it does.
+const NODE_GONE: &str = "insula: the program's node has stopped, and the program with it\n";
+const NO_MIRROR: &str =
+    "insula: the program's address space could not be mapped; it was not started\n";
+const NOT_STARTED: &str = "insula: the node stopped before the program started\n";
+const NO_FORK: &str = "insula: the fork of the program could not be started\n";
+/// Number of system calls before the program starts, and before a fork of it does.
 const STEPS: usize = 7;
-const COPY_STEPS: usize = 4;
+const CHILD_STEPS: usize = 4;
 const STEPS_SIZE: usize = STEPS * size_of::<Step>();
-const COPY_STEPS_SIZE: usize = COPY_STEPS * size_of::<Step>();
-const TEXTS: [&str; 4] = [NODE_GONE, NO_SPACE, NOT_BEGUN, NO_COPY];
-const TEXTS_SIZE: usize = NODE_GONE.len() + NO_SPACE.len() + NOT_BEGUN.len() + NO_COPY.len();
+const CHILD_STEPS_SIZE: usize = CHILD_STEPS * size_of::<Step>();
+const MESSAGES: [&str; 4] = [NODE_GONE, NO_MIRROR, NOT_STARTED, NO_FORK];
+const MESSAGES_SIZE: usize = NODE_GONE.len() + NO_MIRROR.len() + NOT_STARTED.len() + NO_FORK.len();
 
-/// Bytes behind the blob, whole pages.
+/// Bytes after the blob, in whole pages.
 fn data_size(arguments_size: usize) -> usize {
-    let steps = STEPS_SIZE + COPY_STEPS_SIZE;
-    let bytes = size_of::<Parameters>() + size_of::<SpaceBegin>() + steps + TEXTS_SIZE;
+    let steps = STEPS_SIZE + CHILD_STEPS_SIZE;
+    let bytes = size_of::<Parameters>() + size_of::<MirrorStart>() + steps + MESSAGES_SIZE;
     (bytes + arguments_size).next_multiple_of(PAGE_SIZE as usize)
 }
 
-/// What lies behind the blob: parameters, the structure of a call, steps, texts, arguments.
+/// The data after the blob: parameters, the structure of a call, steps, messages, arguments.
 struct Data<'a> {
     parameters: Parameters,
-    begin: SpaceBegin,
+    start: MirrorStart,
     steps: [Step; STEPS],
-    copy_steps: [Step; COPY_STEPS],
+    child_steps: [Step; CHILD_STEPS],
     arguments: &'a [u8],
 }
 
 impl<'a> Data<'a> {
     fn new(
         region: &ProxyRegion,
-        (fd, desk): (i32, u32),
+        (fd, slot): (i32, u32),
         start: &ProxyStart<'a>,
         signals: Inherited,
     ) -> Self {
-        let begin = region.data() + size_of::<Parameters>() as u64;
-        let steps = begin + size_of::<SpaceBegin>() as u64;
+        let mirror_start = region.data() + size_of::<Parameters>() as u64;
+        let steps = mirror_start + size_of::<MirrorStart>() as u64;
         let steps_end = steps + STEPS_SIZE as u64;
-        let copy_steps_end = steps_end + COPY_STEPS_SIZE as u64;
-        let mut at = copy_steps_end;
-        let [node_gone, no_space, not_begun, no_copy] = TEXTS.map(|text| {
+        let child_steps_end = steps_end + CHILD_STEPS_SIZE as u64;
+        let mut at = child_steps_end;
+        let [node_gone, no_mirror, not_started, no_fork] = MESSAGES.map(|text| {
             let size = text.len() as u64;
             at += size;
             Text {
@@ -289,63 +291,67 @@ impl<'a> Data<'a> {
             libc::PR_SET_MM_EXE_FILE as u64,
             executable,
         ];
-        let steps_made = [
-            step(libc::SYS_munmap, &[0, region.address()], no_space),
+        let start_steps = [
+            step(libc::SYS_munmap, &[0, region.address()], no_mirror),
             step(
                 libc::SYS_munmap,
-                &[region.end(), HIGHEST - region.end()],
-                no_space,
+                &[region.end(), ADDRESS_END - region.end()],
+                no_mirror,
             ),
-            map_program(region, fd, no_space),
-            // Neither is needed: who may not do it is known by another name.
+            map_program(region, fd, no_mirror),
+            // Failure of either is ignored: the process is then shown under another name.
             step(libc::SYS_prctl, &set_executable, Text::default()),
             step(libc::SYS_close, &[executable], Text::default()),
             step(
                 libc::SYS_ioctl,
-                &[fd, numbers::SPACE_SIT.into(), desk.into()],
-                not_begun,
+                &[fd, numbers::MIRROR_SLOT_ATTACH.into(), slot.into()],
+                not_started,
             ),
             step(
                 libc::SYS_ioctl,
-                &[fd, numbers::SPACE_BEGIN.into(), begin],
-                not_begun,
+                &[fd, numbers::MIRROR_START.into(), mirror_start],
+                not_started,
             ),
         ];
-        let copy_steps = [
-            step(libc::SYS_ioctl, &[fd, numbers::SPACE_ADOPT.into()], no_copy),
-            map_at(region.desks(), DESKS_SIZE, fd, SPACE_DESKS, no_copy),
-            map_program(region, fd, no_copy),
+        let child_steps = [
             step(
                 libc::SYS_ioctl,
-                &[fd, numbers::SPACE_BEGIN.into(), begin],
-                no_copy,
+                &[fd, numbers::MIRROR_ADOPT.into()],
+                no_fork,
+            ),
+            map_at(region.slots(), SLOTS_SIZE, fd, MIRROR_SLOTS, no_fork),
+            map_program(region, fd, no_fork),
+            step(
+                libc::SYS_ioctl,
+                &[fd, numbers::MIRROR_START.into(), mirror_start],
+                no_fork,
             ),
         ];
         Self {
             parameters: Parameters {
-                space: fd,
-                desks: region.desks(),
-                desks_end: region.desks() + DESKS_SIZE,
+                mirror: fd,
+                slots: region.slots(),
+                slots_end: region.slots() + SLOTS_SIZE,
                 stacks: region.stacks(),
-                polls: start.polls,
+                spins: start.polls,
                 steps,
                 steps_end,
-                copy_steps: steps_end,
-                copy_steps_end,
+                child_steps: steps_end,
+                child_steps_end,
                 arguments,
                 node_gone,
                 all_signals: u64::MAX,
                 ..Parameters::default()
             },
-            begin: SpaceBegin {
+            start: MirrorStart {
                 arguments_size: arguments.size,
                 descriptor: fd,
-                desks: region.desks(),
+                slots: region.slots(),
                 ignored: signals.ignored,
                 blocked: signals.blocked,
             },
-            steps: steps_made,
-            copy_steps,
+            steps: start_steps,
+            child_steps,
             arguments: start.arguments,
         }
     }
@@ -353,10 +359,10 @@ impl<'a> Data<'a> {
     fn bytes(&self, region: &ProxyRegion) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(region.data_size);
         bytes.extend_from_slice(self.parameters.as_bytes());
-        bytes.extend_from_slice(self.begin.as_bytes());
+        bytes.extend_from_slice(self.start.as_bytes());
         bytes.extend_from_slice(self.steps.as_bytes());
-        bytes.extend_from_slice(self.copy_steps.as_bytes());
-        TEXTS
+        bytes.extend_from_slice(self.child_steps.as_bytes());
+        MESSAGES
             .iter()
             .for_each(|text| bytes.extend_from_slice(text.as_bytes()));
         bytes.extend_from_slice(self.arguments);
@@ -365,21 +371,21 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Shows the program's part of the address space.
-fn map_program(region: &ProxyRegion, fd: u64, complaint: Text) -> Step {
+/// The step that maps the program's part of the address space.
+fn map_program(region: &ProxyRegion, fd: u64, error_message: Text) -> Step {
     let program = region.program();
     let size = program.end - program.start;
-    map_at(program.start, size, fd, program.start, complaint)
+    map_at(program.start, size, fd, program.start, error_message)
 }
 
-fn map_at(start: u64, size: u64, fd: u64, offset: u64, complaint: Text) -> Step {
+fn map_at(start: u64, size: u64, fd: u64, offset: u64, error_message: Text) -> Step {
     let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let shared = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
     let arguments = [start, size, writable, shared, fd, offset];
-    step(libc::SYS_mmap, &arguments, complaint)
+    step(libc::SYS_mmap, &arguments, error_message)
 }
 
-fn step(number: c_long, arguments: &[u64], complaint: Text) -> Step {
+fn step(number: c_long, arguments: &[u64], error_message: Text) -> Step {
     let mut all = [0; 6];
     all.iter_mut()
         .zip(arguments)
@@ -387,7 +393,7 @@ fn step(number: c_long, arguments: &[u64], complaint: Text) -> Step {
     Step {
         number: number.cast_unsigned(),
         arguments: all,
-        complaint,
+        error_message,
     }
 }
 
@@ -406,16 +412,16 @@ unsafe extern "C" {
     static insula_rseq: [usize; 2];
 }
 
-/// Where the C library has this thread's area for restartable sequences, if it has one.
+/// Address of this thread's area for restartable sequences, if the C library has one.
 fn rseq_area() -> Option<usize> {
-    // SAFETY: the assembly above defines it, and the loader alone writes it.
+    // SAFETY: the assembly above defines it, and only the loader writes it.
     let [offset, size] = unsafe { insula_rseq };
     if offset == 0 || size == 0 {
         return None;
     }
     let thread: usize;
-    // SAFETY: 1. They are the addresses of a ptrdiff_t and an unsigned int that never change. 2. The
-    // first word of the thread control block is its own address (System V ABI for x86-64).
+    // SAFETY: 1. They are the addresses of a ptrdiff_t and an unsigned int that never change. 2.
+    // The first word of the thread control block is its own address (System V ABI for x86-64).
     unsafe {
         asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags));
         let (offset, size) = (*(offset as *const isize), *(size as *const u32));
@@ -423,21 +429,21 @@ fn rseq_area() -> Option<usize> {
     }
 }
 
-/// Tells the kernel to forget what the C library has in memory that will be gone: it writes to the
-/// area for restartable sequences whenever it moves the thread.
-fn leave_library() -> Result<(), ProxyError> {
+/// Unregisters addresses of the C library's memory, which will be gone, from the kernel: it writes
+/// to the area for restartable sequences whenever it migrates the thread.
+fn unregister_library() -> Result<(), ProxyError> {
     /// `RSEQ_SIG` of x86, with which the C library registers.
     const SIGNATURE: c_long = 0x5305_3053;
     /// Size of the area as the C library registers it.
     const AREA_SIZE: c_long = 32;
     const UNREGISTER: c_long = 1;
     if let Some(area) = rseq_area() {
-        // SAFETY: unregistering only makes the kernel write there no more.
-        let answer =
+        // SAFETY: after unregistering, the kernel does not write there any more.
+        let result =
             unsafe { libc::syscall(libc::SYS_rseq, area, AREA_SIZE, UNREGISTER, SIGNATURE) };
-        Errno::result(answer).map_err(ProxyError::Rseq)?;
+        Errno::result(result).map_err(ProxyError::Rseq)?;
     }
-    // SAFETY: both only make the kernel forget addresses.
+    // SAFETY: both only clear addresses in the kernel.
     unsafe {
         libc::syscall(libc::SYS_set_robust_list, 0, 3 * size_of::<usize>());
         libc::syscall(libc::SYS_set_tid_address, 0);
@@ -455,31 +461,31 @@ struct Action {
     mask: u64,
 }
 
-/// What cannot be caught.
-const NOT_CAUGHT: [i32; 2] = [libc::SIGKILL, libc::SIGSTOP];
-/// Those by which a terminal stops who uses it from the background. It looks itself who ignores them:
-/// so the proxy does, if the program does.
-const OF_BACKGROUND: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
+/// Signals that cannot be caught.
+const UNCATCHABLE: [i32; 2] = [libc::SIGKILL, libc::SIGSTOP];
+/// Signals by which a terminal stops a background process. The terminal checks itself whether they
+/// are ignored: so the proxy must ignore them if the program does.
+const BACKGROUND_STOPS: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
 
 /// The bit of a signal in a set.
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// What this process does about signals, which the program begins with.
+/// Signal dispositions of this process, which the program starts with.
 #[derive(Clone, Copy, Debug)]
 struct Inherited {
-    /// Bit number - 1 of each that is ignored.
+    /// Ignored signals: bit number - 1 of each.
     ignored: u64,
-    /// The same of those that are blocked.
+    /// Blocked signals: bit number - 1 of each.
     blocked: u64,
 }
 
 impl Inherited {
-    fn by_this_process() -> Result<Self, ProxyError> {
+    fn from_this_process() -> Result<Self, ProxyError> {
         let mut ignored = 0;
-        // Rust's library ignores SIGPIPE, in its own way and for itself; whoever began this process by
-        // posix_spawn(3) of glibc has had it ignore those that are the C library's own.
+        // Rust's runtime ignores SIGPIPE for itself; a parent that used posix_spawn(3) of glibc has
+        // made this process ignore the C library's own signals.
         let others = |signal: &i32| !matches!(*signal, libc::SIGPIPE | 32 | 33);
         for signal in (1..=64).filter(others) {
             let failed = |errno| ProxyError::Handler { signal, errno };
@@ -493,11 +499,11 @@ impl Inherited {
     }
 }
 
-/// Has the kernel change what this thread blocks; tells what that was.
+/// Changes this thread's signal mask; stores the previous one.
 fn change_mask(how: i32, set: u64, before: &mut u64) -> Result<(), ProxyError> {
     let size = size_of::<u64>();
-    // SAFETY: both are sets of the kernel's.
-    let answer = unsafe {
+    // SAFETY: both are signal sets as the kernel defines them.
+    let result = unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
             how,
@@ -506,28 +512,34 @@ fn change_mask(how: i32, set: u64, before: &mut u64) -> Result<(), ProxyError> {
             size,
         )
     };
-    Errno::result(answer).map(drop).map_err(ProxyError::Mask)
+    Errno::result(result).map(drop).map_err(ProxyError::Mask)
 }
 
-/// All signals go to the blob, also those that are ignored or blocked: the program may wish otherwise
-/// later, and its kernel knows what becomes of each. One that stays ignored it has caught when it wishes.
+/// Directs all signals to the blob, also those that are ignored or blocked: the program may change
+/// that later, and its kernel decides about each. The proxy installs a handler for an ignored one
+/// when the program does.
 fn catch_signals(region: &ProxyRegion, inherited: Inherited) -> Result<(), ProxyError> {
     const SA_RESTORER: u64 = 0x0400_0000;
     let blob = blob();
-    for signal in (1..=64).filter(|signal| !NOT_CAUGHT.contains(signal)) {
+    for signal in (1..=64).filter(|signal| !UNCATCHABLE.contains(signal)) {
         let failed = |errno| ProxyError::Handler { signal, errno };
         let is_ignored = inherited.ignored & bit(signal) != 0;
-        if is_ignored && OF_BACKGROUND.contains(&signal) {
+        if is_ignored && BACKGROUND_STOPS.contains(&signal) {
             continue;
         }
-        // A call that uses a terminal from the background would begin anew, and be stopped anew, for ever.
-        let breaks_off = signal == SPACE_INTERRUPT.cast_signed()
+        // A restarted call that uses a terminal from the background would be stopped again, for
+        // ever.
+        let is_not_restarted = signal == MIRROR_CANCEL_SIGNAL.cast_signed()
             || signal == libc::SIGTSTP
-            || OF_BACKGROUND.contains(&signal);
-        let restart = if breaks_off { 0 } else { libc::SA_RESTART };
-        // Who ignores it is not told of children by wait(2) either.
-        let keeps_none = signal == libc::SIGCHLD && is_ignored;
-        let children = if keeps_none { libc::SA_NOCLDWAIT } else { 0 };
+            || BACKGROUND_STOPS.contains(&signal);
+        let restart = if is_not_restarted {
+            0
+        } else {
+            libc::SA_RESTART
+        };
+        // With SIGCHLD ignored, wait(2) does not report children.
+        let no_child_wait = signal == libc::SIGCHLD && is_ignored;
+        let children = if no_child_wait { libc::SA_NOCLDWAIT } else { 0 };
         let action = Action {
             handler: region.address() + blob.handler as u64,
             flags: (libc::SA_SIGINFO | restart | children) as u64 | SA_RESTORER,
@@ -545,13 +557,13 @@ fn is_ignored(signal: i32) -> Result<bool, Errno> {
     Ok(action.handler == libc::SIG_IGN as u64)
 }
 
-/// The C library's own would set a restorer of its own, and hides two signals.
+/// `rt_sigaction`: the C library's would set its own restorer, and hides two signals.
 fn sigaction(signal: i32, new: *const Action, old: *mut Action) -> Result<(), Errno> {
     let size = size_of::<u64>();
-    // SAFETY: both are null or the kernel's structure; a handler is the blob's, which is there.
-    let answer = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size) };
-    Errno::result(answer).map(drop)
+    // SAFETY: both are null or the kernel's structure; the handler is in the blob, which is mapped.
+    let result = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size) };
+    Errno::result(result).map(drop)
 }
 
-/// Where a desk lies in the mapping of the desks.
-const _: () = assert!(size_of::<Desk>() as u64 * DESKS_PER_PAGE as u64 == PAGE_SIZE);
+/// Slots fill the pages of their mapping.
+const _: () = assert!(size_of::<SyscallSlot>() as u64 * SLOTS_PER_PAGE as u64 == PAGE_SIZE);
