@@ -15,8 +15,8 @@ use thiserror::Error;
 pub enum CommandLineError {
     /// It has a character that ends it or that the kernel may take for a space.
     #[error(
-        "the kernel command line has {character:?} at byte {offset}, but only printable ASCII and white space \
-         are allowed; remove it"
+        "the kernel command line has {character:?} at byte {offset}, but only printable ASCII and \
+         white space are allowed; remove it"
     )]
     InvalidCharacter {
         /// The character.
@@ -34,7 +34,8 @@ pub enum CommandLineError {
     },
     /// It sets an option with a fixed value.
     #[error(
-        "the kernel option \"{option}\" cannot be set for a node, which gets {fixed} ({why}); remove it"
+        "the kernel option \"{option}\" cannot be set for a node, which gets {fixed} ({why}); \
+         remove it"
     )]
     FixedOption {
         /// The word as the user gave it.
@@ -46,8 +47,8 @@ pub enum CommandLineError {
     },
     /// An option that the base handles has an invalid value.
     #[error(
-        "the kernel option \"{option}\" is invalid: give a number of seconds, 0 for no restart, or a negative one \
-         for an immediate restart"
+        "the kernel option \"{option}\" is invalid: give a number of seconds, 0 for no restart, or \
+         a negative one for an immediate restart"
     )]
     InvalidTimeout {
         /// The word as the user gave it.
@@ -55,8 +56,8 @@ pub enum CommandLineError {
     },
     /// It is longer than the kernel accepts.
     #[error(
-        "the kernel command line has {size} bytes, {own} of them added for nodes, but the kernel accepts {limit}; \
-         shorten it by {}", size - limit
+        "the kernel command line has {size} bytes, {own} of them added for nodes, but the kernel \
+         accepts {limit}; shorten it by {}", size - limit
     )]
     TooLong {
         /// Total size in bytes.

@@ -22,8 +22,9 @@ pub enum LayoutError {
     BroadcastProcessor,
     /// Linux does not support the processor's id in a node.
     #[error(
-        "the processor with APIC id {apic_id} cannot be used by a Linux node: ids from 255 on need x2APIC mode, \
-         which Linux disables in a node; choose other cores, for example with --cpu-list"
+        "the processor with APIC id {apic_id} cannot be used by a Linux node: ids from 255 on need \
+         x2APIC mode, which Linux disables in a node; choose other cores, for example with \
+         --cpu-list"
     )]
     UnsupportedProcessor {
         /// Its local APIC id.
@@ -59,7 +60,8 @@ pub enum LayoutError {
     },
     /// Not exactly one chunk lies below 1 MiB.
     #[error(
-        "the node has {count} memory ranges below 1 MiB and needs exactly one, to start its processors in"
+        "the node has {count} memory ranges below 1 MiB and needs exactly one, to start its \
+         processors in"
     )]
     LowChunks {
         /// Their number.
@@ -84,7 +86,8 @@ pub enum LayoutError {
     },
     /// No chunk is large enough for the kernel.
     #[error(
-        "the kernel needs {} of contiguous memory, the largest usable chunk has {}; request a larger --memory",
+        "the kernel needs {} of contiguous memory, the largest usable chunk has {}; request a \
+         larger --memory",
         mib_up(*needed), mib_down(*largest)
     )]
     KernelDoesNotFit {
@@ -95,7 +98,8 @@ pub enum LayoutError {
     },
     /// No chunk is large enough for the initrd.
     #[error(
-        "the initrd needs {} of contiguous memory, beside the kernel the largest chunk has {}; request a larger --memory",
+        "the initrd needs {} of contiguous memory, beside the kernel the largest chunk has {}; \
+         request a larger --memory",
         mib_up(*needed), mib_down(*largest)
     )]
     InitrdDoesNotFit {
@@ -106,7 +110,8 @@ pub enum LayoutError {
     },
     /// No chunk is large enough for the tables.
     #[error(
-        "the node's firmware tables need {} of contiguous memory beside kernel and initrd; request a larger --memory",
+        "the node's firmware tables need {} of contiguous memory beside kernel and initrd; request \
+         a larger --memory",
         mib_up(*needed)
     )]
     FirmwareDoesNotFit {
@@ -123,8 +128,8 @@ pub enum LayoutError {
     },
     /// The addresses of a PCI bus are invalid.
     #[error(
-        "PCI bus {segment:04x}:{number:02x} has addresses that are not whole pages, do not exist or overlap the \
-         node's memory"
+        "PCI bus {segment:04x}:{number:02x} has addresses that are not whole pages, do not exist \
+         or overlap the node's memory"
     )]
     InvalidBus {
         /// Its segment group.

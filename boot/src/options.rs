@@ -91,14 +91,15 @@ pub const OPTIONS: &[KernelOption] = &[
         "tsc",
         "reliable",
         Rule::Overridable,
-        "there is no clock to check the counter against, so it would be marked unstable; also skips the check of each \
-         further processor's counter at its start",
+        "there is no clock to check the counter against, so it would be marked unstable; also \
+         skips the check of each further processor's counter at its start",
     ),
     option(
         "no_ipi_broadcast",
         "1",
         Rule::Fixed,
-        "an \"all but self\" interrupt would reach the base's cores: on a panic it would freeze the base",
+        "an \"all but self\" interrupt would reach the base's cores: on a panic it would freeze \
+         the base",
     ),
     option(
         "apic_extnmi",
@@ -110,7 +111,8 @@ pub const OPTIONS: &[KernelOption] = &[
         "disable_cpu_apicid",
         PHANTOM,
         Rule::Fixed,
-        "keeps kernels before 6.9 from starting the phantom processor, which is listed for those from 6.9 on",
+        "keeps kernels before 6.9 from starting the phantom processor, which is listed for those \
+         from 6.9 on",
     ),
     KernelOption {
         condition: Condition::WithSpares,
@@ -118,7 +120,8 @@ pub const OPTIONS: &[KernelOption] = &[
             "maxcpus",
             CPUS,
             Rule::Fixed,
-            "spare processors are listed so that they can be brought online later, but do not belong to the node yet",
+            "spare processors are listed so that they can be brought online later, but do not \
+             belong to the node yet",
         )
     },
     option(
@@ -150,8 +153,8 @@ pub const OPTIONS: &[KernelOption] = &[
         "noreplace-smp",
         "",
         Rule::Overridable,
-        "on one core Linux would patch the lock prefixes out of its atomic operations, which must also work against other \
-         kernels' cores in shared memory",
+        "on one core Linux would patch the lock prefixes out of its atomic operations, which must \
+         also work against other kernels' cores in shared memory",
     ),
     option(
         "pci",
@@ -163,8 +166,8 @@ pub const OPTIONS: &[KernelOption] = &[
         "reserve",
         "0xcf8,8,0x3f8,8,0x3e8,8,0x2e8,8",
         Rule::Fixed,
-        "keeps drivers off the base's PCI configuration ports and serial ports (the kernel accepts four ranges at \
-         most; for the fourth serial port see 8250.nr_uarts)",
+        "keeps drivers off the base's PCI configuration ports and serial ports (the kernel accepts \
+         four ranges at most; for the fourth serial port see 8250.nr_uarts)",
     ),
     KernelOption {
         condition: Condition::WithoutSerialConsole,
@@ -172,7 +175,8 @@ pub const OPTIONS: &[KernelOption] = &[
             "8250.nr_uarts",
             "0",
             Rule::Overridable,
-            "keeps the serial driver from probing ports, all of which belong to the base; also saves the time",
+            "keeps the serial driver from probing ports, all of which belong to the base; also \
+             saves the time",
         )
     },
     option(
@@ -185,21 +189,22 @@ pub const OPTIONS: &[KernelOption] = &[
         "rdt",
         "!cmt,!mbmtotal,!mbmlocal,!l3cat,!l3cdp,!l2cat,!l2cdp,!mba",
         Rule::Overridable,
-        "Linux resets the partitioning of shared caches and memory bandwidth at boot, including the base's",
+        "Linux resets the partitioning of shared caches and memory bandwidth at boot, including \
+         the base's",
     ),
     option(
         "kvm.enable_virt_at_load",
         "0",
         Rule::Overridable,
-        "from 6.12 on KVM would put every core into VMX operation when it is loaded, not only while a guest \
-         runs; a core in VMX operation blocks the base's INIT",
+        "from 6.12 on KVM would put every core into VMX operation when it is loaded, not only \
+         while a guest runs; a core in VMX operation blocks the base's INIT",
     ),
     option(
         "cryptomgr.notests",
         "",
         Rule::Overridable,
-        "skips the self-tests of ciphers, a good part of the boot time: the base has run them on the same \
-         processors (ignored with fips=1)",
+        "skips the self-tests of ciphers, a good part of the boot time: the base has run them on \
+         the same processors (ignored with fips=1)",
     ),
     KernelOption {
         condition: Condition::WithoutDevices,
@@ -207,36 +212,37 @@ pub const OPTIONS: &[KernelOption] = &[
             "swiotlb",
             "noforce",
             Rule::Overridable,
-            "a node with memory above 4 GiB would reserve 64 MiB of bounce buffers for devices that \
-             cannot address all of it; it has no such devices",
+            "a node with memory above 4 GiB would reserve 64 MiB of bounce buffers for devices \
+             that cannot address all of it; it has no such devices",
         )
     },
     option(
         "reboot",
         "a",
         Rule::Fixed,
-        "until the tboot page is in use, reboot by the ACPI reset register, a byte that the base polls: all other methods reset the whole machine",
+        "until the tboot page is in use, reboot by the ACPI reset register, a byte that the base \
+         polls: all other methods reset the whole machine",
     ),
     option(
         "panic",
         "0",
         Rule::Handled,
-        "halt after a panic, so that the log can be read, and so that no reboot is tried before there is a method that does \
-         not affect the machine",
+        "halt after a panic, so that the log can be read, and so that no reboot is tried before \
+         there is a method that does not affect the machine",
     ),
     option(
         "crash_kexec_post_notifiers",
         "",
         Rule::Overridable,
-        "a panic stops the node's other cores by an NMI, which saves their registers for a dump; afterwards they \
-         ignore the base's NMI",
+        "a panic stops the node's other cores by an NMI, which saves their registers for a dump; \
+         afterwards they ignore the base's NMI",
     ),
     option(
         "sysctl.kernel.kexec_load_disabled",
         "1",
         Rule::Fixed,
-        "a kernel started by kexec would lack all these options, and the base would still read the log of the \
-         previous one",
+        "a kernel started by kexec would lack all these options, and the base would still read the \
+         log of the previous one",
     ),
 ];
 

@@ -24,7 +24,8 @@ pub(crate) enum ControlWord {
 /// The location or size of a ring is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid ring of {slots} slots: the number must be a power of two up to {SLOTS_MAX} that fits the memory"
+    "invalid ring of {slots} slots: the number must be a power of two up to {SLOTS_MAX} that fits \
+     the memory"
 )]
 pub struct InvalidRing {
     /// Requested number of slots.

@@ -45,7 +45,8 @@ pub enum UnpackError {
     #[error("the folder {} does not exist", .0.display())]
     NoFolder(PathBuf),
     /// A received path leads out of the target.
-    #[error("the received path '{}' leads out of the copied folder, or through a link", .0.escape_debug())]
+    #[error("the received path '{}' leads out of the copied folder, or through a \
+             link", .0.escape_debug())]
     OutsideTarget(String),
     /// The messages are in an invalid order.
     #[error("invalid order of messages")]

@@ -1,4 +1,4 @@
-//! Reaching a node's agent.
+//! Connecting to a node's agent.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,40 +15,40 @@ use crate::name::Name;
 use crate::node::{self, FindError};
 use crate::{supervisor, virtio};
 
-/// How long a node may take until its agent listens. An emulated one boots slowly.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// Time a node gets until its agent listens; an emulated one boots slowly.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of attempts.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The lowest port that is tried: those below may be somebody's.
+/// The lowest port that is tried; lower ones may have fixed users.
 const PORT_MIN: u32 = 512;
 
-/// Why a node's agent cannot be reached.
+/// Why there is no connection to a node's agent.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There is no such node.
+    /// The node was not found.
     #[error(transparent)]
     Node(#[from] FindError),
     /// It does not run.
-    #[error("the node '{0}' does not run; nothing was begun\nstart it with `insula restart {0}`")]
+    #[error("the node '{0}' is not running; nothing was done\nstart it with `insula restart {0}`")]
     NotRunning(Name),
-    /// Nobody listens there.
+    /// The agent does not answer.
     #[error(
-        "the node '{name}' has no agent that answers ({source}); nothing was begun\n\
-         images with an agent are made by `insula image build`; `insula logs {name}` shows how far \
-         the node has come"
+        "the agent of the node '{name}' does not answer ({source}); nothing was done\n\
+         `insula image build` makes images with an agent; `insula logs {name}` shows how far \
+         the node has booted"
     )]
     NoAnswer {
         /// The node.
         name: Name,
-        /// What the last attempt met with.
+        /// The error of the last attempt.
         source: io::Error,
     },
-    /// This process may not, or cannot, speak to nodes.
-    #[error("no socket to nodes: {0}; nothing was begun")]
+    /// This process cannot create a socket, or lacks the permission.
+    #[error("the socket to nodes cannot be created: {0}; nothing was done")]
     Socket(io::Error),
 }
 
-/// A connection to a node's agent. The node may still be booting, or about to be started again.
+/// Connects to a node's agent, waiting while the node boots or is about to be restarted.
 ///
 /// # Errors
 /// [`ConnectError`].
@@ -56,13 +56,13 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Conn
     let began = Instant::now();
     loop {
         let handle = node::find(driver, name)?;
-        // Who brings its sockets, or starts it again, may have been killed. If there is no other,
-        // connecting fails.
-        let _ = supervisor::attach(driver, std::slice::from_ref(&handle));
+        // Its supervisor, which serves its sockets and restarts it, may have been killed. On
+        // failure connecting fails as well.
+        let _ = supervisor::ensure_supervised(driver, std::slice::from_ref(&handle));
         if !handle.is_running() {
-            let may_be = handle.is_unsupervised() || handle.may_come_back();
-            let comes_back = may_be || handle.is_being_restarted();
-            if !comes_back || began.elapsed() > PATIENCE {
+            let may_restart = handle.is_unsupervised() || handle.may_restart();
+            let will_run = may_restart || handle.is_being_restarted();
+            if !will_run || began.elapsed() > BOOT_TIMEOUT {
                 return Err(ConnectError::NotRunning(name.clone()));
             }
             std::thread::sleep(INTERVAL);
@@ -72,7 +72,7 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Conn
         let address = VsockAddr::new(virtio::cid(handle.info.id), PORT);
         match connect(socket.as_raw_fd(), &address) {
             Ok(()) => return Ok(VsockStream::from(socket)),
-            Err(errno) if began.elapsed() > PATIENCE => {
+            Err(errno) if began.elapsed() > BOOT_TIMEOUT => {
                 return Err(ConnectError::NoAnswer {
                     name: name.clone(),
                     source: errno.into(),
@@ -83,12 +83,12 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Conn
     }
 }
 
-/// A socket with a port that only a privileged process can have: agents listen to no other.
+/// A socket with a privileged port, as agents require.
 fn reserved_socket() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Vsock, SockType::Stream, flags, None)?;
     let count = COMMAND_PORT_MAX - PORT_MIN + 1;
-    // Commands that run at one time begin at different ones.
+    // Concurrent commands start at different ports.
     let first = process::id() % count;
     for step in 0..count {
         let port = PORT_MIN + (first + step) % count;

@@ -1,12 +1,12 @@
-//! Copying files between this system and Linux nodes.
+//! Copying files between the base and Linux nodes.
 
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use insula_agent::copy::{Copied, PackError, Parcel, Target, UnpackError, pack, unpack};
+use insula_agent::copy::{Copied, CopyMessage, PackError, Target, UnpackError, pack, unpack};
 use insula_agent::frame::{self, FrameError, Reader};
-use insula_agent::{Request, Take};
+use insula_agent::{Receive, Request};
 use vsock::VsockStream;
 
 use super::connect::{ConnectError, to_agent};
@@ -14,76 +14,76 @@ use super::place::{Place, name_of};
 use crate::driver::Driver;
 use crate::name::Name;
 
-/// Why not all was copied.
+/// Why a copy failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// Neither is in a node.
-    #[error("neither place is in a node; nothing was copied\nsay NODE:PATH, or use `cp`")]
+    /// Neither path is in a node.
+    #[error(
+        "neither path is in a node; nothing was copied\nuse NODE:PATH for one of them, or `cp`"
+    )]
     NoNode,
-    /// An agent cannot be reached.
+    /// There is no connection to an agent.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// What is here cannot be read.
-    #[error("{0}\nwhat was copied until then is whole, file by file")]
+    /// The files of the base cannot be read.
+    #[error("{0}\nthe files copied before are complete")]
     Pack(PackError),
-    /// What comes from a node cannot be written here.
-    #[error("{0}\nwhat was copied until then is whole, file by file")]
+    /// The received files cannot be written.
+    #[error("{0}\nthe files copied before are complete")]
     Unpack(UnpackError),
-    /// The agent of a node cannot do its part.
-    #[error(
-        "the agent of node '{node}' says: {reason}\nwhat was copied until then is whole, file by file"
-    )]
+    /// The agent reports an error.
+    #[error("the agent of node '{node}' reports: {reason}\nthe files copied before are complete")]
     Agent {
-        /// Which.
+        /// The node.
         node: Name,
         /// Why.
         reason: String,
     },
-    /// The connection has failed.
-    #[error("the connection to node '{node}' has failed: {source}; not all was copied")]
+    /// The connection failed.
+    #[error("the connection to node '{node}' failed: {source}; the copy is incomplete")]
     Connection {
-        /// Which.
+        /// The node.
         node: Name,
-        /// How.
+        /// Why.
         source: FrameError,
     },
-    /// The node, or its agent, is gone.
+    /// The node or its agent has ended.
     #[error(
-        "the node '{0}' has left before all was copied\n\
-         `insula ps -a` shows what became of it; an agent of an older Insula does not know how to \
-         copy: build its image anew"
+        "the node '{0}' closed the connection before all was copied\n\
+         `insula ps -a` shows its state; an agent of an older Insula cannot \
+         copy: build its image again"
     )]
-    Left(Name),
+    Disconnected(Name),
 }
 
-/// Copies a file, or a folder with all that is in it, as `podman cp` does: into `to` if that is a
-/// folder, else to that path. With `/.` at its end `from` stands for the content of a folder. Modes
-/// are kept but for the bits that make a program run as another user; owners are not.
+/// Copies a file or folder as `podman cp` does: into `to` if that is a folder, else to that path. A
+/// `from` that ends in `/.` is the content of a folder. Modes are kept, except set-user-ID and
+/// set-group-ID bits; owners are not.
 ///
 /// # Errors
 /// [`CopyError`].
 pub fn copy(driver: &Driver, from: &Place, to: &Place) -> Result<Copied, CopyError> {
     match (from, to) {
-        (Place::Here(_), Place::Here(_)) => Err(CopyError::NoNode),
-        (Place::In(node, from), Place::Here(to)) => {
-            let mut source = Peer::reach(driver, node, &fetching(from))?;
+        (Place::Base(_), Place::Base(_)) => Err(CopyError::NoNode),
+        (Place::Node(node, from), Place::Base(to)) => {
+            let mut source = AgentConnection::connect(driver, node, &fetching(from))?;
             let name = name_of(from);
             let target = Target {
                 path: to,
                 name: name.as_deref(),
             };
-            unpack(&mut source.reader, &target).map_err(|error| source.explain(error))
+            unpack(&mut source.reader, &target).map_err(|error| source.attribute(error))
         }
-        (Place::Here(from), Place::In(node, to)) => {
-            let mut target = Peer::reach(driver, node, &storing(from, to))?;
+        (Place::Base(from), Place::Node(node, to)) => {
+            let mut target = AgentConnection::connect(driver, node, &storing(from, to))?;
             let copied = target.send_all(from)?;
-            target.answer().map(|_| copied)
+            target.finish().map(|_| copied)
         }
-        (Place::In(source, from), Place::In(target, to)) => {
-            let mut source = Peer::reach(driver, source, &fetching(from))?;
-            let mut target = Peer::reach(driver, target, &storing(from, to))?;
-            let copied = source.pass_on(&mut target)?;
-            target.answer().map(|_| copied)
+        (Place::Node(source, from), Place::Node(target, to)) => {
+            let mut source = AgentConnection::connect(driver, source, &fetching(from))?;
+            let mut target = AgentConnection::connect(driver, target, &storing(from, to))?;
+            let copied = source.forward(&mut target)?;
+            target.finish().map(|_| copied)
         }
     }
 }
@@ -93,21 +93,21 @@ fn fetching(from: &Path) -> Request {
 }
 
 fn storing(from: &Path, to: &Path) -> Request {
-    Request::Take(Take {
+    Request::Receive(Receive {
         path: to.as_os_str().to_owned().into_vec(),
         name: name_of(from).map(OsStringExt::into_vec),
     })
 }
 
-/// A node's agent that does its part.
-struct Peer<'a> {
+/// A connection to an agent for one copy.
+struct AgentConnection<'a> {
     node: &'a Name,
     stream: VsockStream,
     reader: Reader<VsockStream>,
 }
 
-impl<'a> Peer<'a> {
-    fn reach(driver: &Driver, node: &'a Name, request: &Request) -> Result<Self, CopyError> {
+impl<'a> AgentConnection<'a> {
+    fn connect(driver: &Driver, node: &'a Name, request: &Request) -> Result<Self, CopyError> {
         let stream = to_agent(driver, node)?;
         let failed = |source: io::Error| CopyError::Connection {
             node: node.clone(),
@@ -129,11 +129,11 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// Why what it sends was not unpacked.
-    fn explain(&self, error: UnpackError) -> CopyError {
+    /// Attributes an unpack error to this agent.
+    fn attribute(&self, error: UnpackError) -> CopyError {
         match error {
             UnpackError::Frame(source) => self.failed(source),
-            UnpackError::Cut => CopyError::Left(self.node.clone()),
+            UnpackError::Truncated => CopyError::Disconnected(self.node.clone()),
             UnpackError::Failed(reason) => CopyError::Agent {
                 node: self.node.clone(),
                 reason,
@@ -142,36 +142,36 @@ impl<'a> Peer<'a> {
         }
     }
 
-    fn send(&self, parcel: &Parcel<'_>) -> Result<(), CopyError> {
-        frame::write(&self.stream, parcel).map_err(|error| self.failed(error))
+    fn send(&self, message: &CopyMessage<'_>) -> Result<(), CopyError> {
+        frame::write(&self.stream, message).map_err(|error| self.failed(error))
     }
 
-    /// Sends what is here. If that cannot be read, the agent is told so, too.
+    /// Sends files of the base. A read error is sent to the agent as well.
     fn send_all(&self, from: &Path) -> Result<Copied, CopyError> {
-        match pack(from, &mut |parcel| frame::write(&self.stream, parcel)) {
-            Ok(copied) => self.send(&Parcel::End(copied)).map(|()| copied),
+        match pack(from, &mut |message| frame::write(&self.stream, message)) {
+            Ok(copied) => self.send(&CopyMessage::End(copied)).map(|()| copied),
             Err(PackError::Send(error)) => Err(self.failed(error)),
             Err(error) => {
-                // It cleans up as well when the connection ends.
-                let _ = self.send(&Parcel::Failed(&error.to_string()));
+                // The agent also cleans up when the connection ends.
+                let _ = self.send(&CopyMessage::Failed(&error.to_string()));
                 Err(CopyError::Pack(error))
             }
         }
     }
 
-    /// Passes what it sends to another one.
-    fn pass_on(&mut self, to: &mut Peer<'_>) -> Result<Copied, CopyError> {
+    /// Forwards what the agent sends to another one.
+    fn forward(&mut self, to: &mut AgentConnection<'_>) -> Result<Copied, CopyError> {
         loop {
             let node = self.node;
             let read = self.reader.read().map_err(|source| CopyError::Connection {
                 node: node.clone(),
                 source,
             })?;
-            let parcel = read.ok_or_else(|| CopyError::Left(node.clone()))?;
-            to.send(&parcel)?;
-            match parcel {
-                Parcel::End(copied) => return Ok(copied),
-                Parcel::Failed(reason) => {
+            let message = read.ok_or_else(|| CopyError::Disconnected(node.clone()))?;
+            to.send(&message)?;
+            match message {
+                CopyMessage::End(copied) => return Ok(copied),
+                CopyMessage::Failed(reason) => {
                     return Err(CopyError::Agent {
                         node: node.clone(),
                         reason: reason.escape_debug().to_string(),
@@ -182,21 +182,21 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// What it says when it has all.
-    fn answer(&mut self) -> Result<(), CopyError> {
+    /// Waits for the agent's final report.
+    fn finish(&mut self) -> Result<(), CopyError> {
         let node = self.node;
         let read = self.reader.read().map_err(|source| CopyError::Connection {
             node: node.clone(),
             source,
         })?;
         match read {
-            Some(Parcel::End(_)) => Ok(()),
-            Some(Parcel::Failed(reason)) => Err(CopyError::Agent {
+            Some(CopyMessage::End(_)) => Ok(()),
+            Some(CopyMessage::Failed(reason)) => Err(CopyError::Agent {
                 node: node.clone(),
                 reason: reason.escape_debug().to_string(),
             }),
-            Some(_) => Err(CopyError::Unpack(UnpackError::Disorder)),
-            None => Err(CopyError::Left(node.clone())),
+            Some(_) => Err(CopyError::Unpack(UnpackError::InvalidOrder)),
+            None => Err(CopyError::Disconnected(node.clone())),
         }
     }
 }

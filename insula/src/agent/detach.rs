@@ -1,28 +1,28 @@
-//! Keys by which a user leaves a program whose terminal passes on each key.
+//! Keys that detach from a program with a raw terminal.
 //!
-//! As podman's `--detach-keys`: a sequence of keys that is not passed on. What was begun of it and
-//! not ended is.
+//! As podman's `--detach-keys`: the sequence itself is not forwarded; an incomplete one is.
 
 use std::str::FromStr;
 
-/// The keys if no others are asked for, as podman has them.
+/// The default keys, podman's.
 pub const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
 
-/// A sequence of keys, as the bytes that a terminal sends for them. None: there is no such sequence.
+/// A key sequence, as the bytes that a terminal sends; empty disables detaching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetachKeys(Vec<u8>);
 
-/// The text names no keys.
+/// The text is not a key sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "keys are single characters or ctrl-a to ctrl-z, ctrl-@, ctrl-[, ctrl-\\, ctrl-], ctrl-^, ctrl-_, with commas between"
+    "expected keys separated by commas: single characters or ctrl-a to ctrl-z, ctrl-@, ctrl-[, \
+     ctrl-\\, ctrl-], ctrl-^, ctrl-_"
 )]
-pub struct NoKeys;
+pub struct DetachKeysError;
 
 impl FromStr for DetachKeys {
-    type Err = NoKeys;
+    type Err = DetachKeysError;
 
-    fn from_str(text: &str) -> Result<Self, NoKeys> {
+    fn from_str(text: &str) -> Result<Self, DetachKeysError> {
         match text {
             "" => Ok(Self(Vec::new())),
             keys => keys.split(',').map(key).collect::<Result<_, _>>().map(Self),
@@ -30,23 +30,23 @@ impl FromStr for DetachKeys {
     }
 }
 
-fn key(text: &str) -> Result<u8, NoKeys> {
+fn key(text: &str) -> Result<u8, DetachKeysError> {
     let (is_control, letter) = match text.strip_prefix("ctrl-") {
         Some(letter) => (true, letter),
         None => (false, text),
     };
     match (is_control, letter.as_bytes()) {
         (false, [letter]) if letter.is_ascii_graphic() => Ok(*letter),
-        // The terminal's control characters are the letters' numbers without their upper bits.
+        // Control characters are the low five bits of the letter.
         (true, [letter @ (b'a'..=b'z' | b'@' | b'['..=b'_')]) => Ok(letter & 0x1f),
-        _ => Err(NoKeys),
+        _ => Err(DetachKeysError),
     }
 }
 
-/// Looks for the keys in what is typed.
+/// Scans input for the key sequence.
 pub(super) struct Scanner {
     keys: Vec<u8>,
-    /// How many of them were the last that was typed.
+    /// Length of the matched prefix of the sequence.
     matched: usize,
 }
 
@@ -58,27 +58,27 @@ impl Scanner {
         }
     }
 
-    /// What is to be passed on of these bytes; none if they end the sequence.
-    pub(super) fn pass(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut passed = Vec::with_capacity(bytes.len());
+    /// Returns the bytes to forward; `None` if they complete the sequence.
+    pub(super) fn filter(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut forwarded = Vec::with_capacity(bytes.len());
         for &byte in bytes {
-            self.step(byte, &mut passed);
+            self.step(byte, &mut forwarded);
             if self.matched > 0 && self.matched == self.keys.len() {
                 return None;
             }
         }
-        Some(passed)
+        Some(forwarded)
     }
 
-    fn step(&mut self, byte: u8, passed: &mut Vec<u8>) {
+    fn step(&mut self, byte: u8, forwarded: &mut Vec<u8>) {
         if self.keys.get(self.matched) == Some(&byte) {
             self.matched += 1;
             return;
         }
-        passed.extend_from_slice(&self.keys[..self.matched]);
+        forwarded.extend_from_slice(&self.keys[..self.matched]);
         self.matched = usize::from(self.keys.first() == Some(&byte));
         if self.matched == 0 {
-            passed.push(byte);
+            forwarded.push(byte);
         }
     }
 }
@@ -92,41 +92,41 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_named_as_podman_names_them() {
+    fn keys_have_podmans_names() {
         let keys = |text: &str| text.parse::<DetachKeys>().map(|keys| keys.0);
         assert_eq!(keys(DETACH_KEYS), Ok(vec![0x10, 0x11]));
         assert_eq!(keys("ctrl-],a"), Ok(vec![0x1d, b'a']));
         assert_eq!(keys(""), Ok(vec![]));
         for wrong in ["ctrl-", "ctrl-1", "ab", "a,,b", "ctrl-A", "\u{e9}"] {
-            assert_eq!(keys(wrong), Err(NoKeys), "{wrong}");
+            assert_eq!(keys(wrong), Err(DetachKeysError), "{wrong}");
         }
     }
 
     #[test]
-    fn the_sequence_is_not_passed_on() {
+    fn the_sequence_is_not_forwarded() {
         let mut scanner = scanner(DETACH_KEYS);
-        assert_eq!(scanner.pass(b"ls\r"), Some(b"ls\r".to_vec()));
-        assert_eq!(scanner.pass(b"\x10\x11"), None);
+        assert_eq!(scanner.filter(b"ls\r"), Some(b"ls\r".to_vec()));
+        assert_eq!(scanner.filter(b"\x10\x11"), None);
     }
 
     #[test]
-    fn it_may_come_in_pieces() {
+    fn the_sequence_may_come_in_pieces() {
         let mut scanner = scanner(DETACH_KEYS);
-        assert_eq!(scanner.pass(b"a\x10"), Some(b"a".to_vec()));
-        assert_eq!(scanner.pass(b"\x11"), None);
+        assert_eq!(scanner.filter(b"a\x10"), Some(b"a".to_vec()));
+        assert_eq!(scanner.filter(b"\x11"), None);
     }
 
     #[test]
-    fn what_only_begins_like_it_is_passed_on() {
+    fn a_mere_prefix_is_forwarded() {
         let mut scanner = scanner(DETACH_KEYS);
-        assert_eq!(scanner.pass(b"\x10"), Some(vec![]));
-        assert_eq!(scanner.pass(b"x"), Some(b"\x10x".to_vec()));
-        assert_eq!(scanner.pass(b"\x10\x10\x11"), None);
+        assert_eq!(scanner.filter(b"\x10"), Some(vec![]));
+        assert_eq!(scanner.filter(b"x"), Some(b"\x10x".to_vec()));
+        assert_eq!(scanner.filter(b"\x10\x10\x11"), None);
     }
 
     #[test]
-    fn without_keys_everything_is_passed_on() {
+    fn without_keys_everything_is_forwarded() {
         let mut scanner = scanner("");
-        assert_eq!(scanner.pass(b"\x10\x11"), Some(b"\x10\x11".to_vec()));
+        assert_eq!(scanner.filter(b"\x10\x11"), Some(b"\x10\x11".to_vec()));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
-use insula_agent::{Ending, Exec, Input, Output, Request, STDIN_WINDOW, Terminal};
+use insula_agent::{Exec, ExitStatus, Input, Output, Request, STDIN_WINDOW, Terminal};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use vsock::VsockStream;
@@ -21,103 +21,99 @@ use super::terminal::{self, RawTerminal};
 use crate::driver::Driver;
 use crate::name::Name;
 
-/// Signals to this process that are meant for the program.
-const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT];
+/// Signals to this process that are forwarded to the program.
+const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT];
 
-/// A program to be run.
+/// A program to run.
 #[derive(Clone, Debug)]
 pub struct AgentExec<'a> {
-    /// In which node.
+    /// The node.
     pub node: &'a Name,
-    /// Its path in the node, or its name to be found in `PATH` there, then its arguments; none for a
-    /// shell.
+    /// Its path in the node, or its name in `PATH` there, then its arguments; empty for a shell.
     pub words: &'a [OsString],
-    /// What is set in its environment beyond the usual: names and values.
+    /// Additional environment variables.
     pub environment: &'a [(OsString, OsString)],
-    /// Where it begins, if not in `/`.
+    /// Its working directory, `/` by default.
     pub directory: Option<OsString>,
-    /// Whether it gets this process's standard input; else it is empty.
+    /// Whether this process's standard input is forwarded; otherwise it is empty.
     pub interactive: bool,
     /// Whether it gets a terminal.
     pub terminal: bool,
-    /// What its user types on that terminal to leave it.
+    /// Keys that detach from that terminal.
     pub detach_keys: DetachKeys,
 }
 
-/// Why it is not known how a program ended.
+/// Why the exit status of a program is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentExecError {
-    /// The agent cannot be reached.
+    /// There is no connection to the agent.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The agent cannot begin it.
-    #[error("the agent of node '{node}' cannot begin the program: {reason}")]
+    /// The agent cannot start it.
+    #[error("the agent of node '{node}' cannot start the program: {reason}")]
     Refused {
-        /// Which.
+        /// The node.
         node: Name,
         /// Why.
         reason: String,
     },
-    /// The connection has failed.
-    #[error(
-        "the connection to node '{node}' has failed: {source}; the program there is told so by SIGHUP"
-    )]
+    /// The connection failed.
+    #[error("the connection to node '{node}' failed: {source}; the program there gets SIGHUP")]
     Connection {
-        /// Which.
+        /// The node.
         node: Name,
-        /// How.
+        /// Why.
         source: FrameError,
     },
-    /// The node, or its agent, is gone.
+    /// The node or its agent has ended.
     #[error(
-        "the node '{0}' has left before the program has ended\n`insula ps -a` shows what became of it"
+        "the node '{0}' closed the connection before the program ended\n\
+         `insula ps -a` shows its state"
     )]
-    Left(Name),
-    /// Its user did not want to wait for its end.
-    #[error("the program in node '{0}' was left; it is told so there by SIGHUP")]
+    Disconnected(Name),
+    /// The user detached.
+    #[error("detached from the program in node '{0}'; it gets SIGHUP")]
     Detached(Name),
-    /// What the program prints cannot be passed on.
+    /// The program's output cannot be written.
     #[error(transparent)]
     Output(io::Error),
-    /// This process's terminal, or its signals, cannot be had.
-    #[error(
-        "the terminal cannot be prepared: {0}; the program that was begun in the node gets SIGHUP"
-    )]
+    /// This process's terminal or signals cannot be set up.
+    #[error("the terminal cannot be set up: {0}; the program in the node gets SIGHUP")]
     Terminal(io::Error),
 }
 
-/// Runs a program and passes on input, output and signals until it has ended.
+/// Runs a program, forwarding input, output and signals, until it has ended.
 ///
 /// # Errors
 /// [`AgentExecError`].
-pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<Ending, AgentExecError> {
+pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, AgentExecError> {
     let failed = |source: FrameError| AgentExecError::Connection {
         node: request.node.clone(),
         source,
     };
     let stream = to_agent(driver, request.node)?;
     let connection = Connection::new(&stream).map_err(|error| failed(error.into()))?;
-    let begin = Request::Exec(request.for_agent());
+    let request_frame = Request::Exec(request.for_agent());
     connection
-        .send(&begin)
+        .send(&request_frame)
         .map_err(|error| failed(error.into()))?;
-    pass_on_signals(&connection, request.terminal).map_err(AgentExecError::Terminal)?;
+    forward_signals(&connection, request.terminal).map_err(AgentExecError::Terminal)?;
     let raw = match request.terminal && request.interactive {
         true => RawTerminal::enter().map_err(AgentExecError::Terminal)?,
         false => None,
     };
     if request.interactive {
         let typed = raw.is_some().then(|| Scanner::new(&request.detach_keys));
-        begin_input(&connection, typed);
+        start_input(&connection, typed);
     }
-    let ending = pass_on_output(&connection, Reader::new(stream), request.node);
+    let status = forward_output(&connection, Reader::new(stream), request.node);
     drop(raw);
-    if connection.was_left() {
+    if connection.is_detached() {
         return Err(AgentExecError::Detached(request.node.clone()));
     }
-    match ending? {
-        Some(ending) => Ok(ending),
-        None => Err(AgentExecError::Left(request.node.clone())),
+    match status? {
+        Some(status) => Ok(status),
+        None => Err(AgentExecError::Disconnected(request.node.clone())),
     }
 }
 
@@ -142,17 +138,17 @@ impl AgentExec<'_> {
     }
 }
 
-/// Whoever has something to say to the agent.
+/// The sending side of a connection, shared by threads.
 #[derive(Clone)]
 struct Connection {
     stream: Arc<Mutex<VsockStream>>,
-    /// Bytes of standard input that the program may still be sent.
+    /// Bytes of standard input that may still be sent.
     window: Arc<(Mutex<usize>, Condvar)>,
-    /// The same connection, to be ended while somebody is in the middle of sending.
+    /// The same connection without the lock, to shut it down during a send.
     end: Arc<VsockStream>,
-    left: Arc<AtomicBool>,
-    /// How often the agent has told something.
-    heard: Arc<AtomicUsize>,
+    detached: Arc<AtomicBool>,
+    /// Number of messages received from the agent.
+    received: Arc<AtomicUsize>,
 }
 
 impl Connection {
@@ -161,20 +157,20 @@ impl Connection {
             stream: Arc::new(Mutex::new(stream.try_clone()?)),
             window: Arc::new((Mutex::new(STDIN_WINDOW), Condvar::new())),
             end: Arc::new(stream.try_clone()?),
-            left: Arc::default(),
-            heard: Arc::default(),
+            detached: Arc::default(),
+            received: Arc::default(),
         })
     }
 
-    /// Ends it, whatever is under way: a node that hangs takes and tells nothing any more.
-    fn leave(&self) {
-        self.left.store(true, Ordering::Relaxed);
-        // If it has failed already, who reads from it knows.
+    /// Shuts the connection down, even during a send that a hanging node blocks.
+    fn detach(&self) {
+        self.detached.store(true, Ordering::Relaxed);
+        // If the connection has failed already, the reader reports it.
         let _ = self.end.shutdown(Shutdown::Both);
     }
 
-    fn was_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
+    fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed)
     }
 
     fn send(&self, frame: &impl serde::Serialize) -> io::Result<()> {
@@ -182,7 +178,7 @@ impl Connection {
         frame::write(&mut *stream, frame)
     }
 
-    /// Waits until the program may be sent some bytes, and counts them as sent.
+    /// Waits until the window has room for `wanted` bytes, and takes it.
     fn take_window(&self, wanted: usize) {
         let (window, more) = &*self.window;
         let free = window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,7 +186,7 @@ impl Connection {
         *free.unwrap_or_else(PoisonError::into_inner) -= wanted;
     }
 
-    /// What a node says of more than it was sent is not believed.
+    /// Returns room to the window, which a node cannot grow beyond its initial size.
     fn give_window(&self, taken: u32) {
         let (window, more) = &*self.window;
         let mut free = window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,47 +195,47 @@ impl Connection {
     }
 }
 
-/// With a terminal, its keys are signals there and not here.
-fn pass_on_signals(connection: &Connection, terminal: bool) -> io::Result<()> {
-    let mut signals = Signals::new(PASSED_ON)?;
+/// Forwards signals. With a terminal, its keys cause signals in the node instead.
+fn forward_signals(connection: &Connection, terminal: bool) -> io::Result<()> {
+    let mut signals = Signals::new(FORWARDED)?;
     if terminal {
         signals.add_signal(SIGWINCH)?;
     }
     let connection = connection.clone();
-    let mut patience = Patience::default();
+    let mut counter = InterruptCounter::default();
     thread::spawn(move || {
         for signal in signals.forever() {
-            let heard = connection.heard.load(Ordering::Relaxed);
-            if signal == SIGINT && patience.is_over(heard) {
-                connection.leave();
+            let received = connection.received.load(Ordering::Relaxed);
+            if signal == SIGINT && counter.count(received) {
+                connection.detach();
             }
             let input = match signal {
                 SIGWINCH => Input::Resize(terminal::size()),
                 _ => Input::Signal(signal),
             };
-            // If the connection has failed, who reads from it tells.
+            // If the connection has failed, the reader reports it.
             let _ = connection.send(&input);
         }
     });
     Ok(())
 }
 
-/// Whoever interrupts so often, and hears nothing, does not want to wait any longer.
+/// Interrupts without a message from the node after which the connection is given up.
 const INTERRUPTS: u32 = 3;
 
-/// How often the user has interrupted since the node was last heard of.
+/// Counts interrupts since the node's last message.
 #[derive(Default)]
-struct Patience {
-    heard: usize,
+struct InterruptCounter {
+    received: usize,
     interrupts: u32,
 }
 
-impl Patience {
-    /// Counts an interrupt; whether that was the last.
-    fn is_over(&mut self, heard: usize) -> bool {
-        if heard != self.heard {
+impl InterruptCounter {
+    /// Counts an interrupt; whether the limit is reached.
+    fn count(&mut self, received: usize) -> bool {
+        if received != self.received {
             *self = Self {
-                heard,
+                received,
                 interrupts: 0,
             };
         }
@@ -248,36 +244,36 @@ impl Patience {
     }
 }
 
-/// Passes on the standard input from now on. What is typed on a terminal is looked through, also
-/// while the node takes nothing: so it may wait here, as much as somebody types.
-fn begin_input(connection: &Connection, typed: Option<Scanner>) {
+/// Starts forwarding standard input. Terminal input is scanned for the detach keys even while the
+/// node takes nothing, so it is queued without limit.
+fn start_input(connection: &Connection, typed: Option<Scanner>) {
     let sender = connection.clone();
     let Some(scanner) = typed else {
-        thread::spawn(move || read_input(|bytes| pass_on_input(&sender, bytes)));
+        thread::spawn(move || read_input(|bytes| forward_input(&sender, bytes)));
         return;
     };
     let (waiting, next) = mpsc::channel::<Vec<u8>>();
     thread::spawn(move || {
-        let passed = next.iter().all(|bytes| pass_on_input(&sender, &bytes));
-        if passed {
-            pass_on_input(&sender, &[]);
+        let forwarded = next.iter().all(|bytes| forward_input(&sender, &bytes));
+        if forwarded {
+            forward_input(&sender, &[]);
         }
     });
     let connection = connection.clone();
     let mut scanner = scanner;
     thread::spawn(move || {
-        read_input(|bytes| match scanner.pass(bytes) {
+        read_input(|bytes| match scanner.filter(bytes) {
             Some(bytes) if bytes.is_empty() => true,
             Some(bytes) => waiting.send(bytes).is_ok(),
             None => {
-                connection.leave();
+                connection.detach();
                 false
             }
         });
     });
 }
 
-/// Reads until the end, which is an empty piece, or until nobody takes it any more.
+/// Reads until the end, forwarded on as an empty piece, or until `take` returns false.
 fn read_input(mut take: impl FnMut(&[u8]) -> bool) {
     let mut buffer = vec![0; BYTES_MAX];
     loop {
@@ -291,9 +287,8 @@ fn read_input(mut take: impl FnMut(&[u8]) -> bool) {
     }
 }
 
-/// Sends a piece, or the end if it is empty; whether that was possible. That the connection has ended
-/// is told by who reads from it.
-fn pass_on_input(connection: &Connection, bytes: &[u8]) -> bool {
+/// Sends a piece, or the end if it is empty; false on failure, which the reader reports.
+fn forward_input(connection: &Connection, bytes: &[u8]) -> bool {
     if bytes.is_empty() {
         return connection.send(&Input::StdinEnd).is_ok();
     }
@@ -303,24 +298,24 @@ fn pass_on_input(connection: &Connection, bytes: &[u8]) -> bool {
     })
 }
 
-/// How the program ended; `None` if the agent has gone without telling.
-fn pass_on_output(
+/// Forwards output until the program's end; `None` if the agent closed the connection before.
+fn forward_output(
     connection: &Connection,
     mut reader: Reader<VsockStream>,
     node: &Name,
-) -> Result<Option<Ending>, AgentExecError> {
+) -> Result<Option<ExitStatus>, AgentExecError> {
     let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr().lock());
     loop {
         let read = reader.read().map_err(|source| AgentExecError::Connection {
             node: node.clone(),
             source,
         })?;
-        connection.heard.fetch_add(1, Ordering::Relaxed);
+        connection.received.fetch_add(1, Ordering::Relaxed);
         match read {
             Some(Output::Stdout(bytes)) => print(&mut stdout, bytes)?,
             Some(Output::Stderr(bytes)) => print(&mut stderr, bytes)?,
             Some(Output::Taken(bytes)) => connection.give_window(bytes),
-            Some(Output::Ended(ending)) => return Ok(Some(ending)),
+            Some(Output::Ended(status)) => return Ok(Some(status)),
             Some(Output::Refused(reason)) => {
                 return Err(AgentExecError::Refused {
                     node: node.clone(),
@@ -343,19 +338,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hears_nothing_may_leave() {
-        let mut patience = Patience::default();
-        assert!(!patience.is_over(0));
-        assert!(!patience.is_over(0));
-        assert!(patience.is_over(0));
+    fn three_interrupts_without_an_answer_give_up() {
+        let mut counter = InterruptCounter::default();
+        assert!(!counter.count(0));
+        assert!(!counter.count(0));
+        assert!(counter.count(0));
     }
 
     #[test]
-    fn a_program_that_answers_is_not_left() {
-        let mut patience = Patience::default();
-        for heard in 0..10 {
-            assert!(!patience.is_over(heard));
-            assert!(!patience.is_over(heard));
+    fn interrupts_with_answers_do_not_give_up() {
+        let mut counter = InterruptCounter::default();
+        for received in 0..10 {
+            assert!(!counter.count(received));
+            assert!(!counter.count(received));
         }
     }
 }

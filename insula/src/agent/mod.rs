@@ -1,8 +1,8 @@
-//! Programs and files in Linux nodes: what the command says to the agent that runs there as the first process
-//! (`insula_agent`), through a socket between base and node.
+//! Running programs and copying files in Linux nodes, by the agent that is their first process
+//! (`insula_agent`), over a socket between base and node.
 //!
-//! What a node says is not trusted: frames are bounded, and only bytes, an ending, and files where the
-//! user wants them come of them.
+//! Messages of a node are not trusted: frames are bounded, and can only cause output, an exit
+//! status, and files where the user wants them.
 
 mod connect;
 mod copy;
@@ -13,6 +13,6 @@ mod terminal;
 
 pub use connect::ConnectError;
 pub use copy::{CopyError, copy};
-pub use detach::{DETACH_KEYS, DetachKeys, NoKeys};
+pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};
 pub use exec::{AgentExec, AgentExecError, exec};
 pub use place::{Place, PlaceError};

@@ -1,4 +1,4 @@
-//! Where files are, as a user says it: here, or in a node.
+//! Paths on the base or in a node, as given by the user.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,46 +6,46 @@ use std::path::{Path, PathBuf};
 
 use crate::name::Name;
 
-/// Where files are, or are to go.
+/// A path on the base or in a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In this system.
-    Here(PathBuf),
-    /// In a node, seen from its root.
-    In(Name, PathBuf),
+    /// On the base.
+    Base(PathBuf),
+    /// In a node, relative to its root.
+    Node(Name, PathBuf),
 }
 
-/// Why words name no place.
+/// Why a text is not such a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// Nothing is named.
-    #[error("a place is PATH, or NODE:PATH")]
+    /// It is empty.
+    #[error("expected PATH or NODE:PATH")]
     Empty,
-    /// What is before the colon is no name of a node.
-    #[error("'{0}' is no name of a node; a file of this system with a colon is ./{0}:…")]
+    /// The part before the colon is not a valid node name.
+    #[error("'{0}' is not a valid node name; write a file of this system with a colon as ./{0}:…")]
     Name(String),
 }
 
 impl Place {
-    /// Reads `NODE:PATH`, or the path of a file of this system. If that has a colon in its first
-    /// part, it begins with `./` or `/`.
+    /// Parses `NODE:PATH` or a path of the base. The latter starts with `./` or `/` if its first
+    /// component has a colon.
     ///
     /// # Errors
     /// [`PlaceError`].
     pub fn parse(text: &OsStr) -> Result<Self, PlaceError> {
         let bytes = text.as_bytes();
         let end = bytes.iter().position(|byte| b":/".contains(byte));
-        let here = || Ok(Self::Here(PathBuf::from(text)));
+        let base = || Ok(Self::Base(PathBuf::from(text)));
         match end.filter(|&end| bytes[end] == b':' && bytes[0] != b'.') {
             None if bytes.is_empty() => Err(PlaceError::Empty),
-            None => here(),
+            None => base(),
             Some(colon) => {
                 let (name, path) = (&bytes[..colon], &bytes[colon + 1..]);
                 let name = String::from_utf8_lossy(name);
                 let node = name.parse().map_err(|_| PlaceError::Name(name.into()))?;
                 match path {
                     [] => Err(PlaceError::Empty),
-                    path => Ok(Self::In(
+                    path => Ok(Self::Node(
                         node,
                         Path::new(OsStr::from_bytes(path)).to_owned(),
                     )),
@@ -55,8 +55,8 @@ impl Place {
     }
 }
 
-/// What a file or folder is called in another folder; none if only its content is meant, by `/.` at
-/// the end, or if it has no name.
+/// The name under which a file or folder is copied; `None` for the content of a folder (`/.` at the
+/// end) or a path without a name.
 pub(super) fn name_of(path: &Path) -> Option<OsString> {
     let bytes = path.as_os_str().as_bytes();
     let is_content = bytes == b"." || bytes.ends_with(b"/.");
@@ -76,12 +76,12 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_before_a_colon() {
-        let within = |node: &str, path: &str| Ok(Place::In(node.parse().unwrap(), path.into()));
-        assert_eq!(parse("web:/etc/x"), within("web", "/etc/x"));
-        assert_eq!(parse("web:x:y"), within("web", "x:y"));
+    fn the_node_is_before_the_colon() {
+        let in_node = |node: &str, path: &str| Ok(Place::Node(node.parse().unwrap(), path.into()));
+        assert_eq!(parse("web:/etc/x"), in_node("web", "/etc/x"));
+        assert_eq!(parse("web:x:y"), in_node("web", "x:y"));
         for here in ["x", "./web:x", "/a:b", "a/b:c", ".", "..", ".hidden:x"] {
-            assert_eq!(parse(here), Ok(Place::Here(here.into())));
+            assert_eq!(parse(here), Ok(Place::Base(here.into())));
         }
         for (none, error) in [
             ("", PlaceError::Empty),
@@ -104,13 +104,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is typed, it is refused or says what was typed.
+        /// Any text is refused or round-trips.
         #[test]
         fn places_read_back(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
             let text = OsStr::from_bytes(&bytes);
             match Place::parse(text) {
-                Ok(Place::Here(path)) => prop_assert_eq!(path.as_os_str(), text),
-                Ok(Place::In(node, path)) => {
+                Ok(Place::Base(path)) => prop_assert_eq!(path.as_os_str(), text),
+                Ok(Place::Node(node, path)) => {
                     let again = [node.as_str().as_bytes(), b":", path.as_os_str().as_bytes()];
                     prop_assert_eq!(again.concat(), bytes);
                 }

@@ -1,4 +1,4 @@
-//! This process's terminal, as long as a program in a node has it.
+//! This process's terminal while a program in a node uses it.
 
 use std::io::{self, IsTerminal};
 
@@ -6,13 +6,12 @@ use insula_agent::TerminalSize;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// The terminal of the standard input, which passes on each key as it is pressed. With this value it
-/// becomes what it was.
+/// The terminal of standard input in raw mode. Dropping it restores the previous mode.
 #[derive(Debug)]
 pub(super) struct RawTerminal(Termios);
 
 impl RawTerminal {
-    /// None if the standard input is no terminal.
+    /// Enters raw mode; `None` if standard input is not a terminal.
     pub(super) fn enter() -> io::Result<Option<Self>> {
         if !io::stdin().is_terminal() {
             return Ok(None);
@@ -27,12 +26,12 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // It may be gone.
+        // The terminal may be gone.
         let _ = tcsetattr(stdin(), OptionalActions::Drain, &self.0);
     }
 }
 
-/// The size of the terminal that the user sees, or the usual one.
+/// The size of the user's terminal, or 80x24.
 pub(super) fn size() -> TerminalSize {
     match tcgetwinsize(stdout()).or_else(|_| tcgetwinsize(stdin())) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => TerminalSize {

@@ -6,12 +6,12 @@ use std::str::FromStr;
 use insula_abi as abi;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why an address is not one.
+/// The text is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no PCI address: write one as lspci -D does, such as 0000:01:00.0")]
+#[error("'{0}' is not a PCI address: expected the form of lspci -D, such as 0000:01:00.0")]
 pub struct AddressError(String);
 
-/// Where a PCI function is, as Linux writes it: `0000:01:00.0`.
+/// Address of a PCI function, as Linux writes it: `0000:01:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     /// Segment group, which Linux calls a domain.
@@ -25,7 +25,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// As the module wants it (`struct insula_device`).
+    /// The address as `struct insula_device`.
     #[must_use]
     pub fn to_abi(self) -> abi::Device {
         abi::Device {
@@ -37,7 +37,7 @@ impl PciAddress {
     }
 
     pub(crate) fn from_abi(device: &abi::Device) -> Self {
-        // The module takes no others.
+        // The module only has addresses in range.
         Self {
             segment: device.segment as u16,
             bus: device.bus as u8,
@@ -46,7 +46,7 @@ impl PciAddress {
         }
     }
 
-    /// How the names of all functions of its bus begin: `0000:01:`.
+    /// Common prefix of the addresses on its bus: `0000:01:`.
     pub(crate) fn bus_prefix(self) -> String {
         format!("{:04x}:{:02x}:", self.segment, self.bus)
     }
@@ -55,7 +55,7 @@ impl PciAddress {
 impl FromStr for PciAddress {
     type Err = AddressError;
 
-    /// With or without the segment, as lspci has it.
+    /// Parses an address with or without the segment, as lspci does.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         parse(text).ok_or_else(|| AddressError(text.to_owned()))
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_addresses_are_refused() {
         for text in [
             "",
             "1:0.0",
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn written_and_read_and_through_the_module(
+        fn text_and_abi_round_trip(
             segment: u16, bus: u8, device in 0_u8..32, function in 0_u8..8,
         ) {
             let address = PciAddress { segment, bus, device, function };

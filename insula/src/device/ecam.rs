@@ -1,4 +1,4 @@
-//! Where the machine's PCI configuration space lies in memory, as its firmware tells.
+//! Physical address of the PCI configuration space (ECAM), from the firmware's MCFG table.
 //!
 //! Source: PCI Firmware Specification 3.3, section 4.1.2 "MCFG Table Description".
 
@@ -6,12 +6,12 @@ use crate::device::PciAddress;
 use crate::root::Root;
 
 const MCFG: &str = "/sys/firmware/acpi/tables/MCFG";
-/// A table's header and 8 reserved bytes.
+/// The table's header and 8 reserved bytes.
 const HEAD_SIZE: usize = 44;
 const ENTRY_SIZE: usize = 16;
 
-/// Physical address of the configuration space of bus 0 of the function's segment; `None` when that of its own bus
-/// is not in memory.
+/// Physical address of the configuration space of bus 0 of the function's segment; `None` if the
+/// function's bus has no ECAM.
 pub(super) fn base(root: &Root, address: PciAddress) -> Option<u64> {
     let table = std::fs::read(root.path(MCFG)).ok()?;
     let entries = table.get(HEAD_SIZE..)?.chunks_exact(ENTRY_SIZE);

@@ -1,4 +1,4 @@
-//! PCI functions as Linux shows them in sysfs (`Documentation/PCI/sysfs-pci.rst`).
+//! PCI functions in sysfs (`Documentation/PCI/sysfs-pci.rst`).
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 /// Flags of a line of `resource`: `IORESOURCE_IO` and `IORESOURCE_MEM` of include/linux/ioport.h.
 const IO: u64 = 0x100;
 const MEMORY: u64 = 0x200;
-/// Lines of `resource` that are the function's own: six base addresses and the ROM's.
+/// Lines of `resource` with the function's own resources: six BARs and the ROM.
 const OWN_RESOURCES: usize = 7;
 const PAGE: u64 = 4096;
 /// Class code of bridges.
 const BRIDGE: u32 = 0x06;
-/// Where a function's list of capabilities begins, and the ids of MSI and MSI-X (PCI Local Bus Specification 3.0,
+/// Offset of the capability list, and the ids of MSI and MSI-X (PCI Local Bus Specification 3.0,
 /// sections 6.7 and 6.8).
-const CAPABILITIES: usize = 0x34;
+const CAPABILITIES_OFFSET: usize = 0x34;
 const MSI: u8 = 0x05;
 const MSI_X: u8 = 0x11;
 
@@ -27,26 +27,26 @@ const MSI_X: u8 = 0x11;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) address: PciAddress,
-    /// Where it is in sysfs, with all links followed.
+    /// Its path in sysfs, with all links resolved.
     pub(super) path: PathBuf,
     /// Class code, subclass and programming interface.
     pub(super) class: u32,
     pub(super) vendor: u32,
     pub(super) device: u32,
-    /// The driver that has it.
+    /// The driver bound to it.
     pub(super) driver: Option<String>,
-    /// Others on its bus.
+    /// Other functions on its bus.
     pub(super) neighbours: Vec<String>,
-    /// Whether it lies on a bus that begins at the machine itself, not behind a port.
+    /// Whether it is on a root bus, not behind a port.
     pub(super) on_root_bus: bool,
-    /// Whether it can interrupt by messages.
+    /// Whether it has MSI or MSI-X.
     pub(super) has_messages: bool,
-    /// Whether the base can reset it by itself.
+    /// Whether it can be reset alone.
     pub(super) has_reset: bool,
 }
 
 impl Function {
-    /// The function at `address`; `None` when there is none.
+    /// The function at `address`; `None` if it does not exist.
     pub(super) fn read(root: &Root, address: PciAddress) -> Option<Self> {
         let folder = format!("{DEVICES}/{address}");
         let path = root.path(&folder).canonicalize().ok()?;
@@ -83,7 +83,7 @@ impl Function {
         self.class >> 16 == BRIDGE
     }
 
-    /// Where it answers: stretches of memory in whole pages, and I/O ports.
+    /// Its memory windows, in whole pages, and I/O ports.
     pub(super) fn resources(&self) -> (Vec<Chunk>, Vec<RangeInclusive<u16>>) {
         let text = std::fs::read_to_string(self.path.join("resource")).unwrap_or_default();
         let lines = text.lines().take(OWN_RESOURCES).filter_map(resource);
@@ -97,11 +97,11 @@ impl Function {
                 ports.push(first..=last);
             }
         }
-        (joined(windows), ports)
+        (merged(windows), ports)
     }
 }
 
-/// The bounds and the flags of a resource that has a place.
+/// First and last address and flags of an assigned resource.
 fn resource(line: &str) -> Option<(u64, u64, u64)> {
     let mut words = line.split_whitespace();
     let mut next = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
@@ -109,11 +109,11 @@ fn resource(line: &str) -> Option<(u64, u64, u64)> {
     (first != 0 && first <= last).then_some((first, last, flags))
 }
 
-/// Stretches that share a page are one.
-fn joined(mut stretches: Vec<(u64, u64)>) -> Vec<Chunk> {
-    stretches.sort_unstable();
+/// Merges ranges that overlap.
+fn merged(mut ranges: Vec<(u64, u64)>) -> Vec<Chunk> {
+    ranges.sort_unstable();
     let mut chunks: Vec<Chunk> = Vec::new();
-    for (first, last) in stretches {
+    for (first, last) in ranges {
         match chunks.last_mut() {
             Some(before) if first < before.end() => {
                 before.size = before.size.max(last - before.start + 1);
@@ -127,8 +127,8 @@ fn joined(mut stretches: Vec<(u64, u64)>) -> Vec<Chunk> {
     chunks
 }
 
-/// Whether there is a way to reset it that nobody has forbidden: `reset_method` names those that are
-/// left, and kernels before 5.15 do not have it.
+/// Whether a reset method is enabled: `reset_method` lists the enabled ones, and kernels before
+/// 5.15 do not have it.
 fn has_reset(root: &Root, folder: &str) -> bool {
     let methods = root.text(&format!("{folder}/reset_method"));
     root.exists(&format!("{folder}/reset"))
@@ -144,8 +144,8 @@ fn neighbours(root: &Root, address: PciAddress) -> Vec<String> {
 
 fn has_messages(config: &[u8]) -> bool {
     let byte = |at: usize| config.get(at).copied().unwrap_or_default();
-    let mut at = usize::from(byte(CAPABILITIES) & !3);
-    // No list is longer than there is room for.
+    let mut at = usize::from(byte(CAPABILITIES_OFFSET) & !3);
+    // Bounds the list by the size of the configuration space.
     for _ in 0..48 {
         match byte(at) {
             _ if at < 0x40 => return false,
@@ -161,9 +161,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stretches_in_one_page_are_joined() {
+    fn overlapping_ranges_are_merged() {
         let chunk = |start, size| Chunk { start, size };
-        let found = joined(vec![
+        let found = merged(vec![
             (0x9000, 0x9fff),
             (0x1000, 0x1fff),
             (0x1000, 0x4fff),

@@ -1,7 +1,7 @@
-//! PCI functions for nodes: which can be given away, and what a node must be told of them.
+//! PCI functions for nodes: which are suitable, and what a node needs to know of them.
 //!
-//! Everything is refused here, before anything is touched, with words for the user; the module checks once more what
-//! its own safety depends on.
+//! Refusals are made here with messages for the user, before anything is touched; the module checks
+//! again what its own safety depends on.
 
 mod address;
 mod ecam;
@@ -20,34 +20,34 @@ use serde::Serialize;
 use crate::root::Root;
 use function::Function;
 
-/// Whether the machine's IOMMUs remap interrupts: then messages that a node makes up reach nobody. The names of
-/// remapped interrupt chips begin so: drivers/iommu/intel and amd.
+/// Whether the machine's IOMMUs remap interrupts, which blocks MSI messages set up by a node. The
+/// names of remapped interrupt chips begin with IR: drivers/iommu/intel and amd.
 #[must_use]
 pub fn interrupts_are_remapped(root: &Root) -> bool {
     root.text("/proc/interrupts")
         .is_ok_and(|text| text.contains(" IR-"))
 }
 
-/// A PCI function as users see it.
+/// State of a PCI function for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceView {
     /// Its address.
     pub address: PciAddress,
     /// Class code, subclass and programming interface, in hexadecimal.
     pub class: String,
-    /// What kind of device that is.
+    /// Kind of device in words.
     pub kind: &'static str,
     /// Vendor and device, in hexadecimal.
     pub id: String,
-    /// The base's driver that has it.
+    /// The base's driver that is bound to it.
     pub driver: Option<String>,
-    /// The node that has it.
+    /// The node that it is attached to.
     pub node: Option<String>,
-    /// Why it cannot be a node's; what the base needs it for is no such reason.
+    /// Why it cannot be attached to a node, apart from uses of the base.
     pub obstacle: Option<String>,
 }
 
-/// All functions that are no bridges. `holder` tells which node has one.
+/// All functions except bridges. `holder` returns the node that a function is attached to.
 #[must_use]
 pub fn all(root: &Root, holder: impl Fn(PciAddress) -> Option<String>) -> Vec<DeviceView> {
     let functions = Function::all(root);
@@ -64,7 +64,7 @@ pub fn all(root: &Root, holder: impl Fn(PciAddress) -> Option<String>) -> Vec<De
     devices.map(view).collect()
 }
 
-/// Words for a class code (PCI Code and ID Assignment Specification, section 1).
+/// Name of a class code (PCI Code and ID Assignment Specification, section 1).
 fn kind(class: u32) -> &'static str {
     match class >> 8 {
         0x0108 => "NVMe",
@@ -72,7 +72,7 @@ fn kind(class: u32) -> &'static str {
         0x0200 => "Ethernet",
         0x0c03 => "USB",
         _ => match class >> 16 {
-            0x00 => "old",
+            0x00 => "unclassified",
             0x01 => "storage",
             0x02 => "network",
             0x03 => "display",
@@ -88,23 +88,23 @@ fn kind(class: u32) -> &'static str {
     }
 }
 
-/// A function that a node has or had.
+/// A function that is or was attached to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct HeldView {
+pub struct AttachedDevice {
     /// Its address.
     pub address: PciAddress,
-    /// Whether the node has it, not the base again.
-    pub held: bool,
-    /// Whether an IOMMU keeps it from memory that is not the node's.
-    pub confined: bool,
+    /// Whether it is attached, not returned to the base.
+    pub attached: bool,
+    /// Whether an IOMMU limits its DMA to the node's memory.
+    pub iommu: bool,
 }
 
-impl From<&abi::Device> for HeldView {
+impl From<&abi::Device> for AttachedDevice {
     fn from(device: &abi::Device) -> Self {
         Self {
             address: PciAddress::from_abi(device),
-            held: device.flags & abi::DEVICE_HELD != 0,
-            confined: device.flags & abi::DEVICE_CONFINED != 0,
+            attached: device.flags & abi::DEVICE_ATTACHED != 0,
+            iommu: device.flags & abi::DEVICE_IOMMU != 0,
         }
     }
 }

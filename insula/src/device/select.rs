@@ -1,4 +1,4 @@
-//! Choosing functions for a node, and refusing those that cannot be one's.
+//! Checking and selecting functions for a node.
 
 use std::ops::RangeInclusive;
 
@@ -10,82 +10,84 @@ use super::{PciAddress, ecam, interrupts_are_remapped, usage};
 use crate::driver::CallError;
 use crate::root::Root;
 
-/// The driver of the module, which has the functions that are nodes'.
-const OUR_DRIVER: &str = "insula";
+/// The module's driver, to which nodes' functions are bound.
+const MODULE_DRIVER: &str = "insula";
 
-/// Why a PCI function is not given to a node.
+/// Why a PCI function was not attached to a node.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// There is none.
+    /// It does not exist.
     #[error(
         "there is no PCI function {0}; nothing was touched\n\
-         `insula machine info` lists those there are"
+         `insula machine info` lists all"
     )]
     Unknown(PciAddress),
-    /// It was named more than once.
-    #[error("device {0} is named twice; nothing was touched\nname it once")]
+    /// It is given more than once.
+    #[error("device {0} is given twice; nothing was touched\ngive it once")]
     Twice(PciAddress),
-    /// A node has it.
+    /// It is attached to another node.
     #[error(
-        "device {0} belongs to a node already; nothing was touched\n\
-         stop that node: `insula machine info` shows which has it"
+        "device {0} is already attached to a node; nothing was touched\n\
+         stop that node: `insula machine info` shows which"
     )]
     Taken(PciAddress),
-    /// It cannot be a node's.
-    #[error("device {address} {obstacle}; nothing was touched\n{}", obstacle.way_out())]
-    Unfit {
-        /// Which.
+    /// It is not suitable.
+    #[error("device {address} {obstacle}; nothing was touched\n{}", obstacle.hint())]
+    Unsuitable {
+        /// The function.
         address: PciAddress,
-        /// Why not.
+        /// Why.
         obstacle: Obstacle,
     },
-    /// The base would lose what it needs.
+    /// The base needs it.
     #[error(
         "the base needs device {address}: {}; nothing was touched\n\
-         stop using it, or take it all the same with --force-device", uses.join(", ")
+         stop using it, or attach it anyway with --force-device", uses.join(", ")
     )]
     Needed {
-        /// The first of those that were asked for.
+        /// The first of the requested functions.
         address: PciAddress,
-        /// What for.
+        /// Its uses.
         uses: Vec<String>,
     },
-    /// The module could not take it.
+    /// The module could not attach it.
     #[error(
-        "device {address} could not be taken: {why}; what was taken for the node has been given back"
+        "device {address} could not be attached: {why}; what was taken for the node has been given \
+         back"
     )]
-    NotTaken {
-        /// Which.
+    NotAttached {
+        /// The function.
         address: PciAddress,
         /// Why.
         why: String,
     },
 }
 
-/// What keeps a PCI function from being a node's.
+/// What makes a PCI function unsuitable for a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// It is a bridge.
     #[error("is a bridge")]
     Bridge,
-    /// It shares its bus.
-    #[error("is not alone on its bus: {} there too", listed(.0))]
+    /// It shares its bus with others.
+    #[error("is not alone on its bus: {} there as well", listed(.0))]
     Shared(Vec<String>),
-    /// It lies on a root bus.
-    #[error("lies on a root bus, which is the base's, not behind a port of its own")]
+    /// It is on a root bus.
+    #[error("is on a root bus, which belongs to the base, not behind a port of its own")]
     RootBus,
-    /// It interrupts by a wire.
-    #[error("cannot interrupt by messages (MSI or MSI-X)")]
+    /// It has only INTx interrupts.
+    #[error("has neither MSI nor MSI-X")]
     NoMessages,
-    /// Interrupts are remapped.
-    #[error("would interrupt its node by messages that this machine's interrupt remapping blocks")]
+    /// The machine remaps interrupts.
+    #[error("needs MSI messages to its node, which this machine's interrupt remapping blocks")]
     Remapped,
-    /// It keeps its state.
-    #[error("cannot be reset by itself")]
+    /// It cannot be reset alone.
+    #[error("cannot be reset on its own")]
     NoReset,
-    /// Configuration space is behind ports.
+    /// Its configuration space is only behind I/O ports.
     #[error(
-        "has no configuration space in memory (ECAM): the firmware's MCFG table does not name its bus"
+        "has no configuration space in memory (ECAM): the firmware's MCFG table does not list its \
+         bus"
     )]
     NoEcam,
 }
@@ -98,19 +100,22 @@ fn listed(names: &[String]) -> String {
 }
 
 impl Obstacle {
-    /// What to do about it.
-    fn way_out(&self) -> &'static str {
+    /// What the user can do.
+    fn hint(&self) -> &'static str {
         match self {
-            Self::Bridge => "name a device behind it",
+            Self::Bridge => "give a device behind it",
             Self::Shared(_) | Self::RootBus => {
-                "a node is given a whole bus: use a device in a slot of its own, behind a PCI Express port"
+                "a node gets a whole bus: use a device in a slot of its own, behind a PCI Express \
+                 port"
             }
-            Self::NoMessages => "use a device that has MSI or MSI-X: wires lead to the base",
+            Self::NoMessages => "use a device with MSI or MSI-X: INTx interrupts go to the base",
             Self::Remapped => {
-                "boot the base with `intremap=off` on its command line; `insula machine check` tells whether it is off"
+                "boot the base with `intremap=off` on its command line; `insula machine check` \
+                 shows whether it is off"
             }
             Self::NoReset => {
-                "use a device that has a reset of its own or a port of its own, and of which `reset_method` in sysfs names one"
+                "use a device with a reset of its own or a port of its own, and with an enabled \
+                 `reset_method` in sysfs"
             }
             Self::NoEcam => "look for a setting of the firmware (\"MMCONFIG\", \"ECAM\")",
         }
@@ -130,7 +135,7 @@ impl Obstacle {
     }
 }
 
-/// What keeps a function from being a node's, if anything does.
+/// The first obstacle of a function, if any.
 pub(super) fn obstacle(root: &Root, function: &Function) -> Option<Obstacle> {
     if function.is_bridge() {
         return Some(Obstacle::Bridge);
@@ -155,7 +160,7 @@ pub(super) fn obstacle(root: &Root, function: &Function) -> Option<Obstacle> {
         .then_some(Obstacle::NoEcam)
 }
 
-/// A function that can be a node's, and what the node must be told of it.
+/// A suitable function, with what the node needs to know of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selected {
     /// Its address.
@@ -166,7 +171,7 @@ pub struct Selected {
 }
 
 impl Selected {
-    /// Its bus, as the node is to see it.
+    /// Its bus as the node sees it.
     #[must_use]
     pub fn bus(&self) -> PciBus<'_> {
         PciBus {
@@ -179,7 +184,7 @@ impl Selected {
     }
 }
 
-/// Looks at functions for a new node. Those that the base needs are refused unless `force` is given.
+/// Checks functions for a new node. Those that the base needs are refused without `force`.
 ///
 /// # Errors
 /// [`DeviceError`]; nothing has been touched.
@@ -190,8 +195,8 @@ pub fn select(
 ) -> Result<Vec<Selected>, DeviceError> {
     let selected = describe(root, addresses)?;
     let functions = functions(root, addresses)?;
-    let is_ours = |function: &&Function| function.driver.as_deref() == Some(OUR_DRIVER);
-    if let Some(taken) = functions.iter().find(is_ours) {
+    let is_attached = |function: &&Function| function.driver.as_deref() == Some(MODULE_DRIVER);
+    if let Some(taken) = functions.iter().find(is_attached) {
         return Err(DeviceError::Taken(taken.address));
     }
     let uses = usage::of(root, &functions.iter().collect::<Vec<_>>());
@@ -201,7 +206,7 @@ pub fn select(
     }
 }
 
-/// Looks at functions that may be the node's already.
+/// Describes functions, which may be attached to the node already.
 ///
 /// # Errors
 /// [`DeviceError`]; nothing has been touched.
@@ -225,11 +230,11 @@ fn functions(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Function>, Dev
 
 fn selected(root: &Root, function: &Function) -> Result<Selected, DeviceError> {
     let address = function.address;
-    let unfit = |obstacle| DeviceError::Unfit { address, obstacle };
+    let unsuitable = |obstacle| DeviceError::Unsuitable { address, obstacle };
     if let Some(obstacle) = obstacle(root, function) {
-        return Err(unfit(obstacle));
+        return Err(unsuitable(obstacle));
     }
-    let ecam = ecam::base(root, address).ok_or_else(|| unfit(Obstacle::NoEcam))?;
+    let ecam = ecam::base(root, address).ok_or_else(|| unsuitable(Obstacle::NoEcam))?;
     let (windows, ports) = function.resources();
     Ok(Selected {
         address,
@@ -239,20 +244,20 @@ fn selected(root: &Root, function: &Function) -> Result<Selected, DeviceError> {
     })
 }
 
-/// The module's refusal of a function, in words.
+/// Makes a readable error of the module's refusal.
 #[must_use]
 pub fn explain(address: PciAddress, error: CallError) -> DeviceError {
     let why = match error.errno {
-        Errno::EBUSY => "another node has it".to_owned(),
+        Errno::EBUSY => "it is attached to another node".to_owned(),
         Errno::ENODEV => "it is gone".to_owned(),
         Errno::EXDEV => {
             "it is not alone on its bus, or the IOMMU cannot tell it from another device".to_owned()
         }
         Errno::EOPNOTSUPP => "it cannot be reset, or its interrupts cannot reach a node".to_owned(),
         Errno::EPERM => {
-            "the firmware reserves memory for its DMA (RMRR), or another program has it".to_owned()
+            "the firmware reserves memory for its DMA (RMRR), or another program uses it".to_owned()
         }
         _ => error.to_string(),
     };
-    DeviceError::NotTaken { address, why }
+    DeviceError::NotAttached { address, why }
 }

@@ -1,4 +1,4 @@
-//! Functions of machines made up for the purpose.
+//! Tests with the sysfs of fake machines.
 
 use std::os::unix::fs::symlink;
 
@@ -67,7 +67,7 @@ impl Machine {
         self.link(&format!("/sys/bus/pci/devices/{address}"), path);
     }
 
-    /// A disk of the first function.
+    /// Adds a disk of the first function.
     fn disk(&self, name: &str) {
         let path = format!("{PORT}/0000:01:00.0/nvme/nvme0/{name}");
         self.add(&format!("{path}/dev"), "259:1\n");
@@ -76,7 +76,7 @@ impl Machine {
         self.link(&format!("/sys/class/block/{name}"), &path);
     }
 
-    /// A network interface of a function.
+    /// Adds a network interface of a function.
     fn interface(&self, name: &str, function: &str) {
         let path = format!("{PORT}/{function}/net/{name}");
         self.add(&format!("{path}/operstate"), "up\n");
@@ -84,7 +84,7 @@ impl Machine {
         self.link(&format!("/sys/class/net/{name}"), &path);
     }
 
-    /// As when a node has the disk.
+    /// Binds the disk to the module's driver.
     pub(crate) fn take_disk(&self) {
         self.add("/sys/bus/pci/drivers/insula/bind", "");
         self.link(
@@ -116,7 +116,7 @@ fn a_function_behind_a_port_is_described() {
 }
 
 #[test]
-fn what_cannot_be_a_nodes_is_refused() {
+fn unsuitable_functions_are_refused() {
     let machine = Machine::new();
     assert!(
         machine
@@ -125,12 +125,12 @@ fn what_cannot_be_a_nodes_is_refused() {
     );
     assert!(machine.refusal("0000:00:03.0").contains("is a bridge"));
     let twice = machine.select(&["0000:01:00.0", "01:00.0"]).unwrap_err();
-    assert!(twice.to_string().contains("named twice"));
+    assert!(twice.to_string().contains("given twice"));
 
     machine.function(&format!("{PORT}/0000:01:00.1"), "0000:01:00.1", "0x010802");
     let shared = machine.refusal("0000:01:00.0");
     assert!(
-        shared.contains("not alone on its bus: 0000:01:00.1 is there too"),
+        shared.contains("not alone on its bus: 0000:01:00.1 is there as well"),
         "{shared}"
     );
 
@@ -159,27 +159,27 @@ fn what_cannot_be_a_nodes_is_refused() {
 }
 
 #[test]
-fn what_a_node_has_is_not_given_twice_but_described() {
+fn an_attached_function_is_refused_but_described() {
     let machine = Machine::new();
     machine.take_disk();
     assert!(
         machine
             .refusal("0000:01:00.0")
-            .contains("belongs to a node already")
+            .contains("is already attached to a node")
     );
     let address = "0000:01:00.0".parse().unwrap();
     assert!(describe(&machine.root(), &[address]).is_ok());
 }
 
 #[test]
-fn without_ecam_there_is_no_way_to_a_bus() {
+fn a_bus_without_ecam_is_refused() {
     let machine = Machine::new();
     machine.add("/sys/firmware/acpi/tables/MCFG", "");
     assert!(machine.refusal("0000:01:00.0").contains("MCFG"));
 }
 
 #[test]
-fn a_disk_in_use_is_the_bases() {
+fn a_disk_in_use_is_refused() {
     let machine = Machine::new();
     machine.disk("nvme0n1");
     assert!(machine.select(&["0000:01:00.0"]).is_ok());
@@ -228,13 +228,13 @@ fn a_disk_behind_several_controllers_belongs_to_each() {
 }
 
 #[test]
-fn the_only_way_to_the_network_is_the_bases() {
+fn the_only_network_interface_is_refused() {
     let machine = Machine::new();
     machine.interface("eth0", "0000:02:00.0");
     assert!(
         machine
             .refusal("0000:02:00.0")
-            .contains("eth0 is the only way to the network")
+            .contains("eth0 is the only connection to the network")
     );
     machine.interface("eth1", "0000:01:00.0");
     assert!(machine.select(&["0000:02:00.0"]).is_ok());
@@ -254,7 +254,7 @@ fn the_only_way_to_the_network_is_the_bases() {
 }
 
 #[test]
-fn functions_are_listed_with_what_speaks_against_them() {
+fn functions_are_listed_with_their_obstacles() {
     let machine = Machine::new();
     machine.function(
         "/sys/devices/pci0000:00/0000:00:1f.2",

@@ -1,4 +1,4 @@
-//! What the base itself needs a PCI function for.
+//! The base's own uses of PCI functions.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use crate::root::Root;
 
 const BLOCK: &str = "/sys/class/block";
 const NET: &str = "/sys/class/net";
-/// A route that leads nowhere: `RTF_REJECT` of include/uapi/linux/route.h.
+/// Flag of a reject route: `RTF_REJECT` of include/uapi/linux/route.h.
 const REJECT: u32 = 0x0200;
 
-/// What the base would lose with these functions, one sentence each, the first word of which is the disk or network
-/// interface; none if it can do without them.
+/// The uses of these functions, one sentence each that starts with the disk or interface; empty if
+/// the base can do without them.
 pub(super) fn of(root: &Root, functions: &[&Function]) -> Vec<String> {
     let paths: Vec<&Path> = functions
         .iter()
@@ -34,7 +34,7 @@ fn real(root: &Root, path: &str) -> Option<PathBuf> {
     root.path(path).canonicalize().ok()
 }
 
-/// Disks and partitions of these functions.
+/// Names of the disks and partitions of these functions.
 fn disks(root: &Root, functions: &[&Path]) -> Vec<String> {
     let mut names = root.names(BLOCK);
     names.retain(|name| {
@@ -44,8 +44,8 @@ fn disks(root: &Root, functions: &[&Path]) -> Vec<String> {
     names
 }
 
-/// Whether a disk that several controllers may lead to is reached by one of these: the disk is then below their NVMe
-/// subsystem, which has a link to each controller (drivers/nvme/host/multipath.c).
+/// Whether a multipath NVMe disk has one of these functions as a path: it is below an NVMe
+/// subsystem with a link to each controller (drivers/nvme/host/multipath.c).
 fn is_path_to(disk: &Path, functions: &[&Path]) -> bool {
     let mut folders = disk.ancestors();
     let subsystem = folders.find(|folder| {
@@ -70,7 +70,7 @@ fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
         .unwrap_or_default()
         .lines()
     {
-        // Fields before and after the dash: proc_pid_mountinfo(5).
+        // Fields before and after the separator: proc_pid_mountinfo(5).
         let (before, after) = line.split_once(" - ").unwrap_or((line, ""));
         let (before, after): (Vec<_>, Vec<_>) =
             (before.split(' ').collect(), after.split(' ').collect());
@@ -92,27 +92,30 @@ fn uses_of_disk(root: &Root, disk: &str) -> Vec<String> {
     uses
 }
 
-/// Says so if the base has no way to the network but through these functions.
+/// The use as the base's only connection to the network, if it is that.
 fn only_network(root: &Root, functions: &[&Path]) -> Option<String> {
     let (own, others): (Vec<_>, Vec<_>) = interfaces(root)
         .into_iter()
         .partition(|interface| is_below(&interface.path, functions));
     let routes = default_routes(root);
-    let leads = |interface: &&Interface| match routes.is_empty() {
+    let has_route = |interface: &&Interface| match routes.is_empty() {
         true => interface.is_up,
         false => interface.names.iter().any(|name| routes.contains(name)),
     };
-    let found = own.iter().find(leads)?;
-    if others.iter().any(|other| leads(&other)) {
+    let found = own.iter().find(has_route)?;
+    if others.iter().any(|other| has_route(&other)) {
         return None;
     }
-    Some(format!("{} is the only way to the network", found.names[0]))
+    Some(format!(
+        "{} is the only connection to the network",
+        found.names[0]
+    ))
 }
 
-/// A network interface of a device.
+/// A network interface with a device.
 struct Interface {
     path: PathBuf,
-    /// Its name, and those of bridges, bonds and the like above it.
+    /// Its name, and those of its upper interfaces (bridges, bonds).
     names: Vec<String>,
     is_up: bool,
 }
@@ -150,7 +153,7 @@ fn with_uppers(root: &Root, name: String) -> Vec<String> {
     names
 }
 
-/// Interfaces that a default route leads through (`/proc/net/route` and `/proc/net/ipv6_route`).
+/// Interfaces with a default route (`/proc/net/route` and `/proc/net/ipv6_route`).
 fn default_routes(root: &Root) -> BTreeSet<String> {
     let (v4, v6) = (
         root.text("/proc/net/route"),

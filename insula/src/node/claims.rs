@@ -1,8 +1,8 @@
-//! What no two nodes can have: an address of the network, or a disk that one of them may write to.
+//! Exclusive claims of nodes: an address of the network, or a disk that one of them may write to.
 
 //!
-//! A node has them from when the module knows it, with its record. Until then a lock keeps all
-//! other commands from asking for the same.
+//! They are in a node's record, which the module has once the node is created. Until then a lock
+//! keeps other commands from claiming the same.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,17 +16,16 @@ use crate::root::Root;
 use crate::state::{self, Lock};
 use crate::virtio::{DiskError, DiskFile, Networking, Publish, free_address, free_addresses};
 
-/// Held by whoever makes a node that has something of its own.
+/// Name of the lock held while a node with claims is created.
 const LOCK: &str = "claims";
 
-/// What a node asks for is another's, or nobody's to have. A node that is stopped has what it had:
-/// it may be started again.
+/// Why a claim was refused. A stopped node keeps its claims, since it may be restarted.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// The address is none for a node to ask for.
+    /// The address cannot be requested.
     #[error(
         "a node cannot have the address {0}; nothing was touched\n\
-         ask for one from {first} to {last}, or for none: then it gets one",
+         request one from {first} to {last}, or none to have one assigned",
         first = free_addresses().start(), last = free_addresses().end()
     )]
     Outside(Ipv4Addr),
@@ -41,51 +40,51 @@ pub enum ClaimError {
     /// Another node has it, and one of them may write to it.
     #[error(
         "the node '{node}' has the disk {} already; nothing was touched\n\
-         nodes can share a disk that all of them only read: write `,ro` behind it", path.display()
+         nodes can share a read-only disk: append `,ro`", path.display()
     )]
     Disk {
-        /// Its file.
+        /// The disk's file.
         path: PathBuf,
         /// The node.
         node: String,
     },
-    /// It would have a disk that it may write to twice.
+    /// A writable disk is given twice.
     #[error(
-        "the disk {} is asked for twice; nothing was touched\n\
-         name it once, or, if it is only read, with `,ro` behind it each time", .0.display()
+        "the disk {} is given twice; nothing was touched\n\
+         give it once, or append `,ro` each time", .0.display()
     )]
     DiskTwice(PathBuf),
-    /// A port of the base would lead to it twice.
+    /// A port of the base is published twice.
     #[error(
-        "the port {} is to be opened twice; nothing was touched\n\
-         open each port once, at one address or at several", .0.base
+        "the port {} is published twice; nothing was touched\n\
+         publish each port once per address", .0.base
     )]
     PortTwice(Publish),
-    /// Who is no node has the disk.
+    /// The disk is in use outside of nodes.
     #[error(transparent)]
     Used(#[from] DiskError),
-    /// There are too many nodes.
+    /// No address is free.
     #[error("all addresses of the nodes' network are taken; nothing was kept\nremove a node")]
     NoAddress,
-    /// Others cannot be kept from asking for the same.
-    #[error("what the node is to have of its own cannot be locked: {0}; nothing was kept")]
+    /// The lock could not be taken.
+    #[error("the lock `{LOCK}` cannot be taken: {0}; nothing was kept")]
     Lock(io::Error),
-    /// The other nodes cannot be looked at.
+    /// The other nodes cannot be read.
     #[error(transparent)]
     Find(#[from] FindError),
 }
 
-/// What two nodes cannot both have.
+/// A claim that two nodes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Clash {
+pub(crate) enum Conflict {
     /// An address.
     Address(Ipv4Addr),
-    /// A disk's file: one of them may write to it.
+    /// A disk's file that one of them may write to.
     Disk(PathBuf),
 }
 
-impl Clash {
-    /// As the one is told who asks for what that node has.
+impl Conflict {
+    /// The error for a claim that `node` already has.
     pub(crate) fn with(self, node: &str) -> ClaimError {
         let node = node.to_owned();
         match self {
@@ -95,39 +94,38 @@ impl Clash {
     }
 }
 
-/// Refuses a node that asks for what others have.
+/// Refuses a node whose claims conflict with those of others.
 pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), ClaimError> {
-    check_beside(&all(driver)?, request)
+    check_against(&all(driver)?, request)
 }
 
-fn check_beside(nodes: &[Handle], request: &RunRequest) -> Result<(), ClaimError> {
+fn check_against(nodes: &[Handle], request: &RunRequest) -> Result<(), ClaimError> {
     let wanted = Claims {
         network: request.network.as_ref(),
         disks: &request.disks,
     };
-    wanted.are_possible()?;
+    wanted.check()?;
     for handle in nodes {
         let there = handle.record.as_ref().map(|record| Claims {
             network: record.network.as_ref(),
             disks: &record.disks,
         });
-        if let Some(clash) = there.and_then(|there| wanted.clash(there)) {
-            return Err(clash.with(&name::text(&handle.info.name)));
+        if let Some(conflict) = there.and_then(|there| wanted.conflict(there)) {
+            return Err(conflict.with(&name::text(&handle.info.name)));
         }
     }
     Ok(request.disks.iter().try_for_each(DiskFile::check)?)
 }
 
-/// What a node that is about to be made has of its own. Nobody else is given the same as long as
-/// this lives: by then the module must know the node.
+/// The claims of a node that is being created. Holds the lock: it must outlive the node's creation.
 #[derive(Debug, Default)]
 pub(super) struct Claimed {
-    /// How it is on the network, with its address.
+    /// Its network, with its address.
     pub(super) network: Option<Networking>,
     _lock: Option<Lock>,
 }
 
-/// Gives the node what it asks for, and an address if it is to have any.
+/// Claims what the node requests, and assigns an address if it has a network.
 pub(super) fn take(
     driver: &Driver,
     root: &Root,
@@ -139,7 +137,7 @@ pub(super) fn take(
     }
     let lock = state::lock(root, LOCK).map_err(ClaimError::Lock)?;
     let nodes = all(driver)?;
-    check_beside(&nodes, request)?;
+    check_against(&nodes, request)?;
     let mut network = request.network.clone();
     if let Some(network) = &mut network
         && network.address.is_none()
@@ -153,7 +151,7 @@ pub(super) fn take(
     })
 }
 
-/// Those that nodes have.
+/// The addresses of all nodes.
 fn addresses(nodes: &[Handle]) -> BTreeSet<Ipv4Addr> {
     let address = |handle: &Handle| {
         let network = handle.record.as_ref()?.network.as_ref()?;
@@ -162,10 +160,10 @@ fn addresses(nodes: &[Handle]) -> BTreeSet<Ipv4Addr> {
     nodes.iter().filter_map(address).collect()
 }
 
-/// What a node has, or wants.
+/// Claims of a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Claims<'a> {
-    /// How it is on the network.
+    /// Its network.
     pub(crate) network: Option<&'a Networking>,
     /// Its disks.
     pub(crate) disks: &'a [DiskFile],
@@ -176,38 +174,38 @@ impl Claims<'_> {
         self.network.and_then(|network| network.address)
     }
 
-    /// Whether a node can have them at all.
-    pub(crate) fn are_possible(&self) -> Result<(), ClaimError> {
+    /// Checks them without regard to other nodes.
+    pub(crate) fn check(&self) -> Result<(), ClaimError> {
         let outside = |address: &Ipv4Addr| !free_addresses().contains(address);
         if let Some(address) = self.address().filter(outside) {
             return Err(ClaimError::Outside(address));
         }
-        if let Some(disk) = met_before(self.disks, DiskFile::excludes) {
+        if let Some(disk) = find_conflict(self.disks, DiskFile::conflicts_with) {
             return Err(ClaimError::DiskTwice(disk.path.clone()));
         }
         let ports = self.network.map_or(&[][..], |network| &network.publish);
-        match met_before(ports, Publish::meets) {
+        match find_conflict(ports, Publish::conflicts) {
             Some(port) => Err(ClaimError::PortTwice(*port)),
             None => Ok(()),
         }
     }
 
-    /// What another node cannot have beside these, if it has or wants `other`.
-    pub(crate) fn clash(&self, other: Claims<'_>) -> Option<Clash> {
+    /// The first conflict with the claims of another node.
+    pub(crate) fn conflict(&self, other: Claims<'_>) -> Option<Conflict> {
         if let Some(address) = self.address().filter(|_| self.address() == other.address()) {
-            return Some(Clash::Address(address));
+            return Some(Conflict::Address(address));
         }
-        let clashes = |one: &&DiskFile| other.disks.iter().any(|two| one.excludes(two));
-        let disk = self.disks.iter().find(clashes)?;
-        Some(Clash::Disk(disk.path.clone()))
+        let conflicts = |one: &&DiskFile| other.disks.iter().any(|two| one.conflicts_with(two));
+        let disk = self.disks.iter().find(conflicts)?;
+        Some(Conflict::Disk(disk.path.clone()))
     }
 }
 
-/// The first that cannot be had beside one before it.
-fn met_before<T>(all: &[T], meet: impl Fn(&T, &T) -> bool) -> Option<&T> {
+/// The first item that conflicts with an earlier one.
+fn find_conflict<T>(all: &[T], conflict: impl Fn(&T, &T) -> bool) -> Option<&T> {
     let (_, found) = all.iter().enumerate().find(|(index, one)| {
         let before = &all[..*index];
-        before.iter().any(|two| meet(one, two))
+        before.iter().any(|two| conflict(one, two))
     })?;
     Some(found)
 }
@@ -236,19 +234,19 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_had_once() {
+    fn addresses_are_unique() {
         let (one, two) = (on("10.78.0.2"), on("10.78.0.3"));
         let wanted = of(Some(&one), &[]);
-        assert_eq!(wanted.clash(of(Some(&two), &[])), None);
-        assert_eq!(wanted.clash(of(None, &[])), None);
-        let clash = wanted.clash(of(Some(&one), &[]));
-        assert_eq!(clash, Some(Clash::Address([10, 78, 0, 2].into())));
+        assert_eq!(wanted.conflict(of(Some(&two), &[])), None);
+        assert_eq!(wanted.conflict(of(None, &[])), None);
+        let conflict = wanted.conflict(of(Some(&one), &[]));
+        assert_eq!(conflict, Some(Conflict::Address([10, 78, 0, 2].into())));
         let none = Networking::default();
-        assert_eq!(of(Some(&none), &[]).clash(of(Some(&none), &[])), None);
+        assert_eq!(of(Some(&none), &[]).conflict(of(Some(&none), &[])), None);
     }
 
     #[test]
-    fn addresses_that_nodes_get_unasked_are_not_to_be_asked_for() {
+    fn assigned_addresses_cannot_be_requested() {
         for address in [
             "10.78.0.0",
             "10.78.0.1",
@@ -256,11 +254,11 @@ mod tests {
             "10.79.0.2",
             "127.0.0.1",
         ] {
-            let refused = of(Some(&on(address)), &[]).are_possible();
+            let refused = of(Some(&on(address)), &[]).check();
             assert!(matches!(refused, Err(ClaimError::Outside(_))), "{address}");
         }
         for address in ["10.78.0.2", "10.78.0.255"] {
-            assert!(of(Some(&on(address)), &[]).are_possible().is_ok());
+            assert!(of(Some(&on(address)), &[]).check().is_ok());
         }
     }
 
@@ -272,7 +270,7 @@ mod tests {
                 publish,
                 address: None,
             };
-            of(Some(&network), &[]).are_possible().is_ok()
+            of(Some(&network), &[]).check().is_ok()
         };
         assert!(goes(&[
             "8080:80",
@@ -286,8 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn no_node_has_a_disk_twice_that_it_may_write_to() {
-        let goes = |disks: &[DiskFile]| of(None, disks).are_possible().is_ok();
+    fn no_node_has_a_writable_disk_twice() {
+        let goes = |disks: &[DiskFile]| of(None, disks).check().is_ok();
         assert!(goes(&[disk("/a", false), disk("/b", false)]));
         assert!(goes(&[disk("/a", true), disk("/a", true)]));
         assert!(!goes(&[
@@ -298,10 +296,10 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_shared_by_readers_only() {
+    fn only_read_only_disks_are_shared() {
         let goes = |one, two| {
             let (mine, theirs) = ([disk("/a", one)], [disk("/b", false), disk("/a", two)]);
-            of(None, &mine).clash(of(None, &theirs)).is_none()
+            of(None, &mine).conflict(of(None, &theirs)).is_none()
         };
         assert!(goes(true, true));
         assert!(!goes(true, false) && !goes(false, true) && !goes(false, false));

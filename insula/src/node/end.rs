@@ -1,4 +1,4 @@
-//! Ending nodes: stop, kill, remove.
+//! Stopping, killing and removing nodes.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,89 +11,89 @@ use super::view::{FindError, Handle, find};
 use crate::driver::{CallError, Driver};
 use crate::name::Name;
 
-/// Why a node was not ended.
+/// Why a node was not stopped or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// It cannot be had.
+    /// It was not found.
     #[error(transparent)]
     Find(#[from] FindError),
     /// It does not run.
     #[error(
-        "the node '{0}' does not run; it was left as it is\n\
-         `insula restart {0}` starts it again, `insula rm {0}` removes it"
+        "the node '{0}' is not running; it was left as it is\n\
+         `insula restart {0}` restarts it, `insula rm {0}` removes it"
     )]
     NotRunning(Name),
     /// It does not run yet.
     #[error(
-        "the node '{0}' is just being started by another `insula run`; it was left as it is\n\
-         try again, or end that command: then the node goes with it"
+        "the node '{0}' is being started by another `insula run`; it was left as it is\n\
+         try again, or end that command, which removes the node"
     )]
     Starting(Name),
     /// It runs.
     #[error(
-        "the node '{0}' runs; it was left as it is\n\
+        "the node '{0}' is running; it was left as it is\n\
          stop it first with `insula stop {0}`, or do both with `insula rm -f {0}`"
     )]
     Running(Name),
     /// The module failed.
-    #[error("the node '{name}' could not be {deed}: {source}\n`insula ps -a` shows its state")]
+    #[error("the node '{name}' could not be {action}: {source}\n`insula ps -a` shows its state")]
     Call {
         /// The node.
         name: Name,
-        /// What was to be done, as a participle.
-        deed: &'static str,
-        /// Why not.
+        /// The failed action, as a participle.
+        action: &'static str,
+        /// Why.
         source: CallError,
     },
 }
 
-/// How often a node that was asked to end is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How often a stopped node is looked at, whose supervisor is about to leave it.
-const LEAVE_INTERVAL: Duration = Duration::from_millis(2);
-/// How often its button is pressed: what listens to it may only just be coming up.
+/// Interval at which a node that was asked to power off is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which a stopped node is polled whose supervisor is about to exit.
+const EXIT_INTERVAL: Duration = Duration::from_millis(2);
+/// Interval of presses of the power button, whose listener may still be starting.
 const PRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long whoever else has to do with a node may take: starting it again, or leaving it.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
+/// Time another process gets to finish a restart, or the supervisor to exit.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a node came to be stopped.
+/// How a node was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It ended by itself when asked to.
+    /// It powered off when asked to.
     ByItself,
-    /// It had not done so in time, and its cores were stopped.
+    /// It did not do so in time, and its cores were stopped.
     ByForce {
-        /// Whether its kernel ever waited for its power button, so that it could be pressed.
+        /// Whether its kernel handled the power button, so that it could be pressed.
         was_asked: bool,
     },
 }
 
-/// Presses a node's power button and gives it `patience` to end; then stops its cores. They go
-/// back to the base; its memory is kept, to be read.
+/// Presses a node's power button; stops its cores if it has not ended after `timeout`. The cores
+/// go back to the base; the memory is kept.
 ///
 /// # Errors
 /// [`EndError`].
-pub fn stop(driver: &Driver, name: &Name, patience: Duration) -> Result<Stopped, EndError> {
+pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, EndError> {
     let mut handle = find(driver, name)?;
     if retire(&mut handle, name)? {
         return Ok(Stopped::ByItself);
     }
     let begun = Instant::now();
     let mut pressed: Option<Instant> = None;
-    while handle.is_running() && begun.elapsed() < patience {
-        // What keeps the button from being pressed does not keep the node from being stopped.
+    while handle.is_running() && begun.elapsed() < timeout {
+        // A failure to press it does not keep the node from being stopped.
         if pressed.is_none_or(|at| at.elapsed() > PRESS_INTERVAL) && press(&handle).unwrap_or(false)
         {
             pressed = Some(Instant::now());
         }
-        sleep(LOOK_INTERVAL);
+        sleep(POLL_INTERVAL);
         if handle.refresh().is_err() || handle.is_stopped() {
             return Ok(Stopped::ByItself);
         }
     }
     match end(&handle, name, abi::Reason::STOPPED) {
-        // It has ended at the last moment.
+        // It has just ended.
         Err(EndError::NotRunning(_)) if handle.is_running() => Ok(Stopped::ByItself),
         ended => ended.map(|()| Stopped::ByForce {
             was_asked: pressed.is_some(),
@@ -101,7 +101,7 @@ pub fn stop(driver: &Driver, name: &Name, patience: Duration) -> Result<Stopped,
     }
 }
 
-/// Stops a node's cores at once and gives them back; its memory is kept, to be read.
+/// Stops a node's cores at once and returns them to the base; its memory is kept.
 ///
 /// # Errors
 /// [`EndError`].
@@ -113,7 +113,7 @@ pub fn kill(driver: &Driver, name: &Name) -> Result<(), EndError> {
     end(&handle, name, abi::Reason::KILLED)
 }
 
-/// Forgets a stopped node and gives its memory back; with `force` stops it first if it runs.
+/// Removes a stopped node and frees its memory; with `force` stops it first if it runs.
 ///
 /// # Errors
 /// [`EndError`].
@@ -127,41 +127,41 @@ pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError>
             return Err(EndError::Running(name.clone()));
         }
         match end(&handle, name, abi::Reason::KILLED) {
-            // It has ended by itself meanwhile.
+            // It has ended meanwhile.
             Ok(()) | Err(EndError::NotRunning(_)) => {}
             Err(error) => return Err(error),
         }
     }
-    wait_until_left(&mut handle);
+    wait_for_supervisor_exit(&mut handle);
     handle.node.remove().or_else(|source| match source.errno {
-        // Its supervisor was faster, as its user wished when it was started.
+        // Its supervisor has removed it already (`insula run --rm`).
         Errno::ENODEV => Ok(()),
         Errno::EBUSY => Err(EndError::Running(name.clone())),
         _ => Err(EndError::Call {
             name: name.clone(),
-            deed: "removed",
+            action: "removed",
             source,
         }),
     })
 }
 
-/// Sees to it that the node is not started again once it has ended; whether that was all there was
-/// to do, as it waited to be started again.
+/// Cancels further restarts of the node. True if nothing else is to be done, since it was stopped
+/// and waiting for its restart.
 fn retire(handle: &mut Handle, name: &Name) -> Result<bool, EndError> {
-    // One that is started for the first time is still another process's.
+    // A node that has never been started belongs to another process.
     if handle.info.starts == 0 {
         return Ok(false);
     }
     let waited = handle.is_restarting();
     handle.node.retire().map_err(|source| EndError::Call {
         name: name.clone(),
-        deed: "stopped",
+        action: "stopped",
         source,
     })?;
-    // Its supervisor may be starting it again at this moment.
+    // Its supervisor may be restarting it right now.
     let begun = Instant::now();
-    while handle.is_being_restarted() && begun.elapsed() < OTHERS_PATIENCE {
-        sleep(LOOK_INTERVAL);
+    while handle.is_being_restarted() && begun.elapsed() < OTHERS_TIMEOUT {
+        sleep(POLL_INTERVAL);
         if handle.refresh().is_err() {
             break;
         }
@@ -169,16 +169,16 @@ fn retire(handle: &mut Handle, name: &Name) -> Result<bool, EndError> {
     Ok(waited && handle.is_stopped())
 }
 
-/// Waits until a stopped node's supervisor has left it, as it does by itself. It holds the node's
-/// memory until then. One that does not is not waited for for long.
-pub fn wait_until_left(handle: &mut Handle) {
+/// Waits for the exit of a stopped node's supervisor, which maps the node's memory until then.
+/// Gives up after [`OTHERS_TIMEOUT`].
+pub fn wait_for_supervisor_exit(handle: &mut Handle) {
     let begun = Instant::now();
     while handle.refresh().is_ok()
         && handle.is_stopped()
         && handle.is_supervised()
-        && begun.elapsed() < OTHERS_PATIENCE
+        && begun.elapsed() < OTHERS_TIMEOUT
     {
-        sleep(LEAVE_INTERVAL);
+        sleep(EXIT_INTERVAL);
     }
 }
 
@@ -189,7 +189,7 @@ fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), EndError
         abi::State::CREATING | abi::State::CREATED => return Err(EndError::Starting(name)),
         _ => {}
     }
-    let deed = match reason {
+    let action = match reason {
         abi::Reason::KILLED => "killed",
         _ => "stopped",
     };
@@ -198,6 +198,10 @@ fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), EndError
         .stop(reason)
         .map_err(|source| match source.errno {
             Errno::EALREADY => EndError::NotRunning(name),
-            _ => EndError::Call { name, deed, source },
+            _ => EndError::Call {
+                name,
+                action,
+                source,
+            },
         })
 }

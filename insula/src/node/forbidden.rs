@@ -1,29 +1,29 @@
-//! Why a base starts no node at all.
+//! Why a base starts no nodes.
 
 use nix::errno::Errno;
 
 use crate::driver::CallError;
 
-/// The calls by which nodes begin.
+/// The calls that start nodes.
 const CALLS: [&str; 3] = [
     "INSULA_NODE_CREATE",
     "INSULA_NODE_START",
     "INSULA_NODE_RECREATE",
 ];
 
-/// Why a base starts no node at all.
+/// Why a base starts no nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// Its kernel is locked down (`man kernel_lockdown.7`).
-    #[error("the base's kernel is locked down: it starts no kernel that nobody has signed")]
+    #[error("the base's kernel is locked down: it starts no unsigned kernels")]
     LockedDown,
-    /// It reboots, or is switched off.
-    #[error("the base is going down")]
+    /// It is rebooting or powering off.
+    #[error("the base is shutting down")]
     GoingDown,
 }
 
 impl Forbidden {
-    /// What an error of the module means, if it is one of these.
+    /// The meaning of the module's error, if it is one of these.
     #[must_use]
     pub fn of(error: &CallError) -> Option<Self> {
         if !CALLS.contains(&error.call) {
@@ -38,11 +38,11 @@ impl Forbidden {
 
     /// What to do about it.
     #[must_use]
-    pub fn way_out(self) -> &'static str {
+    pub fn hint(self) -> &'static str {
         match self {
             Self::LockedDown => {
                 "boot the base without `lockdown=` on its command line, and with Secure Boot off; \
-                 /sys/kernel/security/lockdown tells how it is now"
+                 /sys/kernel/security/lockdown shows the present mode"
             }
             Self::GoingDown => "start it when the base is up again",
         }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_beginnings_are_forbidden() {
+    fn only_starts_are_forbidden() {
         let of = |call, errno| Forbidden::of(&CallError { call, errno });
         for call in CALLS {
             assert_eq!(of(call, Errno::EPERM), Some(Forbidden::LockedDown));

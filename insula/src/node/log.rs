@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use kimage::log::{
-    LogLayout, LogReader, Placement, format_record, halted, in_program, locate, panicked, pulse,
+    LogLayout, LogReader, Placement, format_record, halted, in_program, locate, panicked,
+    resched_count,
 };
 use kimage::running::{RunningError, RunningKernel};
 use serde::Serialize;
@@ -13,16 +14,16 @@ use crate::driver::{DriverError, Mapping};
 use crate::image::{KernelFile, LogSource};
 use crate::name;
 
-/// Why a node's log cannot be read. The node was left as it is.
+/// Why a node's log cannot be read. The node is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// What is kept beside the node is not ours.
+    /// The node's record has another format.
     #[error(
-        "the record of the node '{0}' cannot be understood; it was left as it is\n\
+        "the record of the node '{0}' cannot be read; it was left as it is\n\
          it was started by another version of insula: use that one"
     )]
     NoRecord(String),
-    /// The kernel does not say how.
+    /// The kernel lacks the needed symbols or types.
     #[error(
         "the log of the node '{name}' cannot be read: {reason}; it was left as it is\n\
          use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, as distributions' are"
@@ -33,11 +34,11 @@ pub enum LogError {
         /// Why.
         reason: String,
     },
-    /// The file that says how has changed.
+    /// The kernel's file, which describes the log, has changed.
     #[error(
-        "the log of the node '{name}' cannot be read: its kernel {path} is not the file any more \
-         that the node was started from; it was left as it is\n\
-         start nodes from an image (`insula image add`), which keeps what is needed"
+        "the log of the node '{name}' cannot be read: its kernel {path} has changed since the node \
+         was started; it was left as it is\n\
+         start nodes from an image (`insula image add`), which stores what is needed"
     )]
     FileChanged {
         /// The node.
@@ -45,13 +46,13 @@ pub enum LogError {
         /// The kernel's file.
         path: String,
     },
-    /// There is none yet.
+    /// It is empty.
     #[error(
         "the kernel of the node '{0}' has not logged anything yet; it was left as it is\n\
          try again, or follow it with `insula logs -f {0}`"
     )]
     Nothing(String),
-    /// The memory cannot be reached.
+    /// The memory cannot be mapped.
     #[error("the memory of the node '{name}' cannot be read: {source}; it was left as it is")]
     Driver {
         /// The node.
@@ -59,7 +60,7 @@ pub enum LogError {
         /// Why.
         source: DriverError,
     },
-    /// What lies there is no log.
+    /// The memory has no valid log.
     #[error("the log of the node '{name}' cannot be read: {source}; it was left as it is")]
     Read {
         /// The node.
@@ -69,7 +70,7 @@ pub enum LogError {
     },
 }
 
-/// A record of a node's log as it is shown.
+/// A record of a node's log for output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogRecord {
     /// The kernel's record.
@@ -78,14 +79,14 @@ pub struct LogRecord {
 }
 
 impl LogRecord {
-    /// As the kernel's console shows it, one line or several, no newline at the end.
+    /// The record as the kernel's console prints it, without a final newline.
     #[must_use]
     pub fn text(&self) -> String {
         format_record(&self.record)
     }
 }
 
-/// A node's memory, and how its kernel keeps its log there.
+/// A node's mapped memory and the layout of its log.
 #[derive(Debug)]
 pub struct NodeLog {
     name: String,
@@ -95,10 +96,10 @@ pub struct NodeLog {
 }
 
 impl NodeLog {
-    /// Maps the node's memory and learns how the log is kept.
+    /// Maps the node's memory and reads the log's layout.
     ///
     /// # Errors
-    /// [`LogError`], save `Nothing` and `Read`.
+    /// [`LogError`], except `Nothing` and `Read`.
     pub fn open(handle: &Handle) -> Result<Self, LogError> {
         let name = name::text(&handle.info.name);
         let layout = log_layout(handle)?;
@@ -120,21 +121,21 @@ impl NodeLog {
         })
     }
 
-    /// The kernel at that place.
+    /// The kernel at this placement.
     ///
     /// # Errors
-    /// What the kernel in memory lacks.
+    /// The kernel lacks symbols or types.
     pub fn kernel(&self, placement: Placement) -> Result<RunningKernel<'_, Mapping>, RunningError> {
         RunningKernel::attach(&self.layout, placement, &self.mapping)
     }
 
-    /// Where the kernel has put itself; `None` until it has logged something.
+    /// The kernel's placement; `None` until it has logged something.
     #[must_use]
     pub fn locate(&self) -> Option<Placement> {
         locate(&self.layout, &self.mapping)
     }
 
-    /// A reader from the first record on.
+    /// A reader that starts at the first record.
     #[must_use]
     pub fn reader(&self, placement: Placement) -> LogReader<'_, Mapping> {
         let mut reader = LogReader::new(&self.layout, placement, &self.mapping);
@@ -150,7 +151,7 @@ impl NodeLog {
         panicked(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
-    /// Whether the kernel was told to halt.
+    /// Whether the kernel was halted.
     ///
     /// # Errors
     /// [`LogError::Read`].
@@ -158,17 +159,16 @@ impl NodeLog {
         halted(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
-    /// How many rescheduling interrupts the kernel's first core has taken; `None` when it does not
+    /// Number of rescheduling interrupts taken by the first core; `None` if the kernel does not
     /// count them.
     ///
     /// # Errors
     /// [`LogError::Read`].
-    pub fn pulse(&self, placement: Placement) -> Result<Option<u32>, LogError> {
-        pulse(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
+    pub fn resched_count(&self, placement: Placement) -> Result<Option<u32>, LogError> {
+        resched_count(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
-    /// Whether the kernel's first core executes a program just now; `false` when the kernel does not
-    /// tell.
+    /// Whether the first core is executing a program; `false` if unknown.
     ///
     /// # Errors
     /// [`LogError::Read`].
@@ -176,7 +176,7 @@ impl NodeLog {
         in_program(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
-    /// The next record, if there is one.
+    /// The next record, if any.
     ///
     /// # Errors
     /// [`LogError::Read`].
@@ -208,10 +208,10 @@ impl NodeLog {
     }
 }
 
-/// How a node's log is kept.
+/// The layout of a node's log.
 ///
 /// # Errors
-/// [`LogError`] when that is not known.
+/// [`LogError`] if it is not known.
 pub(crate) fn log_layout(handle: &Handle) -> Result<LogLayout, LogError> {
     let name = name::text(&handle.info.name);
     match &handle.record {
@@ -237,7 +237,7 @@ fn layout(name: &str, source: &LogSource) -> Result<LogLayout, LogError> {
                     name: name.to_owned(),
                     path: path.display().to_string(),
                 })?;
-            LogSource::learn(&kernel.bytes).map_err(|reason| LogError::Unreadable {
+            LogSource::read_layout(&kernel.bytes).map_err(|reason| LogError::Unreadable {
                 name: name.to_owned(),
                 reason,
             })
@@ -245,7 +245,7 @@ fn layout(name: &str, source: &LogSource) -> Result<LogLayout, LogError> {
     }
 }
 
-/// The file, if it still has that size and time of modification.
+/// The file, if its size and modification time are unchanged.
 fn unchanged(path: &Path, size: u64, modified_ns: u64) -> Option<KernelFile> {
     let file = KernelFile::read(path).ok()?;
     (file.bytes.len() as u64 == size && file.modified_ns == modified_ns).then_some(file)
@@ -272,6 +272,6 @@ mod tests {
         ));
         std::fs::remove_file(&path).unwrap();
         let error = layout("web", &source).unwrap_err().to_string();
-        assert!(error.contains("is not the file any more"), "{error}");
+        assert!(error.contains("has changed since the node"), "{error}");
     }
 }

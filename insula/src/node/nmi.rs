@@ -1,13 +1,12 @@
-//! Interrupting a node's cores by an NMI, which reaches a core whatever it does.
+//! Sending NMIs to a node's cores, which reach a core whatever it does.
 //!
-//! An NMI that nobody expects makes Linux grumble and go on. But its own backtraces are made by NMI
-//! too: a core that finds itself in the kernel's `backtrace_mask` prints where it is, takes itself
-//! out of the mask, and goes on with what it did (lib/nmi_backtrace.c, arch/x86/kernel/apic/hw_nmi.c).
-//! So we write that mask from outside, and send the NMI. In passing, the registers stay on the
-//! core's NMI stack.
+//! Linux only logs an unexpected NMI. But its own backtraces use NMIs: a core that is in the
+//! kernel's `backtrace_mask` logs its backtrace, clears its bit and goes on (lib/nmi_backtrace.c,
+//! arch/x86/kernel/apic/hw_nmi.c). So that mask is written from outside before the NMI is sent. As
+//! a side effect the registers are saved on the core's NMI stack.
 //!
-//! Only cores that the kernel counts as online are interrupted: before that a core has no handler,
-//! and an exception that cannot be handled resets the machine.
+//! Only cores that the kernel has online get an NMI: before that a core has no handler, and an
+//! unhandled exception resets the machine.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,20 +18,20 @@ use kimage::running::{Processor, RunningError, RunningKernel};
 use super::{Handle, NodeLog};
 use crate::driver::{CallError, Mapping, OutOfRange};
 
-/// How long the kernel itself waits for its cores' backtraces.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a core that has panicked may take to an NMI.
-const PANICKED_PATIENCE: Duration = Duration::from_millis(500);
-/// How often we look.
+/// Timeout of backtraces, the same as the kernel's own.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time a panicked core gets to handle an NMI.
+const PANICKED_TIMEOUT: Duration = Duration::from_millis(500);
+/// Poll interval.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Why cores were not interrupted.
+/// Why no NMIs were sent.
 #[derive(Debug, thiserror::Error)]
 pub enum NmiError {
-    /// The kernel does not tell what is needed.
+    /// The kernel lacks needed symbols or types.
     #[error(transparent)]
     Kernel(#[from] RunningError),
-    /// What it tells does not lie in its memory.
+    /// An address of the kernel is outside of the node's memory.
     #[error(transparent)]
     Range(#[from] OutOfRange),
     /// The module refused.
@@ -40,25 +39,25 @@ pub enum NmiError {
     Call(#[from] CallError),
 }
 
-/// The cores that were interrupted, by the numbers of the node's kernel.
+/// The cores that got an NMI, by the node's CPU numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interrupted {
-    /// Those that have printed where they are.
+    /// Cores that have logged a backtrace.
     pub answered: Vec<u32>,
-    /// Those that have not.
+    /// Cores that have not.
     pub silent: Vec<u32>,
 }
 
-/// What must be known to write the kernel's mask.
+/// The kernel's backtrace mask.
 #[derive(Clone, Debug)]
 pub(crate) struct BacktraceMask {
-    /// Physical address of its first word.
+    /// Physical address of the first word.
     address: u64,
     processors: Vec<Processor>,
 }
 
 impl BacktraceMask {
-    /// Learns it from the kernel.
+    /// Finds it in the kernel.
     pub(crate) fn of(kernel: &RunningKernel<'_, Mapping>) -> Result<Self, RunningError> {
         let (address, words) = kernel.backtrace_mask()?;
         let mut processors = kernel.processors()?;
@@ -69,7 +68,7 @@ impl BacktraceMask {
         })
     }
 
-    /// Makes each core of a node that runs print where it is, and waits until all have.
+    /// Has each core of a running node log a backtrace, and waits for them.
     pub(crate) fn interrupt(
         &self,
         handle: &Handle,
@@ -84,7 +83,7 @@ impl BacktraceMask {
             .iter()
             .try_for_each(|processor| send(handle, processor));
         let began = Instant::now();
-        while sent.is_ok() && !self.silent(memory)?.is_empty() && began.elapsed() < PATIENCE {
+        while sent.is_ok() && !self.silent(memory)?.is_empty() && began.elapsed() < TIMEOUT {
             sleep(INTERVAL);
         }
         let silent = self.silent(memory)?;
@@ -100,7 +99,7 @@ impl BacktraceMask {
         })
     }
 
-    /// Those that are still in the mask.
+    /// Cores whose bit is still set.
     fn silent(&self, memory: &Mapping) -> Result<Vec<u32>, OutOfRange> {
         let mut silent = Vec::new();
         for processor in &self.processors {
@@ -122,7 +121,7 @@ impl BacktraceMask {
         memory.write(offset, &to(word, bit).to_le_bytes())
     }
 
-    /// Where the word with a core's bit lies, the word, and the bit.
+    /// Offset of the word with a core's bit, the word, and the bit.
     fn word(&self, memory: &Mapping, number: u32) -> Result<(u64, u64, u64), OutOfRange> {
         let offset = memory.offset_of(self.address + 8 * u64::from(number / 64), 8)?;
         let mut word = [0; 8];
@@ -131,10 +130,9 @@ impl BacktraceMask {
     }
 }
 
-/// Makes the core that has panicked leave its registers in memory, before it is stopped. The others
-/// have done so on being stopped by that one (`crash_kexec_post_notifiers`), and the one that
-/// panicked is prepared for a stray NMI: nothing is logged.
-pub(super) fn leave_registers(handle: &Handle, log: &NodeLog, placement: Placement) {
+/// Has the panicked core save its registers before it is stopped. The others did so when it stopped
+/// them (`crash_kexec_post_notifiers`); a panicked core ignores a stray NMI, so nothing is logged.
+pub(super) fn save_registers(handle: &Handle, log: &NodeLog, placement: Placement) {
     let attempt = || {
         let kernel = log.kernel(placement)?;
         let Some(number) = kernel.panicked_processor()? else {
@@ -150,16 +148,16 @@ pub(super) fn leave_registers(handle: &Handle, log: &NodeLog, placement: Placeme
         let before = kernel.registers_at_nmi(panicked)?;
         send(handle, panicked)?;
         let began = Instant::now();
-        while kernel.registers_at_nmi(panicked)? == before && began.elapsed() < PANICKED_PATIENCE {
+        while kernel.registers_at_nmi(panicked)? == before && began.elapsed() < PANICKED_TIMEOUT {
             sleep(INTERVAL);
         }
         Ok::<_, NmiError>(())
     };
-    // Without them a dump says that it has none.
+    // On failure a dump has no registers.
     let _ = attempt();
 }
 
-/// Sends an NMI to a core; none if it is not among the node's.
+/// Sends an NMI to a core of the node.
 fn send(handle: &Handle, processor: &Processor) -> Result<(), CallError> {
     let mut cpus = handle.cpus.iter();
     match cpus.position(|cpu| cpu.apic_id == processor.apic_id) {

@@ -1,11 +1,11 @@
-//! Asking a node to switch itself off, as its power button would.
+//! Pressing a node's power button.
 
 use insula_boot::power_button;
 
 use super::view::Handle;
 use crate::driver::MapError;
 
-/// Why the button was not pressed, though the node may wait for it.
+/// Why the button could not be pressed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PressError {
     /// The node's memory cannot be read.
@@ -16,8 +16,7 @@ pub(super) enum PressError {
     Call(#[from] crate::driver::CallError),
 }
 
-/// Presses the node's power button; whether it could: a kernel that is still booting does not wait
-/// for it yet.
+/// Presses the node's power button; false if the kernel does not handle it (yet).
 pub(super) fn press(handle: &Handle) -> Result<bool, PressError> {
     let Some(address) = handle.record.as_ref().map(|record| record.power_button) else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What is kept beside a node.
+//! The node's record, which the module keeps.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use crate::image::{LogSource, Payload};
 use crate::policy::{History, Policy};
 use crate::virtio::{DiskFile, Networking};
 
-/// A stretch of physical memory.
+/// A range of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkRecord {
     /// Physical address of its first byte.
     pub start: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -29,25 +29,25 @@ impl From<abi::Chunk> for ChunkRecord {
     }
 }
 
-/// Whose description a node was started by (`insula up`).
+/// The project file that a node was started by (`insula up`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
     /// The project.
     pub project: String,
     /// The file.
     pub file: PathBuf,
-    /// SHA-256 of what it says of the node, in hexadecimal.
+    /// SHA-256 of the node's description in it, in hexadecimal.
     pub digest: String,
-    /// The nodes that this one came after.
+    /// The nodes that this one was started after.
     pub after: Vec<String>,
 }
 
-/// What becomes of a node when it ends.
+/// Restart policy of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LifeRecord {
-    /// What its user wants.
+pub struct RestartRecord {
+    /// The policy.
     pub policy: Policy,
-    /// What is remembered of its ends.
+    /// Past restarts.
     pub history: History,
 }
 
@@ -58,7 +58,7 @@ pub struct NodeRecord {
     pub image: Option<String>,
     /// The kernel's release (`uname -r`).
     pub release: String,
-    /// What kind of kernel it is; none in records of before this was recorded.
+    /// Format of the kernel; `None` in older records.
     #[serde(default)]
     pub format: Option<Format>,
     /// The kernel's file.
@@ -67,60 +67,60 @@ pub struct NodeRecord {
     pub initrd: Option<PathBuf>,
     /// The form in which its kernel was loaded.
     pub payload: Payload,
-    /// The whole command line that its kernel was given.
+    /// The kernel's whole command line.
     pub command_line: String,
-    /// Its user's own part of that, after the image's.
+    /// The node's part of it, after the image's.
     pub append: String,
-    /// Local APIC ids of the cores that it was started with.
+    /// Local APIC ids of its initial cores.
     #[serde(default)]
     pub cpus: Vec<u32>,
-    /// Local APIC ids of cores that it may get later.
+    /// Local APIC ids of cores that may be added.
     pub spare_cpus: Vec<u32>,
-    /// The memory that it was started with, in order of offset in its memory object.
+    /// Its initial memory, by offset in its memory object.
     pub memory: Vec<ChunkRecord>,
-    /// Where its kernel was loaded, a physical address.
+    /// Physical load address of its kernel.
     pub kernel_address: u64,
-    /// Where its initrd was loaded, a physical address.
+    /// Physical load address of its initrd.
     pub initrd_address: u64,
-    /// The word in its memory that tells how to press its power button.
+    /// Physical address of the I/O APIC word with its power button's vector.
     pub power_button: u64,
-    /// Physical address of its channels; 0 in records of before there were any.
+    /// Physical address of its channels; 0 in older records.
     #[serde(default)]
     pub channels: u64,
-    /// How its log is read.
+    /// Layout of its log.
     pub log: LogSource,
-    /// What becomes of it when it ends.
-    pub life: LifeRecord,
-    /// The folder of the base that is its root, if one is.
+    /// Its restart policy.
+    pub restart: RestartRecord,
+    /// The folder of the base that is its root, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<PathBuf>,
-    /// Its disks, in the order in which it has them.
+    /// Its disks, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskFile>,
-    /// The image in memory that is its root, if one is.
+    /// The image in memory that is its root, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_image: Option<RootImageRecord>,
-    /// Its network, if it has any.
+    /// Its network, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Networking>,
-    /// Whether a dump is to be kept if it crashes.
+    /// Whether a dump is kept if it crashes.
     #[serde(default)]
     pub dump_on_crash: bool,
-    /// When it was last started, in seconds since 1970.
+    /// Time of its last start, in seconds since 1970.
     pub created_unix_s: u64,
-    /// By which file it is described, if it is by one.
+    /// The project file that describes it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub described: Option<Described>,
 }
 
 impl NodeRecord {
-    /// Whether its kernel is a Linux.
+    /// Whether its kernel is Linux.
     #[must_use]
     pub fn is_linux(&self) -> bool {
         self.format.is_some_and(|format| format != Format::Lwk)
     }
 
-    /// Local APIC ids of the cores that its kernel knows of, but for those that are its own now.
+    /// Local APIC ids of the cores that its kernel knows, without those it has now.
     #[must_use]
     pub fn room(&self, own: &[u32]) -> Vec<u32> {
         let known = self.cpus.iter().chain(&self.spare_cpus).copied();

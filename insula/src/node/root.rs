@@ -1,4 +1,4 @@
-//! What can be a node's root.
+//! A node's root file system.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -9,8 +9,8 @@ use insula_agent::options;
 use super::{RootImage, RootImageError};
 use crate::virtio::{DiskError, DiskFile, DiskSpec, FolderError, SharedFolder};
 
-/// Where ext4's superblock has its magic number (`s_magic` of fs/ext4/ext4.h), and the number.
-const EXT4_MAGIC_AT: u64 = 1024 + 0x38;
+/// Offset and value of the magic number in ext4's superblock (`s_magic` of fs/ext4/ext4.h).
+const EXT4_MAGIC_OFFSET: u64 = 1024 + 0x38;
 const EXT4_MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
 
 /// A node's root.
@@ -18,29 +18,29 @@ const EXT4_MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
 pub enum Root {
     /// A folder of the base.
     Folder(SharedFolder),
-    /// An image, in memory once for all nodes that have it.
+    /// An EROFS image, in memory once for all nodes that use it.
     Image(RootImage),
-    /// An ext4 file system that fills a file or block device: the node's first disk.
+    /// A file or block device with an ext4 file system: the node's first disk.
     Disk(DiskFile),
 }
 
 /// Why something cannot be a node's root. Nothing was touched.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
-    /// The folder cannot.
+    /// The folder is not suitable.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The image cannot.
+    /// The image is not suitable.
     #[error(transparent)]
     Image(#[from] RootImageError),
-    /// The disk cannot.
+    /// The disk is not suitable.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
 impl Root {
-    /// What is at that path: a folder, a file that is an EROFS image, or a file or block device that is
-    /// an ext4 file system. What lies below an overlay is not written to.
+    /// The root at `path`: a folder, an EROFS image, or a file or block device with ext4. Below an
+    /// overlay it is read-only.
     ///
     /// # Errors
     /// [`RootError`].
@@ -89,21 +89,21 @@ impl Root {
         }
     }
 
-    /// Where it is in the base, if it is there as long as the node is.
+    /// Its path on the base, if the node uses it while it runs.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let disk = self.disk().map(|disk| disk.path.as_path());
         self.folder().or(disk)
     }
 
-    /// All disks of a node: its root, if that is one, before the others.
+    /// All disks of a node: its root, if that is a disk, before the others.
     #[must_use]
     pub fn before(root: Option<&Self>, others: Vec<DiskFile>) -> Vec<DiskFile> {
         let own = root.and_then(Self::disk).cloned();
         own.into_iter().chain(others).collect()
     }
 
-    /// What an agent is told of it. What is changed in an image stays in the node in any case.
+    /// The agent's option for it. Changes to an image stay in the node's memory in any case.
     #[must_use]
     pub fn for_agent(&self, overlay: bool) -> options::Root {
         match (self, overlay) {
@@ -116,11 +116,11 @@ impl Root {
     }
 }
 
-/// Whether an ext4 file system (or one of its forerunners, which its driver takes as well) begins
-/// there. Of what cannot be read whoever opens it next tells.
+/// Whether the file has an ext4 file system, or ext2 or ext3, which its driver mounts as well. A
+/// read error is reported by the next open.
 fn is_ext4(path: &Path) -> bool {
     let mut magic = [0; EXT4_MAGIC.len()];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, EXT4_MAGIC_AT));
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, EXT4_MAGIC_OFFSET));
     read.is_ok() && magic == EXT4_MAGIC
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ext4_file_system_is_known_by_its_magic() {
+    fn ext4_is_recognized_by_its_magic() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("image");
         let mut bytes = vec![0; 4096];

@@ -1,8 +1,8 @@
-//! Root file systems in memory, which nodes share.
+//! Root file systems in memory, shared by nodes.
 //!
-//! An EROFS image is read into memory once, and each node that has it as its root is given that very
-//! memory: its kernel reads files, and runs programs, where they lie (DAX). The memory belongs to the
-//! nodes together and goes back with the last of them.
+//! An EROFS image is read into memory once, and each node that has it as its root maps that memory:
+//! its kernel reads files, and runs programs, in place (DAX). The memory is freed with the last of
+//! these nodes.
 
 use std::fs::File;
 use std::io;
@@ -21,11 +21,11 @@ use crate::root::Root;
 use crate::state::{self, Lock};
 use crate::units::Size;
 
-/// Where an EROFS image has its magic number (`EROFS_SUPER_OFFSET`), and what that is.
-const MAGIC_AT: u64 = 1024;
+/// Offset (`EROFS_SUPER_OFFSET`) and value of the magic number of an EROFS image.
+const MAGIC_OFFSET: u64 = 1024;
 const MAGIC: [u8; 4] = 0xe0f5_e1e2_u32.to_le_bytes();
 
-/// Why an image cannot be nodes' root.
+/// Why an image cannot be a root.
 #[derive(Debug, thiserror::Error)]
 pub enum RootImageError {
     /// It cannot be read.
@@ -36,25 +36,27 @@ pub enum RootImageError {
         /// Why.
         source: io::Error,
     },
-    /// It is something else.
+    /// It is not an image.
     #[error(
-        "{} is neither a folder nor a file with an EROFS image nor an ext4 file system; nothing was touched\n\
+        "{} is neither a folder nor an EROFS image nor an ext4 file system; nothing was touched\n\
          `mkfs.erofs -Enoinline_data IMAGE FOLDER` makes an image of a folder", .0.display()
     )]
     NoImage(PathBuf),
-    /// There is not so much memory.
+    /// Not enough contiguous memory is free.
     #[error(
-        "{size} of memory in one piece for the root image {} could not be taken; nothing was kept\n\
-         make it smaller, or reserve memory early after boot with `insula machine reserve --memory`",
+        "{size} of contiguous memory for the root image {} could not be allocated; nothing was \
+         kept\n\
+         make it smaller, or reserve memory early after boot with `insula machine reserve \
+         --memory`",
         path.display()
     )]
     NoMemory {
         /// The file.
         path: PathBuf,
-        /// How much it needs.
+        /// The needed size.
         size: Size,
     },
-    /// Those who may have it already cannot be asked.
+    /// The other nodes cannot be read.
     #[error(transparent)]
     Nodes(#[from] FindError),
     /// The module failed.
@@ -68,18 +70,18 @@ impl From<CallError> for RootImageError {
     }
 }
 
-/// By what an image in memory is known to be a file's.
+/// Identity of the file of an image in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootImageRecord {
     /// Its path, absolute.
     pub path: PathBuf,
-    /// The device and inode that it had.
+    /// Device of the file.
     pub device: u64,
-    /// See above.
+    /// Inode of the file.
     pub inode: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last changed, in nanoseconds since 1970.
+    /// Time of its last change, in nanoseconds since 1970.
     pub changed_unix_ns: i128,
 }
 
@@ -91,7 +93,7 @@ pub struct RootImage {
 }
 
 impl RootImage {
-    /// The image at that path.
+    /// Opens the image at `path`.
     ///
     /// # Errors
     /// [`RootImageError`].
@@ -103,7 +105,7 @@ impl RootImage {
         let path = path.canonicalize().map_err(failed)?;
         let file = File::open(&path).map_err(failed)?;
         let mut magic = MAGIC.map(|byte| !byte);
-        let read = file.read_exact_at(&mut magic, MAGIC_AT);
+        let read = file.read_exact_at(&mut magic, MAGIC_OFFSET);
         match read {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 return Err(failed(error));
@@ -124,20 +126,20 @@ impl RootImage {
         Ok(Self { file, record })
     }
 
-    /// By what it is known.
+    /// The file's identity.
     #[must_use]
     pub fn record(&self) -> &RootImageRecord {
         &self.record
     }
 
-    /// The image in memory: a node's that has it already, or read now. Until it is given to a node, or
-    /// dropped, whoever else wants it waits.
+    /// The image in memory, from a node that already has it, or read now. Holds a lock until it is
+    /// shared with a node or dropped.
     pub(super) fn share(&self, driver: &Driver) -> Result<SharedImage, RootImageError> {
-        // Not the file itself, which may be a node's disk as well. If it cannot be locked, two who come
-        // at one time read it twice.
+        // Not the file itself, which may be a node's disk as well. Without the lock, two commands
+        // may read the image twice.
         let name = format!("root-image-{}-{}", self.record.device, self.record.inode);
         let lock = state::lock(&Root::default(), &name).ok();
-        let memory = match self.had_by_nodes(driver)? {
+        let memory = match self.find_in_nodes(driver)? {
             Some(memory) => memory,
             None => self.read(driver)?,
         };
@@ -148,13 +150,13 @@ impl RootImage {
         })
     }
 
-    fn had_by_nodes(&self, driver: &Driver) -> Result<Option<Memory>, RootImageError> {
+    fn find_in_nodes(&self, driver: &Driver) -> Result<Option<Memory>, RootImageError> {
         let nodes = node::all(driver)?.into_iter();
         let mut with = nodes.filter(|handle| {
             let record = handle.record.as_ref();
             record.is_some_and(|record| record.root_image.as_ref() == Some(&self.record))
         });
-        // One that is being put together, or has gone meanwhile, does not have it.
+        // A node that is being created, or was removed meanwhile, does not have it.
         Ok(with.find_map(|handle| handle.node.shared().ok()))
     }
 
@@ -198,26 +200,26 @@ impl RootImage {
     }
 }
 
-/// Whether chunks follow each other in memory as they do in their object: a node's kernel has one
-/// disk for each piece.
+/// Whether the chunks are contiguous in memory in the order of their object: a node's kernel makes
+/// one disk of each range.
 fn is_one_piece(chunks: &[abi::Chunk]) -> bool {
     chunks
         .windows(2)
         .all(|pair| pair[0].start + pair[0].size == pair[1].start)
 }
 
-/// An image in memory, for a node that is being put together.
+/// An image in memory, for a node that is being created.
 #[derive(Debug)]
 pub(super) struct SharedImage {
-    /// Where it lies.
+    /// Its memory.
     pub(super) chunks: Vec<abi::Chunk>,
     memory: Memory,
     _lock: Option<Lock>,
 }
 
 impl SharedImage {
-    /// Makes it one more node's, with the devices that this has.
-    pub(super) fn give_to(&self, node: &Node) -> Result<(), RootImageError> {
+    /// Shares it with a node and its devices.
+    pub(super) fn share_with(&self, node: &Node) -> Result<(), RootImageError> {
         Ok(node.share(&self.memory)?)
     }
 }
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_known_by_their_magic() {
+    fn images_are_recognized_by_their_magic() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let mut bytes = vec![0; 4096];
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_follow_each_other() {
+    fn contiguous_chunks_are_one_piece() {
         let chunk = |start, size| abi::Chunk { start, size };
         assert!(is_one_piece(&[chunk(4, 2), chunk(6, 1), chunk(7, 1)]));
         assert!(!is_one_piece(&[chunk(6, 1), chunk(4, 2)]));

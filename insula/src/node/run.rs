@@ -1,7 +1,8 @@
 //! Starting a node.
 //!
-//! Look (nothing is touched), take memory, choose and take cores, lay out, load, start. Until the
-//! start, all belongs to descriptors of this process: whatever ends it gives everything back.
+//! Checks first (nothing is touched), then allocates memory, chooses and takes cores, lays out,
+//! loads and starts. Until the start everything belongs to descriptors of this process, so its end
+//! frees all.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use insula_boot::{Layout, LayoutError};
 use nix::errno::Errno;
 use serde::Serialize;
 
+use super::allocate::{AllocateError, allocate_memory};
 use super::claims::{self, ClaimError};
 use super::root_image::SharedImage;
-use super::setup::{RecordTooLong, Setup, begin, write_layout};
-use super::take::{TakeError, take_memory};
-use super::{Described, Forbidden, LifeRecord, NodeRoot, RootImage, RootImageError};
-use crate::cores::{Chosen, CoreError, CoreRequest, View};
+use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
+use super::{Described, Forbidden, NodeRoot, RestartRecord, RootImage, RootImageError};
+use crate::cores::{ChosenCore, CoreError, CoreRequest, Cores};
 use crate::device::{self, DeviceError, PciAddress, Selected};
 use crate::driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
 use crate::image::{self, Bootable, Files, FilesError, LoadError, Payload};
@@ -27,65 +28,65 @@ use crate::topology::{BaseMemory, Topology};
 use crate::units::{CpuList, Size};
 use crate::virtio::{DiskFile, Networking, Publish};
 
-/// How often cores are chosen anew when somebody else was faster.
+/// Attempts to take cores that another process may take first.
 const CHOICES_MAX: u32 = 8;
 
-/// What a node is started from.
+/// Origin of a node's kernel.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A resident image.
     Image(Name),
-    /// Files, in this form.
+    /// Files, to be loaded in this form.
     Files(Files, Payload),
 }
 
 /// A node to start.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
-    /// From what.
+    /// Its kernel.
     pub source: Source,
-    /// Its name; one is made when none is given.
+    /// Its name; generated if `None`.
     pub name: Option<Name>,
     /// Its cores.
     pub cores: CoreRequest,
-    /// Most cores that it may have later, those it starts with included.
+    /// Maximum number of its cores after updates.
     pub cores_max: u32,
-    /// Its memory, all of these together.
+    /// Its memory, the sum of these.
     pub memory: Vec<MemorySpec>,
-    /// PCI functions that are to be its own.
+    /// PCI functions to attach.
     pub devices: Vec<PciAddress>,
-    /// Take devices that the base needs, too.
+    /// Attach devices even if the base needs them.
     pub force_devices: bool,
-    /// Its root, if it is not its image's initial file system: for an agent's image.
+    /// Its root, if it is not the image's initial file system; needs an agent.
     pub root: Option<NodeRoot>,
-    /// Its disks, in the order in which it has them.
+    /// Its disks, in order.
     pub disks: Vec<DiskFile>,
-    /// Its network, if it has any: for an agent's image.
+    /// Its network, if any; needs an agent.
     pub network: Option<Networking>,
-    /// Its own part of the command line, after the image's.
+    /// The node's part of the command line, after the image's.
     pub append: String,
-    /// What becomes of it when it ends. The wish for a crash comes from the command line.
+    /// Its restart policy. `panic_s` is taken from the command line.
     pub policy: Policy,
-    /// By which file it is described, if it is by one.
+    /// The project file that describes it, if any.
     pub described: Option<Described>,
-    /// Whether a dump is to be kept if it crashes.
+    /// Whether a dump is kept if it crashes.
     pub dump_on_crash: bool,
 }
 
-/// Where the time of a start went.
+/// Durations of the steps of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timing {
-    /// Image bytes into node memory; with files, reading them included.
+    /// Loading the image into the node's memory; with files, including reading them.
     pub load_ns: u64,
-    /// Taking memory from base or pool.
+    /// Allocating memory from base or pool.
     pub take_memory_ns: u64,
     /// Taking cores from base or pool.
     pub take_cores_ns: u64,
-    /// Making tables and writing them to node memory.
+    /// Making tables and writing them to the node's memory.
     pub layout_ns: u64,
     /// From the module's start of the core to the kernel's first instruction.
     pub start_ns: u64,
-    /// From the beginning of this process to the kernel's first instruction.
+    /// From the start of this process to the kernel's first instruction.
     pub total_ns: u64,
 }
 
@@ -96,20 +97,20 @@ pub struct Started {
     pub name: String,
     /// Its id.
     pub id: u32,
-    /// Its cores by the base's numbers, the first boots.
+    /// Its cores by the base's numbers, the boot core first.
     pub cpus: CpuList,
-    /// The ids of their local APICs.
+    /// Their local APIC ids.
     pub apic_ids: Vec<u32>,
-    /// Cores that share a physical core with somebody else's thread.
+    /// Cores whose sibling thread is not the node's.
     pub half_cpus: CpuList,
-    /// Where the time went.
+    /// Durations of the steps.
     pub timing: Timing,
-    /// Why no supervisor looks after it, if none does.
+    /// Why it has no supervisor, if it has none.
     #[serde(skip)]
     pub unsupervised: Option<String>,
 }
 
-/// Why a node was not started. Nothing is left behind.
+/// Why a node was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The name is taken.
@@ -118,81 +119,81 @@ pub enum RunError {
          choose another name, or remove it with `insula rm {0}`"
     )]
     NameTaken(Name),
-    /// The image cannot be had.
+    /// The image was not found.
     #[error(transparent)]
     Image(#[from] image::FindError),
-    /// The files are no good.
+    /// The files are not valid.
     #[error(transparent)]
     Files(#[from] FilesError),
-    /// The cores cannot be had.
+    /// The cores are not available.
     #[error(transparent)]
     Cores(#[from] CoreError),
-    /// The memory cannot be had.
+    /// The memory is not available.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A device cannot be had.
+    /// A device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Another node has what it asks for.
+    /// Another node has a claim that conflicts.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// A port of the base cannot lead to it.
+    /// A port of the base cannot be opened.
     #[error("the port {publish} cannot be opened: {source}; nothing was touched")]
     Publish {
-        /// Which.
+        /// The port.
         publish: Publish,
         /// Why.
         source: std::io::Error,
     },
-    /// The image that is to be its root cannot be had in memory.
+    /// Its root image cannot be read into memory.
     #[error(transparent)]
     RootImage(#[from] RootImageError),
-    /// The memory could not be taken.
+    /// The memory could not be allocated.
     #[error(transparent)]
-    Take(#[from] TakeError),
-    /// Kernel and initrd need more than was asked for.
+    Allocate(#[from] AllocateError),
+    /// The memory is too small for kernel and initrd.
     #[error(
-        "kernel {release} and its initrd need {needed} of memory to start, {asked} are asked for; \
-         nothing was touched\n\
-         ask for more with --memory"
+        "kernel {release} and its initrd need {needed} of memory to start, but only {asked} were \
+         requested; nothing was touched\n\
+         request more with --memory"
     )]
     TooSmall {
         /// The kernel.
         release: String,
-        /// What they need at least.
+        /// The minimum.
         needed: Size,
-        /// What was asked for.
+        /// The requested size.
         asked: Size,
     },
-    /// They cannot be arranged.
+    /// The node cannot be laid out.
     #[error("the node cannot be laid out: {0}; what was taken for it has been given back")]
     Layout(#[from] LayoutError),
-    /// Too much to keep.
+    /// The record is too large.
     #[error(
-        "the node's record has {0} bytes, the module keeps {max}; what was taken for it has been \
+        "the node's record has {0} bytes, more than {max}; what was taken for it has been \
          given back\n\
          shorten --append", max = abi::DESCRIPTION_MAX
     )]
     Record(usize),
-    /// Others were always faster.
+    /// Other processes always took the cores first.
     #[error(
-        "cores were taken by somebody else {CHOICES_MAX} times in a row; what was taken for the \
-         node has been given back\n\
+        "other processes took the chosen cores {CHOICES_MAX} times in a row; what was taken for \
+         the node has been given back\n\
          try again when fewer nodes are being started"
     )]
     Contended,
-    /// The bytes could not be brought into place.
+    /// Kernel or initrd could not be loaded.
     #[error("loading failed: {0}; what was taken for the node has been given back")]
     Load(#[from] LoadError),
-    /// The base starts none.
-    #[error("{0}; what was taken for the node has been given back\n{way_out}", way_out = .0.way_out())]
+    /// The base starts no nodes.
+    #[error("{0}; what was taken for the node has been given back\n{hint}", hint = .0.hint())]
     Forbidden(Forbidden),
     /// The module failed.
     #[error("the module failed: {0}; what was taken for the node has been given back")]
     Driver(#[from] DriverError),
-    /// The node runs, but cannot be asked.
+    /// The node runs, but its state cannot be read.
     #[error("the node '{name}' was started, but: {source}\n`insula ps` shows it")]
-    Unknown {
+    StateUnknown {
         /// Its name.
         name: Name,
         /// What went wrong.
@@ -212,11 +213,11 @@ impl From<CallError> for RunError {
     }
 }
 
-/// Starts a node. `began_tsc` is the time stamp counter at the beginning of the process. The
-/// descriptor in the answer is the node's supervisor's: see [`crate::supervisor::run`].
+/// Starts a node. `began_tsc` is the time stamp counter at the start of the process. The returned
+/// descriptor is the node's supervisor's: see [`crate::supervisor::run`].
 ///
 /// # Errors
-/// [`RunError`]; except for [`RunError::Unknown`] nothing is left behind.
+/// [`RunError`]; except for [`RunError::StateUnknown`] nothing is left behind.
 pub fn start(
     driver: &Driver,
     root: &Root,
@@ -225,14 +226,16 @@ pub fn start(
 ) -> Result<(Started, Node), RunError> {
     let name = pick_name(driver, request)?;
     let bootable = open(driver, &request.source)?;
-    look(driver, root, request, &bootable)?;
+    preflight(driver, root, request, &bootable)?;
     let devices = device::select(root, &request.devices, request.force_devices)?;
     check_ports(request)?;
     claims::check(driver, request)?;
     let mut clock = Clock::default();
     let root_image = request.root.as_ref().and_then(NodeRoot::image);
     let shared = root_image.map(|image| image.share(driver)).transpose()?;
-    let memory = clock.measure(Step::TakeMemory, || take_memory(driver, &request.memory))?;
+    let memory = clock.measure(Step::AllocateMemory, || {
+        allocate_memory(driver, &request.memory)
+    })?;
     let mut start = Start {
         driver,
         root,
@@ -246,7 +249,7 @@ pub fn start(
     let (node, layout, chosen, half_cpus) = start.take_cores(&memory)?;
     take_devices(&node, &devices)?;
     if let Some(shared) = &shared {
-        shared.give_to(&node)?;
+        shared.share_with(&node)?;
     }
     let mut mapping = memory.map().map_err(DriverError::from)?;
     start.load(&memory, &mut mapping, &layout)?;
@@ -255,16 +258,16 @@ pub fn start(
         panic_s: layout.panic_s,
         ..request.policy
     };
-    // Before it can end for the first time.
+    // Must be set before the node can end.
     node.supervise(abi::NodeSupervise {
-        hold: policy.hold(),
+        keep_cpus: policy.keep_cpus(),
         flags: 0,
     })?;
-    begin(&node, &layout, &bootable.loadable)?;
+    start_boot_core(&node, &layout, &bootable.loadable)?;
     let (machine, info) = driver
         .machine()
         .and_then(|(machine, _)| Ok((machine, node.info()?.0)))
-        .map_err(|source| RunError::Unknown {
+        .map_err(|source| RunError::StateUnknown {
             name: name.clone(),
             source,
         })?;
@@ -281,7 +284,7 @@ pub fn start(
     Ok((started, node))
 }
 
-/// Later there would be nobody to tell.
+/// Checks the published ports now, while errors can still be reported to the user.
 fn check_ports(request: &RunRequest) -> Result<(), RunError> {
     let ports = request.network.iter().flat_map(|network| &network.publish);
     ports.copied().try_for_each(|publish| {
@@ -309,8 +312,8 @@ fn open(driver: &Driver, source: &Source) -> Result<Bootable, RunError> {
     }
 }
 
-/// Refuses what cannot be, before anything is taken.
-fn look(
+/// Checks the request before anything is taken.
+fn preflight(
     driver: &Driver,
     root: &Root,
     request: &RunRequest,
@@ -318,7 +321,7 @@ fn look(
 ) -> Result<(), RunError> {
     let topology = Topology::read(root);
     let (machine, cpus) = driver.machine()?;
-    View::new(&topology, &cpus).choose(&request.cores, None)?;
+    Cores::new(&topology, &cpus).choose(&request.cores, None)?;
     let base = BaseMemory::read(root);
     check_available(&request.memory, &topology, base, machine.pool_free)?;
     let asked = request
@@ -348,7 +351,7 @@ fn take_devices(node: &Node, devices: &[Selected]) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// A start under way.
+/// A start in progress.
 struct Start<'a> {
     driver: &'a Driver,
     root: &'a Root,
@@ -360,24 +363,25 @@ struct Start<'a> {
     clock: Clock,
 }
 
-type Taken = (Node, Layout, Vec<Chosen>, Vec<u32>);
+type Taken = (Node, Layout, Vec<ChosenCore>, Vec<u32>);
 
 impl Start<'_> {
-    /// Chooses cores, lays the node out for them and takes them; anew when another was faster.
+    /// Chooses cores, lays the node out for them and takes them; retries if another process takes
+    /// them first.
     fn take_cores(&mut self, memory: &Memory) -> Result<Taken, RunError> {
         let chunks = memory.chunks()?;
         let numa_node = self.request.memory.iter().find_map(|spec| spec.numa_node);
-        let life = LifeRecord {
+        let restart = RestartRecord {
             policy: self.request.policy,
             history: History::default(),
         };
         let root = self.request.root.as_ref();
         for _ in 0..CHOICES_MAX {
             let (machine, cpus) = self.driver.machine()?;
-            let view = View::new(&Topology::read(self.root), &cpus);
-            let chosen = view.choose(&self.request.cores, numa_node)?;
+            let available = Cores::new(&Topology::read(self.root), &cpus);
+            let chosen = available.choose(&self.request.cores, numa_node)?;
             let later = (self.request.cores_max as usize).saturating_sub(chosen.len());
-            let spares = view.spares(&chosen, later);
+            let spares = available.spare_apic_ids(&chosen, later);
             let apic_ids: Vec<u32> = chosen.iter().map(|one| one.apic_id).collect();
             let setup = Setup {
                 bootable: self.bootable,
@@ -388,7 +392,7 @@ impl Start<'_> {
                 shared: self.shared.map_or(&[], |shared| &shared.chunks),
                 devices: self.devices,
                 machine: &machine,
-                life: &life,
+                restart: &restart,
                 described: self.request.described.as_ref(),
                 root: root.and_then(NodeRoot::folder),
                 root_image: root.and_then(NodeRoot::image).map(RootImage::record),
@@ -397,7 +401,7 @@ impl Start<'_> {
                 dump_on_crash: self.request.dump_on_crash,
             };
             let layout = self.clock.measure(Step::Layout, || setup.lay_out())?;
-            // Others wait from here until the module knows who has it.
+            // The lock is held until the module has the node's record.
             let claimed = claims::take(self.driver, self.root, self.request, &self.name)?;
             let setup = Setup {
                 network: claimed.network.as_ref(),
@@ -410,8 +414,10 @@ impl Start<'_> {
                 driver.create_node(&name, &record, &numbers, memory)
             });
             match created {
-                Ok(node) => return Ok((node, layout, chosen.clone(), view.halves(&chosen))),
-                // Taken, or switched off, since we looked.
+                Ok(node) => {
+                    return Ok((node, layout, chosen.clone(), available.split_cores(&chosen)));
+                }
+                // A core was taken, or went offline, meanwhile.
                 Err(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV) => {}
                 Err(error) if error.errno == Errno::EEXIST => {
                     self.name = pick_name(self.driver, self.request)?;
@@ -422,7 +428,7 @@ impl Start<'_> {
         Err(RunError::Contended)
     }
 
-    /// Brings kernel, initrd and all tables into the node's memory.
+    /// Loads kernel, initrd and all tables into the node's memory.
     fn load(
         &mut self,
         memory: &Memory,
@@ -439,10 +445,10 @@ impl Start<'_> {
     }
 }
 
-/// The steps that are measured.
+/// The measured steps.
 #[derive(Clone, Copy)]
 enum Step {
-    TakeMemory,
+    AllocateMemory,
     TakeCores,
     Layout,
     Load,
@@ -465,7 +471,7 @@ impl Clock {
         let of = |step: Step| ns(self.0[step as usize]);
         Timing {
             load_ns: of(Step::Load).saturating_add(ns(read)),
-            take_memory_ns: of(Step::TakeMemory),
+            take_memory_ns: of(Step::AllocateMemory),
             take_cores_ns: of(Step::TakeCores),
             layout_ns: of(Step::Layout),
             start_ns: ticks_to_ns(info.start_tsc, info.entry_tsc, tsc_khz),
@@ -474,7 +480,7 @@ impl Clock {
     }
 }
 
-/// Nanoseconds between two readings of the time stamp counter; 0 when the later one is missing.
+/// Nanoseconds between two values of the time stamp counter; 0 if the later one is missing.
 fn ticks_to_ns(from: u64, to: u64, tsc_khz: u32) -> u64 {
     let ticks = u128::from(to.saturating_sub(from));
     let ns = ticks * 1_000_000 / u128::from(tsc_khz.max(1));

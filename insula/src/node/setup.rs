@@ -1,4 +1,4 @@
-//! What is put into a node's memory before its first core begins, and what is kept beside it.
+//! Preparing a node's memory and record before its first core starts.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use insula_boot::{Layout, LayoutError, NodeDescription};
 use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{ChunkRecord, Described, LifeRecord, NodeRecord, RootImageRecord};
+use super::{ChunkRecord, Described, NodeRecord, RestartRecord, RootImageRecord};
 use crate::channel;
 use crate::device::Selected;
 use crate::driver::{CallError, Mapping, Node, tsc};
@@ -19,28 +19,28 @@ use crate::name::Name;
 use crate::program;
 use crate::virtio::{DiskFile, Networking};
 
-/// Bytes of a random seed: as many as the kernel's generator has for a key.
+/// Bytes of the random seed: the key size of the kernel's generator.
 const RANDOM_SEED_SIZE: usize = 32;
 
-/// A record that the module would not keep, with its size in bytes.
+/// The record is larger than the module allows, with its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordTooLong(pub(super) usize);
 
-/// What a node is made of, all of which it has.
+/// The resources of a node, all allocated.
 pub(super) struct Setup<'a> {
     pub(super) bootable: &'a Bootable,
-    /// Its own part of the command line, after the image's.
+    /// The node's part of the command line, after the image's.
     pub(super) append: &'a str,
-    /// Local APIC ids of its cores, the first boots.
+    /// Local APIC ids of its cores, the boot core first.
     pub(super) cpus: &'a [u32],
-    /// Local APIC ids of cores that it may get later.
+    /// Local APIC ids of cores that may be added.
     pub(super) spare_cpus: &'a [u32],
     pub(super) chunks: &'a [abi::Chunk],
-    /// Memory that it shares with other nodes, by physical address.
+    /// Memory shared with other nodes, by physical address.
     pub(super) shared: &'a [abi::Chunk],
     pub(super) devices: &'a [Selected],
     pub(super) machine: &'a abi::Machine,
-    pub(super) life: &'a LifeRecord,
+    pub(super) restart: &'a RestartRecord,
     pub(super) described: Option<&'a Described>,
     /// The folder of the base that is its root.
     pub(super) root: Option<&'a Path>,
@@ -54,7 +54,7 @@ pub(super) struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// The bytes of its world.
+    /// Lays the node out.
     pub(super) fn lay_out(&self) -> Result<Layout, LayoutError> {
         let chunk = |chunk: &abi::Chunk| insula_boot::Chunk {
             start: chunk.start,
@@ -74,7 +74,8 @@ impl Setup<'_> {
             buses: &buses,
             trampoline: self.machine.trampoline,
             tsc_khz: self.machine.tsc_khz,
-            channels_size: channel::AREA_SIZE + program::area_size(&self.bootable.loadable),
+            channels_size: channel::AREA_SIZE
+                + program::delegation_area_size(&self.bootable.loadable),
             random_seed: &self.random_seed(),
         })
     }
@@ -83,7 +84,7 @@ impl Setup<'_> {
         self.bootable.loadable.format != Format::Lwk
     }
 
-    /// For a Linux: it may have no other source at its start. Without one it goes by its own.
+    /// A seed for Linux, which may have no other source at boot. Empty on failure.
     fn random_seed(&self) -> Vec<u8> {
         let mut seed = vec![0; if self.is_linux() { RANDOM_SEED_SIZE } else { 0 }];
         let had = getrandom(&mut seed[..], GetRandomFlags::empty()).unwrap_or(0);
@@ -91,8 +92,8 @@ impl Setup<'_> {
         seed
     }
 
-    /// The time, for a Linux: it has no other clock than the machine's counter. Before the user's part,
-    /// in which all after `--` would be for the first process.
+    /// The option with the time for Linux, whose only clock is the time stamp counter. Placed
+    /// before the user's part, where everything after `--` is for init.
     fn clock(&self) -> String {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -109,12 +110,12 @@ impl Setup<'_> {
         agent.command_line()
     }
 
-    /// What is kept beside it.
+    /// The node's record.
     pub(super) fn record(&self, layout: &Layout) -> Result<Vec<u8>, RecordTooLong> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let bootable = self.bootable;
-        let mut life = self.life.clone();
-        life.policy.panic_s = layout.panic_s;
+        let mut restart = self.restart.clone();
+        restart.policy.panic_s = layout.panic_s;
         let record = NodeRecord {
             image: bootable.image.as_ref().map(Name::to_string),
             release: bootable.loadable.release.clone(),
@@ -132,7 +133,7 @@ impl Setup<'_> {
             power_button: layout.power_button,
             channels: layout.channels,
             log: bootable.log.clone(),
-            life,
+            restart,
             root: self.root.map(Path::to_owned),
             disks: self.disks.to_vec(),
             root_image: self.root_image.cloned(),
@@ -141,7 +142,7 @@ impl Setup<'_> {
             created_unix_s: now.map_or(0, |now| now.as_secs()),
             described: self.described.cloned(),
         };
-        // Serialising to memory fails only for maps with keys that are no text: there are none.
+        // Serialising to memory only fails for maps with keys that are not strings.
         let text = serde_json::to_vec(&record).unwrap_or_default();
         if text.len() > abi::DESCRIPTION_MAX {
             return Err(RecordTooLong(text.len()));
@@ -150,7 +151,7 @@ impl Setup<'_> {
     }
 }
 
-/// Writes all that was laid out to a node's memory.
+/// Writes the layout to a node's memory.
 pub(super) fn write_layout(mapping: &mut Mapping, layout: &Layout) -> Result<(), LoadError> {
     for piece in &layout.pieces {
         mapping.write_at(piece.address, &piece.bytes)?;
@@ -158,15 +159,21 @@ pub(super) fn write_layout(mapping: &mut Mapping, layout: &Layout) -> Result<(),
     Ok(())
 }
 
-/// Starts a node whose memory holds what was laid out.
-pub(super) fn begin(node: &Node, layout: &Layout, kernel: &Loadable) -> Result<(), CallError> {
+/// Sets up channels and starts the first core of a loaded node.
+pub(super) fn start_boot_core(
+    node: &Node,
+    layout: &Layout,
+    kernel: &Loadable,
+) -> Result<(), CallError> {
     node.lay_out_channels(Channels {
         start: layout.channels,
         count: channel::COUNT,
         slots: channel::SLOTS,
     })?;
-    if program::area_size(kernel) > 0 {
-        node.lay_out_delegation(program::area_at(layout.channels + channel::AREA_SIZE))?;
+    if program::delegation_area_size(kernel) > 0 {
+        node.lay_out_delegation(program::delegation_area(
+            layout.channels + channel::AREA_SIZE,
+        ))?;
     }
     node.start(&abi::NodeStart {
         entry: layout.entry,

@@ -1,4 +1,4 @@
-//! What is known of nodes.
+//! Finding nodes and showing their state.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::name::{self, Missing, Name};
 use crate::units::CpuList;
 use crate::virtio::{self, DeviceFailure};
 
-/// Why a node cannot be had.
+/// Why a node was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// There is none of that name.
+    /// No node has this name.
     #[error(
         "there is no node '{}'; nothing was touched\n\
-         {}`insula ps -a` lists those there are", .0.name(), .0.hint()
+         {}`insula ps -a` lists all nodes", .0.name(), .0.hint()
     )]
     Unknown(Missing),
     /// The module failed.
@@ -28,24 +28,24 @@ pub enum FindError {
     Call(#[from] CallError),
 }
 
-/// A node at hand: its descriptor and what it said when it was opened.
+/// An open node: its descriptor and its state when last read.
 #[derive(Debug)]
 pub struct Handle {
-    /// The module's descriptor of it.
+    /// The module's descriptor.
     pub node: Node,
-    /// What the module knew.
+    /// State in the module.
     pub info: abi::NodeInfo,
-    /// Its cores, the first boots.
+    /// Its cores, the boot core first.
     pub cpus: Vec<abi::Cpu>,
-    /// What is kept beside it; `None` when another version of the command wrote it.
+    /// Its record; `None` if another version of the command wrote it.
     pub record: Option<NodeRecord>,
 }
 
 impl Handle {
-    /// Asks the module for all that it knows.
+    /// Reads the node's state.
     ///
     /// # Errors
-    /// What it answered; `ENODEV` when the node is gone.
+    /// The module's error; `ENODEV` if the node was removed.
     pub fn of(node: Node) -> Result<Self, CallError> {
         let (info, cpus) = node.info()?;
         let record = serde_json::from_slice(&node.description()?).ok();
@@ -57,16 +57,16 @@ impl Handle {
         })
     }
 
-    /// Asks the module anew.
+    /// Reads the state again.
     ///
     /// # Errors
-    /// What the module answered; `ENOENT` or `ENODEV` when the node is gone.
+    /// The module's error; `ENOENT` or `ENODEV` if the node was removed.
     pub fn refresh(&mut self) -> Result<(), CallError> {
         (self.info, self.cpus) = self.node.info()?;
         Ok(())
     }
 
-    /// Whether its cores execute it.
+    /// Whether it runs.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.info.state == abi::State::RUNNING
@@ -84,41 +84,41 @@ impl Handle {
         self.info.reason == abi::Reason::HUNG
     }
 
-    /// Whether it runs no more.
+    /// Whether it is stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.info.state == abi::State::STOPPED
     }
 
-    /// Whether a supervisor looks after it.
+    /// Whether it has a supervisor.
     #[must_use]
     pub fn is_supervised(&self) -> bool {
         self.has(abi::NODE_SUPERVISED)
     }
 
-    /// Whether a supervisor should look after it, and none does.
+    /// Whether it should have a supervisor but has none.
     #[must_use]
     pub fn is_unsupervised(&self) -> bool {
         let finished = self.has(abi::NODE_RETIRED) && !self.is_running();
         self.record.is_some() && self.info.starts > 0 && !self.is_supervised() && !finished
     }
 
-    /// Whether its supervisor waits to start it again: with its cores, or for what it could not have
-    /// at the first attempt.
+    /// Whether its supervisor is about to restart it: it keeps the cores, or retries after a failed
+    /// attempt.
     #[must_use]
     pub fn is_restarting(&self) -> bool {
-        let policy = self.record.as_ref().map(|record| record.life.policy);
-        let wanted = policy.is_some_and(|policy| policy.hold() & self.info.reason.bit() != 0);
-        self.is_stopped() && (self.has(abi::NODE_HELD) || wanted && self.may_come_back())
+        let policy = self.record.as_ref().map(|record| record.restart.policy);
+        let wanted = policy.is_some_and(|policy| policy.keep_cpus() & self.info.reason.bit() != 0);
+        self.is_stopped() && (self.has(abi::NODE_CPUS_KEPT) || wanted && self.may_restart())
     }
 
-    /// Whether it is stopped, and its supervisor has not let that be for good.
+    /// Whether it is stopped, but not for good.
     #[must_use]
-    pub fn may_come_back(&self) -> bool {
+    pub fn may_restart(&self) -> bool {
         self.is_stopped() && self.is_supervised() && !self.has(abi::NODE_RETIRED)
     }
 
-    /// Whether it is just being started, not for the first time.
+    /// Whether it is being restarted right now.
     #[must_use]
     pub fn is_being_restarted(&self) -> bool {
         let started = self.is_running() || self.is_stopped();
@@ -129,14 +129,14 @@ impl Handle {
         self.info.flags & flag != 0
     }
 
-    /// What a user sees of it.
+    /// Its state for users.
     #[must_use]
     pub fn view(&self) -> NodeView {
         NodeView::new(self, boot_time())
     }
 }
 
-/// The node of that name.
+/// Finds the node with this name.
 ///
 /// # Errors
 /// [`FindError`].
@@ -153,14 +153,14 @@ pub fn find(driver: &Driver, name: &Name) -> Result<Handle, FindError> {
     })
 }
 
-/// A name that no node has.
+/// The error for an unknown name, with suggestions.
 fn missing(driver: &Driver, name: &Name) -> Missing {
-    // Without them there is only nothing to suggest.
+    // On failure there are just no suggestions.
     let nodes = driver.node_names().unwrap_or_default();
     Missing::among(name.as_str(), nodes.iter().map(name::text))
 }
 
-/// All nodes, oldest first. One that goes meanwhile is left out.
+/// All nodes, oldest first. Nodes removed meanwhile are left out.
 ///
 /// # Errors
 /// [`FindError`].
@@ -174,49 +174,49 @@ pub fn all(driver: &Driver) -> Result<Vec<Handle>, FindError> {
     Ok(there.collect::<Result<_, CallError>>()?)
 }
 
-/// Whether the module's answer means that the node was removed meanwhile.
+/// Whether the module's error means that the node was removed.
 fn is_gone(error: CallError) -> bool {
     matches!(error.errno, Errno::ENOENT | Errno::ENODEV | Errno::ENODATA)
 }
 
-/// A node as users see it.
+/// State of a node for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeView {
     /// Its name.
     pub name: String,
     /// Its id.
     pub id: u32,
-    /// OCI's word for its state.
+    /// State, in OCI's terms.
     pub state: &'static str,
     /// Why it is stopped.
     pub reason: Option<&'static str>,
-    /// Whether a supervisor looks after it.
+    /// Whether it has a supervisor.
     pub supervised: bool,
-    /// Whether it runs and gives no sign.
+    /// Whether it runs, but its first core takes no interrupts.
     pub unresponsive: bool,
-    /// Whether it is stopped and about to be started again.
+    /// Whether it is stopped and about to be restarted.
     pub restarting: bool,
-    /// Its virtio devices that do not work. They are tried again.
+    /// Its failed virtio devices. They are retried.
     pub failed_devices: Vec<DeviceFailure>,
-    /// How often it was started.
+    /// Number of starts.
     pub starts: u64,
-    /// Its cores by the base's numbers, the first boots; if stopped, those it had.
+    /// Its cores by the base's numbers, the boot core first; if stopped, its last ones.
     pub cpus: CpuList,
-    /// The ids of their local APICs.
+    /// Their local APIC ids.
     pub apic_ids: Vec<u32>,
-    /// Bytes of its memory.
+    /// Size of its memory in bytes.
     pub memory_bytes: u64,
-    /// Its address on the network of nodes and base, if it is on it.
+    /// Its address on the network of nodes and base, if any.
     pub address: Option<Ipv4Addr>,
     /// The image it was started from.
     pub image: Option<String>,
     /// Its kernel's release.
     pub release: Option<String>,
-    /// When it was last started, in nanoseconds of `CLOCK_BOOTTIME`.
+    /// Time of its last start, in nanoseconds of `CLOCK_BOOTTIME`.
     pub started_ns: Option<u64>,
-    /// When it ended, in the same.
+    /// Time of its end, in the same clock.
     pub ended_ns: Option<u64>,
-    /// How long it has run, or did, in nanoseconds.
+    /// Duration of its present or last run, in nanoseconds.
     pub ran_ns: u64,
 }
 
@@ -229,8 +229,8 @@ impl NodeView {
         Self {
             name: name::text(&info.name),
             id: info.id,
-            state: state_word(info.state),
-            reason: reason_word(info.reason),
+            state: state_name(info.state),
+            reason: reason_name(info.reason),
             supervised: handle.is_supervised(),
             unresponsive: handle.has(abi::NODE_UNRESPONSIVE),
             restarting: handle.is_restarting(),
@@ -254,7 +254,7 @@ impl NodeView {
     }
 }
 
-fn state_word(state: abi::State) -> &'static str {
+fn state_name(state: abi::State) -> &'static str {
     match state {
         abi::State::CREATING => "creating",
         abi::State::CREATED => "created",
@@ -264,7 +264,7 @@ fn state_word(state: abi::State) -> &'static str {
     }
 }
 
-fn reason_word(reason: abi::Reason) -> Option<&'static str> {
+fn reason_name(reason: abi::Reason) -> Option<&'static str> {
     match reason {
         abi::Reason::NONE => None,
         abi::Reason::POWER_OFF => Some("power-off"),
@@ -281,7 +281,7 @@ fn reason_word(reason: abi::Reason) -> Option<&'static str> {
 }
 
 fn boot_time() -> Duration {
-    // The clock is there on every Linux since 2.6.39.
+    // Every Linux since 2.6.39 has this clock.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
@@ -291,13 +291,13 @@ mod tests {
 
     #[test]
     fn states_and_reasons_have_words() {
-        let states = [0, 1, 2, 3, 99].map(|state| state_word(abi::State(state)));
+        let states = [0, 1, 2, 3, 99].map(|state| state_name(abi::State(state)));
         assert_eq!(
             states,
             ["creating", "created", "running", "stopped", "unknown"]
         );
         let reasons =
-            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 99].map(|reason| reason_word(abi::Reason(reason)));
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 99].map(|reason| reason_name(abi::Reason(reason)));
         let words = [
             "power-off",
             "reset",

@@ -1,4 +1,4 @@
-//! The network of nodes and base: a bridge, which is there as long as a node is on it.
+//! The network of nodes and base: a bridge that exists while a node is attached to it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,24 +18,24 @@ use crate::state::{self, Lock};
 
 use super::command::run;
 
-/// Its name.
+/// The bridge's name.
 const BRIDGE: &str = "insula0";
-/// Held by whoever makes or removes it.
+/// Name of the lock held while the bridge is made or removed.
 const LOCK: &str = "network";
-/// How long others may hold it, and how often it is tried.
-const LOCK_LIMIT: Duration = Duration::from_secs(3);
+/// Timeout of taking the lock, and the interval between attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
-/// Addresses of nodes that ask for none begin here: those before are for nodes that ask for them.
+/// First address for nodes without a requested one; those before can be requested.
 const FIRST: u32 = 0x100;
-/// How many there are.
+/// Number of addresses for nodes without a requested one.
 const COUNT: u32 = 0xff00 - FIRST;
 
-/// The number of the network, its first address.
+/// The network's address.
 fn network() -> u32 {
     u32::from(BASE_ADDRESS) & !(u32::MAX >> PREFIX)
 }
 
-/// The address of a node with this id whose record tells none: another version started it.
+/// The address of a node whose record has none, because another version of insula started it.
 #[must_use]
 pub(super) fn address(id: u32) -> Ipv4Addr {
     nth(id)
@@ -45,8 +45,8 @@ fn nth(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(network() + FIRST + number % COUNT)
 }
 
-/// An address that is not `taken`, for a node that asks for none. A name leads to the same one each
-/// time, unless another node has it. None if there is no free one.
+/// Chooses an address that is not in `taken` from a hash of the node's name, so a name gets the
+/// same address each time unless another node has it. `None` if all are taken.
 #[must_use]
 pub(crate) fn free_address(name: &str, taken: &BTreeSet<Ipv4Addr>) -> Option<Ipv4Addr> {
     let digest = Sha256::digest(name);
@@ -56,17 +56,17 @@ pub(crate) fn free_address(name: &str, taken: &BTreeSet<Ipv4Addr>) -> Option<Ipv
     all.find(|address| !taken.contains(address))
 }
 
-/// Those that a node can ask for: no other gets one of them.
+/// Addresses that a node can request; they are never assigned by default.
 #[must_use]
 pub fn free_addresses() -> RangeInclusive<Ipv4Addr> {
     let base = u32::from(BASE_ADDRESS);
     Ipv4Addr::from(base + 1)..=Ipv4Addr::from(network() + FIRST - 1)
 }
 
-/// Brings an interface onto the bridge, which is made if there is none.
+/// Attaches an interface to the bridge; creates the bridge if needed.
 pub(super) fn join(interface: &str) -> io::Result<()> {
     let _locked = lock()?;
-    if !is_there() {
+    if !bridge_exists() {
         ip(&["link", "add", BRIDGE, "type", "bridge"])?;
         let address = format!("{BASE_ADDRESS}/{PREFIX}");
         ip(&["address", "add", &address, "dev", BRIDGE])?;
@@ -75,7 +75,7 @@ pub(super) fn join(interface: &str) -> io::Result<()> {
     ip(&["link", "set", interface, "master", BRIDGE, "up"])
 }
 
-/// Removes the bridge if nobody is on it any more.
+/// Removes the bridge if no interface is attached to it.
 pub(super) fn leave() {
     let left = || {
         let _locked = lock()?;
@@ -85,23 +85,23 @@ pub(super) fn leave() {
             _ => Ok(()),
         }
     };
-    // One that is left over serves the next node.
+    // If this fails, the next node uses the bridge.
     let _: io::Result<()> = left();
 }
 
-fn is_there() -> bool {
+fn bridge_exists() -> bool {
     Path::new("/sys/class/net").join(BRIDGE).exists()
 }
 
-/// With the answer's end the next one may.
+/// Takes the lock; dropping it releases it.
 fn lock() -> io::Result<Lock> {
     let began = Instant::now();
     loop {
         if let Some(lock) = state::try_lock(&Root::default(), LOCK)? {
             return Ok(lock);
         }
-        if began.elapsed() > LOCK_LIMIT {
-            let text = format!("somebody else has held the lock `{LOCK}` for {LOCK_LIMIT:?}");
+        if began.elapsed() > LOCK_TIMEOUT {
+            let text = format!("another process has held the lock `{LOCK}` for {LOCK_TIMEOUT:?}");
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         thread::sleep(LOCK_INTERVAL);

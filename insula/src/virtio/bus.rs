@@ -1,4 +1,4 @@
-//! The devices of a node, by number.
+//! The devices of a node, by device number.
 
 use std::time::Instant;
 
@@ -6,51 +6,50 @@ use insula_abi::virtio::{
     self, DEVICES_MAX, DeviceList, DeviceRange, EVENTS_MAX, Ping, QUEUES_MAX,
 };
 
-use super::device::{BackEnd, Device, StartError};
-use super::message::{Addressee, Nonsense, Request};
+use super::device::{Backend, Device, StartError};
+use super::message::{Addressee, ProtocolError, Request};
 
-/// More devices, or virtqueues, than a bus can have.
+/// More devices or virtqueues than a bus can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a node has room for {DEVICES_MAX} virtio devices of {QUEUES_MAX} queues, {EVENTS_MAX} in all"
 )]
-pub struct TooMany;
+pub struct TooManyDevices;
 
-/// All virtio devices of a node. Answers what its drivers ask, one message after the other.
+/// All virtio devices of a node. Handles the messages of its drivers one at a time.
 pub struct Bus {
     devices: Vec<Device>,
 }
 
 impl Bus {
-    /// Devices with these back ends; their numbers are their places in the list. The events of the
-    /// channel are given to their virtqueues in turn, from 0 on.
+    /// Creates devices with these backends, numbered in order. Each virtqueue gets the next event
+    /// of the channel, from 0.
     ///
     /// # Errors
-    /// [`TooMany`].
-    pub fn new(back_ends: Vec<Box<dyn BackEnd>>) -> Result<Self, TooMany> {
+    /// [`TooManyDevices`].
+    pub fn new(backends: Vec<Box<dyn Backend>>) -> Result<Self, TooManyDevices> {
         let mut next_event = 0;
         let mut devices = Vec::new();
-        for back_end in back_ends {
-            let queues = back_end.identity().queue_sizes.len() as u32;
-            let device = Device::new(back_end, next_event);
+        for backend in backends {
+            let queues = backend.identity().queue_sizes.len() as u32;
+            let device = Device::new(backend, next_event);
             next_event += queues;
             devices.push(device);
             if queues > QUEUES_MAX
                 || next_event > EVENTS_MAX
                 || devices.len() > usize::from(DEVICES_MAX)
             {
-                return Err(TooMany);
+                return Err(TooManyDevices);
             }
         }
         Ok(Self { devices })
     }
 
-    /// The answer to a message.
+    /// Handles a message and returns the response.
     ///
     /// # Errors
-    /// [`Nonsense`]: the node's driver is not to be talked to any more, and the session to be
-    /// [left](Self::leave).
-    pub fn answer(&mut self, message: &[u8]) -> Result<Vec<u8>, Nonsense> {
+    /// [`ProtocolError`]: the caller must end the session by [`disconnect`](Self::disconnect).
+    pub fn answer(&mut self, message: &[u8]) -> Result<Vec<u8>, ProtocolError> {
         let request = Request::parse(message)?;
         match request.addressee() {
             Addressee::Bus => self.answer_bus(&request),
@@ -58,7 +57,7 @@ impl Bus {
                 Some(device) => device.answer(&request),
                 None if request.id() == virtio::device::GET_DEVICE_INFO => {
                     request.no_body()?;
-                    // "No such device" is device id 0.
+                    // Device id 0 means "no such device".
                     Ok(request.answer(virtio::DeviceInfo::default()))
                 }
                 None => Err(request.unknown()),
@@ -66,43 +65,43 @@ impl Bus {
         }
     }
 
-    /// Stops what every driver has started: the session has ended.
-    pub fn leave(&mut self) {
-        self.devices.iter_mut().for_each(Device::leave);
+    /// Stops every started device: the session has ended.
+    pub fn disconnect(&mut self) {
+        self.devices.iter_mut().for_each(Device::disconnect);
     }
 
-    /// Whether something is to be [attended to](Self::attend) soon without any message.
+    /// Whether a device needs [`service`](Self::service) soon without a message.
     #[must_use]
-    pub fn waits(&self) -> bool {
-        self.devices.iter().any(Device::waits)
+    pub fn needs_service(&self) -> bool {
+        self.devices.iter().any(Device::needs_service)
     }
 
-    /// Tries again what has failed, if it is time. Answers the messages that the node is to be sent
-    /// unasked.
-    pub fn attend(&mut self, now: Instant) -> Vec<Vec<u8>> {
+    /// Retries failed starts that are due. Returns event messages for the node.
+    pub fn service(&mut self, now: Instant) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         for (number, device) in (0..).zip(&mut self.devices) {
             device.retry(now);
-            messages.extend(device.take_event(number));
+            messages.extend(device.take_config_event(number));
         }
         messages
     }
 
-    /// Devices that have failed since this was last asked, and why, or that work again.
-    pub fn take_news(&mut self) -> Vec<(String, Option<String>)> {
-        let news = self.devices.iter_mut().map(Device::take_news);
-        news.flatten().collect()
+    /// Takes the status changes since the last call: a device with its failure, or `None` if it
+    /// works again.
+    pub fn take_status_changes(&mut self) -> Vec<(String, Option<String>)> {
+        let status_change = self.devices.iter_mut().map(Device::take_status_change);
+        status_change.flatten().collect()
     }
 
-    /// Has all devices that work do so with the memory that the node has now.
+    /// Has all started devices use the node's present memory.
     ///
     /// # Errors
-    /// The first [`StartError`]: devices before that one have the new memory, all others the old.
+    /// The first [`StartError`]: devices before that one use the new memory, the others the old.
     pub fn change_memory(&mut self) -> Result<(), StartError> {
         self.devices.iter_mut().try_for_each(Device::change_memory)
     }
 
-    fn answer_bus(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    fn answer_bus(&self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         match request.id() {
             virtio::bus::GET_DEVICES => Ok(self.list(request, request.body()?)),
             virtio::bus::PING => Ok(request.answer(request.body::<Ping>()?)),
@@ -110,19 +109,21 @@ impl Bus {
         }
     }
 
-    /// A bit for each number from the first on: always all that there can be.
-    fn list(&self, request: &Request<'_>, asked: DeviceRange) -> Vec<u8> {
-        let count = asked.count.min(DEVICES_MAX.saturating_sub(asked.first));
+    /// A bitmap of device numbers from the first requested one.
+    fn list(&self, request: &Request<'_>, requested: DeviceRange) -> Vec<u8> {
+        let count = requested
+            .count
+            .min(DEVICES_MAX.saturating_sub(requested.first));
         let mut bits = vec![0_u8; usize::from(count).div_ceil(8)];
         for index in 0..count {
-            let number = usize::from(asked.first) + usize::from(index);
+            let number = usize::from(requested.first) + usize::from(index);
             if number < self.devices.len() {
                 bits[usize::from(index) / 8] |= 1 << (index % 8);
             }
         }
-        let next = asked.first.saturating_add(count);
+        let next = requested.first.saturating_add(count);
         let list = DeviceList {
-            first: asked.first,
+            first: requested.first,
             count,
             next: if usize::from(next) < self.devices.len() {
                 next

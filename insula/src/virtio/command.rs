@@ -1,23 +1,23 @@
-//! Commands of the base that are run and waited for, but not for ever.
+//! Running commands of the base with a timeout.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long any of them may take: they only ask the kernel for something.
-const LIMIT: Duration = Duration::from_secs(5);
-/// How long a process that was killed may take to end.
-const KILLED_LIMIT: Duration = Duration::from_secs(1);
-/// How often it is looked whether one has ended.
+/// Timeout of a command; each only makes a request to the kernel.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time a killed process gets to exit.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval at which an exit is polled.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Runs the command.
+/// Runs the command to its end.
 ///
 /// # Errors
-/// That it cannot be run, does not end, or fails: with what it said last.
+/// It cannot be run, does not exit in time, or fails (with its standard error).
 pub(super) fn run(command: &mut Command) -> io::Result<()> {
-    run_within(command, LIMIT)
+    run_within(command, TIMEOUT)
 }
 
 fn run_within(command: &mut Command, limit: Duration) -> io::Result<()> {
@@ -27,8 +27,8 @@ fn run_within(command: &mut Command, limit: Duration) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    if !ends_within(&mut child, limit) {
-        end(child);
+    if !exits_within(&mut child, limit) {
+        kill(child);
         let text = format!("{name} did not end within {limit:?}");
         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
     }
@@ -36,21 +36,21 @@ fn run_within(command: &mut Command, limit: Duration) -> io::Result<()> {
     if status.success() {
         return Ok(());
     }
-    let mut complaint = Vec::new();
+    let mut message = Vec::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // What it left running may hold its output: only what is there already is read.
+        // A child that it left running may hold the pipe open: do not wait for end of file.
         nix::fcntl::fcntl(
             &stderr,
             nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK),
         )?;
-        let _ = stderr.read_to_end(&mut complaint);
+        let _ = stderr.read_to_end(&mut message);
     }
-    let complaint = String::from_utf8_lossy(&complaint);
-    Err(io::Error::other(format!("{name}: {}", complaint.trim())))
+    let message = String::from_utf8_lossy(&message);
+    Err(io::Error::other(format!("{name}: {}", message.trim())))
 }
 
-/// Whether it has ended before so much time has gone by.
-pub(super) fn ends_within(child: &mut Child, limit: Duration) -> bool {
+/// Waits for its exit; false after `limit`.
+pub(super) fn exits_within(child: &mut Child, limit: Duration) -> bool {
     let began = Instant::now();
     while matches!(child.try_wait(), Ok(None)) {
         if began.elapsed() > limit {
@@ -61,15 +61,15 @@ pub(super) fn ends_within(child: &mut Child, limit: Duration) -> bool {
     true
 }
 
-/// Ends a process by force. Whether it has ended when this returns: one that waits for its storage may
-/// do so long after it was killed, and is waited for by somebody else.
-pub(super) fn end(mut child: Child) -> bool {
-    // It may have ended by itself. As long as nobody has waited for it, its id is nobody else's.
+/// Kills a process. Returns whether it has exited: one that waits for storage may exit much later,
+/// and a thread reaps it then.
+pub(super) fn kill(mut child: Child) -> bool {
+    // It may have exited already. Until it is reaped, its id is not reused.
     let _ = child.kill();
-    if ends_within(&mut child, KILLED_LIMIT) {
+    if exits_within(&mut child, KILL_TIMEOUT) {
         return true;
     }
-    // Without a thread it is waited for by nobody until this process ends.
+    // If there is no thread, it stays a zombie until this process exits.
     let _ = thread::Builder::new()
         .name("reap".into())
         .spawn(move || child.wait());
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_end_is_ended() {
+    fn a_command_that_does_not_end_is_killed() {
         let began = Instant::now();
         let error = run_within(Command::new("sleep").arg("60"), INTERVAL).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_in_its_own_words() {
+    fn a_failure_carries_the_commands_standard_error() {
         let failed = run(Command::new("sh").args(["-c", "echo so it is >&2; exit 1"]));
         assert_eq!(failed.unwrap_err().to_string(), "sh: so it is");
         run(&mut Command::new("true")).unwrap();

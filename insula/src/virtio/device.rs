@@ -1,4 +1,4 @@
-//! A device as its driver sees it.
+//! A virtio device as its driver sees it.
 
 use std::time::Instant;
 
@@ -7,14 +7,13 @@ use insula_abi::virtio::{
     VqueueIndex,
 };
 
-use super::message::{Nonsense, Request, event};
-use super::pause::Pause;
+use super::backoff::Backoff;
+use super::message::{ProtocolError, Request, event};
 
-/// "INSL": who made the devices.
+/// Vendor id of all devices: "INSL".
 const VENDOR_ID: u32 = 0x4c53_4e49;
 
-/// Feature bits that concern the transport, not the device (specification, 6 "Reserved Feature
-/// Bits").
+/// `VIRTIO_F_VERSION_1`, a feature of the transport (specification, 6 "Reserved Feature Bits").
 const VERSION_1: u64 = 1 << 32;
 
 /// Bits of a device's status (specification, 2.1).
@@ -25,116 +24,116 @@ const FEATURES_OK: u8 = 8;
 const NEEDS_RESET: u8 = 64;
 const FAILED: u8 = 128;
 
-/// What a device is.
+/// Type and capabilities of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// Its kind, by the specification (5 "Device Types").
+    /// Device type (specification, 5 "Device Types").
     pub device_id: u32,
-    /// What it can, the transport's features left out.
+    /// Device features, without the transport's.
     pub features: u64,
-    /// The most entries of each of its virtqueues: powers of two.
+    /// Maximum size of each virtqueue in entries, powers of two.
     pub queue_sizes: &'static [u16],
 }
 
-/// A virtqueue as its driver has laid it out. The addresses are physical and unchecked.
+/// A virtqueue as set up by its driver. Addresses are physical and unchecked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Virtqueue {
-    /// Which of the device's.
+    /// Index among the device's virtqueues.
     pub index: u32,
-    /// Entries, a power of two, at most what the device allows.
+    /// Entries: a power of two, at most the device's maximum.
     pub size: u16,
-    /// Where its descriptors are.
+    /// Address of the descriptor table.
     pub descriptors: u64,
-    /// Where the ring of available buffers is.
+    /// Address of the available ring (driver area).
     pub driver: u64,
-    /// Where the ring of used buffers is.
+    /// Address of the used ring (device area).
     pub device: u64,
-    /// The event of the channel that stands for it, both ways.
+    /// Event of the channel that notifies in both directions.
     pub event: u32,
 }
 
-/// Why a device did not start. It is as it was before.
+/// Why a device did not start. Its state is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The driver has laid it out in a way that cannot be. It must reset the device.
+    /// The driver's setup is invalid; it must reset the device.
     #[error("{0}")]
     Driver(String),
-    /// Who is to do its work cannot. Later that may be otherwise.
+    /// The backend failed; a retry may succeed.
     #[error("{0}")]
-    BackEnd(String),
+    Backend(String),
 }
 
-/// Who does a device's work.
-pub trait BackEnd: Send {
-    /// What the device is. Always the same.
+/// The implementation of a device.
+pub trait Backend: Send {
+    /// Type and features. Constant.
     fn identity(&self) -> Identity;
 
-    /// What it is, in words for its user.
+    /// Name for messages.
     fn name(&self) -> String;
 
-    /// Its configuration space, now. Of the same size always.
+    /// Present contents of the configuration space, of constant size.
     fn config(&self) -> Vec<u8>;
 
-    /// Whether the configuration is not known yet, and something that stands for it.
+    /// Whether [`config`](Self::config) is still a placeholder.
     fn awaits_config(&self) -> bool {
         false
     }
 
-    /// The driver writes to the configuration space; what it may not write is left as it is.
+    /// Handles a driver's write to the configuration space; read-only fields stay.
     fn write_config(&mut self, _offset: usize, _bytes: &[u8]) {}
 
-    /// Works on these virtqueues from now on. `features` are the driver's choice.
+    /// Starts serving these virtqueues with the features that the driver accepted.
     ///
     /// # Errors
     /// [`StartError`].
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError>;
 
-    /// The node's memory is more or less than it was when the device was started: works on with what
-    /// there is now, and reaches no more than that once this has returned.
+    /// Switches to the node's present memory after it grew or shrank. Removed memory is no longer
+    /// accessed once this returns.
     ///
     /// # Errors
-    /// [`StartError`]; it works on with what there was.
+    /// [`StartError`]; the backend goes on with the old memory.
     fn change_memory(&mut self) -> Result<(), StartError> {
         Ok(())
     }
 
-    /// Touches the node's memory no more once this has returned.
+    /// Stops the device; the node's memory is no longer accessed once this returns.
     fn stop(&mut self);
 
-    /// The same when the session with the driver has ended, which does not know yet, and may come
-    /// back with the same virtqueues.
-    fn leave(&mut self) {
+    /// Stops the device because the session has ended. The driver may come back with the same
+    /// virtqueues.
+    fn disconnect(&mut self) {
         self.stop();
     }
 }
 
-/// A device with its driver's progress.
+/// A device and the state of its initialization by the driver.
 pub(super) struct Device {
-    back_end: Box<dyn BackEnd>,
+    backend: Box<dyn Backend>,
     identity: Identity,
     first_event: u32,
     status: u8,
-    /// What the driver takes.
+    /// Features accepted by the driver.
     features: u64,
     queues: Vec<Option<Virtqueue>>,
     started: bool,
-    /// When it is to be started again, which has failed so far.
-    retry: Option<(Instant, Pause)>,
-    /// Why it does not work, or that it does: until somebody has asked.
-    news: Option<Option<String>>,
-    /// The configuration as the driver has it, and how often that has changed.
+    /// Time of the next start after a failed one.
+    retry: Option<(Instant, Backoff)>,
+    /// Last unreported status change: its failure, or `None` inside if it works.
+    status_change: Option<Option<String>>,
+    /// The configuration last seen by the driver, and its generation.
     config: Vec<u8>,
     generation: u32,
 }
 
 impl Device {
-    pub(super) fn new(back_end: Box<dyn BackEnd>, first_event: u32) -> Self {
-        let (identity, config) = (back_end.identity(), back_end.config());
+    pub(super) fn new(backend: Box<dyn Backend>, first_event: u32) -> Self {
+        let (identity, config) = (backend.identity(), backend.config());
         Self {
-            back_end,
+            backend,
             identity,
             retry: None,
-            news: None,
+            status_change: None,
             config,
             generation: 0,
             first_event,
@@ -145,47 +144,47 @@ impl Device {
         }
     }
 
-    /// Back to where no driver has found it yet.
+    /// Device reset.
     pub(super) fn reset(&mut self) {
         if self.started {
-            self.back_end.stop();
+            self.backend.stop();
         }
-        self.stop_trying();
+        self.cancel_retry();
         self.started = false;
         self.status = 0;
         self.features = 0;
         self.queues.fill(None);
     }
 
-    /// The session with its driver has ended.
-    pub(super) fn leave(&mut self) {
+    /// Handles the end of the session with its driver.
+    pub(super) fn disconnect(&mut self) {
         if std::mem::take(&mut self.started) {
-            self.back_end.leave();
+            self.backend.disconnect();
         }
         self.reset();
     }
 
-    /// What it is, and why it does not work, or that it does, if that has changed.
-    pub(super) fn take_news(&mut self) -> Option<(String, Option<String>)> {
-        let news = self.news.take()?;
-        Some((self.back_end.name(), news))
+    /// Takes the unreported status change: name, and failure or `None`.
+    pub(super) fn take_status_change(&mut self) -> Option<(String, Option<String>)> {
+        let status_change = self.status_change.take()?;
+        Some((self.backend.name(), status_change))
     }
 
-    /// Whether something is to be done without its driver asking for it.
-    pub(super) fn waits(&self) -> bool {
-        self.retry.is_some() || self.back_end.awaits_config()
+    /// Whether it needs service without a message from its driver.
+    pub(super) fn needs_service(&self) -> bool {
+        self.retry.is_some() || self.backend.awaits_config()
     }
 
-    /// Starts it again, if that is due.
+    /// Retries the start if it is due.
     pub(super) fn retry(&mut self, now: Instant) {
         if self.retry.as_ref().is_some_and(|(due, _)| *due <= now) {
             self.start();
         }
     }
 
-    /// The message that tells the driver, if the configuration is not what it was.
-    pub(super) fn take_event(&mut self, number: u16) -> Option<Vec<u8>> {
-        let config = self.back_end.config();
+    /// A configuration change message, if the configuration has changed.
+    pub(super) fn take_config_event(&mut self, number: u16) -> Option<Vec<u8>> {
+        let config = self.backend.config();
         if config == self.config {
             return None;
         }
@@ -201,31 +200,31 @@ impl Device {
         Some(event(virtio::device::EVENT_CONFIG, number, body))
     }
 
-    fn stop_trying(&mut self) {
+    fn cancel_retry(&mut self) {
         if self.retry.take().is_some() {
-            self.news = Some(None);
+            self.status_change = Some(None);
         }
     }
 
-    /// The node's memory has changed.
+    /// Handles a change of the node's memory.
     pub(super) fn change_memory(&mut self) -> Result<(), StartError> {
         match self.started {
-            true => self.back_end.change_memory(),
+            true => self.backend.change_memory(),
             false => Ok(()),
         }
     }
 
-    pub(super) fn answer(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    pub(super) fn answer(&mut self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         use virtio::device as id;
         match request.id() {
-            id::GET_DEVICE_INFO => self.info(request),
-            id::GET_FEATURES => self.offer_features(request),
-            id::SET_FEATURES => self.take_features(request),
+            id::GET_DEVICE_INFO => self.get_info(request),
+            id::GET_FEATURES => self.get_features(request),
+            id::SET_FEATURES => self.accept_features(request),
             id::GET_CONFIG => self.read_config(request),
             id::SET_CONFIG => self.write_config(request),
-            id::GET_STATUS => request.no_body().map(|()| self.tell_status(request)),
+            id::GET_STATUS => request.no_body().map(|()| self.get_status(request)),
             id::SET_STATUS => self.set_status(request),
-            id::GET_VQUEUE => self.tell_queue(request),
+            id::GET_VQUEUE => self.get_queue(request),
             id::SET_VQUEUE => self.set_queue(request),
             id::RESET_VQUEUE => self.reset_queue(request),
             id::GET_SHM => {
@@ -240,13 +239,13 @@ impl Device {
         }
     }
 
-    fn info(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    fn get_info(&self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         request.no_body()?;
         Ok(request.answer(DeviceInfo {
             device_id: self.identity.device_id,
             vendor_id: VENDOR_ID,
             feature_bits: u64::BITS,
-            config_size: self.back_end.config().len() as u32,
+            config_size: self.backend.config().len() as u32,
             vqueues_max: self.queues.len() as u32,
             admin_vqueue_first: 0,
             admin_vqueues: 0,
@@ -257,23 +256,23 @@ impl Device {
         self.identity.features | VERSION_1
     }
 
-    /// All blocks, whichever were asked for.
-    fn offer_features(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    /// Returns all feature blocks, whichever were requested.
+    fn get_features(&self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         let _: virtio::Blocks = request.body()?;
         Ok(request.answer(features(self.offered())))
     }
 
-    fn take_features(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
-        let taken: Features = request.body()?;
-        if taken.blocks != features(0).blocks {
+    fn accept_features(&mut self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
+        let accepted: Features = request.body()?;
+        if accepted.blocks != features(0).blocks {
             return Err(request.unknown());
         }
-        self.features = u64::from(taken.words[1]) << 32 | u64::from(taken.words[0]);
+        self.features = u64::from(accepted.words[1]) << 32 | u64::from(accepted.words[0]);
         Ok(request.done())
     }
 
-    /// What lies outside reads as nothing.
-    fn read_config(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    /// A range outside the configuration reads as empty.
+    fn read_config(&self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         let ConfigRange { offset, size } = request.body()?;
         let bytes = range(offset, size)
             .and_then(|range| self.config.get(range))
@@ -286,39 +285,39 @@ impl Device {
         Ok(request.answer_with(head, bytes))
     }
 
-    fn write_config(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    fn write_config(&mut self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         let (head, bytes): (Config, _) = request.body_and_rest()?;
         if bytes.len() != head.size as usize {
             return Err(request.unknown());
         }
-        let size = self.back_end.config().len();
+        let size = self.backend.config().len();
         if let Some(range) = range(head.offset, head.size).filter(|range| range.end <= size) {
-            self.back_end.write_config(range.start, bytes);
-            self.config = self.back_end.config();
+            self.backend.write_config(range.start, bytes);
+            self.config = self.backend.config();
         }
         Ok(request.answer_with(head, bytes))
     }
 
-    fn tell_status(&self, request: &Request<'_>) -> Vec<u8> {
+    fn get_status(&self, request: &Request<'_>) -> Vec<u8> {
         request.answer(Status {
             status: self.status.into(),
         })
     }
 
-    /// The status that results, which the driver compares with what it wished for.
-    fn set_status(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    /// Returns the resulting status, which the driver compares with the one it set.
+    fn set_status(&mut self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         let Status { status } = request.body()?;
-        let wished = u8::try_from(status).map_err(|_| request.unknown())?;
-        if wished == 0 {
+        let requested = u8::try_from(status).map_err(|_| request.unknown())?;
+        if requested == 0 {
             self.reset();
         } else if self.status & NEEDS_RESET == 0 {
-            self.advance(wished);
+            self.advance(requested);
         }
-        Ok(self.tell_status(request))
+        Ok(self.get_status(request))
     }
 
-    fn advance(&mut self, wished: u8) {
-        let mut next = wished & (ACKNOWLEDGE | DRIVER | DRIVER_OK | FEATURES_OK | FAILED);
+    fn advance(&mut self, requested: u8) {
+        let mut next = requested & (ACKNOWLEDGE | DRIVER | DRIVER_OK | FEATURES_OK | FAILED);
         let agreed = self.features & !self.offered() == 0 && self.features & VERSION_1 != 0;
         if next & FEATURES_OK != 0 && !agreed {
             next &= !FEATURES_OK;
@@ -332,77 +331,77 @@ impl Device {
         }
     }
 
-    /// A back end that fails is tried again, until the driver resets the device: to it the device is a
-    /// slow one.
+    /// Starts the backend. A failed start is retried until the driver resets the device; the driver
+    /// only sees a slow device.
     fn start(&mut self) {
         let queues: Vec<_> = self.queues.iter().flatten().copied().collect();
         let retry = self.retry.take();
-        match self.back_end.start(self.features, &queues) {
+        match self.backend.start(self.features, &queues) {
             Ok(()) => {
                 self.started = true;
-                self.news = Some(None);
+                self.status_change = Some(None);
             }
             Err(StartError::Driver(why)) => {
                 self.status |= NEEDS_RESET;
-                self.news = Some(Some(why));
+                self.status_change = Some(Some(why));
             }
-            Err(StartError::BackEnd(why)) => {
-                let mut pause = retry.map_or_else(Pause::new, |(_, pause)| pause);
-                self.retry = Some((Instant::now() + pause.next(), pause));
-                self.news = Some(Some(why));
+            Err(StartError::Backend(why)) => {
+                let mut backoff = retry.map_or_else(Backoff::new, |(_, backoff)| backoff);
+                self.retry = Some((Instant::now() + backoff.next(), backoff));
+                self.status_change = Some(Some(why));
             }
         }
     }
 
-    /// One that there is not has no entries.
-    fn tell_queue(&self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    /// A virtqueue that does not exist has maximum size 0.
+    fn get_queue(&self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         let VqueueIndex { index } = request.body()?;
         let size_max = self.identity.queue_sizes.get(index as usize);
-        let mut told = virtio::Vqueue {
+        let mut reply = virtio::Vqueue {
             index,
             size_max: size_max.copied().unwrap_or(0).into(),
             event: self.first_event.saturating_add(index),
             ..virtio::Vqueue::default()
         };
         if let Some(Some(queue)) = self.queues.get(index as usize) {
-            told.size = queue.size.into();
-            told.descriptors = queue.descriptors;
-            told.driver = queue.driver;
-            told.device = queue.device;
+            reply.size = queue.size.into();
+            reply.descriptors = queue.descriptors;
+            reply.driver = queue.driver;
+            reply.device = queue.device;
         }
-        Ok(request.answer(told))
+        Ok(request.answer(reply))
     }
 
-    /// Ignored once the device works, and when the size is not a possible one: the device then
-    /// does not find all its queues when it is to start.
-    fn set_queue(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
-        let wished: virtio::Vqueue = request.body()?;
-        let index = wished.index as usize;
+    /// Ignored once the device is started, or if the size is invalid: the start then finds a
+    /// virtqueue missing.
+    fn set_queue(&mut self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
+        let requested: virtio::Vqueue = request.body()?;
+        let index = requested.index as usize;
         let Some(&size_max) = self.identity.queue_sizes.get(index) else {
             return Err(request.unknown());
         };
-        let size = u16::try_from(wished.size).unwrap_or(0);
+        let size = u16::try_from(requested.size).unwrap_or(0);
         if size.is_power_of_two() && size <= size_max && !self.started {
             self.queues[index] = Some(Virtqueue {
-                index: wished.index,
+                index: requested.index,
                 size,
-                descriptors: wished.descriptors,
-                driver: wished.driver,
-                device: wished.device,
-                event: self.first_event + wished.index,
+                descriptors: requested.descriptors,
+                driver: requested.driver,
+                device: requested.device,
+                event: self.first_event + requested.index,
             });
         }
         Ok(request.done())
     }
 
-    /// A driver that takes one queue away takes all of them: the device stops with the first.
-    fn reset_queue(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Nonsense> {
+    /// A driver that resets one virtqueue resets all: the device stops at the first.
+    fn reset_queue(&mut self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {
         let VqueueIndex { index } = request.body()?;
         if self.started {
-            self.back_end.stop();
+            self.backend.stop();
             self.started = false;
         }
-        self.stop_trying();
+        self.cancel_retry();
         match self.queues.get_mut(index as usize) {
             Some(queue) => *queue = None,
             None => return Err(request.unknown()),
@@ -418,7 +417,7 @@ fn features(bits: u64) -> Features {
     }
 }
 
-/// Bytes of the configuration, if a message can have as many.
+/// A range of configuration bytes, if it fits a message.
 fn range(offset: u32, size: u32) -> Option<std::ops::Range<usize>> {
     let end = offset.checked_add(size)?;
     (size as usize <= CONFIG_MAX).then_some(offset as usize..end as usize)

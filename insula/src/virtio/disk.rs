@@ -1,4 +1,4 @@
-//! Disks of a node, by QEMU's storage daemon.
+//! Disks of a node (virtio-blk), served by QEMU's storage daemon.
 
 use std::io;
 use std::process::Command;
@@ -9,219 +9,223 @@ use std::time::{Duration, Instant};
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost::vhost_user::{VhostUserFrontend, VhostUserProtocolFeatures};
 
-use super::back_end::{ANSWER_LIMIT, Connected, Ends};
-use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::keeper::{Programs, Served};
-use super::post::Post;
-use super::storage::Asked;
+use super::backend_process::{ExitOn, REPLY_TIMEOUT, VhostUserBackend};
+use super::device::{Backend, Identity, StartError, Virtqueue};
+use super::monitor::{BackendLauncher, DeviceContext};
+use super::slot::BackendSlot;
 use super::storage_daemon::{self, DiskFile};
+use super::storage_query::StorageQuery;
 use super::vhost::{TRANSPORT_FEATURES, failed, offered};
 use crate::storage::{Lock, LockError};
 
 /// Specification, 5.2.
 const DEVICE_ID: u32 = 2;
-/// Its only virtqueue, for requests: large enough that its ring does not go round while its keeper is
-/// a little late.
+/// The only virtqueue, for requests: large enough that its ring does not wrap while the monitor is
+/// late.
 const QUEUE_SIZES: &[u16] = &[256];
-/// Bytes of the configuration that the daemon has (`struct virtio_blk_config` as far as the block
-/// size, discarding and writing zeroes go).
+/// Bytes of `struct virtio_blk_config` that the daemon supports, up to write zeroes.
 const CONFIG_SIZE: u32 = 60;
 
-/// Features by the daemon: segments of a request, read-only, block size, flushing, topology,
-/// discarding, writing zeroes. It offers a largest segment as well, but does not say how large.
+/// Features of the daemon: SEG_MAX, RO, BLK_SIZE, FLUSH, TOPOLOGY, DISCARD, WRITE_ZEROES. It offers
+/// SIZE_MAX as well, but gives no value.
 const READ_ONLY: u64 = 1 << 5;
 const DISK_FEATURES: u64 = 1 << 2 | READ_ONLY | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 13 | 1 << 14;
 
-/// Where the configuration has what the driver needs to know before the daemon has told it: bytes of a
-/// block and segments of a request.
-const BLOCK_SIZE_AT: usize = 20;
-const SEGMENTS_AT: usize = 12;
-/// What the daemon tells of these.
+/// Configuration fields that the driver needs before the daemon has reported its own: `blk_size`
+/// and `seg_max`.
+const BLOCK_SIZE_OFFSET: usize = 20;
+const SEGMENTS_OFFSET: usize = 12;
+/// The daemon's values of these fields.
 const BLOCK_SIZE: u32 = 512;
 const SEGMENTS: u32 = 126;
 
-/// A configuration that more than one thread knows of: none until a daemon has told it.
-type Told = Arc<Mutex<Option<Vec<u8>>>>;
+/// A configuration shared between threads; `None` until a daemon has reported it.
+type SharedConfig = Arc<Mutex<Option<Vec<u8>>>>;
 
 /// A file or block device of the base as a disk of a node.
 ///
-/// What it is its daemon knows. While there is none, it is a disk without any blocks; so that it has
-/// its place among the others. As soon as there is a daemon, the driver is told how large it is.
+/// Only the daemon knows the size. Until it runs, the disk is present with no blocks, so that later
+/// disks keep their names; the driver is notified of the size afterwards.
 pub struct Disk {
-    post: Post,
+    slot: BackendSlot,
     file: LockedFile,
     features: u64,
-    config: Told,
-    /// A daemon that has not been given work.
-    idle: Option<Connected>,
+    config: SharedConfig,
+    /// A daemon that serves no virtqueues yet.
+    idle: Option<VhostUserBackend>,
 }
 
-/// How long a supervisor that was killed may take to leave the file.
-const LEAVING: Duration = Duration::from_secs(2);
-/// How often it is looked whether it has.
+/// Time a killed supervisor gets to release the file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval at which that is polled.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long the file's storage may take to answer.
-const STORAGE_LIMIT: Duration = Duration::from_secs(4);
+/// Timeout of the file's storage.
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The file of a disk, which nobody else writes to from its first daemon on.
+/// The file of a disk, locked from its first daemon on.
 #[derive(Clone)]
 pub(super) struct LockedFile {
     file: DiskFile,
-    held: Arc<Mutex<Held>>,
+    state: Arc<Mutex<FileState>>,
 }
 
-/// What is had of it.
+/// Lock and pending storage queries of a file.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct FileState {
     lock: Option<Lock>,
-    locking: Asked<Lock>,
-    preparing: Asked<Command>,
+    lock_query: StorageQuery<Lock>,
+    command_query: StorageQuery<Command>,
 }
 
 impl LockedFile {
     pub(super) fn new(file: DiskFile) -> Self {
         Self {
             file,
-            held: Arc::default(),
+            state: Arc::default(),
         }
     }
 
-    /// Locks it, if it is not yet: before a daemon opens it.
-    pub(super) fn hold(&self, limit: Duration) -> Result<MutexGuard<'_, Held>, StartError> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.lock.is_none() {
+    /// Locks the file before a daemon opens it.
+    pub(super) fn lock(&self, limit: Duration) -> Result<MutexGuard<'_, FileState>, StartError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.lock.is_none() {
             let file = self.file.clone();
-            let lock = held.locking.within(limit, move || take_lock(&file))?;
-            held.lock = Some(lock);
+            let lock = state
+                .lock_query
+                .with_timeout(limit, move || wait_lock(&file))?;
+            state.lock = Some(lock);
         }
-        Ok(held)
+        Ok(state)
     }
 
-    /// A daemon that serves it.
-    fn launch(&self, served: &Served) -> Result<Connected, StartError> {
+    /// Starts a daemon that serves the file.
+    fn launch(&self, context: &DeviceContext) -> Result<VhostUserBackend, StartError> {
         let starting = failed("starting qemu-storage-daemon");
         let file = self.file.clone();
         let command = self
-            .hold(STORAGE_LIMIT)?
-            .preparing
-            .within(STORAGE_LIMIT, move || {
+            .lock(STORAGE_TIMEOUT)?
+            .command_query
+            .with_timeout(STORAGE_TIMEOUT, move || {
                 storage_daemon::command(&file).map_err(failed("starting qemu-storage-daemon"))
             })?;
-        launch(command, served).map_err(starting)
+        launch(command, context).map_err(starting)
     }
 }
 
-fn take_lock(file: &DiskFile) -> Result<Lock, StartError> {
+fn wait_lock(file: &DiskFile) -> Result<Lock, StartError> {
     let began = Instant::now();
     loop {
         match Lock::take(&file.path, file.read_only) {
-            Err(LockError::Busy) if began.elapsed() < LEAVING => thread::sleep(INTERVAL),
+            Err(LockError::Busy) if began.elapsed() < LOCK_TIMEOUT => thread::sleep(INTERVAL),
             taken => return taken.map_err(failed("locking it")),
         }
     }
 }
 
 impl Disk {
-    /// The disk that has the bytes of `file`. Its daemon begins now.
-    pub(super) fn new(post: Post, file: DiskFile) -> Self {
+    /// A disk backed by `file`. Its daemon is started now.
+    pub(super) fn new(slot: BackendSlot, file: DiskFile) -> Self {
         let features = features_of(&file);
         let file = LockedFile::new(file);
-        let idle = file.launch(&post.served);
-        let idle = idle.map_err(|error| post.served.set_failure(Some(&error.to_string())));
+        let idle = file.launch(&slot.context);
+        let idle = idle.map_err(|error| slot.context.set_failure(Some(&error.to_string())));
         Self {
             features,
-            post,
+            slot,
             file,
-            config: Told::default(),
+            config: SharedConfig::default(),
             idle: idle.ok(),
         }
     }
 
-    /// Asks its daemon what the disk is, for at most so long.
-    pub(super) fn ask(&mut self, limit: Duration) {
+    /// Reads features and configuration from its daemon.
+    pub(super) fn query(&mut self, limit: Duration) {
         let Some(mut daemon) = self.idle.take() else {
             return;
         };
-        match ask(&mut daemon, limit) {
+        match query(&mut daemon, limit) {
             Ok((features, config)) => {
                 self.features = features;
-                *told(&self.config) = Some(config);
+                *lock_config(&self.config) = Some(config);
                 self.idle = Some(daemon);
-                self.post.served.set_failure(None);
+                self.slot.context.set_failure(None);
             }
-            Err(error) => self.post.served.set_failure(Some(&error.to_string())),
+            Err(error) => self.slot.context.set_failure(Some(&error.to_string())),
         }
     }
 
-    /// The file's name, for its user.
+    /// Name of the disk for messages.
     pub(super) fn name(file: &DiskFile) -> String {
         format!("disk {}", file.path.display())
     }
 }
 
-fn told(config: &Told) -> MutexGuard<'_, Option<Vec<u8>>> {
+fn lock_config(config: &SharedConfig) -> MutexGuard<'_, Option<Vec<u8>>> {
     config.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the daemon is known to offer.
+/// The features that the daemon is known to offer.
 fn features_of(file: &DiskFile) -> u64 {
     let own = DISK_FEATURES & !READ_ONLY;
     own | TRANSPORT_FEATURES | if file.read_only { READ_ONLY } else { 0 }
 }
 
-/// The configuration of a disk of no size.
-fn no_disk() -> Vec<u8> {
+/// Configuration of a disk without blocks.
+fn empty_config() -> Vec<u8> {
     let mut config = vec![0; CONFIG_SIZE as usize];
-    for (at, value) in [(SEGMENTS_AT, SEGMENTS), (BLOCK_SIZE_AT, BLOCK_SIZE)] {
+    for (at, value) in [(SEGMENTS_OFFSET, SEGMENTS), (BLOCK_SIZE_OFFSET, BLOCK_SIZE)] {
         config[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
     config
 }
 
-/// What can be offered to the driver, and the configuration.
-pub(super) fn ask(daemon: &mut Connected, limit: Duration) -> Result<(u64, Vec<u8>), StartError> {
+/// The features to offer to the driver, and the configuration.
+pub(super) fn query(
+    daemon: &mut VhostUserBackend,
+    limit: Duration,
+) -> Result<(u64, Vec<u8>), StartError> {
     let needed = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::REPLY_ACK;
     let began = Instant::now();
-    daemon.agree(needed, limit)?;
+    daemon.negotiate(needed, limit)?;
     let limit = limit.saturating_sub(began.elapsed());
     let (flags, empty) = (VhostUserConfigFlags::empty(), [0; CONFIG_SIZE as usize]);
-    daemon.within(limit, || {
-        let mut front_end = daemon.front_end.clone();
-        let known = offered(&front_end, DISK_FEATURES);
+    daemon.with_timeout(limit, || {
+        let mut frontend = daemon.frontend.clone();
+        let known = offered(&frontend, DISK_FEATURES);
         let known = known.map_err(failed("asking qemu-storage-daemon"))?;
-        let config = front_end.get_config(0, CONFIG_SIZE, flags, &empty);
+        let config = frontend.get_config(0, CONFIG_SIZE, flags, &empty);
         let (_, config) = config.map_err(failed("asking qemu-storage-daemon"))?;
         Ok((known, config))
     })
 }
 
-fn launch(command: Command, served: &Served) -> io::Result<Connected> {
-    Connected::start(command, QUEUE_SIZES.len(), Ends::WhenAsked, served)
+fn launch(command: Command, context: &DeviceContext) -> io::Result<VhostUserBackend> {
+    VhostUserBackend::start(command, QUEUE_SIZES.len(), ExitOn::Sigterm, context)
 }
 
-/// A daemon that serves the file with these features, and has told what the disk is.
+/// Starts a daemon that supports these features, and stores its configuration.
 pub(super) fn connect(
     file: &LockedFile,
     features: u64,
-    config: &Told,
-    served: &Served,
-) -> Result<Connected, StartError> {
-    let mut daemon = file.launch(served)?;
-    let (known, now) = ask(&mut daemon, ANSWER_LIMIT)?;
+    config: &SharedConfig,
+    context: &DeviceContext,
+) -> Result<VhostUserBackend, StartError> {
+    let mut daemon = file.launch(context)?;
+    let (known, now) = query(&mut daemon, REPLY_TIMEOUT)?;
     match features & !known {
         0 => {
-            *told(config) = Some(now);
+            *lock_config(config) = Some(now);
             Ok(daemon)
         }
         lacking => {
             let text = format!("qemu-storage-daemon lacks the features {lacking:#x}");
-            Err(StartError::BackEnd(text))
+            Err(StartError::Backend(text))
         }
     }
 }
 
-impl BackEnd for Disk {
+impl Backend for Disk {
     fn identity(&self) -> Identity {
         Identity {
             device_id: DEVICE_ID,
@@ -231,38 +235,40 @@ impl BackEnd for Disk {
     }
 
     fn config(&self) -> Vec<u8> {
-        told(&self.config).clone().unwrap_or_else(no_disk)
+        lock_config(&self.config)
+            .clone()
+            .unwrap_or_else(empty_config)
     }
 
     fn name(&self) -> String {
-        self.post.served.name.clone()
+        self.slot.context.name.clone()
     }
 
     fn awaits_config(&self) -> bool {
-        told(&self.config).is_none()
+        lock_config(&self.config).is_none()
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        let (file, served) = (self.file.clone(), self.post.served.clone());
+        let (file, context) = (self.file.clone(), self.slot.context.clone());
         let config = Arc::clone(&self.config);
-        let programs = Programs {
+        let launcher = BackendLauncher {
             first: self.idle.take(),
-            start: Box::new(move || connect(&file, features, &config, &served)),
-            follow: true,
+            start: Box::new(move || connect(&file, features, &config, &context)),
+            restartable: true,
         };
-        self.post
-            .fill(features, queues, QUEUE_SIZES.len(), programs)
+        self.slot
+            .start(features, queues, QUEUE_SIZES.len(), launcher)
     }
 
     fn change_memory(&mut self) -> Result<(), StartError> {
-        self.post.change_memory()
+        self.slot.change_memory()
     }
 
     fn stop(&mut self) {
-        self.post.clear();
+        self.slot.stop();
     }
 
-    fn leave(&mut self) {
-        self.post.leave();
+    fn disconnect(&mut self) {
+        self.slot.disconnect();
     }
 }

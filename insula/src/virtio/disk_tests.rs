@@ -1,5 +1,5 @@
-//! A disk's daemon at work on virtqueues in a file, which stands for a node's memory, with a driver
-//! of this test's own.
+//! A disk's daemon serving virtqueues in a file, which stands for a node's memory, with a driver in
+//! this test.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,41 +16,41 @@ use vhost::VhostBackend;
 use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
+use super::checkpoint::DeviceCheckpoint;
 use super::device::Virtqueue;
 use super::disk::{LockedFile, connect};
-use super::keeper::{Keeper, Kept, Programs, Served, Trouble};
 use super::memory::NodeMemory;
-use super::notes::DeviceNotes;
+use super::monitor::{ActiveDevice, BackendLauncher, DeviceContext, DeviceEvents, Monitor};
 use super::storage_daemon::{DiskFile, DiskSpec};
-use super::vhost::{Events, wire_up};
+use super::vhost::{EventfdBinder, bind_notifiers};
 use crate::driver::CallError;
 
-/// Where the node's memory is, and what lies there.
+/// The node's memory and its layout.
 const START: u64 = 0x10_0000;
 const SIZE: u64 = 0x10_0000;
 const DESCRIPTORS: u64 = START;
 const DRIVER: u64 = START + 0x4000;
 const DEVICE: u64 = START + 0x5000;
 const REQUESTS: u64 = START + 0x8000;
-/// Memory that the node is given later, somewhere else.
+/// Memory that is added to the node later.
 const MORE: u64 = START + 8 * SIZE;
-/// Entries of the virtqueue, more than there will be requests, so that its keeper can be late; and
-/// requests at one time: each has three of them.
+/// Entries of the virtqueue, many enough that the monitor may be late, and requests at a time, of
+/// three entries each.
 const ENTRIES: u16 = 1024;
 const AT_ONCE: u16 = 16;
 /// Each request writes a block.
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 600;
 const KILL_EVERY: u64 = 100;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// `VIRTIO_F_VERSION_1`
 const FEATURES: u64 = 1 << 32;
 
-/// Whom the driver signals.
+/// The bound kick eventfds.
 #[derive(Default)]
 struct Kicks(Mutex<Vec<(u32, EventFd)>>);
 
-impl Events for Kicks {
+impl EventfdBinder for Kicks {
     fn bind(&self, event: u32, kick: &EventFd, _call: &EventFd) -> Result<(), CallError> {
         let mut bound = self.0.lock().unwrap();
         bound.push((event, kick.try_clone().unwrap()));
@@ -62,12 +62,12 @@ impl Events for Kicks {
     }
 }
 
-/// What the device's owner is told.
+/// The reported device events.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct Reports(Mutex<Vec<String>>);
 
-impl Trouble for Told {
-    fn complain(&self, text: &str) {
+impl DeviceEvents for Reports {
+    fn report(&self, text: &str) {
         self.0.lock().unwrap().push(text.into());
     }
 
@@ -83,13 +83,13 @@ impl Trouble for Told {
 
 struct Machine {
     memory: NodeMemory,
-    /// The same with what the node is given later.
+    /// The memory with what is added later.
     grown: NodeMemory,
-    events: Arc<Kicks>,
-    told: Arc<Told>,
+    binder: Arc<Kicks>,
+    reported: Arc<Reports>,
     file: DiskFile,
-    notes: DeviceNotes,
-    /// The daemon at work.
+    checkpoint: DeviceCheckpoint,
+    /// Process id of the daemon.
     daemon: Arc<Mutex<u32>>,
 }
 
@@ -109,10 +109,10 @@ impl Machine {
         Self {
             memory: map(&chunks[..1]),
             grown: map(&chunks),
-            events: Arc::default(),
-            told: Arc::default(),
+            binder: Arc::default(),
+            reported: Arc::default(),
             file: DiskFile::find(&spec).unwrap(),
-            notes: DeviceNotes::at(folder.join("notes")),
+            checkpoint: DeviceCheckpoint::at(folder.join("checkpoint")),
             daemon: Arc::default(),
         }
     }
@@ -128,41 +128,41 @@ impl Machine {
         }
     }
 
-    /// A supervisor takes the disk into its care.
-    fn keep(&self) -> Keeper {
-        let events: Arc<dyn Events> = Arc::clone(&self.events) as _;
+    /// Starts serving the disk, as a supervisor does.
+    fn start_monitor(&self) -> Monitor {
+        let binder: Arc<dyn EventfdBinder> = Arc::clone(&self.binder) as _;
         let queues = vec![Self::queue()];
         let (file, daemon) = (self.locked(), Arc::clone(&self.daemon));
-        let served = self.served();
+        let context = self.context();
         let start = move || {
-            let connected = connect(&file, FEATURES, &Arc::default(), &served)?;
+            let connected = connect(&file, FEATURES, &Arc::default(), &context)?;
             *daemon.lock().unwrap() = connected.id();
             Ok(connected)
         };
-        let kept = Kept {
-            served: self.served(),
+        let device = ActiveDevice {
+            context: self.context(),
             memory: self.memory.clone(),
             features: FEATURES,
-            wires: wire_up(&self.memory, &events, &queues).unwrap(),
+            notifiers: bind_notifiers(&self.memory, &binder, &queues).unwrap(),
             queues,
         };
-        let programs = Programs {
+        let launcher = BackendLauncher {
             first: Some(start().unwrap()),
             start: Box::new(start),
-            follow: true,
+            restartable: true,
         };
-        Keeper::begin(kept, programs).unwrap()
+        Monitor::start(device, launcher).unwrap()
     }
 
     fn locked(&self) -> LockedFile {
         LockedFile::new(self.file.clone())
     }
 
-    fn served(&self) -> Served {
-        Served {
+    fn context(&self) -> DeviceContext {
+        DeviceContext {
             name: "disk".into(),
-            notes: self.notes.clone(),
-            trouble: Arc::clone(&self.told) as _,
+            checkpoint: self.checkpoint.clone(),
+            device_events: Arc::clone(&self.reported) as _,
         }
     }
 
@@ -172,7 +172,7 @@ impl Machine {
     }
 
     fn kick(&self) {
-        for (_, kick) in self.events.0.lock().unwrap().iter() {
+        for (_, kick) in self.binder.0.lock().unwrap().iter() {
             kick.write(1).unwrap();
         }
     }
@@ -184,8 +184,8 @@ struct Driver<'a> {
     available: u16,
     used: u16,
     free: BTreeSet<u16>,
-    answered: u64,
-    /// Where its requests lie.
+    completed: u64,
+    /// Address of its requests.
     requests: u64,
 }
 
@@ -196,7 +196,7 @@ impl<'a> Driver<'a> {
             available: 0,
             used: 0,
             free: (0..AT_ONCE).collect(),
-            answered: 0,
+            completed: 0,
             requests: REQUESTS,
         }
     }
@@ -212,7 +212,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Header, data and status of a request, in three descriptors.
-    fn ask(&mut self, block: u64) {
+    fn submit(&mut self, block: u64) {
         let place = self.free.pop_first().unwrap();
         let (head, request) = (place * 3, self.requests + u64::from(place) * 0x2000);
         self.put(request, 1_u64);
@@ -242,11 +242,11 @@ impl<'a> Driver<'a> {
         self.machine.kick();
     }
 
-    /// Takes an answer, to a request that has none yet.
-    fn take_answer(&mut self) {
+    /// Takes a completion of a request in flight.
+    fn take_completion(&mut self) {
         let began = Instant::now();
         while self.get(DEVICE + 2) == self.used {
-            assert!(began.elapsed() < PATIENCE, "{:?}", self.machine.told.0);
+            assert!(began.elapsed() < TIMEOUT, "{:?}", self.machine.reported.0);
             thread::yield_now();
         }
         let head = self.get(DEVICE + 4 + 8 * u64::from(self.used % ENTRIES));
@@ -257,23 +257,23 @@ impl<'a> Driver<'a> {
         let memory = self.machine.grown.guest();
         let status: u8 = memory.read_obj(GuestAddress(status)).unwrap();
         assert_eq!(status, 0);
-        self.answered += 1;
+        self.completed += 1;
     }
 
-    /// As many requests at once as there can be.
+    /// Writes blocks with as many requests in flight as possible.
     fn write(&mut self, blocks: std::ops::Range<u64>, mut before: impl FnMut(u64)) {
         for block in blocks {
             if self.free.is_empty() {
-                self.take_answer();
+                self.take_completion();
             }
             before(block);
-            self.ask(block);
+            self.submit(block);
         }
     }
 
     fn take_all(&mut self) {
         while self.free.len() < usize::from(AT_ONCE) {
-            self.take_answer();
+            self.take_completion();
         }
     }
 }
@@ -292,7 +292,7 @@ fn assert_written(machine: &Machine) {
 fn disk_goes_on_when_its_daemon_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
-    let keeper = machine.keep();
+    let monitor = machine.start_monitor();
     let mut driver = Driver::new(&machine);
     driver.write(0..BLOCKS, |block| {
         if block % KILL_EVERY == KILL_EVERY / 2 {
@@ -300,32 +300,32 @@ fn disk_goes_on_when_its_daemon_is_killed() {
         }
     });
     driver.take_all();
-    assert_eq!(driver.answered, BLOCKS, "each request has one answer");
+    assert_eq!(driver.completed, BLOCKS, "each request is completed once");
     assert_written(&machine);
-    let told = std::mem::take(&mut *machine.told.0.lock().unwrap());
-    let goes_on = told.iter().filter(|text| text.contains("goes on"));
-    assert!(goes_on.count() >= 3, "{told:?}");
+    let reported = std::mem::take(&mut *machine.reported.0.lock().unwrap());
+    let goes_on = reported.iter().filter(|text| text.contains("goes on"));
+    assert!(goes_on.count() >= 3, "{reported:?}");
     assert!(
-        !told.iter().any(|text| text.starts_with("lost")),
-        "{told:?}"
+        !reported.iter().any(|text| text.starts_with("lost")),
+        "{reported:?}"
     );
-    drop(keeper);
+    drop(monitor);
     let id = *machine.daemon.lock().unwrap();
     assert!(!fs::exists(format!("/proc/{id}")).unwrap(), "it has ended");
 }
 
-/// The daemon reaches what the node is given while it works, nobody having to start another, and does
-/// so no more once that has gone back: then a request that lies there is the daemon's end.
+/// The same daemon gets access to memory that is added, and loses it when it is removed: a request
+/// that lies there makes it exit.
 #[test]
-fn disk_goes_on_in_memory_that_came_later() {
+fn disk_goes_on_in_memory_that_was_added() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
-    let keeper = machine.keep();
+    let monitor = machine.start_monitor();
     let daemon = *machine.daemon.lock().unwrap();
     let mut driver = Driver::new(&machine);
     driver.write(0..BLOCKS, |block| {
         if block == BLOCKS / 3 {
-            keeper.change_memory(machine.grown.clone()).unwrap();
+            monitor.change_memory(machine.grown.clone()).unwrap();
         }
     });
     driver.take_all();
@@ -335,68 +335,75 @@ fn disk_goes_on_in_memory_that_came_later() {
     driver.requests = REQUESTS;
     driver.write(0..BLOCKS, |block| {
         if block == BLOCKS / 3 {
-            keeper.change_memory(machine.memory.clone()).unwrap();
+            monitor.change_memory(machine.memory.clone()).unwrap();
         }
     });
     driver.take_all();
-    assert_eq!(driver.answered, 3 * BLOCKS, "each request has one answer");
+    assert_eq!(
+        driver.completed,
+        3 * BLOCKS,
+        "each request is completed once"
+    );
     assert_eq!(
         *machine.daemon.lock().unwrap(),
         daemon,
         "{:?}",
-        machine.told.0
+        machine.reported.0
     );
     driver.requests = MORE;
     driver.write(0..1, |_| {});
     let began = Instant::now();
     while *machine.daemon.lock().unwrap() == daemon {
-        assert!(began.elapsed() < PATIENCE, "what went back is reached");
+        assert!(
+            began.elapsed() < TIMEOUT,
+            "removed memory is still accessed"
+        );
         thread::yield_now();
     }
 }
 
-/// Daemons that are killed while the memory changes are followed by those that know.
+/// A daemon that replaces one killed during a memory change has the new memory.
 #[test]
-fn disk_has_the_memory_also_when_its_daemon_is_killed_meanwhile() {
+fn disk_has_new_memory_also_when_its_daemon_is_killed_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
-    let keeper = machine.keep();
+    let monitor = machine.start_monitor();
     let mut driver = Driver::new(&machine);
     driver.write(0..1, |_| {});
     driver.take_all();
     machine.kill_daemon();
-    keeper.change_memory(machine.grown.clone()).unwrap();
+    monitor.change_memory(machine.grown.clone()).unwrap();
     driver.requests = MORE;
     driver.write(0..BLOCKS, |_| {});
     driver.take_all();
-    assert_eq!(driver.answered, BLOCKS + 1);
+    assert_eq!(driver.completed, BLOCKS + 1);
     assert_written(&machine);
 }
 
-/// One supervisor after the other: what the first knew comes from its notes.
+/// A following supervisor resumes from the checkpoint.
 #[test]
 fn disk_goes_on_with_the_next_supervisor() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
     let mut driver = Driver::new(&machine);
     for part in 0..BLOCKS / KILL_EVERY {
-        let keeper = machine.keep();
+        let monitor = machine.start_monitor();
         driver.write(part * KILL_EVERY..(part + 1) * KILL_EVERY, |_| {});
-        // The driver is left with what it has asked for, and asks for no more.
-        drop(keeper);
+        // The driver keeps its requests in flight, and adds none.
+        drop(monitor);
     }
-    let _keeper = machine.keep();
+    let _monitor = machine.start_monitor();
     driver.take_all();
-    assert_eq!(driver.answered, BLOCKS, "each request has one answer");
+    assert_eq!(driver.completed, BLOCKS, "each request is completed once");
     assert_written(&machine);
 }
 
-/// A disk whose file is not there for a while is told of, and works when the file is back.
+/// A disk whose file is missing for a while is reported, and works when the file is back.
 #[test]
 fn disk_waits_for_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
-    let _keeper = machine.keep();
+    let _monitor = machine.start_monitor();
     let mut driver = Driver::new(&machine);
     driver.write(0..1, |_| {});
     driver.take_all();
@@ -406,54 +413,54 @@ fn disk_waits_for_its_file() {
     driver.write(1..2, |_| {});
     let failed = |text: &String| text.contains("disk: Some(");
     let began = Instant::now();
-    while !machine.told.0.lock().unwrap().iter().any(failed) {
-        assert!(began.elapsed() < PATIENCE, "{:?}", machine.told.0);
+    while !machine.reported.0.lock().unwrap().iter().any(failed) {
+        assert!(began.elapsed() < TIMEOUT, "{:?}", machine.reported.0);
         thread::yield_now();
     }
     fs::rename(&away, &machine.file.path).unwrap();
     driver.take_all();
-    assert_eq!(driver.answered, 2);
-    let told = machine.told.0.lock().unwrap();
-    // In its own words, which are not to be lost.
+    assert_eq!(driver.completed, 2);
+    let reported = machine.reported.0.lock().unwrap();
+    // The daemon's own error is passed on.
     assert!(
-        told.iter().any(|text| text.contains("No such file")),
-        "{told:?}"
+        reported.iter().any(|text| text.contains("No such file")),
+        "{reported:?}"
     );
 }
 
-/// A daemon that stands still, as one whose storage does not answer, holds nobody up for long.
+/// A stopped daemon, as one whose storage hangs, is killed after a timeout.
 #[test]
-fn daemon_that_does_not_answer_is_ended() {
+fn daemon_that_does_not_answer_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
     let config = Arc::default();
-    let daemon = connect(&machine.locked(), FEATURES, &config, &machine.served()).unwrap();
+    let daemon = connect(&machine.locked(), FEATURES, &config, &machine.context()).unwrap();
     let id = Pid::from_raw(daemon.id().try_into().unwrap());
     kill(id, Signal::SIGSTOP).unwrap();
     let began = Instant::now();
-    let error = daemon.within(Duration::from_millis(100), || {
-        let features = daemon.front_end.get_features();
+    let error = daemon.with_timeout(Duration::from_millis(100), || {
+        let features = daemon.frontend.get_features();
         features.map_err(super::vhost::failed("asking it"))
     });
     assert!(error.unwrap_err().to_string().contains("did not answer"));
-    assert!(machine.notes.lock().is_err(), "it may still write");
+    assert!(machine.checkpoint.lock().is_err(), "it may still write");
     drop(daemon);
-    assert!(began.elapsed() < PATIENCE);
-    machine.notes.lock().expect("nobody serves it any more");
+    assert!(began.elapsed() < TIMEOUT);
+    machine.checkpoint.lock().expect("no backend is left");
 }
 
-/// What the daemon would follow out of the node's memory does not reach it.
+/// Virtqueues outside the node's memory never reach the daemon.
 #[test]
 fn virtqueues_outside_the_nodes_memory_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
-    let events: Arc<dyn Events> = Arc::clone(&machine.events) as _;
+    let binder: Arc<dyn EventfdBinder> = Arc::clone(&machine.binder) as _;
     let refused = |change: &dyn Fn(&mut Virtqueue)| {
         let mut queue = Machine::queue();
         change(&mut queue);
         let queues = [Machine::queue(), queue];
-        assert!(wire_up(&machine.memory, &events, &queues).is_err());
-        assert!(machine.events.0.lock().unwrap().is_empty(), "nothing stays");
+        assert!(bind_notifiers(&machine.memory, &binder, &queues).is_err());
+        assert!(machine.binder.0.lock().unwrap().is_empty(), "nothing stays");
     };
     for outside in [
         0,
@@ -472,13 +479,13 @@ fn virtqueues_outside_the_nodes_memory_are_refused() {
 }
 
 #[test]
-fn disk_tells_what_it_is() {
+fn daemon_reports_features_and_size() {
     let folder = tempfile::tempdir().unwrap();
     let machine = Machine::new(folder.path());
     let config = Arc::default();
-    let daemon = connect(&machine.locked(), FEATURES, &config, &machine.served()).unwrap();
+    let daemon = connect(&machine.locked(), FEATURES, &config, &machine.context()).unwrap();
     let config = config.lock().unwrap().clone().unwrap();
-    let offered = daemon.front_end.get_features().unwrap();
+    let offered = daemon.frontend.get_features().unwrap();
     assert_ne!(offered & FEATURES, 0);
     assert_eq!(offered & 1 << 5, 0, "it can be written to");
     let sectors = u64::from_le_bytes(config[..8].try_into().unwrap());
@@ -486,10 +493,10 @@ fn disk_tells_what_it_is() {
     daemon.end();
 }
 
-/// Nobody waits for storage that does not answer but one thread, and what it answers at last is used. A pipe
-/// that nobody writes to lets an open wait as such storage does.
+/// Only one thread waits for hanging storage, and a late answer is used. Opening a pipe without a
+/// writer blocks as such storage does.
 #[test]
-fn storage_that_does_not_answer_holds_nobody_up() {
+fn hanging_storage_blocks_one_thread_only() {
     const LIMIT: Duration = Duration::from_millis(100);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
@@ -502,14 +509,14 @@ fn storage_that_does_not_answer_holds_nobody_up() {
     let threads = || fs::read_dir("/proc/self/task").unwrap().count();
     for _ in 0..3 {
         let began = Instant::now();
-        let error = file.hold(LIMIT).err().unwrap().to_string();
+        let error = file.lock(LIMIT).err().unwrap().to_string();
         assert!(error.contains("does not answer"), "{error}");
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
     }
     let before = threads();
-    file.hold(LIMIT).err().unwrap();
+    file.lock(LIMIT).err().unwrap();
     assert!(threads() <= before, "one more thread for each try");
-    // It answers.
+    // Now it answers.
     let _writer = File::options().write(true).open(&path).unwrap();
-    drop(file.hold(PATIENCE).unwrap());
+    drop(file.lock(TIMEOUT).unwrap());
 }

@@ -4,65 +4,71 @@ use std::path::{Path, PathBuf};
 
 use vhost::vhost_user::VhostUserProtocolFeatures;
 
-use super::back_end::{ANSWER_LIMIT, Connected, Ends};
-use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::keeper::{Programs, Served};
-use super::post::Post;
+use super::backend_process::{ExitOn, REPLY_TIMEOUT, VhostUserBackend};
+use super::device::{Backend, Identity, StartError, Virtqueue};
+use super::monitor::{BackendLauncher, DeviceContext};
+use super::slot::BackendSlot;
 use super::vhost::{TRANSPORT_FEATURES, failed};
 use super::virtiofsd;
 
 /// Specification, 5.11.
 const DEVICE_ID: u32 = 26;
-/// Urgent requests, others: large enough for the largest request of the kernel.
+/// High-priority queue, request queue: large enough for the kernel's largest request.
 const QUEUE_SIZES: &[u16] = &[128, 512];
-/// Bytes of the configuration's tag.
+/// Bytes of the tag in the configuration.
 const TAG_SIZE: usize = 36;
 
 /// A folder of the base as a file system of a node.
 pub struct Files {
-    post: Post,
+    slot: BackendSlot,
     tag: &'static str,
     folder: PathBuf,
 }
 
 impl Files {
-    /// The device by which a node has `folder`, under a name of at most 36 bytes.
-    pub(super) fn new(post: Post, tag: &'static str, folder: PathBuf) -> Self {
-        Self { post, tag, folder }
+    /// A device that shares `folder` under `tag`, of at most 36 bytes.
+    pub(super) fn new(slot: BackendSlot, tag: &'static str, folder: PathBuf) -> Self {
+        Self { slot, tag, folder }
     }
 
-    /// The folder's name, for its user.
+    /// Name of the device for messages.
     pub(super) fn name(folder: &Path) -> String {
         format!("folder {}", folder.display())
     }
 
-    /// Fails, and tells whom it concerns, if a program has served the device and left it unfinished.
-    fn assert_new(&self) -> Result<(), StartError> {
-        if !self.post.served.notes.are_there() {
+    /// Fails, and reports the device lost, if an earlier backend served it and did not finish.
+    fn refuse_restart(&self) -> Result<(), StartError> {
+        if !self.slot.context.checkpoint.exists() {
             return Ok(());
         }
-        let text = "whoever served it has ended";
-        self.post.served.device_lost(text);
-        Err(StartError::BackEnd(text.into()))
+        let text = "its backend has ended";
+        self.slot.context.device_lost(text);
+        Err(StartError::Backend(text.into()))
     }
 }
 
-/// A program that serves the folder with these features.
-fn connect(folder: &Path, features: u64, served: &Served) -> Result<Connected, StartError> {
-    let mut program = virtiofsd::command(folder)
-        .and_then(|command| Connected::start(command, QUEUE_SIZES.len(), Ends::ByItself, served))
+/// Starts a virtiofsd that supports these features.
+fn connect(
+    folder: &Path,
+    features: u64,
+    context: &DeviceContext,
+) -> Result<VhostUserBackend, StartError> {
+    let mut backend = virtiofsd::command(folder)
+        .and_then(|command| {
+            VhostUserBackend::start(command, QUEUE_SIZES.len(), ExitOn::Disconnect, context)
+        })
         .map_err(failed("starting virtiofsd"))?;
-    let known = program.agree(VhostUserProtocolFeatures::empty(), ANSWER_LIMIT)?;
+    let known = backend.negotiate(VhostUserProtocolFeatures::empty(), REPLY_TIMEOUT)?;
     match features & !known {
-        0 => Ok(program),
+        0 => Ok(backend),
         lacking => {
             let text = format!("virtiofsd lacks the features {lacking:#x}");
-            Err(StartError::BackEnd(text))
+            Err(StartError::Backend(text))
         }
     }
 }
 
-impl BackEnd for Files {
+impl Backend for Files {
     fn identity(&self) -> Identity {
         Identity {
             device_id: DEVICE_ID,
@@ -72,10 +78,10 @@ impl BackEnd for Files {
     }
 
     fn name(&self) -> String {
-        self.post.served.name.clone()
+        self.slot.context.name.clone()
     }
 
-    /// `struct virtio_fs_config`: the tag, and how many queues there are for requests.
+    /// `struct virtio_fs_config`: the tag and the number of request queues.
     fn config(&self) -> Vec<u8> {
         let mut config = self.tag.as_bytes().to_vec();
         config.resize(TAG_SIZE, 0);
@@ -84,27 +90,27 @@ impl BackEnd for Files {
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        self.assert_new()?;
-        let (folder, served) = (self.folder.clone(), self.post.served.clone());
-        let programs = Programs {
+        self.refuse_restart()?;
+        let (folder, context) = (self.folder.clone(), self.slot.context.clone());
+        let launcher = BackendLauncher {
             first: None,
-            start: Box::new(move || connect(&folder, features, &served)),
-            // The node's kernel names files by numbers that only the first one knows.
-            follow: false,
+            start: Box::new(move || connect(&folder, features, &context)),
+            // File handles of the node's kernel are only known to this process.
+            restartable: false,
         };
-        self.post
-            .fill(features, queues, QUEUE_SIZES.len(), programs)
+        self.slot
+            .start(features, queues, QUEUE_SIZES.len(), launcher)
     }
 
     fn change_memory(&mut self) -> Result<(), StartError> {
-        self.post.change_memory()
+        self.slot.change_memory()
     }
 
     fn stop(&mut self) {
-        self.post.clear();
+        self.slot.stop();
     }
 
-    fn leave(&mut self) {
-        self.post.leave();
+    fn disconnect(&mut self) {
+        self.slot.disconnect();
     }
 }

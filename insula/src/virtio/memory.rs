@@ -1,4 +1,4 @@
-//! A node's memory, as back ends want it.
+//! A node's memory, mapped for backends.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::device::StartError;
 use super::vhost::failed;
 use crate::driver::{CallError, Memory, Node};
 
-/// Why a node's memory cannot be shared with back ends.
+/// Why a node's memory cannot be shared with backends.
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
-    /// The module did not tell where it lies.
+    /// The module did not report where it lies.
     #[error(transparent)]
     Call(#[from] CallError),
     /// Its descriptor could not be duplicated.
@@ -28,21 +28,21 @@ pub enum ShareError {
     Map(String),
 }
 
-/// A node, and how much of its memory its devices may reach.
+/// A node, and the limit on its memory that its devices may access.
 ///
-/// Of a node that runs the memory grows and shrinks at its end. What is to go is taken from the
-/// devices first, while it is still the node's; so the node alone does not tell what they may have.
+/// A running node's memory grows and shrinks at its end. Memory to be removed is taken from the
+/// devices first, while it still belongs to the node, hence the separate limit.
 #[derive(Debug)]
-pub(super) struct ServedNode {
+pub(super) struct DeviceNode {
     node: Arc<Node>,
     /// Chunks that the node was started with.
     started: usize,
-    /// How many of its chunks devices may reach, the first ones.
+    /// Number of its first chunks that devices may access.
     chunks_max: AtomicUsize,
 }
 
-impl ServedNode {
-    /// All memory of a node that was started with so many chunks.
+impl DeviceNode {
+    /// A node started with `started` chunks, without a limit.
     pub(super) fn new(node: Arc<Node>, started: usize) -> Self {
         Self {
             node,
@@ -55,19 +55,19 @@ impl ServedNode {
         &self.node
     }
 
-    /// From now on mappings have the node's first `count` chunks. Answers how many they had.
+    /// Limits new mappings to the node's first `count` chunks. Returns the previous limit.
     pub(super) fn limit(&self, count: usize) -> usize {
         self.chunks_max.swap(count, Ordering::Relaxed)
     }
 
-    /// Maps the memory in as few regions as there can be: for vhost of the kernel, which takes all of
-    /// them at one time.
+    /// Maps the memory in as few regions as possible: for vhost of the kernel, which gets all of
+    /// them at once.
     pub(super) fn map_joined(&self) -> Result<NodeMemory, StartError> {
         self.share(usize::MAX)
     }
 
-    /// Maps the memory in regions that stay as they are while the node grows and shrinks: for
-    /// programs, which are told of one after the other while they use the rest.
+    /// Maps the memory in regions that stay the same while the node grows and shrinks: for
+    /// processes, which get and lose regions one by one.
     pub(super) fn map_apart(&self) -> Result<NodeMemory, StartError> {
         self.share(self.started)
     }
@@ -79,14 +79,14 @@ impl ServedNode {
     }
 }
 
-/// A node's memory, mapped by physical address as a virtual machine monitor has its guest's.
-/// It is reached by the kernel and by back ends only: no reference into it is made here.
+/// A node's memory, mapped by physical address like a VMM's guest memory. Only the kernel and
+/// backends access it: no reference into it is made here.
 #[derive(Clone, Debug)]
 pub struct NodeMemory(Arc<GuestMemoryMmap<()>>);
 
 impl NodeMemory {
-    /// Maps at most `most` chunks of it. Of these the first `joined` may become parts of larger
-    /// regions.
+    /// Maps at most `most` chunks. Adjacent ones among the first `joined` are merged into one
+    /// region.
     ///
     /// # Errors
     /// [`ShareError`]; nothing stays mapped.
@@ -108,17 +108,17 @@ impl NodeMemory {
         Ok(Self(Arc::new(mapped)))
     }
 
-    /// As the crate `vhost` wants it.
+    /// The memory as the crate `vhost` takes it.
     pub(super) fn guest(&self) -> Arc<GuestMemoryMmap<()>> {
         Arc::clone(&self.0)
     }
 
-    /// The regions that are mapped as one each.
+    /// The mapped regions.
     pub(super) fn regions(&self) -> impl Iterator<Item = &GuestRegionMmap> {
         self.0.iter()
     }
 
-    /// Whether so many bytes lie in one region, so that who has the address of the first has all.
+    /// Whether `size` bytes from `address` lie in one region, and so are contiguous in its mapping.
     pub(super) fn is_one_piece(&self, address: u64, size: u64) -> bool {
         let region = self.0.find_region(GuestAddress(address));
         region.is_some_and(|region| {
@@ -128,8 +128,8 @@ impl NodeMemory {
     }
 }
 
-/// The chunks by physical address, each with its offset. Of the first `joined` those that are next to
-/// each other both in memory and in the object become one: back ends do not take many.
+/// Regions by physical address, each with its offset in the object. Chunks among the first `joined`
+/// that are adjacent in both are merged, since backends have few memory slots.
 fn regions(chunks: &[Chunk], joined: usize) -> Vec<(u64, Chunk)> {
     let mut end = 0;
     let mut placed: Vec<_> = chunks
@@ -178,9 +178,9 @@ mod tests {
         regions.map(place).collect()
     }
 
-    /// Else a region that a program has would have to go for a part of it to go.
+    /// Otherwise removing a part would remove a whole region from a running backend.
     #[test]
-    fn what_the_node_was_given_later_stays_apart() {
+    fn memory_added_later_stays_separate() {
         let started = [(0x3000, 0x1000), (0x4000, 0x2000)];
         let grown = [&started[..], &[(0x6000, 0x1000), (0x7000, 0x1000)]].concat();
         let before = placed(&started, 2);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_contiguous_both_ways_becomes_one_region() {
+    fn only_chunks_adjacent_in_memory_and_object_are_merged() {
         let joined = |list| placed(list, usize::MAX);
         assert_eq!(
             joined(&[(0x3000, 0x1000), (0x4000, 0x2000)]),
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_must_not_lead_out_of_its_region() {
+    fn a_ring_must_not_extend_beyond_its_region() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(0x4000).unwrap();
         let chunks = chunks(&[(0x4000, 0x2000), (0x2000, 0x2000)]);
         let memory = NodeMemory::map(file.into(), &chunks, usize::MAX).unwrap();
         assert!(memory.is_one_piece(0x4000, 0x2000));
-        assert!(!memory.is_one_piece(0x3000, 0x1001), "it leads to another");
-        assert!(!memory.is_one_piece(0x5000, 0x1001), "it leads nowhere");
+        assert!(!memory.is_one_piece(0x3000, 0x1001), "into another region");
+        assert!(!memory.is_one_piece(0x5000, 0x1001), "out of all regions");
         assert!(!memory.is_one_piece(0x5000, u64::MAX));
         assert!(!memory.is_one_piece(0x6000, 1) && !memory.is_one_piece(0x1000, 1));
     }

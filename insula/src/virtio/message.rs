@@ -1,21 +1,21 @@
-//! Messages, as bytes: taking them apart and putting them together.
+//! Parsing and building virtio-msg messages.
 
 use insula_abi::virtio::{BUS, Header, MESSAGE_MAX, RESPONSE};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What no driver sends: the session is of no use any more.
+/// An invalid message of a driver: the session must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the node's driver sends what is no message: {0}")]
-pub struct Nonsense(&'static str);
+#[error("the node's driver sent an invalid message: {0}")]
+pub struct ProtocolError(&'static str);
 
-/// Whom a request is for.
+/// Destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Addressee {
     Bus,
     Device(u16),
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     header: Header,
@@ -23,14 +23,14 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Nonsense> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, ProtocolError> {
         let (header, body) =
-            Header::read_from_prefix(bytes).map_err(|_| Nonsense("it has no header"))?;
+            Header::read_from_prefix(bytes).map_err(|_| ProtocolError("no header"))?;
         if bytes.len() > MESSAGE_MAX || usize::from(header.size) != bytes.len() {
-            return Err(Nonsense("its size is another one"));
+            return Err(ProtocolError("wrong size in the header"));
         }
         if header.kind & !BUS != 0 {
-            return Err(Nonsense("it is no request"));
+            return Err(ProtocolError("not a request"));
         }
         Ok(Self { header, body })
     }
@@ -42,32 +42,32 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What is asked.
+    /// The message id.
     pub(super) fn id(&self) -> u8 {
         self.header.id
     }
 
-    /// The body, which must be a `T` and nothing else.
-    pub(super) fn body<T: FromBytes>(&self) -> Result<T, Nonsense> {
-        T::read_from_bytes(self.body).map_err(|_| Nonsense("its body has another size"))
+    /// The body, exactly a `T`.
+    pub(super) fn body<T: FromBytes>(&self) -> Result<T, ProtocolError> {
+        T::read_from_bytes(self.body).map_err(|_| ProtocolError("wrong size of the body"))
     }
 
-    /// A body that begins with a `T`, and the rest of it.
+    /// The `T` at the start of the body, and the rest.
     pub(super) fn body_and_rest<T: FromBytes + Immutable + KnownLayout>(
         &self,
-    ) -> Result<(T, &'a [u8]), Nonsense> {
-        T::read_from_prefix(self.body).map_err(|_| Nonsense("its body is too short"))
+    ) -> Result<(T, &'a [u8]), ProtocolError> {
+        T::read_from_prefix(self.body).map_err(|_| ProtocolError("body too short"))
     }
 
-    /// Fails unless there is no body.
-    pub(super) fn no_body(&self) -> Result<(), Nonsense> {
+    /// Fails if there is a body.
+    pub(super) fn no_body(&self) -> Result<(), ProtocolError> {
         match self.body {
             [] => Ok(()),
-            _ => Err(Nonsense("it has a body")),
+            _ => Err(ProtocolError("unexpected body")),
         }
     }
 
-    /// The answer to this: a `T`, then more bytes.
+    /// The response to this request: `body`, then `more`.
     pub(super) fn answer_with(&self, body: impl IntoBytes + Immutable, more: &[u8]) -> Vec<u8> {
         let body = body.as_bytes();
         let size = size_of::<Header>() + body.len() + more.len();
@@ -84,18 +84,18 @@ impl<'a> Request<'a> {
         self.answer_with(body, &[])
     }
 
-    /// The answer that something was done.
+    /// An empty response.
     pub(super) fn done(&self) -> Vec<u8> {
         self.answer(())
     }
 
-    /// What is asked for is not known here.
-    pub(super) fn unknown(&self) -> Nonsense {
-        Nonsense("nobody knows what it asks for")
+    /// The error of an unknown request or argument.
+    pub(super) fn unknown(&self) -> ProtocolError {
+        ProtocolError("unknown request")
     }
 }
 
-/// A message of a device that nobody has asked for.
+/// An event message of a device.
 pub(super) fn event(id: u8, device: u16, body: impl IntoBytes + Immutable) -> Vec<u8> {
     let header = Header {
         kind: 0,

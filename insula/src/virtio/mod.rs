@@ -1,63 +1,63 @@
-//! Virtio devices for a node, with stock drivers there and stock back ends here, and no hypervisor.
+//! Virtio devices for a node: stock drivers in the node, stock backends on the base, no hypervisor.
 //!
-//! Nothing traps between two kernels, so a device has no registers. What a driver wishes of its
-//! device it says in messages of the virtio-msg draft, which `insula_virtio.ko` in the node sends
-//! through a channel of its own and a [`Bus`] here answers. What is done all the time needs no
-//! message: virtqueues lie in the node's memory, where the back ends reach them, since the base has
-//! that memory too; and that a virtqueue has buffers, or that they have been used, is an event of
-//! the channel (a bit and a doorbell), which the module makes of an eventfd and an eventfd of it. So
-//! vhost of the kernel and vhost-user processes serve a node as they serve a guest of KVM.
+//! Nothing traps between two kernels, so a device has no registers. A driver sends messages of the
+//! virtio-msg draft instead: `insula_virtio.ko` in the node sends them through a channel of its
+//! own, and a [`Bus`] here answers. The data path needs no messages: virtqueues lie in the node's
+//! memory, which backends can map since it is the base's too, and notifications are events of the
+//! channel (a bit and a doorbell), which the module connects to eventfds. So vhost of the kernel
+//! and vhost-user processes serve a node as they serve a guest of KVM.
 //!
 //! | module | concept |
 //! |---|---|
-//! | `message` | what crosses the channel, as bytes |
+//! | `message` | messages of the channel: parsing, building |
 //! | `device` | a device as its driver sees it: status, features, configuration, virtqueues |
-//! | `bus` | the devices of a node, by number: answers requests |
+//! | `bus` | the devices of a node, by number |
 //! | `server` | a thread that serves a running node |
-//! | `memory` | the node's memory, as back ends want it |
-//! | `resize` | the same when it becomes more or less |
-//! | `vhost` | what back ends have in common, in the kernel or not |
-//! | `back_end`, `keeper`, `post` | programs as back ends: started and ended; followed by another if they are killed; for a node's device |
-//! | `command`, `said`, `pause` | commands that are waited for; what programs say; pauses between attempts |
-//! | `state` | what is wrong with a node's devices, for whoever asks |
-//! | `notes` | what a supervisor leaves to the next one, if it is killed |
-//! | `outstanding` | which buffers of a virtqueue a back end that was killed has not used |
-//! | `static_nodes` | files in `/dev` by which the kernel loads the drivers of back ends |
+//! | `memory` | the node's memory, mapped for backends |
+//! | `resize` | changes of the node's memory |
+//! | `vhost` | setup common to all vhost backends, in the kernel or not |
+//! | `backend_process`, `monitor`, `slot` | vhost-user processes: starting and stopping one; restarting it when it dies; the place of one in a device |
+//! | `command`, `stderr`, `backoff` | commands with a timeout; standard error of backends; pauses between attempts |
+//! | `state` | present failures of a node's devices |
+//! | `checkpoint` | state that the next supervisor needs if this one is killed |
+//! | `inflight` | buffers of a virtqueue that a killed backend had not used |
+//! | `static_nodes` | device files by which the kernel loads the drivers of backends |
 //! | `vsock` | sockets between node and base |
 //! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
-//! | `files`, `virtiofsd` | folders of the base, and the program that serves them |
-//! | `disk`, `storage_daemon` | files of the base as disks, and the program that serves them |
+//! | `files`, `virtiofsd` | folders of the base, and the daemon that serves them |
+//! | `disk`, `storage_daemon`, `storage_query` | files of the base as disks; the daemon that serves them; storage that may hang |
 //!
-//! A node's driver may say anything: what makes no sense is either refused as the specification
-//! says, or ends the session ([`Nonsense`]). It never reaches a back end.
+//! A node's driver is not trusted: an invalid message is refused as the specification says or ends
+//! the session ([`ProtocolError`]). It never reaches a backend.
 //!
-//! Sources: Virtual I/O Device specification 1.3; its draft of a transport by messages (virtio-msg).
+//! Sources: Virtual I/O Device specification 1.3; its draft of a transport by messages
+//! (virtio-msg).
 
-mod back_end;
+mod backend_process;
+mod backoff;
 mod bridge;
 mod bus;
+mod checkpoint;
 mod command;
 mod device;
 mod disk;
 #[cfg(test)]
 mod disk_tests;
 mod files;
-mod keeper;
+mod inflight;
 mod memory;
 mod message;
+mod monitor;
 mod network;
-mod notes;
-mod outstanding;
-mod pause;
-mod post;
 mod publish;
 mod resize;
-mod said;
 mod server;
+mod slot;
 mod state;
 mod static_nodes;
-mod storage;
+mod stderr;
 mod storage_daemon;
+mod storage_query;
 #[cfg(test)]
 mod tests;
 mod vhost;
@@ -66,19 +66,19 @@ mod vsock;
 
 pub(crate) use bridge::free_address;
 pub use bridge::free_addresses;
-pub use bus::{Bus, TooMany};
-pub use device::{BackEnd, Identity, StartError, Virtqueue};
+pub use bus::{Bus, TooManyDevices};
+pub use device::{Backend, Identity, StartError, Virtqueue};
 pub use disk::Disk;
 pub use files::Files;
 pub use memory::{NodeMemory, ShareError};
-pub use message::Nonsense;
+pub use message::ProtocolError;
 pub use network::{Network, Networking};
-pub use publish::{NoPublish, Publish};
+pub use publish::{Publish, PublishError};
 pub use resize::{ResizeError, resize};
-pub use server::{Devices, Server, cid, wanted};
+pub use server::{Devices, Server, cid, has_driver};
 pub use state::{DeviceFailure, failures};
 pub use static_nodes::make_static_nodes;
-pub use storage_daemon::{DiskError, DiskFile, DiskSpec, NoStorageDaemon};
-pub use vhost::Events;
-pub use virtiofsd::{FolderError, NoVirtioFsd, SharedFolder, find_virtiofsd};
+pub use storage_daemon::{DiskError, DiskFile, DiskSpec, StorageDaemonMissing};
+pub use vhost::EventfdBinder;
+pub use virtiofsd::{FolderError, SharedFolder, VirtiofsdMissing, find_virtiofsd};
 pub use vsock::Vsock;

@@ -1,4 +1,4 @@
-//! A node's network card, by the kernel's vhost-net and a tap of the base.
+//! A node's network card, served by the kernel's vhost-net and a tap device of the base.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use vhost::net::VhostNet;
 use vhost::vhost_kern::net::Net;
 
 use super::bridge;
-use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::memory::ServedNode;
+use super::device::{Backend, Identity, StartError, Virtqueue};
+use super::memory::DeviceNode;
 use super::publish::Publish;
 use super::vhost::{
-    Events, KernelMemory, TRANSPORT_FEATURES, Wire, failed, replace_memory, set_up,
+    EventfdBinder, KernelMemory, QueueNotifier, TRANSPORT_FEATURES, failed, replace_memory,
+    set_up_kernel,
 };
 use crate::driver::Tap;
 
 /// Specification, 5.1.
 const DEVICE_ID: u32 = 1;
-/// Received packets, packets to be sent.
+/// Receive queue, transmit queue.
 const QUEUE_SIZES: &[u16] = &[256, 256];
 
-/// Features by the tap: what checksums and segments each side leaves to the other.
+/// Features of the tap device: checksum and segmentation offload of either side.
 const CSUM: u64 = 1;
 const GUEST_CSUM: u64 = 1 << 1;
 const GUEST_TSO4: u64 = 1 << 7;
@@ -31,17 +32,17 @@ const GUEST_TSO6: u64 = 1 << 8;
 const HOST_TSO4: u64 = 1 << 11;
 const HOST_TSO6: u64 = 1 << 12;
 const TAP_FEATURES: u64 = CSUM | GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | HOST_TSO4 | HOST_TSO6;
-/// The card tells its address.
+/// `VIRTIO_NET_F_MAC`.
 const MAC: u64 = 1 << 5;
-/// Feature by vhost: a packet in several buffers.
+/// `VIRTIO_NET_F_MRG_RXBUF`, a feature of vhost: a packet in several buffers.
 const MRG_RXBUF: u64 = 1 << 15;
 
-/// How a node is on the network.
+/// Network configuration of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networking {
-    /// Ports of the base that lead to it.
+    /// Published ports.
     pub publish: Vec<Publish>,
-    /// The address that it asks for, if any.
+    /// The requested address, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
 }
@@ -56,81 +57,84 @@ impl Networking {
 
 /// A node's network card, on the bridge of all nodes.
 pub struct Network {
-    node: Arc<ServedNode>,
-    events: Arc<dyn Events>,
-    /// Which node it is.
+    node: Arc<DeviceNode>,
+    binder: Arc<dyn EventfdBinder>,
+    /// Id of the node.
     id: u32,
     address: Ipv4Addr,
-    working: Option<Working>,
+    running: Option<Running>,
 }
 
 type Device = Net<KernelMemory>;
 
-struct Working {
+struct Running {
     device: Device,
     memory: KernelMemory,
     queues: Vec<Virtqueue>,
-    /// Gone after vhost has let go of it.
+    /// Closed only after vhost has released it.
     tap: Option<Tap>,
-    wires: Vec<Wire>,
+    notifiers: Vec<QueueNotifier>,
 }
 
 impl Network {
-    /// The card of the node with this id, whose address on the network is to be this one.
+    /// The card of the node with this id and address.
     pub(super) fn new(
-        node: Arc<ServedNode>,
-        events: Arc<dyn Events>,
+        node: Arc<DeviceNode>,
+        binder: Arc<dyn EventfdBinder>,
         id: u32,
         address: Ipv4Addr,
     ) -> Self {
         Self {
             node,
-            events,
+            binder,
             id,
             address,
-            working: None,
+            running: None,
         }
     }
 
-    fn begin(&self, features: u64, queues: &[Virtqueue]) -> Result<Working, StartError> {
+    fn start_vhost(&self, features: u64, queues: &[Virtqueue]) -> Result<Running, StartError> {
         if queues.len() != QUEUE_SIZES.len() {
             return Err(StartError::Driver(
-                "not all its virtqueues are laid out".into(),
+                "not all its virtqueues are set up".into(),
             ));
         }
         let memory = KernelMemory::new(self.node.map_joined()?);
         let device = Device::new(memory.clone()).map_err(failed("opening vhost-net"))?;
         let known = device.get_features().map_err(failed("asking vhost-net"))?;
         if features & (MRG_RXBUF | TRANSPORT_FEATURES) & !known != 0 {
-            return Err(StartError::BackEnd("vhost-net lacks a feature".into()));
+            return Err(StartError::Backend("vhost-net lacks a feature".into()));
         }
         let name = format!("insula-{}", self.id);
         let tap = Tap::create(&name).map_err(failed("making a network interface"))?;
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
         bridge::join(&name).map_err(failed("joining the nodes' network"))?;
-        let wires = set_up(&device, &memory, &self.events, features, queues)?;
-        let working = Working {
+        let notifiers = set_up_kernel(&device, &memory, &self.binder, features, queues)?;
+        let running = Running {
             device,
             memory,
             queues: queues.to_vec(),
             tap: Some(tap),
-            wires,
+            notifiers,
         };
         for queue in 0..QUEUE_SIZES.len() {
-            let tap = working.tap.as_ref().map(Tap::file);
-            working
+            let tap = running.tap.as_ref().map(Tap::file);
+            running
                 .device
                 .set_backend(queue, tap)
                 .map_err(failed("starting vhost-net"))?;
         }
-        // What was signalled before it was there is lost.
-        working.wires.iter().for_each(Wire::signal_both);
-        Ok(working)
+        // Notifications before the backend was set were lost.
+        running
+            .notifiers
+            .iter()
+            .for_each(QueueNotifier::signal_both);
+        Ok(running)
     }
 }
 
-/// What the node takes, as a tap has it.
+/// The driver's offload features as flags of a tap device.
 fn offload(features: u64) -> u32 {
     [
         (GUEST_CSUM, TUN_F_CSUM),
@@ -142,10 +146,10 @@ fn offload(features: u64) -> u32 {
     .fold(0, |bits, (_, bit)| bits | bit)
 }
 
-impl Drop for Working {
+impl Drop for Running {
     fn drop(&mut self) {
         for queue in 0..QUEUE_SIZES.len() {
-            // Closing it stops it as well.
+            // Closing the device stops it as well.
             let _ = self.device.set_backend(queue, None);
         }
         self.tap = None;
@@ -153,7 +157,7 @@ impl Drop for Working {
     }
 }
 
-impl BackEnd for Network {
+impl Backend for Network {
     fn identity(&self) -> Identity {
         Identity {
             device_id: DEVICE_ID,
@@ -166,25 +170,25 @@ impl BackEnd for Network {
         "network".into()
     }
 
-    /// `struct virtio_net_config`, as far as the features say that there is more than the address.
+    /// `struct virtio_net_config`: with these features, only the address.
     fn config(&self) -> Vec<u8> {
         insula_agent::network::card(self.address).to_vec()
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        self.working = Some(self.begin(features, queues)?);
+        self.running = Some(self.start_vhost(features, queues)?);
         Ok(())
     }
 
     fn change_memory(&mut self) -> Result<(), StartError> {
-        let Some(working) = &self.working else {
+        let Some(running) = &self.running else {
             return Ok(());
         };
-        let (device, queues) = (&working.device, &working.queues);
-        replace_memory(device, &working.memory, self.node.map_joined()?, queues)
+        let (device, queues) = (&running.device, &running.queues);
+        replace_memory(device, &running.memory, self.node.map_joined()?, queues)
     }
 
     fn stop(&mut self) {
-        self.working = None;
+        self.running = None;
     }
 }

@@ -1,11 +1,11 @@
-//! Telling whoever serves a node's devices that the node's memory changes, and waiting for it.
+//! Announcing changes of a node's memory to the process that serves its devices.
 //!
-//! Back ends reach what their tables of the node's memory have, and no more. So a node must not use
-//! new memory before they have it, and memory must not go back to the base before they have let go of
-//! it: whoever changes a node asks here, and gets an answer when all back ends know.
+//! Backends access exactly the regions in their memory tables. So a node must not use new memory
+//! before its backends have it, and memory must not return to the base before they have unmapped
+//! it: a command that resizes a node asks here, and gets an answer when all backends have switched.
 //!
-//! Who serves the devices opens the socket before it maps any memory. So if nobody is there, nobody
-//! has mapped the memory as it was before: whoever comes later finds it as it is.
+//! The server opens the socket before it maps any memory. So without a server the old memory is not
+//! mapped, and a later server finds the new one.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};
@@ -20,49 +20,49 @@ use std::time::Duration;
 use super::device::StartError;
 use crate::state::RUN;
 
-/// How long it may take until all devices have the memory.
-const LIMIT: Duration = Duration::from_secs(60);
-/// How long whoever asks may take to say for what.
-const ASKED_WITHIN: Duration = Duration::from_secs(5);
-/// While there are no descriptors left.
+/// Timeout until all devices have the memory.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of reading a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Backoff while no descriptor is available.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The answer that all devices have the memory; any other one tells why not.
+/// The answer on success; any other is an error message.
 const DONE: &str = "done";
 
-/// The devices of a node do not work with the memory that it is to have.
+/// The devices of a node could not switch to its new memory.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
-    /// Whoever serves them said why.
+    /// The server's error.
     #[error("{0}")]
     Refused(String),
-    /// It did not answer, or could not be asked.
-    #[error("whoever serves them does not answer: {0}")]
-    Silent(#[from] io::Error),
+    /// The server did not answer or could not be reached.
+    #[error("the node's supervisor does not answer: {0}")]
+    NoReply(#[from] io::Error),
 }
 
-/// Has all devices of the node with this id work with its first `chunks` chunks of memory, and no
-/// others, if anybody serves them.
+/// Switches all devices of a node to exactly its first `chunks` chunks of memory, if its devices
+/// are served.
 ///
 /// # Errors
-/// [`ResizeError`]; they work with what they had.
+/// [`ResizeError`]; the devices go on with the old memory.
 pub fn resize(id: u32, chunks: usize) -> Result<(), ResizeError> {
     resize_at(&path(Path::new(RUN), id), chunks)
 }
 
 fn resize_at(path: &Path, chunks: usize) -> Result<(), ResizeError> {
     let mut stream = match UnixStream::connect(path) {
-        Err(error) if is_nobody(&error) => return Ok(()),
+        Err(error) if is_absent(&error) => return Ok(()),
         connected => connected?,
     };
-    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut answer = String::new();
-    let asked = stream
+    let request = stream
         .write_all(&(chunks as u64).to_ne_bytes())
         .and_then(|()| stream.read_to_string(&mut answer));
-    match asked {
-        // Whoever served them has ended, and with it all that had the memory.
-        Err(error) if is_nobody(&error) => return Ok(()),
-        asked => asked?,
+    match request {
+        // The server has exited, and its mappings with it.
+        Err(error) if is_absent(&error) => return Ok(()),
+        request => request?,
     };
     match answer.as_str() {
         "" | DONE => Ok(()),
@@ -70,7 +70,7 @@ fn resize_at(path: &Path, chunks: usize) -> Result<(), ResizeError> {
     }
 }
 
-fn is_nobody(error: &io::Error) -> bool {
+fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound
@@ -84,37 +84,37 @@ fn path(folder: &Path, id: u32) -> PathBuf {
     folder.join(format!("resize-{id}"))
 }
 
-/// Answers those who change the node's memory, as long as this lives.
+/// Serves resize requests until dropped.
 #[derive(Debug)]
-pub(super) struct Resizing {
+pub(super) struct ResizeListener {
     path: PathBuf,
-    ends: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Resizing {
-    /// From now on `change` is called with how many of the node's chunks its devices are to have.
-    pub(super) fn answer(
+impl ResizeListener {
+    /// Starts calling `change` with the number of chunks of each request.
+    pub(super) fn start(
         id: u32,
         change: impl FnMut(usize) -> Result<(), StartError> + Send + 'static,
     ) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(RUN)?;
-        Self::answer_at(path(Path::new(RUN), id), change)
+        Self::start_at(path(Path::new(RUN), id), change)
     }
 
-    fn answer_at(
+    fn start_at(
         path: PathBuf,
         mut change: impl FnMut(usize) -> Result<(), StartError> + Send + 'static,
     ) -> io::Result<Self> {
-        // It may be left of a supervisor that was killed.
+        // A killed supervisor may have left the socket.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        let ends = Arc::new(AtomicBool::new(false));
-        let to_end = Arc::clone(&ends);
+        let stop = Arc::new(AtomicBool::new(false));
+        let should_stop = Arc::clone(&stop);
         let serve = move || {
-            while !to_end.load(Ordering::Acquire) {
+            while !should_stop.load(Ordering::Acquire) {
                 match listener.accept() {
-                    // Who asks nonsense, or does not wait, is not answered.
+                    // An invalid request, or a closed connection, gets no answer.
                     Ok((stream, _)) => drop(answer(stream, &mut change)),
                     Err(_) => thread::sleep(PAUSE),
                 }
@@ -123,16 +123,16 @@ impl Resizing {
         let thread = thread::Builder::new().name("resize".into()).spawn(serve)?;
         Ok(Self {
             path,
-            ends,
+            stop,
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Resizing {
+impl Drop for ResizeListener {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Release);
-        // Whoever waits there for somebody to ask is woken by one who does not.
+        self.stop.store(true, Ordering::Release);
+        // An empty connection wakes the thread from accept().
         let woken = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
         if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
@@ -145,10 +145,10 @@ fn answer(
     mut stream: UnixStream,
     change: &mut impl FnMut(usize) -> Result<(), StartError>,
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(ASKED_WITHIN))?;
-    let mut asked = [0; 8];
-    stream.read_exact(&mut asked)?;
-    let chunks = usize::try_from(u64::from_ne_bytes(asked)).unwrap_or(usize::MAX);
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    let mut request = [0; 8];
+    stream.read_exact(&mut request)?;
+    let chunks = usize::try_from(u64::from_ne_bytes(request)).unwrap_or(usize::MAX);
     let answer = match change(chunks) {
         Ok(()) => DONE.to_owned(),
         Err(error) => error.to_string(),
@@ -163,40 +163,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_is_answered_when_the_devices_have_the_memory() {
+    fn a_request_is_answered_after_the_change() {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path(), 7);
-        resize_at(&path, 3).expect("nobody serves devices");
-        let (told, heard) = mpsc::channel();
+        resize_at(&path, 3).expect("no server yet");
+        let (sender, receiver) = mpsc::channel();
         let change = move |chunks| {
-            told.send(chunks).unwrap();
+            sender.send(chunks).unwrap();
             match chunks {
                 4 => Ok(()),
-                _ => Err(StartError::BackEnd("no room".into())),
+                _ => Err(StartError::Backend("no room".into())),
             }
         };
-        let resizing = Resizing::answer_at(path.clone(), change).unwrap();
+        let listener = ResizeListener::start_at(path.clone(), change).unwrap();
         resize_at(&path, 4).unwrap();
-        assert_eq!(heard.try_recv(), Ok(4), "before the answer");
+        assert_eq!(receiver.try_recv(), Ok(4), "before the answer");
         let refused = resize_at(&path, 5).unwrap_err();
         assert!(matches!(&refused, ResizeError::Refused(why) if why == "no room"));
-        // One who says nothing holds nobody up for good.
+        // A connection without a request does not block the server for good.
         drop(UnixStream::connect(&path).unwrap());
         resize_at(&path, 4).unwrap();
-        drop(resizing);
+        drop(listener);
         assert!(!path.exists());
-        resize_at(&path, 3).expect("nobody serves them any more");
+        resize_at(&path, 3).expect("no server any more");
     }
 
     #[test]
-    fn what_a_killed_supervisor_left_is_nobody() {
+    fn a_stale_socket_counts_as_no_server() {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path(), 7);
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         resize_at(&path, 3).unwrap();
-        let resizing = Resizing::answer_at(path.clone(), |_| Ok(())).unwrap();
+        let listener = ResizeListener::start_at(path.clone(), |_| Ok(())).unwrap();
         resize_at(&path, 3).unwrap();
-        drop(resizing);
+        drop(listener);
     }
 }

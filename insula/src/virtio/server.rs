@@ -1,4 +1,4 @@
-//! Serving a node's devices for as long as it runs.
+//! Serving a node's devices while it runs.
 
 use std::io;
 use std::mem::offset_of;
@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use insula_abi::Reason;
-use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Ends, area_size};
+use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Endpoints, area_size};
 use insula_abi::virtio::MESSAGE_MAX;
 use insula_agent::options;
 use insula_channel::{Message, Received};
@@ -17,57 +17,57 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::bus::{Bus, TooMany};
-use super::device::{BackEnd, StartError};
+use super::backoff::Backoff;
+use super::bus::{Bus, TooManyDevices};
+use super::checkpoint::Checkpoints;
+use super::device::{Backend, StartError};
 use super::disk::Disk;
 use super::files::Files;
-use super::keeper::{Served, Trouble};
-use super::memory::ServedNode;
-use super::message::Nonsense;
+use super::memory::DeviceNode;
+use super::message::ProtocolError;
+use super::monitor::{DeviceContext, DeviceEvents};
 use super::network::{Network, Networking};
-use super::notes::Notes;
-use super::pause::Pause;
-use super::post::Post;
 use super::publish::{self, Published};
-use super::resize::Resizing;
+use super::resize::ResizeListener;
+use super::slot::BackendSlot;
 use super::state::Failures;
 use super::storage_daemon::DiskFile;
-use super::vhost::Events;
+use super::vhost::EventfdBinder;
 use super::vsock::Vsock;
 use crate::channel::{AttachError, ChannelError, End, SLOTS, Side};
 use crate::driver::{CallError, Channel, Node};
 
-/// A node's drivers take their answers at once.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a node may take to leave an old session.
+/// Timeout of sending to and receiving from a node's drivers.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of retries while the node is still in the last session.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
-/// How long it may take before the node's user is told that it does not.
-const BUSY_LIMIT: Duration = Duration::from_secs(10);
-/// How often what waits without a message is attended to.
-const ATTEND_INTERVAL: Duration = Duration::from_millis(100);
-/// How long all disks together may take until it is known what they are. A driver takes no answer that
-/// comes after ten seconds.
-const DISKS_LIMIT: Duration = Duration::from_secs(7);
-/// A session of that length is one that was of use.
-const SETTLED_AFTER: Duration = Duration::from_secs(10);
-/// What all devices of a node share, for its user.
-const ALL: &str = "all devices";
-/// The first address of nodes' sockets: virtual machines get small ones.
+/// Time after which that is reported.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of [`Bus::service`] while it is needed.
+const SERVICE_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout until the sizes of all disks together are known. Drivers time out after ten seconds.
+const DISKS_TIMEOUT: Duration = Duration::from_secs(7);
+/// Length of a session after which the backoff is reset.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// Name for failures that concern all devices of a node.
+const ALL_DEVICES: &str = "all devices";
+/// The first CID of nodes, beyond those of virtual machines.
 const CID_FIRST: u32 = 0x4e00_0000;
 
-/// The address of a node's sockets (`svm_cid` of `AF_VSOCK`), by the node's id.
+/// The address of a node's sockets (`svm_cid` of `AF_VSOCK`).
 #[must_use]
 pub fn cid(node_id: u32) -> u32 {
     CID_FIRST.wrapping_add(node_id)
 }
 
-/// Whether a driver of the node waits for its devices: then it has published its doorbell on their
-/// channel. `channels` is where the node's channels lie. Nothing is held for a node before.
+/// Whether the node has a driver that waits for its devices, which then has published its doorbell
+/// on their channel. `channels` is the address of the node's channels. No resource is held for a
+/// node before.
 #[must_use]
-pub fn wanted(node: &Node, channels: u64) -> bool {
+pub fn has_driver(node: &Node, channels: u64) -> bool {
     let doorbell = channels
         + area_size(CHANNEL_VIRTIO, SLOTS)
-        + (offset_of!(Ends, node) + offset_of!(abi::End, doorbell)) as u64;
+        + (offset_of!(Endpoints, node) + offset_of!(abi::Endpoint, doorbell)) as u64;
     let read = || {
         let memory = node.memory().ok()?.map().ok()?;
         let mut word = [0; 8];
@@ -79,7 +79,7 @@ pub fn wanted(node: &Node, channels: u64) -> bool {
     channels != 0 && read().is_some_and(|word| word != 0)
 }
 
-/// Why there is no session with the node's drivers though it runs.
+/// Why there is no session with a running node's drivers.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
     #[error(transparent)]
@@ -89,55 +89,55 @@ enum ServeError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
-    TooMany(#[from] TooMany),
+    TooManyDevices(#[from] TooManyDevices),
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
-/// Why a session with the node's drivers has ended before the node left it, or has not begun.
+/// Why a session with the node's drivers failed.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error(transparent)]
-    Nonsense(#[from] Nonsense),
+    ProtocolError(#[from] ProtocolError),
     #[error(transparent)]
     Channel(ChannelError),
 }
 
-/// Which devices a node has.
+/// The devices of a node.
 #[derive(Clone, Debug)]
 pub struct Devices {
-    /// The node's id, by which it has addresses.
+    /// The node's id, which determines its addresses.
     pub id: u32,
-    /// Chunks of memory that it was started with.
+    /// Number of chunks of memory that it was started with.
     pub chunks_started: usize,
     /// The folder of the base that is its root.
     pub root: Option<PathBuf>,
-    /// Its disks, in the order in which it has them.
+    /// Its disks, in order.
     pub disks: Vec<DiskFile>,
-    /// Its network, if it has any.
+    /// Its network, if any.
     pub network: Option<Networking>,
 }
 
-/// The node that devices belong to, and who is told of them.
-struct Owner<F> {
+/// Handles events of a node's devices.
+struct NodeEvents<F> {
     node: Arc<Node>,
-    complain: F,
+    report: F,
     failures: Mutex<Failures>,
 }
 
-impl<F: Fn(&str) + Send + Sync> Trouble for Owner<F> {
-    fn complain(&self, text: &str) {
-        (self.complain)(text);
+impl<F: Fn(&str) + Send + Sync> DeviceEvents for NodeEvents<F> {
+    fn report(&self, text: &str) {
+        (self.report)(text);
     }
 
-    /// What waits for the device in the node would do so for ever.
+    /// Stops the node: its requests to the device would never complete.
     fn device_lost(&self, text: &str) {
-        (self.complain)(text);
+        (self.report)(text);
         match self.node.stop(Reason::DEVICE_LOST) {
             Ok(()) => {}
-            // It has ended.
+            // The node has ended.
             Err(error) if error.errno == Errno::EALREADY => {}
-            Err(error) => (self.complain)(&error.to_string()),
+            Err(error) => (self.report)(&error.to_string()),
         }
     }
 
@@ -149,177 +149,187 @@ impl<F: Fn(&str) + Send + Sync> Trouble for Owner<F> {
                 || "works again".into(),
                 |why| format!("does not work: {why}"),
             );
-            (self.complain)(&format!("{device}: {text}"));
+            (self.report)(&format!("{device}: {text}"));
         }
     }
 }
 
-/// The devices of the session that there is, if any. Its own thread uses them most of the time.
+/// The devices of the present session, if any. Mostly used by the session's thread.
 #[derive(Clone, Default)]
-struct Current(Arc<Mutex<Option<Bus>>>);
+struct CurrentBus(Arc<Mutex<Option<Bus>>>);
 
-impl Current {
+impl CurrentBus {
     fn lock(&self) -> MutexGuard<'_, Option<Bus>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has all devices work with so many chunks of the node's memory, or with what they had.
-    fn resize(&self, node: &ServedNode, chunks: usize) -> Result<(), StartError> {
+    /// Switches all devices to the first `chunks` chunks of the node's memory, or on failure back.
+    fn resize(&self, node: &DeviceNode, chunks: usize) -> Result<(), StartError> {
         let mut bus = self.lock();
         let before = node.limit(chunks);
         let changed = bus.as_mut().map_or(Ok(()), Bus::change_memory);
         if changed.is_err() {
             node.limit(before);
-            // It was accepted before.
+            // The old memory was accepted before.
             let _ = bus.as_mut().map(Bus::change_memory);
         }
         changed
     }
 }
 
-/// A thread that serves the devices of a node until it runs no more.
+/// A thread that serves the devices of a node until the node ends.
 #[derive(Debug)]
 pub struct Server(JoinHandle<()>);
 
 impl Server {
-    /// Serves from now on. What goes wrong is told by `complain`, and the node goes on without.
+    /// Starts serving. Failures are reported to `report`.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// The thread could not be started.
     pub fn start(
         node: Node,
         devices: Devices,
-        complain: impl Fn(&str) + Send + Sync + 'static,
+        report: impl Fn(&str) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let node = Arc::new(node);
         let start_tsc = node.info().map_err(io::Error::other)?.0.start_tsc;
-        let notes = Notes::of(devices.id, start_tsc);
-        let owner: Arc<dyn Trouble> = Arc::new(Owner {
+        let checkpoints = Checkpoints::of(devices.id, start_tsc);
+        let device_events: Arc<dyn DeviceEvents> = Arc::new(NodeEvents {
             node: Arc::clone(&node),
-            complain,
-            failures: Mutex::new(Failures::none(notes.clone())),
+            report,
+            failures: Mutex::new(Failures::none(checkpoints.clone())),
         });
-        let serve = move || serve(&node, &devices, &notes, &owner);
+        let serve = move || serve(&node, &devices, &checkpoints, &device_events);
         let thread = thread::Builder::new().name("virtio".into()).spawn(serve)?;
         Ok(Self(thread))
     }
 
-    /// Whether it serves no more, as when the node has ended.
+    /// Whether the thread has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Waits until nothing touches the memory of the node any more, which has ended.
+    /// Waits until nothing accesses the memory of the node, which has ended.
     pub fn wait(self) {
-        // If it has panicked, there is nobody either.
+        // A thread that panicked has ended as well.
         let _ = self.0.join();
     }
 }
 
-/// Session after session, until the node has ended.
-fn serve(node: &Arc<Node>, devices: &Devices, notes: &Notes, trouble: &Arc<dyn Trouble>) {
-    let _published = publish(devices, trouble);
-    notes.forget_former();
-    let served = Arc::new(ServedNode::new(Arc::clone(node), devices.chunks_started));
-    let current = Current::default();
-    let _resizing = {
-        let (current, served) = (current.clone(), Arc::clone(&served));
-        let opened = Resizing::answer(devices.id, move |chunks| current.resize(&served, chunks));
-        opened.map_err(|error| trouble.complain(&format!("its memory must stay as it is: {error}")))
+/// Serves sessions until the node has ended.
+fn serve(
+    node: &Arc<Node>,
+    devices: &Devices,
+    checkpoints: &Checkpoints,
+    device_events: &Arc<dyn DeviceEvents>,
+) {
+    let _published = publish(devices, device_events);
+    checkpoints.remove_earlier();
+    let device_node = Arc::new(DeviceNode::new(Arc::clone(node), devices.chunks_started));
+    let current = CurrentBus::default();
+    let _listener = {
+        let (current, device_node) = (current.clone(), Arc::clone(&device_node));
+        let opened = ResizeListener::start(devices.id, move |chunks| {
+            current.resize(&device_node, chunks)
+        });
+        opened.map_err(|error| {
+            device_events.report(&format!("its memory cannot be resized: {error}"))
+        })
     };
     let sessions = Sessions {
-        node: served,
+        node: device_node,
         devices,
-        notes,
+        checkpoints,
         current,
-        trouble,
+        device_events,
     };
     sessions.serve();
-    notes.forget();
+    checkpoints.remove();
 }
 
-/// What sessions with a node's drivers have in common.
+/// State common to all sessions with a node's drivers.
 struct Sessions<'a> {
-    node: Arc<ServedNode>,
+    node: Arc<DeviceNode>,
     devices: &'a Devices,
-    notes: &'a Notes,
-    current: Current,
-    trouble: &'a Arc<dyn Trouble>,
+    checkpoints: &'a Checkpoints,
+    current: CurrentBus,
+    device_events: &'a Arc<dyn DeviceEvents>,
 }
 
 impl Sessions<'_> {
-    /// One after the other, until the node has ended. If one fails, the next is tried after a pause, and
-    /// the pauses grow.
+    /// Runs one session after the other until the node has ended, with growing pauses after
+    /// failures.
     fn serve(&self) {
-        let mut pause = Pause::new();
-        while let Some(channel) = self.open(&mut pause) {
+        let mut backoff = Backoff::new();
+        while let Some(channel) = self.open(&mut backoff) {
             let began = Instant::now();
             let ended = self.session(channel);
-            if began.elapsed() >= SETTLED_AFTER {
-                pause = Pause::new();
+            if began.elapsed() >= STABLE_AFTER {
+                backoff = Backoff::new();
             }
             match ended {
                 Ok(()) => {}
-                Err(error) if self.has_failed(&error, &mut pause) => {}
+                Err(error) if self.report_and_wait(&error, &mut backoff) => {}
                 Err(_) => return,
             }
         }
     }
 
-    /// The channel, as soon as the node is in no former session; none if the node has ended.
-    fn open(&self, pause: &mut Pause) -> Option<Channel> {
+    /// Opens the channel once the node has left the last session; `None` if the node has ended.
+    fn open(&self, backoff: &mut Backoff) -> Option<Channel> {
         let began = Instant::now();
         loop {
             match self.node.node().open_channel(CHANNEL_VIRTIO) {
                 Ok(channel) => {
-                    self.find_lost();
+                    self.check_root();
                     return Some(channel);
                 }
                 Err(error) => match error.errno {
                     Errno::EBUSY => {
-                        self.find_lost();
-                        if began.elapsed() > BUSY_LIMIT {
+                        self.check_root();
+                        if began.elapsed() > BUSY_TIMEOUT {
                             let why = "the node's drivers do not leave the last session";
-                            self.trouble.set_failure(ALL, Some(why));
+                            self.device_events.set_failure(ALL_DEVICES, Some(why));
                         }
                         thread::sleep(BUSY_PAUSE);
                     }
                     Errno::EPIPE | Errno::ENODEV => return None,
-                    _ if self.has_failed(&error.into(), pause) => {}
+                    _ if self.report_and_wait(&error.into(), backoff) => {}
                     _ => return None,
                 },
             }
         }
     }
 
-    /// A root that has been served, and is served no more, will not be again: what waits for it in the
-    /// node would do so for ever.
-    fn find_lost(&self) {
+    /// Reports a root lost whose backend has ended: it cannot be restarted, and requests of the
+    /// node would never complete.
+    fn check_root(&self) {
         let Some(root) = &self.devices.root else {
             return;
         };
-        if self.notes.device(options::ROOT_TAG).are_there() {
-            let text = format!("{}: whoever served it has ended", Files::name(root));
-            self.trouble.device_lost(&text);
+        if self.checkpoints.device(options::ROOT_TAG).exists() {
+            let text = format!("{}: its backend has ended", Files::name(root));
+            self.device_events.device_lost(&text);
         }
     }
 
-    /// Tells of it, and waits a while; false if the node has ended.
-    fn has_failed(&self, error: &ServeError, pause: &mut Pause) -> bool {
+    /// Reports the failure and waits; false if the node has ended.
+    fn report_and_wait(&self, error: &ServeError, backoff: &mut Backoff) -> bool {
         let mut polled = [PollFd::new(self.node.node().as_fd(), PollFlags::POLLIN)];
         let now = poll(&mut polled, PollTimeout::ZERO);
         if now.is_ok_and(|count| count > 0) {
             return false;
         }
-        self.trouble.set_failure(ALL, Some(&error.to_string()));
+        self.device_events
+            .set_failure(ALL_DEVICES, Some(&error.to_string()));
         let mut polled = [PollFd::new(self.node.node().as_fd(), PollFlags::POLLIN)];
-        let time = PollTimeout::try_from(pause.next()).unwrap_or(PollTimeout::MAX);
+        let time = PollTimeout::try_from(backoff.next()).unwrap_or(PollTimeout::MAX);
         !poll(&mut polled, time).is_ok_and(|count| count > 0)
     }
 
     fn session(&self, channel: Channel) -> Result<(), ServeError> {
-        let events = Arc::new(ChannelEvents(channel.try_clone()?));
+        let binder = Arc::new(ChannelBinder(channel.try_clone()?));
         let mut end = End::attach(channel, Side::Base)?;
         let mut buffer = [0; MESSAGE_MAX];
         let Some(first) = receive_first(&mut end, &mut buffer)? else {
@@ -327,111 +337,111 @@ impl Sessions<'_> {
         };
         *self.current.lock() = Some(bus(
             &self.node,
-            events,
+            binder,
             self.devices,
-            self.notes,
-            self.trouble,
+            self.checkpoints,
+            self.device_events,
         )?);
-        self.trouble.set_failure(ALL, None);
-        let answered = answer_all(
+        self.device_events.set_failure(ALL_DEVICES, None);
+        let answered = handle_messages(
             &mut end,
             &self.current,
-            self.trouble.as_ref(),
+            self.device_events.as_ref(),
             first,
             &mut buffer,
         );
         if let Some(mut bus) = self.current.lock().take() {
-            bus.leave();
+            bus.disconnect();
         }
         Ok(answered?)
     }
 }
 
-/// Opens the base's ports that lead to the node, as far as that can be.
-fn publish(devices: &Devices, trouble: &Arc<dyn Trouble>) -> Vec<Published> {
+/// Opens the node's published ports, and reports those that cannot be opened.
+fn publish(devices: &Devices, device_events: &Arc<dyn DeviceEvents>) -> Vec<Published> {
     let Some(network) = &devices.network else {
         return Vec::new();
     };
     let address = network.address(devices.id);
     let limit = publish::limit();
     let opened = network.publish.iter().map(|one| {
-        let (teller, port) = (Arc::clone(trouble), *one);
-        let complain = move |text: &str| teller.complain(&format!("port {port}: {text}"));
-        let opened = Published::open(one, address, &limit, complain);
-        opened.map_err(|error| trouble.complain(&format!("port {one}: {error}")))
+        let (events, port) = (Arc::clone(device_events), *one);
+        let report = move |text: &str| events.report(&format!("port {port}: {text}"));
+        let opened = Published::open(one, address, &limit, report);
+        opened.map_err(|error| device_events.report(&format!("port {one}: {error}")))
     });
     opened.filter_map(Result::ok).collect()
 }
 
-/// The devices of a node: every one has sockets.
+/// Creates the devices of a node. Every node has vsock.
 fn bus(
-    node: &Arc<ServedNode>,
-    events: Arc<dyn Events>,
+    node: &Arc<DeviceNode>,
+    binder: Arc<dyn EventfdBinder>,
     devices: &Devices,
-    notes: &Notes,
-    trouble: &Arc<dyn Trouble>,
-) -> Result<Bus, TooMany> {
-    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&events), cid(devices.id));
-    let mut back_ends: Vec<Box<dyn BackEnd>> = vec![Box::new(vsock)];
-    let post = |device: &str, name: String| Post {
+    checkpoints: &Checkpoints,
+    device_events: &Arc<dyn DeviceEvents>,
+) -> Result<Bus, TooManyDevices> {
+    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
+    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
+    let slot = |device: &str, name: String| BackendSlot {
         node: Arc::clone(node),
-        events: Arc::clone(&events) as _,
-        served: Served {
+        binder: Arc::clone(&binder) as _,
+        context: DeviceContext {
             name,
-            notes: notes.device(device),
-            trouble: Arc::clone(trouble),
+            checkpoint: checkpoints.device(device),
+            device_events: Arc::clone(device_events),
         },
-        keeper: None,
+        monitor: None,
     };
     if let Some(folder) = &devices.root {
         let tag = options::ROOT_TAG;
-        let post = post(tag, Files::name(folder));
-        back_ends.push(Box::new(Files::new(post, tag, folder.clone())));
+        let slot = slot(tag, Files::name(folder));
+        backends.push(Box::new(Files::new(slot, tag, folder.clone())));
     }
-    for disk in disks(&devices.disks, post) {
-        back_ends.push(Box::new(disk));
+    for disk in disks(&devices.disks, slot) {
+        backends.push(Box::new(disk));
     }
     if let Some(network) = &devices.network {
         let (id, address) = (devices.id, network.address(devices.id));
-        back_ends.push(Box::new(Network::new(
+        backends.push(Box::new(Network::new(
             Arc::clone(node),
-            events,
+            binder,
             id,
             address,
         )));
     }
-    Bus::new(back_ends)
+    Bus::new(backends)
 }
 
-/// All disks, whose daemons begin at the same time. One that says nothing costs the others no more than
-/// that their size may be known a moment later.
-fn disks(files: &[DiskFile], post: impl Fn(&str, String) -> Post) -> Vec<Disk> {
+/// Creates all disks, starting their daemons at the same time. A hanging one only delays when the
+/// sizes of the others are known.
+fn disks(files: &[DiskFile], slot: impl Fn(&str, String) -> BackendSlot) -> Vec<Disk> {
     let began = Instant::now();
     let make = |(number, file): (usize, &DiskFile)| {
-        let post = post(&format!("disk-{number}"), Disk::name(file));
-        Disk::new(post, file.clone())
+        let slot = slot(&format!("disk-{number}"), Disk::name(file));
+        Disk::new(slot, file.clone())
     };
     let mut disks: Vec<_> = files.iter().enumerate().map(make).collect();
     let count = disks.len() as u32;
-    for (asked, disk) in (0..).zip(&mut disks) {
-        let left = DISKS_LIMIT.saturating_sub(began.elapsed());
-        disk.ask(left / (count - asked).min(2));
+    for (queried, disk) in (0..).zip(&mut disks) {
+        let left = DISKS_TIMEOUT.saturating_sub(began.elapsed());
+        disk.query(left / (count - queried).min(2));
     }
     disks
 }
 
-/// Answers what the node's drivers ask until the node leaves the session.
-fn answer_all(
+/// Handles messages of the node's drivers until the node leaves the session.
+fn handle_messages(
     end: &mut End,
-    current: &Current,
-    trouble: &dyn Trouble,
+    current: &CurrentBus,
+    device_events: &dyn DeviceEvents,
     first: Received,
     buffer: &mut [u8],
 ) -> Result<(), SessionError> {
     let mut next = Some(first);
     loop {
         let mut messages = Vec::new();
-        let waits = {
+        let needs_service = {
             let mut bus = current.lock();
             let Some(bus) = bus.as_mut() else {
                 return Ok(());
@@ -439,50 +449,57 @@ fn answer_all(
             if let Some(received) = next.take() {
                 messages.push(bus.answer(received.bytes(buffer))?);
             }
-            messages.extend(bus.attend(Instant::now()));
-            for (device, why) in bus.take_news() {
-                trouble.set_failure(&device, why.as_deref());
+            messages.extend(bus.service(Instant::now()));
+            for (device, why) in bus.take_status_changes() {
+                device_events.set_failure(&device, why.as_deref());
             }
-            bus.waits()
+            bus.needs_service()
         };
         for message in messages {
-            match end.send(&Message::bytes(0, &message), PATIENCE) {
-                Err(ChannelError::HungUp) => return Ok(()),
+            match end.send(&Message::bytes(0, &message), IO_TIMEOUT) {
+                Err(ChannelError::Disconnected) => return Ok(()),
                 sent => sent.map_err(SessionError::Channel)?,
             }
         }
-        match end.receive(buffer, if waits { ATTEND_INTERVAL } else { PATIENCE }) {
+        match end.receive(
+            buffer,
+            if needs_service {
+                SERVICE_INTERVAL
+            } else {
+                IO_TIMEOUT
+            },
+        ) {
             Ok(received) => next = Some(received),
             Err(ChannelError::TimedOut(_)) => {}
-            Err(ChannelError::HungUp) => return Ok(()),
+            Err(ChannelError::Disconnected) => return Ok(()),
             Err(error) => return Err(SessionError::Channel(error)),
         }
     }
 }
 
-/// The first message, or `None` when the node has left. There is no device before: a node without
-/// drivers costs nothing.
+/// Waits for the first message; `None` if the node has left. Devices are created after it, so that
+/// a node without drivers costs nothing.
 fn receive_first(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, SessionError> {
     loop {
-        match end.receive(buffer, PATIENCE) {
+        match end.receive(buffer, IO_TIMEOUT) {
             Ok(received) => return Ok(Some(received)),
             Err(ChannelError::TimedOut(_)) => {}
-            Err(ChannelError::HungUp) => return Ok(None),
+            Err(ChannelError::Disconnected) => return Ok(None),
             Err(error) => return Err(SessionError::Channel(error)),
         }
     }
 }
 
-/// The events of a channel, by the module.
-struct ChannelEvents(Channel);
+/// Binds the events of a channel by the module.
+struct ChannelBinder(Channel);
 
-impl Events for ChannelEvents {
+impl EventfdBinder for ChannelBinder {
     fn bind(&self, event: u32, kick: &EventFd, call: &EventFd) -> Result<(), CallError> {
-        self.0.bind_event(event, Some((kick, call)))
+        self.0.bind_eventfds(event, Some((kick, call)))
     }
 
     fn unbind(&self, event: u32) {
-        // Only a bad number is refused, and that was bound.
-        let _ = self.0.bind_event(event, None);
+        // Only fails for an invalid number, and this one was bound.
+        let _ = self.0.bind_eventfds(event, None);
     }
 }

@@ -1,7 +1,7 @@
-//! What is wrong with a node's devices, for whoever looks at the node.
+//! Present failures of a node's devices, for `insula ps` and `inspect`.
 //!
-//! It lies in a file beside the other notes of the node's life: a supervisor writes it, and the next one
-//! anew.
+//! The supervisor writes them to a file next to the checkpoints of the node's run; the next
+//! supervisor resets it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,25 +10,25 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::notes::Notes;
+use super::checkpoint::Checkpoints;
 
-/// The file's name.
+/// Name of the file.
 const FILE: &str = "failures";
 
-/// A device that does not work, though the node runs. It is tried again.
+/// A failed device of a running node. It is retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFailure {
-    /// Which device, in words.
+    /// Name of the device.
     pub device: String,
-    /// Why.
-    pub why: String,
+    /// The error.
+    pub error: String,
 }
 
-/// The devices of the node with this id that do not work, in its life that began at this time of the
-/// time stamp counter. None if nobody can tell.
+/// The failed devices of a node in its run that started at this time of the time stamp counter.
+/// Empty if unknown.
 #[must_use]
 pub fn failures(id: u32, start_tsc: u64) -> Vec<DeviceFailure> {
-    read(Notes::of(id, start_tsc).folder())
+    read(Checkpoints::of(id, start_tsc).folder())
 }
 
 fn read(folder: &Path) -> Vec<DeviceFailure> {
@@ -36,46 +36,46 @@ fn read(folder: &Path) -> Vec<DeviceFailure> {
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
-/// What a supervisor has found, kept where others find it.
+/// The present failures, mirrored in the file.
 #[derive(Debug)]
 pub(super) struct Failures {
-    notes: Notes,
+    checkpoints: Checkpoints,
     all: BTreeMap<String, String>,
 }
 
 impl Failures {
-    /// None yet: what another supervisor has left is forgotten.
-    pub(super) fn none(notes: Notes) -> Self {
+    /// Starts without failures, and removes the file of an earlier supervisor.
+    pub(super) fn none(checkpoints: Checkpoints) -> Self {
         let none = Self {
-            notes,
+            checkpoints,
             all: BTreeMap::new(),
         };
-        let _ = fs::remove_file(none.notes.folder().join(FILE));
+        let _ = fs::remove_file(none.checkpoints.folder().join(FILE));
         none
     }
 
-    /// From now on this is why the device does not work, or it works. Whether that is news.
-    pub(super) fn set(&mut self, device: &str, why: Option<&str>) -> bool {
-        let before = match why {
-            Some(why) => self.all.insert(device.to_owned(), why.to_owned()),
+    /// Sets or clears a device's failure; whether that is a change.
+    pub(super) fn set(&mut self, device: &str, error: Option<&str>) -> bool {
+        let before = match error {
+            Some(error) => self.all.insert(device.to_owned(), error.to_owned()),
             None => self.all.remove(device),
         };
-        let is_news = before.as_deref() != why;
-        if is_news {
-            // Then it is told in the journal only.
+        let is_change = before.as_deref() != error;
+        if is_change {
+            // If it cannot be written, it is only logged.
             let _ = self.write();
         }
-        is_news
+        is_change
     }
 
     fn write(&self) -> io::Result<()> {
-        let all = self.all.iter().map(|(device, why)| DeviceFailure {
+        let all = self.all.iter().map(|(device, error)| DeviceFailure {
             device: device.clone(),
-            why: why.clone(),
+            error: error.clone(),
         });
         let text = serde_json::to_vec(&all.collect::<Vec<_>>())?;
-        let folder = self.notes.make_folder()?;
-        // Whoever reads finds the old ones or the new ones.
+        let folder = self.checkpoints.create_folder()?;
+        // Replaced atomically for readers.
         let new = folder.join(format!("{FILE}.new"));
         fs::write(&new, text)?;
         fs::rename(new, folder.join(FILE))
@@ -89,18 +89,21 @@ mod tests {
     #[test]
     fn failures_are_found_until_the_device_works() {
         let folder = tempfile::tempdir().unwrap();
-        let notes = Notes::below(folder.path(), 1, 7);
-        let mut failures = Failures::none(notes.clone());
+        let checkpoints = Checkpoints::below(folder.path(), 1, 7);
+        let mut failures = Failures::none(checkpoints.clone());
         assert!(failures.set("disk", Some("it is gone")));
-        assert!(!failures.set("disk", Some("it is gone")), "that is known");
+        assert!(!failures.set("disk", Some("it is gone")), "no change");
         assert!(failures.set("network", Some("no tap")));
-        let found = read(notes.folder());
+        let found = read(checkpoints.folder());
         assert_eq!(found.len(), 2);
-        assert_eq!((&*found[0].device, &*found[0].why), ("disk", "it is gone"));
+        assert_eq!(
+            (&*found[0].device, &*found[0].error),
+            ("disk", "it is gone")
+        );
         assert!(failures.set("disk", None));
         assert!(!failures.set("disk", None));
-        assert_eq!(read(notes.folder()).len(), 1);
-        drop(Failures::none(notes.clone()));
-        assert_eq!(read(notes.folder()), []);
+        assert_eq!(read(checkpoints.folder()).len(), 1);
+        drop(Failures::none(checkpoints.clone()));
+        assert_eq!(read(checkpoints.folder()), []);
     }
 }

@@ -1,8 +1,8 @@
-//! Files in `/dev` by which the kernel loads the drivers of back ends.
+//! Device files by which the kernel loads the drivers of backends.
 //!
-//! Most kernels have vhost as modules. The kernel loads one by itself when its device is opened,
-//! whoever opens it; systemd makes the files for that at boot (`kmod-static-nodes.service`). Where
-//! nobody has, a supervisor does, before it gives up the privilege to.
+//! Most kernels have vhost as modules, and load one when its device file is opened. systemd makes
+//! these files at boot (`kmod-static-nodes.service`). Where they are missing, a supervisor makes
+//! them before it drops the privilege to.
 //!
 //! Source: `MODULE_ALIAS_MISCDEV` in `drivers/vhost/`, `drivers/net/tun.c` and
 //! `include/linux/miscdevice.h` of the kernel.
@@ -22,7 +22,7 @@ const NODES: &[(&str, u64)] = &[
     ("/dev/vhost-vsock", 241),
 ];
 
-/// Makes those that are missing. If one cannot be made, whoever opens it is told.
+/// Makes the missing files. A failure shows when the file is opened.
 pub fn make_static_nodes() {
     let missing = NODES.iter().map(|(path, minor)| (Path::new(path), minor));
     for (path, minor) in missing.filter(|(path, _)| !path.exists()) {

@@ -1,4 +1,4 @@
-//! The program that serves a file or block device of the base to a node: QEMU's storage daemon.
+//! QEMU's storage daemon, which serves a file or block device of the base to a node.
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
@@ -15,25 +15,25 @@ use crate::privilege::Sandbox;
 use crate::root::Root;
 use crate::storage::{Lock, LockError, Medium, uses};
 
-/// Its name.
+/// Name of the program.
 const NAME: &str = "qemu-storage-daemon";
-/// What ends the word for a disk that is not written to.
+/// Suffix of a read-only disk.
 const READ_ONLY: &str = ",ro";
-/// What it calls the disk among its own objects.
+/// Name of the disk among the daemon's objects.
 const DISK: &str = "disk";
 
-/// There is no program that serves disks.
+/// The storage daemon is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no qemu-storage-daemon; nothing was touched\n\
      install it: package `qemu-system-common` on Debian"
 )]
-pub struct NoStorageDaemon;
+pub struct StorageDaemonMissing;
 
-/// A disk that is asked for: `FILE[,ro]`.
+/// A disk as given by the user: `FILE[,ro]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskSpec {
-    /// The file or block device whose bytes it has.
+    /// The file or block device behind it.
     pub path: PathBuf,
     /// Whether the node must not write to it.
     pub read_only: bool,
@@ -54,45 +54,45 @@ impl FromStr for DiskSpec {
 /// Why a file cannot be a node's disk.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// There is none, or it cannot be read or written.
+    /// It does not exist, or cannot be read or written.
     #[error("{} cannot be a node's disk: {source}; nothing was touched", path.display())]
     NoFile {
-        /// What was given.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// It is something else.
+    /// It is neither a file nor a block device.
     #[error(
         "{} cannot be a node's disk: it is neither a file nor a block device; nothing was touched",
         .0.display()
     )]
     NoDisk(PathBuf),
-    /// The base uses it.
+    /// The base uses it itself.
     #[error(
         "{} cannot be a node's disk: this system has it {uses}; nothing was touched\n\
          end that use first, or take a copy: two kernels that change one file system destroy it",
         path.display()
     )]
     InUse {
-        /// What was given.
+        /// The path.
         path: PathBuf,
-        /// For what.
+        /// The uses.
         uses: String,
     },
     /// Another program uses it.
     #[error(
         "{} cannot be a node's disk: another program uses it; nothing was touched\n\
-         `lsof` and `lslocks` tell which; programs can share what all of them only read: write \
-         `,ro` behind it", .0.display()
+         `lsof` and `lslocks` show which; read-only disks can be shared: append \
+         `,ro`", .0.display()
     )]
     Busy(PathBuf),
-    /// There is nobody to serve it.
+    /// The storage daemon is not installed.
     #[error(transparent)]
-    NoStorageDaemon(#[from] NoStorageDaemon),
+    StorageDaemonMissing(#[from] StorageDaemonMissing),
 }
 
-/// A file or block device of the base that a node has as a disk, raw: byte for byte.
+/// A file or block device of the base that is a node's disk, in raw format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskFile {
     /// Its path, absolute.
@@ -100,14 +100,14 @@ pub struct DiskFile {
     /// Whether the node must not write to it.
     #[serde(default)]
     pub read_only: bool,
-    /// Whether it is a block device, as it was found once: to ask again could take for ever, on a
-    /// storage that is gone. None in what an older version has written.
+    /// Whether it is a block device. Recorded, since a later query could hang if the storage is
+    /// gone. `None` in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_device: Option<bool>,
 }
 
 impl DiskFile {
-    /// The one that is asked for.
+    /// Checks the file of `spec`.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -136,7 +136,7 @@ impl DiskFile {
         })
     }
 
-    /// Locks it as its node's supervisor will, and lets it go again.
+    /// Checks that the node's supervisor will be able to lock it.
     ///
     /// # Errors
     /// [`DiskError::Busy`], [`DiskError::NoFile`].
@@ -151,8 +151,8 @@ impl DiskFile {
         })
     }
 
-    /// Whether both would be one disk, or parts of one, that somebody may write to.
-    pub(crate) fn excludes(&self, other: &Self) -> bool {
+    /// Whether both share storage and one of them is writable.
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let medium = |disk: &Self| Medium::of(&Root::default(), &disk.path);
         let is_one = || match (medium(self), medium(other)) {
             (Ok(one), Ok(two)) => one.overlaps(&two),
@@ -162,7 +162,7 @@ impl DiskFile {
     }
 }
 
-/// Refuses what the base writes to, and for a node that writes whatever the base uses at all.
+/// Refuses a disk that the base writes to, and a writable disk that the base uses at all.
 fn refuse_used(root: &Root, path: &Path, read_only: bool) -> Result<(), DiskError> {
     let failed = |source| DiskError::NoFile {
         path: path.to_owned(),
@@ -180,13 +180,15 @@ fn refuse_used(root: &Root, path: &Path, read_only: bool) -> Result<(), DiskErro
     })
 }
 
-fn find_storage_daemon() -> Result<PathBuf, NoStorageDaemon> {
+fn find_storage_daemon() -> Result<PathBuf, StorageDaemonMissing> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).map(|folder| folder.join(NAME));
-    found.find(|file| file.is_file()).ok_or(NoStorageDaemon)
+    found
+        .find(|file| file.is_file())
+        .ok_or(StorageDaemonMissing)
 }
 
-/// The command that serves a disk to one that connects to its standard input.
+/// The command of a daemon that serves a disk; its standard input is the listening socket.
 pub(super) fn command(disk: &DiskFile) -> io::Result<Command> {
     let program = find_storage_daemon().map_err(io::Error::other)?;
     let is_device = match disk.is_device {
@@ -195,7 +197,7 @@ pub(super) fn command(disk: &DiskFile) -> io::Result<Command> {
     };
     let sandbox = Sandbox::disk_server(&program, &disk.path, disk.read_only);
     let mut command = Command::new(program);
-    sandbox.map_err(io::Error::other)?.confine(&mut command);
+    sandbox.map_err(io::Error::other)?.apply_to(&mut command);
     command
         .arg("--blockdev")
         .arg(node(&disk.path, disk.read_only, is_device)?)
@@ -204,7 +206,7 @@ pub(super) fn command(disk: &DiskFile) -> io::Result<Command> {
     Ok(command)
 }
 
-/// The daemon's description of the file. JSON, so that any name can be in it.
+/// The daemon's description of the file, in JSON so that it can hold any name.
 fn node(path: &Path, read_only: bool, is_device: bool) -> io::Result<String> {
     let path = path.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
     let driver = if is_device { "host_device" } else { "file" };
@@ -218,7 +220,7 @@ fn node(path: &Path, read_only: bool, is_device: bool) -> io::Result<String> {
     .to_string())
 }
 
-/// Its description of the device. The socket is its standard input.
+/// The daemon's description of the device, whose socket is standard input.
 fn export(read_only: bool) -> String {
     json!({
         "type": "vhost-user-blk",
@@ -236,7 +238,7 @@ mod tests {
     use crate::root::fake::Tree;
 
     #[test]
-    fn disks_are_asked_for_by_a_word() {
+    fn disk_specs_are_parsed() {
         let spec = |text: &str| {
             let DiskSpec { path, read_only } = text.parse().unwrap();
             (path.to_str().unwrap().to_owned(), read_only)
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn what_is_neither_file_nor_block_device_is_refused() {
         let find = |path: &str| {
             let spec: DiskSpec = path.parse().unwrap();
             DiskFile::find(&spec)
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_system_uses_is_refused() {
+    fn what_the_base_uses_is_refused() {
         let tree = Tree::new(&[
             ("/disk", ""),
             (
@@ -283,7 +285,7 @@ mod tests {
         let (one, again) = (disk("one", false), disk("again", true));
         fs::write(&one.path, "bytes").unwrap();
         fs::hard_link(&one.path, &again.path).unwrap();
-        assert!(one.excludes(&again) && !again.excludes(&disk("one", true)));
+        assert!(one.conflicts_with(&again) && !again.conflicts_with(&disk("one", true)));
         let locked = Lock::take(&again.path, true).unwrap();
         assert!(matches!(one.check(), Err(DiskError::Busy(_))));
         drop(locked);
@@ -291,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn any_name_can_be_told() {
-        let told = node(Path::new("/a,\"b\""), true, false).unwrap();
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-        assert_eq!(told["filename"], "/a,\"b\"");
-        assert_eq!(told["read-only"], true);
+    fn any_name_can_be_described() {
+        let description = node(Path::new("/a,\"b\""), true, false).unwrap();
+        let description: serde_json::Value = serde_json::from_str(&description).unwrap();
+        assert_eq!(description["filename"], "/a,\"b\"");
+        assert_eq!(description["read-only"], true);
     }
 }

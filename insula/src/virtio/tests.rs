@@ -5,28 +5,28 @@ use insula_abi::virtio::{self, BUS, Features, Header, MESSAGE_MAX, RESPONSE, Sta
 use proptest::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{BackEnd, Bus, Identity, StartError, TooMany, Virtqueue};
+use super::{Backend, Bus, Identity, StartError, TooManyDevices, Virtqueue};
 
 const FEATURE: u64 = 1 << 5;
 const VERSION_1: u64 = 1 << 32;
 
-/// What was asked of the back end.
+/// A call of the backend.
 #[derive(Debug, PartialEq, Eq)]
-enum Deed {
+enum Call {
     Start(u64, Vec<Virtqueue>),
     Stop,
 }
 
 #[derive(Clone, Default)]
 struct Recorder {
-    deeds: Arc<Mutex<Vec<Deed>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
     config: Vec<u8>,
     fails: Arc<Mutex<Option<StartError>>>,
 }
 
 impl Recorder {
-    fn deeds(&self) -> Vec<Deed> {
-        std::mem::take(&mut self.deeds.lock().unwrap())
+    fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.calls.lock().unwrap())
     }
 }
 
@@ -36,7 +36,7 @@ impl Recorder {
     }
 }
 
-impl BackEnd for Recorder {
+impl Backend for Recorder {
     fn identity(&self) -> Identity {
         Identity {
             device_id: 19,
@@ -61,17 +61,17 @@ impl BackEnd for Recorder {
         match &*self.fails.lock().unwrap() {
             None => {}
             Some(StartError::Driver(why)) => return Err(StartError::Driver(why.clone())),
-            Some(StartError::BackEnd(why)) => return Err(StartError::BackEnd(why.clone())),
+            Some(StartError::Backend(why)) => return Err(StartError::Backend(why.clone())),
         }
-        self.deeds
+        self.calls
             .lock()
             .unwrap()
-            .push(Deed::Start(features, queues.to_vec()));
+            .push(Call::Start(features, queues.to_vec()));
         Ok(())
     }
 
     fn stop(&mut self) {
-        self.deeds.lock().unwrap().push(Deed::Stop);
+        self.calls.lock().unwrap().push(Call::Stop);
     }
 }
 
@@ -84,11 +84,11 @@ impl Driver {
     }
 
     /// The body of the answer.
-    fn ask(&mut self, id: u8, body: impl IntoBytes + Immutable) -> Vec<u8> {
-        self.ask_bytes(id, body.as_bytes())
+    fn request(&mut self, id: u8, body: impl IntoBytes + Immutable) -> Vec<u8> {
+        self.request_bytes(id, body.as_bytes())
     }
 
-    fn ask_bytes(&mut self, id: u8, body: &[u8]) -> Vec<u8> {
+    fn request_bytes(&mut self, id: u8, body: &[u8]) -> Vec<u8> {
         let message = message(0, id, 0, body);
         let answer = self.0.answer(&message).unwrap();
         let (header, body) = Header::read_from_prefix(&answer).unwrap();
@@ -98,7 +98,7 @@ impl Driver {
     }
 
     fn get<T: FromBytes>(&mut self, id: u8, body: impl IntoBytes + Immutable) -> T {
-        T::read_from_bytes(&self.ask(id, body)).unwrap()
+        T::read_from_bytes(&self.request(id, body)).unwrap()
     }
 
     fn set_status(&mut self, status: u32) -> u32 {
@@ -106,15 +106,15 @@ impl Driver {
             .status
     }
 
-    fn take_features(&mut self, bits: u64) {
+    fn accept_features(&mut self, bits: u64) {
         let features = Features {
             blocks: virtio::Blocks { first: 0, count: 2 },
             words: [bits as u32, (bits >> 32) as u32],
         };
-        self.ask(virtio::device::SET_FEATURES, features);
+        self.request(virtio::device::SET_FEATURES, features);
     }
 
-    fn lay_out(&mut self, index: u32, size: u32) {
+    fn set_up_queue(&mut self, index: u32, size: u32) {
         let queue = Vqueue {
             index,
             size,
@@ -123,18 +123,18 @@ impl Driver {
             device: 0x3000,
             ..Vqueue::default()
         };
-        self.ask(virtio::device::SET_VQUEUE, queue);
+        self.request(virtio::device::SET_VQUEUE, queue);
     }
 
-    /// All that a driver does until its device works.
+    /// Initializes device 0 as a driver does.
     fn bring_up(&mut self) -> u32 {
         for status in [0, 1, 3] {
             assert_eq!(self.set_status(status), status);
         }
-        self.take_features(FEATURE | VERSION_1);
+        self.accept_features(FEATURE | VERSION_1);
         assert_eq!(self.set_status(11), 11);
-        self.lay_out(0, 64);
-        self.lay_out(1, 32);
+        self.set_up_queue(0, 64);
+        self.set_up_queue(1, 32);
         self.set_status(15)
     }
 }
@@ -168,15 +168,15 @@ fn device_works_once_its_driver_is_ready_and_no_more_after_a_reset() {
     assert_eq!(driver.bring_up(), 15);
     let queues = vec![queue(0, 64), queue(1, 32)];
     assert_eq!(
-        recorder.deeds(),
-        [Deed::Start(FEATURE | VERSION_1, queues.clone())]
+        recorder.calls(),
+        [Call::Start(FEATURE | VERSION_1, queues.clone())]
     );
     assert_eq!(driver.set_status(0), 0);
-    assert_eq!(recorder.deeds(), [Deed::Stop]);
+    assert_eq!(recorder.calls(), [Call::Stop]);
     driver.bring_up();
     assert_eq!(
-        recorder.deeds(),
-        [Deed::Start(FEATURE | VERSION_1, queues)],
+        recorder.calls(),
+        [Call::Start(FEATURE | VERSION_1, queues)],
         "it can be used again"
     );
 }
@@ -187,23 +187,23 @@ fn features_that_were_not_offered_are_not_agreed_to() {
         let recorder = Recorder::default();
         let mut driver = Driver::of(&recorder);
         driver.set_status(3);
-        driver.take_features(bits);
+        driver.accept_features(bits);
         assert_eq!(driver.set_status(11), 3, "{bits:#x}");
         assert_eq!(driver.set_status(15), 3, "nor does it work without");
-        assert_eq!(recorder.deeds(), []);
+        assert_eq!(recorder.calls(), []);
     }
 }
 
 #[test]
-fn queue_of_an_impossible_size_is_none() {
+fn queue_of_an_invalid_size_is_ignored() {
     let recorder = Recorder::default();
     let mut driver = Driver::of(&recorder);
-    driver.take_features(VERSION_1);
+    driver.accept_features(VERSION_1);
     for size in [0, 3, 128, 1 << 16, u32::MAX] {
-        driver.lay_out(0, size);
+        driver.set_up_queue(0, size);
     }
     driver.set_status(15);
-    assert_eq!(recorder.deeds(), [Deed::Start(VERSION_1, vec![])]);
+    assert_eq!(recorder.calls(), [Call::Start(VERSION_1, vec![])]);
 }
 
 #[test]
@@ -213,56 +213,56 @@ fn device_that_does_not_start_needs_a_reset() {
     let mut driver = Driver::of(&recorder);
     assert_eq!(driver.bring_up(), 15 | 64);
     assert_eq!(
-        driver.0.take_news(),
+        driver.0.take_status_changes(),
         [("recorder".into(), Some("no queue".into()))]
     );
-    assert!(!driver.0.waits(), "only its driver can mend that");
+    assert!(!driver.0.needs_service(), "only its driver can reset it");
     assert_eq!(driver.set_status(0), 0);
-    assert_eq!(recorder.deeds(), [], "what never began is not stopped");
+    assert_eq!(recorder.calls(), [], "it was never started");
 }
 
-/// One that fails costs no other, is told of, and tried again without its driver.
+/// A failing device is reported and retried without its driver, and does not affect others.
 #[test]
-fn device_that_fails_is_tried_again() {
-    let [lame, well] = [Recorder::default(), Recorder::default()];
-    lame.fail(Some(StartError::BackEnd("no program".into())));
-    let back_ends: [Box<dyn BackEnd>; 2] = [Box::new(lame.clone()), Box::new(well.clone())];
-    let mut driver = Driver(Bus::new(back_ends.into()).unwrap());
-    assert_eq!(driver.bring_up(), 15, "to its driver it is a slow one");
-    let told = |why: Option<&str>| [("recorder".to_owned(), why.map(str::to_owned))];
-    assert_eq!(driver.0.take_news(), told(Some("no program")));
+fn failed_start_is_retried() {
+    let [failing, well] = [Recorder::default(), Recorder::default()];
+    failing.fail(Some(StartError::Backend("no program".into())));
+    let backends: [Box<dyn Backend>; 2] = [Box::new(failing.clone()), Box::new(well.clone())];
+    let mut driver = Driver(Bus::new(backends.into()).unwrap());
+    assert_eq!(driver.bring_up(), 15, "its driver sees a slow device");
+    let change = |why: Option<&str>| [("recorder".to_owned(), why.map(str::to_owned))];
+    assert_eq!(driver.0.take_status_changes(), change(Some("no program")));
     let (now, later) = (Instant::now(), Duration::from_secs(60));
-    driver.0.attend(now);
-    assert_eq!(driver.0.take_news(), [], "not so soon");
-    driver.0.attend(now + later);
-    assert_eq!(driver.0.take_news(), told(Some("no program")));
+    driver.0.service(now);
+    assert_eq!(driver.0.take_status_changes(), [], "not so soon");
+    driver.0.service(now + later);
+    assert_eq!(driver.0.take_status_changes(), change(Some("no program")));
     let other = message(0, virtio::device::GET_DEVICE_INFO, 1, &[]);
     driver.0.answer(&other).expect("the other one answers");
-    lame.fail(None);
-    driver.0.attend(now + later * 2);
-    assert_eq!(driver.0.take_news(), told(None));
-    assert!(matches!(lame.deeds()[..], [Deed::Start(..)]));
-    assert!(!driver.0.waits());
+    failing.fail(None);
+    driver.0.service(now + later * 2);
+    assert_eq!(driver.0.take_status_changes(), change(None));
+    assert!(matches!(failing.calls()[..], [Call::Start(..)]));
+    assert!(!driver.0.needs_service());
 }
 
 #[test]
-fn device_that_fails_is_left_alone_once_its_driver_has_reset_it() {
+fn failed_start_is_not_retried_after_a_reset() {
     let recorder = Recorder::default();
-    recorder.fail(Some(StartError::BackEnd("no program".into())));
+    recorder.fail(Some(StartError::Backend("no program".into())));
     let mut driver = Driver::of(&recorder);
     driver.bring_up();
     driver.set_status(0);
     recorder.fail(None);
-    driver.0.attend(Instant::now() + Duration::from_secs(60));
-    assert_eq!(recorder.deeds(), []);
-    assert!(!driver.0.waits());
+    driver.0.service(Instant::now() + Duration::from_secs(60));
+    assert_eq!(recorder.calls(), []);
+    assert!(!driver.0.needs_service());
 }
 
 #[test]
-fn configuration_that_changes_is_told() {
+fn driver_is_notified_of_a_configuration_change() {
     let config = Arc::new(Mutex::new(vec![0; 8]));
     struct Growing(Arc<Mutex<Vec<u8>>>);
-    impl BackEnd for Growing {
+    impl Backend for Growing {
         fn identity(&self) -> Identity {
             Recorder::default().identity()
         }
@@ -283,30 +283,30 @@ fn configuration_that_changes_is_told() {
     }
     let growing = Box::new(Growing(Arc::clone(&config)));
     let mut driver = Driver(Bus::new(vec![growing]).unwrap());
-    assert!(driver.0.attend(Instant::now()).is_empty());
+    assert!(driver.0.service(Instant::now()).is_empty());
     config.lock().unwrap()[0] = 7;
-    let sent = driver.0.attend(Instant::now());
+    let sent = driver.0.service(Instant::now());
     let (header, _) = Header::read_from_prefix(&sent[0]).unwrap();
     assert_eq!((sent.len(), header.kind, header.device), (1, 0, 0));
     assert_eq!(header.id, virtio::device::EVENT_CONFIG);
     assert_eq!(usize::from(header.size), sent[0].len());
     let range = virtio::ConfigRange { offset: 0, size: 1 };
-    let answer = driver.ask(virtio::device::GET_CONFIG, range);
+    let answer = driver.request(virtio::device::GET_CONFIG, range);
     let (head, bytes) = virtio::Config::read_from_prefix(&answer).unwrap();
     assert_eq!((head.generation, bytes), (1, &[7][..]));
-    assert!(driver.0.attend(Instant::now()).is_empty());
+    assert!(driver.0.service(Instant::now()).is_empty());
 }
 
 #[test]
-fn queue_taken_away_stops_the_device() {
+fn reset_of_a_queue_stops_the_device() {
     let recorder = Recorder::default();
     let mut driver = Driver::of(&recorder);
     driver.bring_up();
-    recorder.deeds();
+    recorder.calls();
     for index in 0..2 {
-        driver.ask(virtio::device::RESET_VQUEUE, virtio::VqueueIndex { index });
+        driver.request(virtio::device::RESET_VQUEUE, virtio::VqueueIndex { index });
     }
-    assert_eq!(recorder.deeds(), [Deed::Stop], "once");
+    assert_eq!(recorder.calls(), [Call::Stop], "once");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn configuration_is_read_and_written_within_its_bounds() {
     let mut driver = Driver::of(&recorder);
     let read = |driver: &mut Driver, offset, size| {
         let range = virtio::ConfigRange { offset, size };
-        let answer = driver.ask(virtio::device::GET_CONFIG, range);
+        let answer = driver.request(virtio::device::GET_CONFIG, range);
         let (head, bytes) = virtio::Config::read_from_prefix(&answer).unwrap();
         assert_eq!(head.size as usize, bytes.len());
         bytes.to_vec()
@@ -334,7 +334,7 @@ fn configuration_is_read_and_written_within_its_bounds() {
             size: 2,
         };
         let body = [head.as_bytes(), bytes.as_bytes()].concat();
-        driver.ask_bytes(virtio::device::SET_CONFIG, &body);
+        driver.request_bytes(virtio::device::SET_CONFIG, &body);
     };
     write(&mut driver, 14, [0xaa, 0xbb]);
     write(&mut driver, 15, [1, 1]);
@@ -343,19 +343,24 @@ fn configuration_is_read_and_written_within_its_bounds() {
 }
 
 #[test]
-fn devices_are_listed_and_told_apart() {
+fn devices_are_listed_and_have_events_of_their_own() {
     let recorder = Recorder::default();
-    let back_ends = (0..3).map(|_| Box::new(recorder.clone()) as Box<dyn BackEnd>);
-    let mut bus = Bus::new(back_ends.collect()).unwrap();
-    let asked = virtio::DeviceRange { first: 0, count: 8 };
+    let backends = (0..3).map(|_| Box::new(recorder.clone()) as Box<dyn Backend>);
+    let mut bus = Bus::new(backends.collect()).unwrap();
+    let requested = virtio::DeviceRange { first: 0, count: 8 };
     let answer = bus
-        .answer(&message(BUS, virtio::bus::GET_DEVICES, 0, asked.as_bytes()))
+        .answer(&message(
+            BUS,
+            virtio::bus::GET_DEVICES,
+            0,
+            requested.as_bytes(),
+        ))
         .unwrap();
     assert_eq!(answer[size_of::<Header>()..], [0, 0, 8, 0, 0, 0, 0b111]);
     let event = |bus: &mut Bus, device| {
-        let asked = virtio::VqueueIndex { index: 1 };
+        let requested = virtio::VqueueIndex { index: 1 };
         let id = virtio::device::GET_VQUEUE;
-        let answer = bus.answer(&message(0, id, device, asked.as_bytes()));
+        let answer = bus.answer(&message(0, id, device, requested.as_bytes()));
         let (_, body) = Header::read_from_prefix(&answer.unwrap())
             .map(|(header, body)| (header, body.to_vec()))
             .unwrap();
@@ -367,12 +372,12 @@ fn devices_are_listed_and_told_apart() {
 #[test]
 fn more_queues_than_there_are_events_are_refused() {
     let recorder = Recorder::default();
-    let back_ends = (0..32).map(|_| Box::new(recorder.clone()) as Box<dyn BackEnd>);
-    assert_eq!(Bus::new(back_ends.collect()).err(), Some(TooMany));
+    let backends = (0..32).map(|_| Box::new(recorder.clone()) as Box<dyn Backend>);
+    assert_eq!(Bus::new(backends.collect()).err(), Some(TooManyDevices));
 }
 
 proptest! {
-    /// Nothing that a node sends makes the base panic, or answer with more than a message holds.
+    /// No message of a node makes the base panic or exceed the size of a response.
     #[test]
     fn any_bytes_are_survived(messages in prop::collection::vec(hostile(), 1..40)) {
         let recorder = Recorder { config: vec![0; 300], ..Recorder::default() };
@@ -382,15 +387,15 @@ proptest! {
                 prop_assert!(answer.len() <= MESSAGE_MAX);
             }
         }
-        bus.leave();
-        let deeds = recorder.deeds();
+        bus.disconnect();
+        let calls = recorder.calls();
         let (starts, stops): (Vec<_>, Vec<_>) =
-            deeds.iter().partition(|deed| matches!(deed, Deed::Start(..)));
+            calls.iter().partition(|call| matches!(call, Call::Start(..)));
         prop_assert_eq!(starts.len(), stops.len(), "each start has its stop");
     }
 }
 
-/// Bytes of any kind, many of them with a header that makes sense.
+/// Arbitrary bytes, many of them with a valid header.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let noise = prop::collection::vec(any::<u8>(), 0..600);
     let small = prop_oneof![0_u32..16, any::<u32>()].prop_map(|word| word.to_le_bytes());

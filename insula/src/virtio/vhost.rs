@@ -1,4 +1,4 @@
-//! What all devices have in common whose work vhost does: the kernel's, or a program by vhost-user.
+//! Setup common to all vhost backends: the kernel's and vhost-user processes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,66 +10,65 @@ use super::device::{StartError, Virtqueue};
 use super::memory::NodeMemory;
 use crate::driver::CallError;
 
-/// The transport's features that vhost may agree to with a node's driver: indirect descriptors,
-/// event indices, and version 1.
+/// Transport features that are offered to a node's driver: INDIRECT_DESC, EVENT_IDX, VERSION_1.
 pub(super) const TRANSPORT_FEATURES: u64 = 1 << 28 | 1 << 29 | 1 << 32;
 
-/// The events of a node's channel. Each can be bound to eventfds.
-pub trait Events: Send + Sync {
-    /// From now on `kick` is signalled when the node signals `event`, and the node sees it signalled
-    /// when `call` is. Until it is [unbound](Self::unbind).
+/// Binds events of a node's channel to eventfds.
+pub trait EventfdBinder: Send + Sync {
+    /// Binds `event`, until it is [unbound](Self::unbind): the node's signal becomes one of `kick`
+    /// (ioeventfd), and a signal of `call` becomes one to the node (irqfd).
     ///
     /// # Errors
-    /// What the module answered.
+    /// The module's error.
     fn bind(&self, event: u32, kick: &EventFd, call: &EventFd) -> Result<(), CallError>;
 
-    /// The event is nobody's any more.
+    /// Removes the binding.
     fn unbind(&self, event: u32);
 }
 
-/// A virtqueue's eventfds, bound to its event as long as this lives.
-pub(super) struct Wire {
-    events: Arc<dyn Events>,
+/// A virtqueue's eventfds, bound to its event until dropped.
+pub(super) struct QueueNotifier {
+    binder: Arc<dyn EventfdBinder>,
     event: u32,
     kick: EventFd,
     call: EventFd,
 }
 
-impl Wire {
-    fn new(events: &Arc<dyn Events>, event: u32) -> Result<Self, StartError> {
+impl QueueNotifier {
+    fn new(binder: &Arc<dyn EventfdBinder>, event: u32) -> Result<Self, StartError> {
         let eventfd =
             || EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK).map_err(failed("making an eventfd"));
         let (kick, call) = (eventfd()?, eventfd()?);
-        let bound = events.bind(event, &kick, &call);
+        let bound = binder.bind(event, &kick, &call);
         bound.map_err(failed("binding an event of the node"))?;
         Ok(Self {
-            events: Arc::clone(events),
+            binder: Arc::clone(binder),
             event,
             kick,
             call,
         })
     }
 
-    /// Has both sides look at the virtqueue: what was signalled to one that is no more is lost.
+    /// Notifies both sides: notifications to the previous backend may be lost.
     pub(super) fn signal_both(&self) {
-        // A full counter is a signal, too.
+        // A full counter is pending already.
         let _ = self.kick.write(1);
         let _ = self.call.write(1);
     }
 }
 
-impl Drop for Wire {
+impl Drop for QueueNotifier {
     fn drop(&mut self) {
-        self.events.unbind(self.event);
+        self.binder.unbind(self.event);
     }
 }
 
-/// Of a device's features those that the driver can have: its own ones in `own`, and the transport's.
+/// The backend's features that are among `own` or the transport's.
 pub(super) fn offered(vhost: &impl VhostBackend, own: u64) -> Result<u64, vhost::Error> {
     Ok(vhost.get_features()? & (own | TRANSPORT_FEATURES))
 }
 
-/// The memory that vhost of the kernel has of a node, in this process: it can be replaced.
+/// The replaceable mapping of a node's memory through which vhost of the kernel accesses it.
 #[derive(Clone, Debug)]
 pub(super) struct KernelMemory(Arc<Mutex<NodeMemory>>);
 
@@ -78,14 +77,14 @@ impl KernelMemory {
         Self(Arc::new(Mutex::new(memory)))
     }
 
-    fn now(&self) -> NodeMemory {
+    fn current(&self) -> NodeMemory {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// Answers what was there.
+    /// Returns the old mapping.
     fn replace(&self, memory: NodeMemory) -> NodeMemory {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut now, memory)
@@ -97,31 +96,35 @@ impl GuestAddressSpace for KernelMemory {
     type T = Arc<GuestMemoryMmap<()>>;
 
     fn memory(&self) -> Self::T {
-        self.now().guest()
+        self.current().guest()
     }
 }
 
-/// Hands a node's memory and virtqueues of which nothing has been used yet over to vhost of the
-/// kernel. The device itself is yet to be started; the wires are to be kept until it has been stopped.
-pub(super) fn set_up(
+/// Sets up vhost of the kernel with a node's memory and fresh virtqueues. The caller starts the
+/// device, and keeps the notifiers until it is stopped.
+pub(super) fn set_up_kernel(
     vhost: &impl VhostBackend,
     memory: &KernelMemory,
-    events: &Arc<dyn Events>,
+    binder: &Arc<dyn EventfdBinder>,
     features: u64,
     queues: &[Virtqueue],
-) -> Result<Vec<Wire>, StartError> {
-    let memory = memory.now();
-    let wires = wire_up(&memory, events, queues)?;
-    let wired: Vec<_> = queues.iter().zip(&wires).map(|pair| (pair, 0)).collect();
-    hand_over(vhost, features, &wired, || set_table(vhost, &memory))?;
-    Ok(wires)
+) -> Result<Vec<QueueNotifier>, StartError> {
+    let memory = memory.current();
+    let notifiers = bind_notifiers(&memory, binder, queues)?;
+    let prepared: Vec<_> = queues
+        .iter()
+        .zip(&notifiers)
+        .map(|pair| (pair, 0))
+        .collect();
+    configure(vhost, features, &prepared, || set_table(vhost, &memory))?;
+    Ok(notifiers)
 }
 
-/// Replaces the memory that vhost of the kernel works with, and by which it reaches the virtqueues:
-/// the old one is no longer mapped when this returns.
+/// Replaces the memory of vhost of the kernel, and the addresses of the virtqueues in it. The old
+/// mapping is gone when this returns.
 ///
 /// # Errors
-/// [`StartError`]; all is as it was.
+/// [`StartError`]; the old memory stays in use.
 pub(super) fn replace_memory(
     vhost: &impl VhostBackend,
     memory: &KernelMemory,
@@ -129,79 +132,85 @@ pub(super) fn replace_memory(
     queues: &[Virtqueue],
 ) -> Result<(), StartError> {
     if !queues.iter().all(|queue| lies_in(&new, queue)) {
-        let text = "a virtqueue lies in memory that is to go";
-        return Err(StartError::BackEnd(text.into()));
+        let text = "a virtqueue lies in memory that is to be removed";
+        return Err(StartError::Backend(text.into()));
     }
     let set = || {
-        set_table(vhost, &memory.now())?;
+        set_table(vhost, &memory.current())?;
         let mut all = queues.iter();
-        all.try_for_each(|queue| vhost.set_vring_addr(queue.index as usize, &place(queue)))
-            .map_err(failed("telling it where its virtqueues are"))
+        all.try_for_each(|queue| {
+            vhost.set_vring_addr(queue.index as usize, &vring_addresses(queue))
+        })
+        .map_err(failed("setting the addresses of its virtqueues"))
     };
     let old = memory.replace(new);
     set().inspect_err(|_| {
         drop(memory.replace(old));
-        // It was accepted before.
+        // The old memory was accepted before.
         let _ = set();
     })
 }
 
 fn set_table(vhost: &impl VhostBackend, memory: &NodeMemory) -> Result<(), StartError> {
-    let told = vhost.set_mem_table(&own_regions(memory));
-    told.map(drop)
-        .map_err(failed("telling it of the node's memory"))
+    let set = vhost.set_mem_table(&own_regions(memory));
+    set.map(drop).map_err(failed("setting the node's memory"))
 }
 
-/// Wires for virtqueues, each of which lies in the node's memory.
-pub(super) fn wire_up(
+/// Creates notifiers for virtqueues, each of which must lie in the node's memory.
+pub(super) fn bind_notifiers(
     memory: &NodeMemory,
-    events: &Arc<dyn Events>,
+    binder: &Arc<dyn EventfdBinder>,
     queues: &[Virtqueue],
-) -> Result<Vec<Wire>, StartError> {
-    let wire = |queue: &Virtqueue| match lies_in(memory, queue) {
-        true => Wire::new(events, queue.event),
+) -> Result<Vec<QueueNotifier>, StartError> {
+    let notifier = |queue: &Virtqueue| match lies_in(memory, queue) {
+        true => QueueNotifier::new(binder, queue.event),
         false => Err(StartError::Driver(format!(
             "its virtqueue {} does not lie in the node's memory",
             queue.index
         ))),
     };
-    queues.iter().map(wire).collect()
+    queues.iter().map(notifier).collect()
 }
 
-/// Hands a node's memory over by `tell_of_memory`, and virtqueues with their wires; from each of them
-/// the buffer with that number, counted since the queue has been laid out, is the first to be used.
-pub(super) fn hand_over(
+/// Sets up a vhost backend: memory by `set_memory`, then virtqueues with their notifiers, each with
+/// the available index to start from.
+pub(super) fn configure(
     vhost: &impl VhostBackend,
     features: u64,
-    queues: &[((&Virtqueue, &Wire), u16)],
-    tell_of_memory: impl FnOnce() -> Result<(), StartError>,
+    queues: &[((&Virtqueue, &QueueNotifier), u16)],
+    set_memory: impl FnOnce() -> Result<(), StartError>,
 ) -> Result<(), StartError> {
-    vhost.set_owner().map_err(failed("owning it"))?;
+    vhost.set_owner().map_err(failed("becoming its owner"))?;
     vhost
-        .set_features(features & vhost.get_features().map_err(failed("asking it"))?)
+        .set_features(
+            features
+                & vhost
+                    .get_features()
+                    .map_err(failed("reading its features"))?,
+        )
         .map_err(failed("setting its features"))?;
-    tell_of_memory()?;
+    set_memory()?;
     queues
         .iter()
-        .try_for_each(|&((queue, wire), first)| hand_over_queue(vhost, queue, wire, first))
-        .map_err(failed("giving it a virtqueue"))
+        .try_for_each(|&((queue, notifier), first)| configure_queue(vhost, queue, notifier, first))
+        .map_err(failed("setting up a virtqueue"))
 }
 
-fn hand_over_queue(
+fn configure_queue(
     vhost: &impl VhostBackend,
     queue: &Virtqueue,
-    wire: &Wire,
+    notifier: &QueueNotifier,
     first: u16,
 ) -> Result<(), vhost::Error> {
     let index = queue.index as usize;
     vhost.set_vring_num(index, queue.size)?;
     vhost.set_vring_base(index, first)?;
-    vhost.set_vring_addr(index, &place(queue))?;
-    vhost.set_vring_call(index, &wire.call)?;
-    vhost.set_vring_kick(index, &wire.kick)
+    vhost.set_vring_addr(index, &vring_addresses(queue))?;
+    vhost.set_vring_call(index, &notifier.call)?;
+    vhost.set_vring_kick(index, &notifier.kick)
 }
 
-fn place(queue: &Virtqueue) -> VringConfigData {
+fn vring_addresses(queue: &Virtqueue) -> VringConfigData {
     VringConfigData {
         queue_max_size: queue.size,
         queue_size: queue.size,
@@ -212,8 +221,8 @@ fn place(queue: &Virtqueue) -> VringConfigData {
     }
 }
 
-/// Whether each part of the queue lies in one region: vhost reaches it from its first byte on.
-/// Sizes and alignment: specification, 2.7 "Split Virtqueues".
+/// Whether each part of the queue lies in one region, as vhost needs: it only gets the first
+/// address. Sizes and alignment: specification, 2.7 "Split Virtqueues".
 pub(super) fn lies_in(memory: &NodeMemory, queue: &Virtqueue) -> bool {
     let entries = u64::from(queue.size);
     [
@@ -227,7 +236,7 @@ pub(super) fn lies_in(memory: &NodeMemory, queue: &Virtqueue) -> bool {
     })
 }
 
-/// The node's memory, for the kernel to reach in this process.
+/// The node's memory as regions of this process.
 fn own_regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
     let info = |region: &vm_memory::GuestRegionMmap| VhostUserMemoryRegionInfo {
         guest_phys_addr: region.start_addr().raw_value(),
@@ -238,7 +247,7 @@ fn own_regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
     memory.regions().map(info).collect()
 }
 
-/// Makes a [`StartError`] of what failed.
+/// Makes a [`StartError`] with the failed action.
 pub(super) fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> StartError {
-    move |error| StartError::BackEnd(format!("{doing}: {error}"))
+    move |error| StartError::Backend(format!("{doing}: {error}"))
 }

@@ -1,5 +1,5 @@
-//! The program that serves a folder of the base to a node: virtiofsd, Rust's or, where that is not
-//! there yet, QEMU's.
+//! virtiofsd, which serves a folder of the base to a node: the Rust one, or QEMU's where that is
+//! not available.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::privilege::Sandbox;
 
-/// Where distributions have it.
+/// Where distributions install it.
 const PLACES: [&str; 3] = [
     "/usr/libexec/virtiofsd",
     "/usr/lib/virtiofsd",
@@ -16,53 +16,55 @@ const PLACES: [&str; 3] = [
 ];
 const NAME: &str = "virtiofsd";
 
-/// There is no program that serves folders.
+/// virtiofsd is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no virtiofsd; nothing was touched\n\
      install it: package `virtiofsd`, or `qemu-system-common` on Debian 12"
 )]
-pub struct NoVirtioFsd;
+pub struct VirtiofsdMissing;
 
-/// Its file.
+/// Finds the program.
 ///
 /// # Errors
-/// [`NoVirtioFsd`].
-pub fn find_virtiofsd() -> Result<PathBuf, NoVirtioFsd> {
+/// [`VirtiofsdMissing`].
+pub fn find_virtiofsd() -> Result<PathBuf, VirtiofsdMissing> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(NAME));
     let mut candidates = PLACES.into_iter().map(PathBuf::from).chain(found);
-    candidates.find(|file| file.is_file()).ok_or(NoVirtioFsd)
+    candidates
+        .find(|file| file.is_file())
+        .ok_or(VirtiofsdMissing)
 }
 
-/// Why a folder cannot be a node's.
+/// Why a folder cannot be a node's root.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It is none.
+    /// It is not a folder.
     #[error("{} cannot be a node's root: {source}; nothing was touched", path.display())]
     NoFolder {
-        /// What was given.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// virtiofsd would take it for another one.
+    /// Its name has a comma, which separates virtiofsd's options.
     #[error(
         "{} cannot be a node's root, since there is a comma in its name; nothing was touched\n\
          rename it, or bind it to another place with `mount --bind`", .0.display()
     )]
     Comma(PathBuf),
-    /// There is nobody to serve it.
+    /// virtiofsd is not installed.
     #[error(transparent)]
-    NoVirtioFsd(#[from] NoVirtioFsd),
+    VirtiofsdMissing(#[from] VirtiofsdMissing),
 }
 
-/// A folder of the base that a node can have.
+/// A folder of the base that can be shared with a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedFolder(PathBuf);
 
 impl SharedFolder {
-    /// The folder of that path.
+    /// Checks the folder at `path`.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -89,22 +91,21 @@ impl SharedFolder {
     }
 }
 
-/// The command that serves a folder to one that connects to its standard input, and ends with the
-/// connection.
+/// The command that serves a folder to one connection to its standard input, and exits with it.
 pub(super) fn command(folder: &Path) -> io::Result<Command> {
     let program = find_virtiofsd().map_err(io::Error::other)?;
     let mut source = OsString::from("source=");
     source.push(folder);
     let mut command = Command::new(program);
     let sandbox = Sandbox::file_server().map_err(io::Error::other)?;
-    sandbox.confine(&mut command);
-    // Both dialects know these options.
+    sandbox.apply_to(&mut command);
+    // Both implementations know these options.
     command
         .arg("--fd=0")
         .arg("-o")
         .arg(source)
         .args(["-o", "cache=auto"]);
-    // It makes the folder its root by pivot_root(), which cannot be done with what is the root already.
+    // Its default, pivot_root(), fails for the present root.
     if folder == Path::new("/") {
         command.args(["-o", "sandbox=chroot"]);
     }

@@ -1,4 +1,4 @@
-//! Sockets between programs of the node and of the base (AF_VSOCK), by the kernel's vhost-vsock.
+//! Sockets between node and base (AF_VSOCK), served by the kernel's vhost-vsock.
 
 use std::sync::Arc;
 
@@ -6,57 +6,58 @@ use vhost::vhost_kern::vsock::Vsock as VhostVsock;
 use vhost::vsock::VhostVsock as _;
 use vm_memory::GuestMemoryMmap;
 
-use super::device::{BackEnd, Identity, StartError, Virtqueue};
-use super::memory::ServedNode;
+use super::device::{Backend, Identity, StartError, Virtqueue};
+use super::memory::DeviceNode;
 use super::vhost::{
-    Events, KernelMemory, TRANSPORT_FEATURES, Wire, failed, offered, replace_memory, set_up,
+    EventfdBinder, KernelMemory, QueueNotifier, TRANSPORT_FEATURES, failed, offered,
+    replace_memory, set_up_kernel,
 };
 
 /// Specification, 5.10.
 const DEVICE_ID: u32 = 19;
-/// Received packets, packets to be sent, events; the last is never used by vhost-vsock.
+/// Receive queue, transmit queue, event queue; vhost-vsock does not use the last.
 const QUEUE_SIZES: &[u16] = &[128, 128, 16];
-/// Queues that vhost works on.
+/// Number of queues served by vhost.
 const VHOST_QUEUES: usize = 2;
 /// `VIRTIO_VSOCK_F_SEQPACKET`.
 const SEQPACKET: u64 = 1 << 1;
 
-/// A node's vsock device. The node's memory is mapped only while a driver of the node uses it: else
-/// it could not go back as soon as the node is removed.
+/// A node's vsock device. The node's memory is only mapped while a driver uses the device;
+/// otherwise it could not be freed when the node is removed.
 pub struct Vsock {
-    node: Arc<ServedNode>,
-    events: Arc<dyn Events>,
+    node: Arc<DeviceNode>,
+    binder: Arc<dyn EventfdBinder>,
     /// The node's address.
     cid: u32,
     features: u64,
-    working: Option<Working>,
+    running: Option<Running>,
 }
 
 type Device = VhostVsock<KernelMemory>;
 
-struct Working {
+struct Running {
     device: Device,
     memory: KernelMemory,
     queues: Vec<Virtqueue>,
-    _wires: Vec<Wire>,
+    _notifiers: Vec<QueueNotifier>,
 }
 
 impl Vsock {
-    /// The device of a node whose sockets have the address `cid`. If the base's vhost-vsock cannot be
-    /// used, that is found when it is to be started.
-    pub(super) fn new(node: Arc<ServedNode>, events: Arc<dyn Events>, cid: u32) -> Self {
+    /// The device of a node with the address `cid`. A missing vhost-vsock on the base is reported
+    /// at start.
+    pub(super) fn new(node: Arc<DeviceNode>, binder: Arc<dyn EventfdBinder>, cid: u32) -> Self {
         let without_memory = VhostVsock::new(Arc::new(GuestMemoryMmap::<()>::new()));
         let features = without_memory.and_then(|vhost| offered(&vhost, SEQPACKET));
         Self {
             node,
-            events,
+            binder,
             cid,
             features: features.unwrap_or(TRANSPORT_FEATURES),
-            working: None,
+            running: None,
         }
     }
 
-    fn begin(&self, features: u64, queues: &[Virtqueue]) -> Result<Working, StartError> {
+    fn start_vhost(&self, features: u64, queues: &[Virtqueue]) -> Result<Running, StartError> {
         let memory = KernelMemory::new(self.node.map_joined()?);
         let device = Device::new(memory.clone()).map_err(failed("opening vhost-vsock"))?;
         let queues: Vec<_> = queues
@@ -66,26 +67,26 @@ impl Vsock {
             .collect();
         if queues.len() != VHOST_QUEUES {
             return Err(StartError::Driver(
-                "not all its virtqueues are laid out".into(),
+                "not all its virtqueues are set up".into(),
             ));
         }
-        let wires = set_up(&device, &memory, &self.events, features, &queues)?;
+        let notifiers = set_up_kernel(&device, &memory, &self.binder, features, &queues)?;
         device
             .set_guest_cid(self.cid.into())
-            .map_err(failed("taking its address"))?;
+            .map_err(failed("setting its address"))?;
         device.start().map_err(failed("starting vhost-vsock"))?;
-        // What was signalled before it was there is lost.
-        wires.iter().for_each(Wire::signal_both);
-        Ok(Working {
+        // Notifications before the start were lost.
+        notifiers.iter().for_each(QueueNotifier::signal_both);
+        Ok(Running {
             device,
             memory,
             queues,
-            _wires: wires,
+            _notifiers: notifiers,
         })
     }
 }
 
-impl BackEnd for Vsock {
+impl Backend for Vsock {
     fn identity(&self) -> Identity {
         Identity {
             device_id: DEVICE_ID,
@@ -104,22 +105,22 @@ impl BackEnd for Vsock {
     }
 
     fn start(&mut self, features: u64, queues: &[Virtqueue]) -> Result<(), StartError> {
-        self.working = Some(self.begin(features, queues)?);
+        self.running = Some(self.start_vhost(features, queues)?);
         Ok(())
     }
 
     fn change_memory(&mut self) -> Result<(), StartError> {
-        let Some(working) = &self.working else {
+        let Some(running) = &self.running else {
             return Ok(());
         };
-        let (device, queues) = (&working.device, &working.queues);
-        replace_memory(device, &working.memory, self.node.map_joined()?, queues)
+        let (device, queues) = (&running.device, &running.queues);
+        replace_memory(device, &running.memory, self.node.map_joined()?, queues)
     }
 
     fn stop(&mut self) {
-        if let Some(working) = self.working.take() {
-            // Closing it stops it as well.
-            let _ = working.device.stop();
+        if let Some(running) = self.running.take() {
+            // Closing the device stops it as well.
+            let _ = running.device.stop();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a node was not updated, and what became of it.
+//! Why a node was not updated, and its state after it.
 
 use nix::errno::Errno;
 
@@ -13,181 +13,183 @@ use crate::virtio::ResizeError;
 /// Why a node was not updated.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// It cannot be had.
+    /// It was not found.
     #[error(transparent)]
     Find(#[from] FindError),
     /// It does not run.
     #[error(
-        "the node '{0}' does not run; nothing was kept\n\
-         a node gets more, or less, while it runs; one that is stopped is removed and started anew"
+        "the node '{0}' is not running; nothing was kept\n\
+         only a running node can be updated; remove a stopped one and start another"
     )]
     NotRunning(Name),
-    /// What is kept beside the node is not ours.
+    /// The node's record has another format.
     #[error(
-        "the record of the node '{0}' cannot be understood; nothing was touched\n\
+        "the record of the node '{0}' cannot be read; nothing was touched\n\
          it was started by another version of insula: use that one"
     )]
     NoRecord(Name),
-    /// None would be left.
+    /// No core would be left.
     #[error(
-        "the node '{0}' keeps the core that it booted on; nothing was touched\n\
-         end it with `insula stop {0}`"
+        "the node '{0}' cannot give up its boot core; nothing was touched\n\
+         stop it with `insula stop {0}`"
     )]
     NoCore(Name),
-    /// Its tables do not list so many.
+    /// Its tables do not list as many cores.
     #[error(
-        "the node '{name}' cannot have {wanted} cores: it was started with room for {most}; \
+        "the node '{name}' cannot have {requested} cores: it was started with room for {max}; \
          nothing was touched\n\
-         start it anew with room to grow: `insula run --max-cpus {wanted}`"
+         start it again with room to grow: `insula run --max-cpus {requested}`"
     )]
     NoRoom {
         /// The node.
         name: Name,
-        /// Cores that it would have.
-        wanted: u64,
-        /// Most that it can have.
-        most: u64,
+        /// The requested number.
+        requested: u64,
+        /// The maximum.
+        max: u64,
     },
-    /// Others have them.
+    /// Not enough cores are free.
     #[error(
-        "cores asked for: {asked}; of those that the node '{name}' has room for, free: {free}; \
-         nothing was kept\n\
-         ask for fewer, or stop a node: `insula machine info` shows who has which"
+        "{requested} more cores were requested, but only {free} of those that the node '{name}' \
+         can have are free; nothing was kept\n\
+         request fewer, or stop a node: `insula machine info` shows the owner of each core"
     )]
     Taken {
         /// The node.
         name: Name,
-        /// Asked for.
-        asked: u32,
-        /// Free.
+        /// The requested number.
+        requested: u32,
+        /// The number of free ones.
         free: usize,
     },
-    /// Others were always faster.
+    /// Other processes always took the cores first.
     #[error(
-        "cores were taken by somebody else several times in a row; nothing was kept\n\
+        "other processes took the chosen cores several times in a row; nothing was kept\n\
          try again when fewer nodes are being started"
     )]
     Contended,
-    /// No whole blocks.
+    /// The size is not a multiple of the block size.
     #[error(
-        "the kernel of the node '{name}' takes and gives memory in blocks of {block}: {asked} is \
-         no multiple; nothing was touched\n\
-         ask for a multiple"
+        "the kernel of the node '{name}' adds and removes memory in blocks of {block}: {requested} \
+         is not a multiple; nothing was touched\n\
+         request a multiple of it"
     )]
     Block {
         /// The node.
         name: Name,
-        /// Asked for.
-        asked: Size,
-        /// What it must be a multiple of.
+        /// The requested number.
+        requested: Size,
+        /// The block size.
         block: Size,
     },
-    /// More than it was given.
+    /// More than was added would be removed.
     #[error(
-        "the node '{name}' keeps the memory that it was started with, it can give back {added}; \
+        "the node '{name}' can only give up the {added} of memory that was added to it; \
          nothing was touched\n\
-         ask for no more than that, in the pieces in which it was added"
+         request no more than that, in the sizes in which it was added"
     )]
     StartedWith {
         /// The node.
         name: Name,
-        /// What it has got since.
+        /// The memory added since its start.
         added: Size,
     },
-    /// The memory cannot be had.
+    /// The memory is not available.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The base has none in one piece.
+    /// The base cannot free whole blocks.
     #[error(
-        "{asked} of memory could not be taken in whole blocks of {block}, as the node's kernel \
-         wants it: the base has too much of it in use; nothing was kept\n\
-         ask for less, or reserve it early after boot with `insula machine reserve --memory`"
+        "{requested} of memory could not be allocated in whole blocks of {block}, which the node's \
+         kernel needs: the base has too much of it in use; nothing was kept\n\
+         request less, or reserve it early after boot with `insula machine reserve --memory`"
     )]
     NoBlocks {
-        /// How much.
-        asked: Size,
-        /// In what pieces.
+        /// The requested size.
+        requested: Size,
+        /// The block size.
         block: Size,
     },
-    /// Nobody answers in the node.
+    /// The node has no insula.ko.
     #[error(
-        "in the node '{0}' nobody listens; nothing was touched\n\
+        "insula.ko does not answer in the node '{0}'; nothing was touched\n\
          its kernel needs insula.ko: `modprobe insula` there, with the package insula-dkms, or \
          `insmod`"
     )]
     NoModule(Name),
-    /// Somebody else is at it.
+    /// Another update is in progress.
     #[error(
-        "another update of the node '{0}' is under way; nothing was touched\n\
+        "another update of the node '{0}' is in progress; nothing was touched\n\
          try again when it is done"
     )]
     Busy(Name),
-    /// What the node said cannot be.
+    /// The node's module sent an invalid answer.
     #[error(
-        "the module in the node '{0}' cannot be understood; nothing was touched\n\
+        "the module in the node '{0}' sent an invalid answer; nothing was touched\n\
          use the same version of insula in both"
     )]
-    Nonsense(Name),
-    /// Who serves its devices cannot go along.
+    ProtocolError(Name),
+    /// The backends of its devices cannot switch to the new memory.
     #[error(
-        "the devices of the node '{name}' cannot work with other memory: {source}; all is as it was\n\
+        "the devices of the node '{name}' cannot switch to other memory: {source}; nothing was \
+         changed\n\
          `insula inspect {name}` shows its devices"
     )]
     Devices {
         /// The node.
         name: Name,
-        /// Why not.
+        /// Why.
         source: ResizeError,
     },
-    /// The node's kernel will not.
+    /// The node's kernel refused.
     #[error(
-        "the kernel of the node '{name}' refused to {what}: {}; all is as it was\n\
-         `insula logs --tail 20 {name}` may tell more", .why.desc()
+        "the kernel of the node '{name}' refused to {what}: {}; nothing was changed\n\
+         `insula logs --tail 20 {name}` may show the cause", .why.desc()
     )]
     Refused {
         /// The node.
         name: Name,
-        /// What it was to do, as words that follow "to".
+        /// The action, as words that follow "to".
         what: String,
-        /// Why not.
+        /// Why.
         why: Errno,
     },
-    /// The node's kernel will not, and not go back either.
+    /// The node's kernel refused, and refused the rollback as well.
     #[error(
-        "the kernel of the node '{name}' refused to {what}: {}; what was given to it so far stays \
-         its own and goes when it goes\n\
+        "the kernel of the node '{name}' refused to {what}: {}; what was added so far stays \
+         with the node until it is removed\n\
          update it again, or restart it", .why.desc()
     )]
-    NotUndone {
+    RollbackFailed {
         /// The node.
         name: Name,
-        /// What it was to do, as words that follow "to".
+        /// The action, as words that follow "to".
         what: String,
-        /// Why not.
+        /// Why.
         why: Errno,
     },
-    /// It is at it for too long.
+    /// It does not answer in time.
     #[error(
-        "the node '{name}' takes too long to {what}, and may still do it; what it was given stays \
-         its own and goes when it goes\n\
-         update it again: what is done already is not done twice"
+        "the node '{name}' takes too long to {what}, and may still do it; what was added stays \
+         with the node until it is removed\n\
+         update it again: completed steps are not repeated"
     )]
-    Silent {
+    TimedOut {
         /// The node.
         name: Name,
-        /// What it was to do, as words that follow "to".
+        /// The action, as words that follow "to".
         what: String,
     },
-    /// It has ended, or the module in it has gone.
+    /// It has ended, or its insula.ko was unloaded.
     #[error(
-        "the node '{0}' has ended, or its kernel has let go of insula.ko; what it was given stays \
-         its own and goes when it goes\n\
+        "the node '{0}' has ended, or its kernel has unloaded insula.ko; what was added stays \
+         with the node until it is removed\n\
          `insula ps -a` shows its state"
     )]
-    HungUp(Name),
-    /// Its channel cannot be used.
+    Disconnected(Name),
+    /// Its channel failed.
     #[error(
-        "the channel for orders of the node '{name}' failed: {source}; what it was given stays its own"
+        "the hotplug channel of the node '{name}' failed: {source}; what was added stays with the \
+         node"
     )]
     Channel {
         /// The node.
@@ -195,24 +197,24 @@ pub enum UpdateError {
         /// Why.
         source: ChannelError,
     },
-    /// Its channel cannot be used.
-    #[error("the node's channel for orders cannot be used: {0}; nothing was touched")]
+    /// Its channel failed.
+    #[error("the node's hotplug channel cannot be used: {0}; nothing was touched")]
     Attach(#[from] AttachError),
     /// The module failed.
-    #[error("the module failed: {0}\n`insula inspect` shows what the node has")]
+    #[error("the module failed: {0}\n`insula inspect` shows the node's cores and memory")]
     Driver(#[from] DriverError),
 }
 
 impl UpdateError {
-    /// Whether the node's kernel uses what it used before.
-    pub(super) fn is_undone(&self) -> bool {
+    /// Whether the node's kernel is in its previous state.
+    pub(super) fn is_rolled_back(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Devices { .. })
     }
 
-    /// The failure of an attempt to go back.
-    pub(super) fn not_undone(self) -> Self {
+    /// Makes the error of a failed rollback.
+    pub(super) fn into_rollback_failed(self) -> Self {
         match self {
-            Self::Refused { name, what, why } => Self::NotUndone { name, what, why },
+            Self::Refused { name, what, why } => Self::RollbackFailed { name, what, why },
             error => error,
         }
     }

@@ -1,21 +1,21 @@
-//! More for a node that runs, or less: cores and memory.
+//! Adding cores and memory to a running node, and removing them.
 //!
-//! Two kernels have to agree. More: the base takes it, gives it to the node, and asks the node's
-//! kernel to use it. Less: the base asks the node's kernel to let go of it, then takes it. Who asks
-//! is this process, who obeys is our module in the node (`kmod/inside_resize.c`), and each step may
-//! be repeated: whatever comes in between, all is the base's or the node's, and the next update, or
-//! the node's end, brings it in order.
+//! Both kernels take part. Adding: the base allocates, gives to the node, and asks the node's
+//! kernel to use it. Removing: the base asks the node's kernel to stop using it, then takes it
+//! back. This process sends the requests, and the module in the node (`kmod/guest_hotplug.c`)
+//! executes them. Each step may be repeated: after an interruption everything belongs to the base
+//! or the node, and the next update, or the node's end, completes it.
 
-mod control;
 mod error;
+mod hotplug;
 mod plan;
 
 use insula_abi as abi;
-use insula_abi::order::OrderKind;
+use insula_abi::hotplug::HotplugKind;
 use nix::errno::Errno;
 
 use super::{Handle, NodeView, find};
-use crate::cores::{Chosen, View};
+use crate::cores::{ChosenCore, Cores};
 use crate::driver::{Driver, DriverError, Memory};
 use crate::memory::{MemorySpec, check_available};
 use crate::name::Name;
@@ -24,26 +24,26 @@ use crate::topology::{BaseMemory, Topology};
 use crate::units::{Change, Size};
 use crate::virtio;
 
-use control::{Control, Step, all_or_none, undo};
 pub use error::UpdateError;
-use plan::Present;
+use hotplug::{HotplugSession, Step, execute_all, revert};
+use plan::Current;
 
-/// How often cores are chosen anew when somebody else was faster.
+/// Attempts to take cores that another process may take first.
 const CHOICES_MAX: u32 = 8;
 
-/// What is to become of a node that runs.
+/// Changes of a running node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateRequest {
-    /// Of the number of its cores.
+    /// Change of the number of its cores.
     pub cpus: Option<Change<u32>>,
-    /// Of its memory.
+    /// Change of its memory.
     pub memory: Option<Change<Size>>,
 }
 
-/// Gives a node that runs more cores and memory, or takes some back. Answers what it is then.
+/// Adds or removes cores and memory of a running node. Returns its new state.
 ///
 /// # Errors
-/// [`UpdateError`]; what it says of the node holds then.
+/// [`UpdateError`], which says what was changed.
 pub fn update(
     driver: &Driver,
     root: &Root,
@@ -56,16 +56,16 @@ pub fn update(
     }
     let chunks = handle.node.memory().and_then(|memory| memory.chunks());
     let chunks = chunks.map_err(DriverError::from)?;
-    let present = Present::of(name, &handle, &chunks)?;
-    let cores = present.cores(request.cpus)?;
-    let control = Control::open(&handle.node, name)?;
-    let memory = present.memory(request.memory, control.memory_block())?;
+    let current = Current::of(name, &handle, &chunks)?;
+    let cores = current.cores(request.cpus)?;
+    let hotplug = HotplugSession::open(&handle.node, name)?;
+    let memory = current.memory(request.memory, hotplug.memory_block())?;
     let mut update = Update {
         driver,
         root,
         handle: &handle,
-        present: &present,
-        control,
+        current: &current,
+        hotplug,
     };
     update.grow(cores.more(), memory.more())?;
     update.shrink(cores.fewer(), memory.fewer())?;
@@ -74,47 +74,47 @@ pub fn update(
     Ok(handle.view())
 }
 
-/// An update under way, of a node whose kernel listens.
+/// An update in progress.
 struct Update<'a> {
     driver: &'a Driver,
     root: &'a Root,
     handle: &'a Handle,
-    present: &'a Present<'a>,
-    control: Control<'a>,
+    current: &'a Current<'a>,
+    hotplug: HotplugSession<'a>,
 }
 
 impl Update<'_> {
     fn name(&self) -> Name {
-        self.present.name.clone()
+        self.current.name.clone()
     }
 
-    /// Gives so many cores and bytes to the node, and has it use them.
+    /// Adds cores and memory to the node, and has its kernel use them.
     fn grow(&mut self, cpus: u32, bytes: u64) -> Result<(), UpdateError> {
         if cpus == 0 && bytes == 0 {
-            self.resize_devices(self.present.chunks_count())?;
-            return self.use_all(&[], &[]);
+            self.resize_devices(self.current.chunks_count())?;
+            return self.online_all(&[], &[]);
         }
         self.check(bytes)?;
         let memory = match bytes {
             0 => None,
-            _ => Some(self.take_memory(bytes)?),
+            _ => Some(self.allocate_memory(bytes)?),
         };
         let chunks = memory.as_ref().map_or(Ok(Vec::new()), Memory::chunks);
         let chunks = chunks.map_err(DriverError::from)?;
         let chosen = self.give(cpus, memory.as_ref())?;
-        let before = self.present.chunks_count();
+        let before = self.current.chunks_count();
         let used = self
             .resize_devices(before + chunks.len())
-            .and_then(|()| self.use_all(&chosen, &chunks));
-        if used.as_ref().is_err_and(UpdateError::is_undone) {
-            // They had it before. If nobody answers, the module takes the memory from them.
+            .and_then(|()| self.online_all(&chosen, &chunks));
+        if used.as_ref().is_err_and(UpdateError::is_rolled_back) {
+            // Switching back should succeed; otherwise the module revokes the memory.
             let _ = self.resize_devices(before);
-            self.take_back(&numbers(&chosen), chunks.len())?;
+            self.reclaim(&numbers(&chosen), chunks.len())?;
         }
         used
     }
 
-    /// Refuses what cannot be had, before anything is taken.
+    /// Checks the available memory before anything is taken.
     fn check(&self, bytes: u64) -> Result<(), UpdateError> {
         let (machine, _) = self.driver.machine().map_err(DriverError::from)?;
         let spec = MemorySpec {
@@ -130,9 +130,9 @@ impl Update<'_> {
         )?)
     }
 
-    /// Memory in the blocks in which the node's kernel takes it; ours until it is given.
-    fn take_memory(&self, bytes: u64) -> Result<Memory, UpdateError> {
-        let block = self.control.memory_block();
+    /// Allocates memory in the node's hotplug blocks; it belongs to this process until given.
+    fn allocate_memory(&self, bytes: u64) -> Result<Memory, UpdateError> {
+        let block = self.hotplug.memory_block();
         let memory = self.driver.create_memory().map_err(DriverError::from)?;
         let taken = memory.grow(&abi::Request {
             size: bytes,
@@ -144,7 +144,7 @@ impl Update<'_> {
         });
         taken.map_err(|error| match error.errno {
             Errno::ENOMEM | Errno::EBUSY => UpdateError::NoBlocks {
-                asked: Size(bytes),
+                requested: Size(bytes),
                 block: Size(block),
             },
             _ => DriverError::from(error).into(),
@@ -152,23 +152,23 @@ impl Update<'_> {
         Ok(memory)
     }
 
-    /// Makes all of it the node's at once: from then on it goes with the node.
-    fn give(&self, count: u32, memory: Option<&Memory>) -> Result<Vec<Chosen>, UpdateError> {
+    /// Gives all of it to the node at once: from then on it is freed with the node.
+    fn give(&self, count: u32, memory: Option<&Memory>) -> Result<Vec<ChosenCore>, UpdateError> {
         for _ in 0..CHOICES_MAX {
             let (_, cpus) = self.driver.machine().map_err(DriverError::from)?;
-            let view = View::new(&Topology::read(self.root), &cpus);
-            let room = &self.present.room;
-            let chosen = view.choose_among(room, count);
+            let available = Cores::new(&Topology::read(self.root), &cpus);
+            let room = &self.current.room;
+            let chosen = available.choose_among(room, count);
             let chosen = chosen.ok_or_else(|| UpdateError::Taken {
                 name: self.name(),
-                asked: count,
-                free: view.free_among(room),
+                requested: count,
+                free: available.free_among(room),
             })?;
             let Err(error) = self.handle.node.grow(&numbers(&chosen), memory) else {
                 return Ok(chosen);
             };
             match error.errno {
-                // Taken, or switched off, since we looked.
+                // A core was taken, or went offline, meanwhile.
                 Errno::EBUSY | Errno::ENODEV => {}
                 Errno::EALREADY => return Err(UpdateError::NotRunning(self.name())),
                 _ => return Err(DriverError::from(error).into()),
@@ -177,8 +177,8 @@ impl Update<'_> {
         Err(UpdateError::Contended)
     }
 
-    /// Has the node's devices work with its first `chunks` chunks of memory: with new ones before its
-    /// kernel uses them, with those that go no more before the base has them.
+    /// Switches the node's devices to its first `chunks` chunks of memory: to new ones before its
+    /// kernel uses them, and off removed ones before the base takes them back.
     fn resize_devices(&self, chunks: usize) -> Result<(), UpdateError> {
         let resized = virtio::resize(self.handle.info.id, chunks);
         resized.map_err(|source| UpdateError::Devices {
@@ -187,43 +187,45 @@ impl Update<'_> {
         })
     }
 
-    /// Has the node's kernel use these, and what else an interrupted update has left unused.
-    fn use_all(&mut self, chosen: &[Chosen], chunks: &[abi::Chunk]) -> Result<(), UpdateError> {
-        let left = self.present.cpus.iter().map(|cpu| cpu.apic_id);
-        let left = left.map(|id| Step::cpu(OrderKind::CPU_ON, id));
-        let added = self.present.added().iter();
-        let left = left.chain(added.map(|chunk| Step::memory(OrderKind::MEMORY_ADD, *chunk)));
+    /// Has the node's kernel use these, and what an interrupted update has left unused.
+    fn online_all(
+        &mut self,
+        chosen: &[ChosenCore],
+        chunks: &[abi::Chunk],
+    ) -> Result<(), UpdateError> {
+        let left = self.current.cpus.iter().map(|cpu| cpu.apic_id);
+        let left = left.map(|id| Step::cpu(HotplugKind::CPU_ONLINE, id));
+        let added = self.current.added().iter();
+        let left = left.chain(added.map(|chunk| Step::memory(HotplugKind::MEMORY_ADD, *chunk)));
         let new = chosen.iter().map(|one| one.apic_id);
-        let new = new.map(|id| Step::cpu(OrderKind::CPU_ON, id));
+        let new = new.map(|id| Step::cpu(HotplugKind::CPU_ONLINE, id));
         let memory = chunks.iter();
-        let new = new.chain(memory.map(|chunk| Step::memory(OrderKind::MEMORY_ADD, *chunk)));
-        let steps: Vec<_> = left
-            .chain(new.map(|step| step.undone_by_opposite()))
-            .collect();
-        all_or_none(&mut self.control, &steps)
+        let new = new.chain(memory.map(|chunk| Step::memory(HotplugKind::MEMORY_ADD, *chunk)));
+        let steps: Vec<_> = left.chain(new.map(|step| step.revertible())).collect();
+        execute_all(&mut self.hotplug, &steps)
     }
 
-    /// Has the node's kernel let go of its last cores and chunks, and takes them.
+    /// Has the node's kernel give up its last cores and chunks, and takes them back.
     fn shrink(&mut self, cpus: usize, chunks: usize) -> Result<(), UpdateError> {
-        let (own, added) = (self.present.cpus, self.present.added());
+        let (own, added) = (self.current.cpus, self.current.added());
         let cpus = &own[own.len() - cpus..];
         let off = cpus
             .iter()
-            .map(|cpu| Step::cpu(OrderKind::CPU_OFF, cpu.apic_id));
+            .map(|cpu| Step::cpu(HotplugKind::CPU_OFFLINE, cpu.apic_id));
         let last = added[added.len() - chunks..].iter().rev();
-        let remove = last.map(|chunk| Step::memory(OrderKind::MEMORY_REMOVE, *chunk));
-        let steps: Vec<_> = off.chain(remove).map(Step::undone_by_opposite).collect();
-        all_or_none(&mut self.control, &steps)?;
+        let remove = last.map(|chunk| Step::memory(HotplugKind::MEMORY_REMOVE, *chunk));
+        let steps: Vec<_> = off.chain(remove).map(Step::revertible).collect();
+        execute_all(&mut self.hotplug, &steps)?;
         if chunks > 0 {
-            let left = self.present.chunks_count() - chunks;
+            let left = self.current.chunks_count() - chunks;
             let resized = self.resize_devices(left);
-            resized.or_else(|error| undo(&mut self.control, &steps).and(Err(error)))?;
+            resized.or_else(|error| revert(&mut self.hotplug, &steps).and(Err(error)))?;
         }
         let numbers: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
-        self.take_back(&numbers, chunks)
+        self.reclaim(&numbers, chunks)
     }
 
-    fn take_back(&self, cpus: &[u32], chunks: usize) -> Result<(), UpdateError> {
+    fn reclaim(&self, cpus: &[u32], chunks: usize) -> Result<(), UpdateError> {
         if cpus.is_empty() && chunks == 0 {
             return Ok(());
         }
@@ -235,6 +237,6 @@ impl Update<'_> {
     }
 }
 
-fn numbers(chosen: &[Chosen]) -> Vec<u32> {
+fn numbers(chosen: &[ChosenCore]) -> Vec<u32> {
     chosen.iter().map(|one| one.cpu).collect()
 }

@@ -1,4 +1,4 @@
-//! What an update comes to, before anything is touched.
+//! Planning an update, before anything is touched.
 
 use insula_abi as abi;
 
@@ -6,21 +6,21 @@ use super::{Handle, UpdateError};
 use crate::name::Name;
 use crate::units::{Change, Size};
 
-/// A node as it is.
+/// Current state of a node.
 #[derive(Debug)]
-pub(super) struct Present<'a> {
+pub(super) struct Current<'a> {
     pub(super) name: &'a Name,
-    /// Its cores, the first boots.
+    /// Its cores, the boot core first.
     pub(super) cpus: &'a [abi::Cpu],
-    /// Local APIC ids of the cores that its tables list and that it has not.
+    /// Local APIC ids of cores that its tables list and that it does not have.
     pub(super) room: Vec<u32>,
     /// Its memory, in order.
     chunks: &'a [abi::Chunk],
-    /// How many of these it was started with.
+    /// Number of initial ones.
     started: usize,
 }
 
-/// So many more or fewer, or the same.
+/// A change by a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference<More, Fewer> {
     Same,
@@ -44,7 +44,7 @@ impl<More: Default, Fewer: Default> Difference<More, Fewer> {
     }
 }
 
-impl<'a> Present<'a> {
+impl<'a> Current<'a> {
     pub(super) fn of(
         name: &'a Name,
         handle: &'a Handle,
@@ -62,67 +62,75 @@ impl<'a> Present<'a> {
         })
     }
 
-    /// How many chunks of memory it has.
+    /// Number of its chunks of memory.
     pub(super) fn chunks_count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// The chunks that it has got since it was started.
+    /// Chunks added since its start.
     pub(super) fn added(&self) -> &'a [abi::Chunk] {
         &self.chunks[self.started..]
     }
 
-    /// Cores more; or how many of the last go.
+    /// Number of cores to add, or of last cores to remove.
     pub(super) fn cores(
         &self,
         change: Option<Change<u32>>,
     ) -> Result<Difference<u32, usize>, UpdateError> {
         let have = self.cpus.len() as u64;
-        let wanted = change.map_or(Some(have), |change| change.apply(have));
-        let wanted = wanted
-            .filter(|&wanted| wanted > 0)
+        let requested = change.map_or(Some(have), |change| change.apply(have));
+        let requested = requested
+            .filter(|&requested| requested > 0)
             .ok_or_else(|| UpdateError::NoCore(self.name.clone()))?;
-        let most = have + self.room.len() as u64;
-        if wanted > most {
+        let max = have + self.room.len() as u64;
+        if requested > max {
             let name = self.name.clone();
-            return Err(UpdateError::NoRoom { name, wanted, most });
+            return Err(UpdateError::NoRoom {
+                name,
+                requested,
+                max,
+            });
         }
-        Ok(match wanted {
-            // At most as many as there are cores in a node.
-            _ if wanted > have => Difference::More((wanted - have) as u32),
-            _ if wanted < have => Difference::Fewer((have - wanted) as usize),
+        Ok(match requested {
+            // Bounded by the number of cores in a node.
+            _ if requested > have => Difference::More((requested - have) as u32),
+            _ if requested < have => Difference::Fewer((have - requested) as usize),
             _ => Difference::Same,
         })
     }
 
-    /// Bytes more; or how many of the last chunks go.
+    /// Number of bytes to add, or of last chunks to remove.
     pub(super) fn memory(
         &self,
         change: Option<Change<Size>>,
         block: u64,
     ) -> Result<Difference<u64, usize>, UpdateError> {
-        let high = |chunk: &&abi::Chunk| chunk.start >= abi::LOW_LIMIT;
+        let high = |chunk: &&abi::Chunk| chunk.start >= abi::LOWMEM_LIMIT;
         let have: u64 = self
             .chunks
             .iter()
             .filter(high)
             .map(|chunk| chunk.size)
             .sum();
-        let wanted = change.map_or(Some(have), |change| change.apply(have));
+        let requested = change.map_or(Some(have), |change| change.apply(have));
         let fixed = || UpdateError::StartedWith {
             name: self.name.clone(),
             added: Size(self.added().iter().map(|chunk| chunk.size).sum()),
         };
-        let wanted = wanted.ok_or_else(fixed)?;
-        let difference = wanted.abs_diff(have);
+        let requested = requested.ok_or_else(fixed)?;
+        let difference = requested.abs_diff(have);
         if !difference.is_multiple_of(block) {
             let (name, block) = (self.name.clone(), Size(block));
-            let asked = Size(difference);
-            return Err(UpdateError::Block { name, asked, block });
+            let requested = Size(difference);
+            return Err(UpdateError::Block {
+                name,
+                requested,
+                block,
+            });
         }
         match () {
             () if difference == 0 => Ok(Difference::Same),
-            () if wanted > have => Ok(Difference::More(difference)),
+            () if requested > have => Ok(Difference::More(difference)),
             () => match self.last_chunks(difference) {
                 Some(count) => Ok(Difference::Fewer(count)),
                 None => Err(fixed()),
@@ -130,7 +138,7 @@ impl<'a> Present<'a> {
         }
     }
 
-    /// How many of the chunks that it has got make up so many bytes, counted from the last.
+    /// Number of the last added chunks that add up to `bytes`.
     fn last_chunks(&self, bytes: u64) -> Option<usize> {
         let mut left = bytes;
         for (count, chunk) in self.added().iter().rev().enumerate() {
@@ -159,13 +167,13 @@ mod tests {
         }
     }
 
-    fn with<T>(added: u64, look: impl FnOnce(&Present) -> T) -> T {
+    fn with<T>(added: u64, check: impl FnOnce(&Current) -> T) -> T {
         let chunk = |start, size| abi::Chunk { start, size };
         let mut chunks = vec![chunk(0x10000, 0x9000), chunk(1 << 30, 256 * MIB)];
         chunks.extend((0..added).map(|number| chunk((2 << 30) + number * BLOCK, BLOCK)));
         let name = "web".parse().unwrap();
         let cpus = [cpu(3), cpu(2)];
-        look(&Present {
+        check(&Current {
             name: &name,
             cpus: &cpus,
             room: vec![1],
@@ -176,12 +184,12 @@ mod tests {
 
     fn cores(change: &str) -> Result<Difference<u32, usize>, String> {
         let change = Some(change.parse().unwrap());
-        with(0, |present| present.cores(change)).map_err(|error| error.to_string())
+        with(0, |current| current.cores(change)).map_err(|error| error.to_string())
     }
 
     fn memory(added: u64, change: &str) -> Result<Difference<u64, usize>, String> {
         let change = Some(change.parse().unwrap());
-        with(added, |present| present.memory(change, BLOCK)).map_err(|error| error.to_string())
+        with(added, |current| current.memory(change, BLOCK)).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -191,7 +199,7 @@ mod tests {
         assert_eq!(cores("-1"), Ok(Difference::Fewer(1)));
         assert_eq!(cores("2"), Ok(Difference::Same));
         assert_eq!(
-            with(0, |present| present.cores(None)).unwrap(),
+            with(0, |current| current.cores(None)).unwrap(),
             Difference::Same
         );
     }
@@ -204,13 +212,13 @@ mod tests {
         assert_eq!(memory(2, "256M"), Ok(Difference::Fewer(2)));
         assert_eq!(memory(1, "+0"), Ok(Difference::Same));
         assert_eq!(
-            with(1, |present| present.memory(None, BLOCK)).unwrap(),
+            with(1, |current| current.memory(None, BLOCK)).unwrap(),
             Difference::Same
         );
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_updates_are_refused() {
         let refusals = [
             cores("+2").unwrap_err(),
             cores("-2").unwrap_err(),

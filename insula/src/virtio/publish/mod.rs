@@ -1,8 +1,7 @@
 //! Ports of the base that lead to ports of a node.
 //!
-//! The node's supervisor accepts and passes on: one thread for each port, two descriptors for each
-//! connection, and no more connections than it has descriptors for. Who comes later is refused by a
-//! reset, as by a server whose queue is full.
+//! The node's supervisor accepts and forwards connections: one thread per port, two descriptors per
+//! connection, limited by its descriptors. A client beyond the limit gets a reset.
 
 mod flow;
 mod relay;
@@ -22,43 +21,42 @@ use serde::{Deserialize, Serialize};
 pub(super) use relay::Limit;
 use relay::Relay;
 
-/// Most connections of a node, however many descriptors there are: each may have some 128 KiB under
-/// way.
+/// Maximum connections of a node, regardless of descriptors: each may buffer some 128 KiB.
 const CONNECTIONS_MAX: usize = 4096;
-/// Descriptors that a supervisor keeps for all else: devices, and the programs that serve them.
+/// Descriptors reserved for everything else: devices and their backends.
 const DESCRIPTORS_KEPT: u64 = 256;
 
-/// A port of the base, and the node's that it leads to (TCP).
+/// A TCP port of the base that is forwarded to a port of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Publish {
-    /// The address of the base at which it is open.
+    /// Address of the base on which it listens.
     pub at: Ipv4Addr,
-    /// The base's.
+    /// Port of the base.
     pub base: u16,
-    /// The node's.
+    /// Port of the node.
     pub node: u16,
 }
 
-/// The text is no such pair.
+/// The text is not a pair of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it has the form [ADDRESS:]PORT[:NODE-PORT], as 8080:80")]
-pub struct NoPublish;
+#[error("expected [ADDRESS:]PORT[:NODE-PORT], for example 8080:80")]
+pub struct PublishError;
 
 impl FromStr for Publish {
-    type Err = NoPublish;
+    type Err = PublishError;
 
-    fn from_str(text: &str) -> Result<Self, NoPublish> {
+    fn from_str(text: &str) -> Result<Self, PublishError> {
         let port = |text: &str| match text.parse() {
-            Ok(0) | Err(_) => Err(NoPublish),
+            Ok(0) | Err(_) => Err(PublishError),
             Ok(port) => Ok(port),
         };
-        let at = |text: &str| text.parse().map_err(|_| NoPublish);
+        let at = |text: &str| text.parse().map_err(|_| PublishError);
         let parts: Vec<_> = text.split(':').collect();
         let (at, base, node) = match parts[..] {
             [both] => (Ipv4Addr::UNSPECIFIED, both, both),
             [base, node] => (Ipv4Addr::UNSPECIFIED, base, node),
             [address, base, node] => (at(address)?, base, node),
-            _ => return Err(NoPublish),
+            _ => return Err(PublishError),
         };
         Ok(Self {
             at,
@@ -75,7 +73,7 @@ impl fmt::Display for Publish {
 }
 
 impl Publish {
-    /// Opens the port and closes it again.
+    /// Checks that the port can be opened.
     ///
     /// # Errors
     /// Why it cannot be opened.
@@ -83,8 +81,8 @@ impl Publish {
         self.listen().map(drop)
     }
 
-    /// Whether both would listen at the same place.
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    /// Whether both would listen on the same address and port.
+    pub(crate) fn conflicts(&self, other: &Self) -> bool {
         let is_any = |publish: &Self| publish.at == Ipv4Addr::UNSPECIFIED;
         self.base == other.base && (self.at == other.at || is_any(self) || is_any(other))
     }
@@ -94,7 +92,7 @@ impl Publish {
     }
 }
 
-/// As many connections as this process has descriptors for.
+/// The number of connections that this process has descriptors for.
 pub(super) fn limit() -> Arc<Limit> {
     let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
     let connections = descriptors.saturating_sub(DESCRIPTORS_KEPT) / 2;
@@ -102,7 +100,7 @@ pub(super) fn limit() -> Arc<Limit> {
     Limit::new(connections.clamp(1, CONNECTIONS_MAX))
 }
 
-/// A port that is open. It is closed with this value; connections go on.
+/// An open port. Dropping it closes the port; connections go on.
 #[derive(Debug)]
 pub(super) struct Published {
     waker: Waker,
@@ -110,13 +108,13 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// Opens it, and passes connections on to the node's address, at most as many as `limit` says.
-    /// Clients that are refused are told of by `complain`.
+    /// Opens the port and forwards up to `limit` connections to the node's address. Refused clients
+    /// are reported to `report`.
     pub(super) fn open(
         publish: &Publish,
         node: Ipv4Addr,
         limit: &Arc<Limit>,
-        complain: impl Fn(&str) + Send + 'static,
+        report: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Self> {
         let listener = publish.listen()?;
         listener.set_nonblocking(true)?;
@@ -124,7 +122,7 @@ impl Published {
         let node = SocketAddrV4::new(node, publish.node);
         let (sender, closed) = mpsc::channel();
         let limit = Arc::clone(limit);
-        let (relay, waker) = Relay::new(listener, node, limit, sender, Box::new(complain))?;
+        let (relay, waker) = Relay::new(listener, node, limit, sender, Box::new(report))?;
         thread::Builder::new()
             .name("publish".into())
             .spawn(move || relay.run())?;
@@ -134,9 +132,9 @@ impl Published {
 
 impl Drop for Published {
     fn drop(&mut self) {
-        // If it cannot be woken, it looks by itself in a moment.
+        // If the wake-up fails, the thread notices at its next timeout.
         if self.waker.wake().is_ok() {
-            // Nothing is ever sent: this ends when the port is closed.
+            // Nothing is ever sent: this returns when the port is closed.
             let _ = self.closed.recv();
         }
     }
@@ -149,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A server, and a port that leads to it.
+    /// A server, and a port that is forwarded to it.
     fn published(connections: usize) -> (TcpListener, Publish, Published) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
@@ -179,14 +177,14 @@ mod tests {
             assert_eq!(whole.parse(), Ok(publish));
         }
         for text in ["", "0", "80:", ":80", "a:80", "65536", "x:1:2", "1:2:3:4"] {
-            assert_eq!(text.parse::<Publish>(), Err(NoPublish), "{text}");
+            assert_eq!(text.parse::<Publish>(), Err(PublishError), "{text}");
         }
     }
 
     #[test]
-    fn connections_are_passed_on_until_the_port_is_closed() {
+    fn connections_are_forwarded_until_the_port_is_closed() {
         let (server, publish, published) = published(1);
-        assert!(publish.check().is_err(), "it is taken");
+        assert!(publish.check().is_err(), "the port is in use");
         let mut client = connect(&publish);
         let (mut peer, _) = server.accept().unwrap();
         client.write_all(b"there").unwrap();
@@ -199,12 +197,12 @@ mod tests {
         drop(peer);
         heard.clear();
         client.read_to_string(&mut heard).unwrap();
-        assert_eq!(heard, "and back", "what is open is not cut");
+        assert_eq!(heard, "and back", "open connections go on");
         publish.check().unwrap();
     }
 
     #[test]
-    fn who_comes_too_late_is_refused_at_once() {
+    fn clients_beyond_the_limit_are_refused_at_once() {
         let (server, publish, _published) = published(3);
         let mut clients: Vec<_> = (0..3).map(|_| connect(&publish)).collect();
         let mut peers: Vec<_> = clients.iter().map(|_| server.accept().unwrap().0).collect();
@@ -213,7 +211,7 @@ mod tests {
             let refused = late.read(&mut [0]).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionReset);
         }
-        // Those that were there go on, and one that ends makes room.
+        // Existing connections go on, and one that ends makes room.
         clients[0].write_all(b"!").unwrap();
         peers[0].read_exact(&mut [0]).unwrap();
         drop((clients.remove(0), peers.remove(0)));
@@ -223,14 +221,14 @@ mod tests {
             client
                 .set_read_timeout(Some(std::time::Duration::from_millis(50)))
                 .unwrap();
-            let told = client.read(&mut [0]).unwrap_err();
-            (told.kind() == io::ErrorKind::WouldBlock).then_some(())
+            let error = client.read(&mut [0]).unwrap_err();
+            (error.kind() == io::ErrorKind::WouldBlock).then_some(())
         };
         assert!((0..100).find_map(|_| served()).is_some());
     }
 
     #[test]
-    fn much_is_passed_on_both_ways_at_one_time() {
+    fn much_is_forwarded_both_ways_at_once() {
         const BYTES: usize = 8 << 20;
         let (server, publish, _published) = published(1);
         let client = connect(&publish);
@@ -254,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_seen() {
+    fn a_missing_server_resets_the_client() {
         let (server, publish, _published) = published(1);
         drop(server);
-        let told = connect(&publish).read(&mut [0]).unwrap_err();
-        assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
+        let error = connect(&publish).read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 }

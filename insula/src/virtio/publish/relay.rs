@@ -1,4 +1,4 @@
-//! One thread that passes on all connections of a published port.
+//! One thread that forwards all connections of a published port.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -15,23 +15,23 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::flow::{Flow, Moved};
+use super::flow::{Flow, Progress};
 
-/// How long a node may take to accept a connection.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often connections that nobody has accepted are looked at, and a system that has no descriptors
-/// left is asked for one.
+/// Time a node gets to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which unaccepted connections are checked, and accept() is retried after a lack of
+/// descriptors.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// At most one complaint of clients refused in this time.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
-/// Events that are taken at one time.
+/// Minimum time between reports of refused clients.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Events per poll.
 const EVENTS: usize = 256;
 
 const LISTENER: Token = Token(usize::MAX);
-/// The port is to be closed.
+/// Wake-up to close the port.
 pub(super) const CLOSE: Token = Token(usize::MAX - 1);
 
-/// How many connections there may be, of all ports that share this.
+/// A limit on the connections of all ports that share it.
 #[derive(Debug)]
 pub(in super::super) struct Limit {
     max: usize,
@@ -39,7 +39,7 @@ pub(in super::super) struct Limit {
 }
 
 impl Limit {
-    /// So many at one time.
+    /// A limit of `max` connections at a time.
     pub(in super::super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -49,13 +49,13 @@ impl Limit {
 
     fn admit(self: &Arc<Self>) -> Option<Admission> {
         let admitted = self.open.fetch_add(1, Ordering::Relaxed) < self.max;
-        // Counted back with this value, also if it is none.
+        // Dropping it counts back, also if it is not admitted.
         let admission = Admission(Arc::clone(self));
         admitted.then_some(admission)
     }
 }
 
-/// One connection of those there may be.
+/// A connection counted against the limit.
 struct Admission(Arc<Limit>);
 
 impl Drop for Admission {
@@ -64,43 +64,43 @@ impl Drop for Admission {
     }
 }
 
-/// A client, and the node that it is led to.
+/// A client and its connection to the node.
 struct Connection {
     client: TcpStream,
     node: TcpStream,
-    /// When it was begun, until the node has accepted it.
-    waits_since: Option<Instant>,
+    /// Start of the connection to the node, until the node has accepted it.
+    connecting_since: Option<Instant>,
     up: Flow,
     down: Flow,
     _admission: Admission,
 }
 
 impl Connection {
-    /// Passes on what can be passed on now; whether there may be more at once.
+    /// Forwards available data; whether more may be available at once.
     ///
     /// # Errors
-    /// The connection is over: in order if it is an `UnexpectedEof`.
-    fn pass_on(&mut self) -> io::Result<bool> {
-        if self.waits_since.is_some() {
+    /// The connection is over: in order for `UnexpectedEof`.
+    fn forward(&mut self) -> io::Result<bool> {
+        if self.connecting_since.is_some() {
             if let Some(error) = self.node.take_error()? {
                 return Err(error);
             }
             match self.node.peer_addr() {
-                Ok(_) => self.waits_since = None,
+                Ok(_) => self.connecting_since = None,
                 Err(error) if error.kind() == ErrorKind::NotConnected => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
-        let up = self.up.pass_on(&mut self.client, &mut self.node)?;
-        let down = self.down.pass_on(&mut self.node, &mut self.client)?;
+        let up = self.up.forward(&mut self.client, &mut self.node)?;
+        let down = self.down.forward(&mut self.node, &mut self.client)?;
         match (up, down) {
-            (Moved::Ended, Moved::Ended) => Err(ErrorKind::UnexpectedEof.into()),
-            _ => Ok(up == Moved::More || down == Moved::More),
+            (Progress::Closed, Progress::Closed) => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(up == Progress::More || down == Progress::More),
         }
     }
 }
 
-/// A port, and the connections that came through it.
+/// A published port and its connections.
 pub(super) struct Relay {
     poll: Poll,
     listener: Option<TcpListener>,
@@ -108,20 +108,20 @@ pub(super) struct Relay {
     limit: Arc<Limit>,
     connections: BTreeMap<usize, Connection>,
     next: usize,
-    /// Told, by its end, that the port is closed.
+    /// Dropped when the port is closed.
     closed: Option<Sender<()>>,
-    complain: Box<dyn Fn(&str) + Send>,
-    complained: Option<Instant>,
+    report: Box<dyn Fn(&str) + Send>,
+    last_report: Option<Instant>,
 }
 
 impl Relay {
-    /// Passes connections to the listener on to a node; `closed` goes when the port is closed.
+    /// Forwards connections of the listener to a node; `closed` is dropped when the port is closed.
     pub(super) fn new(
         mut listener: TcpListener,
         node: SocketAddrV4,
         limit: Arc<Limit>,
         closed: Sender<()>,
-        complain: Box<dyn Fn(&str) + Send>,
+        report: Box<dyn Fn(&str) + Send>,
     ) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), CLOSE)?;
@@ -134,13 +134,13 @@ impl Relay {
             connections: BTreeMap::new(),
             next: 0,
             closed: Some(closed),
-            complain,
-            complained: None,
+            report,
+            last_report: None,
         };
         Ok((relay, waker))
     }
 
-    /// Until the port is closed and all connections have ended.
+    /// Runs until the port is closed and all connections have ended.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         let mut ready = VecDeque::new();
@@ -149,24 +149,24 @@ impl Relay {
                 true => INTERVAL,
                 false => Duration::ZERO,
             };
-            // A signal is as good as a moment passed.
+            // An interrupting signal counts as a timeout.
             let _ = self.poll.poll(&mut events, Some(wait));
-            let mut is_moment = events.is_empty();
+            let mut check_clients = events.is_empty();
             for event in &events {
                 match event.token() {
                     CLOSE => self.close(),
-                    LISTENER => is_moment = true,
+                    LISTENER => check_clients = true,
                     Token(number) => ready.push_back(number / 2),
                 }
             }
-            if is_moment {
+            if check_clients {
                 ready.extend(self.accept());
                 self.drop_unaccepted();
             }
-            // Each once: those that have more to pass on wait for the others.
+            // One round: connections with more data wait for the others.
             for _ in 0..ready.len() {
                 if let Some(number) = ready.pop_front()
-                    && self.attend(number)
+                    && self.forward(number)
                 {
                     ready.push_back(number);
                 }
@@ -179,54 +179,54 @@ impl Relay {
         self.closed = None;
     }
 
-    /// Takes all clients there are; answers the numbers of those that are led to the node.
+    /// Accepts all waiting clients; returns the numbers of the new connections.
     fn accept(&mut self) -> Vec<usize> {
-        let mut begun = Vec::new();
+        let mut opened = Vec::new();
         loop {
             let accepted = self.listener.as_ref().map(TcpListener::accept);
             match accepted {
-                Some(Ok((client, _))) => begun.extend(self.lead(client)),
+                Some(Ok((client, _))) => opened.extend(self.open(client)),
                 Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Some(Err(error)) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Some(Err(error)) if error.kind() != ErrorKind::WouldBlock => {
-                    // The client waits; it is looked at again in a moment.
-                    self.complain(&error.to_string());
-                    return begun;
+                    // The client waits; accept() is retried after the interval.
+                    self.report(&error.to_string());
+                    return opened;
                 }
-                _ => return begun,
+                _ => return opened,
             }
         }
     }
 
-    fn lead(&mut self, client: TcpStream) -> Option<usize> {
+    fn open(&mut self, client: TcpStream) -> Option<usize> {
         let Some(admission) = self.limit.admit() else {
             let text = format!("there are {} connections already", self.limit.max);
-            self.complain(&text);
+            self.report(&text);
             refuse(client);
             return None;
         };
         let number = self.next;
         let registry = self.poll.registry();
-        match begin(client, self.node, admission, registry, number) {
+        match connect(client, self.node, admission, registry, number) {
             Ok(connection) => {
                 self.next += 1;
                 self.connections.insert(number, connection);
                 Some(number)
             }
             Err(error) => {
-                self.complain(&error.to_string());
+                self.report(&error.to_string());
                 None
             }
         }
     }
 
-    /// Passes on what a connection has; whether it may have more at once.
-    fn attend(&mut self, number: usize) -> bool {
-        let passed_on = match self.connections.get_mut(&number) {
-            Some(connection) => connection.pass_on(),
+    /// Forwards the data of a connection; whether more may be available at once.
+    fn forward(&mut self, number: usize) -> bool {
+        let forwarded = match self.connections.get_mut(&number) {
+            Some(connection) => connection.forward(),
             None => return false,
         };
-        passed_on.unwrap_or_else(|error| {
+        forwarded.unwrap_or_else(|error| {
             let connection = self.connections.remove(&number);
             if let Some(connection) = connection
                 && error.kind() != ErrorKind::UnexpectedEof
@@ -237,27 +237,27 @@ impl Relay {
         })
     }
 
-    /// Of a node that does not answer its clients are to hear.
+    /// Resets the clients of a node that does not accept in time.
     fn drop_unaccepted(&mut self) {
         let is_late = |_: &usize, one: &mut Connection| {
-            one.waits_since
-                .is_some_and(|since| since.elapsed() > PATIENCE)
+            one.connecting_since
+                .is_some_and(|since| since.elapsed() > CONNECT_TIMEOUT)
         };
         for (_, late) in self.connections.extract_if(.., is_late) {
             refuse(late.client);
         }
     }
 
-    fn complain(&mut self, why: &str) {
-        let is_due = |told: Instant| told.elapsed() > COMPLAINT_INTERVAL;
-        if self.complained.is_none_or(is_due) {
-            (self.complain)(&format!("clients are refused: {why}"));
-            self.complained = Some(Instant::now());
+    fn report(&mut self, why: &str) {
+        let is_due = |last: Instant| last.elapsed() > REPORT_INTERVAL;
+        if self.last_report.is_none_or(is_due) {
+            (self.report)(&format!("clients are refused: {why}"));
+            self.last_report = Some(Instant::now());
         }
     }
 }
 
-fn begin(
+fn connect(
     mut client: TcpStream,
     node: SocketAddrV4,
     admission: Admission,
@@ -273,19 +273,19 @@ fn begin(
     Ok(Connection {
         client,
         node,
-        waits_since: Some(Instant::now()),
+        connecting_since: Some(Instant::now()),
         up: Flow::default(),
         down: Flow::default(),
         _admission: admission,
     })
 }
 
-/// Has the client see at once that it is not served: its connection is reset.
+/// Resets a client's connection, so that it fails at once.
 fn refuse(client: TcpStream) {
     let at_once = linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // Else it is closed in order, which it sees as well.
+    // If this fails, the connection is closed in order, which ends the client's wait as well.
     let _ = setsockopt(&client.as_fd(), sockopt::Linger, &at_once);
 }

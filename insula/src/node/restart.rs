@@ -1,11 +1,11 @@
-//! Starting a stopped node again: same name, cores and memory, from its image as it is now.
+//! Restarting a stopped node: same name, cores and memory, from its image as it is now.
 
 use insula_abi as abi;
 use insula_boot::LayoutError;
 use nix::errno::Errno;
 
-use super::setup::{Setup, begin, write_layout};
-use super::{Forbidden, Handle, LifeRecord, NodeRecord};
+use super::setup::{Setup, start_boot_core, write_layout};
+use super::{Forbidden, Handle, NodeRecord, RestartRecord};
 use crate::device::{self, DeviceError, PciAddress, Selected};
 use crate::driver::{CallError, Driver, DriverError};
 use crate::image::{self, Bootable, Files, FilesError, LoadError};
@@ -13,42 +13,42 @@ use crate::name::{self, Name};
 use crate::policy::History;
 use crate::root::Root;
 
-/// Why a node was not started again. It is stopped, as it was.
+/// Why a node was not restarted. It is stopped, as before.
 #[derive(Debug, thiserror::Error)]
-pub enum AgainError {
-    /// What is kept beside the node is not ours.
+pub enum RestartError {
+    /// The node's record has another format.
     #[error(
-        "the record of the node '{0}' cannot be understood; it was left as it is\n\
+        "the record of the node '{0}' cannot be read; it was left as it is\n\
          it was started by another version of insula: use that one"
     )]
     NoRecord(String),
-    /// Its image cannot be had.
-    #[error("the node '{name}' cannot be started again: {source}")]
+    /// Its image was not found.
+    #[error("the node '{name}' cannot be restarted: {source}")]
     Image {
         /// The node.
         name: String,
         /// Why.
         source: image::FindError,
     },
-    /// Its files are no good any more.
-    #[error("the node '{name}' cannot be started again: {source}")]
+    /// Its files are not valid any more.
+    #[error("the node '{name}' cannot be restarted: {source}")]
     Files {
         /// The node.
         name: String,
         /// Why.
         source: FilesError,
     },
-    /// A device that it had is not there any more.
-    #[error("the node '{name}' cannot be started again: {source}")]
+    /// A device that it had is missing.
+    #[error("the node '{name}' cannot be restarted: {source}")]
     Device {
         /// The node.
         name: String,
         /// Why.
         source: DeviceError,
     },
-    /// It cannot be laid out: the image is another one now.
+    /// It cannot be laid out, as when its image has changed.
     #[error(
-        "the node '{name}' cannot be laid out anew: {source}; it was left as it is\n\
+        "the node '{name}' cannot be laid out again: {source}; it was left as it is\n\
          its image may have changed: remove the node and start another"
     )]
     Layout {
@@ -57,57 +57,57 @@ pub enum AgainError {
         /// Why.
         source: LayoutError,
     },
-    /// Too much to keep.
-    #[error("the record of the node '{name}' has {size} bytes, too many; it was left as it is")]
+    /// Its record is too large.
+    #[error("the record of the node '{name}' is too large ({size} bytes); it was left as it is")]
     Record {
         /// The node.
         name: String,
-        /// Bytes that the record has.
+        /// Size of the record in bytes.
         size: usize,
     },
-    /// It is stopped for good.
-    #[error("the node '{0}' was stopped by its user and is not started again")]
+    /// Its user has stopped it.
+    #[error("the node '{0}' was stopped by its user and is not restarted")]
     Retired(String),
-    /// Somebody else is starting it, or has.
+    /// Another process is starting it, or has.
     #[error(
-        "the node '{0}' cannot be started again: it is not stopped; it was left as it is\n\
+        "the node '{0}' cannot be restarted: it is not stopped; it was left as it is\n\
          another command may be starting it: `insula ps` shows its state"
     )]
     NotStopped(String),
-    /// One of its cores is another's.
+    /// One of its cores is in use.
     #[error(
-        "the node '{name}' cannot be started again: it has had core {cpu}, which {owner} now; it was \
-         left as it is\n\
-         `insula machine info` tells who has which core: stop that node, or remove this one and \
-         start it on other cores"
+        "the node '{name}' cannot be restarted: it had core {cpu}, which {owner} now; it was left \
+         as it is\n\
+         `insula machine info` shows the owner of each core: stop that node, or remove this one \
+         and start it on other cores"
     )]
     CoreTaken {
         /// The node.
         name: String,
-        /// The core, by the base's number.
+        /// The core's number on the base.
         cpu: u32,
-        /// Whose it is, as a predicate.
+        /// Its owner, as a predicate.
         owner: String,
     },
-    /// What remains: its memory, or a device, is in use.
+    /// Its memory, or a device, is in use.
     #[error(
-        "the node '{0}' cannot be started again: a program of this system is still reading or \
+        "the node '{0}' cannot be restarted: a program of this system is still reading or \
          writing its memory; it was left as it is\n\
          try again in a moment, when that has ended"
     )]
     MemoryInUse(String),
-    /// The bytes could not be brought into place.
-    #[error("the node '{name}' could not be loaded anew: {source}; it is stopped")]
+    /// Its kernel or initrd could not be loaded.
+    #[error("the node '{name}' could not be loaded again: {source}; it is stopped")]
     Load {
         /// The node.
         name: String,
         /// Why.
         source: LoadError,
     },
-    /// The base starts none.
+    /// The base starts no nodes.
     #[error(
-        "the node '{name}' cannot be started again: {source}; it is stopped\n{way_out}",
-        way_out = source.way_out()
+        "the node '{name}' cannot be restarted: {source}; it is stopped\n{hint}",
+        hint = source.hint()
     )]
     Forbidden {
         /// The node.
@@ -116,7 +116,7 @@ pub enum AgainError {
         source: Forbidden,
     },
     /// The module failed.
-    #[error("the node '{name}' could not be started again: {source}; it is stopped")]
+    #[error("the node '{name}' could not be restarted: {source}; it is stopped")]
     Driver {
         /// The node.
         name: String,
@@ -125,8 +125,8 @@ pub enum AgainError {
     },
 }
 
-/// What the kernel answers when something is short, or in use, for the moment.
-const PASSING: [Errno; 6] = [
+/// Errors of a temporary lack of something.
+const TEMPORARY: [Errno; 6] = [
     Errno::EMFILE,
     Errno::ENFILE,
     Errno::ENOMEM,
@@ -135,17 +135,17 @@ const PASSING: [Errno; 6] = [
     Errno::EBUSY,
 ];
 
-impl AgainError {
-    /// Whether what is in the way may be gone later without anything being done to the node: an image
-    /// or a file that is being replaced, descriptors or memory that are short, somebody who uses what
-    /// the node has had.
+impl RestartError {
+    /// Whether a later attempt may succeed without a change of the node: an image or file is being
+    /// replaced, descriptors or memory are short, or a resource of the node is in use.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
-        let is_passing = |errno: Option<Errno>| errno.is_some_and(|errno| PASSING.contains(&errno));
+    pub fn is_temporary(&self) -> bool {
+        let is_temporary_errno =
+            |errno: Option<Errno>| errno.is_some_and(|errno| TEMPORARY.contains(&errno));
         match self {
             Self::Image { source, .. } => match source {
                 image::FindError::Unknown(_) | image::FindError::BuiltIn(_) => true,
-                image::FindError::Call(error) => is_passing(Some(error.errno)),
+                image::FindError::Call(error) => is_temporary_errno(Some(error.errno)),
                 image::FindError::Description { .. } => false,
             },
             Self::Files { source, .. } => {
@@ -159,12 +159,12 @@ impl AgainError {
             }
             Self::NotStopped(_) | Self::CoreTaken { .. } | Self::MemoryInUse(_) => true,
             Self::Load { source, .. } => match source {
-                LoadError::Driver(error) => is_passing(error.errno()),
+                LoadError::Driver(error) => is_temporary_errno(error.errno()),
                 LoadError::Initrd(_) => true,
                 LoadError::Range(_) => false,
             },
-            Self::Driver { source, .. } => is_passing(source.errno()),
-            // Lockdown is not lifted before the base is booted again, nor is its own end called off.
+            Self::Driver { source, .. } => is_temporary_errno(source.errno()),
+            // Lockdown lasts until the base reboots, and a shutdown is not cancelled.
             Self::NoRecord(_)
             | Self::Layout { .. }
             | Self::Record { .. }
@@ -174,16 +174,16 @@ impl AgainError {
     }
 }
 
-/// Who wants it.
+/// What causes a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Its user: whatever was before is forgotten.
+pub enum RestartCause {
+    /// Its user; clears the history.
     User,
-    /// Its policy, unless the user has stopped it: with this to be remembered.
+    /// Its policy, unless the user has stopped the node; with the new history.
     Policy(History),
 }
 
-impl Wish {
+impl RestartCause {
     fn history(self) -> History {
         match self {
             Self::User => History::default(),
@@ -199,36 +199,36 @@ impl Wish {
     }
 }
 
-/// Starts a stopped node again. Its memory is cleared, its log with it. It belongs to this
-/// descriptor until it runs: if this process ends before, it is stopped again.
+/// Restarts a stopped node. Its memory, with the log, is cleared. Until it runs it belongs to this
+/// descriptor: if this process exits before, it is stopped again.
 ///
 /// # Errors
-/// [`AgainError`]; the node is then stopped.
-pub fn again(
+/// [`RestartError`]; the node is then stopped.
+pub fn restart(
     driver: &Driver,
     root: &Root,
     handle: &mut Handle,
-    wish: Wish,
-) -> Result<(), AgainError> {
+    cause: RestartCause,
+) -> Result<(), RestartError> {
     let name = name::text(&handle.info.name);
     let Some(record) = &handle.record else {
-        return Err(AgainError::NoRecord(name));
+        return Err(RestartError::NoRecord(name));
     };
     let bootable = open(driver, &name, record)?;
-    let life = LifeRecord {
-        history: wish.history(),
-        ..record.life.clone()
+    let restart = RestartRecord {
+        history: cause.history(),
+        ..record.restart.clone()
     };
-    let again = Again {
+    let restarting = Restart {
         driver,
         root,
         handle,
-        wish,
-        life: &life,
+        cause,
+        restart: &restart,
     };
-    let record = again.start(&bootable).map_err(|error| match error {
+    let record = restarting.start(&bootable).map_err(|error| match error {
         Failed::Call(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV) => {
-            again.in_the_way(name)
+            restarting.resource_in_use(name)
         }
         error => error.of(name),
     })?;
@@ -236,9 +236,9 @@ pub fn again(
     Ok(())
 }
 
-fn open(driver: &Driver, name: &str, record: &NodeRecord) -> Result<Bootable, AgainError> {
+fn open(driver: &Driver, name: &str, record: &NodeRecord) -> Result<Bootable, RestartError> {
     let name = name.to_owned();
-    // A name that was ours when it was recorded is one still.
+    // A recorded name is valid.
     let image = record
         .image
         .as_deref()
@@ -249,12 +249,12 @@ fn open(driver: &Driver, name: &str, record: &NodeRecord) -> Result<Bootable, Ag
             initrd: record.initrd.clone(),
         };
         let opened = Bootable::files(&files, record.payload);
-        return opened.map_err(|source| AgainError::Files { name, source });
+        return opened.map_err(|source| RestartError::Files { name, source });
     };
-    Bootable::of_image(driver, &image).map_err(|source| AgainError::Image { name, source })
+    Bootable::of_image(driver, &image).map_err(|source| RestartError::Image { name, source })
 }
 
-/// A failure, the node's name still to be told.
+/// A failure without the node's name.
 enum Failed {
     Device(DeviceError),
     Layout(LayoutError),
@@ -265,20 +265,20 @@ enum Failed {
 }
 
 impl Failed {
-    fn of(self, name: String) -> AgainError {
+    fn of(self, name: String) -> RestartError {
         match self {
-            Self::Device(source) => AgainError::Device { name, source },
-            Self::Layout(source) => AgainError::Layout { name, source },
-            Self::Record(size) => AgainError::Record { name, size },
-            Self::Load(source) => AgainError::Load { name, source },
-            Self::Driver(source) => AgainError::Driver { name, source },
+            Self::Device(source) => RestartError::Device { name, source },
+            Self::Layout(source) => RestartError::Layout { name, source },
+            Self::Record(size) => RestartError::Record { name, size },
+            Self::Load(source) => RestartError::Load { name, source },
+            Self::Driver(source) => RestartError::Driver { name, source },
             Self::Call(error) => match error.errno {
-                Errno::ECANCELED => AgainError::Retired(name),
+                Errno::ECANCELED => RestartError::Retired(name),
                 _ => match Forbidden::of(&error) {
-                    Some(source) => AgainError::Forbidden { name, source },
+                    Some(source) => RestartError::Forbidden { name, source },
                     None => {
                         let source = error.into();
-                        AgainError::Driver { name, source }
+                        RestartError::Driver { name, source }
                     }
                 },
             },
@@ -292,17 +292,17 @@ impl From<CallError> for Failed {
     }
 }
 
-/// A start under way.
-struct Again<'a> {
+/// A restart in progress.
+struct Restart<'a> {
     driver: &'a Driver,
     root: &'a Root,
     handle: &'a Handle,
-    wish: Wish,
-    life: &'a LifeRecord,
+    cause: RestartCause,
+    restart: &'a RestartRecord,
 }
 
-impl Again<'_> {
-    /// Puts the node together anew and starts it. Answers its new record.
+impl Restart<'_> {
+    /// Sets the node up again and starts it. Returns its new record.
     fn start(&self, bootable: &Bootable) -> Result<Vec<u8>, Failed> {
         let node = &self.handle.node;
         let (old, memory) = (self.handle.record.as_ref(), node.memory()?);
@@ -317,7 +317,7 @@ impl Again<'_> {
             shared: &node.shared_chunks()?,
             devices: &self.devices()?,
             machine: &self.driver.machine()?.0,
-            life: self.life,
+            restart: self.restart,
             described: old.and_then(|record| record.described.as_ref()),
             root: old.and_then(|record| record.root.as_deref()),
             disks: old.map_or(&[], |record| &record.disks),
@@ -329,21 +329,21 @@ impl Again<'_> {
         let record = setup
             .record(&layout)
             .map_err(|long| Failed::Record(long.0))?;
-        node.recreate(&record, self.wish.flags())?;
-        // Mappings that were made before show nothing of the new life.
+        node.recreate(&record, self.cause.flags())?;
+        // Older mappings do not show the memory of the new run.
         let mut mapping = memory.map().map_err(|error| Failed::Driver(error.into()))?;
         bootable
             .load(&memory, &mut mapping, layout.kernel, layout.initrd)
             .and_then(|()| write_layout(&mut mapping, &layout))
             .map_err(Failed::Load)?;
-        begin(node, &layout, &bootable.loadable)?;
+        start_boot_core(node, &layout, &bootable.loadable)?;
         Ok(record)
     }
 
-    /// What keeps the module from taking what the node has had: as far as can be seen now.
-    fn in_the_way(&self, name: String) -> AgainError {
+    /// Finds which resource of the node is in use.
+    fn resource_in_use(&self, name: String) -> RestartError {
         if !matches!(self.handle.node.info(), Ok((info, _)) if info.state == abi::State::STOPPED) {
-            return AgainError::NotStopped(name);
+            return RestartError::NotStopped(name);
         }
         let cpus = self
             .driver
@@ -351,15 +351,15 @@ impl Again<'_> {
             .map_or_else(|_| Vec::new(), |(_, cpus)| cpus);
         let own = &self.handle.cpus;
         let had = own.iter().map(|own| own.cpu);
-        let taken = had.filter_map(|cpu| Some((cpu, self.taken_by(cpu, &cpus)?)));
+        let taken = had.filter_map(|cpu| Some((cpu, self.other_owner(cpu, &cpus)?)));
         match taken.into_iter().next() {
-            Some((cpu, owner)) => AgainError::CoreTaken { name, cpu, owner },
-            None => AgainError::MemoryInUse(name),
+            Some((cpu, owner)) => RestartError::CoreTaken { name, cpu, owner },
+            None => RestartError::MemoryInUse(name),
         }
     }
 
-    /// Whose a core is, if it cannot be the node's.
-    fn taken_by(&self, cpu: u32, cpus: &[abi::Cpu]) -> Option<String> {
+    /// The owner of a core, as a predicate, if the node cannot have it.
+    fn other_owner(&self, cpu: u32, cpus: &[abi::Cpu]) -> Option<String> {
         let Some(found) = cpus.iter().find(|one| one.cpu == cpu) else {
             return Some("this system has switched off".into());
         };
@@ -367,13 +367,13 @@ impl Again<'_> {
         is_others.then(|| format!("the node with the id {} has", found.node))
     }
 
-    /// What the node is to be told of its devices. Those that went back to the base may have become
-    /// something that it needs.
+    /// The node's devices. Those that went back to the base are checked again, since it may need
+    /// them now.
     fn devices(&self) -> Result<Vec<Selected>, Failed> {
         let had = self.handle.node.devices()?;
         let addresses: Vec<_> = had.iter().map(PciAddress::from_abi).collect();
-        let is_held = |device: &abi::Device| device.flags & abi::DEVICE_HELD != 0;
-        let found = match had.iter().all(is_held) {
+        let is_attached = |device: &abi::Device| device.flags & abi::DEVICE_ATTACHED != 0;
+        let found = match had.iter().all(is_attached) {
             true => device::describe(self.root, &addresses),
             false => device::select(self.root, &addresses, false),
         };
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
     use crate::name::Missing;
 
-    fn driver(errno: Errno) -> AgainError {
+    fn driver(errno: Errno) -> RestartError {
         let call = CallError {
             call: "INSULA_NODE_RECREATE",
             errno,
@@ -395,9 +395,9 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_tried_again() {
+    fn temporary_errors_are_retried() {
         let name = || "web".to_owned();
-        let absent = AgainError::Image {
+        let absent = RestartError::Image {
             name: name(),
             source: image::FindError::Unknown(Missing::among("debian", [])),
         };
@@ -405,26 +405,26 @@ mod tests {
             absent,
             driver(Errno::EMFILE),
             driver(Errno::ENOMEM),
-            AgainError::MemoryInUse(name()),
-            AgainError::Device {
+            RestartError::MemoryInUse(name()),
+            RestartError::Device {
                 name: name(),
                 source: DeviceError::Taken("0000:01:00.0".parse().unwrap()),
             },
         ];
         for error in passing {
-            assert!(error.may_pass(), "{error}");
+            assert!(error.is_temporary(), "{error}");
         }
         let lasting = [
-            AgainError::NoRecord(name()),
+            RestartError::NoRecord(name()),
             driver(Errno::EIO),
             driver(Errno::ECANCELED),
-            AgainError::Device {
+            RestartError::Device {
                 name: name(),
                 source: DeviceError::Unknown("0000:01:00.0".parse().unwrap()),
             },
         ];
         for error in lasting {
-            assert!(!error.may_pass(), "{error}");
+            assert!(!error.is_temporary(), "{error}");
         }
     }
 }

@@ -1,16 +1,15 @@
-//! Which buffers of a virtqueue its back end has not used yet, learned by looking at it.
+//! Tracking which buffers of a virtqueue are in flight, by polling its rings.
 //!
-//! A back end uses buffers in any order, and keeps to itself which ones it has taken. If it is
-//! killed, its successor has to be told of those that it has not used: each of them once, for a
-//! buffer that comes back a second time is a fault to the driver. The rings do not tell: each holds
-//! the last buffers only, as many as it has entries, and the one that is not used may be older than
-//! these. So somebody follows them while the back end works, and looks again before either ring
-//! has gone round. Who was too late knows how many buffers have been lost sight of, and sees each of
-//! them come back: a head that is used though it was not made available since. Once all are back,
-//! nothing is unknown any more.
+//! A backend uses buffers in any order, and does not publish which ones it has taken. If it is
+//! killed, its successor must get each unused buffer exactly once, since a driver treats a buffer
+//! that comes back twice as an error. The rings alone do not show which: each only holds as many of
+//! the last buffers as it has entries, and an unused one may be older. So the rings are polled
+//! while the backend works, often enough that neither wraps between polls. After a late poll only
+//! the number of untracked buffers is known; each of them is seen when it comes back, as a used
+//! head that was not made available since. Once all have come back, everything is known again.
 //!
-//! The driver may write anything to the rings at any time, and the back end as well. What comes of it
-//! is between them: here it makes no more than a wrong list of heads, each below the queue's size.
+//! The driver and the backend may write anything to the rings at any time. Here that only leads to
+//! a wrong list of heads, each below the queue's size.
 //!
 //! Source: specification, 2.7 "Split Virtqueues".
 
@@ -23,13 +22,14 @@ use super::memory::NodeMemory;
 
 /// Bytes before the entries of a ring: flags and index.
 const RING_HEADER: u64 = 4;
-/// Where the index is.
+/// Offset of the index.
 const RING_INDEX: u64 = 2;
-/// Bytes of an available ring's entry, a head, and of a used ring's, a head in 32 bits and a length.
+/// Bytes of an available ring's entry, a head, and of a used ring's, a head in 32 bits and a
+/// length.
 const AVAILABLE_ENTRY: u64 = 2;
 const USED_ENTRY: u64 = 8;
 
-/// A ring's place, and the number of entries that it has.
+/// Address, number of entries and entry size of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     start: u64,
@@ -40,7 +40,7 @@ struct Ring {
 impl Ring {
     fn index(self, memory: &GuestMemoryMmap<()>) -> u16 {
         let at = GuestAddress(self.start + RING_INDEX);
-        // It lies in the node's memory.
+        // Reading cannot fail: the ring lies in the node's memory.
         memory.load(at, Ordering::Acquire).map_or(0, u16::from_le)
     }
 
@@ -49,7 +49,7 @@ impl Ring {
         GuestAddress(self.start + RING_HEADER + slot * self.entry)
     }
 
-    /// The head in the entry with that number, within the queue.
+    /// The head in an entry, reduced to the queue's size.
     fn head(self, memory: &GuestMemoryMmap<()>, number: u16) -> u16 {
         let head: u16 = memory
             .load(self.place(number), Ordering::Relaxed)
@@ -57,50 +57,48 @@ impl Ring {
         head % self.size
     }
 
-    /// The heads from one number on until before another; none when the ring has gone round
-    /// meanwhile.
+    /// The heads of the entries `first..end`; `None` if the ring has wrapped meanwhile.
     fn heads(self, memory: &GuestMemoryMmap<()>, first: u16, end: u16) -> Option<Vec<u16>> {
         let count = end.wrapping_sub(first).min(self.size);
         let numbers = (0..count).map(|number| first.wrapping_add(number));
         let heads = numbers.map(|number| self.head(memory, number)).collect();
-        // The entries were read before the index is read again.
+        // Order the reads of the entries before the second read of the index.
         fence(Ordering::Acquire);
         let now = self.index(memory).wrapping_sub(first);
-        // Before the last of these is told, an entry behind it may be on its way to where the first is.
+        // An entry may be written before its index is published, hence `<`.
         (now < self.size).then_some(heads)
     }
 }
 
-/// A virtqueue that is followed.
+/// A tracked virtqueue.
 #[derive(Debug)]
-pub(super) struct Outstanding {
+pub(super) struct Inflight {
     available: Ring,
     used: Ring,
-    /// How far each ring has been followed.
+    /// Index up to which each ring has been read.
     seen_available: u16,
     seen_used: u16,
-    /// Heads that were made available and have not been used: the oldest first, if it was seen which
-    /// was.
+    /// Heads that are available and unused, the oldest first where the order is known.
     known: Vec<u16>,
-    /// How many there are besides of which it is not known which.
+    /// Number of buffers in flight whose heads are not known.
     unknown: u16,
 }
 
-/// It is not known what another program would have to do.
+/// Why no other backend can resume the virtqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unknown {
-    /// So many buffers are outstanding, and not all of them have been followed.
-    #[error("which of {0} requests it had not answered is not known")]
+pub(super) enum Unrecoverable {
+    /// Not all of this number of buffers in flight are known.
+    #[error("not all of its {0} requests in flight are known")]
     Buffers(u16),
-    /// The program has kept more to itself than that.
-    #[error("what it knew cannot be known by another")]
+    /// The backend had other state than its requests.
+    #[error("its state cannot be recovered")]
     State,
 }
 
-impl Outstanding {
-    /// Follows a virtqueue that lies in the node's memory, from its beginning on or from where it
-    /// is now.
-    pub(super) fn follow(memory: &NodeMemory, queue: &Virtqueue) -> Self {
+impl Inflight {
+    /// Starts tracking a virtqueue that lies in the node's memory, from its first buffer or its
+    /// present state.
+    pub(super) fn track(memory: &NodeMemory, queue: &Virtqueue) -> Self {
         let ring = |start, entry| Ring {
             start,
             size: queue.size,
@@ -115,15 +113,15 @@ impl Outstanding {
             unknown: 0,
         };
         if new.used.index(&memory.guest()) != 0 {
-            new.lose_sight(&memory.guest());
+            new.restart_tracking(&memory.guest());
         }
         new
     }
 
-    /// Looks what has happened since the last look; whether anything has.
-    pub(super) fn look(&mut self, memory: &NodeMemory) -> bool {
+    /// Reads the rings; whether either has moved since the last time.
+    pub(super) fn update(&mut self, memory: &NodeMemory) -> bool {
         let memory = memory.guest();
-        // What is used by now was made available before.
+        // Read first: each used buffer was made available before.
         let used = self.used.index(&memory);
         let available = self.available.index(&memory);
         if (available, used) == (self.seen_available, self.seen_used) {
@@ -137,17 +135,17 @@ impl Outstanding {
             Some((made, came)) => {
                 (self.seen_available, self.seen_used) = (available, used);
                 self.account(made, &came);
-                // Of a driver or a back end that makes no sense nothing is known.
+                // The driver or the backend broke the protocol.
                 if self.known.len() + usize::from(self.unknown) != usize::from(self.count()) {
-                    self.lose_sight(&memory);
+                    self.restart_tracking(&memory);
                 }
             }
-            None => self.lose_sight(&memory),
+            None => self.restart_tracking(&memory),
         }
         true
     }
 
-    /// How many are outstanding.
+    /// Number of buffers in flight.
     fn count(&self) -> u16 {
         self.seen_available.wrapping_sub(self.seen_used)
     }
@@ -162,8 +160,8 @@ impl Outstanding {
         }
     }
 
-    /// Begins anew, with all that is outstanding unknown; unless that is all there can be.
-    fn lose_sight(&mut self, memory: &GuestMemoryMmap<()>) {
+    /// Restarts tracking with all buffers in flight unknown, or known if all heads are in flight.
+    fn restart_tracking(&mut self, memory: &GuestMemoryMmap<()>) {
         self.seen_used = self.used.index(memory);
         self.seen_available = self.available.index(memory);
         self.known.clear();
@@ -175,8 +173,8 @@ impl Outstanding {
         }
     }
 
-    /// What is known, as a note for whoever follows the queue next: numbers of 16 bits.
-    pub(super) fn note(&self) -> Vec<u8> {
+    /// The tracked state as a checkpoint record of 16-bit numbers.
+    pub(super) fn record(&self) -> Vec<u8> {
         let head = [self.seen_available, self.seen_used, self.unknown];
         let count = self.known.len() as u16;
         let words = head
@@ -186,10 +184,10 @@ impl Outstanding {
         words.flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Goes on where such a note ends. What makes no sense is left alone, or found out by the next
-    /// look.
-    pub(super) fn recall(&mut self, note: &[u8]) {
-        let (pairs, _) = note.as_chunks::<2>();
+    /// Restores the state of a checkpoint record. An invalid record is ignored, or detected by the
+    /// next update.
+    pub(super) fn restore(&mut self, record: &[u8]) {
+        let (pairs, _) = record.as_chunks::<2>();
         let mut words = pairs.iter().map(|pair| u16::from_ne_bytes(*pair));
         let [Some(available), Some(used), Some(unknown), Some(count)] =
             std::array::from_fn(|_| words.next())
@@ -204,24 +202,24 @@ impl Outstanding {
         }
     }
 
-    /// Has the queue's next back end find all that is outstanding, and nothing else: the entries of
-    /// the available ring that it will read first are made to tell so. Only when nobody uses the
-    /// queue. Answers the number of the first; the driver may go on adding entries behind.
+    /// Rewrites the available ring so that the next backend finds exactly the buffers in flight.
+    /// Only while no backend uses the queue. Returns the index of the first entry; the driver may
+    /// add entries behind meanwhile.
     ///
     /// # Errors
-    /// [`Unknown::Buffers`]; the ring is as it was.
-    pub(super) fn make_available_again(&mut self, memory: &NodeMemory) -> Result<u16, Unknown> {
-        self.look(memory);
-        let outstanding = self.count();
-        if usize::from(outstanding) != self.known.len() || outstanding > self.available.size {
-            return Err(Unknown::Buffers(outstanding));
+    /// [`Unrecoverable::Buffers`]; the ring is unchanged.
+    pub(super) fn requeue(&mut self, memory: &NodeMemory) -> Result<u16, Unrecoverable> {
+        self.update(memory);
+        let inflight = self.count();
+        if usize::from(inflight) != self.known.len() || inflight > self.available.size {
+            return Err(Unrecoverable::Buffers(inflight));
         }
         let memory = memory.guest();
-        for (number, head) in (0..outstanding).zip(&self.known) {
+        for (number, head) in (0..inflight).zip(&self.known) {
             let place = self.available.place(self.seen_used.wrapping_add(number));
             memory
                 .store(head.to_le(), place, Ordering::Relaxed)
-                .map_err(|_| Unknown::Buffers(outstanding))?;
+                .map_err(|_| Unrecoverable::Buffers(inflight))?;
         }
         Ok(self.seen_used)
     }
@@ -239,14 +237,14 @@ mod tests {
     const SIZE: u16 = 8;
     const START: u64 = 0x4000;
 
-    /// A virtqueue in memory, with a driver and a back end that keep their own books.
+    /// A virtqueue in memory, with a model of its driver and its backend.
     struct Model {
         memory: NodeMemory,
         queue: Virtqueue,
         available: u16,
         used: u16,
         free: VecDeque<u16>,
-        outstanding: Vec<u16>,
+        inflight: Vec<u16>,
     }
 
     impl Model {
@@ -270,7 +268,7 @@ mod tests {
                 available: 0,
                 used: 0,
                 free: (0..SIZE).collect(),
-                outstanding: Vec::new(),
+                inflight: Vec::new(),
             }
         }
 
@@ -286,13 +284,13 @@ mod tests {
                 self.write(self.queue.driver + 4 + 2 * slot, head);
                 self.available = self.available.wrapping_add(1);
                 self.write(self.queue.driver + 2, self.available);
-                self.outstanding.push(head);
+                self.inflight.push(head);
             }
         }
 
         fn use_one(&mut self, which: usize) {
-            if !self.outstanding.is_empty() {
-                let head = self.outstanding.remove(which % self.outstanding.len());
+            if !self.inflight.is_empty() {
+                let head = self.inflight.remove(which % self.inflight.len());
                 let slot = u64::from(self.used % SIZE);
                 self.write(self.queue.device + 4 + 8 * slot, head);
                 self.used = self.used.wrapping_add(1);
@@ -301,7 +299,7 @@ mod tests {
             }
         }
 
-        /// What the next back end would find.
+        /// The heads that the next backend would find.
         fn found(&self, first: u16) -> Vec<u16> {
             let count = self.available.wrapping_sub(first);
             let entry = |number: u16| {
@@ -312,9 +310,9 @@ mod tests {
             (0..count).map(entry).collect()
         }
 
-        /// The next back end finds all that is outstanding and nothing else.
+        /// Asserts that the next backend finds exactly the buffers in flight.
         fn assert_found(&self) {
-            let (mut found, mut wanted) = (self.found(self.used), self.outstanding.clone());
+            let (mut found, mut wanted) = (self.found(self.used), self.inflight.clone());
             found.sort_unstable();
             wanted.sort_unstable();
             assert_eq!(found, wanted);
@@ -322,141 +320,141 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Deed {
+    enum Step {
         Make,
         Use(usize),
-        Look,
+        Update,
     }
 
-    fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-        let deed = prop_oneof![
-            4 => Just(Deed::Make),
-            4 => (0_usize..8).prop_map(Deed::Use),
-            2 => Just(Deed::Look),
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => Just(Step::Make),
+            4 => (0_usize..8).prop_map(Step::Use),
+            2 => Just(Step::Update),
         ];
-        prop::collection::vec(deed, 0..200)
+        prop::collection::vec(step, 0..200)
     }
 
     proptest! {
-        /// Either exactly what is outstanding is found again, or that it is not known.
+        /// Either exactly the buffers in flight are requeued, or the error is reported.
         #[test]
         fn nothing_is_lost_and_nothing_comes_twice(
             begin in 0_usize..20,
-            deeds in deeds(),
+            steps in steps(),
         ) {
             let mut model = Model::new();
             (0..begin).for_each(|number| {
                 model.make();
                 model.use_one(number);
             });
-            let mut followed = Outstanding::follow(&model.memory, &model.queue);
-            for deed in deeds {
-                match deed {
-                    Deed::Make => model.make(),
-                    Deed::Use(which) => model.use_one(which),
-                    Deed::Look => drop(followed.look(&model.memory)),
+            let mut tracker = Inflight::track(&model.memory, &model.queue);
+            for step in steps {
+                match step {
+                    Step::Make => model.make(),
+                    Step::Use(which) => model.use_one(which),
+                    Step::Update => drop(tracker.update(&model.memory)),
                 }
             }
-            if let Ok(first) = followed.make_available_again(&model.memory) {
+            if let Ok(first) = tracker.requeue(&model.memory) {
                 prop_assert_eq!(first, model.used);
                 model.assert_found();
             }
         }
 
-        /// Who looks often enough always knows, as does who has once seen all come back.
+        /// With frequent polls everything is known, also after all unknown buffers came back.
         #[test]
-        fn who_looks_often_knows(deeds in deeds(), settle in any::<bool>()) {
+        fn frequent_polls_know_all(steps in steps(), drained in any::<bool>()) {
             let mut model = Model::new();
-            let mut followed = Outstanding::follow(&model.memory, &model.queue);
-            if settle {
-                // Out of sight, then all that was outstanding comes back.
+            let mut tracker = Inflight::track(&model.memory, &model.queue);
+            if drained {
+                // Wraps without a poll; then all buffers in flight come back.
                 (0..60).for_each(|number| {
                     model.make();
                     model.make();
                     model.use_one(number);
                 });
-                followed.look(&model.memory);
-                prop_assert_ne!(followed.unknown, 0);
-                while !model.outstanding.is_empty() {
+                tracker.update(&model.memory);
+                prop_assert_ne!(tracker.unknown, 0);
+                while !model.inflight.is_empty() {
                     model.use_one(0);
-                    followed.look(&model.memory);
+                    tracker.update(&model.memory);
                 }
             }
-            for deed in deeds {
-                match deed {
-                    Deed::Use(which) => model.use_one(which),
+            for step in steps {
+                match step {
+                    Step::Use(which) => model.use_one(which),
                     _ => model.make(),
                 }
-                followed.look(&model.memory);
+                tracker.update(&model.memory);
             }
-            let first = followed.make_available_again(&model.memory);
+            let first = tracker.requeue(&model.memory);
             prop_assert_eq!(first, Ok(model.used));
             model.assert_found();
         }
     }
 
     proptest! {
-        /// Whoever follows next knows as much, whatever the driver has done meanwhile.
+        /// A restored tracker knows as much, whatever the driver has done meanwhile.
         #[test]
-        fn a_note_is_as_good_as_having_looked(before in deeds(), after in 0..SIZE) {
+        fn a_restored_record_equals_having_polled(before in steps(), after in 0..SIZE) {
             let mut model = Model::new();
-            let mut first = Outstanding::follow(&model.memory, &model.queue);
-            for deed in before {
-                match deed {
-                    Deed::Use(which) => model.use_one(which),
+            let mut first = Inflight::track(&model.memory, &model.queue);
+            for step in before {
+                match step {
+                    Step::Use(which) => model.use_one(which),
                     _ => model.make(),
                 }
-                first.look(&model.memory);
+                first.update(&model.memory);
             }
-            let note = first.note();
-            // The back end is killed, and the driver goes on for a while.
+            let record = first.record();
+            // The backend is killed, and the driver goes on for a while.
             (0..after).for_each(|_| model.make());
-            let mut next = Outstanding::follow(&model.memory, &model.queue);
-            next.recall(&[note, vec![0; 40]].concat());
-            prop_assert_eq!(next.make_available_again(&model.memory), Ok(model.used));
+            let mut next = Inflight::track(&model.memory, &model.queue);
+            next.restore(&[record, vec![0; 40]].concat());
+            prop_assert_eq!(next.requeue(&model.memory), Ok(model.used));
             model.assert_found();
         }
 
         #[test]
-        fn any_note_is_survived(note in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn any_record_is_survived(record in prop::collection::vec(any::<u8>(), 0..64)) {
             let mut model = Model::new();
             model.make();
-            let mut next = Outstanding::follow(&model.memory, &model.queue);
-            next.recall(&note);
-            if let Ok(first) = next.make_available_again(&model.memory) {
+            let mut next = Inflight::track(&model.memory, &model.queue);
+            next.restore(&record);
+            if let Ok(first) = next.requeue(&model.memory) {
                 prop_assert_eq!(model.found(first).len(), 1);
             }
         }
     }
 
     #[test]
-    fn numbers_begin_anew() {
+    fn indices_wrap() {
         let mut model = Model::new();
-        let mut followed = Outstanding::follow(&model.memory, &model.queue);
+        let mut tracker = Inflight::track(&model.memory, &model.queue);
         model.make();
         for number in 0..0x2_0000 {
             model.make();
             model.use_one(number);
-            followed.look(&model.memory);
+            tracker.update(&model.memory);
         }
-        assert_eq!(followed.make_available_again(&model.memory), Ok(model.used));
+        assert_eq!(tracker.requeue(&model.memory), Ok(model.used));
         model.assert_found();
     }
 
-    /// Rings that make no sense are survived, and heads stay below the queue's size.
+    /// Invalid rings are survived, and heads stay below the queue's size.
     #[test]
-    fn nonsense_is_survived() {
+    fn invalid_rings_are_survived() {
         let mut random = proptest::test_runner::TestRng::deterministic_rng(
             proptest::test_runner::RngAlgorithm::ChaCha,
         );
         let model = Model::new();
-        let mut followed = Outstanding::follow(&model.memory, &model.queue);
+        let mut tracker = Inflight::track(&model.memory, &model.queue);
         for _ in 0..2000 {
             let place = START + 0x1000 + u64::from((random.next_u32() % 0x1040) & !1);
             model.write(place, random.next_u32() as u16);
-            followed.look(&model.memory);
-            assert!(followed.known.iter().all(|head| *head < SIZE));
-            let _ = followed.make_available_again(&model.memory);
+            tracker.update(&model.memory);
+            assert!(tracker.known.iter().all(|head| *head < SIZE));
+            let _ = tracker.requeue(&model.memory);
         }
     }
 }

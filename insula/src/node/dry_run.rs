@@ -1,5 +1,4 @@
-//! Laying a node out in the memory that it would have at best, to find before anything is taken what
-//! cannot be.
+//! Dry run of a node's layout, to detect errors before anything is taken.
 
 use insula_abi as abi;
 use insula_boot::{Chunk, LayoutError, NodeDescription};
@@ -7,35 +6,35 @@ use kimage::Loadable;
 
 use super::setup::joined;
 use crate::channel;
-use crate::cores::Chosen;
+use crate::cores::ChosenCore;
 use crate::memory::{LOW_FIRST, LOW_SIZE, MemorySpec};
 use crate::program;
 
-/// Where the memory is thought to be: anywhere above what is special.
+/// Assumed address of the memory, above all special ranges.
 const SOMEWHERE: u64 = 1 << 30;
 
-/// A node that may be started.
+/// A node whose start is checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Trial<'a> {
+pub struct DryRun<'a> {
     /// Its kernel.
     pub kernel: &'a Loadable,
     /// Bytes of its initrd, 0 for none.
     pub initrd_size: u64,
     /// The image's part of the command line.
     pub image_append: &'a str,
-    /// The node's.
+    /// The node's part of the command line.
     pub append: &'a str,
     /// Its cores.
-    pub cores: &'a [Chosen],
-    /// APIC ids of those that it may get later.
-    pub spares: &'a [u32],
+    pub cores: &'a [ChosenCore],
+    /// APIC ids of cores that may be added.
+    pub spare_apic_ids: &'a [u32],
     /// Its memory.
     pub memory: &'a [MemorySpec],
 }
 
-impl Trial<'_> {
-    /// Lays it out with all its memory in one stretch. What passes may still fail, when the memory
-    /// that is taken is in pieces.
+impl DryRun<'_> {
+    /// Lays it out with all its memory contiguous. The real layout may still fail if the memory is
+    /// fragmented.
     ///
     /// # Errors
     /// [`LayoutError`].
@@ -55,13 +54,13 @@ impl Trial<'_> {
             initrd_size: self.initrd_size,
             command_line: &joined(self.image_append, self.append),
             cpus: &cpus,
-            spare_cpus: self.spares,
+            spare_cpus: self.spare_apic_ids,
             chunks: &[low, high],
-            // They take no memory to speak of.
+            // They need hardly any memory.
             buses: &[],
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
-            channels_size: channel::AREA_SIZE + program::area_size(self.kernel),
+            channels_size: channel::AREA_SIZE + program::delegation_area_size(self.kernel),
             persistent: &[],
             random_seed: &[],
         })

@@ -1,8 +1,8 @@
-//! Programs that do a device's work for a node (vhost-user back ends).
+//! Processes that serve a node's device: vhost-user backends.
 
 #![allow(
     unsafe_code,
-    reason = "what a child does before it becomes the program is unsafe to say"
+    reason = "code between fork and exec is unsafe to register"
 )]
 
 use std::fs::{self, DirBuilder, File};
@@ -30,33 +30,35 @@ use vm_memory::{Address, GuestMemoryRegion, GuestRegionMmap};
 
 use super::command;
 use super::device::StartError;
-use super::keeper::Served;
 use super::memory::NodeMemory;
-use super::said;
+use super::monitor::DeviceContext;
+use super::stderr;
 use super::vhost::failed;
 use crate::state::RUN;
 
-/// How long a program may take to end what it has begun.
-const PATIENCE: Duration = Duration::from_secs(6);
-/// How long the last one may take to end that has served the same device, and how often it is looked
-/// whether it has.
-const FORMER_LIMIT: Duration = Duration::from_millis(500);
+/// Time a process gets to finish its work and exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time the device's previous process gets to exit, and the interval at which that is polled.
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_millis(500);
 const INTERVAL: Duration = Duration::from_millis(5);
-/// How long a program may take until it has done what it was told, its start included.
-pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(8);
+/// Time a process gets to handle a message, its start included.
+pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A process that serves one connection. It is ended with this value, by force.
-pub(super) struct Program {
-    /// Until somebody else waits for its end.
+/// A process that serves one connection. Dropping it kills the process.
+pub(super) struct Process {
+    /// `None` once another thread reaps it.
     child: Option<Child>,
-    served: Served,
+    context: DeviceContext,
 }
 
-impl Program {
-    /// Starts a program that serves who connects to its standard input, and connects to it. It does
-    /// not outlive this thread, however that ends.
-    pub(super) fn start(mut command: Command, served: &Served) -> io::Result<(Self, UnixStream)> {
-        let lock = lock(served)?;
+impl Process {
+    /// Starts a program whose standard input is a listening socket, and connects to it. The kernel
+    /// kills the process when this thread ends.
+    pub(super) fn start(
+        mut command: Command,
+        context: &DeviceContext,
+    ) -> io::Result<(Self, UnixStream)> {
+        let lock = lock(context)?;
         let (listener, stream) = connect()?;
         command
             .stdin(OwnedFd::from(listener))
@@ -64,57 +66,57 @@ impl Program {
             .stderr(Stdio::piped());
         let own = nix::unistd::getpid();
         let prepare = move || {
-            // It has the lock as long as it lives, with all that it starts.
+            // The process and its children hold the lock until the last of them exits.
             fcntl(&lock, FcntlArg::F_SETFD(FdFlag::empty()))?;
-            end_with(own)
+            die_with_parent(own)
         };
-        // SAFETY: between fork and exec only system calls are made: nothing is allocated, and no lock
-        // is taken that a thread of the parent may have held.
+        // SAFETY: between fork and exec the closure only makes system calls: it allocates nothing
+        // and takes no lock that a thread of the parent may hold.
         unsafe { command.pre_exec(prepare) };
         let mut child = command.spawn()?;
         if let Some(stderr) = child.stderr.take() {
-            said::pass_on(stderr, &served.name, &served.trouble);
+            stderr::forward(stderr, &context.name, &context.device_events);
         }
-        let program = Self {
+        let process = Self {
             child: Some(child),
-            served: served.clone(),
+            context: context.clone(),
         };
-        Ok((program, stream))
+        Ok((process, stream))
     }
 
-    /// Asks it to end; whether that was possible.
-    fn ask(&self) -> bool {
+    /// Sends SIGTERM; true if the process could be signalled.
+    fn terminate(&self) -> bool {
         let id = self.child.as_ref().map(|child| i32::try_from(child.id()));
         let id = id.and_then(Result::ok).map(Pid::from_raw);
         id.is_some_and(|id| kill(id, Signal::SIGTERM).is_ok())
     }
 
-    /// Until it has ended, but not for ever.
-    fn await_end(&mut self) {
+    /// Waits for its exit, up to [`EXIT_TIMEOUT`].
+    fn wait_exit(&mut self) {
         if let Some(child) = &mut self.child {
-            command::ends_within(child, PATIENCE);
+            command::exits_within(child, EXIT_TIMEOUT);
         }
     }
 }
 
-impl Drop for Program {
+impl Drop for Process {
     fn drop(&mut self) {
-        if !self.child.take().is_none_or(command::end) {
-            let text = "its program was killed, and has not ended yet: it waits for its storage";
-            self.served.complain(text);
+        if !self.child.take().is_none_or(command::kill) {
+            let text = "its backend was killed but has not exited yet: it waits for its storage";
+            self.context.report(text);
         }
     }
 }
 
-/// What says that no other program serves the device. One that was killed ends soon, or, if it waits
-/// for its storage, long after; until then it may write to the node's memory.
-fn lock(served: &Served) -> io::Result<File> {
+/// Takes the lock that only one backend of the device can hold. A killed process exits soon, or
+/// much later if it waits for its storage; until then it may still write to the node's memory.
+fn lock(context: &DeviceContext) -> io::Result<File> {
     let began = Instant::now();
     loop {
-        match served.notes.lock() {
+        match context.checkpoint.lock() {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            Err(_) if began.elapsed() > FORMER_LIMIT => {
-                let text = "the program before was killed, and has not ended yet";
+            Err(_) if began.elapsed() > PREDECESSOR_TIMEOUT => {
+                let text = "the previous backend was killed but has not exited yet";
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
             }
             Err(_) => thread::sleep(INTERVAL),
@@ -123,11 +125,11 @@ fn lock(served: &Served) -> io::Result<File> {
     }
 }
 
-/// A socket on which a program will listen, and a connection to it. Nobody else can have one.
+/// A listening socket for a program, and the only connection to it.
 fn connect() -> io::Result<(UnixListener, UnixStream)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let socket = format!("back-end-{}-{number}", std::process::id());
+    let socket = format!("backend-{}-{number}", std::process::id());
     let socket = PathBuf::from(RUN).join(socket);
     DirBuilder::new().recursive(true).mode(0o700).create(RUN)?;
     let _ = fs::remove_file(&socket);
@@ -137,64 +139,64 @@ fn connect() -> io::Result<(UnixListener, UnixStream)> {
     Ok((listener, stream?))
 }
 
-/// Has this process killed as soon as its parent, which has this id, is no more.
-fn end_with(parent: Pid) -> io::Result<()> {
+/// Has the kernel kill this process when `parent` exits.
+fn die_with_parent(parent: Pid) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // It may have been too late for that.
+    // The parent may have exited before prctl() took effect.
     match getppid() == parent {
         true => Ok(()),
         false => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }
 
-/// When a program ends that is not killed.
+/// What makes a backend exit in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ends {
-    /// With its connection.
-    ByItself,
-    /// When it gets SIGTERM.
-    WhenAsked,
+pub(super) enum ExitOn {
+    /// The end of its connection.
+    Disconnect,
+    /// SIGTERM.
+    Sigterm,
 }
 
-/// Feature bit of a program that knows the protocol's own features.
+/// `VHOST_USER_F_PROTOCOL_FEATURES`.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 
-/// A program that was started, and the connection by which it is told what to do. With this value
-/// it is ended.
-pub(super) struct Connected {
-    pub(super) front_end: Frontend,
-    /// The front end's connection, to be polled.
+/// A running backend process and the vhost-user connection to it. Dropping it kills the process.
+pub(super) struct VhostUserBackend {
+    pub(super) frontend: Frontend,
+    /// The frontend's connection, for poll().
     stream: UnixStream,
-    program: Program,
-    ends: Ends,
-    /// Whether it takes the node's memory in regions, one at a time.
-    takes_regions: bool,
+    process: Process,
+    exit_on: ExitOn,
+    /// `VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS`: memory regions are added and removed one by
+    /// one.
+    has_mem_slots: bool,
 }
 
-impl Connected {
-    /// Starts it, for a device of so many virtqueues.
+impl VhostUserBackend {
+    /// Starts it for a device with this number of virtqueues.
     pub(super) fn start(
         command: Command,
         queues: usize,
-        ends: Ends,
-        served: &Served,
+        exit_on: ExitOn,
+        context: &DeviceContext,
     ) -> io::Result<Self> {
-        let (program, stream) = Program::start(command, served)?;
+        let (process, stream) = Process::start(command, context)?;
         Ok(Self {
-            front_end: Frontend::from_stream(stream.try_clone()?, queues as u64),
+            frontend: Frontend::from_stream(stream.try_clone()?, queues as u64),
             stream,
-            program,
-            ends,
-            takes_regions: false,
+            process,
+            exit_on,
+            has_mem_slots: false,
         })
     }
 
-    /// Does what makes it wait for the program's answers. If that takes longer than `limit`, the
-    /// connection is cut: the program is of no use any more.
+    /// Runs `work`, which waits for replies. After `limit` the connection is shut down: the backend
+    /// cannot be used any more.
     ///
     /// # Errors
     /// Those of `work`.
-    pub(super) fn within<T>(
+    pub(super) fn with_timeout<T>(
         &self,
         limit: Duration,
         work: impl FnOnce() -> Result<T, StartError>,
@@ -214,40 +216,40 @@ impl Connected {
             drop(done);
             match watch.join() {
                 Ok(true) => {
-                    let text = format!("its program did not answer within {limit:?}");
-                    Err(StartError::BackEnd(text))
+                    let text = format!("its backend did not answer within {limit:?}");
+                    Err(StartError::Backend(text))
                 }
                 _ => worked,
             }
         })
     }
 
-    /// Agrees on how to talk: what is `needed`, and where it can be had an answer to every message and
-    /// memory in regions. Answers the device's features.
+    /// Negotiates protocol features: `needed`, and where available REPLY_ACK and memory slots.
+    /// Returns the device's features.
     ///
     /// # Errors
-    /// What the program answered; `Unsupported` if it lacks what is needed.
-    pub(super) fn agree(
+    /// The backend's error; `Unsupported` if it lacks a needed feature.
+    pub(super) fn negotiate(
         &mut self,
         needed: VhostUserProtocolFeatures,
         limit: Duration,
     ) -> Result<u64, StartError> {
-        let agreed = self.within(limit, || {
-            let agreed = agree(&mut self.front_end.clone(), needed);
-            agreed.map_err(failed("asking its program"))
+        let negotiated = self.with_timeout(limit, || {
+            let negotiated = negotiate(&mut self.frontend.clone(), needed);
+            negotiated.map_err(failed("asking its backend"))
         });
-        let (features, protocol) = agreed?;
-        self.takes_regions = protocol.contains(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
+        let (features, protocol) = negotiated?;
+        self.has_mem_slots = protocol.contains(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
         Ok(features)
     }
 
-    /// Tells of the node's memory, of which it knows nothing yet.
-    pub(super) fn tell_of_memory(&self, memory: &NodeMemory) -> Result<(), StartError> {
+    /// Sends the node's memory to a backend that has none yet.
+    pub(super) fn set_memory(&self, memory: &NodeMemory) -> Result<(), StartError> {
         self.change_regions(&[], &regions(memory))
     }
 
-    /// Tells what has changed of the node's memory. It goes on meanwhile with what stays; what goes it
-    /// reaches no more when this returns.
+    /// Sends the difference between two states of the node's memory. Regions in both stay in use
+    /// meanwhile; removed regions are unmapped when this returns.
     pub(super) fn change_memory(
         &self,
         old: &NodeMemory,
@@ -261,56 +263,56 @@ impl Connected {
         old: &[VhostUserMemoryRegionInfo],
         new: &[VhostUserMemoryRegionInfo],
     ) -> Result<(), StartError> {
-        self.within(ANSWER_LIMIT, || self.tell_regions(old, new))
+        self.with_timeout(REPLY_TIMEOUT, || self.send_regions(old, new))
     }
 
-    fn tell_regions(
+    fn send_regions(
         &self,
         old: &[VhostUserMemoryRegionInfo],
         new: &[VhostUserMemoryRegionInfo],
     ) -> Result<(), StartError> {
-        let mut front_end = self.front_end.clone();
-        let told = match self.takes_regions {
+        let mut frontend = self.frontend.clone();
+        let sent = match self.has_mem_slots {
             true => without(old, new)
-                .try_for_each(|gone| front_end.remove_mem_region(gone))
+                .try_for_each(|gone| frontend.remove_mem_region(gone))
                 .and_then(|()| {
-                    without(new, old).try_for_each(|more| front_end.add_mem_region(more).map(drop))
+                    without(new, old).try_for_each(|more| frontend.add_mem_region(more).map(drop))
                 }),
-            false => front_end.set_mem_table(new).map(drop),
+            false => frontend.set_mem_table(new).map(drop),
         };
-        // Whoever answers this has heard of the memory.
-        told.and_then(|()| front_end.get_features().map(drop))
-            .map_err(failed("telling it of the node's memory"))
+        // A reply to a later message proves that the earlier ones were handled.
+        sent.and_then(|()| frontend.get_features().map(drop))
+            .map_err(failed("setting the node's memory"))
     }
 
-    /// The program's process.
+    /// The process id.
     #[cfg(test)]
     pub(super) fn id(&self) -> u32 {
-        self.program.child.as_ref().map_or(0, Child::id)
+        self.process.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Ends it when it has done what it has begun, or by force if that takes long.
+    /// Lets it finish and exit, and kills it if that takes too long.
     pub(super) fn end(mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
-        let waits = match self.ends {
-            Ends::ByItself => true,
-            Ends::WhenAsked => self.program.ask(),
+        let waits = match self.exit_on {
+            ExitOn::Disconnect => true,
+            ExitOn::Sigterm => self.process.terminate(),
         };
         if waits {
-            self.program.await_end();
+            self.process.wait_exit();
         }
     }
 }
 
-impl AsFd for Connected {
-    /// Hangs up when the program has ended.
+impl AsFd for VhostUserBackend {
+    /// Gets POLLHUP when the process has exited.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-/// The node's memory, for a program to map. Addresses of ours, by which virtqueues are told, are made
-/// the node's own.
+/// The node's memory as regions for a backend to map. Userspace addresses, in which virtqueue
+/// addresses are given, equal the node's physical ones.
 fn regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
     let region = |region: &GuestRegionMmap| {
         let offset = region.file_offset()?;
@@ -325,7 +327,7 @@ fn regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
     memory.regions().filter_map(region).collect()
 }
 
-/// Those of `regions` that are not among the others.
+/// The `regions` that are not in `others`.
 fn without<'a>(
     regions: &'a [VhostUserMemoryRegionInfo],
     others: &'a [VhostUserMemoryRegionInfo],
@@ -345,15 +347,15 @@ fn without<'a>(
     regions.iter().filter(move |region| !is_among(region))
 }
 
-/// The device's features, and what was agreed on besides.
-fn agree(
-    front_end: &mut Frontend,
+/// The device's features and the negotiated protocol features.
+fn negotiate(
+    frontend: &mut Frontend,
     needed: VhostUserProtocolFeatures,
 ) -> Result<(u64, VhostUserProtocolFeatures), vhost::Error> {
-    let features = front_end.get_features()?;
+    let features = frontend.get_features()?;
     let mut known = VhostUserProtocolFeatures::empty();
     if features & PROTOCOL_FEATURES != 0 {
-        known = front_end.get_protocol_features()?;
+        known = frontend.get_protocol_features()?;
     }
     if !known.contains(needed) {
         let lacking = io::Error::from(io::ErrorKind::Unsupported);
@@ -362,12 +364,12 @@ fn agree(
     let wanted = VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
         | needed;
-    let agreed = known & wanted;
-    if !agreed.is_empty() {
-        front_end.set_protocol_features(agreed)?;
+    let negotiated = known & wanted;
+    if !negotiated.is_empty() {
+        frontend.set_protocol_features(negotiated)?;
     }
-    if agreed.contains(VhostUserProtocolFeatures::REPLY_ACK) {
-        front_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    if negotiated.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+        frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     }
-    Ok((features, agreed))
+    Ok((features, negotiated))
 }

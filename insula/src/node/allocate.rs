@@ -1,4 +1,4 @@
-//! Taking a node's memory.
+//! Allocating a node's memory.
 
 use insula_abi as abi;
 use nix::errno::Errno;
@@ -7,52 +7,55 @@ use crate::driver::{CallError, Driver, Memory};
 use crate::memory::{LOW_END, LOW_FIRST, LOW_SIZE, MemorySpec};
 use crate::units::Size;
 
-/// Why a node's memory could not be taken. All of it has been given back.
+/// Why a node's memory could not be allocated. Nothing stays allocated.
 #[derive(Debug, thiserror::Error)]
-pub enum TakeError {
-    /// The base cannot free so much there.
+pub enum AllocateError {
+    /// The base cannot free as much there.
     #[error(
-        "{asked} of memory could not be taken{place}: the base has too much of it in use; nothing \
-         was kept\n\
-         ask for less or elsewhere, in smaller pieces (chunk=64M), or reserve it early after boot \
+        "{asked} of memory could not be allocated{place}: the base has too much of it in use; \
+         nothing was kept\n\
+         request less, elsewhere or in smaller chunks (chunk=64M), or reserve it early after boot \
          with `insula machine reserve --memory`"
     )]
     NoMemory {
-        /// How much.
+        /// The requested size.
         asked: Size,
-        /// Where, as words to follow.
+        /// The requested place, as words to append.
         place: String,
     },
-    /// Nothing is left below 1 MiB.
+    /// No memory is free below 1 MiB.
     #[error(
-        "no {} of memory below 1 MiB is left, which every node needs; nothing was kept\n\
+        "{} of memory below 1 MiB, which every node needs, is not free; nothing was kept\n\
          stop another node: `insula machine info` shows how much there is",
         Size(LOW_SIZE)
     )]
     NoLowMemory,
     /// The module failed.
-    #[error("taking memory failed: {0}; nothing was kept")]
+    #[error("allocating memory failed: {0}; nothing was kept")]
     Call(#[from] CallError),
 }
 
-/// A memory object with the stretch below 1 MiB first, then what was asked for.
-pub(super) fn take_memory(driver: &Driver, specs: &[MemorySpec]) -> Result<Memory, TakeError> {
+/// Allocates a memory object: the part below 1 MiB first, then the requested memory.
+pub(super) fn allocate_memory(
+    driver: &Driver,
+    specs: &[MemorySpec],
+) -> Result<Memory, AllocateError> {
     let memory = driver.create_memory()?;
     memory
         .grow(&low_request())
         .map_err(|error| match error.errno {
-            Errno::ENOMEM | Errno::EBUSY => TakeError::NoLowMemory,
-            _ => TakeError::Call(error),
+            Errno::ENOMEM | Errno::EBUSY => AllocateError::NoLowMemory,
+            _ => AllocateError::Call(error),
         })?;
     for spec in specs {
         memory
             .grow(&spec.to_request())
             .map_err(|error| match error.errno {
-                Errno::ENOMEM | Errno::EBUSY => TakeError::NoMemory {
+                Errno::ENOMEM | Errno::EBUSY => AllocateError::NoMemory {
                     asked: spec.size,
                     place: place(spec),
                 },
-                _ => TakeError::Call(error),
+                _ => AllocateError::Call(error),
             })?;
     }
     Ok(memory)
@@ -81,24 +84,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_is_told() {
+    fn the_place_is_in_the_message() {
         let spec: MemorySpec = "2M,numa=1,below=4G,above=1G".parse().unwrap();
-        let error = TakeError::NoMemory {
+        let error = AllocateError::NoMemory {
             asked: spec.size,
             place: place(&spec),
         };
         let first = error.to_string().lines().next().unwrap().to_owned();
         assert_eq!(
             first,
-            "2M of memory could not be taken on NUMA node 1 above 1G below 4G: the base has too \
-             much of it in use; nothing was kept"
+            "2M of memory could not be allocated on NUMA node 1 above 1G below 4G: the base has \
+             too much of it in use; nothing was kept"
         );
         assert_eq!(place(&"2M".parse().unwrap()), "");
     }
 
     #[test]
-    fn the_low_stretch_is_low_by_the_abis_rule() {
+    fn the_low_request_meets_the_abis_limit() {
         let request = low_request();
-        assert!(request.max_phys <= abi::LOW_LIMIT && request.size.is_multiple_of(4096));
+        assert!(request.max_phys <= abi::LOWMEM_LIMIT && request.size.is_multiple_of(4096));
     }
 }

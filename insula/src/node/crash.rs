@@ -1,32 +1,32 @@
-//! Finding out that a node has crashed.
+//! Detecting that a node has crashed.
 //!
-//! A kernel that panics with `panic=0` halts and tells nobody; but it marks the core that panics,
-//! where we can see it. A node's supervisor looks for that mark and stops the node as crashed; who
-//! only shows the node shows the mark.
+//! A kernel that panics with `panic=0` halts without notice, but sets `panic_cpu`, which is read
+//! from its memory. A node's supervisor polls it and stops the node as crashed; commands that show
+//! the node only show it as crashed.
 
 use std::time::{Duration, Instant};
 
 use insula_abi as abi;
 use kimage::log::Placement;
 
-use super::nmi::leave_registers;
+use super::nmi::save_registers;
 use super::{Handle, NodeLog};
 use crate::driver::CallError;
 
-/// How long a log must have been quiet for the kernel's last words to be said.
+/// Time without new log lines after which a log is complete.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long we wait for that.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often we look.
+/// Timeout of that wait.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Poll interval.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Stops a running node whose kernel has panicked, after it has said its last words; of one that
-/// has asked for a reset (`panic=1`) notes in the handle that a panic was why. A node whose log
-/// cannot be read is left alone: nothing is known of it.
+/// Stops a running node whose kernel has panicked, once its log is complete. If a node asked for a
+/// reset (`panic=1`), changes the reason in the handle to a crash. A node whose log cannot be read
+/// is left alone.
 ///
 /// # Errors
-/// What the module answered to the stop.
-pub fn note_crash(handle: &mut Handle) -> Result<(), CallError> {
+/// The module's error.
+pub fn record_crash(handle: &mut Handle) -> Result<(), CallError> {
     let reset = handle.info.reason == abi::Reason::RESET;
     if !handle.is_running() && !reset {
         return Ok(());
@@ -36,26 +36,26 @@ pub fn note_crash(handle: &mut Handle) -> Result<(), CallError> {
     };
     if !reset {
         wait_until_quiet(&log, placement);
-        leave_registers(handle, &log, placement);
+        save_registers(handle, &log, placement);
         stop_as_crashed(handle)?;
     }
-    // It may also have asked while we waited.
+    // It may have asked for a reset during the wait.
     if handle.info.reason == abi::Reason::RESET {
         handle.info.reason = abi::Reason::CRASHED;
     }
     Ok(())
 }
 
-/// Notes in the handle that a node's kernel has panicked, if it has. Does nothing to the node.
-pub fn see_crash(handle: &mut Handle) {
+/// Sets the reason in the handle if the node's kernel has panicked. Does not touch the node.
+pub fn detect_crash(handle: &mut Handle) {
     let reset = handle.info.reason == abi::Reason::RESET;
     if (handle.is_running() || reset) && panicked(handle).is_some() {
         handle.info.reason = abi::Reason::CRASHED;
     }
 }
 
-/// Waits until a kernel that is at its end has logged all that it has to say.
-pub fn wait_for_last_words(handle: &Handle) {
+/// Waits until the log of a kernel that halts is complete.
+pub fn wait_for_last_lines(handle: &Handle) {
     let log = NodeLog::open(handle).ok();
     if let Some((log, placement)) = log.and_then(|log| log.locate().map(|at| (log, at))) {
         wait_until_quiet(&log, placement);
@@ -76,11 +76,11 @@ fn wait_until_quiet(log: &NodeLog, placement: Placement) {
     let began = Instant::now();
     let mut last = Instant::now();
     let mut reader = log.reader(placement);
-    while last.elapsed() < QUIET && began.elapsed() < PATIENCE {
+    while last.elapsed() < QUIET && began.elapsed() < TIMEOUT {
         while let Ok(Some(_)) = log.next(&mut reader) {
             last = Instant::now();
-            // A kernel that logs for ever would keep us here.
-            if began.elapsed() >= PATIENCE {
+            // A kernel may log forever.
+            if began.elapsed() >= TIMEOUT {
                 return;
             }
         }
@@ -90,8 +90,7 @@ fn wait_until_quiet(log: &NodeLog, placement: Placement) {
 
 fn stop_as_crashed(handle: &mut Handle) -> Result<(), CallError> {
     let stopped = handle.node.stop(abi::Reason::CRASHED);
-    // Somebody else may have stopped or removed it meanwhile; then the module refuses, and all is
-    // well.
+    // An error is fine if another process has stopped or removed it meanwhile.
     match handle.refresh() {
         Ok(()) if handle.is_running() => stopped,
         _ => Ok(()),

@@ -1,22 +1,22 @@
-//! Pauses between attempts.
+//! Exponential backoff between attempts.
 
 use std::time::Duration;
 
-/// Before the first attempt that follows a failure.
+/// Backoff after the first failure.
 const MIN: Duration = Duration::from_millis(100);
-/// No pause is longer.
+/// Longest pause.
 const MAX: Duration = Duration::from_secs(30);
 
-/// Pauses, each twice as long as the one before.
+/// The next pause; each is twice as long as the one before.
 #[derive(Debug)]
-pub(super) struct Pause(Duration);
+pub(super) struct Backoff(Duration);
 
-impl Pause {
+impl Backoff {
     pub(super) fn new() -> Self {
         Self(MIN)
     }
 
-    /// How long to wait before the next attempt.
+    /// The pause before the next attempt.
     pub(super) fn next(&mut self) -> Duration {
         let now = self.0;
         self.0 = MAX.min(now * 2);
@@ -30,8 +30,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
-        let mut pause = Pause::new();
-        let pauses: Vec<_> = (0..12).map(|_| pause.next()).collect();
+        let mut backoff = Backoff::new();
+        let pauses: Vec<_> = (0..12).map(|_| backoff.next()).collect();
         assert!(
             pauses
                 .windows(2)
