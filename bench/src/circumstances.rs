@@ -1,4 +1,4 @@
-//! Under which circumstances something was measured.
+//! Circumstances of a measurement.
 
 use std::fs;
 
@@ -10,30 +10,30 @@ use testbed::tool::{Tool, ToolError};
 
 use crate::sources;
 
-/// Under which circumstances something was measured.
+/// Circumstances of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
-    /// When, in UTC.
+    /// Date and time, in UTC.
     pub date: String,
-    /// The project's commit, with a mark if the sources had been changed since.
+    /// Commit of the project, marked if the sources had been changed since.
     pub commit: String,
-    /// This computer's processor, and how many cores of it there are.
+    /// The host's processor, and its number of cores.
     pub processor: String,
-    /// The load average of the last minute when it began: beyond the number of cores, others
-    /// take part of the time. What was measured or built just before is in it.
+    /// Load average of the last minute at the start: beyond the number of cores, other programs
+    /// take part of the time. It includes earlier measurements and builds.
     pub load: String,
-    /// How many cores others kept busy meanwhile, on average.
+    /// Cores that other programs kept busy meanwhile, on average.
     pub others: f64,
     /// QEMU's version.
     pub emulator: String,
-    /// The machine that it made.
+    /// Emulated machine.
     pub machine: String,
-    /// Whether that was emulated: it is, unless KVM executes it.
+    /// Whether the machine was emulated: true unless KVM executes it.
     pub emulated: bool,
 }
 
 impl Circumstances {
-    /// Those of now.
+    /// Current circumstances.
     ///
     /// # Errors
     /// When QEMU is not installed.
@@ -60,7 +60,7 @@ impl Circumstances {
     }
 }
 
-/// The load average of the last minute, as the kernel writes it.
+/// Load average of the last minute, as the kernel writes it.
 pub(crate) fn load() -> Option<String> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next().map(str::to_owned)

@@ -1,4 +1,4 @@
-//! The emulator's plugin that counts what is executed inside, and what it has counted.
+//! The emulator's plugin that counts executed instructions, and its counts.
 
 use std::fs;
 use std::io;
@@ -10,40 +10,40 @@ use testbed::project;
 use crate::benchmark::Counted;
 use crate::marks;
 
-/// The plugin, and where it puts what it has counted in one boot.
+/// The plugin, and the folder for its counts of one boot.
 pub(crate) struct Counter<'a> {
-    asked: &'a Counted,
+    evaluation: &'a Counted,
     plugin: &'a Path,
     folder: TempDir,
 }
 
 impl<'a> Counter<'a> {
-    /// For one boot of a machine.
-    pub(crate) fn new(asked: &'a Counted, plugin: &'a Path) -> io::Result<Self> {
+    /// Prepares the plugin for one boot of a machine.
+    pub(crate) fn new(evaluation: &'a Counted, plugin: &'a Path) -> io::Result<Self> {
         Ok(Self {
-            asked,
+            evaluation,
             plugin,
             folder: tempfile::tempdir_in(project::build())?,
         })
     }
 
-    /// What it writes to.
+    /// Output file of the plugin.
     fn file(&self) -> PathBuf {
         self.folder.path().join("counts.jsonl")
     }
 
-    /// For QEMU's command line, where a comma ends a value unless doubled.
+    /// Arguments for QEMU, where a comma ends a value unless doubled.
     pub(crate) fn words(&self) -> Vec<String> {
         let [plugin, file] =
             [self.plugin, &self.file()].map(|path| path.to_string_lossy().replace(',', ",,"));
-        let lines = if self.asked.lines { "on" } else { "off" };
+        let lines = if self.evaluation.lines { "on" } else { "off" };
         let words = format!("{plugin},out={file},lines={lines}");
         vec!["-plugin".to_owned(), words]
     }
 
-    /// What the benchmark makes of what was counted.
+    /// Values that the benchmark computes from the counts.
     pub(crate) fn samples(&self) -> io::Result<Vec<(&'static str, f64)>> {
         let counts = marks::parse(&fs::read_to_string(self.file())?)?;
-        Ok((self.asked.samples)(&counts))
+        Ok((self.evaluation.samples)(&counts))
     }
 }

@@ -1,7 +1,7 @@
-//! What every benchmark's machine gets, built once for all of them.
+//! Payload of every benchmark's machine, built once for all of them.
 //!
-//! The command is the one that users install: that of the project's Debian package, not the
-//! static one that the test bed builds for itself, which an emulator starts faster.
+//! The command is the one that users install: that of the project's Debian package, not the static
+//! one that the testbed builds for itself, which an emulator starts faster.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,25 +16,25 @@ use testbed::tool::{Tool, ToolError};
 use crate::benchmark::Benchmark;
 use crate::outside::BASE;
 
-/// The program that measures inside, and the one that it has measure from within programs.
+/// Programs that measure inside: the main program, and the one that it runs to measure from within.
 pub(crate) const INSIDE_PROGRAM: &str = "insula-bench-inside";
 const PROBE_PROGRAM: &str = "insula-bench-probe";
 /// The emulator's plugin.
 const COUNTER: &str = "insula-bench-counter";
 const COUNTER_FILE: &str = "libinsula_bench_counter.so";
-/// The only architecture there is.
+/// The only supported architecture.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The package's files, with their places in the machine's payload.
+/// Files of the package, with their paths in the machine's payload.
 const PACKAGED: [(&str, &str); 3] = [
     ("usr/bin/insula", "bin/insula"),
     ("usr/lib/insula/agent", "lib/insula/agent"),
     ("usr/lib/insula/lwk", "lib/insula/lwk"),
 ];
 
-/// Why machines could not be equipped.
+/// Failure to build the payload.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// What tests have as well could not be had.
+    /// The tests' part of the payload could not be built.
     #[error(transparent)]
     Equipment(#[from] EquipmentError),
     /// The package could not be built.
@@ -48,13 +48,13 @@ pub enum BuildError {
     Folder(#[from] io::Error),
 }
 
-/// What machines get.
+/// Payload and plugin.
 pub struct Equipment {
-    /// What goes into them.
+    /// Payload of the machines.
     pub(crate) payload: Payload,
-    /// The plugin that counts, if one of the benchmarks has something counted.
+    /// The counting plugin, if one of the benchmarks needs it.
     pub(crate) counter: Option<PathBuf>,
-    /// The package's files: they go with this.
+    /// The package's files, removed when this is dropped.
     _packaged: TempDir,
 }
 
@@ -65,18 +65,18 @@ impl Equipment {
     /// When a part cannot be built.
     pub fn build(
         benchmarks: &[&Benchmark],
-        tell: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(&str),
     ) -> Result<Self, BuildError> {
-        let mut payload = equipment::assemble(BASE, tell)?;
-        let debs = debs::build(tell)?;
+        let mut payload = equipment::assemble(BASE, progress)?;
+        let debs = debs::build(progress)?;
         let packaged = tempfile::tempdir_in(project::build())?;
         Tool::new("dpkg-deb")
             .arg("--extract")
             .arg(&debs.command)
             .arg(packaged.path())
             .run()?;
-        for (file, place) in PACKAGED {
-            payload.program(place, Content::File(packaged.path().join(file)));
+        for (file, path) in PACKAGED {
+            payload.program(path, Content::File(packaged.path().join(file)));
         }
         for program in [INSIDE_PROGRAM, PROBE_PROGRAM] {
             let built = Content::File(build_inside_program(program)?);
@@ -92,8 +92,8 @@ impl Equipment {
     }
 }
 
-/// Builds a program, linked statically so that it needs nothing of the root disk, where the
-/// test bed's own are built.
+/// Builds a program, statically linked so that it needs nothing of the root disk, in the testbed's
+/// target folder.
 fn build_inside_program(program: &str) -> Result<PathBuf, ToolError> {
     let target = target_folder();
     cargo_build(&target)

@@ -1,4 +1,4 @@
-//! The command `insula-bench`: measures on emulated machines and writes the report.
+//! Command `insula-bench`: measures on emulated machines and writes the report.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -12,33 +12,33 @@ use insula_bench::plan::Plan;
 use insula_bench::{measured, outside, record, report};
 use testbed::project;
 
-/// Measures on emulated machines, one benchmark after the other, and writes report.md, pictures
-/// and results.json of all that has been measured so far, anew after each.
+/// Measures on emulated machines, one benchmark after the other, and writes report.md, charts and
+/// results.json of all measurements so far, again after each.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// Which; all if none is named.
+    /// Benchmarks to run; all if none is named.
     names: Vec<String>,
-    /// How often to measure each thing in each boot of its machine.
+    /// Measurements of each row in each boot of the machine.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
-    /// How often to boot its machine.
+    /// Boots of the machine.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     boots: u32,
-    /// For the repository: as often as each benchmark says, in three boots, into
-    /// docs/src/measured. Refused unless the sources are a commit on a branch and this computer is
+    /// Record for the repository: as often as each benchmark says, in three boots, into
+    /// docs/src/measured. Refused unless the sources are a commit on a branch and the host is
     /// quiet. All take about an hour on two cores.
     #[arg(long, conflicts_with_all = ["samples", "boots", "folder"])]
     record: bool,
-    /// Measure nothing: write the report of what has been measured.
+    /// Measure nothing: write the report of earlier measurements.
     #[arg(long, conflicts_with = "names")]
     report: bool,
-    /// Where everything goes.
+    /// Folder for the results.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
 }
 
-/// What has been measured, in the folder.
+/// Subfolder of the measured samples.
 const SAMPLES: &str = "samples";
 
 fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers whether all that was asked for could be measured.
+/// Returns whether all benchmarks could be measured.
 fn bench(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let folder = match arguments.record {
         true => project::root().join(record::FOLDER),
@@ -70,13 +70,13 @@ fn measure_all(
     wanted: &[&Benchmark],
     folder: &Path,
 ) -> Result<bool, Box<dyn Error>> {
-    let mut tell = |line: &str| println!("bench: {line}");
+    let mut progress = |line: &str| println!("bench: {line}");
     if arguments.record {
         record::check_sources()?;
     }
-    let equipment = Equipment::build(wanted, &mut tell)?;
+    let equipment = Equipment::build(wanted, &mut progress)?;
     if arguments.record {
-        record::wait_until_quiet(&mut tell)?;
+        record::wait_until_quiet(&mut progress)?;
     }
     let (all, began) = (wanted.len(), Instant::now());
     let mut complete = true;
@@ -110,7 +110,7 @@ fn plan(arguments: &Arguments, benchmark: &Benchmark) -> Plan {
     }
 }
 
-/// Answers whether all could be measured. What was is in the report from then on.
+/// Measures a benchmark and stores the samples. Returns whether all rows could be measured.
 fn measure(
     arguments: &Arguments,
     benchmark: &Benchmark,
@@ -119,24 +119,24 @@ fn measure(
     folder: &Path,
 ) -> Result<bool, Box<dyn Error>> {
     let began = Instant::now();
-    let mut tell = |line: &str| println!("bench: {line}");
-    let measured = outside::run(benchmark, plan, equipment, &mut tell)?;
-    for complaint in &measured.complaints {
-        println!("bench: not all was measured {complaint}");
+    let mut progress = |line: &str| println!("bench: {line}");
+    let measured = outside::run(benchmark, plan, equipment, &mut progress)?;
+    for error in &measured.errors {
+        println!("bench: not all was measured {error}");
     }
     if arguments.record {
         record::check_measured(&measured)?;
     }
-    measured.keep(&folder.join(SAMPLES))?;
+    measured.store(&folder.join(SAMPLES))?;
     write_report(folder)?;
     println!("bench: measured in {:.0} s", began.elapsed().as_secs_f64());
-    Ok(measured.complaints.is_empty())
+    Ok(measured.errors.is_empty())
 }
 
 fn write_report(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(report::write(
         folder,
-        &measured::kept(&folder.join(SAMPLES))?,
+        &measured::stored(&folder.join(SAMPLES))?,
     )?)
 }
 

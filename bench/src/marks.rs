@@ -1,8 +1,8 @@
-//! Marks: instructions that do nothing, by which a program tells a plugin of the emulator what to
-//! count (`bench/counter`), and what that answers.
+//! Marks: no-op instructions by which a program tells a plugin of the emulator (`bench/counter`)
+//! what to count, and the plugin's counts.
 //!
-//! A mark is `nopl CODE(%rax,%rax,1)`, eight bytes with any 32 bits in them, which a processor
-//! passes by on every kernel. The code says what is counted and whether it begins or ends.
+//! A mark is `nopl CODE(%rax,%rax,1)`, eight bytes with any 32 bits in them, a no-op on every
+//! kernel. The code says what is counted and whether it starts or ends.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ const END: u32 = 0x100;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $word:literal;)+) => {
-        /// What is counted, and where it is done.
+        /// Counted work, and where it is done.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum Kind {
             $($(#[doc = $doc])+ $name = $number,)+
@@ -30,7 +30,7 @@ macro_rules! kinds {
             /// All.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// The one of that name.
+            /// The kind of that name.
             #[must_use]
             pub fn of(word: &str) -> Option<Self> {
                 match word {
@@ -39,7 +39,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// What it is called on a command line.
+            /// Its name on a command line.
             #[must_use]
             pub fn word(self) -> &'static str {
                 match self {
@@ -47,7 +47,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Marks the beginning.
+            /// Marks the start.
             pub fn begin(self) {
                 match self {
                     $(Self::$name => mark::<{ OURS | $number }>(),)+
@@ -65,26 +65,26 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A program that only computes, on a core of the base as any other.
+    /// A program that only computes, on an ordinary core of the base.
     SpinPlain = 1, "spin-plain";
-    /// The same on a core that the base keeps everything else from.
+    /// The same on an isolated core of the base.
     SpinIsolated = 2, "spin-isolated";
     /// The same on a node of the lightweight kernel.
-    SpinQuiet = 3, "spin-quiet";
+    SpinLwk = 3, "spin-quiet";
     /// A call that does nothing, on the base.
     CallPlain = 4, "call-plain";
     /// The same, delegated by a node of the lightweight kernel.
-    CallQuiet = 5, "call-quiet";
-    /// Reading a file, on the base.
+    CallLwk = 5, "call-quiet";
+    /// A read of a file, on the base.
     ReadPlain = 6, "read-plain";
     /// The same, delegated.
-    ReadQuiet = 7, "read-quiet";
+    ReadLwk = 7, "read-quiet";
 }
 
 #[inline(always)]
 fn mark<const CODE: u32>() {
-    // SAFETY: the instruction accesses nothing and changes nothing. What is marked must not be
-    // moved over it, so it is not said to be pure.
+    // SAFETY: the instruction accesses and changes nothing. The compiler must not move marked code
+    // over it, so it is not declared pure.
     unsafe {
         asm!(
             ".byte 0x0f, 0x1f, 0x84, 0x00",
@@ -95,7 +95,7 @@ fn mark<const CODE: u32>() {
     }
 }
 
-/// Which side of what is counted.
+/// Edge of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
     /// It begins.
@@ -104,24 +104,24 @@ pub enum Edge {
     End,
 }
 
-/// What an executed mark says.
+/// An executed mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What is counted.
+    /// Counted work.
     pub kind: Kind,
-    /// Whether it begins or ends.
+    /// Whether it starts or ends.
     pub edge: Edge,
 }
 
 impl Mark {
-    /// The mark that an instruction is, if it is one.
+    /// Decodes an instruction, if it is a mark.
     #[must_use]
     pub fn of(instruction: [u8; MARK_BYTES]) -> Option<Self> {
         let code = instruction.strip_prefix(&OPERATION)?;
         Self::of_code(u32::from_le_bytes(code.try_into().ok()?))
     }
 
-    /// The one with that code.
+    /// The mark with that code.
     #[must_use]
     pub fn of_code(code: u32) -> Option<Self> {
         let mut all = Kind::ALL
@@ -130,7 +130,7 @@ impl Mark {
         all.find(|mark| mark.code() == code)
     }
 
-    /// The 32 bits by which it is told from others.
+    /// Its 32-bit code.
     #[must_use]
     pub fn code(self) -> u32 {
         let end = match self.edge {
@@ -141,25 +141,25 @@ impl Mark {
     }
 }
 
-/// What the core between two marks has executed: one line of JSON of the plugin's.
+/// Counts of the core between two marks: one line of JSON of the plugin's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// What was counted.
+    /// Counted work.
     pub kind: Kind,
-    /// Instructions outside of the kernel.
+    /// Instructions in user mode.
     pub user_instructions: u64,
     /// Instructions of the kernel.
     pub kernel_instructions: u64,
-    /// How often it went over to the kernel, by calls, faults and interrupts.
+    /// Entries into the kernel, by calls, faults and interrupts.
     pub kernel_entries: u64,
-    /// Different cache lines of 64 bytes with code that the kernel executed; 0 if accesses are not
-    /// looked at.
+    /// Distinct cache lines of 64 bytes with code that the kernel executed; 0 if accesses are not
+    /// recorded.
     pub code_lines: u64,
-    /// Different cache lines that the kernel loaded or stored; 0 if accesses are not looked at.
+    /// Distinct cache lines that the kernel loaded or stored; 0 if accesses are not recorded.
     pub data_lines: u64,
 }
 
-/// Reads what the plugin wrote.
+/// Parses the plugin's output.
 ///
 /// # Errors
 /// When a line is not the plugin's.
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_mark_is_told_from_all_others() {
+    fn marks_are_distinct() {
         for &kind in Kind::ALL {
             assert_eq!(Kind::of(kind.word()), Some(kind));
             for edge in [Edge::Begin, Edge::End] {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_passes_its_marks_by() {
+    fn marks_are_no_ops() {
         for &kind in Kind::ALL {
             kind.begin();
             kind.end();

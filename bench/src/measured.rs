@@ -1,4 +1,4 @@
-//! What was measured in one go, kept in a file of its own for each benchmark.
+//! Measurements of one run, stored in a file for each benchmark.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -9,18 +9,20 @@ use crate::benchmark::{self, Benchmark};
 use crate::circumstances::Circumstances;
 use crate::samples::Samples;
 
-/// All values of one benchmark, and under which circumstances they were measured.
+/// All values of one benchmark, and the circumstances.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The benchmark's name.
     pub benchmark: String,
-    /// When, where, with what.
+    /// Date, machine and software.
     pub circumstances: Circumstances,
-    /// How many runs the emulator spoilt, which were made again.
-    pub spoilt: u32,
-    /// What kept it from measuring all; nothing if nothing did.
-    pub complaints: Vec<String>,
-    /// The values of each boot of the machine.
+    /// Runs that the emulator's fault ended, and that were repeated.
+    #[serde(rename = "spoilt")]
+    pub emulator_faults: u32,
+    /// Errors that kept it from measuring all rows.
+    #[serde(rename = "complaints")]
+    pub errors: Vec<String>,
+    /// Values of each boot of the machine.
     pub boots: Vec<Samples>,
 }
 
@@ -32,26 +34,26 @@ impl Measured {
         boots.flatten().copied().collect()
     }
 
-    /// Keeps it in `folder`, in the place of an older one of the same benchmark.
+    /// Stores it in `folder`, in place of an older one of the same benchmark.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep(&self, folder: &Path) -> io::Result<()> {
+    pub fn store(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        fs::write(place(folder, &self.benchmark), text)
+        fs::write(path_of(folder, &self.benchmark), text)
     }
 }
 
-/// All that is kept in `folder`, in the benchmarks' order.
+/// All measurements stored in `folder`, in the benchmarks' order.
 ///
 /// # Errors
 /// When a file cannot be read or is not ours.
-pub fn kept(folder: &Path) -> io::Result<Vec<(&'static Benchmark, Measured)>> {
+pub fn stored(folder: &Path) -> io::Result<Vec<(&'static Benchmark, Measured)>> {
     let mut all = Vec::new();
     for &benchmark in benchmark::ALL {
-        match fs::read(place(folder, benchmark.name)) {
+        match fs::read(path_of(folder, benchmark.name)) {
             Ok(bytes) => all.push((benchmark, serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -60,7 +62,7 @@ pub fn kept(folder: &Path) -> io::Result<Vec<(&'static Benchmark, Measured)>> {
     Ok(all)
 }
 
-fn place(folder: &Path, name: &str) -> PathBuf {
+fn path_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.json"))
 }
 
@@ -68,7 +70,7 @@ fn place(folder: &Path, name: &str) -> PathBuf {
 pub(crate) mod fake {
     use super::*;
 
-    /// Something measured in one boot, with these values.
+    /// A measurement of one boot, with these values.
     pub(crate) fn measured(benchmark: &str, samples: &[(&str, &[f64])]) -> Measured {
         let owned = |(id, values): &(&str, &[f64])| ((*id).to_owned(), values.to_vec());
         Measured {
@@ -83,8 +85,8 @@ pub(crate) mod fake {
                 machine: "tcg, 4 cores".to_owned(),
                 emulated: true,
             },
-            spoilt: 0,
-            complaints: Vec::new(),
+            emulator_faults: 0,
+            errors: Vec::new(),
             boots: vec![samples.iter().map(owned).collect()],
         }
     }
@@ -95,16 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_is_kept() {
+    fn the_newest_is_stored() {
         let folder = tempfile::tempdir().unwrap();
         for value in [1.0, 2.0] {
             let measured = fake::measured("cycle", &[("cycle.pool", &[value])]);
-            measured.keep(folder.path()).unwrap();
+            measured.store(folder.path()).unwrap();
         }
-        let kept = kept(folder.path()).unwrap();
-        assert_eq!(kept.len(), 1);
-        assert_eq!(kept[0].0.name, "cycle");
-        assert_eq!(kept[0].1.values("cycle.pool"), [2.0]);
+        let stored = stored(folder.path()).unwrap();
+        assert_eq!(stored.len(), 1);
+        assert_eq!(stored[0].0.name, "cycle");
+        assert_eq!(stored[0].1.values("cycle.pool"), [2.0]);
     }
 
     #[test]

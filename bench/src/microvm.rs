@@ -1,5 +1,4 @@
-//! The peer of a node: the same kernel and initrd in QEMU's `microvm`, its smallest machine, as
-//! people start a kernel beside another today.
+//! Peer of a node: the same kernel and initrd in QEMU's `microvm`, its smallest machine.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -13,25 +12,25 @@ use testbed::machine::qemu;
 
 use crate::inside::{READY, pin};
 
-/// A boot takes seconds; on a loaded machine, or with KVM inside of an emulated one, tens of them.
+/// A boot takes seconds; on a loaded machine, or with KVM inside an emulated one, tens of them.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// How the name of the thread begins that is a machine's processor, and how often it is looked for.
+/// Start of the name of a machine's VCPU thread, and interval of polling for it.
 const PROCESSOR: &str = "CPU 0/";
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// As QEMU's documentation has it for the shortest boot (docs/system/i386/microvm.rst), with the
-/// serial port that it also names. But it keeps its clock (RTC): the kernel waits two seconds for one
-/// that does not answer.
+/// QEMU's recommendation for the shortest boot (docs/system/i386/microvm.rst), with the serial port
+/// that it also names. But the RTC stays: the kernel waits two seconds for one that does not
+/// answer.
 const MACHINE: &str = "microvm,x-option-roms=off,isa-serial=on,pit=off,pic=off";
 
-/// What nodes are told as well (see `insula_boot::options`), for a fair comparison.
+/// Option that nodes get as well (see `insula_boot::options`), for a fair comparison.
 pub const SHORTER_BOOT: &str = "cryptomgr.notests";
 
-/// What executes it, with the processor that fits.
+/// Accelerator, with a suitable processor model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
-    /// QEMU translates each instruction, as it does for the emulated machine.
+    /// QEMU translates each instruction, as for the emulated machine.
     Tcg,
     /// KVM.
     Kvm,
@@ -49,26 +48,26 @@ impl Executor {
 /// A virtual machine to boot: one core, 256 MiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Microvm<'a> {
-    /// What executes it.
+    /// Accelerator.
     pub executor: Executor,
-    /// Its kernel.
+    /// Kernel.
     pub kernel: &'a Path,
-    /// Its initrd.
+    /// Initrd.
     pub initrd: &'a Path,
-    /// The frequency of the time stamp counter, in kHz: there is no timer to measure it by.
+    /// Frequency of the time stamp counter, in kHz: there is no timer to calibrate it by.
     pub tsc_khz: u32,
     /// Added to its kernel's command line, which names the console and the frequency.
     pub append: &'a str,
-    /// Words for QEMU: its devices, if it has any.
+    /// Arguments for QEMU: its devices, if any.
     pub devices: &'a [&'a str],
-    /// The core of this machine that its processor is kept on, if on any. QEMU's other threads, and
-    /// the kernel's that serve its devices, are not.
+    /// Core of the host that its VCPU thread is bound to, if any. QEMU's other threads, and the
+    /// kernel's that serve its devices, are not bound.
     pub core: Option<usize>,
 }
 
 impl Microvm<'_> {
-    /// Boots it and answers the time from starting QEMU until its init's line has come out of its
-    /// serial port. Then it is ended.
+    /// Boots it, returns the time from starting QEMU until its init's line has come out of its
+    /// serial port, and ends it.
     ///
     /// # Errors
     /// When QEMU cannot be started or ends, or the line does not come.
@@ -85,7 +84,7 @@ impl Microvm<'_> {
     pub fn start(&self) -> io::Result<Running> {
         let mut child = self.command().spawn()?;
         let console = child.stdout.take();
-        let (tell, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         let running = Running { child, lines };
         if let Some(core) = self.core {
             pin(running.processor()?, core)?;
@@ -95,7 +94,7 @@ impl Microvm<'_> {
         thread::spawn(move || {
             for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).into_owned();
-                if tell.send((Instant::now(), line)).is_err() {
+                if sender.send((Instant::now(), line)).is_err() {
                     break;
                 }
             }
@@ -104,14 +103,14 @@ impl Microvm<'_> {
     }
 
     fn command(&self) -> Command {
-        // Only warnings and what init says go to the console.
+        // Only warnings and init's lines go to the console.
         let append = format!(
             "console=ttyS0 loglevel=5 tsc=reliable tsc_early_khz={} {}",
             self.tsc_khz, self.append
         );
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(qemu());
-        // Its threads are to be told apart.
+        // Names its threads.
         command.args(["-name", "microvm,debug-threads=on"]);
         command.args(["-M", MACHINE]);
         command.args(self.executor.arguments());
@@ -126,14 +125,14 @@ impl Microvm<'_> {
     }
 }
 
-/// One that runs, until this is dropped.
+/// A running virtual machine, killed when this is dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<(Instant, String)>,
 }
 
 impl Running {
-    /// The thread that its processor is.
+    /// Thread id of its VCPU.
     fn processor(&self) -> io::Result<i32> {
         let folder = PathBuf::from(format!("/proc/{}/task", self.child.id()));
         let deadline = Instant::now() + LIMIT;
@@ -152,7 +151,7 @@ impl Running {
         Err(io::Error::other("the virtual machine has no processor"))
     }
 
-    /// Waits for a line out of its serial port that has `words` in it. Answers when it came.
+    /// Waits for a line out of its serial port that contains `words`. Returns when it came.
     ///
     /// # Errors
     /// When it does not come, or QEMU ends.
@@ -176,7 +175,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,7 +1,7 @@
-//! What else this computer was busy with while something was measured.
+//! Load of the host by other programs during a measurement.
 //!
-//! The load average cannot tell: most of it is the measurement's own. The kernel's count of the
-//! time that its cores were busy, less what this process and its children took of that, can.
+//! The load average cannot tell: most of it is the measurement's own. It is the kernel's count of
+//! its cores' busy time, minus that of this process and its children.
 
 use std::io;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 
-/// A stretch of time, from its beginning on.
+/// A period of time, from its start on.
 pub struct Others {
     began: Instant,
     busy_s: f64,
@@ -18,10 +18,10 @@ pub struct Others {
 }
 
 impl Others {
-    /// Begins one.
+    /// Starts a period.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report its times.
     pub fn begin() -> io::Result<Self> {
         Ok(Self {
             began: Instant::now(),
@@ -30,11 +30,11 @@ impl Others {
         })
     }
 
-    /// How many cores others have kept busy since then, on average: those of this computer, and who
-    /// else has the cores if it is a virtual machine. Children count that have ended.
+    /// Cores that others have kept busy since then, on average: other programs of this computer,
+    /// and its host's if it is a virtual machine (steal). Children count once they have ended.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report its times.
     pub fn end(&self) -> io::Result<f64> {
         let passed_s = self.began.elapsed().as_secs_f64();
         let (busy_s, own_s) = (busy_s()? - self.busy_s, own_s()? - self.own_s);
@@ -57,7 +57,7 @@ fn busy_s() -> io::Result<f64> {
     Ok(ticks as f64 / per_second as f64)
 }
 
-/// All cores' time but idle and waiting for disks; guests' is in users' (proc(5)).
+/// Time of all cores without idle and iowait; guests' time is in users' (proc(5)).
 fn busy_ticks(stat: &str) -> Option<u64> {
     const IDLE: usize = 3;
     const IOWAIT: usize = 4;
@@ -66,7 +66,7 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     let ticks = numbers.split_ascii_whitespace().take(STEAL + 1);
     let busy = ticks
         .enumerate()
-        .filter(|(place, _)| ![IDLE, IOWAIT].contains(place));
+        .filter(|(index, _)| ![IDLE, IOWAIT].contains(index));
     busy.map(|(_, ticks)| ticks.parse::<u64>().ok()).sum()
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guests_are_not_counted_twice_and_idleness_not_at_all() {
+    fn guests_count_once_and_idle_time_not_at_all() {
         let stat = "cpu  1 20 300 4000 50000 600000 7000000 80000000 5 6\ncpu0 1 1 1 1\n";
         assert_eq!(busy_ticks(stat), Some(87_600_321));
         assert_eq!(busy_ticks("intr 1 2 3"), None);

@@ -1,5 +1,5 @@
-//! What is done on this machine: booting a benchmark's emulated machine as often as is asked for,
-//! and measuring the peers that run beside it after each boot.
+//! Measurements from the host: boots a benchmark's emulated machine as often as requested, and
+//! measures the peers on the host after each boot.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,22 +24,22 @@ use crate::others::Others;
 use crate::plan::Plan;
 use crate::samples::{self, Recorder, Samples};
 
-/// The kernel of the emulated machine's base.
+/// Kernel of the emulated machine's base.
 pub(crate) const BASE: Flavour = Flavour::V6_12;
-/// What a boot and a round may take, ten times what they take on a quiet computer: one that hangs
-/// is not to cost a record the hour that it has.
+/// Time limits of a boot and of a round, ten times what they take on a quiet computer: one that
+/// hangs must not cost a record its hour.
 const BOOT_LIMIT: Duration = Duration::from_secs(5 * 60);
 const ROUND_LIMIT: Duration = Duration::from_secs(6 * 60);
-/// Most bytes of a task's last words that are repeated.
-const COMPLAINT_BYTES: usize = 1000;
+/// Most bytes of a failed task's output that are quoted.
+const FAILURE_BYTES: usize = 1000;
 
-/// Why a benchmark could not be run.
+/// Failure to run a benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// What the peers boot could not be had.
+    /// The peers' kernels could not be fetched.
     #[error(transparent)]
     Equipment(#[from] EquipmentError),
-    /// The circumstances could not be told.
+    /// The circumstances could not be determined.
     #[error(transparent)]
     Circumstances(#[from] ToolError),
     /// The machine could not be run.
@@ -55,8 +55,8 @@ pub enum RunError {
 
 /// Measures all of a benchmark.
 ///
-/// A benchmark that fails midway is no error: what it has measured is answered, with its
-/// complaint. Peers are measured after each boot, so that both see the same of this computer.
+/// A benchmark that fails midway is no error: its measurements so far are returned, with the
+/// failure. Peers are measured after each boot, so that both meet the same load of the host.
 ///
 /// # Errors
 /// [`RunError`].
@@ -64,24 +64,31 @@ pub fn run(
     benchmark: &Benchmark,
     plan: Plan,
     equipment: &Equipment,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Measured, RunError> {
-    let accelerator = accelerator(benchmark, tell)?;
+    let accelerator = accelerator(benchmark, progress)?;
     let mut measured = Measured {
         benchmark: benchmark.name.to_owned(),
         circumstances: Circumstances::now(accelerator, BASE, &benchmark.machine)?,
-        spoilt: 0,
-        complaints: Vec::new(),
+        emulator_faults: 0,
+        errors: Vec::new(),
         boots: Vec::new(),
     };
     let others = Others::begin()?;
     for _ in 0..plan.boots {
-        let mut samples = boot(benchmark, plan, accelerator, equipment, &mut measured, tell)?;
+        let mut samples = boot(
+            benchmark,
+            plan,
+            accelerator,
+            equipment,
+            &mut measured,
+            progress,
+        )?;
         if let Some(peers) = benchmark.outside {
-            match Outside::new(plan.rounds, tell)?.play(peers) {
+            match Outside::new(plan.rounds, progress)?.play(peers) {
                 Ok(more) => samples.extend(more),
                 Err(finding) => measured
-                    .complaints
+                    .errors
                     .push(format!("beside the machine: {finding}")),
             }
         }
@@ -93,36 +100,37 @@ pub fn run(
 
 fn accelerator(
     benchmark: &Benchmark,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Accelerator, ToolError> {
-    Ok(match Accelerator::detect(BASE, tell)? {
-        // A node that runs only while the base does not would be measured with the base's work.
+    Ok(match Accelerator::detect(BASE, progress)? {
+        // A node that runs only in turn with the base would be measured with the base's work.
         Accelerator::Tcg => Accelerator::TcgParallel,
-        // Only what is emulated is counted.
+        // Counting needs emulation.
         _ if benchmark.counted.is_some() => Accelerator::TcgParallel,
         other => other,
     })
 }
 
-/// Boots the machine once and has it measure. Answers the values; complaints go to `measured`.
+/// Boots the machine once and runs the benchmark in it. Returns the values; errors go to
+/// `measured`.
 fn boot(
     benchmark: &Benchmark,
     plan: Plan,
     accelerator: Accelerator,
     equipment: &Equipment,
     measured: &mut Measured,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Samples, RunError> {
-    let asked = benchmark.counted.as_ref().zip(equipment.counter.as_deref());
-    let counter = asked.map(|(asked, plugin)| Counter::new(asked, plugin));
+    let evaluation = benchmark.counted.as_ref().zip(equipment.counter.as_deref());
+    let counter = evaluation.map(|(counted, plugin)| Counter::new(counted, plugin));
     let counter = counter.transpose()?;
     let machine = machine(benchmark, plan, accelerator, counter.as_ref());
     let count = plan.rounds.to_string();
     let words = [INSIDE_PROGRAM, benchmark.name, "--samples", &count];
     let task = Task::Command(words.map(str::to_owned).to_vec());
-    let outcome = machine.run(&task, &equipment.payload, false, tell)?;
-    measured.spoilt += outcome.spoilt;
-    measured.complaints.extend(complaint(&outcome));
+    let outcome = machine.run(&task, &equipment.payload, false, progress)?;
+    measured.emulator_faults += outcome.emulator_faults;
+    measured.errors.extend(failure(&outcome));
     let file = outcome.files.get(samples::FILE);
     let text = file.map_or_else(String::new, |file| String::from_utf8_lossy(file).into());
     let mut samples = samples::parse(&text);
@@ -134,14 +142,14 @@ fn boot(
     Ok(samples)
 }
 
-/// What kept the task from its end, if anything did.
-fn complaint(outcome: &Outcome) -> Option<String> {
-    let (what, told) = match outcome.status {
+/// Failure of the task, if any.
+fn failure(outcome: &Outcome) -> Option<String> {
+    let (what, output) = match outcome.status {
         Some(0) => return None,
         Some(_) => ("inside the machine", &outcome.output),
         None => ("the machine went down, the end of its log", &outcome.log),
     };
-    let end = testbed::tool::tail(told.trim_end(), COMPLAINT_BYTES);
+    let end = testbed::tool::tail(output.trim_end(), FAILURE_BYTES);
     Some(format!("{what}: {end}"))
 }
 
@@ -165,11 +173,11 @@ fn machine(
     }
 }
 
-/// What measuring a peer on this machine can use.
+/// Means to measure a peer on the host.
 pub struct Outside {
-    /// How often to measure each thing.
+    /// Measurements of each row.
     pub count: u32,
-    /// The frequency of this machine's time stamp counter, in kHz, which emulated ones share.
+    /// Frequency of the host's time stamp counter, in kHz, which emulated ones share.
     pub tsc_khz: u32,
     kernels: Vec<Kernel>,
     folder: TempDir,
@@ -178,9 +186,9 @@ pub struct Outside {
 }
 
 impl Outside {
-    fn new(count: u32, tell: &mut dyn FnMut(&str)) -> Result<Self, RunError> {
+    fn new(count: u32, progress: &mut dyn FnMut(&str)) -> Result<Self, RunError> {
         let guard = project::lock()?;
-        let kernels = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, tell));
+        let kernels = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, progress));
         let kernels: Vec<_> = kernels
             .into_iter()
             .collect::<Result<_, _>>()
@@ -190,7 +198,7 @@ impl Outside {
         fs::write(&initrd, node::initrd(&kernels)?)?;
         drop(guard);
         let recorder = Recorder::new(folder.path())?;
-        tell("measuring the peers that run beside the machine");
+        progress("measuring the peers that run beside the machine");
         Ok(Self {
             count,
             tsc_khz: testbed::machine::tsc::khz(),
@@ -207,7 +215,7 @@ impl Outside {
         Ok(samples::parse(&text))
     }
 
-    /// A kernel's file.
+    /// Path of a kernel.
     ///
     /// # Errors
     /// When it is not one of the usual ones.
@@ -217,13 +225,13 @@ impl Outside {
         Ok(found.ok_or_else(missing)?.vmlinuz())
     }
 
-    /// The test nodes' initial file system.
+    /// Initial file system of the test nodes.
     #[must_use]
     pub fn initrd(&self) -> &Path {
         &self.initrd
     }
 
-    /// Keeps a time, in milliseconds, or another value in its row's unit.
+    /// Records a time, in milliseconds, or another value in its row's unit.
     ///
     /// # Errors
     /// When it cannot be written.

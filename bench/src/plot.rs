@@ -1,17 +1,17 @@
-//! A bar chart as SVG: a bar to the median, a whisker over the middle eight tenths.
+//! Bar chart as SVG: a bar to the median, a whisker from the 10th to the 90th percentile.
 
 use std::fmt::Write;
 
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What it is.
+    /// Its label.
     pub label: String,
-    /// The bar's end.
+    /// End of the bar.
     pub median: f64,
-    /// The whisker's beginning.
+    /// Start of the whisker.
     pub p10: f64,
-    /// The whisker's end.
+    /// End of the whisker.
     pub p90: f64,
 }
 
@@ -26,10 +26,10 @@ const BOTTOM: f64 = 30.0;
 
 /// Steps of an axis are these times a power of ten.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
-/// As many steps as can be told apart.
+/// Most steps that can be distinguished.
 const STEPS_MAX: f64 = 6.0;
 
-/// The chart.
+/// Draws the chart.
 #[must_use]
 pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     let height = TOP + ROW * bars.len() as f64 + BOTTOM;
@@ -111,7 +111,7 @@ fn draw(svg: &mut String, bar: &Bar, top: f64, scale: f64) {
     );
 }
 
-/// The distance of an axis's lines.
+/// Distance of an axis's lines.
 fn step(most: f64) -> f64 {
     if !(most > 0.0 && most.is_finite()) {
         return 1.0;
@@ -125,7 +125,7 @@ fn step(most: f64) -> f64 {
     fits.unwrap_or(10.0 * power)
 }
 
-/// With three digits that count, as far as they come before the decimal point all.
+/// With three significant digits; all digits before the decimal point.
 #[must_use]
 pub fn number(value: f64) -> String {
     let decimals = match value.abs() {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits_that_count() {
+    fn numbers_have_three_significant_digits() {
         let texts = [0.0, 0.0123, 0.1234, 1.234, 12.34, 123.4, 12345.6].map(number);
         assert_eq!(
             texts,

@@ -1,5 +1,5 @@
-//! What a program measures of the kernel that it runs on, by the time stamp counter: system calls
-//! that do nothing, and reading a file. And what it does between marks, for the emulator to count.
+//! Measurements of the running kernel from within a program, by the time stamp counter: system
+//! calls that do nothing, and reads of a file. And work between marks, for the emulator to count.
 
 #![allow(unsafe_code, reason = "memory is mapped ahead by its address")]
 
@@ -15,38 +15,38 @@ use nix::sys::mman::{MmapAdvise, madvise};
 
 use crate::marks::Kind;
 
-/// Calls in a round, and those before that are not counted.
+/// Calls in a round, and earlier ones that are not counted.
 const CALLS: usize = 2000;
 const WARM: usize = 200;
-/// Bytes read in a round, at least, and how often at most.
+/// Bytes read in a round, at least, and largest number of reads.
 const READ: usize = 4 << 20;
 const READS: usize = 200;
-/// What memory for a read is taken in: so much that any allocator has it from the kernel, untouched.
+/// Size of the memory for reads: so large that any allocator takes it untouched from the kernel.
 const ROOM: usize = 64 << 20;
-/// What is copied through when nothing else is shared.
+/// Size of the buffer for copies.
 const PIECE: usize = 64 << 10;
-/// What is read at once of a file that is read through.
+/// Size of a read when a file is read as a whole.
 const THROUGH_PIECE: usize = 1 << 20;
 
-/// What is computed between marks: about 10^9 instructions, and ten times as many where a kernel
-/// hardly ever comes between.
+/// Turns of the computation between marks: about 10^9 instructions, and ten times as many where a
+/// kernel hardly ever interrupts.
 const SPINS: u64 = 100_000_000;
 const LONG_SPINS: u64 = 1_000_000_000;
-/// What is read between marks, and how often before.
+/// Size of a read between marks, and number of earlier reads.
 const MARKED_READ: usize = 1 << 20;
 const WARM_READS: usize = 3;
 
-/// What a round of something took, in ticks.
+/// Durations of a round, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticks {
-    /// Half took no longer.
+    /// Median.
     pub median: u64,
-    /// All but a hundredth took no longer.
+    /// 99th percentile.
     pub p99: u64,
 }
 
 impl Ticks {
-    /// What was done once took so long.
+    /// A single duration.
     #[must_use]
     pub fn once(ticks: u64) -> Self {
         Self::of(vec![ticks])
@@ -65,14 +65,14 @@ impl Ticks {
 /// A system call that does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// One that each kernel does itself.
+    /// A call that each kernel executes itself.
     Getpid,
-    /// One that asks for what the kernel of the files knows: a flag of a descriptor.
+    /// A call about a descriptor, which the kernel with the files must execute.
     Fcntl,
 }
 
 impl Call {
-    /// The one of that name.
+    /// The call of that name.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         match name {
@@ -86,7 +86,7 @@ impl Call {
 /// Makes the call again and again.
 ///
 /// # Errors
-/// What it answers.
+/// The call's error.
 pub fn call(which: Call) -> io::Result<Ticks> {
     let input = io::stdin();
     let make = || match which {
@@ -106,7 +106,7 @@ pub fn call(which: Call) -> io::Result<Ticks> {
     Ok(Ticks::of(all))
 }
 
-/// Reads a file once, from its beginning to its end: both figures are what that took.
+/// Reads a file once, from its start to its end: both figures are the duration.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -118,14 +118,14 @@ pub fn through(path: &Path) -> io::Result<Ticks> {
     Ok(Ticks::once(tsc() - began))
 }
 
-/// Does what is to be counted, between its marks; both figures are what that took. A call, or a read
-/// of the file's first MiB, has been made before, so that all that it needs is there.
+/// Does the work to be counted, between its marks; both figures are the duration. The same call, or
+/// read of the file's first MiB, has been made before, to warm up.
 ///
 /// # Errors
 /// When the file cannot be read, or is shorter.
 pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
     match kind {
-        Kind::SpinPlain | Kind::SpinIsolated | Kind::SpinQuiet => {
+        Kind::SpinPlain | Kind::SpinIsolated | Kind::SpinLwk => {
             let turns = match kind {
                 Kind::SpinPlain => SPINS,
                 _ => LONG_SPINS,
@@ -135,13 +135,13 @@ pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
                 Ok(())
             })
         }
-        Kind::CallPlain | Kind::CallQuiet => {
+        Kind::CallPlain | Kind::CallLwk => {
             let input = io::stdin();
             let make = || fcntl(&input, FcntlArg::F_GETFD).map(drop);
             (0..WARM).try_for_each(|_| make())?;
             between(kind, || Ok(make()?))
         }
-        Kind::ReadPlain | Kind::ReadQuiet => {
+        Kind::ReadPlain | Kind::ReadLwk => {
             let mut file = File::open(path)?;
             let mut room = vec![0; MARKED_READ];
             for _ in 0..WARM_READS {
@@ -161,7 +161,7 @@ fn between(kind: Kind, act: impl FnOnce() -> io::Result<()>) -> io::Result<Ticks
     done.map(|()| Ticks::once(tsc() - began))
 }
 
-/// Computes, and asks the kernel for nothing: some ten instructions a turn.
+/// Computes without system calls: some ten instructions a turn.
 fn spin(turns: u64) -> u64 {
     (0..turns).fold(1, |state: u64, turn| {
         let state = state ^ (state << 13);
@@ -170,22 +170,22 @@ fn spin(turns: u64) -> u64 {
     })
 }
 
-/// Where a read puts what it reads.
+/// Destination of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Into memory that nobody has touched.
+    /// Untouched memory.
     Fresh,
-    /// Into memory that nobody has touched, but that the program has had mapped ahead of the read.
+    /// Untouched memory that the program has had mapped ahead of the read.
     Ahead,
-    /// Into memory that was read into before.
+    /// Memory that was read into before.
     Reused,
-    /// Into a small buffer that was read into before, and copied out of that by the program, piece
-    /// by piece, into memory that was used before.
+    /// A small buffer that was read into before, from which the program copies, piece by piece, to
+    /// memory that was used before.
     Copied,
 }
 
 impl Way {
-    /// The one of that name.
+    /// The destination of that name.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         match name {
@@ -237,14 +237,15 @@ pub fn read(path: &Path, size: usize, way: Way) -> io::Result<Ticks> {
     Ok(Ticks::of(all))
 }
 
-/// Has the kernel map memory that will be written: on a node of the lightweight kernel in the proxy, too.
+/// Has the kernel map memory that will be written: on a node of the lightweight kernel in the
+/// proxy, too.
 fn map_ahead(room: &mut [u8]) -> io::Result<()> {
     const PAGE: usize = 4096;
     let start = room.as_mut_ptr();
     let before = start.addr() % PAGE;
     let size = (before + room.len()).next_multiple_of(PAGE);
     let first = NonNull::new(start.wrapping_byte_sub(before)).ok_or(io::ErrorKind::InvalidInput)?;
-    // SAFETY: pages that hold the memory, whose content stays.
+    // SAFETY: pages that contain the memory, whose content stays.
     unsafe { madvise(first.cast(), size, MmapAdvise::MADV_POPULATE_WRITE) }?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What figures have to be like to be kept in the repository, as a record: of sources that anybody
-//! can have, on a computer that does nothing else.
+//! Conditions of figures for the repository, the record: measured from published sources, on a
+//! quiet computer.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,122 +10,122 @@ use crate::circumstances::load;
 use crate::measured::Measured;
 use crate::sources;
 
-/// Where records lie in the repository.
+/// Folder of the record in the repository.
 pub const FOLDER: &str = "docs/src/measured";
-/// Most load when it begins.
+/// Largest load at the start.
 const LOAD_MAX: f64 = 1.0;
 /// Most cores that others may keep busy meanwhile, on average.
 const OTHERS_MAX: f64 = 0.25;
-/// How long the load may take to come down from what was built just before, and how often it is
-/// looked at: it is an average over a minute.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// Time limit for the load of earlier builds to fall, and interval of polling it: it is an average
+/// over a minute.
+const TIMEOUT: Duration = Duration::from_secs(240);
 const INTERVAL: Duration = Duration::from_secs(5);
-/// So many changed files are named.
+/// Number of changed files that are named.
 const NAMED: usize = 5;
 
-/// Why nothing is recorded.
+/// Reason not to record.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRecorded {
-    /// The sources are no commit's.
+    /// The sources are not a commit's.
     #[error(
         "not recorded: the sources have been changed since the last commit ({0}). Nothing was \
          measured. Commit or stash the changes, or measure without RECORD=1."
     )]
     Changed(String),
-    /// Nobody could find the commit.
+    /// The commit is on no branch.
     #[error(
         "not recorded: this commit is on no branch, so that nobody can be sure to find it later. \
          Nothing was measured. Check out a branch that has it, or measure without RECORD=1."
     )]
-    Astray,
+    NoBranch,
     /// There is no repository.
     #[error(
-        "not recorded: git does not tell which commit this is. Nothing was measured. Work in a \
+        "not recorded: git does not name the commit this is. Nothing was measured. Work in a \
          clone of the repository, or measure without RECORD=1.\n{0}"
     )]
     Unknown(#[from] ToolError),
-    /// Something else runs.
+    /// The host is loaded.
     #[error(
         "not recorded: the load of this computer is {load:.2}, and stays above {LOAD_MAX}. Nothing \
-         was measured. End what else runs (`top` tells), or measure without RECORD=1."
+         was measured. End what else runs (`top` lists it), or measure without RECORD=1."
     )]
     Load {
-        /// The average of the last minute.
+        /// Load average of the last minute.
         load: f64,
     },
-    /// Something else ran.
+    /// Other programs ran.
     #[error(
         "not recorded: while {benchmark} was measured, others kept {others:.2} cores busy, where \
-         {OTHERS_MAX} are allowed. The record from before is as it was. End what else runs \
-         (`top` tells) and record this part again, by PART={benchmark}."
+         {OTHERS_MAX} are allowed. The earlier record is unchanged. End what else runs \
+         (`top` lists it) and record this part again, by PART={benchmark}."
     )]
     Others {
-        /// What was measured.
+        /// Measured benchmark.
         benchmark: String,
-        /// How many cores.
+        /// Number of cores.
         others: f64,
     },
-    /// Something failed.
+    /// A measurement failed.
     #[error(
-        "not recorded: not all of {0} could be measured, as told above. The record from before is \
-         as it was."
+        "not recorded: not all of {0} could be measured, as printed above. The earlier record is \
+         unchanged."
     )]
     Incomplete(String),
 }
 
-/// Whether anybody can have these sources.
+/// Checks that the sources are published.
 ///
 /// # Errors
 /// [`NotRecorded`].
 pub fn check_sources() -> Result<(), NotRecorded> {
-    judge_sources(&sources::changes()?, &sources::branches()?)
+    check_changes(&sources::changes()?, &sources::branches()?)
 }
 
-fn judge_sources(changes: &[String], branches: &[String]) -> Result<(), NotRecorded> {
+fn check_changes(changes: &[String], branches: &[String]) -> Result<(), NotRecorded> {
     if !changes.is_empty() {
         let named: Vec<_> = changes.iter().take(NAMED).map(|line| line.trim()).collect();
         let rest = if changes.len() > NAMED { ", …" } else { "" };
         return Err(NotRecorded::Changed(named.join(", ") + rest));
     }
     match branches {
-        [] => Err(NotRecorded::Astray),
+        [] => Err(NotRecorded::NoBranch),
         _ => Ok(()),
     }
 }
 
-/// Waits until what was built just before is no longer in the load.
+/// Waits until earlier builds are no longer in the load average.
 ///
 /// # Errors
 /// When it stays too high.
-pub fn wait_until_quiet(tell: &mut dyn FnMut(&str)) -> Result<(), NotRecorded> {
+pub fn wait_until_quiet(progress: &mut dyn FnMut(&str)) -> Result<(), NotRecorded> {
     let began = Instant::now();
-    let mut told = false;
+    let mut reported = false;
     loop {
-        // Where the kernel does not tell, nobody else does.
+        // Without a load average from the kernel there is no other source.
         let load = load().and_then(|load| load.parse().ok()).unwrap_or(0.0);
         if load <= LOAD_MAX {
             return Ok(());
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             return Err(NotRecorded::Load { load });
         }
-        if !told {
-            tell(&format!(
+        if !reported {
+            progress(&format!(
                 "the load is {load:.2}; waiting until it is {LOAD_MAX:.0} (four minutes at most)"
             ));
-            told = true;
+            reported = true;
         }
         sleep(INTERVAL);
     }
 }
 
-/// Whether what was measured can be kept.
+/// Checks that a measurement can be recorded.
 ///
 /// # Errors
-/// When it is not all, or others were at work.
+/// When it is incomplete, or others were active.
 pub fn check_measured(measured: &Measured) -> Result<(), NotRecorded> {
     let benchmark = measured.benchmark.clone();
-    if !measured.complaints.is_empty() {
+    if !measured.errors.is_empty() {
         return Err(NotRecorded::Incomplete(benchmark));
     }
     let others = measured.circumstances.others;
@@ -145,19 +145,19 @@ mod tests {
         let lines =
             |texts: &[&str]| -> Vec<String> { texts.iter().map(|&one| one.into()).collect() };
         let main = lines(&["main"]);
-        assert!(judge_sources(&[], &main).is_ok());
-        let astray = judge_sources(&[], &[]).unwrap_err().to_string();
-        assert!(astray.contains("on no branch"), "{astray}");
+        assert!(check_changes(&[], &main).is_ok());
+        let unnamed = check_changes(&[], &[]).unwrap_err().to_string();
+        assert!(unnamed.contains("on no branch"), "{unnamed}");
         let changed = lines(&[" M a", "?? b", "c", "d", "e", "f"]);
-        let changed = judge_sources(&changed, &main).unwrap_err().to_string();
+        let changed = check_changes(&changed, &main).unwrap_err().to_string();
         assert!(changed.contains("(M a, ?? b, c, d, e, …)"), "{changed}");
     }
 
-    /// Who rewrites commits after they were measured has to measure again.
+    /// Commits that are rewritten after a measurement have to be measured again.
     #[test]
-    fn records_are_of_commits_that_this_one_comes_after() {
+    fn records_are_of_ancestors_of_this_commit() {
         let samples = testbed::project::root().join(FOLDER).join("samples");
-        for (benchmark, measured) in crate::measured::kept(&samples).unwrap() {
+        for (benchmark, measured) in crate::measured::stored(&samples).unwrap() {
             let commit = measured.circumstances.commit;
             assert!(
                 sources::is_known(&commit) != Some(false),
@@ -169,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_whole_and_undisturbed_is_kept() {
+    fn only_complete_and_undisturbed_measurements_are_recorded() {
         let mut measured = fake::measured("cycle", &[("cycle.pool", &[1.0])]);
         assert!(check_measured(&measured).is_ok());
         measured.circumstances.others = 0.5;
-        let told = check_measured(&measured).unwrap_err().to_string();
-        assert!(told.contains("others kept 0.50 cores busy"), "{told}");
-        assert!(told.contains("PART=cycle"), "{told}");
-        measured.complaints.push("it died".to_owned());
-        let told = check_measured(&measured).unwrap_err();
-        assert!(matches!(told, NotRecorded::Incomplete(_)));
+        let error = check_measured(&measured).unwrap_err().to_string();
+        assert!(error.contains("others kept 0.50 cores busy"), "{error}");
+        assert!(error.contains("PART=cycle"), "{error}");
+        measured.errors.push("it died".to_owned());
+        let error = check_measured(&measured).unwrap_err();
+        assert!(matches!(error, NotRecorded::Incomplete(_)));
     }
 }

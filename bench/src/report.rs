@@ -1,4 +1,4 @@
-//! The report: Markdown with pictures beside it.
+//! The report: Markdown with charts beside it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::measured::Measured;
 use crate::plot::{self, Bar, number};
 use crate::results::{Entry, Ratio, entries};
 
-/// What must be known of every figure.
+/// Preconditions of every figure.
 const INTRODUCTION: &str = "\
 # Measured
 
@@ -19,15 +19,15 @@ same boots, unless they are a paper's. The command is that of the Debian package
 
 *Ratio* is that of the medians, in brackets from the one's tenth percentile by the other's
 ninetieth to the one's ninetieth by the other's tenth. Where these are on both sides of 1,
-there is **no difference** that the figures show. Where a median is 0, or has fewer than three
-values, there is no ratio.
+the figures show **no difference**. Where a median is 0, or has fewer than three values, there is
+no ratio.
 
 **Emulated** results come from QEMU's translation of every instruction (TCG), not from hardware.
 Ratios of like work hold roughly there. Ratios of copying against signalling or faulting do not
-carry over: copying looks 5 to 36 times dearer than on hardware, signalling 1.2 to 1.6 times.
+carry over: copying looks 5 to 36 times slower than on hardware, signalling 1.2 to 1.6 times.
 ";
 
-/// Writes `report.md`, its pictures and `results.json` into `folder`.
+/// Writes `report.md`, its charts and `results.json` into `folder`.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -76,19 +76,20 @@ fn section(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Str
     }
     for (row, entry) in rows(benchmark, entries) {
         if let Some(goal) = row.goal {
-            let (what, median, verdict) = (entry.what, number(entry.median), verdict(entry, goal));
+            let (what, median, status) =
+                (entry.what, number(entry.median), goal_status(entry, goal));
             let _ = writeln!(
                 text,
-                "\nGoal: {what} at most {goal}: **{verdict}** ({median})."
+                "\nGoal: {what} at most {goal}: **{status}** ({median})."
             );
         }
     }
     text
 }
 
-/// As the last column has it.
+/// Text of the last column.
 fn ratio(row: &Row, entry: &Entry) -> String {
-    // A share is a ratio itself, of what a paper measured with other proportions.
+    // A share is a ratio itself; a paper's share has other proportions.
     let Some(ratio) = entry.ratio.filter(|_| !is_share_of_a_paper(row)) else {
         return "-".to_owned();
     };
@@ -108,8 +109,8 @@ fn is_share_of_a_paper(row: &Row) -> bool {
     row.unit == Unit::Share && matches!(row.peer, Peer::Mint(_))
 }
 
-/// Whether a goal is met, as far as the figures tell.
-fn verdict(entry: &Entry, goal: f64) -> &'static str {
+/// Whether a goal is met, within the spread.
+fn goal_status(entry: &Entry, goal: f64) -> &'static str {
     match (entry.median <= goal, entry.p10 <= goal, entry.p90 <= goal) {
         (true, _, true) => "met",
         (true, _, false) => "met by the median, not throughout",
@@ -118,7 +119,7 @@ fn verdict(entry: &Entry, goal: f64) -> &'static str {
     }
 }
 
-/// The rows that were measured.
+/// Rows that were measured.
 fn rows<'a>(
     benchmark: &'a Benchmark,
     entries: &'a [Entry],
@@ -140,7 +141,7 @@ fn peer(benchmark: &Benchmark, row: &Row) -> String {
     }
 }
 
-/// When, where and how, and what went wrong.
+/// Circumstances, and errors.
 fn state(measured: &Measured) -> String {
     let of = &measured.circumstances;
     let label = if of.emulated {
@@ -150,7 +151,7 @@ fn state(measured: &Measured) -> String {
     };
     let mut text = format!(
         "{label} {}, commit {}; `make bench PART={}`, boots: {}. Machine: {}; {}; on {} (load {} \
-         when it began; others kept {:.2} cores busy meanwhile).\n",
+         at the start; others kept {:.2} cores busy meanwhile).\n",
         of.date,
         of.commit,
         measured.benchmark,
@@ -161,19 +162,15 @@ fn state(measured: &Measured) -> String {
         of.load,
         of.others
     );
-    if measured.spoilt > 0 {
+    if measured.emulator_faults > 0 {
         let _ = writeln!(
             text,
-            "Runs made again since the emulator had made a kernel stumble: {}.",
-            measured.spoilt
+            "Runs repeated after a fault of the emulator: {}.",
+            measured.emulator_faults
         );
     }
-    for complaint in &measured.complaints {
-        let _ = writeln!(
-            text,
-            "\nNot all was measured: {}",
-            complaint.replace('\n', " ")
-        );
+    for error in &measured.errors {
+        let _ = writeln!(text, "\nNot all was measured: {}", error.replace('\n', " "));
     }
     text
 }
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_are_judged_and_emulation_is_told() {
+    fn goals_are_judged_and_emulation_is_stated() {
         let share = "mint-start.share.pool-of-cold";
         let samples: [(&str, &[f64]); 2] = [("mint-start.cold", &[100.0]), (share, &[0.2])];
         let (report, picture, results) = written(fake::measured("mint-start", &samples));
@@ -233,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spreads_is_not_said_to_differ() {
+    fn overlapping_spreads_are_no_difference() {
         let entry = |peer: &[f64]| {
             let samples: [(&str, &[f64]); 2] =
                 [("cycle.base", peer), ("cycle.pool", &[0.8, 1.0, 1.2])];
@@ -268,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told() {
+    fn errors_are_listed() {
         let mut measured = fake::measured("mint-start", &[("mint-start.cold", &[1.0])]);
-        (measured.spoilt, measured.complaints) = (2, vec!["a node\ndied".to_owned()]);
+        (measured.emulator_faults, measured.errors) = (2, vec!["a node\ndied".to_owned()]);
         let (report, ..) = written(measured);
-        assert!(report.contains("stumble: 2."), "{report}");
+        assert!(report.contains("emulator: 2."), "{report}");
         assert!(
             report.contains("Not all was measured: a node died"),
             "{report}"

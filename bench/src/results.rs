@@ -1,4 +1,4 @@
-//! The figures, for people's reports and for programs.
+//! Figures, for readers and for programs.
 
 use serde::Serialize;
 
@@ -6,68 +6,69 @@ use crate::benchmark::{Benchmark, Peer, Row};
 use crate::measured::Measured;
 use crate::statistics::Summary;
 
-/// One figure, as `results.json` lists it.
+/// A figure, as listed in `results.json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
     /// Its stable id.
     pub id: &'static str,
-    /// What it is.
+    /// Its description.
     pub what: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// How often it was measured.
+    /// Number of measurements.
     pub n: usize,
-    /// Half of the values are below.
+    /// Median.
     pub median: f64,
-    /// One tenth of them is below.
+    /// 10th percentile.
     pub p10: f64,
-    /// Nine tenths of them are below.
+    /// 90th percentile.
     pub p90: f64,
-    /// What it is compared with: another id, or a paper.
+    /// Peer: another id, or a paper.
     pub peer: Option<String>,
     /// The peer's median.
     pub peer_median: Option<f64>,
-    /// Its median by the peer's, if both can be told.
+    /// Ratio to the peer's figure, if both are known.
     pub ratio: Option<Ratio>,
     /// Whether the machine was emulated.
     pub emulated: bool,
-    /// How the measured thing is done by hand.
+    /// Command that does the same by hand.
     pub command: &'static str,
 }
 
-/// Of fewer values nobody can tell how they spread.
-const LEAST: usize = 3;
+/// Fewest values that show a spread.
+const COUNT_MIN: usize = 3;
 
-/// How a figure compares with its peer's.
+/// Ratio of a figure to its peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// One median by the other.
+    /// Ratio of the medians.
     pub of_medians: f64,
-    /// The one's tenth percentile by the other's ninetieth.
+    /// Ratio of the 10th percentile to the peer's 90th.
     pub low: f64,
-    /// The one's ninetieth percentile by the other's tenth.
+    /// Ratio of the 90th percentile to the peer's 10th.
     pub high: f64,
 }
 
 impl Ratio {
-    /// Of nothing there is no ratio, nor to nothing: 0 of 0 events says no more than 0 of 1.
+    /// Ratio of two summaries; none if either median is zero: 0 of 0 events says no more than 0 of
+    /// 1.
     fn of(own: &Summary, peer: &Summary) -> Option<Self> {
-        let can_be_told = own.median > 0.0 && peer.p10 > 0.0;
-        can_be_told.then(|| Self {
+        let is_known = own.median > 0.0 && peer.p10 > 0.0;
+        is_known.then(|| Self {
             of_medians: own.median / peer.median,
             low: own.p10 / peer.p90,
             high: own.p90 / peer.p10,
         })
     }
 
-    /// Whether the two differ by more than they spread.
+    /// Whether the two differ by more than their spread.
     #[must_use]
     pub fn is_difference(&self) -> bool {
         self.high < 1.0 || self.low > 1.0
     }
 }
 
-/// The figures of a benchmark. Rows that were not measured are left out.
+/// Figures of a benchmark. Rows that were not measured are left out.
 #[must_use]
 pub fn entries(benchmark: &Benchmark, measured: &Measured) -> Vec<Entry> {
     let rows = benchmark.rows.iter();
@@ -85,7 +86,7 @@ fn entry(row: &Row, measured: &Measured) -> Option<Entry> {
         ),
         Peer::Row(id) => (Some(id.to_owned()), summary(id)),
     };
-    let enough = own.count >= LEAST;
+    let enough = own.count >= COUNT_MIN;
     Some(Entry {
         id: row.id,
         what: row.what,
@@ -122,13 +123,13 @@ mod tests {
         assert_eq!(entries[1].peer.as_deref(), Some("cycle.base"));
         let ratio = entries[1].ratio.unwrap();
         assert_eq!((entries[1].peer_median, ratio.of_medians), (Some(2.0), 0.5));
-        // The peer's tenth and ninetieth percentiles are 2.0 and 3.6.
+        // The peer's 10th and 90th percentiles are 2.0 and 3.6.
         assert!((ratio.low - 1.0 / 3.6).abs() < 1e-9 && ratio.high == 0.5);
         assert!(ratio.is_difference());
     }
 
     #[test]
-    fn two_values_do_not_tell_a_ratio() {
+    fn two_values_give_no_ratio() {
         let samples: [(&str, &[f64]); 2] = [("cycle.base", &[2.0; 3]), ("cycle.pool", &[1.0; 2])];
         let measured = fake::measured("cycle", &samples);
         let entries = entries(benchmark::find("cycle").unwrap(), &measured);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spreads_over_each_other_does_not_differ() {
+    fn overlapping_spreads_do_not_differ() {
         let samples: [(&str, &[f64]); 2] = [
             ("cycle.base", &[1.0, 1.2, 1.4]),
             ("cycle.pool", &[0.9, 0.9, 1.3]),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_ratio() {
+    fn zero_has_no_ratio() {
         let benchmark = benchmark::find("cycle").unwrap();
         for (base, pool) in [
             ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),

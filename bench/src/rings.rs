@@ -1,5 +1,5 @@
-//! The rings of a channel between two processes of the base: what a channel to a node is measured
-//! beside when both sides look at the rings all the time. Nobody sleeps, so nobody is rung.
+//! A channel's rings between two processes of the base: compared with a channel to a node when both
+//! sides poll the rings. No side sleeps, so no doorbell is sent.
 
 #![allow(unsafe_code, reason = "the rings are mapped from a file")]
 
@@ -18,12 +18,12 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 const WORD: usize = size_of::<u64>();
 
-/// Which end of the rings.
+/// Side of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who made the file.
+    /// The process that made the file.
     First,
-    /// Who was told of it.
+    /// The process that was given the path.
     Second,
 }
 
@@ -42,7 +42,7 @@ impl RingsEnd {
         File::create(path)?.set_len(rings_size(SLOTS))
     }
 
-    /// One end of the rings in that file, which stays mapped for as long as this process lives.
+    /// Maps one end of the rings in that file, for as long as this process lives.
     ///
     /// # Errors
     /// When it cannot be mapped.
@@ -51,10 +51,10 @@ impl RingsEnd {
         let size = usize::try_from(rings_size(SLOTS)).map_err(io::Error::other)?;
         let length = NonZeroUsize::new(size).ok_or(io::ErrorKind::InvalidInput)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: the kernel chooses a place where nothing is.
+        // SAFETY: the kernel chooses an unused address.
         let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &file, 0) }?;
-        // SAFETY: `start` is so many bytes from the beginning of a page on, for reading and writing,
-        // and never unmapped; nothing else in this process knows of them.
+        // SAFETY: `start` is so many bytes from the start of a page on, readable and writable, and
+        // never unmapped; nothing else in this process refers to them.
         let words = unsafe { SharedWords::new(start.as_ptr().cast(), size / WORD) };
         let first = RINGS_SLOTS as usize / WORD;
         let second = first + SLOTS as usize * size_of::<Slot>() / WORD;
@@ -76,7 +76,7 @@ impl RingsEnd {
     /// Sends a message as soon as there is room.
     ///
     /// # Errors
-    /// When it is longer than the ring, or the other side wrote nonsense.
+    /// When it is longer than the ring, or the other side violated the protocol.
     pub fn send(&mut self, message: &Message<'_>) -> io::Result<()> {
         loop {
             match self.producer.send(message) {
@@ -90,7 +90,7 @@ impl RingsEnd {
     /// Waits for a message.
     ///
     /// # Errors
-    /// When it is longer than `buffer`, or the other side wrote nonsense.
+    /// When it is longer than `buffer`, or the other side violated the protocol.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, ReceiveError> {
         loop {
             if let Some(received) = self.consumer.receive(buffer)? {

@@ -1,5 +1,4 @@
-//! Measured values, by the id of what was measured: one JSON object per line, so that those
-//! before a crash are not lost.
+//! Measured values, by row id: one JSON object per line, so that those before a crash are not lost.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -8,10 +7,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The file's name among a machine's results.
+/// Name of the file in a machine's results.
 pub const FILE: &str = "samples.jsonl";
 
-/// All values measured of each id, in the order in which they were measured.
+/// All values of each id, in the order of measurement.
 pub type Samples = BTreeMap<String, Vec<f64>>;
 
 #[derive(Serialize, Deserialize)]
@@ -25,7 +24,7 @@ struct Sample {
 pub struct Recorder(File);
 
 impl Recorder {
-    /// To the file [`FILE`] in `folder`, after those that it holds.
+    /// Opens the file [`FILE`] in `folder`, to append.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -37,7 +36,7 @@ impl Recorder {
         Ok(Self(file))
     }
 
-    /// Adds one.
+    /// Appends one.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -49,7 +48,7 @@ impl Recorder {
     }
 }
 
-/// Reads what a [`Recorder`] wrote. A line cut short by the machine's end is left out.
+/// Parses a [`Recorder`]'s file. A line that is cut short by the machine's end is left out.
 #[must_use]
 pub fn parse(text: &str) -> Samples {
     let mut samples = Samples::new();

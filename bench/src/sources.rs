@@ -1,12 +1,12 @@
-//! Which sources are measured.
+//! Version of the measured sources.
 
 use testbed::project;
 use testbed::tool::{Tool, ToolError};
 
 use crate::record;
 
-/// The commit, with a mark if the sources have been changed since. Sources unpacked from an archive
-/// have none.
+/// The commit, marked if the sources have been changed since. Sources unpacked from an archive have
+/// none.
 pub(crate) fn commit() -> String {
     let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return "unknown".to_owned();
@@ -19,14 +19,14 @@ pub(crate) fn commit() -> String {
     )
 }
 
-/// What has been changed since the commit, as git lists it, but for what was recorded.
+/// Changes since the commit, as git lists them, without the records.
 pub(crate) fn changes() -> Result<Vec<String>, ToolError> {
     let but = format!(":(exclude){}", record::FOLDER);
     let text = git(&["status", "--porcelain", "--", ".", &but])?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// The branches that the commit is on.
+/// Branches that contain the commit.
 pub(crate) fn branches() -> Result<Vec<String>, ToolError> {
     let format = "--format=%(refname:short)";
     let places = ["refs/heads", "refs/remotes"];
@@ -34,8 +34,8 @@ pub(crate) fn branches() -> Result<Vec<String>, ToolError> {
     Ok(git(&words)?.lines().map(str::to_owned).collect())
 }
 
-/// Whether the checked out commit comes after that one, if that can be told: not where there is no
-/// repository, or only the newest part of one.
+/// Whether that commit is an ancestor of the checked out one; unknown without a repository, or in a
+/// shallow one.
 #[cfg(test)]
 pub(crate) fn is_known(commit: &str) -> Option<bool> {
     let shallow = git(&["rev-parse", "--is-shallow-repository"]).ok()?;

@@ -1,20 +1,20 @@
-//! Order statistics: medians and deciles tell of times better than means, which one stall moves.
+//! Order statistics: medians and deciles describe times better than means, which one stall changes.
 
-/// What a list of values comes to.
+/// Summary of a list of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How many there are.
+    /// Number of values.
     pub count: usize,
-    /// Half of them are below.
+    /// Median.
     pub median: f64,
-    /// One tenth of them is below.
+    /// 10th percentile.
     pub p10: f64,
-    /// Nine tenths of them are below.
+    /// 90th percentile.
     pub p90: f64,
 }
 
 impl Summary {
-    /// One value, which does not spread.
+    /// Summary of one value, without a spread.
     #[must_use]
     pub fn exact(value: f64) -> Self {
         Self {
@@ -25,7 +25,7 @@ impl Summary {
         }
     }
 
-    /// Of these values; none when there are none, or one of them is no number.
+    /// Summary of these values; none when there are none, or one of them is no number.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
@@ -42,13 +42,13 @@ impl Summary {
     }
 }
 
-/// The value below which the share `share` of the sorted values lies, interpolated between
-/// neighbours (type 7 of Hyndman and Fan, the usual one).
+/// Quantile `share` of the sorted values, interpolated between neighbours (type 7 of Hyndman and
+/// Fan, the usual one).
 fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let place = share * (sorted.len() - 1) as f64;
-    let below = sorted[place.floor() as usize];
-    let above = sorted[place.ceil() as usize];
-    below + (above - below) * place.fract()
+    let position = share * (sorted.len() - 1) as f64;
+    let below = sorted[position.floor() as usize];
+    let above = sorted[position.ceil() as usize];
+    below + (above - below) * position.fract()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! A server that bytes are sent to, and its clients.
+//! A TCP server, and its clients.
 //!
-//! The first byte of a connection says what is to become of the rest: [`ECHO`] it, or take it all and
-//! then answer with one byte.
+//! The first byte of a connection is the request: [`ECHO`] the rest, or receive it all and then
+//! answer with one byte.
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use insula::driver::tsc;
 
-/// Where it listens.
+/// Port on which it listens.
 pub const PORT: u16 = 7000;
 
 const ECHO: u8 = b'e';
-const TAKE: u8 = b't';
-/// What is sent at once.
+const SINK: u8 = b't';
+/// Size of a write, in bytes.
 const PIECE: usize = 64 << 10;
-/// How long the server, or an answer, is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the server to start, and for an answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves whoever comes, until it is ended.
+/// Serves all connections until it is killed.
 ///
 /// # Errors
 /// When it cannot listen.
@@ -29,31 +29,31 @@ pub fn serve() -> io::Result<Infallible> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
     loop {
         let (stream, _) = listener.accept()?;
-        // A client that breaks off does not concern the next.
+        // A client that disconnects does not concern the next.
         thread::spawn(move || answer(stream));
     }
 }
 
 fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut wish = [0];
-    stream.read_exact(&mut wish)?;
+    let mut request = [0];
+    stream.read_exact(&mut request)?;
     let mut piece = vec![0; PIECE];
     loop {
         match stream.read(&mut piece)? {
-            0 if wish[0] == TAKE => return stream.write_all(&wish),
+            0 if request[0] == SINK => return stream.write_all(&request),
             0 => return Ok(()),
-            size if wish[0] == ECHO => stream.write_all(&piece[..size])?,
+            size if request[0] == ECHO => stream.write_all(&piece[..size])?,
             _ => {}
         }
     }
 }
 
-/// A connection on which bytes come back.
+/// A connection to the echo server.
 pub struct Echo(TcpStream);
 
 impl Echo {
-    /// To the server there, which may still be starting.
+    /// Connects to the server, which may still be starting.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -64,20 +64,20 @@ impl Echo {
     /// Sends bytes there and back.
     ///
     /// # Errors
-    /// When the server is gone.
+    /// When the server has ended.
     pub fn trip(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         self.0.write_all(bytes)?;
         self.0.read_exact(bytes)
     }
 }
 
-/// Sends so many bytes to the server there, and answers how many ticks of the time stamp counter it
-/// took until that had them all.
+/// Sends so many bytes to the server, and returns how many ticks of the time stamp counter it took
+/// until that had received them all.
 ///
 /// # Errors
 /// When it cannot be reached.
 pub fn stream(address: &str, bytes: usize) -> io::Result<u64> {
-    let mut stream = connect(address, TAKE)?;
+    let mut stream = connect(address, SINK)?;
     let piece = vec![7; PIECE];
     let began = tsc();
     for _ in 0..bytes / PIECE {
@@ -88,17 +88,17 @@ pub fn stream(address: &str, bytes: usize) -> io::Result<u64> {
     Ok(tsc() - began)
 }
 
-fn connect(address: &str, wish: u8) -> io::Result<TcpStream> {
+fn connect(address: &str, request: u8) -> io::Result<TcpStream> {
     let began = Instant::now();
     loop {
         match TcpStream::connect((address, PORT)) {
             Ok(mut stream) => {
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.write_all(&[wish])?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.write_all(&[request])?;
                 return Ok(stream);
             }
-            Err(error) if began.elapsed() > PATIENCE => return Err(error),
+            Err(error) if began.elapsed() > TIMEOUT => return Err(error),
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_or_are_taken() {
+    fn bytes_are_echoed_or_received() {
         let server = thread::spawn(serve);
         let mut echo = Echo::connect("127.0.0.1").unwrap();
         let mut bytes = *b"there and back";

@@ -1,4 +1,4 @@
-//! Things that take microseconds, done many times over.
+//! Repeated measurement of what takes microseconds.
 
 use std::time::{Duration, Instant};
 
@@ -6,15 +6,15 @@ use testbed::scenario::Finding;
 
 use crate::inside::Inside;
 
-/// In each round, and those before that are not counted.
+/// Measurements in a round, and earlier ones that are not counted.
 const TRIPS: usize = 2000;
 const WARM: usize = 200;
 
-/// What a round of them took, sorted.
+/// Durations of a round, sorted.
 pub struct Trips(Vec<Duration>);
 
 impl Trips {
-    /// How many there are in a round, with those that are not counted.
+    /// Number of all repetitions in a round, with those that are not counted.
     pub const COUNT: usize = WARM + TRIPS;
 
     /// Measures a round.
@@ -33,13 +33,13 @@ impl Trips {
         Ok(Self(times))
     }
 
-    /// Half took no longer, in µs.
+    /// Median, in µs.
     #[must_use]
     pub fn median_us(&self) -> f64 {
         self.0[TRIPS / 2].as_secs_f64() * 1e6
     }
 
-    /// Keeps their median as `id`, and their 99th percentile as `id-p99`, both in µs.
+    /// Records their median as `id`, and their 99th percentile as `id-p99`, both in µs.
     ///
     /// # Errors
     /// When they cannot be written.

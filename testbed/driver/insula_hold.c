@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A driver that only tests load: it makes a race certain. The next call of the function
- * `symbol`, of at most two arguments, is held before the function's first instruction, and,
- * with `reboot`, the base's reboot behind all that have asked to be told of it, until
- * `release` is written or LIMIT_S have passed. `held` and `rebooting` tell whether that has
- * begun.
+ * Driver for tests: forces a race. It holds the next call of the function `symbol`, of at
+ * most two arguments, before the function's first instruction, and, with `reboot`, the
+ * base's reboot after all other notifiers, until `release` is written or LIMIT_S have
+ * passed. `held` and `rebooting` report that the call or the reboot is held.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -19,7 +18,7 @@ static char *symbol;
 module_param(symbol, charp, 0);
 static bool reboot;
 module_param(reboot, bool, 0);
-/* Whoever is held sleeps: only where that is allowed. */
+/* The held caller sleeps: only in contexts that may sleep. */
 static bool asleep;
 module_param(asleep, bool, 0);
 static bool held;
@@ -39,7 +38,7 @@ static bool is_over(unsigned long deadline)
 
 static u64 hold(u64 first, u64 second);
 
-/* The first call goes to hold() in the place of the function. */
+/* Redirects the first call to hold(). */
 static int called(struct kprobe *probe, struct pt_regs *regs)
 {
 	if (!atomic_xchg(&armed, 0))
@@ -51,7 +50,7 @@ static int called(struct kprobe *probe, struct pt_regs *regs)
 
 static struct kprobe probe = { .pre_handler = called };
 
-/* Unless asleep at work all the while, as one whose core is kept from going on by no kernel. */
+/* Spins unless `asleep`: the core then looks busy to the kernel. */
 static u64 hold(u64 first, u64 second)
 {
 	u64 (*function)(u64 first, u64 second) = (void *)probe.addr;
@@ -110,5 +109,5 @@ static void __exit hold_exit(void)
 module_init(hold_init);
 module_exit(hold_exit);
 
-MODULE_DESCRIPTION("A driver for Insula's tests: makes races certain");
+MODULE_DESCRIPTION("Driver for Insula's tests: forces races");
 MODULE_LICENSE("GPL");

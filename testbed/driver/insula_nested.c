@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A driver that only tests load, and of which nothing else of Insula knows: its ioctl takes
- * a structure with a pointer to a structure with pointers, as ioctls of real devices do.
+ * Driver for tests, unknown to the rest of Insula: its ioctl takes a structure with a
+ * pointer to a structure with pointers, as ioctls of real devices do.
  */
 #include <linux/ctype.h>
 #include <linux/fs.h>
@@ -13,7 +13,7 @@
 
 #define TEXT_MAX	(64 << 10)
 
-/* The text at `from` is written to `to`, in capitals. */
+/* Writes the text at `from` to `to`, in capitals. */
 struct nested_text {
 	__u64 from;
 	__u64 to;
@@ -85,5 +85,5 @@ static struct miscdevice nested = {
 };
 module_misc_device(nested);
 
-MODULE_DESCRIPTION("A driver for Insula's tests: pointers within structures");
+MODULE_DESCRIPTION("Driver for Insula's tests: pointers within structures");
 MODULE_LICENSE("GPL");

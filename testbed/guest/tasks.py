@@ -3,8 +3,8 @@
 
 Usage: tasks.py CORE LAYOUT, with LAYOUT a JSON object: the offset of `init_task` from the
 kernel's `_text`, and of `struct task_struct` its size and the offsets of `tasks`, `pid` and
-`comm`, in bytes. drgn itself would learn these from debug information, which is larger than
-all else here. Where the kernel ran is told by the core file's VMCOREINFO.
+`comm`, in bytes. drgn itself would take these from debug information, which is larger than
+all other files here. The kernel's address is in the core file's VMCOREINFO.
 """
 
 import json
@@ -14,12 +14,12 @@ import sys
 from drgn import Object, Program, TypeKind, TypeMember
 from drgn.helpers.linux.list import list_for_each_entry
 
-# Where x86-64 kernels are linked to.
+# Link address of x86-64 kernels.
 TEXT = 0xFFFFFFFF81000000
 
 
 def vmcoreinfo(core):
-    """The values of the note VMCOREINFO. The notes' segment is the core file's first."""
+    """Values of the note VMCOREINFO. The notes' segment is the core file's first."""
     with open(core, "rb") as file:
         (offset, size) = struct.unpack_from("<Q16xQ", file.read(4096), 64 + 8)
         file.seek(offset)
@@ -36,7 +36,7 @@ def vmcoreinfo(core):
 
 
 def structures(prog, layout):
-    """The two types that the list is made of."""
+    """The two types of the list."""
 
     def link():
         return prog.pointer_type(prog.type("struct list_head"))

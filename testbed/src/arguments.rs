@@ -1,12 +1,12 @@
-//! What can be said on the command line.
+//! Command line of `testbed`.
 
 use clap::{Args, Parser, Subcommand};
 use testbed::kernels::Flavour;
 use testbed::machine::{Accelerator, SpareDevices};
 use testbed::root::Root;
 
-/// An emulated machine to try Insula on: QEMU, a stock Debian kernel as the base,
-/// insula.ko and the command `insula`.
+/// Emulated machine to try Insula on: QEMU, a stock Debian kernel as the base, insula.ko and the
+/// command `insula`.
 #[derive(Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -30,7 +30,7 @@ pub(crate) enum Request {
     },
     /// Build insula.ko.
     Module {
-        /// For which kernel; may be given several times.
+        /// Kernel to build for; may be given several times.
         #[arg(long, default_values = ["6.1", "6.12"])]
         kernel: Vec<Flavour>,
     },
@@ -38,29 +38,29 @@ pub(crate) enum Request {
     Run {
         #[command(flatten)]
         machine: MachineArguments,
-        /// Put neither module nor `insula` in.
+        /// Install neither module nor `insula`.
         #[arg(long)]
         bare: bool,
-        /// Give up after that many seconds.
+        /// Time limit, in seconds.
         #[arg(long = "limit", default_value_t = 300, value_name = "SECONDS")]
         limit_s: u64,
         /// The command and its arguments.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Give a root shell inside, with insula.ko loaded.
+    /// Open a root shell inside, with insula.ko loaded.
     Shell {
         #[command(flatten)]
         machine: MachineArguments,
     },
-    /// Play scenarios, each on its own machine, and say how many passed.
+    /// Play scenarios, each on its own machine, and count those that passed.
     Scenario {
-        /// Which one; all if none is named.
+        /// Scenario to play; all if none is named.
         name: Option<String>,
-        /// On which bases, by commas.
+        /// Kernels of the base, separated by commas.
         #[arg(long, value_delimiter = ',', default_values = ["6.1", "6.12"])]
         kernel: Vec<Flavour>,
-        /// With long counts, and only those that have such.
+        /// With long counts; only scenarios that have such.
         #[arg(long)]
         soak: bool,
         /// tcg, tcg-parallel or kvm; without it, kvm where it works, else tcg.
@@ -71,8 +71,8 @@ pub(crate) enum Request {
 
 #[derive(Args)]
 pub(crate) struct MachineArguments {
-    /// The base's kernel: 6.1, 6.12, 6.1-generic or 6.12-generic, or one that is built, to find
-    /// faults: 6.1-kasan, 6.12-kasan or 6.12-kcsan.
+    /// The base's kernel: 6.1, 6.12, 6.1-generic or 6.12-generic, or one built with a sanitizer:
+    /// 6.1-kasan, 6.12-kasan or 6.12-kcsan.
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: Flavour,
     /// Cores.
@@ -94,7 +94,7 @@ pub(crate) struct MachineArguments {
     /// Use the root disk for benchmarks.
     #[arg(long)]
     pub(crate) bench: bool,
-    /// Leave it to the user to load insula.ko, which is /payload/insula.ko.
+    /// Do not load insula.ko; it is in /payload/insula.ko.
     #[arg(long)]
     pub(crate) no_module: bool,
     /// Add to the base kernel's command line.

@@ -1,4 +1,4 @@
-//! The statically linked busybox that initial file systems are made with.
+//! Statically linked busybox for initial file systems.
 
 use std::fs;
 use std::io;
@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use crate::packages::{self, PackageError};
 use crate::project;
 
-/// Why there is no busybox.
+/// Failure to provide busybox.
 #[derive(Debug, thiserror::Error)]
 pub enum BusyboxError {
-    /// Its package could not be had.
+    /// Its package could not be fetched.
     #[error(transparent)]
     Package(#[from] PackageError),
     /// It could not be read.
     #[error("{path}: {source}")]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }

@@ -7,39 +7,39 @@ use std::path::{Path, PathBuf};
 use crate::project;
 use crate::tool::{Tool, ToolError};
 
-/// The packages, built.
+/// The built packages.
 #[derive(Clone, Debug)]
 pub struct Debs {
     /// `insula`: the command, its manual, its service.
     pub command: PathBuf,
     /// `insula-dkms`: the module's sources.
     pub module: PathBuf,
-    /// Stands for the sources that they were built from.
+    /// Identifies the sources that they were built from.
     pub sources: String,
 }
 
-/// Why there are no packages.
+/// Failure to build the packages.
 #[derive(Debug, thiserror::Error)]
 pub enum DebsError {
-    /// They could not be built.
+    /// The build failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// A file could not be read.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
-/// Builds the packages, if the sources have changed. `tell` gets a line before.
+/// Builds the packages, if the sources have changed. `progress` gets a line before.
 ///
 /// # Errors
 /// When one cannot be built.
-pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Debs, DebsError> {
-    tell("building the packages, if the sources have changed (a minute or two)");
+pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Debs, DebsError> {
+    progress("building the packages, if the sources have changed (a minute or two)");
     let script = project::root().join("scripts/deb");
     Tool::new(&script.to_string_lossy()).run()?;
     let folder = project::build().join("packages");
@@ -51,17 +51,17 @@ pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Debs, DebsError> {
     })
 }
 
-/// The package whose file begins so. There is one of each.
-fn newest(folder: &Path, beginning: &str) -> Result<PathBuf, DebsError> {
+/// Path of the package whose file name starts with `prefix`. There is one of each.
+fn newest(folder: &Path, prefix: &str) -> Result<PathBuf, DebsError> {
     let mut found = Err(io::ErrorKind::NotFound.into());
     for entry in fs::read_dir(folder).map_err(at(folder))? {
         let entry = entry.map_err(at(folder))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(beginning) && name.ends_with(".deb") {
+        if name.starts_with(prefix) && name.ends_with(".deb") {
             found = Ok(entry.path());
         }
     }
-    found.map_err(at(&folder.join(format!("{beginning}*.deb"))))
+    found.map_err(at(&folder.join(format!("{prefix}*.deb"))))
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> DebsError + use<> {
@@ -77,9 +77,9 @@ mod tests {
         fs::read_to_string(project::root().join(path)).unwrap()
     }
 
-    /// The line that begins so, without that beginning and what ends it.
-    fn after(text: &str, beginning: &str) -> String {
-        let line = text.lines().find_map(|line| line.strip_prefix(beginning));
+    /// Rest of the first line that starts with `prefix`, without the end of the line.
+    fn after(text: &str, prefix: &str) -> String {
+        let line = text.lines().find_map(|line| line.strip_prefix(prefix));
         line.unwrap()
             .split(['"', '-', ')'])
             .next()
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_told_apart() {
+    fn packages_have_distinct_names() {
         let folder = tempfile::tempdir().unwrap();
         for name in [
             "insula_1_amd64.deb",
@@ -112,7 +112,7 @@ mod tests {
         assert!(newest(folder.path(), "insula-dkms_").is_err());
     }
 
-    /// systemd finds nothing to complain of in the service.
+    /// systemd-analyze accepts the service.
     #[test]
     fn service_is_well_formed() {
         let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ mod tests {
         let content = text("packaging/insula.service").replace("/usr/bin/insula", "/bin/true");
         fs::write(&unit, content).unwrap();
         let verify = Tool::new("systemd-analyze").args(["verify", "--man=no"]);
-        let told = verify.arg(&unit).run().unwrap();
-        assert!(!told.contains("insula.service"), "{told}");
+        let output = verify.arg(&unit).run().unwrap();
+        assert!(!output.contains("insula.service"), "{output}");
     }
 }

@@ -1,5 +1,4 @@
-//! What every machine gets: the project's own programs, module and nodes'
-//! initial file system.
+//! Payload of every machine: the project's own programs, module and nodes' initial file system.
 
 use std::io;
 
@@ -11,41 +10,42 @@ use crate::payload::{Content, Payload};
 use crate::programs::{self, ProgramsError};
 use crate::project;
 
-/// What `make demo` runs inside.
+/// Script that `make demo` runs inside.
 const DEMO: &[u8] = include_bytes!("../guest/demo");
 /// Lists the tasks in a core file.
 const TASKS: &[u8] = include_bytes!("../guest/tasks.py");
-/// Where that is inside.
+/// Path inside of the script that lists tasks.
 pub const TASKS_PATH: &str = "/payload/tasks.py";
-/// Where the module is inside.
+/// Path inside of the module.
 pub const MODULE_PATH: &str = "/payload/insula.ko";
-/// Where the driver that makes races certain is inside.
+/// Path inside of the driver that forces races.
 pub const HOLD_PATH: &str = "/payload/insula_hold.ko";
-/// Where the modules for nodes' kernels are inside, a folder for each release.
+/// Folder inside of the modules for nodes' kernels, with a folder for each release.
 pub const MODULES_PATH: &str = "/payload/modules";
-/// Where the nodes' initial file system is inside.
+/// Path inside of the nodes' initial file system.
 pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
-/// Where that of nodes that talk to the base is inside.
+/// Path inside of the initial file system of nodes that talk to the base.
 pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
 
-/// What makes root images: its package and its path.
+/// Package and path of the program that makes root images.
 const MKFS_EROFS: (&str, &str) = ("erofs-utils", "usr/bin/mkfs.erofs");
-/// What serves folders to nodes: its package, which needs much that this does not, and its path.
+/// Package and path of the program that serves folders to nodes. The package depends on much that
+/// this program does not need.
 const VIRTIOFSD: (&str, &str) = ("qemu-system-common", "usr/lib/qemu/virtiofsd");
 
-/// What serves disks to nodes, the same way.
+/// Package and path of the program that serves disks to nodes; as above.
 const STORAGE_DAEMON: (&str, &str) = ("qemu-system-common", "usr/bin/qemu-storage-daemon");
 
-/// Why a machine could not be equipped.
+/// Failure to assemble a payload.
 #[derive(Debug, thiserror::Error)]
 pub enum EquipmentError {
-    /// The kernel to build the module for could not be had.
+    /// The kernel to build the module for could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// The module could not be built.
     #[error(transparent)]
     Module(#[from] ModuleError),
-    /// A program could not be had.
+    /// A program could not be fetched.
     #[error(transparent)]
     Package(#[from] PackageError),
     /// The programs could not be built.
@@ -59,13 +59,13 @@ pub enum EquipmentError {
     Lock(#[from] io::Error),
 }
 
-/// Builds all that a machine with this base gets, as far as it has changed.
+/// Builds the payload of a machine with this base, as far as it has changed.
 ///
 /// # Errors
 /// When a part cannot be built.
-pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
+pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
     // Cargo has a lock of its own.
-    let programs = programs::build(tell)?;
+    let programs = programs::build(progress)?;
     let _guard = project::lock()?;
     let mut payload = Payload::default();
     payload.program("bin/insula", Content::File(programs.insula));
@@ -80,13 +80,13 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
         payload.program(&format!("bin/{name}"), Content::File(file));
     }
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
-    let modules = module::build(&kernels::fetch(base, tell)?)?;
+    let modules = module::build(&kernels::fetch(base, progress)?)?;
     payload.file("insula.ko", Content::File(modules.join("insula.ko")));
     for name in module::TEST_DRIVERS {
         let file = module::test_driver(&modules).join(name);
         payload.file(name, Content::File(file));
     }
-    let nodes = fetch_nodes(base, tell)?;
+    let nodes = fetch_nodes(base, progress)?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
     let modules = nodes
         .iter()
@@ -103,27 +103,29 @@ pub fn assemble(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Payload, Eq
     Ok(payload)
 }
 
-/// Builds what a machine gets that has the project installed: only what tests need.
+/// Builds the payload of a machine that has the project installed: only what tests need.
 ///
 /// # Errors
 /// When a part cannot be built.
 pub fn assemble_for_installed(
     base: Flavour,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Payload, EquipmentError> {
-    let programs = programs::build(tell)?;
+    let programs = programs::build(progress)?;
     let mut payload = Payload::default();
     payload.program("bin/insula-scenario", Content::File(programs.scenario));
     let _guard = project::lock()?;
-    let nodes = fetch_nodes(base, tell)?;
+    let nodes = fetch_nodes(base, progress)?;
     payload.file("node.cpio", Content::Bytes(node::initrd(&nodes)?));
     Ok(payload)
 }
 
 /// All kernels that nodes boot on a machine with this base.
-fn fetch_nodes(base: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Vec<Kernel>, FetchError> {
+fn fetch_nodes(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Vec<Kernel>, FetchError> {
     let own =
         Some(base).filter(|base| !Flavour::USUAL.contains(base) && base.sanitizer().is_none());
     let nodes = Flavour::USUAL.into_iter().chain(own);
-    nodes.map(|flavour| kernels::fetch(flavour, tell)).collect()
+    nodes
+        .map(|flavour| kernels::fetch(flavour, progress))
+        .collect()
 }

@@ -11,11 +11,11 @@ const SLACK_BYTES: u64 = 32 << 20;
 /// Size of a block, in bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Why an image could not be made.
+/// Failure to make an image.
 #[derive(Debug, thiserror::Error)]
 pub enum Ext4Error {
     /// The tree could not be read.
-    #[error("cannot be read: {0}")]
+    #[error("the tree cannot be read: {0}")]
     Tree(#[from] io::Error),
     /// mke2fs failed.
     #[error(transparent)]
@@ -36,7 +36,7 @@ pub(crate) fn make(tree: &Path, image: &Path) -> Result<(), Ext4Error> {
     Ok(())
 }
 
-/// Space that a tree of files takes on a disk, in bytes.
+/// Disk space that a tree of files takes, in bytes.
 fn space_of(tree: &Path) -> io::Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(tree)? {

@@ -1,11 +1,11 @@
-//! The emulated machine that Insula is tried on: Debian's kernels, a root disk,
-//! QEMU, and the scenarios that are played inside.
+//! The emulated machine to test Insula on: Debian's kernels, a root disk, QEMU, and the scenarios
+//! that are played inside.
 //!
-//! The way of a test: [`kernels`] and [`root`] give what boots, [`equipment`] the
-//! payload (the command `insula`, insula.ko, the nodes' initial file system, the
-//! programs `insula-scenario` and [`peer`]), [`machine`] runs QEMU, where the first process
-//! mounts the payload and runs `insula-scenario NAME`; [`scenario`] is what that
-//! does. [`trial`] puts these together and judges what came of it.
+//! Parts of a test: [`kernels`] and [`root`] provide what boots, [`equipment`] the payload (the
+//! command `insula`, insula.ko, the nodes' initial file system, the programs `insula-scenario` and
+//! [`peer`]), [`machine`] runs QEMU, where the first process mounts the payload and runs
+//! `insula-scenario NAME`; [`scenario`] is what that does. [`trial`] puts these together and judges
+//! the outcome.
 //!
 //! No part needs privileges, and nothing is written outside of the build folder.
 

@@ -16,12 +16,11 @@ use testbed::root::Root;
 use testbed::scenario::{self, Scenario};
 use testbed::{equipment, module, project, trial};
 
-/// Exit status when the machine itself, not the command in it, is at fault: as
-/// env(1) and chroot(1) have it.
+/// Exit status when the machine itself fails, not the command in it: as of env(1) and chroot(1).
 const STATUS_OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
-    match fulfil(Arguments::parse().request) {
+    match execute(Arguments::parse().request) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             eprintln!("testbed: {error}");
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn fulfil(request: Request) -> Result<u8, Box<dyn Error>> {
+fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
     match request {
         Request::Fetch {
             all,
@@ -60,8 +59,8 @@ fn fulfil(request: Request) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-/// Progress goes to the error output: the other belongs to the machine.
-fn tell(line: &str) {
+/// Prints progress to stderr: stdout belongs to the machine.
+fn progress(line: &str) {
     eprintln!("testbed: {line}");
 }
 
@@ -69,11 +68,11 @@ fn fetch(all: bool, extra: impl Iterator<Item = Root>) -> Result<u8, Box<dyn Err
     let _guard = project::lock()?;
     let flavours: &[Flavour] = if all { &Flavour::ALL } else { &Flavour::USUAL };
     for &flavour in flavours {
-        let kernel = kernels::fetch(flavour, &mut tell)?;
+        let kernel = kernels::fetch(flavour, &mut progress)?;
         println!("{flavour}: {}", kernel.release);
     }
     for root in std::iter::once(Root::Test).chain(extra) {
-        root.image(&mut tell)?;
+        root.image(&mut progress)?;
     }
     Ok(0)
 }
@@ -81,7 +80,7 @@ fn fetch(all: bool, extra: impl Iterator<Item = Root>) -> Result<u8, Box<dyn Err
 fn build_module(flavours: &[Flavour]) -> Result<u8, Box<dyn Error>> {
     let _guard = project::lock()?;
     for &flavour in flavours {
-        let path = module::build(&kernels::fetch(flavour, &mut tell)?)?;
+        let path = module::build(&kernels::fetch(flavour, &mut progress)?)?;
         println!("{}", path.display());
     }
     Ok(0)
@@ -102,7 +101,7 @@ fn run(
         limit: Duration::from_secs(limit_s),
         ..machine(arguments)?
     };
-    let outcome = machine.run(&Task::Command(command), &payload, true, &mut tell)?;
+    let outcome = machine.run(&Task::Command(command), &payload, true, &mut progress)?;
     match outcome.status {
         Some(status) => Ok(u8::try_from(status).unwrap_or(STATUS_OWN_FAILURE)),
         None => Err(outcome
@@ -117,8 +116,8 @@ fn shell(arguments: &MachineArguments) -> Result<u8, Box<dyn Error>> {
     }
     let payload = equipped(arguments)?;
     let machine = machine(arguments)?;
-    tell("booting; `exit` ends the machine, and so does Ctrl-] x when it hangs");
-    let outcome = machine.run(&Task::Shell, &payload, false, &mut tell)?;
+    progress("booting; `exit` ends the machine, and so does Ctrl-] x when it hangs");
+    let outcome = machine.run(&Task::Shell, &payload, false, &mut progress)?;
     match outcome.status {
         Some(_) => Ok(0),
         None => Err(outcome
@@ -144,15 +143,17 @@ fn play(
     for scenario in &wanted {
         for &base in flavours {
             let accelerator = chosen_or_detected(accelerator, base)?;
-            tell(&format!(
+            progress(&format!(
                 "{} on {base} ({accelerator}): {}",
                 scenario.name, scenario.proves
             ));
-            match trial::run(scenario, base, accelerator, soak, &mut tell) {
-                Ok(outcome) => tell(&format!("passed in {:.1} s", outcome.elapsed.as_secs_f64())),
+            match trial::run(scenario, base, accelerator, soak, &mut progress) {
+                Ok(outcome) => {
+                    progress(&format!("passed in {:.1} s", outcome.elapsed.as_secs_f64()))
+                }
                 Err(error) => {
                     failed += 1;
-                    tell(&format!("failed: {error}"));
+                    progress(&format!("failed: {error}"));
                 }
             }
         }
@@ -168,12 +169,12 @@ fn chosen_or_detected(
 ) -> Result<Accelerator, Box<dyn Error>> {
     Ok(match chosen {
         Some(accelerator) => accelerator,
-        None => Accelerator::detect(base, &mut tell)?,
+        None => Accelerator::detect(base, &mut progress)?,
     })
 }
 
 fn equipped(arguments: &MachineArguments) -> Result<Payload, Box<dyn Error>> {
-    let mut payload = equipment::assemble(arguments.kernel, &mut tell)?;
+    let mut payload = equipment::assemble(arguments.kernel, &mut progress)?;
     payload.load_module = !arguments.no_module;
     Ok(payload)
 }

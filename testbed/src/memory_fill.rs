@@ -1,31 +1,31 @@
-//! Filling of nearly all memory that a test node has, to find out whether it is there and its own.
+//! Fills nearly all memory of a test node, to find out whether it is there and its own.
 
 use std::fs;
 use std::io;
 
-/// What is taken at once, in bytes.
+/// Size of a piece of memory, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 const PIECE_WORDS: usize = PIECE_BYTES / size_of::<u64>();
-/// What the kernel and other programs keep, in KiB.
-const SPARED_KIB: u64 = 40 << 10;
+/// Memory left to the kernel and other programs, in KiB.
+const RESERVE_KIB: u64 = 40 << 10;
 
-/// What became of the memory.
+/// Result of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
     /// How much was filled, in MiB.
     pub filled_mib: usize,
-    /// How many MiB of it were found otherwise than they had been filled.
+    /// MiB whose content differed from what had been written.
     pub bad_mib: usize,
 }
 
-/// Takes memory until the kernel has hardly any, each MiB with words that no other has, looks then
-/// whether all is as it was written, and gives it back.
+/// Allocates memory until the kernel has hardly any left, fills each MiB with words of its own,
+/// verifies all of it and frees it.
 ///
 /// # Errors
 /// When the kernel does not say how much there is.
 pub fn fill() -> io::Result<Filled> {
     let mut pieces = Vec::new();
-    while available_kib()? > SPARED_KIB {
+    while available_kib()? > RESERVE_KIB {
         pieces.push(piece(pieces.len()));
     }
     let bad = |&(number, piece): &(usize, &Vec<u64>)| !is_piece(piece, number);
@@ -35,7 +35,7 @@ pub fn fill() -> io::Result<Filled> {
     })
 }
 
-/// A word that stands nowhere else.
+/// Word that occurs nowhere else.
 fn word(piece: usize, index: usize) -> u64 {
     ((piece * PIECE_WORDS + index) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -49,7 +49,7 @@ fn is_piece(words: &[u64], number: usize) -> bool {
     numbered.all(|(index, &found)| found == word(number, index))
 }
 
-/// What programs can still have.
+/// Memory available to programs, in KiB.
 fn available_kib() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let mut lines = text.lines();
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_told_from_any_other() {
+    fn pieces_are_distinct() {
         let mut words = piece(3);
         assert!(is_piece(&words, 3));
         assert!(!is_piece(&words, 4));

@@ -1,4 +1,4 @@
-//! Building the kernel modules.
+//! Builds the kernel modules.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,55 +9,55 @@ use crate::kernels::Kernel;
 use crate::project;
 use crate::tool::{Tool, ToolError};
 
-/// What the module is made of, folders of the repository.
+/// Folders of the repository with the module's sources.
 const SOURCES: [&str; 3] = ["kmod", "abi/include", TEST_DRIVER];
-/// Drivers for tests.
+/// Folder of drivers for tests.
 const TEST_DRIVER: &str = "testbed/driver";
-/// What may be copied: everything else in those folders was built there.
+/// Files that are copied: all others in those folders are build products.
 const SOURCE_EXTENSIONS: [&str; 6] = ["c", "h", "S", "lds", "rst", "md"];
 const SOURCE_NAMES: [&str; 2] = ["Kbuild", "Makefile"];
-/// Told by the kernel's makefiles on every build, and no fault of the module's:
-/// stock headers come without the kernel that its type information refers to.
+/// Printed by the kernel's makefiles on every build, and no fault of the module: stock headers lack
+/// the kernel image that BTF needs.
 const EXPECTED_LINE: &str = "Skipping BTF generation";
 
-/// Why there is no module.
+/// Failure to build the module.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     /// The compiler, or another program, failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// It was built, but not silently.
+    /// The build succeeded, but printed warnings.
     #[error("insula.ko for {release} builds with warnings:\n{output}")]
     Warnings {
         /// The kernel's `uname -r`.
         release: String,
-        /// What the build printed.
+        /// Output of the build.
         output: String,
     },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
-/// The modules that are built: of a base and a node, and of a node with virtio devices.
+/// Modules that are built: that of base and node, and that of a node's virtio devices.
 pub const BUILT: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
 
-/// The drivers that only tests load.
+/// Drivers that only tests load.
 pub const TEST_DRIVERS: [&str; 2] = ["insula_hold.ko", "insula_nested.ko"];
 
-/// Where the drivers for tests were built with the modules of that folder.
+/// Folder of the drivers for tests that were built along with the modules of that folder.
 #[must_use]
 pub fn test_driver(modules: &Path) -> PathBuf {
     modules.with_file_name(TEST_DRIVER)
 }
 
-/// Builds the modules for a kernel, in a folder of its own so that several kernels
-/// do not meet; answers that. Only what changed is compiled again.
+/// Builds the modules for a kernel, in a folder of its own per kernel, and returns the folder. Only
+/// what changed is compiled again.
 ///
 /// # Errors
 /// When it does not compile, or does with warnings.
@@ -70,8 +70,8 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf, ModuleError> {
     for part in [target.clone(), test_driver(&target)] {
         make(kernel, &part)?;
     }
-    // Without what only debuggers read, which is most of it, as DKMS installs them: nodes have them
-    // in their memory.
+    // Debug information is most of their size, and nodes keep the files in memory: stripped, as
+    // DKMS does.
     let modules = BUILT.map(|name| target.join(name));
     Tool::new("strip")
         .arg("--strip-debug")
@@ -90,7 +90,7 @@ fn make(kernel: &Kernel, part: &Path) -> Result<(), ModuleError> {
             std::thread::available_parallelism().map_or(1, usize::from)
         ))
         .args(["KCFLAGS=-Werror", "modules"])
-        // What an outer make was told does not concern this one.
+        // Flags of an outer make do not apply here.
         .env("MAKEFLAGS", "")
         .run()?;
     let warned = output.lines().any(|line| {
@@ -106,8 +106,8 @@ fn make(kernel: &Kernel, part: &Path) -> Result<(), ModuleError> {
     Ok(())
 }
 
-/// Makes the sources in `to` those in `from`. Files that are the same keep their
-/// time, so that make leaves them alone.
+/// Makes the sources in `to` equal to those in `from`. Unchanged files keep their time stamp, so
+/// that make skips them.
 fn mirror(from: &Path, to: &Path) -> Result<(), ModuleError> {
     fs::create_dir_all(to).map_err(at(to))?;
     let mut kept = BTreeSet::new();
@@ -139,7 +139,7 @@ fn copy_if_changed(source: &Path, target: &Path) -> Result<(), ModuleError> {
     fs::write(target, content).map_err(at(target))
 }
 
-/// Whether somebody wrote this file, as against a build.
+/// Whether the file is a source, not a build product.
 fn is_source(path: &Path) -> bool {
     let has = |names: &[&str], part: Option<&std::ffi::OsStr>| {
         part.and_then(|part| part.to_str())

@@ -1,18 +1,17 @@
-//! What test nodes boot beside a kernel: an initial file system of busybox, the
-//! drivers of the power button and of devices, and a script that tells that the node
-//! is alive and does what its command line says.
+//! Initial file system of test nodes: busybox, the drivers of the power button and of devices, and
+//! a script that reports that the node is alive and does what its command line says.
 
 use std::path::{Path, PathBuf};
 
-use insula::image::{Initramfs, ModulesError, modules_with_needs};
+use insula::image::{Initramfs, ModulesError, modules_with_dependencies};
 
 use crate::busybox::{self, BusyboxError};
 use crate::kernels::Kernel;
 use crate::module;
 
-/// The drivers that serve a purpose, by its name: a press of the power button is to be
-/// an event that a program can read, an NVMe drive and a virtio network card are to work,
-/// sockets to the base, and in a virtual machine the virtio devices of QEMU's `microvm`.
+/// Drivers by purpose: a press of the power button is to be an event that a program can read; an
+/// NVMe drive, a virtio network card and sockets to the base are to work, and in a virtual machine
+/// the virtio devices of QEMU's `microvm`.
 const MODULES: [(&str, &[&str]); 5] = [
     ("button", &["button", "evdev"]),
     ("disk", &["nvme"]),
@@ -22,19 +21,19 @@ const MODULES: [(&str, &[&str]); 5] = [
 ];
 const INIT: &[u8] = include_bytes!("../node/init");
 const DEVICES: &[u8] = include_bytes!("../node/devices");
-/// A shell function that measures a disk: `speed DISK`, which is overwritten.
+/// Shell function that measures a disk: `speed DISK`, which is overwritten.
 pub const SPEED: &str = include_str!("../node/speed");
-/// Shell functions that work without end on one core: `work FOLDER`, which tells how long each
-/// piece took, and `burden FOLDER`, which is in the way of others.
+/// Shell functions that load one core without end: `work FOLDER`, which logs how long each piece
+/// took, and `noise FOLDER`, which disturbs others.
 pub const WORK: &str = include_str!("../node/work");
 
-/// Why the nodes' initial file system could not be made.
+/// Failure to make the nodes' initial file system.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeInitrdError {
-    /// There is no busybox to put in.
+    /// busybox could not be fetched.
     #[error(transparent)]
     Busybox(#[from] BusyboxError),
-    /// A kernel's modules could not be had.
+    /// A kernel's modules could not be found.
     #[error(transparent)]
     Modules(#[from] ModulesError),
     /// It does not fit the format.
@@ -42,19 +41,19 @@ pub enum NodeInitrdError {
     Write(#[from] std::io::Error),
 }
 
-/// The initial file system of nodes with one of these kernels, a cpio archive.
+/// Initial file system of nodes with one of these kernels, a cpio archive.
 ///
 /// # Errors
-/// When busybox or the kernels' modules cannot be had.
+/// When busybox or the kernels' modules cannot be fetched.
 pub fn initrd(kernels: &[Kernel]) -> Result<Vec<u8>, NodeInitrdError> {
     Ok(usual(kernels)?.finish()?)
 }
 
-/// The same with what a node needs to talk to the base: the modules for each kernel, by the folders
-/// that they were built in, and the program that does.
+/// The same, with the modules for each kernel, by the folders that they were built in, and the
+/// program `insula-peer`, to talk to the base.
 ///
 /// # Errors
-/// As of [`initrd`], or when a file cannot be read.
+/// As [`initrd`], or when a file cannot be read.
 pub fn peer_initrd(
     kernels: &[Kernel],
     modules: &[PathBuf],
@@ -83,7 +82,7 @@ fn usual(kernels: &[Kernel]) -> Result<Initramfs, NodeInitrdError> {
         archive = archive.directory(&folder)?;
         for (purpose, names) in MODULES {
             let mut list = String::new();
-            for module in modules_with_needs(&kernel.modules(), names)? {
+            for module in modules_with_dependencies(&kernel.modules(), names)? {
                 archive = archive.file(&format!("{folder}/{}", module.file), &module.content)?;
                 list.push_str(&format!("{}\n", module.file));
             }

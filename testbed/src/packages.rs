@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use crate::project;
 use crate::tool::{Tool, ToolError};
 
-/// Why packages could not be had.
+/// Failure to get packages.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
-    /// apt does not know it, or nothing of the kind is among what it needs.
+    /// apt does not know it, or it has no such dependency.
     #[error(
         "apt knows no `{wanted}`: run `apt-get update`, and see that bookworm and \
          bookworm-security are among its sources"
     )]
     Unknown {
-        /// What was asked for.
+        /// Package that was asked for.
         wanted: String,
     },
     /// A program failed.
@@ -26,9 +26,9 @@ pub enum PackageError {
     /// A file could not be written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
@@ -48,8 +48,8 @@ pub fn dependencies(package: &str) -> Result<Vec<String>, PackageError> {
     Ok(names)
 }
 
-/// Downloads packages in the version that apt would install and unpacks them,
-/// one over the other, into `target`.
+/// Downloads packages in the version that apt would install and unpacks them, one over the other,
+/// into `target`.
 ///
 /// # Errors
 /// When apt or dpkg fails or the folder cannot be made.
@@ -60,7 +60,7 @@ pub fn unpack(packages: &[String], target: &Path) -> Result<(), PackageError> {
     };
     fs::create_dir_all(target).map_err(at)?;
     let downloads = tempfile::tempdir_in(target).map_err(at)?;
-    // As root, apt would else want to download as a user who may not write here.
+    // As root, apt would otherwise download as a user who cannot write here.
     let tool = Tool::new("apt-get").args(["-q", "-o", "APT::Sandbox::User=root", "download"]);
     tool.args(packages).directory(downloads.path()).run()?;
     for file in fs::read_dir(downloads.path()).map_err(at)? {
@@ -70,10 +70,10 @@ pub fn unpack(packages: &[String], target: &Path) -> Result<(), PackageError> {
     Ok(())
 }
 
-/// The file at that path of a package, fetched on first use.
+/// File of a package, fetched on first use.
 ///
 /// # Errors
-/// As of [`unpack`].
+/// As [`unpack`].
 pub fn file(package: &str, path: &str) -> Result<PathBuf, PackageError> {
     let folder = project::build().join(package);
     let file = folder.join(path);
@@ -83,7 +83,7 @@ pub fn file(package: &str, path: &str) -> Result<PathBuf, PackageError> {
     Ok(file)
 }
 
-/// Takes the names out of what `apt-cache depends` prints.
+/// Names in the output of `apt-cache depends`.
 fn parse_dependencies(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter_map(|line| {

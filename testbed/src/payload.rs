@@ -1,5 +1,4 @@
-//! What goes into an emulated machine, a file system on a disk, and what comes out, a tar
-//! archive on another.
+//! Input of an emulated machine, a file system on a disk, and its output, a tar archive on another.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -9,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::ext4::{self, Ext4Error};
 
-/// Something to put in.
+/// Content of a file to put in.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// A file of this machine.
+    /// A file of the host.
     File(PathBuf),
     /// These bytes.
     Bytes(Vec<u8>),
@@ -21,24 +20,24 @@ pub enum Content {
 /// Files to put in, by their path below /payload.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
-    /// Each with its permissions.
+    /// Content and permissions by path.
     files: BTreeMap<String, (Content, u32)>,
-    /// Whether to load insula.ko before the task begins.
+    /// Whether to load insula.ko before the task starts.
     pub load_module: bool,
 }
 
 impl Payload {
-    /// Puts in a file.
+    /// Adds a file.
     pub fn file(&mut self, path: &str, content: Content) {
         self.files.insert(path.to_owned(), (content, 0o644));
     }
 
-    /// Puts in a program; what lies in bin/ is found by its name.
+    /// Adds a program; those in bin/ are in PATH.
     pub fn program(&mut self, path: &str, content: Content) {
         self.files.insert(path.to_owned(), (content, 0o755));
     }
 
-    /// Writes the disk: a file system to be mounted, for which the machine need not copy anything.
+    /// Writes the disk, a file system that the machine only mounts.
     ///
     /// # Errors
     /// When a file cannot be read or the disk cannot be written.
@@ -66,7 +65,7 @@ fn name_file(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Files that came out of a machine, by their path below /result.
+/// Files that a machine stored, by their path below /result.
 ///
 /// # Errors
 /// When the disk cannot be read. One that was never written holds no file.
@@ -88,12 +87,12 @@ pub(crate) fn read_result(disk: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> 
     Ok(files)
 }
 
-/// Makes an empty disk of `size` bytes, which takes no space until written to.
+/// Makes an empty, sparse disk of `size` bytes.
 pub(crate) fn empty_disk(path: &Path, size: u64) -> io::Result<()> {
     fs::File::create(path)?.set_len(size)
 }
 
-/// `words` as a shell command line that gives exactly these words.
+/// Quotes `words` for a shell.
 pub(crate) fn shell_command<W: AsRef<str>>(words: &[W]) -> String {
     let quote = |word: &W| format!("'{}'", word.as_ref().replace('\'', r"'\''"));
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
@@ -106,7 +105,7 @@ mod tests {
     use proptest::prelude::*;
     use std::process::Command;
 
-    /// What debugfs says of a file on `disk`.
+    /// Output of debugfs about a file on `disk`.
     fn debugfs(disk: &Path, request: &str) -> String {
         let tool = Tool::new("debugfs").args(["-R", request]);
         tool.arg(disk).run().unwrap()

@@ -1,22 +1,22 @@
-//! The program `insula-peer`, which a test node runs at the other ends of its channels, and what the
-//! base asks it for.
+//! Program `insula-peer`, which a test node runs at its ends of its channels, and the requests that
+//! the base sends it.
 
 use std::fs;
 use std::time::Duration;
 
 use insula::channel::{ChannelError, End, Side};
-use insula::driver::{Borrowed, CallError, Driver};
+use insula::driver::{CallError, Driver, ImportedGrant};
 use insula_abi::channel::{Pages, Right};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
 /// Longer than any test.
-const PATIENCE: Duration = Duration::from_secs(3600);
-/// More than any message has.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+/// Larger than any message.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// What a message asks for, by its kind.
+/// Request of a message, by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Send it back as it is.
@@ -24,22 +24,22 @@ pub enum Request {
     /// Send as many messages as its first word says (4 bytes, little endian), each of as many bytes
     /// as its second says: see [`numbered`].
     Flood = 2,
-    /// Write anything anywhere into the rings, then leave.
+    /// Write random values all over the rings, then leave.
     Scribble = 3,
     /// Leave the session, and join the next.
     Leave = 4,
     /// Crash the kernel.
     Crash = 5,
-    /// Borrow: map as many bytes as the third word says (4 bytes each, little endian) from the
-    /// address in the second (8 bytes) on, of the lender whose number the first is.
-    Borrow = 7,
-    /// Send back the 8 bytes at the address in the first word (8 bytes) of what was borrowed; if
+    /// Import a grant: map as many bytes as the third word says (4 bytes each, little endian) from
+    /// the address in the second (8 bytes) on, of the granter whose number the first is.
+    Import = 7,
+    /// Send back the 8 bytes at the address in the first word (8 bytes) of the imported memory; if
     /// they are not there, the error's number as 4 bytes.
     Load = 8,
     /// Store the second word at the address in the first (8 bytes each). Answered by no bytes, or
     /// as above.
     Store = 9,
-    /// From now on look at the rings as often before sleeping as its first word says.
+    /// From now on poll the rings as often before sleeping as its first word says.
     Polls = 6,
     /// Send it back; then signal [`EVENT`] back as often as its first word says.
     Events = 10,
@@ -56,7 +56,7 @@ impl Request {
         Self::Leave,
         Self::Crash,
         Self::Polls,
-        Self::Borrow,
+        Self::Import,
         Self::Load,
         Self::Store,
         Self::Events,
@@ -68,10 +68,10 @@ impl Request {
     }
 }
 
-/// The event of the channel that is signalled to and fro.
+/// Event of the channel that is signalled both ways.
 pub const EVENT: u32 = 3;
 
-/// The bytes of the message of that number.
+/// Content of the message with that number.
 pub fn numbered(number: u32, size: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().repeat(size.div_ceil(4));
     bytes.truncate(size);
@@ -86,7 +86,7 @@ pub fn serve(driver: &Driver, index: u32) -> Result<(), Box<dyn std::error::Erro
     loop {
         let mut end = End::attach(driver.open_channel(index)?, Side::Node)?;
         match session(driver, &mut end) {
-            Ok(()) | Err(ServeError::Channel(ChannelError::HungUp)) => {}
+            Ok(()) | Err(ServeError::Channel(ChannelError::Disconnected)) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -108,27 +108,27 @@ enum ServeError {
     Eventfd(#[from] Errno),
 }
 
-/// Does what is asked for until it is to leave.
+/// Executes requests until it is to leave.
 fn session(driver: &Driver, end: &mut End) -> Result<(), ServeError> {
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut borrowed = None;
+    let mut imported = None;
     loop {
-        let received = end.receive(&mut buffer, PATIENCE)?;
+        let received = end.receive(&mut buffer, TIMEOUT)?;
         let bytes = received.bytes(&buffer);
         match Request::of(received.kind) {
-            Some(Request::Echo) => end.send(&Message::bytes(received.kind, bytes), PATIENCE)?,
+            Some(Request::Echo) => end.send(&Message::bytes(received.kind, bytes), TIMEOUT)?,
             Some(Request::Flood) if bytes.len() == 8 => {
                 flood(end, word(&bytes[..4]), word(&bytes[4..]))?;
             }
             Some(Request::Polls) if bytes.len() == 4 => end.set_polls(word(bytes)),
-            Some(Request::Borrow) if bytes.len() == 16 => {
+            Some(Request::Import) if bytes.len() == 16 => {
                 let (size, address) = (word(&bytes[12..]) as usize, long(&bytes[4..12]));
-                borrowed = Some(driver.borrow(word(&bytes[..4]), address, size)?);
-                end.send(&Message::bytes(received.kind, &[]), PATIENCE)?;
+                imported = Some(driver.import_grant(word(&bytes[..4]), address, size)?);
+                end.send(&Message::bytes(received.kind, &[]), TIMEOUT)?;
             }
             Some(Request::Load | Request::Store) if bytes.len() >= 8 => {
-                let answer = touch(borrowed.as_mut(), bytes);
-                end.send(&Message::bytes(received.kind, &answer), PATIENCE)?;
+                let answer = touch(imported.as_mut(), bytes);
+                end.send(&Message::bytes(received.kind, &answer), TIMEOUT)?;
             }
             Some(Request::Events) if bytes.len() == 4 => signal_back(end, bytes)?,
             Some(Request::Refer) if bytes.len() >= size_of::<Pages>() => refer(end, bytes)?,
@@ -152,12 +152,12 @@ fn long(bytes: &[u8]) -> u64 {
 }
 
 /// Loads from the address in the first 8 bytes, or stores there what follows.
-fn touch(borrowed: Option<&mut Borrowed>, bytes: &[u8]) -> Vec<u8> {
+fn touch(imported: Option<&mut ImportedGrant>, bytes: &[u8]) -> Vec<u8> {
     let (address, value) = (long(&bytes[..8]), &bytes[8..]);
     let mut loaded = vec![0; if value.is_empty() { 8 } else { 0 }];
-    let done = match borrowed {
-        Some(borrowed) if value.is_empty() => borrowed.load(address, &mut loaded),
-        Some(borrowed) => borrowed.store(address, value),
+    let done = match imported {
+        Some(imported) if value.is_empty() => imported.load(address, &mut loaded),
+        Some(imported) => imported.store(address, value),
         None => Err(Errno::ENXIO),
     };
     match done {
@@ -169,7 +169,7 @@ fn touch(borrowed: Option<&mut Borrowed>, bytes: &[u8]) -> Vec<u8> {
 fn flood(end: &mut End, count: u32, size: u32) -> Result<(), ServeError> {
     for number in 0..count {
         let bytes = numbered(number, size as usize);
-        end.send(&Message::bytes(Request::Flood as u8, &bytes), PATIENCE)?;
+        end.send(&Message::bytes(Request::Flood as u8, &bytes), TIMEOUT)?;
     }
     Ok(())
 }
@@ -186,22 +186,22 @@ fn refer(end: &mut End, request: &[u8]) -> Result<(), ServeError> {
         pages: &[reference],
         bytes,
     };
-    Ok(end.send(&message, PATIENCE)?)
+    Ok(end.send(&message, TIMEOUT)?)
 }
 
 fn signal_back(end: &mut End, request: &[u8]) -> Result<(), ServeError> {
-    let (incoming, outgoing) = (EventFd::new()?, EventFd::new()?);
+    let (ioeventfd, irqfd) = (EventFd::new()?, EventFd::new()?);
     end.channel()
-        .bind_event(EVENT, Some((&incoming, &outgoing)))?;
-    end.send(&Message::bytes(Request::Events as u8, request), PATIENCE)?;
+        .bind_eventfds(EVENT, Some((&ioeventfd, &irqfd)))?;
+    end.send(&Message::bytes(Request::Events as u8, request), TIMEOUT)?;
     for _ in 0..word(request) {
-        incoming.read()?;
-        outgoing.write(1)?;
+        ioeventfd.read()?;
+        irqfd.write(1)?;
     }
-    Ok(end.channel().bind_event(EVENT, None)?)
+    Ok(end.channel().bind_eventfds(EVENT, None)?)
 }
 
-/// Every word, many times; half of the values are small, as positions are.
+/// Overwrites every word, many times; half of the values are small, as positions are.
 fn scribble(end: &End) -> Result<(), ServeError> {
     let words = end.channel().map()?;
     let mut random = fastrand::Rng::new();

@@ -8,52 +8,51 @@ use tempfile::NamedTempFile;
 use crate::project;
 use crate::tool::{Tool, ToolError};
 
-/// The only architecture there is.
+/// The only supported architecture.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Without libraries, and at the same address each time, so that an emulator that
-/// has translated a program once need not do so at each start.
+/// Static, and at a fixed address, so that an emulator can reuse the translation of a program at
+/// its next start.
 const STATIC: &str = "-C target-feature=+crt-static -C relocation-model=static";
 
-/// Why there are no programs.
+/// Failure to build the programs.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramsError {
     /// Cargo failed, or another program.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// What was built cannot be written.
-    #[error("the folder of what was built cannot be written: {0}")]
+    /// A built program could not be stripped.
+    #[error("the built programs cannot be written: {0}")]
     Write(#[from] io::Error),
 }
 
 /// The programs, linked statically so that they need nothing of the root disk.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The command `insula`.
+    /// Command `insula`.
     pub insula: PathBuf,
-    /// What runs tests inside.
+    /// Runs tests inside.
     pub scenario: PathBuf,
-    /// What a node runs to talk to the base.
+    /// Runs in a node to talk to the base.
     pub peer: PathBuf,
-    /// What runs on the base and on a lightweight kernel, to be compared.
+    /// Runs on the base and on a lightweight kernel, to compare both.
     pub probe: PathBuf,
-    /// The first process of a node to live in.
+    /// First process of a node started from a container image or folder.
     pub agent: PathBuf,
-    /// The lightweight kernel.
+    /// Lightweight kernel.
     pub lwk: PathBuf,
 }
 
-/// Builds them, as far as they have changed. `tell` gets a line if that takes
-/// minutes.
+/// Builds them, as far as they have changed. `progress` gets a line if that takes minutes.
 ///
 /// # Errors
 /// When cargo fails.
-pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> {
+pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = project::root().join(target.unwrap_or_else(|| "target".into()));
     let folder = target.join(TARGET).join("release");
     if !folder.exists() {
-        tell("building the programs for the machine (a few minutes, the first time)");
+        progress("building the programs for the machine (a few minutes, the first time)");
     }
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     // Naming the target keeps these flags from build scripts and macros.
@@ -79,10 +78,10 @@ pub fn build(tell: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> {
     })
 }
 
-/// A copy of a program without what only debuggers read, which is most of it: a node has it in its
-/// memory as long as it runs.
+/// Copy of a program without debug information, which is most of its size: a node has it in memory
+/// as long as it runs.
 fn stripped(program: &Path) -> Result<PathBuf, ProgramsError> {
-    // Others may be building, too.
+    // Other processes may build at the same time.
     let folder = program.parent().unwrap_or(Path::new("."));
     let copy = NamedTempFile::new_in(folder)?;
     let strip = Tool::new("strip").arg("-o").arg(copy.path()).arg(program);

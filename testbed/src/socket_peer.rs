@@ -1,4 +1,4 @@
-//! What a test node does with sockets to the base (AF_VSOCK): it sends back what it gets.
+//! Sockets of a test node to the base (AF_VSOCK): an echo server.
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
@@ -7,11 +7,11 @@ use std::thread;
 
 use vsock::{VMADDR_CID_ANY, VsockListener, VsockStream};
 
-/// Where it listens.
+/// Port on which it listens.
 pub const PORT: u32 = 1024;
-/// What it says when it listens.
+/// Line that it prints when it listens.
 pub const LISTENS: &str = "listens";
-/// Bytes at a time.
+/// Size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Echoes every connection until its other side has finished.
@@ -24,7 +24,7 @@ pub fn serve() -> io::Result<Infallible> {
     loop {
         let (stream, _) = listener.accept()?;
         thread::Builder::new().spawn(move || {
-            // Who is cut off does not want to hear more.
+            // A reset connection is no error of the server.
             let _ = echo(stream);
         })?;
     }

@@ -1,14 +1,14 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Most bytes of a failed program's output that its error repeats.
+/// Most bytes of a failed program's output that its error quotes.
 const OUTPUT_TAIL_BYTES: usize = 4000;
 
-/// Why running a program failed.
+/// Failure to run a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// It is not installed.
@@ -22,30 +22,30 @@ pub enum ToolError {
     Start {
         /// Its name.
         program: String,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
-    /// It said that it failed.
+    /// It ended with an error.
     #[error("`{command}` failed ({status}):\n{output}")]
     Failed {
-        /// It and its arguments.
+        /// The command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// The end of what it printed.
+        /// The end of its output.
         output: String,
     },
 }
 
-/// A program about to be run, with all its output captured.
+/// Program to be run, with all its output captured.
 pub struct Tool {
     program: String,
     command: Command,
 }
 
 impl Tool {
-    /// The program called `program`, searched for in PATH and in the folders of
-    /// system programs, which a user's PATH leaves out on Debian.
+    /// The program `program`, searched for in PATH and in the folders of system programs, which a
+    /// user's PATH leaves out on Debian.
     pub fn new(program: &str) -> Self {
         let mut command = Command::new(program);
         command.env("PATH", search_path()).env("LC_ALL", "C");
@@ -80,7 +80,7 @@ impl Tool {
         self
     }
 
-    /// Runs it to its end. Answers all that it printed, errors last.
+    /// Runs it to its end. Returns its output, stderr last.
     ///
     /// # Errors
     /// When it is missing, cannot be started or ends with a status other than 0.
@@ -140,8 +140,7 @@ pub fn search_path() -> OsString {
     path
 }
 
-/// The last `size` bytes of `text`, beginning at the start of a line if that
-/// leaves anything.
+/// Last `size` bytes of `text`, from the start of a line if that leaves anything.
 pub fn tail(text: &str, size: usize) -> &str {
     let Some(mut start) = text.len().checked_sub(size).filter(|&start| start > 0) else {
         return text;
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_program_names_the_way_out() {
+    fn missing_program_has_a_hint() {
         let error = Tool::new("no-such-program-at-all").run().unwrap_err();
         assert!(matches!(error, ToolError::Missing { .. }));
         assert!(error.to_string().contains("make deps"));

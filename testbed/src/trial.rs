@@ -1,4 +1,4 @@
-//! A scenario played on an emulated machine, and judged from outside.
+//! Run of a scenario on an emulated machine, judged from outside.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::machine::{Accelerator, Failure, Machine, MachineError, Outcome, Task}
 use crate::root::Root;
 use crate::scenario::{Module, Scenario, splat};
 
-/// Why a scenario has not been proven.
+/// Failure of a scenario's run.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// The machine could not be equipped.
@@ -17,29 +17,29 @@ pub enum TrialError {
     /// The machine could not be run.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// It was, and the scenario failed.
+    /// The scenario failed.
     #[error(transparent)]
     Failed(#[from] Failure),
 }
 
-/// Plays a scenario on a machine of its shape with `base` as the kernel; with
-/// `soak` in long counts, showing what it prints.
+/// Plays a scenario on a machine of its shape with `base` as the kernel; with `soak` in long
+/// counts, showing its output.
 ///
 /// # Errors
-/// When it fails, or the kernel log of the machine holds a complaint.
+/// When it fails, or the kernel log of the machine has an error.
 pub fn run(
     scenario: &Scenario,
     base: Flavour,
     accelerator: Accelerator,
     soak: bool,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Outcome, TrialError> {
     let (root, payload) = match scenario.module {
         Module::Installed => (
             Root::Installed,
-            equipment::assemble_for_installed(base, tell)?,
+            equipment::assemble_for_installed(base, progress)?,
         ),
-        _ => (Root::Test, equipment::assemble(base, tell)?),
+        _ => (Root::Test, equipment::assemble(base, progress)?),
     };
     let mut words = vec!["insula-scenario".to_owned(), scenario.name.to_owned()];
     if soak {
@@ -59,7 +59,7 @@ pub fn run(
         ..Machine::new(base)
     };
     let outcome = machine
-        .run(&Task::Command(words), &payload, soak, tell)?
+        .run(&Task::Command(words), &payload, soak, progress)?
         .succeeded()?;
     match splat::find(&outcome.log).map(str::to_owned) {
         Some(line) => Err(outcome

@@ -23,27 +23,27 @@ fn main() {
     libtest_mimic::run(&arguments, trials.collect()).exit();
 }
 
-/// Most machines at once, whatever this one has: each has some GiB of memory.
+/// Most machines at once: each has some GiB of memory.
 const MACHINES_MAX: usize = 4;
 
-/// As many as there are cores: an emulated machine takes one, a virtual one hardly more.
+/// One for each core: an emulated machine takes one, a virtual one hardly more.
 fn machines_at_once() -> usize {
     available_parallelism()
         .map_or(1, NonZeroUsize::get)
         .min(MACHINES_MAX)
 }
 
-/// Held while it is found out what executes the machines.
+/// Locked while the accelerator is detected.
 static DETECTION: Mutex<()> = Mutex::new(());
 
 fn play(scenario: &Scenario, base: Flavour) -> Result<(), Failed> {
-    let tell = &mut |line: &str| eprintln!("testbed: {line}");
+    let progress = &mut |line: &str| eprintln!("testbed: {line}");
     let accelerator = {
         let _alone = DETECTION.lock().unwrap_or_else(PoisonError::into_inner);
-        Accelerator::detect(base, tell)?
+        Accelerator::detect(base, progress)?
     };
-    let outcome = trial::run(scenario, base, accelerator, false, tell)?;
-    tell(&format!(
+    let outcome = trial::run(scenario, base, accelerator, false, progress)?;
+    progress(&format!(
         "{} on {base}: {:.0} s",
         scenario.name,
         outcome.elapsed.as_secs_f64()

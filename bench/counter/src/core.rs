@@ -1,25 +1,25 @@
-//! What one core has executed since it came to a mark.
+//! Counts of one core between two marks.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use insula_bench::marks::{Count, Kind};
 
-/// Bytes of a cache line, on all processors with x86-64.
+/// Bytes of a cache line, on all x86-64 processors.
 const LINE_BYTES: u64 = 64;
 
 /// A translated block of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Whether it is the kernel's.
+    /// Whether it belongs to the kernel.
     pub(crate) is_of_kernel: bool,
-    /// Instructions that it consists of.
+    /// Number of its instructions.
     pub(crate) instructions: u64,
-    /// Where they are.
+    /// Its addresses.
     pub(crate) addresses: Range<u64>,
 }
 
-/// A core, and the window that is open on it.
+/// A core, with its open window.
 #[derive(Debug, Default)]
 pub(crate) struct Core {
     is_in_kernel: bool,
@@ -37,7 +37,7 @@ struct Window {
 }
 
 impl Core {
-    /// Counts from now on, from nothing.
+    /// Opens a window with all counts at zero.
     pub(crate) fn begin(&mut self, kind: Kind) {
         self.window = Some(Window {
             kind,
@@ -49,7 +49,7 @@ impl Core {
         });
     }
 
-    /// What has been counted, if it is that which was begun last.
+    /// Closes the window and returns its counts, if `kind` opened the last one.
     pub(crate) fn end(&mut self, kind: Kind) -> Option<Count> {
         let window = self.window.take().filter(|window| window.kind == kind)?;
         Some(Count {
@@ -62,7 +62,8 @@ impl Core {
         })
     }
 
-    /// It executes a block. With `lines` the lines of the kernel's code count.
+    /// Counts the execution of a block. With `lines` the kernel's cache lines of code are counted,
+    /// too.
     pub(crate) fn execute(&mut self, block: &Block, lines: bool) {
         let enters = block.is_of_kernel && !self.is_in_kernel;
         self.is_in_kernel = block.is_of_kernel;
@@ -83,7 +84,7 @@ impl Core {
         }
     }
 
-    /// The kernel's code loads or stores.
+    /// Counts a load or store of the kernel.
     pub(crate) fn access(&mut self, address: u64) {
         if let Some(window) = &mut self.window {
             window.data_lines.insert(address / LINE_BYTES);
@@ -107,7 +108,7 @@ mod tests {
     };
 
     #[test]
-    fn a_window_counts_both_sides_and_the_way_between() {
+    fn a_window_counts_user_kernel_and_entries() {
         let mut core = Core::default();
         core.execute(&KERNEL, true);
         core.begin(Kind::SpinPlain);
@@ -130,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counts_outside_of_a_window_nor_in_another_ones() {
+    fn nothing_counts_without_a_matching_window() {
         let mut core = Core::default();
         core.execute(&USER, true);
         core.access(0);
         assert_eq!(core.end(Kind::SpinPlain), None);
         core.begin(Kind::SpinPlain);
-        assert_eq!(core.end(Kind::SpinQuiet), None);
-        core.begin(Kind::SpinQuiet);
-        let count = core.end(Kind::SpinQuiet).unwrap();
+        assert_eq!(core.end(Kind::SpinLwk), None);
+        core.begin(Kind::SpinLwk);
+        let count = core.end(Kind::SpinLwk).unwrap();
         assert_eq!((count.user_instructions, count.data_lines), (0, 0));
     }
 }

@@ -1,19 +1,18 @@
-//! A plugin of QEMU that counts what an emulated core executes while a program asks for it.
+//! QEMU plugin that counts what an emulated core executes between marks of a program.
 //!
-//! Time in emulation says little of hardware, but what is executed does: how often a core leaves
-//! its program for the kernel, how many instructions it executes there, how many cache lines of
-//! code and data it touches on the way. No kernel can tell all that of itself, and none of those
-//! that are compared tells it like the others.
+//! Times in emulation say little about hardware, but executed instructions do: how often a core
+//! leaves its program for the kernel, how many instructions it executes there, how many cache lines
+//! of code and data it touches on the way. No kernel can count all of that itself, and the compared
+//! kernels count differently.
 //!
 //! A program that is to be counted executes a [mark](insula_bench::marks), an instruction that does
-//! nothing, before and after. When QEMU translates a block of code, the plugin has itself called
-//! whenever that is executed, and whenever a mark in it is; each core has a [`Core`] that counts
-//! while a window is open. What lies in the upper half of the addresses is taken for the kernel, as
-//! on all kernels for x86-64, and for user code what lies in the lower. At the end of a window one
-//! line goes to the file `out=` (see [`insula_bench::marks::Count`]).
+//! nothing, before and after. When QEMU translates a block of code, the plugin registers callbacks
+//! for each execution of the block, and of each mark in it; each core has a [`Core`] that counts
+//! while a window is open. Addresses in the upper half count as the kernel's, as in all x86-64
+//! kernels, those in the lower half as user code. At the end of a window one line goes to the file
+//! `out=` (see [`insula_bench::marks::Count`]).
 //!
-//! With `lines=on` each access to memory is looked at, too, which makes the machine many times
-//! slower.
+//! With `lines=on` each memory access is recorded, too, which makes the machine many times slower.
 
 mod core;
 mod qemu;
@@ -26,10 +25,10 @@ use insula_bench::marks::{Edge, MARK_BYTES, Mark};
 
 use self::core::{Block, Core};
 
-/// More cores than the test bed's machines have.
+/// More cores than the testbed's machines have.
 const CORES: usize = 64;
 
-/// What is done while the machine runs.
+/// State of the plugin while the machine runs.
 struct Counter {
     cores: [Mutex<Core>; CORES],
     out: File,
@@ -39,7 +38,7 @@ struct Counter {
 static COUNTER: OnceLock<Counter> = OnceLock::new();
 
 impl Counter {
-    /// By the plugin's arguments, `NAME=VALUE` each.
+    /// Reads the plugin's arguments, `NAME=VALUE` each.
     fn new<'a>(arguments: impl Iterator<Item = &'a str>) -> io::Result<Self> {
         let (mut out, mut lines) = (None, false);
         for argument in arguments {
@@ -58,7 +57,7 @@ impl Counter {
         })
     }
 
-    /// Lets a core be changed, if there is room for one of that number.
+    /// Runs `act` on the core, if there is room for one of that number.
     fn on<Answer>(&self, core: u32, act: impl FnOnce(&mut Core) -> Answer) -> Option<Answer> {
         let core = self.cores.get(core as usize)?;
         Some(act(&mut core
@@ -66,7 +65,7 @@ impl Counter {
             .unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// A core has come to a mark.
+    /// Handles a mark that a core has executed.
     fn marked(&self, core: u32, mark: Mark) {
         let count = self.on(core, |core| match mark.edge {
             Edge::Begin => {
@@ -84,12 +83,12 @@ impl Counter {
             (&self.out).write_all(&line)
         });
         if let Err(error) = written {
-            qemu::say(&format!("counter: a window is lost: {error}\n"));
+            qemu::log(&format!("counter: a window is lost: {error}\n"));
         }
     }
 }
 
-/// A block has been translated: whatever of it is to be told when it is executed.
+/// Registers the callbacks for a translated block.
 fn translated(block: &qemu::Block<'_>) {
     let Some(counter) = COUNTER.get() else {
         return;
@@ -105,7 +104,7 @@ fn translated(block: &qemu::Block<'_>) {
             instruction.on_access();
         }
     }
-    // As long as QEMU keeps the translation; it never says when it drops it.
+    // QEMU never reports when it drops a translation.
     block.on_execution(Box::leak(Box::new(Block {
         is_of_kernel: is_of_kernel(block.address()),
         instructions,
@@ -140,7 +139,7 @@ fn accessed(core: u32, address: u64) {
     }
 }
 
-/// Begins with these arguments.
+/// Starts the plugin with these arguments.
 fn install<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let counter = Counter::new(arguments).map_err(|error| error.to_string())?;
     let set = COUNTER.set(counter);

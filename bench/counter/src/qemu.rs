@@ -1,8 +1,8 @@
-//! QEMU's interface for plugins, version 1, as far as it is needed: that of QEMU 4.2 to 8.2
+//! The needed part of QEMU's plugin interface, version 1: that of QEMU 4.2 to 8.2
 //! (`docs/devel/tcg-plugins` there). Debian 12 has no header of it.
 //!
-//! All unsafe code is here. QEMU calls from several threads, one for each core; what is called is
-//! safe for that.
+//! All unsafe code is here. QEMU calls from several threads, one for each core; the callbacks are
+//! thread-safe.
 
 #![allow(unsafe_code)]
 
@@ -11,17 +11,17 @@ use std::marker::PhantomData;
 
 use crate::core;
 
-/// The interface's version that this plugin is made for, which QEMU reads.
+/// Interface version of this plugin, which QEMU reads.
 #[unsafe(no_mangle)]
 static qemu_plugin_version: c_int = 1;
 
 type PluginId = u64;
-/// What is called when a block or an instruction is executed: the core, and the word given before.
+/// Callback for an executed block or instruction: the core, and the word of the registration.
 type Executed = extern "C" fn(c_uint, *mut c_void);
-/// What is called when memory is accessed: the core, the kind, the address, and the word.
+/// Callback for a memory access: the core, the kind, the address, and the word.
 type Accessed = extern "C" fn(c_uint, u32, u64, *mut c_void);
 
-/// What is called reads no register of the machine.
+/// The callbacks read no register of the machine.
 const NO_REGISTERS: c_int = 0;
 /// Loads and stores.
 const LOADS_AND_STORES: c_int = 3;
@@ -64,14 +64,14 @@ unsafe extern "C" {
     fn qemu_plugin_outs(text: *const c_char);
 }
 
-/// A block while QEMU translates it.
+/// A block during its translation.
 pub(crate) struct Block<'a>(*mut RawBlock, PhantomData<&'a RawBlock>);
 
-/// One of its instructions.
+/// An instruction of the block.
 pub(crate) struct Instruction<'a>(*mut RawInstruction, PhantomData<&'a RawInstruction>);
 
 impl<'a> Block<'a> {
-    /// Where it begins.
+    /// Address of the block.
     pub(crate) fn address(&self) -> u64 {
         // SAFETY: the block is QEMU's, which keeps it until the callback returns.
         unsafe { qemu_plugin_tb_vaddr(self.0) }
@@ -90,10 +90,11 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Has [`crate::executed`] called, with `what`, whenever it is executed.
+    /// Has [`crate::executed`] called with `what` whenever the block is executed.
     pub(crate) fn on_execution(&self, what: &'static core::Block) {
         let word = std::ptr::from_ref(what).cast_mut().cast();
-        // SAFETY: as above; the callback gets what it takes the word for, which lives on.
+        // SAFETY: as above; the word is a pointer of the type that the callback expects, valid for
+        // ever.
         unsafe {
             qemu_plugin_register_vcpu_tb_exec_cb(self.0, block_executed, NO_REGISTERS, word);
         }
@@ -101,7 +102,7 @@ impl<'a> Block<'a> {
 }
 
 impl Instruction<'_> {
-    /// Where it is.
+    /// Its address.
     pub(crate) fn address(&self) -> u64 {
         // SAFETY: the instruction is QEMU's, which keeps it until the callback returns.
         unsafe { qemu_plugin_insn_vaddr(self.0) }
@@ -113,13 +114,13 @@ impl Instruction<'_> {
         unsafe { qemu_plugin_insn_size(self.0) }
     }
 
-    /// The instruction itself.
+    /// The encoded instruction.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: as above; its bytes are as many as its size says.
+        // SAFETY: as above; the data has as many bytes as the size says.
         unsafe { std::slice::from_raw_parts(qemu_plugin_insn_data(self.0).cast(), self.size()) }
     }
 
-    /// Has [`crate::mark_executed`] called, with `code`, whenever it is executed.
+    /// Has [`crate::mark_executed`] called with `code` whenever it is executed.
     pub(crate) fn on_execution(&self, code: u32) {
         let word = std::ptr::without_provenance_mut(code as usize);
         // SAFETY: as above; the word is only a number.
@@ -131,7 +132,7 @@ impl Instruction<'_> {
     /// Has [`crate::accessed`] called whenever it loads or stores.
     pub(crate) fn on_access(&self) {
         let none = std::ptr::null_mut();
-        // SAFETY: as above; the word is not looked at.
+        // SAFETY: as above; the word is not used.
         unsafe {
             qemu_plugin_register_vcpu_mem_cb(
                 self.0,
@@ -144,10 +145,10 @@ impl Instruction<'_> {
     }
 }
 
-/// A text to QEMU's log.
-pub(crate) fn say(text: &str) {
+/// Writes a text to QEMU's log.
+pub(crate) fn log(text: &str) {
     if let Ok(text) = CString::new(text) {
-        // SAFETY: it is a text that ends with a zero, and is not kept.
+        // SAFETY: the text ends with a zero byte, and is not kept.
         unsafe { qemu_plugin_outs(text.as_ptr()) }
     }
 }
@@ -157,12 +158,12 @@ extern "C" fn translated(_: PluginId, block: *mut RawBlock) {
 }
 
 extern "C" fn block_executed(core: c_uint, word: *mut c_void) {
-    // SAFETY: the word is what `Block::on_execution` gave, which is never freed.
+    // SAFETY: the word is from `Block::on_execution`, and never freed.
     crate::executed(core, unsafe { &*word.cast::<core::Block>() });
 }
 
 extern "C" fn mark_executed(core: c_uint, word: *mut c_void) {
-    // What `Instruction::on_execution` gave was 32 bits.
+    // The word is from `Instruction::on_execution`, and has 32 bits.
     crate::mark_executed(core, word.addr() as u32);
 }
 
@@ -179,7 +180,8 @@ extern "C" fn qemu_plugin_install(
     arguments: *const *const c_char,
 ) -> c_int {
     let arguments: Vec<_> = (0..usize::try_from(count).unwrap_or_default())
-        // SAFETY: QEMU gives so many texts that end with a zero and are kept until this returns.
+        // SAFETY: QEMU passes that many texts, which end with a zero byte and are kept until this
+        // returns.
         .map(|index| unsafe { CStr::from_ptr(*arguments.add(index)) }.to_string_lossy())
         .collect();
     if let Err(error) = crate::install(arguments.iter().map(AsRef::as_ref)) {

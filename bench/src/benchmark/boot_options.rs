@@ -1,4 +1,4 @@
-//! What each measure that shortens a stock kernel's boot gives.
+//! Effect of each option that shortens a stock kernel's boot.
 
 use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
@@ -29,12 +29,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "boot-options",
     title: "What each measure gives to the boot",
     how: "From Enter to the node's init, 6.12, one core, 256 MiB, from a resident image and the \
-          pool; each variant differs from what every node is given by one thing. The first group \
-          takes a measure away, so that its ratio above 1 is what the measure gives; the second \
-          adds what nodes are *not* given, since it costs safety: its ratio below 1 is the price \
-          of that. The serial console here writes to a port with nobody behind it, which never \
-          makes it wait: a real port at 115200 baud takes 87 us for each character on top. Of the \
-          other options that nodes are given none is there for speed.",
+          pool; each variant differs in one option from the options of every node. The first \
+          group removes an option, so that a ratio above 1 is the option's gain; the second adds \
+          options that nodes do *not* get, since they cost safety: a ratio below 1 is the price \
+          of safety. The serial console here writes to a port without a peer, which never makes \
+          it wait: a real port at 115200 baud adds 87 us for each character. None of the other \
+          options of nodes is for speed.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 2,

@@ -1,4 +1,4 @@
-//! Starting and stopping, again and again.
+//! Start and stop, again and again.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     title: "Start and stop, again and again",
     how: "One cycle starts a node of 6.12 with one core and 256 MiB from a resident image and \
           removes it: both commands, their processes included. *Base* takes core and memory from \
-          the running system and gives them back, cleared; *pool* keeps them in the pool; *ready* \
+          the running system and returns them, cleared; *pool* keeps them in the pool; *ready* \
           also waits for the node's init in between.",
     machine: Shape::USUAL,
     root: Root::Test,

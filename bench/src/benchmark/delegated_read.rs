@@ -6,9 +6,9 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{Inside, Place, Quiet};
+use crate::inside::{Inside, LwkNode, Place};
 
-/// In memory.
+/// In memory (tmpfs).
 const FILE: &str = "/run/read";
 /// What is read at once, with the names of the rows.
 const SIZES: [(&str, usize); 6] = [
@@ -51,18 +51,18 @@ macro_rules! rows {
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "delegated-read",
     title: "Reading a file by delegation",
-    how: "`read()` of a file in memory (tmpfs), by the same program on a core of the base and on a \
-          node of the lightweight kernel, which has the base do it. *New* memory has been touched \
-          by nobody: on Linux each of its pages is a fault within the call; on the node it is a \
-          fault of the proxy, which has the node's kernel give it a frame, mostly one of 2 MiB that \
-          it clears first, and maps 64 pages at a time. *Used* memory was read into before, so \
-          both kernels have it mapped. *Copied* is the baseline of the paper: the base reads only \
-          into 64 KiB that it always has, and the program copies them out, piece by piece. \
-          *Mapped ahead* is new memory of which the program has said before that it will be written \
-          (`MADV_POPULATE_WRITE`), on Linux as on the node: both have it mapped then, which is not \
-          part of the time. The paper's goal is 0.9 times Linux's rate, 1.11 times its time. Small sizes are \
-          read up to 200 times a round, of which the median counts. Copying is 5 to 36 times dearer in \
-          emulation than on hardware: what delegation adds looks smaller for it.",
+    how: "`read()` of a file in memory (tmpfs), by the same program on a core of the base and on \
+          a node of the lightweight kernel, which delegates it to the base. *New* memory is \
+          untouched: on Linux each of its pages is a fault within the call; on the node it is a \
+          fault of the proxy, for which the node's kernel allocates a frame, mostly one of 2 MiB \
+          that it clears first, and maps 64 pages at a time. *Used* memory was read into before, \
+          so both kernels have it mapped. *Copied* is the baseline of the paper: the base reads \
+          only into 64 KiB that stay mapped, and the program copies them out, piece by piece. \
+          *Mapped ahead* is new memory that the program has had mapped before the read \
+          (`MADV_POPULATE_WRITE`), on Linux as on the node, which is not part of the time. The \
+          paper's goal is 0.9 times Linux's rate, 1.11 times its time. Small sizes are read up to \
+          200 times a round, of which the median counts. Copying is 5 to 36 times slower in \
+          emulation than on hardware: the cost of delegation looks smaller for it.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 2,
@@ -82,22 +82,22 @@ const fn share(id: &'static str, what: &'static str) -> Row {
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     fill()?;
-    let quiet = Quiet::start(inside, 3)?;
+    let lwk_node = LwkNode::start(inside, 3)?;
     for _ in 0..inside.count {
         for (name, size) in SIZES {
             let measure = |place, way: &str, row: &str| -> Result<f64, Finding> {
-                let round = quiet.round(place, &["read", FILE, &size.to_string(), way])?;
+                let round = lwk_node.round(place, &["read", FILE, &size.to_string(), way])?;
                 let rate = size as f64 / round.median_us;
                 inside.record(&format!("delegated-read.{row}.{name}"), rate)?;
                 Ok(round.median_us)
             };
             let linux_fresh = measure(Place::Base(1), "fresh", "linux-fresh")?;
-            let fresh = measure(Place::Quiet, "fresh", "fresh")?;
+            let fresh = measure(Place::Lwk, "fresh", "fresh")?;
             let linux_ahead = measure(Place::Base(1), "ahead", "linux-ahead")?;
-            let ahead = measure(Place::Quiet, "ahead", "ahead")?;
+            let ahead = measure(Place::Lwk, "ahead", "ahead")?;
             let linux_reused = measure(Place::Base(1), "reused", "linux-reused")?;
-            let reused = measure(Place::Quiet, "reused", "reused")?;
-            measure(Place::Quiet, "copied", "copied")?;
+            let reused = measure(Place::Lwk, "reused", "reused")?;
+            measure(Place::Lwk, "copied", "copied")?;
             if size >= 1 << 20 {
                 let id = format!("delegated-read.reused-time.{name}");
                 inside.record(&id, reused / linux_reused)?;
@@ -108,7 +108,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
             }
         }
     }
-    quiet.remove()
+    lwk_node.remove()
 }
 
 /// Makes the file, with all its pages.

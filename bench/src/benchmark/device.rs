@@ -1,4 +1,4 @@
-//! A disk in a node, beside the same disk in the base.
+//! A disk in a node, compared with the same disk in the base.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::inside::{Inside, lines};
 const KERNEL: &str = "6.12";
 const NODE: &str = "store";
 const ADDRESS: &str = "0000:01:00.0";
-/// What the script measures, in its order.
+/// Measurements of the script, in its order.
 const KINDS: [&str; 4] = ["write", "read", "write_4k", "read_4k"];
 /// A round takes some seconds on a quiet machine.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -27,12 +27,12 @@ const IN_BASE: &str = "dd iflag=direct (oflag=direct) in the base";
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "device",
     title: "A disk in a node, beside the same in the base",
-    how: "An NVMe controller behind a port of its own, used by busybox's `dd` past all caches, one \
-          request after the other: in blocks of 1 MiB for the throughput, of 4 KiB for the time \
-          that each takes. The same program does the same in the base and then, with the \
-          controller given to it, in a node of one core. Each round measures both. The disk is a \
-          file in the memory of the computer that emulates the machine: what is compared is the \
-          way to it, not the disk.",
+    how: "An NVMe controller behind a port of its own, used by busybox's `dd` past all caches, \
+          one request after the other: in blocks of 1 MiB for the throughput, of 4 KiB for the \
+          time of each. The same program does the same in the base and then, with the controller \
+          given to it, in a node of one core. Each round measures both. The disk is a file in the \
+          memory of the computer that emulates the machine: the path to the disk is compared, not \
+          the disk.",
     machine: Shape {
         spare_devices: SpareDevices::Plain,
         ..Shape::USUAL
@@ -93,9 +93,9 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     Ok(())
 }
 
-/// The script's lines in the base.
+/// Output of the script in the base.
 fn in_base() -> Result<Vec<String>, Finding> {
-    // By its serial number: what lies in the function's own folder may be but a path to it.
+    // Identified by its serial number: the function's own folder may only have a path to it.
     let find = "for disk in /sys/block/nvme*; do read -r serial < $disk/device/serial && \
                 [ \"$serial\" = spare ] && [ -b /dev/${disk##*/} ] && echo ${disk##*/}; done";
     let script = format!(
@@ -108,7 +108,7 @@ fn in_base() -> Result<Vec<String>, Finding> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// The first of each of the script's lines in the node's log.
+/// First of each of the script's lines in the node's log.
 fn in_node(inside: &Inside, name: &Name) -> Result<Vec<String>, Finding> {
     let deadline = Instant::now() + LIMIT;
     let log = NodeLog::open(&node::find(&inside.driver, name)?)?;
@@ -121,11 +121,11 @@ fn in_node(inside: &Inside, name: &Name) -> Result<Vec<String>, Finding> {
         std::thread::sleep(Duration::from_millis(100));
     }
     Err(Finding::new(format!(
-        "{name} has not told of its disk in time"
+        "{name} has not reported its disk in time"
     )))
 }
 
-/// Keeps what a line tells: MB/s of large blocks, milliseconds for each small one.
+/// Records the figures of a line: MB/s of large blocks, milliseconds for each small one.
 fn record(inside: &Inside, place: &str, line: &str) -> Result<(), Finding> {
     let bad = || Finding::new(format!("no measurement: {line}"));
     let words: Vec<_> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! How much of a core's caches a system call takes.
+//! Cache footprint of a system call.
 
 use std::fs;
 use std::path::Path;
@@ -7,23 +7,23 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Counted, Row, Unit};
-use crate::inside::{Inside, Place, Quiet};
+use crate::inside::{Inside, LwkNode, Place};
 use crate::marks::{Count, Kind};
 
-/// In memory.
+/// In memory (tmpfs).
 const FILE: &str = "/run/bench-file";
 const FILE_BYTES: usize = 1 << 20;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "displaced-lines",
     title: "Cache lines that a system call touches",
-    how: "How many different cache lines of code and of data the kernel of a program's core touches \
-          for one call, counted by a plugin of the emulator: `fcntl(0, F_GETFD)`, and `read()` of \
-          1 MiB of a file in memory into memory that was read into before. On the base that is \
-          Linux, and what is read is among it; on the lightweight kernel it is only the way to the \
-          proxy's desk and back. The paper of IHK/McKernel counts misses of an i7's caches by one \
-          delegated call of whatever length instead: 65 to 72 in the first-level instruction cache, \
-          44 to 49 in that of data.",
+    how: "Number of distinct cache lines of code and of data that the kernel of a program's core \
+          touches for one call, counted by a plugin of the emulator: `fcntl(0, F_GETFD)`, and \
+          `read()` of 1 MiB of a file in memory into memory that was read into before. On the \
+          base that kernel is Linux, and the data read is included; on the lightweight kernel it \
+          is only the path to the proxy's syscall slot and back. The paper of IHK/McKernel \
+          instead counts misses of an i7's caches by one delegated call of any length: 65 to 72 \
+          in the first-level instruction cache, 44 to 49 in that of data.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 2,
@@ -72,18 +72,18 @@ const fn lines(id: &'static str, what: &'static str) -> Row {
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     fs::write(FILE, vec![1; FILE_BYTES])?;
-    let quiet = Quiet::start(inside, 3)?;
+    let lwk_node = LwkNode::start(inside, 3)?;
     for _ in 0..inside.count {
         for (place, kind) in [
             (Place::Base(1), Kind::CallPlain),
-            (Place::Quiet, Kind::CallQuiet),
+            (Place::Lwk, Kind::CallLwk),
             (Place::Base(1), Kind::ReadPlain),
-            (Place::Quiet, Kind::ReadQuiet),
+            (Place::Lwk, Kind::ReadLwk),
         ] {
-            quiet.marked(place, kind, Path::new(FILE))?;
+            lwk_node.marked(place, kind, Path::new(FILE))?;
         }
     }
-    quiet.remove()?;
+    lwk_node.remove()?;
     Ok(fs::remove_file(FILE)?)
 }
 
@@ -94,7 +94,7 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
                 "displaced-lines.call-plain-code",
                 "displaced-lines.call-plain-data",
             ),
-            Kind::CallQuiet => (
+            Kind::CallLwk => (
                 "displaced-lines.call-quiet-code",
                 "displaced-lines.call-quiet-data",
             ),
@@ -102,7 +102,7 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
                 "displaced-lines.read-plain-code",
                 "displaced-lines.read-plain-data",
             ),
-            Kind::ReadQuiet => (
+            Kind::ReadLwk => (
                 "displaced-lines.read-quiet-code",
                 "displaced-lines.read-quiet-data",
             ),

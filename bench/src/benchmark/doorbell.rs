@@ -11,32 +11,32 @@ use crate::inside::{Events, Guest, Inside, Peer, Pipes, PolledRings, pin};
 use crate::trips::Trips;
 
 const KERNEL: &str = "6.12";
-/// This process's, and the other's on the base.
+/// Cores of this process and of the other one on the base.
 const OWN_CORE: usize = 0;
 const PROCESS_CORE: usize = 1;
-/// That of the guest's processor, which has nothing else to do, and the node's.
+/// Cores of the guest's processor, which is otherwise idle, and of the node.
 const GUEST_CORE: usize = 2;
 const NODE_CORE: usize = 3;
-/// What goes there and back, in bytes.
+/// Size of a message, in bytes.
 const SIZE: usize = 32;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "doorbell",
     title: "Messages there and back",
-    how: "A message of 32 bytes goes from a process of the base to one of a node of 6.12 and back. \
-          *Polling*: both look all the time, and nobody sleeps: at the rings of a channel to the \
-          node; at the same rings in memory shared with a process on another core of the base; and \
-          at a pair of pipes to such a process, which takes system calls. *Sleeping*: both sleep for \
-          each message and are woken. In a channel a doorbell does that, so a trip is two sleeps, \
-          two interrupts between kernels and two wake-ups. Beside it a pair of pipes to a process \
-          on another core of the base; a pair of eventfds, which carry no bytes; and what a kernel \
-          in a virtual machine is talked to by: a socket (virtio-vsock, served by vhost) to a \
-          guest of 6.12 under KVM inside the emulated machine, whose processor has a core of its \
-          own, as the node has (`isolcpus=domain`). On the emulated machine a core that has nothing \
-          to do is a thread that sleeps, and to wake it costs tens of microseconds, in all figures \
-          of those that sleep. Each entry to a guest and each exit is emulated there and dearer \
-          than on hardware, so the last figure is too high by an amount that only hardware can tell. \
-          Each round is 2,000 trips; the figures are of the rounds' medians and 99th percentiles.",
+    how: "A message of 32 bytes goes from a process of the base to one of a node of 6.12 and \
+          back. *Polling*: both sides poll, and neither sleeps: the rings of a channel to the \
+          node; the same rings in memory shared with a process on another core of the base; and a \
+          pair of pipes to such a process, which takes system calls. *Sleeping*: both sides sleep \
+          for each message and are woken. In a channel a doorbell does that, so a trip is two \
+          sleeps, two interrupts between kernels and two wake-ups. The peers are a pair of pipes \
+          to a process on another core of the base; a pair of eventfds, which carry no bytes; and \
+          the usual way to a kernel in a virtual machine: a socket (virtio-vsock, served by \
+          vhost) to a guest of 6.12 under KVM inside the emulated machine, whose processor has a \
+          core of its own, as the node has (`isolcpus=domain`). On the emulated machine an idle \
+          core is a thread that sleeps, and to wake it costs tens of microseconds, in all figures \
+          of those that sleep. Each entry to a guest and each exit is emulated there and slower \
+          than on hardware, so the last figure is too high by an unknown amount. Each round is \
+          2,000 trips; the figures are of the rounds' medians and 99th percentiles.",
     machine: Shape {
         append: "isolcpus=domain,2",
         ..Shape::USUAL
@@ -108,7 +108,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 fn polling(inside: &Inside, peer: &mut Peer<'_>) -> Result<(), Finding> {
     peer.set_polls(u32::MAX)?;
     node(inside, peer, "polling")?;
-    // Who polls would take the computer's cores from those who come next.
+    // A polling node would take the host's cores from the next measurements.
     peer.set_polls(0)?;
     let mut rings = PolledRings::start(PROCESS_CORE)?;
     trips(inside, "rings", || rings.echo(&mut [7; SIZE]))?;
@@ -128,7 +128,7 @@ fn sleeping(inside: &Inside, peer: &mut Peer<'_>, guest: &mut Guest) -> Result<(
 
 fn node(inside: &Inside, peer: &mut Peer<'_>, row: &str) -> Result<(), Finding> {
     let trips = Trips::measure(|| {
-        peer.ask(Request::Echo, &[7; SIZE])?;
+        peer.request(Request::Echo, &[7; SIZE])?;
         Ok(peer.receive(&mut [0; SIZE]).map(drop)?)
     })?;
     trips.record(inside, &format!("doorbell.{row}"))

@@ -1,4 +1,4 @@
-//! From a node's end to its being seen, and to the node's running again.
+//! Time from a node's end to its detection, and to the restarted node.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -18,9 +18,9 @@ const NODE: &str = "node";
 const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
 const POLICY: [&str; 4] = ["--restart", "always", "--on-hang", "restart"];
 
-/// How often the node's state is looked at: the error of the time to running.
+/// Interval of polling the node's state: the error of the time to running.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
-/// A hang is seen after five seconds.
+/// A hang is detected after five seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const RESTART: &str =
@@ -29,15 +29,15 @@ const RESTART: &str =
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "ending",
     title: "A node's end, and its next beginning",
-    how: "A node of 6.12 with one core and 256 MiB, started from a resident image with \
-          `--restart always --on-hang restart`, ends by itself. The time begins with the kernel's \
-          line that tells of the end (`Power down`, `Restarting system`, `Kernel panic`, \
-          `System halted`), which is polled every 0.5 ms in the node's memory; for a hang with \
-          the change to the kernel's code that makes it spin with interrupts off. *Seen* is when \
-          a process that waits on the node's descriptor is woken, *running* when the first core \
-          has entered the kernel again, *ready* the line of the node's init. All but a reboot wait \
-          the 100 ms of a first restart in between. A crash and a halt are looked for once a \
-          second, a hang is told after five looks in vain.",
+    how: "A node of 6.12 with one core and 256 MiB, started from a resident image with `--restart \
+          always --on-hang restart`, ends by itself. The time starts with the kernel's line that \
+          announces the end (`Power down`, `Restarting system`, `Kernel panic`, `System halted`), \
+          which is polled every 0.5 ms in the node's memory; for a hang with the change to the \
+          kernel's code that makes it spin with interrupts off. *Seen* is when a process that \
+          waits on the node's descriptor is woken, *running* when the first core has entered the \
+          kernel again, *ready* the line of the node's init. All but a reboot include the 100 ms \
+          of delay before a first restart. Crashes and halts are polled once a second; a hang is \
+          reported after five failed probes.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 1,
@@ -63,7 +63,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     ],
 };
 
-/// What the node does, and its kernel's line that tells of it.
+/// Task of the node, and its kernel's line that announces the end.
 const ENDINGS: [(&str, &str); 4] = [
     ("poweroff", "reboot: Power down"),
     ("reboot", "reboot: Restarting system"),
@@ -95,7 +95,7 @@ fn start(inside: &Inside, task: &str) -> Result<Name, Finding> {
     Ok(inside.command.start(NODE, &words)?.name)
 }
 
-/// Measures what comes after the end at `ended`, and removes the node.
+/// Measures the times after the end at `ended`, and removes the node.
 fn follow(inside: &Inside, task: &str, name: &Name, ended: Instant) -> Result<(), Finding> {
     let mut handle = node::find(&inside.driver, name)?;
     let starts = handle.info.starts;
@@ -103,7 +103,7 @@ fn follow(inside: &Inside, task: &str, name: &Name, ended: Instant) -> Result<()
         wait_until_stopped(&handle)?;
         inside.record(&format!("ending.{task}.seen"), ended.elapsed())?;
     }
-    wait_until_again(&mut handle)?;
+    wait_until_restarted(&mut handle)?;
     inside.record(&format!("ending.{task}.running"), ended.elapsed())?;
     let ready = wait_until_ready(&inside.driver, name)?;
     inside.record(&format!("ending.{task}.ready"), ready - ended)?;
@@ -117,7 +117,7 @@ fn wait_until_stopped(handle: &Handle) -> Result<(), Finding> {
     Finding::unless(woken > 0, || "the node does not end".to_owned())
 }
 
-fn wait_until_again(handle: &mut Handle) -> Result<(), Finding> {
+fn wait_until_restarted(handle: &mut Handle) -> Result<(), Finding> {
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
         handle.refresh()?;
@@ -126,5 +126,5 @@ fn wait_until_again(handle: &mut Handle) -> Result<(), Finding> {
         }
         thread::sleep(POLL_INTERVAL);
     }
-    Err(Finding::new("the node is not started again"))
+    Err(Finding::new("the node is not restarted"))
 }

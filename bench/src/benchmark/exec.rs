@@ -1,4 +1,4 @@
-//! A program in a node that runs, beside one in a container.
+//! A program in a running node, compared with one in a container.
 
 use std::process::Command;
 
@@ -9,19 +9,19 @@ use super::{Benchmark, Row};
 use crate::inside::{BUSYBOX, CONTAINER, Inside, output_of, podman, run};
 
 const KERNEL: &str = "6.12";
-/// The image, the node and the container.
+/// Name of the image, the node and the container.
 const NAME: &str = "living";
-/// The node of the lightweight kernel.
-const QUIET: &str = "quiet";
+/// Node of the lightweight kernel.
+const LWK_NODE: &str = "quiet";
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "exec",
     title: "A program in a node that runs",
-    how: "From Enter to the end of the command with which `busybox true` is run: by the agent of a \
-          Linux node of one core, through a socket (vsock); on a node of the lightweight kernel of \
-          one core, in whose memory it is loaded; in a container of podman's (crun, no network), \
-          whose root is the folder that the node's image was built with: by podman, and by crun, the \
-          runtime that podman itself has do it; and by the base itself. Each round runs all five.",
+    how: "From Enter to the end of the command that runs `busybox true`: by the agent of a Linux \
+          node of one core, through a socket (vsock); on a node of the lightweight kernel of one \
+          core, in whose memory it is loaded; in a container of podman's (crun, no network), \
+          whose root is the folder that the node's image was built with: by podman, and by crun, \
+          podman's own runtime; and by the base itself. Each round runs all five.",
     machine: Shape::USUAL,
     root: Root::Bench,
     rounds: 5,
@@ -70,18 +70,18 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
         inside.command.run(&words)
     };
     start(NAME, NAME)?;
-    start("lwk", QUIET)?;
+    start("lwk", LWK_NODE)?;
     let container = [&["run", "--detach", "--name", NAME], &CONTAINER[..]].concat();
     let container = output_of(&mut podman(
         &[&container[..], &[BUSYBOX, "sleep", "1000000"]].concat(),
     ))?;
     let measured = rounds(inside, container.trim());
     run(&mut podman(&["rm", "--force", "--time", "0", NAME]))?;
-    inside.command.run(&["rm", "--force", NAME, QUIET])?;
+    inside.command.run(&["rm", "--force", NAME, LWK_NODE])?;
     measured
 }
 
-/// `container` is the container's number: podman tells its runtime that, not the name.
+/// `container` is the container's id: podman passes that to its runtime, not the name.
 fn rounds(inside: &Inside, container: &str) -> Result<(), Finding> {
     let in_node = |name| {
         let mut command = inside.command.prepare();
@@ -99,11 +99,11 @@ fn rounds(inside: &Inside, container: &str) -> Result<(), Finding> {
         command.args(&PROGRAM[1..]);
         command
     };
-    // The first waits until the agent is there, and fills caches.
+    // The first waits until the agent is up, and fills caches.
     run(&mut in_node(NAME))?;
     for _ in 0..inside.count {
         inside.record("exec.node", run(&mut in_node(NAME))?)?;
-        inside.record("exec.lwk", run(&mut in_node(QUIET))?)?;
+        inside.record("exec.lwk", run(&mut in_node(LWK_NODE))?)?;
         inside.record("exec.podman", run(&mut in_container())?)?;
         inside.record("exec.crun", run(&mut by_crun())?)?;
         inside.record("exec.base", run(&mut in_base())?)?;

@@ -16,11 +16,11 @@ const NAME: &str = "living";
 /// The node whose root is an image in memory, and that image.
 const IN_MEMORY: &str = "in-memory";
 const ROOT_IMAGE: &str = "/run/living.erofs";
-/// The file, as the node sees it, and its size.
+/// The file, by its path in the node, and its size.
 const FILE: &str = "/data";
 const FILE_BYTES: usize = 64 << 20;
 
-/// Empties a kernel's caches.
+/// Drops a kernel's caches.
 const EMPTY: &str = "echo 3 > /proc/sys/vm/drop_caches";
 
 const IN_NODE: &str = "cat FILE > /dev/null in a node with --rootfs FOLDER";
@@ -30,13 +30,12 @@ const IN_BASE: &str = "cat FILE > /dev/null in the base";
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "fs",
     title: "A file of the base, read in a node",
-    how: "64 MiB that the base has in memory, read from its beginning to its end in pieces of 1 MiB: in a Linux \
-          node of one core whose root is the file's folder (virtiofs), first with empty caches, so \
-          that all of it comes through the queues of the device from Debian's `virtiofsd`, then \
-          once more: opened anew it is read anew, so that the node sees what the base has changed; \
-          in a node whose root is an EROFS image of the folder, which lies in memory (DAX): there \
-          it is read where it lies, and no cache holds it; and in the base. Each round reads all \
-          four.",
+    how: "64 MiB in the base's page cache, read from start to end in pieces of 1 MiB: in a Linux \
+          node of one core whose root is the file's folder (virtiofs), first with empty caches, \
+          so that all of it comes through the queues of the device from Debian's `virtiofsd`, \
+          then once more: a file that is opened again is read again, so that the node sees the \
+          base's changes; in a node whose root is an EROFS image of the folder in memory (DAX): \
+          there it is read in place, without a cache; and in the base. Each round reads all four.",
     machine: Shape::USUAL,
     root: Root::Bench,
     rounds: 4,

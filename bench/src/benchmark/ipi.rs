@@ -10,10 +10,10 @@ use crate::trips::Trips;
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "ipi",
     title: "An interrupt to another core and back",
-    how: "What any doorbell costs at least: `membarrier()` interrupts the other core on which a \
-          thread of the process is at work, and waits until the interrupt has been handled there. \
-          Beside it the same system call where it interrupts nobody. Each round is 2,000 calls; \
-          the figures are of the rounds' medians and 99th percentiles.",
+    how: "Lower bound of any doorbell: `membarrier()` interrupts the other core on which a thread \
+          of the process runs, and waits until the interrupt has been handled there. The peer is \
+          the same system call when it interrupts nobody. Each round is 2,000 calls; the figures \
+          are of the rounds' medians and 99th percentiles.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 5,
@@ -39,7 +39,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     let other = OtherCore::start(1)?;
     for _ in 0..inside.count {
         Trips::measure(|| Ok(other.interrupt()?))?.record(inside, "ipi.round-trip")?;
-        Trips::measure(|| Ok(other.ask()?))?.record(inside, "ipi.call")?;
+        Trips::measure(|| Ok(other.query()?))?.record(inside, "ipi.call")?;
     }
     Ok(())
 }

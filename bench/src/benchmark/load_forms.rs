@@ -1,4 +1,4 @@
-//! In which form a kernel is best kept resident.
+//! Forms in which a kernel can be kept resident, compared.
 
 use insula::driver::Memory;
 use insula::image;
@@ -26,11 +26,10 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     how: "*Compressed* keeps the bzImage as it is: little to copy, the node unpacks it (and moves \
           to a random address). *Decompressed* keeps the ELF file inside, laid out: much to copy, \
           nothing to unpack, no address randomisation. *Copy* is copying the kernel's segments \
-          from resident to node memory; *entry* is from Enter to the \
-          kernel's first instruction, *init* to the line of the node's init in its log. Cores and \
-          memory come from the pool; the base has three cores left. In emulation copying is 5 to \
-          36 times dearer than on hardware and arithmetic, as in unpacking, is not: the copies' \
-          share is overstated.",
+          from resident to node memory; *entry* is from Enter to the kernel's first instruction, \
+          *init* to the line of the node's init in its log. Cores and memory come from the pool; \
+          the base has three cores left. In emulation copying is 5 to 36 times slower than on \
+          hardware, and arithmetic, as in unpacking, is not: the copies' share is overstated.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 2,
@@ -135,11 +134,11 @@ fn image_name(kernel: &str, form: &str) -> String {
     format!("{form}-{kernel}")
 }
 
-/// Copies a kernel's segments into fresh node memory.
+/// Copies a kernel's segments into new memory of a node.
 fn copy(inside: &Inside, kernel: &str, form: &str) -> Result<(), Finding> {
     let image = image::open(&inside.driver, &image_name(kernel, form).parse::<Name>()?)?;
     let description = &image.description;
-    let node = take(inside)?;
+    let node = allocate(inside)?;
     let began = Instant::now();
     for (segment, &from) in description
         .loadable
@@ -152,7 +151,7 @@ fn copy(inside: &Inside, kernel: &str, form: &str) -> Result<(), Finding> {
     inside.record(&format!("load-forms.{kernel}.{form}.copy"), began.elapsed())
 }
 
-fn take(inside: &Inside) -> Result<Memory, Finding> {
+fn allocate(inside: &Inside) -> Result<Memory, Finding> {
     let memory = inside.driver.create_memory()?;
     memory.grow(&abi::Request {
         size: NODE_BYTES,

@@ -1,4 +1,4 @@
-//! Programs of Debian's on the lightweight kernel, beside Linux on the same core.
+//! Debian's programs on the lightweight kernel, compared with Linux on the same core.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -8,18 +8,18 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{Inside, Place, Quiet, output, program};
+use crate::inside::{Inside, LwkNode, Place, output, program};
 
-/// The core: the base's, then the node's.
+/// Core of the base's process, then of the node.
 const CORE: usize = 3;
-/// Its clients'.
+/// Core of the clients.
 const CLIENT: &str = "1";
 const PORT: &str = "7379";
 const REQUESTS: &str = "2000";
-/// Until a server answers.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for a server to start.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Prints how long the work has taken, in milliseconds.
+/// Prints the duration of the work, in milliseconds.
 const PYTHON: &str = "import time
 began = time.perf_counter()
 words = {}
@@ -32,12 +32,12 @@ print((time.perf_counter() - began) * 1e3)";
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "lwk-program",
     title: "Programs on the lightweight kernel",
-    how: "Debian's programs, unmodified, on one core: first as a process of the base that is kept \
-          on it, then on a node that has it. *python3* fills a dictionary and tells the time \
-          itself; *openssl* is `openssl speed` of SHA-256 in blocks of 1 KiB, for one second; \
-          *redis* is redis-server with `redis-benchmark` on another core of the base, 2,000 \
-          requests over TCP by 5 connections at once: on the node each of them is some delegated \
-          calls.",
+    how: "Debian's programs, unmodified, on one core: first as a process of the base that is \
+          bound to it, then on a node that has it. *python3* fills a dictionary and measures the \
+          time itself; *openssl* is `openssl speed` of SHA-256 in blocks of 1 KiB, for one \
+          second; *redis* is redis-server with `redis-benchmark` on another core of the base, \
+          2,000 requests over TCP by 5 connections at once: on the node each of them is some \
+          delegated calls.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 2,
@@ -75,9 +75,9 @@ const fn request(id: &'static str, what: &'static str) -> Row {
 fn inside(inside: &Inside) -> Result<(), Finding> {
     for _ in 0..inside.count {
         measure(inside, Place::Base(CORE), "linux")?;
-        let quiet = Quiet::start(inside, CORE)?;
-        measure(inside, Place::Quiet, "lwk")?;
-        quiet.remove()?;
+        let lwk_node = LwkNode::start(inside, CORE)?;
+        measure(inside, Place::Lwk, "lwk")?;
+        lwk_node.remove()?;
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ fn measure(inside: &Inside, place: Place, row: &str) -> Result<(), Finding> {
     inside.record(&format!("lwk-program.redis.{row}"), request_us)
 }
 
-/// In MB/s.
+/// Throughput in MB/s.
 fn openssl(inside: &Inside, place: Place) -> Result<f64, Finding> {
     let words = [
         "/usr/bin/openssl",
@@ -110,7 +110,7 @@ fn openssl(inside: &Inside, place: Place) -> Result<f64, Finding> {
     Ok(figure.parse::<f64>()? / 1e3)
 }
 
-/// In microseconds per request.
+/// Time of a request, in microseconds.
 fn redis(inside: &Inside, place: Place) -> Result<f64, Finding> {
     let words = [
         "/usr/bin/redis-server",
@@ -141,13 +141,11 @@ fn redis(inside: &Inside, place: Place) -> Result<f64, Finding> {
     measured
 }
 
-/// Waits until the server does.
+/// Waits until the server answers.
 fn answers() -> Result<(), Finding> {
     let began = Instant::now();
     while client("redis-cli", &["ping"])? != "PONG\n" {
-        Finding::unless(began.elapsed() < PATIENCE, || {
-            "redis does not answer".into()
-        })?;
+        Finding::unless(began.elapsed() < TIMEOUT, || "redis does not answer".into())?;
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())

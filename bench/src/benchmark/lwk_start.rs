@@ -1,4 +1,4 @@
-//! From Enter to the end of a program on a node of its own.
+//! Time from Enter to the end of a program on a node of its own.
 
 use std::time::Instant;
 
@@ -16,13 +16,14 @@ const PROGRAM: &str = "/bin/true";
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "lwk-start",
     title: "A program on a kernel of its own, from Enter to its end",
-    how: "`insula run --image lwk -- /bin/true` takes a core and 256 MiB from the base, starts the \
-          lightweight kernel and runs the program of the base, which is linked dynamically; the \
-          time ends when the command does. Split, by a second start of the same kind: *entry* is from Enter to the \
-          kernel's first instruction, *load* the part of it that puts kernel and tables into the \
-          node's memory, *exec* is `insula exec` of the program on a node that runs. With the pool, \
-          core and memory are at hand. Beside it a Linux node of 6.12, resident, of the same size, \
-          from the same pool, until its init has spoken (see `node-boot`).",
+    how: "`insula run --image lwk -- /bin/true` takes a core and 256 MiB from the base, starts \
+          the lightweight kernel and runs the program of the base, which is linked dynamically; \
+          the time ends when the command does. Split, by a second start of the same kind: *entry* \
+          is from Enter to the kernel's first instruction, *load* the part of it that puts kernel \
+          and tables into the node's memory, *exec* is `insula exec` of the program on a running \
+          node. With the pool, core and memory are already reserved. The peer is a Linux node of \
+          6.12, resident, of the same size, from the same pool, until its init is ready (see \
+          `node-boot`).",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 4,
@@ -68,7 +69,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Answers what it took, in milliseconds.
+/// Runs the program and returns the time, in milliseconds.
 fn run(inside: &Inside, id: &str) -> Result<f64, Finding> {
     let image = ["run", "--image", "lwk", "--name", NODE];
     let words = [&image[..], &SIZE, &["--", PROGRAM]].concat();
@@ -86,7 +87,7 @@ fn split(inside: &Inside) -> Result<(), Finding> {
         .start(NODE, &[&["--image", "lwk"], &SIZE[..]].concat())?;
     inside.record("lwk-start.entry", start.timing.total())?;
     inside.record("lwk-start.load", start.timing.load())?;
-    // The first waits for the kernel, too.
+    // The first also waits for the kernel.
     let exec = || inside.command.run(&["exec", NODE, "--", PROGRAM]);
     exec()?;
     let enter = Instant::now();

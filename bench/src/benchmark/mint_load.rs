@@ -18,9 +18,9 @@ use crate::inside::{Inside, drop_caches, read_rate};
 
 const KERNEL: &str = "6.12";
 const IMAGE: &str = "resident";
-/// Of the node whose load is measured.
+/// Memory of the node whose load is measured.
 const NODE_BYTES: u64 = 256 << 20;
-/// Below 1 MiB, as `insula run` takes it.
+/// Memory below 1 MiB, as much as `insula run` takes.
 const LOW_BYTES: u64 = 0x9000;
 
 const STEPS: &str = "the steps of `insula run`, by the library";
@@ -28,21 +28,20 @@ const STEPS: &str = "the steps of `insula run`, by the library";
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "mint-load",
     title: "Load: Mint's table 3, row by row",
-    how: "The steps that `insula image add` and `insula run` take between the decision to start a \
-          node and a node's memory that is ready to be started, each timed by itself; the \
-          library's own functions are called, on memory from the pool. *Cold* is a start from \
-          files after `echo 3 > /proc/sys/vm/drop_caches`; *first* makes the image resident, also \
-          with cold caches, and starts from it; *later* starts from the resident image. The \
-          kernel is the stock 6.12 bzImage, the initrd the test nodes' (2 MB). What Mint calls \
-          segments and map is here the node's layout: memory map, ACPI tables, page tables, \
-          command line, made and written. *Other* is what the whole takes beyond the named steps; \
-          in the first start that is above all learning from the kernel's own symbols how its log \
-          can be read from outside, which unpacks the whole kernel, and a digest of the files: \
-          neither is on a later start's way. The cold load also has the kernel written to node \
-          memory, which Mint does when it executes. Mint's figures are of an i7-4770 with a real \
-          disk. The emulated disk is a file that the computer outside has in memory, and copying \
-          is about five times dearer in emulation: both make the later load's share larger than \
-          it would be on hardware.",
+    how: "The steps of `insula image add` and `insula run` between the decision to start a node \
+          and a node's memory that is ready to be started, each timed by itself; the library's \
+          own functions are called, on memory from the pool. *Cold* is a start from files after \
+          `echo 3 > /proc/sys/vm/drop_caches`; *first* makes the image resident, also with cold \
+          caches, and starts from it; *later* starts from the resident image. The kernel is the \
+          stock 6.12 bzImage, the initrd the test nodes' (2 MB). What Mint calls segments and map \
+          is here the node's layout: memory map, ACPI tables, page tables, command line, made and \
+          written. *Other* is the total minus the named steps; in the first start that is above \
+          all reading from the kernel's own symbols how its log can be read from outside, which \
+          unpacks the whole kernel, and a digest of the files: a later start needs neither. The \
+          cold load also includes writing the kernel to node memory, which Mint does when it \
+          executes. Mint's figures are of an i7-4770 with a real disk. The emulated disk is a \
+          file in the host's memory, and copying is about five times slower in emulation: both \
+          make the later load's share larger than it would be on hardware.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 3,
@@ -174,7 +173,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Adds up the steps of a load and records each; what is left of the whole is "other".
+/// Records each step of a load and sums up their times; the rest of the total is "other".
 struct Steps<'a> {
     inside: &'a Inside,
     column: &'static str,
@@ -228,9 +227,9 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// From files, with empty caches.
+    /// Loads from files, with empty caches.
     fn cold(&self) -> Result<Duration, Finding> {
-        let node = self.take(NODE_BYTES, true)?;
+        let node = self.allocate(NODE_BYTES, true)?;
         let mut mapping = node.map()?;
         drop_caches()?;
         let mut steps = Steps::begin(self.inside, "cold");
@@ -254,8 +253,7 @@ impl Load<'_> {
         steps.end()
     }
 
-    /// The whole of making the image resident by the library's one function, and then its steps
-    /// by themselves.
+    /// Makes the image resident by the library's one function, then by its single steps.
     fn first(&self) -> Result<(), Finding> {
         drop_caches()?;
         let began = Instant::now();
@@ -278,7 +276,7 @@ impl Load<'_> {
         let initrd = steps.step("initrd-from-disk", || read(self.inside.initrd()))?;
         let loadable = kimage::inspect(&kernel.bytes)?;
         let region = ResidentLayout::plan(&loadable, initrd.len() as u64);
-        let memory = self.take(region.size.next_multiple_of(abi::GRANULE), false)?;
+        let memory = self.allocate(region.size.next_multiple_of(abi::GRANULE), false)?;
         let mut mapping = memory.map()?;
         steps.step("bzimage-into-region", || {
             for (segment, &to) in loadable.segments.iter().zip(&region.segments) {
@@ -290,7 +288,7 @@ impl Load<'_> {
             Ok(mapping.write(region.initrd, &initrd)?)
         })?;
         drop((mapping, memory));
-        let node = self.take(NODE_BYTES, true)?;
+        let node = self.allocate(NODE_BYTES, true)?;
         let mut mapping = node.map()?;
         let began = Instant::now();
         steps.step("segments-and-map", || {
@@ -299,9 +297,9 @@ impl Load<'_> {
         steps.end_at(added + began.elapsed()).map(drop)
     }
 
-    /// From the resident image.
+    /// Loads from the resident image.
     fn later(&self) -> Result<Duration, Finding> {
-        let node = self.take(NODE_BYTES, true)?;
+        let node = self.allocate(NODE_BYTES, true)?;
         let mut mapping = node.map()?;
         let mut steps = Steps::begin(self.inside, "later");
         let image = image::open(&self.inside.driver, &IMAGE.parse::<Name>()?)?;
@@ -325,8 +323,8 @@ impl Load<'_> {
         steps.end()
     }
 
-    /// Memory from the pool; a node's begins below 1 MiB.
-    fn take(&self, size: u64, for_node: bool) -> Result<Memory, Finding> {
+    /// Memory from the pool; with `for_node`, also below 1 MiB.
+    fn allocate(&self, size: u64, for_node: bool) -> Result<Memory, Finding> {
         let request = |size, min_phys, max_phys| abi::Request {
             size,
             min_phys,

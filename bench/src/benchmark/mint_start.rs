@@ -1,4 +1,4 @@
-//! From Enter to the kernel's first instruction.
+//! Time from Enter to the kernel's first instruction.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           the node's core takes just before it jumps to the kernel. *Cold* and *warm* start from \
           the files of the stock 6.12 kernel and the test nodes' initrd, with empty and with \
           filled page cache; *resident* starts from a resident image; *pool* also takes the core \
-          and the memory from the pool that `insula machine reserve` has filled. The four take \
-          turns in each round. The command itself and its libraries are in memory in all of them. *Load* is the part \
-          that brings kernel, initrd and tables into the node's memory. Mint's figures (load + \
-          execute) are of an i7-4770 with a real disk and have no counterpart to taking cores and \
-          memory from the running system.",
+          and the memory from the pool that `insula machine reserve` has filled. Each round \
+          measures all four in turn. The command itself and its libraries are in memory in all of \
+          them. *Load* is the part that brings kernel, initrd and tables into the node's memory. \
+          Mint's figures (load + execute) are of an i7-4770 with a real disk and have no \
+          counterpart to taking cores and memory from the running system.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 4,

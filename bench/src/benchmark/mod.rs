@@ -1,4 +1,4 @@
-//! The benchmarks: what each measures, on which machine, beside which peer.
+//! Benchmarks: measurements, with machine and peers.
 //!
 //! To add one: write `NAME.rs` here with a `pub(super) const BENCHMARK` and add it to the list
 //! below.
@@ -61,62 +61,62 @@ pub const ALL: &[&Benchmark] = &[
     &net::BENCHMARK,
 ];
 
-/// Measures with what there is at a place.
+/// Measures with the means of a place.
 pub type Play<Place> = fn(&Place) -> Result<(), Finding>;
 
-/// What is to be made of the counts of programs between [marks](crate::marks).
+/// Evaluation of the counts between [marks](crate::marks).
 pub struct Counted {
-    /// Whether accesses to memory are looked at, which takes long.
+    /// Whether memory accesses are recorded, which is slow.
     pub lines: bool,
-    /// Values by the ids of rows.
+    /// Computes values by the ids of rows.
     pub samples: fn(&[Count]) -> Vec<(&'static str, f64)>,
 }
 
-/// Something that is measured as a whole.
+/// A benchmark.
 pub struct Benchmark {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Its heading in the report.
     pub title: &'static str,
-    /// How it is measured and what to mind, as a paragraph of Markdown.
+    /// How it is measured and what limits the result, as a paragraph of Markdown.
     pub how: &'static str,
-    /// The machine that it takes.
+    /// Machine that it needs.
     pub machine: Shape,
     /// That machine's root disk.
     pub root: Root,
-    /// How often each thing is measured in each boot for a record: less of what takes long, so
-    /// that all of them can be recorded in an hour.
+    /// Measurements of each row in each boot for a record: fewer of slow ones, so that all of them
+    /// can be recorded in an hour.
     pub rounds: u32,
     /// Measures inside the machine.
     pub inside: Play<Inside>,
-    /// Measures peers that run beside the machine, not in it, while it is off.
+    /// Measures peers on the host while the machine is off.
     pub outside: Option<Play<Outside>>,
-    /// What the emulator counts of what is executed inside.
+    /// Counts of the emulator to evaluate.
     pub counted: Option<Counted>,
-    /// What comes of it.
+    /// Its figures.
     pub rows: &'static [Row],
 }
 
-/// One figure.
+/// A figure.
 pub struct Row {
     /// Its stable id.
     pub id: &'static str,
-    /// What it is.
+    /// Its description.
     pub what: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// What it is compared with.
+    /// Peer that it is compared with.
     pub peer: Peer,
-    /// What it shall be at most.
+    /// Largest value that meets the goal.
     pub goal: Option<f64>,
-    /// How the measured thing is done by hand.
+    /// Command that does the same by hand.
     pub command: &'static str,
-    /// Whether it is drawn.
+    /// Whether it is in the chart.
     pub drawn: bool,
 }
 
 impl Row {
-    /// A time in milliseconds without a peer, not drawn.
+    /// A time in milliseconds without a peer, not in the chart.
     #[must_use]
     pub const fn time(id: &'static str, what: &'static str, command: &'static str) -> Self {
         Self {
@@ -130,8 +130,8 @@ impl Row {
         }
     }
 
-    /// The share that one time has of another, each round's by itself; beside the paper's, with
-    /// the most that it shall be.
+    /// Ratio of two times of the same round; compared with the paper's, with the largest value that
+    /// meets the goal.
     #[must_use]
     pub const fn share(id: &'static str, what: &'static str, paper: f64, goal: f64) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl Row {
         }
     }
 
-    /// The same, beside another row.
+    /// The same, compared with another row.
     #[must_use]
     pub const fn beside(self, id: &'static str) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl Row {
         }
     }
 
-    /// The same, beside a figure of the Mint paper.
+    /// The same, compared with a figure of the Mint paper.
     #[must_use]
     pub const fn mint(self, figure: f64) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Row {
         }
     }
 
-    /// The same, which shall be so much at most.
+    /// The same, with the largest value that meets the goal.
     #[must_use]
     pub const fn goal(self, most: f64) -> Self {
         Self {
@@ -175,7 +175,7 @@ impl Row {
         Self { unit, ..self }
     }
 
-    /// The same, drawn.
+    /// The same, in the chart.
     #[must_use]
     pub const fn drawn(self) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl Row {
     }
 }
 
-/// A row's unit.
+/// Unit of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// ms.
@@ -198,12 +198,12 @@ pub enum Unit {
     MegabytesPerSecond,
     /// A ratio of two times.
     Share,
-    /// How often.
+    /// A number of events.
     Count,
 }
 
 impl Unit {
-    /// As it is written.
+    /// Its symbol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -216,13 +216,13 @@ impl Unit {
     }
 }
 
-/// What a row is compared with.
+/// Peer of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Peer {
     /// Nothing.
     None,
-    /// The Mint paper's figure, in the row's unit: measured on an i7-4770, hence to be read for
-    /// its proportions only.
+    /// Figure of the Mint paper, in the row's unit: measured on an i7-4770, so that only its
+    /// proportions can be compared.
     Mint(f64),
     /// Another row, measured in the same run.
     Row(&'static str),

@@ -1,4 +1,4 @@
-//! What a node feels of its neighbours, beside containers on one kernel on the same cores.
+//! Influence of neighbours on a node, compared with containers on one kernel on the same cores.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use super::{Benchmark, Row, Unit};
 use crate::inside::{Container, Inside, lines, wait_until_ready};
 
 const KERNEL: &str = "6.12";
-/// What is measured, by the script's names.
+/// Measurements, by the script's names.
 const KINDS: [&str; 2] = ["compute", "copy"];
-/// Cores of those in the way, each its own; before them the one that is measured has its core.
+/// Number of neighbours, each on a core of its own, after the measured one's core.
 const NEIGHBOURS: usize = 2;
 const CORE: usize = 1;
 const MEMORY: &str = "256M";
@@ -29,16 +29,15 @@ const IN_CONTAINER: &str = "unshare …, with cpuset.cpus=1 and memory.max=256M"
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "neighbour",
     title: "What a node feels of its neighbours",
-    how: "One node of one core works: SHA-256 over 16 MiB, twice (*compute*), and 512 MiB read from \
-          a file in memory (*copy*), each timed by itself, by busybox. Then one, then two others on \
-          cores of their own are in its way, which make processes, take memory, fill, read and \
-          free it. The rows tell by how much both then take longer than alone, of each round by \
-          itself. Beside it the same programs in containers on the base's kernel, on the same \
-          cores: a control group with `cpuset.cpus` and `memory.max`, name spaces of their own. \
-          What the emulator's threads take from each other on the computer outside is in all \
-          figures: where that has two cores, of which one is the working node's and one its first \
-          neighbour's, the second neighbour makes everything slower. What can be compared is the \
-          node with the container.",
+    how: "One node of one core works: SHA-256 over 16 MiB, twice (*compute*), and 512 MiB read \
+          from a file in memory (*copy*), each timed by itself, by busybox. Then one, then two \
+          others on cores of their own disturb it: they make processes, allocate memory, fill, \
+          read and free it. The rows show by how much both then take longer than alone, of each \
+          round by itself. The peers are the same programs in containers on the base's kernel, on \
+          the same cores: a control group with `cpuset.cpus` and `memory.max`, namespaces of \
+          their own. Contention of the emulator's threads on the host is in all figures: if the \
+          host has two cores, one for the working node and one for its first neighbour, the \
+          second neighbour slows everything down. Only node and container can be compared.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 1,
@@ -113,7 +112,7 @@ const fn alone(id: &'static str, what: &'static str, command: &'static str) -> R
     Row::time(id, what, command)
 }
 
-/// The time that it takes, in those that it takes alone.
+/// Ratio of its time to that without neighbours.
 const fn slower(id: &'static str, what: &'static str) -> Row {
     Row::time(id, what, "").unit(Unit::Share)
 }
@@ -134,8 +133,8 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Measures one that works, alone and beside others; `start` starts the one of that number, to do
-/// that task.
+/// Measures a worker, alone and beside others; `start` starts the worker of that number with that
+/// task.
 fn measure<'a>(
     inside: &Inside,
     place: &str,
@@ -148,7 +147,7 @@ fn measure<'a>(
     }
     let mut neighbours = Vec::new();
     for (number, word) in (1..=NEIGHBOURS).zip(["one", "two"]) {
-        neighbours.push(start(number, "burden")?);
+        neighbours.push(start(number, "noise")?);
         let times = working.next_times()?;
         for (kind, (time, alone)) in KINDS.iter().zip(times.iter().zip(alone)) {
             let share = time.as_secs_f64() / alone.as_secs_f64();
@@ -158,7 +157,7 @@ fn measure<'a>(
     Ok(())
 }
 
-/// One that works on a core of its own, until this is dropped.
+/// A worker on a core of its own, until this is dropped.
 enum Worker<'a> {
     Node(Box<Node<'a>>),
     Container(Container),
@@ -172,13 +171,13 @@ impl Worker<'_> {
         }
     }
 
-    /// The times of the next pieces of each kind that begin after this.
+    /// Times of the next pieces of each kind that start after this call.
     fn next_times(&self) -> Result<[Duration; KINDS.len()], Finding> {
         let before = self.times()?.map(|times| times.len());
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
             let times = self.times()?;
-            // The next to end has begun already.
+            // The next piece to end has already started.
             let mut next = times
                 .iter()
                 .zip(before)
@@ -188,18 +187,16 @@ impl Worker<'_> {
             }
             sleep(POLL_INTERVAL);
         }
-        let said = self.lines()?;
-        Err(Finding::new(format!("no work is done in time: {said:?}")))
+        let lines = self.lines()?;
+        Err(Finding::new(format!("no work is done in time: {lines:?}")))
     }
 
-    /// The times of all pieces so far, of each kind.
+    /// Times of all pieces so far, of each kind.
     fn times(&self) -> Result<[Vec<Duration>; KINDS.len()], Finding> {
         let lines = self.lines()?;
         Ok(KINDS.map(|kind| {
-            let beginning = format!("work {kind} hundredths=");
-            let values = lines
-                .iter()
-                .filter_map(|line| line.strip_prefix(&beginning));
+            let prefix = format!("work {kind} hundredths=");
+            let values = lines.iter().filter_map(|line| line.strip_prefix(&prefix));
             let hundredths = values.filter_map(|value| value.trim().parse().ok());
             hundredths
                 .map(|one: u64| Duration::from_millis(10 * one))
@@ -230,7 +227,7 @@ impl<'a> Node<'a> {
 
 impl Drop for Node<'_> {
     fn drop(&mut self) {
-        // What is left of it shows in the next start, which takes its name.
+        // If this fails, the next start reports it, since the name is in use.
         let _ = self.inside.command.run(&["rm", "--force", &self.name]);
     }
 }

@@ -14,13 +14,13 @@ use crate::trips::Trips;
 
 const KERNEL: &str = "6.12";
 const IMAGE: &str = "living";
-/// The node that serves, and the one that asks it.
+/// The node with the server, and the one with the client.
 const SERVER: &str = "server";
 const CLIENT: &str = "client";
-/// A name space with one end of a veth pair, as a container has it.
-const SPACE: &str = "beside";
-const SPACE_ADDRESS: &str = "10.79.0.2";
-const SPACE_COMMANDS: [&str; 6] = [
+/// Network namespace with one end of a veth pair, as a container has it.
+const NAMESPACE: &str = "beside";
+const NAMESPACE_ADDRESS: &str = "10.79.0.2";
+const NAMESPACE_COMMANDS: [&str; 6] = [
     "ip netns add beside",
     "ip link add veth0 type veth peer name veth1 netns beside",
     "ip address add 10.79.0.1/24 dev veth0",
@@ -28,8 +28,8 @@ const SPACE_COMMANDS: [&str; 6] = [
     "ip -n beside address add 10.79.0.2/24 dev veth1",
     "ip -n beside link set veth1 up",
 ];
-/// The nodes' cores, and that of the guest's processor, which has nothing else to do. The base has
-/// two more in either case.
+/// Cores of the nodes, and core of the guest's processor, which is otherwise idle. The base has two
+/// more in either case.
 const NODE_CORES: [&str; 2] = ["2", "3"];
 const GUEST_CORE: usize = 4;
 const LOOPBACK: &str = "127.0.0.1";
@@ -38,18 +38,18 @@ const STREAM_BYTES: usize = 32 << 20;
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "net",
     title: "TCP between base and nodes",
-    how: "*Trip*: one byte to a server and back, 2,000 times in each round; the figures are of the \
-          rounds' medians and 99th percentiles. *Stream*: 32 MiB one way, until the server has them \
-          all. The server is the same program in each place: a Linux node of one core (virtio-net \
-          over insula's channels, vhost-net and a bridge on the base), a network name space of the \
-          base at the other end of a veth pair, which is a container's network, the base itself \
-          over loopback, and a guest of KVM inside the emulated machine with a core of its own \
-          (`isolcpus=domain`), as each node has, and a card that vhost-net serves by a tap: the base \
-          has two more cores for all of them. What nested paging and the SVM instructions cost there is \
-          QEMU's emulation of them, so the guest's figures are too bad by an amount that only hardware can \
-          tell. Of the stream between two nodes the client is in a node, too. *Doorbells* \
-          are the interrupts between the two kernels, both directions together, for a trip, in \
-          which four queues are signalled.",
+    how: "*Trip*: one byte to a server and back, 2,000 times in each round; the figures are of \
+          the rounds' medians and 99th percentiles. *Stream*: 32 MiB one way, until the server \
+          has received them all. The server is the same program in each place: a Linux node of \
+          one core (virtio-net over insula's channels, vhost-net and a bridge on the base), a \
+          network namespace of the base at the other end of a veth pair, which is a container's \
+          network, the base itself over loopback, and a guest of KVM inside the emulated machine \
+          with a core of its own (`isolcpus=domain`), as each node has, and a card that vhost-net \
+          serves by a tap: the base has two more cores for all of them. Nested paging and the SVM \
+          instructions are QEMU's emulation there, so the guest's figures are too bad by an \
+          unknown amount. In the stream between two nodes the client is in a node, too. \
+          *Doorbells* are the interrupts between the two kernels, both directions together, for a \
+          trip, in which four queues are signalled.",
     machine: Shape {
         cpus: 5,
         append: "isolcpus=domain,4",
@@ -92,9 +92,10 @@ const fn stream(id: &'static str, what: &'static str) -> Row {
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.build_image(IMAGE, KERNEL)?;
-    run_lines(&SPACE_COMMANDS)?;
+    run_lines(&NAMESPACE_COMMANDS)?;
     let probe = format!("{FOLDER}{INSIDE_PROBE}");
-    let _in_space = Server::start(Command::new("ip").args(["netns", "exec", SPACE, &probe]))?;
+    let _in_namespace =
+        Server::start(Command::new("ip").args(["netns", "exec", NAMESPACE, &probe]))?;
     let _in_base = Server::start(&mut Command::new(&probe))?;
     let _in_guest = NetworkGuest::start(inside, KERNEL, GUEST_CORE)?;
     let programs = [(SERVER, &["--", INSIDE_PROBE, "serve"][..]), (CLIENT, &[])];
@@ -118,7 +119,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.command.run(&nodes).map(drop)
 }
 
-/// A server on the base, as long as this lives.
+/// A server on the base, until this is dropped.
 struct Server(Child);
 
 impl Server {
@@ -130,7 +131,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -141,10 +142,10 @@ fn trips(inside: &Inside) -> Result<(), Finding> {
     let mut echo = Echo::connect(&node)?;
     let before = doorbells(inside)?;
     let to_node = measure(&mut echo)?;
-    let rung = doorbells(inside)? - before;
+    let doorbells_sent = doorbells(inside)? - before;
     to_node.record(inside, "net.trip.node")?;
-    inside.record("net.doorbells", rung / Trips::COUNT as f64)?;
-    measure(&mut Echo::connect(SPACE_ADDRESS)?)?.record(inside, "net.trip.veth")?;
+    inside.record("net.doorbells", doorbells_sent / Trips::COUNT as f64)?;
+    measure(&mut Echo::connect(NAMESPACE_ADDRESS)?)?.record(inside, "net.trip.veth")?;
     measure(&mut Echo::connect(GUEST_ADDRESS)?)?.record(inside, "net.trip.kvm")?;
     measure(&mut Echo::connect(LOOPBACK)?)?.record(inside, "net.trip.loopback")
 }
@@ -159,7 +160,7 @@ fn streams(inside: &Inside) -> Result<(), Finding> {
     let khz = f64::from(inside.driver.machine()?.0.tsc_khz);
     for (way, address) in [
         ("node", node.as_str()),
-        ("veth", SPACE_ADDRESS),
+        ("veth", NAMESPACE_ADDRESS),
         ("kvm", GUEST_ADDRESS),
         ("loopback", LOOPBACK),
     ] {
@@ -172,19 +173,19 @@ fn streams(inside: &Inside) -> Result<(), Finding> {
     inside.record("net.stream.nodes", rate(probed_s(inside, &mut from_node)?))
 }
 
-/// In MB/s.
+/// Rate in MB/s.
 fn rate(seconds: f64) -> f64 {
     STREAM_BYTES as f64 / 1e6 / seconds
 }
 
-/// Of the node that serves.
+/// Address of the node with the server.
 fn address(inside: &Inside) -> Result<String, Finding> {
-    let told: serde_json::Value = serde_json::from_str(&inside.command.run(&["inspect", SERVER])?)?;
-    let address = told[0]["address"].as_str().map(str::to_owned);
+    let view: serde_json::Value = serde_json::from_str(&inside.command.run(&["inspect", SERVER])?)?;
+    let address = view[0]["address"].as_str().map(str::to_owned);
     address.ok_or_else(|| Finding::new(format!("{SERVER} has no address")))
 }
 
-/// Interrupts by doorbells so far, of the base and of the node.
+/// Doorbell interrupts so far, of the base and of the node.
 fn doorbells(inside: &Inside) -> Result<f64, Finding> {
     let words = [
         "exec",

@@ -1,4 +1,4 @@
-//! From Enter to the node's init, beside virtual machines.
+//! Time from Enter to the node's init, compared with virtual machines.
 
 use testbed::kernels::Flavour;
 use testbed::root::Root;
@@ -60,14 +60,14 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     how: "The end is the line of the node's init in its kernel's log, which is polled every 3 ms \
           in the node's memory. Nodes of one core and 256 MiB, started from a resident image, \
           from the base and from the pool. The peers boot the same kernel and the same initrd in \
-          QEMU's smallest machine with one core and 256 MiB, told the same to shorten the boot \
-          (`cryptomgr.notests`, the time stamp counter's frequency, few lines to the console, no \
-          PIT or PIC), until the same line comes out of the serial port: *microvm* on the same \
-          translation (TCG) directly on the computer that runs the emulated machine, which \
-          is off then, so that QEMU itself runs at full speed; *KVM* inside the emulated machine, \
-          with the nested paging and the SVM instructions that QEMU emulates, as what people use \
-          today. Exits to the hypervisor cost more in emulation than on hardware: KVM's figure is \
-          too high by an amount that only hardware can tell.",
+          QEMU's smallest machine with one core and 256 MiB, with the same options to shorten the \
+          boot (`cryptomgr.notests`, the time stamp counter's frequency, few lines to the \
+          console, no PIT or PIC), until the same line comes out of the serial port: *microvm* on \
+          the same translation (TCG) directly on the host while the emulated machine is off, so \
+          that QEMU itself runs at full speed; *KVM* inside the emulated machine, with nested \
+          paging and the SVM instructions emulated by QEMU, as today's usual way. Exits to the \
+          hypervisor cost more in emulation than on hardware: KVM's figure is too high by an \
+          unknown amount.",
     machine: Shape::USUAL,
     root: Root::Bench,
     rounds: 2,

@@ -17,11 +17,11 @@ const START: &str = "insula run --image … --cpus 1 --memory 256M, so many at o
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "node-many",
     title: "Several nodes at once",
-    how: "So many `insula run` are begun at one moment, from one resident image, cores and memory \
-          from the pool; the end is when the init of the last of them has spoken. The machine has \
+    how: "That many `insula run` are started at once, from one resident image, cores and memory \
+          from the pool; the end is when the init of the last of them is ready. The machine has \
           ten cores, two of which stay with the base. The emulated cores share the few cores of \
-          the computer that emulates them, so that the time grows with the number of nodes as it \
-          would not on hardware: look at the state of the machine above.",
+          the host, so that the time grows with the number of nodes, unlike on hardware: see the \
+          circumstances above.",
     machine: Shape {
         cpus: 10,
         memory_mib: 6144,
@@ -72,7 +72,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Starts nodes of these names; answers when the last one's init had spoken.
+/// Starts nodes of these names. Returns when the last one's init was ready.
 fn start_all(inside: &Inside, names: &[String]) -> Result<Instant, Finding> {
     let (command, driver) = (&inside.command, &inside.driver);
     thread::scope(|scope| {

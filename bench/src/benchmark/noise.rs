@@ -1,4 +1,4 @@
-//! What a program that only computes has to share its core with.
+//! Noise: what a computing program shares its core with.
 
 use std::path::Path;
 use std::thread;
@@ -7,24 +7,24 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Counted, Row, Unit};
-use crate::inside::{Inside, PROBE, Place, Quiet};
+use crate::inside::{Inside, LwkNode, PROBE, Place};
 use crate::marks::{Count, Kind};
 
-/// Where each program runs, by the base's numbers.
+/// Core of each program, by the base's numbers.
 const PLAIN: usize = 1;
 const ISOLATED: usize = 2;
-const QUIET: usize = 3;
+const LWK: usize = 3;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "noise",
     title: "Noise: what a computing program shares its core with",
-    how: "A program computes without a system call, some 10^9 instructions on a core of the base \
-          as any other, and ten times as many on one that the base keeps its own work from \
-          (`isolcpus=nohz,domain` `nohz_full=` `rcu_nocbs=`) and, at the same time, on a node of the lightweight kernel. A plugin of the \
-          emulator counts how often the core leaves the program for the kernel and how many \
+    how: "A program computes without a system call, some 10^9 instructions on an ordinary core of \
+          the base, and ten times as many on an isolated one (`isolcpus=nohz,domain` `nohz_full=` \
+          `rcu_nocbs=`) and, at the same time, on a node of the lightweight kernel. A plugin of \
+          the emulator counts how often the core leaves the program for the kernel and how many \
           instructions it executes there, per 10^9 of the program's. On the last two hardly \
-          anything happens: where nothing does, there is no ratio. How long that takes can only be \
-          told by hardware, and how often a clock interrupts depends on the emulator's speed: \
+          anything happens: where nothing does, there is no ratio. Only hardware can show how \
+          long that takes, and the rate of timer interrupts depends on the emulator's speed: \
           compare the rows with each other, not with hardware.",
     machine: Shape {
         append: "isolcpus=nohz,domain,2 nohz_full=2 rcu_nocbs=2",
@@ -78,18 +78,18 @@ const fn count(id: &'static str, what: &'static str) -> Row {
 }
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
-    let quiet = Quiet::start(inside, QUIET)?;
+    let lwk_node = LwkNode::start(inside, LWK)?;
     for _ in 0..inside.count {
-        let spin = |place, kind| quiet.marked(place, kind, Path::new(PROBE));
+        let spin = |place, kind| lwk_node.marked(place, kind, Path::new(PROBE));
         spin(Place::Base(PLAIN), Kind::SpinPlain)?;
         thread::scope(|scope| {
             let isolated = scope.spawn(move || spin(Place::Base(ISOLATED), Kind::SpinIsolated));
-            let quiet = spin(Place::Quiet, Kind::SpinQuiet);
+            let lwk = spin(Place::Lwk, Kind::SpinLwk);
             let panicked = |_| Finding::new("a thread of the benchmark panicked");
-            isolated.join().map_err(panicked)?.and(quiet)
+            isolated.join().map_err(panicked)?.and(lwk)
         })?;
     }
-    quiet.remove()
+    lwk_node.remove()
 }
 
 fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
@@ -98,7 +98,7 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
         let (entries, instructions) = match count.kind {
             Kind::SpinPlain => ("noise.plain-entries", "noise.plain-instructions"),
             Kind::SpinIsolated => ("noise.isolated-entries", "noise.isolated-instructions"),
-            Kind::SpinQuiet => ("noise.quiet-entries", "noise.quiet-instructions"),
+            Kind::SpinLwk => ("noise.quiet-entries", "noise.quiet-instructions"),
             _ => continue,
         };
         samples.push((entries, per_milliard(count, count.kernel_entries)));
@@ -110,10 +110,10 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
             .map(|count| per_milliard(count, count.kernel_instructions))
             .sum::<f64>()
     };
-    // Of nothing there is no share.
+    // Without any noise there is no ratio.
     let isolated = all(Kind::SpinIsolated);
     if isolated > 0.0 {
-        samples.push(("noise.share", all(Kind::SpinQuiet) / isolated));
+        samples.push(("noise.share", all(Kind::SpinLwk) / isolated));
     }
     samples
 }
@@ -136,7 +136,7 @@ mod tests {
             code_lines: 0,
             data_lines: 0,
         };
-        let samples = samples(&[count(Kind::SpinIsolated, 1000), count(Kind::SpinQuiet, 50)]);
+        let samples = samples(&[count(Kind::SpinIsolated, 1000), count(Kind::SpinLwk, 50)]);
         let expected = [
             ("noise.isolated-entries", 2.0),
             ("noise.isolated-instructions", 500.0),
@@ -157,7 +157,7 @@ mod tests {
             code_lines: 0,
             data_lines: 0,
         };
-        let samples = samples(&[count(Kind::SpinIsolated), count(Kind::SpinQuiet)]);
+        let samples = samples(&[count(Kind::SpinIsolated), count(Kind::SpinLwk)]);
         assert!(
             samples.iter().all(|&(id, _)| id != "noise.share"),
             "{samples:?}"

@@ -4,19 +4,19 @@ use testbed::root::Root;
 use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{Inside, OtherCore, Place, Quiet, pin};
+use crate::inside::{Inside, LwkNode, OtherCore, Place, pin};
 use crate::trips::Trips;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "null-call",
     title: "A system call that does nothing",
-    how: "The same program makes `getpid()` and `fcntl(0, F_GETFD)` on a core of the base and on a \
-          node of the lightweight kernel, whose kernel does the first itself (*local*) and has the \
-          base do the second (*delegated*): a line to the proxy's desk and one back, both sides \
-          looking. Each call is timed by the time stamp counter, which is part of each figure. An \
-          interrupt to another core and back (see `ipi`) is measured in the same rounds; the goal \
-          is three of them. Each round is 2,000 calls; the figures are of the rounds' medians and \
-          99th percentiles.",
+    how: "The same program makes `getpid()` and `fcntl(0, F_GETFD)` on a core of the base and on \
+          a node of the lightweight kernel, whose kernel executes the first itself (*local*) and \
+          delegates the second to the base (*delegated*): a cache line to the proxy's syscall \
+          slot and one back, both sides polling. Each call is timed by the time stamp counter, \
+          which is part of each figure. An interrupt to another core and back (see `ipi`) is \
+          measured in the same rounds; the goal is three of them. Each round is 2,000 calls; the \
+          figures are of the rounds' medians and 99th percentiles.",
     machine: Shape::USUAL,
     root: Root::Test,
     rounds: 5,
@@ -54,33 +54,33 @@ const fn call(id: &'static str, what: &'static str) -> Row {
 }
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
-    let quiet = Quiet::start(inside, 3)?;
+    let lwk_node = LwkNode::start(inside, 3)?;
     for _ in 0..inside.count {
-        measure(inside, &quiet, Place::Base(1), "linux", "getpid")?;
-        measure(inside, &quiet, Place::Quiet, "lwk", "getpid")?;
-        measure(inside, &quiet, Place::Base(1), "linux-fcntl", "fcntl")?;
-        let delegated_us = measure(inside, &quiet, Place::Quiet, "delegated", "fcntl")?;
+        measure(inside, &lwk_node, Place::Base(1), "linux", "getpid")?;
+        measure(inside, &lwk_node, Place::Lwk, "lwk", "getpid")?;
+        measure(inside, &lwk_node, Place::Base(1), "linux-fcntl", "fcntl")?;
+        let delegated_us = measure(inside, &lwk_node, Place::Lwk, "delegated", "fcntl")?;
         let ipi = interrupts()?;
         ipi.record(inside, "null-call.ipi")?;
         inside.record("null-call.delegated-ipis", delegated_us / ipi.median_us())?;
     }
-    quiet.remove()
+    lwk_node.remove()
 }
 
 fn measure(
     inside: &Inside,
-    quiet: &Quiet<'_>,
+    lwk_node: &LwkNode<'_>,
     place: Place,
     row: &str,
     call: &str,
 ) -> Result<f64, Finding> {
-    let round = quiet.round(place, &["call", call])?;
+    let round = lwk_node.round(place, &["call", call])?;
     inside.record(&format!("null-call.{row}"), round.median_us)?;
     inside.record(&format!("null-call.{row}-p99"), round.p99_us)?;
     Ok(round.median_us)
 }
 
-/// By a thread of its own, so that nothing else of this process is kept on its core.
+/// In a thread of its own, so that this process's other threads are not bound to its core.
 fn interrupts() -> Result<Trips, Finding> {
     let measured = std::thread::spawn(|| {
         pin(0, 0)?;

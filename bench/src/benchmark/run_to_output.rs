@@ -1,4 +1,4 @@
-//! From Enter to what a program prints, in a kernel of its own.
+//! Time from Enter to a program's output, in a kernel of its own.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use super::{Benchmark, Row};
 use crate::inside::{BUSYBOX, Bundle, CONTAINER, Inside, podman, run_to_line, wait_for_line};
 
 const KERNEL: &str = "6.12";
-/// The image and the node.
+/// Name of the image and the node.
 const NAME: &str = "living";
 const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
-/// What is printed.
+/// Printed word.
 const WORD: &str = "hello-from-here";
 const PROGRAM: [&str; 3] = [BUSYBOX, "echo", WORD];
-/// What of it is in a node's log, and not on its kernel's command line.
+/// Text of the output in the node's log, which its kernel's command line does not contain.
 const LOGGED: &str = "busybox: hello-from-here";
-/// How often a node's log is looked at.
+/// Interval of polling the node's log.
 const INTERVAL: Duration = Duration::from_millis(3);
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "run-to-output",
     title: "From Enter to a program's output, in a kernel of its own",
-    how: "`busybox echo` as the one program of something that is started for it. *Node*: a Linux \
-          node of one core and 256 MiB from a resident image with an agent; what its program prints \
-          is in the node's log, which is polled every 3 ms in the node's memory. *Lightweight*: \
-          `insula run --image lwk`, likewise. *Container*: from the folder that the image \
-          was built with, no network, no kernel of its own: by podman, and by crun, the runtime that \
-          podman itself has do it, of a bundle that is there already. *KVM*: the same kernel with \
-          the test nodes' initrd in QEMU's `microvm` inside the emulated machine, until the first \
-          line of its init; nested paging and the SVM instructions are QEMU's emulation, so the \
-          figure is too high by an amount that only hardware can tell. Each round starts all five.",
+    how: "`busybox echo` in a kernel or container that is started for it. *Node*: a Linux node of \
+          one core and 256 MiB from a resident image with an agent; the program's output is in \
+          the node's log, which is polled every 3 ms in the node's memory. *Lightweight*: `insula \
+          run --image lwk`, likewise. *Container*: from the folder that the image was built with, \
+          no network, no kernel of its own: by podman, and by crun, podman's own runtime, from an \
+          existing bundle. *KVM*: the same kernel with the test nodes' initrd in QEMU's `microvm` \
+          inside the emulated machine, until the first line of its init; nested paging and the \
+          SVM instructions are QEMU's emulation, so the figure is too high by an unknown amount. \
+          Each round starts all five.",
     machine: Shape::USUAL,
     root: Root::Bench,
     rounds: 2,

@@ -8,15 +8,15 @@ use insula_bench::benchmark;
 use insula_bench::inside::Inside;
 use testbed::scenario::Finding;
 
-/// Plays a benchmark on this machine, which must be one of the test bed's.
+/// Plays a benchmark on this machine, which must be one of the testbed's.
 #[derive(Parser)]
 struct Arguments {
-    /// Which.
+    /// Benchmark to play.
     name: String,
-    /// How often to measure each thing.
+    /// Measurements of each row.
     #[arg(long)]
     samples: u32,
-    /// Where the samples go.
+    /// Folder for the samples.
     #[arg(long, default_value = "/result")]
     results: PathBuf,
 }

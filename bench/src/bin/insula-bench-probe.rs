@@ -1,11 +1,11 @@
-//! Measures from within a program, on whichever kernel it runs; see its usage. What it prints is in
-//! ticks of the time stamp counter, which all of a machine's cores share.
+//! Measures from within a program, on any kernel; see its usage. Times are printed in ticks of the
+//! time stamp counter, which all of a machine's cores share.
 
 use std::process::ExitCode;
 
 use insula_bench::marks::Kind;
 use insula_bench::probe::{Call, Ticks, Way, call, marked, read, through};
-use insula_bench::{answering, tcp};
+use insula_bench::{responder, tcp};
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
@@ -23,9 +23,9 @@ fn main() -> ExitCode {
         ["through", file] => Some(through(file.as_ref())),
         ["marked", kind, file] => Kind::of(kind).map(|kind| marked(kind, file.as_ref())),
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
-        ["polling"] => Some(answering::polling().map(|never| match never {})),
-        ["flood"] => Some(answering::flood().map(|never| match never {})),
-        ["rings", file] => Some(answering::rings(file.as_ref()).map(|never| match never {})),
+        ["polling"] => Some(responder::polling().map(|never| match never {})),
+        ["flood"] => Some(responder::flood().map(|never| match never {})),
+        ["rings", file] => Some(responder::rings(file.as_ref()).map(|never| match never {})),
         ["stream", address, bytes] => {
             let streamed = bytes.parse().map(|bytes| tcp::stream(address, bytes));
             streamed.ok().map(|ticks| ticks.map(Ticks::once))

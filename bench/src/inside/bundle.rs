@@ -1,5 +1,5 @@
-//! A container as its runtime gets it: a bundle (OCI runtime specification), which podman and others
-//! make of what their users say.
+//! A container in the form that its runtime gets: a bundle (OCI runtime specification), which
+//! podman and others make from a user's options.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +10,15 @@ use testbed::scenario::Finding;
 
 use super::{FOLDER, run};
 
-/// Where it lies: in memory.
+/// Its folder, in memory.
 const PLACE: &str = "/run/bundle";
 
 /// A bundle whose root is the folder that nodes' images are built with.
 pub struct Bundle(());
 
 impl Bundle {
-    /// Of a program without a terminal, by what crun itself takes for usual: name spaces of its own,
-    /// also a network without a way out.
+    /// A bundle of a program without a terminal, with crun's defaults: namespaces of its own, also
+    /// a network namespace without devices.
     ///
     /// # Errors
     /// When crun does not make it.
@@ -34,7 +34,7 @@ impl Bundle {
         Ok(Self(()))
     }
 
-    /// Runs it to its end.
+    /// Command that runs it to its end.
     #[must_use]
     pub fn run(&self) -> Command {
         let mut command = Command::new("crun");

@@ -1,5 +1,5 @@
-//! A container of the base's kernel, which a node is measured beside: name spaces of its own, held
-//! to cores and memory by a control group, as podman makes them.
+//! A container of the base's kernel, compared with a node: namespaces of its own, limited to cores
+//! and memory by a control group, as podman makes them.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,12 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The tree of control groups (kernel: Documentation/admin-guide/cgroup-v2.rst).
+/// Tree of control groups (kernel: Documentation/admin-guide/cgroup-v2.rst).
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Where what it prints goes.
+/// Folder for the containers' output.
 const OUTPUTS: &str = "/run";
 
-/// A container that runs a shell's script.
+/// A container that runs a shell script.
 pub struct Container {
     process: Child,
     group: PathBuf,
@@ -21,8 +21,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Starts it on that core, with so many bytes of memory at most. In it /mnt is a file system in
-    /// memory of its own.
+    /// Starts it on that core, with at most so many bytes of memory. Its /mnt is a tmpfs of its
+    /// own.
     ///
     /// # Errors
     /// When there are no control groups, or it does not start.
@@ -38,7 +38,7 @@ impl Container {
         fs::write(group.join("memory.max"), memory_bytes.to_string())?;
         let members = group.join("cgroup.procs");
         let inside = format!("mount -t tmpfs memory /mnt\n{script}");
-        // It joins before it does anything else.
+        // It joins the group before it runs the script.
         let join = "echo $$ > \"$1\"; shift; exec \"$@\"";
         let spaces = ["unshare", "--mount", "--pid", "--fork", "--net", "--ipc"];
         let process = Command::new("busybox")
@@ -56,7 +56,7 @@ impl Container {
         })
     }
 
-    /// The lines that it has printed so far.
+    /// Lines that it has printed so far.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -67,12 +67,12 @@ impl Container {
 }
 
 impl Drop for Container {
-    /// Ends all that is in it.
+    /// Kills all of its processes.
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself.
         let _ = fs::write(self.group.join("cgroup.kill"), "1");
         let _ = self.process.wait();
-        // Those of its processes that were not this one's children are not waited for.
+        // Those of its processes that are not this one's children cannot be waited for.
         for _ in 0..100 {
             if fs::remove_dir(&self.group).is_ok() {
                 break;

@@ -1,4 +1,4 @@
-//! Interrupts from one core of the base to another, by what Linux lets a program do.
+//! Interrupts from one core of the base to another, by a system call.
 
 #![allow(unsafe_code, reason = "membarrier has no safe interface")]
 
@@ -10,7 +10,7 @@ use nix::libc;
 
 use super::pin;
 
-/// A thread that is at work on another core, so that a barrier has to interrupt it.
+/// A thread that runs on another core, so that a barrier has to interrupt it.
 pub struct OtherCore {
     thread: Option<JoinHandle<()>>,
 }
@@ -19,17 +19,17 @@ pub struct OtherCore {
 static OVER: AtomicBool = AtomicBool::new(false);
 
 impl OtherCore {
-    /// On that core.
+    /// Starts the thread on that core.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn start(core: usize) -> Result<Self, Errno> {
         membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)?;
         OVER.store(false, Ordering::Relaxed);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (pinned, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            // Who waits for it measures only what the pinned thread does.
-            let _ = tell.send(pin(0, core).is_ok());
+            // The caller measures only after the thread is pinned.
+            let _ = pinned.send(pin(0, core).is_ok());
             while !OVER.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
@@ -37,13 +37,13 @@ impl OtherCore {
         let other = Self {
             thread: Some(thread),
         };
-        match told.recv() {
+        match receiver.recv() {
             Ok(true) => Ok(other),
             _ => Err(Errno::EINVAL),
         }
     }
 
-    /// Interrupts it, and waits until it has seen the interrupt.
+    /// Interrupts it, and waits until it has handled the interrupt.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -51,11 +51,11 @@ impl OtherCore {
         membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
-    /// A system call of the same name that interrupts nobody.
+    /// A membarrier call that interrupts nobody.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn ask(&self) -> Result<(), Errno> {
+    pub fn query(&self) -> Result<(), Errno> {
         membarrier(libc::MEMBARRIER_CMD_QUERY)
     }
 }
@@ -63,7 +63,7 @@ impl OtherCore {
 impl Drop for OtherCore {
     fn drop(&mut self) {
         OVER.store(true, Ordering::Relaxed);
-        // It does nothing that could fail.
+        // The thread does nothing that could fail.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

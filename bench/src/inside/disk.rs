@@ -7,25 +7,25 @@ use std::time::Instant;
 
 use testbed::scenario::Finding;
 
-/// Bytes read to learn a disk's rate: more than a kernel, less than what takes long.
+/// Bytes read to measure a disk's rate: more than a kernel, but not too slow.
 const RATE_BYTES: usize = 64 << 20;
-/// Bytes per call: as much as the kernel reads ahead is not needed, but many calls cost.
+/// Bytes per call: more than the kernel's read-ahead, to have few calls.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Empties the page cache and the caches of names and inodes, so that what is read next comes from
-/// the disk.
+/// Drops the page cache and the caches of names and inodes, so that the next reads come from the
+/// disk.
 ///
 /// # Errors
-/// When the kernel does not let us.
+/// When the kernel refuses.
 pub fn drop_caches() -> Result<(), Finding> {
-    // What has not been written yet would stay.
+    // Dirty pages would not be dropped.
     let status = std::process::Command::new("sync").status()?;
     Finding::unless(status.success(), || "sync failed".to_owned())?;
     Ok(fs::write("/proc/sys/vm/drop_caches", "3")?)
 }
 
-/// Reads from the disk that the file at `path` is on, from its beginning and with empty caches;
-/// answers the rate in MB/s (10^6 bytes).
+/// Reads from the disk that the file at `path` is on, from its start and with empty caches. Returns
+/// the rate in MB/s (10^6 bytes).
 ///
 /// # Errors
 /// When the disk is not found or cannot be read.
@@ -49,7 +49,7 @@ pub fn read_rate(path: &Path) -> Result<f64, Finding> {
     Ok(RATE_BYTES as f64 / 1e6 / began.elapsed().as_secs_f64())
 }
 
-/// The device of the innermost mount that the file lies in.
+/// Device of the innermost mount that the file lies in.
 fn device_of<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     let parts = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');

@@ -1,4 +1,4 @@
-//! A virtual machine beside the nodes, which talks to the base through its sockets.
+//! A virtual machine beside the nodes, which communicates with the base by sockets.
 
 use std::io::{self, Read, Write};
 use std::process::Command;
@@ -12,23 +12,23 @@ use vsock::VsockStream;
 use super::Inside;
 use crate::microvm::{Executor, Microvm, Running};
 
-/// Its address. 2 is the base's, those below are not machines'.
+/// Its address (CID). 2 is the base's, smaller ones are reserved.
 const CID: u32 = 3;
-/// How long its answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Who listens is heard of a moment earlier than whoever connects is accepted.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for an answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit to connect: the listener reports slightly before connections are accepted.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A guest of KVM with one core, its program at the other end of a socket (AF_VSOCK) that vhost
-/// serves: how a kernel beside the base is talked to today.
+/// A KVM guest with one core, whose program serves a socket (AF_VSOCK) by way of vhost: the usual
+/// way to communicate with a second kernel.
 pub struct Guest {
     socket: VsockStream,
     _machine: Running,
 }
 
 impl Guest {
-    /// Starts one with a kernel of that version, its processor on that core, which should have
-    /// nothing else to do.
+    /// Starts a guest with a kernel of that version, its processor on that core, which should be
+    /// otherwise idle.
     ///
     /// # Errors
     /// When it does not start, or does not listen.
@@ -50,7 +50,7 @@ impl Guest {
         .start()?;
         machine.wait_for(LISTENS)?;
         let socket = connect()?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self {
             socket,
             _machine: machine,
@@ -60,7 +60,7 @@ impl Guest {
     /// Sends bytes there and back.
     ///
     /// # Errors
-    /// When the guest is gone, or does not answer.
+    /// When the guest has ended, or does not answer.
     pub fn echo(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         self.socket.write_all(bytes)?;
         self.socket.read_exact(bytes)
@@ -71,7 +71,7 @@ fn connect() -> io::Result<VsockStream> {
     let began = Instant::now();
     loop {
         match VsockStream::connect_with_cid_port(CID, PORT) {
-            Err(error) if began.elapsed() > CONNECT_PATIENCE => return Err(error),
+            Err(error) if began.elapsed() > CONNECT_TIMEOUT => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
             connected => return connected,
         }

@@ -1,4 +1,4 @@
-//! Running the command `insula`.
+//! Runs the command `insula`.
 
 use std::path::PathBuf;
 use std::process;
@@ -12,7 +12,7 @@ use testbed::scenario::Finding;
 /// The command `insula`, as a user types it.
 pub struct Command(PathBuf);
 
-/// Where the time of a start went, as `insula run --json` tells it.
+/// Durations of a start, as `insula run --json` reports them.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Timing {
     load_ns: u64,
@@ -21,13 +21,14 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Bringing kernel and initrd into the node's memory, and all that a node needs beside them.
+    /// Time to copy kernel and initrd into the node's memory, and to make and write the rest of its
+    /// layout.
     #[must_use]
     pub fn load(&self) -> Duration {
         Duration::from_nanos(self.load_ns + self.layout_ns)
     }
 
-    /// From the command's beginning to the kernel's first instruction.
+    /// Time from the command's start to the kernel's first instruction.
     #[must_use]
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.total_ns)
@@ -39,11 +40,11 @@ impl Timing {
 pub struct Start {
     /// Its name.
     pub name: Name,
-    /// When Enter was pressed: just before the process was made.
+    /// Time of Enter: just before the process was made.
     pub enter: Instant,
-    /// The time stamp counter at that moment.
+    /// Time stamp counter at that moment.
     pub enter_tsc: u64,
-    /// Where the time went.
+    /// Durations of the start.
     pub timing: Timing,
 }
 
@@ -57,16 +58,16 @@ impl Command {
         Self(program)
     }
 
-    /// It, to be run with words that are still to come.
+    /// The command, without arguments.
     #[must_use]
     pub fn prepare(&self) -> process::Command {
         process::Command::new(&self.0)
     }
 
-    /// Runs it with these words; answers what it printed.
+    /// Runs it with these arguments and returns its output.
     ///
     /// # Errors
-    /// When it says that it failed.
+    /// When it fails.
     pub fn run(&self, words: &[&str]) -> Result<String, Finding> {
         self.execute(self.prepare().args(words))
     }
@@ -92,15 +93,15 @@ impl Command {
 
     fn execute(&self, command: &mut process::Command) -> Result<String, Finding> {
         let output = command.output()?;
-        let told = || {
+        let message = || {
             let words: Vec<_> = command
                 .get_args()
                 .map(|word| word.to_string_lossy())
                 .collect();
-            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-            format!("insula {}: {}", words.join(" "), complaint.trim())
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            format!("insula {}: {}", words.join(" "), error.trim())
         };
-        Finding::unless(output.status.success(), told)?;
+        Finding::unless(output.status.success(), message)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }

@@ -1,5 +1,6 @@
-//! What a benchmark can use inside the emulated machine.
+//! Means of a benchmark inside the emulated machine.
 
+mod agent_node;
 mod bundle;
 mod container;
 mod cores;
@@ -7,7 +8,6 @@ mod disk;
 mod guest;
 mod insula;
 mod lines;
-mod living;
 mod network_guest;
 mod others;
 mod peer;
@@ -22,6 +22,10 @@ use std::time::Duration;
 use ::insula::driver::Driver;
 use testbed::scenario::{Context, Finding};
 
+pub use agent_node::{
+    BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, output_of, podman, probed_s, run, run_lines,
+    run_to_line,
+};
 pub use bundle::Bundle;
 pub use container::Container;
 pub use cores::OtherCore;
@@ -29,44 +33,40 @@ pub use disk::{drop_caches, read_rate};
 pub use guest::Guest;
 pub use insula::{Command, Start, Timing};
 pub use lines::lines;
-pub use living::{
-    BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, output_of, podman, probed_s, run, run_lines,
-    run_to_line,
-};
 pub use network_guest::{GUEST_ADDRESS, NetworkGuest};
 pub use others::{Events, Pipes, PolledRings, pin};
 pub use peer::Peer;
-pub use probe::{PROBE, Place, Quiet, output, program};
+pub use probe::{LwkNode, PROBE, Place, output, program};
 pub use ready::{READY, wait_for_line, wait_until_ready};
 
 use crate::microvm::{Executor, Microvm, SHORTER_BOOT};
 use crate::samples::Recorder;
 
-/// Where the command is measured from: a file system in memory, so that only the kernel and the
-/// initrd come from a disk, also when the caches are empty.
+/// Path of the command: on a tmpfs, so that only the kernel and the initrd are read from a disk,
+/// also when the caches are empty.
 const COMMAND: &str = "/run/command/bin/insula";
-/// Where it looks for what comes with it.
+/// Folder with the files that come with it.
 const COMPANIONS: &str = "/run/command/lib";
-/// Where its libraries are kept for those who ask for it, in memory as well.
+/// Folder for its libraries, in memory as well.
 const LIBRARIES: &str = "/run/command/libraries";
-/// Where the test bed puts both.
+/// Both in the testbed's payload.
 const PAYLOAD_COMMAND: &str = "/payload/bin/insula";
 const PAYLOAD_COMPANIONS: &str = "/payload/lib";
 
-/// What a benchmark can use.
+/// Means of a benchmark.
 pub struct Inside {
-    /// How often to measure each thing.
+    /// Measurements of each row.
     pub count: u32,
     /// The command `insula`.
     pub command: Command,
-    /// The module, for what the command does not tell.
+    /// The module, for data that the command does not print.
     pub driver: Driver,
     machine: Context,
     recorder: Recorder,
 }
 
 impl Inside {
-    /// On this machine, which must be one of the test bed's with insula.ko loaded.
+    /// Prepares this machine, which must be one of the testbed's with insula.ko loaded.
     ///
     /// # Errors
     /// When it is not.
@@ -84,7 +84,7 @@ impl Inside {
         })
     }
 
-    /// Keeps a time, in milliseconds, or another value in its row's unit.
+    /// Records a time, in milliseconds, or another value in its row's unit.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -92,7 +92,7 @@ impl Inside {
         Ok(self.recorder.record(id, value.into_value())?)
     }
 
-    /// The kernel whose version begins so, as 6.12.
+    /// Path of the kernel whose version starts with `version`, as 6.12.
     ///
     /// # Errors
     /// When there is none.
@@ -100,15 +100,15 @@ impl Inside {
         self.machine.kernel(version)
     }
 
-    /// Puts the libraries that the command is linked to where it is, in memory, so that a start
-    /// with empty caches reads nothing from the disk but what it is measured for.
+    /// Copies the command's libraries to memory, so that a start with empty caches reads only
+    /// kernel and initrd from the disk.
     ///
     /// # Errors
-    /// When they are not found, or cannot be put there.
+    /// When they are not found, or cannot be copied.
     pub fn keep_libraries_in_memory(&self) -> Result<(), Finding> {
         fs::create_dir_all(LIBRARIES)?;
-        let told = output_of(std::process::Command::new("ldd").arg(COMMAND))?;
-        let libraries = libraries(&told).chain(["/etc/ld.so.cache"]);
+        let output = output_of(std::process::Command::new("ldd").arg(COMMAND))?;
+        let libraries = libraries(&output).chain(["/etc/ld.so.cache"]);
         for library in libraries {
             let path = fs::canonicalize(library)?;
             let name = path.file_name().unwrap_or_default();
@@ -120,7 +120,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Loads what executes virtual machines inside the emulated one.
+    /// Loads KVM inside the emulated machine.
     ///
     /// # Errors
     /// When it does not load.
@@ -128,8 +128,8 @@ impl Inside {
         run(std::process::Command::new("modprobe").arg("kvm_amd")).map(drop)
     }
 
-    /// Boots the kernel whose version begins so with the test nodes' initrd in a virtual machine
-    /// inside the emulated one. Answers the time to its init's line.
+    /// Boots the kernel whose version starts with `version` with the test nodes' initrd in a
+    /// virtual machine inside the emulated one. Returns the time to its init's line.
     ///
     /// # Errors
     /// When it does not come up.
@@ -148,7 +148,7 @@ impl Inside {
         Ok(took)
     }
 
-    /// The test nodes' initial file system.
+    /// Initial file system of the test nodes.
     #[must_use]
     pub fn initrd(&self) -> &'static Path {
         self.machine.node_initrd()
@@ -168,13 +168,14 @@ impl Inside {
     }
 }
 
-/// The paths in what ldd(1) tells of a program.
-fn libraries(told: &str) -> impl Iterator<Item = &str> {
-    told.split_ascii_whitespace()
+/// Paths in the output of ldd(1).
+fn libraries(output: &str) -> impl Iterator<Item = &str> {
+    output
+        .split_ascii_whitespace()
         .filter(|word| word.starts_with('/'))
 }
 
-/// What can be recorded.
+/// Values that can be recorded.
 pub trait IntoValue {
     /// As a plain number.
     fn into_value(self) -> f64;
@@ -198,11 +199,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_found_in_what_ldd_tells() {
-        let told = "\tlinux-vdso.so.1 (0x00007ffc)\n\
+    fn libraries_are_found_in_the_output_of_ldd() {
+        let output = "\tlinux-vdso.so.1 (0x00007ffc)\n\
                     \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        let found: Vec<_> = libraries(told).collect();
+        let found: Vec<_> = libraries(output).collect();
         assert_eq!(
             found,
             [

@@ -6,13 +6,13 @@ use std::path::Path;
 use insula::image::Initramfs;
 use testbed::scenario::Finding;
 
-use super::living::run_lines;
+use super::agent_node::run_lines;
 use super::{Inside, PROBE};
 use crate::microvm::{Executor, Microvm, Running, SHORTER_BOOT};
 
 /// Its address.
 pub const GUEST_ADDRESS: &str = "10.77.0.2";
-/// What has a packet of its leave the base's kernel: a tap, as a node's card has one.
+/// Its packets leave the base's kernel by a tap device, as those of a node's card do.
 const TAP_COMMANDS: [&str; 4] = [
     "modprobe -a tun vhost_net",
     "ip tuntap add tap0 mode tap",
@@ -25,18 +25,18 @@ const NETWORK: [&str; 4] = [
     "-device",
     "virtio-net-device,netdev=network",
 ];
-/// The test nodes' initial file system, and behind it what serves.
+/// Initial file system of the test nodes, and the server after it.
 const INITRD: &str = "/run/network-guest.cpio";
-/// What its init says before it serves.
+/// Line of its init before it serves.
 const SERVES: &str = "serves at";
 
-/// A guest of KVM with one core, whose network card vhost-net serves, with the probe as a server on
+/// A KVM guest with one core, whose network card vhost-net serves, with the probe as a server on
 /// the network.
 pub struct NetworkGuest(#[expect(dead_code, reason = "it runs as long as this lives")] Running);
 
 impl NetworkGuest {
-    /// Starts one with a kernel of that version, its processor on that core, which should have
-    /// nothing else to do.
+    /// Starts a guest with a kernel of that version, its processor on that core, which should be
+    /// otherwise idle.
     ///
     /// # Errors
     /// When it does not start.

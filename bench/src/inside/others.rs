@@ -1,5 +1,5 @@
-//! Other processes of the base, which send back what comes: what a channel to a node is measured
-//! beside. Those that sleep are `cat`, those that poll the probe.
+//! Other processes of the base that echo messages: compared with a channel to a node. Sleeping ones
+//! are `cat`, polling ones the probe.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,17 +14,17 @@ use nix::sys::eventfd::EventFd;
 use nix::unistd::Pid;
 
 use super::PROBE;
-use crate::answering::{at_once, poll, request};
+use crate::responder::{request, retry, set_nonblocking};
 use crate::rings::{RingsEnd, Side};
 
-/// Where rings to another process lie: in memory.
+/// File of the rings to another process, in memory.
 const RINGS: &str = "/run/rings";
 
-/// A process, as long as this lives.
+/// A process, killed when this is dropped.
 struct Process(Child);
 
 impl Process {
-    /// Starts it, on that core.
+    /// Starts it on that core.
     fn start(core: usize, words: &[&str], input: Stdio, output: Stdio) -> io::Result<Self> {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(input).stdout(output);
@@ -36,7 +36,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -50,7 +50,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// To one that sends back what comes, and sleeps until something does.
+    /// Pipes to a process that echoes, and sleeps until a message comes.
     ///
     /// # Errors
     /// When it does not start.
@@ -58,18 +58,18 @@ impl Pipes {
         Self::to(core, &["cat"])
     }
 
-    /// To one that sends back what comes. Neither side ever sleeps.
+    /// Pipes to a process that echoes. Neither side ever sleeps.
     ///
     /// # Errors
     /// When it does not start.
     pub fn polling(core: usize) -> io::Result<Self> {
         let pipes = Self::to(core, &[PROBE, "polling"])?;
-        poll(&pipes.to)?;
-        poll(&pipes.from)?;
+        set_nonblocking(&pipes.to)?;
+        set_nonblocking(&pipes.from)?;
         Ok(pipes)
     }
 
-    /// To one that sends as many messages as it is asked for.
+    /// Pipes to a process that sends as many messages as requested.
     ///
     /// # Errors
     /// When it does not start.
@@ -90,25 +90,25 @@ impl Pipes {
     /// Sends bytes there and back.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn echo(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         self.to.write_all(bytes)?;
         self.from.read_exact(bytes)
     }
 
-    /// The same, polling: few enough bytes for a pipe to take and give at once.
+    /// The same, polling: few enough bytes for a pipe to take and give in one call.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn echo_polling(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        at_once(|| self.to.write_all(bytes))?;
-        at_once(|| self.from.read_exact(bytes))
+        retry(|| self.to.write_all(bytes))?;
+        retry(|| self.from.read_exact(bytes))
     }
 
-    /// Has so many messages sent, as long as `buffer` each, and receives them.
+    /// Requests so many messages, as long as `buffer` each, and receives them.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn receive(&mut self, count: u32, buffer: &mut [u8]) -> io::Result<()> {
         let size = u32::try_from(buffer.len()).map_err(io::Error::other)?;
         self.to.write_all(&request(count, size))?;
@@ -116,14 +116,14 @@ impl Pipes {
     }
 }
 
-/// Rings in memory shared with a process that sends back what comes. Neither side ever sleeps.
+/// Rings in memory shared with a process that echoes. Neither side ever sleeps.
 pub struct PolledRings {
     end: RingsEnd,
     _process: Process,
 }
 
 impl PolledRings {
-    /// Starts it, on that core.
+    /// Starts it on that core.
     ///
     /// # Errors
     /// When it does not start.
@@ -137,7 +137,7 @@ impl PolledRings {
             end,
             _process: process,
         };
-        // From then on both have them mapped.
+        // Once echoed, both have the file mapped.
         rings.echo(&mut [7])?;
         fs::remove_file(path)?;
         Ok(rings)
@@ -146,7 +146,7 @@ impl PolledRings {
     /// Sends bytes there and back.
     ///
     /// # Errors
-    /// When the rings are broken.
+    /// When the rings are corrupt.
     pub fn echo(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         self.end.send(&Message::bytes(0, bytes))?;
         let received = self.end.receive(bytes).map_err(io::Error::other)?;
@@ -165,7 +165,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Starts it, on that core.
+    /// Starts it on that core.
     ///
     /// # Errors
     /// When it does not start.
@@ -192,7 +192,7 @@ impl Events {
     }
 }
 
-/// Keeps a process, or this thread for 0, on one core.
+/// Binds a process, or this thread for 0, to one core.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -1,9 +1,9 @@
-//! A node that runs the test bed's program at the other ends of its channels.
+//! A node that runs the testbed's program at its ends of its channels.
 
 use std::time::Duration;
 
 use insula::channel::{ChannelError, End, Side};
-use insula::driver::{CallError, Lender, Node};
+use insula::driver::{CallError, GrantTable, Node};
 use insula_channel::{Message, Received};
 use testbed::equipment::PEER_INITRD_PATH;
 use testbed::peer::Request;
@@ -12,10 +12,10 @@ use testbed::scenario::Finding;
 use super::{Inside, wait_until_ready};
 
 const NODE: &str = "peer";
-/// For what takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of what takes microseconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A channel to a node that does what it is asked for.
+/// A channel to a node that serves requests.
 pub struct Peer<'a> {
     inside: &'a Inside,
     node: Node,
@@ -45,43 +45,44 @@ impl<'a> Peer<'a> {
         let node = inside.driver.open_node(&start.name.to_abi())?;
         let end = End::attach(node.open_channel(0)?, Side::Base)?;
         let mut peer = Self { inside, node, end };
-        peer.ask(Request::Echo, &[])?;
+        peer.request(Request::Echo, &[])?;
         peer.receive(&mut [])?;
         Ok(peer)
     }
 
-    /// Lends memory of this process to it.
+    /// Creates a grant table, to grant memory of this process to it.
     ///
     /// # Errors
     /// When the module refuses.
-    pub fn lender(&self) -> Result<Lender, CallError> {
-        self.node.lend(PATIENCE.min(Duration::from_secs(10)))
+    pub fn grant_table(&self) -> Result<GrantTable, CallError> {
+        self.node
+            .create_grant_table(TIMEOUT.min(Duration::from_secs(10)))
     }
 
-    /// Lets both sides look so often at a ring before each sleep.
+    /// Has both sides poll a ring so often before each sleep.
     ///
     /// # Errors
     /// When the channel fails.
     pub fn set_polls(&mut self, times: u32) -> Result<(), ChannelError> {
         self.end.set_polls(times);
-        self.ask(Request::Polls, &times.to_le_bytes())
+        self.request(Request::Polls, &times.to_le_bytes())
     }
 
-    /// Asks for something.
+    /// Sends a request.
     ///
     /// # Errors
     /// When the channel fails.
-    pub fn ask(&mut self, request: Request, bytes: &[u8]) -> Result<(), ChannelError> {
+    pub fn request(&mut self, request: Request, bytes: &[u8]) -> Result<(), ChannelError> {
         self.end
-            .send(&Message::bytes(request as u8, bytes), PATIENCE)
+            .send(&Message::bytes(request as u8, bytes), TIMEOUT)
     }
 
-    /// Receives what comes.
+    /// Receives a message.
     ///
     /// # Errors
     /// When the channel fails.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, ChannelError> {
-        self.end.receive(buffer, PATIENCE)
+        self.end.receive(buffer, TIMEOUT)
     }
 
     /// Removes the node.

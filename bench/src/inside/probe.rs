@@ -8,36 +8,36 @@ use testbed::scenario::Finding;
 use super::Inside;
 use crate::marks::Kind;
 
-/// Measures from within: see [`crate::probe`].
+/// Program that measures from within: see [`crate::probe`].
 pub const PROBE: &str = "/payload/bin/insula-bench-probe";
 const NODE: &str = "quiet";
 
-/// Where a program runs.
+/// Place where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// On a core of the base.
     Base(usize),
     /// On a node of the lightweight kernel.
-    Quiet,
+    Lwk,
 }
 
 /// A node of the lightweight kernel, and the program that measures on it, or beside it.
-pub struct Quiet<'a> {
+pub struct LwkNode<'a> {
     inside: &'a Inside,
     tsc_khz: u32,
 }
 
-/// A round's median and 99th percentile, in microseconds.
+/// Median and 99th percentile of a round, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
-    /// Half took no longer.
+    /// Median.
     pub median_us: f64,
-    /// All but a hundredth took no longer.
+    /// 99th percentile.
     pub p99_us: f64,
 }
 
-impl<'a> Quiet<'a> {
-    /// Starts it with one core, that one.
+impl<'a> LwkNode<'a> {
+    /// Starts it on that core.
     ///
     /// # Errors
     /// When it does not start.
@@ -87,7 +87,7 @@ impl<'a> Quiet<'a> {
     }
 }
 
-/// What a program prints, run at that place.
+/// Runs a program at that place and returns its output.
 ///
 /// # Errors
 /// When it fails.
@@ -95,13 +95,13 @@ pub fn output(inside: &Inside, place: Place, words: &[&str]) -> Result<String, F
     let mut program = program(inside, place, words);
     let output = program.output()?;
     Finding::unless(output.status.success(), || {
-        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        format!("{words:?} {place:?}: {}: {complaint}", output.status)
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        format!("{words:?} {place:?}: {}: {error}", output.status)
     })?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A program to be run at that place.
+/// Command of a program at that place.
 #[must_use]
 pub fn program(inside: &Inside, place: Place, words: &[&str]) -> Command {
     let mut program = match place {
@@ -110,7 +110,7 @@ pub fn program(inside: &Inside, place: Place, words: &[&str]) -> Command {
             taskset.args(["-c", &core.to_string()]);
             taskset
         }
-        Place::Quiet => {
+        Place::Lwk => {
             let mut exec = inside.command.prepare();
             exec.args(["exec", NODE, "--"]);
             exec

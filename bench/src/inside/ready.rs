@@ -8,16 +8,16 @@ use insula::name::Name;
 use insula::node::{self, NodeLog};
 use testbed::scenario::Finding;
 
-/// What the test nodes' init says first.
+/// First line of the test nodes' init.
 pub const READY: &str = "insula-node: ready";
 
-/// How often a node's log is looked at: the error of each time.
+/// Interval of polling a node's log: the error of each time.
 const POLL_INTERVAL: Duration = Duration::from_millis(3);
 /// On a quiet machine a boot takes two seconds.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Waits for the line of a node's init in its kernel's log, which is read from its memory; answers
-/// when it was there.
+/// Waits for the line of a node's init in its kernel's log, which is read from its memory, and
+/// returns when it was there.
 ///
 /// # Errors
 /// When it does not come, or the log cannot be read.
@@ -25,7 +25,7 @@ pub fn wait_until_ready(driver: &Driver, name: &Name) -> Result<Instant, Finding
     wait_for_line(driver, name, READY, POLL_INTERVAL)
 }
 
-/// The same for any line that has `words` in it, looked for every `interval`.
+/// The same for any line that contains `words`, polled every `interval`.
 ///
 /// # Errors
 /// When it does not come, or the log cannot be read.
@@ -39,7 +39,7 @@ pub fn wait_for_line(
     let log = NodeLog::open(&handle)?;
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
-        // Until the kernel has moved to its place, what is found may not be its log.
+        // Before the kernel has relocated itself, this may not be its log.
         if let Some(placement) = log.locate() {
             let mut reader = log.reader(placement);
             let mut seen = false;

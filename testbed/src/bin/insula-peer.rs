@@ -1,4 +1,4 @@
-//! What a test node does beyond its shell: serves the other ends of its channels, `insula-peer
+//! Program of a test node beyond its shell: serves the node's ends of its channels, `insula-peer
 //! COUNT`, or its sockets, `insula-peer vsock`; fills its memory, `insula-peer fill`.
 
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Probes a kernel that runs programs: `insula-probe SUBJECT [WORDS]`. What it prints on a node is
-//! compared with what it prints on the base.
+//! Probes a kernel that runs programs: `insula-probe SUBJECT [WORDS]`. Its output on a node is
+//! compared with its output on the base.
 
 use std::process::ExitCode;
 

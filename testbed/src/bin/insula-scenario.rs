@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use clap::Parser;
 use testbed::scenario::{self, Context};
 
-/// Plays a scenario on this machine, which must be one of the test bed's.
+/// Plays a scenario on this machine, which must be one of the testbed's.
 #[derive(Parser)]
 struct Arguments {
-    /// Which; without it they are listed.
+    /// Scenario to play; without it they are listed.
     name: Option<String>,
     /// Play it with long counts.
     #[arg(long)]
     soak: bool,
-    /// Where its files go.
+    /// Folder for its files.
     #[arg(long, default_value = "/result")]
     results: PathBuf,
 }

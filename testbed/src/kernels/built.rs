@@ -1,7 +1,7 @@
-//! Kernels that look for faults while they run, built from Debian's source.
+//! Kernels with a sanitizer, built from Debian's source.
 //!
-//! What they have is told by `testbed/kernels/*.config`: everything else is off, so that one is
-//! built in some ten minutes on two cores.
+//! Their configuration is `testbed/kernels/*.config`: everything else is off, so that a build takes
+//! some ten minutes on two cores.
 
 use std::fs;
 use std::io;
@@ -12,13 +12,13 @@ use crate::packages::{self, PackageError};
 use crate::project;
 use crate::tool::{Tool, ToolError};
 
-/// What any kernel here has.
+/// Options of all of these kernels.
 const BASE: &str = include_str!("../../kernels/base.config");
-/// What finds misused memory.
+/// Options for KASAN.
 const KASAN: &str = include_str!("../../kernels/kasan.config");
-/// What finds data races.
+/// Options for KCSAN.
 const KCSAN: &str = include_str!("../../kernels/kcsan.config");
-/// What building a kernel takes beside a compiler; never installed, only unpacked.
+/// Packages that a build needs beside a compiler; never installed, only unpacked.
 const TOOLS: [&str; 6] = [
     "bison",
     "flex",
@@ -27,42 +27,43 @@ const TOOLS: [&str; 6] = [
     "libsigsegv2",
     "m4",
 ];
-/// A kernel is built for long: others on this machine go first.
+/// Low priority: a build takes long.
 const NICENESS: &str = "15";
 
-/// Why a kernel could not be built.
+/// Failure to build a kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Its source, or what builds it, could not be had.
+    /// Its source, or a tool for the build, could not be fetched.
     #[error(transparent)]
     Package(#[from] PackageError),
     /// A program failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// It cannot be configured as wanted.
-    #[error("kernel {flavour} does not take these lines of testbed/kernels: {lines}")]
+    /// The configuration lacks wanted lines.
+    #[error("kernel {flavour} lacks these lines of testbed/kernels: {lines}")]
     Configuration {
-        /// Which kernel.
+        /// The kernel.
         flavour: Flavour,
-        /// The lines, by commas.
+        /// The missing lines, separated by commas.
         lines: String,
     },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
-/// Where a kernel is built, which is what modules for it are built against.
+/// Folder of the build, against which modules for the kernel are built.
 pub(super) fn objects_of(flavour: Flavour) -> PathBuf {
     beside(flavour, "objects")
 }
 
-/// Whether the kernel that was built last has what one is to have now. Debian's always do.
+/// Whether the last built kernel has the configuration wanted now. Always true for Debian's
+/// kernels.
 pub(super) fn is_current(flavour: Flavour) -> bool {
     let Some(sanitizer) = flavour.sanitizer() else {
         return true;
@@ -70,15 +71,15 @@ pub(super) fn is_current(flavour: Flavour) -> bool {
     fs::read_to_string(wanted_of(flavour)).is_ok_and(|text| text == configuration(sanitizer))
 }
 
-/// Builds the kernel, if need be from its source on.
+/// Builds the kernel, if it is not current, from its source.
 pub(super) fn build(
     flavour: Flavour,
     sanitizer: Sanitizer,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Kernel, BuildError> {
-    let build = Build::new(flavour, tell)?;
+    let build = Build::new(flavour, progress)?;
     build.configure(&configuration(sanitizer))?;
-    tell(&format!(
+    progress(&format!(
         "building kernel {flavour} (some ten minutes on two free cores, once)"
     ));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
@@ -93,7 +94,7 @@ pub(super) fn build(
     Ok(kernel)
 }
 
-/// What a kernel is told to have: options, one a line.
+/// Wanted options, one a line.
 fn configuration(sanitizer: Sanitizer) -> String {
     let own = match sanitizer {
         Sanitizer::Memory => KASAN,
@@ -102,7 +103,7 @@ fn configuration(sanitizer: Sanitizer) -> String {
     format!("{BASE}\n{own}")
 }
 
-/// The configuration that the kernel in the build folder was built with.
+/// File with the options that the kernel in the build folder was built with.
 fn wanted_of(flavour: Flavour) -> PathBuf {
     beside(flavour, "wanted")
 }
@@ -115,8 +116,8 @@ struct Build {
 }
 
 impl Build {
-    /// Gets both, if they are not there yet.
-    fn new(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Self, BuildError> {
+    /// Fetches both, if they are missing.
+    fn new(flavour: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Self, BuildError> {
         let tools = project::build().join("kernel-tools");
         if !tools.join("usr/bin/flex").exists() {
             packages::unpack(&TOOLS.map(str::to_owned), &tools)?;
@@ -125,7 +126,7 @@ impl Build {
         let folder = project::build().join(package);
         let source = folder.join(package);
         if !source.join("Makefile").exists() {
-            tell(&format!("fetching and unpacking {package}"));
+            progress(&format!("fetching and unpacking {package}"));
             packages::unpack(&[package.to_owned()], &folder)?;
             let archive = folder.join(format!("usr/src/{package}.tar.xz"));
             let partial = folder.join("partial");
@@ -134,7 +135,7 @@ impl Build {
             let tar = Tool::new("tar").arg("-C").arg(&partial).arg("-xf");
             tar.arg(&archive).run()?;
             fs::rename(partial.join(package), &source).map_err(at(&source))?;
-            // The unpacked one is ten times as large and all that is needed.
+            // The unpacked source is ten times as large, and enough.
             fs::remove_file(&archive).map_err(at(&archive))?;
         }
         Ok(Self {
@@ -144,7 +145,7 @@ impl Build {
         })
     }
 
-    /// The kernel's `make`, to be told what to make.
+    /// The kernel's `make`, without a target.
     fn make(&self) -> Tool {
         let tools = self.tools.join("usr");
         let libraries = tools.join("lib/x86_64-linux-gnu");
@@ -160,20 +161,21 @@ impl Build {
             .arg(objects)
             .arg(format!("HOSTCFLAGS=-I{}", tools.join("include").display()))
             .arg(format!("HOSTLDFLAGS=-L{}", libraries.display()))
-            // What an outer make was told does not concern this one.
+            // Flags of an outer make do not apply here.
             .env("MAKEFLAGS", "")
             .env("BISON_PKGDATADIR", tools.join("share/bison"))
             .env("LD_LIBRARY_PATH", libraries)
             .env("KBUILD_BUILD_USER", "testbed")
             .env("KBUILD_BUILD_HOST", "testbed");
-        // Only a folder with a colon in its name cannot be joined; then tools are not found.
+        // `join_paths` fails only for a folder with a colon in its name; the tools are not found
+        // then.
         match path {
             Ok(path) => tool.env("PATH", path),
             Err(_) => tool,
         }
     }
 
-    /// Writes the kernel's configuration, and sees that it has every line.
+    /// Writes the kernel's configuration, and checks that it has every line.
     fn configure(&self, wanted: &str) -> Result<(), BuildError> {
         let objects = objects_of(self.flavour);
         fs::create_dir_all(&objects).map_err(at(&objects))?;
@@ -185,7 +187,7 @@ impl Build {
             .run()?;
         let path = objects.join(".config");
         let found = fs::read_to_string(&path).map_err(at(&path))?;
-        let lines = not_taken(wanted, &found).join(", ");
+        let lines = missing_lines(wanted, &found).join(", ");
         if lines.is_empty() {
             return Ok(());
         }
@@ -193,7 +195,7 @@ impl Build {
         Err(BuildError::Configuration { flavour, lines })
     }
 
-    /// Puts the kernel and its modules where those of Debian's packages lie.
+    /// Puts the kernel and its modules where Debian's packages have theirs.
     fn install(&self) -> Result<Kernel, BuildError> {
         let (objects, tree) = (objects_of(self.flavour), tree_of(self.flavour));
         let path = objects.join("include/config/kernel.release");
@@ -213,7 +215,7 @@ impl Build {
         let mut modules = std::ffi::OsString::from("INSTALL_MOD_PATH=");
         modules.push(&tree);
         self.make().arg(modules).arg("modules_install").run()?;
-        // Links back to here, where the machine is not.
+        // Links back to the build folder, which does not exist inside.
         for name in ["build", "source"] {
             let link = tree.join("lib/modules").join(&release).join(name);
             if link.is_symlink() {
@@ -227,8 +229,8 @@ impl Build {
     }
 }
 
-/// The lines of `wanted` that the configuration `found` does not have.
-fn not_taken<'a>(wanted: &'a str, found: &str) -> Vec<&'a str> {
+/// Lines of `wanted` that the configuration `found` lacks.
+fn missing_lines<'a>(wanted: &'a str, found: &str) -> Vec<&'a str> {
     let has = |line: &&str| {
         if let Some(option) = line.strip_suffix("=n") {
             return !found
@@ -258,16 +260,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_a_kernel_does_not_take_are_told() {
+    fn lines_that_a_configuration_lacks_are_listed() {
         let wanted =
             "# a comment\nCONFIG_A=y\nCONFIG_B=m\nCONFIG_C=n\nCONFIG_D=n\nCONFIG_E=\"x\"\n";
         let found = "CONFIG_A=y\nCONFIG_B=y\n# CONFIG_C is not set\nCONFIG_D=y\nCONFIG_E=\"x\"\n";
-        assert_eq!(not_taken(wanted, found), ["CONFIG_B=m", "CONFIG_D=n"]);
+        assert_eq!(missing_lines(wanted, found), ["CONFIG_B=m", "CONFIG_D=n"]);
     }
 
-    /// Options of both kinds: the one would else say nothing of the other's.
+    /// Options of both kinds of kernel: each test alone would not notice an option of the other.
     #[test]
-    fn each_kind_of_kernel_looks_for_its_faults_and_for_locks() {
+    fn each_sanitizer_has_its_options_and_lockdep() {
         for (sanitizer, option) in [
             (Sanitizer::Memory, "CONFIG_KASAN=y"),
             (Sanitizer::Races, "CONFIG_KCSAN=y"),

@@ -1,4 +1,4 @@
-//! Getting a kernel and what belongs to it into the build folder.
+//! Fetches a kernel and its modules, headers and disk into the build folder.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use crate::ext4::{self, Ext4Error};
 use crate::packages::{self, PackageError};
 use crate::tool::{Tool, ToolError};
 
-/// Why a kernel could not be had.
+/// Failure to fetch a kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Its packages could not be had.
+    /// Its packages could not be fetched.
     #[error(transparent)]
     Package(#[from] PackageError),
     /// A program failed.
@@ -29,26 +29,26 @@ pub enum FetchError {
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
-/// The kernel, fetched if it is not there yet. `tell` gets a line before each
-/// step that takes long.
+/// The kernel, fetched if it is not there yet. `progress` gets a line before each step that takes
+/// long.
 ///
 /// # Errors
-/// When packages cannot be had or unpacked; what was there stays usable.
-pub fn fetch(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
+/// When packages cannot be fetched or unpacked; existing files stay usable.
+pub fn fetch(flavour: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
     let note = beside(flavour, "release");
     let kernel = match fs::read_to_string(&note) {
         Ok(release) if built::is_current(flavour) => Kernel { flavour, release },
         _ => {
             let kernel = match flavour.sanitizer() {
-                Some(sanitizer) => built::build(flavour, sanitizer, tell)?,
-                None => download(flavour, tell)?,
+                Some(sanitizer) => built::build(flavour, sanitizer, progress)?,
+                None => download(flavour, progress)?,
             };
             for extension in ["ext4", "initrd"] {
                 remove(&beside(flavour, extension))?;
@@ -58,19 +58,19 @@ pub fn fetch(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, Fet
         }
     };
     if !kernel.disk().exists() {
-        tell(&format!("making a disk of kernel {}", kernel.release));
+        progress(&format!("making a disk of kernel {}", kernel.release));
         make_disk(&kernel)?;
     }
     initrd::make(&kernel)?;
     Ok(kernel)
 }
 
-/// Downloads the kernel, and its headers, and makes both usable where they are.
-fn download(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
+/// Downloads the kernel and its headers, and makes both usable where they are.
+fn download(flavour: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
     let image = first(flavour.package(), "linux-image-")?;
     let release = image["linux-image-".len()..].to_owned();
     let kernel = Kernel { flavour, release };
-    tell(&format!(
+    progress(&format!(
         "fetching kernel {} and its headers",
         kernel.release
     ));
@@ -94,7 +94,7 @@ fn download(flavour: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Kernel, Fetc
     Ok(kernel)
 }
 
-/// The first dependency of a package that begins so.
+/// First dependency of `package` whose name starts with `prefix`.
 fn first(package: &str, prefix: &str) -> Result<String, FetchError> {
     let found = packages::dependencies(package)?
         .into_iter()
@@ -105,15 +105,15 @@ fn first(package: &str, prefix: &str) -> Result<String, FetchError> {
     Ok(found.ok_or_else(wanted)?)
 }
 
-/// The headers' Makefile includes the common one by its place in an installed
-/// system. Here it lies beside.
+/// Rewrites the include of the common Makefile, which names its place in an installed system: here
+/// it lies beside the headers.
 fn redirect_makefile(headers: &Path, common: &str) -> Result<(), FetchError> {
     let path = headers.join("Makefile");
     let text = format!("include $(dir $(lastword $(MAKEFILE_LIST)))../{common}/Makefile\n");
     fs::write(&path, text).map_err(at(&path))
 }
 
-/// Makes the disk of the kernel's tree.
+/// Makes the disk with the kernel's tree.
 fn make_disk(kernel: &Kernel) -> Result<(), FetchError> {
     let tree = kernel.tree();
     let partial = beside(kernel.flavour, "partial");

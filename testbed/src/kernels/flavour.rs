@@ -1,9 +1,9 @@
-//! The names of the kernels.
+//! Names of the kernels.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One of Debian 12's kernels for this architecture, or one built from their source.
+/// One of Debian 12's kernels for this architecture, or one built from its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
     /// 6.1, for virtual machines.
@@ -14,26 +14,26 @@ pub enum Flavour {
     V6_1Generic,
     /// 6.12, for any machine.
     V6_12Generic,
-    /// 6.1, built to find misused memory and locks.
+    /// 6.1 with KASAN and lockdep.
     V6_1Kasan,
-    /// 6.12, built to find misused memory and locks.
+    /// 6.12 with KASAN and lockdep.
     V6_12Kasan,
-    /// 6.12, built to find data races.
+    /// 6.12 with KCSAN and lockdep.
     V6_12Kcsan,
 }
 
-/// What a kernel that is built here looks for while it runs.
+/// Sanitizer of a kernel that is built here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sanitizer {
-    /// Memory used after it was freed or beyond its end, and locks taken in an order or in a
-    /// context that can end in a deadlock.
+    /// KASAN: memory used after free or out of bounds; and lockdep: lock orders and contexts that
+    /// can deadlock.
     Memory,
-    /// Memory that cores use at once, one of them writing, and locks.
+    /// KCSAN: data races; and lockdep.
     Races,
 }
 
 impl Sanitizer {
-    /// How its kernels' releases end, and what its configuration is called.
+    /// End of its kernels' releases, and name of its configuration.
     #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
@@ -42,8 +42,8 @@ impl Sanitizer {
         }
     }
 
-    /// What a machine of `memory_mib` takes for its scenario to find as much free as with another
-    /// kernel: a byte of notes for each eight, and freed memory that is held back for a while.
+    /// Memory of a machine on which a scenario is to find as much free as with another kernel:
+    /// shadow memory takes an eighth, and freed memory stays quarantined for a while.
     #[must_use]
     pub fn memory_mib(self, memory_mib: u64) -> u64 {
         match self {
@@ -52,7 +52,7 @@ impl Sanitizer {
         }
     }
 
-    /// How many times as long a scenario may take.
+    /// Factor by which a scenario may take longer.
     #[must_use]
     pub fn slowness(self) -> u32 {
         match self {
@@ -61,7 +61,7 @@ impl Sanitizer {
         }
     }
 
-    /// The sanitizer of the kernel of that `uname -r`, if it has one.
+    /// Sanitizer of the kernel with that `uname -r`, if it has one.
     #[must_use]
     pub fn of_release(release: &str) -> Option<Self> {
         let has = |sanitizer: &Self| release.ends_with(&format!("-{}", sanitizer.suffix()));
@@ -78,19 +78,19 @@ impl Sanitizer {
 pub struct UnknownFlavour(String);
 
 impl Flavour {
-    /// Those that everything is tested on.
+    /// Kernels that everything is tested on.
     pub const USUAL: [Self; 2] = [Self::V6_1, Self::V6_12];
-    /// All of Debian's.
+    /// All of Debian's kernels.
     pub const ALL: [Self; 4] = [
         Self::V6_1,
         Self::V6_12,
         Self::V6_1Generic,
         Self::V6_12Generic,
     ];
-    /// Those that are built here.
+    /// Kernels that are built here.
     pub const BUILT: [Self; 3] = [Self::V6_1Kasan, Self::V6_12Kasan, Self::V6_12Kcsan];
 
-    /// The short name: what users type, and the name of its folder.
+    /// Short name: what users type, and the name of its folder.
     pub fn name(self) -> &'static str {
         match self {
             Self::V6_1 => "6.1",
@@ -103,7 +103,7 @@ impl Flavour {
         }
     }
 
-    /// What it looks for, if it is one that is built here.
+    /// Its sanitizer, if it is a kernel that is built here.
     #[must_use]
     pub fn sanitizer(self) -> Option<Sanitizer> {
         match self {
@@ -113,8 +113,8 @@ impl Flavour {
         }
     }
 
-    /// The package to get it by: one that depends on the newest kernel of the kind, or the
-    /// source that it is built from.
+    /// Package to fetch it by: one that depends on the newest kernel of the kind, or the source
+    /// that it is built from.
     pub(super) fn package(self) -> &'static str {
         match self {
             Self::V6_1 => "linux-image-cloud-amd64",

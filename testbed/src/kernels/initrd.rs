@@ -1,18 +1,17 @@
-//! The initial file system with which a kernel boots as the base of an emulated
-//! machine. It finds the root disk; on kernels that have NVMe or ext4 as modules
-//! it loads these first.
+//! Initial file system with which a kernel boots as the base of an emulated machine. It mounts the
+//! root disk; on kernels that have NVMe or ext4 as modules it loads these first.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use insula::image::{Initramfs, KernelModule, ModulesError, modules_with_needs};
+use insula::image::{Initramfs, KernelModule, ModulesError, modules_with_dependencies};
 
 use super::{Kernel, write_whole};
 use crate::busybox::{self, BusyboxError};
 
-/// What reaching the root disk takes, in modprobe's names. The second line is
-/// what ext4 asks for by name while it mounts.
+/// Modules needed to mount the root disk, in modprobe's names. Those of the second line ext4
+/// requests by name while it mounts.
 const MODULES: [&str; 4] = [
     "nvme",
     "ext4", //
@@ -20,31 +19,34 @@ const MODULES: [&str; 4] = [
     "crc32c_intel",
 ];
 const INIT: &[u8] = include_bytes!("../../guest/initramfs-init");
-/// The first process on the root disk, which is thus plain Debian.
+/// First process on the root disk, which is thus plain Debian.
 const ROOT_INIT: &[u8] = include_bytes!("../../guest/init");
 
-/// Why the initial file system could not be made.
+/// Failure to make the initial file system.
 #[derive(Debug, thiserror::Error)]
 pub enum InitrdError {
-    /// There is no busybox to put in.
+    /// busybox could not be fetched.
     #[error(transparent)]
     Busybox(#[from] BusyboxError),
-    /// A module could not be had.
+    /// A module could not be found.
     #[error(transparent)]
     Modules(#[from] ModulesError),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
 /// Makes the kernel's initial file system, if its parts have changed.
 pub(super) fn make(kernel: &Kernel) -> Result<(), InitrdError> {
-    let bytes = archive(kernel, &modules_with_needs(&kernel.modules(), &MODULES)?)?;
+    let bytes = archive(
+        kernel,
+        &modules_with_dependencies(&kernel.modules(), &MODULES)?,
+    )?;
     let path = kernel.initrd();
     if fs::read(&path).is_ok_and(|old| old == bytes) {
         return Ok(());

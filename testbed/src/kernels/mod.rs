@@ -1,6 +1,5 @@
-//! Debian's kernels: as the base of an emulated machine, as what nodes boot, and
-//! as what insula.ko is built against. Some, which look for faults while they run, are
-//! built from Debian's source: as the base only.
+//! Debian's kernels: as the base of an emulated machine, as what nodes boot, and as what insula.ko
+//! is built against. Some are built from Debian's source with a sanitizer: as the base only.
 
 mod built;
 mod fetch;
@@ -19,29 +18,29 @@ use crate::project;
 /// A kernel in the build folder.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Which of Debian's kernels.
+    /// Its name.
     pub flavour: Flavour,
     /// Its `uname -r`.
     pub release: String,
 }
 
 impl Kernel {
-    /// The unpacked kernel package: boot/ and lib/modules/.
+    /// Unpacked kernel package: boot/ and lib/modules/.
     pub fn tree(&self) -> PathBuf {
         tree_of(self.flavour)
     }
 
-    /// The kernel itself, a bzImage.
+    /// Kernel image, a bzImage.
     pub fn vmlinuz(&self) -> PathBuf {
         self.tree().join(format!("boot/vmlinuz-{}", self.release))
     }
 
-    /// Its loadable modules, with depmod's files.
+    /// Loadable modules, with depmod's files.
     pub fn modules(&self) -> PathBuf {
         self.tree().join("lib/modules").join(&self.release)
     }
 
-    /// What to build modules against: `make -C` this.
+    /// Folder to build modules against: `make -C` this.
     pub fn headers(&self) -> PathBuf {
         match self.flavour.sanitizer() {
             Some(_) => built::objects_of(self.flavour),
@@ -51,18 +50,18 @@ impl Kernel {
         }
     }
 
-    /// An ext4 image of [`Kernel::tree`], to be a disk of an emulated machine.
+    /// ext4 image of [`Kernel::tree`], for a disk of an emulated machine.
     pub fn disk(&self) -> PathBuf {
         beside(self.flavour, "ext4")
     }
 
-    /// The initial file system with which it boots as the base.
+    /// Initial file system with which it boots as the base.
     pub fn initrd(&self) -> PathBuf {
         beside(self.flavour, "initrd")
     }
 }
 
-/// Where kernels lie: those that are built apart, since they are no distribution's.
+/// Folder of a kernel. Kernels built here have one apart, since they are no distribution's.
 fn folder_of(flavour: Flavour) -> PathBuf {
     project::build().join(match flavour.sanitizer() {
         Some(_) => "built-kernels",
@@ -78,12 +77,12 @@ fn headers_of(flavour: Flavour) -> PathBuf {
     project::build().join("headers").join(flavour.name())
 }
 
-/// A file that belongs to the kernel's tree and lies beside it.
+/// File that belongs to the kernel's tree and lies beside it.
 fn beside(flavour: Flavour, extension: &str) -> PathBuf {
     folder_of(flavour).join(format!("{}.{extension}", flavour.name()))
 }
 
-/// Writes `content` to `path` so that a reader finds either all of it or none.
+/// Writes `content` to `path` atomically: a reader finds either all of it or no file.
 fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let partial = path.with_extension("partial");
     std::fs::write(&partial, content)?;

@@ -1,4 +1,4 @@
-//! What executes the emulated machine.
+//! Execution of the emulated machine: TCG or KVM.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,21 +12,20 @@ use crate::payload::Payload;
 use crate::project;
 use crate::tool::{Tool, ToolError};
 
-/// Where this machine's virtualisation is offered.
+/// Device file of KVM.
 const KVM_DEVICE: &str = "/dev/kvm";
-/// With KVM a boot takes 2 s; where it does not work, it hangs.
+/// Time limit of the trial boot. With KVM a boot takes 2 s; where KVM does not work, it hangs.
 const SMOKE_LIMIT: Duration = Duration::from_secs(30);
 
-/// What executes the emulated machine.
+/// QEMU's accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// QEMU translates each instruction and executes all cores in turn. Works
-    /// everywhere.
+    /// QEMU translates each instruction and runs all cores in turn. Works everywhere.
     Tcg,
-    /// The same with all cores at once: faster where several have work, but see
+    /// The same with a thread for each core (MTTCG): faster where several cores have work, but see
     /// [`super::emulator_fault`]. For measurements.
     TcgParallel,
-    /// This machine's processor, by KVM.
+    /// The host's processor, by KVM.
     Kvm,
 }
 
@@ -36,20 +35,20 @@ pub enum Accelerator {
 pub struct UnknownAccelerator(String);
 
 impl Accelerator {
-    /// KVM if a machine has been seen to boot with it, else TCG: with all cores at once for a
-    /// kernel that is to see them meet. The first time this is tried out; the answer is kept until
-    /// the kernel here, or QEMU, is another.
+    /// KVM if a machine boots with it, else TCG: with a thread for each core if the kernel has a
+    /// sanitizer for races. The first call tries this out; the result is kept until the host's
+    /// kernel or QEMU changes.
     ///
     /// # Errors
     /// When QEMU is not installed.
-    pub fn detect(kernel: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Self, ToolError> {
-        Ok(match Self::detect_usual(kernel, tell)? {
+    pub fn detect(kernel: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Self, ToolError> {
+        Ok(match Self::detect_usual(kernel, progress)? {
             Self::Tcg if kernel.sanitizer() == Some(Sanitizer::Races) => Self::TcgParallel,
             usual => usual,
         })
     }
 
-    fn detect_usual(kernel: Flavour, tell: &mut dyn FnMut(&str)) -> Result<Self, ToolError> {
+    fn detect_usual(kernel: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Self, ToolError> {
         if File::options()
             .read(true)
             .write(true)
@@ -67,28 +66,28 @@ impl Accelerator {
         if let Some(known) = read_note(&note, &circumstances) {
             return Ok(known);
         }
-        tell("trying whether KVM works here (once)");
+        progress("testing whether KVM works (once)");
         let machine = Machine {
             accelerator: Self::Kvm,
             limit: SMOKE_LIMIT,
             ..Machine::new(kernel)
         };
         let task = Task::Command(vec!["true".to_owned()]);
-        let outcome = machine.run(&task, &Payload::default(), false, tell);
+        let outcome = machine.run(&task, &Payload::default(), false, progress);
         let works = outcome.is_ok_and(|outcome| outcome.status == Some(0));
         let found = if works { Self::Kvm } else { Self::Tcg };
-        tell(if works {
+        progress(if works {
             "KVM works and is used"
         } else {
             "KVM does not work; machines are emulated"
         });
-        // Should the note not be written, the next time tries again.
+        // If the result cannot be written, the next call tries again.
         let _ = fs::write(&note, format!("{found}\n{circumstances}"));
         Ok(found)
     }
 }
 
-/// What was found before under the same circumstances.
+/// Earlier result, if it was found under the same circumstances.
 fn read_note(note: &Path, circumstances: &str) -> Option<Accelerator> {
     let text = fs::read_to_string(note).ok()?;
     let (name, rest) = text.split_once('\n')?;

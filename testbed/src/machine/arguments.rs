@@ -10,43 +10,40 @@ use super::tsc;
 use super::{Accelerator, Machine, Prepared};
 use crate::tool;
 
-/// The name space on which kernels' files begin: 1 is the root, 2 the payload, 3
-/// the result.
+/// First NVMe namespace with a kernel's files: 1 is the root, 2 the payload, 3 the result.
 pub(super) const FIRST_KERNEL_DISK: usize = 4;
-/// All that TCG can, but its `rep movsb` copies byte by byte, so that kernels must
-/// not prefer it.
+/// All that TCG supports, but its `rep movsb` copies byte by byte, so that kernels must not prefer
+/// it.
 const TCG_MODEL: &str = "max,-erms,-fsrm";
-/// The kernel would else distrust the emulated time stamp counter and read a slow
-/// clock, calibrate a loop on each core, and give up at once if its timer did not tick
-/// four times within some milliseconds, in which a loaded host may not have let the
-/// emulator run.
+/// Parameters for an emulated machine. Without them the kernel would distrust the emulated time
+/// stamp counter and read a slow clock, calibrate a loop on each core, and panic if its timer did
+/// not tick four times within some milliseconds, in which a loaded host may not have run the
+/// emulator.
 const FOR_EMULATION: &str = "tsc=reliable lpj=10000000 no_timer_check";
-/// The kernel boots on one core, and the first process brings the others up, since a
-/// booting kernel changes its own code, which is where the emulator fails (see
-/// `emulator_fault`).
+/// The kernel boots on one core, and the first process brings the others online, since a booting
+/// kernel patches its own code, which is where the emulator fails (see `emulator_fault`).
 const FOR_PARALLEL_EMULATION: &str = "maxcpus=1";
-/// Ctrl-] x leaves a machine whose shell does not answer.
+/// Ctrl-] x ends a machine whose shell does not answer.
 const ESCAPE_CHARACTER: &str = "0x1d";
 
-/// Names another QEMU than that in PATH, by its path.
+/// Environment variable with the path of another QEMU than that in PATH.
 const QEMU_VARIABLE: &str = "INSULA_QEMU";
-/// QEMU's name where that is not set.
+/// Name of QEMU if the variable is not set.
 const QEMU: &str = "qemu-system-x86_64";
 
-/// The QEMU that runs machines: a path from `INSULA_QEMU`, else the name of that in PATH.
+/// Path of QEMU from `INSULA_QEMU`, else its name, for PATH.
 #[must_use]
 pub fn qemu() -> OsString {
     std::env::var_os(QEMU_VARIABLE).unwrap_or_else(|| QEMU.into())
 }
 
-/// The command that runs the machine. `setpriv` has the system kill QEMU when this
-/// process dies, however it dies.
+/// Command that runs the machine. `setpriv` has QEMU killed when this process dies.
 pub(super) fn command(machine: &Machine, prepared: &Prepared, console: Console) -> Command {
     let mut command = Command::new("setpriv");
     command.env("PATH", tool::search_path());
     command.args(["--pdeathsig", "KILL"]).arg(qemu());
     command.args(["-M", "q35", "-nodefaults", "-display", "none"]);
-    // A machine that resets itself is gone, not started anew.
+    // A reset ends QEMU.
     command.arg("-no-reboot");
     command.args(processors(machine));
     command.args(memory(machine));
@@ -72,7 +69,7 @@ fn processors(machine: &Machine) -> Vec<String> {
         "-cpu",
         model,
         "-smp",
-        // Cores of one package on several NUMA nodes are more than a kernel believes.
+        // Kernels reject a package whose cores are on several NUMA nodes.
         &format!("{},sockets={}", machine.cpus, machine.numa_nodes.max(1)),
     ];
     words.map(str::to_owned).to_vec()
@@ -84,7 +81,7 @@ fn memory(machine: &Machine) -> Vec<String> {
         return words;
     }
     let nodes = machine.numa_nodes;
-    // What does not divide evenly goes to the last.
+    // The last takes the remainder.
     let share = |total: u64, node: u32| {
         let each = total / u64::from(nodes);
         let first = each * u64::from(node);
@@ -136,10 +133,9 @@ fn boot(machine: &Machine, prepared: &Prepared) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// All disks are name spaces of one controller: several controllers would be
-/// found in an order that varies. The controller is one of a subsystem that may have
-/// several, as QEMU from 9 on has it anyway: a kernel then lists the path to a name
-/// space beside the name space.
+/// All disks are namespaces of one controller: several controllers would be found in an order that
+/// varies. The controller is in a subsystem that may have several, as QEMU from 9 on has it anyway:
+/// a kernel then lists the path to a namespace beside the namespace.
 fn disks(prepared: &Prepared) -> Vec<String> {
     let mut images = vec![
         (prepared.root.clone(), "snapshot=on"),
@@ -163,7 +159,7 @@ fn disks(prepared: &Prepared) -> Vec<String> {
     .map(str::to_owned)
     .to_vec();
     for (number, (image, mode)) in (1..).zip(images) {
-        // A comma ends a value here, unless doubled.
+        // A comma would end the value, unless doubled.
         let image = text(&image).replace(',', ",,");
         let drive = format!("if=none,id=disk{number},format=raw,{mode},file={image}");
         let device = format!("nvme-ns,bus=disks,nsid={number},drive=disk{number}");
@@ -177,7 +173,7 @@ fn consoles(prepared: &Prepared, console: Console) -> Vec<String> {
     let log = format!("file,id=log,path={log}");
     let terminal = match console {
         Console::Terminal => "stdio,id=terminal,signal=off,mux=on",
-        // Its standard input is the monitor's.
+        // The monitor has standard input.
         Console::Captured { .. } => "file,id=terminal,path=/dev/stdout",
     };
     let words = [
@@ -225,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_numa_node_needs_no_words() {
+    fn one_numa_node_takes_no_arguments() {
         assert_eq!(memory(&Machine::new(Flavour::V6_1)), ["-m", "4096M"]);
     }
 }

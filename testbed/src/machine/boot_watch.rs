@@ -1,16 +1,16 @@
-//! Telling a machine that hangs while it boots from one that is slow.
+//! Detects machines that hang while they boot, as against slow ones.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the first process logs before it begins with the task.
+/// Line that the first process logs before it starts the task.
 const READY: &str = "testbed: ready";
-/// A booting kernel has always something to log. On a quiet host the longest
-/// pause is half a second; on a loaded one all takes ten times as long.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// Longest pause in the log of a booting kernel. On a quiet host it is half a second; on a loaded
+/// one all takes ten times as long.
+const PAUSE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Watches the log of a machine that boots.
+/// Watches the log of a booting machine.
 pub(super) struct BootWatch {
     log: PathBuf,
     size: usize,
@@ -19,7 +19,7 @@ pub(super) struct BootWatch {
 }
 
 impl BootWatch {
-    /// Begins now.
+    /// Starts the watch now.
     pub(super) fn new(log: PathBuf) -> Self {
         Self {
             log,
@@ -29,7 +29,8 @@ impl BootWatch {
         }
     }
 
-    /// Whether it hangs: it has logged nothing for long and is not up. Ask often.
+    /// Whether the machine hangs: it has logged nothing for too long and is not up. To be polled
+    /// often.
     pub(super) fn hangs(&mut self) -> bool {
         if self.ready {
             return false;
@@ -39,7 +40,7 @@ impl BootWatch {
             (self.size, self.grown) = (log.len(), Instant::now());
             self.ready = String::from_utf8_lossy(&log).contains(READY);
         }
-        !self.ready && self.grown.elapsed() > SILENCE_LIMIT
+        !self.ready && self.grown.elapsed() > PAUSE_LIMIT
     }
 }
 
@@ -48,20 +49,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_long_silence_before_ready_is_a_hang() {
+    fn only_a_long_pause_before_ready_is_a_hang() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let mut watch = BootWatch::new(log.clone());
         assert!(!watch.hangs());
-        watch.grown -= 2 * SILENCE_LIMIT;
+        watch.grown -= 2 * PAUSE_LIMIT;
         assert!(watch.hangs());
         fs::write(&log, "[ 0.1] Linux\n").unwrap();
         assert!(!watch.hangs());
-        watch.grown -= 2 * SILENCE_LIMIT;
+        watch.grown -= 2 * PAUSE_LIMIT;
         assert!(watch.hangs());
         fs::write(&log, "[ 0.1] Linux\n[ 2.0] testbed: ready\n").unwrap();
         assert!(!watch.hangs());
-        watch.grown -= 2 * SILENCE_LIMIT;
+        watch.grown -= 2 * PAUSE_LIMIT;
         assert!(!watch.hangs());
     }
 }

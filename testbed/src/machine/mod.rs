@@ -1,10 +1,11 @@
-//! The emulated machine: a PC under QEMU with a stock Debian kernel as its base,
-//! which does one task and is gone.
+//! Emulated machine: a PC under QEMU with a stock Debian kernel as its base, which executes one
+//! task and switches itself off.
 
 mod accelerator;
 mod arguments;
 mod boot_watch;
 mod emulator_fault;
+mod host_request;
 mod monitor;
 mod outcome;
 mod prepared;
@@ -12,7 +13,6 @@ mod process;
 mod running;
 mod spare_devices;
 pub mod tsc;
-mod wish;
 
 use std::fmt;
 use std::io;
@@ -21,9 +21,9 @@ use std::time::Duration;
 
 pub use accelerator::{Accelerator, UnknownAccelerator};
 pub use arguments::qemu;
+pub use host_request::HostRequest;
 pub use outcome::{Failure, Outcome};
 pub use spare_devices::{SERVED_FILE, SpareDevices, UnknownSpareDevices, served_content};
-pub use wish::Wish;
 
 use crate::kernels::{FetchError, Flavour};
 use crate::payload::Payload;
@@ -31,15 +31,15 @@ use crate::root::{Root, RootError};
 use prepared::Prepared;
 use process::Console;
 
-/// How often a run is made that the emulator spoils.
+/// Most runs of a task: one that the emulator's fault ends is repeated.
 const ATTEMPTS: u32 = 3;
 
-/// A machine's parts.
+/// Configuration of a machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The kernel that boots it.
+    /// Kernel of the base.
     pub kernel: Flavour,
-    /// Kernels whose files are to be there; that of the base always is.
+    /// Further kernels whose files are available inside; those of the base always are.
     pub other_kernels: Vec<Flavour>,
     /// Cores.
     pub cpus: u32,
@@ -49,19 +49,19 @@ pub struct Machine {
     pub numa_nodes: u32,
     /// PCI functions to be given to nodes.
     pub spare_devices: SpareDevices,
-    /// What executes it.
+    /// Accelerator.
     pub accelerator: Accelerator,
-    /// Its root disk.
+    /// Root disk.
     pub root: Root,
     /// Added to the base kernel's command line.
     pub append: String,
     /// Added to QEMU's command line.
     pub qemu_arguments: Vec<String>,
-    /// Wall-clock time after which a task is given up. A shell has no limit.
+    /// Wall-clock time limit of a task. A shell has no limit.
     pub limit: Duration,
 }
 
-/// What a machine is to do.
+/// Task of a machine.
 #[derive(Clone, Debug)]
 pub enum Task {
     /// Run a command, given by its words, without a terminal.
@@ -70,56 +70,56 @@ pub enum Task {
     Shell,
 }
 
-/// Why a machine could not be run. That its command failed is no such reason.
+/// Failure to run a machine. A command that fails is none.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// A kernel could not be had.
+    /// A kernel could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The root disk could not be had.
+    /// The root disk could not be made.
     #[error(transparent)]
     Root(#[from] RootError),
     /// QEMU could not be started.
     #[error("QEMU could not be started (`make deps` installs it): {0}")]
     Start(io::Error),
-    /// QEMU gave up.
+    /// QEMU failed.
     #[error("QEMU failed ({status}):\n{message}")]
     Qemu {
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it said.
+        /// Its messages.
         message: String,
     },
     /// It took longer than [`Machine::limit`], given in seconds.
-    #[error("{1}\nthe machine was given up after {0} s with {cores}", cores = .1.cores)]
-    Limit(u64, GivenUp),
-    /// It hung before its task had begun.
+    #[error("{1}\nthe machine was ended after {0} s (time limit), with {cores}", cores = .1.cores)]
+    Limit(u64, FinalState),
+    /// It hung before its task had started.
     #[error("{0}\nthe machine hangs while it boots, with {cores}", cores = .0.cores)]
-    Hang(GivenUp),
+    Hang(FinalState),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
-/// What was known of a machine when it was given up.
+/// Last state of a machine that hung or took too long.
 #[derive(Debug)]
-pub struct GivenUp {
-    /// The end of what its task had printed.
+pub struct FinalState {
+    /// The end of the task's output.
     pub output: String,
-    /// Where its log is.
+    /// Path of its log.
     pub log_path: PathBuf,
-    /// The end of that.
+    /// The end of its log.
     pub log: String,
-    /// Where its cores were.
+    /// Where its cores were executing.
     pub cores: String,
 }
 
-impl fmt::Display for GivenUp {
+impl fmt::Display for FinalState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             output,
@@ -153,29 +153,28 @@ impl Machine {
         }
     }
 
-    /// Boots it with `payload`, lets it do its task and waits until it is off.
-    /// `tell` gets a line before each step that takes long. With `show`, what the
-    /// task prints is copied to this process's output as it comes. A run that the
-    /// emulator has spoilt is made again.
+    /// Boots it with `payload`, runs its task and waits until it is off. `progress` gets a line
+    /// before each step that takes long. With `show`, the task's output is copied to this process's
+    /// output as it comes. A run that the emulator's fault ends is repeated.
     ///
     /// # Errors
-    /// When a part cannot be had, QEMU fails, or it takes too long.
+    /// When a part cannot be fetched, QEMU fails, or it takes too long.
     pub fn run(
         &self,
         task: &Task,
         payload: &Payload,
         show: bool,
-        tell: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(&str),
     ) -> Result<Outcome, MachineError> {
-        let mut spoilt = 0;
+        let mut emulator_faults = 0;
         loop {
-            let result = self.run_once(task, payload, show, tell);
-            if spoilt + 1 == ATTEMPTS || !self.is_spoilt(&result) {
-                return result.map(|outcome| outcome.after_spoilt(spoilt));
+            let result = self.run_once(task, payload, show, progress);
+            if emulator_faults + 1 == ATTEMPTS || !self.has_emulator_fault(&result) {
+                return result.map(|outcome| outcome.after_emulator_faults(emulator_faults));
             }
-            spoilt += 1;
-            tell(
-                "the emulator made the kernel stumble (a known fault of QEMU before 8.1); once more",
+            emulator_faults += 1;
+            progress(
+                "a fault of the emulator ended the run (known of QEMU before 8.1); running it again",
             );
         }
     }
@@ -185,9 +184,9 @@ impl Machine {
         task: &Task,
         payload: &Payload,
         show: bool,
-        tell: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(&str),
     ) -> Result<Outcome, MachineError> {
-        let prepared = Prepared::new(self, task, payload, tell)?;
+        let prepared = Prepared::new(self, task, payload, progress)?;
         let console = match task {
             Task::Shell => Console::Terminal,
             Task::Command(_) => Console::Captured {
@@ -205,9 +204,9 @@ impl Machine {
         }
     }
 
-    /// Whether the emulator, not what it ran, is at fault. A node's log shows only
-    /// in the task's output.
-    fn is_spoilt(&self, result: &Result<Outcome, MachineError>) -> bool {
+    /// Whether the emulator, not the tested code, is at fault. A node's log shows only in the
+    /// task's output.
+    fn has_emulator_fault(&self, result: &Result<Outcome, MachineError>) -> bool {
         if self.accelerator != Accelerator::TcgParallel {
             return false;
         }

@@ -1,9 +1,8 @@
-//! What QEMU tells of the machine that it runs, by its machine protocol (QMP): why the machine
-//! stopped, and what each of its cores was at.
+//! QEMU's monitor (QMP): why the machine stopped, and where each of its cores was executing.
 //!
-//! A machine that is switched off or resets itself is told to stop and not to go, so that its
-//! cores can still be looked at. Followed are QEMU's "Machine Protocol Specification" and "QMP
-//! Reference Manual" (`SHUTDOWN`, `human-monitor-command`).
+//! A machine that is switched off or resets itself is stopped but not ended, so that its cores can
+//! still be inspected. Follows QEMU's "Machine Protocol Specification" and "QMP Reference Manual"
+//! (`SHUTDOWN`, `human-monitor-command`).
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,7 +12,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-/// QEMU's words for a monitor on its standard input, which is then the other end of
+/// QEMU's arguments for a monitor on its standard input, which is then the other end of
 /// [`Monitor::pair`].
 pub(super) const ARGUMENTS: [&str; 6] = [
     "-chardev",
@@ -24,21 +23,22 @@ pub(super) const ARGUMENTS: [&str; 6] = [
     "shutdown=pause",
 ];
 
-/// Status of a bank: valid, uncorrected.
-const OTHERS_ERROR: u64 = 1 << 63 | 1 << 61;
-/// Global status: a machine check is under way, what it interrupted can go on.
-const CAN_GO_ON: u64 = 1 << 2 | 1 << 0;
+/// MCi_STATUS: valid, uncorrected.
+const STATUS_UNCORRECTED: u64 = 1 << 63 | 1 << 61;
+/// MCG_STATUS: machine check in progress, restart IP valid.
+const STATUS_RESTARTABLE: u64 = 1 << 2 | 1 << 0;
 
-/// What the monitor says.
+/// Message of the monitor.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The machine has stopped, for a reason in QEMU's words: `guest-shutdown`, `guest-reset`.
+    /// The machine has stopped. The reason is in QEMU's words: `guest-shutdown`, `guest-reset`.
     Stopped(String),
-    /// An answer to [`Monitor::ask_for_cores`], or to [`Monitor::check`]: nothing, if that was done.
+    /// Answer to [`Monitor::ask_for_cores`], or to [`Monitor::check`]: empty on success of the
+    /// latter.
     Answer(String),
 }
 
-/// The registers of all cores, as QEMU writes them out.
+/// Registers of all cores, in QEMU's format.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cores(pub(super) String);
 
@@ -46,7 +46,7 @@ pub(super) struct Cores(pub(super) String);
 pub(super) struct Monitor(UnixStream);
 
 impl Monitor {
-    /// Both ends: ours, and that which becomes QEMU's standard input.
+    /// Both ends: ours, and that for QEMU's standard input.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut monitor = Self(ours);
@@ -54,7 +54,7 @@ impl Monitor {
         Ok((monitor, theirs.into()))
     }
 
-    /// Hands each message to `take`, in a thread that lasts as long as QEMU.
+    /// Passes each message to `take`, in a thread that lasts as long as QEMU.
     pub(super) fn listen(&self, take: impl Fn(Message) + Send + 'static) -> io::Result<()> {
         let lines = BufReader::new(self.0.try_clone()?).lines();
         thread::spawn(move || {
@@ -66,17 +66,18 @@ impl Monitor {
         Ok(())
     }
 
-    /// Stops the machine, if it runs, and asks for its cores' registers.
+    /// Stops the machine, if it runs, and requests its cores' registers.
     pub(super) fn ask_for_cores(&mut self) -> io::Result<()> {
         self.execute("stop", &json!({}))?;
         let words = json!({ "command-line": "info registers -a" });
         self.execute("human-monitor-command", &words)
     }
 
-    /// Has a core told of an error of the hardware which concerns others, as all are told that share what has failed:
-    /// uncorrected, not meant for this one, which can go on.
+    /// Injects a machine check into a core: an error of the hardware that concerns other cores,
+    /// since all cores that share the failed part are notified. Uncorrected, not of this core's
+    /// making, restartable.
     pub(super) fn check(&mut self, core: u32) -> io::Result<()> {
-        let line = format!("mce {core} 1 {OTHERS_ERROR:#x} {CAN_GO_ON:#x} 0 0");
+        let line = format!("mce {core} 1 {STATUS_UNCORRECTED:#x} {STATUS_RESTARTABLE:#x} 0 0");
         self.execute("human-monitor-command", &json!({ "command-line": line }))
     }
 
@@ -103,12 +104,12 @@ impl Message {
     }
 }
 
-/// Where each core was, in one line.
+/// Writes where each core was, in one line.
 impl fmt::Display for Cores {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cores = self.0.split("CPU#").skip(1).peekable();
         if cores.peek().is_none() {
-            return write!(formatter, "no core could be looked at");
+            return write!(formatter, "no core's registers could be read");
         }
         for (number, core) in cores.enumerate() {
             let register = |names: &[&str]| {
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_a_machine_is_told_from_other_messages() {
+    fn only_shutdown_events_are_stops() {
         let stopped = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "SHUTDOWN", "data": {"guest": true, "reason": "guest-reset"}}"#;
         assert_eq!(
             Message::parse(stopped),
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_told_in_one_line() {
+    fn cores_are_written_in_one_line() {
         let answer = concat!(
             r#"{"return": "\r\nCPU#0\r\nRAX=0 RBX=1\r\nRIP=ffffffff81000010 RFL=00000246 [---Z-P-] "#,
             r#"CPL=0 HLT=1\r\nCR0=80050033 CR2=0 CR3=0000000001234000 CR4=0\r\n\r\nCPU#1\r\n"#,
@@ -171,7 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn cores_that_were_not_told_are_not_made_up() {
-        assert_eq!(Cores::default().to_string(), "no core could be looked at");
+    fn cores_that_are_missing_are_not_made_up() {
+        assert_eq!(
+            Cores::default().to_string(),
+            "no core's registers could be read"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Outcome of a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,29 +10,29 @@ use super::{MachineError, Prepared, at};
 use crate::payload;
 use crate::tool::tail;
 
-/// Most bytes of output and log that a failure repeats, each.
+/// Most bytes of output and log that a failure quotes, each.
 const TAIL_BYTES: usize = 6000;
 
-/// What came of a run whose machine has switched itself off.
+/// Outcome of a run whose machine has ended by itself.
 pub struct Outcome {
-    /// The task's exit status; none when the machine went down before its end.
+    /// Exit status of the task; none when the machine ended before it.
     pub status: Option<i32>,
-    /// What the task printed, errors included.
+    /// Output of the task, stderr included.
     pub output: String,
     /// The base kernel's log, as its serial port put it out.
     pub log: String,
     /// Files that the task left in /result.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// From the machine's start to its end.
+    /// Time from the machine's start to its end.
     pub elapsed: Duration,
-    /// How many runs before this one the emulator has spoilt.
-    pub spoilt: u32,
-    /// How it ended, unless it was switched off.
-    abrupt: Option<String>,
+    /// Earlier runs that the emulator's fault ended.
+    pub emulator_faults: u32,
+    /// How the machine ended, unless it was switched off.
+    abnormal_end: Option<String>,
     prepared: Prepared,
 }
 
-/// A task that did not succeed. Why comes last: of a long text the end is what is seen.
+/// Failure of a task. The reason is printed last: of a long text the end is what is seen.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "The end of the machine's log ({folder}):\n{log}\nThe end of its output:\n{output}\n{what}"
@@ -56,34 +56,40 @@ impl Outcome {
             log: String::from_utf8_lossy(&log).into_owned(),
             files,
             elapsed: ended.elapsed,
-            spoilt: 0,
-            abrupt: ended.abrupt,
+            emulator_faults: 0,
+            abnormal_end: ended.abnormal_end,
             prepared,
         })
     }
 
-    /// Itself, made after so many runs that the emulator has spoilt.
-    pub(super) fn after_spoilt(self, spoilt: u32) -> Self {
-        Self { spoilt, ..self }
+    /// Sets the number of earlier runs that the emulator's fault ended.
+    pub(super) fn after_emulator_faults(self, emulator_faults: u32) -> Self {
+        Self {
+            emulator_faults,
+            ..self
+        }
     }
 
     /// Itself, if the task succeeded.
     ///
     /// # Errors
-    /// When it did not, or the machine went down before its end.
+    /// When it did not, or the machine ended before it.
     pub fn succeeded(self) -> Result<Self, Failure> {
         match self.status {
             Some(0) => Ok(self),
             Some(status) => Err(self.fail(format!("the task ended with status {status}"))),
             None => {
-                let how = self.abrupt.as_deref().unwrap_or("it was switched off");
+                let how = self
+                    .abnormal_end
+                    .as_deref()
+                    .unwrap_or("it was switched off");
                 let what = format!("the machine went down before the task had ended: {how}");
                 Err(self.fail(what))
             }
         }
     }
 
-    /// Makes this run count as failed for the reason `what`, and keeps its folder.
+    /// Turns the run into a failure for the reason `what`, and keeps its folder.
     pub fn fail(self, what: String) -> Failure {
         Failure {
             what,

@@ -1,4 +1,4 @@
-//! What one run needs on this machine: the kernels, the disks and a folder.
+//! Files of one run on the host: the kernels, the disks and a folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,38 +12,37 @@ use crate::payload::{self, Content, Payload};
 use crate::project;
 use crate::root::Root;
 
-/// Size of the disk that results are stored on, in bytes. It takes no space until
-/// written to.
+/// Size of the disk for results, in bytes. It is sparse.
 const RESULT_DISK_BYTES: u64 = 1 << 30;
 
-/// All that a run needs, ready.
+/// Files of a run, ready.
 pub(super) struct Prepared {
-    /// The base's, then the others.
+    /// Kernel of the base, then the others.
     pub(super) kernels: Vec<Kernel>,
-    /// The root disk's image.
+    /// Image of the root disk.
     pub(super) root: PathBuf,
     folder: TempDir,
 }
 
 impl Prepared {
-    /// Gets all parts and writes the disks.
+    /// Fetches all parts and writes the disks.
     pub(super) fn new(
         machine: &Machine,
         task: &Task,
         payload: &Payload,
-        tell: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(&str),
     ) -> Result<Self, MachineError> {
         let runs = project::build().join("runs");
         let guard = project::lock().map_err(at(&runs))?;
-        let mut kernels = vec![kernels::fetch(machine.kernel, tell)?];
+        let mut kernels = vec![kernels::fetch(machine.kernel, progress)?];
         for &flavour in machine
             .other_kernels
             .iter()
             .filter(|&&other| other != machine.kernel)
         {
-            kernels.push(kernels::fetch(flavour, tell)?);
+            kernels.push(kernels::fetch(flavour, progress)?);
         }
-        let root = machine.root.image(tell)?;
+        let root = machine.root.image(progress)?;
         drop(guard);
 
         fs::create_dir_all(&runs).map_err(at(&runs))?;
@@ -63,22 +62,22 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// The disk that the payload is on.
+    /// Disk of the payload.
     pub(super) fn payload(&self) -> PathBuf {
         self.file("payload")
     }
 
-    /// The disk that results are stored on.
+    /// Disk for the results.
     pub(super) fn result(&self) -> PathBuf {
         self.file("result")
     }
 
-    /// The disk that is a spare device.
+    /// Disk of the spare device.
     pub(super) fn spare_disk(&self) -> PathBuf {
         self.file("spare")
     }
 
-    /// The folder that a spare network card's other end serves.
+    /// Folder that the other end of the spare network card serves.
     pub(super) fn served(&self) -> PathBuf {
         self.file("served")
     }
@@ -88,17 +87,17 @@ impl Prepared {
         self.file("log")
     }
 
-    /// What QEMU itself says.
+    /// QEMU's own messages.
     pub(super) fn qemu_log(&self) -> PathBuf {
         self.file("qemu.log")
     }
 
-    /// The registers of its cores, if it did not switch itself off.
+    /// File for the registers of its cores, if it did not switch itself off.
     pub(super) fn cores(&self) -> PathBuf {
         self.file("cores")
     }
 
-    /// Leaves the run's folder where it is, to be looked at. Else it goes.
+    /// Keeps the run's folder, for inspection. By default it is removed.
     pub(super) fn keep(self) -> PathBuf {
         self.folder.keep()
     }
@@ -134,7 +133,7 @@ impl Prepared {
         fs::write(&file, served_content()).map_err(at(&file))
     }
 
-    /// Variables for the machine's first process.
+    /// Environment variables for the machine's first process.
     fn settings(&self, machine: &Machine, task: &Task, load_module: bool) -> String {
         let (mode, (rows, columns)) = match task {
             Task::Shell => ("shell", process::terminal_size()),

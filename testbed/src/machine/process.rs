@@ -1,4 +1,4 @@
-//! Running QEMU to its end, or to the end of patience.
+//! Runs QEMU to its end, or until a time limit.
 
 use std::fs::{self, File};
 use std::process::{Command, ExitStatus, Stdio};
@@ -6,32 +6,31 @@ use std::time::{Duration, Instant};
 
 use super::boot_watch::BootWatch;
 use super::monitor::Cores;
-use super::running::{Patience, Running};
-use super::{GivenUp, MachineError, Prepared, at};
+use super::running::{Running, WaitEnd};
+use super::{FinalState, MachineError, Prepared, at};
 use crate::tool::tail;
 
-/// Most bytes of a log that an error repeats.
+/// Most bytes of a log that an error quotes.
 const TAIL_BYTES: usize = 6000;
 
-/// Where the task's console is.
+/// Console of the task.
 #[derive(Clone, Copy)]
 pub(super) enum Console {
-    /// This process's terminal, for as long as the user likes.
+    /// This process's terminal, without a time limit.
     Terminal,
-    /// Nowhere: what is printed is kept and, with `show`, also copied to this
-    /// process's output.
+    /// Captured and, with `show`, also copied to this process's output.
     Captured { show: bool, limit: Duration },
 }
 
 /// A run that came to its end by itself.
 #[derive(Default)]
 pub(super) struct Ended {
-    /// What the task printed.
+    /// Output of the task.
     pub(super) output: Vec<u8>,
-    /// From the start of QEMU to its end.
+    /// Time from the start of QEMU to its end.
     pub(super) elapsed: Duration,
     /// How it ended and where its cores were, unless it was switched off.
-    pub(super) abrupt: Option<String>,
+    pub(super) abnormal_end: Option<String>,
 }
 
 /// Runs QEMU.
@@ -63,7 +62,7 @@ pub(super) fn run(
     })
 }
 
-/// Runs QEMU until its machine has stopped or patience is at its end.
+/// Runs QEMU until its machine has stopped or the time limit is reached.
 fn capture(
     command: Command,
     prepared: &Prepared,
@@ -71,34 +70,34 @@ fn capture(
     limit: Duration,
 ) -> Result<(Ended, ExitStatus), MachineError> {
     let mut running = Running::start(command, show).map_err(MachineError::Start)?;
-    let patience = running.wait(&mut BootWatch::new(prepared.log()), limit);
+    let end = running.wait(&mut BootWatch::new(prepared.log()), limit);
     let mut cores = Cores::default();
-    if !patience.is_as_wished() {
+    if !end.is_expected() {
         cores = running.cores();
-        // For who looks at the folder of a failure.
+        // Kept with the other files of a failure.
         let _ = fs::write(prepared.cores(), &cores.0);
     }
     let (output, status) = running.end().map_err(MachineError::Start)?;
-    let abrupt = match patience {
-        Patience::Gone | Patience::SwitchedOff => None,
-        Patience::Stopped(reason) => Some(format!("{reason}, with {cores}")),
-        Patience::Limit => {
-            let ended = given_up(prepared, &output, &cores);
+    let abnormal_end = match end {
+        WaitEnd::Gone | WaitEnd::SwitchedOff => None,
+        WaitEnd::Stopped(reason) => Some(format!("{reason}, with {cores}")),
+        WaitEnd::Limit => {
+            let ended = final_state(prepared, &output, &cores);
             return Err(MachineError::Limit(limit.as_secs(), ended));
         }
-        Patience::Boot => return Err(MachineError::Hang(given_up(prepared, &output, &cores))),
+        WaitEnd::Boot => return Err(MachineError::Hang(final_state(prepared, &output, &cores))),
     };
     let ended = Ended {
         output,
-        abrupt,
+        abnormal_end,
         ..Ended::default()
     };
     Ok((ended, status))
 }
 
-fn given_up(prepared: &Prepared, output: &[u8], cores: &Cores) -> GivenUp {
+fn final_state(prepared: &Prepared, output: &[u8], cores: &Cores) -> FinalState {
     let log = fs::read(prepared.log()).unwrap_or_default();
-    GivenUp {
+    FinalState {
         output: tail(&String::from_utf8_lossy(output), TAIL_BYTES).to_owned(),
         log_path: prepared.log(),
         log: tail(&String::from_utf8_lossy(&log), TAIL_BYTES).to_owned(),

@@ -1,35 +1,35 @@
-//! PCI functions that nothing of the test bed uses, behind ports: to be given to nodes, or
-//! to be refused.
+//! PCI functions that the testbed itself does not use, behind ports: to be given to nodes, or to be
+//! refused.
 //!
 //! | address | what |
 //! |---|---|
 //! | 0000:01:00.0 | an NVMe controller with a disk of its own |
-//! | 0000:02:00.0 | a virtio network card; QEMU itself, at 10.0.2.2, is the only other station and serves a file by TFTP |
+//! | 0000:02:00.0 | a virtio network card; QEMU itself, at 10.0.2.2, is the only peer and serves a file by TFTP |
 //! | 0000:03:00.0, 0000:03:00.1 | two random number generators, which share a bus |
-//! | 0000:04:00.0 | a device that cannot interrupt by messages |
+//! | 0000:04:00.0 | a device without MSI |
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Size of the disk, in bytes. It takes no space until written to.
+/// Size of the disk, in bytes. It is sparse.
 pub(super) const DISK_BYTES: u64 = 128 << 20;
-/// Size of the file that is served, in bytes.
+/// Size of the served file, in bytes.
 const SERVED_BYTES: usize = 256 << 10;
-/// Name of the file that is served.
+/// Name of the served file.
 pub const SERVED_FILE: &str = "served";
 
-/// Which spare devices a machine has, and what stands between them and its memory.
+/// Spare devices of a machine, and what stands between them and its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpareDevices {
     /// None.
     #[default]
     None,
-    /// They are there, and nothing stands between.
+    /// Present, without an IOMMU.
     Plain,
-    /// An IOMMU (Intel's) that lets interrupts through as they are.
+    /// Behind an IOMMU (Intel's) that does not remap interrupts.
     BehindIommu,
-    /// An IOMMU that remaps interrupts as well.
+    /// Behind an IOMMU that remaps interrupts as well.
     BehindRemapping,
 }
 
@@ -55,8 +55,8 @@ impl SpareDevices {
         }
     }
 
-    /// Words for QEMU that must precede all devices: an IOMMU only serves those that
-    /// come after it.
+    /// Arguments for QEMU that must precede all devices: an IOMMU only serves those that come after
+    /// it.
     pub(super) fn iommu(self) -> Vec<String> {
         let words: &[&str] = match self {
             Self::None | Self::Plain => &[],
@@ -66,12 +66,12 @@ impl SpareDevices {
         words.iter().copied().map(str::to_owned).collect()
     }
 
-    /// Words for QEMU: the devices, with a disk and a folder that are there.
+    /// Arguments for QEMU: the devices, with an existing disk and folder.
     pub(super) fn words(self, disk: &Path, served: &Path) -> Vec<String> {
         if self == Self::None {
             return Vec::new();
         }
-        // A comma ends a value here, unless doubled.
+        // A comma would end the value, unless doubled.
         let text = |path: &Path| path.to_string_lossy().replace(',', ",,");
         let through_iommu = match self {
             Self::Plain | Self::None => "off",
@@ -105,7 +105,7 @@ impl SpareDevices {
     }
 }
 
-/// What the file has that is served: the same on each machine, and no two blocks alike.
+/// Content of the served file: the same on each machine, and no two blocks alike.
 pub fn served_content() -> Vec<u8> {
     // A xorshift generator (Marsaglia, "Xorshift RNGs", 2003).
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

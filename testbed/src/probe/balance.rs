@@ -1,4 +1,4 @@
-//! Threads that are ready, and cores that have nothing to do.
+//! Load balancing: ready threads move to idle cores.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
@@ -8,12 +8,12 @@ use nix::libc;
 
 use super::ProbeError;
 
-/// How long threads are waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// No core yet.
+/// Time limit of waiting for threads.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Core of a thread that has not run yet.
 const NOWHERE: i32 = -1;
 
-/// A thread that does nothing but tell on which core it is.
+/// Thread that only records its core.
 struct Runner {
     core: AtomicI32,
     is_over: AtomicBool,
@@ -22,7 +22,7 @@ struct Runner {
 impl Runner {
     fn run(&self) {
         while !self.is_over.load(Ordering::Relaxed) {
-            // SAFETY: it takes nothing.
+            // SAFETY: it takes no address.
             let core = unsafe { libc::sched_getcpu() };
             self.core.store(core, Ordering::Relaxed);
         }
@@ -37,7 +37,7 @@ impl Runner {
     }
 }
 
-/// Two threads to each core; then all but two of one core end, and these have a core each.
+/// Two threads to each core; then all but two on the same core end, and these must get a core each.
 pub(super) fn probe() -> Result<(), ProbeError> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let new = || Runner {
@@ -73,7 +73,7 @@ fn leave_two(runners: &[Runner]) -> bool {
     wait_until(|| runners[one].core() != runners[two].core())
 }
 
-/// Two on the same core: there are more of them than cores.
+/// Two threads on the same core: there are more threads than cores.
 fn pair(runners: &[Runner]) -> Option<(usize, usize)> {
     let cores: Vec<i32> = runners.iter().map(Runner::core).collect();
     (1..cores.len()).find_map(|two| {
@@ -84,7 +84,7 @@ fn pair(runners: &[Runner]) -> Option<(usize, usize)> {
 
 fn wait_until(is_so: impl Fn() -> bool) -> bool {
     let began = Instant::now();
-    while !is_so() && began.elapsed() < PATIENCE {
+    while !is_so() && began.elapsed() < TIMEOUT {
         thread::sleep(Duration::from_millis(1));
     }
     is_so()

@@ -1,4 +1,4 @@
-//! Clocks that are read without a call, beside what the base's kernel says of the time.
+//! Clocks that are read without a system call, compared with the time of the base's kernel.
 
 use std::mem::zeroed;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +8,9 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::{Named, ProbeError, call, in_a_child};
 
-/// How far a clock may be off.
+/// Largest accepted difference of two clocks.
 const APART_NS: u64 = 100_000;
-/// How long it is watched at each rate: a tenth of that it would be off by if it did not follow.
+/// Time to watch the clock at each rate: it would be off by a tenth of that if it did not follow.
 const WATCHED_NS: u64 = 200_000_000;
 const NS_PER_US: u64 = 1000;
 const ROUNDS: u64 = 2000;
@@ -29,25 +29,25 @@ fn now_ns(clock: ClockId) -> Result<u64, ProbeError> {
     Ok((now.tv_sec() * 1_000_000_000 + now.tv_nsec()).cast_unsigned())
 }
 
-/// What the base says of its clock, which corrects it as it is told, if it is: a call that is delegated.
+/// State of the base's clock, after setting its tick if given: a delegated call.
 fn adjust(tick_us: Option<i64>) -> Result<libc::timex, ProbeError> {
-    // SAFETY: all zero it asks for nothing but to be told.
-    let mut told: libc::timex = unsafe { zeroed() };
+    // SAFETY: all zero is a valid request, which changes nothing.
+    let mut answer: libc::timex = unsafe { zeroed() };
     if let Some(tick_us) = tick_us {
-        (told.modes, told.tick) = (libc::ADJ_TICK, tick_us);
+        (answer.modes, answer.tick) = (libc::ADJ_TICK, tick_us);
     }
-    let to = (&raw mut told).expose_provenance() as u64;
+    let to = (&raw mut answer).expose_provenance() as u64;
     // SAFETY: the structure is written and not kept.
     unsafe { call(libc::SYS_adjtimex as u64, [to, 0, 0, 0, 0, 0]) }.named("adjtimex")?;
-    Ok(told)
+    Ok(answer)
 }
 
-/// The realtime clock as the base has it.
+/// Realtime clock of the base.
 fn base_now_ns() -> Result<u64, ProbeError> {
-    let told = adjust(None)?;
-    let is_in_ns = told.status & libc::STA_NANO != 0;
-    let part = told.time.tv_usec.cast_unsigned() * if is_in_ns { 1 } else { NS_PER_US };
-    Ok(told.time.tv_sec.cast_unsigned() * 1_000_000_000 + part)
+    let answer = adjust(None)?;
+    let is_in_ns = answer.status & libc::STA_NANO != 0;
+    let part = answer.time.tv_usec.cast_unsigned() * if is_in_ns { 1 } else { NS_PER_US };
+    Ok(answer.time.tv_sec.cast_unsigned() * 1_000_000_000 + part)
 }
 
 fn is_the_time() -> Result<(), ProbeError> {
@@ -62,7 +62,7 @@ fn is_the_time() -> Result<(), ProbeError> {
     })
 }
 
-/// Threads on all cores read it by turns: it never goes back.
+/// Threads on all cores read the clock in turn: it never goes back.
 fn goes_on_everywhere() -> Result<(), ProbeError> {
     let latest = AtomicU64::new(0);
     let read = || {
@@ -87,8 +87,8 @@ fn goes_on_everywhere() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// While the base has its clock go slower or faster by a tenth, this one does, too, and never steps back:
-/// nor when another program begins.
+/// While the base's clock runs slower or faster by a tenth, this one does, too, and never steps
+/// back: not even when another program starts.
 fn follows_corrections() -> Result<(), ProbeError> {
     let usual = adjust(None)?.tick;
     let slow_and_fast = [usual * 9 / 10, usual * 11 / 10];
@@ -102,7 +102,8 @@ fn follows_corrections() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// The least and the most that the base's realtime clock is later than this monotonic one.
+/// Smallest and largest possible difference between the base's realtime clock and this monotonic
+/// one.
 fn distance_ns() -> Result<(u64, u64), ProbeError> {
     let before = now_ns(ClockId::CLOCK_MONOTONIC)?;
     let base = base_now_ns()?;

@@ -8,43 +8,43 @@ use std::time::Duration;
 use super::ProbeError;
 
 const DUMP: &str = "/proc/vmcore";
-/// What is read at once, in bytes.
+/// Size of a read, in bytes.
 const PIECE: u64 = 1 << 20;
-/// Between two looks at memory that is to stay as it is. A core that runs would write to it
+/// Pause between two reads of memory that must not change. A running core would write to it
 /// thousands of times meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Program headers: where they are told in an ELF header, how many bytes one has, and the type of
-/// those that memory follows.
+/// Offset of the program headers in an ELF header, offset of their count, size of one, and the type
+/// of loaded segments.
 const HEADERS: u64 = 0x20;
 const HEADERS_COUNT: u64 = 0x38;
 const HEADER_SIZE: u64 = 56;
 const LOAD: u32 = 1;
 
-/// A stretch of memory in the dump.
+/// Segment of the dump.
 struct Segment {
-    /// Where it is in the file.
+    /// Offset in the file.
     offset: u64,
-    /// Its physical address.
+    /// Physical address.
     start: u64,
     size: u64,
 }
 
-/// Reads the whole dump, and the memory of `ranges` (`START+SIZE`, hexadecimal) twice: nobody may
-/// have changed it meanwhile.
+/// Reads the whole dump, and the memory of `ranges` (`START+SIZE`, hexadecimal) twice: it must not
+/// have changed meanwhile.
 pub(super) fn probe(ranges: &[&str]) -> Result<(), ProbeError> {
     let ranges: Option<Vec<_>> = ranges.iter().map(|range| parse(range)).collect();
     let ranges = ranges.ok_or(ProbeError::Unknown)?;
     let file = File::open(DUMP).map_err(|error| wrong(&error))?;
     let segments = segments(&file).map_err(|error| wrong(&error))?;
-    let look = || {
+    let sums = || {
         let sums = ranges
             .iter()
             .map(|&range| sum_range(&file, &segments, range));
         sums.collect::<Result<Vec<_>, _>>()
     };
-    let first = look()?;
+    let first = sums()?;
     std::thread::sleep(PAUSE);
-    if look()? != first {
+    if sums()? != first {
         return Err(ProbeError::Wrong("a node's memory changes".into()));
     }
     if first.contains(&0) {
@@ -91,7 +91,7 @@ fn segments(file: &File) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Something that changes with any word of a stretch of memory.
+/// Checksum of a range of memory.
 fn sum_range(file: &File, segments: &[Segment], range: (u64, u64)) -> Result<u64, ProbeError> {
     let (start, size) = range;
     let holds = |one: &&Segment| one.start <= start && start + size <= one.start + one.size;

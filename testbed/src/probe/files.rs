@@ -1,4 +1,4 @@
-//! Files in memory, and what madvise(2) does: either as on Linux, or refused.
+//! Files mapped into memory, and madvise(2): either as on Linux, or refused.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -16,7 +16,7 @@ use super::{Named, ProbeError, call, in_a_child, shared};
 const BASE: u64 = 0x38_0000_0000;
 const READ: u64 = libc::PROT_READ as u64;
 const WRITE: u64 = libc::PROT_WRITE as u64;
-/// The first words of the file's two pages.
+/// First words of the file's two pages.
 const WORDS: [u64; 2] = [11, 22];
 
 pub(super) fn probe() -> Result<(), ProbeError> {
@@ -65,7 +65,8 @@ fn protect(protection: u64) -> Result<u64, Errno> {
     unsafe { call(libc::SYS_mprotect as u64, [BASE, PAGE, protection, 0, 0, 0]) }
 }
 
-/// What a program has not changed it finds again; what it has changed is lost, if it is told so.
+/// Private mapping: pages that the program has not changed have the file's content; changes are
+/// lost after MADV_DONTNEED.
 fn private(reader: &File) -> Result<(), ProbeError> {
     println!("private: {:x?}", map_file(reader, 4, READ, PRIVATE));
     let words = || [read(BASE, 0), read(BASE, 1)];
@@ -98,7 +99,8 @@ fn shared_to_read(reader: &File) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Through a descriptor that can be written: what is written is seen, or there is no mapping.
+/// Shared mapping of a descriptor that can be written: writes reach the file, or the mapping is
+/// refused.
 fn shared_to_change(file: &File) -> std::io::Result<Result<(), ProbeError>> {
     let seen = match map_file(file, 2, READ, SHARED) {
         Ok(_) => {
@@ -112,9 +114,9 @@ fn shared_to_change(file: &File) -> std::io::Result<Result<(), ProbeError>> {
     Ok(seen.map(|seen| println!("what is written is seen: {seen}")))
 }
 
-/// What copies of the program have of its memory.
+/// Effects of madvise on the memory of forked children.
 fn advice() -> Result<(), ProbeError> {
-    let told = &shared::words(1)?[0];
+    let sum_of_child = &shared::words(1)?[0];
     println!("memory: {:x?}", map(BASE, 8, PRIVATE));
     (0..8).for_each(|page| write(BASE, page, page + 1));
     let at = |page: u64| BASE + page * PAGE;
@@ -125,9 +127,9 @@ fn advice() -> Result<(), ProbeError> {
     in_a_child(|| {
         let found = [0, 1, 2, 3, 5, 6].map(|page| read(BASE, page));
         let sum = found.iter().fold(0, |sum, word| sum * 10 + word);
-        told.store(sum, Ordering::Relaxed);
+        sum_of_child.store(sum, Ordering::Relaxed);
     })?;
-    println!("a copy has {}", told.load(Ordering::Relaxed));
+    println!("a child has {}", sum_of_child.load(Ordering::Relaxed));
     let ended = in_a_child(|| {
         read(BASE, 4);
     })?;

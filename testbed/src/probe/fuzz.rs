@@ -1,9 +1,9 @@
-//! Random calls with random arguments, by a user who may do nothing to others. What the calls answer
-//! is nobody's business: whether the kernel lives is.
+//! Random calls with random arguments, by an unprivileged user. Their results do not matter: the
+//! kernel must survive.
 
 use std::time::{Duration, Instant};
 
-use insula_lwk::calls::table::TABLE;
+use insula_lwk::syscall::table::TABLE;
 use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -15,10 +15,10 @@ use super::{Named, ProbeError, call, shared};
 /// `nobody`.
 const USER: u32 = 65_534;
 const FOLDER: &str = "/tmp/fuzz";
-/// Calls of one process, and how long it may take for them.
+/// Calls of one process, and its time limit.
 const CALLS: u32 = 300;
 const LIMIT: Duration = Duration::from_secs(2);
-/// They would end at once, or stop until somebody says something.
+/// Calls that would end the process at once, or block until a signal.
 const LEFT_OUT: &[&str] = &["exit", "exit_group", "pause", "rt_sigreturn", "vhangup"];
 
 pub(super) fn probe(seed: u64, rounds: u64) -> Result<(), ProbeError> {
@@ -42,7 +42,8 @@ pub(super) fn probe(seed: u64, rounds: u64) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// A child in a namespace of its own: with it all end that it begins, which may wait for ever.
+/// Forks a child in a PID namespace of its own, so that all processes that it starts end with it:
+/// they may block for ever.
 fn fork_apart() -> Result<ForkResult, ProbeError> {
     let flags = (libc::CLONE_NEWPID | libc::SIGCHLD) as u64;
     // SAFETY: as fork, in a program of one thread.
@@ -101,13 +102,13 @@ fn argument(rng: &mut fastrand::Rng, memory: u64) -> u64 {
             .cast_unsigned(),
         5 => u64::MAX - rng.u64(..4096),
         6 => 4096 * rng.u64(..16),
-        // Memory that is there, and its end.
+        // Mapped memory, and its end.
         7 => memory + (1 << 16) - rng.u64(..64),
         _ => memory + rng.u64(..256),
     }
 }
 
-/// Until a child has ended, or has had its time.
+/// Waits until a child has ended, or kills it after its time limit.
 fn wait_for(child: nix::unistd::Pid) -> Result<(), ProbeError> {
     let began = Instant::now();
     loop {

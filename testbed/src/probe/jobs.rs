@@ -1,4 +1,4 @@
-//! Job control: who is stopped, by what, and who goes on.
+//! Job control: which processes stop, by which signal, and how they continue.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -28,22 +28,23 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Has a child be in a group of its own: one of which nobody outside takes care cannot be stopped.
-fn lead() {
+/// Puts a child into a group of its own. The group must not be orphaned, or it could not be
+/// stopped.
+fn lead_own_group() {
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
 }
 
-/// A word that processes share.
+/// Word that processes share.
 fn shared() -> Result<&'static AtomicU64, ProbeError> {
     let size = NonZeroUsize::new(size_of::<AtomicU64>()).ok_or(ProbeError::Unknown)?;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice, which stays.
+    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped.
     let shared = unsafe { mmap_anonymous(None, size, protection, MapFlags::MAP_SHARED) };
-    // SAFETY: it is mapped for good, aligned to a page, and all zero.
+    // SAFETY: it is never unmapped, aligned to a page, and all zero.
     Ok(unsafe { shared.named("mmap")?.cast().as_ref() })
 }
 
-/// How a child stopped, by the signal's number; or how it ended.
+/// Signal that stopped a child; an error if it ended.
 fn stop_of(child: Pid) -> Result<i32, ProbeError> {
     match waitpid(child, Some(WaitPidFlag::WUNTRACED)).named("waiting")? {
         WaitStatus::Stopped(_, signal) => Ok(signal as i32),
@@ -52,18 +53,18 @@ fn stop_of(child: Pid) -> Result<i32, ProbeError> {
     }
 }
 
-/// Whether a count that others move stands still for a while.
+/// Whether a count that another process increments stands still for a while.
 fn stands_still(count: &AtomicU64) -> bool {
     let before = count.load(Ordering::SeqCst);
     std::thread::sleep(Duration::from_millis(200));
     count.load(Ordering::SeqCst) == before
 }
 
-/// A program is stopped that makes no call.
+/// Stops a program that makes no system call.
 pub(super) fn stopped_while_computing(by: Signal) -> Result<(), ProbeError> {
     let count = shared()?;
     let computing = child(|_| {
-        lead();
+        lead_own_group();
         loop {
             count.fetch_add(1, Ordering::SeqCst);
         }
@@ -86,11 +87,12 @@ pub(super) fn stopped_while_computing(by: Signal) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Who catches what would stop it, or ignores it, is not stopped; who goes on hears of it.
+/// A process that catches or ignores a stop signal is not stopped; SIGCONT is caught by a stopped
+/// process.
 fn caught_and_ignored() -> Result<(), ProbeError> {
     let steps = shared()?;
     let other = child(|_| {
-        lead();
+        lead_own_group();
         let caught = catch(libc::SIGTSTP, 0).and_then(|()| catch(libc::SIGCONT, 0));
         // SAFETY: it is ignored.
         unsafe { libc::signal(libc::SIGTTIN, libc::SIG_IGN) };
@@ -112,7 +114,7 @@ fn caught_and_ignored() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Sends a signal until it has done something: who is about to wait may miss the first.
+/// Sends a signal until it has taken effect: a process that is about to wait may miss the first.
 fn is_waiting(other: Pid, signal: Signal, steps: &AtomicU64, step: u64) -> bool {
     if steps.load(Ordering::SeqCst) < step {
         let _ = kill(other, signal);
@@ -120,7 +122,7 @@ fn is_waiting(other: Pid, signal: Signal, steps: &AtomicU64, step: u64) -> bool 
     steps.load(Ordering::SeqCst) >= step
 }
 
-/// What this process leads: a terminal, and groups on it.
+/// Runs as session leader with a controlling terminal and groups on it.
 fn with_a_terminal() -> Result<(), ProbeError> {
     setsid().named("setsid")?;
     let (_master, terminal) = terminal()?;
@@ -140,7 +142,7 @@ fn with_a_terminal() -> Result<(), ProbeError> {
 /// Both ends of a terminal.
 fn terminal() -> Result<(OwnedFd, OwnedFd), ProbeError> {
     let (mut master, mut slave) = (-1, -1);
-    // SAFETY: both are this function's; it is asked for nothing else.
+    // SAFETY: both descriptors are this function's; the other arguments may be null.
     let made = unsafe {
         libc::openpty(
             &raw mut master,
@@ -151,34 +153,34 @@ fn terminal() -> Result<(OwnedFd, OwnedFd), ProbeError> {
         )
     };
     Errno::result(made).named("openpty")?;
-    // SAFETY: they have just been made, for us alone.
+    // SAFETY: they are new, and owned by nobody else.
     Ok(unsafe { (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) })
 }
 
-/// Has the terminal belong to a group.
-fn give(terminal: &OwnedFd, group: Pid) -> Result<(), Errno> {
-    // SAFETY: it is a descriptor, and a number.
-    let given = unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group.as_raw()) };
-    Errno::result(given).map(drop)
+/// Makes a group the terminal's foreground group.
+fn set_foreground(terminal: &OwnedFd, group: Pid) -> Result<(), Errno> {
+    // SAFETY: it takes a descriptor and a number.
+    let result = unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group.as_raw()) };
+    Errno::result(result).map(drop)
 }
 
-/// A child in a group of its own takes the terminal from the background.
+/// A child in a background group changes the terminal's foreground group.
 fn takes_terminal(terminal: &OwnedFd, what: &'static str, prepare: fn()) -> Result<(), ProbeError> {
-    let taker = child(|_| {
+    let background = child(|_| {
         prepare();
-        let taken =
-            setpgid(Pid::from_raw(0), Pid::from_raw(0)).and_then(|()| give(terminal, getpid()));
+        let taken = setpgid(Pid::from_raw(0), Pid::from_raw(0))
+            .and_then(|()| set_foreground(terminal, getpid()));
         // SAFETY: it ends the process.
         unsafe { libc::_exit(taken.map_or_else(|errno| errno as i32, |()| 0)) }
     })?;
-    let first = stop_of(taker)?;
+    let first = stop_of(background)?;
     println!("{what}: {first}");
     if first < 1000 {
-        kill(taker, Signal::SIGKILL).named("kill")?;
-        waitpid(taker, None).named("waiting")?;
+        kill(background, Signal::SIGKILL).named("kill")?;
+        waitpid(background, None).named("waiting")?;
     }
     mask(libc::SIG_BLOCK, libc::SIGTTOU);
-    let back = give(terminal, getpid());
+    let back = set_foreground(terminal, getpid());
     mask(libc::SIG_UNBLOCK, libc::SIGTTOU);
     back.named("the terminal back")
 }

@@ -1,4 +1,4 @@
-//! Where the parts of a program lie, and how large its stack may become.
+//! Layout of a program's address space, and its stack limit.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use super::memory::{PAGE, PRIVATE};
 use super::{ProbeError, call};
 
 const SELF: &str = "/proc/self/exe";
-/// A dynamic program that lies anywhere.
+/// Position-independent, dynamically linked program.
 const MOVABLE: &str = "/usr/bin/openssl";
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -50,11 +50,11 @@ pub(super) fn probe() -> Result<(), ProbeError> {
 }
 
 fn personality(wanted: u64) -> Result<u64, Errno> {
-    // SAFETY: it changes where programs lie that this process executes.
+    // SAFETY: it only affects where executed programs are loaded.
     unsafe { call(libc::SYS_personality as u64, [wanted, 0, 0, 0, 0, 0]) }
 }
 
-/// In how many places something lies, of three runs.
+/// Number of distinct addresses in three runs.
 fn places(
     not_random: bool,
     find: &mut dyn FnMut() -> Result<String, ProbeError>,
@@ -80,14 +80,14 @@ fn place(program: &mut Command) -> Result<String, ProbeError> {
 }
 
 fn entry(program: &mut Command) -> Result<String, ProbeError> {
-    let told = place(program)?;
-    let line = told.lines().find(|line| line.starts_with("AT_ENTRY"));
+    let output = place(program)?;
+    let line = output.lines().find(|line| line.starts_with("AT_ENTRY"));
     let line = line.map(str::to_owned);
-    line.ok_or_else(|| ProbeError::Wrong(format!("{program:?} does not tell its entry: {told}")))
+    line.ok_or_else(|| ProbeError::Wrong(format!("{program:?} does not print its entry: {output}")))
 }
 
-/// Prints where a part of this program lies.
-pub(super) fn tell(name: &str) -> Result<(), ProbeError> {
+/// Prints the address of a part of this program.
+pub(super) fn print_address(name: &str) -> Result<(), ProbeError> {
     let own = 0_u8;
     let place = match name {
         "stack" => black_box(&raw const own).addr() as u64,
@@ -97,7 +97,7 @@ pub(super) fn tell(name: &str) -> Result<(), ProbeError> {
             // SAFETY: it replaces nothing.
             unsafe { call(libc::SYS_mmap as u64, arguments) }.unwrap_or_default()
         }
-        // SAFETY: it only tells where the heap ends.
+        // SAFETY: it only queries the end of the heap.
         "heap" => unsafe { call(libc::SYS_brk as u64, [0; 6]) }.unwrap_or_default(),
         _ => return Err(ProbeError::Unknown),
     };
@@ -116,7 +116,7 @@ fn deep(limit: u64, depth: u64) -> Command {
 }
 
 /// Uses that many bytes of its stack.
-pub(super) fn reach(depth: u64) -> Result<(), ProbeError> {
+pub(super) fn grow_stack(depth: u64) -> Result<(), ProbeError> {
     let filled = use_stack(depth);
     println!("{filled}");
     Ok(())

@@ -1,4 +1,4 @@
-//! More of everything than a kernel gives a program. It is refused, and nobody else notices.
+//! Demands beyond a kernel's limits: they are refused, and other programs do not notice.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -18,10 +18,10 @@ use super::{Named, ProbeError, call, in_a_child};
 const BASE: u64 = 0x30_0000_0000;
 const LARGE: u64 = 2 << 20;
 
-/// Areas without end: as many as Linux has by default, and the last one says so.
+/// VMAs without end: Linux's default limit holds.
 pub(super) fn areas() -> Result<(), ProbeError> {
     const MOST: u64 = 65_530;
-    // Some are the program's own, and its stack's.
+    // VMAs of the program itself and of its stack.
     const OWN: u64 = 200;
     println!("{:x?}", map(BASE, 2 * MOST, PRIVATE));
     let refused = (1..2 * MOST).step_by(2).find_map(|page| {
@@ -30,7 +30,7 @@ pub(super) fn areas() -> Result<(), ProbeError> {
         let protected = unsafe { call(libc::SYS_mprotect as u64, arguments) };
         protected.err().map(|error| (page, error))
     });
-    // Each makes two more.
+    // Each round makes two more VMAs.
     let in_time = refused.is_some_and(|(page, _)| (MOST - OWN..=MOST).contains(&page));
     println!("refused: {in_time}, {:?}", refused.map(|(_, error)| error));
     println!("all: {:?}", unmap(BASE, 2 * MOST));
@@ -43,8 +43,8 @@ pub(super) fn areas() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// On a node: memory to the last page, then all that takes some of the kernel's; page tables without
-/// end; processes and threads without end.
+/// On a node: memory to the last page, then calls that take kernel memory; page tables, processes
+/// and threads without end.
 pub(super) fn all() -> Result<(), ProbeError> {
     let memory = nix::sys::sysinfo::sysinfo().named("sysinfo")?;
     println!("memory: {} MiB", memory.ram_total() >> 20);
@@ -69,11 +69,11 @@ fn ended_well(who: &str, ended: WaitStatus) -> Result<(), ProbeError> {
     }
 }
 
-/// Takes all memory, and asks for more of everything.
+/// Takes all memory, then makes calls that need more.
 fn full() {
     const PAGES: u64 = (1 << 30) / PAGE;
     let program = Program::new();
-    // There will be no memory for what is printed either.
+    // Printing needs memory, too.
     let _ = std::io::stdout().flush();
     let fits = map(BASE, PAGES, PRIVATE).is_ok();
     let pieces = (0..PAGES * PAGE).step_by(LARGE as usize);
@@ -93,7 +93,7 @@ fn full() {
         // SAFETY: it ends the process.
         unsafe { libc::_exit(0) }
     }
-    // Page by page, of large ones.
+    // Unmaps single pages of large ones.
     let given_back = (1..bytes / LARGE).all(|piece| unmap(BASE + piece * LARGE + PAGE, 1).is_ok());
     let freed = unmap(BASE, PAGES).is_ok();
     println!(
@@ -102,7 +102,7 @@ fn full() {
     );
 }
 
-/// This program, with as many empty strings in its environment as can be.
+/// This program, with the largest possible number of empty strings in its environment.
 struct Program {
     environment: Vec<*const libc::c_char>,
 }
@@ -126,7 +126,7 @@ impl Program {
     }
 }
 
-/// Maps a file that there is no room to copy.
+/// Maps a file that there is no memory to copy.
 fn large_file() -> Result<Result<u64, Errno>, ProbeError> {
     const SIZE: u64 = 1 << 30;
     let file = memfd_create(c"large", MFdFlags::empty()).named("memfd_create")?;
@@ -137,7 +137,7 @@ fn large_file() -> Result<Result<u64, Errno>, ProbeError> {
     Ok(unsafe { call(libc::SYS_mmap as u64, arguments) })
 }
 
-/// A byte in each GiB of memory that has small pages only, each of which takes two tables.
+/// Touches a byte in each GiB of memory without large pages: each takes two page tables.
 fn sparse() {
     const GIB: u64 = 1 << 30;
     const COUNT: u64 = 65_536;
@@ -153,7 +153,7 @@ fn sparse() {
 
 fn threads() {
     const MOST: usize = 10_000;
-    let begun = (0..MOST).take_while(|_| {
+    let started = (0..MOST).take_while(|_| {
         let thread = thread::Builder::new().stack_size(32 << 10);
         thread
             .spawn(|| {
@@ -163,10 +163,10 @@ fn threads() {
             })
             .is_ok()
     });
-    println!("threads are refused: {}", begun.count() < MOST);
+    println!("threads are refused: {}", started.count() < MOST);
 }
 
-/// Copies without end, which wait to be let go.
+/// Forks children without end, which wait for a pipe to close.
 fn processes() -> Result<(), ProbeError> {
     const MOST: usize = 1000;
     let (waits, lets_go) = pipe().named("pipe")?;

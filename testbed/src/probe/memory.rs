@@ -25,7 +25,7 @@ pub(super) fn unmap(at: u64, pages: u64) -> Result<u64, Errno> {
 
 fn remap(at: u64, pages: [u64; 2], flags: i32, to: u64) -> Result<u64, Errno> {
     let [old, new] = pages.map(|count| count * PAGE);
-    // SAFETY: neither place has a Rust value.
+    // SAFETY: neither range has a Rust value.
     unsafe { call(libc::SYS_mremap as u64, [at, old, new, flags as u64, to, 0]) }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn advise(at: u64, pages: u64, advice: i32) -> Result<u64, Errno> {
     }
 }
 
-/// The first word of a page.
+/// First word of a page.
 pub(super) fn read(at: u64, page: u64) -> u64 {
     // SAFETY: the caller has mapped it.
     unsafe { ((at + page * PAGE) as usize as *const u64).read_volatile() }
@@ -82,7 +82,7 @@ fn moves(kind: u64) -> Result<(), ProbeError> {
     let child = in_a_child(|| {
         let seen = read(to, 1);
         write(to, 1, 40 + seen);
-        // What a child gives back is its own affair.
+        // The child ends anyway.
         let _ = unmap(BASE, 2);
     })?;
     let ended = matches!(child, nix::sys::wait::WaitStatus::Exited(_, 0));
@@ -96,7 +96,7 @@ fn moves(kind: u64) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// A part of a large page that loses its rights, and one that goes elsewhere.
+/// A large page of which a part changes its protection, and one of which a part moves.
 fn large_pages() -> Result<(), ProbeError> {
     const PAGES: u64 = 1024;
     println!("large: {:x?}", map(BASE, PAGES, PRIVATE));

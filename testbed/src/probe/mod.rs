@@ -1,34 +1,34 @@
-//! What `insula-probe` does: a static Rust program that makes system calls which no library makes,
-//! or with arguments that no library would.
+//! Program `insula-probe`: a static Rust program that makes system calls which no library makes, or
+//! with arguments that no library would pass.
 
 #![allow(unsafe_code, reason = "system calls are made by number")]
 
 mod balance;
 mod clocks;
-mod closes;
-mod crowd;
+mod close_on_exec;
 mod dump;
 mod files;
 mod fuzz;
 mod jobs;
-mod killed;
 mod layout;
 mod limits;
+mod mass_kill;
 mod memory;
 mod nested;
 mod pins;
 mod pointers;
+mod priorities;
 mod processes;
 mod proxy;
-mod questions;
 mod race;
 mod registers;
+mod remote_faults;
 mod restarts;
-mod sequence;
+mod robust_locks;
+mod rseq;
 mod shared;
 mod signals;
 mod threads;
-mod urgency;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -36,28 +36,28 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-/// Why a probe came to nothing.
+/// Failure of a probe.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// There is no such probe.
+    /// No probe has that name.
     #[error(
-        "threads | memory | files | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | closes | closed | urgency | sequence | registers | balance | crowd | signals | restarts | killed | jobs | stopped | questions | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
-    /// A call failed that should not.
+    /// A call failed unexpectedly.
     #[error("{what}: {errno}")]
     Call {
-        /// What was tried.
+        /// Name of the call.
         what: &'static str,
         /// The error.
         errno: Errno,
     },
-    /// The kernel did something wrong.
+    /// The kernel behaved wrongly.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// Does what the words say.
+/// Runs the probe that the words name.
 ///
 /// # Errors
 /// [`ProbeError`].
@@ -71,24 +71,24 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["areas"] => limits::areas(),
         ["limits"] => limits::all(),
         ["layout"] => layout::probe(),
-        ["place", name] => layout::tell(name),
-        ["deep", depth] => layout::reach(number(depth)?),
+        ["place", name] => layout::print_address(name),
+        ["deep", depth] => layout::grow_stack(number(depth)?),
         ["processes"] => processes::probe(),
         ["execute"] => processes::execute(false),
         ["leave"] => processes::execute(true),
         ["executed", pid] => processes::executed(pid.parse().map_err(|_| ProbeError::Unknown)?),
-        ["closes"] => closes::probe(),
-        ["closed"] => closes::closed(),
-        ["urgency"] => urgency::probe(),
-        ["sequence"] => sequence::probe(),
+        ["close_on_exec"] => close_on_exec::probe(),
+        ["closed"] => close_on_exec::closed(),
+        ["priorities"] => priorities::probe(),
+        ["rseq"] => rseq::probe(),
         ["registers"] => registers::probe(),
-        ["crowd"] => crowd::probe(),
+        ["mass_kill"] => mass_kill::probe(),
         ["signals"] => signals::probe(),
         ["restarts"] => restarts::probe(),
-        ["killed"] => killed::probe(),
+        ["robust_locks"] => robust_locks::probe(),
         ["jobs"] => jobs::probe(),
         ["stopped"] => jobs::stopped_while_computing(Signal::SIGSTOP),
-        ["questions"] => questions::probe(),
+        ["remote_faults"] => remote_faults::probe(),
         ["balance"] => balance::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
@@ -102,10 +102,10 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
     }
 }
 
-/// A system call.
+/// Makes a system call.
 ///
 /// # Safety
-/// That of the call. What it may do to this process the caller has thought of.
+/// That of the call: the caller answers for its effects on this process.
 unsafe fn call(number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = arguments;
     // SAFETY: the caller's promise.
@@ -114,7 +114,7 @@ unsafe fn call(number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
 }
 
 trait Named<T> {
-    /// Says what was tried.
+    /// Adds the name of the call.
     fn named(self, what: &'static str) -> Result<T, ProbeError>;
 }
 
@@ -124,13 +124,13 @@ impl<T> Named<T> for Result<T, Errno> {
     }
 }
 
-/// Does something in a process of its own; how that ended.
-fn in_a_child(deed: impl FnOnce()) -> Result<WaitStatus, ProbeError> {
-    // SAFETY: this program has one thread when it comes here.
+/// Runs `action` in a child process and returns how that ended.
+fn in_a_child(action: impl FnOnce()) -> Result<WaitStatus, ProbeError> {
+    // SAFETY: this program has one thread here.
     match unsafe { fork() }.named("fork")? {
         ForkResult::Child => {
-            deed();
-            // SAFETY: it ends the process, without what the parent is to do at its end.
+            action();
+            // SAFETY: it ends the process, without the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
         ForkResult::Parent { child } => waitpid(child, None).named("waiting for a child"),

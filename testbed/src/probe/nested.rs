@@ -1,5 +1,5 @@
-//! An ioctl as in the paper, of a driver that Insula has never heard of: a pointer inside a structure
-//! inside a structure (`testbed/driver/insula_nested.c`).
+//! Ioctl of a driver unknown to Insula, as in the paper: a pointer inside a structure inside a
+//! structure (`testbed/driver/insula_nested.c`).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ struct Request {
 
 /// `NESTED_CAPITALS`: `_IOWR('i', 1, struct nested_request)`.
 const CAPITALS: u64 = 3 << 30 | (size_of::<Request>() as u64) << 16 | 0x69 << 8 | 1;
-/// Over several pages, none of them touched before.
+/// Several pages, none of them touched before.
 const SIZE: usize = 20_000;
 
 pub(super) fn probe() -> Result<(), ProbeError> {

@@ -1,5 +1,5 @@
-//! Pages that a pipe pins (vmsplice(2)) while the program moves them, replaces them and gives them
-//! back: what is in the pipe stays as it is, and no other page is lost meanwhile.
+//! Pages that a pipe pins (vmsplice(2)) while the program moves, replaces and unmaps them: the
+//! pipe's content does not change, and no other page is lost meanwhile.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,32 +10,32 @@ use nix::libc;
 use super::{Named, ProbeError, call};
 
 const PAGE: u64 = 4096;
-/// Pages of a pipe that is as large as it may be.
+/// Pages of the largest possible pipe.
 const MANY: u64 = 256;
-/// Each in parts of the address space of which nothing else is near.
+/// Far apart in the address space.
 const FIRST: u64 = 0x40_0000_0000;
 const SECOND: u64 = 0x41_0000_0000;
 const OTHER: u64 = 0x42_0000_0000;
 const MARK: u64 = 0x1234_5678_9abc_def0;
 
-/// `rounds` of a MiB each are more than there is memory.
+/// Runs `rounds` of a MiB each, more than there is memory.
 pub(super) fn probe(rounds: u64) -> Result<(), ProbeError> {
     for goes in [goes_directly, goes_by_another, loses_rights_first] {
         stays_in_pipe(goes)?;
     }
-    println!("what is pinned stays as it is");
+    println!("pinned pages keep their content");
     let (_read, write) = pipe()?;
     map(FIRST, 1)?;
     splice(&write, FIRST, 1)?;
     unmap(FIRST, 1)?;
     (0..rounds).try_for_each(|_| is_read_into())?;
-    println!("nothing else is lost");
+    println!("no other page is lost");
     (0..rounds).try_for_each(|_| comes_back())?;
-    println!("and it comes back");
+    println!("and unpinned pages are returned");
     Ok(())
 }
 
-/// A page at [`FIRST`] that a pipe has goes, and its frame may be had by others.
+/// A page at [`FIRST`] that a pipe pins is unmapped; its frame must not be reused.
 fn stays_in_pipe(goes: fn() -> Result<(), ProbeError>) -> Result<(), ProbeError> {
     let (mut read, write) = pipe()?;
     map(FIRST, 1)?;
@@ -58,7 +58,7 @@ fn goes_directly() -> Result<(), ProbeError> {
     unmap(SECOND, 1)
 }
 
-/// Another page comes in its place, and the base looks at it there.
+/// Maps another page over it, which the base then reads.
 fn goes_by_another() -> Result<(), ProbeError> {
     move_away()?;
     map(FIRST, 1)?;
@@ -81,13 +81,13 @@ fn loses_rights_first() -> Result<(), ProbeError> {
 fn move_away() -> Result<(), ProbeError> {
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
     let arguments = [FIRST, PAGE, PAGE, flags, SECOND, 0];
-    // SAFETY: neither place has a Rust value.
+    // SAFETY: neither range has a Rust value.
     unsafe { call(libc::SYS_mremap as u64, arguments) }
         .named("mremap")
         .map(drop)
 }
 
-/// Memory that the base knows of, and that nothing pins.
+/// Memory that the base has mapped, but that is not pinned.
 fn is_read_into() -> Result<(), ProbeError> {
     map(OTHER, MANY)?;
     let zeros = File::open("/dev/zero").map_err(wrong("/dev/zero"))?;
@@ -99,7 +99,7 @@ fn is_read_into() -> Result<(), ProbeError> {
     (read == MANY * PAGE).then_some(()).ok_or_else(wrong)
 }
 
-/// Memory that is pinned when it is unmapped, and not any more soon after.
+/// Memory that is pinned when it is unmapped, and unpinned soon after.
 fn comes_back() -> Result<(), ProbeError> {
     let (mut read, write) = pipe()?;
     map(OTHER, MANY)?;
@@ -121,13 +121,13 @@ fn wrong(what: &'static str) -> impl Fn(std::io::Error) -> ProbeError {
     move |error| ProbeError::Wrong(format!("{what}: {error}"))
 }
 
-/// A pipe that has room for [`MANY`] pages: where it is read, and where it is written.
+/// Ends of a pipe with room for [`MANY`] pages: for reading, and for writing.
 fn pipe() -> Result<(File, File), ProbeError> {
     let mut ends = [0; 2];
     // SAFETY: it writes two numbers.
     nix::errno::Errno::result(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })
         .named("pipe")?;
-    // SAFETY: both are new, and nobody else's.
+    // SAFETY: both are new, and owned by nobody else.
     let [read, write] = ends.map(|end| unsafe { File::from_raw_fd(end) });
     let size = MANY * PAGE;
     let arguments = [
@@ -143,7 +143,7 @@ fn pipe() -> Result<(File, File), ProbeError> {
     Ok((read, write))
 }
 
-/// Has a pipe take pages themselves.
+/// Moves references to the pages into a pipe.
 fn splice(pipe: &File, at: u64, pages: u64) -> Result<(), ProbeError> {
     let vector = [at, pages * PAGE];
     let vector = vector.as_ptr().expose_provenance() as u64;

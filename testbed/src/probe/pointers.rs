@@ -1,16 +1,16 @@
-//! Wild pointers in every argument of every call that is not refused: whether the answer is EFAULT is
-//! what it is on Linux.
+//! Wild pointers in every argument of every call that is not refused: EFAULT is returned where
+//! Linux returns it.
 
 use std::sync::atomic::Ordering;
 
-use insula_lwk::calls::table::{Call, Kind, TABLE};
+use insula_lwk::syscall::table::{Call, Kind, TABLE};
 use nix::errno::Errno;
 use nix::sys::wait::WaitStatus;
 
 use super::{ProbeError, call, in_a_child, shared};
 
-/// Below everything, just behind all that programs have, no address at all, the last page. As numbers
-/// of processes, files and signals they are none.
+/// The null page, just above user memory, a non-canonical address, the last page. As ids of
+/// processes, descriptors and signal numbers they are invalid.
 const WILD: [u64; 4] = [
     0x3ff0,
     0x7fff_ffff_f000,
@@ -18,11 +18,11 @@ const WILD: [u64; 4] = [
     0xffff_ffff_ffff_f000,
 ];
 const ARGUMENTS: usize = 6;
-/// Seconds after which a call is given up that waits.
+/// Time limit of a call that blocks, in seconds.
 const LIMIT_S: u32 = 10;
 
-/// Calls that end, stop or copy the caller, wait for ever, or change or leave behind what is the whole
-/// machine's; none of them with pointers that others do not have as well.
+/// Calls that end, stop or fork the caller, block for ever, or change or leave behind state of the
+/// whole machine; all kinds of pointers that they take occur in other calls.
 const LEFT_OUT: &[&str] = &[
     "clone",
     "clone3",

@@ -1,4 +1,4 @@
-//! Processes with one memory, and programs of several threads that become another.
+//! Processes that share an address space, and execve in programs of several threads.
 
 use std::ffi::{CString, c_int, c_void};
 use std::io::Read;
@@ -17,7 +17,7 @@ use super::{Named, ProbeError, call};
 
 const STACK_SIZE: usize = 64 << 10;
 const PAGE: usize = 4096;
-/// Where both processes put pages, one after another.
+/// Address at which both processes map pages, one after another.
 const PLACE: usize = 0x30_0000_0000;
 
 pub(super) fn probe() -> Result<(), ProbeError> {
@@ -25,22 +25,22 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     at_once()
 }
 
-/// What two processes have in one memory.
+/// State that two processes share.
 struct Common {
     turn: AtomicU32,
     from: OwnedFd,
     to: OwnedFd,
 }
 
-/// A process with the memory of this one.
-pub(super) fn begin<T>(
-    deed: extern "C" fn(*mut c_void) -> c_int,
+/// Starts a process in the address space of this one.
+pub(super) fn start<T>(
+    body: extern "C" fn(*mut c_void) -> c_int,
     common: &T,
     waits: bool,
 ) -> Result<Pid, ProbeError> {
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let size = NonZeroUsize::new(STACK_SIZE).ok_or(ProbeError::Unknown)?;
-    // SAFETY: a new mapping at an address of the kernel's choice, which stays.
+    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped.
     let stack = unsafe { mmap_anonymous(None, size, protection, MapFlags::MAP_PRIVATE) };
     let top = stack
         .named("a stack")?
@@ -49,7 +49,7 @@ pub(super) fn begin<T>(
     let flags = libc::CLONE_VM | libc::SIGCHLD | if waits { libc::CLONE_VFORK } else { 0 };
     let argument = (&raw const *common).cast_mut().cast();
     // SAFETY: the process has a stack of its own, and uses nothing but atomics and system calls.
-    let pid = unsafe { libc::clone(deed, top, flags, argument) };
+    let pid = unsafe { libc::clone(body, top, flags, argument) };
     nix::errno::Errno::result(pid)
         .map(Pid::from_raw)
         .named("clone")
@@ -61,9 +61,9 @@ fn common() -> Result<Common, ProbeError> {
     Ok(Common { turn, from, to })
 }
 
-/// Whoever waits for a copy sees what it has written.
+/// The parent of a vforked process sees what that has written.
 fn vforked() -> Result<(), ProbeError> {
-    extern "C" fn deed(common: *mut c_void) -> c_int {
+    extern "C" fn body(common: *mut c_void) -> c_int {
         // SAFETY: the other process waits until this one has ended.
         let common = unsafe { &*common.cast::<Common>() };
         common
@@ -72,11 +72,11 @@ fn vforked() -> Result<(), ProbeError> {
         7
     }
     let common = common()?;
-    let child = begin(deed, &common, true)?;
-    let told = common.turn.load(Ordering::Relaxed) == child.as_raw().cast_unsigned();
+    let child = start(body, &common, true)?;
+    let seen = common.turn.load(Ordering::Relaxed) == child.as_raw().cast_unsigned();
     let ended = waitpid(child, None).named("waiting")?;
     println!(
-        "a copy of vfork's has told: {told}, {:?}",
+        "a vforked child's write is seen: {seen}, {:?}",
         ended.pid() == Some(child)
     );
     Ok(())
@@ -85,7 +85,7 @@ fn vforked() -> Result<(), ProbeError> {
 fn private_futex(word: &AtomicU32, operation: c_int, value: u32) {
     let operation = (operation | libc::FUTEX_PRIVATE_FLAG) as u64;
     let address = word.as_ptr().expose_provenance() as u64;
-    // SAFETY: it reads a word that outlives it. What it answers the word tells.
+    // SAFETY: it reads a word that outlives it. The word, not the result, tells why it returned.
     let _ = unsafe {
         call(
             libc::SYS_futex as u64,
@@ -109,8 +109,8 @@ fn pass_on(word: &AtomicU32, turn: u32) {
     private_futex(word, libc::FUTEX_WAKE, 1);
 }
 
-/// Puts a fresh page in the place of the last one.
-fn put(byte: u8) {
+/// Maps a new page over the last one.
+fn remap_page(byte: u8) {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
     let arguments = [PLACE as u64, PAGE as u64, protection, flags, u64::MAX, 0];
@@ -121,36 +121,37 @@ fn put(byte: u8) {
     }
 }
 
-/// Has the kernel read the page.
-fn tell(common: &Common) {
+/// Writes the page to the pipe, so that the kernel reads it.
+fn write_page(common: &Common) {
     // SAFETY: it is mapped, and nobody unmaps it meanwhile.
     let byte = unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(PLACE), 1) };
-    // What it could not write the reader misses.
+    // If it fails, the reader misses the byte.
     let _ = write(&common.to, byte);
 }
 
-/// Two with one memory by turns: what one maps anew the kernel reads for the other.
+/// Two processes in one address space, in turn: the kernel reads for one what the other has just
+/// mapped.
 fn at_once() -> Result<(), ProbeError> {
-    extern "C" fn deed(common: *mut c_void) -> c_int {
+    extern "C" fn body(common: *mut c_void) -> c_int {
         // SAFETY: the other process waits until this one has ended.
         let common = unsafe { &*common.cast::<Common>() };
-        tell(common);
+        write_page(common);
         pass_on(&common.turn, 1);
         wait_for(&common.turn, 2);
-        tell(common);
-        put(b'c');
+        write_page(common);
+        remap_page(b'c');
         pass_on(&common.turn, 3);
         0
     }
     let common = common()?;
-    put(b'a');
-    tell(&common);
-    let child = begin(deed, &common, false)?;
+    remap_page(b'a');
+    write_page(&common);
+    let child = start(body, &common, false)?;
     wait_for(&common.turn, 1);
-    put(b'b');
+    remap_page(b'b');
     pass_on(&common.turn, 2);
     wait_for(&common.turn, 3);
-    tell(&common);
+    write_page(&common);
     waitpid(child, None).named("waiting")?;
     let mut bytes = [0; 8];
     let count = read(&common.from, &mut bytes).named("read")?;
@@ -161,8 +162,8 @@ fn at_once() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Has a program of several threads, which wait in the kernel or compute, become another: first one
-/// that there is not. `leaves`: its first thread has ended by then.
+/// Calls execve in a program with several threads, which block in the kernel or compute: first of a
+/// program that does not exist. With `leaves`, its first thread has ended by then.
 pub(super) fn execute(leaves: bool) -> Result<(), ProbeError> {
     let (never, _writer) = std::io::pipe().map_err(|error| ProbeError::Wrong(error.to_string()))?;
     let (sender, receiver) = mpsc::channel::<()>();
@@ -177,7 +178,7 @@ pub(super) fn execute(leaves: bool) -> Result<(), ProbeError> {
         }
     });
     let pid = getpid();
-    // Nothing tells it any more when the first thread has ended.
+    // /proc/self/exe is gone when the first thread has ended.
     let own = std::env::current_exe().map_err(|error| ProbeError::Wrong(error.to_string()))?;
     let own = CString::new(own.into_os_string().into_vec()).unwrap_or_default();
     let executing = std::thread::spawn(move || {
@@ -191,7 +192,7 @@ pub(super) fn execute(leaves: bool) -> Result<(), ProbeError> {
         execv(&own, &words)
     });
     if leaves {
-        // SAFETY: it ends this thread; what it has nobody uses.
+        // SAFETY: it ends this thread; nobody uses its memory.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
     let ended = executing.join();
@@ -199,7 +200,7 @@ pub(super) fn execute(leaves: bool) -> Result<(), ProbeError> {
     Err(ProbeError::Wrong(format!("still here: {ended:?}")))
 }
 
-/// What such a program has become.
+/// Part of the program that is executed.
 pub(super) fn executed(pid: i32) -> Result<(), ProbeError> {
     let (same, first) = (getpid().as_raw() == pid, getpid() == gettid());
     println!("executed as the same process: {same}, its first thread: {first}");

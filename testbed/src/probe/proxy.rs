@@ -1,5 +1,5 @@
-//! What the proxy has for itself, in the address space and among the descriptors that it has together
-//! with the program, is no program's: a call finds nothing there.
+//! The proxy's own mappings and descriptors, in the address space and descriptor table that it
+//! shares with the program: the program's calls must not reach them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use nix::libc;
 
 use super::{ProbeError, call};
 
-/// What the base calls a mapping or a file of a space.
-const SPACE: &str = "insula-space";
+/// Name of the mirror's mappings and file.
+const MIRROR: &str = "insula-mirror";
 
 pub(super) fn probe() -> Result<(), ProbeError> {
     let maps = read("/proc/self/maps")?;
     let last = maps
         .lines()
-        .rfind(|line| line.contains(SPACE) && !is_of_desks(line));
+        .rfind(|line| line.contains(MIRROR) && !is_of_slots(line));
     let end = last.and_then(range).map(|(_, end)| end);
     let end = end.ok_or_else(|| ProbeError::Wrong("no program's memory".into()))?;
     let own = maps
@@ -24,13 +24,15 @@ pub(super) fn probe() -> Result<(), ProbeError> {
         .filter_map(range)
         .filter(|&(start, _)| start >= end);
     let own: Vec<u64> = own.map(|(start, _)| start).collect();
-    // The blob, what it has to know, desks and stacks.
+    // Code, parameters, syscall slots and stacks.
     if own.len() < 2 {
-        return Err(ProbeError::Wrong(format!("nothing is the proxy's: {maps}")));
+        return Err(ProbeError::Wrong(format!(
+            "no mapping is the proxy's: {maps}"
+        )));
     }
-    own.into_iter().try_for_each(is_not_there)?;
+    own.into_iter().try_for_each(is_unreachable)?;
     is_not_open(descriptor()?)?;
-    println!("it is not the program's");
+    println!("the program cannot reach it");
     Ok(())
 }
 
@@ -38,11 +40,11 @@ fn read(path: &str) -> Result<String, ProbeError> {
     fs::read_to_string(path).map_err(|error| ProbeError::Wrong(format!("{path}: {error}")))
 }
 
-/// Desks are mapped from an offset behind all programs' memory.
-fn is_of_desks(line: &str) -> bool {
+/// Syscall slots are mapped from an offset beyond all programs' memory.
+fn is_of_slots(line: &str) -> bool {
     let offset = line.split(' ').nth(2);
     let offset = offset.and_then(|word| u64::from_str_radix(word, 16).ok());
-    offset.is_some_and(|offset| offset >= insula_abi::lwk::SPACE_DESKS)
+    offset.is_some_and(|offset| offset >= insula_abi::lwk::MIRROR_SLOTS)
 }
 
 fn range(line: &str) -> Option<(u64, u64)> {
@@ -53,23 +55,25 @@ fn range(line: &str) -> Option<(u64, u64)> {
     (end <= 1 << 47).then_some((start, end))
 }
 
-fn is_not_there(address: u64) -> Result<(), ProbeError> {
-    // SAFETY: it only reads what is there.
-    let told = unsafe { call(libc::SYS_chdir as u64, [address, 0, 0, 0, 0, 0]) };
-    let wrong = || ProbeError::Wrong(format!("chdir of {address:#x}: {told:?}"));
-    (told == Err(Errno::EFAULT)).then_some(()).ok_or_else(wrong)
+fn is_unreachable(address: u64) -> Result<(), ProbeError> {
+    // SAFETY: it only reads a string.
+    let result = unsafe { call(libc::SYS_chdir as u64, [address, 0, 0, 0, 0, 0]) };
+    let wrong = || ProbeError::Wrong(format!("chdir of {address:#x}: {result:?}"));
+    (result == Err(Errno::EFAULT))
+        .then_some(())
+        .ok_or_else(wrong)
 }
 
-/// The number of the proxy's own.
+/// Number of the proxy's own descriptor.
 fn descriptor() -> Result<u64, ProbeError> {
     let folder = fs::read_dir("/proc/self/fd");
     let folder = folder.map_err(|error| ProbeError::Wrong(format!("/proc/self/fd: {error}")))?;
     let mut files = folder.flatten().map(|entry| entry.path());
-    let is_space = |path: &PathBuf| {
+    let is_mirror = |path: &PathBuf| {
         let name = fs::read_link(path);
-        name.is_ok_and(|name| name.to_string_lossy().contains(SPACE))
+        name.is_ok_and(|name| name.to_string_lossy().contains(MIRROR))
     };
-    let found = files.find(is_space);
+    let found = files.find(is_mirror);
     let number = found.and_then(|path| path.file_name()?.to_str()?.parse().ok());
     number.ok_or_else(|| ProbeError::Wrong("the proxy has no descriptor".into()))
 }
@@ -85,10 +89,10 @@ fn is_not_open(number: u64) -> Result<(), ProbeError> {
         (libc::SYS_ioctl, 0, 0),
     ];
     for (call_number, second, third) in tries {
-        // SAFETY: of a number that is none it does nothing.
-        let told = unsafe { call(call_number as u64, [number, second, third, 0, 0, 0]) };
-        if told != Err(Errno::EBADF) {
-            let what = format!("call {call_number} of the proxy's descriptor: {told:?}");
+        // SAFETY: of an invalid descriptor it does nothing.
+        let result = unsafe { call(call_number as u64, [number, second, third, 0, 0, 0]) };
+        if result != Err(Errno::EBADF) {
+            let what = format!("call {call_number} of the proxy's descriptor: {result:?}");
             return Err(ProbeError::Wrong(what));
         }
     }

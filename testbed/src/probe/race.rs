@@ -1,5 +1,5 @@
-//! Memory that is unmapped while a disk is being read into it: what comes later must not come into
-//! memory that is somebody else's by then.
+//! Memory that is unmapped while a disk is read into it: late data must not reach frames that have
+//! been reused.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use nix::libc;
 use super::{Named, ProbeError, call};
 
 const SIZE: u64 = 1 << 20;
-/// Where it is read to; where memory is taken that may have been there.
+/// Target of the reads; place of memory that may reuse its frames.
 const TARGET: u64 = 0x10_0000_0000;
 const OTHER: u64 = 0x20_0000_0000;
 const MARK: u64 = 0x1234_5678_9abc_def0;
@@ -38,7 +38,7 @@ pub(super) fn probe(file: &str, rounds: u64) -> Result<(), ProbeError> {
 
 fn read(file: u64, over: &AtomicBool, reads: &AtomicU64) {
     while !over.load(Ordering::Relaxed) {
-        // SAFETY: it writes to memory that no Rust value is in; where there is none it fails.
+        // SAFETY: it writes to memory without Rust values, or fails where none is mapped.
         let read = unsafe { call(libc::SYS_pread64 as u64, [file, TARGET, SIZE, 0, 0, 0]) };
         if !matches!(read, Ok(_) | Err(Errno::EFAULT)) {
             eprintln!("a read: {read:?}");
@@ -53,7 +53,7 @@ fn once(reads: &AtomicU64) -> Result<(), ProbeError> {
     while reads.load(Ordering::Relaxed) == before {
         std::thread::yield_now();
     }
-    // In the middle of the next, most likely.
+    // Most likely in the middle of the next read.
     std::thread::sleep(Duration::from_micros(before % 7 * 100));
     unmap(TARGET)?;
     map(OTHER)?;

@@ -1,4 +1,4 @@
-//! Extended registers over calls, and over moves from core to core.
+//! Extended registers across calls, and across migrations between cores.
 
 use std::arch::asm;
 use std::thread;
@@ -9,7 +9,7 @@ use super::ProbeError;
 
 const ROUNDS: u64 = 300;
 
-/// More threads than cores, of which each has words of its own in a register that no call changes.
+/// More threads than cores, each with values of its own in a register that no call changes.
 pub(super) fn probe() -> Result<(), ProbeError> {
     let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
     let kept = thread::scope(|scope| {
@@ -23,7 +23,7 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// By turns a call that gives way to others, one that the base makes, and one that goes to another core.
+/// In turn sched_yield, a delegated call, and a migration to another core.
 fn is_kept(own: u64, round: u64, cores: u64) -> bool {
     let word = own << 32 | round;
     let set = 1_u64 << ((own + round) % cores);
@@ -33,17 +33,17 @@ fn is_kept(own: u64, round: u64, cores: u64) -> bool {
         1 => (libc::SYS_getpgid, [0; 3]),
         _ => (libc::SYS_sched_setaffinity, arguments),
     };
-    // SAFETY: none of these calls writes anything of the program's.
+    // SAFETY: none of these calls writes to the program's memory.
     unsafe { over_a_call(word, number as u64, arguments) == word }
 }
 
-/// What a register has after a call that had a word before.
+/// Value of a register after a call, set to `word` before it.
 ///
 /// # Safety
 /// The call does no harm.
 unsafe fn over_a_call(word: u64, number: u64, [first, second, third]: [u64; 3]) -> u64 {
     let found: u64;
-    // SAFETY: all that the call and the code change is named; the call is the caller's.
+    // SAFETY: all registers that the call and the code change are named; the call is the caller's.
     unsafe {
         asm!(
             "movq xmm9, {word}",

@@ -1,4 +1,4 @@
-//! Calls that a signal breaks off: what is ignored adds nothing to their time, what is caught ends them.
+//! Calls that a signal interrupts: ignored signals do not extend their time, caught ones end them.
 
 use std::os::fd::AsRawFd;
 use std::ptr;
@@ -12,12 +12,12 @@ use nix::unistd::Pid;
 use super::signals::{catch, child, default, set_of};
 use super::{Named, ProbeError, call};
 
-/// How long each call is to take, in ms.
+/// Duration of each call, in ms.
 const TIME_MS: u64 = 600;
-/// How often it is disturbed: if its time began anew each time, that would be for 20 s.
+/// Signals for each call: if the duration started again with each, the call would take 20 s.
 const DISTURBANCES: u32 = 200;
 const INTERVAL: Duration = Duration::from_millis(100);
-/// What it may take by far: the machine may be slow.
+/// Time limit of a call: the machine may be slow.
 const LIMIT: Duration = Duration::from_secs(12);
 
 pub(super) fn probe() -> Result<(), ProbeError> {
@@ -59,7 +59,7 @@ fn address_of<T>(value: &T) -> u64 {
 
 fn call_with(number: i64, arguments: [u64; 4]) -> i32 {
     let [a, b, c, d] = arguments;
-    // SAFETY: calls that wait, and write to what their caller gives them at most.
+    // SAFETY: calls that wait, and write to what their caller passes at most.
     let result = unsafe { call(number as u64, [a, b, c, d, 0, 0]) };
     result.map_or_else(|errno| -(errno as i32), |value| value as i32)
 }
@@ -70,7 +70,7 @@ fn select(time: u64) -> i32 {
     result.map_or_else(|errno| -(errno as i32), |value| value as i32)
 }
 
-/// Somebody sends a signal again and again that this process ignores.
+/// Sends a signal again and again that the process ignores.
 fn disturb(whom: Pid) {
     for _ in 0..DISTURBANCES {
         std::thread::sleep(INTERVAL);
@@ -80,8 +80,8 @@ fn disturb(whom: Pid) {
     }
 }
 
-/// A call that is disturbed by what it need not hear of takes its time, and no more.
-fn undisturbed(what: &str, deed: impl FnOnce(u64, u64) -> i32) -> Result<(), ProbeError> {
+/// A call that ignored signals interrupt takes its time, and no more.
+fn undisturbed(what: &str, wait: impl FnOnce(u64, u64) -> i32) -> Result<(), ProbeError> {
     let time = libc::timespec {
         tv_sec: 0,
         tv_nsec: (TIME_MS * 1_000_000) as i64,
@@ -92,7 +92,7 @@ fn undisturbed(what: &str, deed: impl FnOnce(u64, u64) -> i32) -> Result<(), Pro
     };
     let disturber = child(disturb)?;
     let began = Instant::now();
-    let result = deed(address_of(&time), address_of(&value));
+    let result = wait(address_of(&time), address_of(&value));
     let took = began.elapsed();
     kill(disturber, Signal::SIGKILL).named("kill")?;
     waitpid(disturber, None).named("waiting")?;

@@ -1,4 +1,4 @@
-//! What a program is told of signals, which of its threads they come to, and when.
+//! Signals: their information, the thread that receives them, and when.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -13,29 +13,29 @@ use nix::unistd::{ForkResult, Pid, fork, getpid, getppid, gettid};
 
 use super::{Named, ProbeError, call};
 
-/// The last signal that a handler was told of: number, code, sender or timer, value or status, thread.
-static TOLD: Mutex<[i32; 5]> = Mutex::new([0; 5]);
+/// Last signal of a handler: number, code, sender or timer, value or status, thread.
+static LAST: Mutex<[i32; 5]> = Mutex::new([0; 5]);
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn note(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel gives a handler one that is whole; all parts that are read lie in it.
+extern "C" fn record(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a complete structure; all words that are read lie in it.
     let (code, words) = unsafe { ((*info).si_code, info.cast::<[i32; 12]>().read()) };
-    if let Ok(mut told) = TOLD.try_lock() {
-        *told = [signal, code, words[4], words[6], gettid().as_raw()];
+    if let Ok(mut last) = LAST.try_lock() {
+        *last = [signal, code, words[4], words[6], gettid().as_raw()];
     }
     COUNT.fetch_add(1, Ordering::SeqCst);
 }
 
-/// What the last handler was told.
-fn told() -> [i32; 5] {
-    TOLD.lock().map(|told| *told).unwrap_or_default()
+/// Information of the last signal.
+fn last() -> [i32; 5] {
+    LAST.lock().map(|last| *last).unwrap_or_default()
 }
 
 pub(super) fn catch(signal: c_int, flags: c_int) -> Result<(), ProbeError> {
     // SAFETY: all zero is a valid action; the handler only does what handlers may.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = note as *const () as usize;
+        action.sa_sigaction = record as *const () as usize;
         action.sa_flags = flags | libc::SA_SIGINFO;
         libc::sigaction(signal, &raw const action, ptr::null_mut())
     };
@@ -58,7 +58,8 @@ pub(super) fn mask(how: c_int, signal: c_int) {
     unsafe { libc::pthread_sigmask(how, &raw const set, ptr::null_mut()) };
 }
 
-/// Waits for a blocked signal, some seconds at most: its number and code, or a negative errno.
+/// Waits for a blocked signal, some seconds at most. Returns its number and code, or a negative
+/// errno.
 fn await_blocked(signal: c_int) -> (i32, i32) {
     let set = set_of(signal);
     let limit = libc::timespec {
@@ -76,13 +77,13 @@ fn await_blocked(signal: c_int) -> (i32, i32) {
     }
 }
 
-/// A process that does something and ends with 7.
-pub(super) fn child(deed: impl FnOnce(Pid)) -> Result<Pid, ProbeError> {
+/// Forks a process that runs `action` and exits with 7.
+pub(super) fn child(action: impl FnOnce(Pid)) -> Result<Pid, ProbeError> {
     // SAFETY: the child makes system calls only.
     match unsafe { fork() }.named("fork")? {
         ForkResult::Child => {
-            deed(getppid());
-            // SAFETY: it ends the process, without what the parent is to do at its end.
+            action(getppid());
+            // SAFETY: it ends the process, without the parent's exit handlers.
             unsafe { libc::_exit(7) }
         }
         ForkResult::Parent { child } => Ok(child),
@@ -117,7 +118,7 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     pipe_before_its_error()
 }
 
-/// Signals of other processes: who, and with what value.
+/// Signals of other processes: sender and value.
 fn senders() -> Result<(), ProbeError> {
     // SAFETY: it has no arguments.
     let uid = unsafe { libc::getuid() };
@@ -141,7 +142,7 @@ fn senders() -> Result<(), ProbeError> {
         })?;
         end_of(sender)?;
         wait_until("a child's signal", || COUNT.load(Ordering::SeqCst) > before)?;
-        let [_, code, pid, value, _] = told();
+        let [_, code, pid, value, _] = last();
         let value = if by_queue { value } else { 0 };
         println!(
             "a child's: {code}, {}, {value}, {uid}",
@@ -152,7 +153,7 @@ fn senders() -> Result<(), ProbeError> {
     let before = COUNT.load(Ordering::SeqCst);
     let ended = child(|_| ())?;
     wait_until("a child's end", || COUNT.load(Ordering::SeqCst) > before)?;
-    let [_, code, pid, status, _] = told();
+    let [_, code, pid, status, _] = last();
     println!("its end: {code}, {}, {status}", pid == ended.as_raw());
     end_of(ended)?;
     default(libc::SIGCHLD);
@@ -160,27 +161,27 @@ fn senders() -> Result<(), ProbeError> {
 }
 
 pub(super) fn default(signal: c_int) {
-    // SAFETY: the signal's own action.
+    // SAFETY: the signal's default action.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// One's own, to all threads and to one.
+/// Signals to itself, to the process and to one thread.
 fn own() -> Result<(), ProbeError> {
     catch(libc::SIGUSR2, 0)?;
     // SAFETY: both are caught.
     unsafe { libc::raise(libc::SIGUSR2) };
-    let [_, raised, by, ..] = told();
+    let [_, raised, by, ..] = last();
     // SAFETY: as above.
     unsafe { libc::kill(getpid().as_raw(), libc::SIGUSR2) };
-    let [_, killed, also_by, uid, _] = told();
-    // Where the value of others lies is nothing here.
+    let [_, killed, also_by, uid, _] = last();
+    // The word has no meaning for these signals.
     let _ = uid;
     let own = getpid().as_raw();
     println!("own: {raised}, {killed}, {}, {}", by == own, also_by == own);
     Ok(())
 }
 
-/// `struct sigevent` with a function to be called by a thread.
+/// `struct sigevent` with a function to be called in a thread.
 #[repr(C)]
 struct Event {
     value: usize,
@@ -191,44 +192,45 @@ struct Event {
     rest: [u64; 4],
 }
 
-static RUNG: AtomicU32 = AtomicU32::new(0);
+static NOTIFIED: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn rung(value: usize) {
-    RUNG.fetch_add(value as u32, Ordering::SeqCst);
+extern "C" fn notified(value: usize) {
+    NOTIFIED.fetch_add(value as u32, Ordering::SeqCst);
 }
 
-/// A timer that sends a signal with a value, and one that has a thread call a function.
+/// A timer that sends a signal with a value, and one that calls a function in a thread.
 fn timers() -> Result<(), ProbeError> {
     let signal = libc::SIGRTMIN() + 4;
     catch(signal, 0)?;
     let before = COUNT.load(Ordering::SeqCst);
     let sends = timer(libc::SIGEV_SIGNAL, signal, 55)?;
     wait_until("a timer's signal", || COUNT.load(Ordering::SeqCst) > before)?;
-    let [_, code, _, value, _] = told();
+    let [_, code, _, value, _] = last();
     println!("a timer's: {code}, {value}");
     let calls = timer(libc::SIGEV_THREAD, 0, 9)?;
-    wait_until("a timer's function", || RUNG.load(Ordering::SeqCst) >= 27)?;
+    wait_until("a timer's function", || {
+        NOTIFIED.load(Ordering::SeqCst) >= 27
+    })?;
     println!(
         "a timer's function is called: {}",
-        RUNG.load(Ordering::SeqCst) % 9
+        NOTIFIED.load(Ordering::SeqCst) % 9
     );
     for timer in [sends, calls] {
         // SAFETY: a timer of this function's.
         unsafe { libc::timer_delete(timer) };
     }
-    // What is still on its way.
-    // SAFETY: it is ignored.
+    // Discards a pending signal. SAFETY: it is ignored.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
     Ok(())
 }
 
-/// A timer that goes off each 20 ms.
+/// A timer that expires every 20 ms.
 fn timer(notify: c_int, signal: c_int, value: usize) -> Result<libc::timer_t, ProbeError> {
     let mut event = Event {
         value,
         signal,
         notify,
-        function: rung,
+        function: notified,
         attributes: 0,
         rest: [0; 4],
     };
@@ -241,7 +243,7 @@ fn timer(notify: c_int, signal: c_int, value: usize) -> Result<libc::timer_t, Pr
         it_value: often,
     };
     let mut timer: libc::timer_t = ptr::null_mut();
-    // SAFETY: the event is as the C library has it, and it copies it.
+    // SAFETY: the event has the C library's layout, and is copied.
     let made = unsafe {
         libc::timer_create(
             libc::CLOCK_MONOTONIC,
@@ -250,7 +252,7 @@ fn timer(notify: c_int, signal: c_int, value: usize) -> Result<libc::timer_t, Pr
         )
     };
     Errno::result(made).named("timer_create")?;
-    // SAFETY: the timer is there.
+    // SAFETY: the timer exists.
     let set = unsafe { libc::timer_settime(timer, 0, &raw const times, ptr::null_mut()) };
     Errno::result(set).map(|_| timer).named("timer_settime")
 }
@@ -276,7 +278,7 @@ fn to_a_thread() -> Result<(), ProbeError> {
         })?;
         end_of(sender)?;
         wait_until("a signal to a thread", is_over)?;
-        let [_, code, pid, _, found] = told();
+        let [_, code, pid, _, found] = last();
         let right = (pid == sender.as_raw(), found as u64 == thread);
         println!("to a thread: {code}, {right:?}");
         Ok(())
@@ -294,7 +296,7 @@ fn write_to(pipe: &std::io::PipeWriter) -> i32 {
     nix::unistd::write(pipe, b"x").map_or_else(|errno| errno as i32, |_| 0)
 }
 
-/// Who has it blocked keeps the signal of a pipe that nobody reads, and no other thread hears of it.
+/// A thread that blocks SIGPIPE keeps it pending, and no other thread receives it.
 fn blocked_pipe() -> Result<(), ProbeError> {
     default(libc::SIGPIPE);
     let pipe = broken_pipe()?;
@@ -309,7 +311,7 @@ fn blocked_pipe() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// The handler has run before the call answers.
+/// The handler has run before the call returns.
 fn pipe_before_its_error() -> Result<(), ProbeError> {
     catch(libc::SIGPIPE, libc::SA_RESTART)?;
     let pipe = broken_pipe()?;
@@ -319,7 +321,7 @@ fn pipe_before_its_error() -> Result<(), ProbeError> {
         let error = write_to(&pipe);
         late += u32::from(COUNT.load(Ordering::SeqCst) == before || error != Errno::EPIPE as i32);
     }
-    let [signal, code, pid, ..] = told();
+    let [signal, code, pid, ..] = last();
     println!(
         "late: {late}; {signal}, {code}, {}",
         pid == getpid().as_raw()

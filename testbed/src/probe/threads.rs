@@ -1,5 +1,5 @@
-//! Threads, and what they meet at: locks whose holders inherit priorities or have ended, futexes whose
-//! waiters are moved, barriers.
+//! Synchronisation of threads: locks with priority inheritance, robust locks, futex requeue,
+//! barriers.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     barrier()
 }
 
-/// By channels; one of them panics, which is its own affair.
+/// By channels; one of them panics, which must not affect the others.
 fn compute() -> Result<(), ProbeError> {
     let (sender, receiver) = mpsc::channel();
     let threads: Vec<_> = (1..=4_u64)
@@ -42,7 +42,7 @@ fn compute() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// A lock of the C library, as its attributes say.
+/// A lock of the C library with attributes.
 pub(super) struct Lock(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: it is a lock: the C library changes it as threads may.
@@ -52,7 +52,8 @@ impl Lock {
     pub(super) fn new(protocol: i32, robust: i32) -> Box<Self> {
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let lock = Box::new(Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
-        // SAFETY: attributes are initialised before they are used, the lock before anybody else has it.
+        // SAFETY: attributes are initialised before they are used, the lock before anybody else
+        // uses it.
         unsafe {
             libc::pthread_mutexattr_init(attributes.as_mut_ptr());
             libc::pthread_mutexattr_setprotocol(attributes.as_mut_ptr(), protocol);
@@ -80,7 +81,7 @@ impl Lock {
 
 fn inherit() -> Result<(), ProbeError> {
     let lock = Lock::new(libc::PTHREAD_PRIO_INHERIT, libc::PTHREAD_MUTEX_STALLED);
-    // Two steps, which only the lock makes one.
+    // A read and a write, atomic only under the lock.
     let count = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -134,7 +135,7 @@ fn futex(word: &AtomicU32, operation: u64, value: u64, more: [u64; 3]) -> Result
     unsafe { call(libc::SYS_futex as u64, arguments) }
 }
 
-/// Three wait for a word. One is woken, two are moved to another word and woken there.
+/// Three threads wait for a word. One is woken, two are requeued to another word and woken there.
 fn requeue() -> Result<(), ProbeError> {
     let (from, to, asleep) = (AtomicU32::new(5), AtomicU32::new(0), AtomicU32::new(0));
     let second = to.as_ptr().expose_provenance() as u64;
@@ -147,7 +148,7 @@ fn requeue() -> Result<(), ProbeError> {
         let wrong = futex(&from, CMP_REQUEUE, 1, [2, second, 4]);
         let mut done = 0;
         let began = Instant::now();
-        // They say that they wait a moment before they do.
+        // They report that they wait shortly before they do.
         while done < 3 && began.elapsed() < Duration::from_secs(20) {
             done += futex(&from, CMP_REQUEUE, u64::from(done == 0), [2, second, 5]).unwrap_or(0);
             std::thread::sleep(Duration::from_millis(1));

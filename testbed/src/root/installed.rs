@@ -1,24 +1,23 @@
-//! The root disk of a machine on which the project is installed as its users install
-//! it: a Debian under systemd that has kernels with their headers, and the project's
-//! packages, put there by apt. Their scripts have DKMS build the module for each
-//! kernel.
+//! Root disk of a machine on which the project is installed as its users install it: a Debian under
+//! systemd with kernels and their headers, and the project's packages, installed by apt. Their
+//! scripts have DKMS build the module for each kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::kept::kept;
+use super::cache::cached;
 use super::{Root, RootError, at, debian, disk};
 use crate::debs::{self, Debs};
 use crate::kernels::{self, Flavour, Kernel};
 use crate::payload::shell_command;
 use crate::tool::Tool;
 
-/// Where the packages lie, to be installed again.
+/// Folder of the packages, to be installed again.
 pub const DEBS: &str = "/root/packages";
 
-/// What is installed beyond the essential packages: with what the kernels' headers need
-/// (libelf1, libssl3, pahole, zlib1g), since kernels come without their packages, which
-/// would make initial file systems that nobody boots.
+/// Packages beyond the essential ones: with what the kernels' headers need (libelf1, libssl3,
+/// pahole, zlib1g), since kernels come without their packages, which would make initial file
+/// systems that nobody boots.
 pub(super) const PACKAGES: &[&str] = &[
     "busybox-static",
     "dkms",
@@ -32,17 +31,18 @@ pub(super) const PACKAGES: &[&str] = &[
     "udev",
     "zlib1g",
 ];
-/// DKMS builds for the kernel that runs, which here is none of those installed.
+/// Makes DKMS build for the installed kernels: it builds for the running one, which is none of
+/// them.
 const BUILD_FOR_ALL: &str =
     "echo autoinstall_all_kernels=yes > \"$1/etc/dkms/framework.conf.d/testbed.conf\"";
 
-pub(super) fn image(tell: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
-    let debs = debs::build(tell)?;
-    let kernels = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, tell));
+pub(super) fn image(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
+    let debs = debs::build(progress)?;
+    let kernels = Flavour::USUAL.map(|flavour| kernels::fetch(flavour, progress));
     let kernels = kernels.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let base = base(tell)?;
-    kept("installed.ext4", &recipe(&debs, &kernels), |work| {
-        tell("making the `installed` root disk: apt installs the packages (about a minute)");
+    let base = base(progress)?;
+    cached("installed.ext4", &recipe(&debs, &kernels), |work| {
+        progress("making the `installed` root disk: apt installs the packages (about a minute)");
         let (tree, image) = (work.join("root.tar"), work.join("image"));
         install(&base, &kernels, &debs, &tree)?;
         disk(&tree, Root::Installed.size_bytes(), &image)?;
@@ -50,12 +50,12 @@ pub(super) fn image(tell: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
     })
 }
 
-/// The disk's content without anything of the project, which changes seldom.
-fn base(tell: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
-    kept("installed-base.tar", &Root::Installed.recipe(), |work| {
-        tell("fetching Debian's packages for the `installed` root disk (a minute or two)");
+/// Content of the disk without the project, which changes seldom.
+fn base(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
+    cached("installed-base.tar", &Root::Installed.recipe(), |work| {
+        progress("fetching Debian's packages for the `installed` root disk (a minute or two)");
         let tree = work.join("root.tar");
-        // Device nodes, which a user could not unpack, are put into the final tar.
+        // A user could not unpack device nodes: they are put into the final tar.
         let options = [
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--skip=output/dev",
@@ -88,12 +88,12 @@ fn install(base: &Path, kernels: &[Kernel], debs: &Debs, tree: &Path) -> Result<
     for hook in hooks {
         tool = tool.arg(format!("--customize-hook={hook}"));
     }
-    // The distribution's name is needed for nothing here.
+    // mmdebstrap takes the distribution's name here; it is not needed.
     tool.arg("").arg(tree).run()?;
     Ok(())
 }
 
-/// What DKMS complains of is in a file.
+/// DKMS writes its errors to a file, which is printed if it fails.
 fn install_command() -> String {
     format!(
         "apt-get -q install --yes --no-install-recommends {DEBS}/*.deb || \
@@ -101,7 +101,7 @@ fn install_command() -> String {
     )
 }
 
-/// Puts a kernel's modules and headers where its packages have them.
+/// Hooks that put a kernel's modules and headers where its packages have them.
 fn kernel_hooks(kernel: &Kernel) -> Result<Vec<String>, RootError> {
     let release = &kernel.release;
     let (modules, headers) = (kernel.modules(), kernel.headers());

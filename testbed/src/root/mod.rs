@@ -1,7 +1,7 @@
-//! The emulated machine's root disk: a small Debian 12, made without privileges.
+//! Root disk of the emulated machine: a small Debian 12, made without privileges.
 
+mod cache;
 mod installed;
-mod kept;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,18 +13,17 @@ pub use installed::DEBS;
 use crate::debs::DebsError;
 use crate::kernels::FetchError;
 use crate::tool::{Tool, ToolError};
-use kept::kept;
+use cache::cached;
 
 /// Size of a block of the disk, in bytes.
 const BLOCK_BYTES: u64 = 4096;
-/// Files that the disk can hold.
+/// Most files that the disk can hold.
 const INODES: u32 = 1 << 17;
-/// Changed when the way of making the disk changes in another respect than its
-/// recipe.
+/// Changed when the disk is made differently from the same recipe.
 const REVISION: u32 = 1;
 
-/// What is installed beyond the essential packages. fasttree is a program of OpenMP, fzf one of Go:
-/// they run on the lightweight kernel, as openssl, python3, redis, sqlite3 and stress-ng do.
+/// Packages beyond the essential ones. fasttree is a program of OpenMP, fzf one of Go: they run on
+/// the lightweight kernel, as openssl, python3, redis, sqlite3 and stress-ng do.
 const PACKAGES: &[&str] = &[
     "busybox-static",
     "e2fsprogs",
@@ -51,22 +50,22 @@ const PACKAGES: &[&str] = &[
     "sqlite3",
     "stress-ng",
 ];
-/// And for benchmarks.
+/// Further packages for benchmarks.
 const BENCH_PACKAGES: &[&str] = &["podman", "qemu-system-x86", "seabios"];
 
-/// Which root disk.
+/// Kind of root disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Root {
-    /// What tests need.
+    /// For tests.
     #[default]
     Test,
-    /// That, and what benchmarks compare with.
+    /// For tests, with the systems that benchmarks compare with.
     Bench,
     /// The project installed by its packages, under systemd.
     Installed,
 }
 
-/// Why there is no root disk.
+/// Failure to make a root disk.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     /// A program failed.
@@ -75,31 +74,31 @@ pub enum RootError {
     /// The project's packages could not be built.
     #[error(transparent)]
     Debs(#[from] DebsError),
-    /// A kernel could not be had.
+    /// A kernel could not be fetched.
     #[error(transparent)]
     Kernel(#[from] FetchError),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The underlying error.
         source: io::Error,
     },
 }
 
 impl Root {
-    /// The disk's image, made if there is none of the present recipe. `tell` gets
-    /// a line before what takes long.
+    /// Image of the disk, made if there is none of the current recipe. `progress` gets a line
+    /// before what takes long.
     ///
     /// # Errors
-    /// When Debian's packages cannot be had, or the image cannot be made.
-    pub fn image(self, tell: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
+    /// When Debian's packages cannot be fetched, or the image cannot be made.
+    pub fn image(self, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
         if self == Self::Installed {
-            return installed::image(tell);
+            return installed::image(progress);
         }
-        kept(&format!("{self}.ext4"), &self.recipe(), |work| {
-            tell(&format!(
+        cached(&format!("{self}.ext4"), &self.recipe(), |work| {
+            progress(&format!(
                 "making the `{self}` root disk of Debian's packages (under a minute)"
             ));
             Ok(self.make(work)?)
@@ -121,7 +120,7 @@ impl Root {
         }
     }
 
-    /// Changes whenever the disk must be made anew.
+    /// Recipe of the disk: if it changes, the disk is made again.
     fn recipe(self) -> String {
         let packages = self.packages().join(" ");
         format!(
@@ -140,7 +139,7 @@ impl Root {
     }
 }
 
-/// Makes a tar of a Debian with these packages: as root, or in a user name space.
+/// Makes a tar of a Debian with these packages: as root, or in a user namespace.
 fn debian(packages: &[&str], options: &[impl AsRef<OsStr>], tree: &Path) -> Result<(), ToolError> {
     Tool::new("mmdebstrap")
         .args(["--quiet", "--variant=minbase"])
@@ -153,8 +152,7 @@ fn debian(packages: &[&str], options: &[impl AsRef<OsStr>], tree: &Path) -> Resu
     Ok(())
 }
 
-/// Makes a disk of a tar. genext2fs gives files owners, and makes device nodes, that a
-/// user could not.
+/// Makes a disk from a tar. genext2fs sets owners and makes device nodes without privileges.
 fn disk(tree: &Path, size_bytes: u64, image: &Path) -> Result<(), ToolError> {
     Tool::new("genext2fs")
         .arg(format!("--block-size={BLOCK_BYTES}"))
@@ -163,7 +161,7 @@ fn disk(tree: &Path, size_bytes: u64, image: &Path) -> Result<(), ToolError> {
         .args(["--allow-holes", "--tarball"])
         .args([tree, image])
         .run()?;
-    // ext2 until here. Files written from now on are laid out as ext4's.
+    // ext2 until here. Files written from now on use ext4's layout.
     Tool::new("tune2fs")
         .args(["-O", "extents"])
         .arg(image)

@@ -1,4 +1,4 @@
-//! Nodes that one can live in: what the agent in a node does for the command.
+//! Nodes as containers: what the agent in a node does for the command.
 
 mod copies;
 mod image_root;
@@ -20,10 +20,11 @@ use nix::unistd::Pid;
 use vsock::VsockStream;
 
 use super::insula_command::{
-    Answer, PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
+    Answer, TIMEOUT, assert_equal, command, insula, insula_json, text, try_insula, wait_for,
+    with_cleanup,
 };
+use super::poll_rate::assert_idle_rate;
 use super::virtio::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
-use super::watch_rate::assert_calm;
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::equipment::MODULES_PATH;
 use crate::kernels::Flavour;
@@ -39,7 +40,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// What is put into the images: a busybox, and links to it.
+/// Content of the images: a busybox, and links to it.
 const CONTENT: &str = "/tmp/content";
 const PROGRAMS: [&str; 13] = [
     "cat",
@@ -56,24 +57,25 @@ const PROGRAMS: [&str; 13] = [
     "test",
     "uname",
 ];
-/// Has a node's kernel distrust the processor's random numbers: what it has is what it was given.
+/// Keeps a node's kernel from seeding its random numbers from the processor: only the given seed
+/// counts.
 const NO_OTHER_SEED: &str = "random.trust_cpu=off";
-/// What the nodes are there for.
-const PROGRAM: &str = "echo 'it begins:  on'; echo amiss >&2; exec sleep 100000";
-/// Bytes of input: more than may be under way.
+/// Main program of the nodes.
+const PROGRAM: &str = "echo 'it starts:  on'; echo error >&2; exec sleep 100000";
+/// Bytes of input: more than all buffers on the way hold.
 const BYTES: usize = 2 << 20;
-/// How far a node's clock may be off, in whole seconds: what it has from the base is far more exact.
+/// Largest difference of a node's clock, in whole seconds: the base sets it far more exactly.
 const CLOCK_ERROR_MAX_S: u64 = 1;
-/// A folder that is a node's root: a busybox, and a file that is larger than a request.
+/// Folder that is a node's root: a busybox, and a file that is larger than a request.
 const ROOT: &str = "/tmp/rooted";
 const DATA_BYTES: usize = 3 << 20;
-/// The node that serves files to others, where the base leads to it, and the one that asks it.
+/// Node that serves files to others, with a published port, and its client.
 const SERVER: (&str, &str) = ("6.1", "rooted-6.1");
 const CLIENT: &str = "rooted-6.12";
 const PUBLISH: &str = "127.0.0.1:8080:80";
 /// The server's address.
 const ADDRESS: &str = "10.78.0.7";
-/// Waits for a signal, once it has said that it does.
+/// Prints `ready`, then waits for a signal.
 const WAITS: &str = "trap 'echo caught > /tmp/caught; exit 9' TERM HUP; echo ready; \
                      while :; do sleep 0.1; done";
 
@@ -82,13 +84,13 @@ fn play(context: &Context) -> Result<(), Finding> {
     make_programs(CONTENT)?;
     make_programs(ROOT)?;
     make_data()?;
-    let played = attended(|| {
+    let played = with_cleanup(|| {
         for version in ["6.1", "6.12"] {
-            let told = |error: Finding| error.when(&format!("with a node of {version}"));
-            with_node(context, version).map_err(told)?;
+            let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version).map_err(in_context)?;
         }
         network()?;
-        claims_at_one_moment()?;
+        simultaneous_claims()?;
         image_root::two_nodes(context).map_err(|error| error.when("with an image as root"))
     });
     for folder in [CONTENT, ROOT] {
@@ -139,17 +141,17 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     let kexec = "cat /proc/sys/kernel/kexec_load_disabled";
     let kexec = insula(&["exec", &node, "--", "sh", "-c", kexec])?;
     assert_equal("whether it loads no other kernel", &kexec.trim_end(), &"1")?;
-    assert_calm()?;
+    assert_idle_rate()?;
     logged(&node)?;
     random_before_processes(&node)?;
     statuses(&node)?;
     dispositions(&node)?;
-    surroundings(&node)?;
+    environment(&node)?;
     much_input(&node)?;
     signals(&node)?;
-    left_alone(&node)?;
+    hangs_up_with_its_command(&node)?;
     leaving::play(&node)?;
-    strangers(&node)?;
+    unprivileged_peers(&node)?;
     copies::to_and_from(&node)?;
     supervisor_process::kill(&node)?;
     much_input(&node).map_err(|error| error.when("its back ends were killed"))?;
@@ -171,19 +173,19 @@ fn make_data() -> Result<(), Finding> {
     Ok(fs::write(data(), bytes)?)
 }
 
-/// The sum of the file, as a node tells it.
+/// Checksum of the file, in the format of `sha256sum` in a node.
 fn sum() -> Result<String, Finding> {
-    let told = Command::new("sha256sum")
+    let output = Command::new("sha256sum")
         .stdin(fs::File::open(data())?)
         .output()?;
-    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A node whose root is a folder of the base, and what it changes there. It is left running: the
-/// server with an overlay and its ports published.
+/// A node whose root is a folder of the base, and its changes there. It is left running: the server
+/// with an overlay and a published port.
 fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
     let missing = ["run", "--image", image, "--rootfs", "/tmp/none"];
-    ask(&missing)?.refused(1, &["/tmp/none", "nothing was touched"])?;
+    try_insula(&missing)?.refused(1, &["/tmp/none", "nothing was touched"])?;
     let run = [
         "run", "--image", image, "--name", node, "--memory", "256M", "--rootfs", ROOT,
     ];
@@ -198,30 +200,30 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
     };
     insula(&[&run[..], &own].concat())?;
     let (_, of_node, _) = script(node, &[], "sha256sum < /data")?;
-    assert_equal("what it reads", &of_node, &sum()?)?;
+    assert_equal("file read by the node", &of_node, &sum()?)?;
     assert_equal("writing", &script(node, &[], "echo new > /made")?.0, &0)?;
-    let (_, told, _) = script(node, &[], "cat /made")?;
-    assert_equal("what it has written", &told.as_str(), &"new\n")?;
+    let (_, output, _) = script(node, &[], "cat /made")?;
+    assert_equal("its new file", &output.as_str(), &"new\n")?;
     let made = fs::read_to_string(Path::new(ROOT).join("made")).ok();
     let wanted = (!server).then(|| "new\n".to_owned());
-    assert_equal("what the base sees of it", &made, &wanted)?;
+    assert_equal("the new file in the base", &made, &wanted)?;
     fs::remove_file(Path::new(ROOT).join("made")).or_else(|error| match server {
         true => Ok(()),
         false => Err(error.into()),
     })
 }
 
-/// The base and another node read from a server in a node. Nothing is left of it in the base.
+/// The base and another node read from a server in a node. No trace of it remains in the base.
 fn network() -> Result<(), Finding> {
     let published = ["run", "--image", "image-6.1", "--publish", PUBLISH];
-    ask(&published)?.refused(1, &["8080", "nothing was touched"])?;
-    for (address, complaint) in [(ADDRESS, SERVER.1), ("10.79.0.7", "10.78.0.2")] {
+    try_insula(&published)?.refused(1, &["8080", "nothing was touched"])?;
+    for (address, owner) in [(ADDRESS, SERVER.1), ("10.79.0.7", "10.78.0.2")] {
         let taken = ["run", "--image", "image-6.1", "--ip", address];
-        ask(&taken)?.refused(1, &[address, complaint, "nothing was touched"])?;
+        try_insula(&taken)?.refused(1, &[address, owner, "nothing was touched"])?;
     }
     let mut answer = Vec::new();
     let mut stream = TcpStream::connect("127.0.0.1:8080")?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(b"GET /data HTTP/1.0\r\n\r\n")?;
     stream.read_to_end(&mut answer)?;
     Finding::unless(answer.ends_with(&fs::read(data())?), || {
@@ -234,23 +236,23 @@ fn network() -> Result<(), Finding> {
         text(&server["address"])
     );
     assert_equal(
-        "what another node reads",
+        "file read by another node",
         &script(CLIENT, &[], &get)?.1,
         &sum()?,
     )?;
     copies::between_nodes()?;
     insula(&["rm", "--force", SERVER.1, CLIENT])?;
-    wait_for("virtiofsd to be gone", || {
+    wait_for("virtiofsd to end", || {
         let found = Command::new("pidof").arg("virtiofsd").output()?;
         Ok((!found.status.success()).then_some(()))
     })?;
     network_gone()
 }
 
-/// Of those that ask for one address at one moment one has it; the others are told who.
-fn claims_at_one_moment() -> Result<(), Finding> {
+/// Of several nodes that request one address at once one gets it; the others' errors name it.
+fn simultaneous_claims() -> Result<(), Finding> {
     let names = ["one", "two", "three"];
-    let begun = names.map(|name| {
+    let started = names.map(|name| {
         let run = ["run", "--image", "image-6.1", "--name", name];
         let more = ["--memory", "128M", "--ip", ADDRESS];
         command(&[&run[..], &more].concat())
@@ -259,7 +261,7 @@ fn claims_at_one_moment() -> Result<(), Finding> {
             .spawn()
     });
     let mut answers = Vec::new();
-    for child in begun {
+    for child in started {
         answers.push(Answer::new(&["run"], &child?.wait_with_output()?));
     }
     let (had, refused): (Vec<_>, _) = answers
@@ -276,14 +278,14 @@ fn claims_at_one_moment() -> Result<(), Finding> {
 }
 
 fn network_gone() -> Result<(), Finding> {
-    wait_for("the nodes' network to be gone", || {
+    wait_for("the nodes' network to be removed", || {
         Ok((!Path::new("/sys/class/net/insula0").exists()).then_some(()))
     })
 }
 
-/// What the node's own program prints is in its log, each word as it was given.
+/// The output of the node's own program is in its log, line by line.
 fn logged(node: &str) -> Result<(), Finding> {
-    for line in ["sh: it begins:  on", "sh: amiss"] {
+    for line in ["sh: it starts:  on", "sh: error"] {
         wait_for(&format!("`{line}` in the log"), || {
             Ok(insula(&["logs", node])?.contains(line).then_some(()))
         })?;
@@ -291,23 +293,23 @@ fn logged(node: &str) -> Result<(), Finding> {
     Ok(())
 }
 
-/// The kernel has numbers that nobody can guess before its first process could ask for one.
+/// The kernel has an unpredictable seed before its first process starts.
 fn random_before_processes(node: &str) -> Result<(), Finding> {
     let log = insula(&["logs", node])?;
     let place = |text: &str| {
         log.find(text)
             .ok_or_else(|| Finding::new(format!("no '{text}' in the log")))
     };
-    let (ready, begun) = (
+    let (ready, init) = (
         place("random: crng init done")?,
         place("Run /init as init process")?,
     );
-    Finding::unless(ready < begun, || {
+    Finding::unless(ready < init, || {
         "the first process was before random numbers".into()
     })
 }
 
-/// Also with another network card than in the beginning.
+/// Also with a network card that was added later.
 fn reaches_base(node: &str) -> Result<(), Finding> {
     wait_for("the node to reach the base", || {
         let (status, ..) = script(node, &[], "busybox ping -c 1 -w 2 10.78.0.1 >&2")?;
@@ -315,53 +317,61 @@ fn reaches_base(node: &str) -> Result<(), Finding> {
     })
 }
 
-/// Runs a script in the node. Answers status, output and complaint.
+/// Runs a script in the node. Returns status, stdout and stderr.
 fn script(node: &str, options: &[&str], script: &str) -> Result<(i32, String, String), Finding> {
     let words = [&["exec"], options, &[node, "--", "sh", "-c", script]].concat();
-    let answer = ask(&words)?;
-    Ok((answer.status.unwrap_or(-1), answer.output, answer.complaint))
+    let answer = try_insula(&words)?;
+    Ok((
+        answer.status.unwrap_or(-1),
+        answer.output,
+        answer.error_output,
+    ))
 }
 
 fn statuses(node: &str) -> Result<(), Finding> {
-    let told = |status, output: &str, complaint: &str| (status, output.into(), complaint.into());
+    let answer =
+        |status, output: &str, error_output: &str| (status, output.into(), error_output.into());
     for (text, wanted) in [
-        ("echo out; echo err >&2; exit 7", told(7, "out\n", "err\n")),
-        ("kill -9 $$", told(137, "", "")),
-        ("cat", told(0, "", "")),
-        // Children that live on keep nobody waiting.
-        ("sleep 1000 & echo on", told(0, "on\n", "")),
+        (
+            "echo out; echo err >&2; exit 7",
+            answer(7, "out\n", "err\n"),
+        ),
+        ("kill -9 $$", answer(137, "", "")),
+        ("cat", answer(0, "", "")),
+        // Children that live on do not delay the end.
+        ("sleep 1000 & echo on", answer(0, "on\n", "")),
     ] {
         assert_equal(text, &script(node, &[], text)?, &wanted)?;
     }
-    ask(&["exec", node, "--", "no-such-program"])?.refused(127, &["no-such-program"])?;
-    ask(&["exec", node, "--", "/bin"])?.refused(126, &["/bin"])?;
-    ask(&["exec", "nobody", "--", "true"])?.refused(125, &["nobody"])?;
-    ask(&["exec", "--workdir", "/none", node, "--", "ls"])?.refused(125, &["cannot begin"])
+    try_insula(&["exec", node, "--", "no-such-program"])?.refused(127, &["no-such-program"])?;
+    try_insula(&["exec", node, "--", "/bin"])?.refused(126, &["/bin"])?;
+    try_insula(&["exec", "nobody", "--", "true"])?.refused(125, &["nobody"])?;
+    try_insula(&["exec", "--workdir", "/none", node, "--", "ls"])?.refused(125, &["cannot start"])
 }
 
-/// A program ignores no signal to begin with, whatever whoever asks for it ignores; but for those that are the C
-/// library's own.
+/// A program starts with no signal ignored, whatever its caller ignores; except for the C library's
+/// own signals.
 fn dispositions(node: &str) -> Result<(), Finding> {
-    const LIBRARYS: u64 = 1 << 31 | 1 << 32;
+    const C_LIBRARY: u64 = 1 << 31 | 1 << 32;
     let asking = format!(
         "trap '' INT QUIT USR1; exec insula exec {node} -- busybox grep SigIgn /proc/self/status"
     );
     let asked = Command::new("sh").args(["-c", &asking]).output()?;
     let line = String::from_utf8_lossy(&asked.stdout);
     let ignored = line.trim_start_matches("SigIgn:").trim();
-    let ignored = u64::from_str_radix(ignored, 16)? & !LIBRARYS;
+    let ignored = u64::from_str_radix(ignored, 16)? & !C_LIBRARY;
     assert_equal("signals ignored", &ignored, &0)
 }
 
-fn surroundings(node: &str) -> Result<(), Finding> {
+fn environment(node: &str) -> Result<(), Finding> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH);
     let before = now()?.as_secs();
     let (_, output, _) = script(node, &[], "busybox date +%s")?;
     let after = now()?.as_secs();
-    let told = output.trim().parse::<u64>()?;
+    let seconds = output.trim().parse::<u64>()?;
     let known = before - CLOCK_ERROR_MAX_S..=after + CLOCK_ERROR_MAX_S;
-    Finding::unless(known.contains(&told), || {
-        format!("the node's clock says {told}, the base's {before} to {after}")
+    Finding::unless(known.contains(&seconds), || {
+        format!("the node's clock says {seconds}, the base's {before} to {after}")
     })?;
 
     let (_, output, _) = script(
@@ -376,7 +386,7 @@ fn surroundings(node: &str) -> Result<(), Finding> {
     assert_equal("no terminal", &status, &1)
 }
 
-/// What goes through a program of the node comes back.
+/// Input comes back unchanged through a program of the node.
 fn much_input(node: &str) -> Result<(), Finding> {
     let mut random = fastrand::Rng::new();
     let sent: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
@@ -400,12 +410,10 @@ fn much_input(node: &str) -> Result<(), Finding> {
     })?;
     assert_equal("its status", &exec.wait()?.code(), &Some(0))?;
     assert_equal("bytes that came back", &received.len(), &sent.len())?;
-    Finding::unless(received == sent, || {
-        "what came back is something else".into()
-    })
+    Finding::unless(received == sent, || "other bytes came back".into())
 }
 
-/// A command whose program waits for a signal.
+/// Starts a command whose program waits for a signal.
 fn waiting(node: &str) -> Result<Child, Finding> {
     let mut exec: Command = command(&["exec", node, "--", "sh", "-c", WAITS]);
     let mut exec = exec.stdout(Stdio::piped()).spawn()?;
@@ -421,45 +429,48 @@ fn pid(child: &Child) -> Result<Pid, Finding> {
     Ok(Pid::from_raw(child.id().try_into()?))
 }
 
-/// A signal to the command is one to the program.
+/// A signal to the command is passed to the program.
 fn signals(node: &str) -> Result<(), Finding> {
     let mut exec = waiting(node)?;
     kill(pid(&exec)?, Signal::SIGTERM)?;
     assert_equal("its status", &exec.wait()?.code(), &Some(9))
 }
 
-/// A program whose command was killed learns that it is alone.
-fn left_alone(node: &str) -> Result<(), Finding> {
+/// A program whose command was killed gets SIGHUP.
+fn hangs_up_with_its_command(node: &str) -> Result<(), Finding> {
     script(node, &[], "echo > /tmp/caught")?;
     let mut exec = waiting(node)?;
     kill(pid(&exec)?, Signal::SIGKILL)?;
     exec.wait()?;
-    wait_for("the program to be told", || {
+    wait_for("the program to get its signal", || {
         let (_, output, _) = script(node, &[], "cat /tmp/caught")?;
         Ok((output == "caught\n").then_some(()))
     })
 }
 
-/// Whoever has no reserved port is not listened to: not even unprivileged processes are without one.
-fn strangers(node: &str) -> Result<(), Finding> {
+/// Connections from unprivileged ports are refused: even unprivileged processes of the base could
+/// open these.
+fn unprivileged_peers(node: &str) -> Result<(), Finding> {
     let id = insula_json(&["inspect", node])?[0]["id"].as_u64();
     let id = id.and_then(|id| u32::try_from(id).ok());
     let id = id.ok_or_else(|| Finding::new("the node has no id"))?;
     let mut stream = VsockStream::connect_with_cid_port(virtio::cid(id), PORT)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let answer = stream.read(&mut [0]);
     let is_closed = match &answer {
         Ok(count) => *count == 0,
         Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
     };
-    Finding::unless(is_closed, || format!("a stranger was answered: {answer:?}"))
+    Finding::unless(is_closed, || {
+        format!("an unprivileged peer was answered: {answer:?}")
+    })
 }
 
 /// The node ends with its program, or by its power button.
 fn ends(node: &str, by_program: bool) -> Result<(), Finding> {
     if by_program {
-        // The answer may not come any more.
-        ask(&["exec", node, "--", "sh", "-c", "kill $(pidof sleep)"])?;
+        // The node may end before the answer arrives.
+        try_insula(&["exec", node, "--", "sh", "-c", "kill $(pidof sleep)"])?;
     } else {
         insula(&["stop", "--time", "60", node])?;
     }

@@ -1,4 +1,4 @@
-//! The module comes and goes, and the base does not notice.
+//! Loading and unloading the module leaves no trace in the base.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -39,13 +39,14 @@ fn play(context: &Context) -> Result<(), Finding> {
     leaves_the_firmware_its_data()
 }
 
-/// The firmware's word for where its extended data begins, in 16 bytes.
+/// Address of the firmware's pointer to its extended data (EBDA), 16 bits.
 const EXTENDED_DATA: u64 = 0x40e;
-/// Where it is told to begin, and where memory begins that nodes can have.
+/// Address to which the pointer is moved, and first address that nodes can have.
 const MOVED: u64 = 0x8_0000;
 const FIRST: u64 = 0x1_0000;
 
-/// Memory below 1 MiB that the firmware uses is no node's, whatever its memory map says of it.
+/// Memory below 1 MiB that the firmware uses is not given to nodes, whatever the memory map says of
+/// it.
 fn leaves_the_firmware_its_data() -> Result<(), Finding> {
     let most = MOVED - FIRST;
     let usual = memory_for_starts()?;
@@ -64,10 +65,10 @@ fn leaves_the_firmware_its_data() -> Result<(), Finding> {
     })
 }
 
-/// Bytes in which cores can be started, as a module says that is loaded now.
+/// Bytes below 1 MiB in which cores can be started, according to a freshly loaded module.
 fn memory_for_starts() -> Result<u64, Finding> {
     let module = LoadedModule::load()?;
     let (machine, _) = Driver::open()?.machine()?;
     module.unload()?;
-    Ok(machine.low_total)
+    Ok(machine.lowmem_total)
 }

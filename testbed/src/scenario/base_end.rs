@@ -1,5 +1,5 @@
-//! Ending the base while nodes run on it. A scenario that does so has no end of its own: it stores
-//! what it is judged by beforehand. Should the machine then hang, it is given up, which counts as a
+//! Ends of the base while nodes run on it. Such a scenario cannot end normally: it stores its
+//! result beforehand. Should the machine then hang, the time limit ends it, which counts as a
 //! failure whatever was stored.
 
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 
-use super::insula_command::{PATIENCE, insula_json};
+use super::insula_command::{TIMEOUT, insula_json};
 use super::test_node::{TestNode, add_unpacked_image, path};
 use super::{Context, Finding};
 
-/// The name space of the disk that results are stored on, and the serial number of its controller:
-/// see the machine's first process.
+/// Namespace of the disk for results, and serial number of its controller: see the machine's first
+/// process.
 const RESULT_DISK: (&str, &str) = ("3", "testbed");
 
-/// What the first process under the next kernel begins with, a shell's. `store` stores the success
-/// that it was given; a run without that has no result, which counts as a failure.
+/// Start of the first process under the next kernel, a shell script. `store` stores the prepared
+/// success; a run without it has no result, which counts as a failure.
 pub(super) const NEXT_KERNEL: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -46,7 +46,7 @@ store() {
 }
 "#;
 
-/// Starts a node of each kernel, which take all cores that can be taken and work on them.
+/// Starts a node of each kernel; together they use all cores but the base's first.
 pub(super) fn start_nodes(context: &Context) -> Result<[TestNode; 2], Finding> {
     add_unpacked_image(context, "old", "6.1")?;
     add_unpacked_image(context, "new", "6.12")?;
@@ -59,7 +59,7 @@ pub(super) fn start_nodes(context: &Context) -> Result<[TestNode; 2], Finding> {
     Ok(nodes)
 }
 
-/// An archive of the results, with success among them.
+/// Archive of the results, with success among them.
 pub(super) fn success(context: &Context) -> Result<Vec<u8>, Finding> {
     fs::write(context.results().join("status"), "0\n")?;
     let words = ["-C", &path(context.results()), "-c", "."];
@@ -70,7 +70,7 @@ pub(super) fn success(context: &Context) -> Result<Vec<u8>, Finding> {
     Ok(output.stdout)
 }
 
-/// Stores that the scenario has succeeded.
+/// Stores the success of the scenario.
 pub(super) fn store_success(context: &Context) -> Result<(), Finding> {
     fs::write(result_disk()?, success(context)?)?;
     nix::unistd::sync();
@@ -84,7 +84,7 @@ fn result_disk() -> Result<std::path::PathBuf, Finding> {
         let folder = block.path();
         let (number, serial) = (folder.join("nsid"), folder.join("device/serial"));
         let device = Path::new("/dev").join(block.file_name());
-        // A path to a name space that may have several is no device of its own.
+        // The path to a namespace with several paths is no block device.
         if is(&number, RESULT_DISK.0) && is(&serial, RESULT_DISK.1) && device.exists() {
             return Ok(device);
         }
@@ -92,13 +92,13 @@ fn result_disk() -> Result<std::path::PathBuf, Finding> {
     Err(Finding::new("there is no disk for results"))
 }
 
-/// Runs what should end the base. Comes back only to tell that it lives.
+/// Runs a command that should end the base. Returns only if it does not.
 pub(super) fn end_by(words: &[&str]) -> Result<(), Finding> {
     let output = Command::new(words[0]).args(&words[1..]).output()?;
-    sleep(PATIENCE);
+    sleep(TIMEOUT);
     let nodes = insula_json(&["ps", "--all", "--json"])?;
     Err(Finding::new(format!(
-        "the base lives on after `{}`: {}{}, nodes: {nodes}",
+        "the base still runs after `{}`: {}{}, nodes: {nodes}",
         words.join(" "),
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),

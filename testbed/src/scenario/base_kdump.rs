@@ -1,4 +1,4 @@
-//! The base crashes under its nodes, and another kernel dumps what it was.
+//! The base crashes while nodes run, and a crash kernel dumps its memory.
 
 use std::fs;
 use std::process::Command;
@@ -31,9 +31,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// First process under the crash kernel. That the DMA of the node's network card is off is the module's
-/// doing: the base's own virtio devices, whose driver this kernel has not loaded either, show that
-/// nobody else does it. (The driver of disks is built in, and has reset them.)
+/// First process under the crash kernel. The DMA of the node's network card must have been disabled
+/// by the module: the DMA of the base's own virtio devices, whose driver this kernel has not loaded
+/// either, is still on, so nobody else disables it. (The driver of disks is built in, and has reset
+/// them.)
 const INIT: &str = r#"
 # dma FUNCTION: whether it may reach memory by itself: bit 2 of its command register
 dma() {
@@ -49,22 +50,22 @@ functions() {
 	done
 }
 
-told=$(functions | tr '\n' ' ')
-echo "testbed: after the crash: $told" > /dev/kmsg
-case "$told" in
+found=$(functions | tr '\n' ' ')
+echo "testbed: after the crash: $found" > /dev/kmsg
+case "$found" in
 0000:00:*=1*NETWORK=0*)
-	if /probe dump RANGES > /told 2>&1; then
+	if /probe dump RANGES > /dump.log 2>&1; then
 		store
 	fi
-	cat /told > /dev/kmsg
+	cat /dump.log > /dev/kmsg
 	;;
 esac
 poweroff -f
 "#;
 
-/// Under the crash kernel no driver switches the functions' DMA on again.
+/// Keeps the crash kernel's driver from enabling the functions' DMA again.
 const NO_DRIVER: &str = "initcall_blacklist=virtio_pci_driver_init";
-/// On no disk.
+/// In memory.
 const INITRD: &str = "/tmp/crash.cpio";
 const PROBE: &str = "/payload/bin/insula-probe";
 
@@ -78,11 +79,11 @@ fn play(context: &Context) -> Result<(), Finding> {
     load(context, &[chunks(&one)?, chunks(&two)?].concat())?;
     one.assert_works()?;
     two.wait_for_line("disk rounds=")?;
-    fs::write("/dev/kmsg", splat::WANTED)?;
+    fs::write("/dev/kmsg", splat::EXPECTED)?;
     end_by(&["sh", "-c", "echo c > /proc/sysrq-trigger"])
 }
 
-/// Where a node's memory lies.
+/// Physical ranges of a node's memory.
 fn chunks(node: &TestNode) -> Result<Vec<String>, Finding> {
     let name: Name = node.name.parse()?;
     let memory = Driver::open()?.open_node(&name.to_abi())?.memory()?;
@@ -91,7 +92,7 @@ fn chunks(node: &TestNode) -> Result<Vec<String>, Finding> {
     Ok(chunks.iter().map(range).collect())
 }
 
-/// Makes the crash kernel ready.
+/// Loads the crash kernel.
 fn load(context: &Context, ranges: &[String]) -> Result<(), Finding> {
     let init = [NEXT_KERNEL, INIT].concat();
     let init = init

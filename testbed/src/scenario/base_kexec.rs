@@ -1,4 +1,4 @@
-//! The base makes way for another kernel under its nodes.
+//! The base starts another kernel by kexec while nodes run.
 
 use std::fs;
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use insula::image::Initramfs;
 
 use super::base_end::{NEXT_KERNEL, end_by, start_nodes, success};
-use super::holdings::online;
 use super::insula_command::assert_equal;
+use super::resources::online;
 use super::test_node::path;
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -24,7 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// First process under the next kernel: switches all cores on and looks whether they come.
+/// First process under the next kernel: brings all cores online and counts them.
 const INIT: &str = r#"
 for core in /sys/devices/system/cpu/cpu[0-9]*/online; do
 	echo 1 > "$core"
@@ -35,7 +35,7 @@ echo "testbed: after kexec $cores cores run" > /dev/kmsg
 poweroff -f
 "#;
 
-/// On no disk.
+/// In memory.
 const INITRD: &str = "/tmp/after.cpio";
 
 fn play(context: &Context) -> Result<(), Finding> {
@@ -53,8 +53,8 @@ fn play(context: &Context) -> Result<(), Finding> {
     end_by(&["kexec", "--exec", "--no-ifdown"])
 }
 
-/// The nodes' initial file system with another first process: of files with the same name in
-/// several archives, the last counts.
+/// The nodes' initial file system with another first process: if several archives have a file of
+/// the same name, the last counts.
 fn initrd(context: &Context, cores: u32) -> Result<Vec<u8>, Finding> {
     let init = [NEXT_KERNEL, INIT].concat();
     let init = init.replace("CORES", &cores.to_string());

@@ -1,4 +1,4 @@
-//! The base crashes under its nodes.
+//! The base panics while nodes run.
 
 use std::fs;
 use std::time::Duration;
@@ -21,6 +21,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
 fn play(context: &Context) -> Result<(), Finding> {
     let _nodes = start_nodes(context)?;
     store_success(context)?;
-    fs::write("/dev/kmsg", splat::WANTED)?;
+    fs::write("/dev/kmsg", splat::EXPECTED)?;
     end_by(&["sh", "-c", "echo c > /proc/sysrq-trigger"])
 }

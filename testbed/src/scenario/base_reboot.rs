@@ -1,4 +1,4 @@
-//! The base reboots under its nodes.
+//! The base reboots while nodes run.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "base_reboot",
-    proves: "the base reboots without delay though nodes run, and from then on nobody starts one",
+    proves: "the base reboots without delay though nodes run, and from then on no node can start",
     machine: Shape {
         cpus: 7,
         ..Shape::USUAL
@@ -29,19 +29,19 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Called for a node with its lock held.
+/// Function of the module that is called with a node's lock held.
 const UNDER_LOCK: &str = "insula_memory_install";
-/// In which a core that runs counts far.
+/// Time in which a running core counts far.
 const PAUSE: Duration = Duration::from_millis(500);
 
 fn play(context: &Context) -> Result<(), Finding> {
     let _nodes = start_nodes(context)?;
     let driver = Driver::open()?;
-    let busy = Small::create(&driver, "busy", 1)?;
-    busy.node.start(&busy.memory.beginning())?;
+    let busy = IdleNode::create(&driver, "busy", 1)?;
+    busy.node.start(&busy.memory.start_parameters())?;
     let counts = || Ok((busy.memory.count()? > 0).then_some(()));
     wait_for("a core to count", counts)?;
-    let late = Small::create(&driver, "late", 2)?;
+    let late = IdleNode::create(&driver, "late", 2)?;
 
     let hold = Hold::asleep_and_reboot(UNDER_LOCK)?;
     std::thread::scope(|scope| {
@@ -56,37 +56,37 @@ fn play(context: &Context) -> Result<(), Finding> {
     })
 }
 
-/// A node that does nothing but count.
-struct Small {
+/// A node that only counts.
+struct IdleNode {
     node: Node,
     memory: IdleMemory,
 }
 
-impl Small {
+impl IdleNode {
     fn create(driver: &Driver, name: &str, cpu: u32) -> Result<Self, Finding> {
-        let memory = IdleMemory::take(driver, &SUPPLY)?;
+        let memory = IdleMemory::allocate(driver, &SUPPLY)?;
         let name = name.parse::<Name>()?.to_abi();
         let node = driver.create_node(&name, &[], &[cpu], &memory.object)?;
         Ok(Self { node, memory })
     }
 }
 
-/// All have been told that the base goes down: nodes have been stopped, also one that somebody is at
-/// work on, and no other begins.
-fn nothing_runs(driver: &Driver, busy: &Small, late: &Small) -> Result<(), Finding> {
+/// After the reboot notifiers: nodes have been stopped, also one with a call in progress, and no
+/// other can start.
+fn nothing_runs(driver: &Driver, busy: &IdleNode, late: &IdleNode) -> Result<(), Finding> {
     for name in ["one", "two"] {
         let node = driver.open_node(&name.parse::<Name>()?.to_abi())?;
         assert_equal(name, &node.info()?.0.state, &State::STOPPED)?;
     }
     let counted = busy.memory.count()?;
     std::thread::sleep(PAUSE);
-    assert_equal("what a core counts", &busy.memory.count()?, &counted)?;
+    assert_equal("counter of a core", &busy.memory.count()?, &counted)?;
 
     let shut_down = Some(Errno::ESHUTDOWN);
-    let started = late.node.start(&late.memory.beginning()).err();
+    let started = late.node.start(&late.memory.start_parameters()).err();
     let errno = started.map(|error| error.errno);
     assert_equal("the refusal of a start", &errno, &shut_down)?;
-    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let memory = IdleMemory::allocate(driver, &SUPPLY)?;
     let name = "later".parse::<Name>()?.to_abi();
     let created = driver.create_node(&name, &[], &[3], &memory.object).err();
     let errno = created.map(|error| error.errno);

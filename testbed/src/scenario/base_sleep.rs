@@ -1,4 +1,4 @@
-//! The base cannot be put to sleep under its nodes.
+//! The base cannot suspend or hibernate while nodes run.
 
 use std::fs;
 use std::io;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::insula_command::{assert_equal, attended, insula};
+use super::insula_command::{assert_equal, insula, with_cleanup};
 use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "base_sleep",
-    proves: "suspend and hibernation are refused while cores are taken, and harm no node",
+    proves: "suspend and hibernation are refused while nodes have cores, and harm no node",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &Flavour::USUAL,
@@ -22,26 +22,26 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Where the kernel is asked to sleep, and tells in which ways it can.
+/// Sleep states of the kernel, and where one is requested.
 const SLEEP: &str = "/sys/power/state";
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         add_unpacked_image(context, "old", "6.1")?;
         let size = ["--cpus", "2", "--memory", "256M"];
         let node = TestNode::start("awake", &["--image", "old"], &size, "compute")?;
         node.assert_ready(&context.release("6.1")?)?;
-        stays_awake("with a node")?;
+        sleep_is_refused("with a node")?;
         node.assert_works()?;
         node.remove()?;
         insula(&["machine", "reserve", "--cpus", "1"])?;
-        stays_awake("with a pool")?;
+        sleep_is_refused("with a pool")?;
         insula(&["machine", "release"]).map(drop)
     })
 }
 
-/// Each way of sleeping that this kernel knows is refused.
-fn stays_awake(situation: &str) -> Result<(), Finding> {
+/// Each sleep state that this kernel supports is refused.
+fn sleep_is_refused(situation: &str) -> Result<(), Finding> {
     let ways = fs::read_to_string(SLEEP)?;
     let ways: Vec<&str> = ways.split_whitespace().collect();
     Finding::unless(ways.contains(&"freeze"), || {

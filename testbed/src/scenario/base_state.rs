@@ -1,5 +1,4 @@
-//! What must be the same before and after: the base's cores, memory, interrupts
-//! and good name.
+//! State of the base that must not change: cores, memory, interrupts and taint.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,12 +9,12 @@ use super::Finding;
 /// Documentation/admin-guide/tainted-kernels.rst): built out of tree, not signed.
 const TAINT_OF_MODULE: u64 = 1 << 12 | 1 << 13;
 
-/// The base's state, as far as nodes must leave it as it was.
+/// State of the base that nodes must leave unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseState {
-    /// Cores that it runs on, as the kernel lists them.
+    /// Online cores, as the kernel lists them.
     pub online: String,
-    /// Cores that it could run on.
+    /// Present cores.
     pub present: String,
     /// MemTotal of /proc/meminfo, in KiB.
     pub memory_kib: u64,
@@ -23,12 +22,12 @@ pub struct BaseState {
     pub interrupts: BTreeSet<String>,
     /// Loaded modules.
     pub modules: BTreeSet<String>,
-    /// Marks against it, but for those that our module sets on loading.
+    /// Taint bits, without those that our module sets on loading.
     pub taint: u64,
 }
 
 impl BaseState {
-    /// The state now.
+    /// Reads the current state.
     ///
     /// # Errors
     /// When a file of /proc or /sys cannot be read.
@@ -47,7 +46,7 @@ impl BaseState {
     /// Compares with an earlier state.
     ///
     /// # Errors
-    /// When they differ; tells in what.
+    /// When they differ; lists the differences.
     pub fn assert_same(&self, earlier: &Self) -> Result<(), Finding> {
         let mut differences = Vec::new();
         let mut compare = |what: &str, earlier: &dyn ToString, now: &dyn ToString| {
@@ -66,7 +65,7 @@ impl BaseState {
             &self.interrupts,
         ));
         differences.extend(set_difference("module", &earlier.modules, &self.modules));
-        let text = || format!("the base is not what it was: {}", differences.join("; "));
+        let text = || format!("the base has changed: {}", differences.join("; "));
         Finding::unless(differences.is_empty(), text)
     }
 }
@@ -85,9 +84,9 @@ fn memory_total_kib(meminfo: &str) -> Result<u64, Finding> {
         .parse()?)
 }
 
-/// Each line's name and description. The heading tells how many counts are
-/// between them. Left out are the numbers of messages of PCI functions behind a port, which are
-/// those that a node can be given: a driver that is bound again gets the next free numbers.
+/// Name and description of each line, without its counts, whose number the heading gives. Without
+/// the numbers of message interrupts of PCI functions behind a port, which can be given to nodes: a
+/// driver that is bound again gets the next free numbers.
 fn interrupt_lines(text: &str) -> BTreeSet<String> {
     let mut lines = text.lines();
     let cpus = lines
@@ -109,9 +108,9 @@ fn interrupt_lines(text: &str) -> BTreeSet<String> {
     lines.map(name).collect()
 }
 
-/// Of a line's description. Its chip is named after the function (`PCI-MSIX-0000:01:00.0`), or the
-/// number within the chip tells bus and function, from its bit 11 on (kernel:
-/// `pci_msi_domain_calc_hwirq()`).
+/// Whether the interrupt is of a function behind a port. Its chip is named after the function
+/// (`PCI-MSIX-0000:01:00.0`), or the number within the chip has bus and function from its bit 11 on
+/// (kernel: `pci_msi_domain_calc_hwirq()`).
 fn comes_from_behind_a_port(description: &[&str]) -> bool {
     let [chip, number, ..] = description else {
         return false;
@@ -143,7 +142,7 @@ fn set_difference<'a>(
 ) -> impl Iterator<Item = String> + 'a {
     let lost = earlier
         .difference(now)
-        .map(move |name| format!("{what} `{name}` is gone"));
+        .map(move |name| format!("{what} `{name}` is missing"));
     let new = now
         .difference(earlier)
         .map(move |name| format!("{what} `{name}` is new"));
@@ -193,7 +192,7 @@ ERR:          0
     }
 
     #[test]
-    fn only_what_nodes_can_be_given_may_change_its_numbers() {
+    fn only_functions_behind_ports_may_change_their_numbers() {
         for (chip, is) in [
             ("PCI-MSI 16384-edge", false),
             ("PCI-MSI 524288-edge", true),
@@ -214,7 +213,7 @@ ERR:          0
     }
 
     #[test]
-    fn each_difference_is_told() {
+    fn each_difference_is_listed() {
         let mut now = state();
         now.online = "0-2".into();
         now.memory_kib -= 2048;
@@ -227,7 +226,7 @@ ERR:          0
             "MemTotal",
             "taint",
             "`30: insula` is new",
-            "`virtio` is gone",
+            "`virtio` is missing",
         ] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }

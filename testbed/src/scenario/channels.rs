@@ -10,7 +10,7 @@ use std::time::Duration;
 use insula::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
 use insula::driver::Driver;
 use insula::name::Name;
-use insula::reach::{NotTheirs, Reach};
+use insula::peer_pages::{PeerPages, PeerPagesError};
 use insula_abi::channel::{
     CHANNELS_MAX, Channels, EVENTS, Pages, Right, SLOTS_MAX, SLOTS_MIN, area_size,
 };
@@ -20,8 +20,8 @@ use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 use zerocopy::IntoBytes;
 
-use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
-use super::lent_pages::PAGE;
+use super::insula_command::{TIMEOUT, assert_equal, insula, wait_for, with_cleanup};
+use super::mapped_pages::PAGE;
 use super::peer_node::Peer;
 use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape};
@@ -30,7 +30,7 @@ use crate::peer::{EVENT, Request, numbered};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "channels",
-    proves: "base and node talk through rings; no ring is lost, and no peer does harm",
+    proves: "base and node exchange messages by rings; no doorbell is lost, and no peer does harm",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
@@ -39,24 +39,24 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// What asks for more messages of 100 bytes than anybody waits for.
+/// Request for more messages of 100 bytes than anybody waits for.
 const FLOOD: [u8; 8] = [0xff, 0xff, 0xff, 0, 100, 0, 0, 0];
-/// The largest message that goes through a ring of a node's channels.
+/// Largest message of a ring of a node's channels.
 const LARGEST: usize = 256 * 56;
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
-        nonsense()?;
+    with_cleanup(|| {
+        invalid_channels()?;
         for (version, end) in [("6.1", Request::Crash), ("6.12", Request::Flood)] {
-            let told = |error: Finding| error.when(&format!("with a node of {version}"));
-            with_node(context, version, end).map_err(told)?;
+            let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version, end).map_err(in_context)?;
         }
         Ok(())
     })
 }
 
-/// Channels that cannot be are refused; those of a node that never starts hang up with it.
-fn nonsense() -> Result<(), Finding> {
+/// Invalid channels are refused; those of a node that never starts are disconnected with it.
+fn invalid_channels() -> Result<(), Finding> {
     let driver = Driver::open()?;
     let memory = driver.create_memory()?;
     memory.grow(&insula_abi::Request {
@@ -125,20 +125,20 @@ fn nonsense() -> Result<(), Finding> {
         assert_equal("channels", &answer(channels), &None)?;
     }
     let mut channel = End::attach(node.open_channel(1)?, Side::Base)?;
-    ask(&mut channel, Request::Echo, b"to nobody")?;
+    send_request(&mut channel, Request::Echo, b"to nobody")?;
     let brief = Duration::from_millis(1);
-    let silence = channel.receive(&mut [0; 8], brief);
-    Finding::unless(matches!(silence, Err(ChannelError::TimedOut(_))), || {
-        format!("a node that does not run answered: {silence:?}")
+    let answer = channel.receive(&mut [0; 8], brief);
+    Finding::unless(matches!(answer, Err(ChannelError::TimedOut(_))), || {
+        format!("a node that does not run answered: {answer:?}")
     })?;
     drop(node);
-    let gone = channel.receive(&mut [0; 8], PATIENCE);
-    Finding::unless(matches!(gone, Err(ChannelError::HungUp)), || {
-        format!("a node that is gone answered: {gone:?}")
+    let gone = channel.receive(&mut [0; 8], TIMEOUT);
+    Finding::unless(matches!(gone, Err(ChannelError::Disconnected)), || {
+        format!("a removed node answered: {gone:?}")
     })
 }
 
-/// The node is killed when it has been asked to `end`.
+/// Plays on a node, which is killed by the request `end`.
 fn with_node(context: &Context, version: &str, end: Request) -> Result<(), Finding> {
     let image = peer_image(context, version)?;
     let source = ["--image", &image];
@@ -153,32 +153,32 @@ fn with_node(context: &Context, version: &str, end: Request) -> Result<(), Findi
     one_at_a_time(&peer)?;
     by_events(&peer)?;
     by_one_eventfd(&peer)?;
-    references(&peer)?;
-    leaving(&peer)?;
+    page_references(&peer)?;
+    disconnects(&peer)?;
     doorbell_moves(&peer, context.count(30, 3000))?;
     hostile(&peer, context.count(10, 500))?;
     node_dies(&peer, &node, end)?;
     insula(&["rm", "--force", &name]).map(drop)
 }
 
-fn ask(end: &mut End, request: Request, bytes: &[u8]) -> Result<(), ChannelError> {
-    end.send(&Message::bytes(request as u8, bytes), PATIENCE)
+fn send_request(end: &mut End, request: Request, bytes: &[u8]) -> Result<(), ChannelError> {
+    end.send(&Message::bytes(request as u8, bytes), TIMEOUT)
 }
 
 /// Sends bytes that must come back.
 fn echo(end: &mut End, bytes: &[u8]) -> Result<(), Finding> {
-    ask(end, Request::Echo, bytes)?;
+    send_request(end, Request::Echo, bytes)?;
     expect(end, bytes)
 }
 
 fn expect(end: &mut End, bytes: &[u8]) -> Result<(), Finding> {
     let mut buffer = vec![0; LARGEST];
-    let received = end.receive(&mut buffer, PATIENCE)?;
+    let received = end.receive(&mut buffer, TIMEOUT)?;
     Finding::unless(received.bytes(&buffer) == bytes, || {
-        let came = received.bytes(&buffer);
+        let other = received.bytes(&buffer);
         format!(
-            "{} other bytes came than the {} expected",
-            came.len(),
+            "{} other bytes received than the {} expected",
+            other.len(),
             bytes.len()
         )
     })
@@ -196,10 +196,10 @@ fn bulk(peer: &Peer, count: u32) -> Result<(), Finding> {
     let mut end = peer.open(1)?;
     for size in [1, 1000, LARGEST] {
         let words = [count.to_le_bytes(), (size as u32).to_le_bytes()].concat();
-        ask(&mut end, Request::Flood, &words)?;
+        send_request(&mut end, Request::Flood, &words)?;
         (0..count).try_for_each(|number| expect(&mut end, &numbered(number, size)))?;
     }
-    let refused = ask(&mut end, Request::Echo, &[0; LARGEST + 1]);
+    let refused = send_request(&mut end, Request::Echo, &[0; LARGEST + 1]);
     Finding::unless(matches!(refused, Err(ChannelError::TooLong { .. })), || {
         format!("a message longer than the ring: {refused:?}")
     })
@@ -208,21 +208,22 @@ fn bulk(peer: &Peer, count: u32) -> Result<(), Finding> {
 /// All channels at once, each by a thread of its own.
 fn many_channels(peer: &Peer) -> Result<(), Finding> {
     std::thread::scope(|scope| {
-        let talk = |index| {
+        let echoes = |index| {
             let mut end = peer.open(index)?;
             (0..50).try_for_each(|number| echo(&mut end, &numbered(number * 8 + index, 100)))
         };
-        let talks: Vec<_> = (0..PROGRAMS_COUNT)
-            .map(|index| scope.spawn(move || talk(index)))
+        let threads: Vec<_> = (0..PROGRAMS_COUNT)
+            .map(|index| scope.spawn(move || echoes(index)))
             .collect();
-        talks.into_iter().try_for_each(|talk| {
-            talk.join()
-                .unwrap_or_else(|_| Err(Finding::new("talking failed")))
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(Finding::new("an echo panicked")))
         })
     })
 }
 
-/// There is one end on each side, and as many channels as were laid out.
+/// There is one endpoint on each side, and as many channels as were laid out.
 fn one_at_a_time(peer: &Peer) -> Result<(), Finding> {
     let end = peer.open(0)?;
     let errno = |index| peer.node.open_channel(index).err().map(|error| error.errno);
@@ -232,105 +233,111 @@ fn one_at_a_time(peer: &Peer) -> Result<(), Finding> {
     echo(&mut peer.open(0)?, b"again")
 }
 
-/// Signals through eventfds alone, either way. One that is lost would be a wait without end.
+/// Signals through eventfds alone, either way. A lost one would be a wait without end.
 fn by_events(peer: &Peer) -> Result<(), Finding> {
     const ROUNDS: u32 = 50;
     let mut end = peer.open(6)?;
-    let (incoming, outgoing) = (EventFd::new()?, EventFd::new()?);
+    let (ioeventfd, irqfd) = (EventFd::new()?, EventFd::new()?);
     let no_eventfd = end.channel().as_fd();
-    let bind = |event, incoming, outgoing| {
-        let bound = end.channel().bind_event(event, Some((incoming, outgoing)));
+    let bind = |event, ioeventfd, irqfd| {
+        let bound = end.channel().bind_eventfds(event, Some((ioeventfd, irqfd)));
         bound.err().map(|error| error.errno)
     };
-    let refused = bind(EVENT, &no_eventfd, &outgoing);
-    assert_equal("what is no eventfd", &refused, &Some(Errno::EINVAL))?;
-    let refused = bind(EVENTS, &incoming, &outgoing);
+    let refused = bind(EVENT, &no_eventfd, &irqfd);
+    assert_equal(
+        "a descriptor that is no eventfd",
+        &refused,
+        &Some(Errno::EINVAL),
+    )?;
+    let refused = bind(EVENTS, &ioeventfd, &irqfd);
     assert_equal("an event that is none", &refused, &Some(Errno::EINVAL))?;
-    assert_equal("an event", &bind(EVENT, &incoming, &outgoing), &None)?;
-    ask(&mut end, Request::Events, &ROUNDS.to_le_bytes())?;
+    assert_equal("an event", &bind(EVENT, &ioeventfd, &irqfd), &None)?;
+    send_request(&mut end, Request::Events, &ROUNDS.to_le_bytes())?;
     expect(&mut end, &ROUNDS.to_le_bytes())?;
     for _ in 0..ROUNDS {
-        outgoing.write(1)?;
-        assert_equal("signals", &incoming.read()?, &1)?;
+        irqfd.write(1)?;
+        assert_equal("signals", &ioeventfd.read()?, &1)?;
     }
     Ok(())
 }
 
-/// An eventfd that is told and tells keeps neither itself nor the end that it is bound to.
+/// An eventfd that is bound to both directions of a channel pins neither itself nor the channel.
 fn by_one_eventfd(peer: &Peer) -> Result<(), Finding> {
     let end = peer.open(6)?;
     let eventfd = EventFd::new()?;
     end.channel()
-        .bind_event(EVENT, Some((&eventfd, &eventfd)))?;
+        .bind_eventfds(EVENT, Some((&eventfd, &eventfd)))?;
     drop(end);
     drop(eventfd);
     peer.open(6).map(drop)
 }
 
-/// The node names pages in its messages: its own, what the base has granted it, and what is neither.
-fn references(peer: &Peer) -> Result<(), Finding> {
+/// The node refers to pages in its messages: its own, granted ones, and others.
+fn page_references(peer: &Peer) -> Result<(), Finding> {
     let mut end = peer.open(7)?;
     let own = peer.node.memory()?.chunks()?;
     let first = own.first().map_or(0, |chunk| chunk.start);
-    assert_claim(
+    assert_reference(
         &mut end,
         first,
-        Right::LENT,
-        Some(NotTheirs::Elsewhere(1, first)),
+        Right::UNTIL_REPLY,
+        Some(PeerPagesError::NotGranted(1, first)),
     )?;
-    *end.reach() = Reach::new(&own);
-    assert_claim(&mut end, first, Right::MOVED, None)?;
+    *end.peer_pages() = PeerPages::new(&own);
+    assert_reference(&mut end, first, Right::MOVED, None)?;
 
-    // A page of this process, of which no other part is granted with it.
+    // A page of this process, of which no neighbouring page is granted.
     let room = vec![1_u8; 2 * PAGE];
     let address = room[room.as_ptr().align_offset(PAGE)..].as_ptr() as u64;
-    let lender = peer.node.lend(PATIENCE.min(Duration::from_secs(10)))?;
-    let granted = lender.grant(address, PAGE as u64, false)?;
+    let table = peer
+        .node
+        .create_grant_table(TIMEOUT.min(Duration::from_secs(10)))?;
+    let granted = table.grant(address, PAGE as u64, false)?;
     let page = granted.first().copied().unwrap_or_default();
-    assert_claim(
+    assert_reference(
         &mut end,
         page,
         Right::GRANTED,
-        Some(NotTheirs::Elsewhere(1, page)),
+        Some(PeerPagesError::NotGranted(1, page)),
     )?;
-    end.reach().grant(&granted);
-    assert_claim(&mut end, page, Right::GRANTED, None)?;
-    assert_claim(
+    end.peer_pages().grant(&granted);
+    assert_reference(&mut end, page, Right::GRANTED, None)?;
+    assert_reference(
         &mut end,
         page,
         Right::MOVED,
-        Some(NotTheirs::Borrowed(1, page)),
+        Some(PeerPagesError::NotOwned(1, page)),
     )?;
-    lender.take(address, PAGE as u64)?;
-    end.reach().take_all();
-    assert_claim(
+    table.revoke(address, PAGE as u64)?;
+    end.peer_pages().revoke_all();
+    assert_reference(
         &mut end,
         page,
         Right::GRANTED,
-        Some(NotTheirs::Elsewhere(1, page)),
+        Some(PeerPagesError::NotGranted(1, page)),
     )
 }
 
-/// Has the node send a reference to a page, which must be received, or refused in that way; what
-/// comes after it is received all the same.
-fn assert_claim(
+/// Has the node send a reference to a page, which must be received, or refused with that error; the
+/// next message is received in both cases.
+fn assert_reference(
     end: &mut End,
     start: u64,
     right: Right,
-    refusal: Option<NotTheirs>,
+    refusal: Option<PeerPagesError>,
 ) -> Result<(), Finding> {
     let reference = Pages {
         start,
         count: 1,
         right,
     };
-    ask(
+    send_request(
         end,
         Request::Refer,
         &[reference.as_bytes(), b"its bytes"].concat(),
     )?;
     let mut buffer = [0; 64];
-    let refused = match end.receive(&mut buffer, PATIENCE) {
+    let refused = match end.receive(&mut buffer, TIMEOUT) {
         Ok(received) => {
             assert_equal(
                 "pages",
@@ -340,61 +347,61 @@ fn assert_claim(
             assert_equal("bytes", &received.bytes(&buffer), &b"its bytes".as_slice())?;
             None
         }
-        Err(ChannelError::NotTheirs(refused)) => Some(refused),
+        Err(ChannelError::PeerPages(refused)) => Some(refused),
         Err(error) => return Err(error.into()),
     };
     assert_equal("the refusal", &refused, &refusal)?;
     echo(end, b"and so on")
 }
 
-/// Each side sees the other leave, and both meet again.
-fn leaving(peer: &Peer) -> Result<(), Finding> {
+/// Each side sees the other disconnect, and both connect again.
+fn disconnects(peer: &Peer) -> Result<(), Finding> {
     for _ in 0..3 {
         let mut end = peer.open(2)?;
         echo(&mut end, b"here")?;
-        ask(&mut end, Request::Leave, &[])?;
-        let left = end.receive(&mut [0; 8], PATIENCE);
-        Finding::unless(matches!(left, Err(ChannelError::HungUp)), || {
-            format!("the node left, and the base saw: {left:?}")
+        send_request(&mut end, Request::Leave, &[])?;
+        let left = end.receive(&mut [0; 8], TIMEOUT);
+        Finding::unless(matches!(left, Err(ChannelError::Disconnected)), || {
+            format!("the node left, and the base's result was: {left:?}")
         })?;
         drop(end);
-        // Now the base leaves in the middle of a flood, at any moment of it.
+        // The base disconnects at any moment of a flood.
         let mut end = peer.open(2)?;
-        ask(&mut end, Request::Flood, &FLOOD)?;
+        send_request(&mut end, Request::Flood, &FLOOD)?;
         (0..fastrand::u32(..50)).try_for_each(|number| expect(&mut end, &numbered(number, 100)))?;
     }
     echo(&mut peer.open(2)?, b"still here")
 }
 
-/// The base's doorbell is sent from core to core, and a core is switched off under it, while both
-/// sides go to sleep all the time. A lost ring would be a wait without end.
+/// The base's doorbell moves from core to core, and its core goes offline, while both sides sleep
+/// most of the time. A lost doorbell would be a wait without end.
 fn doorbell_moves(peer: &Peer, moves: u64) -> Result<(), Finding> {
     let mut end = peer.open(3)?;
     echo(&mut end, b"ready")?;
     let moved = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mover = scope.spawn(|| {
-            let result = move_about(moves);
+            let result = move_doorbell(moves);
             moved.store(true, Ordering::Relaxed);
             result
         });
         let mut number = 0;
-        let mut talk = || {
+        let mut echoes = || {
             while !moved.load(Ordering::Relaxed) {
                 echo(&mut end, &numbered(number, 30))?;
                 number += 1;
             }
             Ok(())
         };
-        let talked = talk();
+        let result = echoes();
         let moved = mover
             .join()
-            .unwrap_or_else(|_| Err(Finding::new("moving failed")));
-        talked.and(moved)
+            .unwrap_or_else(|_| Err(Finding::new("a move panicked")));
+        result.and(moved)
     })
 }
 
-fn move_about(moves: u64) -> Result<(), Finding> {
+fn move_doorbell(moves: u64) -> Result<(), Finding> {
     let switch = Path::new("/sys/devices/system/cpu/cpu1/online");
     let interrupts = doorbells()?;
     Finding::unless(!interrupts.is_empty(), || {
@@ -403,7 +410,7 @@ fn move_about(moves: u64) -> Result<(), Finding> {
     for round in 0..moves {
         let core = if round % 2 == 0 { "1" } else { "0" };
         for interrupt in &interrupts {
-            // Its last move may not be over yet.
+            // The last move may still be pending.
             wait_for("an interrupt to be moved", || {
                 match fs::write(interrupt.join("smp_affinity_list"), core) {
                     Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(None),
@@ -419,7 +426,7 @@ fn move_about(moves: u64) -> Result<(), Finding> {
     Ok(())
 }
 
-/// The doorbells' folders in /proc/irq.
+/// Folders of the doorbells in /proc/irq.
 fn doorbells() -> Result<BTreeSet<PathBuf>, Finding> {
     let interrupts = fs::read_to_string("/proc/interrupts")?;
     let ours = interrupts.lines().filter(|line| line.ends_with(" insula"));
@@ -429,18 +436,18 @@ fn doorbells() -> Result<BTreeSet<PathBuf>, Finding> {
         .collect())
 }
 
-/// The node writes anything anywhere into the rings, while the base uses them; then the base does.
+/// The node overwrites the rings with random values, while the base uses them; then the base does.
 fn hostile(peer: &Peer, rounds: u64) -> Result<(), Finding> {
     for round in 0..rounds {
         let mut end = peer.open(4)?;
         echo(&mut end, b"all is well")?;
-        ask(&mut end, Request::Scribble, &[])?;
+        send_request(&mut end, Request::Scribble, &[])?;
         let mut buffer = [0; LARGEST];
         for _ in 0..200 {
             let brief = Duration::from_millis(round % 3);
             let sent = end.send(&Message::bytes(0, &buffer[..300]), brief);
             let received = end.receive(&mut buffer, brief);
-            let gone = |error: &ChannelError| matches!(error, ChannelError::HungUp);
+            let gone = |error: &ChannelError| matches!(error, ChannelError::Disconnected);
             if sent.as_ref().is_err_and(gone) || received.as_ref().is_err_and(gone) {
                 break;
             }
@@ -451,12 +458,12 @@ fn hostile(peer: &Peer, rounds: u64) -> Result<(), Finding> {
     echo(&mut peer.open(4)?, b"all is well again")
 }
 
-/// The node's kernel is killed while the base receives what the node sends: it has crashed, or is in
-/// the middle of a flood.
+/// The node's kernel is killed while the base receives from it: it has crashed, or is in the middle
+/// of a flood.
 fn node_dies(peer: &Peer, node: &TestNode, request: Request) -> Result<(), Finding> {
     let mut end = peer.open(5)?;
     echo(&mut end, b"alive")?;
-    ask(
+    send_request(
         &mut end,
         request,
         if request == Request::Flood {
@@ -468,19 +475,19 @@ fn node_dies(peer: &Peer, node: &TestNode, request: Request) -> Result<(), Findi
     std::thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             loop {
-                if let Err(error) = end.receive(&mut [0; 100], PATIENCE) {
+                if let Err(error) = end.receive(&mut [0; 100], TIMEOUT) {
                     return error;
                 }
             }
         });
         insula(&["kill", &node.name])?;
         let seen = receiving.join();
-        Finding::unless(matches!(seen, Ok(ChannelError::HungUp)), || {
-            format!("the node was killed, and the base saw: {seen:?}")
+        Finding::unless(matches!(seen, Ok(ChannelError::Disconnected)), || {
+            format!("the node was killed, and the base's result was: {seen:?}")
         })
     })?;
     let refused = end.channel().ring().err().map(|error| error.errno);
-    assert_equal("ringing a dead node", &refused, &Some(Errno::EPIPE))?;
+    assert_equal("ringing an ended node", &refused, &Some(Errno::EPIPE))?;
     let refused = peer.node.open_channel(6).err().map(|error| error.errno);
-    assert_equal("a channel to a dead node", &refused, &Some(Errno::EPIPE))
+    assert_equal("a channel to an ended node", &refused, &Some(Errno::EPIPE))
 }

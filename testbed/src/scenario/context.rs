@@ -1,4 +1,4 @@
-//! What a scenario can use.
+//! Resources of a scenario.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -8,22 +8,21 @@ use super::Finding;
 use crate::equipment::NODE_INITRD_PATH;
 use crate::kernels::Sanitizer;
 
-/// Where kernels are, inside as on any Debian.
+/// Folder of the kernels, inside as on any Debian.
 const BOOT: &str = "/boot";
-/// Versions that there are kernels of.
+/// Versions of the available kernels.
 const VERSIONS: [&str; 2] = ["6.1", "6.12"];
-/// Figures that a scenario tells of, one JSON object per line.
+/// File of a scenario's figures, one JSON object per line.
 pub(crate) const FIGURES: &str = "figures.jsonl";
 
-/// What a scenario can use.
+/// Resources of a scenario.
 pub struct Context {
     soak: bool,
     results: PathBuf,
 }
 
 impl Context {
-    /// For a run with short counts, or with long ones (`soak`). Files go to
-    /// `results`.
+    /// Context of a run with short counts, or with long ones (`soak`). Files go to `results`.
     pub fn new(soak: bool, results: &Path) -> Self {
         Self {
             soak,
@@ -31,17 +30,17 @@ impl Context {
         }
     }
 
-    /// How often to do something: `usual` times, or `soak` times in a long run.
+    /// Number of repetitions: `usual`, or `soak` in a long run.
     pub fn count(&self, usual: u64, soak: u64) -> u64 {
-        self.of(usual, soak)
+        self.select(usual, soak)
     }
 
-    /// What to do something with: `usual`, or `soak` in a long run.
-    pub fn of<T>(&self, usual: T, soak: T) -> T {
+    /// Selects `usual`, or `soak` in a long run.
+    pub fn select<T>(&self, usual: T, soak: T) -> T {
         if self.soak { soak } else { usual }
     }
 
-    /// The `uname -r` of the kernel whose version begins with `version`, as 6.1; of several it is
+    /// The `uname -r` of the kernel whose version starts with `version`, as 6.1; of several it is
     /// the base's own, if that is a distribution's.
     ///
     /// # Errors
@@ -62,10 +61,10 @@ impl Context {
             .ok_or_else(|| Finding::new(format!("{BOOT} has no {prefix}…")))
     }
 
-    /// The version of the base's own kernel, for nodes that are to have the same.
+    /// Version of the base's own kernel, for nodes that are to run the same.
     ///
     /// # Errors
-    /// When it is of none that there are kernels of.
+    /// When no kernel of that version is available.
     pub fn version_of_the_base(&self) -> Result<&'static str, Finding> {
         let release = own_release()?;
         let is_of = |version: &&str| release.starts_with(&format!("{version}."));
@@ -73,7 +72,7 @@ impl Context {
         known.ok_or_else(|| Finding::new(format!("no node has the base's kernel {release}")))
     }
 
-    /// The kernel whose version begins with `version`.
+    /// Path of the kernel whose version starts with `version`.
     ///
     /// # Errors
     /// When there is none.
@@ -81,19 +80,19 @@ impl Context {
         Ok(Path::new(BOOT).join(format!("vmlinuz-{}", self.release(version)?)))
     }
 
-    /// The test nodes' initial file system. Its init understands `nonce=TEXT` and
-    /// on the node's command line one of `do=idle|poweroff|reboot|halt|panic|compute|peer|resources`,
-    /// `do=devices|disk_speed|stray|work|burden|sysrq-o|sysrq-b|panic-reset`.
+    /// Initial file system of the test nodes. Its init understands `nonce=TEXT` and on the node's
+    /// command line one of `do=idle|poweroff|reboot|halt|panic|compute|peer|resources`,
+    /// `do=devices|disk_speed|stray|work|noise|sysrq-o|sysrq-b|panic-reset`.
     pub fn node_initrd(&self) -> &'static Path {
         Path::new(NODE_INITRD_PATH)
     }
 
-    /// Where files for whoever runs the test go.
+    /// Folder for files that the run leaves for inspection.
     pub fn results(&self) -> &Path {
         &self.results
     }
 
-    /// Tells a figure: it is printed, and kept with the run's results.
+    /// Prints a figure and stores it with the run's results.
     ///
     /// # Errors
     /// When it cannot be written.

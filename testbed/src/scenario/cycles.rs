@@ -1,18 +1,18 @@
-//! Starting and stopping, over and over.
+//! Starts and stops, over and over.
 
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::holdings::{Holdings, assert_unchanged, free_kib};
-use super::insula_command::{attended, insula};
+use super::insula_command::{insula, with_cleanup};
+use super::resources::{Resources, assert_unchanged, free_kib};
 use super::test_node::{TestNode, add_unpacked_image};
 use super::{BaseState, Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "cycles",
-    proves: "nodes of changing size come and go, at any moment of their boot, and nothing leaks",
+    proves: "nodes of varying size start and end, at any moment of their boot, and nothing leaks",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &Flavour::USUAL,
@@ -21,15 +21,15 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Cycles before measuring: the base keeps what it allocates for the first time.
+/// Cycles before measuring: the base keeps some memory that it allocates for the first time.
 const WARM_UP: u64 = 2;
-/// Loss of free memory per cycle that is told from chance, in KiB. Few cycles can tell only the
-/// loss of half the smallest piece that memory is taken in; many the loss of two pages.
+/// Smallest significant loss of free memory per cycle, in KiB. With few cycles it is half the
+/// smallest unit of allocation; with many, two pages.
 const BOUND_KIB: f64 = 1024.0;
 const SOAK_BOUND_KIB: f64 = 8.0;
-/// One in so many is left to boot to its end.
+/// One in so many boots completely.
 const BOOTED: u64 = 3;
-/// The others are ended within this time of their start: their kernel is still booting.
+/// The others are ended within this time of their start, while their kernel boots.
 const YOUNG_MS: u64 = 400;
 
 const MEMORY: [&[&str]; 5] = [
@@ -45,10 +45,10 @@ fn play(context: &Context) -> Result<(), Finding> {
     println!("seed: {seed}");
     let mut rng = Rng::with_seed(seed);
     let cycles = context.count(6, 1000);
-    attended(|| {
+    with_cleanup(|| {
         add_unpacked_image(context, "old", "6.1")?;
         add_unpacked_image(context, "new", "6.12")?;
-        let (holdings, base) = (Holdings::now()?, BaseState::capture()?);
+        let (resources, base) = (Resources::now()?, BaseState::capture()?);
         let mut free = Vec::new();
         let mut began = Instant::now();
         for number in 0..cycles + WARM_UP {
@@ -56,7 +56,7 @@ fn play(context: &Context) -> Result<(), Finding> {
                 began = Instant::now();
             }
             cycle(number, &mut rng).map_err(|finding| finding.when(&format!("cycle {number}")))?;
-            assert_unchanged(&holdings)?;
+            assert_unchanged(&resources)?;
             BaseState::capture()?.assert_same(&base)?;
             if number >= WARM_UP {
                 free.push(free_kib()? as f64);
@@ -65,7 +65,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         let seconds = began.elapsed().as_secs_f64() / cycles as f64;
         context.figure("cycles", cycles as f64, "1")?;
         context.figure("cycle", seconds, "s")?;
-        judge(context, &free)
+        check_slope(context, &free)
     })
 }
 
@@ -87,8 +87,8 @@ fn cycle(number: u64, rng: &mut Rng) -> Result<(), Finding> {
     node.remove()
 }
 
-/// Free memory must not fall from cycle to cycle.
-fn judge(context: &Context, free_kib: &[f64]) -> Result<(), Finding> {
+/// Fails if free memory falls from cycle to cycle.
+fn check_slope(context: &Context, free_kib: &[f64]) -> Result<(), Finding> {
     let slope = slope(free_kib);
     context.figure("cycles.free_memory_slope", slope, "KiB/cycle")?;
     let bound = if free_kib.len() < 100 {
@@ -104,7 +104,7 @@ fn judge(context: &Context, free_kib: &[f64]) -> Result<(), Finding> {
     })
 }
 
-/// Of the straight line that is nearest to the values by least squares, per value.
+/// Slope of the least-squares line through the values, per value.
 fn slope(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let middle = (count - 1.0) / 2.0;

@@ -1,4 +1,4 @@
-//! The base's half of delegation, against a lightweight kernel that is played, and against the real one.
+//! The base's part of delegation, against a simulated lightweight kernel, and against the real one.
 
 mod real;
 mod unanswered;
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use insula_abi::lwk::{
-    DelegationPlace, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, PAGES_MIN, Process, QUEUE, RELEASE_MAPPED,
-    base_state, process_state, request,
+    DelegationPlace, INVALIDATE_NO_QUIESCE, LWK_MAGIC, PAGE_SIZE, PAGES_MAX, PAGES_MIN, Process,
+    QUEUE, base_state, process_state, request,
 };
 use nix::errno::Errno;
 use nix::libc;
@@ -21,14 +21,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::fake_lwk::{DEMAND, FakeLwk, Outcome, Program, READ_ONLY};
-use super::insula_command::{ask, assert_equal, attended, command, insula, wait_for};
+use super::insula_command::{assert_equal, command, insula, try_insula, wait_for, with_cleanup};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 use unanswered::Unanswered;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "delegation",
-    proves: "a proxy executes a program's calls in the program's own pages, and lets go of them",
+    proves: "a proxy executes a program's calls in the program's own pages, and releases them on request",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
@@ -38,18 +38,18 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const NODE: &str = "fake";
-/// A file that is larger than what is read of it.
+/// File that is larger than what is read of it.
 const LARGE_FILE: &str = "/payload/bin/insula";
-/// On a disk, so that it can be read past the page cache.
+/// File on a disk, so that it can be read past the page cache.
 const DISK_FILE: &str = "/var/tmp/direct";
 const MIB: u64 = 1 << 20;
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         let fake = FakeLwk::start(NODE, 3)?;
         refusals(&fake)?;
-        fake.take_programs()?;
-        let unanswered = Unanswered::begin(&fake)?;
+        fake.accept_programs()?;
+        let unanswered = Unanswered::start(&fake)?;
         calls(&fake)?;
         threads(&fake)?;
         own_records(&fake)?;
@@ -64,7 +64,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     })
 }
 
-/// The command that runs a program. It does not sleep, but if it is to.
+/// Command that runs a program. Its proxy polls without sleeping, unless `polls` says otherwise.
 fn exec(polls: &str) -> Command {
     let mut exec = command(&[
         "exec",
@@ -129,32 +129,37 @@ fn refusals(fake: &FakeLwk) -> Result<(), Finding> {
             .map(|error| error.errno);
         assert_equal(&format!("{bad:x?}"), &answer, &Some(errno))?;
     }
-    let space = |range| fake.node.create_space(range).err().map(|error| error.errno);
+    let create_mirror = |range| {
+        fake.node
+            .create_mirror(range)
+            .err()
+            .map(|error| error.errno)
+    };
     assert_equal(
-        "a kernel that takes none",
-        &space(0x1000..0x2000),
+        "a kernel that accepts no programs",
+        &create_mirror(0x1000..0x2000),
         &Some(Errno::EAGAIN),
     )?;
-    fake.take_programs()?;
+    fake.accept_programs()?;
     for bad in [0x1000..0x1000, 0x1001..0x3000, 0x1000..(1 << 47) + 0x1000] {
         assert_equal(
             &format!("{bad:x?}"),
-            &space(bad.clone()),
+            &create_mirror(bad.clone()),
             &Some(Errno::EINVAL),
         )?;
     }
-    ask(&["exec", NODE, "--", "no-such-program"])?.refused(127, &["no-such-program"])?;
-    ask(&["exec", NODE, "--", "/etc/passwd"])?.refused(126, &["/etc/passwd"])?;
-    ask(&["exec", "nobody", "--", "/bin/true"])?.refused(125, &["nobody"])
+    try_insula(&["exec", NODE, "--", "no-such-program"])?.refused(127, &["no-such-program"])?;
+    try_insula(&["exec", NODE, "--", "/etc/passwd"])?.refused(126, &["/etc/passwd"])?;
+    try_insula(&["exec", "nobody", "--", "/bin/true"])?.refused(125, &["nobody"])
 }
 
-/// Calls with pointers into memory that is there, that comes, and that must not be touched.
+/// Calls with pointers to mapped memory, to memory that is faulted in, and to invalid addresses.
 fn calls(fake: &FakeLwk) -> Result<(), Finding> {
-    let mut program = fake.begin(&mut exec(AWAKE))?;
-    let desk = program.first_desk()?;
-    begins_with_its_words(&program, desk)?;
+    let mut program = fake.exec(&mut exec(AWAKE))?;
+    let slot = program.first_slot()?;
+    starts_with_its_arguments(&program, slot)?;
     let call =
-        |number: i64, arguments: &[u64]| program.call(desk, number.cast_unsigned(), arguments);
+        |number: i64, arguments: &[u64]| program.call(slot, number.cast_unsigned(), arguments);
     let result = |outcome: Outcome| outcome.result;
     let pid = i64::from(program.child.id());
     assert_equal("getpid", &call(libc::SYS_getpid, &[]).map(result)?, &pid)?;
@@ -170,7 +175,7 @@ fn calls(fake: &FakeLwk) -> Result<(), Finding> {
     let same = program.read(buffer, expected.len())? == expected;
     Finding::unless(same, || "other bytes were read than are in the file".into())?;
     let again = call(libc::SYS_pread64, &[file, buffer, size, 0])?;
-    assert_equal("questions for pages that are mapped", &again.questions, &0)?;
+    assert_equal("remote faults on mapped pages", &again.remote_faults, &0)?;
     let efault = -(Errno::EFAULT as i64);
     for wild in [
         0,
@@ -184,7 +189,7 @@ fn calls(fake: &FakeLwk) -> Result<(), Finding> {
         let answer = call(libc::SYS_pread64, &[file, wild, 4096, 0]).map(result)?;
         assert_equal(&format!("read to {wild:#x}"), &answer, &efault)?;
     }
-    // Pointers within a structure; one of them to where nothing may be written, but read.
+    // Pointers within a structure; one of them to memory that may only be read.
     let hello = DEMAND.start + 0x2000;
     program.write(hello, b"hello, ")?;
     let vector = [hello, 7, READ_ONLY, 5].map(u64::to_le_bytes).concat();
@@ -207,13 +212,13 @@ fn calls(fake: &FakeLwk) -> Result<(), Finding> {
     Finding::unless(!exe.ends_with("insula"), || {
         format!("it is known as {}", exe.display())
     })?;
-    end(program, desk, 7 << 8, |status| status.code() == Some(7))
+    end(program, slot, 7 << 8, |status| status.code() == Some(7))
 }
 
-fn begins_with_its_words(program: &Program, desk: u64) -> Result<(), Finding> {
-    let size = program.told(offset_of!(Process, arguments_size))?;
+fn starts_with_its_arguments(program: &Program, slot: u64) -> Result<(), Finding> {
+    let size = program.get(offset_of!(Process, arguments_size))?;
     let block = DEMAND.start + PAGE_SIZE - 16;
-    let given = program.call(desk, request::ARGUMENTS, &[block, size + 100])?;
+    let given = program.call(slot, request::ARGUMENTS, &[block, size + 100])?;
     assert_equal("size of arguments", &given.result, &size.cast_signed())?;
     let text = program.read(block, size as usize)?;
     let expected =
@@ -228,11 +233,11 @@ fn begins_with_its_words(program: &Program, desk: u64) -> Result<(), Finding> {
 /// Ends a program, whose proxy must end in the same way.
 fn end(
     mut program: Program,
-    desk: u64,
+    slot: u64,
     status: u64,
     expected: impl Fn(ExitStatus) -> bool,
 ) -> Result<(), Finding> {
-    program.last_turn(desk, request::EXIT, status)?;
+    program.post_unanswered(slot, request::EXIT, status)?;
     let ended = wait_for_end(&mut program.child)?;
     Finding::unless(expected(ended), || {
         format!("status {status:#x} became {ended}")
@@ -244,10 +249,10 @@ fn wait_for_end(child: &mut Child) -> Result<ExitStatus, Finding> {
     wait_for("the proxy to end", || Ok(child.try_wait()?))
 }
 
-/// A second thread, whose call blocks and is broken off; signals.
+/// A second thread, whose call blocks and is cancelled; signals.
 fn threads(fake: &FakeLwk) -> Result<(), Finding> {
-    let program = fake.begin(&mut exec(AWAKE))?;
-    let first = program.first_desk()?;
+    let program = fake.exec(&mut exec(AWAKE))?;
+    let first = program.first_slot()?;
     let thread = program.call(first, request::THREAD, &[])?;
     Finding::unless(thread.result > 0, || format!("no thread: {thread:?}"))?;
     let second = thread.value;
@@ -258,19 +263,19 @@ fn threads(fake: &FakeLwk) -> Result<(), Finding> {
         std::thread::scope(|scope| {
             let read =
                 scope.spawn(|| program.call(second, libc::SYS_read as u64, &[0, DEMAND.start, 1]));
-            let broken_off = || {
-                program.break_off(second)?;
+            let cancelled = || {
+                program.cancel(second)?;
                 Ok(read.is_finished().then_some(()))
             };
-            wait_for("a blocked call to be broken off", broken_off)?;
+            wait_for("a blocked call to be cancelled", cancelled)?;
             let read = read.join().map_err(|_| Finding::new("reading failed"))??;
-            assert_equal("a call that was broken off", &read.result, &eintr)
+            assert_equal("a cancelled call", &read.result, &eintr)
         })?;
     }
-    broken_off_at_once(&program, first)?;
+    cancelled_at_once(&program, first)?;
     let pid = Pid::from_raw(program.child.id().cast_signed());
     signals(&program, pid)?;
-    program.last_turn(second, request::THREAD_END, 0)?;
+    program.post_unanswered(second, request::THREAD_END, 0)?;
     let alone = || Ok((fs::read_dir(format!("/proc/{pid}/task"))?.count() == 1).then_some(()));
     wait_for("the thread to end", alone)?;
     end(program, first, Signal::SIGTERM as u64, |status| {
@@ -278,22 +283,29 @@ fn threads(fake: &FakeLwk) -> Result<(), Finding> {
     })
 }
 
-/// They come with what is known of them. When there is no room any more their numbers come.
+/// Signals are passed on with their information. When there is no room for it any more, only their
+/// numbers are.
 fn signals(program: &Program, pid: Pid) -> Result<(), Finding> {
-    /// One that comes as often as it is sent.
+    /// A real-time signal: it is queued.
     const QUEUED: i32 = 40;
     let word = |field: usize, wanted: u64, what: &str| {
-        wait_for(what, || Ok((program.told(field)? == wanted).then_some(())))
+        wait_for(what, || Ok((program.get(field)? == wanted).then_some(())))
     };
-    let told = |wanted| word(offset_of!(Process, told), wanted, "signals to come through");
+    let queued = |wanted| {
+        word(
+            offset_of!(Process, signals_queued),
+            wanted,
+            "signals to be passed on",
+        )
+    };
     kill(pid, Signal::SIGUSR1)?;
-    told(1)?;
+    queued(1)?;
     kill(pid, Signal::SIGINT)?;
-    told(2)?;
+    queued(2)?;
     let own = u64::from(std::process::id());
-    for (number, place) in [(Signal::SIGUSR1, 0), (Signal::SIGINT, 1)] {
-        let at = offset_of!(Process, queue) + place * size_of::<insula_abi::lwk::Signal>();
-        let found = [at, at + 8, at + 16].map(|at| program.told(at));
+    for (number, index) in [(Signal::SIGUSR1, 0), (Signal::SIGINT, 1)] {
+        let at = offset_of!(Process, queue) + index * size_of::<insula_abi::lwk::Signal>();
+        let found = [at, at + 8, at + 16].map(|at| program.get(at));
         let [signal, code, sender] = found;
         let low = |word: Result<u64, Finding>| Ok::<_, Finding>(word? & u64::from(u32::MAX));
         let found = [low(signal)?, low(code)?, low(sender)?];
@@ -305,82 +317,82 @@ fn signals(program: &Program, pid: Pid) -> Result<(), Finding> {
     );
     let sent = Command::new("sh").args(["-c", &all]).status()?;
     assert_equal("sending signals", &sent.success(), &true)?;
-    told(QUEUE as u64)?;
+    queued(QUEUE as u64)?;
     let bit = 1 << (QUEUED - 1);
     word(
-        offset_of!(Process, signals),
+        offset_of!(Process, signals_overflow),
         bit,
-        "one for which there was no room",
+        "signals without room",
     )
 }
 
-/// New threads whose first call is broken off before the proxy's has sat down, or just then.
-fn broken_off_at_once(program: &Program, first: u64) -> Result<(), Finding> {
+/// New threads whose first call is cancelled before the proxy's thread has attached, or just then.
+fn cancelled_at_once(program: &Program, first: u64) -> Result<(), Finding> {
     for _ in 0..20 {
-        let desk = program.call(first, request::THREAD, &[])?.value;
+        let slot = program.call(first, request::THREAD, &[])?.value;
         let read = [0, DEMAND.start, 1];
-        let result = program.call_broken_off(desk, libc::SYS_read as u64, &read)?;
+        let result = program.call_cancelled(slot, libc::SYS_read as u64, &read)?;
         let eintr = -(Errno::EINTR as i64);
-        assert_equal("a first call that was broken off", &result, &eintr)?;
-        program.last_turn(desk, request::THREAD_END, 0)?;
+        assert_equal("a cancelled first call", &result, &eintr)?;
+        program.post_unanswered(slot, request::THREAD_END, 0)?;
     }
     Ok(())
 }
 
-/// A kernel that writes to the base's own words what would end a process that is alive: the base goes by
-/// what it knows itself.
+/// The kernel overwrites the base's own words with values that would end a live process: the base
+/// relies on its own records.
 fn own_records(fake: &FakeLwk) -> Result<(), Finding> {
-    let program = fake.begin(&mut exec(AWAKE))?;
-    let desk = program.first_desk()?;
-    program.say(offset_of!(Process, base_state), base_state::GONE)?;
-    program.say(offset_of!(Process, lwk_state), process_state::DONE)?;
-    let other = fake.begin(&mut exec(AWAKE))?;
+    let program = fake.exec(&mut exec(AWAKE))?;
+    let slot = program.first_slot()?;
+    program.set(offset_of!(Process, base_state), base_state::QUIESCED)?;
+    program.set(offset_of!(Process, lwk_state), process_state::REAPED)?;
+    let other = fake.exec(&mut exec(AWAKE))?;
     Finding::unless(other.number() != program.number(), || {
         "two programs have the same pages".into()
     })?;
     let pid = i64::from(program.child.id());
-    let outcome = program.call(desk, libc::SYS_getpid as u64, &[])?;
+    let outcome = program.call(slot, libc::SYS_getpid as u64, &[])?;
     assert_equal("getpid", &outcome.result, &pid)?;
-    program.say(offset_of!(Process, lwk_state), process_state::ALIVE)?;
-    program.say(offset_of!(Process, base_state), base_state::BEGUN)?;
-    let desk_of_other = other.first_desk()?;
-    end(other, desk_of_other, 0, |status| status.success())?;
-    end(program, desk, 0, |status| status.success())
+    program.set(offset_of!(Process, lwk_state), process_state::ALIVE)?;
+    program.set(offset_of!(Process, base_state), base_state::STARTED)?;
+    let slot_of_other = other.first_slot()?;
+    end(other, slot_of_other, 0, |status| status.success())?;
+    end(program, slot, 0, |status| status.success())
 }
 
 /// A proxy that sleeps at once is woken for each call.
 fn sleeping(fake: &FakeLwk) -> Result<(), Finding> {
-    let program = fake.begin(&mut exec("0"))?;
-    let (desk, pid) = (program.first_desk()?, i64::from(program.child.id()));
+    let program = fake.exec(&mut exec("0"))?;
+    let (slot, pid) = (program.first_slot()?, i64::from(program.child.id()));
     for _ in 0..5 {
-        let outcome = program.call(desk, libc::SYS_getpid as u64, &[])?;
+        let outcome = program.call(slot, libc::SYS_getpid as u64, &[])?;
         assert_equal("getpid", &outcome.result, &pid)?;
     }
-    end(program, desk, 0, |status| status.success())
+    end(program, slot, 0, |status| status.success())
 }
 
-/// Pages are taken from the program while the base reads a disk into them. After the base has let go
-/// nothing may come to them any more.
+/// Pages are unmapped from the program while the base reads a disk into them. After the base has
+/// invalidated them, they must not change any more.
 fn unmapping(fake: &FakeLwk, rounds: u64) -> Result<(), Finding> {
-    let program = fake.begin(&mut exec(AWAKE))?;
-    let desk = program.first_desk()?;
+    let program = fake.exec(&mut exec(AWAKE))?;
+    let slot = program.first_slot()?;
     let range = DEMAND.start + MIB..DEMAND.start + 2 * MIB;
     let nothing_there = DEMAND.start + 8 * MIB;
     assert_equal(
-        "reach of what nobody touched",
-        &program.is_reached(nothing_there)?,
+        "mapping of a page that nobody touched",
+        &program.may_be_mapped(nothing_there)?,
         &false,
     )?;
     File::create(DISK_FILE)?.write_all(&vec![0xa5; MIB as usize])?;
     program.write(DEMAND.start, format!("{DISK_FILE}\0").as_bytes())?;
     let flags = (libc::O_RDONLY | libc::O_DIRECT) as u64;
     let file = program
-        .call(desk, libc::SYS_open as u64, &[DEMAND.start, flags, 0])?
+        .call(slot, libc::SYS_open as u64, &[DEMAND.start, flags, 0])?
         .result;
     Finding::unless(file >= 0, || {
         format!("{DISK_FILE} cannot be read directly: {file}")
     })?;
-    let reader = program.call(desk, request::THREAD, &[])?.value;
+    let reader = program.call(slot, request::THREAD, &[])?.value;
     let over = AtomicBool::new(false);
     let read = || {
         let arguments = [file.cast_unsigned(), range.start, MIB, 0];
@@ -399,57 +411,65 @@ fn unmapping(fake: &FakeLwk, rounds: u64) -> Result<(), Finding> {
     };
     std::thread::scope(|scope| {
         let reading = scope.spawn(read);
-        let reached = || Ok(program.is_reached(range.start)?.then_some(()));
+        let reached = || Ok(program.may_be_mapped(range.start)?.then_some(()));
         let unmapped = wait_for("a read", reached).and_then(|()| {
-            (1..=rounds).try_for_each(|ticket| unmap_once(fake, &program, desk, &range, ticket))
+            (1..=rounds).try_for_each(|number| unmap_once(fake, &program, slot, &range, number))
         });
         over.store(true, Ordering::Relaxed);
         let whole = reading.join().map_err(|_| Finding::new("reading failed"))?;
         unmapped?;
         whole.map(|whole| println!("{whole} whole reads beside {rounds} times unmapping"))
     })?;
-    let nonsense = [
+    let invalid = [
         (range.start + 1, MIB),
         (range.start, 0),
         (1 << 47, PAGE_SIZE),
         (0, PAGE_SIZE),
     ];
-    for (start, size) in nonsense {
+    for (start, size) in invalid {
         let refused = program
-            .call(desk, request::RELEASE, &[start, size, 1, 0])?
+            .call(slot, request::INVALIDATE, &[start, size, 1, 0])?
             .result;
-        assert_equal("a release of nonsense", &refused, &-(Errno::EINVAL as i64))?;
+        assert_equal(
+            "an invalidation of an invalid range",
+            &refused,
+            &-(Errno::EINVAL as i64),
+        )?;
     }
     fs::remove_file(DISK_FILE)?;
-    end(program, desk, 0, |status| status.success())
+    end(program, slot, 0, |status| status.success())
 }
 
 fn unmap_once(
     fake: &FakeLwk,
     program: &Program,
-    desk: u64,
+    slot: u64,
     range: &std::ops::Range<u64>,
-    ticket: u64,
+    number: u64,
 ) -> Result<(), Finding> {
     const MARK: u64 = 0x1234_5678_9abc_def0;
     let frames = program.unmap(range.clone())?;
     let began = Instant::now();
-    let release = |flags| {
-        let arguments = [range.start, range.end - range.start, ticket, flags];
+    let invalidate = |flags| {
+        let arguments = [range.start, range.end - range.start, number, flags];
         program
-            .call(desk, request::RELEASE, &arguments)
+            .call(slot, request::INVALIDATE, &arguments)
             .map(|outcome| outcome.result)
     };
-    assert_equal("a release of mappings", &release(RELEASE_MAPPED)?, &0)?;
-    wait_for("the base to let go", || {
-        assert_equal("a release", &release(0)?, &0)?;
-        let pinned = program.told(offset_of!(Process, pinned_count))?;
+    assert_equal(
+        "an invalidation without quiescing",
+        &invalidate(INVALIDATE_NO_QUIESCE)?,
+        &0,
+    )?;
+    wait_for("the base to unpin all pages", || {
+        assert_equal("an invalidation", &invalidate(0)?, &0)?;
+        let pinned = program.get(offset_of!(Process, pinned_count))?;
         Ok((pinned == 0).then_some(()))
     })?;
     assert_equal(
-        "the ticket",
-        &program.told(offset_of!(Process, released))?,
-        &ticket,
+        "the sequence number of the invalidation",
+        &program.get(offset_of!(Process, invalidated))?,
+        &number,
     )?;
     frames
         .iter()
@@ -459,45 +479,48 @@ fn unmap_once(
         let untouched = fake.is_filled(frame, MARK)?;
         Finding::unless(untouched, || {
             format!(
-                "frame {frame:#x} was written to {:?} after its release",
+                "frame {frame:#x} was written to {:?} after its invalidation",
                 began.elapsed()
             )
         })?;
     }
-    fake.give_frames(frames);
+    fake.free_frames(frames);
     Ok(())
 }
 
-/// A proxy that is killed in a call takes only its program with it.
+/// A proxy that is killed in a call ends its program, and no other.
 fn killed(fake: &FakeLwk) -> Result<(), Finding> {
-    let mut program = fake.begin(&mut exec(AWAKE))?;
-    let desk = program.first_desk()?;
+    let mut program = fake.exec(&mut exec(AWAKE))?;
+    let slot = program.first_slot()?;
     program.frame(DEMAND.start)?;
-    program.last_turn(desk, libc::SYS_pause as u64, 0)?;
+    program.post_unanswered(slot, libc::SYS_pause as u64, 0)?;
     program.child.kill()?;
     wait_for_end(&mut program.child)?;
     program.finish()?;
-    let program = fake.begin(&mut exec(AWAKE))?;
-    let desk = program.first_desk()?;
-    end(program, desk, 3 << 8, |status| status.code() == Some(3))
+    let program = fake.exec(&mut exec(AWAKE))?;
+    let slot = program.first_slot()?;
+    end(program, slot, 3 << 8, |status| status.code() == Some(3))
 }
 
-/// With the node its programs end, whether their proxies poll or sleep, and say why.
+/// When the node ends, its programs end, whether their proxies poll or sleep, and report the
+/// reason.
 fn node_ends(fake: &FakeLwk) -> Result<(), Finding> {
-    let mut programs = [AWAKE, "0"].map(|polls| fake.begin(&mut exec(polls)));
+    let mut programs = [AWAKE, "0"].map(|polls| fake.exec(&mut exec(polls)));
     insula(&["kill", NODE])?;
     for program in &mut programs {
         let program = program.as_mut().map_err(|_| Finding::new("no program"))?;
         let status = wait_for_end(&mut program.child)?;
-        let mut complaint = String::new();
+        let mut error_output = String::new();
         let stderr = program
             .child
             .stderr
             .as_mut()
             .ok_or_else(|| Finding::new("no errors"))?;
-        stderr.read_to_string(&mut complaint)?;
-        let told = status.code() == Some(125) && complaint.contains("node has ended");
-        Finding::unless(told, || format!("a proxy ended with {status}: {complaint}"))?;
+        stderr.read_to_string(&mut error_output)?;
+        let expected = status.code() == Some(125) && error_output.contains("node has stopped");
+        Finding::unless(expected, || {
+            format!("a proxy ended with {status}: {error_output}")
+        })?;
     }
-    ask(&["exec", NODE, "--", "/bin/true"])?.refused(125, &["does not run"])
+    try_insula(&["exec", NODE, "--", "/bin/true"])?.refused(125, &["is not running"])
 }

@@ -1,4 +1,4 @@
-//! PCI functions that cannot be a node's.
+//! PCI functions that cannot be given to a node.
 
 use insula::device::PciAddress;
 use insula::driver::Driver;
@@ -7,42 +7,43 @@ use insula_abi::{Device, GRANULE, NUMA_ANY, Request};
 use nix::errno::Errno;
 
 use super::Finding;
-use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{ask, assert_equal, wait_for};
-use super::spare::{self, DISK, MUTE, NETWORK, NetworkDriver, SHARED};
+use super::insula_command::{assert_equal, try_insula, wait_for};
+use super::resources::{Resources, assert_unchanged};
+use super::spare::{self, DISK, NETWORK, NetworkDriver, SHARED, WITHOUT_MSI};
 
-/// Of the bus that the machine begins with: the bridge to what is older than PCI.
+/// A function on the root bus: the bridge to the ISA bus.
 const BRIDGE: &str = "0000:00:1f.0";
-/// There is none.
+/// Address without a function.
 const NOWHERE: &str = "0000:77:00.0";
-/// The firmware's table of where configuration space lies in memory.
+/// The firmware's table of memory-mapped configuration space.
 const MCFG: &str = "/sys/firmware/acpi/tables/MCFG";
 
-/// Whatever cannot be had is refused by the command, and by the module, and nothing has happened.
-pub(super) fn refusals(network: &NetworkDriver, before: &Holdings) -> Result<(), Finding> {
+/// Functions that cannot be given are refused by the command and by the module, without side
+/// effects.
+pub(super) fn refusals(network: &NetworkDriver, before: &Resources) -> Result<(), Finding> {
     let refusals = Refusals { before };
     let disks =
         spare::shell("basename $(readlink -f /sys/class/nvme/nvme*/device | grep -v 01:00.0)")?;
     refusals.unfit(&disks)?;
     refusals.needed(network)?;
     module_refuses(&disks)?;
-    spare::assert_the_bases()?;
+    spare::assert_base_has_both()?;
     assert_unchanged(before)
 }
 
 struct Refusals<'a> {
-    before: &'a Holdings,
+    before: &'a Resources,
 }
 
 impl Refusals<'_> {
-    /// Who asks for the devices is told all these parts, and nothing has happened.
+    /// The request is refused with a message that has all these parts, without side effects.
     fn refused(&self, devices: &[&str], parts: &[&str]) -> Result<(), Finding> {
         let mut words = vec!["run", "--image", "old", "--memory", "256M"];
         for device in devices {
             words.extend(["--device", device]);
         }
-        ask(&words)?.refused(1, &[parts, &["nothing was touched"]].concat())?;
-        spare::assert_the_bases()?;
+        try_insula(&words)?.refused(1, &[parts, &["nothing was touched"]].concat())?;
+        spare::assert_base_has_both()?;
         assert_unchanged(self.before)
     }
 
@@ -50,12 +51,12 @@ impl Refusals<'_> {
         self.refused(&[disks], &["root bus", "slot of its own"])?;
         self.refused(&[BRIDGE], &["is a bridge"])?;
         self.refused(&[NOWHERE], &["no PCI function", "machine info"])?;
-        self.refused(&[DISK, DISK], &["named twice"])?;
+        self.refused(&[DISK, DISK], &["given twice"])?;
         self.refused(
             &[SHARED],
             &["not alone on its bus: 0000:03:00.1", "slot of its own"],
         )?;
-        self.refused(&[MUTE], &["cannot interrupt by messages"])?;
+        self.refused(&[WITHOUT_MSI], &["neither MSI nor MSI-X"])?;
         without_reset(|| self.refused(&[DISK], &["cannot be reset", "a reset of its own"]))?;
         without_ecam(|| self.refused(&[DISK], &["no configuration space in memory", "firmware"]))
     }
@@ -74,28 +75,31 @@ impl Refusals<'_> {
             let state = std::fs::read_to_string(format!("/sys/class/net/{interface}/operstate"))?;
             Ok((state.trim() == "up").then_some(()))
         })?;
-        self.refused(&[NETWORK], &["only way to the network", "--force-device"])
+        self.refused(
+            &[NETWORK],
+            &["only connection to the network", "--force-device"],
+        )
     }
 }
 
-/// The base's administrator has forbidden every reset of the disk.
-fn without_reset(deed: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
+/// Runs `action` while every reset method of the disk is disabled.
+fn without_reset(action: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
     let methods = format!("/sys/bus/pci/devices/{DISK}/reset_method");
     std::fs::write(&methods, "\n")?;
-    let done = deed();
+    let done = action();
     std::fs::write(&methods, "default")?;
     done
 }
 
-/// The firmware says nothing of configuration space in memory.
-fn without_ecam(deed: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
+/// Runs `action` while the firmware's table of configuration space is hidden.
+fn without_ecam(action: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
     spare::shell(&format!("mount --bind /dev/null {MCFG}"))?;
-    let done = deed();
+    let done = action();
     spare::shell(&format!("umount {MCFG}"))?;
     done
 }
 
-/// The module looks for itself, whatever was asked before it was called.
+/// The module does its own checks, whatever the command would have checked.
 fn module_refuses(disks: &str) -> Result<(), Finding> {
     let driver = Driver::open()?;
     let memory = driver.create_memory()?;
@@ -115,7 +119,7 @@ fn module_refuses(disks: &str) -> Result<(), Finding> {
     for (device, expected) in [
         (NOWHERE, Errno::ENODEV),
         (BRIDGE, Errno::EOPNOTSUPP),
-        (MUTE, Errno::EOPNOTSUPP),
+        (WITHOUT_MSI, Errno::EOPNOTSUPP),
         (disks, Errno::EXDEV),
         (SHARED, Errno::EXDEV),
     ] {
@@ -128,13 +132,13 @@ fn module_refuses(disks: &str) -> Result<(), Finding> {
             &refused,
             &Some(Errno::EOPNOTSUPP),
         )?;
-        spare::assert_the_bases()
+        spare::assert_base_has_both()
     })?;
     assert_equal("the disk", &answer(DISK)?, &None)?;
     assert_equal("the disk again", &answer(DISK)?, &Some(Errno::EBUSY))
 }
 
-/// As the module wants it.
+/// Address in the module's format.
 fn address(text: &str) -> Result<Device, Finding> {
     Ok(text.parse::<PciAddress>()?.to_abi())
 }

@@ -1,4 +1,4 @@
-//! PCI functions in nodes and back.
+//! PCI functions given to nodes and returned.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::device_refusals::refusals;
-use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{
-    Answer, ask, assert_equal, attended, command, insula, insula_json, names, wait_for,
+    Answer, assert_equal, command, insula, insula_json, names, try_insula, wait_for, with_cleanup,
 };
 use super::load::Load;
+use super::resources::{Resources, assert_unchanged};
 use super::spare::{self, DISK, NETWORK, NetworkDriver};
 use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
@@ -19,7 +19,7 @@ use crate::machine::SpareDevices;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "devices",
-    proves: "NVMe and virtio-net work in a node, bother nobody, and are the base's again however the node ends; what cannot be had is refused",
+    proves: "NVMe and virtio-net work in a node, disturb nobody, and return to the base however the node ends; impossible requests are refused",
     machine: Shape {
         cpus: 5,
         spare_devices: SpareDevices::Plain,
@@ -32,7 +32,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Kills may come later than the command usually ends, by this factor: it is not always as fast.
+/// Kills are drawn up to the command's usual duration times this factor: its speed varies.
 const SPREAD: f64 = 1.2;
 const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
 const WITH_BOTH: [&str; 8] = [
@@ -41,11 +41,11 @@ const WITH_BOTH: [&str; 8] = [
 
 fn play(context: &Context) -> Result<(), Finding> {
     let network = NetworkDriver::load()?;
-    let played = attended(|| {
+    let played = with_cleanup(|| {
         add_unpacked_image(context, "old", "6.1")?;
         add_unpacked_image(context, "new", "6.12")?;
-        spare::assert_the_bases()?;
-        let before = Holdings::now()?;
+        spare::assert_base_has_both()?;
+        let before = Resources::now()?;
         refusals(&network, &before)?;
         force_takes_it(&before)?;
         work_and_return(context, &network)?;
@@ -55,22 +55,28 @@ fn play(context: &Context) -> Result<(), Finding> {
     played.and(network.unload())
 }
 
-/// What the base needs is a node's all the same if its user says so, and comes back as anything else.
-fn force_takes_it(before: &Holdings) -> Result<(), Finding> {
+/// A function that the base needs is given to a node if its user forces it, and returned as any
+/// other.
+fn force_takes_it(before: &Resources) -> Result<(), Finding> {
     let words = ["--memory", "128M", "--device", NETWORK, "--force-device"];
     let node = TestNode::start("forced", &["--image", "old"], &words, "idle")?;
-    assert_equal("whether the node has the device", &is_held(&node)?, &true)?;
+    assert_equal(
+        "whether the node has the device",
+        &is_attached(&node)?,
+        &true,
+    )?;
     assert_equal(
         "its driver",
         &spare::driver(NETWORK).as_deref(),
         &Some("insula"),
     )?;
     node.remove()?;
-    spare::assert_the_bases()?;
+    spare::assert_base_has_both()?;
     assert_unchanged(before)
 }
 
-/// Both devices at work in a node, beside a node and a base at work; then in the base again, with what the node wrote.
+/// Both devices work in a node, beside a node and a base under load; then in the base again, with
+/// the node's data.
 fn work_and_return(context: &Context, network: &NetworkDriver) -> Result<(), Finding> {
     let from_base = spare::fill_disk()?;
     let load = Load::start()?;
@@ -88,7 +94,7 @@ fn work_and_return(context: &Context, network: &NetworkDriver) -> Result<(), Fin
     neighbour.assert_works()?;
     load.assert_busy()?;
     insula(&["kill", &node.name])?;
-    spare::assert_the_bases()?;
+    spare::assert_base_has_both()?;
     let (base, nodes) = spare::disk_sums()?;
     assert_equal("the base's part of the disk", &base, &from_base)?;
     assert_equal("the node's part of the disk", &nodes, &written)?;
@@ -103,25 +109,25 @@ fn work_and_return(context: &Context, network: &NetworkDriver) -> Result<(), Fin
     neighbour.remove()
 }
 
-/// The node has fetched the file, found on the disk what the base wrote, and read back what it wrote itself: another
-/// thing than `before` a restart. Answers the checksum of that.
+/// The node has fetched the file, found the base's data on the disk, and read back its own: other
+/// data than `before` a restart. Returns the checksum of that.
 fn devices_work(node: &TestNode, from_base: &str, before: Option<&str>) -> Result<String, Finding> {
     let disk = wait_for("the node to use its disk", || {
-        let disk = spare::nodes_disk(node)?;
+        let disk = spare::disk_report(node)?;
         Ok((before != Some(disk.written.as_str())).then_some(disk))
     })?;
-    let fetched = spare::nodes_fetch(node)?;
+    let fetched = spare::fetch_report(node)?;
     assert_equal(
         "the file that the node fetched",
         &fetched,
         &spare::served_sum()?,
     )?;
     assert_equal(
-        "what the node found on the disk",
+        "data of the base, read by the node",
         &disk.found.as_str(),
         &from_base,
     )?;
-    assert_equal("what the node read back", &disk.read, &disk.written)?;
+    assert_equal("data of the node, read back", &disk.read, &disk.written)?;
     Finding::unless(disk.interrupts > 0, || {
         "the disk has not interrupted the node".into()
     })?;
@@ -139,32 +145,33 @@ fn assert_owned(node: &TestNode) -> Result<(), Finding> {
         .filter_map(|device| device["address"].as_str())
         .collect();
     assert_equal("devices of the node", &addresses, &vec![DISK, NETWORK])?;
-    let held = &node.inspect()?["devices"];
-    let all = held
+    let attached = &node.inspect()?["devices"];
+    let all = attached
         .as_array()
         .into_iter()
         .flatten()
-        .all(|device| device["held"] == true && device["confined"] == false);
-    Finding::unless(all, || format!("the node's devices are {held}"))
+        .all(|device| device["attached"] == true && device["iommu"] == false);
+    Finding::unless(all, || format!("the node's devices are {attached}"))
 }
 
-/// What is a node's cannot be another's.
+/// A function of one node cannot be given to another.
 fn taken_is_refused() -> Result<(), Finding> {
     let words = [
         "run", "--image", "old", "--memory", "256M", "--device", DISK,
     ];
-    ask(&words)?.refused(
+    try_insula(&words)?.refused(
         1,
         &[
-            "belongs to a node already",
+            "already attached to a node",
             "nothing was touched",
             "machine info",
         ],
     )
 }
 
-/// A node that switches itself off, resets or crashes loses its device as well; one that reboots in place keeps it.
-fn other_endings(before: &Holdings) -> Result<(), Finding> {
+/// A node that powers off, resets or crashes loses its device as well; one that reboots in place
+/// keeps it.
+fn other_endings(before: &Resources) -> Result<(), Finding> {
     let size = ["--memory", "256M", "--device", DISK];
     for task in ["poweroff", "reboot", "panic"] {
         let words = [&size[..], &["--no-reboot"]].concat();
@@ -172,32 +179,32 @@ fn other_endings(before: &Holdings) -> Result<(), Finding> {
         node.wait_for_end()?;
         assert_equal(
             "whether an ended node has its device",
-            &is_held(&node)?,
+            &is_attached(&node)?,
             &false,
         )?;
-        spare::assert_the_bases()?;
+        spare::assert_base_has_both()?;
         node.remove()?;
     }
     let node = TestNode::start("rebooting", &["--image", "old"], &size, "reboot")?;
-    wait_for("the node to be started again", || {
+    wait_for("the node to be restarted", || {
         Ok((node.inspect()?["starts"].as_u64() >= Some(2)).then_some(()))
     })?;
     assert_equal(
         "whether a node that reboots has its device",
-        &is_held(&node)?,
+        &is_attached(&node)?,
         &true,
     )?;
     node.remove()?;
-    spare::assert_the_bases()?;
+    spare::assert_base_has_both()?;
     assert_unchanged(before)
 }
 
-fn is_held(node: &TestNode) -> Result<bool, Finding> {
-    Ok(node.inspect()?["devices"][0]["held"] == true)
+fn is_attached(node: &TestNode) -> Result<bool, Finding> {
+    Ok(node.inspect()?["devices"][0]["attached"] == true)
 }
 
 /// However the command is killed, a device is a running node's or the base's.
-fn kills(context: &Context, before: &Holdings) -> Result<(), Finding> {
+fn kills(context: &Context, before: &Resources) -> Result<(), Finding> {
     let words = [
         "run", "--image", "old", "--name", "victim", "--memory", "128M", "--device", DISK,
         "--device", NETWORK,
@@ -205,9 +212,9 @@ fn kills(context: &Context, before: &Holdings) -> Result<(), Finding> {
     let began = Instant::now();
     insula(&words)?;
     let usual = began.elapsed();
-    tidy(before)?;
+    clean_up(before)?;
     let mut rng = Rng::new();
-    let (mut struck, count) = (0, context.count(5, 100));
+    let (mut killed, count) = (0, context.count(5, 100));
     for _ in 0..count {
         let delay = usual.mul_f64(rng.f64() * SPREAD);
         let mut child = command(&words)
@@ -217,18 +224,18 @@ fn kills(context: &Context, before: &Holdings) -> Result<(), Finding> {
         std::thread::sleep(delay);
         child.kill()?;
         let answer = Answer::new(&words, &child.wait_with_output()?);
-        struck += u64::from(answer.status.is_none());
-        tidy(before).map_err(|finding| finding.when(&format!("after a kill at {delay:?}")))?;
+        killed += u64::from(answer.status.is_none());
+        clean_up(before).map_err(|finding| finding.when(&format!("after a kill at {delay:?}")))?;
     }
     context.figure("kills", count as f64, "1")?;
-    context.figure("kills.before_the_end", struck as f64, "1")
+    context.figure("kills.before_the_end", killed as f64, "1")
 }
 
 /// Removes the node if there is one; then the devices are the base's.
-fn tidy(before: &Holdings) -> Result<(), Finding> {
+fn clean_up(before: &Resources) -> Result<(), Finding> {
     for name in names(&["ps", "--all", "--json"])? {
         insula(&["rm", "--force", &name])?;
     }
-    spare::assert_the_bases()?;
+    spare::assert_base_has_both()?;
     assert_unchanged(before)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use insula::driver::Driver;
 use insula::name::Name;
 
-use super::insula_command::{assert_equal, attended, insula, wait_for};
+use super::insula_command::{assert_equal, insula, wait_for, with_cleanup};
 use super::spare::{self, DISK, NETWORK, NetworkDriver};
 use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape, unplugged};
@@ -18,7 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     proves: "with an IOMMU a node's devices work, also with memory added later, cannot reach what is not the node's, and can be unplugged",
     machine: Shape {
         spare_devices: SpareDevices::BehindIommu,
-        // So that whoever uses what has been freed finds zeros there, and is found out.
+        // Use after free finds zeros, and is noticed.
         append: "init_on_free=1",
         ..Shape::USUAL
     },
@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Memory that is added to a node while it runs, and taken away again.
+/// Memory that is added to a running node, and removed again.
 const MORE: &str = "+128M";
 const LESS: &str = "-128M";
 const WITH_BOTH: [&str; 6] = ["--memory", "256M", "--device", DISK, "--device", NETWORK];
@@ -37,16 +37,16 @@ const WITH_BOTH: [&str; 6] = ["--memory", "256M", "--device", DISK, "--device", 
 fn play(context: &Context) -> Result<(), Finding> {
     let units = fs::read_dir("/sys/class/iommu")?.count();
     Finding::unless(units > 0, || "the base uses no IOMMU".into())?;
-    attended(unplugged::while_memory_comes_and_goes)?;
+    with_cleanup(unplugged::while_memory_comes_and_goes)?;
     let network = NetworkDriver::load()?;
-    let played = attended(|| {
+    let played = with_cleanup(|| {
         devices_work(context, &network)?;
         nothing_else_is_reached(context)
     });
     played.and(network.unload())
 }
 
-/// A node that can be given more memory.
+/// Starts a node that can be given more memory.
 fn start(
     context: &Context,
     version: &str,
@@ -63,24 +63,28 @@ fn devices_work(context: &Context, network: &NetworkDriver) -> Result<(), Findin
     let from_base = spare::fill_disk()?;
     let node = start(context, "6.1", "owner", &WITH_BOTH, "devices")?;
     let devices = node.inspect()?["devices"].clone();
-    let confined = devices
+    let behind_iommu = devices
         .as_array()
         .into_iter()
         .flatten()
-        .filter(|device| device["confined"] == true);
-    assert_equal("confined devices", &confined.count(), &2)?;
+        .filter(|device| device["iommu"] == true);
+    assert_equal("devices behind an IOMMU", &behind_iommu.count(), &2)?;
     assert_equal(
         "the file that the node fetched",
-        &spare::nodes_fetch(&node)?,
+        &spare::fetch_report(&node)?,
         &spare::served_sum()?,
     )?;
-    let disk = spare::nodes_disk(&node)?;
-    assert_equal("what the node found on the disk", &disk.found, &from_base)?;
-    assert_equal("what the node read back", &disk.read, &disk.written)?;
+    let disk = spare::disk_report(&node)?;
+    assert_equal(
+        "data of the base, read by the node",
+        &disk.found,
+        &from_base,
+    )?;
+    assert_equal("data of the node, read back", &disk.read, &disk.written)?;
     node.wait_for_line("disk rounds=")?;
     added_memory_is_reached(&node)?;
     insula(&["kill", &node.name])?;
-    spare::assert_the_bases()?;
+    spare::assert_base_has_both()?;
     assert_equal("the disk", &spare::disk_sums()?, &(from_base, disk.written))?;
     assert_equal(
         "the file that the base fetched",
@@ -90,30 +94,30 @@ fn devices_work(context: &Context, network: &NetworkDriver) -> Result<(), Findin
     node.remove()
 }
 
-/// The disk goes on with more memory and with less. Buffers of programs come from added memory first: a kernel puts
-/// there what it can move.
+/// The disk works on with more memory and with less. Buffers of programs come from added memory
+/// first: a kernel puts movable pages there.
 fn added_memory_is_reached(node: &TestNode) -> Result<(), Finding> {
     for change in [MORE, LESS] {
         insula(&["update", &node.name, "--memory", change])?;
         let before = disk_rounds(node)?;
-        wait_for("the node to go on using its disk", || {
+        wait_for("the node to continue to use its disk", || {
             Ok((disk_rounds(node)? > before + 1).then_some(()))
         })?;
-        let differs = node.said_last("disk differs")?;
-        assert_equal("what went wrong with the disk", &differs, &None)?;
+        let differs = node.last_line("disk differs")?;
+        assert_equal("errors of the disk", &differs, &None)?;
     }
     let faults = spare::shell("dmesg | grep -c 'DMAR.*fault addr' || true")?;
     assert_equal("the base's log of faults", &faults.as_str(), &"0")
 }
 
-/// Rounds of writing and reading that the node has told of.
+/// Rounds of writing and reading that the node has logged.
 fn disk_rounds(node: &TestNode) -> Result<u64, Finding> {
-    let line = node.said_last("disk rounds=")?.unwrap_or_default();
+    let line = node.last_line("disk rounds=")?.unwrap_or_default();
     Ok(line.rsplit('=').next().unwrap_or_default().parse()?)
 }
 
-/// A node's disk is told to write into memory that another node has left: the IOMMU says no, and the memory is as it
-/// was. So it says of memory that was the node's own for a while.
+/// A node's disk writes to memory of another node: the IOMMU blocks that, and the memory is
+/// unchanged. The same holds for memory that was the node's own for a while.
 fn nothing_else_is_reached(context: &Context) -> Result<(), Finding> {
     let other = start(context, "6.1", "other", &["--memory", "128M"], "idle")?;
     other.wait_until_ready()?;
@@ -134,11 +138,11 @@ fn nothing_else_is_reached(context: &Context) -> Result<(), Finding> {
             .find(|(word, _)| *word == name)
             .map_or("", |(_, value)| *value)
     };
-    // That the same command works on the node's own memory is what makes its failure tell something.
+    // The same command on the node's own memory works: so its failure proves something.
     assert_equal("status of the write into the node", &value("inside"), &"0")?;
     let arrived = !matches!(value("wrote"), "" | "0x00000000");
     Finding::unless(arrived, || format!("nothing arrived in the node: {line}"))?;
-    // The emulated controller says that all went well, whatever became of its write.
+    // The emulated controller reports success even for a blocked write.
     let untouched = page(&other, address)? == before;
     Finding::unless(untouched, || {
         format!("the other node's memory at {address:#x} was overwritten")
@@ -152,22 +156,22 @@ fn nothing_else_is_reached(context: &Context) -> Result<(), Finding> {
     wait_for_fault(u64::from_str_radix(added, 16)?)?;
     node.remove()?;
     other.remove()?;
-    spare::assert_the_bases()
+    spare::assert_base_has_both()
 }
 
-/// The IOMMU has told the base that a device was to write there.
+/// Waits until the IOMMU has reported a write of the device to this address.
 fn wait_for_fault(address: u64) -> Result<(), Finding> {
     let fault = format!("fault addr {address:#x}");
     wait_for("the base to log the fault", || {
         let log = spare::shell("dmesg")?;
-        let told = log
+        let logged = log
             .lines()
             .any(|line| line.contains("DMAR") && line.contains(&fault));
-        Ok(told.then_some(()))
+        Ok(logged.then_some(()))
     })
 }
 
-/// Where the last of a node's chunks of memory begins.
+/// Address of the last chunk of a node's memory.
 fn memory_of(node: &TestNode) -> Result<u64, Finding> {
     let chunks = node.inspect()?["memory"].clone();
     let last = chunks
@@ -176,7 +180,7 @@ fn memory_of(node: &TestNode) -> Result<u64, Finding> {
     last.ok_or_else(|| Finding::new(format!("{} has no memory: {chunks}", node.name)))
 }
 
-/// A page of a node's memory.
+/// Content of a page of a node's memory.
 fn page(node: &TestNode, address: u64) -> Result<Vec<u8>, Finding> {
     let name: Name = node.name.parse()?;
     let memory = Driver::open()?.open_node(&name.to_abi())?.memory()?;

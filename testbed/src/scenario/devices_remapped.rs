@@ -1,8 +1,8 @@
-//! A machine whose IOMMU remaps interrupts.
+//! Machine whose IOMMU remaps interrupts.
 
 use std::time::Duration;
 
-use super::insula_command::{ask, attended, insula_json};
+use super::insula_command::{insula_json, try_insula, with_cleanup};
 use super::spare::{self, DISK};
 use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
@@ -24,22 +24,22 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         add_unpacked_image(context, "old", "6.1")?;
         let check = insula_json(&["machine", "check", "--json"])?;
         let findings = check["findings"].as_array().into_iter().flatten();
         let mut findings = findings.filter(|finding| finding["subject"] == "interrupt remapping");
-        let told = findings
+        let reported = findings
             .next()
             .is_some_and(|finding| finding["verdict"] == "untested");
-        Finding::unless(told, || {
-            format!("`machine check` does not tell of remapping: {check}")
+        Finding::unless(reported, || {
+            format!("`machine check` does not report remapping: {check}")
         })?;
 
         let words = [
             "run", "--image", "old", "--memory", "256M", "--device", DISK,
         ];
-        ask(&words)?.refused(
+        try_insula(&words)?.refused(
             1,
             &[
                 "interrupt remapping blocks",
@@ -47,7 +47,7 @@ fn play(context: &Context) -> Result<(), Finding> {
                 "intremap=off",
             ],
         )?;
-        spare::assert_the_bases()?;
+        spare::assert_base_has_both()?;
 
         let node = TestNode::start("plain", &["--image", "old"], &["--memory", "256M"], "idle")?;
         node.assert_ready(&context.release("6.1")?)?;

@@ -1,4 +1,4 @@
-//! Disks of nodes: files of the base, and what becomes of a node when who serves them is killed.
+//! Disks of nodes: files of the base, and nodes whose disk's server is killed.
 
 mod grown;
 
@@ -12,7 +12,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::in_node::{build_image, script, sum_of};
-use super::insula_command::{ask, assert_equal, attended, insula, insula_json, text, wait_for};
+use super::insula_command::{
+    assert_equal, insula, insula_json, text, try_insula, wait_for, with_cleanup,
+};
 use super::privileges::{
     self, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, Capabilities,
 };
@@ -22,7 +24,7 @@ use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "disks",
-    proves: "a node's disk outlives who serves it; a root that does not is the node's visible end",
+    proves: "a node's disk survives the end of its server; a lost root ends the node, visibly",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
@@ -35,20 +37,20 @@ const IMAGE: &str = "disks";
 /// A node with disks, and one whose root is a folder of the base.
 const WRITER: &str = "with-disks";
 const ROOTED: &str = "with-root";
-/// The files, and their sizes in bytes.
+/// Files for disks, with their sizes in bytes.
 const DISK: &str = "/tmp/disk,own.img";
 const DISK_BYTES: u64 = 48 << 20;
 const READ_ONLY: &str = "/tmp/read-only.img";
 const READ_ONLY_BYTES: usize = 1 << 20;
-/// One with a root file system, and a node that has it.
+/// File with a root file system, and the node that has it.
 const ROOT_DISK: &str = "/tmp/root-disk.img";
 const ROOT_DISK_SIZE: &str = "256M";
 const ON_DISK: &str = "on-disk";
-/// A file that the base uses, its other name, and where it is mounted.
+/// File that the base uses, its other name, and its mount point.
 const USED: &str = "/tmp/used.img";
 const OTHER_NAME: &str = "/tmp/same.img";
 const MOUNTED: &str = "/tmp/mounted";
-/// What the node is made of, with fio and what it needs.
+/// Content of the node's image, with fio and what that needs.
 const CONTENT: &str = "/tmp/content";
 const PROGRAMS: [&str; 11] = [
     "cat",
@@ -63,7 +65,7 @@ const PROGRAMS: [&str; 11] = [
     "sha256sum",
     "test",
 ];
-/// Who serves disks and roots.
+/// Servers of disks and of roots.
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
 const VIRTIOFSD: &str = "virtiofsd";
 /// Verified writes all over the disk, several at a time.
@@ -74,19 +76,19 @@ fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
     run("modprobe", &["loop"])?;
     make_files()?;
-    let played = attended(|| {
+    let played = with_cleanup(|| {
         build_image(context, IMAGE, "6.12", &["--content", CONTENT])?;
         grown::make_data()?;
         refusals()?;
         used_by_the_base()?;
         start_writer()?;
         reads_only()?;
-        serve_with_little()?;
-        fails_alone()?;
+        serve_with_few_privileges()?;
+        failed_disk_is_isolated()?;
         grown::disk_and_network(WRITER)?;
         writes_on()?;
         root_on_a_disk()?;
-        ends_with_its_root()
+        fails_with_its_root()
     });
     fs::remove_dir_all(CONTENT)?;
     for file in [DISK, READ_ONLY, ROOT_DISK] {
@@ -125,14 +127,14 @@ fn make_files() -> Result<(), Finding> {
 
 fn refusals() -> Result<(), Finding> {
     for missing in ["/tmp/none", "/dev/null"] {
-        let refused = ask(&["run", "--image", IMAGE, "--disk", missing])?;
+        let refused = try_insula(&["run", "--image", IMAGE, "--disk", missing])?;
         refused.refused(1, &[missing, "nothing was touched"])?;
     }
     Ok(())
 }
 
-/// What the base has mounted, under any of its names, and what another program has, is not a node's
-/// to have.
+/// A file that the base has mounted, under any of its names, or that another program has locked, is
+/// refused.
 fn used_by_the_base() -> Result<(), Finding> {
     run("mke2fs", &["-q", "-t", "ext4", USED, "16M"])?;
     let device = run("losetup", &["--find", "--show", USED])?;
@@ -159,16 +161,16 @@ fn used_by_the_base() -> Result<(), Finding> {
 }
 
 fn refused(disk: &str, why: &str) -> Result<(), Finding> {
-    let answer = ask(&["run", "--image", IMAGE, "--disk", disk])?;
+    let answer = try_insula(&["run", "--image", IMAGE, "--disk", disk])?;
     answer.refused(1, &[why, "nothing was touched"])
 }
 
-/// Runs a program of the base; it must succeed. Answers what it printed.
+/// Runs a program of the base, which must succeed. Returns its output.
 fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
     let answer = Command::new(program).args(words).output()?;
-    let complaint = || String::from_utf8_lossy(&answer.stderr).into_owned();
+    let error_output = || String::from_utf8_lossy(&answer.stderr).into_owned();
     Finding::unless(answer.status.success(), || {
-        format!("{program} {words:?}: {}", complaint())
+        format!("{program} {words:?}: {}", error_output())
     })?;
     Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
 }
@@ -180,7 +182,7 @@ fn start_writer() -> Result<(), Finding> {
     ];
     let disks = ["--network", "--disk", DISK, "--disk", &read_only];
     insula(&[&run[..], &disks].concat())?;
-    let taken = ask(&["run", "--image", IMAGE, "--disk", DISK])?;
+    let taken = try_insula(&["run", "--image", IMAGE, "--disk", DISK])?;
     taken.refused(1, &[DISK, WRITER, "nothing was touched"])
 }
 
@@ -189,24 +191,24 @@ fn reads_only() -> Result<(), Finding> {
         let (status, _) = script(WRITER, "test -b /dev/vda && test -b /dev/vdb")?;
         Ok((status == 0).then_some(()))
     })?;
-    let (_, told) = script(WRITER, "sha256sum < /dev/vdb")?;
-    assert_equal("what the node reads", &told, &sum_of(READ_ONLY)?)?;
+    let (_, output) = script(WRITER, "sha256sum < /dev/vdb")?;
+    assert_equal("disk read by the node", &output, &sum_of(READ_ONLY)?)?;
     let (status, _) = script(WRITER, "dd if=/bin/busybox of=/dev/vdb bs=4096 count=1")?;
     Finding::unless(status != 0, || {
         "a disk that is only to be read was written to".into()
     })?;
     let (status, _) = script(WRITER, "rmmod insula_virtio")?;
     Finding::unless(status != 0, || {
-        "the node let go of the module by which it has its disks".into()
+        "the node unloaded the module of its disks".into()
     })?;
     let (_, sectors) = script(WRITER, "cat /sys/block/vda/size")?;
     let wanted = format!("{}\n", DISK_BYTES / 512);
     assert_equal("sectors of the other", &sectors, &wanted)
 }
 
-/// Who looks after the node and its disk may open files of others, and, for its network card, arrange
-/// networks, but nothing else that root may.
-fn serve_with_little() -> Result<(), Finding> {
+/// The processes that supervise the node and serve its disk have only the capabilities to open
+/// files of others and, for its network card, to configure networks.
+fn serve_with_few_privileges() -> Result<(), Finding> {
     let open_files = CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH;
     let network = CAP_NET_ADMIN | CAP_NET_BIND_SERVICE;
     let supervisors = supervisor_process::find(Some(WRITER))?;
@@ -218,7 +220,7 @@ fn serve_with_little() -> Result<(), Finding> {
             open_files,
         ),
     ] {
-        Finding::unless(!pids.is_empty(), || format!("{what} is not there"))?;
+        Finding::unless(!pids.is_empty(), || format!("{what} is not running"))?;
         for pid in pids {
             privileges::assert_at_most(what, pid, Capabilities(most))?;
         }
@@ -226,8 +228,9 @@ fn serve_with_little() -> Result<(), Finding> {
     Ok(())
 }
 
-/// A disk whose file is not there is shown, costs the node nothing else, and comes back with the file.
-fn fails_alone() -> Result<(), Finding> {
+/// A disk whose file is missing is shown as failed, does not affect the node otherwise, and works
+/// again when the file is back.
+fn failed_disk_is_isolated() -> Result<(), Finding> {
     let failed =
         || Ok::<_, Finding>(insula_json(&["inspect", WRITER])?[0]["failed_devices"].clone());
     assert_equal(
@@ -253,12 +256,12 @@ fn fails_alone() -> Result<(), Finding> {
     wait_for("the disk to work again", || {
         Ok((failed()? == serde_json::json!([])).then_some(()))
     })?;
-    let (_, told) = script(WRITER, "dd if=/dev/vdb bs=1M iflag=direct | sha256sum")?;
-    assert_equal("what the node reads again", &told, &sum_of(READ_ONLY)?)
+    let (_, output) = script(WRITER, "dd if=/dev/vdb bs=1M iflag=direct | sha256sum")?;
+    assert_equal("disk read by the node again", &output, &sum_of(READ_ONLY)?)
 }
 
-/// The disk's server is killed while the node writes, and the node's supervisor. What the node has
-/// written it reads, and so does the base.
+/// The disk's server is killed while the node writes, and so is the node's supervisor. Node and
+/// base read what the node has written.
 fn writes_on() -> Result<(), Finding> {
     let fio = format!("setsid sh -c '{FIO} > /fio 2>&1; echo $? > /ended' > /dev/null 2>&1 &");
     script(WRITER, &fio)?;
@@ -268,19 +271,19 @@ fn writes_on() -> Result<(), Finding> {
     }
     wait_until_more_is_written()?;
     supervisor_process::kill(WRITER)?;
-    wait_for("the disk's server to be gone with it", || {
+    wait_for("the disk's server to end with it", || {
         Ok(servers(STORAGE_DAEMON, DISK)?.is_empty().then_some(()))
     })?;
     insula(&["supervise", WRITER])?;
     wait_for("fio in the node to end", || {
         Ok((script(WRITER, "test -e /ended")?.0 == 0).then_some(()))
     })?;
-    let (_, told) = script(WRITER, "cat /ended /fio")?;
-    Finding::unless(told.starts_with("0\n"), || {
-        format!("fio in the node ended with {told}")
+    let (_, output) = script(WRITER, "cat /ended /fio")?;
+    Finding::unless(output.starts_with("0\n"), || {
+        format!("fio in the node ended with {output}")
     })?;
-    let (_, told) = script(WRITER, "sha256sum < /dev/vda")?;
-    assert_equal("what the base sees", &sum_of(DISK)?, &told)?;
+    let (_, output) = script(WRITER, "sha256sum < /dev/vda")?;
+    assert_equal("disk read by the base", &sum_of(DISK)?, &output)?;
     grown::less_again(WRITER)?;
     insula(&["stop", "--time", "60", WRITER])?;
     let view = &insula_json(&["inspect", WRITER])?[0];
@@ -294,12 +297,12 @@ fn wait_until_more_is_written() -> Result<(), Finding> {
     })
 }
 
-/// Blocks that the file has on its file system: it began without any.
+/// Allocated blocks of the file, which was sparse.
 fn written() -> Result<u64, Finding> {
     Ok(fs::metadata(DISK)?.blocks())
 }
 
-/// The processes of that name that have the text in their words.
+/// Processes of that name with the text in their command line.
 fn servers(name: &str, text: &str) -> Result<Vec<Pid>, Finding> {
     let found = Command::new("pidof").arg(name).output()?;
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
@@ -324,33 +327,37 @@ fn kill_servers(name: &str, text: &str) -> Result<(), Finding> {
     Ok(())
 }
 
-/// A node's root on a disk keeps what the node writes; below an overlay it stays as it was.
+/// A node's root on a disk keeps the node's changes; below an overlay it stays unchanged.
 fn root_on_a_disk() -> Result<(), Finding> {
-    let foreign = ask(&["run", "--image", IMAGE, "--rootfs", READ_ONLY])?;
+    let foreign = try_insula(&["run", "--image", IMAGE, "--rootfs", READ_ONLY])?;
     foreign.refused(1, &[READ_ONLY, "ext4", "nothing was touched"])?;
     let run = [
         "run", "--image", IMAGE, "--name", ON_DISK, "--memory", "256M", "--rootfs", ROOT_DISK,
     ];
     for (own, file, kept) in [(&[][..], "/one", "it\n"), (&["--overlay"], "/two", "")] {
         insula(&[&run[..], own].concat())?;
-        let (_, told) = script(
+        let (_, output) = script(
             ON_DISK,
             &format!("test -x /bin/fio && echo it > {file}; cat {file}"),
         )?;
-        assert_equal("what the node reads of its root", &told, &"it\n".into())?;
+        assert_equal(
+            "file of the root, read by the node",
+            &output,
+            &"it\n".into(),
+        )?;
         insula(&["stop", "--time", "60", ON_DISK])?;
         insula(&["rm", ON_DISK])?;
         let read = Command::new("debugfs")
             .args(["-R", &format!("cat {file}"), ROOT_DISK])
             .output()?;
         let read = String::from_utf8_lossy(&read.stdout).into_owned();
-        assert_equal("what the disk has", &read.as_str(), &kept)?;
+        assert_equal("file on the disk", &read.as_str(), &kept)?;
     }
     Ok(())
 }
 
-/// A root that is lost is a failure; after that only the user starts the node again.
-fn ends_with_its_root() -> Result<(), Finding> {
+/// A lost root counts as a failure; if restarts are used up, only the user starts the node again.
+fn fails_with_its_root() -> Result<(), Finding> {
     let run = [
         "run", "--image", IMAGE, "--name", ROOTED, "--memory", "256M",
     ];
@@ -374,7 +381,7 @@ fn ends_with_its_root() -> Result<(), Finding> {
     }
     grown::root(ROOTED)?;
     kill_servers(VIRTIOFSD, CONTENT)?;
-    wait_for("the node to be started again", || {
+    wait_for("the node to be restarted", || {
         let view = &insula_json(&["inspect", ROOTED])?[0];
         Ok((view["restarts"] == 1 && view["state"] == "running").then_some(()))
     })?;
@@ -387,7 +394,7 @@ fn ends_with_its_root() -> Result<(), Finding> {
     })?;
     assert_equal("its end", &text(&view["reason"]), &"device-lost".into())?;
     insula(&["rm", WRITER, ROOTED])?;
-    wait_for("all servers to be gone", || {
+    wait_for("all servers to end", || {
         let left = [servers(STORAGE_DAEMON, "")?, servers(VIRTIOFSD, "")?].concat();
         Ok(left.is_empty().then_some(()))
     })

@@ -1,19 +1,19 @@
-//! The ways in which a node ends, beside one that must not notice, with the base under load.
+//! Ways in which a node ends, beside another node that must not notice, with the base under load.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::holdings::{Holdings, assert_unchanged, online};
-use super::insula_command::{assert_equal, attended, insula, insula_json};
+use super::insula_command::{assert_equal, insula, insula_json, with_cleanup};
 use super::load::Load;
+use super::resources::{Resources, assert_unchanged, online};
 use super::test_node::{TestNode, add_unpacked_image, log};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "endings",
-    proves: "power-off, reboot, panic, halt, stop and kill of a node harm nobody and are told apart",
+    proves: "power-off, reboot, panic, halt, stop and kill of a node harm no other node and are distinguished",
     machine: Shape {
         cpus: 5,
         ..Shape::USUAL
@@ -27,8 +27,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 const IMAGE: &str = "debian";
 
-/// What a node does by itself, and the reason for its end that is then told: by Linux's own
-/// orderly ways and by those that ask nobody.
+/// Tasks by which a node ends itself, each with the reported reason: Linux's orderly shutdowns and
+/// its immediate ones.
 const ENDINGS: [(&str, &str); 7] = [
     ("poweroff", "power-off"),
     ("sysrq-o", "power-off"),
@@ -40,28 +40,28 @@ const ENDINGS: [(&str, &str); 7] = [
 ];
 
 /// Starts a node, ends it from outside and removes it.
-type Deed = fn() -> Result<(), Finding>;
+type Action = fn() -> Result<(), Finding>;
 
-const DEEDS: [(&str, Deed); 2] = [("stop", stopped), ("kill", killed)];
+const ACTIONS: [(&str, Action); 2] = [("stop", stopped), ("kill", killed)];
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
-        // On each base the nodes run that base's own kernel, so that all are tried.
+    with_cleanup(|| {
+        // On each base the nodes run that base's own kernel, so that all kernels are tested.
         let version = context.version_of_the_base()?;
         add_unpacked_image(context, IMAGE, version)?;
         let size = ["--cpus", "1", "--memory", "128M"];
         let neighbour = TestNode::start("neighbour", &["--image", IMAGE], &size, "compute")?;
         neighbour.assert_ready(&context.release(version)?)?;
         let load = Load::start()?;
-        let alone = Holdings::now()?;
+        let alone = Resources::now()?;
         let unharmed = || neighbour.assert_works().and(assert_unchanged(&alone));
         for (task, reason) in ENDINGS {
             ends_itself(task, reason)
                 .and_then(|()| unharmed())
                 .map_err(|finding| finding.when(task))?;
         }
-        for (name, deed) in DEEDS {
-            deed()
+        for (name, action) in ACTIONS {
+            action()
                 .and_then(|()| unharmed())
                 .map_err(|finding| finding.when(name))?;
         }
@@ -74,8 +74,8 @@ fn start(name: &str, cpus: &str, task: &str) -> Result<TestNode, Finding> {
     TestNode::start(name, &["--image", IMAGE], &size, task)
 }
 
-/// Nodes of one and of two cores that end are stopped without anyone asking: their cores are back,
-/// their logs are there until they are removed.
+/// Nodes of one and of two cores that end themselves are stopped: their cores are returned, their
+/// logs remain until they are removed.
 fn ends_itself(task: &str, reason: &str) -> Result<(), Finding> {
     let before = online()?;
     let nodes = [start("one", "1", task)?, start("two", "2", task)?];
@@ -84,7 +84,7 @@ fn ends_itself(task: &str, reason: &str) -> Result<(), Finding> {
         assert_equal("reason", &view["reason"].as_str(), &Some(reason))?;
         log_is_whole(node)?;
         if reason == "crashed" {
-            tells_of_its_crash(&view)?;
+            crash_is_shown(&view)?;
         }
     }
     assert_equal("cores", &online()?, &before)?;
@@ -93,41 +93,42 @@ fn ends_itself(task: &str, reason: &str) -> Result<(), Finding> {
     insula(&["rm", &one.name, &two.name]).map(drop)
 }
 
-/// Its last words are shown with it.
-fn tells_of_its_crash(view: &Value) -> Result<(), Finding> {
+/// The last lines of its log are shown with it.
+fn crash_is_shown(view: &Value) -> Result<(), Finding> {
     let last = view["last_log"].to_string();
     Finding::unless(last.contains("sysrq triggered crash"), || {
-        format!("the last log lines do not tell of the crash: {last}")
+        format!("the last log lines do not show the crash: {last}")
     })
 }
 
-/// A node that is asked to end switches itself off.
+/// A node that is asked to end powers itself off.
 fn stopped() -> Result<(), Finding> {
     let before = online()?;
     let node = start("mortal", "2", "compute")?;
-    // Its init listens to the button from about when it is ready on.
+    // Its init listens to the button only once it is ready.
     node.assert_works()?;
-    // Far longer than a node needs: should it not hear, its end is of another kind.
+    // Far longer than a node needs: if it did not react, it would be killed, which has another
+    // reason.
     insula(&["stop", "--time", "60", &node.name])?;
     assert_equal("cores", &online()?, &before)?;
     assert_listed(std::slice::from_ref(&node), "power-off")?;
     Finding::unless(log(&node.name)?.contains("power button"), || {
         "the node switched itself off without being asked".into()
     })?;
-    memory_goes_with(&node)
+    memory_is_freed_with(&node)
 }
 
-/// One that is killed is not asked, and may be killed while it boots.
+/// A node that is killed is not asked, and may be killed while it boots.
 fn killed() -> Result<(), Finding> {
     let before = online()?;
     let node = start("mortal", "2", "idle")?;
     insula(&["kill", &node.name])?;
     assert_equal("cores", &online()?, &before)?;
     assert_listed(std::slice::from_ref(&node), "killed")?;
-    memory_goes_with(&node)
+    memory_is_freed_with(&node)
 }
 
-/// A crash is listed without being asked for.
+/// The list shows a crash without options.
 fn assert_listed(nodes: &[TestNode], reason: &str) -> Result<(), Finding> {
     let words: &[&str] = match reason {
         "crashed" => &["ps", "--json"],
@@ -146,7 +147,7 @@ fn assert_listed(nodes: &[TestNode], reason: &str) -> Result<(), Finding> {
     })
 }
 
-/// It can be read after death, from the kernel's first line to what the node said itself.
+/// The log of an ended node is complete, from the kernel's first line to the node's own last.
 fn log_is_whole(node: &TestNode) -> Result<(), Finding> {
     let text = log(&node.name)?;
     let first = text.lines().next().unwrap_or_default();
@@ -154,10 +155,10 @@ fn log_is_whole(node: &TestNode) -> Result<(), Finding> {
     Finding::unless(whole, || format!("the log is not whole: {text}"))
 }
 
-/// The memory of an ended node is kept, and goes when it is removed.
-fn memory_goes_with(node: &TestNode) -> Result<(), Finding> {
-    let with = Holdings::now()?.taken;
+/// The memory of an ended node is kept until the node is removed.
+fn memory_is_freed_with(node: &TestNode) -> Result<(), Finding> {
+    let with = Resources::now()?.allocated;
     insula(&["rm", &node.name])?;
-    let without = Holdings::now()?.taken;
-    assert_equal("memory given back", &(with - without), &(128 << 20))
+    let without = Resources::now()?.allocated;
+    assert_equal("freed memory", &(with - without), &(128 << 20))
 }

@@ -1,8 +1,8 @@
-//! A node whose part in delegation this process plays: it writes to the node's memory what a
-//! lightweight kernel would, page tables of programs included.
+//! Node whose part in delegation is simulated by this process: it writes to the node's memory what
+//! a lightweight kernel would, page tables of programs included.
 //!
-//! What it cannot do from there is to ring the base's doorbell. That is all that the node's core
-//! does: it waits for a word in its memory and sends the interrupt that it tells of.
+//! Only the base's doorbell must be rung by the node's core. That is all that the core does: it
+//! waits for a word in its memory and sends the interrupt that the word describes.
 
 use std::mem::offset_of;
 use std::process::{Child, Command};
@@ -14,33 +14,33 @@ use insula::driver::{Driver, Node};
 use insula::name::Name;
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::lwk::{
-    ANSWER_FAULT, Delegation, DelegationPlace, Desk, PAGE_SIZE, Process, REACH_SHIFT, Reach,
-    base_state, process_state, request,
+    ANSWER_FAULT, Delegation, DelegationPlace, MAY_MAP_SHIFT, MayMap, PAGE_SIZE, Process,
+    SyscallSlot, base_state, process_state, request,
 };
 use insula_abi::{GRANULE, NUMA_ANY, Request};
 use nix::errno::Errno;
 
 use super::Finding;
 use super::idle_node::IdleMemory;
-use super::insula_command::{PATIENCE, wait_for};
+use super::insula_command::{TIMEOUT, wait_for};
 
-/// The node's memory: its first granule is as below, the rest are frames for programs.
+/// Size of the node's memory: its first granule is used as below, the rest are frames for programs.
 const SIZE: u64 = 16 * GRANULE;
 const AREA: u64 = 0x10_0000;
 pub(super) const AREA_PAGES: u32 = 64;
-/// A vector at which nobody listens: the core has its interrupts off.
+/// Vector without a handler: the core has its interrupts off.
 const VECTOR: u64 = 0x40;
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
-const FOR_PROGRAMS: u64 = 4;
+const USER: u64 = 4;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// The node.
+/// The simulated kernel.
 pub(super) struct FakeLwk {
     pub(super) node: Node,
     memory: IdleMemory,
-    /// Offsets of frames that nobody has.
+    /// Offsets of free frames.
     frames: Mutex<Vec<u64>>,
 }
 
@@ -48,7 +48,7 @@ impl FakeLwk {
     /// Starts one on a core.
     pub(super) fn start(name: &str, cpu: u32) -> Result<Self, Finding> {
         let driver = Driver::open()?;
-        let memory = IdleMemory::take(
+        let memory = IdleMemory::allocate(
             &driver,
             &Request {
                 size: SIZE,
@@ -71,7 +71,7 @@ impl FakeLwk {
             memory,
         };
         fake.node.lay_out_delegation(fake.place())?;
-        fake.node.start(&fake.memory.beginning())?;
+        fake.node.start(&fake.memory.start_parameters())?;
         Ok(fake)
     }
 
@@ -83,8 +83,8 @@ impl FakeLwk {
         }
     }
 
-    /// Says that it takes programs.
-    pub(super) fn take_programs(&self) -> Result<(), Finding> {
+    /// Announces that it accepts programs.
+    pub(super) fn accept_programs(&self) -> Result<(), Finding> {
         let (_, cpus) = self.node.info()?;
         let apic_id = cpus.first().map_or(0, |cpu| u64::from(cpu.apic_id));
         let doorbell = DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | VECTOR;
@@ -101,8 +101,8 @@ impl FakeLwk {
         self.header(offset_of!(Delegation, magic))
     }
 
-    /// A frame, cleared.
-    fn take_frame(&self) -> Result<u64, Finding> {
+    /// Allocates a frame, cleared.
+    fn alloc_frame(&self) -> Result<u64, Finding> {
         let frame = self
             .frames
             .lock()
@@ -113,21 +113,21 @@ impl FakeLwk {
         Ok(frame)
     }
 
-    /// Frames for others.
-    pub(super) fn give_frames(&self, frames: impl IntoIterator<Item = u64>) {
+    /// Frees frames.
+    pub(super) fn free_frames(&self, frames: impl IntoIterator<Item = u64>) {
         if let Ok(mut free) = self.frames.lock() {
             free.extend(frames);
         }
     }
 
-    /// Writes a word all over a frame.
+    /// Fills a frame with a word.
     pub(super) fn fill(&self, frame: u64, value: u64) -> Result<(), Finding> {
         (0..PAGE_SIZE)
             .step_by(8)
             .try_for_each(|at| self.memory.set(frame + at, value))
     }
 
-    /// Whether a frame has that word all over.
+    /// Whether a frame is filled with that word.
     pub(super) fn is_filled(&self, frame: u64, value: u64) -> Result<bool, Finding> {
         let mut bytes = vec![0; PAGE_SIZE as usize];
         self.memory.words.read(frame, &mut bytes)?;
@@ -138,9 +138,9 @@ impl FakeLwk {
             .all(|word| u64::from_ne_bytes(*word) == value))
     }
 
-    /// The next process that the base wants looked at.
-    fn attention(&self) -> Result<Option<u64>, Finding> {
-        let bits = AREA + offset_of!(Delegation, attention) as u64;
+    /// Next process that the base has marked as pending.
+    fn next_pending(&self) -> Result<Option<u64>, Finding> {
+        let bits = AREA + offset_of!(Delegation, process_pending) as u64;
         for word in 0..u64::from(AREA_PAGES).div_ceil(64) {
             let taken = self.memory.word(bits + word * 8)?.load(Ordering::Acquire);
             if taken != 0 {
@@ -154,87 +154,87 @@ impl FakeLwk {
         Ok(None)
     }
 
-    /// Begins a program by `insula exec`, and takes notice of it.
-    pub(super) fn begin(&self, command: &mut Command) -> Result<Program<'_>, Finding> {
+    /// Starts a program by `insula exec`, and accepts it.
+    pub(super) fn exec(&self, command: &mut Command) -> Result<Program<'_>, Finding> {
         let child = command.spawn()?;
-        let begun = || {
-            let process = self.attention()?;
+        let started = || {
+            let process = self.next_pending()?;
             let process = process.filter(|&process| {
                 self.memory
                     .get(AREA + process * PAGE_SIZE)
-                    .is_ok_and(|state| state == base_state::BEGUN)
+                    .is_ok_and(|state| state == base_state::STARTED)
             });
             Ok(process)
         };
-        let process = AREA + wait_for("a program to begin", begun)? * PAGE_SIZE;
+        let process = AREA + wait_for("a program to start", started)? * PAGE_SIZE;
         let program = Program {
             fake: self,
             child,
             process,
-            tables: Mutex::new(self.take_frame()?),
+            tables: Mutex::new(self.alloc_frame()?),
         };
         let root = program.root()?;
-        program.say(offset_of!(Process, page_table), self.memory.start + root)?;
-        program.say(offset_of!(Process, lwk_state), process_state::ALIVE)?;
+        program.set(offset_of!(Process, page_table), self.memory.start + root)?;
+        program.set(offset_of!(Process, lwk_state), process_state::ALIVE)?;
         Ok(program)
     }
 
     /// Rings the base's doorbell.
-    fn knock(&self) -> Result<(), Finding> {
+    fn ring(&self) -> Result<(), Finding> {
         let doorbell = self.header(offset_of!(Delegation, base_doorbell))?;
         let (apic_id, vector) = (doorbell >> DOORBELL_APIC_SHIFT & 0xff, doorbell & 0xff);
         self.memory.send(apic_id, vector)?;
         let began = Instant::now();
         while !self.memory.has_sent()? {
             std::hint::spin_loop();
-            Finding::unless(began.elapsed() < PATIENCE, || {
+            Finding::unless(began.elapsed() < TIMEOUT, || {
                 "the node sends nothing".into()
             })?;
         }
         Ok(())
     }
 
-    /// Sets a desk's bit in one of the two bitmaps for the base, and rings.
-    fn tell(&self, bitmap: usize, desk: u64) -> Result<(), Finding> {
-        let word = AREA + bitmap as u64 + desk / 64 * 8;
+    /// Sets a slot's bit in one of the two bitmaps for the base, and rings.
+    fn notify(&self, bitmap: usize, slot: u64) -> Result<(), Finding> {
+        let word = AREA + bitmap as u64 + slot / 64 * 8;
         self.memory
             .word(word)?
-            .fetch_or(1 << (desk % 64), Ordering::AcqRel);
-        self.knock()
+            .fetch_or(1 << (slot % 64), Ordering::AcqRel);
+        self.ring()
     }
 }
 
-/// A program on it.
+/// A program of the simulated kernel.
 pub(super) struct Program<'a> {
     fake: &'a FakeLwk,
     pub(super) child: Child,
-    /// Offset of its first page in the area.
+    /// Offset of the process's first page in the area.
     process: u64,
-    /// Offset of its page table's root; whoever changes the table has it.
+    /// Offset of the root of its page table; locked to change the table.
     tables: Mutex<u64>,
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) result: i64,
     pub(super) value: u64,
-    /// Pages that the base asked for meanwhile.
-    pub(super) questions: u32,
+    /// Remote faults of the base during the call.
+    pub(super) remote_faults: u32,
 }
 
-/// The program's memory that is there when it is asked for: below it nothing is, in its last page
-/// nothing may be written.
+/// Memory of the program that is mapped on demand: below it no address is valid, its last page is
+/// read-only.
 pub(super) const DEMAND: std::ops::Range<u64> = 0x4000_0000..0x4100_0000;
 /// That last page.
 pub(super) const READ_ONLY: u64 = DEMAND.end - PAGE_SIZE;
 
 impl Program<'_> {
-    pub(super) fn told(&self, field: usize) -> Result<u64, Finding> {
+    pub(super) fn get(&self, field: usize) -> Result<u64, Finding> {
         self.fake.memory.get(self.process + field as u64)
     }
 
-    pub(super) fn say(&self, field: usize, value: u64) -> Result<(), Finding> {
+    pub(super) fn set(&self, field: usize, value: u64) -> Result<(), Finding> {
         self.fake.memory.set(self.process + field as u64, value)
     }
 
@@ -242,37 +242,37 @@ impl Program<'_> {
         Ok(*self.tables.lock().map_err(|_| Finding::new("poisoned"))?)
     }
 
-    /// The entry for an address, its tables made if they are not there. The caller has the tables.
+    /// Entry for an address; its tables are allocated if missing. The caller has locked the tables.
     fn entry(&self, root: u64, address: u64) -> Result<u64, Finding> {
         let mut table = root;
         for shift in [39, 30, 21] {
             let entry = table + (address >> shift) % 512 * 8;
             if self.fake.memory.get(entry)? & PRESENT == 0 {
-                let below = self.fake.memory.start + self.fake.take_frame()?;
+                let below = self.fake.memory.start + self.fake.alloc_frame()?;
                 self.fake
                     .memory
-                    .set(entry, below | PRESENT | WRITABLE | FOR_PROGRAMS)?;
+                    .set(entry, below | PRESENT | WRITABLE | USER)?;
             }
             table = (self.fake.memory.get(entry)? & ADDRESS) - self.fake.memory.start;
         }
         Ok(table + (address >> 12) % 512 * 8)
     }
 
-    /// The frame at an address, made if there is none.
+    /// Frame at an address, allocated if missing.
     pub(super) fn frame(&self, address: u64) -> Result<u64, Finding> {
         let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
         let entry = self.entry(*root, address)?;
         if self.fake.memory.get(entry)? & PRESENT == 0 {
             let writable = if address >= READ_ONLY { 0 } else { WRITABLE };
-            let frame = self.fake.memory.start + self.fake.take_frame()?;
+            let frame = self.fake.memory.start + self.fake.alloc_frame()?;
             self.fake
                 .memory
-                .set(entry, frame | PRESENT | FOR_PROGRAMS | writable)?;
+                .set(entry, frame | PRESENT | USER | writable)?;
         }
         Ok((self.fake.memory.get(entry)? & ADDRESS) - self.fake.memory.start)
     }
 
-    /// Takes the frames of a range away, as munmap does; the base may have them still.
+    /// Unmaps the frames of a range, as munmap does; the base may still have them mapped.
     pub(super) fn unmap(&self, range: std::ops::Range<u64>) -> Result<Vec<u64>, Finding> {
         let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
         let mut frames = Vec::new();
@@ -287,9 +287,9 @@ impl Program<'_> {
         Ok(frames)
     }
 
-    /// Whether the base may have something of the window that an address is in.
-    pub(super) fn is_reached(&self, address: u64) -> Result<bool, Finding> {
-        let window = (address >> REACH_SHIFT) % (8 * size_of::<Reach>() as u64);
+    /// Whether the base may have mapped something in the address's window.
+    pub(super) fn may_be_mapped(&self, address: u64) -> Result<bool, Finding> {
+        let window = (address >> MAY_MAP_SHIFT) % (8 * size_of::<MayMap>() as u64);
         let word = self
             .fake
             .memory
@@ -297,7 +297,7 @@ impl Program<'_> {
         Ok(word >> (window % 64) & 1 == 1)
     }
 
-    /// The program writes to its memory.
+    /// Writes to the program's memory.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Finding> {
         for (index, piece) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -311,7 +311,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// And reads it.
+    /// Reads from the program's memory.
     pub(super) fn read(&self, address: u64, size: usize) -> Result<Vec<u8>, Finding> {
         let mut bytes = Vec::with_capacity(size);
         while bytes.len() < size {
@@ -328,138 +328,149 @@ impl Program<'_> {
         Ok(bytes)
     }
 
-    /// By what the base knows the process.
+    /// Number by which the base knows the process.
     pub(super) fn number(&self) -> u64 {
         (self.process - AREA) / PAGE_SIZE
     }
 
-    pub(super) fn first_desk(&self) -> Result<u64, Finding> {
-        self.told(offset_of!(Process, desk))
+    pub(super) fn first_slot(&self) -> Result<u64, Finding> {
+        self.get(offset_of!(Process, slot))
     }
 
-    /// A fault of the base.
-    fn resolve(&self, address: u64, write: bool) -> Result<u64, Finding> {
+    /// Handles a remote fault of the base.
+    fn handle_fault(&self, address: u64, write: bool) -> Result<u64, Finding> {
         if !DEMAND.contains(&address) || (write && address >= READ_ONLY) {
             return Ok((-(Errno::EFAULT as i64)).cast_unsigned());
         }
         self.frame(address).map(|_| 0)
     }
 
-    fn desk_word(&self, desk: u64, field: usize) -> u64 {
-        AREA + desk * size_of::<Desk>() as u64 + field as u64
+    fn slot_word(&self, slot: u64, field: usize) -> u64 {
+        AREA + slot * size_of::<SyscallSlot>() as u64 + field as u64
     }
 
-    pub(super) fn post(&self, desk: u64, number: u64, arguments: &[u64]) -> Result<u64, Finding> {
-        let turn = self
+    pub(super) fn post(&self, slot: u64, number: u64, arguments: &[u64]) -> Result<u64, Finding> {
+        let sequence = self
             .fake
             .memory
-            .get(self.desk_word(desk, offset_of!(Desk, turn)))?
+            .get(self.slot_word(slot, offset_of!(SyscallSlot, sequence)))?
             + 1;
-        self.fake
-            .memory
-            .set(self.desk_word(desk, offset_of!(Desk, number)), number)?;
+        self.fake.memory.set(
+            self.slot_word(slot, offset_of!(SyscallSlot, number)),
+            number,
+        )?;
         for (index, argument) in arguments.iter().enumerate() {
-            let field = offset_of!(Desk, arguments) + index * 8;
+            let field = offset_of!(SyscallSlot, arguments) + index * 8;
             self.fake
                 .memory
-                .set(self.desk_word(desk, field), *argument)?;
+                .set(self.slot_word(slot, field), *argument)?;
         }
-        self.fake
-            .memory
-            .set(self.desk_word(desk, offset_of!(Desk, turn)), turn)?;
+        self.fake.memory.set(
+            self.slot_word(slot, offset_of!(SyscallSlot, sequence)),
+            sequence,
+        )?;
         fence(Ordering::SeqCst);
-        Ok(turn)
+        Ok(sequence)
     }
 
-    /// Waits until a turn is answered, and wakes who sleeps.
-    pub(super) fn wait(&self, desk: u64, turn: u64) -> Result<(), Finding> {
+    /// Waits until the request of that sequence number is answered, and wakes a waiter.
+    pub(super) fn wait(&self, slot: u64, sequence: u64) -> Result<(), Finding> {
         let began = Instant::now();
-        let answered = self.desk_word(desk, offset_of!(Desk, answer_turn));
-        let asleep = self.desk_word(desk, offset_of!(Desk, base_asleep));
-        while self.fake.memory.get(answered)? != turn {
+        let answered = self.slot_word(slot, offset_of!(SyscallSlot, answer_sequence));
+        let asleep = self.slot_word(slot, offset_of!(SyscallSlot, base_asleep));
+        while self.fake.memory.get(answered)? != sequence {
             if self.fake.memory.get(asleep)? != 0 {
-                self.fake.tell(offset_of!(Delegation, rung), desk)?;
+                self.fake
+                    .notify(offset_of!(Delegation, wake_pending), slot)?;
             }
             std::hint::spin_loop();
-            Finding::unless(began.elapsed() < PATIENCE, || {
-                format!("turn {turn} of desk {desk} was not answered")
+            Finding::unless(began.elapsed() < TIMEOUT, || {
+                format!("sequence {sequence} of slot {slot} was not answered")
             })?;
         }
         Ok(())
     }
 
-    /// What stands in a desk as the answer: its kind and its result.
-    pub(super) fn answer(&self, desk: u64) -> Result<(u64, i64), Finding> {
-        let get = |field| self.fake.memory.get(self.desk_word(desk, field));
-        let kind = get(offset_of!(Desk, kind))?;
-        Ok((kind, get(offset_of!(Desk, result))?.cast_signed()))
+    /// Answer in a slot: its kind and its result.
+    pub(super) fn answer(&self, slot: u64) -> Result<(u64, i64), Finding> {
+        let get = |field| self.fake.memory.get(self.slot_word(slot, field));
+        let kind = get(offset_of!(SyscallSlot, kind))?;
+        Ok((kind, get(offset_of!(SyscallSlot, result))?.cast_signed()))
     }
 
-    /// A turn that nobody answers.
-    pub(super) fn last_turn(&self, desk: u64, number: u64, argument: u64) -> Result<(), Finding> {
-        self.post(desk, number, &[argument])?;
+    /// Posts a request that nobody answers.
+    pub(super) fn post_unanswered(
+        &self,
+        slot: u64,
+        number: u64,
+        argument: u64,
+    ) -> Result<(), Finding> {
+        self.post(slot, number, &[argument])?;
         if self
             .fake
             .memory
-            .get(self.desk_word(desk, offset_of!(Desk, base_asleep)))?
+            .get(self.slot_word(slot, offset_of!(SyscallSlot, base_asleep)))?
             != 0
         {
-            self.fake.tell(offset_of!(Delegation, rung), desk)?;
+            self.fake
+                .notify(offset_of!(Delegation, wake_pending), slot)?;
         }
         Ok(())
     }
 
-    /// A call, to its end.
+    /// Makes a call and waits for its end.
     pub(super) fn call(
         &self,
-        desk: u64,
+        slot: u64,
         number: u64,
         arguments: &[u64],
     ) -> Result<Outcome, Finding> {
-        let mut questions = 0;
-        let mut turn = self.post(desk, number, arguments)?;
+        let mut remote_faults = 0;
+        let mut sequence = self.post(slot, number, arguments)?;
         loop {
-            self.wait(desk, turn)?;
-            let get = |field| self.fake.memory.get(self.desk_word(desk, field));
-            let result = get(offset_of!(Desk, result))?;
-            let value = get(offset_of!(Desk, value))?;
-            if get(offset_of!(Desk, kind))? != ANSWER_FAULT {
+            self.wait(slot, sequence)?;
+            let get = |field| self.fake.memory.get(self.slot_word(slot, field));
+            let result = get(offset_of!(SyscallSlot, result))?;
+            let value = get(offset_of!(SyscallSlot, value))?;
+            if get(offset_of!(SyscallSlot, kind))? != ANSWER_FAULT {
                 let result = result.cast_signed();
                 return Ok(Outcome {
                     result,
                     value,
-                    questions,
+                    remote_faults,
                 });
             }
-            questions += 1;
-            let resolved = self.resolve(result, value != 0)?;
-            turn = self.post(desk, request::RESOLVED, &[resolved])?;
+            remote_faults += 1;
+            let resolved = self.handle_fault(result, value != 0)?;
+            sequence = self.post(slot, request::RESOLVED, &[resolved])?;
         }
     }
 
-    /// A call that is broken off as soon as it has been asked for, once; what came of it.
-    pub(super) fn call_broken_off(
+    /// Makes a call that is cancelled once, right after it is posted. Returns its result.
+    pub(super) fn call_cancelled(
         &self,
-        desk: u64,
+        slot: u64,
         number: u64,
         arguments: &[u64],
     ) -> Result<i64, Finding> {
-        let turn = self.post(desk, number, arguments)?;
-        self.break_off(desk)?;
-        self.wait(desk, turn)?;
-        let result = self.desk_word(desk, offset_of!(Desk, result));
+        let sequence = self.post(slot, number, arguments)?;
+        self.cancel(slot)?;
+        self.wait(slot, sequence)?;
+        let result = self.slot_word(slot, offset_of!(SyscallSlot, result));
         Ok(self.fake.memory.get(result)?.cast_signed())
     }
 
-    /// Breaks off what the base does for a desk.
-    pub(super) fn break_off(&self, desk: u64) -> Result<(), Finding> {
-        self.fake.tell(offset_of!(Delegation, interrupted), desk)
+    /// Cancels the call of a slot.
+    pub(super) fn cancel(&self, slot: u64) -> Result<(), Finding> {
+        self.fake
+            .notify(offset_of!(Delegation, cancel_pending), slot)
     }
 
-    /// Waits until the base says that the proxy holds nothing any more, and agrees.
+    /// Waits until the base reports that the proxy maps and pins nothing any more, and acknowledges
+    /// that.
     pub(super) fn finish(self) -> Result<(), Finding> {
-        let gone = || Ok((self.told(0)? == base_state::GONE).then_some(()));
-        wait_for("the base to let go", gone)?;
-        self.say(offset_of!(Process, lwk_state), process_state::DONE)
+        let quiesced = || Ok((self.get(0)? == base_state::QUIESCED).then_some(()));
+        wait_for("the base to quiesce", quiesced)?;
+        self.set(offset_of!(Process, lwk_state), process_state::REAPED)
     }
 }

@@ -1,13 +1,12 @@
-//! What a scenario finds wrong.
+//! Failures of a scenario's checks.
 
 use std::fmt;
 
-/// A check that failed, or an error that kept a scenario from checking. Any error
-/// becomes one by `?`.
+/// A failed check, or an error that prevented one. `?` converts any error.
 pub struct Finding(String);
 
 impl Finding {
-    /// A finding in these words.
+    /// A finding with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -15,12 +14,12 @@ impl Finding {
     /// Fails with `text()` unless `holds`.
     ///
     /// # Errors
-    /// Then.
+    /// If it does not hold.
     pub fn unless(holds: bool, text: impl FnOnce() -> String) -> Result<(), Self> {
         if holds { Ok(()) } else { Err(Self(text())) }
     }
 
-    /// Itself, with words before it that tell where it was found.
+    /// Prefixes the situation in which it was found.
     #[must_use]
     pub fn when(self, situation: &str) -> Self {
         Self(format!("{situation}: {}", self.0))

@@ -1,5 +1,4 @@
-//! Memory that others use, programs of the base and a node, and that is taken back from them while
-//! they do.
+//! Memory that programs of the base and a node use, and that is revoked meanwhile.
 
 use std::fs::{File, OpenOptions};
 use std::io::{PipeReader, Read, Write, pipe};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use insula::channel::End;
-use insula::driver::{Driver, Lender, Memory};
+use insula::driver::{Driver, GrantTable, Memory};
 use insula_abi::{GRANULE, NUMA_ANY, Request};
 use insula_channel::Message;
 use io_uring::IoUring;
@@ -17,9 +16,9 @@ use nix::errno::Errno;
 use nix::libc;
 
 use super::insula_command::{
-    PATIENCE, ask, assert_equal, attended, insula, insula_json, text, wait_for,
+    TIMEOUT, assert_equal, insula, insula_json, text, try_insula, wait_for, with_cleanup,
 };
-use super::lent_pages::{LentPages, PAGE};
+use super::mapped_pages::{MappedPages, PAGE};
 use super::peer_node::Peer;
 use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape};
@@ -28,7 +27,7 @@ use crate::peer::Request as Requests;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "frames",
-    proves: "memory is taken back from whoever uses it, and given on only when nobody does",
+    proves: "memory is revoked from all its users, and reused only when none is left",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
@@ -37,23 +36,23 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// On a disk, so that I/O can go past the page cache.
+/// File on a disk, so that I/O can bypass the page cache.
 const FILE: &str = "/var/tmp/frames";
-/// What the first word of each of the file's pages is.
+/// First word of each of the file's pages.
 const MARK: u32 = 0x5ea1_ca4e;
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         let driver = Driver::open()?;
         one_futex_in_two_mappings(&driver)?;
         for _ in 0..context.count(3, 300) {
             revoked_under_io(&driver)?;
         }
-        held_for_long(&driver)?;
-        held_out_of_the_pool(&driver)?;
+        pinned_for_long(&driver)?;
+        quarantined_from_the_pool(&driver)?;
         for version in ["6.1", "6.12"] {
-            let told = |error: Finding| error.when(&format!("with a node of {version}"));
-            lent_to_node(context, &driver, version).map_err(told)?;
+            let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
+            granted_to_node(context, &driver, version).map_err(in_context)?;
         }
         Ok(())
     })
@@ -70,49 +69,49 @@ fn request(size: u64) -> Request {
     }
 }
 
-/// An object of `granules`, mapped.
-fn lend(driver: &Driver, granules: u64) -> Result<(Memory, LentPages), Finding> {
+/// A mapped memory object of `granules`.
+fn map_object(driver: &Driver, granules: u64) -> Result<(Memory, MappedPages), Finding> {
     let memory = driver.create_memory()?;
     memory.grow(&request(granules * GRANULE))?;
-    let pages = LentPages::map(&memory, (granules * GRANULE) as usize)?;
+    let pages = MappedPages::map(&memory, (granules * GRANULE) as usize)?;
     Ok((memory, pages))
 }
 
-/// Taken and withheld memory, in bytes.
-fn holdings(driver: &Driver) -> Result<(u64, u64), Finding> {
+/// Allocated and quarantined memory, in bytes.
+fn memory_counts(driver: &Driver) -> Result<(u64, u64), Finding> {
     let (machine, _) = driver.machine()?;
-    Ok((machine.taken, machine.withheld))
+    Ok((machine.allocated, machine.quarantined))
 }
 
-fn wait_for_holdings(driver: &Driver, expected: (u64, u64)) -> Result<(), Finding> {
+fn wait_for_memory_counts(driver: &Driver, expected: (u64, u64)) -> Result<(), Finding> {
     wait_for(
-        &format!("taken and withheld memory to be {expected:?}"),
-        || Ok((holdings(driver)? == expected).then_some(())),
+        &format!("allocated and quarantined memory to be {expected:?}"),
+        || Ok((memory_counts(driver)? == expected).then_some(())),
     )
 }
 
-/// Who waits through one mapping is woken through another: they are the same place.
+/// A futex's waiter through one mapping is woken through another: both are the same futex.
 fn one_futex_in_two_mappings(driver: &Driver) -> Result<(), Finding> {
-    let (memory, one) = lend(driver, 1)?;
-    let other = LentPages::map(&memory, GRANULE as usize)?;
+    let (memory, one) = map_object(driver, 1)?;
+    let other = MappedPages::map(&memory, GRANULE as usize)?;
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| one.futex_wait(300));
-        wait_for("a sleeper to be woken", || {
+        let waiter = scope.spawn(|| one.futex_wait(300));
+        wait_for("a waiter to be woken", || {
             Ok((other.futex_wake(300)? == 1).then_some(()))
         })?;
-        let slept = sleeper.join();
-        Finding::unless(matches!(slept, Ok(Ok(()))), || {
-            format!("it slept so: {slept:?}")
+        let result = waiter.join();
+        Finding::unless(matches!(result, Ok(Ok(()))), || {
+            format!("it result so: {result:?}")
         })
     })
 }
 
-/// I/O past the page cache both ways, and by io_uring, all on memory that is taken back meanwhile:
-/// each ends with EFAULT, and every page goes back.
+/// Direct I/O both ways, also by io_uring, on memory that is revoked meanwhile: each ends with
+/// EFAULT, and every page is returned.
 fn revoked_under_io(driver: &Driver) -> Result<(), Finding> {
     let file = direct_file()?;
-    let before = holdings(driver)?;
-    let (memory, pages) = lend(driver, 4)?;
+    let before = memory_counts(driver)?;
+    let (memory, pages) = map_object(driver, 4)?;
     let done = [const { AtomicUsize::new(0) }; 3];
     std::thread::scope(|scope| {
         let until_it_fails = |kind: usize| -> Result<(), Errno> {
@@ -147,15 +146,15 @@ fn revoked_under_io(driver: &Driver) -> Result<(), Finding> {
         Ok::<_, Finding>(())
     })?;
     assert_equal(
-        "a look at what was taken back",
+        "an access to revoked memory",
         &pages.peek(0),
         &Err(Errno::EFAULT),
     )?;
     let refused = memory.chunks().err().map(|error| error.errno);
     assert_equal("a call on it", &refused, &Some(Errno::ENODEV))?;
-    let refused = LentPages::map(&memory, PAGE).err();
+    let refused = MappedPages::map(&memory, PAGE).err();
     assert_equal("another mapping", &refused, &Some(Errno::ENODEV))?;
-    wait_for_holdings(driver, before)
+    wait_for_memory_counts(driver, before)
 }
 
 fn direct_file() -> Result<File, Finding> {
@@ -170,87 +169,95 @@ fn direct_file() -> Result<File, Finding> {
     Ok(direct?)
 }
 
-/// A page that a pipe holds: `held` is the object's, and has the mark in it.
-fn hold(pages: &LentPages, held: usize) -> Result<PipeReader, Finding> {
-    pages.read_from(direct_file()?.as_fd(), held)?;
-    assert_equal("what was read into a page", &pages.peek(held)?, &MARK)?;
+/// A page that is pinned by a pipe: page `pinned` of the object, which has the mark in it.
+fn pin(pages: &MappedPages, pinned: usize) -> Result<PipeReader, Finding> {
+    pages.read_from(direct_file()?.as_fd(), pinned)?;
+    assert_equal("data read into a page", &pages.peek(pinned)?, &MARK)?;
     let (reader, writer) = pipe()?;
-    assert_equal("bytes in the pipe", &pages.splice_to(&writer, held)?, &PAGE)?;
+    assert_equal(
+        "bytes in the pipe",
+        &pages.splice_to(&writer, pinned)?,
+        &PAGE,
+    )?;
     Ok(reader)
 }
 
-/// What somebody holds on to is nobody else's, and is known of, until he lets go.
-fn held_for_long(driver: &Driver) -> Result<(), Finding> {
-    let (taken, withheld) = holdings(driver)?;
-    let (memory, pages) = lend(driver, 2)?;
-    let mut reader = hold(&pages, 700)?;
+/// A pinned page stays quarantined, and is counted as such, until it is unpinned.
+fn pinned_for_long(driver: &Driver) -> Result<(), Finding> {
+    let (allocated, quarantined) = memory_counts(driver)?;
+    let (memory, pages) = map_object(driver, 2)?;
+    let mut reader = pin(&pages, 700)?;
     memory.revoke()?;
-    wait_for_holdings(driver, (taken, withheld + PAGE as u64))?;
+    wait_for_memory_counts(driver, (allocated, quarantined + PAGE as u64))?;
     let info = insula_json(&["machine", "info", "--json"])?;
-    let shown = info["memory"]["withheld_bytes"].as_u64();
-    assert_equal("withheld memory that is shown", &shown, &Some(PAGE as u64))?;
+    let shown = info["memory"]["quarantined_bytes"].as_u64();
+    assert_equal(
+        "quarantined memory that is shown",
+        &shown,
+        &Some(PAGE as u64),
+    )?;
     reader.read_exact(&mut vec![0; PAGE])?;
     drop(reader);
-    wait_for_holdings(driver, (taken, withheld))
+    wait_for_memory_counts(driver, (allocated, quarantined))
 }
 
-/// The pool has all back but the granule of which a page is held.
-fn held_out_of_the_pool(driver: &Driver) -> Result<(), Finding> {
+/// The pool gets everything back but the granule with a pinned page.
+fn quarantined_from_the_pool(driver: &Driver) -> Result<(), Finding> {
     driver.reserve(&[], request(3 * GRANULE))?;
-    let (memory, pages) = lend(driver, 3)?;
-    let reader = hold(&pages, 600)?;
+    let (memory, pages) = map_object(driver, 3)?;
+    let reader = pin(&pages, 600)?;
     drop((memory, pages));
     let (machine, _) = driver.machine()?;
     let pool = (machine.pool_total, machine.pool_free);
     assert_equal("the pool", &pool, &(2 * GRANULE, 2 * GRANULE))?;
-    assert_equal("withheld memory", &machine.withheld, &(PAGE as u64))?;
+    assert_equal("quarantined memory", &machine.quarantined, &(PAGE as u64))?;
     drop(reader);
-    let (taken, _) = holdings(driver)?;
-    wait_for_holdings(driver, (taken, 0))?;
+    let (allocated, _) = memory_counts(driver)?;
+    wait_for_memory_counts(driver, (allocated, 0))?;
     Ok(driver.release()?)
 }
 
-/// How long the node may take to give back.
-const NODE_PATIENCE: Duration = Duration::from_secs(10);
-/// Pages that are lent.
-const LENT_PAGES: usize = 700;
+/// Time limit of a node to revoke grants.
+const NODE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of granted pages.
+const GRANTED_PAGES: usize = 700;
 
-fn lent_to_node(context: &Context, driver: &Driver, version: &str) -> Result<(), Finding> {
+fn granted_to_node(context: &Context, driver: &Driver, version: &str) -> Result<(), Finding> {
     let image = peer_image(context, version)?;
     let source = ["--image", &image];
-    let name = format!("borrower-{version}");
+    let name = format!("importer-{version}");
     let node = TestNode::start(&name, &source, &["--memory", "256M"], "peer")?;
     node.wait_until_ready()?;
     let peer = Peer::new(driver, &name)?;
     of_every_kind(&peer, driver)?;
     truncated(&peer)?;
     not_writable(&peer)?;
-    taken_under_load(&peer, context.count(200, 20_000))?;
-    lender_leaves(&peer)?;
-    does_not_give_back(&peer, &node)?;
-    begins_anew_when_nobody_holds_it(&peer, &node)?;
+    revoked_under_load(&peer, context.count(200, 20_000))?;
+    granter_exits(&peer)?;
+    does_not_revoke(&peer, &node)?;
+    restarts_when_unpinned(&peer, &node)?;
     insula(&["rm", "--force", &name]).map(drop)
 }
 
-/// What a lender has lent, seen from the node.
-struct Borrower {
+/// Granted memory, as seen from the node.
+struct Importer {
     end: End,
 }
 
-impl Borrower {
-    fn new(peer: &Peer, lender: &Lender, pages: &LentPages) -> Result<Self, Finding> {
+impl Importer {
+    fn new(peer: &Peer, table: &GrantTable, pages: &MappedPages) -> Result<Self, Finding> {
         let mut end = peer.open(0)?;
-        let (number, size) = (lender.number().to_le_bytes(), pages.size() as u32);
+        let (number, size) = (table.id().to_le_bytes(), pages.size() as u32);
         let address = (pages.address(0) as u64).to_le_bytes();
         let words = [&number[..], &address, &size.to_le_bytes()].concat();
-        end.send(&Message::bytes(Requests::Borrow as u8, &words), PATIENCE)?;
-        end.receive(&mut [0; 8], PATIENCE)?;
+        end.send(&Message::bytes(Requests::Import as u8, &words), TIMEOUT)?;
+        end.receive(&mut [0; 8], TIMEOUT)?;
         Ok(Self { end })
     }
 
-    /// The word at an address of the lender's, as the node sees it.
+    /// Word at an address of the granting process, as the node sees it.
     fn load(&mut self, address: *mut u8) -> Result<Result<u64, Errno>, Finding> {
-        let answer = self.ask(Requests::Load, address, &[])?;
+        let answer = self.send_request(Requests::Load, address, &[])?;
         Ok(match <[u8; 8]>::try_from(&answer[..]) {
             Ok(word) => Ok(u64::from_le_bytes(word)),
             Err(_) => Err(errno_of(&answer)),
@@ -258,7 +265,7 @@ impl Borrower {
     }
 
     fn store(&mut self, address: *mut u8, word: u64) -> Result<Result<(), Errno>, Finding> {
-        let answer = self.ask(Requests::Store, address, &word.to_le_bytes())?;
+        let answer = self.send_request(Requests::Store, address, &word.to_le_bytes())?;
         Ok(if answer.is_empty() {
             Ok(())
         } else {
@@ -266,39 +273,44 @@ impl Borrower {
         })
     }
 
-    /// Touches a page that is lent. The base may have taken it back by itself, to write a file out or
-    /// to move memory: then it is lent once more.
-    fn touch<T>(
+    /// Accesses a granted page. The base may have revoked it by itself, for writeback or migration:
+    /// then it is granted once more.
+    fn access<T>(
         &mut self,
-        lender: &Lender,
+        table: &GrantTable,
         address: *mut u8,
         writable: bool,
-        touch: impl Fn(&mut Self) -> Result<Result<T, Errno>, Finding>,
+        access: impl Fn(&mut Self) -> Result<Result<T, Errno>, Finding>,
     ) -> Result<Result<T, Errno>, Finding> {
-        match touch(self)? {
+        match access(self)? {
             Err(Errno::EFAULT) => {
-                lender.grant(address as u64, PAGE as u64, writable)?;
-                touch(self)
+                table.grant(address as u64, PAGE as u64, writable)?;
+                access(self)
             }
             touched => Ok(touched),
         }
     }
 
-    /// The word at an address of what is lent for reading.
-    fn load_lent(
+    /// Word at an address that is granted read-only.
+    fn load_granted(
         &mut self,
-        lender: &Lender,
+        table: &GrantTable,
         address: *mut u8,
     ) -> Result<Result<u64, Errno>, Finding> {
-        self.touch(lender, address, false, |own| own.load(address))
+        self.access(table, address, false, |own| own.load(address))
     }
 
-    fn ask(&mut self, what: Requests, address: *mut u8, value: &[u8]) -> Result<Vec<u8>, Finding> {
+    fn send_request(
+        &mut self,
+        what: Requests,
+        address: *mut u8,
+        value: &[u8],
+    ) -> Result<Vec<u8>, Finding> {
         let words = [&(address as u64).to_le_bytes()[..], value].concat();
         self.end
-            .send(&Message::bytes(what as u8, &words), PATIENCE)?;
+            .send(&Message::bytes(what as u8, &words), TIMEOUT)?;
         let mut buffer = [0; 64];
-        let received = self.end.receive(&mut buffer, PATIENCE)?;
+        let received = self.end.receive(&mut buffer, TIMEOUT)?;
         Ok(received.bytes(&buffer).to_vec())
     }
 }
@@ -311,53 +323,57 @@ fn errno_of(answer: &[u8]) -> Errno {
     Errno::from_raw(number)
 }
 
-/// The word of a page with that number.
+/// Word of the page with that number.
 fn word_of(page: usize) -> u64 {
     0x6c65_6e74_0000_0000 | page as u64
 }
 
-/// Lends pages and looks through the node's eyes at some of them, both ways.
-fn lend_and_compare(peer: &Peer, pages: &LentPages) -> Result<(Lender, Borrower), Finding> {
-    let lender = peer.node.lend(NODE_PATIENCE)?;
+/// Grants pages and compares some of them from the node's side, both ways.
+fn grant_and_compare(peer: &Peer, pages: &MappedPages) -> Result<(GrantTable, Importer), Finding> {
+    let table = peer.node.create_grant_table(NODE_TIMEOUT)?;
     for page in 0..pages.size() / PAGE {
         pages.poke(page, word_of(page))?;
     }
-    let listed = lender.grant(pages.address(0) as u64, pages.size() as u64, true)?;
+    let listed = table.grant(pages.address(0) as u64, pages.size() as u64, true)?;
     assert_equal("pages listed", &listed.len(), &(pages.size() / PAGE))?;
-    let mut borrower = Borrower::new(peer, &lender, pages)?;
+    let mut importer = Importer::new(peer, &table, pages)?;
     for page in [0, 1, pages.size() / PAGE - 1] {
         let address = pages.address(page);
-        let seen = borrower.touch(&lender, address, true, |node| node.load(address))?;
-        assert_equal("what the node sees", &seen, &Ok(word_of(page)))?;
-        let store = |node: &mut Borrower| node.store(address, !word_of(page));
-        let stored = borrower.touch(&lender, address, true, store)?;
-        assert_equal("what the node may do", &stored, &Ok(()))?;
+        let seen = importer.access(&table, address, true, |node| node.load(address))?;
+        assert_equal("word read by the node", &seen, &Ok(word_of(page)))?;
+        let store = |node: &mut Importer| node.store(address, !word_of(page));
+        let stored = importer.access(&table, address, true, store)?;
+        assert_equal("a write of the node", &stored, &Ok(()))?;
         assert_equal(
-            "what the base sees",
+            "word read by the base",
             &pages.peek(page)?,
             &(!word_of(page) as u32),
         )?;
     }
-    Ok((lender, borrower))
+    Ok((table, importer))
 }
 
-/// Anonymous memory, a file's pages and a memory object's, all by the same call; taken back by the
-/// lender, and lent again.
+/// Anonymous memory, a file's pages and a memory object's, all granted by the same call; revoked,
+/// and granted again.
 fn of_every_kind(peer: &Peer, driver: &Driver) -> Result<(), Finding> {
     let file = sized_file()?;
-    let (_memory, of_pool) = lend(driver, 2)?;
-    let of_file = LentPages::map(&file, LENT_PAGES * PAGE)?;
-    for pages in [LentPages::anonymous(LENT_PAGES * PAGE)?, of_file, of_pool] {
-        let (lender, mut borrower) = lend_and_compare(peer, &pages)?;
+    let (_memory, of_pool) = map_object(driver, 2)?;
+    let of_file = MappedPages::map(&file, GRANTED_PAGES * PAGE)?;
+    for pages in [
+        MappedPages::anonymous(GRANTED_PAGES * PAGE)?,
+        of_file,
+        of_pool,
+    ] {
+        let (table, mut importer) = grant_and_compare(peer, &pages)?;
         let (first, size) = (pages.address(0) as u64, pages.size() as u64);
-        lender.take(first, size)?;
-        let seen = borrower.load(pages.address(1))?;
-        assert_equal("what was taken back", &seen, &Err(Errno::EFAULT))?;
-        lender.grant(first, size, false)?;
-        let seen = borrower.load_lent(&lender, pages.address(1))?;
-        assert_equal("what was lent again", &seen, &Ok(!word_of(1)))?;
+        table.revoke(first, size)?;
+        let seen = importer.load(pages.address(1))?;
+        assert_equal("a revoked page", &seen, &Err(Errno::EFAULT))?;
+        table.grant(first, size, false)?;
+        let seen = importer.load_granted(&table, pages.address(1))?;
+        assert_equal("a page granted again", &seen, &Ok(!word_of(1)))?;
     }
-    // What the node wrote into the file's pages is in the file.
+    // The node's writes to the file's pages are in the file.
     let mut word = [0; 8];
     file.read_at(&mut word, PAGE as u64)?;
     assert_equal("the file", &u64::from_le_bytes(word), &!word_of(1))
@@ -370,40 +386,41 @@ fn sized_file() -> Result<File, Finding> {
         .create(true)
         .truncate(true)
         .open(FILE)?;
-    file.set_len((LENT_PAGES * PAGE) as u64)?;
+    file.set_len((GRANTED_PAGES * PAGE) as u64)?;
     Ok(file)
 }
 
-/// The file is cut off while its pages are lent: the node has lost them when the call returns, and
-/// may have them again when the file has grown again.
+/// The file is truncated while its pages are granted: the node has lost them when the call returns,
+/// and may get them again when the file has grown again.
 fn truncated(peer: &Peer) -> Result<(), Finding> {
     let file = sized_file()?;
-    let pages = LentPages::map(&file, LENT_PAGES * PAGE)?;
-    let (lender, mut borrower) = lend_and_compare(peer, &pages)?;
+    let pages = MappedPages::map(&file, GRANTED_PAGES * PAGE)?;
+    let (table, mut importer) = grant_and_compare(peer, &pages)?;
     file.set_len(3 * PAGE as u64)?;
-    let seen = borrower.load(pages.address(3))?;
+    let seen = importer.load(pages.address(3))?;
     assert_equal("a page behind the file's end", &seen, &Err(Errno::EFAULT))?;
     let (third, size) = (pages.address(3) as u64, PAGE as u64);
-    let refused = lender
+    let refused = table
         .grant(third, size, false)
         .err()
         .map(|error| error.errno);
-    assert_equal("lending what is not there", &refused, &Some(Errno::EFAULT))?;
-    file.set_len((LENT_PAGES * PAGE) as u64)?;
-    lender.grant(third, size, false)?;
-    let seen = borrower.load_lent(&lender, pages.address(3))?;
+    assert_equal("a grant of unmapped memory", &refused, &Some(Errno::EFAULT))?;
+    file.set_len((GRANTED_PAGES * PAGE) as u64)?;
+    table.grant(third, size, false)?;
+    let seen = importer.load_granted(&table, pages.address(3))?;
     assert_equal("the new page", &seen, &Ok(0))
 }
 
-/// What was lent for reading can only be read; so can what the lender itself may not write.
+/// Pages granted read-only cannot be written; nor can pages that are read-only in the granting
+/// process.
 fn not_writable(peer: &Peer) -> Result<(), Finding> {
-    let pages = LentPages::anonymous(4 * PAGE)?;
-    let lender = peer.node.lend(NODE_PATIENCE)?;
-    lender.grant(pages.address(0) as u64, 4 * PAGE as u64, false)?;
-    let mut borrower = Borrower::new(peer, &lender, &pages)?;
-    let refused = borrower.store(pages.address(2), 1)?;
+    let pages = MappedPages::anonymous(4 * PAGE)?;
+    let table = peer.node.create_grant_table(NODE_TIMEOUT)?;
+    table.grant(pages.address(0) as u64, 4 * PAGE as u64, false)?;
+    let mut importer = Importer::new(peer, &table, &pages)?;
+    let refused = importer.store(pages.address(2), 1)?;
     assert_equal("writing to it", &refused, &Err(Errno::EFAULT))?;
-    let seen = borrower.load_lent(&lender, pages.address(2))?;
+    let seen = importer.load_granted(&table, pages.address(2))?;
     assert_equal("reading it", &seen, &Ok(0))?;
     for (address, size) in [
         (1, PAGE as u64),
@@ -411,48 +428,56 @@ fn not_writable(peer: &Peer) -> Result<(), Finding> {
         (u64::MAX - 4095, 8192),
         (1 << 62, 4096),
     ] {
-        let refused = lender
+        let refused = table
             .grant(address, size, false)
             .err()
             .map(|error| error.errno);
-        assert_equal("lending nonsense", &refused, &Some(Errno::EINVAL))?;
+        assert_equal("an invalid grant", &refused, &Some(Errno::EINVAL))?;
     }
-    let refused = lender
+    let refused = table
         .grant(0, 1 << 60, false)
         .err()
         .map(|error| error.errno);
-    assert_equal("lending more than there is", &refused, &Some(Errno::ENOMEM))?;
+    assert_equal(
+        "a grant of more memory than exists",
+        &refused,
+        &Some(Errno::ENOMEM),
+    )?;
     let refused = peer
         .node
-        .lend(Duration::from_millis(1))
+        .create_grant_table(Duration::from_millis(1))
         .err()
         .map(|error| error.errno);
-    assert_equal("no patience at all", &refused, &Some(Errno::EINVAL))
+    assert_equal(
+        "a timeout that is too short",
+        &refused,
+        &Some(Errno::EINVAL),
+    )
 }
 
-/// The base discards the pages again and again while the node reads them and the lender lends them
-/// anew: what the node sees is always what is there, or nothing.
-fn taken_under_load(peer: &Peer, rounds: u64) -> Result<(), Finding> {
-    let pages = LentPages::anonymous(8 * PAGE)?;
-    let lender = peer.node.lend(NODE_PATIENCE)?;
+/// The base discards the pages again and again while the node reads them and the process grants
+/// them again: the node sees the current content, or no page.
+fn revoked_under_load(peer: &Peer, rounds: u64) -> Result<(), Finding> {
+    let pages = MappedPages::anonymous(8 * PAGE)?;
+    let table = peer.node.create_grant_table(NODE_TIMEOUT)?;
     let (first, size) = (pages.address(0) as u64, pages.size() as u64);
-    lender.grant(first, size, true)?;
-    let mut borrower = Borrower::new(peer, &lender, &pages)?;
+    table.grant(first, size, true)?;
+    let mut importer = Importer::new(peer, &table, &pages)?;
     let over = AtomicUsize::new(0);
     let seen = std::thread::scope(|scope| {
         let changing = scope.spawn(|| {
             let result = (0..rounds).try_for_each(|_| {
                 pages.discard(0..4)?;
-                lender.grant(first, size, true)?;
+                table.grant(first, size, true)?;
                 Ok::<_, Finding>(())
             });
             over.store(1, Ordering::Relaxed);
             result
         });
         let mut seen = [0_u64; 2];
-        let mut look = || {
+        let mut read = || {
             while over.load(Ordering::Relaxed) == 0 {
-                match borrower.load(pages.address(2))? {
+                match importer.load(pages.address(2))? {
                     Ok(0) => seen[0] += 1,
                     Err(Errno::EFAULT) => seen[1] += 1,
                     other => return Err(Finding::new(format!("the node saw {other:?}"))),
@@ -460,78 +485,78 @@ fn taken_under_load(peer: &Peer, rounds: u64) -> Result<(), Finding> {
             }
             Ok(seen)
         };
-        let looked = look();
+        let result = read();
         changing
             .join()
             .map_err(|_| Finding::new("changing failed"))??;
-        looked
+        result
     })?;
     println!(
-        "seen under load: {} times zeros, {} times nothing",
+        "under load: zeros {} times, no page {} times",
         seen[0], seen[1]
     );
     Ok(())
 }
 
-/// The process that lends ends, with all that it has lent.
-fn lender_leaves(peer: &Peer) -> Result<(), Finding> {
-    let pages = LentPages::anonymous(16 * PAGE)?;
-    let (lender, mut borrower) = lend_and_compare(peer, &pages)?;
-    drop(lender);
-    let seen = borrower.load(pages.address(0))?;
+/// The granting process ends, with all its grants.
+fn granter_exits(peer: &Peer) -> Result<(), Finding> {
+    let pages = MappedPages::anonymous(16 * PAGE)?;
+    let (table, mut importer) = grant_and_compare(peer, &pages)?;
+    drop(table);
+    let seen = importer.load(pages.address(0))?;
     assert_equal(
-        "what a lender that has left had lent",
+        "a grant of a process that has ended",
         &seen,
         &Err(Errno::EFAULT),
     )
 }
 
-/// The node's kernel crashes: the base has its pages back in time all the same, and the node ends.
-fn does_not_give_back(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
-    let pages = LentPages::anonymous(LENT_PAGES * PAGE)?;
-    let lender = peer.node.lend(Duration::from_millis(300))?;
-    lender.grant(pages.address(0) as u64, pages.size() as u64, true)?;
+/// The node's kernel crashes: the base gets its pages back in time all the same, and the node ends.
+fn does_not_revoke(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
+    let pages = MappedPages::anonymous(GRANTED_PAGES * PAGE)?;
+    let table = peer.node.create_grant_table(Duration::from_millis(300))?;
+    table.grant(pages.address(0) as u64, pages.size() as u64, true)?;
     let mut end = peer.open(1)?;
-    end.send(&Message::bytes(Requests::Crash as u8, &[]), PATIENCE)?;
+    end.send(&Message::bytes(Requests::Crash as u8, &[]), TIMEOUT)?;
     wait_for("the node to crash", || {
         let began = Instant::now();
         pages.discard(0..1)?;
-        Finding::unless(began.elapsed() < PATIENCE / 3, || {
+        Finding::unless(began.elapsed() < TIMEOUT / 3, || {
             "discarding took for ever".into()
         })?;
-        let again = lender.grant(pages.address(0) as u64, PAGE as u64, true);
+        let again = table.grant(pages.address(0) as u64, PAGE as u64, true);
         Ok(again.is_err().then_some(()))
     })?;
-    // Whoever looks for crashed nodes may have been faster.
+    // The exit poll may have found the crash first.
     let ended = node.wait_for_end()?;
     let reason = text(&ended["reason"]);
     Finding::unless(
         ["unresponsive", "crashed"].contains(&reason.as_str()),
         || format!("the node ended as {reason}"),
     )?;
-    pages.discard(0..LENT_PAGES)?;
-    let refused = lender.grant(pages.address(0) as u64, PAGE as u64, true);
+    pages.discard(0..GRANTED_PAGES)?;
+    let refused = table.grant(pages.address(0) as u64, PAGE as u64, true);
     let refused = refused.err().map(|error| error.errno);
     assert_equal(
-        "lending to a node that has ended",
+        "a grant to a node that has ended",
         &refused,
         &Some(Errno::EPIPE),
     )
 }
 
-/// A stopped node is not put together anew as long as somebody does I/O on its memory.
-fn begins_anew_when_nobody_holds_it(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
+/// A stopped node is not restarted while its memory is pinned for I/O.
+fn restarts_when_unpinned(peer: &Peer, node: &TestNode) -> Result<(), Finding> {
     let memory = peer.node.memory()?;
-    // Behind what lies below 1 MiB.
-    let held = 1000;
-    let pages = LentPages::map(&memory, (held + 1) * PAGE)?;
-    let reader = hold(&pages, held)?;
-    ask(&["restart", &node.name])?.refused(1, &["still reading or writing its memory"])?;
+    // Beyond the chunk below 1 MiB.
+    let pinned = 1000;
+    let pages = MappedPages::map(&memory, (pinned + 1) * PAGE)?;
+    let reader = pin(&pages, pinned)?;
+    try_insula(&["restart", &node.name])?.refused(1, &["still reading or writing its memory"])?;
     drop(reader);
     insula(&["restart", &node.name])?;
     assert_equal(
-        "what was there before",
-        &pages.peek(held)?.eq(&MARK),
+        "the earlier content",
+        &pages.peek(pinned)?.eq(&MARK),
         &false,
     )?;
     node.wait_until_ready()

@@ -1,4 +1,4 @@
-//! The module is called at random, by several threads that share descriptors.
+//! Random calls to the module, by several threads that share descriptors.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use nix::errno::Errno;
 use super::fuzz_call::{ARENA_WORDS, REQUESTS};
 use super::fuzz_found::found_once;
 use super::fuzz_targets::{Accepted, Targets};
-use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{assert_equal, attended};
+use super::insula_command::{assert_equal, with_cleanup};
 use super::peer_node::Peer;
 use super::raw_device::Arena;
+use super::resources::{Resources, assert_unchanged};
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::equipment::PEER_INITRD_PATH;
@@ -33,17 +33,17 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const THREADS: u64 = 4;
-/// Of none of the names that are made up.
+/// A name that is never generated.
 const NEIGHBOUR: &str = "neighbour";
-/// What is refused each time: no start is made up that could succeed, and no device can be a node's.
+/// Requests that are always refused: no generated start can succeed, and no device can be given.
 const REFUSED: [u32; 2] = [ioctl::NODE_START, ioctl::NODE_DEVICE_ADD];
 
 fn play(context: &Context) -> Result<(), Finding> {
     let seed = Rng::new().u64(..);
     println!("seed: {seed}");
     let calls = context.count(40_000, 1_000_000);
-    attended(|| {
-        let before = Holdings::now()?;
+    with_cleanup(|| {
+        let before = Resources::now()?;
         let kernel = path(&context.kernel("6.1")?);
         let source = ["--kernel", &kernel, "--initrd", PEER_INITRD_PATH];
         let size = ["--cpu-list", "3", "--memory", "192M"];
@@ -51,9 +51,9 @@ fn play(context: &Context) -> Result<(), Finding> {
         neighbour.assert_ready(&context.release("6.1")?)?;
         let driver = Driver::open()?;
         let peer = Peer::new(&driver, NEIGHBOUR)?;
-        let beside = Holdings::now()?;
+        let beside = Resources::now()?;
 
-        found_once(&driver).map_err(|finding| finding.when("what was found once"))?;
+        found_once(&driver).map_err(|finding| finding.when("calls that once did harm"))?;
         assert_unchanged(&beside)?;
         let began = Instant::now();
         let open = descriptors()?;
@@ -63,12 +63,12 @@ fn play(context: &Context) -> Result<(), Finding> {
         context.figure("fuzz.calls", calls as f64, "1")?;
         let all: u64 = accepted.values().sum();
         context.figure("fuzz.accepted", all as f64, "1")?;
-        // Else next to nothing but refusals was tried.
+        // Otherwise almost only refusals were tested.
         Finding::unless(all > calls / 10, || {
             format!("only {all} of {calls} calls were accepted")
         })?;
         context.figure("fuzz.rate", calls as f64 / seconds, "1/s")?;
-        assert_tried(&accepted)?;
+        assert_accepted(&accepted)?;
 
         remove_all(&driver)?;
         assert_unchanged(&beside)?;
@@ -79,7 +79,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     })
 }
 
-/// Makes as many calls.
+/// Makes that many random calls.
 fn call_at_random(seed: u64, calls: u64) -> Result<Accepted, Finding> {
     let driver = Driver::open()?;
     let neighbour = driver.open_node(&NEIGHBOUR.parse::<Name>()?.to_abi())?;
@@ -90,21 +90,21 @@ fn call_at_random(seed: u64, calls: u64) -> Result<Accepted, Finding> {
             scope.spawn(move || {
                 let mut rng = Rng::with_seed(seed.wrapping_add(number));
                 let arena = Arena::new(ARENA_WORDS);
-                (0..calls / THREADS).for_each(|_| targets.act(&mut rng, &arena));
+                (0..calls / THREADS).for_each(|_| targets.step(&mut rng, &arena));
             });
         }
     });
     Ok(targets.accepted())
 }
 
-/// How many descriptors this process has: what is still open keeps what it stands for.
+/// Number of this process's open descriptors: an open one keeps its object.
 fn descriptors() -> Result<usize, Finding> {
     Ok(fs::read_dir("/proc/self/fd")?.count())
 }
 
-/// Tells how many calls of each kind the module accepted. Fails if one that it can accept it never
-/// did: then nothing but refusals of it was tried.
-fn assert_tried(accepted: &Accepted) -> Result<(), Finding> {
+/// Prints how many calls of each kind the module accepted. Fails if one that it can accept was
+/// never accepted: then only its refusals were tested.
+fn assert_accepted(accepted: &Accepted) -> Result<(), Finding> {
     let mut missed = Vec::new();
     for &(request, name, ..) in REQUESTS {
         let count = accepted.get(&request).copied().unwrap_or_default();
@@ -118,7 +118,7 @@ fn assert_tried(accepted: &Accepted) -> Result<(), Finding> {
     })
 }
 
-/// What random calls have left under names.
+/// Removes the nodes and images that random calls have left.
 fn remove_all(driver: &Driver) -> Result<(), Finding> {
     driver.release()?;
     for name in driver.image_names()? {

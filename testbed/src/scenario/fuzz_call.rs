@@ -1,11 +1,10 @@
-//! Calls to the module made up at random: valid ones, ones that were valid before some of their
-//! bytes were changed, and plain nonsense.
+//! Random calls to the module: valid ones, valid ones with some bytes changed, and random ones.
 //!
-//! Some things are never made up. A structure's addresses stay within the caller's arena or are
-//! such that nobody has anything there. Sizes of memory are small, or too large for any machine:
-//! else the base would be left with none. And no start names a page table that the module could
-//! accept, no copy overwrites what a node executes, and no node gets an NMI: a direct node that runs
-//! garbage, or has an exception that it cannot handle, resets the whole machine, as direct nodes can.
+//! Some values are never generated. A structure's addresses stay within the caller's arena or are
+//! unmapped in any process. Sizes of memory are small, or too large for any machine: otherwise the
+//! base would be left with none. And no start names a page table that the module could accept, no
+//! copy overwrites what a node executes, and no node gets an NMI: a native node that executes
+//! garbage, or takes an exception that it cannot handle, resets the whole machine.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -13,7 +12,7 @@ use std::os::fd::RawFd;
 
 use fastrand::Rng;
 use insula_abi as abi;
-use insula_abi::frames::{LEND_PATIENCE_MAX_MS, LEND_PATIENCE_MIN_MS};
+use insula_abi::grant::{GRANT_TIMEOUT_MAX_MS, GRANT_TIMEOUT_MIN_MS};
 use insula_abi::ioctl;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -22,36 +21,36 @@ use super::raw_device::{Arena, NOWHERE};
 
 /// Words of an arena: room for the largest description, and more.
 pub(super) const ARENA_WORDS: usize = 1 << 16;
-/// Where in an arena structures point to, in words and bytes.
+/// Offset in an arena of the data that structures point to, in words and bytes.
 const DATA_WORD: usize = 64;
 const DATA_OFFSET: u64 = 8 * DATA_WORD as u64;
-/// Structures begin unaligned data within as many bytes.
+/// Unaligned data starts within this many bytes.
 const SHIFTS: u64 = 16;
 
 const GRANULE: u64 = abi::GRANULE;
-/// Most memory that is asked for at once, in bytes.
-const MOST: u64 = 4 * GRANULE;
+/// Largest possible request for memory, in bytes.
+const SIZE_MAX: u64 = 4 * GRANULE;
 /// More than any machine has.
 const TOO_MUCH: u64 = 1 << 50;
 const PAGE: u64 = 4096;
-/// Pages of an arena that are lent, at most, from as many places at most.
-const LENT_PAGES: u64 = 32;
-/// Cores that are asked for: some there are, some not.
+/// Most pages of an arena that are granted, and most ranges of them.
+const GRANTED_PAGES: u64 = 32;
+/// Cores that are requested: some exist, some do not.
 const CPUS: u32 = 6;
-/// Those that are neither the base's first nor the neighbour's.
+/// Cores that are neither the base's first nor the neighbour's.
 pub(super) const FREE_CPUS: Range<u32> = 1..3;
 
-/// Names of images and nodes: few, so that they meet.
+/// Names of images and nodes: few, so that they collide.
 const NAMES: [&str; 4] = ["a", "b-1", "c.2", "d_3"];
 
-/// Which descriptor a request is meant for.
+/// Kind of descriptor that a request is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Control,
     Memory,
     Node,
     Channel,
-    Lender,
+    GrantTable,
 }
 
 impl Kind {
@@ -61,30 +60,30 @@ impl Kind {
         Self::Memory,
         Self::Node,
         Self::Channel,
-        Self::Lender,
+        Self::GrantTable,
     ];
 }
 
-/// Descriptors and places that structures may name.
+/// Descriptors and addresses that structures may contain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given {
-    /// Some memory object's.
+pub(super) struct Available {
+    /// A memory object's descriptor.
     pub(super) memory: RawFd,
-    /// Some eventfds'.
+    /// Descriptors of eventfds.
     pub(super) eventfds: [RawFd; 2],
     /// Physical address in the memory of the node that is called, or any.
-    pub(super) place: u64,
+    pub(super) address: u64,
 }
 
-/// Names, descriptors and shares of requests, one after the other.
+/// Lists name, descriptor and weight of requests, one after the other.
 macro_rules! requests {
     ($($request:ident $kind:ident $share:literal),+ $(,)?) => {
         &[$((ioctl::$request, stringify!($request), Kind::$kind, $share)),+]
     };
 }
 
-/// Each request, whom it is meant for, and how often it is made among all. What takes cores takes
-/// long, and is made less often.
+/// Each request, its kind of descriptor, and its weight. Requests that take cores are slow, and
+/// have a smaller weight.
 pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     HELLO Control 10,
     MACHINE Control 40,
@@ -123,28 +122,28 @@ pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     NODE_CHANNELS Node 40,
     CHANNEL_OPEN Node 80,
     CHANNEL_RING Channel 60,
-    CHANNEL_EVENT Channel 80,
-    NODE_LEND Node 20,
-    FRAMES_GRANT Lender 40,
-    FRAMES_TAKE Lender 20,
+    CHANNEL_EVENTFD Channel 80,
+    NODE_GRANT_TABLE Node 20,
+    GRANT_ADD GrantTable 40,
+    GRANT_REVOKE GrantTable 20,
     NODE_DELEGATION Node 40,
-    SPACE_CREATE Node 60,
+    MIRROR_CREATE Node 60,
 ];
 
-/// A request from the list, and whom it is meant for.
+/// A random request from the list, and its kind of descriptor.
 pub(super) fn pick(rng: &mut Rng) -> (u32, Kind) {
     let total: u32 = REQUESTS.iter().map(|request| request.3).sum();
-    let mut ticket = rng.u32(..total);
+    let mut left = rng.u32(..total);
     for &(request, _, kind, weight) in REQUESTS {
-        if ticket < weight {
+        if left < weight {
             return (request, kind);
         }
-        ticket -= weight;
+        left -= weight;
     }
     (ioctl::HELLO, Kind::Control)
 }
 
-/// Any number, mostly one that looks like the module's.
+/// A random number, mostly one that looks like a request of the module.
 pub(super) fn random_request(rng: &mut Rng) -> u32 {
     let number = rng.u32(..);
     if rng.u8(..4) == 0 {
@@ -153,25 +152,25 @@ pub(super) fn random_request(rng: &mut Rng) -> u32 {
     number & !0xff00 | u32::from(ioctl::IOC) << 8
 }
 
-/// Puts a structure for the request into the arena: valid, changed or random.
-pub(super) fn make_up(rng: &mut Rng, arena: &Arena, request: u32, given: Given) {
+/// Writes a structure for the request into the arena: valid, changed or random.
+pub(super) fn generate(rng: &mut Rng, arena: &Arena, request: u32, available: Available) {
     let data = arena.address() + DATA_OFFSET + rng.u64(..SHIFTS);
     let cpus: Vec<u32> = (0..8).map(|_| cpu(rng)).collect();
     arena.put(DATA_WORD, cpus.as_bytes());
     let mut bytes = match rng.u8(..8) {
         0 => (0..rng.usize(..256)).map(|_| rng.u8(..)).collect(),
-        _ => valid(rng, request, data, given),
+        _ => valid(rng, request, data, available),
     };
-    // What the structure goes on with, should it be cut off.
+    // Data behind the structure, should its size be cut off.
     bytes.resize(bytes.len().max(256), 0);
     if rng.u8(..4) == 0 {
         change(rng, &mut bytes);
     }
-    tame(rng, request, &mut bytes, data);
+    restrict(rng, request, &mut bytes, data);
     arena.put(0, &bytes);
 }
 
-/// A core, mostly one that can be had.
+/// A core, mostly an existing one.
 fn cpu(rng: &mut Rng) -> u32 {
     match rng.u8(..4) {
         0 => rng.u32(..CPUS),
@@ -182,25 +181,25 @@ fn cpu(rng: &mut Rng) -> u32 {
 /// Changes some bytes, or some numbers.
 fn change(rng: &mut Rng, bytes: &mut [u8]) {
     for _ in 0..rng.u8(1..4) {
-        let place = rng.usize(..bytes.len().min(128));
+        let at = rng.usize(..bytes.len().min(128));
         if rng.bool() {
             let size = [4, 8][rng.usize(..2)];
-            let place = place / size * size;
+            let at = at / size * size;
             let number = fuzz_numbers::any(rng).to_ne_bytes();
-            bytes[place..place + size].copy_from_slice(&number[..size]);
+            bytes[at..at + size].copy_from_slice(&number[..size]);
             continue;
         }
-        bytes[place] = match rng.u8(..4) {
+        bytes[at] = match rng.u8(..4) {
             0 => 0,
             1 => 0xff,
-            2 => bytes[place] ^ (1 << rng.u8(..8)),
+            2 => bytes[at] ^ (1 << rng.u8(..8)),
             _ => rng.u8(..),
         };
     }
 }
 
-fn valid(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
-    let memory = given.memory;
+fn valid(rng: &mut Rng, request: u32, data: u64, available: Available) -> Vec<u8> {
+    let memory = available.memory;
     let name = name(rng);
     let few = rng.u32(..6);
     match request {
@@ -260,11 +259,11 @@ fn valid(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
             cpus_count: few / 2,
             memory: if rng.bool() { memory } else { -1 },
         }),
-        _ => valid_for_node(rng, request, data, given),
+        _ => valid_for_node(rng, request, data, available),
     }
 }
 
-fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
+fn valid_for_node(rng: &mut Rng, request: u32, data: u64, available: Available) -> Vec<u8> {
     match request {
         ioctl::NODE_START => with_zeros(abi::NodeStart {
             entry: either(rng, |rng| rng.u64(..)),
@@ -290,7 +289,7 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u
             },
         }),
         ioctl::NODE_SUPERVISE => with_zeros(abi::NodeSupervise {
-            hold: 1 << rng.u32(..10),
+            keep_cpus: 1 << rng.u32(..10),
             flags: [0, abi::NODE_UNRESPONSIVE, rng.u32(..16)][rng.usize(..3)],
         }),
         ioctl::NODE_RECREATE => with_zeros(abi::NodeRecreate {
@@ -300,26 +299,26 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u
         }),
         ioctl::NODE_SHRINK => with_zeros(abi::NodeShrink {
             cpus: data,
-            // Most have nothing that they could give.
+            // Most nodes have nothing to remove.
             cpus_count: rng.u32(..5).saturating_sub(2),
             chunks: rng.u32(..5).saturating_sub(2),
         }),
         ioctl::NODE_SHARE => with_zeros(abi::NodeShare {
-            memory: given.memory,
+            memory: available.memory,
             flags: u32::from(rng.u8(..16) == 0),
         }),
         ioctl::NODE_DELEGATION => with_zeros(abi::lwk::DelegationPlace {
-            start: either(rng, |_| given.place),
+            start: either(rng, |_| available.address),
             pages: rng.u32(..40),
             reserved: 0,
         }),
-        ioctl::SPACE_CREATE => with_zeros(abi::lwk::SpaceCreate {
+        ioctl::MIRROR_CREATE => with_zeros(abi::lwk::MirrorCreate {
             start: either(rng, |rng| rng.u64(..1 << 46)) & !0xfff,
             end: either(rng, |rng| rng.u64(1 << 46..1 << 48)) & !0xfff,
-            desk: 0,
+            slot: 0,
             flags: 0,
         }),
-        // All that there is lies on bus 0 and cannot be a node's, but much of it is the base's life.
+        // All functions of bus 0 are refused, but many of them are vital to the base.
         ioctl::NODE_DEVICE_ADD => with_zeros(abi::Device {
             segment: rng.u32(..2),
             bus: rng.u32(..2),
@@ -331,15 +330,15 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u
             capacity: rng.u32(..6),
             count: 0,
         }),
-        _ => valid_for_channels(rng, request, data, given),
+        _ => valid_for_channels(rng, request, data, available),
     }
 }
 
-fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, given: Given) -> Vec<u8> {
-    let stretch = |rng: &mut Rng| (page_in_arena(rng, data), PAGE * rng.u64(1..LENT_PAGES));
+fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, available: Available) -> Vec<u8> {
+    let range = |rng: &mut Rng| (page_in_arena(rng, data), PAGE * rng.u64(1..GRANTED_PAGES));
     match request {
         ioctl::NODE_CHANNELS => with_zeros(abi::channel::Channels {
-            start: either(rng, |_| given.place),
+            start: either(rng, |_| available.address),
             count: rng.u32(..14),
             slots: 1 << rng.u32(5..10),
         }),
@@ -347,19 +346,23 @@ fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, given: Given) -> V
             index: rng.u32(..13),
             slots: 0,
         }),
-        ioctl::CHANNEL_EVENT => with_zeros(abi::channel::ChannelEvent {
+        ioctl::CHANNEL_EVENTFD => with_zeros(abi::channel::ChannelEventfd {
             event: rng.u32(..abi::channel::EVENTS + 2),
-            incoming: given.eventfds[0],
-            outgoing: if rng.bool() { given.eventfds[1] } else { -1 },
+            ioeventfd: available.eventfds[0],
+            irqfd: if rng.bool() {
+                available.eventfds[1]
+            } else {
+                -1
+            },
             reserved: 0,
         }),
-        ioctl::NODE_LEND => with_zeros(abi::frames::Lend {
-            lender: 0,
-            patience_ms: LEND_PATIENCE_MAX_MS,
+        ioctl::NODE_GRANT_TABLE => with_zeros(abi::grant::GrantTable {
+            id: 0,
+            timeout_ms: GRANT_TIMEOUT_MAX_MS,
         }),
-        ioctl::FRAMES_GRANT => {
-            let (address, size) = stretch(rng);
-            with_zeros(abi::frames::FramesGrant {
+        ioctl::GRANT_ADD => {
+            let (address, size) = range(rng);
+            with_zeros(abi::grant::GrantAdd {
                 address,
                 size,
                 pages: data,
@@ -367,9 +370,9 @@ fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, given: Given) -> V
                 flags: rng.u32(..2),
             })
         }
-        ioctl::FRAMES_TAKE => {
-            let (address, size) = stretch(rng);
-            with_zeros(abi::frames::FramesTake {
+        ioctl::GRANT_REVOKE => {
+            let (address, size) = range(rng);
+            with_zeros(abi::grant::GrantRevoke {
                 address: either(rng, |_| address),
                 size: either(rng, |_| size),
             })
@@ -378,7 +381,7 @@ fn valid_for_channels(rng: &mut Rng, request: u32, data: u64, given: Given) -> V
     }
 }
 
-/// Mostly a number that is good, else one at which arithmetic goes wrong.
+/// Mostly a valid number, else one at the edges of arithmetic.
 fn either(rng: &mut Rng, good: impl FnOnce(&mut Rng) -> u64) -> u64 {
     match rng.u8(..8) {
         0 => fuzz_numbers::any(rng),
@@ -386,9 +389,9 @@ fn either(rng: &mut Rng, good: impl FnOnce(&mut Rng) -> u64) -> u64 {
     }
 }
 
-/// A page of the caller's arena, behind what structures point to.
+/// A page of the caller's arena, behind the data that structures point to.
 fn page_in_arena(rng: &mut Rng, data: u64) -> u64 {
-    (data & !(PAGE - 1)) + PAGE * rng.u64(1..LENT_PAGES)
+    (data & !(PAGE - 1)) + PAGE * rng.u64(1..GRANTED_PAGES)
 }
 
 fn with_zeros(structure: impl IntoBytes + zerocopy::Immutable) -> Vec<u8> {
@@ -404,7 +407,7 @@ pub(super) fn name(rng: &mut Rng) -> abi::Name {
 fn memory_request(rng: &mut Rng) -> abi::Request {
     let low = rng.u8(..4) == 0;
     let granules = rng.u64(1..=4);
-    // Most such bounds cannot be kept.
+    // Most such bounds cannot be met.
     let bound = |rng: &mut Rng| match rng.u8(..8) {
         0 => [1 << 30, 3 << 30, 1 << 32][rng.usize(..3)],
         1 => fuzz_numbers::any(rng),
@@ -428,8 +431,8 @@ fn memory_request(rng: &mut Rng) -> abi::Request {
     }
 }
 
-/// Takes out what must not be made up: see this file's opening words.
-fn tame(rng: &mut Rng, request: u32, bytes: &mut [u8], data: u64) {
+/// Removes values that must not be generated: see the head of this file.
+fn restrict(rng: &mut Rng, request: u32, bytes: &mut [u8], data: u64) {
     for &offset in addresses(request) {
         let address = match rng.u8(..8) {
             0 => NOWHERE[rng.usize(..NOWHERE.len())],
@@ -438,39 +441,35 @@ fn tame(rng: &mut Rng, request: u32, bytes: &mut [u8], data: u64) {
         put(bytes, offset, address);
     }
     match request {
-        // The nodes that run have no handler for one: see above.
+        // Running nodes have no handler for NMIs: see above.
         ioctl::NODE_INTERRUPT => {
             let offset = offset_of!(abi::NodeInterrupt, vector);
             if get(bytes, offset) as u32 == abi::VECTOR_NMI {
                 bytes[offset] = 0;
             }
         }
-        // What they execute, and their tables, lie in their memory's first granule.
+        // The nodes' code and page tables lie in the first granule of their memory.
         ioctl::MEMORY_COPY => {
             let offset = offset_of!(abi::MemoryCopy, to);
             let to = get(bytes, offset).max(GRANULE);
             put(bytes, offset, to);
         }
-        // A node on a loaded machine may be slow: it is not to be ended for that.
-        ioctl::NODE_LEND => {
-            let offset = offset_of!(abi::frames::Lend, patience_ms);
-            let patience_ms = get(bytes, offset) as u32;
-            if (LEND_PATIENCE_MIN_MS..=LEND_PATIENCE_MAX_MS).contains(&patience_ms) {
-                bytes[offset..offset + 4].copy_from_slice(&LEND_PATIENCE_MAX_MS.to_ne_bytes());
+        // A node on a loaded machine may be slow, which must not end it.
+        ioctl::NODE_GRANT_TABLE => {
+            let offset = offset_of!(abi::grant::GrantTable, timeout_ms);
+            let timeout_ms = get(bytes, offset) as u32;
+            if (GRANT_TIMEOUT_MIN_MS..=GRANT_TIMEOUT_MAX_MS).contains(&timeout_ms) {
+                bytes[offset..offset + 4].copy_from_slice(&GRANT_TIMEOUT_MAX_MS.to_ne_bytes());
             }
         }
-        // What is lent of this process lies in the arena, where anything may be.
-        ioctl::FRAMES_GRANT => {
+        // Granted pages of this process lie in the arena, which may have any content.
+        ioctl::GRANT_ADD => {
             let address = page_in_arena(rng, data) + rng.u64(..64) / 63;
-            put(
-                bytes,
-                offset_of!(abi::frames::FramesGrant, address),
-                address,
-            );
-            let offset = offset_of!(abi::frames::FramesGrant, size);
+            put(bytes, offset_of!(abi::grant::GrantAdd, address), address);
+            let offset = offset_of!(abi::grant::GrantAdd, size);
             let size = get(bytes, offset);
             if size < TOO_MUCH {
-                put(bytes, offset, size % (LENT_PAGES * PAGE));
+                put(bytes, offset, size % (GRANTED_PAGES * PAGE));
             }
         }
         _ => {}
@@ -479,7 +478,7 @@ fn tame(rng: &mut Rng, request: u32, bytes: &mut [u8], data: u64) {
         ioctl::MEMORY_GROW => offset_of!(abi::Request, size),
         ioctl::POOL_RESERVE => offset_of!(abi::Pool, memory) + offset_of!(abi::Request, size),
         ioctl::NODE_START => {
-            // A page table lies on a page's boundary, so the module refuses this one.
+            // A page table must be aligned to a page, so the module refuses this one.
             let offset = offset_of!(abi::NodeStart, page_table);
             let page_table = get(bytes, offset) | 1;
             return put(bytes, offset, page_table);
@@ -487,12 +486,12 @@ fn tame(rng: &mut Rng, request: u32, bytes: &mut [u8], data: u64) {
         _ => return,
     };
     let asked = get(bytes, size);
-    if (MOST + 1..TOO_MUCH).contains(&asked) {
-        put(bytes, size, asked % (MOST + 1));
+    if (SIZE_MAX + 1..TOO_MUCH).contains(&asked) {
+        put(bytes, size, asked % (SIZE_MAX + 1));
     }
 }
 
-/// Where a request's structure holds addresses of user space.
+/// Offsets of user-space addresses in a request's structure.
 fn addresses(request: u32) -> &'static [usize] {
     match request {
         ioctl::MACHINE => &[offset_of!(abi::Machine, cpus)],
@@ -510,7 +509,7 @@ fn addresses(request: u32) -> &'static [usize] {
         ioctl::MEMORY_CHUNKS => &[offset_of!(abi::Chunks, chunks)],
         ioctl::DESCRIPTION => &[offset_of!(abi::Description, bytes)],
         ioctl::NODE_DEVICES => &[offset_of!(abi::Devices, devices)],
-        ioctl::FRAMES_GRANT => &[offset_of!(abi::frames::FramesGrant, pages)],
+        ioctl::GRANT_ADD => &[offset_of!(abi::grant::GrantAdd, pages)],
         _ => &[],
     }
 }
@@ -527,20 +526,20 @@ fn put(bytes: &mut [u8], offset: usize, value: u64) {
 mod tests {
     use super::*;
 
-    /// Whatever is made up, it cannot harm the machine or this process.
+    /// No generated structure can harm the machine or this process.
     #[test]
-    fn made_up_structures_are_tame() {
+    fn generated_structures_are_harmless() {
         let mut rng = Rng::with_seed(7);
         let arena = Arena::new(ARENA_WORDS);
         let word = |offset: usize| arena.word(offset / 8);
         for _ in 0..20_000 {
             let (request, _) = pick(&mut rng);
-            let given = Given {
+            let available = Available {
                 memory: 3,
                 eventfds: [4, 5],
-                place: 1 << 30,
+                address: 1 << 30,
             };
-            make_up(&mut rng, &arena, request, given);
+            generate(&mut rng, &arena, request, available);
             for &offset in addresses(request) {
                 let address = word(offset);
                 let inside = address.wrapping_sub(arena.address() + DATA_OFFSET) < SHIFTS;
@@ -552,7 +551,7 @@ mod tests {
                 }
                 ioctl::MEMORY_GROW => {
                     let size = word(offset_of!(abi::Request, size));
-                    assert!(size <= MOST || size >= TOO_MUCH, "{size:x}");
+                    assert!(size <= SIZE_MAX || size >= TOO_MUCH, "{size:x}");
                 }
                 ioctl::NODE_INTERRUPT => {
                     let vector = word(offset_of!(abi::NodeInterrupt, index)) >> 32;
@@ -561,11 +560,11 @@ mod tests {
                 ioctl::MEMORY_COPY => {
                     assert!(word(offset_of!(abi::MemoryCopy, to)) >= GRANULE);
                 }
-                ioctl::FRAMES_GRANT => {
-                    let size = word(offset_of!(abi::frames::FramesGrant, size));
-                    let address = word(offset_of!(abi::frames::FramesGrant, address));
+                ioctl::GRANT_ADD => {
+                    let size = word(offset_of!(abi::grant::GrantAdd, size));
+                    let address = word(offset_of!(abi::grant::GrantAdd, address));
                     let ahead = address.wrapping_sub(arena.address());
-                    let inside = ahead <= 8 * ARENA_WORDS as u64 && size <= LENT_PAGES * PAGE;
+                    let inside = ahead <= 8 * ARENA_WORDS as u64 && size <= GRANTED_PAGES * PAGE;
                     assert!(inside || size >= TOO_MUCH, "{address:x} {size:x}");
                 }
                 _ => {}
@@ -578,7 +577,7 @@ mod tests {
         let mut rng = Rng::with_seed(7);
         let picked: std::collections::BTreeSet<u32> =
             (0..20_000).map(|_| pick(&mut rng).0).collect();
-        // The description is asked of two kinds.
+        // The request for a description exists for two kinds.
         assert_eq!(picked.len(), REQUESTS.len() - 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that did harm once.
+//! Calls that once did harm.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,7 +19,7 @@ use super::Finding;
 use super::fuzz_numbers;
 use super::fuzz_targets::SUPPLY;
 use super::idle_node::IdleMemory;
-use super::insula_command::{PATIENCE, assert_equal};
+use super::insula_command::{TIMEOUT, assert_equal};
 use super::real_time::alone_on_a_core;
 
 /// One granule.
@@ -33,11 +33,11 @@ const GRANULE_OF_MEMORY: Request = Request {
 };
 
 const NAME: &str = "found";
-/// How often memory is taken from a node while it is copied into.
+/// Number of times that memory is removed from a node during a copy into it.
 const ROUNDS: u32 = 60;
-/// Channels of which the kernel takes as much memory as of [`SPRAY`].
+/// Number of channels for which the kernel allocates as much memory as for [`SPRAY`].
 const CHANNELS: u32 = 15;
-/// Bytes that the kernel keeps for a while of what is written to one of its parameters.
+/// Bytes written to a kernel parameter, which the kernel keeps for a while.
 const SPRAY: usize = 12 << 10;
 const PARAMETER: &str = "/proc/sys/kernel/panic";
 
@@ -48,9 +48,9 @@ pub(super) fn found_once(driver: &Driver) -> Result<(), Finding> {
     let calls: [(&str, Call); _] = [
         ("bounds of memory", bounds_of_memory),
         ("cores that are none", cores),
-        ("a copy into what is taken", copy_into_what_is_taken),
-        ("work of a channel that is gone", work_of_closed_channel),
-        ("mappings of a former life", mappings_of_former_life),
+        ("a copy into removed memory", copy_into_removed_memory),
+        ("work of a closed channel", work_of_closed_channel),
+        ("mappings of an earlier run", mappings_of_an_earlier_run),
     ];
     for (what, call) in calls {
         call(driver).map_err(|finding| finding.when(what))?;
@@ -58,14 +58,14 @@ pub(super) fn found_once(driver: &Driver) -> Result<(), Finding> {
     Ok(())
 }
 
-/// A node under a name of its own, not started, on core 1.
+/// A node with its own name, not started, on core 1.
 fn create(driver: &Driver, memory: &Memory) -> Result<Node, Finding> {
     let name = NAME.parse::<Name>()?.to_abi();
     Ok(driver.create_node(&name, &[], &[1], memory)?)
 }
 
-/// Whatever bound is asked for, no memory outside it is given, and none that nobody took: a bound
-/// that was rounded up beyond 2^64 gave what lies below the pool.
+/// Memory is never given outside the requested bounds, nor without an allocation: a bound that was
+/// rounded up beyond 2^64 gave memory below the pool.
 fn bounds_of_memory(driver: &Driver) -> Result<(), Finding> {
     driver.reserve(&[], GRANULE_OF_MEMORY)?;
     for (index, bound) in fuzz_numbers::all().into_iter().enumerate() {
@@ -78,18 +78,18 @@ fn bounds_of_memory(driver: &Driver) -> Result<(), Finding> {
             flags,
             ..GRANULE_OF_MEMORY
         };
-        take_within(driver, &above)?;
+        allocate_within(driver, &above)?;
         let below = Request {
             min_phys: 0,
             max_phys: bound,
             ..above
         };
-        take_within(driver, &below)?;
+        allocate_within(driver, &below)?;
     }
     Ok(driver.release()?)
 }
 
-fn take_within(driver: &Driver, request: &Request) -> Result<(), Finding> {
+fn allocate_within(driver: &Driver, request: &Request) -> Result<(), Finding> {
     let memory = driver.create_memory()?;
     match memory.grow(request) {
         Err(error) if [Errno::ENOMEM, Errno::EINVAL].contains(&error.errno) => return Ok(()),
@@ -106,19 +106,19 @@ fn take_within(driver: &Driver, request: &Request) -> Result<(), Finding> {
     Ok(())
 }
 
-/// What is no core is refused before anything is looked up by it.
+/// An invalid core number is refused before it is used as an index.
 fn cores(driver: &Driver) -> Result<(), Finding> {
-    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let memory = IdleMemory::allocate(driver, &SUPPLY)?;
     let node = create(driver, &memory.object)?;
-    node.start(&memory.beginning())?;
+    node.start(&memory.start_parameters())?;
     for no_core in [0, 1 << 8, u32::MAX] {
         let refused = node.grow(&[2, no_core], None).err();
         let errno = refused.map(|error| error.errno);
-        assert_equal("more of what is no core", &errno, &Some(Errno::EINVAL))?;
+        assert_equal("growing by an invalid core", &errno, &Some(Errno::EINVAL))?;
     }
-    // Its core is held for it, by a descriptor that is still open when it is gone.
+    // Its core is kept for it, by a descriptor that is still open when the node is gone.
     node.supervise(NodeSupervise {
-        hold: 1 << Reason::CRASHED.0,
+        keep_cpus: 1 << Reason::CRASHED.0,
         flags: 0,
     })?;
     node.stop(Reason::CRASHED)?;
@@ -133,16 +133,16 @@ fn cores(driver: &Driver) -> Result<(), Finding> {
     assert_equal("the core's owner", &owner, &Some(CpuOwner::BASE))
 }
 
-/// Memory is taken from a node while somebody copies into it. Whoever has it next finds zeros there,
-/// now and later: no copy was still under way.
-fn copy_into_what_is_taken(driver: &Driver) -> Result<(), Finding> {
-    let memory = IdleMemory::take(driver, &SUPPLY)?;
+/// Memory is removed from a node during a copy into it. Its next owner finds zeros there, now and
+/// later: no copy was still in progress.
+fn copy_into_removed_memory(driver: &Driver) -> Result<(), Finding> {
+    let memory = IdleMemory::allocate(driver, &SUPPLY)?;
     let node = create(driver, &memory.object)?;
-    node.start(&memory.beginning())?;
+    node.start(&memory.start_parameters())?;
     let source = driver.create_memory()?;
     source.grow(&GRANULE_OF_MEMORY)?;
     source.map()?.write(0, &[0xff; GRANULE as usize])?;
-    // So that what is taken goes to the pool, where nobody but us gets it from.
+    // So that removed memory goes to the pool, which nobody else uses.
     driver.reserve(&[], GRANULE_OF_MEMORY)?;
     let target = node.memory()?;
     let (copies, over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -153,21 +153,21 @@ fn copy_into_what_is_taken(driver: &Driver) -> Result<(), Finding> {
                 copies.fetch_add(u64::from(copied.is_ok()), Ordering::Relaxed);
             }
         });
-        let taken = (0..ROUNDS).try_for_each(|_| take_while_copied(driver, &node, &copies));
+        let shrunk = (0..ROUNDS).try_for_each(|_| shrink_during_copy(driver, &node, &copies));
         over.store(true, Ordering::Relaxed);
-        taken
+        shrunk
     })?;
     node.stop(Reason::KILLED)?;
     node.remove()?;
     Ok(driver.release()?)
 }
 
-fn take_while_copied(driver: &Driver, node: &Node, copies: &AtomicU64) -> Result<(), Finding> {
+fn shrink_during_copy(driver: &Driver, node: &Node, copies: &AtomicU64) -> Result<(), Finding> {
     let (more, chunk) = one_granule(driver)?;
     node.grow(&[], Some(&more))?;
     let (began, before) = (Instant::now(), copies.load(Ordering::Relaxed));
     while copies.load(Ordering::Relaxed) == before {
-        Finding::unless(began.elapsed() < PATIENCE, || "nothing is copied".into())?;
+        Finding::unless(began.elapsed() < TIMEOUT, || "nothing is copied".into())?;
         std::thread::yield_now();
     }
     node.shrink(&[], 1)?;
@@ -188,7 +188,7 @@ fn assert_zero(bytes: &[u8]) -> Result<(), Finding> {
     assert_equal("the first byte that is not zero", &written, &None)
 }
 
-/// A granule, which the pool has, and where it lies.
+/// A granule of the pool, and its address.
 fn one_granule(driver: &Driver) -> Result<(Memory, Option<Chunk>), Finding> {
     let memory = driver.create_memory()?;
     memory.grow(&GRANULE_OF_MEMORY)?;
@@ -196,7 +196,7 @@ fn one_granule(driver: &Driver) -> Result<(Memory, Option<Chunk>), Finding> {
     Ok((memory, chunk))
 }
 
-/// The first of the channels of a node, which are in the second granule of its memory.
+/// First of the channels of a node, which are in the second granule of its memory.
 fn open_channel(node: &Node, memory: &IdleMemory) -> Result<Channel, Finding> {
     node.lay_out_channels(Channels {
         start: memory.start + GRANULE,
@@ -206,37 +206,37 @@ fn open_channel(node: &Node, memory: &IdleMemory) -> Result<Channel, Finding> {
     Ok(node.open_channel(0)?)
 }
 
-/// An eventfd of a channel goes, of which the module has work to do, and at once the channel goes,
-/// the last of a node that is gone. The work finds all that it needs, and not what the kernel has
-/// kept in the same place meanwhile.
+/// An eventfd that is bound to a channel is closed, which queues work in the module, and then the
+/// channel, the last user of a removed node. The work must find the channel intact, not memory that
+/// the kernel has reused meanwhile.
 fn work_of_closed_channel(driver: &Driver) -> Result<(), Finding> {
-    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let memory = IdleMemory::allocate(driver, &SUPPLY)?;
     let node = create(driver, &memory.object)?;
     let channel = open_channel(&node, &memory)?;
     drop(node);
-    let (incoming, outgoing) = (EventFd::new()?, EventFd::new()?);
-    channel.bind_event(0, Some((&incoming, &outgoing)))?;
+    let (ioeventfd, irqfd) = (EventFd::new()?, EventFd::new()?);
+    channel.bind_eventfds(0, Some((&ioeventfd, &irqfd)))?;
     let mut parameter = File::options().write(true).open(PARAMETER)?;
     let spray = [0xff; SPRAY];
     let refused = alone_on_a_core(|| {
-        drop(incoming);
+        drop(ioeventfd);
         drop(channel);
         parameter.write(&spray).is_err()
     })?;
-    Finding::unless(refused, || format!("{PARAMETER} is what it cannot be"))
+    Finding::unless(refused, || format!("{PARAMETER} accepted an invalid value"))
 }
 
-/// Whoever has mapped a node's memory, or the rings of a channel, changes nothing of its next life
-/// thereby, and sees nothing of it.
-fn mappings_of_former_life(driver: &Driver) -> Result<(), Finding> {
-    let memory = IdleMemory::take(driver, &SUPPLY)?;
+/// A mapping of a node's memory, or of the rings of a channel, neither sees nor changes anything of
+/// the node's next run.
+fn mappings_of_an_earlier_run(driver: &Driver) -> Result<(), Finding> {
+    let memory = IdleMemory::allocate(driver, &SUPPLY)?;
     let node = create(driver, &memory.object)?;
     let channel = open_channel(&node, &memory)?;
     let rings = channel.map()?;
     let own = memory.words.word(0)?;
-    node.start(&memory.beginning())?;
+    node.start(&memory.start_parameters())?;
     node.supervise(NodeSupervise {
-        hold: 1 << Reason::CRASHED.0,
+        keep_cpus: 1 << Reason::CRASHED.0,
         flags: 0,
     })?;
     rings.store(0, 1, Ordering::Relaxed);
@@ -249,7 +249,7 @@ fn mappings_of_former_life(driver: &Driver) -> Result<(), Finding> {
     assert_zero(&bytes_of(&node.memory()?)?).map_err(|finding| finding.when("by memory"))?;
     let next = node.memory()?.map()?;
     next.word(0)?.store(1, Ordering::Relaxed);
-    assert_equal("the word seen", &own.load(Ordering::Relaxed), &u64::MAX)?;
+    assert_equal("the word read", &own.load(Ordering::Relaxed), &u64::MAX)?;
     drop(node);
     Ok(driver
         .open_node(&NAME.parse::<Name>()?.to_abi())?

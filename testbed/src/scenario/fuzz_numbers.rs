@@ -1,17 +1,17 @@
-//! Numbers at which arithmetic goes wrong: about 0, each power of two and 2^64.
+//! Numbers at the edges of arithmetic: near 0, each power of two and 2^64.
 
 use fastrand::Rng;
 use insula_abi::GRANULE;
 
-/// How far from such a place.
+/// Distances from such an edge.
 const DISTANCES: [u64; 4] = [0, 1, GRANULE - 1, GRANULE];
 
 /// All of them, each once.
 pub(super) fn all() -> Vec<u64> {
     let places = (0..u64::BITS).map(|power| 1 << power).chain([0]);
     let mut numbers: Vec<u64> = places
-        .flat_map(|place: u64| {
-            DISTANCES.map(|distance| [place.wrapping_sub(distance), place.wrapping_add(distance)])
+        .flat_map(|edge: u64| {
+            DISTANCES.map(|distance| [edge.wrapping_sub(distance), edge.wrapping_add(distance)])
         })
         .flatten()
         .collect();
@@ -20,18 +20,18 @@ pub(super) fn all() -> Vec<u64> {
     numbers
 }
 
-/// One of them: as often about 0 and 2^64 as about all else.
+/// One of them: as often near 0 and 2^64 as near all others.
 pub(super) fn any(rng: &mut Rng) -> u64 {
-    let place = if rng.bool() {
+    let edge = if rng.bool() {
         0
     } else {
         1 << rng.u32(..u64::BITS)
     };
     let distance = DISTANCES[rng.usize(..DISTANCES.len())];
     if rng.bool() {
-        distance.wrapping_add(place)
+        distance.wrapping_add(edge)
     } else {
-        u64::wrapping_sub(place, distance)
+        u64::wrapping_sub(edge, distance)
     }
 }
 

@@ -1,8 +1,7 @@
-//! What random calls are made on: descriptors that several threads share, use and close.
+//! Targets of random calls: descriptors that several threads share, use and close.
 //!
-//! Memory that holds something, nodes that are being put together and nodes that run hardly ever
-//! come of random calls. So some are supplied now and then, and what is done to them is up to
-//! chance.
+//! Random calls hardly ever produce memory with content, nodes that are not yet started and nodes
+//! that run. So some are supplied now and then, and random calls are made on them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,27 +21,29 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use zerocopy::IntoBytes;
 
 use super::Finding;
-use super::fuzz_call::{ARENA_WORDS, FREE_CPUS, Given, Kind, make_up, name, pick, random_request};
+use super::fuzz_call::{
+    ARENA_WORDS, Available, FREE_CPUS, Kind, generate, name, pick, random_request,
+};
 use super::idle_node::IdleMemory;
-use super::raw_device::{Answer, Arena, Argument, call, look_at};
+use super::raw_device::{Answer, Arena, Argument, call, read_mapped};
 
-/// Descriptors of each kind that are open at once.
+/// Most open descriptors of each kind.
 const MEMORIES: usize = 6;
 const NODES: usize = 3;
 const CHANNELS: usize = 8;
-const LENDERS: usize = 3;
-/// Eventfds, which events of channels are bound to.
+const GRANT_TABLES: usize = 3;
+/// Number of eventfds that are bound to channels.
 const EVENTFDS: usize = 6;
-/// Most pages of a memory object that are looked at: more than one chunk has.
+/// Most pages of a memory object that are read: more than one chunk has.
 const PAGES: usize = 1500;
-/// Where in an arena a node's first chunk is told.
+/// Offset in an arena of a node's first chunk, in words.
 const CHUNK_WORD: usize = 64;
-/// What is done to the node that is to go on running: anything else could end it.
-const HARMLESS: [u32; 2] = [ioctl::CHANNEL_OPEN, ioctl::NODE_LEND];
-/// What is asked of a node as soon as it runs: it may soon have ended, and of these most are refused.
-const AT_ONCE: [u32; 2] = [ioctl::NODE_SHRINK, ioctl::SPACE_CREATE];
+/// Requests to the node that must go on running: any other could end it.
+const HARMLESS: [u32; 2] = [ioctl::CHANNEL_OPEN, ioctl::NODE_GRANT_TABLE];
+/// Requests to a node as soon as it runs: it may soon have ended, and most of these are refused.
+const AT_ONCE: [u32; 2] = [ioctl::NODE_SHRINK, ioctl::MIRROR_CREATE];
 const TIMES_AT_ONCE: usize = 6;
-/// The memory that is supplied: what a node begins with, and a granule that is anybody's.
+/// Request for supplied memory: for a node, with one spare granule.
 pub(super) const SUPPLY: Request = Request {
     size: 2 * GRANULE,
     min_phys: 0,
@@ -57,32 +58,32 @@ const SHARED: Request = Request {
     chunk_max: GRANULE,
     ..SUPPLY
 };
-/// A vector at which nobody listens: the core has its interrupts off.
+/// Vector without a handler: the core has its interrupts off.
 const VECTOR: u64 = 0x40;
 
-/// How many calls the module accepted, by request.
+/// Number of calls that the module accepted, by request.
 pub(super) type Accepted = BTreeMap<u32, u64>;
 
-/// The descriptors that are called, shared by all threads.
+/// Descriptors for calls, shared by all threads.
 pub(super) struct Targets {
     driver: Driver,
-    /// Held by whoever calls at random; alone by whoever has descriptors that are not to be hit by
-    /// a call to one that was closed.
+    /// Read-locked during random calls; write-locked while descriptors are open that a call to a
+    /// closed one's number must not hit.
     calling: RwLock<()>,
-    /// One of them has not greeted the module.
+    /// One of them has not completed the greeting (HELLO).
     controls: [File; 2],
-    /// A node that runs, and is to go on doing so.
+    /// A node that must go on running.
     neighbour: Node,
-    memories: Slots,
-    nodes: Slots,
-    channels: Slots,
-    lenders: Slots,
-    eventfds: Slots,
+    memories: Descriptors,
+    nodes: Descriptors,
+    channels: Descriptors,
+    grant_tables: Descriptors,
+    eventfds: Descriptors,
     accepted: Mutex<Accepted>,
 }
 
 impl Targets {
-    /// All that there is before the first call.
+    /// Opens all that exists before the first call.
     pub(super) fn open(driver: Driver, neighbour: Node) -> Result<Self, Finding> {
         let device = || File::options().read(true).write(true).open("/dev/insula");
         let controls = [device()?, device()?];
@@ -98,57 +99,57 @@ impl Targets {
             calling: RwLock::new(()),
             controls,
             neighbour,
-            memories: Slots::new(MEMORIES),
-            nodes: Slots::new(NODES),
-            channels: Slots::new(CHANNELS),
-            lenders: Slots::new(LENDERS),
-            eventfds: Slots::new(EVENTFDS),
+            memories: Descriptors::new(MEMORIES),
+            nodes: Descriptors::new(NODES),
+            channels: Descriptors::new(CHANNELS),
+            grant_tables: Descriptors::new(GRANT_TABLES),
+            eventfds: Descriptors::new(EVENTFDS),
             accepted: Mutex::default(),
         })
     }
 
-    /// Does something at random.
-    pub(super) fn act(&self, rng: &mut Rng, arena: &Arena) {
+    /// Takes a random step.
+    pub(super) fn step(&self, rng: &mut Rng, arena: &Arena) {
         match rng.u8(..32) {
             0 => self.memories.close(rng),
-            // They are hard to come by.
+            // Nodes are rare.
             1 if rng.u8(..16) == 0 => self.nodes.close(rng),
             2 => self.channels.close(rng),
-            3 if rng.bool() => self.lenders.close(rng),
+            3 if rng.bool() => self.grant_tables.close(rng),
             4 => self.signal(rng),
-            5 => self.channels.listen(rng),
-            6 => self.channels.look(rng),
-            7 | 8 => self.memories.look(rng),
-            // Name, core or memory may be somebody else's.
+            5 => self.channels.read_count(rng),
+            6 => self.channels.read_mapped(rng),
+            7 | 8 => self.memories.read_mapped(rng),
+            // Fails if name, core or memory are in use.
             9 if rng.u8(..6) == 0 => drop(self.supply(rng, arena)),
             _ => self.request(rng, arena),
         }
     }
 
-    /// Writes to an eventfd, of which there is another each time it is not bound to anything.
+    /// Writes to an eventfd, and replaces it if it is not bound.
     fn signal(&self, rng: &mut Rng) {
         if let (0, Ok(new)) = (rng.u8(..4), EventFd::from_flags(EfdFlags::EFD_NONBLOCK)) {
-            self.eventfds.keep(rng, new.into());
+            self.eventfds.store(rng, new.into());
         }
-        if let Some(eventfd) = self.eventfds.copy(rng) {
+        if let Some(eventfd) = self.eventfds.duplicate(rng) {
             let _ = nix::unistd::write(eventfd, &1_u64.to_ne_bytes());
         }
     }
 
-    /// How many calls were accepted so far.
+    /// Number of calls accepted so far.
     pub(super) fn accepted(&self) -> Accepted {
         let accepted = self.accepted.lock();
         accepted.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Supplies memory, or a node: one that is being put together, or one that runs.
+    /// Supplies memory, or a node: one that is not yet started, or one that runs.
     fn supply(&self, rng: &mut Rng, arena: &Arena) -> Result<(), Finding> {
         let _alone = self.calling.write();
-        let memory = IdleMemory::take(&self.driver, &SUPPLY)?;
+        let memory = IdleMemory::allocate(&self.driver, &SUPPLY)?;
         let kind = rng.u8(..8);
         if kind < 3 {
             let memory = memory.object.as_fd().try_clone_to_owned()?;
-            self.memories.keep(rng, memory);
+            self.memories.store(rng, memory);
             return Ok(());
         }
         let cpu = rng.u32(FREE_CPUS);
@@ -162,29 +163,29 @@ impl Targets {
             self.share(rng, arena, &node)?;
         }
         if kind < 7 {
-            node.start(&memory.beginning())?;
+            node.start(&memory.start_parameters())?;
             for _ in 0..TIMES_AT_ONCE {
                 let request = AT_ONCE[rng.usize(..AT_ONCE.len())];
-                self.ask(rng, arena, request, node.as_fd().as_raw_fd(), -1);
+                self.call_on(rng, arena, request, node.as_fd().as_raw_fd(), -1);
             }
         }
-        self.nodes.keep(rng, node.as_fd().try_clone_to_owned()?);
+        self.nodes.store(rng, node.as_fd().try_clone_to_owned()?);
         Ok(())
     }
 
-    /// Asks that a node that is being put together share memory, which is then anybody's: nodes do not
-    /// stay so for long, and most memory is empty or somebody's own.
+    /// Has a node that is not yet started share memory, and publishes the memory: nodes do not stay
+    /// in that state for long, and most memory is empty or private.
     fn share(&self, rng: &mut Rng, arena: &Arena, node: &Node) -> Result<(), Finding> {
         let memory = self.driver.create_memory()?;
         memory.grow(&SHARED)?;
         let memory = memory.as_fd().try_clone_to_owned()?;
         let node = node.as_fd().as_raw_fd();
-        self.ask(rng, arena, ioctl::NODE_SHARE, node, memory.as_raw_fd());
-        self.memories.keep(rng, memory);
+        self.call_on(rng, arena, ioctl::NODE_SHARE, node, memory.as_raw_fd());
+        self.memories.store(rng, memory);
         Ok(())
     }
 
-    /// As one has it whose kernel takes programs.
+    /// Lays out the delegation area as for a lightweight kernel.
     fn lay_out_delegation(&self, node: &Node, memory: &IdleMemory) -> Result<(), Finding> {
         node.lay_out_delegation(DelegationPlace {
             start: memory.start + GRANULE,
@@ -215,20 +216,20 @@ impl Targets {
             _ => self.descriptor(rng, kind),
         };
         let memory = self.memories.any(rng);
-        self.ask(rng, arena, request, fd, memory);
+        self.call_on(rng, arena, request, fd, memory);
     }
 
     /// Makes a call of that kind on `fd`, which may name `memory`.
-    fn ask(&self, rng: &mut Rng, arena: &Arena, request: u32, fd: RawFd, memory: RawFd) {
-        let given = Given {
+    fn call_on(&self, rng: &mut Rng, arena: &Arena, request: u32, fd: RawFd, memory: RawFd) {
+        let available = Available {
             memory,
             eventfds: [self.eventfds.any(rng), self.eventfds.any(rng)],
-            place: match request {
+            address: match request {
                 ioctl::NODE_CHANNELS | ioctl::NODE_DELEGATION => memory_of(fd, arena),
                 _ => 0,
             },
         };
-        make_up(rng, arena, request, given);
+        generate(rng, arena, request, available);
         let argument = match rng.u8(..32) {
             0 => Argument::Nowhere(rng.usize(..4)),
             _ => Argument::Arena(arena),
@@ -237,7 +238,7 @@ impl Targets {
             return;
         };
         if let Answer::Descriptor(new) = answer {
-            self.keep(rng, request, new);
+            self.store(rng, request, new);
         }
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         *accepted.entry(request).or_default() += 1;
@@ -248,27 +249,27 @@ impl Targets {
             Kind::Memory => self.memories.any(rng),
             Kind::Node => self.nodes.any(rng),
             Kind::Channel => self.channels.any(rng),
-            Kind::Lender => self.lenders.any(rng),
-            // The one that has not greeted is refused everything: rarely tried.
+            Kind::GrantTable => self.grant_tables.any(rng),
+            // Without the greeting every request is refused: rarely tried.
             Kind::Control => self.controls[usize::from(rng.u8(..16) == 0)].as_raw_fd(),
         }
     }
 
-    fn keep(&self, rng: &mut Rng, request: u32, new: OwnedFd) {
+    fn store(&self, rng: &mut Rng, request: u32, new: OwnedFd) {
         match request {
-            ioctl::NODE_CREATE | ioctl::NODE_OPEN => self.nodes.keep(rng, new),
-            ioctl::NODE_LEND => self.lenders.keep(rng, new),
+            ioctl::NODE_CREATE | ioctl::NODE_OPEN => self.nodes.store(rng, new),
+            ioctl::NODE_GRANT_TABLE => self.grant_tables.store(rng, new),
             ioctl::CHANNEL_OPEN => {
-                // Nobody rings: who reads is not to wait.
+                // Nobody rings: reads must not block.
                 let _ = fcntl(&new, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK));
-                self.channels.keep(rng, new);
+                self.channels.store(rng, new);
             }
-            _ => self.memories.keep(rng, new),
+            _ => self.memories.store(rng, new),
         }
     }
 }
 
-/// Where the memory of a node begins, if it has some.
+/// Start of the memory of a node, if it has some.
 fn memory_of(node: RawFd, arena: &Arena) -> u64 {
     let Ok(Answer::Descriptor(memory)) = call(node, ioctl::NODE_MEMORY, Argument::Arena(arena))
     else {
@@ -289,53 +290,52 @@ fn memory_of(node: RawFd, arena: &Arena) -> u64 {
     arena.word(CHUNK_WORD)
 }
 
-/// Places for descriptors. Each is owned here, but used without asking: whoever uses one may find
-/// it closed.
-struct Slots(Vec<Mutex<Option<OwnedFd>>>);
+/// Table of descriptors. Each is owned here, but used without a lock: it may be closed meanwhile.
+struct Descriptors(Vec<Mutex<Option<OwnedFd>>>);
 
-impl Slots {
+impl Descriptors {
     fn new(count: usize) -> Self {
         Self((0..count).map(|_| Mutex::new(None)).collect())
     }
 
-    /// One of the places, locked.
-    fn place(&self, rng: &mut Rng) -> MutexGuard<'_, Option<OwnedFd>> {
-        let place = &self.0[rng.usize(..self.0.len())];
-        place.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A random entry, locked.
+    fn entry(&self, rng: &mut Rng) -> MutexGuard<'_, Option<OwnedFd>> {
+        let entry = &self.0[rng.usize(..self.0.len())];
+        entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts one into a place; what was there is closed once the place is free again.
-    fn keep(&self, rng: &mut Rng, new: OwnedFd) {
-        let old = self.place(rng).replace(new);
+    /// Stores a descriptor; the one that it replaces is closed after the entry is unlocked.
+    fn store(&self, rng: &mut Rng, new: OwnedFd) {
+        let old = self.entry(rng).replace(new);
         drop(old);
     }
 
     fn close(&self, rng: &mut Rng) {
-        let old = self.place(rng).take();
+        let old = self.entry(rng).take();
         drop(old);
     }
 
-    /// Another descriptor of what one of them stands for.
-    fn copy(&self, rng: &mut Rng) -> Option<OwnedFd> {
-        self.place(rng).as_ref()?.try_clone().ok()
+    /// A duplicate of a random descriptor.
+    fn duplicate(&self, rng: &mut Rng) -> Option<OwnedFd> {
+        self.entry(rng).as_ref()?.try_clone().ok()
     }
 
-    /// The number of one of them, or none's.
+    /// Number of a random descriptor, or an invalid one.
     fn any(&self, rng: &mut Rng) -> RawFd {
-        self.place(rng).as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        self.entry(rng).as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// Maps one of them and looks at its first pages, while others may grow and close it.
-    fn look(&self, rng: &mut Rng) {
+    /// Maps a random one and reads its first pages, while other threads may grow and close it.
+    fn read_mapped(&self, rng: &mut Rng) {
         let pages = NonZeroUsize::MIN.saturating_add(rng.usize(..PAGES));
-        if let Some(memory) = self.copy(rng) {
-            let _ = look_at(memory.as_fd(), pages);
+        if let Some(memory) = self.duplicate(rng) {
+            let _ = read_mapped(memory.as_fd(), pages);
         }
     }
 
-    /// Looks whether one of them has been rung, and how often.
-    fn listen(&self, rng: &mut Rng) {
-        if let Some(end) = self.copy(rng) {
+    /// Reads the doorbell count of a random one.
+    fn read_count(&self, rng: &mut Rng) {
+        if let Some(end) = self.duplicate(rng) {
             let _ = poll(
                 &mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)],
                 PollTimeout::ZERO,

@@ -1,4 +1,4 @@
-//! Making a node's kernel hang, which no stock kernel offers to do for its users.
+//! Makes a node's kernel hang, for which stock kernels have no interface.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -6,27 +6,26 @@ use std::time::{Duration, Instant};
 use insula::driver::{Driver, Mapping};
 use insula::node;
 use kimage::Symbols;
-use kimage::log::{LogLayout, Placement, locate, pulse};
+use kimage::log::{LogLayout, Placement, locate, resched_count};
 
 use super::Finding;
-use super::insula_command::PATIENCE;
+use super::insula_command::TIMEOUT;
 
-/// Where it hangs: the first instruction of the kernel for a rescheduling interrupt, with
-/// interrupts off.
+/// Where it hangs: entry of the kernel's handler of rescheduling interrupts, with interrupts off.
 pub const HANG_SYMBOL: &str = "asm_sysvec_reschedule_ipi";
 /// A jump to itself.
-const FOREVER: [u8; 2] = [0xeb, 0xfe];
-/// Interrupts that a node has taken once its supervisor knows that it takes them: the supervisor
-/// sends the second when it has found the first one taken.
-const KNOWN_ALIVE: u32 = 2;
-/// How often that is looked at.
+const JUMP_TO_SELF: [u8; 2] = [0xeb, 0xfe];
+/// Number of handled interrupts after which the supervisor's health probe is known to work: the
+/// supervisor sends the second when it has found the first one handled.
+const PROBED: u32 = 2;
+/// Interval of checks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Lets the node with this kernel hang on the next rescheduling interrupt that a core of it gets;
-/// first waits until its supervisor has felt its pulse.
+/// Makes the node with this kernel hang on the next rescheduling interrupt of one of its cores;
+/// first waits until its supervisor's health probe works.
 ///
 /// # Errors
-/// When the node, its memory or the kernel in it cannot be had.
+/// When the node, its memory or the kernel in it cannot be found.
 pub fn hang(name: &str, kernel: &[u8]) -> Result<(), Finding> {
     let vmlinux = kimage::vmlinux(kernel)?;
     let symbols = Symbols::from_vmlinux(&vmlinux)?;
@@ -39,20 +38,20 @@ pub fn hang(name: &str, kernel: &[u8]) -> Result<(), Finding> {
     let mut memory = handle.node.memory()?.map()?;
     let placement = locate(&layout, &memory);
     let placement = placement.ok_or_else(|| Finding::new("the kernel is not in its memory"))?;
-    wait_for_pulse(&layout, placement, &memory)?;
+    wait_for_health_probe(&layout, placement, &memory)?;
     let entry = placement.physical + (address(HANG_SYMBOL)? - address("_text")?);
-    let offset = memory.offset_of(entry, FOREVER.len() as u64)?;
-    Ok(memory.write(offset, &FOREVER)?)
+    let offset = memory.offset_of(entry, JUMP_TO_SELF.len() as u64)?;
+    Ok(memory.write(offset, &JUMP_TO_SELF)?)
 }
 
-fn wait_for_pulse(
+fn wait_for_health_probe(
     layout: &LogLayout,
     placement: Placement,
     memory: &Mapping,
 ) -> Result<(), Finding> {
     let began = Instant::now();
-    while pulse(layout, placement, memory)? < Some(KNOWN_ALIVE) {
-        Finding::unless(began.elapsed() < PATIENCE, || {
+    while resched_count(layout, placement, memory)? < Some(PROBED) {
+        Finding::unless(began.elapsed() < TIMEOUT, || {
             "the node takes no interrupts".into()
         })?;
         sleep(INTERVAL);

@@ -1,5 +1,5 @@
-//! Making races certain: a driver for tests (`testbed/driver/insula_hold.c`) that holds a function of
-//! the base's kernel, or its reboot, just where somebody else is to come in between.
+//! Forces races: a driver for tests (`testbed/driver/insula_hold.c`) holds a function of the base's
+//! kernel, or its reboot, just where another thread is to interleave.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,11 @@ use crate::equipment::HOLD_PATH;
 
 const PARAMETERS: &str = "/sys/module/insula_hold/parameters";
 
-/// The driver, loaded: what it is to hold is held when it is called for the first time, and goes on
-/// when this is dropped.
+/// The loaded driver: it holds the first call. Dropping this releases it.
 pub(super) struct Hold(());
 
 impl Hold {
-    /// Holds a function by its name, its caller's core busy with nothing.
+    /// Holds a function by its name; the caller's core spins.
     pub(super) fn of(symbol: &str) -> Result<Self, Finding> {
         Self::load(&[&format!("symbol={symbol}")])
     }
@@ -26,7 +25,7 @@ impl Hold {
         Self::load(&[&format!("symbol={symbol}"), "asleep=1"])
     }
 
-    /// Holds the base's reboot too, once all have been told of it.
+    /// Holds the base's reboot too, after all notifiers have run.
     pub(super) fn asleep_and_reboot(symbol: &str) -> Result<Self, Finding> {
         Self::load(&[&format!("symbol={symbol}"), "asleep=1", "reboot=1"])
     }
@@ -35,15 +34,15 @@ impl Hold {
         let mut insmod = Command::new("insmod");
         let output = insmod.arg(HOLD_PATH).args(parameters).output()?;
         Finding::unless(output.status.success(), || {
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            format!("insmod insula_hold.ko {parameters:?}: {complaint}")
+            let error_output = String::from_utf8_lossy(&output.stderr);
+            format!("insmod insula_hold.ko {parameters:?}: {error_output}")
         })?;
         Ok(Self(()))
     }
 
-    /// Waits until somebody is held.
+    /// Waits until a caller is held.
     pub(super) fn wait(&self) -> Result<(), Finding> {
-        wait_for("somebody to be held", || is_set("held"))
+        wait_for("a caller to be held", || is_set("held"))
     }
 
     /// Waits until the reboot is held.
@@ -51,7 +50,7 @@ impl Hold {
         wait_for("the base to reboot", || is_set("rebooting"))
     }
 
-    /// Lets who is held go on.
+    /// Releases the held caller.
     pub(super) fn release(&self) -> Result<(), Finding> {
         Ok(fs::write(parameter("release"), "1")?)
     }

@@ -1,5 +1,5 @@
-//! The smallest node there is: its core counts, sends an interrupt when a word in its memory tells of
-//! one, and tells of its local APIC when it is asked.
+//! Minimal node: its core counts, sends an interrupt when a word in its memory requests one, and
+//! reports registers of its local APIC on request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,25 +10,24 @@ use super::Finding;
 use super::insula_command::wait_for;
 
 const PAGE_SIZE: u64 = 4096;
-/// What its memory begins with, all in its first granule.
+/// Layout of its memory, all in its first granule.
 const TABLES: u64 = 0x1000;
 const POWER_OFF: u64 = 0x8000;
-/// What goes to the low word of the core's interrupt command register, then what goes to the high
-/// word.
+/// Value for the low word of the core's interrupt command register, then for the high word.
 const COMMAND: u64 = 0x9000;
-/// The offset of a register of its local APIC that is asked for, then what is in it.
+/// Offset of the requested register of its local APIC, then the register's value.
 const REGISTER: u64 = COMMAND + 8;
-/// What it counts, all the time.
+/// Counter, incremented all the time.
 const COUNT: u64 = COMMAND + 16;
 /// Local APIC, in xAPIC mode.
 const APIC: u64 = 0xfee0_0000;
-/// Its registers of interrupts that have come and were not taken, 32 in each.
-const REQUESTED: u64 = 0x200;
-/// Between two of them.
-const REQUESTED_STEP: u64 = 0x10;
+/// Its interrupt request register, with 32 pending vectors in each word.
+const IRR: u64 = 0x200;
+/// Distance of two words.
+const IRR_STEP: u64 = 0x10;
 /// Uncached.
 const DEVICE: u64 = 0x18;
-/// What the core executes. RSI is where it looks.
+/// Code of the core. RSI is the address of [`COMMAND`].
 #[rustfmt::skip]
 const CODE: [u8; 72] = [
     0xfa,                                       //    cli
@@ -59,19 +58,19 @@ const WRITABLE: u64 = 2;
 const LARGE: u64 = 0x80;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Memory for such a node, with all that it needs in it.
+/// Memory for such a node, fully initialised.
 pub(super) struct IdleMemory {
     pub(super) object: Memory,
     pub(super) words: Mapping,
     /// Physical address of its first byte.
     pub(super) start: u64,
-    /// Its first chunk's, in bytes.
+    /// Size of its first chunk, in bytes.
     pub(super) size: u64,
 }
 
 impl IdleMemory {
-    /// Takes it, and writes the core's code and tables that map what a start needs.
-    pub(super) fn take(driver: &Driver, request: &Request) -> Result<Self, Finding> {
+    /// Allocates it, and writes the core's code and the tables that map what a start needs.
+    pub(super) fn allocate(driver: &Driver, request: &Request) -> Result<Self, Finding> {
         let object = driver.create_memory()?;
         object.grow(request)?;
         let chunk = object.chunks()?.first().copied().unwrap_or_default();
@@ -93,7 +92,7 @@ impl IdleMemory {
         let table = |index: u64| TABLES + index * PAGE_SIZE;
         let entry = |index: u64| (self.start + table(index)) | PRESENT | WRITABLE;
         self.set(table(0), entry(1))?;
-        // Of each gibibyte, the granule that is looked for.
+        // In each gibibyte only the wanted granule is mapped.
         let places = [(2, trampoline, 0), (3, self.start, 0), (4, APIC, DEVICE)];
         for (index, address, kind) in places {
             let gibibyte = table(1) + (address >> 30) * 8;
@@ -110,8 +109,8 @@ impl IdleMemory {
         Ok(())
     }
 
-    /// How a node with this memory is started.
-    pub(super) fn beginning(&self) -> NodeStart {
+    /// Parameters to start a node with this memory.
+    pub(super) fn start_parameters(&self) -> NodeStart {
         NodeStart {
             entry: self.start,
             page_table: self.start + TABLES,
@@ -126,38 +125,38 @@ impl IdleMemory {
         self.set(COMMAND, apic_id << 56 | vector)
     }
 
-    /// Whether it has done so.
+    /// Whether it has been sent.
     pub(super) fn has_sent(&self) -> Result<bool, Finding> {
         Ok(self.get(COMMAND)? & 0xffff_ffff == 0)
     }
 
-    /// How far the core has counted.
+    /// The core's counter.
     pub(super) fn count(&self) -> Result<u64, Finding> {
         self.get(COUNT)
     }
 
-    /// The vectors of interrupts that have come to the core, none of which it takes.
+    /// Vectors of the core's pending interrupts, none of which it handles.
     pub(super) fn pending(&self) -> Result<Vec<u64>, Finding> {
         let mut vectors = Vec::new();
         for index in 0..8 {
-            let came = self.register(REQUESTED + index * REQUESTED_STEP)?;
+            let bits = self.register(IRR + index * IRR_STEP)?;
             vectors.extend(
                 (0..32)
-                    .filter(|bit| came >> bit & 1 == 1)
+                    .filter(|bit| bits >> bit & 1 == 1)
                     .map(|bit| index * 32 + bit),
             );
         }
         Ok(vectors)
     }
 
-    /// What is in a register of the core's local APIC.
+    /// Value of a register of the core's local APIC.
     fn register(&self, offset: u64) -> Result<u64, Finding> {
         self.set(REGISTER, offset)?;
         let answered = || {
             let word = self.get(REGISTER)?;
             Ok((word & 0xffff_ffff == 0).then_some(word >> 32))
         };
-        wait_for("a core to tell of its APIC", answered)
+        wait_for("a core to report a register of its APIC", answered)
     }
 
     pub(super) fn word(&self, offset: u64) -> Result<&AtomicU64, Finding> {

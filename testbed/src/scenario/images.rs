@@ -1,4 +1,4 @@
-//! Resident images: what is in memory needs no file any more.
+//! Resident images: starts from memory, without the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::holdings::{Holdings, assert_unchanged, drop_caches};
-use super::insula_command::{assert_equal, attended, insula, insula_json, text};
+use super::insula_command::{assert_equal, insula, insula_json, text, with_cleanup};
 use super::load::sectors_read;
+use super::resources::{Resources, assert_unchanged, drop_caches};
 use super::test_node::{TestNode, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -32,8 +32,8 @@ const SECTOR_BYTES: u64 = 512;
 
 fn play(context: &Context) -> Result<(), Finding> {
     fs::create_dir_all(FOLDER)?;
-    let before = Holdings::now()?;
-    attended(|| {
+    let before = Resources::now()?;
+    with_cleanup(|| {
         for version in ["6.1", "6.12"] {
             let release = context.release(version)?;
             let files = Files::copy(context, version)?;
@@ -53,7 +53,7 @@ fn play(context: &Context) -> Result<(), Finding> {
 struct Files {
     kernel: PathBuf,
     initrd: PathBuf,
-    /// The ELF file inside of the kernel, by itself.
+    /// ELF file extracted from the kernel.
     elf: PathBuf,
 }
 
@@ -72,7 +72,8 @@ impl Files {
     }
 }
 
-/// That reads of disks are seen, and that files are on one: what [`each_form`] relies on.
+/// Proves that reads of disks are noticed, and that the files are on a disk: [`each_form`] relies
+/// on both.
 fn a_cold_start_reads(files: &Files) -> Result<(), Finding> {
     let (kernel, initrd) = (path(&files.kernel), path(&files.initrd));
     let source = ["--kernel", &kernel, "--initrd", &initrd];
@@ -84,11 +85,11 @@ fn a_cold_start_reads(files: &Files) -> Result<(), Finding> {
     node.remove()
 }
 
-/// Starts a node with nothing but programs in the base's caches. Answers it and how many bytes
-/// disks have read between the command and the kernel's first instruction.
+/// Starts a node with only programs in the base's page cache. Returns the node and how many bytes
+/// were read from disks between the command and the kernel's first instruction.
 fn start_cold(source: &[&str]) -> Result<(TestNode, u64), Finding> {
     drop_caches()?;
-    // Those of the programs, which any use brings in.
+    // Page cache of the programs, which any use fills.
     fs::read("/proc/self/exe")?;
     insula(&["ps"])?;
     fs::read("/payload/bin/insula")?;
@@ -99,7 +100,7 @@ fn start_cold(source: &[&str]) -> Result<(TestNode, u64), Finding> {
 
 /// Makes one form of a kernel resident, removes the files, starts a node from it.
 fn each_form(files: &Files, form: &str, release: &str) -> Result<(), Finding> {
-    let before = Holdings::now()?;
+    let before = Resources::now()?;
     let ours = Path::new(FOLDER).join("kernel");
     let given = if form == "elf" {
         &files.elf
@@ -110,7 +111,7 @@ fn each_form(files: &Files, form: &str, release: &str) -> Result<(), Finding> {
     fs::copy(given, &ours)?;
     fs::copy(&files.initrd, &initrd)?;
     add(form, &ours, &initrd)?;
-    check_told(form, release, &ours)?;
+    check_listed(form, release, &ours)?;
     fs::remove_file(&ours)?;
     fs::remove_file(&initrd)?;
 
@@ -134,8 +135,8 @@ fn add(form: &str, kernel: &Path, initrd: &Path) -> Result<(), Finding> {
     insula(&[&words[..], &files].concat()).map(drop)
 }
 
-/// What list and inspection tell of it.
-fn check_told(form: &str, release: &str, kernel: &Path) -> Result<(), Finding> {
+/// Checks the list and the inspection of the image.
+fn check_listed(form: &str, release: &str, kernel: &Path) -> Result<(), Finding> {
     let list = insula_json(&["image", "ls", "--json"])?;
     assert_equal("images", &list.as_array().map(Vec::len), &Some(1))?;
     for image in [
@@ -167,8 +168,8 @@ fn digest(file: &Path) -> Result<String, Finding> {
     Ok(text.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// An image may go while a node that was started from it runs on; a node of another command line
-/// gets both parts of it.
+/// An image can be removed while a node that was started from it runs on; a node with another
+/// command line still shares both of its parts.
 fn outlived_by_its_node(context: &Context) -> Result<(), Finding> {
     let kernel = path(&context.kernel("6.12")?);
     let initrd = path(context.node_initrd());

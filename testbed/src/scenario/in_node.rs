@@ -1,13 +1,13 @@
-//! Images of nodes that one can live in, and what is done in such a node.
+//! Images of nodes with an agent, and commands in such nodes.
 
 use std::fs;
 use std::process::Command;
 
-use super::insula_command::{ask, insula};
+use super::insula_command::{insula, try_insula};
 use super::{Context, Finding};
 use crate::equipment::MODULES_PATH;
 
-/// Builds the image of that name from the installed kernel whose version begins with `version`.
+/// Builds the image `name` from the installed kernel whose version starts with `version`.
 pub(super) fn build_image(
     context: &Context,
     name: &str,
@@ -21,19 +21,19 @@ pub(super) fn build_image(
     insula(&[&build, &kernel[..], options].concat()).map(drop)
 }
 
-/// Runs a script in a node. Answers its status and output.
+/// Runs a script in a node. Returns its status and output.
 pub(super) fn script(node: &str, script: &str) -> Result<(i32, String), Finding> {
-    let answer = ask(&["exec", node, "--", "/bin/sh", "-c", script])?;
-    if !answer.complaint.is_empty() {
-        println!("  {node}: {}", answer.complaint);
+    let answer = try_insula(&["exec", node, "--", "/bin/sh", "-c", script])?;
+    if !answer.error_output.is_empty() {
+        println!("  {node}: {}", answer.error_output);
     }
     Ok((answer.status.unwrap_or(-1), answer.output))
 }
 
-/// The sum of a file of the base, as `sha256sum` in a node tells it of its input.
+/// Checksum of a file of the base, in the format of `sha256sum` for standard input.
 pub(super) fn sum_of(file: &str) -> Result<String, Finding> {
-    let told = Command::new("sha256sum")
+    let output = Command::new("sha256sum")
         .stdin(fs::File::open(file)?)
         .output()?;
-    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

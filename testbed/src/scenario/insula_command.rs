@@ -1,4 +1,4 @@
-//! Using the command `insula` as its users do.
+//! Use of the command `insula`, as its users do.
 
 use std::fmt::Debug;
 use std::process::{Command, Output, Stdio};
@@ -8,27 +8,27 @@ use serde_json::Value;
 
 use super::Finding;
 
-/// For what takes a second or two on a quiet host.
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
-/// How often a condition is looked at.
+/// Time limit of what takes a second or two on a quiet host.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(90);
+/// Interval at which a condition is checked.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Pause after a look, in times that it took: who looks is not to keep those from their work who
-/// are waited for, with whom it shares the host's cores.
-const REST: u32 = 1;
+/// Pause after a check, in multiples of its duration: checks share the host's cores with the work
+/// that is waited for.
+const PAUSE_FACTOR: u32 = 1;
 /// Records of a node's log that are shown when a scenario fails.
 const RECORDS_SHOWN: &str = "60";
 
-/// What a run of `insula` answered.
+/// Result of a run of `insula`.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The words after `insula`, for messages.
+    /// Its arguments, for messages.
     words: String,
     /// Its exit status; none if a signal ended it.
     pub(super) status: Option<i32>,
-    /// What it printed.
+    /// Its standard output.
     pub(super) output: String,
-    /// What it complained of.
-    pub(super) complaint: String,
+    /// Its standard error.
+    pub(super) error_output: String,
 }
 
 impl Answer {
@@ -38,11 +38,11 @@ impl Answer {
             words: words.join(" "),
             status: output.status.code(),
             output: text(&output.stdout),
-            complaint: text(&output.stderr),
+            error_output: text(&output.stderr),
         }
     }
 
-    /// What it printed, if it succeeded.
+    /// Its output, if it succeeded.
     pub(super) fn succeeded(self) -> Result<String, Finding> {
         match self.status {
             Some(0) => Ok(self.output),
@@ -50,12 +50,15 @@ impl Answer {
         }
     }
 
-    /// Holds if it was refused with that exit status and a message that has all these parts.
+    /// Succeeds if it was refused with that exit status and a message that has all these parts.
     pub(super) fn refused(&self, status: i32, parts: &[&str]) -> Result<(), Finding> {
         if self.status != Some(status) {
             return Err(self.finding(&format!("was not refused with status {status}")));
         }
-        match parts.iter().find(|part| !self.complaint.contains(**part)) {
+        match parts
+            .iter()
+            .find(|part| !self.error_output.contains(**part))
+        {
             Some(missing) => {
                 Err(self.finding(&format!("was refused without a word of `{missing}`")))
             }
@@ -68,11 +71,11 @@ impl Answer {
             words,
             status,
             output,
-            complaint,
+            error_output,
         } = self;
         let status = status.map_or("none".to_owned(), |status| status.to_string());
         Finding::new(format!(
-            "`insula {words}` {what}; status {status}, output: {output}\ncomplaint: {complaint}"
+            "`insula {words}` {what}; status {status}, output: {output}\nerrors: {error_output}"
         ))
     }
 }
@@ -84,40 +87,40 @@ pub(super) fn command(words: &[&str]) -> Command {
     command
 }
 
-/// Runs `insula` to its end, whatever comes of it.
-pub(super) fn ask(words: &[&str]) -> Result<Answer, Finding> {
+/// Runs `insula` to its end, whatever the result.
+pub(super) fn try_insula(words: &[&str]) -> Result<Answer, Finding> {
     Ok(Answer::new(words, &command(words).output()?))
 }
 
-/// Runs `insula`; it must succeed. Answers what it printed.
+/// Runs `insula`, which must succeed. Returns its output.
 pub(super) fn insula(words: &[&str]) -> Result<String, Finding> {
-    ask(words)?.succeeded()
+    try_insula(words)?.succeeded()
 }
 
-/// Runs `insula`; it must succeed and print JSON.
+/// Runs `insula`, which must succeed and print JSON.
 pub(super) fn insula_json(words: &[&str]) -> Result<Value, Finding> {
     let text = insula(words)?;
     let named = |error| Finding::from(error).when(&format!("`insula {}`", words.join(" ")));
     serde_json::from_str(&text).map_err(named)
 }
 
-/// Looks at something again and again until it is there, at most [`PATIENCE`] long.
+/// Polls until `check` returns a value, for at most [`TIMEOUT`].
 pub(super) fn wait_for<T>(
     what: &str,
-    mut look: impl FnMut() -> Result<Option<T>, Finding>,
+    mut check: impl FnMut() -> Result<Option<T>, Finding>,
 ) -> Result<T, Finding> {
     let began = Instant::now();
     loop {
-        let looked = Instant::now();
-        if let Some(found) = look()? {
+        let started = Instant::now();
+        if let Some(found) = check()? {
             return Ok(found);
         }
-        let rest = INTERVAL.max(REST * looked.elapsed());
+        let pause = INTERVAL.max(PAUSE_FACTOR * started.elapsed());
         let waited_s = began.elapsed().as_secs();
-        Finding::unless(began.elapsed() < PATIENCE, || {
-            format!("waited {waited_s} s in vain for {what}")
+        Finding::unless(began.elapsed() < TIMEOUT, || {
+            format!("waited {waited_s} s for {what}")
         })?;
-        std::thread::sleep(rest);
+        std::thread::sleep(pause);
     }
 }
 
@@ -132,15 +135,15 @@ pub(super) fn assert_equal<T: PartialEq + Debug>(
     })
 }
 
-/// Plays a part and, however it ends, leaves no node, no image and no pool. When it fails, the
-/// nodes' logs are shown first: there it says why a node did not do what it should.
-pub(super) fn attended(part: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
+/// Plays a part and, however it ends, removes all nodes, images and the pool. If it fails, the
+/// nodes' logs are shown first.
+pub(super) fn with_cleanup(part: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
     let result = part();
     if result.is_err() {
         show_nodes();
     }
-    let tidied = remove_all();
-    result.and(tidied)
+    let removed = remove_all();
+    result.and(removed)
 }
 
 /// Removes all nodes and images, and empties the pool.
@@ -154,7 +157,7 @@ fn remove_all() -> Result<(), Finding> {
     insula(&["machine", "release"]).map(drop)
 }
 
-/// The names that a list holds.
+/// Names in the output of a list.
 pub(super) fn names(list: &[&str]) -> Result<Vec<String>, Finding> {
     let list = insula_json(list)?;
     let names = list.as_array().into_iter().flatten();
@@ -174,10 +177,10 @@ pub(super) fn numbers(value: &Value) -> Vec<u32> {
         .collect()
 }
 
-/// What can still be learned goes to the output.
+/// Prints the nodes and their logs, as far as available.
 fn show_nodes() {
-    let show = |words: &[&str]| match ask(words) {
-        Ok(answer) => println!("{}{}", answer.output, answer.complaint),
+    let show = |words: &[&str]| match try_insula(words) {
+        Ok(answer) => println!("{}{}", answer.output, answer.error_output),
         Err(finding) => println!("{finding}"),
     };
     show(&["ps", "--all"]);

@@ -1,4 +1,4 @@
-//! Loading and unloading insula.ko.
+//! Loads and unloads insula.ko.
 
 use std::fs;
 use std::process::Command;
@@ -6,8 +6,7 @@ use std::process::Command;
 use super::Finding;
 use crate::equipment::MODULE_PATH;
 
-/// insula.ko, loaded. Unload it with [`LoadedModule::unload`]: only that tells
-/// whether it could be.
+/// Loaded insula.ko. Unload it with [`LoadedModule::unload`]: only that returns errors.
 pub struct LoadedModule(());
 
 impl LoadedModule {
@@ -23,7 +22,7 @@ impl LoadedModule {
     /// Unloads it.
     ///
     /// # Errors
-    /// When it is in use, or gone already.
+    /// When it is in use, or not loaded any more.
     pub fn unload(self) -> Result<(), Finding> {
         run("rmmod", "insula")
     }
@@ -40,11 +39,11 @@ pub fn module_is_loaded() -> Result<bool, Finding> {
 
 fn run(program: &str, argument: &str) -> Result<(), Finding> {
     let output = Command::new(program).arg(argument).output()?;
-    let told = || {
+    let message = || {
         format!(
             "{program} {argument}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         )
     };
-    Finding::unless(output.status.success(), told)
+    Finding::unless(output.status.success(), message)
 }

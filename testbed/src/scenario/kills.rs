@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{Answer, attended, command, insula, insula_json, names, wait_for};
+use super::insula_command::{Answer, command, insula, insula_json, names, wait_for, with_cleanup};
+use super::resources::{Resources, assert_unchanged};
 use super::test_node::{add_image, log, path};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "kills",
-    proves: "after a SIGKILL of insula at any moment all is whole or gone, with no repair command",
+    proves: "after a SIGKILL of insula at any moment all is complete or removed, without a repair command",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &Flavour::USUAL,
@@ -22,54 +22,52 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Kills may come later than the command usually ends, by this factor: it is not always as fast.
+/// Kills are drawn up to the command's usual duration times this factor: its speed varies.
 const SPREAD: f64 = 1.2;
 
-/// The node or image that it happens to.
+/// Node or image of the killed command.
 const VICTIM: &str = "victim";
 
-/// What is killed.
+/// Killed command.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Action {
     Run,
     Stop,
     Remove,
     Add,
 }
 
-const DEEDS: [Deed; 4] = [Deed::Run, Deed::Stop, Deed::Remove, Deed::Add];
+const ACTIONS: [Action; 4] = [Action::Run, Action::Stop, Action::Remove, Action::Add];
 
 fn play(context: &Context) -> Result<(), Finding> {
     let seed = Rng::new().u64(..);
     println!("seed: {seed}");
     let mut rng = Rng::with_seed(seed);
-    attended(|| {
+    with_cleanup(|| {
         add_image(context, "old", "6.1")?;
-        let before = Holdings::now()?;
+        let before = Resources::now()?;
         let add = Words::add(context)?;
-        let usual = DEEDS
+        let usual = ACTIONS
             .iter()
-            .map(|&deed| measure(deed, &add, &before))
+            .map(|&action| measure(action, &add, &before))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut struck = 0;
+        let mut killed = 0;
         let kills = context.count(12, 200);
         for number in 0..kills {
-            let which = number as usize % DEEDS.len();
+            let which = number as usize % ACTIONS.len();
             let delay = usual[which].mul_f64(rng.f64() * SPREAD);
-            let situation = format!("kill {number} of {:?} after {delay:?}", DEEDS[which]);
-            let killed = kill(DEEDS[which], &add, delay, &before)
+            let situation = format!("kill {number} of {:?} after {delay:?}", ACTIONS[which]);
+            let in_time = kill(ACTIONS[which], &add, delay, &before)
                 .map_err(|finding| finding.when(&situation))?;
-            struck += u64::from(killed);
+            killed += u64::from(in_time);
         }
         context.figure("kills", kills as f64, "1")?;
-        context.figure("kills.before_the_end", struck as f64, "1")?;
-        Finding::unless(struck > 0, || {
-            "no kill came before the command's end".into()
-        })
+        context.figure("kills.before_the_end", killed as f64, "1")?;
+        Finding::unless(killed > 0, || "no command was killed before its end".into())
     })
 }
 
-/// The words of `insula image add`, of which some are not known before.
+/// Arguments of `insula image add`, some of which are only known at run time.
 struct Words(Vec<String>);
 
 impl Words {
@@ -81,12 +79,12 @@ impl Words {
         Ok(Self(words.map(str::to_owned).to_vec()))
     }
 
-    fn of(&self, deed: Deed) -> Vec<&str> {
-        match deed {
-            Deed::Run => RUN.to_vec(),
-            Deed::Stop => STOP.to_vec(),
-            Deed::Remove => vec!["rm", "--force", VICTIM],
-            Deed::Add => self.0.iter().map(String::as_str).collect(),
+    fn of(&self, action: Action) -> Vec<&str> {
+        match action {
+            Action::Run => RUN.to_vec(),
+            Action::Stop => STOP.to_vec(),
+            Action::Remove => vec!["rm", "--force", VICTIM],
+            Action::Add => self.0.iter().map(String::as_str).collect(),
         }
     }
 }
@@ -95,32 +93,32 @@ const RUN: [&str; 9] = [
     "run", "--image", "old", "--name", VICTIM, "--cpus", "2", "--memory", "256M",
 ];
 
-/// A node that does not yet know of its power button is stopped after this second.
+/// A node that does not yet handle its power button is killed after this second.
 const STOP: [&str; 4] = ["stop", "--time", "1", VICTIM];
 
-/// How long a deed takes when nobody disturbs it.
-fn measure(deed: Deed, add: &Words, before: &Holdings) -> Result<Duration, Finding> {
-    prepare(deed)?;
+/// Duration of a command that is not killed.
+fn measure(action: Action, add: &Words, before: &Resources) -> Result<Duration, Finding> {
+    prepare(action)?;
     let began = Instant::now();
-    insula(&add.of(deed))?;
+    insula(&add.of(action))?;
     let usual = began.elapsed();
-    println!("{deed:?} takes {usual:?}");
-    tidy(before)?;
+    println!("{action:?} takes {usual:?}");
+    clean_up(before)?;
     Ok(usual)
 }
 
-/// To be stopped or removed, a node must run.
-fn prepare(deed: Deed) -> Result<(), Finding> {
-    match deed {
-        Deed::Stop | Deed::Remove => insula(&RUN).map(drop),
-        Deed::Run | Deed::Add => Ok(()),
+/// A node must run to be stopped or removed.
+fn prepare(action: Action) -> Result<(), Finding> {
+    match action {
+        Action::Stop | Action::Remove => insula(&RUN).map(drop),
+        Action::Run | Action::Add => Ok(()),
     }
 }
 
-/// Begins a deed and kills it. Answers whether it was struck before its end.
-fn kill(deed: Deed, add: &Words, delay: Duration, before: &Holdings) -> Result<bool, Finding> {
-    prepare(deed)?;
-    let words = add.of(deed);
+/// Starts a command and kills it. Returns whether it was killed before its end.
+fn kill(action: Action, add: &Words, delay: Duration, before: &Resources) -> Result<bool, Finding> {
+    prepare(action)?;
+    let words = add.of(action);
     let mut child = command(&words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -128,26 +126,26 @@ fn kill(deed: Deed, add: &Words, delay: Duration, before: &Holdings) -> Result<b
     std::thread::sleep(delay);
     child.kill()?;
     let answer = Answer::new(&words, &child.wait_with_output()?);
-    let struck = answer.status.is_none();
-    if !struck {
+    let killed = answer.status.is_none();
+    if !killed {
         answer.succeeded()?;
     }
-    check_whole(deed)?;
-    tidy(before)?;
-    Ok(struck)
+    check_whole(action)?;
+    clean_up(before)?;
+    Ok(killed)
 }
 
-/// What is listed is whole: a node runs or has ended, an image can be started.
-fn check_whole(deed: Deed) -> Result<(), Finding> {
+/// All that is listed is complete: a node runs or has ended, an image can be started.
+fn check_whole(action: Action) -> Result<(), Finding> {
     let nodes = insula_json(&["ps", "--all", "--json"])?;
     for node in nodes.as_array().into_iter().flatten() {
         let whole = node["state"] == "running" || node["state"] == "stopped";
-        Finding::unless(whole, || format!("half a node is left: {node}"))?;
+        Finding::unless(whole, || format!("an incomplete node is left: {node}"))?;
     }
     let is_listed = |list: &[&str]| Ok::<_, Finding>(names(list)?.iter().any(|one| one == VICTIM));
-    match deed {
-        Deed::Run if is_listed(&["ps", "--json"])? => comes_up(),
-        Deed::Add if is_listed(&["image", "ls", "--json"])? => {
+    match action {
+        Action::Run if is_listed(&["ps", "--json"])? => comes_up(),
+        Action::Add if is_listed(&["image", "ls", "--json"])? => {
             let words = ["run", "--name", VICTIM, "--image", VICTIM];
             insula(&words)?;
             comes_up()
@@ -156,15 +154,15 @@ fn check_whole(deed: Deed) -> Result<(), Finding> {
     }
 }
 
-/// The node's kernel begins to log.
+/// The node's kernel starts to log.
 fn comes_up() -> Result<(), Finding> {
     wait_for("the node to log", || {
         Ok(log(VICTIM)?.contains("Linux version ").then_some(()))
     })
 }
 
-/// Removes what is there by the usual commands; then nothing is missing.
-fn tidy(before: &Holdings) -> Result<(), Finding> {
+/// Removes all by the usual commands; then no resource is missing.
+fn clean_up(before: &Resources) -> Result<(), Finding> {
     for name in names(&["ps", "--all", "--json"])? {
         insula(&["rm", "--force", &name])?;
     }

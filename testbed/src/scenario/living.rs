@@ -1,5 +1,5 @@
-//! Nodes that live in the base's own root: what they serve, read, send and receive, and that they
-//! come back to it, again and again.
+//! Nodes with the base's root: they serve, read, send and receive, and are restarted again and
+//! again.
 
 mod traffic;
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::in_node::{build_image, script, sum_of};
-use super::insula_command::{PATIENCE, assert_equal, attended, insula, insula_json, wait_for};
+use super::insula_command::{TIMEOUT, assert_equal, insula, insula_json, wait_for, with_cleanup};
 use super::virtio::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -27,9 +27,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Files that base and nodes have in common, since the nodes' root is the base's.
+/// Folder that base and nodes share, since the nodes' root is the base's.
 const FOLDER: &str = "/var/tmp/living";
-/// A node of each kernel, the one a web server that the other asks. That one, and in a long run both,
+/// A node of each kernel: a web server, and its client. The client, and in a long run both,
 /// compute, write to their disk and answer on the network all the time.
 const NODES: [(&str, &str); 2] = [("6.12", CLIENT), ("6.1", SERVER)];
 const CLIENT: &str = "client";
@@ -37,25 +37,25 @@ const SERVER: &str = "server";
 const PUBLISH: &str = "127.0.0.1:8080:80";
 const NGINX: &str = "user root; pid /run/nginx.pid; error_log stderr; events {}
 http { access_log off; server { listen 80; root /var/tmp/living; } }";
-/// What it serves, in bytes.
+/// Served file and its size in bytes.
 const PAGE: &str = "page";
 const PAGE_BYTES: usize = 4 << 20;
-/// A node's disk, and what writes to it and verifies what it has written.
+/// Size of a node's disk, and the program that writes to it and verifies what it has written.
 const DISK_BYTES: u64 = 32 << 20;
 const FIO: &str = "fio --name=disk --filename=/dev/vda --rw=randwrite --bs=16k --direct=1 \
                    --ioengine=libaio --iodepth=8 --verify=crc32c --verify_fatal=1";
 const ENDLESSLY: &str = "--time_based --runtime=100000 > /dev/null";
-/// How much is written and verified once.
+/// Option: write and verify once.
 const ONCE: &str = "--size=4m";
-/// Computes and tells that it does.
+/// Computes, and counts its rounds in a file.
 const COMPUTE: &str = "n=0; while :; do n=$((n + 1)); \
                        [ $((n % 1000)) = 0 ] && echo $n > /run/rounds; done";
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
     make_files()?;
-    let played = attended(|| {
-        let busy = context.of(&[CLIENT][..], &[CLIENT, SERVER]);
+    let played = with_cleanup(|| {
+        let busy = context.select(&[CLIENT][..], &[CLIENT, SERVER]);
         for (version, node) in NODES {
             start(context, version, node, busy.contains(&node))?;
         }
@@ -64,13 +64,13 @@ fn play(context: &Context) -> Result<(), Finding> {
             assert_equal("fio", &script(SERVER, &format!("{FIO} {ONCE}"))?.0, &0)?;
         }
         for node in busy {
-            reads_a_tree(node, context.of("/usr/lib/python3", "/usr"))?;
+            reads_a_tree(node, context.select("/usr/lib/python3", "/usr"))?;
             sends_and_receives(node, context.count(16 << 20, 1 << 30))?;
         }
         for (round, node) in (0..context.count(1, 50)).zip(busy.iter().cycle()) {
             let when = |error: Finding| error.when(&format!("in restart {round}, of {node}"));
             let seconds = restarts(node).map_err(when)?;
-            println!("restart {round}, of {node}: at work again after {seconds:.1} s");
+            println!("restart {round}, of {node}: working again after {seconds:.1} s");
         }
         insula(&["rm", "--force", SERVER, CLIENT]).map(drop)
     });
@@ -90,7 +90,7 @@ fn make_files() -> Result<(), Finding> {
     traffic::write_program()
 }
 
-/// Runs a node with the base's root; what it changes there stays in its memory.
+/// Runs a node with the base's root; its changes there stay in its memory.
 fn start(context: &Context, version: &str, node: &str, is_busy: bool) -> Result<(), Finding> {
     build_image(context, node, version, &[])?;
     let disk = disk_of(node);
@@ -106,7 +106,7 @@ fn start(context: &Context, version: &str, node: &str, is_busy: bool) -> Result<
     insula(&[&run[..], &devices, publish, &["--", "sh", &work]].concat()).map(drop)
 }
 
-/// A script of all that a node does.
+/// Script of the node's work.
 fn work_of(node: &str, is_busy: bool) -> String {
     let mut work = String::new();
     if node == SERVER {
@@ -132,7 +132,7 @@ fn serves() -> Result<(), Finding> {
     let file = format!("{FOLDER}/{PAGE}");
     let page = fs::read(&file)?;
     wait_for("nginx in the node to answer the base", || {
-        // Before it listens, whoever connects is sent away.
+        // Connections are refused before it listens.
         Ok(get().ok().filter(|answer| answer.ends_with(&page)))
     })?;
     let get = format!(
@@ -140,31 +140,31 @@ fn serves() -> Result<(), Finding> {
          sys.stdout.buffer.write(u.urlopen(\"http://{}/{PAGE}\").read())' | sha256sum",
         address(SERVER)?
     );
-    let (_, told) = script(CLIENT, &get)?;
-    assert_equal("what another node reads", &told, &sum_of(&file)?)
+    let (_, output) = script(CLIENT, &get)?;
+    assert_equal("page read by another node", &output, &sum_of(&file)?)
 }
 
 fn get() -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut stream = TcpStream::connect("127.0.0.1:8080")?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("GET /{PAGE} HTTP/1.0\r\n\r\n").as_bytes())?;
     stream.read_to_end(&mut answer)?;
     Ok(answer)
 }
 
-/// All files below a folder, with their names, owners, modes and times, are in the node what they are
-/// in the base.
+/// All files below a folder have the same names, owners, modes and times in the node as in the
+/// base.
 fn reads_a_tree(node: &str, folder: &str) -> Result<(), Finding> {
     let sum = format!("tar -C {folder} --sort=name -cf - . | sha256sum");
-    let (status, told) = script(node, &sum)?;
+    let (status, output) = script(node, &sum)?;
     assert_equal("the status of reading a tree", &status, &0)?;
     let own = Command::new("sh").args(["-c", &sum]).output()?;
     let own = String::from_utf8_lossy(&own.stdout).into_owned();
-    assert_equal("a tree as the node reads it", &told, &own)
+    assert_equal("a tree as the node reads it", &output, &own)
 }
 
-/// So many bytes each way arrive as they were, and the node's own work goes on meanwhile.
+/// That many bytes each way arrive unchanged, and the node's own work goes on meanwhile.
 fn sends_and_receives(node: &str, bytes: u64) -> Result<(), Finding> {
     let before = rounds(node)?;
     let seconds = traffic::both_ways(&address(node)?, bytes)?;
@@ -176,14 +176,14 @@ fn sends_and_receives(node: &str, bytes: u64) -> Result<(), Finding> {
 }
 
 fn rounds(node: &str) -> Result<u64, Finding> {
-    wait_for("the node to tell of its work", || {
-        let (_, told) = script(node, "cat /run/rounds 2> /dev/null")?;
-        Ok(told.trim().parse::<u64>().ok())
+    wait_for("the node to report its work", || {
+        let (_, output) = script(node, "cat /run/rounds 2> /dev/null")?;
+        Ok(output.trim().parse::<u64>().ok())
     })
 }
 
-/// The node is restarted while it writes, sends, receives and reads; then all of it goes on. Answers
-/// after how many seconds.
+/// The node is restarted while it writes, sends, receives and reads; then all of it goes on.
+/// Returns the number of seconds that took.
 fn restarts(node: &str) -> Result<f64, Finding> {
     let mut endless = traffic::begin_endless(&address(node)?)?;
     wait_until_more_is_written(node)?;
@@ -204,8 +204,8 @@ fn restarts(node: &str) -> Result<f64, Finding> {
     Ok(seconds)
 }
 
-/// The disk's file was without any blocks once, and is written to all over; after that its time
-/// tells.
+/// The disk's file was sparse at first, and is written to all over; from then on its modification
+/// time shows writes.
 fn wait_until_more_is_written(node: &str) -> Result<(), Finding> {
     let written = || -> Result<_, Finding> {
         let metadata = fs::metadata(disk_of(node))?;

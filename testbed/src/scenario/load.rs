@@ -1,4 +1,4 @@
-//! Work for the base, so that it is not idle while nodes run.
+//! Load for the base, so that it is not idle while nodes run.
 
 use std::fs;
 use std::path::Path;
@@ -9,29 +9,29 @@ use nix::unistd::Pid;
 
 use super::Finding;
 
-/// stress-ng, which is ended with this.
+/// stress-ng, which is ended when this is dropped.
 pub(super) struct Load {
     stress: Child,
     before: Usage,
 }
 
-/// What the base has done since it booted.
+/// Work of the base since it booted.
 struct Usage {
-    /// Time of all cores that was not idle, in the kernel's ticks.
+    /// Busy time of all cores, in the kernel's ticks.
     busy: u64,
-    /// All their time.
+    /// Total time of all cores, in the kernel's ticks.
     total: u64,
     /// Sectors written to disks.
     written: u64,
 }
 
-/// A control group with the half of one core, in turns of 10 ms.
+/// Control group with half of one core, in periods of 20 ms.
 const GROUP: &str = "/sys/fs/cgroup/load";
 const SHARE: &str = "10000 20000";
 
 impl Load {
-    /// Keeps cores and a disk busy, with pauses: an emulator lets one core of the machine after the
-    /// other run until it waits, and those of nodes are to get their turns.
+    /// Keeps cores and a disk busy, with pauses: an emulator runs the machine's cores in turn, each
+    /// until it waits, and nodes' cores must get their turns.
     pub(super) fn start() -> Result<Self, Finding> {
         let before = Usage::now()?;
         make_group()?;
@@ -42,7 +42,7 @@ impl Load {
                 GROUP,
             ])
             .args(["--quiet", "--cpu", "1"])
-            // What is written must not wait in memory, maybe until it is removed.
+            // Writes must reach the disk before the file is removed.
             .args(["--hdd", "1", "--hdd-bytes", "64M", "--hdd-opts", "dsync"])
             .args(["--temp-path", "/var/tmp"])
             .stdout(Stdio::null())
@@ -77,7 +77,7 @@ fn make_group() -> Result<(), Finding> {
 }
 
 impl Drop for Load {
-    /// Asks it to end, so that it removes its files.
+    /// Sends SIGTERM, so that it removes its files.
     fn drop(&mut self) {
         let pid = i32::try_from(self.stress.id()).map(Pid::from_raw);
         if let Ok(pid) = pid {
@@ -98,7 +98,7 @@ impl Usage {
             .filter_map(|word| word.parse().ok())
             .collect();
         let total: u64 = times.iter().sum();
-        // The fourth is idle, the fifth idle while waiting for a disk (proc_stat(5)).
+        // The fourth is idle, the fifth is iowait (proc_stat(5)).
         let idle: u64 = times.iter().skip(3).take(2).sum();
         Ok(Self {
             busy: total - idle,
@@ -113,7 +113,7 @@ pub(super) fn sectors_read() -> Result<u64, Finding> {
     sectors(5)
 }
 
-/// The sum of a column of /proc/diskstats, counted from 0 (kernel:
+/// Sum of a column of /proc/diskstats, counted from 0 (kernel:
 /// Documentation/admin-guide/iostats.rst).
 fn sectors(column: usize) -> Result<u64, Finding> {
     let table = fs::read_to_string("/proc/diskstats")?;

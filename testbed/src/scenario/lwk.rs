@@ -1,20 +1,22 @@
-//! The lightweight kernel as a node: one word starts it, and what holds for a Linux node holds for
-//! it.
+//! The lightweight kernel as a node: it starts from a built-in image, and otherwise behaves like a
+//! Linux node.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-use super::holdings::{Holdings, online};
-use super::insula_command::{ask, assert_equal, attended, command, insula, insula_json, wait_for};
+use super::insula_command::{
+    assert_equal, command, insula, insula_json, try_insula, wait_for, with_cleanup,
+};
+use super::poll_rate::assert_idle_rate;
+use super::resources::{Resources, online};
 use super::test_node::log;
-use super::watch_rate::assert_calm;
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
-use crate::machine::Wish;
+use crate::machine::HostRequest;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "lwk",
-    proves: "the built-in lightweight kernel starts, logs, is looked after, ends and crashes like any node",
+    proves: "the built-in lightweight kernel starts, logs, is supervised, ends and crashes like any node",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
@@ -24,30 +26,30 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const NAME: &str = "quiet";
-/// The cores that it gets.
+/// Its cores.
 const CORES: std::ops::RangeInclusive<u32> = 1..=3;
 
 fn play(_context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         let before = online()?;
         starts(&[])?;
-        // With no program yet.
-        goes_on_after_machine_checks();
-        assert_calm()?;
-        is_felt()?;
+        // Without a program so far.
+        sends_machine_checks();
+        assert_idle_rate()?;
+        is_probed()?;
         runs_programs()?;
         computes()?;
         is_killed()?;
         insula(&["stop", "--time", "60", NAME])?;
         ended("power-off")?;
         assert_equal("cores", &online()?, &before)?;
-        says("the power button was pressed")?;
+        logs("the power button was pressed")?;
         insula(&["restart", NAME])?;
-        says("3 of 3 cores run")?;
+        logs("3 of 3 cores run")?;
         insula(&["kill", NAME])?;
         ended("killed")?;
         insula(&["rm", NAME])?;
-        goes_with_its_program()?;
+        is_removed_with_its_program()?;
         starts(&["--rm", "--append", "crash"])?;
         crashes()?;
         assert_equal("cores", &online()?, &before)
@@ -67,17 +69,17 @@ fn starts(more: &[&str]) -> Result<(), Finding> {
         NAME,
     ];
     insula(&[&words, more].concat())?;
-    says("3 of 3 cores run")
+    logs("3 of 3 cores run")
 }
 
-fn says(what: &str) -> Result<(), Finding> {
-    wait_for(&format!("the log to say `{what}`"), || {
+fn logs(what: &str) -> Result<(), Finding> {
+    wait_for(&format!("the log to contain `{what}`"), || {
         Ok(log(NAME)?.contains(what).then_some(()))
     })
 }
 
-/// Its supervisor sends it interrupts, which it counts.
-fn is_felt() -> Result<(), Finding> {
+/// Its supervisor's health probe sends it interrupts, which it counts.
+fn is_probed() -> Result<(), Finding> {
     let view = insula_json(&["ps", "--json"])?;
     assert_equal("state", &view[0]["state"].as_str(), &Some("running"))?;
     assert_equal("supervised", &view[0]["supervised"].as_bool(), &Some(true))?;
@@ -88,11 +90,11 @@ fn is_felt() -> Result<(), Finding> {
     )
 }
 
-/// All its cores are told of an error of the hardware that is none of theirs. One that would not take it would shut
-/// the whole machine down: that nothing of the kind comes of it is seen in all that follows.
-fn goes_on_after_machine_checks() {
+/// All its cores get a machine check of another core's making. A core without a handler would shut
+/// the whole machine down, which would end everything that follows.
+fn sends_machine_checks() {
     for core in CORES {
-        println!("{}", Wish::MachineCheck { core }.to_line());
+        println!("{}", HostRequest::MachineCheck { core }.to_line());
     }
 }
 
@@ -106,10 +108,10 @@ fn computes() -> Result<(), Finding> {
         let path = std::fs::read_link(&process)?;
         Ok((!path.ends_with("insula")).then_some(()))
     })?;
-    goes_on_after_machine_checks();
+    sends_machine_checks();
     let output = program.wait_with_output()?;
     assert_equal(
-        "what it counted",
+        "interrupts counted by the kernel",
         &output.stdout.as_slice(),
         &b"100000\n".as_slice(),
     )
@@ -118,7 +120,7 @@ fn computes() -> Result<(), Finding> {
 /// Programs of the base, unmodified, with its files, environment and exit statuses.
 fn runs_programs() -> Result<(), Finding> {
     insula(&["exec", NAME, "--", "/bin/true"])?;
-    let answer = ask(&["exec", NAME, "--", "/bin/false"])?;
+    let answer = try_insula(&["exec", NAME, "--", "/bin/false"])?;
     assert_equal("status of false", &answer.status, &Some(1))?;
     let echoed = insula(&["exec", NAME, "--", "/bin/echo", "from", "the node"])?;
     assert_equal("echo", &echoed.as_str(), &"from the node\n")?;
@@ -127,8 +129,8 @@ fn runs_programs() -> Result<(), Finding> {
     assert_equal("a file", &read, &release)
 }
 
-/// A program that waits in a call of the base's is ended by a signal to the pid that it has there;
-/// the node goes on.
+/// A program that waits in a delegated call is ended by a signal to its pid on the base; the node
+/// goes on.
 fn is_killed() -> Result<(), Finding> {
     let mut program = command(&["exec", NAME, "--", "/bin/sleep", "1000"]).spawn()?;
     let link = format!("/proc/{}/exe", program.id());
@@ -143,21 +145,21 @@ fn is_killed() -> Result<(), Finding> {
     insula(&["exec", NAME, "--", "/bin/true"]).map(drop)
 }
 
-/// A node that is to be removed is when it has ended, and the next has all that it had: its cores,
-/// its memory, its name.
-fn goes_with_its_program() -> Result<(), Finding> {
-    let before = Holdings::now()?;
+/// A node that is to be removed at its end is, and the next one can have its cores, memory and
+/// name.
+fn is_removed_with_its_program() -> Result<(), Finding> {
+    let before = Resources::now()?;
     starts(&["--rm"])?;
     insula(&["kill", NAME])?;
     for status in [3, 0, 4] {
         let program = format!("exit {status}");
         let run = ["run", "--image", "lwk", "--cpus", "3", "--memory", "64M"];
         let words = ["--name", NAME, "--", "/bin/sh", "-c", &program];
-        let answer = ask(&[&run[..], &words].concat())?;
+        let answer = try_insula(&[&run[..], &words].concat())?;
         assert_equal(&program, &answer.status, &Some(status))?;
     }
-    wait_for("the last node to be gone", || {
-        Ok((Holdings::now()? == before).then_some(()))
+    wait_for("the last node to be removed", || {
+        Ok((Resources::now()? == before).then_some(()))
     })
 }
 
@@ -166,7 +168,8 @@ fn ended(reason: &str) -> Result<(), Finding> {
     assert_equal("reason", &view[0]["reason"].as_str(), &Some(reason))
 }
 
-/// A panic is seen by its supervisor, which stops it, and its last words are told with it.
+/// A panic is detected by its supervisor, which stops the node, and the last lines of the log are
+/// shown with it.
 fn crashes() -> Result<(), Finding> {
     let view = wait_for("the node to end", || {
         let view = insula_json(&["inspect", NAME])?[0].clone();
@@ -175,6 +178,6 @@ fn crashes() -> Result<(), Finding> {
     assert_equal("reason", &view["reason"].as_str(), &Some("crashed"))?;
     let last = view["last_log"].to_string();
     Finding::unless(last.contains("Kernel panic - not syncing"), || {
-        format!("the last log lines do not tell of the panic: {last}")
+        format!("the last log lines do not show the panic: {last}")
     })
 }

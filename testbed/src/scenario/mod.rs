@@ -1,9 +1,8 @@
-//! Scenarios: what is played inside an emulated machine to prove a behaviour.
+//! Scenarios: programs that run inside an emulated machine and prove a behaviour.
 //!
-//! To add one: write `NAME.rs` here with a `pub(super) const SCENARIO` and add
-//! `NAME` to the list below. `make test` then plays it on the kernels that it names.
-//! Around each the runner checks that the base is left as it was found and that
-//! its kernel log holds no complaint.
+//! To add one: write `NAME.rs` here with a `pub(super) const SCENARIO` and add `NAME` to the list
+//! below. `make test` then plays it on the kernels that it names. Around each the runner checks
+//! that the base's state is unchanged and that its kernel log has no error.
 
 mod base_end;
 mod base_state;
@@ -17,24 +16,24 @@ mod fuzz_numbers;
 mod fuzz_targets;
 mod hang;
 mod hold;
-mod holdings;
 mod idle_node;
 mod in_node;
 mod insula_command;
 mod insula_module;
-mod lent_pages;
 mod load;
+mod mapped_pages;
 mod peer_node;
+mod poll_rate;
 mod privileges;
 mod raw_device;
 mod real_time;
+mod resources;
 mod runner;
 mod spare;
 pub mod splat;
 mod supervisor_process;
 mod test_node;
 mod unplugged;
-mod watch_rate;
 
 use std::time::Duration;
 
@@ -48,7 +47,7 @@ pub use hang::{HANG_SYMBOL, hang};
 pub use insula_module::{LoadedModule, module_is_loaded};
 pub use runner::run;
 
-/// Names the scenarios, in the order in which they are run.
+/// Lists the scenarios, in the order in which they are run.
 macro_rules! scenarios {
     ($($name:ident),+ $(,)?) => {
         $(mod $name;)+
@@ -95,28 +94,28 @@ scenarios! {
     base_kdump,
 }
 
-/// One behaviour to be proven.
+/// A behaviour to be proven.
 pub struct Scenario {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// What it proves, in a few words.
     pub proves: &'static str,
-    /// The machine that it takes.
+    /// Machine that it needs.
     pub machine: Shape,
     /// Who loads insula.ko.
     pub module: Module,
-    /// The kernels of bases that `make test` plays it on: one, unless it depends on the base's
-    /// kernel what becomes of it.
+    /// Base kernels on which `make test` plays it: one, unless the result depends on the base's
+    /// kernel.
     pub bases: &'static [Flavour],
-    /// Wall-clock time after which it is given up.
+    /// Wall-clock time limit.
     pub limit: Duration,
-    /// The same when it is run with long counts; none if it has none.
+    /// Wall-clock time limit with long counts; none if it has no long counts.
     pub soak_limit: Option<Duration>,
     /// Plays it.
     pub play: fn(&Context) -> Result<(), Finding>,
 }
 
-/// The size of a machine.
+/// Size of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Cores.
@@ -145,13 +144,13 @@ impl Shape {
 /// Who loads insula.ko.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Module {
-    /// It is loaded before the scenario and must unload after it.
+    /// The runner loads it before the scenario, and unloads it after.
     Loaded,
-    /// The scenario does that, and must have unloaded it in the end.
+    /// The scenario loads it, and must have unloaded it at its end.
     ByScenario,
-    /// The service does that, on a machine under systemd that has the project installed
-    /// by its packages. It waits until the scenario has told systemd that it is ready.
-    /// In the end the module must have been unloaded.
+    /// The service loads it, on a machine under systemd that has the project installed by its
+    /// packages. The service waits until the scenario has notified systemd that it is ready. At the
+    /// end the module must have been unloaded.
     Installed,
 }
 

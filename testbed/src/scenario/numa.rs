@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{ask, assert_equal, attended};
+use super::insula_command::{assert_equal, try_insula, with_cleanup};
+use super::resources::{Resources, assert_unchanged};
 use super::test_node::{TestNode, add_unpacked_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -23,19 +23,18 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// What lies below this address belongs to no NUMA node for our purpose: a node's real-mode memory
-/// can only lie there.
-const LOW_LIMIT: u64 = 1 << 20;
+/// Memory below this address is not checked: a node's real-mode memory can only lie there.
+const LOWMEM_LIMIT: u64 = 1 << 20;
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         add_unpacked_image(context, "old", "6.1")?;
-        let before = Holdings::now()?;
+        let before = Resources::now()?;
         for numa_node in [0, 1] {
             on(context, numa_node)?;
         }
         let absent = ["run", "--image", "old", "--memory", "64M,numa=7"];
-        ask(&absent)?.refused(1, &["NUMA", "nothing was touched"])?;
+        try_insula(&absent)?.refused(1, &["NUMA", "nothing was touched"])?;
         assert_unchanged(&before)
     })
 }
@@ -49,7 +48,7 @@ fn on(context: &Context, numa_node: u32) -> Result<(), Finding> {
     let chunks = inspected["memory"].as_array().into_iter().flatten();
     let places =
         chunks.filter_map(|chunk| Some((chunk["start"].as_u64()?, chunk["size"].as_u64()?)));
-    let high: Vec<_> = places.filter(|(start, _)| *start >= LOW_LIMIT).collect();
+    let high: Vec<_> = places.filter(|(start, _)| *start >= LOWMEM_LIMIT).collect();
     assert_equal(
         "size",
         &high.iter().map(|(_, size)| size).sum(),
@@ -67,7 +66,7 @@ fn on(context: &Context, numa_node: u32) -> Result<(), Finding> {
     node.remove()
 }
 
-/// The blocks in which the base counts a NUMA node's memory.
+/// The kernel's memory blocks of a NUMA node.
 struct Blocks {
     size: u64,
     numbers: Vec<u64>,

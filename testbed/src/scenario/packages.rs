@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::insula_command::{assert_equal, attended, insula, insula_json, names, text, wait_for};
+use super::insula_command::{
+    assert_equal, insula, insula_json, names, text, wait_for, with_cleanup,
+};
 use super::test_node::path;
 use super::{Context, Finding, Module, Scenario, Shape, module_is_loaded};
 use crate::kernels::Flavour;
@@ -31,7 +33,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     Finding::unless(!module_is_loaded()?, || {
         "the module is loaded before its service".into()
     })?;
-    attended(|| {
+    with_cleanup(|| {
         describe(context, &["front", "back"])?;
         run("systemd-notify", &["--ready"])?;
         comes_up_at_boot()?;
@@ -40,13 +42,13 @@ fn play(context: &Context) -> Result<(), Finding> {
         completes_names()?;
         outlives_an_upgrade()?;
         reload_changes_what_differs(context)?;
-        goes_down_first()
+        shuts_down_first()
     })?;
     run("modprobe", &["--remove", "insula"])?;
-    leave_nothing()
+    purge_removes_all()
 }
 
-/// Writes the file that the service brings up: nodes of the kernel that runs.
+/// Writes the file that the service brings up: nodes with the running kernel.
 fn describe(context: &Context, nodes: &[&str]) -> Result<(), Finding> {
     let kernel = path(&context.kernel("6.12")?);
     let initrd = path(context.node_initrd());
@@ -66,7 +68,7 @@ fn comes_up_at_boot() -> Result<(), Finding> {
     wait_for("the module to be loaded", || {
         Ok(module_is_loaded()?.then_some(()))
     })?;
-    // One after the other: a boot, with two more in it, takes its time on a loaded host.
+    // In turn: a boot, with two more in it, takes long on a loaded host.
     for node in ["front", "back"] {
         wait_for(&format!("{node} to run"), || {
             let view = nodes()?.into_iter().find(|(name, _)| name == node);
@@ -76,10 +78,10 @@ fn comes_up_at_boot() -> Result<(), Finding> {
     wait_for_service("active")?;
     assert_runs(&["front", "back"])?;
     wait_for("the machine to have booted", || {
-        let told = Command::new("systemctl")
+        let output = Command::new("systemctl")
             .arg("is-system-running")
             .output()?;
-        let state = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+        let state = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if state == "degraded" {
             let failed = run("systemctl", &["list-units", "--failed", "--no-legend"])?;
             return Err(Finding::new(format!("a unit has failed: {failed}")));
@@ -98,7 +100,7 @@ fn is_what_the_packages_brought() -> Result<(), Finding> {
     Finding::unless(module.contains("/updates/dkms/insula.ko"), || {
         format!("the module is not DKMS's: {module}")
     })?;
-    // Of both kernels, though only one can have been running.
+    // For both kernels, though only one can have been running.
     let status = run("dkms", &["status", "insula"])?;
     let built = status
         .lines()
@@ -111,15 +113,15 @@ fn is_what_the_packages_brought() -> Result<(), Finding> {
     Ok(())
 }
 
-/// On the lightweight kernel that the package brought, which nothing but its symbols tells from others.
+/// On the packaged lightweight kernel, which is recognised by its symbols only.
 fn runs_a_program() -> Result<(), Finding> {
     let size = ["--cpus", "1", "--memory", "128M"];
     let words = ["run", "--image", "lwk"].into_iter().chain(size);
     let words: Vec<_> = words.chain(["--", "/bin/echo", "hello"]).collect();
-    assert_equal("what it said", &insula(&words)?.trim(), &"hello")
+    assert_equal("its output", &insula(&words)?.trim(), &"hello")
 }
 
-/// A shell that has read what the package brought offers the nodes that there are.
+/// A shell with the packaged completions offers the nodes' names.
 fn completes_names() -> Result<(), Finding> {
     let script = "source /usr/share/bash-completion/completions/insula
         COMP_WORDS=(insula stop '') COMP_CWORD=2 COMP_TYPE=9
@@ -152,22 +154,22 @@ fn reload_changes_what_differs(context: &Context) -> Result<(), Finding> {
     assert_equal("nodes after a reload", &after.len(), &1)?;
     let same = before.contains(&after[0]);
     Finding::unless(same, || {
-        format!("a node that is described as before is another: {after:?}")
+        format!("an unchanged node was restarted: {after:?}")
     })
 }
 
-/// At shutdown the nodes go first: this process belongs to a service that systemd stops after
-/// the project's.
-fn goes_down_first() -> Result<(), Finding> {
+/// At shutdown the nodes end first: this process belongs to a service that systemd stops after the
+/// project's.
+fn shuts_down_first() -> Result<(), Finding> {
     run("systemctl", &["--no-block", "poweroff"])?;
-    wait_for("the nodes to be taken down", || {
+    wait_for("the nodes to be removed", || {
         Ok(names(&["ps", "--all", "--json"])?.is_empty().then_some(()))
     })?;
     wait_for_service("inactive")
 }
 
-/// Removed, with their settings: no file, no link to the service, no module of any kernel.
-fn leave_nothing() -> Result<(), Finding> {
+/// Purged packages leave no file, no link to the service, no module of any kernel.
+fn purge_removes_all() -> Result<(), Finding> {
     fs::remove_file(FILE)?;
     let brought = run("dpkg", &["--listfiles", "insula", "insula-dkms"])?;
     run("dpkg", &["--purge", "insula", "insula-dkms"])?;
@@ -185,12 +187,12 @@ fn leave_nothing() -> Result<(), Finding> {
 
 fn wait_for_service(state: &str) -> Result<(), Finding> {
     wait_for(&format!("{SERVICE} to be {state}"), || {
-        let told = run(
+        let answer = run(
             "systemctl",
             &["show", "--property", "ActiveState", "--value", SERVICE],
         )?;
-        Finding::unless(told != "failed", || format!("{SERVICE} has failed"))?;
-        Ok((told == state).then_some(()))
+        Finding::unless(answer != "failed", || format!("{SERVICE} has failed"))?;
+        Ok((answer == state).then_some(()))
     })
 }
 
@@ -206,7 +208,7 @@ fn assert_runs(nodes: &[&str]) -> Result<(), Finding> {
     Ok(())
 }
 
-/// The nodes there are, with what tells one start from another.
+/// All nodes, with values that change with each start.
 fn nodes() -> Result<Vec<(String, Value)>, Finding> {
     let list = insula_json(&["ps", "--all", "--json"])?;
     let views = list.as_array().into_iter().flatten();
@@ -215,16 +217,16 @@ fn nodes() -> Result<Vec<(String, Value)>, Finding> {
         .collect())
 }
 
-/// Runs a program; it must succeed. Answers what it printed.
+/// Runs a program, which must succeed. Returns its output.
 fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
     let output = Command::new(program)
         .args(words)
         .stdin(Stdio::null())
         .output()?;
-    let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Finding::unless(output.status.success(), || {
-        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        format!("{program} {}: {told}\n{complaint}", words.join(" "))
+        let error_output = String::from_utf8_lossy(&output.stderr).into_owned();
+        format!("{program} {}: {printed}\n{error_output}", words.join(" "))
     })?;
-    Ok(told)
+    Ok(printed)
 }

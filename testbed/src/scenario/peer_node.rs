@@ -1,4 +1,4 @@
-//! A test node at the other ends of its channels.
+//! Test node that serves its ends of its channels.
 
 use insula::channel::{End, Side};
 use insula::driver::{Driver, Node};
@@ -7,22 +7,22 @@ use insula_channel::Message;
 use nix::errno::Errno;
 
 use super::Finding;
-use super::insula_command::{PATIENCE, assert_equal, wait_for};
+use super::insula_command::{TIMEOUT, assert_equal, wait_for};
 use crate::peer::Request;
 
-/// The node, as one that talks.
+/// The node, as a peer.
 pub(super) struct Peer {
     pub(super) node: Node,
 }
 
 impl Peer {
-    /// The node of that name, which plays `do=peer`.
+    /// The node of that name, whose task is `do=peer`.
     pub(super) fn new(driver: &Driver, name: &str) -> Result<Self, Finding> {
         let node = driver.open_node(&name.parse::<Name>()?.to_abi())?;
         Ok(Self { node })
     }
 
-    /// A new session on a channel, once the node has left the last.
+    /// Opens a new session on a channel, once the node has left the last.
     pub(super) fn open(&self, index: u32) -> Result<End, Finding> {
         let channel = wait_for("the node to leave its old session", || {
             match self.node.open_channel(index) {
@@ -38,8 +38,8 @@ impl Peer {
     pub(super) fn assert_answers(&self) -> Result<(), Finding> {
         let (sent, mut buffer) = (b"still here", [0; 64]);
         let mut end = self.open(0)?;
-        end.send(&Message::bytes(Request::Echo as u8, sent), PATIENCE)?;
-        let received = end.receive(&mut buffer, PATIENCE)?;
+        end.send(&Message::bytes(Request::Echo as u8, sent), TIMEOUT)?;
+        let received = end.receive(&mut buffer, TIMEOUT)?;
         assert_equal(
             "the node's answer",
             &received.bytes(&buffer),

@@ -1,9 +1,9 @@
-//! Cores and memory taken ahead of need.
+//! Pool: cores and memory reserved in advance.
 
 use std::time::Duration;
 
-use super::holdings::{Holdings, assert_unchanged, free_kib};
-use super::insula_command::{ask, assert_equal, attended, insula};
+use super::insula_command::{assert_equal, insula, try_insula, with_cleanup};
+use super::resources::{Resources, assert_unchanged, free_kib};
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -20,9 +20,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const MIB: u64 = 1 << 20;
-/// What the base may have come to use for itself meanwhile, in KiB: far less than what is reserved.
+/// Memory that the base may have allocated for itself meanwhile, in KiB: far less than what is
+/// reserved.
 const OWN_USE_KIB: u64 = 16 << 10;
-/// Cores 1 and 2: core 3, the one that would be chosen, stays out.
+/// Cores 1 and 2: core 3, the one that would be chosen by default, stays out.
 const RESERVE: [&str; 6] = [
     "machine",
     "reserve",
@@ -34,27 +35,27 @@ const RESERVE: [&str; 6] = [
 const NODE: [&str; 4] = ["--cpus", "2", "--memory", "256M"];
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         add_image(context, "old", "6.1")?;
-        // Once without measuring: the base keeps what it then allocates for the first time.
+        // Not measured: the base keeps some memory that it allocates for the first time.
         insula(&RESERVE)?;
         insula(&["machine", "release"])?;
-        let (before, free_before) = (Holdings::now()?, free_kib()?);
+        let (before, free_before) = (Resources::now()?, free_kib()?);
         all_or_nothing(&before)?;
         insula(&RESERVE)?;
-        let reserved = Holdings::now()?;
+        let reserved = Resources::now()?;
         check_reserved(&before, &reserved)?;
         node_uses_pool(context, &reserved)?;
         release_under_a_node(context, &before)?;
         let missing = free_before.saturating_sub(free_kib()?);
         Finding::unless(missing < OWN_USE_KIB, || {
-            format!("{missing} KiB of the base's memory have not come back")
+            format!("{missing} KiB of the base's memory were not returned")
         })
     })
 }
 
-/// What cannot be had whole is not begun.
-fn all_or_nothing(before: &Holdings) -> Result<(), Finding> {
+/// A request that cannot be met in full changes nothing.
+fn all_or_nothing(before: &Resources) -> Result<(), Finding> {
     for (cores, memory) in [("1,2", "64G"), ("1,9", "512M"), ("0-2", "512M")] {
         let words = [
             "machine",
@@ -64,44 +65,44 @@ fn all_or_nothing(before: &Holdings) -> Result<(), Finding> {
             "--memory",
             memory,
         ];
-        ask(&words)?.refused(1, &["nothing was touched"])?;
+        try_insula(&words)?.refused(1, &["nothing was touched"])?;
         assert_unchanged(before)?;
     }
     insula(&["machine", "reserve", "--cpu-list", "1"])?;
     let twice = ["machine", "reserve", "--cpu-list", "1,2", "--memory", "64M"];
-    ask(&twice)?.refused(1, &["core 1 ", "nothing was touched"])?;
+    try_insula(&twice)?.refused(1, &["core 1 ", "nothing was touched"])?;
     insula(&["machine", "release"])?;
     assert_unchanged(before)
 }
 
-fn check_reserved(before: &Holdings, now: &Holdings) -> Result<(), Finding> {
+fn check_reserved(before: &Resources, now: &Resources) -> Result<(), Finding> {
     assert_equal("the base's cores", &now.online.as_str(), &"0,3")?;
     assert_equal("owners", &(now.owner(1), now.owner(2)), &("pool", "pool"))?;
     let pool = (now.pool_total, now.pool_free);
     assert_equal("memory in the pool", &pool, &(512 * MIB, 512 * MIB))?;
-    assert_equal("memory of nodes", &now.taken, &before.taken)
+    assert_equal("memory of nodes", &now.allocated, &before.allocated)
 }
 
-/// A start takes from the pool alone, and what it took returns there.
-fn node_uses_pool(context: &Context, reserved: &Holdings) -> Result<(), Finding> {
+/// A start takes from the pool alone, and all of it returns there.
+fn node_uses_pool(context: &Context, reserved: &Resources) -> Result<(), Finding> {
     let node = TestNode::start("swimmer", &["--image", "old"], &NODE, "idle")?;
-    let now = Holdings::now()?;
+    let now = Resources::now()?;
     assert_equal("cores", &sorted(&node.cpus), &vec![1, 2])?;
     assert_equal("owners", &(now.owner(1), now.owner(2)), &("node", "node"))?;
     assert_equal("free in the pool", &now.pool_free, &(256 * MIB))?;
-    assert_equal("taken besides", &now.taken, &reserved.taken)?;
+    assert_equal("allocated besides", &now.allocated, &reserved.allocated)?;
     assert_equal("the base's cores", &now.online, &reserved.online)?;
     node.assert_ready(&context.release("6.1")?)?;
     node.remove()?;
     assert_unchanged(reserved)
 }
 
-/// The pool is emptied while a node lives of it: the node goes on, and what it has goes to the
+/// The pool is emptied while a node uses its memory: the node goes on, and its memory goes to the
 /// base when it ends.
-fn release_under_a_node(context: &Context, before: &Holdings) -> Result<(), Finding> {
+fn release_under_a_node(context: &Context, before: &Resources) -> Result<(), Finding> {
     let node = TestNode::start("diver", &["--image", "old"], &NODE, "compute")?;
     insula(&["machine", "release"])?;
-    let now = Holdings::now()?;
+    let now = Resources::now()?;
     assert_equal("free in the pool", &now.pool_free, &0)?;
     assert_equal("owners", &(now.owner(1), now.owner(2)), &("node", "node"))?;
     node.assert_ready(&context.release("6.1")?)?;

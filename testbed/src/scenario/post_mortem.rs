@@ -1,4 +1,4 @@
-//! What is left of a node, as those see it who look for what went wrong: dumps, backtraces, gdb.
+//! Tools to find faults of nodes: dumps, backtraces, gdb.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,8 @@ use kimage::Btf;
 use serde_json::{Value, json};
 
 use super::insula_command::{
-    Answer, PATIENCE, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
+    Answer, TIMEOUT, assert_equal, command, insula, insula_json, text, try_insula, wait_for,
+    with_cleanup,
 };
 use super::test_node::{TestNode, add_image, log};
 use super::{Context, Finding, HANG_SYMBOL, Module, Scenario, Shape, hang};
@@ -18,7 +19,7 @@ use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "post_mortem",
-    proves: "a node's memory becomes a core file that drgn reads, its cores tell where they are, gdb sees both",
+    proves: "a node's memory becomes a core file that drgn reads, its cores print backtraces, gdb reads both",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
@@ -28,31 +29,31 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const IMAGE: &str = "debian";
-/// A kernel of 128 MiB has far more threads than this.
+/// A kernel with 128 MiB has far more threads than this.
 const TASKS_MIN: usize = 20;
-/// Addresses in the kernel's half of the address space.
+/// Start of the kernel's half of the address space.
 const KERNEL_HALF: u64 = 1 << 63;
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
-        // The types of the nodes' kernel are told by the base, which therefore runs the same.
+    with_cleanup(|| {
+        // drgn takes the types of the nodes' kernel from the base, which therefore runs the same.
         add_image(context, IMAGE, context.version_of_the_base()?)?;
         let alive = start("alive", "2", "compute", &[])?;
         alive.wait_until_ready()?;
-        each_core_tells(&alive)?;
+        each_core_prints_a_backtrace(&alive)?;
         live_dump_has_registers(&alive)?;
         gdb_reads(&alive)?;
         alive.assert_works()?;
         alive.remove()?;
         hung_dump_has_registers(context)?;
-        // It spins from its panic until that is noticed: not while others are to be quick.
+        // It spins after its panic until that is noticed: not while the other parts need the cores.
         let dead = start("dead", "1", "panic", &["--dump-on-crash"])?;
         let view = dead.wait_for_end()?;
         assert_equal("reason", &view["reason"].as_str(), &Some("crashed"))?;
         crashed_dump_is_whole(&dead)?;
         gdb_sees_registers(&dead)?;
         dumps_are_kept_within_limits(&dead)?;
-        what_cannot_be_is_refused(&dead)
+        invalid_requests_are_refused(&dead)
     })
 }
 
@@ -62,41 +63,41 @@ fn start(name: &str, cpus: &str, task: &str, more: &[&str]) -> Result<TestNode, 
 }
 
 /// An NMI makes each core print its backtrace, once, and go on.
-fn each_core_tells(node: &TestNode) -> Result<(), Finding> {
+fn each_core_prints_a_backtrace(node: &TestNode) -> Result<(), Finding> {
     let printed = insula(&["backtrace", &node.name])?;
     for core in ["cpu 0", "cpu 1"] {
         let title = format!("NMI backtrace for {core}");
         assert_equal(&title, &printed.matches(&title).count(), &1)?;
     }
-    // Of a core that idles some kernels only say that.
+    // For an idle core some kernels print only that.
     let places = printed.matches("RIP: ").count() + printed.matches("idling at").count();
     Finding::unless(places >= 2, || {
-        format!("the cores do not tell where they are: {printed}")
+        format!("the cores print no backtraces: {printed}")
     })?;
     node.assert_works()
 }
 
-/// A dump of a node that runs says that it is no snapshot; with an NMI it has the registers.
+/// The dump of a running node is marked as no snapshot; with an NMI it has the registers.
 fn live_dump_has_registers(node: &TestNode) -> Result<(), Finding> {
     let path = "/tmp/live.vmcore";
     let words = ["dump", "--json", "--output", path];
     let without = insula_json(&[&words[..], &[&node.name]].concat())?;
-    let doubts = without["doubts"].to_string();
-    for doubt in ["the node ran meanwhile", "registers of 2 of 2 cores"] {
-        Finding::unless(doubts.contains(doubt), || {
-            format!("a live dump tells nothing of `{doubt}`: {without}")
+    let warnings = without["warnings"].to_string();
+    for warning in ["the node was running", "registers of 2 of 2 cores"] {
+        Finding::unless(warnings.contains(warning), || {
+            format!("a live dump does not warn of `{warning}`: {without}")
         })?;
     }
     let with = insula_json(&[&words[..], &["--nmi", &node.name]].concat())?;
-    let doubts = with["doubts"].to_string();
-    Finding::unless(!doubts.contains("registers"), || {
-        format!("registers are missing: {doubts}")
+    let warnings = with["warnings"].to_string();
+    Finding::unless(!warnings.contains("registers"), || {
+        format!("registers are missing: {warnings}")
     })?;
     fs::remove_file(path)?;
     Ok(())
 }
 
-/// One that hangs is asked where before it is stopped: its log tells, its dump has the registers.
+/// A hung node gets an NMI before it is stopped: its log has the backtrace, its dump the registers.
 fn hung_dump_has_registers(context: &Context) -> Result<(), Finding> {
     let node = start(
         "hung",
@@ -113,17 +114,17 @@ fn hung_dump_has_registers(context: &Context) -> Result<(), Finding> {
     assert_equal("reason", &view["reason"].as_str(), &Some("unresponsive"))?;
     let log = log(&node.name)?;
     Finding::unless(log.contains("NMI backtrace for cpu 0"), || {
-        format!("the log does not tell where it hung: {log}")
+        format!("the log does not show where it hung: {log}")
     })?;
     insula(&["dump", "rm", &name_of(&kept_one()?)])?;
     let dump = insula_json(&["dump", "--json", &node.name])?;
-    assert_equal("doubts", &dump["doubts"], &json!([]))?;
+    assert_equal("warnings", &dump["warnings"], &json!([]))?;
     let pipe = format!("| insula debug --stdio {}", node.name);
-    let place = format!("monitor symbol {HANG_SYMBOL}");
-    let shown = gdb(&pipe, &[&place, "p/x $rip"])?;
+    let command = format!("monitor symbol {HANG_SYMBOL}");
+    let shown = gdb(&pipe, &[&command, "p/x $rip"])?;
     let mut addresses = shown.lines().filter_map(|line| line.rsplit_once("0x"));
     let (one, other) = (addresses.next_back(), addresses.next_back());
-    let same = one.map(|(_, rip)| rip) == other.map(|(_, place)| place);
+    let same = one.map(|(_, rip)| rip) == other.map(|(_, rip)| rip);
     Finding::unless(same && other.is_some(), || {
         format!("it does not hang where it was made to: {shown}")
     })?;
@@ -131,7 +132,7 @@ fn hung_dump_has_registers(context: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// The dump that its user wanted, once the node's supervisor has written it. It is the only one.
+/// The dump that its user requested, once the node's supervisor has written it. It is the only one.
 fn kept_one() -> Result<String, Finding> {
     let mut kept = wait_for("the dump", || {
         Ok(Some(kept()?).filter(|kept| !kept.is_empty()))
@@ -151,7 +152,7 @@ fn crashed_dump_is_whole(node: &TestNode) -> Result<(), Finding> {
         format!("drgn finds other tasks than there were: {tasks:?}")
     })?;
     let dump = insula_json(&["dump", "--json", &node.name])?;
-    assert_equal("doubts", &dump["doubts"], &json!([]))?;
+    assert_equal("warnings", &dump["warnings"], &json!([]))?;
     let (size, written) = (&dump["size_bytes"], &dump["written_bytes"]);
     let is_sparse = written.as_u64() < size.as_u64();
     Finding::unless(is_sparse, || {
@@ -160,13 +161,13 @@ fn crashed_dump_is_whole(node: &TestNode) -> Result<(), Finding> {
     insula(&["dump", "rm", &name_of(&path)]).map(drop)
 }
 
-/// A dump's name: that of its file.
+/// Name of a dump: that of its file.
 fn name_of(path: &str) -> String {
     let name = path.rsplit('/').next();
     name.unwrap_or_default().to_owned()
 }
 
-/// The tasks in a core file, one per line.
+/// Tasks in a core file, one per line.
 fn drgn(core: &str) -> Result<String, Finding> {
     let layout = task_layout()?.to_string();
     let output = Command::new("python3")
@@ -175,7 +176,7 @@ fn drgn(core: &str) -> Result<String, Finding> {
     Answer::new(&["drgn", core], &output).succeeded()
 }
 
-/// What debug information would tell drgn, had from the base, whose kernel is the node's too.
+/// Debug information for drgn, taken from the base, whose kernel is the node's too.
 fn task_layout() -> Result<Value, Finding> {
     let btf = Btf::parse(&fs::read("/sys/kernel/btf/vmlinux")?)?;
     let offset = |member| btf.offset_of("task_struct", member);
@@ -198,18 +199,18 @@ fn base_symbol(name: &str) -> Result<u64, Finding> {
     Ok(u64::from_str_radix(address, 16)?)
 }
 
-/// gdb finds at a symbol's address what the node has there, by both ways of reaching it.
+/// gdb reads the node's memory at a symbol's address, by both ways of reaching it.
 fn gdb_reads(node: &TestNode) -> Result<(), Finding> {
     let pipe = format!("| insula debug --stdio {}", node.name);
     let address = gdb(&pipe, &["monitor symbol linux_banner"])?;
-    // gdb's own lines with an address say more than that.
+    // Other lines of gdb's with an address have more text.
     let address = address
         .lines()
         .find(|line| line.starts_with("0x") && !line.contains(' '))
         .map(str::to_owned)
-        .ok_or_else(|| Finding::new(format!("gdb tells no address: {address}")))?;
+        .ok_or_else(|| Finding::new(format!("gdb prints no address: {address}")))?;
     let debug = Debug::listen(node)?;
-    let shown = gdb(&debug.place, &[&format!("x/s {address}"), "info threads"])?;
+    let shown = gdb(&debug.address, &[&format!("x/s {address}"), "info threads"])?;
     let log = log(&node.name)?;
     let banner = log.lines().next().and_then(|line| line.split_once("] "));
     let banner = banner.map(|(_, banner)| banner).unwrap_or_default();
@@ -217,13 +218,16 @@ fn gdb_reads(node: &TestNode) -> Result<(), Finding> {
         format!("gdb shows another banner than `{banner}`: {shown}")
     })?;
     assert_equal("threads", &shown.matches("registers unknown").count(), &2)?;
-    let refused = gdb(&debug.place, &[&format!("set var *(char *){address} = 0")])?;
+    let refused = gdb(
+        &debug.address,
+        &[&format!("set var *(char *){address} = 0")],
+    )?;
     Finding::unless(refused.contains("Cannot access memory"), || {
         format!("gdb could write: {refused}")
     })
 }
 
-/// The registers of the core that panicked are those of the moment, in the kernel's code.
+/// The registers of the core that panicked are those of that moment, in the kernel's code.
 fn gdb_sees_registers(node: &TestNode) -> Result<(), Finding> {
     let pipe = format!("| insula debug --stdio {}", node.name);
     let shown = gdb(&pipe, &["info threads", "p/x $rip", "p/x $rsp"])?;
@@ -240,9 +244,9 @@ fn gdb_sees_registers(node: &TestNode) -> Result<(), Finding> {
 
 fn gdb(target: &str, commands: &[&str]) -> Result<String, Finding> {
     let target = format!("target remote {target}");
-    // What answers first learns the kernel's symbols, which takes seconds on a loaded host.
-    let patience = format!("set remotetimeout {}", PATIENCE.as_secs());
-    let all = ["set width 0", "set print elements 0", &patience, &target];
+    // The first answer needs the kernel's symbols, which takes seconds on a loaded host.
+    let timeout = format!("set remotetimeout {}", TIMEOUT.as_secs());
+    let all = ["set width 0", "set print elements 0", &timeout, &target];
     let words = all.iter().chain(commands).flat_map(|one| ["-ex", one]);
     let words: Vec<_> = ["-nx", "-batch"].into_iter().chain(words).collect();
     let output = Command::new("gdb")
@@ -250,15 +254,15 @@ fn gdb(target: &str, commands: &[&str]) -> Result<String, Finding> {
         .stdin(Stdio::null())
         .output()?;
     let answer = Answer::new(&words, &output);
-    // gdb's messages, the stub's among them, come by either way.
-    Ok(format!("{}{}", answer.output, answer.complaint))
+    // gdb prints messages, the stub's among them, to either stream.
+    Ok(format!("{}{}", answer.output, answer.error_output))
 }
 
-/// An `insula debug` that waits for gdb, and goes with this value.
+/// An `insula debug` that waits for gdb, killed when this is dropped.
 struct Debug {
     child: Child,
-    /// Where gdb finds it.
-    place: String,
+    /// Address for gdb.
+    address: String,
 }
 
 impl Debug {
@@ -270,28 +274,28 @@ impl Debug {
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;
         }
-        let place = line.trim().trim_end_matches('\'').rsplit(' ').next();
-        let place = place.unwrap_or_default().to_owned();
-        Ok(Self { child, place })
+        let address = line.trim().trim_end_matches('\'').rsplit(' ').next();
+        let address = address.unwrap_or_default().to_owned();
+        Ok(Self { child, address })
     }
 }
 
 impl Drop for Debug {
     fn drop(&mut self) {
-        // It waits for ever; that it has gone already is all the same.
+        // It would wait for ever; it may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The oldest make room; one that is too large by itself leaves nothing behind.
+/// The oldest dumps are removed first; one that exceeds the limit by itself leaves nothing behind.
 fn dumps_are_kept_within_limits(node: &TestNode) -> Result<(), Finding> {
     let second = insula_json(&["dump", "--json", &node.name])?;
     assert_equal("dumps", &kept()?.len(), &2)?;
     let third = insula_json(&["dump", "--json", "--max", "2", &node.name])?;
     let path = |dump: &Value| text(&dump["path"]);
     assert_equal("dumps", &kept()?, &vec![path(&second), path(&third)])?;
-    let large = ask(&["dump", "--size-max", "1M", &node.name])?;
+    let large = try_insula(&["dump", "--size-max", "1M", &node.name])?;
     large.refused(1, &["takes more than 1M", "--size-max"])?;
     assert_equal("dumps", &kept()?.len(), &2)?;
     let mode = fs::metadata(path(&third)).map(|file| {
@@ -306,16 +310,16 @@ fn dumps_are_kept_within_limits(node: &TestNode) -> Result<(), Finding> {
     assert_equal("dumps", &kept()?, &Vec::new())
 }
 
-/// The files of the dumps that are kept, oldest first.
+/// Files of the stored dumps, oldest first.
 fn kept() -> Result<Vec<String>, Finding> {
     let listed = insula_json(&["dump", "ls", "--json"])?;
     let dumps = listed.as_array().into_iter().flatten();
     Ok(dumps.map(|dump| text(&dump["path"])).collect())
 }
 
-fn what_cannot_be_is_refused(node: &TestNode) -> Result<(), Finding> {
-    ask(&["backtrace", &node.name])?.refused(1, &["does not run"])?;
-    ask(&["dump", "nobody"])?.refused(1, &["no node 'nobody'"])?;
-    ask(&["dump", "rm", "nothing"])?.refused(1, &["no dump 'nothing'", "insula dump ls"])?;
-    ask(&["dump", "-o", "/no/such/folder/x", &node.name])?.refused(1, &["/no/such/folder/x"])
+fn invalid_requests_are_refused(node: &TestNode) -> Result<(), Finding> {
+    try_insula(&["backtrace", &node.name])?.refused(1, &["is not running"])?;
+    try_insula(&["dump", "nobody"])?.refused(1, &["no node 'nobody'"])?;
+    try_insula(&["dump", "rm", "nothing"])?.refused(1, &["no dump 'nothing'", "insula dump ls"])?;
+    try_insula(&["dump", "-o", "/no/such/folder/x", &node.name])?.refused(1, &["/no/such/folder/x"])
 }

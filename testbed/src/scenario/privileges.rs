@@ -1,4 +1,4 @@
-//! What processes may do, as the base's kernel tells it.
+//! Privileges of processes, as the base's kernel shows them.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use super::Finding;
 use super::insula_command::assert_equal;
 
-/// Bits of sets of capabilities, by `linux/capability.h`.
+/// Bits of capability sets, as in `linux/capability.h`.
 pub(super) const CAP_DAC_OVERRIDE: u64 = 1 << 1;
 pub(super) const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
 pub(super) const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
@@ -25,7 +25,8 @@ const CAP_BPF: u64 = 1 << 39;
 pub(super) struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// Who serves files as any user's and sets itself apart needs much, but no power over the kernel.
+    /// Capabilities of a server of all users' files that sandboxes itself: many, but none over the
+    /// kernel.
     pub(super) const OF_A_FILE_SERVER: Self = Self(
         !(CAP_SYS_MODULE
             | CAP_SYS_RAWIO
@@ -37,8 +38,8 @@ impl Capabilities {
     );
 }
 
-/// Fails unless the process has no more than these capabilities, cannot get more, and is refused
-/// calls that it has no use for.
+/// Fails unless the process has at most these capabilities, cannot gain more, and is refused system
+/// calls that it does not need.
 pub(super) fn assert_at_most(what: &str, pid: Pid, most: Capabilities) -> Result<(), Finding> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let value = |key: &str| {

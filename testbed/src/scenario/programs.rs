@@ -1,5 +1,5 @@
-//! Programs of Debian's, unmodified, on the lightweight kernel: what they print and how they end is
-//! what it is on Linux. And programs that end badly: the node is none the worse for it.
+//! Debian's programs, unmodified, on the lightweight kernel: same output and same end as on Linux.
+//! And programs that end badly, which must not affect the node.
 
 mod bad;
 mod inherited;
@@ -14,12 +14,12 @@ use std::process::{Command, Output, Stdio};
 
 use crate::kernels::Flavour;
 
-use super::insula_command::{assert_equal, attended, command, insula, insula_json, numbers};
+use super::insula_command::{assert_equal, command, insula, insula_json, numbers, with_cleanup};
 use super::{Context, Finding, Module, Scenario, Shape};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "programs",
-    proves: "Debian's programs run on the lightweight kernel as on Linux, and what they break is theirs",
+    proves: "Debian's programs run on the lightweight kernel as on Linux, and their faults stay theirs",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
@@ -29,17 +29,17 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const NODE: &str = "quiet";
-/// A static program of Rust's.
+/// A static Rust program.
 const PROBE: &str = "/payload/bin/insula-probe";
 
-/// What a deadline server gives to usual tasks in each second, in ns: Linux' own measure.
+/// Runtime of the deadline server for normal tasks in each second, in ns: Linux's default.
 const SHARE_NS: &str = "50000000";
-/// That of the core which stays the base's.
+/// File of the deadline server's runtime on the core that stays the base's.
 const DEADLINE_SERVER: &str = "/sys/kernel/debug/sched/fair_server/cpu0/runtime";
 
 fn play(_context: &Context) -> Result<(), Finding> {
-    attended(|| {
-        // Urgent programs run there, too, and without it nothing else would run any more. The
+    with_cleanup(|| {
+        // Real-time programs run there, too, and without the server normal tasks would starve. The
         // machine's first process has switched it off; kernels before 6.12 have none.
         if Path::new(DEADLINE_SERVER).exists() {
             fs::write(DEADLINE_SERVER, SHARE_NS)?;
@@ -61,23 +61,23 @@ fn play(_context: &Context) -> Result<(), Finding> {
         computes_on_the_node()?;
         measures()?;
         watched::is_watched()?;
-        stopped::leave_cores()?;
-        stopped::stand_still()?;
+        stopped::cores_are_free()?;
+        stopped::computing_stops()?;
         inherited::can_be_changed()?;
         is_stressed()?;
         server::serves()?;
         bad::files()?;
         bad::pointers()?;
         bad::calls()?;
-        bad::crowds()?;
+        bad::mass_kills()?;
         bad::limits()?;
         bad::ends()?;
         insula(&["rm", "--force", NODE])?;
-        in_one_go()
+        in_one_command()
     })
 }
 
-/// A program whose output is the same wherever it runs.
+/// A program with the same output wherever it runs.
 struct Program {
     words: &'static [&'static str],
     input: &'static str,
@@ -118,11 +118,11 @@ try: os.write(write, b"x")
 except BrokenPipeError: print("broken pipe")
 print(time.process_time() > 0, time.thread_time() > 0)
 "#;
-/// Subshells, a pipe, a program in the background, a script of its own.
+/// Subshells, a pipe, a background program, a script of its own.
 const SHELL: &str = "(echo child; exit 3); echo $?; echo b a c | tr ' ' '\\n' | sort; sleep 0 & wait $!; \
      printf '#!/bin/sh -e\\necho $# $1\\n' > /tmp/own; chmod +x /tmp/own; /tmp/own x y; rm /tmp/own; \
      /no/such; echo $?; /etc/passwd; echo $?; sh -c 'kill -TERM $$'; echo $?";
-/// Processes that share memory, programs with their output, files that are not for them.
+/// Processes that share memory, programs with captured output, close-on-exec.
 const PROCESSES: &str = r#"
 import mmap, os, signal, subprocess
 shared, own = mmap.mmap(-1, 8192), bytearray(b"parent")
@@ -143,8 +143,8 @@ print(subprocess.run("echo $0 $A; exit 5", shell=True, env={"A": "b"}, capture_o
 hidden = os.open("/etc/passwd", os.O_RDONLY)
 given = os.open("/etc/passwd", os.O_RDONLY)
 os.set_inheritable(given, True)
-look = f"test -e /proc/self/fd/{hidden}; echo $?; test -e /proc/self/fd/{given}; echo $?"
-print(subprocess.run(["/bin/sh", "-c", look], close_fds=False, capture_output=True).stdout)
+check = f"test -e /proc/self/fd/{hidden}; echo $?; test -e /proc/self/fd/{given}; echo $?"
+print(subprocess.run(["/bin/sh", "-c", check], close_fds=False, capture_output=True).stdout)
 try: subprocess.run(["/no/such"])
 except FileNotFoundError as error: print(error)
 try: os.posix_spawn("/no/such", ["x"], {})
@@ -155,13 +155,13 @@ child.kill()
 print(child.wait())
 os.execv("/bin/echo", ["echo", "at last"])
 "#;
-/// Signals from process to process, groups of them, and what is told of their ends.
+/// Signals from process to process, process groups, and wait statuses.
 const GROUPS: &str = r#"
 import os, signal, time
-def child(deed):
+def child(action):
     pid = os.fork()
     if pid == 0:
-        deed()
+        action()
         os._exit(0)
     return pid
 got = []
@@ -200,8 +200,8 @@ def leads():
 os.waitpid(child(leads), 0)
 print(os.read(read, 9))
 "#;
-/// An interactive shell on a terminal of its own: what it has in the background, and in the foreground,
-/// stops, goes on and ends.
+/// An interactive shell on a terminal of its own: background and foreground jobs stop, continue and
+/// end.
 const TERMINAL: &str = r#"
 import os, pty
 SCRIPT = r'''
@@ -261,28 +261,28 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "files"]),
     program(&[PROBE, "areas"]),
     program(&[PROBE, "layout"]),
-    program(&[PROBE, "urgency"]),
-    program(&[PROBE, "sequence"]),
+    program(&[PROBE, "priorities"]),
+    program(&[PROBE, "rseq"]),
     program(&[PROBE, "registers"]),
     program(&[PROBE, "clocks"]),
     program(&["/usr/bin/python3", "-c", GROUPS]),
     program(&[PROBE, "processes"]),
     program(&[PROBE, "signals"]),
     program(&[PROBE, "restarts"]),
-    program(&[PROBE, "killed"]),
+    program(&[PROBE, "robust_locks"]),
     program(&[PROBE, "jobs"]),
     program(&["/usr/bin/python3", "-c", TERMINAL]),
-    program(&[PROBE, "questions"]),
+    program(&[PROBE, "remote_faults"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),
-    program(&[PROBE, "closes"]),
+    program(&[PROBE, "close_on_exec"]),
     program(&["/usr/bin/sqlite3", ":memory:", SQL]),
     program(&["/usr/bin/openssl", "dgst", "-sha3-256", "/bin/busybox"]),
     Program {
         words: &["/bin/busybox", "sort", "-r"],
         input: "b\na\nc\n",
     },
-    // Of OpenMP, then of Go.
+    // Programs of OpenMP, then of Go.
     Program {
         words: &["/usr/bin/fasttreeMP", "-nt", "-quiet"],
         input: ALIGNMENT,
@@ -307,12 +307,12 @@ impl Program {
     }
 }
 
-/// Of two threads that are left on one core, another core takes one.
+/// Of two threads on one core, one moves to an idle core.
 fn uses_idle_cores() -> Result<(), Finding> {
     let found = output(&mut on_node(&[PROBE, "balance"]), "")?;
     Finding::unless(found.status.success(), || {
-        let complaint = String::from_utf8_lossy(&found.stderr);
-        format!("threads and idle cores: {}, {complaint}", found.status)
+        let error_output = String::from_utf8_lossy(&found.stderr);
+        format!("threads and idle cores: {}, {error_output}", found.status)
     })
 }
 
@@ -347,9 +347,9 @@ fn output(program: &mut Command, input: &str) -> Result<Output, Finding> {
     Ok(child.wait_with_output()?)
 }
 
-/// Asks the processor which core it is, then computes. Prints the id of the core's APIC, and how long
-/// that took the program and, in user mode, its proxy, in microseconds.
-const WITNESS: &str = r#"
+/// Asks the processor which core it is, then computes. Prints the id of the core's APIC, the
+/// elapsed time, and the user time of its proxy, in microseconds.
+const MEASURED_PROGRAM: &str = r#"
 import ctypes, mmap, resource
 code = bytes.fromhex("53" "b801000000" "0fa2" "89d8" "c1e818" "5b" "c3")
 page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -364,11 +364,11 @@ assert where() == first
 print(first, *(int((now - then) * 1e6) for now, then in zip(used(), before)))
 "#;
 
-/// Its instructions are executed by the node's cores, and by no others: while it computes, the proxy
-/// uses next to no time of its own. That takes seconds, beside which a moment is little in which the
-/// emulator does not get to run while it is the proxy's turn.
+/// The node's cores execute its instructions, no others: while it computes, the proxy uses almost
+/// no user time. It computes for seconds, so that a pause of the emulator on the proxy's turn does
+/// not matter.
 fn computes_on_the_node() -> Result<(), Finding> {
-    // An emulated core's turn ends with each look in vain: a proxy that looks two thousand times
+    // An emulated core's turn ends with each poll in vain: a proxy that polls two thousand times
     // before it sleeps would do so for minutes.
     let words = [
         "exec",
@@ -378,7 +378,7 @@ fn computes_on_the_node() -> Result<(), Finding> {
         "--",
         "/usr/bin/python3",
         "-c",
-        WITNESS,
+        MEASURED_PROGRAM,
     ];
     let printed = insula(&words)?;
     let words: Vec<u64> = printed
@@ -386,7 +386,7 @@ fn computes_on_the_node() -> Result<(), Finding> {
         .filter_map(|word| word.parse().ok())
         .collect();
     let [apic_id, used_us, proxy_us] = words[..] else {
-        return Err(Finding::new(format!("the witness says {printed}")));
+        return Err(Finding::new(format!("the program printed {printed}")));
     };
     let view = insula_json(&["inspect", NODE])?;
     let own = numbers(&view[0]["apic_ids"]);
@@ -396,11 +396,11 @@ fn computes_on_the_node() -> Result<(), Finding> {
     Finding::unless(proxy_us * 20 < used_us, || {
         format!("the proxy used {proxy_us} us, the program {used_us} us")
     })?;
-    is_counted()
+    is_in_statistics()
 }
 
-/// What the programs until now have done can be seen.
-fn is_counted() -> Result<(), Finding> {
+/// The programs' calls are in the statistics.
+fn is_in_statistics() -> Result<(), Finding> {
     let stats = insula_json(&["stats", NODE, "--json"])?;
     let programs = &stats[0]["programs"];
     let cores = programs["cores"].as_array().map_or(0, Vec::len);
@@ -468,8 +468,8 @@ fn is_stressed() -> Result<(), Finding> {
     })
 }
 
-/// A node for one program, whose status is the command's; then it is off.
-fn in_one_go() -> Result<(), Finding> {
+/// A node for one program, whose status is the command's; then the node powers off.
+fn in_one_command() -> Result<(), Finding> {
     let words = [
         "run",
         "--image",
@@ -480,12 +480,12 @@ fn in_one_go() -> Result<(), Finding> {
         "once",
         "--",
     ];
-    let run = |program: &[&str]| super::insula_command::ask(&[&words, program].concat());
+    let run = |program: &[&str]| super::insula_command::try_insula(&[&words, program].concat());
     let status = run(&["/bin/sh", "-c", "echo hello; exit 7"])?;
     assert_equal("output", &status.output.as_str(), &"hello\n")?;
     assert_equal("status", &status.status, &Some(7))?;
     run(&["no-such-program"])?.refused(127, &["no-such-program"])?;
-    super::insula_command::wait_for("the node to be gone", || {
+    super::insula_command::wait_for("the node to be removed", || {
         let left = super::insula_command::names(&["ps", "--all", "--json"])?;
         // Its supervisor, which has removed it, may still be ending.
         let users = fs::read_to_string("/sys/module/insula/refcnt")?;

@@ -1,4 +1,4 @@
-//! The module's device without any care: calls and mappings that no library would make.
+//! Unchecked access to the module's device: calls and mappings that no library would make.
 
 #![allow(
     unsafe_code,
@@ -18,18 +18,18 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 const PAGE_SIZE: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
 
-/// Memory that the module may read and write at will: whatever lies there is valid, and nothing
-/// else is kept in it.
+/// Memory that the module may read and write freely: any content is valid, and nothing else is in
+/// it.
 #[derive(Debug)]
 pub(super) struct Arena(Box<[AtomicU64]>);
 
 impl Arena {
-    /// With that many words of 8 bytes.
+    /// An arena of that many words of 8 bytes.
     pub(super) fn new(words: usize) -> Self {
         Self((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Where it begins.
+    /// Its address.
     pub(super) fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }
@@ -40,7 +40,7 @@ impl Arena {
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Puts bytes at that word and those after it, as far as they fit.
+    /// Writes bytes at that word and those after it, as far as they fit.
     pub(super) fn put(&self, index: usize, bytes: &[u8]) {
         for (word, piece) in self.0.iter().skip(index).zip(bytes.chunks(8)) {
             let mut padded = [0; 8];
@@ -50,20 +50,20 @@ impl Arena {
     }
 }
 
-/// The argument of a call.
+/// Argument of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Argument<'a> {
-    /// The structure at the beginning of an arena.
+    /// The structure at the start of an arena.
     Arena(&'a Arena),
     /// One of [`NOWHERE`], by its index.
     Nowhere(usize),
 }
 
-/// Addresses at which no process has anything: the first page is never mapped (vm.mmap_min_addr),
-/// and user space ends below 2^56 even with five levels of page tables.
+/// Addresses that no process has mapped: the first page is never mapped (vm.mmap_min_addr), and
+/// user space ends below 2^56 even with five levels of page tables.
 pub(super) const NOWHERE: [u64; 4] = [0, 8, 1 << 62, u64::MAX - 7];
 
-/// What a call answered.
+/// Result of a call.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// A number.
@@ -76,16 +76,17 @@ pub(super) enum Answer {
 /// in the same arena, with room for all that the module may store there, or be of [`NOWHERE`].
 ///
 /// # Errors
-/// What the system answered.
+/// The system's error.
 pub(super) fn call(fd: RawFd, request: u32, argument: Argument<'_>) -> Result<Answer, Errno> {
     let address = match argument {
         Argument::Arena(arena) => arena.address(),
         Argument::Nowhere(index) => NOWHERE[index % NOWHERE.len()],
     };
-    // SAFETY: 1. `fd` is, or was, one of the module's. If it was closed meanwhile the call fails, or
-    // reaches another of the module's, or an eventfd, which stores nothing: nothing else is opened
-    // while descriptors are closed at random. 2. What the module stores, at `address` or where the structure tells it to, falls
-    // into an arena, which consists of atomics and lives for the length of the call, or nowhere.
+    // SAFETY: 1. `fd` is, or was, one of the module's. If it was closed meanwhile the call fails,
+    // or reaches another of the module's, or an eventfd, which stores nothing: no other descriptors
+    // are opened while some are closed at random. 2. The module stores only into an arena, at
+    // `address` or where the structure directs it; the arena consists of atomics and lives for the
+    // length of the call. Other addresses are unmapped.
     let answer = unsafe { libc::ioctl(fd, libc::Ioctl::from(request), address) };
     let answer = Errno::result(answer)?;
     if !makes_descriptor(request) {
@@ -105,17 +106,17 @@ fn makes_descriptor(request: u32) -> bool {
             | ioctl::NODE_MEMORY
             | ioctl::NODE_SHARED
             | ioctl::CHANNEL_OPEN
-            | ioctl::NODE_LEND
-            | ioctl::SPACE_CREATE
+            | ioctl::NODE_GRANT_TABLE
+            | ioctl::MIRROR_CREATE
     )
 }
 
-/// Maps the first pages of a memory object or of a channel's rings, looks at each as far as it is
-/// there (another thread may revoke the object), and unmaps them.
+/// Maps the first pages of a memory object or of a channel's rings, reads each as far as it exists
+/// (another thread may revoke the object), and unmaps them.
 ///
 /// # Errors
-/// What the system answered.
-pub(super) fn look_at(memory: BorrowedFd<'_>, pages: NonZeroUsize) -> Result<(), Errno> {
+/// The system's error.
+pub(super) fn read_mapped(memory: BorrowedFd<'_>, pages: NonZeroUsize) -> Result<(), Errno> {
     let length = PAGE_SIZE.saturating_mul(pages);
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a mapping at an address of the kernel's choice replaces nothing.

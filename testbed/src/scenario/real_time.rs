@@ -1,34 +1,34 @@
-//! Something done at a priority in real time: its core does nothing else meanwhile.
+//! Actions at real-time priority, alone on their core.
 
 #![allow(unsafe_code, reason = "the system calls have no safe wrapper here")]
 
 use nix::errno::Errno;
 use nix::libc;
 
-/// The core. Any that is the base's will do, as long as the kernel starts work where it is asked for.
+/// The core. Any of the base's will do, as long as the kernel starts work where it is asked for.
 const CORE: usize = 2;
 
-/// Does something on a core on which meanwhile runs nothing else, no thread of the kernel either. To
-/// be done soon: the base misses the core.
+/// Runs `act` on a core without any other thread, kernel threads included. It should be short: the
+/// base misses the core.
 ///
 /// # Errors
-/// What the system answered.
+/// The system's error.
 pub(super) fn alone_on_a_core<T: Send>(act: impl FnOnce() -> T + Send) -> Result<T, Errno> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| rise().map(|()| act()));
+        let thread = scope.spawn(|| become_real_time().map(|()| act()));
         thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-/// Binds the calling thread to the core, and puts it before all others there.
-fn rise() -> Result<(), Errno> {
+/// Binds the calling thread to the core, with the highest real-time priority.
+fn become_real_time() -> Result<(), Errno> {
     // SAFETY: a set of no cores is all zeros.
     let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the number lies in the set.
     unsafe { libc::CPU_SET(CORE, &mut cores) };
-    // SAFETY: it reads the set, whose size is told, and changes the calling thread.
+    // SAFETY: it reads the set, whose size is passed, and changes the calling thread.
     let answer = unsafe { libc::sched_setaffinity(0, size_of_val(&cores), &raw const cores) };
     Errno::result(answer)?;
     let priority = libc::sched_param { sched_priority: 1 };

@@ -1,13 +1,13 @@
-//! What cannot be is refused before anything is touched, and told in words that help.
+//! Impossible requests are refused without side effects, with a message that helps.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{Answer, ask, attended, insula};
+use super::insula_command::{Answer, insula, try_insula, with_cleanup};
 use super::insula_module::module_is_loaded;
+use super::resources::{Resources, assert_unchanged};
 use super::test_node::{TestNode, add_image, path};
 use super::{Context, Finding, LoadedModule, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -23,25 +23,25 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// Refused by the command.
+/// Exit status: refused by the command.
 const REFUSED: i32 = 1;
-/// Refused by the parser of the command line, as other programs do (clap's convention).
+/// Exit status: refused by the parser of the command line (clap's convention).
 const MISUSED: i32 = 2;
-/// The user that owns nothing.
+/// Unprivileged user (`nobody`).
 const NOBODY: &str = "65534";
 const FOLDER: &str = "/tmp/refusals";
 
-/// Words for `insula`, the exit status that they must have and parts of the message.
+/// Arguments of `insula`, the expected exit status and parts of the message.
 type Case<'a> = (&'a str, i32, &'a str);
 
-/// Between the parts of a message.
+/// Separator of the parts of a message.
 const AND: &str = " | ";
 
 fn play(context: &Context) -> Result<(), Finding> {
     fs::create_dir_all(FOLDER)?;
     without_module()?;
     let module = LoadedModule::load()?;
-    attended(|| {
+    with_cleanup(|| {
         without_privilege()?;
         machine_is_good()?;
         add_image(context, "debian", "6.1")?;
@@ -59,11 +59,11 @@ fn play(context: &Context) -> Result<(), Finding> {
     module.unload()
 }
 
-/// All are refused, and after each all is as it was.
+/// All are refused, and each leaves all resources unchanged.
 fn refuse(cases: &[Case<'_>]) -> Result<(), Finding> {
-    let before = Holdings::now()?;
+    let before = Resources::now()?;
     for &(words, status, message) in cases {
-        assert_refused(&ask(&split(words))?, status, message)?;
+        assert_refused(&try_insula(&split(words))?, status, message)?;
         assert_unchanged(&before)
             .map_err(|finding| finding.when(&format!("after `insula {words}`")))?;
     }
@@ -79,7 +79,7 @@ fn assert_refused(answer: &Answer, status: i32, message: &str) -> Result<(), Fin
 }
 
 fn without_module() -> Result<(), Finding> {
-    let told = "insula.ko is not loaded | nothing was touched | modprobe insula";
+    let message = "insula.ko is not loaded | nothing was touched | modprobe insula";
     for words in [
         "ps",
         "run --image debian",
@@ -88,19 +88,19 @@ fn without_module() -> Result<(), Finding> {
         "machine reserve --cpus 1",
         "rm web",
     ] {
-        assert_refused(&ask(&split(words))?, REFUSED, told)?;
+        assert_refused(&try_insula(&split(words))?, REFUSED, message)?;
     }
-    let answer = ask(&["machine", "check"])?;
-    let told = answer.output.contains("module") && answer.output.contains("insula.ko");
-    Finding::unless(answer.status == Some(REFUSED) && told, || {
+    let answer = try_insula(&["machine", "check"])?;
+    let reported = answer.output.contains("module") && answer.output.contains("insula.ko");
+    Finding::unless(answer.status == Some(REFUSED) && reported, || {
         format!("`machine check` does not miss the module: {answer:?}")
     })
 }
 
 fn without_privilege() -> Result<(), Finding> {
-    let told = "no privilege | nothing was touched | sudo";
+    let message = "no privilege | nothing was touched | sudo";
     for words in ["ps", "run --image debian", "machine reserve --memory 64M"] {
-        assert_refused(&as_nobody(&split(words))?, REFUSED, told)?;
+        assert_refused(&as_nobody(&split(words))?, REFUSED, message)?;
     }
     Ok(())
 }
@@ -118,7 +118,7 @@ fn machine_is_good() -> Result<(), Finding> {
     insula(&["machine", "check"]).map(drop)
 }
 
-/// While something of it is in use, the module stays.
+/// While something of it is in use, the module cannot be unloaded.
 fn in_use(situation: &str) -> Result<(), Finding> {
     let output = Command::new("rmmod").arg("insula").output()?;
     let message = String::from_utf8_lossy(&output.stderr);
@@ -132,18 +132,18 @@ fn cores() -> Result<(), Finding> {
         (
             &run("--cpus 4"),
             REFUSED,
-            "cores asked for: 4 | nothing was touched | ask for fewer",
+            "4 cores requested | nothing was touched | request fewer",
         ),
         (
             &run("--cpus 200"),
             REFUSED,
-            "cores asked for: 200 | nothing was touched",
+            "200 cores requested | nothing was touched",
         ),
         (&run("--cpus 0"), MISUSED, "'0' | --cpus"),
         (
             &run("--cpu-list 0"),
             REFUSED,
-            "core 0 cannot be | nothing was touched | choose other",
+            "core 0 is not available | nothing was touched | choose other",
         ),
         (
             &run("--cpu-list 1-2,2"),
@@ -158,18 +158,18 @@ fn cores() -> Result<(), Finding> {
         (
             &run("--cpu-list 2,77"),
             REFUSED,
-            "no core 77 | nothing was touched | choose among",
+            "no core 77 | nothing was touched | choose one of",
         ),
         (
             &run("--cpu-list 2-"),
             MISUSED,
-            "no list of cores | such as 2,4-6",
+            "not a list of cores | such as 2,4-6",
         ),
     ])?;
     let online = Path::new("/sys/devices/system/cpu/cpu1/online");
     fs::write(online, "0")?;
-    let told = "core 1 is offline | nothing was touched | cpu1/online";
-    let refused = refuse(&[(&run("--cpu-list 1"), REFUSED, told)]);
+    let message = "core 1 is offline | nothing was touched | cpu1/online";
+    let refused = refuse(&[(&run("--cpu-list 1"), REFUSED, message)]);
     fs::write(online, "1")?;
     refused
 }
@@ -180,7 +180,7 @@ fn memory() -> Result<(), Finding> {
         (
             &run("64G"),
             REFUSED,
-            "64G of memory are asked for | nothing was touched | ask for less",
+            "64G of memory requested | nothing was touched | request less",
         ),
         (
             &run("512M,above=1T"),
@@ -195,11 +195,11 @@ fn memory() -> Result<(), Finding> {
         (
             &run("16M"),
             REFUSED,
-            "need | 16M are asked for | nothing was touched | --memory",
+            "need | 16M were requested | nothing was touched | --memory",
         ),
-        (&run("3M"), MISUSED, "3M is no multiple | ask for 4M"),
-        (&run("2M,below=1M"), MISUSED, "do not fit"),
-        (&run("lots"), MISUSED, "'lots' is no size | such as 512M"),
+        (&run("3M"), MISUSED, "3M is not one | the next is 4M"),
+        (&run("2M,below=1M"), MISUSED, "does not fit"),
+        (&run("lots"), MISUSED, "'lots' is not a size | such as 512M"),
     ])
 }
 
@@ -216,12 +216,12 @@ fn files(context: &Context) -> Result<(), Finding> {
             (
                 &with(&truncated),
                 REFUSED,
-                "is truncated | nothing was touched | anew",
+                "is truncated | nothing was touched | again",
             ),
             (
                 &with(&foreign),
                 REFUSED,
-                "neither a bzImage nor | nothing was touched | give a kernel",
+                "neither a bzImage nor | nothing was touched | use a kernel",
             ),
             (
                 &with("/usr/bin/env"),
@@ -240,7 +240,7 @@ fn files(context: &Context) -> Result<(), Finding> {
             ),
         ])?;
     }
-    let ambiguous = "beginning with '6' | nothing was touched | write more";
+    let ambiguous = "starting with '6' | nothing was touched | give more";
     refuse(&[
         ("image add other --installed 6", REFUSED, ambiguous),
         (
@@ -254,14 +254,18 @@ fn files(context: &Context) -> Result<(), Finding> {
 fn names(context: &Context) -> Result<(), Finding> {
     let again = format!("image add debian --installed {}", context.release("6.1")?);
     let run = |words: &str| format!("run --memory 256M --image {words}");
-    let taken = "an image 'debian' already | left as it is | image rm debian";
+    let taken = "already is an image 'debian' | left as it is | image rm debian";
     refuse(&[
         (
             &run("debian --name web"),
             REFUSED,
             "node 'web' already | nothing was touched | rm web",
         ),
-        (&run("debian --name a/b"), MISUSED, "is no name | letters"),
+        (
+            &run("debian --name a/b"),
+            MISUSED,
+            "is not a valid name | letters",
+        ),
         (
             &run("nosuch"),
             REFUSED,
@@ -283,22 +287,22 @@ fn names(context: &Context) -> Result<(), Finding> {
         ("machine reserve", MISUSED, "--cpus | --memory"),
     ])?;
     for verb in ["stop", "kill", "rm", "logs", "inspect"] {
-        let told = "no node 'nosuch' | nothing was touched | ps -a";
-        refuse(&[(&format!("{verb} nosuch"), REFUSED, told)])?;
-        refuse(&[(&format!("{verb} a/b"), MISUSED, "is no name")])?;
+        let message = "no node 'nosuch' | nothing was touched | ps -a";
+        refuse(&[(&format!("{verb} nosuch"), REFUSED, message)])?;
+        refuse(&[(&format!("{verb} a/b"), MISUSED, "is not a valid name")])?;
     }
     Ok(())
 }
 
-/// A node's state forbids some deeds.
+/// A node's state forbids some actions.
 fn states(node: &TestNode) -> Result<(), Finding> {
     refuse(&[(
         "rm web",
         REFUSED,
-        "'web' runs | left as it is | stop it first",
+        "'web' is running | left as it is | stop it first",
     )])?;
     node.assert_runs()?;
     insula(&["kill", "web"])?;
-    let dead = "'web' does not run | left as it is | rm web";
+    let dead = "'web' is not running | left as it is | rm web";
     refuse(&[("stop web", REFUSED, dead), ("kill web", REFUSED, dead)])
 }

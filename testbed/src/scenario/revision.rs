@@ -1,4 +1,4 @@
-//! Command and module of another revision of the interface.
+//! Command and module of different revisions of the interface.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "revision",
-    proves: "the module answers nobody who does not speak its revision of the interface",
+    proves: "the module refuses all callers of another revision of the interface",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
@@ -60,14 +60,14 @@ fn play(_: &Context) -> Result<(), Finding> {
         },
     ];
     for other in others {
-        let (answer, told) = greet(&device, other);
+        let (answer, revision) = greet(&device, other);
         assert_equal(
             &format!("answer to {other:?}"),
             &answer,
             &Err(Errno::EPROTO),
         )?;
-        // So that the other side can say what it met.
-        assert_equal("revision told", &told, &u64::from(REVISION))?;
+        // So that the caller can report the module's revision.
+        assert_equal("reported revision", &revision, &u64::from(REVISION))?;
         refuses_all(&device, &format!("after {other:?}"))?;
     }
     assert_equal(
@@ -86,14 +86,14 @@ fn number(device: &File, request: u32, arena: &Arena) -> Result<i32, Errno> {
     }
 }
 
-/// Greets the module; answers what it said, and the revision that it told with the 32 bits after.
+/// Greets the module. Returns the result, and the revision that it reported with the 32 bits after.
 fn greet(device: &File, hello: Hello) -> (Result<i32, Errno>, u64) {
     let arena = Arena::new(8);
     arena.put(0, hello.as_bytes());
     (number(device, ioctl::HELLO, &arena), arena.word(1))
 }
 
-/// Every request, with a structure of zeros.
+/// Every request is refused, with a structure of zeros.
 fn refuses_all(device: &File, situation: &str) -> Result<(), Finding> {
     let arena = Arena::new(64);
     for request in REQUESTS {

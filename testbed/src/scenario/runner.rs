@@ -4,11 +4,10 @@ use std::process::Command;
 
 use super::{BaseState, Context, Finding, LoadedModule, Module, Scenario, splat};
 
-/// Plays `scenario`. The base must be left as it was found, and its kernel must
-/// not have complained.
+/// Plays `scenario`. The base's state must be unchanged, and its kernel log must have no error.
 ///
 /// # Errors
-/// What was found wrong first.
+/// The first failure.
 pub fn run(scenario: &Scenario, context: &Context) -> Result<(), Finding> {
     let before = BaseState::capture()?;
     match scenario.module {
@@ -24,7 +23,7 @@ pub fn run(scenario: &Scenario, context: &Context) -> Result<(), Finding> {
     BaseState::capture()?.assert_same(&before)?;
     let log = Command::new("dmesg").output()?;
     match splat::find(&String::from_utf8_lossy(&log.stdout)) {
-        Some(line) => Err(Finding::new(format!("the kernel complained: {line}"))),
+        Some(line) => Err(Finding::new(format!("the kernel log has an error: {line}"))),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! The spare devices of a machine, as the base and as nodes use them.
+//! Spare devices of a machine, used by the base and by nodes.
 
 use std::fs;
 use std::path::Path;
@@ -15,31 +15,32 @@ pub(super) const DISK: &str = "0000:01:00.0";
 pub(super) const NETWORK: &str = "0000:02:00.0";
 /// One of two functions on a bus.
 pub(super) const SHARED: &str = "0000:03:00.0";
-/// A function that interrupts by a wire only.
-pub(super) const MUTE: &str = "0000:04:00.0";
+/// A function without MSI.
+pub(super) const WITHOUT_MSI: &str = "0000:04:00.0";
 /// The base's drivers for both.
 const DRIVERS: [(&str, &str); 2] = [(DISK, "nvme"), (NETWORK, "virtio-pci")];
-/// Serial number of the controller, to be told from that of the test bed's disks.
+/// Serial number of the controller, unlike that of the testbed's disks.
 const SERIAL: &str = "spare";
-/// Bytes at the disk's beginning that the base fills, and in what a node writes afterwards: see testbed/node/devices.
-const BASES_PART: usize = 1 << 20;
-const NODES_PART: (u64, u64) = (64, 64);
-/// What these are counted in.
+/// Bytes at the start of the disk that the base fills, and range that a node writes, in units: see
+/// testbed/node/devices.
+const BASE_PART: usize = 1 << 20;
+const NODE_PART: (u64, u64) = (64, 64);
+/// Unit of these ranges.
 const UNIT: &str = "64k";
-/// Where QEMU gives the base an address.
+/// Address of the base in QEMU's network, and QEMU's own.
 const ADDRESS: &str = "10.0.2.15/24";
-const STATION: &str = "10.0.2.2";
-/// Kernel modules that the base needs for the network card, each before those that it needs.
+const PEER: &str = "10.0.2.2";
+/// Kernel modules for the network card, each before those that it depends on.
 const NETWORK_MODULES: [&str; 3] = ["virtio_net", "net_failover", "failover"];
 
-/// The driver that a function is bound to.
+/// Driver that a function is bound to.
 pub(super) fn driver(address: &str) -> Option<String> {
     let link = fs::read_link(format!("/sys/bus/pci/devices/{address}/driver")).ok()?;
     Some(link.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Fails unless the base has both as it should.
-pub(super) fn assert_the_bases() -> Result<(), Finding> {
+/// Fails unless the base has both, in working order.
+pub(super) fn assert_base_has_both() -> Result<(), Finding> {
     for (address, usual) in DRIVERS {
         let found = driver(address);
         Finding::unless(found.as_deref() == Some(usual), || {
@@ -54,7 +55,7 @@ pub(super) fn assert_the_bases() -> Result<(), Finding> {
     Ok(())
 }
 
-/// The block device of the spare disk, once the base's driver has found it.
+/// Block device of the spare disk, once the base's driver has found it.
 pub(super) fn disk() -> Result<String, Finding> {
     wait_for("the spare disk in the base", || {
         for entry in fs::read_dir("/sys/block")? {
@@ -74,9 +75,9 @@ pub(super) fn disk() -> Result<String, Finding> {
     })
 }
 
-/// Fills the base's part of the disk. Answers its checksum.
+/// Fills the base's part of the disk. Returns its checksum.
 pub(super) fn fill_disk() -> Result<String, Finding> {
-    let content = &served_content().repeat(BASES_PART / served_content().len());
+    let content = &served_content().repeat(BASE_PART / served_content().len());
     fs::write("/tmp/content", content)?;
     let disk = disk()?;
     shell(&format!(
@@ -85,24 +86,24 @@ pub(super) fn fill_disk() -> Result<String, Finding> {
     checksum("/tmp/content")
 }
 
-/// The checksums of the base's part and of the node's, read by the base past its caches.
+/// Checksums of the base's part and of the node's, read by the base past its caches.
 pub(super) fn disk_sums() -> Result<(String, String), Finding> {
-    let (disk, (skip, count)) = (disk()?, NODES_PART);
+    let (disk, (skip, count)) = (disk()?, NODE_PART);
     let sum = |skip: u64, count: u64| {
         let read =
             format!("dd if={disk} bs={UNIT} skip={skip} count={count} iflag=direct 2>/dev/null");
         shell(&format!("{read} | sha256sum | cut -d ' ' -f 1"))
     };
-    Ok((sum(0, BASES_PART as u64 >> 16)?, sum(skip, count)?))
+    Ok((sum(0, BASE_PART as u64 >> 16)?, sum(skip, count)?))
 }
 
-/// The checksum of the file that the network card's other end serves.
+/// Checksum of the file that the network card's other end serves.
 pub(super) fn served_sum() -> Result<String, Finding> {
     fs::write("/tmp/served", served_content())?;
     checksum("/tmp/served")
 }
 
-/// The base's driver for the network card, which the test bed does not load by itself.
+/// The base's driver for the network card, which the testbed does not load by itself.
 pub(super) struct NetworkDriver(());
 
 impl NetworkDriver {
@@ -112,11 +113,11 @@ impl NetworkDriver {
     }
 
     pub(super) fn unload(self) -> Result<(), Finding> {
-        // modprobe leaves behind some that it has loaded itself.
+        // modprobe leaves behind some modules that it has loaded itself.
         shell(&format!("modprobe -r {}", NETWORK_MODULES.join(" "))).map(drop)
     }
 
-    /// The network interface of the spare card.
+    /// Network interface of the spare card.
     pub(super) fn interface(&self) -> Result<String, Finding> {
         wait_for("the spare network interface in the base", || {
             for entry in fs::read_dir("/sys/class/net")? {
@@ -141,34 +142,34 @@ impl NetworkDriver {
             "ip address replace {ADDRESS} dev {interface} && ip link set {interface} up"
         ))?;
         let fetched = shell(&format!(
-            "cd /tmp && busybox tftp -g -r {SERVED_FILE} -l fetched {STATION} && sha256sum fetched | cut -d ' ' -f 1"
+            "cd /tmp && busybox tftp -g -r {SERVED_FILE} -l fetched {PEER} && sha256sum fetched | cut -d ' ' -f 1"
         ));
         shell(&format!("ip link set {interface} down"))?;
         fetched
     }
 }
 
-/// What a node has told of its disk.
+/// What a node has logged about its disk.
 #[derive(Debug)]
-pub(super) struct NodesDisk {
-    /// The checksum of what it found in the base's part.
+pub(super) struct DiskReport {
+    /// Checksum of what it found in the base's part.
     pub(super) found: String,
-    /// Of what it wrote.
+    /// Checksum of what it wrote.
     pub(super) written: String,
-    /// Of what it then read.
+    /// Checksum of what it then read.
     pub(super) read: String,
     /// Interrupts that its kernel had counted.
     pub(super) interrupts: u64,
 }
 
 /// Waits until the node has used its disk.
-pub(super) fn nodes_disk(node: &TestNode) -> Result<NodesDisk, Finding> {
+pub(super) fn disk_report(node: &TestNode) -> Result<DiskReport, Finding> {
     let line = node.wait_for_line("disk found=")?;
     let option = |name: &str| {
         let mut values = line.split(' ').filter_map(|word| word.strip_prefix(name));
         values.next().unwrap_or_default().to_owned()
     };
-    Ok(NodesDisk {
+    Ok(DiskReport {
         found: option("found="),
         written: option("written="),
         read: option("read="),
@@ -176,8 +177,8 @@ pub(super) fn nodes_disk(node: &TestNode) -> Result<NodesDisk, Finding> {
     })
 }
 
-/// Waits until the node has fetched the file. Answers its checksum.
-pub(super) fn nodes_fetch(node: &TestNode) -> Result<String, Finding> {
+/// Waits until the node has fetched the file. Returns its checksum.
+pub(super) fn fetch_report(node: &TestNode) -> Result<String, Finding> {
     let line = node.wait_for_line("network fetched=")?;
     Ok(line.rsplit('=').next().unwrap_or_default().to_owned())
 }
@@ -186,7 +187,7 @@ fn checksum(path: &str) -> Result<String, Finding> {
     shell(&format!("sha256sum {path} | cut -d ' ' -f 1"))
 }
 
-/// Runs a command line; it must succeed. Answers what it printed, without the end of the line.
+/// Runs a command line, which must succeed. Returns its output, without the end of the line.
 pub(super) fn shell(line: &str) -> Result<String, Finding> {
     let output = Command::new("sh")
         .args(["-c", line])

@@ -1,6 +1,6 @@
-//! Complaints in a kernel log.
+//! Errors in a kernel log.
 
-/// What the kernel writes when something in it went wrong.
+/// Texts of the kernel's error reports.
 const MARKS: &[&str] = &[
     "BUG:",
     "WARNING:",
@@ -22,25 +22,25 @@ const MARKS: &[&str] = &[
     "timed out",
 ];
 
-/// What a scenario writes to the kernel log before it makes the kernel complain on
-/// purpose. What comes after is not held against it.
-pub const WANTED: &str = "testbed: what follows is wanted";
+/// Marker that a scenario writes to the kernel log before it provokes an error of the kernel.
+/// Errors after it are ignored.
+pub const EXPECTED: &str = "testbed: errors from here on are expected";
 
-/// The first line of what the kernel tells of a data race.
+/// First line of KCSAN's report of a data race.
 const RACE: &str = "BUG: KCSAN:";
-/// The line before and after that.
+/// Line before and after a report.
 const RULE: &str = "==========";
-/// What stands behind each function of ours in a trace.
+/// Text behind each function of ours in a trace.
 const OURS: &str = "[insula";
 
-/// The first line of a kernel log that tells of something wrong. The kernel's own data races do not
-/// count: it has many that it knows of, and tells of them like of ours.
+/// First line of a kernel log that reports an error. Data races of the kernel itself do not count:
+/// it has many known ones, which are reported in the same way.
 pub fn find(log: &str) -> Option<&str> {
-    let mut lines = log.lines().take_while(|line| !line.contains(WANTED));
+    let mut lines = log.lines().take_while(|line| !line.contains(EXPECTED));
     while let Some(line) = lines.next() {
         if line.contains(RACE) {
-            let mut told = lines.by_ref().take_while(|line| !line.contains(RULE));
-            if told.any(|line| line.contains(OURS)) {
+            let mut report = lines.by_ref().take_while(|line| !line.contains(RULE));
+            if report.any(|line| line.contains(OURS)) {
                 return Some(line);
             }
         } else if MARKS.iter().any(|mark| line.contains(mark)) {
@@ -55,16 +55,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaint_is_found() {
+    fn error_is_found() {
         let log = "[ 1.0] all is well\n[ 2.0] BUG: scheduling while atomic\n[ 2.1] Call Trace:\n";
         assert_eq!(find(log), Some("[ 2.0] BUG: scheduling while atomic"));
     }
 
     #[test]
-    fn wanted_complaint_is_not_found() {
-        let wanted = format!("[ 1.0] all is well\n[ 2.0] {WANTED}\n[ 2.1] Kernel panic\n");
+    fn expected_error_is_not_found() {
+        let wanted = format!("[ 1.0] all is well\n[ 2.0] {EXPECTED}\n[ 2.1] Kernel panic\n");
         assert_eq!(find(&wanted), None);
-        let earlier = format!("[ 1.0] Oops: 0002\n[ 2.0] {WANTED}\n");
+        let earlier = format!("[ 1.0] Oops: 0002\n[ 2.0] {EXPECTED}\n");
         assert_eq!(find(&earlier), Some("[ 1.0] Oops: 0002"));
     }
 
@@ -77,7 +77,7 @@ mod tests {
             )
         };
         let ours = "[ 1.0] BUG: KCSAN: data-race in a / b";
-        let (kernel, module) = (race("tick+0x1/0x9"), race("look+0x1/0x9 [insula]"));
+        let (kernel, module) = (race("tick+0x1/0x9"), race("poll+0x1/0x9 [insula]"));
         assert_eq!(find(&kernel), None);
         assert_eq!(find(&module), Some(ours));
         let after = "[ 2.0] WARNING: possible circular locking dependency detected";

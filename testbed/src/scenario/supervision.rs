@@ -1,11 +1,11 @@
-//! Nodes are looked after: each by a process that may be killed at any moment.
+//! Supervision of nodes: each by a process that may be killed at any moment.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::holdings::{Holdings, assert_unchanged, online};
-use super::insula_command::{assert_equal, attended, insula, insula_json, wait_for};
+use super::insula_command::{assert_equal, insula, insula_json, wait_for, with_cleanup};
+use super::resources::{Resources, assert_unchanged, online};
 use super::supervisor_process::{self, SystemLog};
 use super::test_node::{TestNode, add_unpacked_image, log};
 use super::{Context, Finding, Module, Scenario, Shape, hang};
@@ -13,7 +13,7 @@ use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "supervision",
-    proves: "nodes are restarted as asked, in place; their supervisors may be killed at any moment",
+    proves: "nodes are restarted by policy, in place; their supervisors may be killed at any moment",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
@@ -24,15 +24,15 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 const IMAGE: &str = "debian";
 const KERNEL: &str = "6.1";
-/// The node that things happen to.
+/// Node of all parts.
 const NAME: &str = "mortal";
 
-/// A thing that a node's supervisor does, shown from the start of a node to its removal.
+/// A part: a duty of a node's supervisor, shown from the start of a node to its removal.
 type Part = fn(&Context) -> Result<(), Finding>;
 
 const PARTS: [(&str, Part); 8] = [
     ("reboot", reboots_in_place),
-    ("on-failure", dies_in_mid_boot),
+    ("on-failure", fails_while_booting),
     ("always", is_always_started),
     ("hang", hangs),
     ("halt", halts),
@@ -43,9 +43,9 @@ const PARTS: [(&str, Part); 8] = [
 
 fn play(context: &Context) -> Result<(), Finding> {
     let _shown = SystemLog::listen()?;
-    attended(|| {
+    with_cleanup(|| {
         add_unpacked_image(context, IMAGE, KERNEL)?;
-        let alone = Holdings::now()?;
+        let alone = Resources::now()?;
         for (name, part) in PARTS {
             println!("{name}");
             part(context)
@@ -69,7 +69,7 @@ fn wait_for_starts(node: &TestNode, starts: u64) -> Result<(), Finding> {
     })
 }
 
-/// Asked for by nothing but the node itself: same cores, same name, each time a little later.
+/// A node that reboots keeps its cores and name, and is delayed a little more each time.
 fn reboots_in_place(_: &Context) -> Result<(), Finding> {
     let node = start("2", "reboot", &[])?;
     let (first, beside) = (node.inspect()?, online()?);
@@ -87,8 +87,8 @@ fn reboots_in_place(_: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// A kernel that finds no init panics: so often as it may, it is tried again.
-fn dies_in_mid_boot(_: &Context) -> Result<(), Finding> {
+/// A kernel without an init panics: it is restarted as often as its policy allows.
+fn fails_while_booting(_: &Context) -> Result<(), Finding> {
     let options = ["--restart", "on-failure:1"];
     let node = start("1", "idle rdinit=/none", &options)?;
     let view = wait_for("the last of its ends", || {
@@ -101,19 +101,20 @@ fn dies_in_mid_boot(_: &Context) -> Result<(), Finding> {
     assert_equal("reason", &view["reason"].as_str(), &Some("crashed"))?;
     let last = log(NAME)?;
     Finding::unless(last.contains("Unable to mount root fs"), || {
-        format!("it died of something else:\n{last}")
+        format!("it crashed for another reason:\n{last}")
     })?;
     node.remove()
 }
 
-/// Until its user stops it: then it stays so. An image that is not there is waited for.
+/// It is restarted until its user stops it: then it stays stopped. A missing image is waited for.
 fn is_always_started(context: &Context) -> Result<(), Finding> {
     let node = start("1", "poweroff", &["--restart", "always"])?;
     wait_for_starts(&node, 2)?;
     insula(&["image", "rm", IMAGE])?;
     let waiting = wait_for("a start that fails", || {
         let view = node.inspect()?;
-        let waits = view["state"] == "stopped" && supervisor_process::has_said("there is no image");
+        let waits =
+            view["state"] == "stopped" && supervisor_process::has_logged("there is no image");
         Ok(waits.then_some(view))
     })?;
     assert_equal("restarting", &waiting["restarting"].as_bool(), &Some(true))?;
@@ -129,7 +130,7 @@ fn is_always_started(context: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// A kernel that keeps its interrupts off is shown as unresponsive, or started again.
+/// A kernel that keeps its interrupts off is shown as unresponsive, or restarted.
 fn hangs(context: &Context) -> Result<(), Finding> {
     let kernel = std::fs::read(context.kernel(KERNEL)?)?;
     let node = start("1", "idle", &[])?;
@@ -149,13 +150,13 @@ fn hangs(context: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// A halted kernel tells nobody, and is found all the same.
+/// A halted kernel does not report its end, and is detected all the same.
 fn halts(_: &Context) -> Result<(), Finding> {
     let node = start("2", "halt", &[])?;
     let view = node.wait_for_end()?;
     assert_equal("reason", &view["reason"].as_str(), &Some("halted"))?;
     Finding::unless(log(NAME)?.contains("System halted"), || {
-        "the log does not tell of the halt".into()
+        "the log does not show the halt".into()
     })?;
     node.remove()
 }
@@ -166,7 +167,7 @@ fn restarts_for_its_user(_: &Context) -> Result<(), Finding> {
     node.wait_until_ready()?;
     insula(&["kill", NAME])?;
     insula(&["restart", NAME])?;
-    // Before it knows of its power button.
+    // Before it handles its power button.
     insula(&["restart", "--time", "0", NAME])?;
     node.wait_until_ready()?;
     let view = node.inspect()?;
@@ -175,13 +176,13 @@ fn restarts_for_its_user(_: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// The node runs on, shown as unsupervised, until its user wants another.
+/// The node runs on, shown as unsupervised, until a command gives it another.
 fn loses_its_supervisor(_: &Context) -> Result<(), Finding> {
     let node = start("1", "idle", &[])?;
     node.wait_until_ready()?;
     assert_equal("supervised", &listed()?["supervised"], &true.into())?;
-    let spared = supervisor_process::oom_score(NAME)?;
-    assert_equal("its score when memory is short", &spared, &-900)?;
+    let score = supervisor_process::oom_score(NAME)?;
+    assert_equal("its OOM score adjustment", &score, &-900)?;
     supervisor_process::kill(NAME)?;
     for when in ["after the kill", "listed again"] {
         assert_equal(when, &listed()?["supervised"], &false.into())?;
@@ -201,13 +202,13 @@ fn listed() -> Result<serde_json::Value, Finding> {
         .ok_or_else(|| Finding::new("the node is not listed"))
 }
 
-/// While it restarts its node, too: what is listed is whole, and goes on.
+/// Also while it restarts its node: all that is listed is complete, and goes on.
 fn loses_it_at_any_moment(context: &Context) -> Result<(), Finding> {
     let seed = Rng::new().u64(..);
     println!("seed: {seed}");
     let mut rng = Rng::with_seed(seed);
     let kills = context.count(2, 200);
-    let mut struck_stopped = 0;
+    let mut killed_while_stopped = 0;
     for number in 0..kills {
         let node = start("1", "reboot", &[])?;
         wait_for_starts(&node, 1 + rng.u64(..2))?;
@@ -216,10 +217,10 @@ fn loses_it_at_any_moment(context: &Context) -> Result<(), Finding> {
         let view = listed()?;
         let whole = view["state"] == "running" || view["state"] == "stopped";
         Finding::unless(whole, || {
-            format!("kill {number}: half a node is left: {view}")
+            format!("kill {number}: an incomplete node is left: {view}")
         })?;
-        struck_stopped += u64::from(view["state"] == "stopped");
-        // Another goes on with the restarts.
+        killed_while_stopped += u64::from(view["state"] == "stopped");
+        // Another supervisor continues the restarts.
         insula(&["supervise", NAME])?;
         let starts = view["starts"].as_u64().unwrap_or_default();
         wait_for_starts(&node, starts + 1).map_err(|finding| {
@@ -230,7 +231,7 @@ fn loses_it_at_any_moment(context: &Context) -> Result<(), Finding> {
     context.figure("supervision.kills", kills as f64, "1")?;
     context.figure(
         "supervision.kills_while_stopped",
-        struck_stopped as f64,
+        killed_while_stopped as f64,
         "1",
     )
 }

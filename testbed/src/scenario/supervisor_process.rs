@@ -1,4 +1,4 @@
-//! The processes that look after nodes, as the system lists them, and what they tell.
+//! Supervisor processes of nodes, as the system lists them, and their log.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::Finding;
 use super::insula_command::wait_for;
 
-/// Where the system's log is written to (syslog(3)).
+/// Socket of the system's log (syslog(3)).
 const LOG_SOCKET: &str = "/dev/log";
 
 /// Kills the supervisor of a node, and waits until it is gone: then the module knows as well.
@@ -25,33 +25,33 @@ pub(super) fn kill(node: &str) -> Result<(), Finding> {
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(error) => return Err(error.into()),
     }
-    wait_for("the supervisor to be gone", || {
+    wait_for("the supervisor to end", || {
         Ok((!is_alive(pid)).then_some(()))
     })
 }
 
-/// How likely a node's supervisor is to be killed when memory is short (`oom_score_adj`).
+/// OOM score adjustment of a node's supervisor (`oom_score_adj`).
 pub(super) fn oom_score(node: &str) -> Result<i32, Finding> {
     let pid = wait_for("the supervisor's process", || Ok(find(Some(node))?.pop()))?;
     let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
     Ok(text.trim().parse()?)
 }
 
-/// Waits until a node has one. Does not look at the node, by which it would be given one.
+/// Waits until a node has a supervisor, without a command on the node, which would give it one.
 pub(super) fn wait_for_one(node: &str) -> Result<(), Finding> {
     wait_for(&format!("a supervisor of {node}"), || {
         Ok((!find(Some(node))?.is_empty()).then_some(()))
     })
 }
 
-/// Fails if there still is any, some moments after the last node has gone.
+/// Fails if there still is any, some time after the last node has gone.
 pub(super) fn assert_none() -> Result<(), Finding> {
-    wait_for("all supervisors to be gone", || {
+    wait_for("all supervisors to end", || {
         Ok(find(None)?.is_empty().then_some(()))
     })
 }
 
-/// The processes that supervise this node, or any.
+/// Processes that supervise this node, or any.
 pub(super) fn find(node: Option<&str>) -> Result<Vec<Pid>, Finding> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -71,8 +71,8 @@ pub(super) fn find(node: Option<&str>) -> Result<Vec<Pid>, Finding> {
     Ok(found)
 }
 
-/// A process that has ended, but that nobody has asked for, has no files open any more once all of its threads
-/// have ended: the first may have long before the others, which keep them open.
+/// Whether the process has open files. A zombie has none once all of its threads have ended: the
+/// first thread may end long before the others, which keep the files open.
 fn is_alive(pid: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     threads.into_iter().flatten().flatten().any(|thread| {
@@ -82,19 +82,19 @@ fn is_alive(pid: Pid) -> bool {
     })
 }
 
-/// All lines that came to the system's log.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// All lines that were sent to the system's log.
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-fn said() -> MutexGuard<'static, Vec<String>> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+fn lines() -> MutexGuard<'static, Vec<String>> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a line with that text has come to the system's log.
-pub(super) fn has_said(text: &str) -> bool {
-    said().iter().any(|line| line.contains(text))
+/// Whether a line with that text has been sent to the system's log.
+pub(super) fn has_logged(text: &str) -> bool {
+    lines().iter().any(|line| line.contains(text))
 }
 
-/// The system's log: what is written to it is shown, with the scenario's own words.
+/// The system's log: its lines are printed with the scenario's own output.
 pub(super) struct SystemLog {
     ended: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
@@ -115,7 +115,7 @@ impl SystemLog {
                 if let Ok(size) = socket.recv(&mut line) {
                     let text = String::from_utf8_lossy(&line[..size]).into_owned();
                     println!("  {text}");
-                    said().push(text);
+                    lines().push(text);
                 }
             }
         });

@@ -1,30 +1,30 @@
-//! A node that runs the test bed's own initial file system.
+//! Node that runs the testbed's own initial file system.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::insula_command::{ask, insula, insula_json, names, numbers, wait_for};
+use super::insula_command::{insula, insula_json, names, numbers, try_insula, wait_for};
 use super::{Context, Finding};
 use crate::equipment::PEER_INITRD_PATH;
 
-/// What the init of a test node writes before each of its lines.
+/// Prefix of each line of a test node's init.
 const MARK: &str = "insula-node: ";
 
 /// A node that was started.
 #[derive(Debug)]
 pub(super) struct TestNode {
     pub(super) name: String,
-    /// What it has to say to prove that it is this start's node.
+    /// Random text that the node must report, to prove that it is this start's node.
     nonce: String,
     /// Its cores, by the base's numbers.
     pub(super) cpus: Vec<u32>,
-    /// Their local APICs' ids.
+    /// Their local APIC ids.
     pub(super) apic_ids: Vec<u32>,
 }
 
-/// What a node told on being ready.
+/// A node's report that it is ready.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     nonce: String,
@@ -33,8 +33,8 @@ pub(super) struct Ready {
 }
 
 impl TestNode {
-    /// Starts one with a random nonce; it will `task` (see [`Context::node_initrd`]). `source` and
-    /// `size` are words for `insula run`.
+    /// Starts one with a random nonce and the task `task` (see [`Context::node_initrd`]). `source`
+    /// and `size` are arguments for `insula run`.
     pub(super) fn start(
         name: &str,
         source: &[&str],
@@ -53,79 +53,78 @@ impl TestNode {
         })
     }
 
-    /// Waits until it is ready. It must tell the nonce that it was given, the release `release`
-    /// and the cores that were taken for it.
+    /// Waits until it is ready. It must report its nonce, the release `release` and its cores.
     pub(super) fn assert_ready(&self, release: &str) -> Result<(), Finding> {
-        let told = wait_for(&format!("{} to be ready", self.name), || self.ready())?;
+        let report = wait_for(&format!("{} to be ready", self.name), || self.ready())?;
         let mut expected = Ready {
             nonce: self.nonce.clone(),
             release: release.to_owned(),
             apic_ids: self.apic_ids.clone(),
         };
         expected.apic_ids.sort_unstable();
-        Finding::unless(told == expected, || {
-            format!("{} told {told:?} instead of {expected:?}", self.name)
+        Finding::unless(report == expected, || {
+            format!("{} reported {report:?} instead of {expected:?}", self.name)
         })
     }
 
     fn ready(&self) -> Result<Option<Ready>, Finding> {
-        let lines = self.said()?;
+        let lines = self.init_lines()?;
         let line = lines.iter().find_map(|line| line.strip_prefix("ready "));
         line.map(Ready::parse).transpose()
     }
 
-    /// Waits until it is ready to do its task, and leaves the rest unchecked.
+    /// Waits until it is ready to do its task, without further checks.
     pub(super) fn wait_until_ready(&self) -> Result<(), Finding> {
         wait_for(&format!("{} to be ready", self.name), || self.ready()).map(drop)
     }
 
-    /// What its init has said so far.
-    fn said(&self) -> Result<Vec<String>, Finding> {
+    /// Lines that its init has written so far.
+    fn init_lines(&self) -> Result<Vec<String>, Finding> {
         let log = log(&self.name)?;
         let lines = log.lines().filter_map(|line| line.split_once(MARK));
-        Ok(lines.map(|(_, said)| said.to_owned()).collect())
+        Ok(lines.map(|(_, line)| line.to_owned()).collect())
     }
 
-    /// Waits for a line of its init that begins so. Answers the line.
-    pub(super) fn wait_for_line(&self, beginning: &str) -> Result<String, Finding> {
-        wait_for(&format!("{} to say `{beginning}`", self.name), || {
+    /// Waits for a line of its init that starts with `prefix`. Returns the line.
+    pub(super) fn wait_for_line(&self, prefix: &str) -> Result<String, Finding> {
+        wait_for(&format!("{} to report `{prefix}`", self.name), || {
             Ok(self
-                .said()?
+                .init_lines()?
                 .into_iter()
-                .find(|line| line.starts_with(beginning)))
+                .find(|line| line.starts_with(prefix)))
         })
     }
 
-    /// What its init has said last that begins so.
-    pub(super) fn said_last(&self, beginning: &str) -> Result<Option<String>, Finding> {
-        let mut said = self.said()?.into_iter();
-        Ok(said.rfind(|line| line.starts_with(beginning)))
+    /// Last line of its init that starts with `prefix`.
+    pub(super) fn last_line(&self, prefix: &str) -> Result<Option<String>, Finding> {
+        let mut init_lines = self.init_lines()?.into_iter();
+        Ok(init_lines.rfind(|line| line.starts_with(prefix)))
     }
 
-    /// How many rounds of `do=compute` it has told of.
+    /// Rounds of `do=compute` that it has reported.
     pub(super) fn rounds(&self) -> Result<u64, Finding> {
-        let said = self.said()?;
-        let mut rounds = said
+        let init_lines = self.init_lines()?;
+        let mut rounds = init_lines
             .iter()
             .filter_map(|line| line.strip_prefix("compute rounds="));
         let last = rounds.next_back().and_then(|rest| rest.split(' ').next());
         Ok(last.map_or(Ok(0), str::parse)?)
     }
 
-    /// Waits until it has done more work than it has now.
+    /// Waits until it has done more work than now.
     pub(super) fn assert_works(&self) -> Result<(), Finding> {
         let before = self.rounds()?;
         let more = || Ok((self.rounds()? > before).then_some(()));
-        wait_for(&format!("{} to go on computing", self.name), more)
+        wait_for(&format!("{} to continue computing", self.name), more)
     }
 
-    /// All that is known of it.
+    /// Its inspection.
     pub(super) fn inspect(&self) -> Result<Value, Finding> {
         let list = insula_json(&["inspect", &self.name])?;
         Ok(list[0].clone())
     }
 
-    /// Waits until it has ended by itself. Answers its view.
+    /// Waits until it has ended by itself. Returns its inspection.
     pub(super) fn wait_for_end(&self) -> Result<Value, Finding> {
         wait_for(&format!("{} to end", self.name), || {
             let view = self.inspect()?;
@@ -170,21 +169,21 @@ impl Ready {
 
 /// A node's kernel log; empty as long as there is none.
 pub(super) fn log(name: &str) -> Result<String, Finding> {
-    let answer = ask(&["logs", name])?;
-    if answer.status == Some(1) && answer.complaint.contains("has not logged anything yet") {
+    let answer = try_insula(&["logs", name])?;
+    if answer.status == Some(1) && answer.error_output.contains("has not logged anything yet") {
         return Ok(String::new());
     }
     answer.succeeded()
 }
 
-/// Makes the kernel whose version begins with `version` resident as the image `name`, with the
-/// test nodes' initial file system.
+/// Makes the kernel whose version starts with `version` resident as the image `name`, with the test
+/// nodes' initial file system.
 pub(super) fn add_image(context: &Context, name: &str, version: &str) -> Result<(), Finding> {
     add(context, name, version, "compressed", context.node_initrd())
 }
 
-/// The same unpacked: for many nodes whose kernels' own unpacking is not what is to be shown. It is
-/// a sixth to a third of the way to init.
+/// The same unpacked: for many nodes where unpacking by the kernel does not matter. It takes a
+/// sixth to a third of the time to init.
 pub(super) fn add_unpacked_image(
     context: &Context,
     name: &str,
@@ -199,9 +198,9 @@ pub(super) fn add_unpacked_image(
     )
 }
 
-/// The resident image of nodes that talk to the base, of the kernel whose version begins with
-/// `version`; it is added if it is not there yet. Of a node that is started from files each command
-/// learns anew how to read its log, which takes an emulated machine seconds.
+/// Resident image of nodes that talk to the base, with the kernel whose version starts with
+/// `version`; added if missing. For a node that is started from files each command derives anew how
+/// to read its log, which takes an emulated machine seconds.
 pub(super) fn peer_image(context: &Context, version: &str) -> Result<String, Finding> {
     let name = format!("peer-{version}");
     if !names(&["image", "ls", "--json"])?.contains(&name) {
@@ -224,7 +223,7 @@ fn add(
     insula(&[&["image", "add", name, "--layout", layout], &files[..]].concat()).map(drop)
 }
 
-/// A path as a word for a command.
+/// A path as an argument of a command.
 pub(super) fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Two stock kernels beside the base, at one instant.
+//! Two stock kernels beside the base, at once.
 
 use std::fs;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::holdings::{Holdings, assert_unchanged};
-use super::insula_command::{assert_equal, attended, insula_json, numbers};
+use super::insula_command::{assert_equal, insula_json, numbers, with_cleanup};
 use super::load::Load;
+use super::resources::{Resources, assert_unchanged};
 use super::test_node::{TestNode, add_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -28,16 +28,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const FOUR_GIB: u64 = 4 << 30;
-/// Below this lies what a node's cores are started in: it is not asked for by the user.
+/// Memory below this address is where a node's cores start: the user does not request it.
 const ONE_MIB: u64 = 1 << 20;
-/// Times that both must have gone on between two looks.
-const LOOKS: u32 = 3;
+/// Checks between which both must have made progress.
+const CHECKS: u32 = 3;
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         add_image(context, "old", "6.1")?;
         add_image(context, "new", "6.12")?;
-        let before = Holdings::now()?;
+        let before = Resources::now()?;
         let load = Load::start()?;
         let nodes = start_both()?;
         nodes[0].assert_ready(&context.release("6.1")?)?;
@@ -45,7 +45,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         check_places(&nodes)?;
         check_cores(&nodes)?;
         no_hypervisor()?;
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS {
             work_at_once(&nodes)?;
         }
         load.assert_busy()?;
@@ -78,7 +78,7 @@ fn check_places([low, high]: &[TestNode; 2]) -> Result<(), Finding> {
     })
 }
 
-/// Start and size of each chunk that was asked for.
+/// Start and size of each chunk that the user requested.
 fn chunks(node: &TestNode) -> Result<Vec<(u64, u64)>, Finding> {
     let view = node.inspect()?;
     let chunks = view["memory"].as_array().into_iter().flatten();
@@ -86,12 +86,12 @@ fn chunks(node: &TestNode) -> Result<Vec<(u64, u64)>, Finding> {
     Ok(chunks.filter(|&(start, _)| start >= ONE_MIB).collect())
 }
 
-/// The base runs on none of their cores, and knows whose they are.
+/// The base runs on none of their cores, and knows their owners.
 fn check_cores(nodes: &[TestNode; 2]) -> Result<(), Finding> {
-    let holdings = Holdings::now()?;
-    assert_equal("the base's cores", &holdings.online.as_str(), &"0")?;
+    let resources = Resources::now()?;
+    assert_equal("the base's cores", &resources.online.as_str(), &"0")?;
     for node in nodes {
-        let had = holdings.cores.iter().filter(|core| core.2 == node.name);
+        let had = resources.cores.iter().filter(|core| core.2 == node.name);
         let had: Vec<u64> = had.map(|core| core.0).collect();
         let mut taken: Vec<u64> = node.cpus.iter().copied().map(u64::from).collect();
         taken.sort_unstable();
@@ -106,7 +106,7 @@ fn check_cores(nodes: &[TestNode; 2]) -> Result<(), Finding> {
     Ok(())
 }
 
-/// What runs beside the base is run by the processor itself.
+/// Nodes run on the processor itself, without a hypervisor.
 fn no_hypervisor() -> Result<(), Finding> {
     for path in ["/sys/module/kvm", "/dev/kvm"] {
         Finding::unless(!Path::new(path).exists(), || format!("there is {path}"))?;
@@ -118,7 +118,7 @@ fn no_hypervisor() -> Result<(), Finding> {
     Ok(())
 }
 
-/// Both get on with their work between two looks, running at both of them.
+/// Both make progress between two checks, and run at both of them.
 fn work_at_once(nodes: &[TestNode; 2]) -> Result<(), Finding> {
     let listed = insula_json(&["ps", "--json"])?;
     let running = |node: &Value| node["state"] == "running";
@@ -127,12 +127,13 @@ fn work_at_once(nodes: &[TestNode; 2]) -> Result<(), Finding> {
         .is_some_and(|list| list.len() == 2 && list.iter().all(running));
     Finding::unless(both, || format!("not both run: {listed}"))?;
     std::thread::scope(|scope| {
-        let looks = nodes
+        let checks = nodes
             .each_ref()
             .map(|node| scope.spawn(|| node.assert_works()));
-        looks.into_iter().try_for_each(|look| {
-            look.join()
-                .unwrap_or_else(|_| Err(Finding::new("looking at a node failed")))
+        checks.into_iter().try_for_each(|check| {
+            check
+                .join()
+                .unwrap_or_else(|_| Err(Finding::new("a check of a node panicked")))
         })
     })
 }

@@ -1,4 +1,5 @@
-//! A device is unplugged while its node gets memory, and gives memory back, within its reach.
+//! A device is unplugged while its node gets memory, and gives memory back, that it can reach by
+//! DMA.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use fastrand::Rng;
 use insula::device::PciAddress;
 use insula::driver::{Driver, Node};
 use insula::name::Name;
-use insula_abi::{DEVICE_CONFINED, GRANULE, Reason, Request};
+use insula_abi::{DEVICE_IOMMU, GRANULE, Reason, Request};
 
 use super::Finding;
 use super::fuzz_targets::SUPPLY;
@@ -16,19 +17,19 @@ use super::idle_node::IdleMemory;
 use super::insula_command::{assert_equal, wait_for};
 use super::spare::{self, NETWORK};
 
-/// How often it is unplugged.
+/// Number of unplugs.
 const ROUNDS: u32 = 12;
-/// What comes and goes: in many chunks, each of which is told to the IOMMU by itself.
+/// Memory that comes and goes: in many chunks, each of which is mapped in the IOMMU by itself.
 const CHUNKS: u32 = 48;
 const MORE: Request = Request {
     size: CHUNKS as u64 * GRANULE,
     chunk_max: GRANULE,
     ..SUPPLY
 };
-/// It is unplugged at any moment of a round of getting and giving back, which takes less.
+/// Latest moment of the unplug in a round of growing and shrinking, which takes less.
 const LATEST_US: u64 = 40_000;
 
-/// Nothing comes of it but that the node has a device less.
+/// The node loses the device, without other effects.
 pub(super) fn while_memory_comes_and_goes() -> Result<(), Finding> {
     let mut rng = Rng::new();
     let driver = Driver::open()?;
@@ -36,17 +37,17 @@ pub(super) fn while_memory_comes_and_goes() -> Result<(), Finding> {
         let again = unplug_once(&driver, rng.u64(..LATEST_US));
         again.map_err(|finding| finding.when(&format!("round {round}")))?;
     }
-    spare::assert_the_bases()
+    spare::assert_base_has_both()
 }
 
 fn unplug_once(driver: &Driver, after_us: u64) -> Result<(), Finding> {
-    let memory = IdleMemory::take(driver, &SUPPLY)?;
+    let memory = IdleMemory::allocate(driver, &SUPPLY)?;
     let name = "unplugged".parse::<Name>()?.to_abi();
     let node = driver.create_node(&name, &[], &[1], &memory.object)?;
     node.add_device(NETWORK.parse::<PciAddress>()?.to_abi())?;
     let flags = node.devices()?.first().map_or(0, |device| device.flags);
-    assert_equal("confined", &(flags & DEVICE_CONFINED), &DEVICE_CONFINED)?;
-    node.start(&memory.beginning())?;
+    assert_equal("IOMMU flag", &(flags & DEVICE_IOMMU), &DEVICE_IOMMU)?;
+    node.start(&memory.start_parameters())?;
 
     let (times, over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -57,7 +58,7 @@ fn unplug_once(driver: &Driver, after_us: u64) -> Result<(), Finding> {
             }
             Ok(())
         });
-        let unplugged = wait_for("memory to have come and gone", || {
+        let unplugged = wait_for("memory to be added and removed", || {
             Ok((times.load(Ordering::Relaxed) > 0).then_some(()))
         })
         .and_then(|()| {
@@ -85,7 +86,7 @@ fn grow_and_shrink(driver: &Driver, node: &Node) -> Result<(), Finding> {
     Ok(node.shrink(&[], CHUNKS)?)
 }
 
-/// The base finds it again.
+/// Waits until the base has found it again.
 fn plug_in() -> Result<(), Finding> {
     fs::write("/sys/bus/pci/rescan", "1")?;
     wait_for("the base's driver of the device", || {

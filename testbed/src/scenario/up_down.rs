@@ -10,17 +10,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{
-    Answer, ask, assert_equal, attended, command, insula, insula_json, text, wait_for,
+    Answer, assert_equal, command, insula, insula_json, text, try_insula, wait_for, with_cleanup,
 };
+use super::resources::{Resources, assert_unchanged};
 use super::test_node::path;
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::kernels::Flavour;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "up_down",
-    proves: "eight nodes of one file come and go in order; only what differs is touched",
+    proves: "eight nodes of one file start and end in order; only changed ones are touched",
     machine: Shape {
         cpus: 9,
         ..Shape::USUAL
@@ -34,10 +34,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 const FOLDER: &str = "/tmp/up_down";
 const FILE: &str = "/tmp/up_down/insula.toml";
-/// Long enough for nodes that switch themselves off all at once.
-const PATIENCE: [&str; 2] = ["--time", "60"];
+/// Long enough for nodes that power off all at once.
+const STOP_TIMEOUT: [&str; 2] = ["--time", "60"];
 
-/// The nodes, and those that each comes after.
+/// The nodes, and those that each starts after.
 const NODES: [(&str, &[&str]); 8] = [
     ("db", &[]),
     ("cache", &["db"]),
@@ -52,15 +52,15 @@ const NODES: [(&str, &[&str]); 8] = [
 fn play(context: &Context) -> Result<(), Finding> {
     fs::create_dir_all(FOLDER)?;
     let file = File::new(context)?;
-    attended(|| {
-        let before = Holdings::now()?;
+    with_cleanup(|| {
+        let before = Resources::now()?;
         refusals(&file)?;
         comes_up_in_the_end(context)?;
         comes_up_in_order(context, &file)?;
         nothing_differs()?;
         one_differs(&file)?;
         one_is_gone(&file)?;
-        broken_off(&file)?;
+        interrupted(&file)?;
         goes_down(context)?;
         assert_unchanged(&before)
     })
@@ -96,21 +96,21 @@ impl File {
     }
 }
 
-/// Brings the file up. Answers what was done to each node.
+/// Brings the file up. Returns the action on each node.
 fn up() -> Result<Value, Finding> {
     let words = ["up", "--file", FILE, "--json"];
-    insula_json(&[&words[..], &PATIENCE].concat())
+    insula_json(&[&words[..], &STOP_TIMEOUT].concat())
 }
 
-/// The deed done to each node.
-fn deeds(report: &Value) -> BTreeMap<String, String> {
+/// Action on each node.
+fn actions(report: &Value) -> BTreeMap<String, String> {
     let nodes = report["nodes"].as_array().into_iter().flatten();
     nodes
-        .map(|node| (text(&node["name"]), text(&node["deed"])))
+        .map(|node| (text(&node["name"]), text(&node["action"])))
         .collect()
 }
 
-/// A node's id and when it was started, of all that run.
+/// Id and start time of all running nodes.
 fn running() -> Result<BTreeMap<String, (u64, u64)>, Finding> {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let listed = insula_json(&["ps", "--json"])?;
@@ -121,15 +121,15 @@ fn running() -> Result<BTreeMap<String, (u64, u64)>, Finding> {
         .collect())
 }
 
-/// Each is told with the line at fault, and touches nothing.
+/// Each error is reported with its line, and changes nothing.
 fn refusals(file: &File) -> Result<(), Finding> {
-    let before = Holdings::now()?;
-    // Each is added behind the last node; what is told of it, with the line from there.
+    let before = Resources::now()?;
+    // Text that is added behind the last node, with the expected message and its line from there.
     let cases = [
         ("colour = \"red\"", 1, "unknown field `colour`"),
-        ("cpus = 9", 1, "cores asked for: 9"),
-        ("cpu_list = \"0\"", 1, "core 0 cannot be taken"),
-        ("cpu_list = \"3-\"", 1, "is no list of cores"),
+        ("cpus = 9", 1, "9 cores requested"),
+        ("cpu_list = \"0\"", 1, "core 0 is not available"),
+        ("cpu_list = \"3-\"", 1, "is not a list of cores"),
         (
             "append = \"tsc_early_khz=1\"",
             1,
@@ -144,17 +144,17 @@ fn refusals(file: &File) -> Result<(), Finding> {
         (
             "[nodes.more]\nimage = \"small\"\nafter = [\"more\"]",
             3,
-            "circle",
+            "dependency cycle",
         ),
         (
             "[nodes.more]\nimage = \"small\"\nmemory = \"64G\"",
             3,
-            "memory are asked for",
+            "memory requested",
         ),
         (
             "[nodes.more]\nimage = \"small\"\nmemory = \"16M\"",
             3,
-            "ask for a larger",
+            "request a larger",
         ),
         (
             "[images.more]\nkernel = \"/no/vmlinuz\"",
@@ -165,16 +165,16 @@ fn refusals(file: &File) -> Result<(), Finding> {
     let lines = file.text(&["mail"], "").lines().count();
     for (more, line, message) in cases {
         File::write(&file.text(&["mail"], more))?;
-        let place = format!("{FILE}:{}:", lines + line);
-        let answer = ask(&["up", "--file", FILE])?;
-        answer.refused(1, &[&place, message, "nothing was touched"])?;
+        let location = format!("{FILE}:{}:", lines + line);
+        let answer = try_insula(&["up", "--file", FILE])?;
+        answer.refused(1, &[&location, message, "nothing was touched"])?;
         assert_unchanged(&before).map_err(|finding| finding.when(message))?;
     }
     Ok(())
 }
 
-/// A node that dies before it is ready is waited for as long as its policy brings it back, also
-/// when its supervisor dies with it.
+/// A node that fails before it is ready is waited for as long as its policy restarts it, also when
+/// its supervisor ends with it.
 fn comes_up_in_the_end(context: &Context) -> Result<(), Finding> {
     let (images, nodes) = ("/tmp/up_down/images.toml", "/tmp/up_down/nodes.toml");
     let describe = |restart: &str| {
@@ -191,8 +191,8 @@ fn comes_up_in_the_end(context: &Context) -> Result<(), Finding> {
     insula(&["up", "--file", images])?;
 
     fs::write(nodes, describe("on-failure:1"))?;
-    let answer = ask(&["up", "--file", nodes])?;
-    answer.refused(1, &["'late' has ended before it was ready (crashed)"])?;
+    let answer = try_insula(&["up", "--file", nodes])?;
+    answer.refused(1, &["'late' has stopped before it was ready (crashed)"])?;
     assert_equal("starts", &starts()?, &Some(2))?;
 
     fs::write(nodes, describe("always"))?;
@@ -209,7 +209,7 @@ fn comes_up_in_the_end(context: &Context) -> Result<(), Finding> {
     insula(&["down", "--file", images, "--images"]).map(drop)
 }
 
-/// Each is started when those that it comes after are ready, not before.
+/// Each is started when those that it starts after are ready, not before.
 fn comes_up_in_order(context: &Context, file: &File) -> Result<(), Finding> {
     File::write(&file.text(&[], ""))?;
     let planned = insula_json(&["up", "--file", FILE, "--dry-run", "--json"])?;
@@ -217,7 +217,7 @@ fn comes_up_in_order(context: &Context, file: &File) -> Result<(), Finding> {
     let began = Instant::now();
     let report = up()?;
     context.figure("up", began.elapsed().as_secs_f64(), "s")?;
-    assert_equal("deeds", &deeds(&report), &deeds(&planned))?;
+    assert_equal("actions", &actions(&report), &actions(&planned))?;
     let started = running()?;
     let nodes = report["nodes"].as_array().into_iter().flatten();
     let ready = |node: &Value| Some((text(&node["name"]), node["ready_ns"].as_u64()?));
@@ -231,32 +231,36 @@ fn comes_up_in_order(context: &Context, file: &File) -> Result<(), Finding> {
             })?;
         }
     }
-    // Two that do not wait for each other are on their way at one time.
+    // Two that do not wait for each other start in parallel.
     let end = |name: &str| started[name].1 + ready[name];
     let both = started["db"].1 < end("queue") && started["queue"].1 < end("db");
     Finding::unless(both, || format!("not side by side: {started:?}, {ready:?}"))
 }
 
-/// Brought up again, all run on. One that has lost its supervisor is given another.
+/// If nothing has changed, all run on. A node without a supervisor is given another.
 fn nothing_differs() -> Result<(), Finding> {
     let before = running()?;
     supervisor_process::kill("db")?;
     let report = up()?;
     supervisor_process::wait_for_one("db")?;
-    let all_kept = deeds(&report).values().all(|deed| deed == "keep");
-    Finding::unless(all_kept && report["images"][0]["deed"] == "keep", || {
+    let all_kept = actions(&report).values().all(|action| action == "keep");
+    Finding::unless(all_kept && report["images"][0]["action"] == "keep", || {
         format!("not all was kept: {report}")
     })?;
     assert_equal("nodes", &running()?, &before)
 }
 
-/// One with another command line is started anew, alone.
+/// A node with another command line is restarted, alone.
 fn one_differs(file: &File) -> Result<(), Finding> {
     let mut before = running()?;
     File::write(&file.text(&[], "append = \"changed=1\"\n"))?;
     let report = up()?;
     let mut after = running()?;
-    assert_equal("its deed", &deeds(&report)["watch"].as_str(), &"restart")?;
+    assert_equal(
+        "its action",
+        &actions(&report)["watch"].as_str(),
+        &"restart",
+    )?;
     let line = insula_json(&["inspect", "watch"])?[0]["command_line"].to_string();
     Finding::unless(line.contains("changed=1"), || {
         format!("not changed: {line}")
@@ -268,7 +272,7 @@ fn one_differs(file: &File) -> Result<(), Finding> {
     assert_equal("the others", &after, &before)
 }
 
-/// One that the file describes no more is removed, alone. A stranger stays.
+/// A node that the file no longer describes is removed, alone. A node of no file stays.
 fn one_is_gone(file: &File) -> Result<(), Finding> {
     let mut before = running()?;
     File::write(&file.text(&["watch", "mail"], ""))?;
@@ -276,23 +280,26 @@ fn one_is_gone(file: &File) -> Result<(), Finding> {
     before.remove("watch");
     before.remove("mail");
     assert_equal("the others", &running()?, &before)?;
-    let stranger = [
+    let unrelated = [
         "run", "--image", "small", "--name", "mail", "--memory", "128M",
     ];
-    insula(&stranger)?;
+    insula(&unrelated)?;
     File::write(&file.text(&["watch"], ""))?;
-    let answer = ask(&["up", "--file", FILE])?;
+    let answer = try_insula(&["up", "--file", FILE])?;
     answer.refused(
         1,
-        &["a node 'mail' already", "which this project has not made"],
+        &[
+            "already is a node 'mail'",
+            "which was not created by this project",
+        ],
     )?;
     insula(&["down", "--project", "elsewhere"])?;
     assert_equal("nodes", &running()?.len(), &(before.len() + 1))?;
     insula(&["rm", "--force", "mail"]).map(drop)
 }
 
-/// Ctrl-C leaves what runs and gives back the rest; the next one goes on from there.
-fn broken_off(file: &File) -> Result<(), Finding> {
+/// Ctrl-C keeps what runs and removes the rest; the next `up` continues from there.
+fn interrupted(file: &File) -> Result<(), Finding> {
     let before = running()?;
     let text = file.text(&["watch", "mail"], "");
     let more = |name: &str, after: &str| {
@@ -324,28 +331,28 @@ fn broken_off(file: &File) -> Result<(), Finding> {
     child.wait()?;
     let mut after = running()?;
     Finding::unless(after.remove("one").is_some(), || {
-        "the started one is gone".into()
+        "the started node was removed".into()
     })?;
     assert_equal("the others", &after, &before)?;
     let report = up()?;
-    let done = deeds(&report);
+    let done = actions(&report);
     assert_equal(
-        "deeds",
+        "actions",
         &(done["one"].as_str(), done["two"].as_str()),
         &("keep", "start"),
     )?;
     assert_equal("nodes", &running()?.len(), &NODES.len())
 }
 
-/// Each goes before those that it came after; nothing is left.
+/// Each ends before those that it started after; nothing is left.
 fn goes_down(context: &Context) -> Result<(), Finding> {
     let began = Instant::now();
-    let told = insula(&[&["down", "--file", FILE, "--images"][..], &PATIENCE].concat())?;
+    let output = insula(&[&["down", "--file", FILE, "--images"][..], &STOP_TIMEOUT].concat())?;
     context.figure("down", began.elapsed().as_secs_f64(), "s")?;
-    let place = |name: &str| {
-        let line = format!("node {name}: switched itself off, removed");
-        let found = told.lines().position(|one| one == line);
-        found.ok_or_else(|| Finding::new(format!("{name} did not go: {told}")))
+    let position = |name: &str| {
+        let line = format!("node {name}: powered off, removed");
+        let found = output.lines().position(|one| one == line);
+        found.ok_or_else(|| Finding::new(format!("{name} did not end: {output}")))
     };
     for (name, after) in [
         ("two", &["one"][..]),
@@ -355,14 +362,14 @@ fn goes_down(context: &Context) -> Result<(), Finding> {
         NODES[6],
     ] {
         for before in after {
-            Finding::unless(place(name)? < place(before)?, || {
-                format!("{before} went before {name}: {told}")
+            Finding::unless(position(name)? < position(before)?, || {
+                format!("{before} ended before {name}: {output}")
             })?;
         }
     }
-    Finding::unless(told.ends_with("image small: removed\n"), || {
-        format!("the image is still there: {told}")
+    Finding::unless(output.ends_with("image small: removed\n"), || {
+        format!("the image is still there: {output}")
     })?;
-    let again = ask(&["down", "--file", FILE])?;
+    let again = try_insula(&["down", "--file", FILE])?;
     Finding::unless(again.status == Some(0), || format!("again: {again:?}"))
 }

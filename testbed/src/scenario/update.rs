@@ -1,4 +1,4 @@
-//! A node that runs gets more, and gives it back.
+//! A running node gets more cores and memory, and gives them back.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde_json::Value;
 
-use super::holdings::{Holdings, assert_unchanged};
 use super::insula_command::{
-    ask, assert_equal, attended, command, insula, insula_json, numbers, wait_for,
+    assert_equal, command, insula, insula_json, numbers, try_insula, wait_for, with_cleanup,
 };
+use super::resources::{Resources, assert_unchanged};
 use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape};
 use crate::kernels::Flavour;
@@ -27,35 +27,35 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 const NAME: &str = "growing";
 const NEIGHBOUR: &str = "neighbour";
-/// What it begins with, and what is added, in MiB.
+/// Memory at its start, and memory that is added, in MiB.
 const BEGINS_MIB: u64 = 160;
 const MORE_MIB: u64 = 128;
-/// Of the added memory the kernel needs some itself, for its `struct page` and for the core; 6.12 counts
-/// 10 to 11 MiB of it as not available.
+/// Of the added memory the kernel uses some itself, for its `struct page` and for the core; 6.12
+/// counts 10 to 11 MiB of it as not available.
 const USABLE_MIB: u64 = MORE_MIB - 16;
 const GROW: [&str; 6] = ["update", "--cpus", "+1", "--memory", "+128M", NAME];
 const SHRINK: [&str; 6] = ["update", "--cpus", "-1", "--memory", "-128M", NAME];
 const BEGIN: [&str; 6] = ["update", "--cpus", "1", "--memory", "160M", NAME];
-/// How long to leave a node alone between two looks at its log.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between two checks of a node's log.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// An update is killed at a random moment up to this one, longer than it usually takes.
 const LATEST_KILL_MS: u64 = 1500;
 
 fn play(context: &Context) -> Result<(), Finding> {
-    attended(|| {
+    with_cleanup(|| {
         for version in ["6.1", "6.12"] {
             peer_image(context, version)?;
         }
-        let empty = Holdings::now()?;
+        let empty = Resources::now()?;
         let neighbour = neighbour(context)?;
-        let begun = Holdings::now()?;
+        let with_nodes = Resources::now()?;
         for (version, more) in [("6.1", killed_updates as Part), ("6.12", restart_keeps)] {
-            let told = |error: Finding| error.when(&format!("with a node of {version}"));
-            with_node(context, version, more).map_err(told)?;
-            assert_unchanged(&begun).map_err(told)?;
+            let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version, more).map_err(in_context)?;
+            assert_unchanged(&with_nodes).map_err(in_context)?;
             neighbour.assert_works()?;
         }
-        nobody_listens(&neighbour)?;
+        has_no_module(&neighbour)?;
         neighbour.assert_works()?;
         neighbour.remove()?;
         assert_unchanged(&empty)
@@ -65,14 +65,14 @@ fn play(context: &Context) -> Result<(), Finding> {
 fn neighbour(context: &Context) -> Result<TestNode, Finding> {
     let image = peer_image(context, "6.12")?;
     let source = ["--image", &image];
-    // Listed for it, but not what the other node is to have.
+    // Its core list lacks the cores that the other node is to have.
     let size = ["--cpu-list", "1", "--max-cpus", "2", "--memory", "192M"];
     let node = TestNode::start(NEIGHBOUR, &source, &size, "compute pace=1")?;
     node.wait_until_ready()?;
     Ok(node)
 }
 
-/// What is tried besides with one of the nodes.
+/// What is tested besides with one of the nodes.
 type Part = fn(&Context, &TestNode) -> Result<(), Finding>;
 
 fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding> {
@@ -80,16 +80,16 @@ fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding
     let source = ["--image", &image];
     let size = ["--cpus", "1", "--max-cpus", "2", "--memory", "160M"];
     // While it fills its memory it can give none back: many updates then take long.
-    let until = context.of("shrunk", "never");
+    let until = context.select("shrunk", "never");
     let node = TestNode::start(NAME, &source, &size, &format!("resources until={until}"))?;
-    let first = told(&node, 1, BEGINS_MIB)?;
-    let before = Holdings::now()?;
+    let first = report(&node, 1, BEGINS_MIB)?;
+    let before = Resources::now()?;
     refusals()?;
     assert_unchanged(&before)?;
 
     let grown = insula_json(&[&GROW[..], &["--json"]].concat())?;
     assert_equal("cores", &numbers(&grown["cpus"]).len(), &2)?;
-    let second = told(&node, 2, BEGINS_MIB + MORE_MIB)?;
+    let second = report(&node, 2, BEGINS_MIB + MORE_MIB)?;
     Finding::unless(second.filled_mib >= first.filled_mib + USABLE_MIB, || {
         format!("the node fills {second:?}, and before the update {first:?}")
     })?;
@@ -97,82 +97,82 @@ fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding
 
     insula(&SHRINK)?;
     assert_unchanged(&before)?;
-    told(&node, 1, BEGINS_MIB)?;
+    report(&node, 1, BEGINS_MIB)?;
 
     more(context, &node)?;
     node.remove()
 }
 
-/// What it has told of itself since it last changed.
+/// What it has reported since it last changed.
 #[derive(Debug)]
-struct Told {
+struct Report {
     filled_mib: u64,
 }
 
-/// Waits until the node tells of so many cores, on each of which it has computed the same, and
-/// of about so much memory, all of which it has filled and found as it was filled.
-fn told(node: &TestNode, cpus: usize, memory_mib: u64) -> Result<Told, Finding> {
+/// Waits until the node reports that many cores, each with the same computed result, and about that
+/// much memory, all of it filled and verified.
+fn report(node: &TestNode, cpus: usize, memory_mib: u64) -> Result<Report, Finding> {
     wait_for(
         &format!("{cpus} cores and {memory_mib} MiB to be used"),
         || {
-            std::thread::sleep(LOOK_INTERVAL);
-            let said = node.said_last("resources ")?.unwrap_or_default();
+            std::thread::sleep(CHECK_INTERVAL);
+            let line = node.last_line("resources ")?.unwrap_or_default();
             let option = |name: &str| {
-                let mut words = said.split(' ').filter_map(|word| word.strip_prefix(name));
+                let mut words = line.split(' ').filter_map(|word| word.strip_prefix(name));
                 words.next().unwrap_or_default().to_owned()
             };
             let sums: Vec<_> = option("sums=").split(',').map(str::to_owned).collect();
-            let memory_mib_told: u64 = option("memory_mib=").parse().unwrap_or_default();
-            // A kernel keeps some of what it begins with to itself.
-            let fits = memory_mib_told <= memory_mib && memory_mib_told + MORE_MIB > memory_mib;
+            let reported_mib: u64 = option("memory_mib=").parse().unwrap_or_default();
+            // A kernel reserves some of its initial memory.
+            let fits = reported_mib <= memory_mib && reported_mib + MORE_MIB > memory_mib;
             if sums.len() != cpus || !fits {
                 return Ok(None);
             }
             let same = sums.iter().all(|sum| *sum == sums[0] && !sum.is_empty());
             Finding::unless(same && option("bad_mib=") == "0", || {
-                format!("the node told {said}")
+                format!("the node reported {line}")
             })?;
-            Ok(Some(Told {
+            Ok(Some(Report {
                 filled_mib: option("filled_mib=").parse()?,
             }))
         },
     )
 }
 
-/// Refused before anything is touched.
+/// Refused without side effects.
 fn refusals() -> Result<(), Finding> {
     let refuse = |words: &[&str], parts: &[&str]| {
-        ask(&[&["update", NAME], words].concat())?.refused(1, parts)
+        try_insula(&[&["update", NAME], words].concat())?.refused(1, parts)
     };
     refuse(
         &["--cpus", "+2"],
         &["room for 2", "nothing was touched", "--max-cpus 3"],
     )?;
-    refuse(&["--cpus", "-1"], &["booted on", "nothing was touched"])?;
+    refuse(&["--cpus", "-1"], &["boot core", "nothing was touched"])?;
     refuse(
         &["--memory", "+64M"],
         &["blocks of 128M", "nothing was touched"],
     )?;
     refuse(
         &["--memory", "-128M"],
-        &["started with", "nothing was touched"],
+        &["can only give up", "nothing was touched"],
     )?;
     refuse(
         &["--memory", "+1T"],
         &["nothing was touched", "machine info"],
     )?;
-    ask(&["update", "nobody", "--cpus", "+1"])?.refused(1, &["no node 'nobody'"])
+    try_insula(&["update", "nobody", "--cpus", "+1"])?.refused(1, &["no node 'nobody'"])
 }
 
-/// A node without our module is told so.
-fn nobody_listens(node: &TestNode) -> Result<(), Finding> {
-    let before = Holdings::now()?;
-    let answer = ask(&["update", "--cpus", "+1", &node.name])?;
-    answer.refused(1, &["nobody listens", "insula.ko", "nothing was touched"])?;
+/// An update of a node without our module is refused with that reason.
+fn has_no_module(node: &TestNode) -> Result<(), Finding> {
+    let before = Resources::now()?;
+    let answer = try_insula(&["update", "--cpus", "+1", &node.name])?;
+    answer.refused(1, &["does not answer", "insula.ko", "nothing was touched"])?;
     assert_unchanged(&before)
 }
 
-/// What is shown of its memory is what it has, each block where its kernel can use it.
+/// Its listed chunks are its memory, each block where its kernel can use it.
 fn assert_chunks(node: &TestNode, view: &Value) -> Result<(), Finding> {
     let shown = node.inspect()?;
     let chunks = shown["memory"].as_array().cloned().unwrap_or_default();
@@ -194,13 +194,13 @@ fn assert_chunks(node: &TestNode, view: &Value) -> Result<(), Finding> {
     )
 }
 
-/// Killed at any moment: the node runs on, and the next update brings all in order.
+/// Killed at any moment: the node runs on, and the next update repairs what is incomplete.
 fn killed_updates(context: &Context, node: &TestNode) -> Result<(), Finding> {
     let seed = Rng::new().u64(..);
     println!("seed: {seed}");
     let mut rng = Rng::with_seed(seed);
-    let before = Holdings::now()?;
-    let mut struck = 0;
+    let before = Resources::now()?;
+    let mut killed = 0;
     let kills = context.count(4, 200);
     for number in 0..kills {
         let words = if number % 2 == 0 { GROW } else { BEGIN };
@@ -209,23 +209,23 @@ fn killed_updates(context: &Context, node: &TestNode) -> Result<(), Finding> {
             .stderr(Stdio::null())
             .spawn()?;
         std::thread::sleep(Duration::from_millis(rng.u64(..LATEST_KILL_MS)));
-        struck += u64::from(update.try_wait()?.is_none());
+        killed += u64::from(update.try_wait()?.is_none());
         update.kill()?;
         update.wait()?;
         node.assert_runs()?;
-        // Whatever is half done now is done, or undone, by this.
+        // This completes, or undoes, an incomplete update.
         let brought_back = bring_back().and_then(|()| assert_unchanged(&before));
         brought_back.map_err(|finding| finding.when(&format!("after kill {number}")))?;
     }
     context.figure("update.kills", kills as f64, "1")?;
-    context.figure("update.kills_before_the_end", struck as f64, "1")
+    context.figure("update.kills_before_the_end", killed as f64, "1")
 }
 
-/// A node that is just filling its memory cannot give some back, and goes on.
+/// A node that is filling its memory cannot give some back, and goes on.
 fn bring_back() -> Result<(), Finding> {
-    wait_for("the node to give back what it got", || {
-        let answer = ask(&BEGIN)?;
-        if answer.status == Some(1) && answer.complaint.contains("all is as it was") {
+    wait_for("the node to give back its added memory", || {
+        let answer = try_insula(&BEGIN)?;
+        if answer.status == Some(1) && answer.error_output.contains("nothing was changed") {
             return Ok(None);
         }
         answer.succeeded().map(Some)
@@ -233,7 +233,7 @@ fn bring_back() -> Result<(), Finding> {
     .map(drop)
 }
 
-/// A node that is started again has all that it had at its end.
+/// A node that is restarted has all that it had at its end.
 fn restart_keeps(_: &Context, node: &TestNode) -> Result<(), Finding> {
     insula(&GROW)?;
     let before = node.inspect()?;
@@ -242,5 +242,5 @@ fn restart_keeps(_: &Context, node: &TestNode) -> Result<(), Finding> {
     for same in ["cpus", "memory_bytes", "memory", "cpus_max"] {
         assert_equal(same, &after[same], &before[same])?;
     }
-    told(node, 2, BEGINS_MIB + MORE_MIB).map(drop)
+    report(node, 2, BEGINS_MIB + MORE_MIB).map(drop)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use insula::virtio;
 use vsock::VsockStream;
 
-use super::insula_command::{PATIENCE, assert_equal, attended, insula, wait_for};
+use super::insula_command::{TIMEOUT, assert_equal, insula, wait_for, with_cleanup};
 use super::test_node::{TestNode, peer_image};
 use super::{Context, Finding, Module, Scenario, Shape, supervisor_process};
 use crate::kernels::Flavour;
@@ -26,37 +26,38 @@ pub(super) const SCENARIO: Scenario = Scenario {
     play,
 };
 
-/// What the base loads for sockets to nodes.
+/// Modules that the base loads for sockets to nodes.
 pub(super) const SOCKET_MODULES: [&str; 3] = ["vhost_vsock", "vhost_iotlb", "vsock"];
 
-/// Connections at one time, and what goes through each, both ways.
+/// Simultaneous connections, and bytes through each, both ways.
 const CONNECTIONS: usize = 4;
 const BYTES: usize = 4 << 20;
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
-    let played = attended(|| {
+    let played = with_cleanup(|| {
         for version in ["6.1", "6.12"] {
-            let told = |error: Finding| error.when(&format!("with a node of {version}"));
-            with_node(context, version).map_err(told)?;
+            let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
+            with_node(context, version).map_err(in_context)?;
         }
         Ok(())
     });
     played?;
     unload(&SOCKET_MODULES)
 }
-/// What the base loads for the network of nodes, in the order in which it can be unloaded.
+/// Modules that the base loads for the network of nodes, in the order in which they can be
+/// unloaded.
 pub(super) const NETWORK_MODULES: [&str; 5] = ["vhost_net", "tun", "bridge", "stp", "llc"];
 
-/// Else the first socket would have Linux load a transport of another hypervisor's for it.
+/// Otherwise the first socket would have Linux load a transport of another hypervisor's for it.
 pub(super) fn load_sockets() -> Result<(), Finding> {
     modprobe(&["vsock"])
 }
 
-/// The base's modules that were loaded for sockets to nodes are not in use any more, once Linux has
-/// forgotten the last connection: one that the node did not confirm takes some seconds.
+/// Unloads the modules, once Linux has dropped the last connection: one that the node did not
+/// confirm takes some seconds.
 pub(super) fn unload(modules: &[&str]) -> Result<(), Finding> {
-    wait_for("the modules for sockets to be let go", || {
+    wait_for("the modules for sockets to be unused", || {
         let unloaded = modprobe(&[&["-r"], modules].concat());
         Ok(unloaded.ok())
     })
@@ -78,29 +79,29 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     let name = format!("virtio-{version}");
     let node = TestNode::start(&name, &source, &["--memory", "256M"], "virtio")?;
     node.wait_for_line(LISTENS)?;
-    much_at_once(&node)?;
+    several_connections(&node)?;
     supervisor_process::kill(&name)?;
     node.assert_runs()?;
     insula(&["supervise", &name])?;
-    much_at_once(&node).map_err(|error| error.when("its back end was killed"))?;
+    several_connections(&node).map_err(|error| error.when("its back end was killed"))?;
     insula(&["restart", &name])?;
     node.wait_for_line(LISTENS)?;
-    much_at_once(&node).map_err(|error| error.when("it was restarted"))?;
+    several_connections(&node).map_err(|error| error.when("it was restarted"))?;
     insula(&["rm", "--force", &name]).map(drop)
 }
 
-/// A connection, as soon as the node's driver has its device.
+/// Connects, as soon as the node's driver has its device.
 fn connect(cid: u32) -> Result<VsockStream, Finding> {
     let stream = wait_for("a connection to the node", || {
         Ok(VsockStream::connect_with_cid_port(cid, PORT).ok())
     })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
-/// Several connections at one time; what comes back is what was sent.
-fn much_at_once(node: &TestNode) -> Result<(), Finding> {
+/// Several connections at once; each echoes what was sent.
+fn several_connections(node: &TestNode) -> Result<(), Finding> {
     let id = node.inspect()?["id"]
         .as_u64()
         .and_then(|id| u32::try_from(id).ok());
@@ -108,18 +109,18 @@ fn much_at_once(node: &TestNode) -> Result<(), Finding> {
     let streams = (0..CONNECTIONS).map(|_| connect(cid));
     let streams = streams.collect::<Result<Vec<_>, _>>()?;
     thread::scope(|scope| {
-        let talks: Vec<_> = streams
+        let echoes: Vec<_> = streams
             .into_iter()
-            .map(|stream| scope.spawn(move || talk(stream)))
+            .map(|stream| scope.spawn(move || echo(stream)))
             .collect();
-        talks.into_iter().try_for_each(|talk| {
-            let talked = talk.join();
-            talked.unwrap_or_else(|_| Err(Finding::new("a thread panicked")))
+        echoes.into_iter().try_for_each(|echo| {
+            let result = echo.join();
+            result.unwrap_or_else(|_| Err(Finding::new("a thread panicked")))
         })
     })
 }
 
-fn talk(stream: VsockStream) -> Result<(), Finding> {
+fn echo(stream: VsockStream) -> Result<(), Finding> {
     let mut random = fastrand::Rng::new();
     let sent: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
         .take(BYTES)
@@ -137,7 +138,5 @@ fn talk(stream: VsockStream) -> Result<(), Finding> {
         ended.unwrap_or_else(|_| Err(std::io::Error::other("the sending thread panicked")))
     })?;
     assert_equal("bytes that came back", &received.len(), &sent.len())?;
-    Finding::unless(received == sent, || {
-        "what came back is something else".into()
-    })
+    Finding::unless(received == sent, || "other bytes came back".into())
 }

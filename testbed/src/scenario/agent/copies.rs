@@ -3,25 +3,25 @@
 use std::fs;
 use std::path::Path;
 
-use super::{CLIENT, CONTENT, Finding, SERVER, ask, assert_equal, insula, script, sum};
+use super::{CLIENT, CONTENT, Finding, SERVER, assert_equal, insula, script, sum, try_insula};
 
-/// What is copied to and fro lies here in the base, and there in nodes.
+/// Folder of the copied files in the base, and in nodes.
 const HERE: &str = "/tmp/copied";
 const THERE: &str = "/tmp/copied";
 
-/// A folder comes back from a node as it was sent, and what cannot be copied is told.
+/// A folder comes back from a node unchanged, and what cannot be copied is reported.
 pub(super) fn to_and_from(node: &str) -> Result<(), Finding> {
     let (there, content) = (format!("{node}:{THERE}"), format!("{node}:{THERE}/."));
     insula(&["cp", CONTENT, &there])?;
     let test = "test -x /tmp/copied/bin/busybox && /tmp/copied/bin/echo works";
     assert_equal(
-        "what runs there",
+        "the copied program",
         &script(node, &[], test)?.1.as_str(),
         &"works\n",
     )?;
     fs::create_dir(HERE)?;
     insula(&["cp", &content, HERE])?;
-    assert_equal("what came back", &tree(HERE)?, &tree(CONTENT)?)?;
+    assert_equal("the returned folder", &tree(HERE)?, &tree(CONTENT)?)?;
     let version = Path::new(HERE).join("version");
     insula(&["cp", &format!("{node}:/proc/version"), HERE])?;
     let (_, wanted, _) = script(node, &[], "cat /proc/version")?;
@@ -32,26 +32,26 @@ pub(super) fn to_and_from(node: &str) -> Result<(), Finding> {
     )?;
     fs::remove_dir_all(HERE)?;
 
-    ask(&["cp", &format!("{node}:/none"), HERE])?.refused(1, &["/none", "No such file"])?;
-    ask(&["cp", "/etc/hostname", &format!("{node}:/none/x/")])?.refused(1, &["/none/x/"])?;
-    ask(&["cp", "/none", &there])?.refused(1, &["/none", "No such file"])?;
-    ask(&["cp", "nobody:/etc/hostname", HERE])?.refused(1, &["nobody"])?;
-    ask(&["cp", "/etc/hostname", HERE])?.refused(1, &["nothing was copied"])?;
+    try_insula(&["cp", &format!("{node}:/none"), HERE])?.refused(1, &["/none", "No such file"])?;
+    try_insula(&["cp", "/etc/hostname", &format!("{node}:/none/x/")])?.refused(1, &["/none/x/"])?;
+    try_insula(&["cp", "/none", &there])?.refused(1, &["/none", "No such file"])?;
+    try_insula(&["cp", "nobody:/etc/hostname", HERE])?.refused(1, &["nobody"])?;
+    try_insula(&["cp", "/etc/hostname", HERE])?.refused(1, &["nothing was copied"])?;
     let left = script(node, &[], "ls -a /tmp/copied /tmp")?.1;
     Finding::unless(!left.contains(".insula-cp"), || {
         format!("left there: {left}")
     })
 }
 
-/// What one node has, another gets.
+/// Copies between two nodes.
 pub(super) fn between_nodes() -> Result<(), Finding> {
     let (from, to) = (format!("{}:/data", SERVER.1), format!("{CLIENT}:/run/data"));
     insula(&["cp", &from, &to])?;
-    let (_, told, _) = script(CLIENT, &[], "sha256sum < /run/data")?;
-    assert_equal("what the other got", &told, &sum()?)
+    let (_, output, _) = script(CLIENT, &[], "sha256sum < /run/data")?;
+    assert_equal("the file in the other node", &output, &sum()?)
 }
 
-/// What lies in a folder: each path with its mode, its content or what it leads to.
+/// Content of a folder: each path with its mode, its content or link target.
 fn tree(folder: &str) -> Result<Vec<(String, u32, Vec<u8>)>, Finding> {
     use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Leaving a program that does not end, and takes no notice of who asks it to.
+//! Detaching from a program that does not end on request.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -9,12 +9,12 @@ use super::{pid, script};
 use crate::scenario::Finding;
 use crate::scenario::insula_command::{assert_equal, command, wait_for};
 
-/// Says that it has begun, and then neither hears nor tells anything.
-const DEAF: &str = "trap '' INT; echo ready; exec sleep 100000";
-/// What `insula exec` ends with if it does not know how the program has.
+/// Prints `ready`, then ignores SIGINT and all input.
+const IGNORES_INTERRUPTS: &str = "trap '' INT; echo ready; exec sleep 100000";
+/// Exit status of `insula exec` if it does not know how the program has ended.
 const FAILED: i32 = 125;
-/// Runs the words after it on a terminal, types ctrl-p ctrl-q once the program has said `ready`, and
-/// tells what came and how it ended.
+/// Runs the rest of its arguments on a terminal, types ctrl-p ctrl-q once the program has printed
+/// `ready`, and reports the output and the status.
 const ON_A_TERMINAL: &str = "\
 import os, pty, sys
 said = b''
@@ -34,8 +34,8 @@ pub(super) fn play(node: &str) -> Result<(), Finding> {
     by_keys(node)
 }
 
-fn begin(node: &str) -> Result<Child, Finding> {
-    let mut exec: Command = command(&["exec", node, "--", "sh", "-c", DEAF]);
+fn start(node: &str) -> Result<Child, Finding> {
+    let mut exec: Command = command(&["exec", node, "--", "sh", "-c", IGNORES_INTERRUPTS]);
     exec.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut exec = exec.spawn()?;
     let mut line = String::new();
@@ -46,10 +46,10 @@ fn begin(node: &str) -> Result<Child, Finding> {
     Ok(exec)
 }
 
-/// The first in vain is not enough. How many it takes in all depends on how many of them the command
-/// sees apart.
+/// The first interrupt is not enough. How many are needed depends on how many the command receives
+/// separately.
 fn by_interrupts(node: &str) -> Result<(), Finding> {
-    let mut exec = begin(node)?;
+    let mut exec = start(node)?;
     let id = pid(&exec)?;
     kill(id, Signal::SIGINT)?;
     script(node, &[], "true")?;
@@ -61,24 +61,27 @@ fn by_interrupts(node: &str) -> Result<(), Finding> {
         Ok(exec.try_wait()?)
     })?;
     assert_equal("its status", &status.code(), &Some(FAILED))?;
-    let mut told = String::new();
+    let mut printed = String::new();
     if let Some(errors) = &mut exec.stderr {
-        errors.read_to_string(&mut told)?;
+        errors.read_to_string(&mut printed)?;
     }
-    Finding::unless(told.contains(node) && told.contains("was left"), || {
-        format!("it told {told:?}")
-    })
+    Finding::unless(
+        printed.contains(node) && printed.contains("detached from"),
+        || format!("it printed {printed:?}"),
+    )
 }
 
 fn by_keys(node: &str) -> Result<(), Finding> {
-    let exec = command(&["exec", "-it", node, "--", "sh", "-c", DEAF]);
+    let exec = command(&["exec", "-it", node, "--", "sh", "-c", IGNORES_INTERRUPTS]);
     let words = std::iter::once(exec.get_program()).chain(exec.get_args());
     let ended = Command::new("python3")
         .args(["-c", ON_A_TERMINAL])
         .args(words)
         .stdin(Stdio::null())
         .output()?;
-    let told = String::from_utf8_lossy(&ended.stdout);
+    let printed = String::from_utf8_lossy(&ended.stdout);
     assert_equal("its status", &ended.status.code(), &Some(FAILED))?;
-    Finding::unless(told.contains("was left"), || format!("it told {told:?}"))
+    Finding::unless(printed.contains("detached from"), || {
+        format!("it printed {printed:?}")
+    })
 }

@@ -1,5 +1,5 @@
-//! Delegation by the lightweight kernel itself: a driver that Insula has never heard of, and memory
-//! that is unmapped while a disk is being read into it.
+//! Delegation by the lightweight kernel itself: a driver unknown to Insula, and memory that is
+//! unmapped while a disk is read into it.
 
 use std::fs;
 use std::process::Command;
@@ -47,15 +47,17 @@ fn run(command: &str, what: &str) -> Result<(), Finding> {
 
 fn late_reads(rounds: u64) -> Result<(), Finding> {
     fs::write(DISK_FILE, vec![0xa5; MIB as usize])?;
-    let told = on_node(&["race", DISK_FILE, &rounds.to_string()])?;
+    let output = on_node(&["race", DISK_FILE, &rounds.to_string()])?;
     fs::remove_file(DISK_FILE)?;
-    assert_equal("the race", &told.as_str(), &"nothing came late\n")
+    assert_equal("the race", &output.as_str(), &"nothing came late\n")
 }
 
-/// A pipe has pages of the program's: they are in no program before it lets go of them, and only they.
+/// Pages of a program that a pipe pins: they are not reused before the pipe unpins them, and no
+/// others are lost.
 fn pinned_pages() -> Result<(), Finding> {
-    const ALL: &str = "what is pinned stays as it is\nnothing else is lost\nand it comes back\n";
+    const ALL: &str =
+        "pinned pages keep their content\nno other page is lost\nand unpinned pages are returned\n";
     // More MiB than the node has.
-    let told = on_node(&["pins", "80"])?;
-    assert_equal("pages that a pipe has", &told.as_str(), &ALL)
+    let output = on_node(&["pins", "80"])?;
+    assert_equal("pages that a pipe has", &output.as_str(), &ALL)
 }

@@ -1,5 +1,5 @@
-//! Nodes that get memory, and give it back, while their devices are at work: what lies in that memory
-//! goes through all of them, and nobody who serves a device has to be replaced for it.
+//! Nodes that get memory, and give it back, while their devices are in use: all devices can use the
+//! new memory, and no device's server has to be restarted for that.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,13 +9,14 @@ use nix::unistd::Pid;
 
 use super::super::Finding;
 use super::super::in_node::{script, sum_of};
-use super::super::insula_command::{PATIENCE, assert_equal, insula, insula_json, text, wait_for};
+use super::super::insula_command::{TIMEOUT, assert_equal, insula, insula_json, text, wait_for};
 use super::{CONTENT, DISK, FIO, STORAGE_DAEMON, VIRTIOFSD, servers};
 
-/// What the node gets and gives back.
+/// Changes of the node's memory.
 const MORE: &str = "+128M";
 const LESS: &str = "-128M";
-/// A file that a node serves, and one in the folder that is a node's root: their sizes in bytes.
+/// File that a node serves, and file in the folder that is a node's root, with their sizes in
+/// bytes.
 const PAGE_BYTES: usize = 8 << 20;
 const DATA: &str = "data";
 const DATA_BYTES: usize = 8 << 20;
@@ -29,50 +30,50 @@ pub(super) fn make_data() -> Result<(), Finding> {
     Ok(std::fs::write(Path::new(CONTENT).join(DATA), bytes)?)
 }
 
-/// The node's disk and network card take what lies in memory that came later. Linux puts there what it
-/// can move, programs' own memory and what is in `tmpfs` first of all.
+/// The node's disk and network card use memory that was added later. Linux puts movable pages
+/// there, programs' memory and `tmpfs` first of all.
 pub(super) fn disk_and_network(node: &str) -> Result<(), Finding> {
     let daemons = resize(node, MORE, STORAGE_DAEMON, DISK)?;
-    let (status, told) = script(node, &format!("{FIO} --size=4m > /fio 2>&1 || cat /fio"))?;
-    assert_equal("how fio ended", &(status, told.as_str()), &(0, ""))?;
+    let (status, output) = script(node, &format!("{FIO} --size=4m > /fio 2>&1 || cat /fio"))?;
+    assert_equal("end of fio", &(status, output.as_str()), &(0, ""))?;
     assert_same(&daemons, STORAGE_DAEMON, DISK)?;
     let begin = format!(
         "mkdir /run/www && head -c {PAGE_BYTES} /dev/urandom > /run/www/page && \
          httpd -p 80 -h /run/www && sha256sum < /run/www/page"
     );
     let (status, sum) = script(node, &begin)?;
-    assert_equal("how httpd began", &status, &0)?;
+    assert_equal("start of httpd", &status, &0)?;
     let view = &insula_json(&["inspect", node])?[0];
     let page = get(&text(&view["address"]))?;
     let read = Path::new("/tmp/page");
     std::fs::write(read, page)?;
-    let told = sum_of("/tmp/page");
+    let output = sum_of("/tmp/page");
     std::fs::remove_file(read)?;
-    assert_equal("what the node serves", &told?, &sum)
+    assert_equal("file served by the node", &output?, &sum)
 }
 
-/// What it had remains its own when it has given the rest back.
+/// Its initial memory remains when it has given the rest back.
 pub(super) fn less_again(node: &str) -> Result<(), Finding> {
     let daemons = resize(node, LESS, STORAGE_DAEMON, DISK)?;
-    let (_, told) = script(node, "sha256sum < /dev/vda")?;
-    assert_equal("what the base sees", &sum_of(DISK)?, &told)?;
+    let (_, output) = script(node, "sha256sum < /dev/vda")?;
+    assert_equal("disk read by the base", &sum_of(DISK)?, &output)?;
     assert_same(&daemons, STORAGE_DAEMON, DISK)
 }
 
-/// A root by virtiofs: its server could not be replaced.
+/// A root by virtiofs: its server could not be restarted.
 pub(super) fn root(node: &str) -> Result<(), Finding> {
     let wanted = sum_of(&format!("{CONTENT}/{DATA}"))?;
     for change in [MORE, LESS] {
         let servers = resize(node, change, VIRTIOFSD, CONTENT)?;
         let read = format!("echo 3 > /proc/sys/vm/drop_caches; sha256sum < /{DATA}");
-        let (_, told) = script(node, &read)?;
-        assert_equal(&format!("what it reads with {change}"), &told, &wanted)?;
+        let (_, output) = script(node, &read)?;
+        assert_equal(&format!("file read with {change}"), &output, &wanted)?;
         assert_same(&servers, VIRTIOFSD, CONTENT)?;
     }
     Ok(())
 }
 
-/// Answers who serves its device.
+/// Returns the processes that serve its device.
 fn resize(node: &str, change: &str, name: &str, of: &str) -> Result<Vec<Pid>, Finding> {
     let servers = servers(name, of)?;
     insula(&["update", "--memory", change, node])?;
@@ -88,7 +89,7 @@ fn assert_same(before: &[Pid], name: &str, of: &str) -> Result<(), Finding> {
 fn get(address: &str) -> Result<Vec<u8>, Finding> {
     let ask = || -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect((address, 80))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;

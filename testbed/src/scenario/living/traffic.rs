@@ -1,4 +1,4 @@
-//! Bytes to a node and back, with sums of both.
+//! Bytes to a node and back, with checksums of both.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,8 +9,8 @@ use super::super::Finding;
 use super::super::insula_command::{assert_equal, wait_for};
 use super::FOLDER;
 
-/// Serves in a node; asks from the base. Each way has bytes of its own, drawn anew, and at their end
-/// both tell each other what they have sent.
+/// Serves in a node; connects from the base. Each way has random bytes of its own; at the end both
+/// report the checksum of what they have sent.
 const PROGRAM: &str = r#"
 import hashlib, os, socket, sys
 
@@ -35,14 +35,14 @@ def receive(peer, count):
             sys.exit("it ended early")
         sum.update(some)
         count -= len(some)
-    told = b""
-    while len(told) < 32:
-        some = peer.recv(32 - len(told))
+    received = b""
+    while len(received) < 32:
+        some = peer.recv(32 - len(received))
         if not some:
             sys.exit("it ended before its sum")
-        told += some
-    if told != sum.digest():
-        sys.exit("what was received is not what was sent")
+        received += some
+    if received != sum.digest():
+        sys.exit("received bytes differ from those sent")
 
 if sys.argv[1] == "serve":
     door = socket.create_server(("", 4000))
@@ -58,11 +58,11 @@ else:
     with socket.create_connection((sys.argv[2], 4000), timeout=60) as peer:
         count = int(sys.argv[3])
         peer.sendall(count.to_bytes(8, "little"))
-        print("begun", flush=True)
+        print("started", flush=True)
         send(peer, count)
         receive(peer, count)
 "#;
-/// The command that serves.
+/// Command of the server.
 pub(super) const SERVE: &str = "python3 /var/tmp/living/traffic.py serve";
 
 /// Writes the program to where base and node find it.
@@ -77,7 +77,7 @@ fn ask(address: &str, bytes: u64) -> Command {
     command
 }
 
-/// Sends so many bytes to the node of that address, then receives as many. Answers how many seconds
+/// Sends so many bytes to the node of that address, then receives as many. Returns how many seconds
 /// that took.
 pub(super) fn both_ways(address: &str, bytes: u64) -> Result<f64, Finding> {
     wait_for("the node to listen", || {
@@ -86,13 +86,13 @@ pub(super) fn both_ways(address: &str, bytes: u64) -> Result<f64, Finding> {
     let began = Instant::now();
     let answer = ask(address, bytes).output()?;
     Finding::unless(answer.status.success(), || {
-        let complaint = String::from_utf8_lossy(&answer.stderr);
-        format!("{bytes} bytes each way: {complaint}")
+        let error_output = String::from_utf8_lossy(&answer.stderr);
+        format!("{bytes} bytes each way: {error_output}")
     })?;
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Sends to the node without end. It has begun when this returns.
+/// Sends to the node without end. It has started when this returns.
 pub(super) fn begin_endless(address: &str) -> Result<Child, Finding> {
     let mut asking = ask(address, 1 << 40);
     let mut asking = asking
@@ -103,6 +103,6 @@ pub(super) fn begin_endless(address: &str) -> Result<Child, Finding> {
     if let Some(output) = asking.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
     }
-    assert_equal("its first word", &line.as_str(), &"begun\n")?;
+    assert_equal("its first line", &line.as_str(), &"started\n")?;
     Ok(asking)
 }

@@ -1,4 +1,4 @@
-//! Programs that are none, and programs that end badly: the node goes on.
+//! Invalid programs, and programs that end badly: the node goes on.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn still_runs() -> Result<(), Finding> {
     insula(&["exec", NODE, "--", "/bin/true"]).map(drop)
 }
 
-/// Files that are cut off, changed, or of other machines.
+/// Files that are truncated, changed, or of other machines.
 pub(super) fn files() -> Result<(), Finding> {
     fs::create_dir_all(FOLDER)?;
     let file = fs::read(GOOD)?;
@@ -50,7 +50,7 @@ pub(super) fn files() -> Result<(), Finding> {
     still_runs()
 }
 
-/// Wild pointers in every argument of every call: EFAULT where it is on Linux.
+/// Wild pointers in every argument of every call: EFAULT where Linux returns it.
 pub(super) fn pointers() -> Result<(), Finding> {
     let on_linux = probe(&mut Command::new(PROBE), &["pointers"])?;
     let on_node = probe(&mut on_node(&[PROBE]), &["pointers"])?;
@@ -61,20 +61,20 @@ pub(super) fn pointers() -> Result<(), Finding> {
     Finding::unless(different.is_empty(), || {
         format!("wild pointers on the node and on Linux: {different:#?}")
     })?;
-    has_nothing_of_the_proxy()
+    cannot_reach_the_proxy()
 }
 
-fn has_nothing_of_the_proxy() -> Result<(), Finding> {
+fn cannot_reach_the_proxy() -> Result<(), Finding> {
     let kept = probe(&mut on_node(&[PROBE]), &["proxy"])?;
     assert_equal(
-        "what is the proxy's",
+        "access to the proxy's memory and descriptors",
         &kept.as_str(),
-        &"it is not the program's\n",
+        &"the program cannot reach it\n",
     )?;
     still_runs()
 }
 
-/// Random calls of somebody who has no rights.
+/// Random calls of an unprivileged user.
 pub(super) fn calls() -> Result<(), Finding> {
     const ROUNDS: &str = "30";
     let made = probe(&mut on_node(&[PROBE]), &["fuzz", "1", ROUNDS])?;
@@ -82,21 +82,23 @@ pub(super) fn calls() -> Result<(), Finding> {
     still_runs()
 }
 
-/// Processes on all cores that are ended at the same moment, again and again: all are told of, and the node goes on.
-pub(super) fn crowds() -> Result<(), Finding> {
-    let ended = probe(&mut on_node(&[PROBE]), &["crowd"])?;
+/// Process groups on all cores that are killed at once, again and again: all are waited for, and
+/// the node goes on.
+pub(super) fn mass_kills() -> Result<(), Finding> {
+    let ended = probe(&mut on_node(&[PROBE]), &["mass_kill"])?;
     println!("{}", ended.trim_end());
     still_runs()
 }
 
-/// More memory, tables, threads and copies than there can be: they are refused, and the node goes on.
+/// Excessive demands for memory, tables, threads and children: they are refused, and the node goes
+/// on.
 pub(super) fn limits() -> Result<(), Finding> {
     let found = probe(&mut on_node(&[PROBE]), &["limits"])?;
     let memory = found.lines().next().and_then(|line| {
         let rest = line.strip_prefix("memory: ")?.strip_suffix(" MiB")?;
         rest.parse::<u32>().ok()
     });
-    // That of the node, but for what the kernel began with.
+    // The node's memory, without the kernel's own.
     Finding::unless(memory.is_some_and(|mib| (350..384).contains(&mib)), || {
         format!("the memory of a node: {found}")
     })?;
@@ -107,7 +109,7 @@ pub(super) fn limits() -> Result<(), Finding> {
                   page tables without end: killed true\n\
                   threads are refused: true\n\
                   a program with many threads has ended\n";
-    assert_equal("what is refused", &found.starts_with(wanted), &true)
+    assert_equal("refusals", &found.starts_with(wanted), &true)
         .map_err(|_| Finding::new(format!("the limits of a node: {found}")))?;
     let copies = ["EAGAIN", "ENOMEM"].map(|error| format!("copies are refused: Some({error})\n"));
     Finding::unless(copies.iter().any(|end| found.ends_with(end)), || {
@@ -116,7 +118,7 @@ pub(super) fn limits() -> Result<(), Finding> {
     still_runs()
 }
 
-/// What the probe prints. It reads nothing.
+/// Output of the probe, without input.
 fn probe(command: &mut Command, words: &[&str]) -> Result<String, Finding> {
     let probed = command.args(words).stdin(Stdio::null()).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -126,16 +128,16 @@ fn probe(command: &mut Command, words: &[&str]) -> Result<String, Finding> {
     Ok(text(&probed.stdout))
 }
 
-/// More memory than the node has; a stack without end; an instruction that is none; a null pointer,
-/// with a core file that a debugger reads.
+/// More memory than the node has; an endless stack; an invalid instruction; a null pointer, with a
+/// core file that a debugger reads.
 pub(super) fn ends() -> Result<(), Finding> {
     let python = |code| output(&mut on_node(&["/usr/bin/python3", "-c", code]), "");
-    let hungry = python("b = [b'x' * (1 << 22) for _ in range(200)]")?;
-    let ended = hungry.status.signal() == Some(9) || hungry.status.code() == Some(1);
+    let out_of_memory = python("b = [b'x' * (1 << 22) for _ in range(200)]")?;
+    let ended = out_of_memory.status.signal() == Some(9) || out_of_memory.status.code() == Some(1);
     Finding::unless(ended, || {
-        format!("without memory it ended with {}", hungry.status)
+        format!("without memory it ended with {}", out_of_memory.status)
     })?;
-    // The same where it is the base that needs the memory, in a call.
+    // The same, but the base needs the memory, in a call.
     let reads = "import mmap; open('/dev/zero', 'rb', 0).readinto(mmap.mmap(-1, 1 << 30))";
     let ended = python(reads)?.status;
     assert_equal("reading without memory", &ended.signal(), &Some(9))?;
@@ -163,7 +165,7 @@ fn leaves_a_core_file() -> Result<(), Finding> {
     understood(&debugger)
 }
 
-/// Three threads with a word of their own in a register, one of which then fails.
+/// Three threads with a value of their own in a register, one of which then crashes.
 const THREADS_FAIL: &str = r#"
 import ctypes, mmap, threading, time
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -182,7 +184,7 @@ while up[0] < 3: time.sleep(0.01)
 begin(4, "0f0b")
 "#;
 
-/// The core file has all threads, each with its own registers, that which failed first.
+/// The core file has all threads, each with its own registers, the crashed one first.
 fn leaves_all_threads() -> Result<(), Finding> {
     let crash = "ulimit -c unlimited; exec insula exec quiet -- /usr/bin/python3 -c \"$0\"";
     let ended = Command::new("/bin/sh")
@@ -198,7 +200,7 @@ fn leaves_all_threads() -> Result<(), Finding> {
     let values = text.lines().filter_map(|line| line.split_once(" = 0x"));
     let mut values: Vec<&str> = values.map(|(_, value)| value).collect();
     Finding::unless(values.first() == Some(&"abc4"), || {
-        format!("gdb does not begin with the thread that failed: {text}")
+        format!("gdb does not start with the crashed thread: {text}")
     })?;
     values.retain(|value| value.starts_with("abc"));
     values.sort_unstable();
@@ -210,7 +212,7 @@ fn understood(debugger: &Output) -> Result<(), Finding> {
     let wanted = ["terminated with signal SIGSEGV", "#0 ", "#1 "];
     match wanted.iter().find(|part| !text.contains(**part)) {
         Some(missing) => Err(Finding::new(format!(
-            "gdb does not say `{missing}`: {text}"
+            "gdb does not print `{missing}`: {text}"
         ))),
         None => Ok(()),
     }

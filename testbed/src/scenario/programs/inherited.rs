@@ -1,4 +1,4 @@
-//! Signals that a program ignores or blocks from its beginning: it knows of that, and can change it.
+//! Ignored and blocked signals that a program inherits: it sees them, and can change them.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use super::super::insula_command::assert_equal;
 use super::{NODE, output};
 
 const PYTHON: &str = "/usr/bin/python3";
-/// Says what it begins with; then somebody sends it what was ignored.
-const CHANGES_ITS_MIND: &str = r#"
+/// Prints what it inherited; then is sent a signal that was ignored.
+const CHANGES_DISPOSITION: &str = r#"
 import os, signal
 print(signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN, signal.pthread_sigmask(signal.SIG_BLOCK, []))
 signal.signal(signal.SIGQUIT, lambda *_: print("heard"))
@@ -20,9 +20,8 @@ os.wait()
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 os.kill(parent, signal.SIGQUIT)
 "#;
-/// Begins another with a signal ignored, as shells begin what is to run in the background, and one
-/// blocked.
-const BEGINS: &str = r#"
+/// Starts another with a signal ignored, as shells do for background programs, and one blocked.
+const STARTS: &str = r#"
 import os, signal, sys
 signal.signal(signal.SIGQUIT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -30,10 +29,10 @@ os.execvp(sys.argv[1], sys.argv[1:])
 "#;
 
 pub(super) fn can_be_changed() -> Result<(), Finding> {
-    let program = [PYTHON, "-c", CHANGES_ITS_MIND];
+    let program = [PYTHON, "-c", CHANGES_DISPOSITION];
     let begin = |words: &[&str]| {
         let mut command = Command::new(PYTHON);
-        command.args(["-c", BEGINS]).args(words);
+        command.args(["-c", STARTS]).args(words);
         let ended = output(&mut command, "")?;
         let text = String::from_utf8_lossy(&ended.stdout).into_owned();
         Ok::<_, Finding>((text, ended.status.to_string()))
@@ -41,7 +40,7 @@ pub(super) fn can_be_changed() -> Result<(), Finding> {
     let wanted = begin(&program)?;
     let on_node = [&["insula", "exec", NODE, "--"], &program[..]].concat();
     assert_equal(
-        "a program that begins with signals ignored",
+        "a program that inherits ignored signals",
         &begin(&on_node)?,
         &wanted,
     )

@@ -8,7 +8,7 @@ use super::on_node;
 
 const PORT: &str = "7379";
 
-/// Redis answers `redis-benchmark` and ends as it is told.
+/// Redis answers `redis-benchmark` and ends on request.
 pub(super) fn serves() -> Result<(), Finding> {
     let words = [
         "/usr/bin/redis-server",
@@ -36,7 +36,7 @@ pub(super) fn serves() -> Result<(), Finding> {
         let figures = report.matches("requests per second").count();
         assert_equal("figures of redis-benchmark", &(figures >= 2), &true)?;
         let count = client("redis-cli", &["get", "counter:__rand_int__"])?;
-        assert_equal("what was counted", &count.as_str(), &"300\n")?;
+        assert_equal("the counter", &count.as_str(), &"300\n")?;
         client("redis-cli", &["shutdown", "nosave"]).map(drop)
     });
     if served.is_err() {

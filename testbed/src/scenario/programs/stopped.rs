@@ -1,4 +1,4 @@
-//! Programs that are stopped leave the node's cores to others, and go on where they were.
+//! Stopped programs leave the node's cores to others, and continue where they were.
 
 use std::process::{Child, Command, Stdio};
 
@@ -14,9 +14,9 @@ use super::{NODE, PROBE, on_node, output, same};
 const STOPPED: usize = 3;
 const STOP: &str = "kill -STOP $$; echo on; exit 3";
 
-/// One that computes is stopped by what no proxy can catch. Its proxy is asleep soon: emulated cores
-/// would have it look for a call for minutes.
-pub(super) fn stand_still() -> Result<(), Finding> {
+/// A computing program is stopped by SIGSTOP, which no proxy can catch. Its proxy sleeps after few
+/// polls: on emulated cores polling would take minutes.
+pub(super) fn computing_stops() -> Result<(), Finding> {
     let words = [PROBE, "stopped"];
     let on_node = [&["exec", "--polls", "0", NODE, "--"], &words[..]].concat();
     let found = output(&mut command(&on_node), "")?;
@@ -24,7 +24,7 @@ pub(super) fn stand_still() -> Result<(), Finding> {
     same(&words, &found, &wanted)
 }
 
-pub(super) fn leave_cores() -> Result<(), Finding> {
+pub(super) fn cores_are_free() -> Result<(), Finding> {
     let begin = || {
         on_node(&["/bin/busybox", "sh", "-c", STOP])
             .stdin(Stdio::null())
@@ -46,7 +46,7 @@ pub(super) fn leave_cores() -> Result<(), Finding> {
         let output = program.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_equal(
-            "what it does then",
+            "its end after SIGCONT",
             &(text.as_str(), output.status.code()),
             &("on\n", Some(3)),
         )?;

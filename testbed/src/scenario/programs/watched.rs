@@ -1,4 +1,4 @@
-//! What `insula top` draws on a terminal while a program runs on the node.
+//! Output of `insula top` on a terminal while a program runs on the node.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::super::Finding;
-use super::super::insula_command::{ask, assert_equal, wait_for};
+use super::super::insula_command::{assert_equal, try_insula, wait_for};
 use super::{NODE, on_node};
 
-/// Leaves the screen as it was (xterm's private mode 1049).
+/// Restores the screen (xterm's private mode 1049).
 const SCREEN_RESTORED: &str = "\x1b[?1049l";
 
-/// The node, and what its program asks for; nothing without a terminal.
+/// The node and its program's calls are shown; without a terminal `top` refuses.
 pub(super) fn is_watched() -> Result<(), Finding> {
-    ask(&["top"])?.refused(1, &["terminal", "insula stats"])?;
+    try_insula(&["top"])?.refused(1, &["terminal", "insula stats"])?;
     let words = ["/bin/busybox", "sh", "-c", "while true; do umask; done"];
     let mut program = on_node(&words).stdout(Stdio::null()).spawn()?;
     let watched = watch();
@@ -24,7 +24,7 @@ pub(super) fn is_watched() -> Result<(), Finding> {
 }
 
 fn watch() -> Result<(), Finding> {
-    // A terminal that nobody sits at: it has no size of its own.
+    // A terminal without a size of its own.
     let mut terminal = Command::new("script")
         .args([
             "-qec",
@@ -36,7 +36,7 @@ fn watch() -> Result<(), Finding> {
         .stdout(Stdio::piped())
         .spawn()?;
     let drawn = drawn(&mut terminal)?;
-    let shown = wait_for("`insula top` to show what the program asks for", || {
+    let shown = wait_for("`insula top` to show the program's calls", || {
         let text = drawn();
         let all = [NODE, "running", "DELEG/S", "umask"];
         Ok(all.iter().all(|word| text.contains(word)).then_some(()))
@@ -55,7 +55,7 @@ fn watch() -> Result<(), Finding> {
     })
 }
 
-/// Collects what is drawn; answers what there is until now.
+/// Collects the output; returns a function that gives the output so far.
 fn drawn(terminal: &mut Child) -> Result<impl Fn() -> String + use<>, Finding> {
     let mut output = terminal
         .stdout

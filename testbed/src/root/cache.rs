@@ -1,5 +1,4 @@
-//! Files that take long to make, kept in the build folder as long as their recipes
-//! are the same.
+//! Files that take long to make, cached in the build folder as long as their recipes are the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +6,9 @@ use std::path::{Path, PathBuf};
 use super::{RootError, at};
 use crate::project;
 
-/// The file of that name, made if there is none of this recipe. `make` gets a folder
-/// to work in, which goes afterwards, and answers where in it the file is.
-pub(super) fn kept(
+/// File `name`, made if there is none of this recipe. `make` gets a temporary folder to work in,
+/// and returns the path of the file in it.
+pub(super) fn cached(
     name: &str,
     recipe: &str,
     make: impl FnOnce(&Path) -> Result<PathBuf, RootError>,

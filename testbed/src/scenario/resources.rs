@@ -1,4 +1,4 @@
-//! What Insula holds of a machine: what must be as before when something was refused, or has gone.
+//! Resources that Insula has of a machine: unchanged after a refusal, or an end.
 
 use std::fs;
 
@@ -7,20 +7,20 @@ use super::insula_command::{insula_json, names, text};
 
 const PAGE_KIB: u64 = 4;
 
-/// What is taken, and by whom.
+/// Allocated resources and their owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holdings {
-    /// Cores that the base runs on.
+pub(super) struct Resources {
+    /// Online cores of the base.
     pub(super) online: String,
-    /// Each core's number, owner and node.
+    /// Number, owner and node of each core.
     pub(super) cores: Vec<(u64, String, String)>,
-    /// All memory of nodes and images, without the pool's, in bytes.
-    pub(super) taken: u64,
-    /// Memory in the pool.
+    /// Memory of all nodes and images, without the pool's, in bytes.
+    pub(super) allocated: u64,
+    /// Memory in the pool, in bytes.
     pub(super) pool_total: u64,
-    /// Of that, not in use.
+    /// Unused memory in the pool, in bytes.
     pub(super) pool_free: u64,
-    /// Memory below 1 MiB that is not taken.
+    /// Free memory below 1 MiB, in bytes.
     pub(super) low_free: u64,
     /// Nodes, ended ones as well.
     pub(super) nodes: Vec<String>,
@@ -28,8 +28,8 @@ pub(super) struct Holdings {
     pub(super) images: Vec<String>,
 }
 
-impl Holdings {
-    /// As they are now.
+impl Resources {
+    /// Current resources.
     pub(super) fn now() -> Result<Self, Finding> {
         let machine = insula_json(&["machine", "info", "--json"])?;
         let memory = |key: &str| machine["memory"][key].as_u64().unwrap_or_default();
@@ -41,7 +41,7 @@ impl Holdings {
         Ok(Self {
             online: online()?,
             cores: cores.map(core).collect(),
-            taken: memory("taken_bytes"),
+            allocated: memory("allocated_bytes"),
             pool_total: memory("pool_total_bytes"),
             pool_free: memory("pool_free_bytes"),
             low_free: memory("low_free_bytes"),
@@ -50,34 +50,34 @@ impl Holdings {
         })
     }
 
-    /// Fails unless they are as `earlier`.
+    /// Fails unless they equal `earlier`.
     pub(super) fn assert_same(&self, earlier: &Self) -> Result<(), Finding> {
         Finding::unless(self == earlier, || {
-            format!("Insula does not hold what it held:\n{self:?}\nbefore:\n{earlier:?}")
+            format!("Insula's resources have changed:\n{self:?}\nbefore:\n{earlier:?}")
         })
     }
 
-    /// Who has that core.
+    /// Owner of that core.
     pub(super) fn owner(&self, cpu: u32) -> &str {
         let found = self.cores.iter().find(|core| core.0 == u64::from(cpu));
         found.map_or("nobody", |core| &core.1)
     }
 }
 
-/// Fails unless Insula holds what it held.
-pub(super) fn assert_unchanged(before: &Holdings) -> Result<(), Finding> {
-    Holdings::now()?.assert_same(before)
+/// Fails unless the resources are unchanged.
+pub(super) fn assert_unchanged(before: &Resources) -> Result<(), Finding> {
+    Resources::now()?.assert_same(before)
 }
 
-/// Cores that the base runs on, as the kernel lists them.
+/// Online cores of the base, as the kernel lists them.
 pub(super) fn online() -> Result<String, Finding> {
     Ok(fs::read_to_string("/sys/devices/system/cpu/online")?
         .trim()
         .to_owned())
 }
 
-/// The base's free memory with its caches dropped, in KiB. Pages that its cores keep at hand to
-/// allocate from count as free: MemFree leaves them out, and they come and go with every core.
+/// Free memory of the base with its caches dropped, in KiB. Pages on the per-cpu lists count as
+/// free: MemFree leaves them out, and they come and go with every core.
 pub(super) fn free_kib() -> Result<u64, Finding> {
     drop_caches()?;
     let meminfo = fs::read_to_string("/proc/meminfo")?;
@@ -86,11 +86,11 @@ pub(super) fn free_kib() -> Result<u64, Finding> {
         .find_map(|line| line.strip_prefix("MemFree:"));
     let number = line.and_then(|rest| rest.split_whitespace().next());
     let free: u64 = number.unwrap_or_default().parse()?;
-    Ok(free + PAGE_KIB * pages_at_hand(&fs::read_to_string("/proc/zoneinfo")?))
+    Ok(free + PAGE_KIB * per_cpu_pages(&fs::read_to_string("/proc/zoneinfo")?))
 }
 
-/// The sum of all `count: 5` in /proc/zoneinfo, one for each core and zone (proc_zoneinfo(5)).
-fn pages_at_hand(zoneinfo: &str) -> u64 {
+/// Sum of all `count: 5` in /proc/zoneinfo, one for each core and zone (proc_zoneinfo(5)).
+fn per_cpu_pages(zoneinfo: &str) -> u64 {
     let counts = zoneinfo
         .lines()
         .filter_map(|line| line.trim_start().strip_prefix("count:"));
@@ -99,7 +99,7 @@ fn pages_at_hand(zoneinfo: &str) -> u64 {
         .sum()
 }
 
-/// Empties the base's caches of files.
+/// Drops the base's page cache.
 pub(super) fn drop_caches() -> Result<(), Finding> {
     nix::unistd::sync();
     Ok(fs::write("/proc/sys/vm/drop_caches", "3")?)
@@ -110,9 +110,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_at_hand_are_counted() {
+    fn per_cpu_pages_are_counted() {
         let zoneinfo = "Node 0, zone   DMA32\n  pagesets\n    cpu: 0\n              count: 250\n\
                         \x20             high:  378\n    cpu: 1\n              count: 7\n";
-        assert_eq!(pages_at_hand(zoneinfo), 257);
+        assert_eq!(per_cpu_pages(zoneinfo), 257);
     }
 }

@@ -1,4 +1,4 @@
-//! Processes on all cores that end at the same moment.
+//! Process groups that are killed at once, with processes on all cores.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -19,12 +19,12 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     let up = &shared::words(1)?[0];
     for _ in 0..ROUNDS {
         up.store(0, Ordering::Relaxed);
-        let crowd = begin(count, up)?;
+        let group = fork_group(count, up)?;
         while up.load(Ordering::Relaxed) < count as u64 {
             thread::sleep(Duration::from_millis(1));
         }
-        killpg(crowd[0], Signal::SIGKILL).named("kill")?;
-        for child in crowd {
+        killpg(group[0], Signal::SIGKILL).named("kill")?;
+        for child in group {
             waitpid(child, None).named("waiting for a child")?;
         }
     }
@@ -32,10 +32,10 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Processes that compute until they are ended, all in one group.
-fn begin(count: usize, up: &AtomicU64) -> Result<Vec<Pid>, ProbeError> {
-    let mut crowd = Vec::new();
-    while crowd.len() < count {
+/// Forks processes that compute until they are killed, all in one group.
+fn fork_group(count: usize, up: &AtomicU64) -> Result<Vec<Pid>, ProbeError> {
+    let mut group = Vec::new();
+    while group.len() < count {
         // SAFETY: this program has one thread.
         match unsafe { fork() }.named("fork")? {
             ForkResult::Child => {
@@ -45,10 +45,10 @@ fn begin(count: usize, up: &AtomicU64) -> Result<Vec<Pid>, ProbeError> {
                 }
             }
             ForkResult::Parent { child } => {
-                crowd.push(child);
-                setpgid(child, crowd[0]).named("setpgid")?;
+                group.push(child);
+                setpgid(child, group[0]).named("setpgid")?;
             }
         }
     }
-    Ok(crowd)
+    Ok(group)
 }

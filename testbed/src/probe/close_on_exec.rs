@@ -1,5 +1,4 @@
-//! A program that executes another where there is no /proc: files that are not for the other are closed,
-//! whatever their number.
+//! Close-on-exec without /proc: descriptors with the flag are closed, whatever their number.
 
 use std::ffi::CStr;
 
@@ -9,12 +8,12 @@ use nix::unistd::{chroot, execve};
 
 use super::{Named, ProbeError, call};
 
-/// A folder with this program, and without /proc.
+/// Folder with this program, and without /proc.
 const ROOT: &str = "/payload";
 const PROGRAM: &CStr = c"/bin/insula-probe";
-/// Descriptors: the last is more than a few hundred.
+/// Descriptors with the flag: the last is beyond a few hundred.
 const NUMBERS: [u64; 3] = [40, 64, 1000];
-/// One that is for the other program.
+/// Descriptor without the flag.
 const GIVEN: u64 = 900;
 
 pub(super) fn probe() -> Result<(), ProbeError> {
@@ -29,19 +28,19 @@ pub(super) fn probe() -> Result<(), ProbeError> {
 }
 
 fn copy_output(to: u64, flags: i32) -> Result<(), ProbeError> {
-    // SAFETY: nothing has these numbers.
+    // SAFETY: these descriptors are unused.
     unsafe { call(libc::SYS_dup3 as u64, [1, to, flags as u64, 0, 0, 0]) }
         .named("dup3")
         .map(drop)
 }
 
-/// The other program.
+/// Part of the program that is executed.
 pub(super) fn closed() -> Result<(), ProbeError> {
     let is_closed = |number: u64| {
         let arguments = [number, libc::F_GETFD as u64, 0, 0, 0, 0];
-        // SAFETY: it only tells.
-        let told = unsafe { call(libc::SYS_fcntl as u64, arguments) };
-        told == Err(Errno::EBADF)
+        // SAFETY: it only queries a descriptor.
+        let answer = unsafe { call(libc::SYS_fcntl as u64, arguments) };
+        answer == Err(Errno::EBADF)
     };
     let left = NUMBERS.into_iter().find(|&number| !is_closed(number));
     match left {

@@ -1,5 +1,5 @@
-//! What the probe does at the other end of pipes, or of rings in a file, until it is ended: what a
-//! node does at the other end of a channel.
+//! The probe as a responder on pipes, or on rings in a file, until it is killed: as a node at the
+//! other end of a channel.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -12,15 +12,15 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::rings::{RingsEnd, Side};
 
-/// More than any message has.
+/// Larger than any message.
 const BUFFER: usize = 1 << 16;
-/// Bytes of a request for messages: how many, and of how many bytes each.
+/// Bytes of a request for messages: their count, and the size of each.
 const REQUEST: usize = 8;
 
-/// Sends back whatever comes by the rings in that file.
+/// Echoes all messages of the rings in that file.
 ///
 /// # Errors
-/// When they cannot be mapped, or are broken.
+/// When they cannot be mapped, or are corrupt.
 pub fn rings(path: &Path) -> io::Result<Infallible> {
     let mut end = RingsEnd::open(path, Side::Second)?;
     let mut buffer = vec![0; BUFFER];
@@ -30,23 +30,23 @@ pub fn rings(path: &Path) -> io::Result<Infallible> {
     }
 }
 
-/// Sends back whatever comes by standard input to standard output, both pipes, without ever sleeping.
+/// Echoes standard input to standard output, both pipes, without sleeping.
 ///
 /// # Errors
-/// When the other side is gone.
+/// When the other side is closed.
 pub fn polling() -> io::Result<Infallible> {
     let (mut input, mut output) = pipes()?;
-    poll(&input)?;
-    poll(&output)?;
+    set_nonblocking(&input)?;
+    set_nonblocking(&output)?;
     let mut buffer = vec![0; BUFFER];
     loop {
-        let size = at_once(|| input.read(&mut buffer))?;
+        let size = retry(|| input.read(&mut buffer))?;
         if size == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut rest = &buffer[..size];
         while !rest.is_empty() {
-            let written = at_once(|| output.write(rest))?;
+            let written = retry(|| output.write(rest))?;
             rest = &rest[written..];
         }
     }
@@ -55,7 +55,7 @@ pub fn polling() -> io::Result<Infallible> {
 /// Writes as many messages as each request asks for to standard output.
 ///
 /// # Errors
-/// When the other side is gone.
+/// When the other side is closed.
 pub fn flood() -> io::Result<Infallible> {
     let (mut input, mut output) = pipes()?;
     loop {
@@ -69,14 +69,14 @@ pub fn flood() -> io::Result<Infallible> {
     }
 }
 
-/// Standard input and output as they are, without a buffer in between.
+/// Standard input and output, unbuffered.
 fn pipes() -> io::Result<(File, File)> {
     let (input, output) = (stdin(), stdout());
     let own = |descriptor: BorrowedFd<'_>| descriptor.try_clone_to_owned().map(File::from);
     Ok((own(input.as_fd())?, own(output.as_fd())?))
 }
 
-/// A request for so many messages of so many bytes each.
+/// A request for `count` messages of `size` bytes each.
 #[must_use]
 pub fn request(count: u32, size: u32) -> [u8; REQUEST] {
     (u64::from(size) << 32 | u64::from(count)).to_le_bytes()
@@ -87,22 +87,22 @@ fn words(request: [u8; REQUEST]) -> [u32; 2] {
     [both as u32, (both >> 32) as u32]
 }
 
-/// Has reads or writes of a descriptor fail that would have to wait.
+/// Makes a descriptor non-blocking.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn poll(descriptor: &impl AsFd) -> io::Result<()> {
+pub fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     let flags = fcntl(descriptor, FcntlArg::F_GETFL)?;
     let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
     fcntl(descriptor, FcntlArg::F_SETFL(flags))?;
     Ok(())
 }
 
-/// Tries again and again as long as it would have to wait.
+/// Repeats a non-blocking call until it does not fail with `WouldBlock`.
 ///
 /// # Errors
 /// When it fails for another reason.
-pub fn at_once<Answer>(mut act: impl FnMut() -> io::Result<Answer>) -> io::Result<Answer> {
+pub fn retry<Answer>(mut act: impl FnMut() -> io::Result<Answer>) -> io::Result<Answer> {
     loop {
         match act() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::hint::spin_loop(),
@@ -121,12 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn what_would_wait_is_tried_again() {
+    fn blocking_calls_are_repeated() {
         let (input, output) = nix::unistd::pipe().unwrap();
-        poll(&input).unwrap();
+        set_nonblocking(&input).unwrap();
         let mut tries = 0;
         let mut byte = [0];
-        at_once(|| {
+        retry(|| {
             tries += 1;
             if tries == 3 {
                 nix::unistd::write(&output, &[7])?;

@@ -1,19 +1,19 @@
-//! What a task wants of the machine that only QEMU can do. It prints a line for each.
+//! Requests of a task that only QEMU can fulfil: the task prints a line for each.
 
-/// A wish.
+/// Request of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// A core is told of an error of the hardware that concerns others.
+pub enum HostRequest {
+    /// Inject a machine check into a core.
     MachineCheck {
-        /// Its number.
+        /// Number of the core.
         core: u32,
     },
 }
 
-/// What a line with a wish begins with.
+/// Start of a line with the request.
 const MACHINE_CHECK: &str = "testbed: machine check of core ";
 
-impl Wish {
+impl HostRequest {
     /// The line to be printed.
     #[must_use]
     pub fn to_line(self) -> String {
@@ -29,26 +29,26 @@ impl Wish {
     }
 }
 
-/// Finds wishes in what a task prints.
+/// Finds requests in the output of a task.
 #[derive(Default)]
-pub(super) struct Wishes {
-    /// A line that has not ended yet.
+pub(super) struct HostRequestParser {
+    /// The current line, not yet ended.
     line: Vec<u8>,
 }
 
-impl Wishes {
-    /// Those in lines that end in a piece of the output.
-    pub(super) fn read(&mut self, piece: &[u8]) -> Vec<Wish> {
-        let mut wishes = Vec::new();
+impl HostRequestParser {
+    /// Requests in the lines that end in this piece of the output.
+    pub(super) fn read(&mut self, piece: &[u8]) -> Vec<HostRequest> {
+        let mut requests = Vec::new();
         for &byte in piece {
             if byte == b'\n' {
-                wishes.extend(Wish::parse(&self.line));
+                requests.extend(HostRequest::parse(&self.line));
                 self.line.clear();
             } else {
                 self.line.push(byte);
             }
         }
-        wishes
+        requests
     }
 }
 
@@ -57,20 +57,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_found_however_the_output_is_cut() {
+    fn requests_are_found_however_the_output_is_split() {
         let wanted = [
-            Wish::MachineCheck { core: 3 },
-            Wish::MachineCheck { core: 12 },
+            HostRequest::MachineCheck { core: 3 },
+            HostRequest::MachineCheck { core: 12 },
         ];
         let mut text = "a line\n".to_owned();
-        for wish in wanted {
-            // As a console writes lines.
-            text += &format!("{}\r\nanother\n", wish.to_line());
+        for request in wanted {
+            // Consoles end lines so.
+            text += &format!("{}\r\nanother\n", request.to_line());
         }
         for cut in 0..text.len() {
             let (first, second) = text.as_bytes().split_at(cut);
-            let mut wishes = Wishes::default();
-            let found = [wishes.read(first), wishes.read(second)].concat();
+            let mut requests = HostRequestParser::default();
+            let found = [requests.read(first), requests.read(second)].concat();
             assert_eq!(found, wanted, "cut at {cut}");
         }
     }
@@ -79,6 +79,6 @@ mod tests {
     fn other_lines_are_none() {
         let lines =
             b"testbed: machine check of core x\nsaid: testbed: machine check of core 1\n\xff\n";
-        assert_eq!(Wishes::default().read(lines), []);
+        assert_eq!(HostRequestParser::default().read(lines), []);
     }
 }

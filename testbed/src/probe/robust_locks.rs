@@ -1,4 +1,4 @@
-//! Locks in memory that processes share, whose holder is killed.
+//! Robust locks in shared memory, whose owner is killed.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -13,10 +13,10 @@ use nix::sys::wait::waitpid;
 use super::signals::{child, wait_until};
 use super::{Named, ProbeError};
 
-/// What processes share.
+/// Memory that processes share.
 struct Shared {
     lock: libc::pthread_mutex_t,
-    /// How far the holder has come.
+    /// Progress of the owner.
     step: AtomicU32,
 }
 
@@ -33,11 +33,12 @@ pub(super) fn probe() -> Result<(), ProbeError> {
 fn shared(protocol: c_int) -> Result<*mut Shared, ProbeError> {
     let size = NonZeroUsize::new(size_of::<Shared>()).ok_or(ProbeError::Unknown)?;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice, which stays.
+    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped.
     let shared = unsafe { mmap_anonymous(None, size, protection, MapFlags::MAP_SHARED) };
     let shared = shared.named("mmap")?.as_ptr().cast::<Shared>();
     let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-    // SAFETY: attributes are initialised before they are used, the lock before anybody else has it.
+    // SAFETY: attributes are initialised before they are used, the lock before anybody else uses
+    // it.
     unsafe {
         libc::pthread_mutexattr_init(attributes.as_mut_ptr());
         libc::pthread_mutexattr_setprotocol(attributes.as_mut_ptr(), protocol);
@@ -48,11 +49,11 @@ fn shared(protocol: c_int) -> Result<*mut Shared, ProbeError> {
     Ok(shared)
 }
 
-/// A process ends that holds a lock, by a signal or while another of its threads holds it. What the
-/// next finds.
+/// Ends a process that owns a lock: by a signal, or by exit of another of its threads. Returns the
+/// results of the next owner's calls.
 fn holder_ends(protocol: c_int, kills: bool) -> Result<[c_int; 3], ProbeError> {
     let shared = shared(protocol)?;
-    // SAFETY: it is mapped for good.
+    // SAFETY: it is never unmapped.
     let (lock, step) = unsafe { (&raw mut (*shared).lock, &(*shared).step) };
     let holder = child(|_| hold(Shared::address(shared), kills))?;
     wait_until("the holder", || step.load(Ordering::SeqCst) == 1)?;
@@ -93,7 +94,7 @@ impl Shared {
     }
 }
 
-/// Holds the lock until it is killed, or ends the process from another thread.
+/// Owns the lock until it is killed, or ends the process from another thread.
 fn hold(address: usize, kills: bool) {
     let locks = move || {
         let shared = std::ptr::with_exposed_provenance_mut::<Shared>(address);

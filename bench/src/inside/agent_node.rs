@@ -1,4 +1,4 @@
-//! Nodes that programs run in by an agent, and containers, from the same folder.
+//! Nodes with an agent, and containers, from the same folder.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,18 +12,19 @@ use testbed::scenario::Finding;
 use super::Inside;
 use super::probe::PROBE;
 
-/// What is in each of them: a busybox, and what measures from within.
+/// Content of each of them: a busybox, and the probe.
 pub const FOLDER: &str = "/run/living";
-/// Its place in there.
+/// Path of busybox in there.
 pub const BUSYBOX: &str = "/bin/busybox";
 
 impl Inside {
-    /// Makes an image with an agent resident under `name`, of the kernel whose version begins so.
+    /// Makes an image with an agent resident under `name`, with the kernel whose version starts
+    /// with `version`.
     ///
     /// # Errors
     /// When the command fails.
     pub fn build_image(&self, name: &str, version: &str) -> Result<(), Finding> {
-        // What carries sockets between base and node.
+        // Transport of sockets between base and node.
         run(Command::new("modprobe").arg("vhost_vsock"))?;
         make_folder()?;
         let release = self.machine.release(version)?;
@@ -34,10 +35,10 @@ impl Inside {
     }
 }
 
-/// What measures from within, in there.
+/// Path of the probe in there.
 pub const INSIDE_PROBE: &str = "/bin/probe";
 
-/// `podman` with these words, on a machine that has no systemd. What it keeps is in memory.
+/// `podman` with these arguments, on a machine without systemd. Its storage is in memory.
 #[must_use]
 pub fn podman(words: &[&str]) -> Command {
     let mut command = Command::new("podman");
@@ -47,7 +48,7 @@ pub fn podman(words: &[&str]) -> Command {
     command
 }
 
-/// What `podman run` needs to know of a container whose root is the folder.
+/// Arguments of `podman run` for a container whose root is the folder.
 pub const CONTAINER: [&str; 4] = ["--network", "none", "--rootfs", FOLDER];
 
 fn make_folder() -> Result<(), Finding> {
@@ -60,7 +61,7 @@ fn make_folder() -> Result<(), Finding> {
     Ok(())
 }
 
-/// Runs a program to its end and answers how long that took.
+/// Runs a program to its end and returns its duration.
 ///
 /// # Errors
 /// When it fails.
@@ -68,19 +69,19 @@ pub fn run(command: &mut Command) -> Result<Duration, Finding> {
     let enter = Instant::now();
     let output = command.stdin(Stdio::null()).output()?;
     let took = enter.elapsed();
-    let told = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Finding::unless(output.status.success(), told)?;
+    let message = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Finding::unless(output.status.success(), message)?;
     Ok(took)
 }
 
-/// What a program prints that runs to its end.
+/// Runs a program to its end and returns its output.
 ///
 /// # Errors
 /// When it fails.
 pub fn output_of(command: &mut Command) -> Result<String, Finding> {
     let output = command.stdin(Stdio::null()).output()?;
-    let told = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Finding::unless(output.status.success(), told)?;
+    let message = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Finding::unless(output.status.success(), message)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -95,21 +96,21 @@ pub fn run_lines(lines: &[&str]) -> Result<(), Finding> {
     })
 }
 
-/// How many seconds a round took that the probe measured: the first number that it prints is in ticks.
+/// Duration of a round of the probe, in seconds: the first number that it prints is in ticks.
 ///
 /// # Errors
 /// When it fails.
 pub fn probed_s(inside: &Inside, command: &mut Command) -> Result<f64, Finding> {
     let output = command.stdin(Stdio::null()).output()?;
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let ticks = told.split_whitespace().next().map(str::parse::<f64>);
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let bad = || Finding::new(format!("{command:?} printed `{told}`: {complaint}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ticks = text.split_whitespace().next().map(str::parse::<f64>);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let bad = || Finding::new(format!("{command:?} printed `{text}`: {error}"));
     let ticks = ticks.ok_or_else(bad)?.map_err(|_| bad())?;
     Ok(ticks / 1e3 / f64::from(inside.driver.machine()?.0.tsc_khz))
 }
 
-/// Runs a program to its end and answers how long it took to its first line, which must be this.
+/// Runs a program to its end and returns the time to its first line, which must be `wanted`.
 ///
 /// # Errors
 /// When it prints something else, or fails.
@@ -125,7 +126,7 @@ pub fn run_to_line(command: &mut Command, wanted: &str) -> Result<Duration, Find
     }
     let took = enter.elapsed();
     let status = child.wait()?;
-    let told = || format!("{command:?} printed {line:?} and ended with {status}");
-    Finding::unless(status.success() && line.trim_end() == wanted, told)?;
+    let message = || format!("{command:?} printed {line:?} and ended with {status}");
+    Finding::unless(status.success() && line.trim_end() == wanted, message)?;
     Ok(took)
 }

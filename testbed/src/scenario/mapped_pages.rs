@@ -1,9 +1,9 @@
-//! Pages of a memory object in this process, used in all the ways that hand them on to the kernel,
-//! and never touched: once they have been taken back, a touch would be the end of the process.
+//! Pages of a memory object in this process, which only system calls access: once they have been
+//! revoked, an access by the process itself would end it.
 
 #![allow(
     unsafe_code,
-    reason = "the kernel is given addresses of memory that may be taken back at any moment"
+    reason = "the kernel is given addresses of memory that may be revoked at any moment"
 )]
 
 use std::num::NonZeroUsize;
@@ -16,25 +16,25 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::insula_command::PATIENCE;
+use super::insula_command::TIMEOUT;
 
 /// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
 
-/// A mapping, of which only the kernel reads and writes the memory.
+/// A mapping whose memory only the kernel reads and writes.
 #[derive(Debug)]
-pub(super) struct LentPages {
+pub(super) struct MappedPages {
     start: NonNull<libc::c_void>,
     size: NonZeroUsize,
 }
 
-// SAFETY: the mapping is not tied to a thread, and its memory is given to the kernel only.
-unsafe impl Send for LentPages {}
+// SAFETY: the mapping is not tied to a thread, and its memory is passed to the kernel only.
+unsafe impl Send for MappedPages {}
 // SAFETY: as above.
-unsafe impl Sync for LentPages {}
+unsafe impl Sync for MappedPages {}
 
-impl LentPages {
-    /// The first `size` bytes of what the descriptor gives.
+impl MappedPages {
+    /// The first `size` bytes of the descriptor's memory.
     pub(super) fn map(fd: impl AsFd, size: usize) -> Result<Self, Errno> {
         let size = NonZeroUsize::new(size).ok_or(Errno::EINVAL)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -43,7 +43,7 @@ impl LentPages {
         Ok(Self { start, size })
     }
 
-    /// Memory of this process' own.
+    /// Anonymous memory of this process.
     pub(super) fn anonymous(size: usize) -> Result<Self, Errno> {
         let size = NonZeroUsize::new(size).ok_or(Errno::EINVAL)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -52,12 +52,12 @@ impl LentPages {
         Ok(Self { start, size })
     }
 
-    /// Bytes of all.
+    /// Size of all pages, in bytes.
     pub(super) fn size(&self) -> usize {
         self.size.get()
     }
 
-    /// Throws pages away: what is read there afterwards is zero, or what the file has.
+    /// Discards pages: later reads find zero, or the file's content.
     pub(super) fn discard(&self, pages: Range<usize>) -> Result<(), Errno> {
         let (start, size) = (self.address(pages.start), pages.len() * PAGE);
         assert!(pages.end * PAGE <= self.size.get(), "{pages:?}");
@@ -77,7 +77,7 @@ impl LentPages {
             iov_base: self.address(page).cast(),
             iov_len: bytes.len(),
         };
-        // SAFETY: the kernel reads the bytes of `word`, and writes to this process' own page or
+        // SAFETY: the kernel reads the bytes of `word`, and writes to this process's own page or
         // refuses.
         let count = unsafe {
             libc::process_vm_writev(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
@@ -85,10 +85,10 @@ impl LentPages {
         Errno::result(count).map(drop)
     }
 
-    /// Where a page begins.
+    /// Start of a page.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When the page does not exist.
     pub(super) fn address(&self, page: usize) -> *mut u8 {
         assert!((page + 1) * PAGE <= self.size.get(), "page {page}");
         self.start.as_ptr().cast::<u8>().wrapping_add(page * PAGE)
@@ -108,19 +108,19 @@ impl LentPages {
         Errno::result(count).map(isize::unsigned_abs)
     }
 
-    /// Lets a pipe hold the page itself, no copy of it.
+    /// Moves a reference to the page into a pipe, without a copy.
     pub(super) fn splice_to(&self, pipe: impl AsFd, page: usize) -> Result<usize, Errno> {
         let piece = libc::iovec {
             iov_base: self.address(page).cast(),
             iov_len: PAGE,
         };
-        // SAFETY: the kernel reads this page, now and until the pipe is read; that others may write
-        // it meanwhile is known to all.
+        // SAFETY: the kernel reads this page, now and until the pipe is read; all users expect
+        // concurrent writes to it.
         let count = unsafe { libc::vmsplice(pipe.as_fd().as_raw_fd(), &raw const piece, 1, 0) };
         Errno::result(count).map(isize::unsigned_abs)
     }
 
-    /// The first word of a page, read as a debugger reads it.
+    /// The first word of a page, read as a debugger does.
     pub(super) fn peek(&self, page: usize) -> Result<u32, Errno> {
         let mut word = [0; 4];
         let here = libc::iovec {
@@ -131,33 +131,33 @@ impl LentPages {
             iov_base: self.address(page).cast(),
             iov_len: word.len(),
         };
-        // SAFETY: the kernel writes the four bytes of `word`, and copies from this process' own page
-        // or refuses.
+        // SAFETY: the kernel writes the four bytes of `word`, and copies from this process's own
+        // page or refuses.
         let count = unsafe {
             libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
         };
         Errno::result(count).map(|_| u32::from_ne_bytes(word))
     }
 
-    /// Sleeps as long as the first word of a page is 0, until it is woken.
+    /// Waits on the futex in the first word of a page while the word is 0.
     pub(super) fn futex_wait(&self, page: usize) -> Result<(), Errno> {
         self.futex(page, libc::FUTEX_WAIT, 0).map(drop)
     }
 
-    /// Wakes one who sleeps at the first word of a page. Answers how many were.
+    /// Wakes one waiter of the futex in the first word of a page. Returns how many were woken.
     pub(super) fn futex_wake(&self, page: usize) -> Result<i64, Errno> {
         self.futex(page, libc::FUTEX_WAKE, 1)
     }
 
     fn futex(&self, page: usize, operation: libc::c_int, value: u32) -> Result<i64, Errno> {
-        let patience = libc::timespec {
-            tv_sec: PATIENCE.as_secs() as i64,
+        let timeout = libc::timespec {
+            tv_sec: TIMEOUT.as_secs() as i64,
             tv_nsec: 0,
         };
         let word = self.address(page);
         // SAFETY: the kernel reads this word, and the time, which lives for the length of the call.
         let answer =
-            unsafe { libc::syscall(libc::SYS_futex, word, operation, value, &raw const patience) };
+            unsafe { libc::syscall(libc::SYS_futex, word, operation, value, &raw const timeout) };
         Errno::result(answer)
     }
 
@@ -181,7 +181,7 @@ impl LentPages {
     }
 }
 
-impl Drop for LentPages {
+impl Drop for MappedPages {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped; nothing refers to it.
         let _ = unsafe { munmap(self.start, self.size.get()) };

@@ -1,5 +1,5 @@
-//! A program that forks while the base, in calls of other threads, asks for its memory: page after
-//! page, of threads on other cores, which give it back again, and of one on the same.
+//! Forks while the base, in calls of other threads, faults on the program's memory: page after
+//! page, by threads on other cores, which unmap it again, and by one on the same core.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use std::thread;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::urgency::stay_on_first_core;
+use super::priorities::stay_on_first_core;
 use super::{Named, ProbeError, in_a_child};
 
 const FORKS: usize = 40;
@@ -55,7 +55,7 @@ fn read_into_fresh_memory(from: &mut File) -> Result<(), ProbeError> {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let start = unsafe { mmap_anonymous(None, size, protection, MapFlags::MAP_PRIVATE) };
     let start = start.named("fresh memory")?;
-    // SAFETY: it is that large, readable and writable, zero at first, and nobody else's.
+    // SAFETY: it is that large, readable and writable, zero at first, and owned here.
     let buffer = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>().as_ptr(), SIZE) };
     let read = from.read_exact(buffer);
     // SAFETY: the buffer is not used any more.
