@@ -170,7 +170,7 @@ fn retire(handle: &mut Handle, name: &Name) -> Result<bool, EndError> {
 }
 
 /// Waits for the exit of a stopped node's supervisor, which maps the node's memory until then.
-/// Gives up after [`OTHERS_TIMEOUT`].
+/// Gives up after a timeout.
 pub fn wait_for_supervisor_exit(handle: &mut Handle) {
     let begun = Instant::now();
     while handle.refresh().is_ok()

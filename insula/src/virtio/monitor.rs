@@ -449,13 +449,13 @@ impl MonitorThread {
         let time = time.map_or(PollTimeout::NONE, |time| time.unwrap_or(PollTimeout::MAX));
         // An interrupting signal counts as a timeout.
         let _ = poll(&mut polled, time);
-        let has_hung_up = |fd: &PollFd<'_>| {
+        let is_disconnected = |fd: &PollFd<'_>| {
             let events = fd.revents().unwrap_or(PollFlags::empty());
             events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
         };
         let is_over = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
         match polled.as_slice() {
-            [control, ..] if has_hung_up(control) => Waited::Stop,
+            [control, ..] if is_disconnected(control) => Waited::Stop,
             [control, ..] if is_over(control) => Waited::MemoryChange,
             [_, backend] if is_over(backend) => Waited::Exited,
             _ => Waited::TimedOut,
