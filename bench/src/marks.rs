@@ -98,9 +98,9 @@ fn mark<const CODE: u32>() {
 /// Edge of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// It begins.
+    /// Start of the window.
     Begin,
-    /// It is over.
+    /// End of the window.
     End,
 }
 

@@ -27,7 +27,7 @@ pub enum Side {
     Second,
 }
 
-/// One end.
+/// One end of the rings.
 pub struct RingsEnd {
     producer: Producer<SharedWords>,
     consumer: Consumer<SharedWords>,

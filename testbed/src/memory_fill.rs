@@ -12,7 +12,7 @@ const RESERVE_KIB: u64 = 40 << 10;
 /// Result of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// How much was filled, in MiB.
+    /// Filled memory, in MiB.
     pub filled_mib: usize,
     /// MiB whose content differed from what had been written.
     pub bad_mib: usize,

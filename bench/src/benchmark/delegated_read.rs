@@ -8,9 +8,9 @@ use testbed::scenario::{Finding, Shape};
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, LwkNode, Place};
 
-/// In memory (tmpfs).
+/// File in memory (tmpfs).
 const FILE: &str = "/run/read";
-/// What is read at once, with the names of the rows.
+/// Sizes of a read, with the names of the rows.
 const SIZES: [(&str, usize); 6] = [
     ("64B", 64),
     ("4KiB", 4 << 10),

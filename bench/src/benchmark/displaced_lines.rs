@@ -10,7 +10,7 @@ use super::{Benchmark, Counted, Row, Unit};
 use crate::inside::{Inside, LwkNode, Place};
 use crate::marks::{Count, Kind};
 
-/// In memory (tmpfs).
+/// File in memory (tmpfs).
 const FILE: &str = "/run/bench-file";
 const FILE_BYTES: usize = 1 << 20;
 

@@ -93,7 +93,7 @@ fn in_node(inside: &Inside, node: &str, words: &[&str]) -> Command {
     exec
 }
 
-/// In MB/s.
+/// Rate of reading the file, in MB/s.
 fn rate_of(inside: &Inside, command: &mut Command) -> Result<f64, Finding> {
     Ok(FILE_BYTES as f64 / 1e6 / probed_s(inside, command)?)
 }

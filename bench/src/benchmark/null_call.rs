@@ -80,7 +80,8 @@ fn measure(
     Ok(round.median_us)
 }
 
-/// In a thread of its own, so that this process's other threads are not bound to its core.
+/// Interrupts from a thread of its own, so that this process's other threads are not bound to its
+/// core.
 fn interrupts() -> Result<Trips, Finding> {
     let measured = std::thread::spawn(|| {
         pin(0, 0)?;

@@ -177,7 +177,7 @@ fn libraries(output: &str) -> impl Iterator<Item = &str> {
 
 /// Values that can be recorded.
 pub trait IntoValue {
-    /// As a plain number.
+    /// The value as a plain number.
     fn into_value(self) -> f64;
 }
 
@@ -188,7 +188,7 @@ impl IntoValue for f64 {
 }
 
 impl IntoValue for Duration {
-    /// In milliseconds.
+    /// The time in milliseconds.
     fn into_value(self) -> f64 {
         self.as_secs_f64() * 1e3
     }

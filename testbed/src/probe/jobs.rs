@@ -53,7 +53,7 @@ fn stop_of(child: Pid) -> Result<i32, ProbeError> {
     }
 }
 
-/// Whether a count that another process increments stands still for a while.
+/// Whether a count that another process increments stays constant for a while.
 fn stands_still(count: &AtomicU64) -> bool {
     let before = count.load(Ordering::SeqCst);
     std::thread::sleep(Duration::from_millis(200));

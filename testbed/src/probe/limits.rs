@@ -169,13 +169,13 @@ fn threads() {
 /// Forks children without end, which wait for a pipe to close.
 fn processes() -> Result<(), ProbeError> {
     const MOST: usize = 1000;
-    let (waits, lets_go) = pipe().named("pipe")?;
+    let (waits, release) = pipe().named("pipe")?;
     let mut children = Vec::new();
     let refused = loop {
         // SAFETY: this program has one thread.
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
-                drop(lets_go);
+                drop(release);
                 let _ = read(&waits, &mut [0]);
                 // SAFETY: it ends the process.
                 unsafe { libc::_exit(0) }
@@ -188,7 +188,7 @@ fn processes() -> Result<(), ProbeError> {
             Err(error) => break Some(error),
         }
     };
-    drop(lets_go);
+    drop(release);
     for &child in &children {
         waitpid(child, None).named("waiting for a child")?;
     }

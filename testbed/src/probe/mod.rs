@@ -105,7 +105,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
 /// Makes a system call.
 ///
 /// # Safety
-/// That of the call: the caller answers for its effects on this process.
+/// The call must be safe: the caller is responsible for its effects on this process.
 unsafe fn call(number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = arguments;
     // SAFETY: the caller's promise.

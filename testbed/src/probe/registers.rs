@@ -23,7 +23,7 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// In turn sched_yield, a delegated call, and a migration to another core.
+/// Makes in turn sched_yield, a delegated call, and a migration to another core.
 fn is_kept(own: u64, round: u64, cores: u64) -> bool {
     let word = own << 32 | round;
     let set = 1_u64 << ((own + round) % cores);

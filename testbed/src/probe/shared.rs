@@ -7,7 +7,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::{Named, ProbeError};
 
-/// That many words, zero at first, never unmapped.
+/// Shared words, zero at first, never unmapped.
 pub(super) fn words(count: usize) -> Result<&'static [AtomicU64], ProbeError> {
     let size = NonZeroUsize::new(count * size_of::<AtomicU64>()).ok_or(ProbeError::Unknown)?;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;

@@ -20,7 +20,7 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     barrier()
 }
 
-/// By channels; one of them panics, which must not affect the others.
+/// Computes in threads with channels; one of them panics, which must not affect the others.
 fn compute() -> Result<(), ProbeError> {
     let (sender, receiver) = mpsc::channel();
     let threads: Vec<_> = (1..=4_u64)

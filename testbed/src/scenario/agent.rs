@@ -249,7 +249,7 @@ fn network() -> Result<(), Finding> {
     network_gone()
 }
 
-/// Of several nodes that request one address at once one gets it; the others' errors name it.
+/// Several nodes request one address at once: one gets it; the others' errors name it.
 fn simultaneous_claims() -> Result<(), Finding> {
     let names = ["one", "two", "three"];
     let started = names.map(|name| {

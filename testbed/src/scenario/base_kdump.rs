@@ -36,13 +36,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
 /// either, is still on, so nobody else disables it. (The driver of disks is built in, and has reset
 /// them.)
 const INIT: &str = r#"
-# dma FUNCTION: whether it may reach memory by itself: bit 2 of its command register
+# dma FUNCTION: whether bus mastering is enabled: bit 2 of its command register
 dma() {
 	command=$(od -An -tu1 -j4 -N1 "/sys/bus/pci/devices/$1/config")
 	echo $((command >> 2 & 1))
 }
 
-# functions: virtio's PCI functions, each with whether it may do that
+# functions: virtio PCI functions, each with that bit
 functions() {
 	for function in /sys/bus/pci/devices/*; do
 		read -r vendor < "$function/vendor"
@@ -65,7 +65,7 @@ poweroff -f
 
 /// Keeps the crash kernel's driver from enabling the functions' DMA again.
 const NO_DRIVER: &str = "initcall_blacklist=virtio_pci_driver_init";
-/// In memory.
+/// File in memory (tmpfs).
 const INITRD: &str = "/tmp/crash.cpio";
 const PROBE: &str = "/payload/bin/insula-probe";
 

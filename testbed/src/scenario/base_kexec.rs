@@ -35,7 +35,7 @@ echo "testbed: after kexec $cores cores run" > /dev/kmsg
 poweroff -f
 "#;
 
-/// In memory.
+/// File in memory (tmpfs).
 const INITRD: &str = "/tmp/after.cpio";
 
 fn play(context: &Context) -> Result<(), Finding> {

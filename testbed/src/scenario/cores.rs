@@ -150,7 +150,7 @@ impl DoorbellNode {
     }
 }
 
-/// Of all vectors that a node can write, only those of devices are used: there Linux would at worst
+/// Only vectors of devices are used, of all those that a node can write: there Linux would at worst
 /// find an unexpected interrupt.
 fn only_for_devices() -> Result<(), Finding> {
     let node = DoorbellNode::start(&[CORE])?;

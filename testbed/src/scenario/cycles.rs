@@ -27,7 +27,7 @@ const WARM_UP: u64 = 2;
 /// smallest unit of allocation; with many, two pages.
 const BOUND_KIB: f64 = 1024.0;
 const SOAK_BOUND_KIB: f64 = 8.0;
-/// One in so many boots completely.
+/// One node in so many boots completely.
 const BOOTED: u64 = 3;
 /// The others are ended within this time of their start, while their kernel boots.
 const YOUNG_MS: u64 = 400;

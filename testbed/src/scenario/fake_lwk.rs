@@ -226,7 +226,7 @@ pub(super) struct Outcome {
 /// Memory of the program that is mapped on demand: below it no address is valid, its last page is
 /// read-only.
 pub(super) const DEMAND: std::ops::Range<u64> = 0x4000_0000..0x4100_0000;
-/// That last page.
+/// The last page of that memory.
 pub(super) const READ_ONLY: u64 = DEMAND.end - PAGE_SIZE;
 
 impl Program<'_> {

@@ -20,7 +20,7 @@ pub(super) fn all() -> Vec<u64> {
     numbers
 }
 
-/// One of them: as often near 0 and 2^64 as near all others.
+/// A random one: as often near 0 and 2^64 as near all others.
 pub(super) fn any(rng: &mut Rng) -> u64 {
     let edge = if rng.bool() {
         0

@@ -164,7 +164,7 @@ fn reads_a_tree(node: &str, folder: &str) -> Result<(), Finding> {
     assert_equal("a tree as the node reads it", &output, &own)
 }
 
-/// That many bytes each way arrive unchanged, and the node's own work goes on meanwhile.
+/// Both ways that many bytes arrive unchanged, and the node's own work goes on meanwhile.
 fn sends_and_receives(node: &str, bytes: u64) -> Result<(), Finding> {
     let before = rounds(node)?;
     let seconds = traffic::both_ways(&address(node)?, bytes)?;

@@ -307,7 +307,7 @@ impl Program {
     }
 }
 
-/// Of two threads on one core, one moves to an idle core.
+/// Two threads on one core: one of them moves to an idle core.
 fn uses_idle_cores() -> Result<(), Finding> {
     let found = output(&mut on_node(&[PROBE, "balance"]), "")?;
     Finding::unless(found.status.success(), || {

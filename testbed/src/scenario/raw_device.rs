@@ -34,7 +34,7 @@ impl Arena {
         self.0.as_ptr() as u64
     }
 
-    /// One of its words.
+    /// Value of a word.
     pub(super) fn word(&self, index: usize) -> u64 {
         let word = self.0.get(index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))

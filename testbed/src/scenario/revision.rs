@@ -66,7 +66,7 @@ fn play(_: &Context) -> Result<(), Finding> {
             &answer,
             &Err(Errno::EPROTO),
         )?;
-        // So that the caller can report the module's revision.
+        // The caller can then report the module's revision.
         assert_equal("reported revision", &revision, &u64::from(REVISION))?;
         refuses_all(&device, &format!("after {other:?}"))?;
     }

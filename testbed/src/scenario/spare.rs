@@ -13,7 +13,7 @@ use crate::machine::{SERVED_FILE, served_content};
 pub(super) const DISK: &str = "0000:01:00.0";
 /// The network card.
 pub(super) const NETWORK: &str = "0000:02:00.0";
-/// One of two functions on a bus.
+/// A function that shares its bus.
 pub(super) const SHARED: &str = "0000:03:00.0";
 /// A function without MSI.
 pub(super) const WITHOUT_MSI: &str = "0000:04:00.0";
@@ -149,7 +149,7 @@ impl NetworkDriver {
     }
 }
 
-/// What a node has logged about its disk.
+/// Report of a node about its disk.
 #[derive(Debug)]
 pub(super) struct DiskReport {
     /// Checksum of what it found in the base's part.

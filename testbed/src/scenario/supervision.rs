@@ -106,7 +106,8 @@ fn fails_while_booting(_: &Context) -> Result<(), Finding> {
     node.remove()
 }
 
-/// It is restarted until its user stops it: then it stays stopped. A missing image is waited for.
+/// The node is restarted until its user stops it: then it stays stopped. A missing image is waited
+/// for.
 fn is_always_started(context: &Context) -> Result<(), Finding> {
     let node = start("1", "poweroff", &["--restart", "always"])?;
     wait_for_starts(&node, 2)?;

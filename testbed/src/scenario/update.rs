@@ -30,8 +30,8 @@ const NEIGHBOUR: &str = "neighbour";
 /// Memory at its start, and memory that is added, in MiB.
 const BEGINS_MIB: u64 = 160;
 const MORE_MIB: u64 = 128;
-/// Of the added memory the kernel uses some itself, for its `struct page` and for the core; 6.12
-/// counts 10 to 11 MiB of it as not available.
+/// Usable part of the added memory: the kernel needs some for its `struct page` and for the core;
+/// 6.12 counts 10 to 11 MiB as not available.
 const USABLE_MIB: u64 = MORE_MIB - 16;
 const GROW: [&str; 6] = ["update", "--cpus", "+1", "--memory", "+128M", NAME];
 const SHRINK: [&str; 6] = ["update", "--cpus", "-1", "--memory", "-128M", NAME];
@@ -72,7 +72,7 @@ fn neighbour(context: &Context) -> Result<TestNode, Finding> {
     Ok(node)
 }
 
-/// What is tested besides with one of the nodes.
+/// Further test with one of the nodes.
 type Part = fn(&Context, &TestNode) -> Result<(), Finding>;
 
 fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding> {
@@ -103,7 +103,7 @@ fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding
     node.remove()
 }
 
-/// What it has reported since it last changed.
+/// Report of the node since its last change.
 #[derive(Debug)]
 struct Report {
     filled_mib: u64,

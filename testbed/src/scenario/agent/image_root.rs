@@ -124,7 +124,7 @@ fn image_table(context: &Context) -> Result<String, Finding> {
     ))
 }
 
-/// It has what its file says, and `up` changes nothing.
+/// The node is as its file says, and a second `up` changes nothing.
 fn as_described(node: &str) -> Result<(), Finding> {
     let inspected = &insula_json(&["inspect", node])?[0];
     assert_equal("its address", &text(&inspected["address"]), &ADDRESS.into())?;

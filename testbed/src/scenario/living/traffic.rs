@@ -52,7 +52,7 @@ if sys.argv[1] == "serve":
             count = int.from_bytes(peer.recv(8, socket.MSG_WAITALL), "little")
             receive(peer, count)
             send(peer, count)
-            # Whoever asks has all before it closes.
+            # The client closes once it has received everything.
             peer.recv(1)
 else:
     with socket.create_connection((sys.argv[2], 4000), timeout=60) as peer:

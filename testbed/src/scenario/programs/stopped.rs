@@ -10,7 +10,7 @@ use super::super::Finding;
 use super::super::insula_command::{assert_equal, command, insula};
 use super::{NODE, PROBE, on_node, output, same};
 
-/// As many as the node has cores.
+/// Number of stopped programs: as many as the node has cores.
 const STOPPED: usize = 3;
 const STOP: &str = "kill -STOP $$; echo on; exit 3";
 
