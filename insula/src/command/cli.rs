@@ -85,7 +85,7 @@ pub(super) enum Command {
         #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
         time: u32,
     },
-    /// Kill nodes at once: their cores go back to the base, their memory is kept
+    /// Kill nodes at once: their cores return to the base, their memory is kept
     Kill {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
@@ -102,7 +102,7 @@ pub(super) enum Command {
     },
     /// Add cores or memory to a running node, or remove some
     Update(Update),
-    /// Remove stopped nodes: their memory is cleared and goes back to the base
+    /// Remove stopped nodes: their memory is cleared and returned to the base
     Rm {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
@@ -113,8 +113,8 @@ pub(super) enum Command {
     },
     /// Show a node's kernel log, read from its memory
     Logs(Logs),
-    /// Create and start what files describe: images and nodes, in order; what is as described stays
-    /// untouched
+    /// Create and start the images and nodes that files describe, in the order of their
+    /// dependencies; unchanged ones are left as they are
     Up(Up),
     /// Stop and remove the nodes of files, or of projects by their names
     Down(Down),
@@ -229,7 +229,7 @@ pub(super) struct ImageAdd {
     )]
     #[arg(hide_default_value = true)]
     pub(super) append: String,
-    /// Form of the kernel to keep
+    /// Form of the kernel in the image
     #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
     pub(super) layout: LayoutOption,
     /// Print everything known about it, as JSON
@@ -259,7 +259,7 @@ pub(super) struct ImageBuild {
     )]
     #[arg(hide_default_value = true)]
     pub(super) append: String,
-    /// Form of the kernel to keep
+    /// Form of the kernel in the image
     #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
     pub(super) layout: LayoutOption,
     /// Print everything known about it, as JSON
@@ -277,7 +277,7 @@ pub(super) struct FilesOptions {
     pub(super) initrd: Option<PathBuf>,
 }
 
-/// Form of the kernel that a node is given.
+/// Form of the kernel that a node starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LayoutOption {
     /// The file as it is; the node decompresses it
@@ -310,7 +310,7 @@ pub(super) struct Run {
     pub(super) image: Option<Name>,
     #[command(flatten)]
     pub(super) files: FilesOptions,
-    /// Form of the kernel file that the node is given
+    /// Form of the kernel that the node starts from
     #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
     pub(super) layout: LayoutOption,
     /// Name of the node; generated if not given
@@ -323,7 +323,7 @@ pub(super) struct Run {
     /// Cores by number, such as 2,4-6; the first boots
     #[arg(long, value_name = "LIST")]
     pub(super) cpu_list: Option<CpuList>,
-    /// Most cores that it may have later, those it starts with included
+    /// Maximum number of cores, including those added later
     #[arg(long, value_name = "COUNT", value_parser = cpu_count())]
     pub(super) max_cpus: Option<u32>,
     /// Amount of memory, and where; several add up
@@ -349,19 +349,19 @@ pub(super) struct Run {
     /// Connect a node of an image with an agent to the network of nodes and base
     #[arg(long)]
     pub(super) network: bool,
-    /// Its IP address there; by default one from a range that cannot be asked for
+    /// Its IP address there; assigned by default
     #[arg(long, value_name = "ADDRESS")]
     pub(super) ip: Option<Ipv4Addr>,
     /// Publish a TCP port of the node on a port of this system, as 8080:80; may be given several
     /// times
     #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
     pub(super) publish: Vec<Publish>,
-    /// Program to run: when it exits, the node stops. Of an image with an agent its output is
-    /// logged; of the image `lwk` it is a program of this system, and the command exits with its
-    /// status
+    /// Program to run: when it exits, the node stops. In a node of an image with an agent its
+    /// output is logged. With the image `lwk` it is a program of this system, and the command exits
+    /// with its status
     #[arg(last = true, value_name = "PROGRAM")]
     pub(super) words: Vec<OsString>,
-    /// More for the kernel command line, after the image's
+    /// Text to append to the image's kernel command line
     #[arg(
         long,
         value_name = "TEXT",
@@ -375,8 +375,8 @@ pub(super) struct Run {
     pub(super) dump_on_crash: bool,
     #[command(flatten)]
     pub(super) policy: PolicyOptions,
-    /// Remove the node and its log when it has stopped, unless it failed; a node of the image `lwk`
-    /// with a program is always removed so
+    /// Remove the node and its log when it has stopped, unless it failed; implied for a program with
+    /// the image `lwk`
     #[arg(long)]
     pub(super) rm: bool,
     /// Print how long each step of the start took
@@ -393,10 +393,10 @@ pub(super) struct PolicyOptions {
     /// Restart policy: no, on-failure[:N] (crashed or hung; at most N times), always
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub(super) restart: Restart,
-    /// Action when the first core takes no interrupts any more
+    /// Action when the first core stops handling interrupts
     #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnHangOption::Ignore)]
     pub(super) on_hang: OnHangOption,
-    /// Leave a node that reboots stopped
+    /// Do not start the node again when it reboots
     #[arg(long)]
     pub(super) no_reboot: bool,
 }

@@ -70,12 +70,12 @@ pub(super) struct ImageTable {
     /// Kernel command line of every node of this image.
     #[serde(default)]
     pub(super) append: String,
-    /// Form of the kernel to keep.
+    /// Form of the kernel in the image.
     #[serde(default)]
     pub(super) layout: LayoutWord,
 }
 
-/// Form of the kernel to keep.
+/// Form of the kernel in the image.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -111,13 +111,13 @@ pub(super) struct NodeTable {
     /// Cores by number, such as 2,4-6; the first boots.
     #[cfg_attr(test, schemars(with = "Option<Written<CpuList>>"))]
     pub(super) cpu_list: Option<Key<CpuList>>,
-    /// Most cores that it may have later, those it starts with included.
+    /// Maximum number of cores, including those added later.
     #[cfg_attr(test, schemars(with = "Option<u32>", range(min = 1, max = 256)))]
     pub(super) max_cpus: Option<Spanned<u32>>,
     /// Amount of memory, and where; several add up. 512M by default.
     #[cfg_attr(test, schemars(with = "Option<OneOrMany<Written<MemorySpec>>>"))]
     pub(super) memory: Option<Spanned<OneOrMany<Written<MemorySpec>>>>,
-    /// More for the kernel command line, after the image's.
+    /// Text to append to the image's kernel command line.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub(super) append: Option<Spanned<String>>,
     /// PCI functions to pass through, such as 0000:01:00.0: one or a list.
@@ -141,7 +141,7 @@ pub(super) struct NodeTable {
     /// Connect it to the network of nodes and base; for nodes of an image with an agent.
     #[serde(default)]
     pub(super) network: bool,
-    /// Its IP address there; by default one from a range that cannot be asked for.
+    /// Its IP address there; assigned by default.
     #[cfg_attr(test, schemars(with = "Option<Written<Ipv4Addr>>"))]
     pub(super) ip: Option<Key<Ipv4Addr>>,
     /// TCP ports of this system that are forwarded to ports of the node, as 8080:80: one or a list.
@@ -157,10 +157,10 @@ pub(super) struct NodeTable {
     /// Restart policy: no, on-failure[:N] (crashed or hung; at most N times), always.
     #[cfg_attr(test, schemars(with = "Option<Written<Restart>>"))]
     pub(super) restart: Option<Key<Restart>>,
-    /// Action when its first core takes no interrupts any more.
+    /// Action when its first core stops handling interrupts.
     #[serde(default)]
     pub(super) on_hang: OnHang,
-    /// Leave it stopped when it reboots.
+    /// Do not start it again when it reboots.
     #[serde(default)]
     pub(super) no_reboot: bool,
     /// Nodes of this file that must be ready before this one is started.

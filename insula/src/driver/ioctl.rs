@@ -385,7 +385,7 @@ pub(super) fn grant_add(
         flags,
     };
     // SAFETY: `GrantAdd` is this request's structure; it names `pages` and its length. The call
-    // does not change the memory at `address`, and whoever grants memory knows that others use it.
+    // does not change the memory at `address`, and the caller accepts that others use it.
     unsafe { call.perform(fd, &mut grant) }?;
     Ok(pages)
 }

@@ -368,7 +368,9 @@ mod tests {
         damaged[6] ^= 6;
         let error = log_source(&kernel(&bzimage(&damaged))).unwrap_err();
         assert!(
-            error.to_string().contains("zstd data cannot be decompressed"),
+            error
+                .to_string()
+                .contains("zstd data cannot be decompressed"),
             "{error}"
         );
     }

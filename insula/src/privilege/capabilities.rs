@@ -9,9 +9,9 @@ use rustix::thread::{
 use super::{RestrictError, kernel};
 use crate::node::NodeRecord;
 
-/// Needed by every supervisor: to read the files of the node's image again, whoever owns them.
+/// Needed by every supervisor: to read the files of the node's image again, of any owner.
 const SUPERVISOR: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
-/// Needed by a disk server: to open the disk, whoever owns it.
+/// Needed by a disk server: to open the disk, of any owner.
 pub(super) const DISK_SERVER: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 /// Needed to create a network interface and to publish a port below 1024.

@@ -70,7 +70,7 @@ pub(in crate::command) struct Debug {
     /// Listen on this port of 127.0.0.1 (0: any free one), instead of a socket for root only
     #[arg(long, value_name = "PORT", conflicts_with = "stdio")]
     pub(in crate::command) port: Option<u16>,
-    /// Speak on standard input and output: gdb -ex 'target remote | insula debug --stdio NODE'
+    /// Use standard input and output: gdb -ex 'target remote | insula debug --stdio NODE'
     #[arg(long)]
     pub(in crate::command) stdio: bool,
 }
