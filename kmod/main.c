@@ -2,49 +2,46 @@
 /*
  * insula.ko: what needs ring 0 to run more kernels beside this one.
  *
- * The protocol with user space is described in abi/include/insula.h. Files, from the bottom up:
+ * The protocol with user space is described in abi/include/insula.h. Each folder includes only
+ * from those above it in this list, from its own, and where a layer above registers itself:
  *
- *	arch/x86	resetting and starting of cores (start.c, trampoline.S), doorbells
- *	lowmem.c	RAM below 1 MiB, where cores start
- *	contig_alloc.c	allocation of large contiguous memory from the base
- *	clear.c		clearing of memory
- *	quarantine.c	pages still pinned by I/O
- *	core.c		ownership of cores; taking them from the base
- *	pool.c		memory and cores taken ahead of need
- *	chunk.c		chunks of memory objects, from pool, base or lowmem
- *	file.c		files with inodes of their own
- *	memory.c	memory objects: lists of chunks, as files
- *	device.c	PCI functions assigned to nodes
- *	iommu_domain.c	their IOMMU domains
- *	image.c		memory objects under a name
- *	node.c		nodes: cores and a memory object under a name
- *	node_ioctl.c	ioctls of nodes
- *	node_state.c	states: created, started, supervised, stopped, recreated
- *	resize.c	growing and shrinking of a running node
- *	exit_poll.c	polling for the end of nodes
- *	ring.c		rings of channels, for kernel code
- *	channel.c	endpoints of channels as descriptors
- *	eventfd.c	events of channels bound to eventfds
- *	kernel_endpoint.c endpoints used by the kernel itself
- *	slots.c		delegation area: pages and syscall slots
- *	slot.c		a proxy's thread waiting at a slot
- *	mirror.c	mm mirrors: programs' address spaces for their proxies
- *	mirror_fault.c	page faults in mirrors
- *	frame_tracker.c	frames mapped in mirrors, and which are pinned
- *	grant_channel.c	granting memory to a node, and revoking it in time
- *	grant.c		grant tables: memory of processes granted to a node
- *	grant_import.c	in a node: mapping granted memory
- *	guest.c		in a node: its endpoints of channels
- *	guest_hotplug.c	in a node: onlining and offlining of cores and memory
- *	base.c		reboot, suspend and panic of the base
- *	main.c		the device
+ * In the base and in nodes:
+ *	arch/x86/	processor.c: what the rest asks of the processor; start.c, trampoline.S:
+ *			resetting, parking and starting of cores; doorbell.c; symbols.c,
+ *			page_table.c: finding things in the base and in a node
+ *	channel/	ring.c: rings, for kernel code; session.c: the words of both endpoints;
+ *			channel.c: endpoints as descriptors; eventfd.c: events bound to
+ *			eventfds; kernel_endpoint.c: endpoints used by the kernel itself
+ *
+ * In the base:
+ *	mem/		lowmem.c: RAM below 1 MiB, where cores start; contig_alloc.c: large
+ *			contiguous memory of the base; pool.c: memory and cores taken ahead of
+ *			need; chunk.c: chunks from pool, base or lowmem; clear.c; quarantine.c:
+ *			pages still pinned by I/O; memory.c: memory objects, lists of chunks as
+ *			files; image.c: memory objects under a name
+ *	cpu/		core.c: ownership of cores, taking them from the base
+ *	device/		device.c: PCI functions assigned to nodes; iommu_domain.c
+ *	node/		node.c: cores and a memory object under a name; node_ioctl.c;
+ *			node_state.c: created, started, supervised, stopped, recreated; resize.c:
+ *			growing and shrinking while it runs; exit_poll.c: polling for its end;
+ *			base.c: reboot, suspend and panic of the base
+ *	delegation/	slots.c: the delegation area: pages and syscall slots; slot.c: a proxy's
+ *			thread waiting at a slot; mirror.c: mm mirrors, programs' address spaces
+ *			for their proxies; mirror_fault.c: page faults in mirrors;
+ *			frame_tracker.c: frames mapped in mirrors, and which are pinned; clock.c
+ *	grant/		grant_channel.c: granting memory to a node, and revoking it in time;
+ *			grant.c: grant tables, memory of processes granted to a node
+ *
+ * In a Linux node:
+ *	guest/		guest.c: its endpoints of channels; guest_hotplug.c: onlining and
+ *			offlining of cores and memory; grant_import.c: mapping granted memory
+ *	virtio/		virtio devices over channels, a module of their own
+ *
+ * Everywhere: compat/, differences between versions of Linux; and this file, the device.
  *
  * There is no policy here: which cores, which memory, its content and the entry address are
  * chosen by the caller, who must be privileged. A running node has its cores to itself; the
  * module does not isolate it.
- *
- * In a Linux node the same module has another role: only the channels, guest*.c and
- * grant_import.c are in use.
  *
  * Lock order, outermost first:
  *
@@ -95,28 +92,26 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include <asm/apic.h>
-#include <asm/tsc.h>
-
 #include "arch/x86/doorbell.h"
+#include "arch/x86/processor.h"
 #include "arch/x86/start.h"
-#include "base.h"
-#include "grant_import.h"
-#include "channel.h"
-#include "chunk.h"
-#include "clear.h"
-#include "core.h"
-#include "device.h"
-#include "quarantine.h"
-#include "image.h"
-#include "guest.h"
-#include "node_state.h"
-#include "lowmem.h"
-#include "memory.h"
-#include "node.h"
-#include "pool.h"
-#include "mirror.h"
-#include "exit_poll.h"
+#include "channel/channel.h"
+#include "cpu/core.h"
+#include "delegation/mirror.h"
+#include "device/device.h"
+#include "guest/grant_import.h"
+#include "guest/guest.h"
+#include "mem/chunk.h"
+#include "mem/clear.h"
+#include "mem/image.h"
+#include "mem/lowmem.h"
+#include "mem/memory.h"
+#include "mem/pool.h"
+#include "mem/quarantine.h"
+#include "node/base.h"
+#include "node/exit_poll.h"
+#include "node/node.h"
+#include "node/node_state.h"
 
 /* Whether this kernel is a node, not a base. */
 static bool in_node __ro_after_init;
@@ -150,8 +145,8 @@ static int control_machine(void __user *argument)
 
 	if (copy_from_user(&machine, argument, sizeof(machine)))
 		return -EFAULT;
-	machine.flags = x2apic_mode ? INSULA_MACHINE_X2APIC : 0;
-	machine.tsc_khz = tsc_khz;
+	machine.flags = insula_processor_flags();
+	machine.tsc_khz = insula_processor_tsc_khz();
 	machine.trampoline = insula_start_trampoline();
 	insula_lowmem_count(&machine.lowmem_total, &machine.lowmem_free);
 	insula_pool_count(&machine.pool_total, &machine.pool_free);

@@ -1,4 +1,4 @@
-//! The C implementation (`kmod/ring.c`), compiled for the host, against the Rust one in another
+//! The C implementation (`kmod/channel/ring.c`), compiled for the host, against the Rust one in another
 //! process.
 
 #![cfg(not(loom))]
@@ -50,7 +50,7 @@ fn compile(folder: &Path) -> PathBuf {
         .arg("-include")
         .arg(own.join("kernel.h"))
         .arg(own.join("echo.c"))
-        .arg(here.join("../kmod/ring.c"))
+        .arg(here.join("../kmod/channel/ring.c"))
         .arg("-o")
         .arg(&program)
         .status()

@@ -12,7 +12,7 @@
  * the requesting driver. Either may receive a message meant for the other, so receiving needs
  * `lock`, and a message other than the awaited response is noted as an event for the work.
  */
-#include "bus.h"
+#include "virtio/bus.h"
 
 #include <linux/delay.h>
 #include <linux/device.h>
@@ -24,9 +24,9 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
-#include "device.h"
-#include "guest.h"
-#include "kernel_endpoint.h"
+#include "channel/kernel_endpoint.h"
+#include "guest/guest.h"
+#include "virtio/device.h"
 
 /* Timeout of a request. */
 #define ANSWER_TIMEOUT_MS	10000

@@ -7,7 +7,7 @@
  * The virtqueues are in the node's memory and use physical addresses, which are the same on
  * both sides.
  */
-#include "device.h"
+#include "virtio/device.h"
 
 #include <linux/err.h>
 #include <linux/io.h>

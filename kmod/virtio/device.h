@@ -4,7 +4,7 @@
 
 #include <linux/device.h>
 
-#include "bus.h"
+#include "virtio/bus.h"
 
 struct insula_virtio;
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "ring.h"
+#include "channel/ring.h"
 
 static char buffer[65536];
 

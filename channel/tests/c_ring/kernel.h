@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Kernel definitions that kmod/ring.c needs, for the host. */
+/* Kernel definitions that kmod/channel/ring.c needs, for the host. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -14,7 +14,7 @@
 #include <asm/pgtable_types.h>
 
 #include "arch/x86/page_table.h"
-#include "memory.h"
+#include "mem/memory.h"
 
 #define LEVELS			4
 #define INDEX_BITS		9

@@ -22,7 +22,7 @@
 #include "arch/x86/start.h"
 #include "arch/x86/trampoline.h"
 #include "compat/compat.h"
-#include "lowmem.h"
+#include "mem/lowmem.h"
 
 /* Start-up vectors from here on are not RAM (0xA0000: VGA memory). */
 #define START_VECTOR_BAD_FIRST	0xa0

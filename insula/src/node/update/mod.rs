@@ -2,7 +2,7 @@
 //!
 //! Both kernels take part. Adding: the base allocates, gives to the node, and asks the node's
 //! kernel to use it. Removing: the base asks the node's kernel to stop using it, then takes it
-//! back. This process sends the requests, and the module in the node (`kmod/guest_hotplug.c`)
+//! back. This process sends the requests, and the module in the node (`kmod/guest/guest_hotplug.c`)
 //! executes them. Each step may be repeated: after an interruption everything belongs to the base
 //! or the node, and the next update, or the node's end, completes it.
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_CORE_H
+#define INSULA_CORE_H
+
+#include "insula_module.h"
+
+int insula_cores_init(void);
+void insula_cores_exit(void);
+
+/*
+ * Take cores from the base or the pool for node `node`, all or none, and park them: see
+ * insula_start_park(). -EINVAL: core 0, no such core or one twice. -EBUSY: one is taken
+ * already. -ENODEV: one is offline. -EIO: one cannot be parked. -ESHUTDOWN: the base goes down.
+ */
+int insula_cores_take(const u32 *cpus, u32 count, u32 node);
+
+/* Whether all are valid numbers of cores that nodes may have. */
+bool insula_cores_are_takable(const u32 *cpus, u32 count);
+
+/*
+ * Reset cores and wait until all are parked. Sleeps. -EIO if one is not (in VMX operation INIT
+ * is blocked): then all that it can access must never be reused.
+ */
+int insula_cores_park(const u32 *cpus, u32 count);
+
+/*
+ * Return parked cores, each to where it came from. The caller has removed them from all sets of
+ * ringable cores. Sleeps.
+ */
+void insula_cores_give(const u32 *cpus, u32 count);
+
+/* Reset cores without waiting. Any context. */
+void insula_cores_reset(const u32 *cpus, u32 count);
+
+/*
+ * The base goes down: forbid taking, returning and starting of cores. Operations in progress
+ * may still finish, up to the end of an RCU grace period. Any context.
+ */
+void insula_cores_close(void);
+
+/* After that: reset all cores of nodes and of the pool, without locks. Any context. */
+void insula_cores_reset_all(void);
+
+/* The same, after parking those of nodes. Sleeps. */
+void insula_cores_park_all(void);
+
+/* Take cores for the pool, all or none; return all free ones to the base. */
+int insula_cores_reserve(const u32 *cpus, u32 count);
+int insula_cores_release(void);
+
+/* Whether any core is taken. */
+bool insula_cores_any_taken(void);
+
+/* Fill at most `capacity` entries in user space; *count: number of cores. */
+int insula_cores_list(u64 to, u32 capacity, u32 *count);
+
+#endif

@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * mm mirrors: the address space of a node's program as its proxy sees it (insula_lwk.h). Here
+ * are their lifetime and the proxy's ioctls; page faults are in mirror_fault.c.
+ */
+#include "insula_module.h"
+
+#include <linux/bits.h>
+#include <linux/delay.h>
+#include <linux/err.h>
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/pid.h>
+#include <linux/rwsem.h>
+#include <linux/sched/jobctl.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+
+#include "delegation/mirror.h"
+#include "insula_lwk.h"
+#include "mem/file.h"
+
+/*
+ * How long an invalidation waits for I/O that pins pages: most ends by then, and so its pages
+ * need not be quarantined. It waits once for each page.
+ */
+#define PINNED_WAIT_MS	2
+/* Interval between checks whether pages of an exited program are still pinned. */
+#define QUIESCE_POLL_MS	10
+
+/* How long a signal waits for room in a full queue. */
+#define SIGNAL_WAIT_MS	1000
+
+static struct workqueue_struct *mirrors_queue;
+static const struct file_operations mirror_fops;
+
+static struct insula_mirror *mirror_of(struct insula_slots_user *user)
+{
+	return container_of(user, struct insula_mirror, user);
+}
+
+/* The node has ended: unmap its memory. */
+static void mirror_disconnected(struct insula_slots_user *user)
+{
+	struct insula_mirror *mirror = mirror_of(user);
+
+	down_write(&mirror->walk_lock);
+	if (mirror->mapping)
+		unmap_mapping_range(mirror->mapping, 0, 0, 1);
+	up_write(&mirror->walk_lock);
+}
+
+static void mirror_free(struct insula_mirror *mirror)
+{
+	insula_frame_tracker_destroy(&mirror->tracker);
+	xa_destroy(&mirror->attached);
+	if (mirror->mm)
+		mmdrop(mirror->mm);
+	insula_slots_put(mirror->slots);
+	kfree(mirror);
+}
+
+/* After the last unmap: report QUIESCED to the program's kernel once no page is pinned. */
+static void mirror_quiesce_work(struct work_struct *work)
+{
+	struct insula_mirror *mirror = container_of(to_delayed_work(work), struct insula_mirror,
+						    quiesce_work);
+	bool pinned;
+
+	mutex_lock(&mirror->tracker_lock);
+	insula_frame_tracker_unmapped(&mirror->tracker, mirror->start, mirror->end);
+	pinned = insula_frame_tracker_list_pinned(&mirror->tracker, NULL, 0, 0);
+	mutex_unlock(&mirror->tracker_lock);
+	if (pinned && !insula_slots_disconnected(mirror->slots)) {
+		queue_delayed_work(mirrors_queue, &mirror->quiesce_work,
+				   msecs_to_jiffies(QUIESCE_POLL_MS));
+		return;
+	}
+	insula_slots_release_process(mirror->slots, mirror->process, &mirror->user);
+	mirror_free(mirror);
+}
+
+/* A mirror without a proxy. */
+static struct insula_mirror *mirror_new(struct insula_slots *slots, u64 start, u64 end)
+{
+	struct insula_mirror *mirror = kzalloc(sizeof(*mirror), GFP_KERNEL);
+
+	if (!mirror)
+		return NULL;
+	mirror->slots = slots;
+	insula_slots_get(slots);
+	mirror->start = start;
+	mirror->end = end;
+	init_rwsem(&mirror->walk_lock);
+	mutex_init(&mirror->tracker_lock);
+	mutex_init(&mirror->invalidate_lock);
+	mutex_init(&mirror->stopped_lock);
+	insula_frame_tracker_init(&mirror->tracker);
+	xa_init(&mirror->attached);
+	mirror->user.disconnected = mirror_disconnected;
+	INIT_DELAYED_WORK(&mirror->quiesce_work, mirror_quiesce_work);
+	return mirror;
+}
+
+/* Allocate its pages in the area, and the first slot. `parent`: process forked from, or 0. */
+static int mirror_add_process(struct insula_mirror *mirror, u32 parent)
+{
+	struct insula_lwk_process *process;
+	struct insula_syscall_slot *slot;
+	int page = insula_slots_add_process(mirror->slots, &mirror->user);
+
+	if (page < 0)
+		return page;
+	mirror->process = page;
+	slot = insula_slots_alloc(mirror->slots, page);
+	if (IS_ERR(slot)) {
+		insula_slots_release_process(mirror->slots, page, &mirror->user);
+		return PTR_ERR(slot);
+	}
+	process = insula_slots_process(mirror->slots, page);
+	mirror->first = slot;
+	insula_slots_write(mirror->slots, &process->slot, slot->index);
+	insula_slots_write(mirror->slots, &process->parent, parent);
+	insula_slots_write(mirror->slots, &process->mirror_start, mirror->start);
+	insula_slots_write(mirror->slots, &process->mirror_end, mirror->end);
+	return 0;
+}
+
+/* A mirror on a node, without a proxy. */
+static struct insula_mirror *mirror_create(struct insula_slots *slots, u64 start, u64 end,
+					   u32 parent)
+{
+	struct insula_mirror *mirror = mirror_new(slots, start, end);
+	int err;
+
+	if (!mirror)
+		return ERR_PTR(-ENOMEM);
+	err = mirror_add_process(mirror, parent);
+	if (!err)
+		return mirror;
+	mirror_free(mirror);
+	return ERR_PTR(err);
+}
+
+/* Install its descriptor, whose release frees the mirror. With `err` only undo creation. */
+static int mirror_install(struct insula_mirror *mirror, int err)
+{
+	struct file *file = err ? ERR_PTR(err) :
+			    insula_file_create("[insula-mirror]", &mirror_fops, mirror);
+
+	if (IS_ERR(file)) {
+		insula_slots_exit_process(mirror->slots, mirror->process);
+		insula_slots_release_process(mirror->slots, mirror->process, &mirror->user);
+		mirror_free(mirror);
+		return PTR_ERR(file);
+	}
+	mirror->mapping = file->f_mapping;
+	return insula_file_install(file);
+}
+
+static int mirror_ioctl_fork(struct insula_mirror *parent, void __user *argument)
+{
+	struct insula_mirror_fork answer;
+	struct insula_mirror *mirror;
+
+	mirror = mirror_create(parent->slots, parent->start, parent->end, parent->process);
+	if (IS_ERR(mirror))
+		return PTR_ERR(mirror);
+	answer.slot = mirror->first->index;
+	answer.process = mirror->process;
+	return mirror_install(mirror,
+			      copy_to_user(argument, &answer, sizeof(answer)) ? -EFAULT : 0);
+}
+
+/* An invalidation of a range, in a mirror and its mm sharers. */
+struct invalidation {
+	const struct insula_mirror_invalidate *range;
+	bool give_up;		/* stop waiting for pinned pages */
+	bool fresh;		/* a page is pinned that has not been waited for yet */
+	u64 *pinned;		/* pinned frames, up to INSULA_LWK_PINNED_MAX */
+	u64 count;		/* number of all of them */
+};
+
+static void mirror_unmap(struct insula_slots_user *user, void *data)
+{
+	struct insula_mirror *mirror = mirror_of(user);
+	struct invalidation *invalidation = data;
+	const struct insula_mirror_invalidate *range = invalidation->range;
+
+	mutex_lock(&mirror->tracker_lock);
+	down_write(&mirror->walk_lock);
+	if (mirror->mapping)
+		unmap_mapping_range(mirror->mapping, range->start, range->size, 1);
+	insula_frame_tracker_unmapped(&mirror->tracker, range->start, range->start + range->size);
+	up_write(&mirror->walk_lock);
+	mutex_unlock(&mirror->tracker_lock);
+}
+
+/* Under walk_lock: the transient reference of a page being mapped would look like a pin. */
+static void mirror_poll_pinned(struct insula_slots_user *user, void *data)
+{
+	struct insula_mirror *mirror = mirror_of(user);
+	struct invalidation *invalidation = data;
+
+	mutex_lock(&mirror->tracker_lock);
+	down_write(&mirror->walk_lock);
+	if (insula_frame_tracker_poll_pinned(&mirror->tracker, invalidation->give_up))
+		invalidation->fresh = true;
+	up_write(&mirror->walk_lock);
+	mutex_unlock(&mirror->tracker_lock);
+}
+
+static void mirror_list_pinned(struct insula_slots_user *user, void *data)
+{
+	struct insula_mirror *mirror = mirror_of(user);
+	struct invalidation *invalidation = data;
+
+	mutex_lock(&mirror->tracker_lock);
+	down_write(&mirror->walk_lock);
+	invalidation->count = insula_frame_tracker_list_pinned(&mirror->tracker,
+							       invalidation->pinned,
+							       invalidation->count,
+							       INSULA_LWK_PINNED_MAX);
+	up_write(&mirror->walk_lock);
+	mutex_unlock(&mirror->tracker_lock);
+}
+
+/* Wait for a while until no page that this mirror or a sharer had mapped is pinned. */
+static void mirror_quiesce(struct insula_mirror *mirror, struct invalidation *invalidation)
+{
+	ktime_t limit = ktime_add_ms(ktime_get(), PINNED_WAIT_MS);
+
+	do {
+		invalidation->give_up = ktime_after(ktime_get(), limit) ||
+					fatal_signal_pending(current);
+		invalidation->fresh = false;
+		insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_poll_pinned,
+					   invalidation);
+		if (invalidation->fresh)
+			usleep_range(50, 200);
+	} while (invalidation->fresh);
+}
+
+/* Report pinned frames to the program's kernel, and last that the invalidation is done. */
+static void mirror_report_pinned(struct insula_mirror *mirror,
+				 const struct invalidation *invalidation, u64 ticket)
+{
+	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
+	u64 i;
+
+	for (i = 0; i < min_t(u64, invalidation->count, INSULA_LWK_PINNED_MAX); i++)
+		insula_slots_write(mirror->slots, &process->pinned[i], invalidation->pinned[i]);
+	insula_slots_write(mirror->slots, &process->pinned_count, invalidation->count);
+	insula_slots_write(mirror->slots, &process->invalidated, ticket);
+}
+
+static int mirror_invalidate(struct insula_mirror *mirror,
+			     const struct insula_mirror_invalidate *range)
+{
+	struct invalidation invalidation = { .range = range, .pinned = mirror->pinned };
+
+	if (mutex_lock_killable(&mirror->invalidate_lock))
+		return -EINTR;
+	insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_unmap, &invalidation);
+	if (!(range->flags & INSULA_LWK_INVALIDATE_NO_QUIESCE))
+		mirror_quiesce(mirror, &invalidation);
+	insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_list_pinned,
+				   &invalidation);
+	mirror_report_pinned(mirror, &invalidation, range->ticket);
+	mutex_unlock(&mirror->invalidate_lock);
+	return 0;
+}
+
+static int mirror_ioctl_invalidate(struct insula_mirror *mirror, void __user *argument)
+{
+	struct insula_mirror_invalidate range;
+
+	if (copy_from_user(&range, argument, sizeof(range)))
+		return -EFAULT;
+	if (range.flags & ~INSULA_LWK_INVALIDATE_NO_QUIESCE || !range.size ||
+	    !PAGE_ALIGNED(range.start | range.size) || range.start < mirror->start ||
+	    range.start > mirror->end || range.size > mirror->end - range.start)
+		return -EINVAL;
+	return mirror_invalidate(mirror, &range);
+}
+
+static int mirror_ioctl_start(struct insula_mirror *mirror, void __user *argument)
+{
+	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
+	struct insula_mirror_start request;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	if (atomic_xchg(&mirror->started, 1))
+		return -EBUSY;
+	insula_slots_write(mirror->slots, &process->arguments_size, request.arguments_size);
+	insula_slots_write(mirror->slots, &process->descriptor, request.descriptor);
+	insula_slots_write(mirror->slots, &process->slots, request.slots);
+	insula_slots_write(mirror->slots, &process->ignored, request.ignored);
+	insula_slots_write(mirror->slots, &process->blocked, request.blocked);
+	insula_slots_start_process(mirror->slots, mirror->process);
+	return insula_slots_disconnected(mirror->slots) ? -EPIPE : 0;
+}
+
+static int mirror_slot_alloc(struct insula_mirror *mirror)
+{
+	struct insula_syscall_slot *slot = insula_slots_alloc(mirror->slots, mirror->process);
+
+	return IS_ERR(slot) ? PTR_ERR(slot) : slot->index;
+}
+
+static int mirror_slot_attach(struct insula_mirror *mirror, struct insula_syscall_slot *slot)
+{
+	int err = xa_err(xa_store(&mirror->attached, current->pid, slot, GFP_KERNEL));
+
+	if (err)
+		return err;
+	err = insula_slot_attach(slot);
+	if (err)
+		xa_erase(&mirror->attached, current->pid);
+	return err;
+}
+
+static int mirror_slot_free(struct insula_mirror *mirror, struct insula_syscall_slot *slot)
+{
+	xa_cmpxchg(&mirror->attached, current->pid, slot, NULL, 0);
+	insula_slots_free(mirror->slots, slot);
+	return 0;
+}
+
+/* Make the calling process the proxy. -EBUSY if there is one. */
+static int mirror_adopt(struct insula_mirror *mirror)
+{
+	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
+
+	mmgrab(current->mm);
+	if (cmpxchg(&mirror->mm, NULL, current->mm)) {
+		mmdrop(current->mm);
+		return -EBUSY;
+	}
+	insula_slots_write(mirror->slots, &process->pid, task_tgid_vnr(current));
+	return 0;
+}
+
+/* The same for a forked child, attaching the calling thread to its first slot. */
+static int mirror_ioctl_adopt(struct insula_mirror *mirror)
+{
+	int err = mirror_adopt(mirror);
+
+	return err ? err : mirror_slot_attach(mirror, mirror->first);
+}
+
+/* Whether the calling thread is about to be stopped, even by SIGSTOP. */
+static bool mirror_stop_pending(void)
+{
+	bool pending;
+
+	spin_lock_irq(&current->sighand->siglock);
+	pending = current->jobctl & JOBCTL_STOP_PENDING ||
+		     sigismember(&current->pending.signal, SIGSTOP) ||
+		     sigismember(&current->signal->shared_pending.signal, SIGSTOP);
+	spin_unlock_irq(&current->sighand->siglock);
+	return pending;
+}
+
+/*
+ * Report a change of the stop state to the program's kernel: the proxy cannot catch SIGSTOP, and
+ * the program's threads would run on. Check and report under one lock, so that the last check is
+ * the last report.
+ */
+static void mirror_report_stopped(struct insula_mirror *mirror)
+{
+	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
+	bool stopped;
+
+	mutex_lock(&mirror->stopped_lock);
+	stopped = mirror_stop_pending();
+	if (stopped != mirror->stopped) {
+		WRITE_ONCE(mirror->stopped, stopped);
+		insula_slots_write(mirror->slots, &process->stopped, stopped);
+		insula_slots_notify(mirror->slots, mirror->process);
+	}
+	mutex_unlock(&mirror->stopped_lock);
+}
+
+/*
+ * Wait for a call. While the program's thread computes, its proxy thread waits here, and so
+ * notices a stop. SIGCONT, which is caught and comes to mirror_ioctl_signal(), or a debugger
+ * continues it.
+ */
+static int mirror_slot_wait(struct insula_mirror *mirror, struct insula_syscall_slot *slot)
+{
+	int err;
+
+	if (READ_ONCE(mirror->stopped))
+		mirror_report_stopped(mirror);
+	err = insula_slot_wait(slot);
+	if (err == -EINTR)
+		mirror_report_stopped(mirror);
+	return err;
+}
+
+/*
+ * Queue a signal with its siginfo. If the queue stays full, since the node does not take its
+ * entries, only the signal's number is passed on.
+ */
+static int mirror_ioctl_signal(struct insula_mirror *mirror, void __user *argument)
+{
+	ktime_t limit = ktime_add_ms(ktime_get(), SIGNAL_WAIT_MS);
+	struct insula_mirror_signal came;
+	struct insula_lwk_signal signal;
+
+	if (copy_from_user(&came, argument, sizeof(came)))
+		return -EFAULT;
+	if (came.signal < 1 || came.signal > _NSIG)
+		return -EINVAL;
+	signal.signal = came.signal;
+	signal.error = came.error;
+	signal.code = came.code;
+	signal.thread = task_pid_vnr(current);
+	memcpy(signal.fields, came.fields, sizeof(signal.fields));
+	if (READ_ONCE(mirror->stopped))
+		mirror_report_stopped(mirror);
+	while (!insula_slots_signal(mirror->slots, mirror->process, &signal,
+				    ktime_after(ktime_get(), limit))) {
+		insula_slots_notify(mirror->slots, mirror->process);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		usleep_range(50, 200);
+	}
+	insula_slots_notify(mirror->slots, mirror->process);
+	return insula_slots_disconnected(mirror->slots) ? -EPIPE : 0;
+}
+
+/* The ioctls of a thread on a slot. */
+static int mirror_slot_ioctl(struct insula_mirror *mirror, unsigned int command,
+			     unsigned long index)
+{
+	struct insula_syscall_slot *slot = insula_slots_find(mirror->slots, mirror->process, index);
+
+	if (!slot)
+		return -EINVAL;
+	switch (command) {
+	case INSULA_MIRROR_SLOT_ATTACH:
+		return mirror_slot_attach(mirror, slot);
+	case INSULA_MIRROR_SLOT_FREE:
+		return mirror_slot_free(mirror, slot);
+	case INSULA_MIRROR_SLOT_WAIT:
+		return mirror_slot_wait(mirror, slot);
+	default:
+		insula_slot_ring(slot);
+		return 0;
+	}
+}
+
+static long mirror_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct insula_mirror *mirror = file->private_data;
+
+	if (command == INSULA_MIRROR_ADOPT)
+		return mirror_ioctl_adopt(mirror);
+	if (current->mm != READ_ONCE(mirror->mm))
+		return -EPERM;
+	switch (command) {
+	case INSULA_MIRROR_START:
+		return mirror_ioctl_start(mirror, (void __user *)argument);
+	case INSULA_MIRROR_SLOT_ALLOC:
+		return mirror_slot_alloc(mirror);
+	case INSULA_MIRROR_SIGNAL:
+		return mirror_ioctl_signal(mirror, (void __user *)argument);
+	case INSULA_MIRROR_INVALIDATE:
+		return mirror_ioctl_invalidate(mirror, (void __user *)argument);
+	case INSULA_MIRROR_FORK:
+		return mirror_ioctl_fork(mirror, (void __user *)argument);
+	case INSULA_MIRROR_SLOT_ATTACH:
+	case INSULA_MIRROR_SLOT_FREE:
+	case INSULA_MIRROR_SLOT_WAIT:
+	case INSULA_MIRROR_SLOT_WAKE:
+		return mirror_slot_ioctl(mirror, command, argument);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static int mirror_release(struct inode *inode, struct file *file)
+{
+	struct insula_mirror *mirror = file->private_data;
+
+	down_write(&mirror->walk_lock);
+	mirror->mapping = NULL;
+	up_write(&mirror->walk_lock);
+	insula_slots_exit_process(mirror->slots, mirror->process);
+	queue_delayed_work(mirrors_queue, &mirror->quiesce_work, 0);
+	return 0;
+}
+
+static const struct file_operations mirror_fops = {
+	.owner = THIS_MODULE,
+	.mmap = insula_mirror_mmap,
+	.unlocked_ioctl = mirror_ioctl,
+	.release = mirror_release,
+};
+
+int insula_mirror_create(struct insula_slots *slots, void __user *argument)
+{
+	struct insula_mirror_create request;
+	struct insula_mirror *mirror;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	if (request.flags || !PAGE_ALIGNED(request.start | request.end) ||
+	    request.start >= request.end || request.end > INSULA_MIRROR_SLOTS)
+		return -EINVAL;
+	if (!insula_slots_ready(slots))
+		return -EAGAIN;
+	mirror = mirror_create(slots, request.start, request.end, 0);
+	if (IS_ERR(mirror))
+		return PTR_ERR(mirror);
+	mirror_adopt(mirror);
+	request.slot = mirror->first->index;
+	return mirror_install(mirror,
+			      copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0);
+}
+
+int insula_mirrors_init(void)
+{
+	mirrors_queue = alloc_workqueue("insula_mirror", WQ_UNBOUND, 0);
+	return mirrors_queue ? 0 : -ENOMEM;
+}
+
+void insula_mirrors_exit(void)
+{
+	destroy_workqueue(mirrors_queue);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_MIRROR_H
+#define INSULA_MIRROR_H
+
+#include <linux/atomic.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "delegation/frame_tracker.h"
+#include "delegation/slots.h"
+
+/* mm mirror: the address space of a node's program, for its proxy. */
+struct insula_mirror {
+	struct insula_slots *slots;
+	u32 process;
+	struct insula_slots_user user;
+	u64 start, end;
+	struct mm_struct *mm;		/* the proxy's, for comparison only; NULL: none yet */
+	struct rw_semaphore walk_lock;	/* read: faults walk and map; write: unmap */
+	struct address_space *mapping;	/* the descriptor's; NULL once it is closed */
+	struct insula_frame_tracker tracker;
+	struct mutex tracker_lock;	/* tracker, except for adding */
+	struct mutex invalidate_lock;	/* one invalidation at a time; outside tracker_lock */
+	u64 pinned[INSULA_LWK_PINNED_MAX];	/* of an invalidation; invalidate_lock */
+	struct xarray attached;		/* slots by the attached thread's id */
+	atomic_t started;
+	struct mutex stopped_lock;	/* stopped, and its word in the area */
+	bool stopped;			/* as reported to the node's kernel */
+	struct insula_syscall_slot *first;	/* the first thread's */
+	struct delayed_work quiesce_work;
+};
+
+int insula_mirrors_init(void);
+void insula_mirrors_exit(void);
+
+/* INSULA_MIRROR_CREATE with its argument in user space: returns a descriptor. */
+int insula_mirror_create(struct insula_slots *slots, void __user *argument);
+
+/* mmap() of its descriptor: the program's pages, or syscall slots. */
+int insula_mirror_mmap(struct file *file, struct vm_area_struct *vma);
+
+#endif

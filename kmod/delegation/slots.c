@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Base side of a delegation area: owners of its pages, allocation of syscall slots, and the
+ * doorbell by which the node's kernel wakes sleeping threads. Waiting at a slot is in slot.c.
+ *
+ * The node's bitmaps are not trusted: a bit has an effect only if its slot exists, and all it
+ * does is to wake a thread that checks again.
+ */
+#include "delegation/slots.h"
+
+#include <linux/bitmap.h>
+#include <linux/bits.h>
+#include <linux/err.h>
+#include <linux/file.h>
+#include <linux/io.h>
+#include <linux/kref.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/rwsem.h>
+#include <linux/slab.h>
+
+#include "arch/x86/doorbell.h"
+#include "delegation/clock.h"
+#include "mem/memory.h"
+
+#define FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES)
+#define WORD_BITS	64
+
+/* Use of a page of the area. */
+enum use { UNUSED, PROCESS, MAY_MAP, SYSCALL_SLOTS };
+
+/* This side's state of a page of slots. Allocated on first use, and kept. */
+struct slot_page {
+	struct insula_syscall_slot slot[INSULA_LWK_SLOTS_PER_PAGE];
+};
+
+struct insula_slots {
+	struct kref refs;
+	struct insula_slots_place place;
+	struct insula_lwk_delegation *header;
+	bool disconnected;		/* the node has ended */
+	struct insula_doorbell doorbell;
+	struct insula_clock clock;
+	struct insula_ringable *ringable;
+	struct mutex lock;		/* all below, and writes to pages of processes */
+	struct rw_semaphore users_lock;	/* users; nests inside `lock` */
+	struct list_head users;
+	u8 use[INSULA_LWK_PAGES_MAX];	/* enum use */
+	u8 state[INSULA_LWK_PAGES_MAX];	/* enum insula_lwk_base_state: not in node's memory */
+	u16 process_of[INSULA_LWK_PAGES_MAX];
+	struct slot_page *slot_pages[INSULA_LWK_PAGES_MAX];	/* in interrupt read unlocked */
+};
+
+static void *slots_page_address(const struct insula_slots *slots, u32 page)
+{
+	return (void *)slots->header + page * PAGE_SIZE;
+}
+
+struct insula_lwk_process *insula_slots_process(struct insula_slots *slots, u32 process)
+{
+	return slots_page_address(slots, process);
+}
+
+struct insula_lwk_may_map *insula_slots_may_map(struct insula_slots *slots, u32 process)
+{
+	return slots_page_address(slots, process + 1);
+}
+
+struct file *insula_slots_memory(const struct insula_slots *slots)
+{
+	return slots->place.memory;
+}
+
+bool insula_slots_disconnected(const struct insula_slots *slots)
+{
+	return READ_ONCE(slots->disconnected);
+}
+
+bool insula_slots_ready(const struct insula_slots *slots)
+{
+	return READ_ONCE(slots->header->lwk_doorbell);
+}
+
+/* Slot of a bit in the node's bitmaps, or NULL. In interrupt. */
+static struct insula_syscall_slot *slots_of_bit(struct insula_slots *slots, u32 index)
+{
+	u32 page = index / INSULA_LWK_SLOTS_PER_PAGE;
+	struct slot_page *slot_page;
+
+	if (page >= slots->place.pages)
+		return NULL;
+	slot_page = smp_load_acquire(&slots->slot_pages[page]); /* its content */
+	return slot_page ? &slot_page->slot[index % INSULA_LWK_SLOTS_PER_PAGE] : NULL;
+}
+
+/* Clear the bitmap, and call `action` for each slot whose bit was set. */
+static void slots_take_bits(struct insula_slots *slots, u64 *bits,
+			    void (*action)(struct insula_syscall_slot *))
+{
+	u32 words = slots->place.pages * INSULA_LWK_SLOTS_PER_PAGE / WORD_BITS, word;
+	struct insula_syscall_slot *slot;
+	u64 taken;
+
+	for (word = 0; word < words; word++) {
+		if (!READ_ONCE(bits[word]))
+			continue;
+		taken = xchg(&bits[word], 0);
+		while (taken) {
+			slot = slots_of_bit(slots, word * WORD_BITS + __ffs64(taken));
+			if (slot)
+				action(slot);
+			taken &= taken - 1;
+		}
+	}
+}
+
+static void slots_rung(struct insula_doorbell *doorbell)
+{
+	struct insula_slots *slots = container_of(doorbell, struct insula_slots, doorbell);
+
+	if (insula_slots_disconnected(slots))
+		return;
+	slots_take_bits(slots, slots->header->wake_pending, insula_slot_wake);
+	slots_take_bits(slots, slots->header->cancel_pending, insula_slot_cancel);
+}
+
+static void slots_write_header(struct insula_slots *slots)
+{
+	struct insula_lwk_delegation *header = slots->header;
+
+	header->magic = INSULA_LWK_MAGIC;
+	header->revision = INSULA_LWK_REVISION;
+	header->pages = slots->place.pages;
+	insula_clock_start(&slots->clock, &header->clock);
+	insula_doorbell_publish(&slots->doorbell, &header->base_doorbell);
+}
+
+struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
+					 struct insula_ringable *ringable)
+{
+	struct insula_slots *slots = kvzalloc(sizeof(*slots), GFP_KERNEL);
+	int err;
+
+	if (!slots)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&slots->refs);
+	mutex_init(&slots->lock);
+	init_rwsem(&slots->users_lock);
+	INIT_LIST_HEAD(&slots->users);
+	slots->place = *place;
+	slots->header = phys_to_virt(place->start);
+	slots->doorbell.rung = slots_rung;
+	err = insula_doorbell_create(&slots->doorbell);
+	if (err) {
+		kvfree(slots);
+		return ERR_PTR(err);
+	}
+	slots->ringable = ringable;
+	insula_memory_hold(place->memory);
+	slots_write_header(slots);
+	return slots;
+}
+
+void insula_slots_get(struct insula_slots *slots)
+{
+	kref_get(&slots->refs);
+}
+
+static void slots_free_all(struct kref *refs)
+{
+	struct insula_slots *slots = container_of(refs, struct insula_slots, refs);
+	u32 page;
+
+	insula_doorbell_destroy(&slots->doorbell);
+	insula_clock_stop(&slots->clock);
+	for (page = 0; page < slots->place.pages; page++)
+		kfree(slots->slot_pages[page]);
+	insula_memory_put(slots->place.memory);
+	kfree(slots->ringable);
+	kvfree(slots);
+}
+
+void insula_slots_put(struct insula_slots *slots)
+{
+	if (slots)
+		kref_put(&slots->refs, slots_free_all);
+}
+
+static void slots_visit_page(struct insula_slots *slots, u32 page,
+			     void (*action)(struct insula_syscall_slot *))
+{
+	u32 place;
+
+	for (place = 0; slots->slot_pages[page] && place < INSULA_LWK_SLOTS_PER_PAGE; place++)
+		action(&slots->slot_pages[page]->slot[place]);
+}
+
+void insula_slots_disconnect(struct insula_slots *slots)
+{
+	struct insula_slots_user *user;
+	u32 page;
+
+	if (!slots || insula_slots_disconnected(slots))
+		return;
+	insula_doorbell_publish(&slots->doorbell, NULL);
+	insula_clock_stop(&slots->clock);
+	mutex_lock(&slots->lock);
+	WRITE_ONCE(slots->disconnected, true);
+	for (page = 0; page < slots->place.pages; page++)
+		slots_visit_page(slots, page, insula_slot_disconnect);
+	down_read(&slots->users_lock);
+	list_for_each_entry(user, &slots->users, link)
+		user->disconnected(user);
+	up_read(&slots->users_lock);
+	mutex_unlock(&slots->lock);
+}
+
+void insula_slots_ring(struct insula_slots *slots, const u64 *place)
+{
+	rcu_read_lock();
+	if (!insula_slots_disconnected(slots))
+		insula_doorbell_ring(place, slots->ringable);
+	rcu_read_unlock();
+}
+
+void insula_slots_write(struct insula_slots *slots, u64 *word, u64 value)
+{
+	mutex_lock(&slots->lock);
+	if (!insula_slots_disconnected(slots))
+		smp_store_release(word, value); /* after all earlier writes */
+	mutex_unlock(&slots->lock);
+}
+
+void insula_slots_notify(struct insula_slots *slots, u32 process)
+{
+	mutex_lock(&slots->lock);
+	if (!insula_slots_disconnected(slots)) {
+		set_bit(process, (unsigned long *)slots->header->process_pending);
+		insula_slots_ring(slots, &slots->header->lwk_doorbell);
+	}
+	mutex_unlock(&slots->lock);
+}
+
+/* Set a process's state here and in the area in one step: its pages may be reclaimed after it. */
+static void slots_set_state(struct insula_slots *slots, u32 process,
+			    enum insula_lwk_base_state state)
+{
+	u64 *word = &insula_slots_process(slots, process)->base_state;
+
+	mutex_lock(&slots->lock);
+	slots->state[process] = state;
+	if (!insula_slots_disconnected(slots))
+		smp_store_release(word, state); /* after all earlier writes */
+	mutex_unlock(&slots->lock);
+	insula_slots_notify(slots, process);
+}
+
+void insula_slots_start_process(struct insula_slots *slots, u32 process)
+{
+	slots_set_state(slots, process, INSULA_LWK_STARTED);
+}
+
+bool insula_slots_signal(struct insula_slots *slots, u32 number,
+			 const struct insula_lwk_signal *signal, bool at_once)
+{
+	struct insula_lwk_process *process = insula_slots_process(slots, number);
+	bool done = true;
+	u64 queued;
+
+	mutex_lock(&slots->lock);
+	if (insula_slots_disconnected(slots))
+		goto unlock;
+	queued = READ_ONCE(process->signals_queued);
+	if (queued - READ_ONCE(process->signals_dequeued) < INSULA_LWK_QUEUE) {
+		process->queue[queued % INSULA_LWK_QUEUE] = *signal;
+		smp_store_release(&process->signals_queued, queued + 1); /* the entry */
+	} else if (at_once) {
+		set_bit(signal->signal - 1, (unsigned long *)&process->signals_overflow);
+	} else {
+		done = false;
+	}
+unlock:
+	mutex_unlock(&slots->lock);
+	return done;
+}
+
+static void slots_assign_page(struct insula_slots *slots, u32 page, enum use use, u32 process)
+{
+	WRITE_ONCE(slots->use[page], use);
+	WRITE_ONCE(slots->process_of[page], process);
+	WRITE_ONCE(slots->header->process_of[page], process);
+}
+
+/* Whether both sides are done with a process. */
+static bool slots_is_reaped(struct insula_slots *slots, u32 process)
+{
+	struct insula_lwk_process *shared = insula_slots_process(slots, process);
+
+	return slots->state[process] == INSULA_LWK_QUIESCED &&
+	       READ_ONCE(shared->lwk_state) == INSULA_LWK_REAPED;
+}
+
+/* Free the pages of reaped processes. Lock held. */
+static void slots_reclaim(struct insula_slots *slots)
+{
+	u32 process, page;
+
+	lockdep_assert_held(&slots->lock);
+	for (process = FIRST_PAGE; process < slots->place.pages; process++) {
+		if (slots->use[process] != PROCESS || !slots_is_reaped(slots, process))
+			continue;
+		for (page = FIRST_PAGE; page < slots->place.pages; page++)
+			if (slots->process_of[page] == process)
+				slots_assign_page(slots, page, UNUSED, 0);
+	}
+}
+
+/* First of `count` consecutive unused pages, cleared; 0 if there are none. Lock held. */
+static u32 slots_find_pages(struct insula_slots *slots, u32 count)
+{
+	u32 page, run = 0;
+
+	lockdep_assert_held(&slots->lock);
+	for (page = FIRST_PAGE; page < slots->place.pages; page++) {
+		run = slots->use[page] == UNUSED ? run + 1 : 0;
+		if (run == count) {
+			page -= count - 1;
+			memset(slots_page_address(slots, page), 0, count * PAGE_SIZE);
+			return page;
+		}
+	}
+	return 0;
+}
+
+int insula_slots_add_process(struct insula_slots *slots, struct insula_slots_user *user)
+{
+	int page = -EPIPE;
+
+	mutex_lock(&slots->lock);
+	if (insula_slots_disconnected(slots))
+		goto unlock;
+	slots_reclaim(slots);
+	page = slots_find_pages(slots, 2);
+	if (!page) {
+		page = -ENOSPC;
+		goto unlock;
+	}
+	slots_assign_page(slots, page, PROCESS, page);
+	slots_assign_page(slots, page + 1, MAY_MAP, page);
+	slots->state[page] = INSULA_LWK_NONE;
+	user->process = page;
+	down_write(&slots->users_lock);
+	list_add(&user->link, &slots->users);
+	up_write(&slots->users_lock);
+unlock:
+	mutex_unlock(&slots->lock);
+	return page;
+}
+
+static struct slot_page *slots_new_page(struct insula_slots *slots, u32 page)
+{
+	struct insula_lwk_syscall_slot *shared = slots_page_address(slots, page);
+	struct slot_page *slot_page = kzalloc(sizeof(*slot_page), GFP_KERNEL);
+	u32 i;
+
+	for (i = 0; slot_page && i < INSULA_LWK_SLOTS_PER_PAGE; i++)
+		insula_slot_init(&slot_page->slot[i], slots, &shared[i],
+				 page * INSULA_LWK_SLOTS_PER_PAGE + i);
+	return slot_page;
+}
+
+static bool slots_page_is_of(const struct insula_slots *slots, u64 page, u32 process)
+{
+	return page < slots->place.pages && READ_ONCE(slots->use[page]) == SYSCALL_SLOTS &&
+	       READ_ONCE(slots->process_of[page]) == process;
+}
+
+void insula_slots_exit_process(struct insula_slots *slots, u32 process)
+{
+	u32 page;
+
+	mutex_lock(&slots->lock);
+	for (page = FIRST_PAGE; page < slots->place.pages; page++)
+		if (slots_page_is_of(slots, page, process))
+			slots_visit_page(slots, page, insula_slot_clear);
+	mutex_unlock(&slots->lock);
+	slots_set_state(slots, process, INSULA_LWK_EXITED);
+}
+
+void insula_slots_release_process(struct insula_slots *slots, u32 process,
+				  struct insula_slots_user *user)
+{
+	down_write(&slots->users_lock);
+	list_del(&user->link);
+	up_write(&slots->users_lock);
+	slots_set_state(slots, process, INSULA_LWK_QUIESCED);
+}
+
+static u64 slots_page_table(struct insula_slots *slots, u32 process)
+{
+	return READ_ONCE(insula_slots_process(slots, process)->page_table);
+}
+
+void insula_slots_visit_sharers(struct insula_slots *slots, u32 process,
+				void (*action)(struct insula_slots_user *user, void *data),
+				void *data)
+{
+	struct insula_slots_user *user;
+	u64 page_table;
+
+	down_read(&slots->users_lock);
+	page_table = insula_slots_disconnected(slots) ? 0 : slots_page_table(slots, process);
+	list_for_each_entry(user, &slots->users, link)
+		if (user->process == process ||
+		    (page_table && slots_page_table(slots, user->process) == page_table))
+			action(user, data);
+	up_read(&slots->users_lock);
+}
+
+/* Assign a new page of slots to a process; 0 if there is none. Lock held. */
+static u32 slots_add_page(struct insula_slots *slots, u32 process)
+{
+	u32 page = slots_find_pages(slots, 1);
+
+	if (!page)
+		return 0;
+	if (!slots->slot_pages[page]) {
+		struct slot_page *slot_page = slots_new_page(slots, page);
+
+		if (!slot_page)
+			return 0;
+		smp_store_release(&slots->slot_pages[page], slot_page); /* its content */
+	}
+	slots_assign_page(slots, page, SYSCALL_SLOTS, process);
+	return page;
+}
+
+/* Allocate a free slot of a page, or NULL. Lock held. */
+static struct insula_syscall_slot *slots_alloc_in_page(struct insula_slots *slots, u32 page)
+{
+	struct insula_syscall_slot *slot = slots->slot_pages[page]->slot;
+	u32 i;
+
+	lockdep_assert_held(&slots->lock);
+	for (i = 0; i < INSULA_LWK_SLOTS_PER_PAGE; i++, slot++) {
+		if (slot->taken || insula_slots_disconnected(slots))
+			continue;
+		spin_lock_irq(&slot->lock);
+		slot->cancel = false;
+		spin_unlock_irq(&slot->lock);
+		WRITE_ONCE(slot->taken, true);
+		memset(slot->shared, 0, sizeof(*slot->shared));
+		return slot;
+	}
+	return NULL;
+}
+
+struct insula_syscall_slot *insula_slots_alloc(struct insula_slots *slots, u32 process)
+{
+	struct insula_syscall_slot *slot = NULL;
+	u32 page;
+
+	mutex_lock(&slots->lock);
+	for (page = FIRST_PAGE; page < slots->place.pages && !slot; page++)
+		if (slots_page_is_of(slots, page, process))
+			slot = slots_alloc_in_page(slots, page);
+	if (!slot && !insula_slots_disconnected(slots)) {
+		slots_reclaim(slots);
+		page = slots_add_page(slots, process);
+		if (page)
+			slot = slots_alloc_in_page(slots, page);
+	}
+	mutex_unlock(&slots->lock);
+	return slot ? slot : ERR_PTR(-ENOSPC);
+}
+
+struct insula_syscall_slot *insula_slots_find(struct insula_slots *slots, u32 process, u64 index)
+{
+	u64 page = index / INSULA_LWK_SLOTS_PER_PAGE;
+	struct insula_syscall_slot *slot;
+
+	if (!slots_page_is_of(slots, page, process))
+		return NULL;
+	slot = &slots->slot_pages[page]->slot[index % INSULA_LWK_SLOTS_PER_PAGE];
+	return READ_ONCE(slot->taken) ? slot : NULL;
+}
+
+phys_addr_t insula_slots_page(struct insula_slots *slots, u32 process, u64 page)
+{
+	return slots_page_is_of(slots, page, process) ? slots->place.start + page * PAGE_SIZE : 0;
+}
+
+void insula_slots_free(struct insula_slots *slots, struct insula_syscall_slot *slot)
+{
+	mutex_lock(&slots->lock);
+	insula_slot_clear(slot);
+	mutex_unlock(&slots->lock);
+}

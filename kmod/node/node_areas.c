@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Layout of the areas in a node's memory that it shares with the base, before its start. Laying
+ * out an area again replaces it.
+ */
+#include "node/node_areas.h"
+
+#include <linux/err.h>
+#include <linux/io.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "channel/channel.h"
+#include "delegation/slots.h"
+#include "grant/grant_channel.h"
+#include "mem/memory.h"
+#include "node/node_state.h"
+#include "node/resize.h"
+
+static int node_areas_lay_out_channels(struct insula_node *node,
+				       const struct insula_area_place *place)
+{
+	struct insula_ringable *ringable;
+	struct insula_area *area;
+	int err;
+
+	lockdep_assert_held(&node->lock);
+	/* The former area is disconnected even if this fails. */
+	insula_area_disconnect(node->area);
+	err = insula_area_unmap(node->area);
+	if (err)
+		return err;
+	ringable = insula_ringable_new(node->cpus, node->cpus_count);
+	if (!ringable)
+		return -ENOMEM;
+	area = insula_area_create(place, ringable);
+	if (IS_ERR(area)) {
+		kfree(ringable);
+		return PTR_ERR(area);
+	}
+	insula_grant_channel_put(node->grants);
+	WRITE_ONCE(node->grants, NULL);
+	insula_area_put(node->area);
+	node->area = area;
+	return 0;
+}
+
+int insula_node_lay_out_channels(struct insula_node *node, const struct insula_channels *channels)
+{
+	int err = insula_area_check(channels->count, channels->slots);
+	struct insula_area_place place;
+
+	if (err)
+		return err;
+	if (!IS_ALIGNED(channels->start, PAGE_SIZE) ||
+	    !insula_memory_covers(node->memory, channels->start,
+				  INSULA_AREA_SIZE(channels->count, channels->slots)))
+		return -EINVAL;
+	if (node->state != INSULA_CREATING)
+		return -EBUSY;
+	place = (struct insula_area_place) {
+		.start = channels->start,
+		.memory = phys_to_virt(channels->start),
+		.count = channels->count,
+		.slots = channels->slots,
+		.object = node->memory,
+	};
+	return node_areas_lay_out_channels(node, &place);
+}
+
+static int node_areas_lay_out_delegation(struct insula_node *node,
+					 const struct insula_slots_place *place)
+{
+	struct insula_ringable *ringable;
+	struct insula_slots *slots;
+
+	ringable = insula_ringable_new(node->cpus, node->cpus_count);
+	if (!ringable)
+		return -ENOMEM;
+	slots = insula_slots_create(place, ringable);
+	if (IS_ERR(slots)) {
+		kfree(ringable);
+		return PTR_ERR(slots);
+	}
+	insula_slots_disconnect(node->slots);
+	insula_slots_put(node->slots);
+	node->slots = slots;
+	return 0;
+}
+
+int insula_node_lay_out_delegation(struct insula_node *node,
+				   const struct insula_delegation *delegation)
+{
+	struct insula_slots_place place;
+
+	if (delegation->reserved || delegation->pages < INSULA_LWK_PAGES_MIN ||
+	    delegation->pages > INSULA_LWK_PAGES_MAX || !PAGE_ALIGNED(delegation->start) ||
+	    !insula_memory_covers(node->memory, delegation->start,
+				  (u64)delegation->pages * PAGE_SIZE))
+		return -EINVAL;
+	if (node->state != INSULA_CREATING)
+		return -EBUSY;
+	place = (struct insula_slots_place) {
+		.start = delegation->start,
+		.pages = delegation->pages,
+		.memory = node->memory,
+	};
+	return node_areas_lay_out_delegation(node, &place);
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * States of a node:
+ *
+ *	CREATING  has cores, memory and perhaps devices; belongs to the creating descriptor
+ *	CREATED   its first core is being started
+ *	RUNNING   belongs to the registry; polled for its end
+ *	STOPPED   cores and devices returned or kept; memory kept so that its log can be read
+ *	(removed) open descriptors fail with ENODEV
+ *
+ * Before RUNNING, closing the owning descriptor for any reason removes the node.
+ *
+ * A stopped node can be recreated and is then CREATING again; closing the owning descriptor
+ * makes it STOPPED again. To avoid returning its cores and devices to the base in between, the
+ * node keeps them while its supervisor's descriptor is open, unless it is retired: then its end
+ * is final.
+ */
+#include "insula_module.h"
+
+#include <linux/bits.h>
+#include <linux/fs.h>
+#include <linux/io.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/security.h>
+#include <linux/slab.h>
+
+#include "arch/x86/processor.h"
+#include "arch/x86/start.h"
+#include "channel/channel.h"
+#include "cpu/core.h"
+#include "delegation/slots.h"
+#include "device/device.h"
+#include "grant/grant_channel.h"
+#include "mem/memory.h"
+#include "node/node_state.h"
+
+/* Reasons after which its supervisor may restart it. */
+#define RESTARTABLE	(BIT(INSULA_REASON_POWER_OFF) | BIT(INSULA_REASON_RESET) | \
+			 BIT(INSULA_REASON_CRASHED) | BIT(INSULA_REASON_HALTED) | \
+			 BIT(INSULA_REASON_HUNG) | BIT(INSULA_REASON_DEVICE_LOST))
+
+static struct workqueue_struct *reaper;
+
+int insula_node_state_init(void)
+{
+	reaper = alloc_workqueue("insula", WQ_UNBOUND, 0);
+	return reaper ? 0 : -ENOMEM;
+}
+
+void insula_node_state_exit(void)
+{
+	destroy_workqueue(reaper);
+}
+
+static void node_state_free(struct kref *refs)
+{
+	struct insula_node *node = container_of(refs, struct insula_node, refs);
+
+	insula_devices_free(&node->devices);
+	insula_description_put(node->description);
+	kfree(node->cpus);
+	kfree(node);
+}
+
+void insula_node_put(struct insula_node *node)
+{
+	kref_put(&node->refs, node_state_free);
+}
+
+void insula_node_changed(struct insula_node *node)
+{
+	wake_up_all(&node->changes);
+}
+
+static void node_state_set(struct insula_node *node, enum insula_state state)
+{
+	WRITE_ONCE(node->state, state);
+	insula_node_changed(node);
+}
+
+/*
+ * One of its cores cannot be stopped: leak all of its resources, and thereby pin the module. A
+ * core may still use them.
+ */
+static void node_state_leak(struct insula_node *node)
+{
+	insula_memory_hold(node->memory);
+	if (node->shared)
+		insula_memory_hold(node->shared);
+	node->has_cores = false;
+	node->lost = true;
+	pr_crit("node %s could not be stopped: its resources are lost until the machine is reset\n",
+		node->named.name);
+}
+
+/*
+ * Park its cores; if one does not stop, leak the node's resources. From here on revocations do
+ * not wait for the node, and only from here on may its cores be reused.
+ */
+static bool node_state_park_cores(struct insula_node *node)
+{
+	int err = insula_cores_park(node->cpus, node->cpus_count);
+
+	lockdep_assert_held(&node->lock);
+	insula_grant_channel_end(node->grants, err);
+	if (err)
+		node_state_leak(node);
+	return !err;
+}
+
+static void node_state_give_back(struct insula_node *node)
+{
+	lockdep_assert_held(&node->lock);
+	if (!node->has_cores)
+		return;
+	if (node_state_park_cores(node)) {
+		insula_cores_give(node->cpus, node->cpus_count);
+		insula_devices_return(&node->devices);
+	}
+	node->has_cores = false;
+}
+
+/* Whether it keeps its cores for a restart by its supervisor. */
+static bool node_state_keeps_cpus(const struct insula_node *node)
+{
+	return node->supervisor && !node->retired && (node->keep_cpus & BIT(node->reason));
+}
+
+/* Stop it: its cores are reset, but may execute until they are parked. */
+static void node_state_stop_cores(struct insula_node *node, enum insula_reason reason)
+{
+	lockdep_assert_held(&node->lock);
+	insula_exit_poll_remove(&node->exit_poll);
+	insula_devices_disable_dma(&node->devices);
+	insula_cores_reset(node->cpus, node->cpus_count);
+	insula_area_disconnect(node->area);
+	insula_slots_disconnect(node->slots);
+	node->reason = reason;
+	node->ended_ns = ktime_get_boottime_ns();
+	if (!(BIT(reason) & RESTARTABLE))
+		node->retired = true;
+}
+
+static void node_state_end(struct insula_node *node, enum insula_reason reason)
+{
+	node_state_stop_cores(node, reason);
+	if (!node_state_keeps_cpus(node))
+		node_state_give_back(node);
+	else if (node_state_park_cores(node))
+		insula_devices_reset(&node->devices);
+	node_state_set(node, INSULA_STOPPED);
+}
+
+static void node_state_reap(struct work_struct *work)
+{
+	struct insula_node *node = container_of(work, struct insula_node, reap);
+	enum insula_reason exit_reason;
+
+	mutex_lock(&node->lock);
+	/* It may have been stopped, and even restarted, before this work ran. */
+	exit_reason = READ_ONCE(node->exit_reason);
+	if (node->state == INSULA_RUNNING && exit_reason != INSULA_REASON_NONE)
+		node_state_end(node, exit_reason);
+	mutex_unlock(&node->lock);
+	insula_node_put(node);
+}
+
+/* Queue work to end it. The caller holds a reference. */
+static void node_state_queue_reap(struct insula_node *node, enum insula_reason reason)
+{
+	WRITE_ONCE(node->exit_reason, reason);
+	kref_get(&node->refs);
+	if (!queue_work(reaper, &node->reap))
+		insula_node_put(node);
+}
+
+/* In interrupt. A running node has the registry's reference. */
+static void node_state_exit_seen(struct insula_exit_poll *exit_poll, enum insula_reason reason)
+{
+	node_state_queue_reap(container_of(exit_poll, struct insula_node, exit_poll), reason);
+}
+
+void insula_node_unresponsive(struct insula_node *node, const struct insula_grant_channel *grants)
+{
+	pr_warn("node %s did not release revoked memory in time\n", node->named.name);
+	if (READ_ONCE(node->grants) == grants)
+		node_state_queue_reap(node, INSULA_REASON_HUNG);
+}
+
+struct insula_node *insula_node_new(void)
+{
+	struct insula_node *node = kzalloc(sizeof(*node), GFP_KERNEL);
+
+	if (!node)
+		return NULL;
+	kref_init(&node->refs);
+	init_waitqueue_head(&node->changes);
+	mutex_init(&node->lock);
+	INIT_LIST_HEAD(&node->devices);
+	INIT_LIST_HEAD(&node->exit_poll.link);
+	INIT_WORK(&node->reap, node_state_reap);
+	return node;
+}
+
+/*
+ * A node's kernel executes in ring 0, and its signature is not checked. So where lockdown
+ * forbids kexec_load() of unsigned kernels, it forbids nodes.
+ */
+int insula_node_may_start(void)
+{
+	return security_locked_down(LOCKDOWN_KEXEC);
+}
+
+int insula_node_lock(struct insula_node *node)
+{
+	if (mutex_lock_killable(&node->lock))
+		return -EINTR;
+	if (node->memory)
+		return 0;
+	mutex_unlock(&node->lock);
+	return -ENODEV;
+}
+
+static bool node_state_start_valid(const struct insula_node *node,
+				   const struct insula_node_start *start)
+{
+	return start->page_table && !(start->page_table & ~PAGE_MASK) &&
+	       insula_memory_covers(node->memory, start->page_table, PAGE_SIZE) &&
+	       insula_memory_covers(node->memory, start->entry, 1) &&
+	       insula_memory_covers(node->memory, start->power_off, 1) &&
+	       insula_memory_covers(node->memory, start->reset, 1);
+}
+
+static void node_state_start_exit_poll(struct insula_node *node)
+{
+	WRITE_ONCE(node->exit_reason, INSULA_REASON_NONE);
+	node->exit_poll.power_off = phys_to_virt(node->start.power_off);
+	node->exit_poll.reset = phys_to_virt(node->start.reset);
+	node->exit_poll.waits = node->slots; /* only the LWK has delegated programs */
+	node->exit_poll.node_flags = insula_area_node_flags(node->area);
+	node->exit_poll.cpus = node->cpus;
+	node->exit_poll.cpus_count = node->cpus_count;
+	node->exit_poll.ended = node_state_exit_seen;
+	insula_exit_poll_add(&node->exit_poll);
+}
+
+/* Polling starts before the node executes, so that no early reset is missed. */
+int insula_node_start(struct insula_node *node, const struct insula_node_start *start)
+{
+	struct insula_entry entry = {
+		.address = start->entry,
+		.page_table = start->page_table,
+		.argument = start->argument,
+	};
+	int err = insula_node_may_start();
+
+	lockdep_assert_held(&node->lock);
+	if (err)
+		return err;
+	if (node->state != INSULA_CREATING)
+		return -EBUSY;
+	if (!node_state_start_valid(node, start))
+		return -EINVAL;
+	node_state_set(node, INSULA_CREATED);
+	node->start = *start;
+	node_state_start_exit_poll(node);
+	err = insula_start_core(insula_processor_apic_id(node->cpus[0]), &entry, &node->entry_tsc);
+	if (err) {
+		insula_exit_poll_remove(&node->exit_poll);
+		node_state_set(node, INSULA_CREATING);
+		return err;
+	}
+	if (!node->starts++)
+		kref_get(&node->refs); /* the registry's */
+	node->owner = NULL;
+	node->chunks_started = insula_memory_count(node->memory);
+	node->reason = INSULA_REASON_NONE;
+	node->unresponsive = false;
+	node->started_ns = ktime_get_boottime_ns();
+	node->ended_ns = 0;
+	node_state_set(node, INSULA_RUNNING);
+	return 0;
+}
+
+int insula_node_stop(struct insula_node *node, enum insula_reason reason)
+{
+	lockdep_assert_held(&node->lock);
+	if (node->state != INSULA_RUNNING)
+		return -EALREADY;
+	node_state_end(node, reason);
+	return 0;
+}
+
+int insula_node_supervise(struct insula_node *node, struct file *by,
+			  const struct insula_node_supervise *supervise)
+{
+	lockdep_assert_held(&node->lock);
+	if (supervise->keep_cpus & ~RESTARTABLE || supervise->flags & ~INSULA_NODE_UNRESPONSIVE)
+		return -EINVAL;
+	if (node->owner && node->owner != by)
+		return -EPERM;
+	if (node->supervisor && node->supervisor != by)
+		return -EBUSY;
+	node->supervisor = by;
+	node->keep_cpus = supervise->keep_cpus;
+	node->unresponsive = supervise->flags & INSULA_NODE_UNRESPONSIVE;
+	if (node->state == INSULA_STOPPED && !node_state_keeps_cpus(node))
+		node_state_give_back(node);
+	return 0;
+}
+
+void insula_node_retire(struct insula_node *node)
+{
+	lockdep_assert_held(&node->lock);
+	WRITE_ONCE(node->retired, true);
+	if (node->state == INSULA_STOPPED && node->reason != INSULA_REASON_BASE)
+		node_state_give_back(node);
+	insula_node_changed(node);
+}
+
+int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
+			 struct insula_description_data *description)
+{
+	int err = insula_node_may_start();
+
+	lockdep_assert_held(&node->lock);
+	if (err)
+		return err;
+	if (node->state != INSULA_STOPPED || node->reason == INSULA_REASON_BASE)
+		return -EBUSY;
+	if (node->lost)
+		return -EIO;
+	if (flags & INSULA_RECREATE_UNLESS_RETIRED && node->retired)
+		return -ECANCELED;
+	if (!node->has_cores) {
+		err = insula_cores_take(node->cpus, node->cpus_count, node->id);
+		if (err)
+			return err;
+		node->has_cores = true;
+	}
+	err = insula_devices_retake(&node->devices, node->memory, node->shared);
+	if (!err)
+		err = insula_area_unmap(node->area);
+	if (!err)
+		err = insula_memory_clear(node->memory);
+	if (err) {
+		node_state_give_back(node);
+		return err;
+	}
+	insula_description_put(node->description);
+	node->description = description;
+	node->owner = by;
+	if (!(flags & INSULA_RECREATE_UNLESS_RETIRED))
+		WRITE_ONCE(node->retired, false);
+	node_state_set(node, INSULA_CREATING);
+	return 0;
+}
+
+/* Abandon a CREATING node whose owner is closed. Returns whether to remove it. */
+static bool node_state_abandon(struct insula_node *node)
+{
+	node->owner = NULL;
+	insula_area_disconnect(node->area);
+	insula_slots_disconnect(node->slots);
+	node_state_give_back(node);
+	if (!node->starts)
+		return true;
+	node_state_set(node, INSULA_STOPPED);
+	return false;
+}
+
+bool insula_node_file_closed(struct insula_node *node, struct file *file)
+{
+	lockdep_assert_held(&node->lock);
+	if (node->supervisor == file) {
+		node->supervisor = NULL;
+		node->unresponsive = false;
+		if (node->state == INSULA_STOPPED && node->reason != INSULA_REASON_BASE)
+			node_state_give_back(node);
+	}
+	return node->owner == file && node_state_abandon(node);
+}
+
+void insula_node_base_down(struct insula_node *node)
+{
+	lockdep_assert_held(&node->lock);
+	if (node->state != INSULA_RUNNING)
+		return;
+	node_state_stop_cores(node, INSULA_REASON_BASE);
+	insula_grant_channel_end(node->grants, insula_cores_park(node->cpus, node->cpus_count));
+	insula_devices_reset(&node->devices);
+	node_state_set(node, INSULA_STOPPED);
+}
