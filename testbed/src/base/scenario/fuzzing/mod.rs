@@ -1,0 +1,8 @@
+//! Random calls to the module, and calls that once did harm.
+
+mod call;
+mod found;
+pub(super) mod fuzz;
+mod numbers;
+mod real_time;
+mod targets;
