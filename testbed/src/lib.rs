@@ -10,6 +10,9 @@
 //! first process mounts the payload and runs `insula-scenario NAME`; [`base::scenario`] is what that
 //! does. [`host::trial`] puts these together and judges the outcome.
 //!
+//! Code of one folder uses another's only for what both sides must agree on: a scenario says by
+//! [`host`]'s types which machine it needs, the base sends [`node::peer`]'s requests.
+//!
 //! No part needs privileges on the host, and nothing is written outside of the build folder.
 
 pub mod base;

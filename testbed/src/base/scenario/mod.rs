@@ -5,9 +5,10 @@
 //! `make test` then plays it on the kernels that it names. Around each the runner checks that the
 //! base's state is unchanged and that its kernel log has no error.
 //!
-//! All have one shape: a comment that says what is proven, `SCENARIO`, the constants, the function
-//! `play`, the functions that it calls in their order, each followed by its own helpers. What
-//! several scenarios need is in `base/support/`.
+//! All have one shape: a comment that says what they prove, [`Scenario`] `SCENARIO`, constants and
+//! types, the function `play`, and its steps in their order, with what only one step needs beside
+//! it. A step with much of its own has a file in `SUBJECT/NAME/`. What several scenarios need is in
+//! `base/support/`.
 
 mod base_end;
 mod communication;

@@ -1,27 +1,22 @@
 //! Channels between the base and a Linux node.
 
-use std::collections::BTreeSet;
-use std::fs;
+mod doorbells;
+mod page_references;
+
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use insula::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
 use insula::driver::Driver;
 use insula::name::Name;
-use insula::peer_pages::{PeerPages, PeerPagesError};
-use insula_abi::channel::{
-    CHANNELS_MAX, Channels, EVENTS, Pages, Right, SLOTS_MAX, SLOTS_MIN, area_size,
-};
+use insula_abi::channel::{CHANNELS_MAX, Channels, EVENTS, SLOTS_MAX, SLOTS_MIN, area_size};
 use insula_abi::{GRANULE, NUMA_ANY};
 use insula_channel::{Message, Words};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
-use zerocopy::IntoBytes;
 
-use super::mapped_pages::PAGE;
-use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, wait_for, with_cleanup};
+use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, with_cleanup};
 use crate::base::support::nodes::peer_node::Peer;
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -153,9 +148,9 @@ fn with_node(context: &Context, version: &str, end: Request) -> Result<(), Findi
     one_at_a_time(&peer)?;
     by_events(&peer)?;
     by_one_eventfd(&peer)?;
-    page_references(&peer)?;
+    page_references::play(&peer)?;
     disconnects(&peer)?;
-    doorbell_moves(&peer, context.count(30, 3000))?;
+    doorbells::move_while_used(&peer, context.count(30, 3000))?;
     hostile(&peer, context.count(10, 500))?;
     node_dies(&peer, &node, end)?;
     insula(&["rm", "--force", &name]).map(drop)
@@ -272,88 +267,6 @@ fn by_one_eventfd(peer: &Peer) -> Result<(), Finding> {
     peer.open(6).map(drop)
 }
 
-/// The node refers to pages in its messages: its own, granted ones, and others.
-fn page_references(peer: &Peer) -> Result<(), Finding> {
-    let mut end = peer.open(7)?;
-    let own = peer.node.memory()?.chunks()?;
-    let first = own.first().map_or(0, |chunk| chunk.start);
-    assert_reference(
-        &mut end,
-        first,
-        Right::UNTIL_REPLY,
-        Some(PeerPagesError::NotGranted(1, first)),
-    )?;
-    *end.peer_pages() = PeerPages::new(&own);
-    assert_reference(&mut end, first, Right::MOVED, None)?;
-
-    // A page of this process, of which no neighbouring page is granted.
-    let room = vec![1_u8; 2 * PAGE];
-    let address = room[room.as_ptr().align_offset(PAGE)..].as_ptr() as u64;
-    let table = peer
-        .node
-        .create_grant_table(TIMEOUT.min(Duration::from_secs(10)))?;
-    let granted = table.grant(address, PAGE as u64, false)?;
-    let page = granted.first().copied().unwrap_or_default();
-    assert_reference(
-        &mut end,
-        page,
-        Right::GRANTED,
-        Some(PeerPagesError::NotGranted(1, page)),
-    )?;
-    end.peer_pages().grant(&granted);
-    assert_reference(&mut end, page, Right::GRANTED, None)?;
-    assert_reference(
-        &mut end,
-        page,
-        Right::MOVED,
-        Some(PeerPagesError::NotOwned(1, page)),
-    )?;
-    table.revoke(address, PAGE as u64)?;
-    end.peer_pages().revoke_all();
-    assert_reference(
-        &mut end,
-        page,
-        Right::GRANTED,
-        Some(PeerPagesError::NotGranted(1, page)),
-    )
-}
-
-/// Has the node send a reference to a page, which must be received, or refused with that error; the
-/// next message is received in both cases.
-fn assert_reference(
-    end: &mut End,
-    start: u64,
-    right: Right,
-    refusal: Option<PeerPagesError>,
-) -> Result<(), Finding> {
-    let reference = Pages {
-        start,
-        count: 1,
-        right,
-    };
-    send_request(
-        end,
-        Request::Refer,
-        &[reference.as_bytes(), b"its bytes"].concat(),
-    )?;
-    let mut buffer = [0; 64];
-    let refused = match end.receive(&mut buffer, TIMEOUT) {
-        Ok(received) => {
-            assert_equal(
-                "pages",
-                &received.pages(&buffer).collect::<Vec<_>>(),
-                &vec![reference],
-            )?;
-            assert_equal("bytes", &received.bytes(&buffer), &b"its bytes".as_slice())?;
-            None
-        }
-        Err(ChannelError::PeerPages(refused)) => Some(refused),
-        Err(error) => return Err(error.into()),
-    };
-    assert_equal("the refusal", &refused, &refusal)?;
-    echo(end, b"and so on")
-}
-
 /// Each side sees the other disconnect, and both connect again.
 fn disconnects(peer: &Peer) -> Result<(), Finding> {
     for _ in 0..3 {
@@ -371,69 +284,6 @@ fn disconnects(peer: &Peer) -> Result<(), Finding> {
         (0..fastrand::u32(..50)).try_for_each(|number| expect(&mut end, &numbered(number, 100)))?;
     }
     echo(&mut peer.open(2)?, b"still here")
-}
-
-/// The base's doorbell moves from core to core, and its core goes offline, while both sides sleep
-/// most of the time. A lost doorbell would be a wait without end.
-fn doorbell_moves(peer: &Peer, moves: u64) -> Result<(), Finding> {
-    let mut end = peer.open(3)?;
-    echo(&mut end, b"ready")?;
-    let moved = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let mover = scope.spawn(|| {
-            let result = move_doorbell(moves);
-            moved.store(true, Ordering::Relaxed);
-            result
-        });
-        let mut number = 0;
-        let mut echoes = || {
-            while !moved.load(Ordering::Relaxed) {
-                echo(&mut end, &numbered(number, 30))?;
-                number += 1;
-            }
-            Ok(())
-        };
-        let result = echoes();
-        let moved = mover
-            .join()
-            .unwrap_or_else(|_| Err(Finding::new("a move panicked")));
-        result.and(moved)
-    })
-}
-
-fn move_doorbell(moves: u64) -> Result<(), Finding> {
-    let switch = Path::new("/sys/devices/system/cpu/cpu1/online");
-    let interrupts = doorbells()?;
-    Finding::unless(!interrupts.is_empty(), || {
-        "no doorbell in /proc/interrupts".into()
-    })?;
-    for round in 0..moves {
-        let core = if round % 2 == 0 { "1" } else { "0" };
-        for interrupt in &interrupts {
-            // The last move may still be pending.
-            wait_for("an interrupt to be moved", || {
-                match fs::write(interrupt.join("smp_affinity_list"), core) {
-                    Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(None),
-                    result => Ok(Some(result?)),
-                }
-            })?;
-        }
-        if round % 8 == 0 {
-            fs::write(switch, "0")?;
-            fs::write(switch, "1")?;
-        }
-    }
-    Ok(())
-}
-
-/// Folders of the doorbells in /proc/irq.
-fn doorbells() -> Result<BTreeSet<PathBuf>, Finding> {
-    let interrupts = fs::read_to_string("/proc/interrupts")?;
-    let ours = interrupts.lines().filter(|line| line.ends_with(" insula"));
-    let numbers = ours.filter_map(|line| line.split(':').next());
-    Ok(numbers
-        .map(|number| Path::new("/proc/irq").join(number.trim()))
-        .collect())
 }
 
 /// The node overwrites the rings with random values, while the base uses them; then the base does.

@@ -1,23 +1,18 @@
-//! Random calls to the module: valid ones, valid ones with some bytes changed, and random ones.
-//!
-//! Some values are never generated. A structure's addresses stay within the caller's arena or are
-//! unmapped in any process. Sizes of memory are small, or too large for any machine: otherwise the
-//! base would be left with none. And no start names a page table that the module could accept, no
-//! copy overwrites what a node executes, and no node gets an NMI: a native node that executes
-//! garbage, or takes an exception that it cannot handle, resets the whole machine.
+//! Structures of random calls to the module: valid ones, valid ones with some bytes changed, and
+//! random ones.
 
-use std::mem::offset_of;
 use std::ops::Range;
 use std::os::fd::RawFd;
 
 use fastrand::Rng;
 use insula_abi as abi;
-use insula_abi::grant::{GRANT_TIMEOUT_MAX_MS, GRANT_TIMEOUT_MIN_MS};
+use insula_abi::grant::GRANT_TIMEOUT_MAX_MS;
 use insula_abi::ioctl;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
+use super::harmless::restrict;
 use super::numbers;
-use crate::base::support::raw_device::{Arena, NOWHERE};
+use crate::base::support::raw_device::Arena;
 
 /// Words of an arena: room for the largest description, and more.
 pub(super) const ARENA_WORDS: usize = 1 << 16;
@@ -27,14 +22,14 @@ const DATA_OFFSET: u64 = 8 * DATA_WORD as u64;
 /// Unaligned data starts within this many bytes.
 const SHIFTS: u64 = 16;
 
-const GRANULE: u64 = abi::GRANULE;
+pub(super) const GRANULE: u64 = abi::GRANULE;
 /// Largest possible request for memory, in bytes.
-const SIZE_MAX: u64 = 4 * GRANULE;
+pub(super) const SIZE_MAX: u64 = 4 * GRANULE;
 /// More than any machine has.
-const TOO_MUCH: u64 = 1 << 50;
-const PAGE: u64 = 4096;
+pub(super) const TOO_MUCH: u64 = 1 << 50;
+pub(super) const PAGE: u64 = 4096;
 /// Most pages of an arena that are granted, and most ranges of them.
-const GRANTED_PAGES: u64 = 32;
+pub(super) const GRANTED_PAGES: u64 = 32;
 /// Cores that are requested: some exist, some do not.
 const CPUS: u32 = 6;
 /// Cores that are neither the base's first nor the neighbour's.
@@ -42,27 +37,6 @@ pub(super) const FREE_CPUS: Range<u32> = 1..3;
 
 /// Names of images and nodes: few, so that they collide.
 const NAMES: [&str; 4] = ["a", "b-1", "c.2", "d_3"];
-
-/// Kind of descriptor that a request is meant for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Control,
-    Memory,
-    Node,
-    Channel,
-    GrantTable,
-}
-
-impl Kind {
-    /// All of them.
-    pub(super) const ALL: [Self; 5] = [
-        Self::Control,
-        Self::Memory,
-        Self::Node,
-        Self::Channel,
-        Self::GrantTable,
-    ];
-}
 
 /// Descriptors and addresses that structures may contain.
 #[derive(Clone, Copy, Debug)]
@@ -73,83 +47,6 @@ pub(super) struct Available {
     pub(super) eventfds: [RawFd; 2],
     /// Physical address in the memory of the node that is called, or any.
     pub(super) address: u64,
-}
-
-/// Lists name, descriptor and weight of requests, one after the other.
-macro_rules! requests {
-    ($($request:ident $kind:ident $share:literal),+ $(,)?) => {
-        &[$((ioctl::$request, stringify!($request), Kind::$kind, $share)),+]
-    };
-}
-
-/// Each request, its kind of descriptor, and its weight. Requests that take cores are slow, and
-/// have a smaller weight.
-pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
-    HELLO Control 10,
-    MACHINE Control 40,
-    POOL_RESERVE Control 12,
-    POOL_RELEASE Control 6,
-    MEMORY_CREATE Control 60,
-    IMAGE_ADD Control 60,
-    IMAGE_OPEN Control 40,
-    IMAGE_REMOVE Control 60,
-    IMAGE_LIST Control 40,
-    IMAGE_REPLACE Control 30,
-    NODE_CREATE Control 60,
-    NODE_OPEN Control 40,
-    NODE_LIST Control 40,
-    MEMORY_GROW Memory 80,
-    MEMORY_CHUNKS Memory 80,
-    MEMORY_COPY Memory 80,
-    MEMORY_REVOKE Memory 6,
-    DESCRIPTION Memory 60,
-    NODE_START Node 60,
-    NODE_STOP Node 60,
-    NODE_INFO Node 60,
-    NODE_REMOVE Node 40,
-    NODE_MEMORY Node 20,
-    NODE_INTERRUPT Node 60,
-    NODE_SUPERVISE Node 40,
-    NODE_RETIRE Node 20,
-    NODE_RECREATE Node 20,
-    NODE_GROW Node 40,
-    NODE_SHRINK Node 40,
-    NODE_SHARE Node 40,
-    NODE_SHARED Node 20,
-    NODE_DEVICE_ADD Node 40,
-    NODE_DEVICES Node 40,
-    DESCRIPTION Node 60,
-    NODE_CHANNELS Node 40,
-    CHANNEL_OPEN Node 80,
-    CHANNEL_RING Channel 60,
-    CHANNEL_EVENTFD Channel 80,
-    NODE_GRANT_TABLE Node 20,
-    GRANT_ADD GrantTable 40,
-    GRANT_REVOKE GrantTable 20,
-    NODE_DELEGATION Node 40,
-    MIRROR_CREATE Node 60,
-];
-
-/// A random request from the list, and its kind of descriptor.
-pub(super) fn pick(rng: &mut Rng) -> (u32, Kind) {
-    let total: u32 = REQUESTS.iter().map(|request| request.3).sum();
-    let mut left = rng.u32(..total);
-    for &(request, _, kind, weight) in REQUESTS {
-        if left < weight {
-            return (request, kind);
-        }
-        left -= weight;
-    }
-    (ioctl::HELLO, Kind::Control)
-}
-
-/// A random number, mostly one that looks like a request of the module.
-pub(super) fn random_request(rng: &mut Rng) -> u32 {
-    let number = rng.u32(..);
-    if rng.u8(..4) == 0 {
-        return number;
-    }
-    number & !0xff00 | u32::from(ioctl::IOC) << 8
 }
 
 /// Writes a structure for the request into the arena: valid, changed or random.
@@ -390,7 +287,7 @@ fn either(rng: &mut Rng, good: impl FnOnce(&mut Rng) -> u64) -> u64 {
 }
 
 /// A page of the caller's arena, behind the data that structures point to.
-fn page_in_arena(rng: &mut Rng, data: u64) -> u64 {
+pub(super) fn page_in_arena(rng: &mut Rng, data: u64) -> u64 {
     (data & !(PAGE - 1)) + PAGE * rng.u64(1..GRANTED_PAGES)
 }
 
@@ -431,100 +328,13 @@ fn memory_request(rng: &mut Rng) -> abi::Request {
     }
 }
 
-/// Removes values that must not be generated: see the head of this file.
-fn restrict(rng: &mut Rng, request: u32, bytes: &mut [u8], data: u64) {
-    for &offset in addresses(request) {
-        let address = match rng.u8(..8) {
-            0 => NOWHERE[rng.usize(..NOWHERE.len())],
-            _ => data,
-        };
-        put(bytes, offset, address);
-    }
-    match request {
-        // Running nodes have no handler for NMIs: see above.
-        ioctl::NODE_INTERRUPT => {
-            let offset = offset_of!(abi::NodeInterrupt, vector);
-            if get(bytes, offset) as u32 == abi::VECTOR_NMI {
-                bytes[offset] = 0;
-            }
-        }
-        // The nodes' code and page tables lie in the first granule of their memory.
-        ioctl::MEMORY_COPY => {
-            let offset = offset_of!(abi::MemoryCopy, to);
-            let to = get(bytes, offset).max(GRANULE);
-            put(bytes, offset, to);
-        }
-        // A node on a loaded machine may be slow, which must not end it.
-        ioctl::NODE_GRANT_TABLE => {
-            let offset = offset_of!(abi::grant::GrantTable, timeout_ms);
-            let timeout_ms = get(bytes, offset) as u32;
-            if (GRANT_TIMEOUT_MIN_MS..=GRANT_TIMEOUT_MAX_MS).contains(&timeout_ms) {
-                bytes[offset..offset + 4].copy_from_slice(&GRANT_TIMEOUT_MAX_MS.to_ne_bytes());
-            }
-        }
-        // Granted pages of this process lie in the arena, which may have any content.
-        ioctl::GRANT_ADD => {
-            let address = page_in_arena(rng, data) + rng.u64(..64) / 63;
-            put(bytes, offset_of!(abi::grant::GrantAdd, address), address);
-            let offset = offset_of!(abi::grant::GrantAdd, size);
-            let size = get(bytes, offset);
-            if size < TOO_MUCH {
-                put(bytes, offset, size % (GRANTED_PAGES * PAGE));
-            }
-        }
-        _ => {}
-    }
-    let size = match request {
-        ioctl::MEMORY_GROW => offset_of!(abi::Request, size),
-        ioctl::POOL_RESERVE => offset_of!(abi::Pool, memory) + offset_of!(abi::Request, size),
-        ioctl::NODE_START => {
-            // A page table must be aligned to a page, so the module refuses this one.
-            let offset = offset_of!(abi::NodeStart, page_table);
-            let page_table = get(bytes, offset) | 1;
-            return put(bytes, offset, page_table);
-        }
-        _ => return,
-    };
-    let asked = get(bytes, size);
-    if (SIZE_MAX + 1..TOO_MUCH).contains(&asked) {
-        put(bytes, size, asked % (SIZE_MAX + 1));
-    }
-}
-
-/// Offsets of user-space addresses in a request's structure.
-fn addresses(request: u32) -> &'static [usize] {
-    match request {
-        ioctl::MACHINE => &[offset_of!(abi::Machine, cpus)],
-        ioctl::POOL_RESERVE => &[offset_of!(abi::Pool, cpus)],
-        ioctl::IMAGE_ADD => &[offset_of!(abi::Image, description)],
-        ioctl::IMAGE_LIST | ioctl::NODE_LIST => &[offset_of!(abi::Names, names)],
-        ioctl::NODE_CREATE => &[
-            offset_of!(abi::NodeCreate, description),
-            offset_of!(abi::NodeCreate, cpus),
-        ],
-        ioctl::NODE_INFO => &[offset_of!(abi::NodeInfo, cpus)],
-        ioctl::NODE_GROW => &[offset_of!(abi::NodeGrow, cpus)],
-        ioctl::NODE_SHRINK => &[offset_of!(abi::NodeShrink, cpus)],
-        ioctl::NODE_RECREATE => &[offset_of!(abi::NodeRecreate, description)],
-        ioctl::MEMORY_CHUNKS => &[offset_of!(abi::Chunks, chunks)],
-        ioctl::DESCRIPTION => &[offset_of!(abi::Description, bytes)],
-        ioctl::NODE_DEVICES => &[offset_of!(abi::Devices, devices)],
-        ioctl::GRANT_ADD => &[offset_of!(abi::grant::GrantAdd, pages)],
-        _ => &[],
-    }
-}
-
-fn get(bytes: &[u8], offset: usize) -> u64 {
-    u64::read_from_prefix(&bytes[offset..]).map_or(0, |(value, _)| value)
-}
-
-fn put(bytes: &mut [u8], offset: usize, value: u64) {
-    bytes[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::harmless::addresses;
+    use super::super::requests::pick;
     use super::*;
+    use crate::base::support::raw_device::NOWHERE;
+    use std::mem::offset_of;
 
     /// No generated structure can harm the machine or this process.
     #[test]
@@ -570,14 +380,5 @@ mod tests {
                 _ => {}
             }
         }
-    }
-
-    #[test]
-    fn every_request_is_picked() {
-        let mut rng = Rng::with_seed(7);
-        let picked: std::collections::BTreeSet<u32> =
-            (0..20_000).map(|_| pick(&mut rng).0).collect();
-        // The request for a description exists for two kinds.
-        assert_eq!(picked.len(), REQUESTS.len() - 1);
     }
 }

@@ -9,8 +9,9 @@ use insula::name::Name;
 use insula_abi::{Reason, ioctl};
 use nix::errno::Errno;
 
-use super::call::{ARENA_WORDS, REQUESTS};
+use super::call::ARENA_WORDS;
 use super::found::found_once;
+use super::requests::REQUESTS;
 use super::targets::{Accepted, Targets};
 use crate::base::support::insula_command::{assert_equal, with_cleanup};
 use crate::base::support::nodes::peer_node::Peer;

@@ -3,6 +3,8 @@
 mod call;
 mod found;
 pub(super) mod fuzz;
+mod harmless;
 mod numbers;
 mod real_time;
+mod requests;
 mod targets;

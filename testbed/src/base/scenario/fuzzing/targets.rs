@@ -20,7 +20,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use zerocopy::IntoBytes;
 
-use super::call::{ARENA_WORDS, Available, FREE_CPUS, Kind, generate, name, pick, random_request};
+use super::call::{ARENA_WORDS, Available, FREE_CPUS, generate, name};
+use super::requests::{Kind, pick, random_request};
 use crate::base::Finding;
 use crate::base::support::nodes::idle_node::{IdleMemory, SUPPLY};
 use crate::base::support::raw_device::{Answer, Arena, Argument, call, read_mapped};

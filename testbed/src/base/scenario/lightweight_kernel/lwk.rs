@@ -3,6 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::time::Duration;
 
 use crate::base::support::insula_command::{
     assert_equal, command, insula, insula_json, try_insula, wait_for, with_cleanup,
@@ -20,7 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1],
-    limit: std::time::Duration::from_secs(300),
+    limit: Duration::from_secs(300),
     soak_limit: None,
     play,
 };
@@ -29,7 +30,7 @@ const NAME: &str = "quiet";
 /// Its cores.
 const CORES: std::ops::RangeInclusive<u32> = 1..=3;
 
-fn play(_context: &Context) -> Result<(), Finding> {
+fn play(_: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
         let before = online()?;
         starts(&[])?;

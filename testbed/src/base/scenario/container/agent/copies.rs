@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::{CLIENT, CONTENT, Finding, SERVER, assert_equal, insula, script, sum, try_insula};
+use super::{CLIENT, CONTENT, SERVER, script, sum};
+use crate::base::Finding;
+use crate::base::support::insula_command::{assert_equal, insula, try_insula};
 
 /// Folder of the copied files in the base, and in nodes.
 const HERE: &str = "/tmp/copied";

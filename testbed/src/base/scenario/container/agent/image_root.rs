@@ -4,10 +4,13 @@ use std::fs;
 use std::net::TcpStream;
 use std::process::Command;
 
-use super::{
-    CONTENT, Context, Finding, MODULES_PATH, ROOT, assert_equal, insula, insula_json, network_gone,
-    script, sum, text, try_insula, wait_for,
+use super::network::network_gone;
+use super::{CONTENT, ROOT, script, sum};
+use crate::base::support::insula_command::{
+    assert_equal, insula, insula_json, text, try_insula, wait_for,
 };
+use crate::base::{Context, Finding};
+use crate::host::payload::equipment::MODULES_PATH;
 
 /// File of the image.
 const IMAGE: &str = "/tmp/root.erofs";

@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use nix::libc;
 use zerocopy::IntoBytes;
 
-use super::fake_lwk::{DEMAND, FakeLwk, Program};
+use super::fake_lwk::FakeLwk;
+use super::fake_program::{DEMAND, Program};
 use super::{NODE, end, exec};
 use crate::base::Finding;
 use crate::base::support::insula_command::assert_equal;

@@ -6,7 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::{NODE, PROBE, on_node, output, same};
+use super::alike::same;
+use super::{NODE, PROBE, on_node, output};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, command, insula};
 
