@@ -3,10 +3,10 @@
 use std::fs;
 
 use serde::{Deserialize, Serialize};
-use testbed::kernels::Flavour;
-use testbed::machine::{Accelerator, qemu};
-use testbed::scenario::Shape;
-use testbed::tool::{Tool, ToolError};
+use testbed::base::Shape;
+use testbed::host::kernels::Flavour;
+use testbed::host::machine::{Accelerator, qemu};
+use testbed::host::tool::{Tool, ToolError};
 
 use crate::sources;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use testbed::project;
+use testbed::host::project;
 
 use crate::benchmark::Counted;
 use crate::marks;

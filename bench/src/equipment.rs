@@ -7,11 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use testbed::debs::{self, DebsError};
-use testbed::equipment::{self, EquipmentError};
-use testbed::payload::{Content, Payload};
-use testbed::project;
-use testbed::tool::{Tool, ToolError};
+use testbed::host::debs::{self, DebsError};
+use testbed::host::payload::equipment::{self, EquipmentError};
+use testbed::host::payload::{Content, Payload};
+use testbed::host::project;
+use testbed::host::tool::{Tool, ToolError};
 
 use crate::benchmark::Benchmark;
 use crate::outside::BASE;

@@ -10,7 +10,7 @@ use insula_bench::benchmark::{self, Benchmark};
 use insula_bench::equipment::Equipment;
 use insula_bench::plan::Plan;
 use insula_bench::{measured, outside, record, report};
-use testbed::project;
+use testbed::host::project;
 
 /// Measures on emulated machines, one benchmark after the other, and writes report.md, charts and
 /// results.json of all measurements so far, again after each.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testbed::machine::qemu;
+use testbed::host::machine::qemu;
 
 use crate::inside::{READY, pin};
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use std::{fs, io};
 
 use tempfile::TempDir;
-use testbed::equipment::EquipmentError;
-use testbed::kernels::{self, Flavour, Kernel};
-use testbed::machine::{Accelerator, Machine, MachineError, Outcome, Task};
-use testbed::node::{self, NodeInitrdError};
-use testbed::project;
-use testbed::scenario::Finding;
-use testbed::tool::ToolError;
+use testbed::base::Finding;
+use testbed::host::kernels::{self, Flavour, Kernel};
+use testbed::host::machine::{Accelerator, Machine, MachineError, Outcome, Task};
+use testbed::host::payload::equipment::EquipmentError;
+use testbed::host::payload::node_initrd::{self, NodeInitrdError};
+use testbed::host::project;
+use testbed::host::tool::ToolError;
 
 use crate::benchmark::{Benchmark, Play};
 use crate::circumstances::Circumstances;
@@ -149,7 +149,7 @@ fn failure(outcome: &Outcome) -> Option<String> {
         Some(_) => ("inside the machine", &outcome.output),
         None => ("the machine went down, the end of its log", &outcome.log),
     };
-    let end = testbed::tool::tail(output.trim_end(), FAILURE_BYTES);
+    let end = testbed::host::tool::tail(output.trim_end(), FAILURE_BYTES);
     Some(format!("{what}: {end}"))
 }
 
@@ -195,13 +195,13 @@ impl Outside {
             .map_err(EquipmentError::from)?;
         let folder = tempfile::tempdir_in(project::build())?;
         let initrd = folder.path().join("node.cpio");
-        fs::write(&initrd, node::initrd(&kernels)?)?;
+        fs::write(&initrd, node_initrd::initrd(&kernels)?)?;
         drop(guard);
         let recorder = Recorder::new(folder.path())?;
         progress("measuring the peers that run beside the machine");
         Ok(Self {
             count,
-            tsc_khz: testbed::machine::tsc::khz(),
+            tsc_khz: testbed::host::machine::tsc::khz(),
             kernels,
             folder,
             initrd,

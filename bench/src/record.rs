@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use testbed::tool::ToolError;
+use testbed::host::tool::ToolError;
 
 use crate::circumstances::load;
 use crate::measured::Measured;
@@ -156,7 +156,7 @@ mod tests {
     /// Commits that are rewritten after a measurement have to be measured again.
     #[test]
     fn records_are_of_ancestors_of_this_commit() {
-        let samples = testbed::project::root().join(FOLDER).join("samples");
+        let samples = testbed::host::project::root().join(FOLDER).join("samples");
         for (benchmark, measured) in crate::measured::stored(&samples).unwrap() {
             let commit = measured.circumstances.commit;
             assert!(

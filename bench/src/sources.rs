@@ -1,7 +1,7 @@
 //! Version of the measured sources.
 
-use testbed::project;
-use testbed::tool::{Tool, ToolError};
+use testbed::host::project;
+use testbed::host::tool::{Tool, ToolError};
 
 use crate::record;
 

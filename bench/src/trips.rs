@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 use crate::inside::Inside;
 

@@ -1,31 +1,21 @@
-//! The emulated machine to test Insula on: Debian's kernels, a root disk, QEMU, and the scenarios
-//! that are played inside.
+//! The emulated machine to test Insula on, and the scenarios that are played in it.
 //!
-//! Parts of a test: [`kernels`] and [`root`] provide what boots, [`equipment`] the payload (the
-//! command `insula`, insula.ko, the nodes' initial file system, the programs `insula-scenario` and
-//! [`peer`]), [`machine`] runs QEMU, where the first process mounts the payload and runs
-//! `insula-scenario NAME`; [`scenario`] is what that does. [`trial`] puts these together and judges
-//! the outcome.
+//! A folder says where its code runs: [`host`] on the computer that runs the tests, [`base`] on the
+//! emulated machine, as root of its base, [`node`] in the Linux nodes that scenarios start there,
+//! and [`lwk`] on the lightweight kernel. Each has the `main.rs` of its program.
 //!
-//! No part needs privileges, and nothing is written outside of the build folder.
+//! Parts of a test: [`host::kernels`] and [`host::root`] provide what boots,
+//! [`host::payload::equipment`] what the machine gets (the command `insula`, insula.ko, the nodes'
+//! initial file system, the programs of the other folders), [`host::machine`] runs QEMU, where the
+//! first process mounts the payload and runs `insula-scenario NAME`; [`base::scenario`] is what that
+//! does. [`host::trial`] puts these together and judges the outcome.
+//!
+//! Code of one folder uses another's only for what both sides must agree on: a scenario says by
+//! [`host`]'s types which machine it needs, the base sends [`node::peer`]'s requests.
+//!
+//! No part needs privileges on the host, and nothing is written outside of the build folder.
 
-pub mod busybox;
-pub mod debs;
-pub mod equipment;
-pub mod ext4;
-pub mod kernels;
-pub mod machine;
-pub mod memory_fill;
-pub mod module;
+pub mod base;
+pub mod host;
+pub mod lwk;
 pub mod node;
-pub mod packages;
-pub mod payload;
-pub mod peer;
-pub mod probe;
-pub mod programs;
-pub mod project;
-pub mod root;
-pub mod scenario;
-pub mod socket_peer;
-pub mod tool;
-pub mod trial;

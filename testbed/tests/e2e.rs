@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use testbed::kernels::Flavour;
-use testbed::machine::Accelerator;
-use testbed::scenario::{self, Scenario};
-use testbed::trial;
+use testbed::base::{Scenario, scenario};
+use testbed::host::kernels::Flavour;
+use testbed::host::machine::Accelerator;
+use testbed::host::trial;
 
 fn main() {
     let mut arguments = Arguments::from_args();

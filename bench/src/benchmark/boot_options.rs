@@ -1,7 +1,7 @@
 //! Effect of each option that shortens a stock kernel's boot.
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row};
 use crate::inside::{Inside, wait_until_ready};

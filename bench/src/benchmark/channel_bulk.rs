@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use insula::driver::GrantTable;
-use testbed::peer::Request;
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
+use testbed::node::peer::Request;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, Peer, Pipes, pin};

@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, LwkNode, Place};

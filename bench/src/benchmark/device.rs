@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use insula::name::Name;
 use insula::node::{self, NodeLog};
-use testbed::machine::SpareDevices;
+use testbed::base::{Finding, Shape};
+use testbed::host::machine::SpareDevices;
+use testbed::host::root::Root;
 use testbed::node::SPEED;
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, lines};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Counted, Row, Unit};
 use crate::inside::{Inside, LwkNode, Place};

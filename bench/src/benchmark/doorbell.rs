@@ -2,9 +2,9 @@
 
 use std::io;
 
-use testbed::peer::Request;
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
+use testbed::node::peer::Request;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Events, Guest, Inside, Peer, Pipes, PolledRings, pin};

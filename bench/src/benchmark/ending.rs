@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use insula::name::Name;
 use insula::node::{self, Handle};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape, hang};
+use testbed::base::{Finding, Shape, hang};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row};
 use crate::inside::{Inside, wait_for_line, wait_until_ready};

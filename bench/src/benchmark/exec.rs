@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row};
 use crate::inside::{BUSYBOX, CONTAINER, Inside, output_of, podman, run};

@@ -1,7 +1,7 @@
 //! An interrupt from one core of the base to another.
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, OtherCore, pin};

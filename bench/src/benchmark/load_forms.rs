@@ -5,8 +5,8 @@ use insula::image;
 use insula::name::Name;
 use insula_abi as abi;
 use std::time::Instant;
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row};
 use crate::inside::{Inside, wait_until_ready};

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, wait_until_ready};

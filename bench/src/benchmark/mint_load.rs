@@ -10,8 +10,8 @@ use insula::name::Name;
 use insula_abi as abi;
 use insula_boot::{Layout, NodeDescription};
 use kimage::{Loadable, Segment};
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, drop_caches, read_rate};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use insula::node;
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, Start, drop_caches, read_rate};

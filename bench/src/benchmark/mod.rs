@@ -27,8 +27,8 @@ mod noise;
 mod null_call;
 mod run_to_output;
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use crate::inside::Inside;
 use crate::marks::Count;

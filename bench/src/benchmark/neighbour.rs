@@ -4,9 +4,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use insula::node::{self, NodeLog};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 use testbed::node::WORK;
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Container, Inside, lines, wait_until_ready};

@@ -1,8 +1,8 @@
 //! Time from Enter to the node's init, compared with virtual machines.
 
-use testbed::kernels::Flavour;
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::kernels::Flavour;
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row};
 use crate::inside::{Inside, wait_until_ready};

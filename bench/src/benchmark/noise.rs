@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::thread;
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Counted, Row, Unit};
 use crate::inside::{Inside, LwkNode, PROBE, Place};

@@ -1,7 +1,7 @@
 //! System calls that do nothing.
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, LwkNode, OtherCore, Place, pin};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use testbed::root::Root;
-use testbed::scenario::{Finding, Shape};
+use testbed::base::{Finding, Shape};
+use testbed::host::root::Root;
 
 use super::{Benchmark, Row};
 use crate::inside::{BUSYBOX, Bundle, CONTAINER, Inside, podman, run_to_line, wait_for_line};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use insula_bench::benchmark;
 use insula_bench::inside::Inside;
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 /// Plays a benchmark on this machine, which must be one of the testbed's.
 #[derive(Parser)]

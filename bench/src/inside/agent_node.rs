@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use testbed::equipment::MODULES_PATH;
-use testbed::scenario::Finding;
+use testbed::base::Finding;
+use testbed::host::payload::equipment::MODULES_PATH;
 
 use super::Inside;
 use super::probe::PROBE;

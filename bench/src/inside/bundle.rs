@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 use super::{FOLDER, run};
 

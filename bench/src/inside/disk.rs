@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Instant;
 
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 /// Bytes read to measure a disk's rate: more than a kernel, but not too slow.
 const RATE_BYTES: usize = 64 << 20;

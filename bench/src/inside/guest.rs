@@ -4,9 +4,9 @@ use std::io::{self, Read, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testbed::equipment::PEER_INITRD_PATH;
-use testbed::scenario::Finding;
-use testbed::socket_peer::{LISTENS, PORT};
+use testbed::base::Finding;
+use testbed::host::payload::equipment::PEER_INITRD_PATH;
+use testbed::node::socket_peer::{LISTENS, PORT};
 use vsock::VsockStream;
 
 use super::Inside;

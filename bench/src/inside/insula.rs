@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use insula::driver::tsc;
 use insula::name::Name;
 use serde::Deserialize;
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 /// The command `insula`, as a user types it.
 pub struct Command(PathBuf);

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::insula::driver::Driver;
-use testbed::scenario::{Context, Finding};
+use testbed::base::{Context, Finding};
 
 pub use agent_node::{
     BUSYBOX, CONTAINER, FOLDER, INSIDE_PROBE, output_of, podman, probed_s, run, run_lines,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use insula::image::Initramfs;
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 use super::agent_node::run_lines;
 use super::{Inside, PROBE};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use insula::channel::{ChannelError, End, Side};
 use insula::driver::{CallError, GrantTable, Node};
 use insula_channel::{Message, Received};
-use testbed::equipment::PEER_INITRD_PATH;
-use testbed::peer::Request;
-use testbed::scenario::Finding;
+use testbed::base::Finding;
+use testbed::host::payload::equipment::PEER_INITRD_PATH;
+use testbed::node::peer::Request;
 
 use super::{Inside, wait_until_ready};
 

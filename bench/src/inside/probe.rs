@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 use super::Inside;
 use crate::marks::Kind;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use insula::driver::Driver;
 use insula::name::Name;
 use insula::node::{self, NodeLog};
-use testbed::scenario::Finding;
+use testbed::base::Finding;
 
 /// First line of the test nodes' init.
 pub const READY: &str = "insula-node: ready";

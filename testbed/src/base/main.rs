@@ -1,0 +1,42 @@
+//! Plays one scenario inside the emulated machine: `insula-scenario NAME [--soak]`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use testbed::base::{Context, run, scenario};
+
+/// Plays a scenario on this machine, which must be one of the testbed's.
+#[derive(Parser)]
+struct Arguments {
+    /// Scenario to play; without it they are listed.
+    name: Option<String>,
+    /// Play it with long counts.
+    #[arg(long)]
+    soak: bool,
+    /// Folder for its files.
+    #[arg(long, default_value = "/result")]
+    results: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let Some(name) = arguments.name else {
+        for scenario in scenario::ALL {
+            println!("{:12} {}", scenario.name, scenario.proves);
+        }
+        return ExitCode::SUCCESS;
+    };
+    let Some(scenario) = scenario::find(&name) else {
+        eprintln!("there is no scenario `{name}`; without a name they are listed");
+        return ExitCode::from(2);
+    };
+    let context = Context::new(arguments.soak, &arguments.results);
+    match run(scenario, &context) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(finding) => {
+            eprintln!("{name}: {finding}");
+            ExitCode::FAILURE
+        }
+    }
+}

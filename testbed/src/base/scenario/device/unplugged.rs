@@ -1,0 +1,95 @@
+//! A device is unplugged while its node gets memory, and gives memory back, that it can reach by
+//! DMA.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fastrand::Rng;
+use insula::device::PciAddress;
+use insula::driver::{Driver, Node};
+use insula::name::Name;
+use insula_abi::{DEVICE_IOMMU, GRANULE, Reason, Request};
+
+use crate::base::Finding;
+use crate::base::support::insula_command::{assert_equal, wait_for};
+use crate::base::support::nodes::idle_node::{IdleMemory, SUPPLY};
+use crate::base::support::spare::{self, NETWORK};
+
+/// Number of unplugs.
+const ROUNDS: u32 = 12;
+/// Memory that comes and goes: in many chunks, each of which is mapped in the IOMMU by itself.
+const CHUNKS: u32 = 48;
+const MORE: Request = Request {
+    size: CHUNKS as u64 * GRANULE,
+    chunk_max: GRANULE,
+    ..SUPPLY
+};
+/// Latest moment of the unplug in a round of growing and shrinking, which takes less.
+const LATEST_US: u64 = 40_000;
+
+/// The node loses the device, without other effects.
+pub(super) fn while_memory_comes_and_goes() -> Result<(), Finding> {
+    let mut rng = Rng::new();
+    let driver = Driver::open()?;
+    for round in 0..ROUNDS {
+        let again = unplug_once(&driver, rng.u64(..LATEST_US));
+        again.map_err(|finding| finding.when(&format!("round {round}")))?;
+    }
+    spare::assert_base_has_both()
+}
+
+fn unplug_once(driver: &Driver, after_us: u64) -> Result<(), Finding> {
+    let memory = IdleMemory::allocate(driver, &SUPPLY)?;
+    let name = "unplugged".parse::<Name>()?.to_abi();
+    let node = driver.create_node(&name, &[], &[1], &memory.object)?;
+    node.add_device(NETWORK.parse::<PciAddress>()?.to_abi())?;
+    let flags = node.devices()?.first().map_or(0, |device| device.flags);
+    assert_equal("IOMMU flag", &(flags & DEVICE_IOMMU), &DEVICE_IOMMU)?;
+    node.start(&memory.start_parameters())?;
+
+    let (times, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let resizing = scope.spawn(|| -> Result<(), Finding> {
+            while !over.load(Ordering::Relaxed) {
+                grow_and_shrink(driver, &node)?;
+                times.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let unplugged = wait_for("memory to be added and removed", || {
+            Ok((times.load(Ordering::Relaxed) > 0).then_some(()))
+        })
+        .and_then(|()| {
+            std::thread::sleep(Duration::from_micros(after_us));
+            Ok(fs::write(
+                format!("/sys/bus/pci/devices/{NETWORK}/remove"),
+                "1",
+            )?)
+        });
+        over.store(true, Ordering::Relaxed);
+        let resized = resizing
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        unplugged.and(resized)
+    })?;
+    node.stop(Reason::KILLED)?;
+    node.remove()?;
+    plug_in()
+}
+
+fn grow_and_shrink(driver: &Driver, node: &Node) -> Result<(), Finding> {
+    let more = driver.create_memory()?;
+    more.grow(&MORE)?;
+    node.grow(&[], Some(&more))?;
+    Ok(node.shrink(&[], CHUNKS)?)
+}
+
+/// Waits until the base has found it again.
+fn plug_in() -> Result<(), Finding> {
+    fs::write("/sys/bus/pci/rescan", "1")?;
+    wait_for("the base's driver of the device", || {
+        Ok(spare::driver(NETWORK))
+    })
+    .map(drop)
+}

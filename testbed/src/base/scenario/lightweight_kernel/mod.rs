@@ -1,0 +1,5 @@
+//! The lightweight kernel, its programs, and the delegation of their system calls.
+
+pub(super) mod delegation;
+pub(super) mod lwk;
+pub(super) mod programs;

@@ -1,0 +1,146 @@
+//! Scenarios: programs that run inside an emulated machine and prove a behaviour, in folders by
+//! subject.
+//!
+//! To add one: write `SUBJECT/NAME.rs`, declare it in the subject's `mod.rs` and add it to [`ALL`].
+//! `make test` then plays it on the kernels that it names. Around each the runner checks that the
+//! base's state is unchanged and that its kernel log has no error.
+//!
+//! All have one shape: a comment that says what they prove, [`Scenario`] `SCENARIO`, constants and
+//! types, the function `play`, and its steps in their order, with what only one step needs beside
+//! it. A step with much of its own has a file in `SUBJECT/NAME/`. What several scenarios need is in
+//! `base/support/`.
+
+mod base_end;
+mod communication;
+mod container;
+mod device;
+mod failure;
+mod fuzzing;
+mod lightweight_kernel;
+mod module;
+mod node;
+mod resources;
+
+use std::time::Duration;
+
+use super::{Context, Finding};
+use crate::host::kernels::Flavour;
+use crate::host::machine::SpareDevices;
+
+pub(crate) use base_end::vmcore;
+
+/// All scenarios, in the order in which they are run.
+pub const ALL: &[&Scenario] = &[
+    &module::base::SCENARIO,
+    &node::two_nodes::SCENARIO,
+    &lightweight_kernel::lwk::SCENARIO,
+    &lightweight_kernel::programs::SCENARIO,
+    &node::endings::SCENARIO,
+    &failure::supervision::SCENARIO,
+    &failure::post_mortem::SCENARIO,
+    &node::images::SCENARIO,
+    &node::refusals::SCENARIO,
+    &module::revision::SCENARIO,
+    &module::packages::SCENARIO,
+    &resources::pool::SCENARIO,
+    &resources::numa::SCENARIO,
+    &resources::cores::SCENARIO,
+    &node::up_down::SCENARIO,
+    &communication::channels::SCENARIO,
+    &communication::frames::SCENARIO,
+    &lightweight_kernel::delegation::SCENARIO,
+    &resources::update::SCENARIO,
+    &container::virtio::SCENARIO,
+    &container::agent::SCENARIO,
+    &container::disks::SCENARIO,
+    &container::living::SCENARIO,
+    &node::cycles::SCENARIO,
+    &failure::kills::SCENARIO,
+    &fuzzing::fuzz::SCENARIO,
+    &device::devices::SCENARIO,
+    &device::devices_iommu::SCENARIO,
+    &device::devices_remapped::SCENARIO,
+    &base_end::base_sleep::SCENARIO,
+    &base_end::base_reboot::SCENARIO,
+    &base_end::base_kexec::SCENARIO,
+    &base_end::base_panic::SCENARIO,
+    &base_end::base_kdump::SCENARIO,
+];
+
+/// A behaviour to be proven.
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What it proves, in a few words.
+    pub proves: &'static str,
+    /// Machine that it needs.
+    pub machine: Shape,
+    /// Who loads insula.ko.
+    pub module: Module,
+    /// Base kernels on which `make test` plays it: one, unless the result depends on the base's
+    /// kernel.
+    pub bases: &'static [Flavour],
+    /// Wall-clock time limit.
+    pub limit: Duration,
+    /// Wall-clock time limit with long counts; none if it has no long counts.
+    pub soak_limit: Option<Duration>,
+    /// Plays it.
+    pub play: fn(&Context) -> Result<(), Finding>,
+}
+
+/// Size of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Cores.
+    pub cpus: u32,
+    /// Memory, in MiB.
+    pub memory_mib: u64,
+    /// NUMA nodes.
+    pub numa_nodes: u32,
+    /// PCI functions to be given to nodes.
+    pub spare_devices: SpareDevices,
+    /// Added to the base kernel's command line.
+    pub append: &'static str,
+}
+
+impl Shape {
+    /// 4 cores, 4 GiB.
+    pub const USUAL: Self = Self {
+        cpus: 4,
+        memory_mib: 4096,
+        numa_nodes: 1,
+        spare_devices: SpareDevices::None,
+        append: "",
+    };
+}
+
+/// Who loads insula.ko.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// The runner loads it before the scenario, and unloads it after.
+    Loaded,
+    /// The scenario loads it, and must have unloaded it at its end.
+    ByScenario,
+    /// The service loads it, on a machine under systemd that has the project installed by its
+    /// packages. The service waits until the scenario has notified systemd that it is ready. At the
+    /// end the module must have been unloaded.
+    Installed,
+}
+
+/// The scenario of that name.
+pub fn find(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().copied().find(|scenario| scenario.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for scenario in ALL {
+            let same = ALL.iter().filter(|other| other.name == scenario.name);
+            assert_eq!(same.count(), 1, "{}", scenario.name);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Use of the command `insula`, as its users do.
+
+use std::fmt::Debug;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::base::Finding;
+
+/// Time limit of what takes a second or two on a quiet host.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
+/// Interval at which a condition is checked.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Pause after a check, in multiples of its duration: checks share the host's cores with the work
+/// that is waited for.
+const PAUSE_FACTOR: u32 = 1;
+/// Records of a node's log that are shown when a scenario fails.
+const RECORDS_SHOWN: &str = "60";
+
+/// Result of a run of `insula`.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Its arguments, for messages.
+    words: String,
+    /// Its exit status; none if a signal ended it.
+    pub(crate) status: Option<i32>,
+    /// Its standard output.
+    pub(crate) output: String,
+    /// Its standard error.
+    pub(crate) error_output: String,
+}
+
+impl Answer {
+    pub(crate) fn new(words: &[&str], output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            words: words.join(" "),
+            status: output.status.code(),
+            output: text(&output.stdout),
+            error_output: text(&output.stderr),
+        }
+    }
+
+    /// Its output, if it succeeded.
+    pub(crate) fn succeeded(self) -> Result<String, Finding> {
+        match self.status {
+            Some(0) => Ok(self.output),
+            _ => Err(self.finding("failed")),
+        }
+    }
+
+    /// Succeeds if it was refused with that exit status and a message that has all these parts.
+    pub(crate) fn refused(&self, status: i32, parts: &[&str]) -> Result<(), Finding> {
+        if self.status != Some(status) {
+            return Err(self.finding(&format!("was not refused with status {status}")));
+        }
+        match parts
+            .iter()
+            .find(|part| !self.error_output.contains(**part))
+        {
+            Some(missing) => {
+                Err(self.finding(&format!("was refused without a word of `{missing}`")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn finding(&self, what: &str) -> Finding {
+        let Self {
+            words,
+            status,
+            output,
+            error_output,
+        } = self;
+        let status = status.map_or("none".to_owned(), |status| status.to_string());
+        Finding::new(format!(
+            "`insula {words}` {what}; status {status}, output: {output}\nerrors: {error_output}"
+        ))
+    }
+}
+
+/// The command, not yet started.
+pub(crate) fn command(words: &[&str]) -> Command {
+    let mut command = Command::new("insula");
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// Runs `insula` to its end, whatever the result.
+pub(crate) fn try_insula(words: &[&str]) -> Result<Answer, Finding> {
+    Ok(Answer::new(words, &command(words).output()?))
+}
+
+/// Runs `insula`, which must succeed. Returns its output.
+pub(crate) fn insula(words: &[&str]) -> Result<String, Finding> {
+    try_insula(words)?.succeeded()
+}
+
+/// Runs `insula`, which must succeed and print JSON.
+pub(crate) fn insula_json(words: &[&str]) -> Result<Value, Finding> {
+    let text = insula(words)?;
+    let named = |error| Finding::from(error).when(&format!("`insula {}`", words.join(" ")));
+    serde_json::from_str(&text).map_err(named)
+}
+
+/// Polls until `check` returns a value, for at most [`TIMEOUT`].
+pub(crate) fn wait_for<T>(
+    what: &str,
+    mut check: impl FnMut() -> Result<Option<T>, Finding>,
+) -> Result<T, Finding> {
+    let began = Instant::now();
+    loop {
+        let started = Instant::now();
+        if let Some(found) = check()? {
+            return Ok(found);
+        }
+        let pause = INTERVAL.max(PAUSE_FACTOR * started.elapsed());
+        let waited_s = began.elapsed().as_secs();
+        Finding::unless(began.elapsed() < TIMEOUT, || {
+            format!("waited {waited_s} s for {what}")
+        })?;
+        std::thread::sleep(pause);
+    }
+}
+
+/// Fails unless both are equal.
+pub(crate) fn assert_equal<T: PartialEq + Debug>(
+    what: &str,
+    found: &T,
+    wanted: &T,
+) -> Result<(), Finding> {
+    Finding::unless(found == wanted, || {
+        format!("{what}: {found:?} instead of {wanted:?}")
+    })
+}
+
+/// Plays a part and, however it ends, removes all nodes, images and the pool. If it fails, the
+/// nodes' logs are shown first.
+pub(crate) fn with_cleanup(part: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
+    let result = part();
+    if result.is_err() {
+        show_nodes();
+    }
+    let removed = remove_all();
+    result.and(removed)
+}
+
+/// Removes all nodes and images, and empties the pool.
+fn remove_all() -> Result<(), Finding> {
+    for name in names(&["ps", "--all", "--json"])? {
+        insula(&["rm", "--force", &name])?;
+    }
+    for name in names(&["image", "ls", "--json"])? {
+        insula(&["image", "rm", &name])?;
+    }
+    insula(&["machine", "release"]).map(drop)
+}
+
+/// Names in the output of a list.
+pub(crate) fn names(list: &[&str]) -> Result<Vec<String>, Finding> {
+    let list = insula_json(list)?;
+    let names = list.as_array().into_iter().flatten();
+    Ok(names.map(|one| text(&one["name"])).collect())
+}
+
+/// A value that should be text.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A value that should be a list of numbers.
+pub(crate) fn numbers(value: &Value) -> Vec<u32> {
+    let numbers = value.as_array().into_iter().flatten();
+    numbers
+        .filter_map(|number| number.as_u64()?.try_into().ok())
+        .collect()
+}
+
+/// Prints the nodes and their logs, as far as available.
+fn show_nodes() {
+    let show = |words: &[&str]| match try_insula(words) {
+        Ok(answer) => println!("{}{}", answer.output, answer.error_output),
+        Err(finding) => println!("{finding}"),
+    };
+    show(&["ps", "--all"]);
+    for name in names(&["ps", "--all", "--json"]).unwrap_or_default() {
+        println!("The log of {name} ends:");
+        show(&["logs", "--tail", RECORDS_SHOWN, &name]);
+    }
+}

@@ -1,0 +1,7 @@
+//! Nodes that scenarios start, by the kernel or the program that they run.
+
+pub(crate) mod hang;
+pub(crate) mod idle_node;
+pub(crate) mod in_node;
+pub(crate) mod peer_node;
+pub(crate) mod test_node;

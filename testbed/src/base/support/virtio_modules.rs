@@ -1,0 +1,37 @@
+//! Modules of the base's kernel that serve nodes' virtio devices.
+
+use std::process::Command;
+
+use super::insula_command::wait_for;
+use crate::base::Finding;
+
+/// Modules that the base loads for sockets to nodes.
+pub(crate) const SOCKET_MODULES: [&str; 3] = ["vhost_vsock", "vhost_iotlb", "vsock"];
+/// Modules that the base loads for the network of nodes, in the order in which they can be
+/// unloaded.
+pub(crate) const NETWORK_MODULES: [&str; 5] = ["vhost_net", "tun", "bridge", "stp", "llc"];
+
+/// Loads sockets. Otherwise the first socket would have Linux load a transport of another
+/// hypervisor's for it.
+pub(crate) fn load_sockets() -> Result<(), Finding> {
+    modprobe(&["vsock"])
+}
+
+/// Unloads the modules, once Linux has dropped the last connection: one that the node did not
+/// confirm takes some seconds.
+pub(crate) fn unload(modules: &[&str]) -> Result<(), Finding> {
+    wait_for("the modules for sockets to be unused", || {
+        let unloaded = modprobe(&[&["-r"], modules].concat());
+        Ok(unloaded.ok())
+    })
+}
+
+fn modprobe(words: &[&str]) -> Result<(), Finding> {
+    let answer = Command::new("modprobe").args(words).output()?;
+    Finding::unless(answer.status.success(), || {
+        format!(
+            "modprobe {words:?}: {}",
+            String::from_utf8_lossy(&answer.stderr)
+        )
+    })
+}

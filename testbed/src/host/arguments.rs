@@ -1,0 +1,117 @@
+//! Command line of `testbed`.
+
+use clap::{Args, Parser, Subcommand};
+use testbed::host::kernels::Flavour;
+use testbed::host::machine::{Accelerator, SpareDevices};
+use testbed::host::root::Root;
+
+/// Emulated machine to try Insula on: QEMU, a stock Debian kernel as the base, insula.ko and the
+/// command `insula`.
+#[derive(Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) request: Request,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Request {
+    /// Fetch Debian's kernels and make the root disk, in the build folder.
+    Fetch {
+        /// Also the generic kernels.
+        #[arg(long)]
+        all: bool,
+        /// Also the root disk for benchmarks.
+        #[arg(long)]
+        bench: bool,
+        /// Also the root disk on which the project's packages, built first, are installed.
+        #[arg(long)]
+        installed: bool,
+    },
+    /// Build insula.ko.
+    Module {
+        /// Kernel to build for; may be given several times.
+        #[arg(long, default_values = ["6.1", "6.12"])]
+        kernel: Vec<Flavour>,
+    },
+    /// Run a command inside; its output and exit status are passed on.
+    Run {
+        #[command(flatten)]
+        machine: MachineArguments,
+        /// Install neither module nor `insula`.
+        #[arg(long)]
+        bare: bool,
+        /// Time limit, in seconds.
+        #[arg(long = "limit", default_value_t = 300, value_name = "SECONDS")]
+        limit_s: u64,
+        /// The command and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Open a root shell inside, with insula.ko loaded.
+    Shell {
+        #[command(flatten)]
+        machine: MachineArguments,
+    },
+    /// Play scenarios, each on its own machine, and count those that passed.
+    Scenario {
+        /// Scenario to play; all if none is named.
+        name: Option<String>,
+        /// Kernels of the base, separated by commas.
+        #[arg(long, value_delimiter = ',', default_values = ["6.1", "6.12"])]
+        kernel: Vec<Flavour>,
+        /// With long counts; only scenarios that have such.
+        #[arg(long)]
+        soak: bool,
+        /// tcg, tcg-parallel or kvm; without it, kvm where it works, else tcg.
+        #[arg(long, env = "INSULA_ACCELERATOR")]
+        accelerator: Option<Accelerator>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct MachineArguments {
+    /// The base's kernel: 6.1, 6.12, 6.1-generic or 6.12-generic, or one built with a sanitizer:
+    /// 6.1-kasan, 6.12-kasan or 6.12-kcsan.
+    #[arg(long, default_value = "6.12")]
+    pub(crate) kernel: Flavour,
+    /// Cores.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) cpus: u32,
+    /// Memory, in MiB.
+    #[arg(long, default_value_t = 4096, value_name = "MIB")]
+    pub(crate) memory: u64,
+    /// NUMA nodes.
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    pub(crate) numa_nodes: u32,
+    /// PCI functions to be given to nodes: none, plain, iommu or remapping.
+    #[arg(long, default_value_t, value_name = "KIND")]
+    pub(crate) spare_devices: SpareDevices,
+    /// tcg, tcg-parallel (faster, for measurements) or kvm; without it, kvm where it
+    /// works, else tcg.
+    #[arg(long, env = "INSULA_ACCELERATOR")]
+    pub(crate) accelerator: Option<Accelerator>,
+    /// Use the root disk for benchmarks.
+    #[arg(long)]
+    pub(crate) bench: bool,
+    /// Do not load insula.ko; it is in /payload/insula.ko.
+    #[arg(long)]
+    pub(crate) no_module: bool,
+    /// Add to the base kernel's command line.
+    #[arg(
+        long,
+        default_value = "",
+        allow_hyphen_values = true,
+        value_name = "TEXT"
+    )]
+    pub(crate) append: String,
+    /// Add to QEMU's command line; may be given several times.
+    #[arg(long, allow_hyphen_values = true, value_name = "WORD")]
+    pub(crate) qemu: Vec<String>,
+}
+
+impl MachineArguments {
+    pub(crate) fn root(&self) -> Root {
+        if self.bench { Root::Bench } else { Root::Test }
+    }
+}

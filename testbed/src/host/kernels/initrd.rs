@@ -1,0 +1,86 @@
+//! Initial file system with which a kernel boots as the base of an emulated machine. It mounts the
+//! root disk; on kernels that have NVMe or ext4 as modules it loads these first.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use insula::image::{Initramfs, KernelModule, ModulesError, modules_with_dependencies};
+
+use super::{Kernel, write_whole};
+use crate::host::busybox::{self, BusyboxError};
+
+/// Modules needed to mount the root disk, in modprobe's names. Those of the second line ext4
+/// requests by name while it mounts.
+const MODULES: [&str; 4] = [
+    "nvme",
+    "ext4", //
+    "crc32c_generic",
+    "crc32c_intel",
+];
+const INIT: &[u8] = include_bytes!("../../base/initramfs-init");
+/// First process on the root disk, which is thus plain Debian.
+const ROOT_INIT: &[u8] = include_bytes!("../../base/init");
+
+/// Failure to make the initial file system.
+#[derive(Debug, thiserror::Error)]
+pub enum InitrdError {
+    /// busybox could not be fetched.
+    #[error(transparent)]
+    Busybox(#[from] BusyboxError),
+    /// A module could not be found.
+    #[error(transparent)]
+    Modules(#[from] ModulesError),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// The underlying error.
+        source: io::Error,
+    },
+}
+
+/// Makes the kernel's initial file system, if its parts have changed.
+pub(super) fn make(kernel: &Kernel) -> Result<(), InitrdError> {
+    let bytes = archive(
+        kernel,
+        &modules_with_dependencies(&kernel.modules(), &MODULES)?,
+    )?;
+    let path = kernel.initrd();
+    if fs::read(&path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    write_whole(&path, &bytes).map_err(at(&path))
+}
+
+fn archive(kernel: &Kernel, modules: &[KernelModule]) -> Result<Vec<u8>, InitrdError> {
+    let busybox = busybox::program()?;
+    let path = kernel.initrd();
+    let fail = |source| InitrdError::File {
+        path: path.clone(),
+        source,
+    };
+    let mut archive = Initramfs::default();
+    for folder in ["bin", "dev", "proc", "sys", "root", "lib"] {
+        archive = archive.directory(folder).map_err(fail)?;
+    }
+    archive = archive.program("init", INIT).map_err(fail)?;
+    archive = archive.program("root-init", ROOT_INIT).map_err(fail)?;
+    archive = archive.program("bin/busybox", &busybox).map_err(fail)?;
+    let mut list = String::new();
+    for module in modules {
+        let name = format!("lib/{}", module.file);
+        archive = archive.file(&name, &module.content).map_err(fail)?;
+        list.push_str(&format!("/{name}\n"));
+    }
+    archive
+        .file("modules", list.as_bytes())
+        .and_then(Initramfs::finish)
+        .map_err(fail)
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> InitrdError + use<> {
+    let path = path.to_owned();
+    |source| InitrdError::File { path, source }
+}

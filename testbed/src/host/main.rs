@@ -1,0 +1,195 @@
+//! The command `testbed`: an emulated machine to try Insula on.
+
+mod arguments;
+
+use std::error::Error;
+use std::io::{IsTerminal, stdin, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use arguments::{Arguments, MachineArguments, Request};
+use clap::Parser;
+use testbed::base::{Scenario, scenario};
+use testbed::host::kernels::{self, Flavour};
+use testbed::host::machine::{Accelerator, Machine, Task};
+use testbed::host::payload::{Payload, equipment, module};
+use testbed::host::root::Root;
+use testbed::host::{project, trial};
+
+/// Exit status when the machine itself fails, not the command in it: as of env(1) and chroot(1).
+const STATUS_OWN_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    match execute(Arguments::parse().request) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("testbed: {error}");
+            ExitCode::from(STATUS_OWN_FAILURE)
+        }
+    }
+}
+
+fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
+    match request {
+        Request::Fetch {
+            all,
+            bench,
+            installed,
+        } => {
+            let extra = [(bench, Root::Bench), (installed, Root::Installed)];
+            fetch(
+                all,
+                extra.iter().filter(|(is, _)| *is).map(|(_, root)| *root),
+            )
+        }
+        Request::Module { kernel } => build_module(&kernel),
+        Request::Run {
+            machine,
+            bare,
+            limit_s,
+            command,
+        } => run(&machine, bare, limit_s, command),
+        Request::Shell { machine } => shell(&machine),
+        Request::Scenario {
+            name,
+            kernel,
+            soak,
+            accelerator,
+        } => play(name.as_deref(), &kernel, soak, accelerator),
+    }
+}
+
+/// Prints progress to stderr: stdout belongs to the machine.
+fn progress(line: &str) {
+    eprintln!("testbed: {line}");
+}
+
+fn fetch(all: bool, extra: impl Iterator<Item = Root>) -> Result<u8, Box<dyn Error>> {
+    let _guard = project::lock()?;
+    let flavours: &[Flavour] = if all { &Flavour::ALL } else { &Flavour::USUAL };
+    for &flavour in flavours {
+        let kernel = kernels::fetch(flavour, &mut progress)?;
+        println!("{flavour}: {}", kernel.release);
+    }
+    for root in std::iter::once(Root::Test).chain(extra) {
+        root.image(&mut progress)?;
+    }
+    Ok(0)
+}
+
+fn build_module(flavours: &[Flavour]) -> Result<u8, Box<dyn Error>> {
+    let _guard = project::lock()?;
+    for &flavour in flavours {
+        let path = module::build(&kernels::fetch(flavour, &mut progress)?)?;
+        println!("{}", path.display());
+    }
+    Ok(0)
+}
+
+fn run(
+    arguments: &MachineArguments,
+    bare: bool,
+    limit_s: u64,
+    command: Vec<String>,
+) -> Result<u8, Box<dyn Error>> {
+    let payload = if bare {
+        Payload::default()
+    } else {
+        equipped(arguments)?
+    };
+    let machine = Machine {
+        limit: Duration::from_secs(limit_s),
+        ..machine(arguments)?
+    };
+    let outcome = machine.run(&Task::Command(command), &payload, true, &mut progress)?;
+    match outcome.status {
+        Some(status) => Ok(u8::try_from(status).unwrap_or(STATUS_OWN_FAILURE)),
+        None => Err(outcome
+            .fail("the machine went down before the command had ended".into())
+            .into()),
+    }
+}
+
+fn shell(arguments: &MachineArguments) -> Result<u8, Box<dyn Error>> {
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err("a shell needs a terminal; `testbed run -- COMMAND` does not".into());
+    }
+    let payload = equipped(arguments)?;
+    let machine = machine(arguments)?;
+    progress("booting; `exit` ends the machine, and so does Ctrl-] x when it hangs");
+    let outcome = machine.run(&Task::Shell, &payload, false, &mut progress)?;
+    match outcome.status {
+        Some(_) => Ok(0),
+        None => Err(outcome
+            .fail("the machine went down by itself".into())
+            .into()),
+    }
+}
+
+fn play(
+    name: Option<&str>,
+    flavours: &[Flavour],
+    soak: bool,
+    accelerator: Option<Accelerator>,
+) -> Result<u8, Box<dyn Error>> {
+    let mut wanted: Vec<&Scenario> = match name {
+        Some(name) => {
+            vec![scenario::find(name).ok_or_else(|| format!("there is no scenario `{name}`"))?]
+        }
+        None => scenario::ALL.to_vec(),
+    };
+    wanted.retain(|scenario| !soak || scenario.soak_limit.is_some());
+    let mut failed = 0;
+    for scenario in &wanted {
+        for &base in flavours {
+            let accelerator = chosen_or_detected(accelerator, base)?;
+            progress(&format!(
+                "{} on {base} ({accelerator}): {}",
+                scenario.name, scenario.proves
+            ));
+            match trial::run(scenario, base, accelerator, soak, &mut progress) {
+                Ok(outcome) => {
+                    progress(&format!("passed in {:.1} s", outcome.elapsed.as_secs_f64()))
+                }
+                Err(error) => {
+                    failed += 1;
+                    progress(&format!("failed: {error}"));
+                }
+            }
+        }
+    }
+    let passed = wanted.len() * flavours.len() - failed;
+    println!("{passed} passed, {failed} failed");
+    Ok(u8::from(failed > 0))
+}
+
+fn chosen_or_detected(
+    chosen: Option<Accelerator>,
+    base: Flavour,
+) -> Result<Accelerator, Box<dyn Error>> {
+    Ok(match chosen {
+        Some(accelerator) => accelerator,
+        None => Accelerator::detect(base, &mut progress)?,
+    })
+}
+
+fn equipped(arguments: &MachineArguments) -> Result<Payload, Box<dyn Error>> {
+    let mut payload = equipment::assemble(arguments.kernel, &mut progress)?;
+    payload.load_module = !arguments.no_module;
+    Ok(payload)
+}
+
+fn machine(arguments: &MachineArguments) -> Result<Machine, Box<dyn Error>> {
+    let accelerator = chosen_or_detected(arguments.accelerator, arguments.kernel)?;
+    Ok(Machine {
+        cpus: arguments.cpus,
+        memory_mib: arguments.memory,
+        numa_nodes: arguments.numa_nodes,
+        spare_devices: arguments.spare_devices,
+        accelerator,
+        root: arguments.root(),
+        append: arguments.append.clone(),
+        qemu_arguments: arguments.qemu.clone(),
+        ..Machine::new(arguments.kernel)
+    })
+}

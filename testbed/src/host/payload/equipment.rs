@@ -1,0 +1,131 @@
+//! Payload of every machine: the project's own programs, module and nodes' initial file system.
+
+use std::io;
+
+use super::module::{self, ModuleError};
+use super::node_initrd::{self, NodeInitrdError};
+use super::programs::{self, ProgramsError};
+use super::{Content, Payload};
+use crate::host::kernels::{self, FetchError, Flavour, Kernel};
+use crate::host::packages::{self, PackageError};
+use crate::host::project;
+
+/// Script that `make demo` runs inside.
+const DEMO: &[u8] = include_bytes!("../../base/demo");
+/// Lists the tasks in a core file.
+const TASKS: &[u8] = include_bytes!("../../base/scenario/failure/tasks.py");
+/// Path inside of the script that lists tasks.
+pub const TASKS_PATH: &str = "/payload/tasks.py";
+/// Path inside of the module.
+pub const MODULE_PATH: &str = "/payload/insula.ko";
+/// Path inside of the driver that forces races.
+pub const HOLD_PATH: &str = "/payload/insula_hold.ko";
+/// Folder inside of the modules for nodes' kernels, with a folder for each release.
+pub const MODULES_PATH: &str = "/payload/modules";
+/// Path inside of the nodes' initial file system.
+pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
+/// Path inside of the initial file system of nodes that talk to the base.
+pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
+
+/// Package and path of the program that makes root images.
+const MKFS_EROFS: (&str, &str) = ("erofs-utils", "usr/bin/mkfs.erofs");
+/// Package and path of the program that serves folders to nodes. The package depends on much that
+/// this program does not need.
+const VIRTIOFSD: (&str, &str) = ("qemu-system-common", "usr/lib/qemu/virtiofsd");
+
+/// Package and path of the program that serves disks to nodes; as above.
+const STORAGE_DAEMON: (&str, &str) = ("qemu-system-common", "usr/bin/qemu-storage-daemon");
+
+/// Failure to assemble a payload.
+#[derive(Debug, thiserror::Error)]
+pub enum EquipmentError {
+    /// The kernel to build the module for could not be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The module could not be built.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// A program could not be fetched.
+    #[error(transparent)]
+    Package(#[from] PackageError),
+    /// The programs could not be built.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+    /// The nodes' initial file system could not be made.
+    #[error(transparent)]
+    NodeInitrd(#[from] NodeInitrdError),
+    /// The build folder could not be written.
+    #[error("the build folder cannot be written: {0}")]
+    Lock(#[from] io::Error),
+}
+
+/// Builds the payload of a machine with this base, as far as it has changed.
+///
+/// # Errors
+/// When a part cannot be built.
+pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
+    // Cargo has a lock of its own.
+    let programs = programs::build(progress)?;
+    let _guard = project::lock()?;
+    let mut payload = Payload::default();
+    payload.program("bin/insula", Content::File(programs.insula));
+    payload.program("bin/insula-scenario", Content::File(programs.scenario));
+    payload.program("bin/insula-probe", Content::File(programs.probe));
+    payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
+    payload.file("lib/insula/lwk", Content::File(programs.lwk));
+    payload.program("lib/insula/agent", Content::File(programs.agent));
+    for (package, path) in [VIRTIOFSD, STORAGE_DAEMON, MKFS_EROFS] {
+        let file = packages::file(package, path)?;
+        let name = path.rsplit('/').next().unwrap_or(path);
+        payload.program(&format!("bin/{name}"), Content::File(file));
+    }
+    payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
+    let modules = module::build(&kernels::fetch(base, progress)?)?;
+    payload.file("insula.ko", Content::File(modules.join("insula.ko")));
+    for name in module::TEST_DRIVERS {
+        let file = module::test_driver(&modules).join(name);
+        payload.file(name, Content::File(file));
+    }
+    let nodes = fetch_nodes(base, progress)?;
+    payload.file("node.cpio", Content::Bytes(node_initrd::initrd(&nodes)?));
+    let modules = nodes
+        .iter()
+        .map(module::build)
+        .collect::<Result<Vec<_>, _>>()?;
+    for (kernel, folder) in nodes.iter().zip(&modules) {
+        for name in module::BUILT {
+            let inside = format!("modules/{}/{name}", kernel.release);
+            payload.file(&inside, Content::File(folder.join(name)));
+        }
+    }
+    let peer = node_initrd::peer_initrd(&nodes, &modules, &programs.peer)?;
+    payload.file("peer.cpio", Content::Bytes(peer));
+    Ok(payload)
+}
+
+/// Builds the payload of a machine that has the project installed: only what tests need.
+///
+/// # Errors
+/// When a part cannot be built.
+pub fn assemble_for_installed(
+    base: Flavour,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Payload, EquipmentError> {
+    let programs = programs::build(progress)?;
+    let mut payload = Payload::default();
+    payload.program("bin/insula-scenario", Content::File(programs.scenario));
+    let _guard = project::lock()?;
+    let nodes = fetch_nodes(base, progress)?;
+    payload.file("node.cpio", Content::Bytes(node_initrd::initrd(&nodes)?));
+    Ok(payload)
+}
+
+/// All kernels that nodes boot on a machine with this base.
+fn fetch_nodes(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Vec<Kernel>, FetchError> {
+    let own =
+        Some(base).filter(|base| !Flavour::USUAL.contains(base) && base.sanitizer().is_none());
+    let nodes = Flavour::USUAL.into_iter().chain(own);
+    nodes
+        .map(|flavour| kernels::fetch(flavour, progress))
+        .collect()
+}

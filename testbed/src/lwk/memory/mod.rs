@@ -1,0 +1,8 @@
+//! Memory: mappings, the files behind them, and pages in use while they change.
+
+pub(super) mod files;
+pub(super) mod layout;
+pub(super) mod mappings;
+pub(super) mod pins;
+pub(super) mod race;
+pub(super) mod remote_faults;
