@@ -10,6 +10,7 @@ mod dump;
 mod files;
 mod fuzz;
 mod jobs;
+mod late_replies;
 mod layout;
 mod limits;
 mod mass_kill;
@@ -41,7 +42,7 @@ use nix::unistd::{ForkResult, fork};
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -89,6 +90,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["jobs"] => jobs::probe(),
         ["stopped"] => jobs::stopped_while_computing(Signal::SIGSTOP),
         ["remote_faults"] => remote_faults::probe(),
+        ["late_replies"] => late_replies::probe(),
         ["balance"] => balance::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
