@@ -11,6 +11,8 @@
 mod access;
 mod advice;
 mod copy;
+mod heap;
+mod invalidation;
 mod quarantine;
 mod remap;
 mod stack;
@@ -29,6 +31,7 @@ use super::vma::{ObjectRef, Protection, Vma, VmaFlags, VmaMap};
 use crate::cores;
 use crate::memory::{ProgramTableFrames, alloc_for_program, free_block};
 
+pub use invalidation::{Invalidation, Stop};
 pub use quarantine::Pinned;
 use quarantine::Quarantine;
 pub use remap::{Progress, Target};
@@ -38,39 +41,6 @@ const SMALL_ORDER: u8 = 0;
 const LARGE_ORDER: u8 = 9;
 /// Lowest address of a program (`vm.mmap_min_addr`): null pointers fault.
 const ADDRESS_MIN: u64 = 1 << 16;
-
-/// Why a change of an address space stops.
-///
-/// A change that needs an invalidation does all that it can before, stops, and is called again when
-/// that is done: what it has done already it finds done. Nobody else changes the address space
-/// meanwhile, but threads may access it: pages that wait to be freed cannot be accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// It has failed.
-    Error(Errno),
-    /// The base has to invalidate a range first. Then
-    /// [`AddressSpace::finish_invalidation`] is due.
-    Invalidate(Invalidation),
-}
-
-impl From<Errno> for Stop {
-    fn from(error: Errno) -> Self {
-        Self::Error(error)
-    }
-}
-
-/// A range that the base shall invalidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Invalidation {
-    /// Start of the range.
-    pub start: u64,
-    /// End of the range.
-    pub end: u64,
-    /// The program keeps the pages: do not wait for I/O that pins them.
-    pub keeps_pages: bool,
-    /// Call the base even if it has nothing mapped in the range.
-    pub force: bool,
-}
 
 /// Address space of a program.
 #[derive(Debug)]
@@ -406,90 +376,6 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Unmaps the pages of a range. If there are any, the base has to let go of them before they
-    /// are freed.
-    fn drop_pages(&mut self, start: u64, end: u64) -> Result<(), Stop> {
-        match self.unmap_deferred_pages(start, end) {
-            true => Err(self.invalidation(start, end, false)),
-            false => Ok(()),
-        }
-    }
-
-    /// Flushes the TLBs after a change of the page table, and asks for an invalidation.
-    fn invalidation(&self, start: u64, end: u64, keeps_pages: bool) -> Stop {
-        cores::tlb_shootdown(self.root());
-        Stop::Invalidate(Invalidation {
-            start,
-            end,
-            keeps_pages,
-            force: self.quarantine.is_any_pinned(),
-        })
-    }
-
-    /// Frees what the base no longer uses after an invalidation. Returns whether frames in
-    /// quarantine were freed.
-    pub fn finish_invalidation(&mut self, range: &Invalidation, pinned: &Pinned) -> bool {
-        let is_any_freed = self.quarantine.update(pinned);
-        if !range.keeps_pages {
-            self.free_deferred(range.start, range.end, pinned);
-        }
-        is_any_freed
-    }
-
-    /// Returns the range whose invalidation tells which frames in quarantine are still pinned;
-    /// `None` if none was.
-    #[must_use]
-    pub fn pinned_probe(&self) -> Option<Invalidation> {
-        let (start, _) = self.bounds;
-        self.quarantine.is_any_pinned().then_some(Invalidation {
-            start,
-            end: start + PAGE,
-            keeps_pages: true,
-            force: true,
-        })
-    }
-
-    /// Unmaps the pages of a range, but keeps their frames in the page table: a separate list would
-    /// need memory, which there may be none of when a program is killed for lack of it. Returns
-    /// whether there were pages.
-    fn unmap_deferred_pages(&mut self, start: u64, end: u64) -> bool {
-        let (mut begin, mut is_any) = (start, false);
-        while let Some(vma) = self.vmas.first_within(begin, end) {
-            let mut next = vma.start;
-            while let Some(page) = self.table().next(next, vma.end) {
-                self.table().unmap_deferred(page.start);
-                is_any = true;
-                next = page.start + page.size.bytes();
-            }
-            begin = vma.end;
-        }
-        is_any
-    }
-
-    /// Frees the frames that [`Self::unmap_deferred_pages`] has kept, except for pinned ones.
-    fn free_deferred(&mut self, start: u64, end: u64, pinned: &Pinned) {
-        let mut begin = start;
-        while let Some(vma) = self.vmas.first_within(begin, end) {
-            let object = vma.object;
-            let shared = object.and_then(|object| self.objects.get(&object.number).cloned());
-            let mut next = vma.start;
-            while let Some(page) = self.table().take_deferred(next, vma.end) {
-                next = page.start + page.size.bytes();
-                match &shared {
-                    Some(shared) => self
-                        .quarantine
-                        .keep_object_frame(shared, page.frame, pinned),
-                    None if object.is_some() => {}
-                    None => {
-                        let block = (page.frame, order_of(page.size));
-                        self.quarantine.free_or_keep(block, pinned);
-                    }
-                }
-            }
-            begin = vma.end;
-        }
-    }
-
     /// Changes the protection of a range.
     ///
     /// # Errors
@@ -552,42 +438,6 @@ impl AddressSpace {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
-    }
-
-    /// Sets the start of the heap of brk(2).
-    pub fn set_heap(&mut self, start: u64) {
-        let start = start.next_multiple_of(PAGE);
-        self.heap = (start, start);
-    }
-
-    /// Moves the end of the heap, if possible. Returns the resulting end.
-    ///
-    /// # Errors
-    /// None but [`Stop::Invalidate`].
-    pub fn move_heap_end(&mut self, wanted: u64) -> Result<u64, Stop> {
-        let (start, end) = self.heap;
-        let (from, to) = (
-            end.next_multiple_of(PAGE),
-            wanted.saturating_add(PAGE - 1) & !(PAGE - 1),
-        );
-        if wanted < start {
-            return Ok(end);
-        }
-        let moved = match to.cmp(&from) {
-            core::cmp::Ordering::Less => self.unmap(to, from),
-            core::cmp::Ordering::Equal => Ok(()),
-            core::cmp::Ordering::Greater => {
-                let protection = Protection::READ | Protection::WRITE;
-                self.map(Placement::FixedNoReplace(from), to - from, protection)
-                    .map(drop)
-            }
-        };
-        match moved {
-            Ok(()) => self.heap.1 = wanted,
-            Err(Stop::Error(_)) => {}
-            Err(stop) => return Err(stop),
-        }
-        Ok(self.heap.1)
     }
 
     /// Returns its VMAs.

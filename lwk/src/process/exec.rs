@@ -12,8 +12,9 @@ use core::sync::atomic::Ordering;
 use super::address_space::{AddressSpace, Invalidation};
 use super::errno::Errno;
 use super::initial_stack::Arguments;
-use super::loader::{self, Image, LoadError};
+use super::loader;
 use super::mm::Mm;
+use super::program_file::{self, Image, LoadError};
 use super::signals::frame::AltStack;
 use super::{PAGE, Thread, layout, robust_list};
 use crate::memory::zeroed;
@@ -42,7 +43,7 @@ pub(crate) async fn exec(
     mut arguments: Arguments,
 ) -> Result<(), Errno> {
     let buffer = thread.map_buffer(BUFFER_SIZE).await?;
-    let found = loader::open_program(thread, directory, &mut arguments, buffer).await;
+    let found = program_file::open_program(thread, directory, &mut arguments, buffer).await;
     let error = match found {
         Ok(image) if thread.process.kill_other_threads(thread.id) => {
             thread.pending_exec = Some(Box::new(PendingExec {

@@ -7,6 +7,9 @@ use core::task::{Context, Poll, Waker};
 
 use super::Thread;
 
+/// Maximum size of a handler, in bytes: the kernel memory that a thread needs includes it.
+const HANDLER_MAX: usize = 8 << 10;
+
 /// What a core does with a thread that has entered the kernel.
 #[derive(Debug)]
 pub enum Flow {
@@ -34,6 +37,9 @@ impl Flow {
     where
         F: Future<Output = Self> + Send + 'static,
     {
+        const {
+            assert!(size_of::<F>() <= HANDLER_MAX);
+        }
         thread.extended.save();
         Self::Handler(Handler(Box::pin(handler(thread))))
     }

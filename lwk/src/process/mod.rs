@@ -15,6 +15,7 @@ pub(crate) mod layout;
 mod loader;
 mod mm;
 mod process_table;
+mod program_file;
 mod remote;
 mod robust_list;
 pub mod rseq;
