@@ -148,7 +148,7 @@ pub(super) fn poll_waiting() {
 
 /// Polls one of a list. Takes it out if it is ready.
 fn poll_one(list: &mut Vec<Blocked>, at: usize) -> Option<Flow> {
-    let go_on: fn(Box<Thread>) -> Flow = match &mut list[at] {
+    let to_flow: fn(Box<Thread>) -> Flow = match &mut list[at] {
         Blocked::Handler(handler) => {
             let Poll::Ready(flow) = handler.poll() else {
                 return None;
@@ -169,7 +169,7 @@ fn poll_one(list: &mut Vec<Blocked>, at: usize) -> Option<Flow> {
         },
     };
     match list.swap_remove(at) {
-        Blocked::Call(thread) => Some(go_on(thread)),
+        Blocked::Call(thread) => Some(to_flow(thread)),
         Blocked::Handler(handler) => Some(Flow::Handler(handler)),
     }
 }

@@ -1,8 +1,8 @@
 //! The lock for changes of an address space, which is held while the base invalidates a range or
 //! forks the proxy.
 //!
-//! It is a ticket lock: whoever comes first changes first. Who waits for it is a future, polled by
-//! its core; cores whose waiters may go on are woken.
+//! It is a ticket lock: changes are made in the order of their arrival. Waiters are futures, polled
+//! by their cores, which are woken when the lock is released.
 
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicU64, Ordering};

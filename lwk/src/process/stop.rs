@@ -73,7 +73,7 @@ pub(crate) fn stop(mut thread: Box<Thread>) -> Flow {
     }
 }
 
-/// Stops the proxy by a signal that it usually catches, so that whoever waits for it is told which.
+/// Stops the proxy by a signal that it usually catches, so that its parent learns which.
 async fn stop_by_default_action(mut thread: Box<Thread>, signal: u32) -> Flow {
     match set_action(&mut thread, signal, DEFAULT).await {
         Some(()) => {

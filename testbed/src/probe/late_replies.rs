@@ -42,7 +42,7 @@ fn crash_beside(directory: &Path) -> Result<(), ProbeError> {
         sleep(PAUSE);
         (0..CALLS).for_each(|_| drop(getppid()));
     }
-    // With a reader, whoever waits to open the FIFO for writing goes on.
+    // With a reader, the FIFO can be opened for writing.
     let reader = fs::OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)

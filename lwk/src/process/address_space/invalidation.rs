@@ -38,7 +38,7 @@ pub struct Invalidation {
 }
 
 impl AddressSpace {
-    /// Unmaps the pages of a range. If there are any, the base has to let go of them before they
+    /// Unmaps the pages of a range. If there are any, the base has to stop using them before they
     /// are freed.
     pub(super) fn drop_pages(&mut self, start: u64, end: u64) -> Result<(), Stop> {
         match self.unmap_deferred_pages(start, end) {
