@@ -1,5 +1,6 @@
 //! The kernel's cores: starting them, their loop, their interrupts.
 
+mod blocked;
 mod counters;
 mod schedule;
 mod stealing;
@@ -16,8 +17,9 @@ use spin::Once;
 use crate::delegation::DelegationArea;
 use crate::{log, power};
 
+pub(crate) use blocked::{armed_doorbell, note_reply, poll_after, poll_all, sleep_until};
 pub(crate) use counters::{Counter, count, count_call};
-pub(crate) use schedule::{SpinWait, end_thread, enqueue, resolve_remote_faults, run};
+pub(crate) use schedule::{end_thread, enqueue, run};
 pub(crate) use stealing::least_loaded;
 
 /// Vector of the reschedule IPI (Linux' `RESCHEDULE_VECTOR`), which the base also sends as a health
@@ -255,6 +257,13 @@ fn is_interrupted() -> bool {
     state(number()).is_interrupted.load(Ordering::Relaxed)
 }
 
+/// Has the calling core service pending work before it next enters a program or sleeps.
+fn mark_interrupted() {
+    state(number())
+        .is_interrupted
+        .store(true, Ordering::Relaxed);
+}
+
 /// Clears that: the calling core is about to service pending work.
 fn ack_interrupts() {
     state(number())
@@ -269,9 +278,7 @@ pub(crate) fn handle_interrupt(vector: u8) {
         return;
     }
     apic::end_of_interrupt();
-    state(number())
-        .is_interrupted
-        .store(true, Ordering::Relaxed);
+    mark_interrupted();
     match vector {
         RESCHEDULE_VECTOR if number() == 0 => log::count_resched(),
         DOORBELL_VECTOR => DOORBELL_PENDING.store(true, Ordering::Release),

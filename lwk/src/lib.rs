@@ -24,6 +24,11 @@
 //! value in a queue. A core without work halts and is tickless: the timer runs only while threads
 //! share a core or wait with a timeout.
 //!
+//! No core waits for the base. A delegated call is a state of its thread. What the kernel itself
+//! has the base do (opening a program, forking the proxy, invalidating pages) is part of a handler,
+//! a future that owns the thread ([`process::Flow::handler`]) and is polled by its core's loop,
+//! which runs other threads meanwhile.
+//!
 //! | module | what |
 //! |---|---|
 //! | [`boot_info`] | boot parameters, memory map, ACPI tables |

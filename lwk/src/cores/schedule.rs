@@ -1,9 +1,10 @@
 //! The scheduler: which thread a core runs.
 //!
-//! Each core has a run queue of ready threads, from which other cores may steal, and a list of
-//! threads that wait for the base, which only the core itself polls. While no other thread is
-//! ready, a core spins for the base's reply for a while, as most replies arrive within
-//! microseconds. Then it sleeps, and the base rings its doorbell.
+//! Each core has a run queue of ready threads, from which other cores may steal, and a list of what
+//! waits for the base ([`super::blocked`]), which only the core itself polls. No core waits for the
+//! base itself: while a thread does, the core runs others. If none is ready, it polls for the
+//! base's reply for a while, as most replies arrive within microseconds. Then it sleeps, and the
+//! base rings its doorbell.
 
 #![allow(
     clippy::vec_box,
@@ -12,39 +13,25 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use insula_bare::user::Trap;
 use insula_bare::{apic, cpu};
 
 use super::{
-    AREA, CORES_MAX, Counter, DOORBELL_PENDING, ack_interrupts, count, doorbell, handle_interrupt,
-    is_interrupted, number, stealing, switch_page_table, wake,
+    AREA, CORES_MAX, Counter, DOORBELL_PENDING, ack_interrupts, blocked, count, doorbell,
+    handle_interrupt, is_interrupted, number, stealing, switch_page_table, wake,
 };
 use crate::process::scheduling::Priority;
-use crate::process::{self, ProxyExited, Thread};
-use crate::syscall::{self, Flow};
-use crate::{clock, log};
+use crate::process::{self, Flow, Handler, Thread};
+use crate::{clock, log, syscall};
 
-/// Time for which an idle core polls for replies before it sleeps; period in which a core that
-/// spins looks after its other threads.
+/// Time for which an idle core polls for replies before it sleeps.
 const SPIN_NS: u64 = 50_000;
-
-/// Period in which a core retries a remote fault that lacks memory.
-const MEMORY_RETRY_NS: u64 = 10_000_000;
 
 /// Run queue of each core: its ready threads.
 static READY: [spin::Mutex<VecDeque<Box<Thread>>>; CORES_MAX] =
     [const { spin::Mutex::new(VecDeque::new()) }; CORES_MAX];
-
-/// Threads of each core that wait for the base.
-static WAITING: [spin::Mutex<Vec<Box<Thread>>>; CORES_MAX] =
-    [const { spin::Mutex::new(Vec::new()) }; CORES_MAX];
-
-fn waiting() -> &'static spin::Mutex<Vec<Box<Thread>>> {
-    &WAITING[number() as usize % CORES_MAX]
-}
 
 /// Length of each run queue, written with the queue locked. A core that reads 0 need not lock the
 /// queue.
@@ -159,6 +146,7 @@ pub(crate) fn run() -> ! {
             Some(thread) => {
                 stealing::set_running();
                 run_thread(thread);
+                blocked::arm_doorbell(0);
                 stealing::set_searching();
             }
             None => idle(),
@@ -171,7 +159,7 @@ fn service_pending() {
     ack_interrupts();
     service_base();
     expire_timeouts();
-    collect_replies();
+    blocked::poll_waiting();
 }
 
 fn service_base() {
@@ -183,110 +171,19 @@ fn service_base() {
     process::reap();
 }
 
-/// Makes threads ready whose replies have arrived; ends those whose proxy has exited.
-fn collect_replies() {
-    let ended = take_replies();
-    ended.into_iter().for_each(end_thread);
-}
-
-/// Makes threads ready whose replies have arrived. Returns those whose proxy has exited: ending
-/// them would keep the list locked for too long.
-fn take_replies() -> Vec<Box<Thread>> {
-    let mut waiting = waiting().lock();
-    let (mut at, mut ended) = (0, Vec::new());
-    while at < waiting.len() {
-        match waiting[at].poll() {
-            Ok(None) => {
-                waiting[at].interrupt_for_signal();
-                at += 1;
-            }
-            Ok(Some((result, _))) => {
-                let mut thread = waiting.swap_remove(at);
-                thread.slot.set_doorbell(0);
-                thread.complete_call(result);
-                enqueue(thread);
-            }
-            Err(ProxyExited) => ended.push(waiting.swap_remove(at)),
-        }
-    }
-    ended
-}
-
-/// Resolves remote faults of threads that wait here, while a thread of this core spins for the
-/// base.
-pub(crate) fn resolve_remote_faults() {
-    if let Some(mut waiting) = waiting().try_lock() {
-        waiting
-            .iter_mut()
-            .for_each(|thread| thread.try_resolve_remote_fault());
-    }
-}
-
-/// Duties of a core that spins for a reply to a remote call.
-#[derive(Debug)]
-pub(crate) struct SpinWait {
-    /// Time of the next check, in ns since boot.
-    next_check_ns: u64,
-}
-
-impl SpinWait {
-    /// Starts spinning.
-    pub(crate) fn begin() -> Self {
-        let next_check_ns = clock::now_ns() + SPIN_NS;
-        Self { next_check_ns }
-    }
-
-    /// Makes threads ready whose replies have arrived, so that other cores can steal them, and
-    /// forwards the base's doorbell to other cores. Does so once per `SPIN_NS`.
-    pub(crate) fn hand_off_ready(&mut self) {
-        let now_ns = clock::now_ns();
-        if now_ns < self.next_check_ns {
-            return;
-        }
-        self.next_check_ns = now_ns + SPIN_NS;
-        expire_timeouts();
-        complete_answered_calls();
-        if DOORBELL_PENDING.load(Ordering::Acquire) {
-            super::wake_all();
-        }
-    }
-}
-
-/// Makes threads ready whose calls the base has completed. It does nothing else for them: the
-/// caller on this core may hold their address space or the list.
-fn complete_answered_calls() {
-    let Some(mut waiting) = waiting().try_lock() else {
-        return;
-    };
-    let mut at = 0;
-    while at < waiting.len() {
-        match waiting[at].take_reply() {
-            true => {
-                let mut thread = waiting.swap_remove(at);
-                thread.slot.set_doorbell(0);
-                enqueue(thread);
-            }
-            false => {
-                waiting[at].interrupt_for_signal();
-                at += 1;
+/// Queues, ends, or has wait a thread that does not run on this core.
+pub(super) fn dispatch(flow: Flow) {
+    match flow {
+        Flow::Continue(thread) | Flow::Yield(thread) => enqueue(thread),
+        Flow::Preempted(thread) => enqueue_front(thread),
+        Flow::Delegated(thread) => blocked::wait_for_reply(thread),
+        Flow::Handler(handler) => {
+            if let Some(flow) = blocked::run_handler(handler) {
+                dispatch(flow);
             }
         }
-    }
-}
-
-/// Whether a thread that waits here needs memory that others will free: no interrupt announces
-/// that.
-fn is_any_waiting_for_memory() -> bool {
-    waiting()
-        .lock()
-        .iter()
-        .any(|thread| thread.is_waiting_for_memory())
-}
-
-/// Sets the doorbell by which the base wakes the threads that wait here; 0 while the core is awake.
-fn set_doorbells(doorbell: u64) {
-    for thread in waiting().lock().iter_mut() {
-        thread.slot.set_doorbell(doorbell);
+        Flow::Blocked => {}
+        Flow::Exit(thread) => end_thread(thread),
     }
 }
 
@@ -301,47 +198,53 @@ pub(crate) fn end_thread(mut thread: Box<Thread>) {
 
 /// While a thread runs, the core polls for no replies: the base is to ring.
 fn arm_doorbells() {
-    set_doorbells(doorbell());
+    blocked::arm_doorbell(doorbell());
     // Replies that have arrived already.
-    collect_replies();
+    blocked::poll_waiting();
 }
 
 /// Without a ready thread: polls for replies for a while, then sleeps until an interrupt.
 fn idle() {
     let own = number();
     let is_quiet = || {
-        collect_replies();
-        let is_none_ready = !has_more(own, 0) && !is_any_waiting_for_memory();
+        blocked::poll_waiting();
+        let is_none_ready = !has_more(own, 0);
         is_none_ready && !DOORBELL_PENDING.load(Ordering::Acquire) && !is_interrupted()
     };
     if !stealing::set_idle() {
         return stealing::set_searching();
     }
-    let spin_end = clock::now_ns() + SPIN_NS;
-    while !waiting().lock().is_empty() && clock::now_ns() < spin_end {
+    let mut spin_end_ns = clock::now_ns() + SPIN_NS;
+    while blocked::is_any_waiting() && clock::now_ns() < spin_end_ns {
         if !is_quiet() {
             return stealing::set_searching();
         }
+        // A handler may have made its next call.
+        if blocked::take_replies() {
+            spin_end_ns = clock::now_ns() + SPIN_NS;
+        }
         cpu::poll_interrupts();
     }
-    set_doorbells(doorbell());
+    blocked::arm_doorbell(doorbell());
     if is_quiet() {
         sleep();
     }
-    set_doorbells(0);
+    blocked::arm_doorbell(0);
     stealing::set_searching();
 }
 
-/// Returns the earliest timeout of this core's threads, in ns since boot.
+/// Returns the time at which this core has to look after its threads, in ns since boot: the
+/// earliest timeout, or when what waits here is polled again.
 fn next_deadline() -> Option<u64> {
-    process::next_deadline(number())
+    let timeout_ns = process::next_deadline(number());
+    timeout_ns.into_iter().chain(blocked::next_poll_ns()).min()
 }
 
 /// Wakes threads whose timeout has expired.
 fn expire_timeouts() {
-    let now_ns = clock::now_ns();
-    if next_deadline().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
-        process::expire(number(), now_ns);
+    let (own, now_ns) = (number(), clock::now_ns());
+    if process::next_deadline(own).is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+        process::expire(own, now_ns);
     }
 }
 
@@ -368,73 +271,18 @@ fn sleep() {
 
 /// Runs a thread until it blocks, exits, or its time slice ends.
 fn run_thread(mut thread: Box<Thread>) {
-    switch_page_table(thread.process.space().root());
     count(Counter::Switches);
     arm_doorbells();
-    if thread.needs_load {
-        process::load_program(&mut thread);
-    }
-    thread.extended.load();
-    if thread.has_pending_exec() {
-        match syscall::resume_exec(thread) {
-            Flow::Continue(same) => thread = same,
-            _ => return,
-        }
-    }
+    load(&mut thread);
     process::rseq::resume(&mut thread);
     loop {
-        if thread.is_killed_by_exec() && !thread.process.is_exiting() {
-            thread.exit_for_exec();
-            return end_thread(thread);
-        }
-        if thread.process.is_stopped() {
-            match process::wait_while_stopped(thread) {
-                Some(same) => thread = same,
-                None => return,
-            }
-        }
-        process::deliver_signals(&mut thread);
-        if thread.is_stopping {
-            return wait_for_base(thread);
-        }
-        if !thread.context.can_run() && !thread.process.is_exiting() {
-            syscall::force_segv(&thread);
-            continue;
-        }
-        if thread.process.is_exiting() {
-            thread.extended.save();
-            return exit_running(thread);
-        }
-        if stealing::migrate(&mut thread) {
-            thread.extended.save();
-            return enqueue(thread);
-        }
-        if is_outranked(&thread) {
-            thread.extended.save();
-            return enqueue_front(thread);
-        }
-        // The kernel itself takes interrupts while it waits for another core: service what they
-        // announced before the thread runs on.
-        if is_interrupted() {
-            service_pending();
-            continue;
-        }
-        let flow = match enter_program(&mut thread) {
-            Trap::Syscall => syscall::execute(thread),
-            Trap::Exception {
-                vector,
-                error,
-                address,
-            } => syscall::exception(thread, vector, error, address),
-            Trap::Interrupt(vector) => {
-                handle_interrupt(vector);
-                service_pending();
-                flow_after_interrupt(thread)
-            }
-        };
-        match flow {
+        match run_once(thread) {
             Flow::Continue(same) => thread = same,
             Flow::Yield(same) if keeps_core(&same, true) => thread = same,
+            Flow::Handler(handler) => match run_handler(handler) {
+                Some(same) => thread = same,
+                None => return,
+            },
             Flow::Yield(mut same) => {
                 same.extended.save();
                 return enqueue(same);
@@ -443,17 +291,116 @@ fn run_thread(mut thread: Box<Thread>) {
                 same.extended.save();
                 return enqueue_front(same);
             }
-            Flow::Delegated(same) => return wait_for_base(same),
+            Flow::Delegated(mut same) => {
+                same.extended.save();
+                return blocked::wait_for_reply(same);
+            }
             Flow::Blocked => return,
             Flow::Exit(same) => return end_thread(same),
         }
     }
 }
 
-/// Puts a thread on the list of those that wait for the base.
-fn wait_for_base(mut thread: Box<Thread>) {
-    thread.extended.save();
-    waiting().lock().push(thread);
+/// Makes this core's page table and extended state those of the thread that it runs next.
+fn load(thread: &mut Thread) {
+    switch_page_table(thread.process.space().root());
+    thread.extended.load();
+}
+
+/// Runs a handler of the thread that this core runs. Returns the thread if it goes on at once.
+fn run_handler(handler: Handler) -> Option<Box<Thread>> {
+    // If it has to wait, the core polls for its reply first.
+    blocked::arm_doorbell(0);
+    match blocked::run_handler(handler)? {
+        Flow::Continue(mut thread) => {
+            arm_doorbells();
+            // The handler may have changed both.
+            load(&mut thread);
+            Some(thread)
+        }
+        flow => {
+            dispatch(flow);
+            None
+        }
+    }
+}
+
+/// Does what is due before a thread returns to its program, or else runs the program until it
+/// enters the kernel.
+fn run_once(thread: Box<Thread>) -> Flow {
+    let mut thread = match before_program(thread) {
+        Flow::Continue(thread) => thread,
+        flow => return flow,
+    };
+    if !thread.context.can_run() {
+        syscall::force_segv(&thread);
+        return Flow::Continue(thread);
+    }
+    // The kernel itself takes interrupts while it waits for another core: service what they
+    // announced before the thread runs on.
+    if is_interrupted() {
+        service_pending();
+        return Flow::Continue(thread);
+    }
+    match enter_program(&mut thread) {
+        Trap::Syscall => syscall::execute(thread),
+        Trap::Exception {
+            vector,
+            error,
+            address,
+        } => syscall::exception(thread, vector, error, address),
+        Trap::Interrupt(vector) => {
+            handle_interrupt(vector);
+            service_pending();
+            flow_after_interrupt(thread)
+        }
+    }
+}
+
+/// Decides whether a thread may return to its program; does what it has to do before.
+fn before_program(mut thread: Box<Thread>) -> Flow {
+    if thread.needs_load {
+        return process::load_program(thread);
+    }
+    let is_exiting = thread.process.is_exiting();
+    if thread.has_pending_exec() && !is_exiting {
+        return Flow::handler(thread, syscall::complete_exec);
+    }
+    if thread.is_killed_by_exec() && !is_exiting {
+        thread.exit_for_exec();
+        return Flow::Exit(thread);
+    }
+    if thread.process.is_stopped() {
+        match process::wait_while_stopped(thread) {
+            Some(same) => thread = same,
+            None => return Flow::Blocked,
+        }
+    }
+    if thread.has_uncaught_signal() {
+        return process::restore_proxy_handler(thread);
+    }
+    process::deliver_signals(&mut thread);
+    if thread.stopping.is_some() {
+        return process::stop(thread);
+    }
+    if thread.process.is_exiting() {
+        thread.extended.save();
+        return exit_running(thread);
+    }
+    choose_core(thread)
+}
+
+/// Has a thread run on another core, or later, if its affinity or a higher priority demands that.
+fn choose_core(mut thread: Box<Thread>) -> Flow {
+    if stealing::migrate(&mut thread) {
+        thread.extended.save();
+        enqueue(thread);
+        return Flow::Blocked;
+    }
+    match is_outranked(&thread) {
+        true => Flow::Preempted(thread),
+        false => Flow::Continue(thread),
+    }
 }
 
 /// Whether a thread keeps the core although others are ready; `yields`: it called sched_yield(2).
@@ -478,25 +425,25 @@ fn flow_after_interrupt(thread: Box<Thread>) -> Flow {
     }
 }
 
-/// Ends a running thread.
-fn exit_running(mut thread: Box<Thread>) {
+/// Ends a thread whose process exits, and whose extended state is saved.
+fn exit_running(thread: Box<Thread>) -> Flow {
     match thread.dumping_core {
         // The other threads may need this core to exit.
-        Some(_) if !thread.is_alone() => return enqueue(thread),
-        Some(signal) => process::dump(&mut thread, signal),
-        None => {}
+        Some(_) if !thread.is_alone() => {
+            enqueue(thread);
+            Flow::Blocked
+        }
+        Some(signal) => process::dump(thread, signal),
+        None => Flow::Exit(thread),
     }
-    end_thread(thread);
 }
 
 /// Enters the program, with the timer armed if another thread is ready or a timeout is pending.
 fn enter_program(thread: &mut Thread) -> Trap {
     let priority = thread.handle.priority();
     let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
-    let next_check_ns = is_any_waiting_for_memory().then_some(MEMORY_RETRY_NS);
-    let slice = slice_ns.into_iter().chain(next_check_ns).min();
-    let slice = slice.map(|slice_ns| clock::now_ns() + slice_ns);
-    let until_ns = slice.into_iter().chain(next_deadline()).min();
+    let slice_end_ns = slice_ns.map(|slice_ns| clock::now_ns() + slice_ns);
+    let until_ns = slice_end_ns.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
     count(Counter::Entries);
     let is_first_core = number() == 0;

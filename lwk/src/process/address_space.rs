@@ -11,6 +11,8 @@
 mod access;
 mod advice;
 mod copy;
+mod heap;
+mod invalidation;
 mod quarantine;
 mod remap;
 mod stack;
@@ -29,31 +31,16 @@ use super::vma::{ObjectRef, Protection, Vma, VmaFlags, VmaMap};
 use crate::cores;
 use crate::memory::{ProgramTableFrames, alloc_for_program, free_block};
 
+pub use invalidation::{Invalidation, Stop};
 pub use quarantine::Pinned;
 use quarantine::Quarantine;
-pub use remap::Target;
+pub use remap::{Progress, Target};
 
 /// Allocation orders of pages.
 const SMALL_ORDER: u8 = 0;
 const LARGE_ORDER: u8 = 9;
 /// Lowest address of a program (`vm.mmap_min_addr`): null pointers fault.
 const ADDRESS_MIN: u64 = 1 << 16;
-
-/// Has the base invalidate a range; returns the pinned frames of the program.
-pub type Invalidate<'a> = dyn FnMut(Invalidation) -> Pinned + 'a;
-
-/// A range that the base shall invalidate.
-#[derive(Clone, Copy, Debug)]
-pub struct Invalidation {
-    /// Start of the range.
-    pub start: u64,
-    /// End of the range.
-    pub end: u64,
-    /// The program keeps the pages: do not wait for I/O that pins them.
-    pub keeps_pages: bool,
-    /// Call the base even if it has nothing mapped in the range.
-    pub force: bool,
-}
 
 /// Address space of a program.
 #[derive(Debug)]
@@ -148,10 +135,9 @@ impl AddressSpace {
         placement: Placement,
         size: u64,
         protection: Protection,
-        invalidate: &mut Invalidate,
-    ) -> Result<u64, Errno> {
+    ) -> Result<u64, Stop> {
         if size == 0 || !size.is_multiple_of(PAGE) {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EINVAL.into());
         }
         let start = match placement {
             Placement::Hint(hint) => self.choose_address(hint, size)?,
@@ -159,22 +145,22 @@ impl AddressSpace {
         };
         let end = start.checked_add(size).ok_or(Errno::ENOMEM)?;
         if !start.is_multiple_of(PAGE) {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EINVAL.into());
         }
         if !self.holds(start, end) {
-            return Err(Errno::ENOMEM);
+            return Err(Errno::ENOMEM.into());
         }
         // One more VMA, and another if it splits one.
         self.vmas.has_room(2)?;
         match placement {
             Placement::FixedNoReplace(_) if self.vmas.first_within(start, end).is_some() => {
-                return Err(Errno::EEXIST);
+                return Err(Errno::EEXIST.into());
             }
-            Placement::Fixed(_) => self.unmap(start, end, invalidate)?,
+            Placement::Fixed(_) => self.unmap(start, end)?,
             _ => {}
         }
         if self.vmas.bytes().saturating_add(size) > self.limit {
-            return Err(Errno::ENOMEM);
+            return Err(Errno::ENOMEM.into());
         }
         self.vmas.insert(Vma::own(start, end, protection));
         Ok(start)
@@ -189,14 +175,8 @@ impl AddressSpace {
         placement: Placement,
         size: u64,
         protection: Protection,
-        invalidate: &mut Invalidate,
-    ) -> Result<u64, Errno> {
-        self.map_object(
-            SharedObject::new(),
-            placement,
-            (size, protection),
-            invalidate,
-        )
+    ) -> Result<u64, Stop> {
+        self.map_object(SharedObject::new(), placement, (size, protection))
     }
 
     /// Maps an object of the kernel at a free address.
@@ -208,9 +188,8 @@ impl AddressSpace {
         shared: Arc<SharedObject>,
         size: u64,
         protection: Protection,
-        invalidate: &mut Invalidate,
-    ) -> Result<u64, Errno> {
-        self.map_object(shared, Placement::Hint(0), (size, protection), invalidate)
+    ) -> Result<u64, Stop> {
+        self.map_object(shared, Placement::Hint(0), (size, protection))
     }
 
     fn map_object(
@@ -218,9 +197,8 @@ impl AddressSpace {
         shared: Arc<SharedObject>,
         placement: Placement,
         (size, protection): (u64, Protection),
-        invalidate: &mut Invalidate,
-    ) -> Result<u64, Errno> {
-        let start = self.map(placement, size, protection, invalidate)?;
+    ) -> Result<u64, Stop> {
+        let start = self.map(placement, size, protection)?;
         self.vmas.insert(Vma {
             object: Some(ObjectRef {
                 number: shared.number(),
@@ -253,7 +231,8 @@ impl AddressSpace {
     ///
     /// # Errors
     /// [`Errno::EFAULT`] if the address is not mapped or the access is not allowed; [`Errno::EIO`]
-    /// beyond the end of a file; [`Errno::ENOMEM`].
+    /// beyond the end of a file; [`Errno::ENOMEM`]; [`Errno::EAGAIN`] while the page is being
+    /// unmapped: the access is to be retried.
     pub fn fault(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
         let vma = match self.vmas.find(address) {
             Some(vma) => vma,
@@ -269,6 +248,9 @@ impl AddressSpace {
             // Another thread has mapped it, or this core's TLB entry is stale.
             cpu::flush_tlb_page(address);
             return Ok(());
+        }
+        if self.table().is_deferred(address) {
+            return Err(Errno::EAGAIN);
         }
         let flags = flags_of(vma.protection);
         if let Some(object) = vma.object {
@@ -348,35 +330,35 @@ impl AddressSpace {
     ///
     /// # Errors
     /// [`Errno::EINVAL`], [`Errno::ENOMEM`] as of munmap(2).
-    pub fn unmap(
-        &mut self,
-        start: u64,
-        end: u64,
-        invalidate: &mut Invalidate,
-    ) -> Result<(), Errno> {
+    pub fn unmap(&mut self, start: u64, end: u64) -> Result<(), Stop> {
         if !start.is_multiple_of(PAGE) || !self.holds(start, end) {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EINVAL.into());
         }
         self.vmas.can_unmap(start, end)?;
         self.split_at(start)?;
         self.split_at(end)?;
-        self.drop_pages(start, end, invalidate);
+        self.drop_pages(start, end)?;
+        self.remove_vmas(start, end);
+        Ok(())
+    }
+
+    /// Removes the VMAs of a range without pages.
+    fn remove_vmas(&mut self, start: u64, end: u64) {
         let objects = &mut self.objects;
         let mut unmapped_object = |number| drop(objects.remove(&number));
         self.vmas.remove(start, end, &mut unmapped_object);
-        Ok(())
     }
 
     /// Unmaps everything, for execve(2).
     ///
     /// # Errors
     /// [`Errno::ENOMEM`].
-    pub fn clear(&mut self, invalidate: &mut Invalidate) -> Result<(), Errno> {
+    pub fn clear(&mut self) -> Result<(), Stop> {
         let (start, end) = self.bounds;
         self.heap = (0, 0);
         self.stack = (0, 0);
         self.mappings_end = end;
-        self.unmap(start, end, invalidate)
+        self.unmap(start, end)
     }
 
     /// Splits a large page that contains an address, unless it starts there.
@@ -394,97 +376,14 @@ impl AddressSpace {
         Ok(())
     }
 
-    fn drop_pages(&mut self, start: u64, end: u64, invalidate: &mut Invalidate) {
-        if !self.unmap_deferred_pages(start, end) {
-            return;
-        }
-        cores::tlb_shootdown(self.root());
-        let (pinned, _) = self.invalidate_range((start, end), false, invalidate);
-        self.free_deferred(start, end, &pinned);
-    }
-
-    /// Has the base invalidate a range. Returns the pinned frames, and whether frames in quarantine
-    /// were freed.
-    fn invalidate_range(
-        &mut self,
-        (start, end): (u64, u64),
-        keeps_pages: bool,
-        invalidate: &mut Invalidate,
-    ) -> (Pinned, bool) {
-        let pinned = invalidate(Invalidation {
-            start,
-            end,
-            keeps_pages,
-            force: self.quarantine.is_any_pinned(),
-        });
-        let is_any_freed = self.quarantine.update(&pinned);
-        (pinned, is_any_freed)
-    }
-
-    /// Frees the frames in quarantine that are no longer pinned. Returns whether there were any.
-    pub fn reclaim(&mut self, invalidate: &mut Invalidate) -> bool {
-        let (start, _) = self.bounds;
-        self.quarantine.is_any_pinned()
-            && self
-                .invalidate_range((start, start + PAGE), true, invalidate)
-                .1
-    }
-
-    /// Unmaps the pages of a range, but keeps their frames in the page table: a separate list would
-    /// need memory, which there may be none of when a program is killed for lack of it. Returns
-    /// whether there were pages.
-    fn unmap_deferred_pages(&mut self, start: u64, end: u64) -> bool {
-        let (mut begin, mut is_any) = (start, false);
-        while let Some(vma) = self.vmas.first_within(begin, end) {
-            let mut next = vma.start;
-            while let Some(page) = self.table().next(next, vma.end) {
-                self.table().unmap_deferred(page.start);
-                is_any = true;
-                next = page.start + page.size.bytes();
-            }
-            begin = vma.end;
-        }
-        is_any
-    }
-
-    /// Frees the frames that [`Self::unmap_deferred_pages`] has kept, except for pinned ones.
-    fn free_deferred(&mut self, start: u64, end: u64, pinned: &Pinned) {
-        let mut begin = start;
-        while let Some(vma) = self.vmas.first_within(begin, end) {
-            let object = vma.object;
-            let shared = object.and_then(|object| self.objects.get(&object.number).cloned());
-            let mut next = vma.start;
-            while let Some(page) = self.table().take_deferred(next, vma.end) {
-                next = page.start + page.size.bytes();
-                match &shared {
-                    Some(shared) => self
-                        .quarantine
-                        .keep_object_frame(shared, page.frame, pinned),
-                    None if object.is_some() => {}
-                    None => {
-                        let block = (page.frame, order_of(page.size));
-                        self.quarantine.free_or_keep(block, pinned);
-                    }
-                }
-            }
-            begin = vma.end;
-        }
-    }
-
     /// Changes the protection of a range.
     ///
     /// # Errors
     /// [`Errno::ENOMEM`] if not all of it is mapped; [`Errno::EACCES`] if write access to the
     /// kernel's pages or to a shared file is requested.
-    pub fn protect(
-        &mut self,
-        start: u64,
-        end: u64,
-        protection: Protection,
-        invalidate: &mut Invalidate,
-    ) -> Result<(), Errno> {
+    pub fn protect(&mut self, start: u64, end: u64, protection: Protection) -> Result<(), Stop> {
         if !self.holds(start, end) || !self.vmas.covers(start, end) {
-            return Err(Errno::ENOMEM);
+            return Err(Errno::ENOMEM.into());
         }
         let is_kernel_object = |object: ObjectRef| object.number == shared_object::KERNEL_OBJECT;
         let is_write_denied = |vma: Vma| {
@@ -492,7 +391,7 @@ impl AddressSpace {
         };
         let writes = protection.contains(Protection::WRITE);
         if writes && self.vmas.within(start, end).any(is_write_denied) {
-            return Err(Errno::EACCES);
+            return Err(Errno::EACCES.into());
         }
         self.vmas.can_split(start, end)?;
         self.split_at(start)?;
@@ -510,18 +409,24 @@ impl AddressSpace {
             },
             ..vma
         });
-        let flags = flags_of(protection);
-        let (mut next, mut changed) = (start, false);
+        match self.protect_pages(start, end, flags_of(protection)) {
+            true => Err(self.invalidation(start, end, true)),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes the flags of a range's pages. Returns whether any had others.
+    fn protect_pages(&mut self, start: u64, end: u64, flags: Flags) -> bool {
+        let protection = Flags::USER | Flags::WRITABLE | Flags::NO_EXECUTE;
+        let (mut next, mut is_any_changed) = (start, false);
         while let Some(page) = self.table().next(next, end) {
-            self.table().protect(page.start, flags);
+            if page.flags.intersection(protection) != flags {
+                self.table().protect(page.start, flags);
+                is_any_changed = true;
+            }
             next = page.start + page.size.bytes();
-            changed = true;
         }
-        if changed {
-            cores::tlb_shootdown(self.root());
-            self.invalidate_range((start, end), true, invalidate);
-        }
-        Ok(())
+        is_any_changed
     }
 
     /// Limits the size of all VMAs (RLIMIT_AS).
@@ -533,42 +438,6 @@ impl AddressSpace {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
-    }
-
-    /// Sets the start of the heap of brk(2).
-    pub fn set_heap(&mut self, start: u64) {
-        let start = start.next_multiple_of(PAGE);
-        self.heap = (start, start);
-    }
-
-    /// Moves the end of the heap, if possible. Returns the resulting end.
-    pub fn move_heap_end(&mut self, wanted: u64, invalidate: &mut Invalidate) -> u64 {
-        let (start, end) = self.heap;
-        let (from, to) = (
-            end.next_multiple_of(PAGE),
-            wanted.saturating_add(PAGE - 1) & !(PAGE - 1),
-        );
-        if wanted < start {
-            return end;
-        }
-        let moved = match to.cmp(&from) {
-            core::cmp::Ordering::Less => self.unmap(to, from, invalidate).is_ok(),
-            core::cmp::Ordering::Equal => true,
-            core::cmp::Ordering::Greater => {
-                let protection = Protection::READ | Protection::WRITE;
-                self.map(
-                    Placement::FixedNoReplace(from),
-                    to - from,
-                    protection,
-                    invalidate,
-                )
-                .is_ok()
-            }
-        };
-        if moved {
-            self.heap.1 = wanted;
-        }
-        self.heap.1
     }
 
     /// Returns its VMAs.

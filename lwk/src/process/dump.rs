@@ -1,13 +1,13 @@
 //! Writes core files by delegated calls.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use super::address_space::Placement;
 use super::core_file::{CoreFile, DumpedVma, ThreadDump, file_name};
 use super::errno::Errno;
-use super::vma::{Protection, Vma};
-use super::{PAGE, Process, Thread};
+use super::vma::Vma;
+use super::{Flow, PAGE, Process, Thread};
 use crate::info;
 use crate::memory::{has_room, reserve_in};
 use crate::syscall::number;
@@ -39,8 +39,17 @@ fn thread_dump(thread: &Thread) -> ThreadDump {
 
 /// Writes the core file of a program that a signal terminates, and makes the proxy exit. All other
 /// threads have exited, and this one's extended state is saved.
-pub(crate) fn dump(thread: &mut Thread, signal: u32) {
-    match write(thread, signal) {
+pub(crate) fn dump(thread: Box<Thread>, signal: u32) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let written = write(&mut thread, signal).await;
+        log_result(&thread, written);
+        thread.exit_proxy(signal.into());
+        Flow::Exit(thread)
+    })
+}
+
+fn log_result(thread: &Thread, written: Result<Option<Vec<u8>>, Errno>) {
+    match written {
         Ok(Some(name)) => {
             let name = alloc::string::String::from_utf8_lossy(&name).into_owned();
             info!("process {}: core file '{name}'", thread.id);
@@ -51,26 +60,18 @@ pub(crate) fn dump(thread: &mut Thread, signal: u32) {
             thread.id
         ),
     }
-    thread.exit_proxy(signal.into());
 }
 
 /// Writes the core file. Returns its name; `None` if the limit is 0.
-fn write(thread: &mut Thread, signal: u32) -> Result<Option<Vec<u8>>, Errno> {
+async fn write(thread: &mut Thread, signal: u32) -> Result<Option<Vec<u8>>, Errno> {
     let vmas = vmas(thread)?;
-    let buffer = thread.with_space(|space, invalidate| {
-        space.map(
-            Placement::Hint(0),
-            BUFFER_SIZE,
-            Protection::READ | Protection::WRITE,
-            invalidate,
-        )
-    })?;
-    let limit = limit(thread, buffer)?;
+    let buffer = thread.map_buffer(BUFFER_SIZE).await?;
+    let limit = limit(thread, buffer).await?;
     if limit == 0 {
         return Ok(None);
     }
-    let name = name(thread, buffer)?;
-    let file = create(thread, buffer, &name)?;
+    let name = name(thread, buffer).await?;
+    let file = create(thread, buffer, &name).await?;
     let threads: Vec<ThreadDump> = core::iter::once(thread_dump(thread))
         .chain(thread.process.thread_dumps.lock().drain(..))
         .collect();
@@ -85,11 +86,11 @@ fn write(thread: &mut Thread, signal: u32) -> Result<Option<Vec<u8>>, Errno> {
     }
     .lay_out();
     let mut file = Output { file, limit };
-    file.write_head(thread, buffer, &head)?;
+    file.write_head(thread, buffer, &head).await?;
     for one in &dumped {
-        file.write_vma(thread, one)?;
+        file.write_vma(thread, one).await?;
     }
-    file.close(thread, &dumped)?;
+    file.close(thread, &dumped).await?;
     Ok(Some(name))
 }
 
@@ -109,15 +110,17 @@ fn vmas(thread: &Thread) -> Result<Vec<Vma>, Errno> {
 }
 
 /// Returns RLIMIT_CORE.
-fn limit(thread: &mut Thread, buffer: u64) -> Result<u64, Errno> {
+async fn limit(thread: &mut Thread, buffer: u64) -> Result<u64, Errno> {
     const CORE: u64 = 4;
-    thread.remote_syscall(number::GETRLIMIT, [CORE, buffer, 0, 0, 0, 0])?;
+    thread
+        .remote_syscall(number::GETRLIMIT, [CORE, buffer, 0, 0, 0, 0])
+        .await?;
     let mut bytes = [0; 8];
     thread.process.space().read(buffer, &mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn open(
+async fn open(
     thread: &mut Thread,
     buffer: u64,
     name: &[u8],
@@ -127,33 +130,38 @@ fn open(
     const CLOSE_ON_EXEC: u64 = 0o2_000_000;
     let path = [name, &[0]].concat();
     thread.process.space().write(buffer, &path)?;
-    thread.remote_syscall(
-        number::OPENAT,
-        [AT_FDCWD, buffer, flags | CLOSE_ON_EXEC, mode, 0, 0],
-    )
+    let how = [AT_FDCWD, buffer, flags | CLOSE_ON_EXEC, mode, 0, 0];
+    thread.remote_syscall(number::OPENAT, how).await
 }
 
-fn name(thread: &mut Thread, buffer: u64) -> Result<Vec<u8>, Errno> {
-    /// Maximum length of Linux' core_pattern.
-    const PATTERN_MAX: u64 = 128;
-    let pattern = open(thread, buffer, b"/proc/sys/kernel/core_pattern", (0, 0));
-    let pattern = pattern.and_then(|file| {
-        let read = thread.remote_syscall(number::PREAD64, [file, buffer, PATTERN_MAX, 0, 0, 0]);
-        thread.remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
-        let mut bytes = alloc::vec![0; read?.min(PATTERN_MAX) as usize];
-        thread.process.space().read(buffer, &mut bytes)?;
-        Ok(bytes)
-    });
+async fn name(thread: &mut Thread, buffer: u64) -> Result<Vec<u8>, Errno> {
+    let pattern = pattern(thread, buffer).await.unwrap_or_default();
     let program = thread.process.program_info.lock().name.clone();
     let pid = thread.process.pages().pid();
-    Ok(file_name(&pattern.unwrap_or_default(), pid, &program))
+    Ok(file_name(&pattern, pid, &program))
 }
 
-fn create(thread: &mut Thread, buffer: u64, name: &[u8]) -> Result<u64, Errno> {
+/// Reads Linux' core_pattern.
+async fn pattern(thread: &mut Thread, buffer: u64) -> Result<Vec<u8>, Errno> {
+    /// Maximum length of Linux' core_pattern.
+    const PATTERN_MAX: u64 = 128;
+    let file = open(thread, buffer, b"/proc/sys/kernel/core_pattern", (0, 0)).await?;
+    let read = thread
+        .remote_syscall(number::PREAD64, [file, buffer, PATTERN_MAX, 0, 0, 0])
+        .await;
+    thread
+        .remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])
+        .await?;
+    let mut bytes = alloc::vec![0; read?.min(PATTERN_MAX) as usize];
+    thread.process.space().read(buffer, &mut bytes)?;
+    Ok(bytes)
+}
+
+async fn create(thread: &mut Thread, buffer: u64, name: &[u8]) -> Result<u64, Errno> {
     /// `O_WRONLY`, `O_CREAT`, `O_TRUNC`, and `O_NOFOLLOW`: it does not write through a symbolic
     /// link.
     const FLAGS: u64 = 0o1 | 0o100 | 0o1000 | 0o400_000;
-    open(thread, buffer, name, (FLAGS, 0o600))
+    open(thread, buffer, name, (FLAGS, 0o600)).await
 }
 
 struct Output {
@@ -164,7 +172,7 @@ struct Output {
 
 impl Output {
     /// Writes a part of the program's memory, up to the file's size limit.
-    fn write(
+    async fn write(
         &self,
         thread: &mut Thread,
         address: u64,
@@ -175,7 +183,7 @@ impl Output {
         let mut done = 0;
         while done < size {
             let arguments = [self.file, address + done, size - done, offset + done, 0, 0];
-            match thread.remote_syscall(number::PWRITE64, arguments)? {
+            match thread.remote_syscall(number::PWRITE64, arguments).await? {
                 0 => return Err(Errno::EIO),
                 written => done += written.min(size - done),
             }
@@ -183,19 +191,20 @@ impl Output {
         Ok(())
     }
 
-    fn write_head(&self, thread: &mut Thread, buffer: u64, head: &[u8]) -> Result<(), Errno> {
+    async fn write_head(&self, thread: &mut Thread, buffer: u64, head: &[u8]) -> Result<(), Errno> {
         for (part, offset) in head
             .chunks(BUFFER_SIZE as usize)
             .zip((0..).step_by(BUFFER_SIZE as usize))
         {
             thread.process.space().write(buffer, part)?;
-            self.write(thread, buffer, part.len() as u64, offset)?;
+            self.write(thread, buffer, part.len() as u64, offset)
+                .await?;
         }
         Ok(())
     }
 
     /// Writes the present pages of a VMA; the others stay holes.
-    fn write_vma(&self, thread: &mut Thread, dumped: &DumpedVma) -> Result<(), Errno> {
+    async fn write_vma(&self, thread: &mut Thread, dumped: &DumpedVma) -> Result<(), Errno> {
         let Vma { start, end, .. } = dumped.vma;
         let mut next = start;
         loop {
@@ -203,21 +212,23 @@ impl Output {
             let Some((from, to)) = run else {
                 return Ok(());
             };
-            self.write(thread, from, to - from, dumped.offset + (from - start))?;
+            self.write(thread, from, to - from, dumped.offset + (from - start))
+                .await?;
             next = to;
         }
     }
 
-    fn close(&mut self, thread: &mut Thread, dumped: &[DumpedVma]) -> Result<(), Errno> {
+    async fn close(&mut self, thread: &mut Thread, dumped: &[DumpedVma]) -> Result<(), Errno> {
         let end = dumped
             .last()
             .map_or(PAGE, |last| last.offset + (last.vma.end - last.vma.start));
-        thread.remote_syscall(
-            number::FTRUNCATE,
-            [self.file, end.min(self.limit), 0, 0, 0, 0],
-        )?;
+        let size = end.min(self.limit);
+        thread
+            .remote_syscall(number::FTRUNCATE, [self.file, size, 0, 0, 0, 0])
+            .await?;
         thread
             .remote_syscall(number::CLOSE, [self.file, 0, 0, 0, 0, 0])
+            .await
             .map(drop)
     }
 }

@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::address_space::{AddressSpace, Placement};
+use super::address_space::{AddressSpace, Invalidation};
 use super::errno::Errno;
 use super::initial_stack::Arguments;
-use super::loader::{self, Image, LoadError};
+use super::loader;
 use super::mm::Mm;
+use super::program_file::{self, Image, LoadError};
 use super::signals::frame::AltStack;
-use super::vma::Protection;
 use super::{PAGE, Thread, layout, robust_list};
 use crate::memory::zeroed;
 use crate::syscall::number;
@@ -37,16 +37,13 @@ pub(super) struct PendingExec {
 ///
 /// # Errors
 /// As of execve(2): the program goes on.
-pub(crate) fn exec(
+pub(crate) async fn exec(
     thread: &mut Thread,
     directory: u64,
     mut arguments: Arguments,
 ) -> Result<(), Errno> {
-    let protection = Protection::READ | Protection::WRITE;
-    let buffer = thread.with_space(|space, invalidate| {
-        space.map(Placement::Hint(0), BUFFER_SIZE, protection, invalidate)
-    })?;
-    let found = loader::open_program(thread, directory, &mut arguments, buffer);
+    let buffer = thread.map_buffer(BUFFER_SIZE).await?;
+    let found = program_file::open_program(thread, directory, &mut arguments, buffer).await;
     let error = match found {
         Ok(image) if thread.process.kill_other_threads(thread.id) => {
             thread.pending_exec = Some(Box::new(PendingExec {
@@ -58,14 +55,13 @@ pub(crate) fn exec(
         }
         // Another thread was first, so this one exits.
         Ok(image) => {
-            image.close(thread);
+            image.close(thread).await;
             Errno::EAGAIN
         }
         Err(LoadError::Syscall(errno)) => errno,
         Err(LoadError::Format(_)) => Errno::ENOEXEC,
     };
-    let end = buffer + BUFFER_SIZE;
-    thread.with_space(|space, invalidate| space.unmap(buffer, end, invalidate))?;
+    thread.unmap_buffer(buffer, BUFFER_SIZE).await?;
     Err(error)
 }
 
@@ -73,7 +69,7 @@ pub(crate) fn exec(
 ///
 /// # Errors
 /// [`Errno::ENOMEM`]; [`Errno::EBUSY`] if the base keeps pages of shared memory pinned.
-pub(crate) fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
+pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     let Some(next) = thread.pending_exec.take() else {
         return Ok(());
     };
@@ -84,74 +80,81 @@ pub(crate) fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     } = *next;
     thread.become_leader();
     thread.process.exec_thread.store(0, Ordering::Release);
-    set_name(thread, buffer, &arguments.path, image.file());
+    set_name(thread, buffer, &arguments.path, image.file()).await;
     robust_list::release(thread);
-    if let Err(error) = replace_mm(thread, buffer) {
-        image.close(thread);
+    if let Err(error) = replace_mm(thread, buffer).await {
+        image.close(thread).await;
         return Err(error);
     }
-    reset_thread(thread);
+    reset_thread(thread).await;
     thread.process.complete_vfork();
-    load_new_program(thread, &arguments, image);
+    load_new_program(thread, &arguments, image).await;
     Ok(())
 }
 
 /// Empties the program's memory, or replaces it if it is shared.
-fn replace_mm(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
-    let mm = thread.process.mm();
-    if !mm.is_shared() {
-        return thread.with_space(|space, invalidate| space.clear(invalidate));
+async fn replace_mm(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+    if !thread.process.mm().is_shared() {
+        return thread.change_space(AddressSpace::clear).await;
     }
     thread.clear_tid_word();
-    let end = buffer + BUFFER_SIZE;
-    thread.with_space(|space, invalidate| space.unmap(buffer, end, invalidate))?;
+    thread.unmap_buffer(buffer, BUFFER_SIZE).await?;
+    let mm = thread.process.mm();
+    // With the change lock no other process requests an invalidation.
+    let guard = mm.change().await;
+    let own = leave_shared_mm(thread, &mm).await;
+    drop(guard);
     let pages = *thread.process.pages();
-    let own = {
-        // With the space locked no other process requests an invalidation.
-        let space = mm.space();
-        let (start, end) = space.bounds();
-        let own = crate::start::with_kernel_table(|kernel| AddressSpace::new(kernel, (start, end)));
-        let mut own = own?;
-        own.set_limit(space.limit());
-        pages.set_page_table(0);
-        if is_any_pinned(thread, start, end) {
-            pages.set_page_table(space.root().0);
-            own.free();
-            return Err(Errno::EBUSY);
-        }
-        own
-    };
-    cores::switch_page_table(own.root());
-    pages.set_page_table(own.root().0);
-    *thread.process.mm.lock() = Mm::new(own, pages);
+    *thread.process.mm.lock() = Mm::new(own?, pages);
     mm.remove_sharer(&pages);
     Ok(())
 }
 
+/// Gives a process an address space of its own, whose page table the base uses from then on.
+async fn leave_shared_mm(thread: &mut Thread, mm: &Mm) -> Result<AddressSpace, Errno> {
+    let pages = *thread.process.pages();
+    let (bounds, limit, root) = {
+        let space = mm.space();
+        (space.bounds(), space.limit(), space.root())
+    };
+    let own = crate::start::with_kernel_table(|kernel| AddressSpace::new(kernel, bounds));
+    let mut own = own?;
+    own.set_limit(limit);
+    pages.set_page_table(0);
+    if is_any_pinned(thread, bounds).await {
+        pages.set_page_table(root.0);
+        own.free();
+        return Err(Errno::EBUSY);
+    }
+    pages.set_page_table(own.root().0);
+    Ok(own)
+}
+
 /// Whether pages of a range stay pinned after its invalidation, for longer than a timeout.
-fn is_any_pinned(thread: &mut Thread, start: u64, end: u64) -> bool {
+async fn is_any_pinned(thread: &mut Thread, (start, end): (u64, u64)) -> bool {
     /// Most I/O has finished by then.
     const TIMEOUT_NS: u64 = 100_000_000;
+    const PERIOD_NS: u64 = 1_000_000;
     let limit_ns = clock::now_ns() + TIMEOUT_NS;
-    while thread.invalidate(start, end, 0).is_any() {
-        if clock::now_ns() > limit_ns {
+    let range = Invalidation {
+        start,
+        end,
+        keeps_pages: false,
+        force: true,
+    };
+    while thread.invalidate(&range).await.is_any() {
+        let now_ns = clock::now_ns();
+        if now_ns > limit_ns {
             return true;
         }
+        cores::sleep_until(now_ns + PERIOD_NS).await;
     }
     false
 }
 
 /// Loads the program. On failure the process is killed.
-fn load_new_program(thread: &mut Thread, arguments: &Arguments, image: Image) {
-    let replaced = loader::load_replacement(thread, arguments, image);
-    let result = replaced.map_err(|_| ()).and_then(|()| {
-        // The lower end of its stack is mapped, but not used yet.
-        let (buffer, _) = thread.process.space().stack();
-        close_on_exec(thread, buffer)
-            .and_then(|()| layout::trim_stack(thread))
-            .map_err(|_| ())
-    });
-    if result.is_err() {
+async fn load_new_program(thread: &mut Thread, arguments: &Arguments, image: Image) {
+    if load_and_close(thread, arguments, image).await.is_err() {
         const KILLED: u64 = 9;
         info!(
             "process {} is killed: loading the new program failed",
@@ -161,17 +164,31 @@ fn load_new_program(thread: &mut Thread, arguments: &Arguments, image: Image) {
     }
 }
 
+/// Loads the program, then closes the close-on-exec files.
+async fn load_and_close(
+    thread: &mut Thread,
+    arguments: &Arguments,
+    image: Image,
+) -> Result<(), LoadError> {
+    loader::load_replacement(thread, arguments, image).await?;
+    // The lower end of its stack is mapped, but not used yet.
+    let (buffer, _) = thread.process.space().stack();
+    close_on_exec(thread, buffer).await?;
+    Ok(layout::trim_stack(thread).await?)
+}
+
 /// Resets the state that a thread had from the old program.
-fn reset_thread(thread: &mut Thread) {
+async fn reset_thread(thread: &mut Thread) {
     let timers = thread.process.signals().take_timers();
     for timer in timers {
         // It fails only if the timer or the proxy is gone.
-        let _ = thread.remote_syscall(number::TIMER_DELETE, [timer.id.into(), 0, 0, 0, 0, 0]);
+        let _ = thread
+            .remote_syscall(number::TIMER_DELETE, [timer.id.into(), 0, 0, 0, 0, 0])
+            .await;
     }
     thread.process.signals().clear_handlers();
     thread.context = insula_bare::UserContext::default();
     thread.extended.reset();
-    thread.extended.load();
     thread.clear_child_tid = 0;
     thread.robust_list = (0, 0);
     thread.rseq = None;
@@ -180,77 +197,90 @@ fn reset_thread(thread: &mut Thread) {
 }
 
 /// Sets the process's name and executable on the base, as far as it may.
-fn set_name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
+async fn set_name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
     const SET_NAME: u64 = 15;
     const SET_MM: u64 = 35;
     const EXE_FILE: u64 = 13;
     let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let mut name = last.to_vec();
     name.push(0);
-    if thread.process.space().write(buffer, &name).is_ok() {
-        let _ = thread.remote_syscall(number::PRCTL, [SET_NAME, buffer, 0, 0, 0, 0]);
+    let written = thread.process.space().write(buffer, &name);
+    if written.is_ok() {
+        let _ = thread
+            .remote_syscall(number::PRCTL, [SET_NAME, buffer, 0, 0, 0, 0])
+            .await;
     }
-    let _ = thread.remote_syscall(number::PRCTL, [SET_MM, EXE_FILE, file, 0, 0, 0]);
+    let _ = thread
+        .remote_syscall(number::PRCTL, [SET_MM, EXE_FILE, file, 0, 0, 0])
+        .await;
 }
 
 /// Closes the close-on-exec files. /proc is read in parts of the buffer's size.
-fn close_on_exec(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+async fn close_on_exec(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     const AT_FDCWD: u64 = -100_i64 as u64;
     const DIRECTORY_CLOEXEC: u64 = 0o2_200_000;
     thread.process.space().write(buffer, b"/proc/self/fd\0")?;
     let how = [AT_FDCWD, buffer, DIRECTORY_CLOEXEC, 0, 0, 0];
-    let directory = match thread.remote_syscall(number::OPENAT, how) {
+    let directory = match thread.remote_syscall(number::OPENAT, how).await {
         Ok(directory) => directory,
         // Without /proc all descriptor numbers are probed.
-        Err(Errno::ENOENT) => return close_by_probing(thread, buffer),
+        Err(Errno::ENOENT) => return close_by_probing(thread, buffer).await,
         Err(error) => return Err(error),
     };
     loop {
-        let read = thread.remote_syscall(number::GETDENTS64, [directory, buffer, PAGE, 0, 0, 0])?;
+        let read = thread
+            .remote_syscall(number::GETDENTS64, [directory, buffer, PAGE, 0, 0, 0])
+            .await?;
         if read == 0 {
             break;
         }
         let mut entries = zeroed(read.min(PAGE) as usize)?;
         thread.process.space().read(buffer, &mut entries)?;
-        let files = numbers(&entries).into_iter();
+        let mut files = numbers(&entries);
         // Positions in this directory are descriptor numbers, so closing files does not disturb
         // reading it.
-        close_if_cloexec(thread, files.filter(|&file| file != directory))?;
+        files.retain(|&file| file != directory);
+        close_if_cloexec(thread, &files).await?;
     }
     thread
         .remote_syscall(number::CLOSE, [directory, 0, 0, 0, 0, 0])
+        .await
         .map(drop)
 }
 
 /// Closes those files that have the close-on-exec flag.
-fn close_if_cloexec(thread: &mut Thread, files: impl Iterator<Item = u64>) -> Result<(), Errno> {
+async fn close_if_cloexec(thread: &mut Thread, files: &[u64]) -> Result<(), Errno> {
     const CLOSE_ON_EXEC: u64 = 1;
     const GET_FLAGS: u64 = 1;
     let own = thread.process.pages().mirror_fd();
-    for file in files.filter(|&file| file != own) {
-        let flags = thread.remote_syscall(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0]);
+    for &file in files.iter().filter(|&&file| file != own) {
+        let flags = thread
+            .remote_syscall(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0])
+            .await;
         if flags.is_ok_and(|flags| flags & CLOSE_ON_EXEC != 0) {
-            thread.remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])?;
+            thread
+                .remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])
+                .await?;
         }
     }
     Ok(())
 }
 
 /// Closes the close-on-exec files without /proc: poll(2) reports which of many numbers are open.
-fn close_by_probing(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+async fn close_by_probing(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     /// Default maximum number of descriptors of a process (`fs.nr_open`).
     const MOST: u64 = 1 << 20;
     let mut first = 0;
     // A page of them at a time, or fewer if RLIMIT_NOFILE is lower.
     let mut count = PAGE / size_of::<PollFd>() as u64;
     while first < MOST {
-        match probe_open(thread, buffer, first..first + count) {
-            Ok(open) => close_if_cloexec(thread, open.into_iter())?,
+        match probe_open(thread, buffer, first..first + count).await {
+            Ok(open) => close_if_cloexec(thread, &open).await?,
             Err(Errno::EINVAL) if count > 1 => {
                 count /= 2;
                 continue;
             }
-            Err(Errno::EINVAL) => close_if_cloexec(thread, [first].into_iter())?,
+            Err(Errno::EINVAL) => close_if_cloexec(thread, &[first]).await?,
             Err(error) => return Err(error),
         }
         first += count;
@@ -258,11 +288,17 @@ fn close_by_probing(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-fn probe_open(thread: &mut Thread, buffer: u64, numbers: Range<u64>) -> Result<Vec<u64>, Errno> {
+async fn probe_open(
+    thread: &mut Thread,
+    buffer: u64,
+    numbers: Range<u64>,
+) -> Result<Vec<u64>, Errno> {
     let mut entries: Vec<u8> = numbers.clone().flat_map(u64::to_le_bytes).collect();
     thread.process.space().write(buffer, &entries)?;
     let count = numbers.end - numbers.start;
-    thread.remote_syscall(number::POLL, [buffer, count, 0, 0, 0, 0])?;
+    thread
+        .remote_syscall(number::POLL, [buffer, count, 0, 0, 0, 0])
+        .await?;
     thread.process.space().read(buffer, &mut entries)?;
     let entries = entries.as_chunks().0.iter();
     let open = numbers.zip(entries).filter(|(_, entry)| is_open(entry));

@@ -71,7 +71,7 @@ pub(crate) fn vfork_key(thread: &Thread, child: &Process) -> Key {
 ///
 /// # Errors
 /// As of fork(2).
-pub(crate) fn fork(
+pub(crate) async fn fork(
     thread: &mut Thread,
     options: &ForkOptions,
 ) -> Result<(u64, Arc<Process>), Errno> {
@@ -79,27 +79,26 @@ pub(crate) fn fork(
     let nascent_child = NascentChild::of(thread, options)?;
     let parent = Arc::clone(&thread.process);
     parent.forks_in_progress.fetch_add(1, Ordering::AcqRel);
-    let child = fork_process(thread, options, nascent_child);
+    let child = fork_process(thread, options, nascent_child).await;
     parent.forks_in_progress.fetch_sub(1, Ordering::AcqRel);
     process_table::service_children(&parent);
     child
 }
 
-/// Forks while no other thread requests invalidations: see [`Thread::with_space`].
-fn fork_process(
+/// Forks with the change lock held: the base would complete no invalidation before the fork, and
+/// the child's memory is that of the moment at which the proxy is forked.
+async fn fork_process(
     thread: &mut Thread,
     options: &ForkOptions,
     nascent_child: NascentChild,
 ) -> Result<(u64, Arc<Process>), Errno> {
     let parent = Arc::clone(&thread.process);
+    let _guard = parent.mm().change().await;
     let space = match options.shares_mm {
-        true => {
-            drop(parent.space()); // wait for its current owner
-            None
-        }
+        true => None,
         false => Some(parent.clone_space()?),
     };
-    match request_fork(thread, options) {
+    match request_fork(thread, options).await {
         Ok((id, pages)) => {
             let mm = parent.child_mm(space, pages);
             let child = parent.new_child(pages, mm, options);
@@ -115,8 +114,13 @@ fn fork_process(
 }
 
 /// Has the base fork the proxy. Returns the child's id and pages.
-fn request_fork(thread: &mut Thread, options: &ForkOptions) -> Result<(u64, ProcessPages), Errno> {
-    let created = thread.remote_call(request::FORK, [options.flags, options.pidfd, 0, 0, 0, 0]);
+async fn request_fork(
+    thread: &mut Thread,
+    options: &ForkOptions,
+) -> Result<(u64, ProcessPages), Errno> {
+    let created = thread
+        .remote_call(request::FORK, [options.flags, options.pidfd, 0, 0, 0, 0])
+        .await;
     // The proxy unblocks all signals afterwards.
     thread.blocked_in_proxy = 0;
     let (id, number) = created.map_err(|_| Errno::EINTR)?;
@@ -144,7 +148,6 @@ impl NascentChild {
         if options.tls.is_some_and(|tls| !context.set_base(false, tls)) {
             return Err(Errno::EPERM);
         }
-        thread.extended.save();
         Ok(Self {
             context,
             extended: thread.extended.duplicate().ok_or(Errno::ENOMEM)?,

@@ -1,6 +1,6 @@
 //! Address space layout: randomized as on Linux, unless disabled by personality(2).
 
-use super::address_space::Placement;
+use super::address_space::{AddressSpace, Placement};
 use super::errno::Errno;
 use super::vma::Protection;
 use super::{Limit, PAGE, Thread};
@@ -68,22 +68,23 @@ impl Layout {
     ///
     /// # Errors
     /// [`Errno::ENOMEM`].
-    pub(super) fn map_stack(&self, thread: &mut Thread) -> Result<u64, Errno> {
+    pub(super) async fn map_stack(&self, thread: &mut Thread) -> Result<u64, Errno> {
         let stack_limit = stack_limit(thread);
         let distance = self.mappings;
         let below = self.stack;
-        thread.with_space(|space, invalidate| {
+        let map = move |space: &mut AddressSpace| {
             let (bottom, end) = space.bounds();
             let top = ((end - PAGE) & !(PAGE - 1)) - below;
             let place = Placement::Fixed(top - STACK_SIZE);
             let protection = Protection::READ | Protection::WRITE;
-            let start = space.map(place, STACK_SIZE, protection, invalidate)?;
+            let start = space.map(place, STACK_SIZE, protection)?;
             space.set_stack((start, top), stack_limit);
             space.set_mappings_end(
                 mappings_end((bottom, top), stack_limit).saturating_sub(distance),
             );
             Ok(top)
-        })
+        };
+        thread.change_space(map).await
     }
 }
 
@@ -91,19 +92,20 @@ impl Layout {
 ///
 /// # Errors
 /// [`Errno::ENOMEM`].
-pub(super) fn trim_stack(thread: &mut Thread) -> Result<(), Errno> {
+pub(super) async fn trim_stack(thread: &mut Thread) -> Result<(), Errno> {
     const SIZE_MIN: u64 = 64 << 10;
     let (stack_limit, pointer) = (stack_limit(thread), thread.context.registers.rsp);
-    thread.with_space(|space, invalidate| {
+    let trim = move |space: &mut AddressSpace| {
         let (start, top) = space.stack();
         let begin = top.saturating_sub(stack_limit).min(pointer - SIZE_MIN) & !(PAGE - 1);
         if begin <= start {
             return Ok(());
         }
-        space.unmap(start, begin, invalidate)?;
+        space.unmap(start, begin)?;
         space.set_stack((begin, top), stack_limit);
         Ok(())
-    })
+    };
+    thread.change_space(trim).await
 }
 
 /// Returns the end of mappings for a stack that ends at `top`.
@@ -126,13 +128,17 @@ pub(crate) fn stack_limit(thread: &Thread) -> u64 {
 ///
 /// # Errors
 /// The base's error.
-pub(super) fn inherit_limits(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
+pub(super) async fn inherit_limits(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     const NONE: u64 = 0xffff_ffff;
-    let personality = thread.remote_syscall(number::PERSONALITY, [NONE, 0, 0, 0, 0, 0])?;
+    let personality = thread
+        .remote_syscall(number::PERSONALITY, [NONE, 0, 0, 0, 0, 0])
+        .await?;
     thread
         .process
         .set_personality(personality & ADDR_NO_RANDOMIZE);
-    thread.remote_syscall(number::PRLIMIT64, [0, RLIMIT_STACK, 0, buffer, 0, 0])?;
+    thread
+        .remote_syscall(number::PRLIMIT64, [0, RLIMIT_STACK, 0, buffer, 0, 0])
+        .await?;
     let mut bytes = [0; 16];
     thread.process.space().read(buffer, &mut bytes)?;
     let stack_limit = Limit::from_bytes(&bytes);

@@ -1,11 +1,13 @@
 //! Processes: loading, memory, threads, signals, exit.
 
 pub mod address_space;
+mod change_lock;
 pub mod core_file;
 mod dump;
 pub mod elf;
 pub mod errno;
 mod exec;
+mod flow;
 mod fork;
 mod futex;
 pub mod initial_stack;
@@ -13,6 +15,8 @@ pub(crate) mod layout;
 mod loader;
 mod mm;
 mod process_table;
+mod program_file;
+mod remote;
 mod robust_list;
 pub mod rseq;
 pub mod scheduling;
@@ -20,6 +24,7 @@ pub mod shared_object;
 pub mod shebang;
 mod signal_delivery;
 pub mod signals;
+mod spin_guard;
 mod stop;
 mod thread;
 mod vdso;
@@ -36,9 +41,11 @@ use core_file::ThreadDump;
 use fork::NascentChild;
 use mm::{AddressSpaceGuard, Mm};
 use signals::{Info, QueueFull, Signals, ThreadHandle};
+use spin_guard::SpinGuard;
 
 pub(crate) use dump::dump;
 pub(crate) use exec::{exec, finish_exec};
+pub use flow::{Flow, Handler};
 pub(crate) use fork::{ForkOptions, fork, vfork_key};
 pub use futex::{Futexes, Key, Waiter};
 pub(crate) use futex::{
@@ -46,11 +53,13 @@ pub(crate) use futex::{
     wake,
 };
 pub(crate) use loader::{ARGUMENTS_MAX, load_program, read_file_into};
+pub use mm::Step;
 pub(crate) use process_table::{is_any_exiting, power_off_after_last};
 pub use process_table::{reap, service_pending};
+pub use remote::ProxyExited;
 pub(crate) use signal_delivery::deliver_signals;
-pub(crate) use stop::{mirror_action, wait_while_stopped};
-pub use thread::{ProxyExited, THREAD_BYTES, Thread};
+pub(crate) use stop::{mirror_action, restore_proxy_handler, stop, wait_while_stopped};
+pub use thread::{THREAD_BYTES, Thread};
 
 /// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
@@ -218,8 +227,8 @@ impl Process {
     }
 
     /// Locks the limits kept here. Never waits while they are locked.
-    pub fn limits(&self) -> spin::MutexGuard<'_, BTreeMap<u64, Limit>> {
-        self.limits.lock()
+    pub fn limits(&self) -> SpinGuard<spin::MutexGuard<'_, BTreeMap<u64, Limit>>> {
+        SpinGuard::new(self.limits.lock())
     }
 
     /// Returns the persona: [`layout::ADDR_NO_RANDOMIZE`] or 0.
@@ -233,8 +242,8 @@ impl Process {
     }
 
     /// Locks its signals. Never waits while they are locked.
-    pub fn signals(&self) -> spin::MutexGuard<'_, Signals> {
-        self.signals.lock()
+    pub fn signals(&self) -> SpinGuard<spin::MutexGuard<'_, Signals>> {
+        SpinGuard::new(self.signals.lock())
     }
 
     /// Sends a signal to the process or one of its threads, and wakes the thread that shall handle
@@ -291,9 +300,5 @@ impl Process {
             notified.extend(signals.send(None, info).ok().flatten());
         }
         (notified, continues)
-    }
-
-    fn next_invalidation(&self) -> u64 {
-        self.invalidation_ticket.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

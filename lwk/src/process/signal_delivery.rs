@@ -8,9 +8,8 @@ use crate::info;
 use crate::syscall::{self, number as syscall_number};
 
 /// Handles the pending signals of a thread. Afterwards the thread may have exited, with its
-/// program, or have stopped and wait for the base.
+/// program, or be stopping it.
 pub(crate) fn deliver_signals(thread: &mut Thread) {
-    stop::restore_proxy_handler(thread);
     let syscall = thread.interruptible_call.take();
     if syscall.is_some() {
         thread.process.take_base_signals();
@@ -23,7 +22,10 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
     let mut interrupted = syscall
         .filter(is_interrupted)
         .or_else(|| reinterrupt(thread));
-    while thread.handle.is_signal_pending() && !thread.process.is_exiting() && !thread.is_stopping {
+    while thread.handle.is_signal_pending()
+        && !thread.process.is_exiting()
+        && thread.stopping.is_none()
+    {
         let disposition = thread.process.signals().next(thread.id);
         match disposition {
             None => break,
@@ -32,7 +34,7 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
                 dumps_core: true,
             }) => dump_core_and_exit(thread, signal),
             Some(Disposition::Terminate { signal, .. }) => thread.exit_process(signal.into()),
-            Some(Disposition::Stop { signal }) => stop::stop(thread, signal),
+            Some(Disposition::Stop { signal }) => stop::begin_stop(thread, signal),
             Some(Disposition::Handle(info, action)) => {
                 if let Some(number) = interrupted.take()
                     && action.flags & Action::RESTART != 0

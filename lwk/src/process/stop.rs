@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
 use super::signals::{Action, TTY_STOP, bit, number};
-use super::{Key, Process, Thread, Waiter, futex};
+use super::{Flow, Key, Process, Thread, Waiter, futex};
 use crate::cores;
 use crate::syscall::number as syscall_number;
 
@@ -53,59 +53,91 @@ impl Process {
     }
 }
 
-/// Stops the program by a signal: has the base stop the proxy, and the thread wait for that.
-pub(crate) fn stop(thread: &mut Thread, signal: u32) {
-    let pid = thread.process.pages().pid();
+/// Begins to stop the program by a signal: no other thread runs any more. [`stop`] does the rest.
+pub(super) fn begin_stop(thread: &mut Thread, signal: u32) {
     thread.process.stopped.store(true, Ordering::Release);
     cores::wake_all();
-    thread.is_stopping = true;
-    if signal != number::STOP && set_action(thread, signal, DEFAULT).is_some() {
-        thread.uncaught_in_proxy = Some(signal);
-        let to = [pid, thread.id, signal.into(), 0, 0, 0];
-        thread.slot.submit(syscall_number::TGKILL, to);
-    } else {
-        let to = [pid, number::STOP.into(), 0, 0, 0, 0];
-        thread.slot.submit(syscall_number::KILL, to);
+    thread.stopping = Some(signal);
+}
+
+/// Has the base stop the proxy, and the thread wait for that.
+pub(crate) fn stop(mut thread: Box<Thread>) -> Flow {
+    match thread.stopping {
+        Some(signal) if signal != number::STOP => {
+            Flow::handler(thread, move |thread| stop_by_default_action(thread, signal))
+        }
+        _ => {
+            submit_stop(&mut thread);
+            Flow::Delegated(thread)
+        }
     }
 }
 
+/// Stops the proxy by a signal that it usually catches, so that its parent learns which.
+async fn stop_by_default_action(mut thread: Box<Thread>, signal: u32) -> Flow {
+    match set_action(&mut thread, signal, DEFAULT).await {
+        Some(()) => {
+            thread.uncaught_in_proxy = Some(signal);
+            let pid = thread.process.pages().pid();
+            let to = [pid, thread.id, signal.into(), 0, 0, 0];
+            thread.slot.submit(syscall_number::TGKILL, to);
+        }
+        None => submit_stop(&mut thread),
+    }
+    Flow::Delegated(thread)
+}
+
+fn submit_stop(thread: &mut Thread) {
+    let pid = thread.process.pages().pid();
+    let to = [pid, number::STOP.into(), 0, 0, 0, 0];
+    thread.slot.submit(syscall_number::KILL, to);
+}
+
 /// Makes the proxy catch the signal again that stopped the program.
-pub(super) fn restore_proxy_handler(thread: &mut Thread) {
-    if let Some(signal) = thread.uncaught_in_proxy.take() {
-        mirror_action(thread, signal);
+pub(crate) fn restore_proxy_handler(mut thread: Box<Thread>) -> Flow {
+    match thread.uncaught_in_proxy.take() {
+        Some(signal) => Flow::handler(thread, move |mut thread| async move {
+            mirror_action(&mut thread, signal).await;
+            Flow::Continue(thread)
+        }),
+        None => Flow::Continue(thread),
     }
 }
 
 /// Makes the proxy ignore a tty stop signal that the program ignores, because the base's terminal
 /// checks that; otherwise makes it catch the signal.
-pub(crate) fn mirror_action(thread: &mut Thread, signal: u32) {
+pub(crate) async fn mirror_action(thread: &mut Thread, signal: u32) {
     let action = thread.process.signals().action(signal);
     let ignores = action.handler == Action::IGNORE && bit(signal) & TTY_STOP != 0;
     let action = match ignores {
         true => Some(IGNORE),
-        false => proxy_handler(thread),
+        false => proxy_handler(thread).await,
     };
-    // It fails only if the proxy has exited.
-    let _ = action.and_then(|action| set_action(thread, signal, action));
+    if let Some(action) = action {
+        // It fails only if the proxy has exited.
+        let _ = set_action(thread, signal, action).await;
+    }
 }
 
 /// Sets the proxy's action for a signal, unless the proxy has exited.
-fn set_action(thread: &mut Thread, signal: u32, action: SigactionWords) -> Option<()> {
+async fn set_action(thread: &mut Thread, signal: u32, action: SigactionWords) -> Option<()> {
     let at = thread.put_scratch(&action)?;
     let arguments = [signal.into(), at, 0, SET_SIZE, 0, 0];
     thread
         .remote_syscall_as_kernel(syscall_number::RT_SIGACTION, arguments)
+        .await
         .ok()
         .map(drop)
 }
 
 /// Returns the proxy's action for a caught stop signal: that for a signal that it always catches,
 /// but without SA_RESTART, so that this kernel handles the signal before a call is restarted.
-fn proxy_handler(thread: &mut Thread) -> Option<SigactionWords> {
+async fn proxy_handler(thread: &mut Thread) -> Option<SigactionWords> {
     let at = thread.put_scratch(&DEFAULT)?;
     let arguments = [number::WINCH.into(), 0, at, SET_SIZE, 0, 0];
     thread
         .remote_syscall_as_kernel(syscall_number::RT_SIGACTION, arguments)
+        .await
         .ok()?;
     let [handler, flags, restorer, mask, ..] = thread.slot.scratch();
     Some([handler, flags & !Action::RESTART, restorer, mask])

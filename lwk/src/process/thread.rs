@@ -4,34 +4,22 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use insula_abi::lwk::{INVALIDATE_NO_QUIESCE, base_state, request};
-use insula_bare::{ExtendedState, UserContext, cpu};
+use insula_abi::lwk::request;
+use insula_bare::{ExtendedState, UserContext};
 
 use super::Process;
-use super::address_space::{AddressSpace, Invalidation, Pinned, Placement};
-use super::errno::{Errno, of_result};
+use super::errno::Errno;
 use super::exec::PendingExec;
-use super::mm::{AddressSpaceGuard, Mm};
 use super::rseq::Registration;
 use super::scheduling::{CoreSet, Priority};
 use super::signals::frame::AltStack;
-use super::signals::{Info, Set, ThreadHandle};
-use super::vma::Protection;
-use crate::cores::{self, Counter};
-use crate::delegation::{Reply, Slot};
+use super::signals::{Set, ThreadHandle};
+use crate::cores;
+use crate::delegation::Slot;
 use crate::memory::has_room;
-use crate::{clock, info};
 
-/// Size of fault-around: a remote fault also populates the rest of this aligned range, because the
-/// base mostly accesses buffers.
-const FAULT_AROUND: u64 = 64 << 10;
-
-/// Kernel memory needed for a thread.
-pub const THREAD_BYTES: u64 = 16 << 10;
-
-/// The proxy has exited, so there will be no reply; the process exits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProxyExited;
+/// Kernel memory needed for a thread, with the handler that it may be in.
+pub const THREAD_BYTES: u64 = 24 << 10;
 
 /// A thread of a program.
 #[derive(Debug)]
@@ -70,8 +58,9 @@ pub struct Thread {
     pub uid: Option<u64>,
     /// Signal mask to restore after a call that set another one.
     pub saved_blocked: Option<Set>,
-    /// It has the base stop the program, and keeps its registers when that completes.
-    pub is_stopping: bool,
+    /// Signal by which it has the base stop the program; it keeps its registers when that
+    /// completes.
+    pub stopping: Option<u32>,
     /// Signal that the proxy has at its default action, to stop, and shall catch again.
     pub(super) uncaught_in_proxy: Option<u32>,
     /// Tty stop signals that its thread of the proxy blocks.
@@ -136,7 +125,7 @@ impl Thread {
             call_deadline_ns: None,
             uid: None,
             saved_blocked: None,
-            is_stopping: false,
+            stopping: None,
             uncaught_in_proxy: None,
             blocked_in_proxy: 0,
             sigwait: None,
@@ -156,261 +145,10 @@ impl Thread {
         (self.handle.base_priority().inherited(), self.handle.cores())
     }
 
-    /// Polls for the slot's reply; resolves a remote fault.
-    ///
-    /// # Errors
-    /// [`ProxyExited`].
-    pub fn poll(&mut self) -> Result<Option<(u64, u64)>, ProxyExited> {
-        match self.slot.poll() {
-            Some(Reply::Result { result, value }) => Ok(Some((result, value))),
-            Some(Reply::Fault { address, write }) => {
-                let space = self.process.space();
-                self.resolve_remote_fault(space, address, write);
-                Ok(None)
-            }
-            None if self.must_exit() => Err(ProxyExited),
-            None => Ok(None),
-        }
-    }
-
-    /// Has the base cancel the current call if a signal is pending, or if the thread shall exit.
-    /// Not close(2): nobody could tell afterwards whether the file is closed.
-    pub fn interrupt_for_signal(&mut self) {
-        let is_wanted = self.handle.is_signal_pending() || self.is_killed_by_exec();
-        if is_wanted
-            && !self.is_stopping
-            && self.interruptible_call != Some(crate::syscall::number::CLOSE)
-        {
-            self.slot.interrupt();
-        }
-    }
-
     /// Adds CPU time.
     pub fn account_run_time(&mut self, ticks: u64) {
         self.cpu_ticks += ticks;
         self.process.cpu_ticks.fetch_add(ticks, Ordering::Relaxed);
-    }
-
-    /// Resolves a remote fault of this thread's call, unless the address space is locked.
-    pub fn try_resolve_remote_fault(&mut self) {
-        if let Some(Reply::Fault { address, write }) = self.slot.poll()
-            && let Some(space) = self.process.mm().try_space()
-        {
-            self.resolve_remote_fault(space, address, write);
-        }
-    }
-
-    /// Resolves a remote fault, or replies with an error.
-    fn resolve_remote_fault(&mut self, mut space: AddressSpaceGuard, address: u64, write: bool) {
-        cores::count(Counter::RemoteFaults);
-        let access = if write {
-            Protection::WRITE
-        } else {
-            Protection::READ
-        };
-        let resolved = space.fault(address, access);
-        if resolved.is_ok() {
-            // Fault-around may fail.
-            let _ = space.populate(address, (address | (FAULT_AROUND - 1)) + 1, access);
-            self.memory_wait_since_ns = None;
-        }
-        drop(space);
-        if resolved == Err(Errno::ENOMEM) && !self.must_not_block() {
-            if self.may_wait_for_memory() {
-                // The fault stays in the slot, and is retried.
-                return;
-            }
-            self.kill_out_of_memory();
-        }
-        let error = resolved.err().map_or(0, |error| match error {
-            // Where a program would get SIGBUS, a call fails with EFAULT.
-            Errno::EIO => Errno::EFAULT.as_result(),
-            error => error.as_result(),
-        });
-        self.slot.submit(request::RESOLVED, [error, 0, 0, 0, 0, 0]);
-    }
-
-    /// Whether a thread may wait for memory: for a while, and only as long as a process is exiting.
-    pub fn may_wait_for_memory(&mut self) -> bool {
-        /// Timeout: the base may pin the exited program's pages for any time.
-        const TIMEOUT_NS: u64 = 10_000_000_000;
-        let now_ns = clock::now_ns();
-        let since_ns = *self.memory_wait_since_ns.get_or_insert(now_ns);
-        now_ns - since_ns < TIMEOUT_NS && super::is_any_exiting()
-    }
-
-    /// Whether it waits for memory.
-    pub fn is_waiting_for_memory(&self) -> bool {
-        self.memory_wait_since_ns.is_some()
-    }
-
-    /// Kills the program in the middle of a call, as Linux does without free memory.
-    fn kill_out_of_memory(&mut self) {
-        const KILL: u32 = 9;
-        info!("process {} is killed: out of memory", self.id);
-        // SIGKILL always fits into the queue.
-        let _ = self
-            .process
-            .send_signal(None, Info::sent(KILL, Info::KERNEL, 0, 0));
-    }
-
-    /// Makes a remote call: submits it and spins for the reply on this core, which runs no thread
-    /// meanwhile. It still resolves remote faults of threads that wait here, as the base may need
-    /// them first: to fork, for example, it locks the proxy's mm once no call waits for a page. If
-    /// the reply is late, perhaps because the proxy is stopped, other cores get this one's ready
-    /// threads.
-    ///
-    /// # Errors
-    /// [`ProxyExited`].
-    pub fn remote_call(
-        &mut self,
-        number: u64,
-        arguments: [u64; 6],
-    ) -> Result<(u64, u64), ProxyExited> {
-        cores::count(Counter::Requests);
-        self.slot.submit(number, arguments);
-        let mut spin_wait = cores::SpinWait::begin();
-        loop {
-            if let Some(reply) = self.poll()? {
-                return Ok(reply);
-            }
-            if self.process.pages().base_state() >= base_state::EXITED {
-                return Err(ProxyExited);
-            }
-            cores::resolve_remote_faults();
-            spin_wait.hand_off_ready();
-            cpu::poll_interrupts();
-            cpu::relax();
-        }
-    }
-
-    /// Writes words for the thread's next call. Returns their address, if it is known.
-    #[must_use]
-    pub fn put_scratch(&self, words: &[u64]) -> Option<u64> {
-        self.slot.put_scratch(self.process.pages(), words)
-    }
-
-    /// Makes a system call on the base, with arguments that the program may have chosen.
-    ///
-    /// # Errors
-    /// The call's errors; [`Errno::EINTR`] if the proxy has exited: the process is about to exit.
-    pub fn remote_syscall(&mut self, number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
-        let bounds = self.process.pages().bounds();
-        self.remote_syscall_as_kernel(
-            number,
-            crate::syscall::mask_proxy_pointers(arguments, bounds),
-        )
-    }
-
-    /// Like [`Thread::remote_syscall`], with the kernel's own arguments, which may point to the
-    /// scratch words.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn remote_syscall_as_kernel(
-        &mut self,
-        number: u64,
-        arguments: [u64; 6],
-    ) -> Result<u64, Errno> {
-        loop {
-            match self
-                .remote_call(number, arguments)
-                .map(|(result, _)| of_result(result))
-            {
-                // A cancellation meant for an earlier call of the program.
-                Ok(Err(Errno::EINTR)) => {}
-                Ok(result) => return result,
-                Err(ProxyExited) => return Err(Errno::EINTR),
-            }
-        }
-    }
-
-    /// Completes its call if the reply has arrived.
-    pub fn take_reply(&mut self) -> bool {
-        match self.slot.poll() {
-            Some(Reply::Result { result, .. }) => {
-                self.complete_call(result);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Completes the call of the program, or a stop of the program.
-    pub fn complete_call(&mut self, result: u64) {
-        match core::mem::take(&mut self.is_stopping) {
-            true => self.process.resume(),
-            false => self.context.registers.rax = result,
-        }
-    }
-
-    /// Calls a function with fresh memory of the program, as a buffer for remote calls.
-    ///
-    /// # Errors
-    /// Errors of `operation`; [`Errno::ENOMEM`].
-    pub fn with_buffer<T>(
-        &mut self,
-        size: u64,
-        operation: impl FnOnce(&mut Self, u64) -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
-        let protection = Protection::READ | Protection::WRITE;
-        let start = self.with_space(|space, invalidate| {
-            space.map(Placement::Hint(0), size, protection, invalidate)
-        })?;
-        let result = operation(self, start);
-        self.with_space(|space, invalidate| space.unmap(start, start + size, invalidate))?;
-        result
-    }
-
-    /// Calls a function with the locked address space and an invalidation callback. Waits while the
-    /// process is being forked: the base would complete no invalidation before the fork, and no
-    /// fork before its remote faults are resolved, for which the address space is needed.
-    pub fn with_space<T>(
-        &mut self,
-        operation: impl FnOnce(&mut AddressSpace, &mut super::address_space::Invalidate) -> T,
-    ) -> T {
-        let mm = self.process.mm();
-        let mut space = self.space_outside_fork(&mm);
-        operation(&mut space, &mut |range: Invalidation| {
-            let flags = if range.keeps_pages {
-                INVALIDATE_NO_QUIESCE
-            } else {
-                0
-            };
-            match range.force || mm.may_be_mapped(range.start, range.end) {
-                true => self.invalidate(range.start, range.end, flags),
-                false => Pinned::NONE,
-            }
-        })
-    }
-
-    fn space_outside_fork(&self, mm: &Mm) -> AddressSpaceGuard {
-        cores::wait_for(|| {
-            let space = mm.space();
-            if !self.process.is_forking() {
-                return Some(space);
-            }
-            drop(space);
-            cores::resolve_remote_faults();
-            None
-        })
-    }
-
-    /// Has the base invalidate a range. Returns the program's pinned frames.
-    pub(super) fn invalidate(&mut self, start: u64, end: u64, flags: u64) -> Pinned {
-        let ticket = self.process.next_invalidation();
-        let invalidated = self.remote_call(
-            request::INVALIDATE,
-            [start, end - start, ticket, flags, 0, 0],
-        );
-        let pages = self.process.pages();
-        let is_done =
-            invalidated.is_ok_and(|(result, _)| result == 0) && pages.invalidated() == ticket;
-        match (is_done, pages.pinned()) {
-            (false, _) => Pinned::NotInvalidated,
-            (true, None) => Pinned::Unknown,
-            (true, Some(frames)) => Pinned::Frames(frames),
-        }
     }
 
     /// Makes the process and its proxy exit, with a status as of wait(2).
@@ -458,6 +196,12 @@ impl Thread {
     #[must_use]
     pub fn has_pending_exec(&self) -> bool {
         self.pending_exec.is_some()
+    }
+
+    /// Whether the proxy shall catch a signal again that stopped the program.
+    #[must_use]
+    pub fn has_uncaught_signal(&self) -> bool {
+        self.uncaught_in_proxy.is_some()
     }
 
     /// Whether it shall exit for any reason, and so must not block.

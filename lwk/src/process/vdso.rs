@@ -17,11 +17,10 @@ use insula_bare::memory;
 use insula_bare::per_core;
 use spin::Once;
 
+use super::PAGE;
 use super::address_space::AddressSpace;
-use super::errno::Errno;
 use super::shared_object::SharedObject;
 use super::vma::Protection;
-use super::{PAGE, address_space};
 use crate::delegation::DelegationArea;
 use crate::memory::alloc_block;
 
@@ -77,15 +76,12 @@ fn pages(area: DelegationArea) -> Option<Arc<SharedObject>> {
 }
 
 /// Maps both pages. Returns the address of the object; `None` if that fails.
-pub(super) fn map(
-    space: &mut AddressSpace,
-    area: DelegationArea,
-    invalidate: &mut address_space::Invalidate,
-) -> Option<u64> {
-    let start = space.map_kernel_object(pages(area)?, 2 * PAGE, Protection::READ, invalidate);
+pub(super) fn map(space: &mut AddressSpace, area: DelegationArea) -> Option<u64> {
+    // Nothing was there, and there are no pages yet: neither needs an invalidation.
+    let start = space.map_kernel_object(pages(area)?, 2 * PAGE, Protection::READ);
     let code = start.ok()? + PAGE;
     let protection = Protection::READ | Protection::EXECUTE;
-    let done: Result<(), Errno> = space.protect(code, code + PAGE, protection, invalidate);
+    let done = space.protect(code, code + PAGE, protection);
     done.ok().map(|()| code)
 }
 

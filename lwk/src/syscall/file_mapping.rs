@@ -2,7 +2,7 @@
 //! copy made once. A mapping for which a copy could be wrong is refused.
 
 use crate::memory::zeroed;
-use crate::process::address_space::Placement;
+use crate::process::address_space::{AddressSpace, Placement};
 use crate::process::errno::Errno;
 use crate::process::vma::{Protection, VmaFlags};
 use crate::process::{PAGE, Thread, read_file_into};
@@ -21,7 +21,7 @@ pub(super) struct FilePart {
 ///
 /// # Errors
 /// As of mmap(2); [`Errno::ENODEV`] for mappings that need the base's page cache.
-pub(super) fn map_file(
+pub(super) async fn map_file(
     thread: &mut Thread,
     place: Placement,
     (size, protection): (u64, Protection),
@@ -30,28 +30,43 @@ pub(super) fn map_file(
 ) -> Result<u64, Errno> {
     if is_shared {
         let writes = protection.contains(Protection::WRITE);
-        require_read_only(thread, part.file, writes)?;
+        require_read_only(thread, part.file, writes).await?;
     }
     let writable = Protection::READ | Protection::WRITE;
-    let start =
-        thread.with_space(|space, invalidate| space.map(place, size, writable, invalidate))?;
-    let end = start + size;
-    let done = copy_file(thread, (start, size), part, is_shared).and_then(|copied| {
-        let filled = start + copied.next_multiple_of(PAGE).min(size);
-        let flags = flags_of(protection, is_shared);
-        thread.with_space(|space, invalidate| {
-            space.mark_file((start, filled, end), flags, invalidate)?;
-            match protection == writable {
-                true => Ok(()),
-                false => space.protect(start, end, protection, invalidate),
-            }
-        })
-    });
+    let start = thread
+        .change_space(move |space| space.map(place, size, writable))
+        .await?;
+    let copied = copy_file(thread, (start, size), part, is_shared).await;
+    let done = match copied {
+        Ok(copied) => {
+            let filled = start + copied.next_multiple_of(PAGE).min(size);
+            let flags = flags_of(protection, is_shared);
+            mark_copy(thread, (start, filled, start + size), protection, flags).await
+        }
+        Err(error) => Err(error),
+    };
     if let Err(error) = done {
-        thread.with_space(|space, invalidate| space.unmap(start, end, invalidate))?;
+        thread.unmap_buffer(start, size).await?;
         return Err(error);
     }
     Ok(start)
+}
+
+/// Marks the copy of a file as such, and sets its protection.
+async fn mark_copy(
+    thread: &mut Thread,
+    (start, filled, end): (u64, u64, u64),
+    protection: Protection,
+    flags: VmaFlags,
+) -> Result<(), Errno> {
+    let mark = move |space: &mut AddressSpace| {
+        space.mark_file((start, filled, end), flags)?;
+        match protection == Protection::READ | Protection::WRITE {
+            true => Ok(()),
+            false => space.protect(start, end, protection),
+        }
+    };
+    thread.change_space(mark).await
 }
 
 fn flags_of(protection: Protection, is_shared: bool) -> VmaFlags {
@@ -65,18 +80,18 @@ fn flags_of(protection: Protection, is_shared: bool) -> VmaFlags {
 }
 
 /// Copies a part of a file into fresh memory. Returns the number of bytes read.
-fn copy_file(
+async fn copy_file(
     thread: &mut Thread,
     (start, size): (u64, u64),
     part: FilePart,
     is_shared: bool,
 ) -> Result<u64, Errno> {
-    let status = FileStatus::of(thread, part.file, start)?;
+    let status = FileStatus::of(thread, part.file, start).await?;
     if status.is_directory() {
         return Err(Errno::ENODEV);
     }
     if is_shared {
-        require_unchanging(thread, part.file, &status, start)?;
+        require_unchanging(thread, part.file, &status, start).await?;
     }
     // Clear what was used as a buffer.
     let fresh = [0; FileStatus::SIZE];
@@ -85,7 +100,8 @@ fn copy_file(
         true => size.min(status.size.saturating_sub(part.offset)),
         false => size,
     };
-    read_file_into(thread, part.file, start, part.offset, size).map_err(|error| match error {
+    let read = read_file_into(thread, part.file, start, part.offset, size).await;
+    read.map_err(|error| match error {
         // The file is open, but not for reading.
         Errno::EBADF => Errno::EACCES,
         Errno::ESPIPE => Errno::ENODEV,
@@ -95,12 +111,14 @@ fn copy_file(
 
 /// Refuses a shared mapping of a file that the program itself may write, by the mapping or the
 /// descriptor: it expects to see those writes.
-fn require_read_only(thread: &mut Thread, file: u64, writes: bool) -> Result<(), Errno> {
+async fn require_read_only(thread: &mut Thread, file: u64, writes: bool) -> Result<(), Errno> {
     const GET_FLAGS: u64 = 3;
     const ACCESS_MODE: u64 = 3;
     const READ_ONLY: u64 = 0;
     const WRITE_ONLY: u64 = 1;
-    let flags = thread.remote_syscall(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0])?;
+    let flags = thread
+        .remote_syscall(number::FCNTL, [file, GET_FLAGS, 0, 0, 0, 0])
+        .await?;
     match flags & ACCESS_MODE {
         READ_ONLY if !writes => Ok(()),
         READ_ONLY | WRITE_ONLY => Err(Errno::EACCES),
@@ -111,7 +129,7 @@ fn require_read_only(thread: &mut Thread, file: u64, writes: bool) -> Result<(),
 /// Refuses a shared mapping of memory that processes communicate through. Allowed are files opened
 /// for reading (locale archives, font caches and the like): the program sees their content as of
 /// the mmap call.
-fn require_unchanging(
+async fn require_unchanging(
     thread: &mut Thread,
     file: u64,
     status: &FileStatus,
@@ -119,8 +137,8 @@ fn require_unchanging(
 ) -> Result<(), Errno> {
     let may_change = match (status.is_regular(), status.links) {
         (false, _) => true,
-        (true, 0) => !is_sealed(thread, file),
-        (true, _) => is_shared_memory(thread, status, buffer),
+        (true, 0) => !is_sealed(thread, file).await,
+        (true, _) => is_shared_memory(thread, status, buffer).await,
     };
     match may_change {
         true => Err(Errno::ENODEV),
@@ -129,25 +147,28 @@ fn require_unchanging(
 }
 
 /// Whether a file without a name, as from memfd_create(2), is sealed against writing.
-fn is_sealed(thread: &mut Thread, file: u64) -> bool {
+async fn is_sealed(thread: &mut Thread, file: u64) -> bool {
     const GET_SEALS: u64 = 1034;
     const SEAL_WRITE: u64 = 8;
-    let seals = thread.remote_syscall(number::FCNTL, [file, GET_SEALS, 0, 0, 0, 0]);
+    let seals = thread
+        .remote_syscall(number::FCNTL, [file, GET_SEALS, 0, 0, 0, 0])
+        .await;
     seals.is_ok_and(|seals| seals & SEAL_WRITE != 0)
 }
 
 /// Whether a file is on the file system of shm_open(3).
-fn is_shared_memory(thread: &mut Thread, status: &FileStatus, buffer: u64) -> bool {
-    const SHM_DIRECTORY: &[u8] = b"/dev/shm\0";
-    const ROOT: &[u8] = b"/\0";
-    let mut device = |path: &[u8]| {
-        thread.process.space().write(buffer, path)?;
-        let status = FileStatus::named(thread, buffer)?;
-        Ok::<_, Errno>(status.device)
-    };
+async fn is_shared_memory(thread: &mut Thread, status: &FileStatus, buffer: u64) -> bool {
     // If nothing is mounted there, it is an ordinary directory.
-    device(SHM_DIRECTORY).is_ok_and(|shared| shared == status.device)
-        && device(ROOT).is_ok_and(|root| root != status.device)
+    device(thread, buffer, b"/dev/shm\0").await == Ok(status.device)
+        && device(thread, buffer, b"/\0")
+            .await
+            .is_ok_and(|root| root != status.device)
+}
+
+/// Returns the device that a path, which ends with a NUL, is on.
+async fn device(thread: &mut Thread, buffer: u64, path: &[u8]) -> Result<u64, Errno> {
+    thread.process.space().write(buffer, path)?;
+    Ok(FileStatus::named(thread, buffer).await?.device)
 }
 
 /// Status of a file: parts of `struct stat`.
@@ -164,14 +185,18 @@ impl FileStatus {
     const SIZE: usize = 144;
 
     /// Reads the status of a descriptor, through a buffer in the program's memory.
-    fn of(thread: &mut Thread, file: u64, buffer: u64) -> Result<Self, Errno> {
-        thread.remote_syscall(number::FSTAT, [file, buffer, 0, 0, 0, 0])?;
+    async fn of(thread: &mut Thread, file: u64, buffer: u64) -> Result<Self, Errno> {
+        thread
+            .remote_syscall(number::FSTAT, [file, buffer, 0, 0, 0, 0])
+            .await?;
         Self::read(thread, buffer)
     }
 
     /// Reads the status of the path in the buffer.
-    fn named(thread: &mut Thread, buffer: u64) -> Result<Self, Errno> {
-        thread.remote_syscall(number::STAT, [buffer, buffer, 0, 0, 0, 0])?;
+    async fn named(thread: &mut Thread, buffer: u64) -> Result<Self, Errno> {
+        thread
+            .remote_syscall(number::STAT, [buffer, buffer, 0, 0, 0, 0])
+            .await?;
         Self::read(thread, buffer)
     }
 

@@ -7,7 +7,7 @@ use crate::process::Thread;
 use crate::process::errno::Errno;
 
 /// close_range(2), except for the mm mirror's descriptor.
-pub(super) fn close_range(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn close_range(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     /// `CLOSE_RANGE_UNSHARE`: refused, since the program's threads share their files.
     const UNSHARE: u64 = 2;
     let [first, last, flags, ..] = a.map(|word| u64::from(word as u32));
@@ -18,18 +18,19 @@ pub(super) fn close_range(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     if !(first..=last).contains(&mirror_fd) {
         return delegate(thread, number::CLOSE_RANGE, a);
     }
-    if first < mirror_fd
-        && let Err(error) =
-            thread.remote_syscall(number::CLOSE_RANGE, [first, mirror_fd - 1, flags, 0, 0, 0])
-    {
-        return finish(thread, Err(error));
-    }
-    match mirror_fd < last {
-        true => delegate(
-            thread,
-            number::CLOSE_RANGE,
-            [mirror_fd + 1, last, flags, 0, 0, 0],
-        ),
-        false => finish(thread, Ok(0)),
-    }
+    Flow::handler(thread, move |mut thread| async move {
+        if first < mirror_fd {
+            let below = [first, mirror_fd - 1, flags, 0, 0, 0];
+            if let Err(error) = thread.remote_syscall(number::CLOSE_RANGE, below).await {
+                return finish(thread, Err(error));
+            }
+        }
+        match mirror_fd < last {
+            true => {
+                let above = [mirror_fd + 1, last, flags, 0, 0, 0];
+                delegate(thread, number::CLOSE_RANGE, above)
+            }
+            false => finish(thread, Ok(0)),
+        }
+    })
 }

@@ -49,11 +49,21 @@ pub(super) fn prlimit(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     if !is_self || !is_local(&thread, resource, new) {
         return delegate(thread, number::PRLIMIT64, a);
     }
-    let result = change(&mut thread, resource, new).and_then(|before| match old {
-        0 => Ok(0),
-        old => write(&thread, old, before),
-    });
-    finish(thread, result)
+    let known = thread.process.limits().get(&resource).copied();
+    if let Some(before) = known.filter(|before| !needs_privilege(before, new)) {
+        let result = change(&mut thread, resource, new).and_then(|()| report(&thread, old, before));
+        return finish(thread, result);
+    }
+    Flow::handler(thread, move |mut thread| async move {
+        let changed = change_with_base(&mut thread, resource, known, new).await;
+        let result = changed.and_then(|before| report(&thread, old, before));
+        finish(thread, result)
+    })
+}
+
+/// Whether a new limit is above what the program may set without CAP_SYS_RESOURCE.
+fn needs_privilege(before: &Limit, new: Option<Limit>) -> bool {
+    new.is_some_and(|new| new.hard > before.hard)
 }
 
 /// Whether a limit is kept here. RLIMIT_NOFILE is, if it would leave no room for the mm mirror's
@@ -75,22 +85,13 @@ fn is_local(thread: &Thread, resource: u64, new: Option<Limit>) -> bool {
     }
 }
 
-/// Sets a limit if a new one is given. Returns the old one.
-fn change(thread: &mut Thread, resource: u64, new: Option<Limit>) -> Result<Limit, Errno> {
-    let known = thread.process.limits().get(&resource).copied();
-    let before = match known {
-        Some(known) => known,
-        None => limit_of_base(thread, resource)?,
-    };
+/// Sets a limit if a new one is given.
+fn change(thread: &mut Thread, resource: u64, new: Option<Limit>) -> Result<(), Errno> {
     let Some(new) = new else {
-        return Ok(before);
+        return Ok(());
     };
     if new.soft > new.hard {
         return Err(Errno::EINVAL);
-    }
-    // Without CAP_SYS_RESOURCE on Linux.
-    if new.hard > before.hard && thread.remote_syscall(number::GETEUID, [0; 6])? != 0 {
-        return Err(Errno::EPERM);
     }
     thread.process.limits().insert(resource, new);
     match resource {
@@ -98,14 +99,48 @@ fn change(thread: &mut Thread, resource: u64, new: Option<Limit>) -> Result<Limi
         RLIMIT_STACK => thread.process.space().set_stack_size_limit(new.soft),
         _ => {}
     }
+    Ok(())
+}
+
+/// Likewise, but asks the base for the old limit, if it is not known, and for the program's
+/// privilege, if that matters. Returns the old limit.
+async fn change_with_base(
+    thread: &mut Thread,
+    resource: u64,
+    known: Option<Limit>,
+    new: Option<Limit>,
+) -> Result<Limit, Errno> {
+    let before = match known {
+        Some(known) => known,
+        None => limit_of_base(thread, resource).await?,
+    };
+    if new.is_some_and(|new| new.soft > new.hard) {
+        return Err(Errno::EINVAL);
+    }
+    // Linux demands CAP_SYS_RESOURCE.
+    if needs_privilege(&before, new) && thread.remote_syscall(number::GETEUID, [0; 6]).await? != 0 {
+        return Err(Errno::EPERM);
+    }
+    change(thread, resource, new)?;
     Ok(before)
 }
 
-fn limit_of_base(thread: &mut Thread, resource: u64) -> Result<Limit, Errno> {
-    thread.with_buffer(PAGE, |thread, buffer| {
-        thread.remote_syscall(number::PRLIMIT64, [0, resource, 0, buffer, 0, 0])?;
-        read(thread, buffer)
-    })
+async fn limit_of_base(thread: &mut Thread, resource: u64) -> Result<Limit, Errno> {
+    let buffer = thread.map_buffer(PAGE).await?;
+    let got = thread
+        .remote_syscall(number::PRLIMIT64, [0, resource, 0, buffer, 0, 0])
+        .await;
+    let limit = got.and_then(|_| read(thread, buffer));
+    thread.unmap_buffer(buffer, PAGE).await?;
+    limit
+}
+
+/// Writes the old limit where the program wants it, if it does.
+fn report(thread: &Thread, to: u64, before: Limit) -> Result<u64, Errno> {
+    match to {
+        0 => Ok(0),
+        to => write(thread, to, before),
+    }
 }
 
 fn read(thread: &Thread, from: u64) -> Result<Limit, Errno> {

@@ -1,15 +1,17 @@
 //! Calls on the program's memory.
 
+use alloc::boxed::Box;
+
 use bitflags::bitflags;
 use insula_bare::user::USER_END;
 
 use super::file_mapping::{FilePart, map_file};
-use super::number;
+use super::{Flow, finish, number};
 use crate::memory::{free_bytes, total_bytes};
-use crate::process::address_space::{Placement, Target};
+use crate::process::address_space::{AddressSpace, Placement, Progress, Stop, Target};
 use crate::process::errno::Errno;
 use crate::process::vma::{Protection, VmaFlags};
-use crate::process::{PAGE, Thread};
+use crate::process::{PAGE, Step, Thread};
 
 bitflags! {
     /// Flags of mmap(2).
@@ -92,53 +94,131 @@ fn whole_pages(size: u64) -> Result<u64, Errno> {
     }
 }
 
-/// mmap(2). Writable shared mappings of files are refused: they would need the base's page cache.
-pub(super) fn mmap(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
-    let [address, size, prot, flags, file, offset] = a;
-    let flags = MapFlags::from_bits_truncate(flags);
-    let (protection, size) = (protection(prot), whole_pages(size)?);
-    if !flags.intersects(MapFlags::SHARED | MapFlags::PRIVATE) || !offset.is_multiple_of(PAGE) {
-        return Err(Errno::EINVAL);
-    }
-    let place = if flags.contains(MapFlags::FIXED_NOREPLACE) {
-        Placement::FixedNoReplace(address)
-    } else if flags.contains(MapFlags::FIXED) {
-        Placement::Fixed(address)
-    } else {
-        Placement::Hint(address)
+/// Changes the address space: at once, unless somebody else is changing it, or the base has to
+/// invalidate a range first. `operation` is called again after each invalidation that it asks for.
+fn change(
+    thread: Box<Thread>,
+    mut operation: impl FnMut(&mut AddressSpace) -> Result<u64, Stop> + Send + 'static,
+) -> Flow {
+    let Some(guard) = thread.process.mm().try_change() else {
+        return Flow::handler(thread, |mut thread| async move {
+            let result = thread.change_space(operation).await;
+            finish(thread, result)
+        });
     };
-    // Both bits: MAP_SHARED_VALIDATE.
-    let is_shared = flags.contains(MapFlags::SHARED);
-    if flags.contains(MapFlags::ANONYMOUS) {
-        let start = thread.with_space(|space, invalidate| match is_shared {
-            true => space.map_shared(place, size, protection, invalidate),
-            false => space.map(place, size, protection, invalidate),
-        })?;
-        if flags.contains(MapFlags::POPULATE) && protection.contains(Protection::READ) {
-            let advice = match protection.contains(Protection::WRITE) {
-                true => POPULATE_WRITE,
-                false => POPULATE_READ,
-            };
-            // The mapping succeeds in any case.
-            let _ = populate(thread, start, start + size, advice);
+    match guard.begin(&mut operation) {
+        Step::Done(result) => {
+            drop(guard);
+            finish(thread, result)
         }
-        return Ok(start);
+        step => Flow::handler(thread, |mut thread| async move {
+            let result = thread.finish_change(guard, step, operation).await;
+            finish(thread, result)
+        }),
     }
-    map_file(
-        thread,
-        place,
-        (size, protection),
-        FilePart { file, offset },
-        is_shared,
-    )
+}
+
+/// Arguments of mmap(2).
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    place: Placement,
+    size: u64,
+    protection: Protection,
+    is_shared: bool,
+    populates: bool,
+    /// The file; `None` for anonymous memory.
+    part: Option<FilePart>,
+}
+
+impl Mapping {
+    fn of(a: [u64; 6]) -> Result<Self, Errno> {
+        let [address, size, prot, flags, file, offset] = a;
+        let flags = MapFlags::from_bits_truncate(flags);
+        let (protection, size) = (protection(prot), whole_pages(size)?);
+        if !flags.intersects(MapFlags::SHARED | MapFlags::PRIVATE) || !offset.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let place = if flags.contains(MapFlags::FIXED_NOREPLACE) {
+            Placement::FixedNoReplace(address)
+        } else if flags.contains(MapFlags::FIXED) {
+            Placement::Fixed(address)
+        } else {
+            Placement::Hint(address)
+        };
+        let is_anonymous = flags.contains(MapFlags::ANONYMOUS);
+        Ok(Self {
+            place,
+            size,
+            protection,
+            // Both bits: MAP_SHARED_VALIDATE.
+            is_shared: flags.contains(MapFlags::SHARED),
+            populates: flags.contains(MapFlags::POPULATE) && protection.contains(Protection::READ),
+            part: (!is_anonymous).then_some(FilePart { file, offset }),
+        })
+    }
+
+    /// Maps anonymous memory.
+    fn map(&self, space: &mut AddressSpace) -> Result<u64, Stop> {
+        match self.is_shared {
+            true => space.map_shared(self.place, self.size, self.protection),
+            false => space.map(self.place, self.size, self.protection),
+        }
+    }
+
+    /// Maps a file, or populated memory.
+    async fn map_with_base(self, thread: &mut Thread) -> Result<u64, Errno> {
+        let Self {
+            place,
+            size,
+            protection,
+            ..
+        } = self;
+        if let Some(part) = self.part {
+            return map_file(thread, place, (size, protection), part, self.is_shared).await;
+        }
+        let start = thread.change_space(move |space| self.map(space)).await?;
+        let advice = match protection.contains(Protection::WRITE) {
+            true => POPULATE_WRITE,
+            false => POPULATE_READ,
+        };
+        // The mapping succeeds in any case.
+        let _ = populate(thread, start, start + size, advice).await;
+        Ok(start)
+    }
+}
+
+/// mmap(2). Writable shared mappings of files are refused: they would need the base's page cache.
+pub(super) fn mmap(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    match Mapping::of(a) {
+        Ok(mapping) if mapping.part.is_none() && !mapping.populates => {
+            change(thread, move |space| mapping.map(space))
+        }
+        Ok(mapping) => Flow::handler(thread, move |mut thread| async move {
+            let result = mapping.map_with_base(&mut thread).await;
+            finish(thread, result)
+        }),
+        Err(error) => finish(thread, Err(error)),
+    }
 }
 
 /// mremap(2).
-pub(super) fn mremap(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+pub(super) fn mremap(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let (old, size, target) = match remap_arguments(&thread, a) {
+        Ok(arguments) => arguments,
+        Err(error) => return finish(thread, Err(error)),
+    };
+    let mut progress = Progress::default();
+    change(thread, move |space| {
+        space.remap(old, size, target, &mut progress)
+    })
+}
+
+/// Returns the old range, the new size, and where it may go.
+fn remap_arguments(thread: &Thread, a: [u64; 6]) -> Result<((u64, u64), u64, Target), Errno> {
     const MAY_MOVE: u64 = 1;
     const FIXED: u64 = 2;
     let [old, old_size, size, flags, to, _] = a;
-    let to = match flags {
+    let target = match flags {
         0 => Target::InPlace,
         MAY_MOVE => Target::MayMove,
         flags if flags == MAY_MOVE | FIXED => Target::Fixed(to),
@@ -155,80 +235,111 @@ pub(super) fn mremap(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
         });
     }
     let old_size = whole_pages(old_size)?;
-    let old = (old, old.checked_add(old_size).ok_or(Errno::EINVAL)?);
-    thread.with_space(|space, invalidate| space.remap(old, size, to, invalidate))
+    let end = old.checked_add(old_size).ok_or(Errno::EINVAL)?;
+    Ok(((old, end), size, target))
+}
+
+/// brk(2).
+pub(super) fn brk(thread: Box<Thread>, wanted: u64) -> Flow {
+    change(thread, move |space| space.move_heap_end(wanted))
 }
 
 /// munmap(2).
-pub(super) fn munmap(thread: &mut Thread, start: u64, size: u64) -> Result<u64, Errno> {
-    let end = start.checked_add(whole_pages(size)?).ok_or(Errno::EINVAL)?;
-    if !start.is_multiple_of(PAGE) || end > USER_END {
-        return Err(Errno::EINVAL);
-    }
-    thread.with_space(|space, invalidate| {
+pub(super) fn munmap(thread: Box<Thread>, start: u64, size: u64) -> Flow {
+    let end = whole_pages(size).map(|size| start.checked_add(size).filter(|&end| end <= USER_END));
+    let (true, Ok(Some(end))) = (start.is_multiple_of(PAGE), end) else {
+        return finish(thread, Err(Errno::EINVAL));
+    };
+    change(thread, move |space| {
         let (first, last) = space.bounds();
         let (start, end) = (start.max(first), end.min(last));
         // Outside the program's addresses nothing is mapped.
         if start < end {
-            space.unmap(start, end, invalidate)
-        } else {
-            Ok(())
+            space.unmap(start, end)?;
         }
-    })?;
-    Ok(0)
+        Ok(0)
+    })
 }
 
 /// mprotect(2).
-pub(super) fn mprotect(
-    thread: &mut Thread,
-    start: u64,
-    size: u64,
-    prot: u64,
-) -> Result<u64, Errno> {
+pub(super) fn mprotect(thread: Box<Thread>, start: u64, size: u64, prot: u64) -> Flow {
     if !start.is_multiple_of(PAGE) {
-        return Err(Errno::EINVAL);
+        return finish(thread, Err(Errno::EINVAL));
     }
     if size == 0 {
-        return Ok(0);
+        return finish(thread, Ok(0));
     }
-    let end = start.checked_add(whole_pages(size)?).ok_or(Errno::ENOMEM)?;
+    let Some(end) = whole_pages(size)
+        .ok()
+        .and_then(|size| start.checked_add(size))
+    else {
+        return finish(thread, Err(Errno::ENOMEM));
+    };
     let protection = protection(prot);
-    thread.with_space(|space, invalidate| space.protect(start, end, protection, invalidate))?;
-    Ok(0)
+    change(thread, move |space| {
+        space.protect(start, end, protection).map(|()| 0)
+    })
 }
 
 /// madvise(2).
-pub(super) fn madvise(
-    thread: &mut Thread,
+pub(super) fn madvise(thread: Box<Thread>, start: u64, size: u64, number: u64) -> Flow {
+    match advised(&thread, start, size, number) {
+        Ok(Some((advice, end))) => advise(thread, (start, end), advice, number),
+        Ok(None) => finish(thread, Ok(0)),
+        Err(error) => finish(thread, Err(error)),
+    }
+}
+
+/// Returns the advice and the end of its range; `None` for an empty one.
+fn advised(
+    thread: &Thread,
     start: u64,
     size: u64,
     number: u64,
-) -> Result<u64, Errno> {
+) -> Result<Option<(Advice, u64)>, Errno> {
     let advice = Advice::of(u64::from(number as u32))?;
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     if size == 0 {
-        return Ok(0);
+        return Ok(None);
     }
     let end = start.checked_add(whole_pages(size)?).ok_or(Errno::EINVAL)?;
-    if !thread.process.space().covers(start, end) {
-        return Err(Errno::ENOMEM);
+    match thread.process.space().covers(start, end) {
+        true => Ok(Some((advice, end))),
+        false => Err(Errno::ENOMEM),
     }
-    thread.with_space(|space, invalidate| match advice {
-        Advice::Discard => space.discard(start, end, invalidate),
-        Advice::Free => space.free_lazily(start, end, invalidate),
-        Advice::SetFlags(set, clear) => space.set_flags((start, end), set, clear),
-        Advice::Populate | Advice::Hint => Ok(()),
-    })?;
+}
+
+fn advise(thread: Box<Thread>, (start, end): (u64, u64), advice: Advice, number: u64) -> Flow {
     match advice {
-        Advice::Populate => populate(thread, start, end, number),
-        _ => Ok(0),
+        Advice::Hint => finish(thread, Ok(0)),
+        Advice::Populate => Flow::handler(thread, move |mut thread| async move {
+            let result = populate(&mut thread, start, end, number).await;
+            finish(thread, result)
+        }),
+        Advice::SetFlags(set, clear) => change(thread, move |space| {
+            space.set_flags((start, end), set, clear)?;
+            Ok(0)
+        }),
+        Advice::Discard | Advice::Free => {
+            let mut is_done = false;
+            change(thread, move |space| {
+                // Not again: what the program has put there since is to stay.
+                if !core::mem::replace(&mut is_done, true) {
+                    match advice {
+                        Advice::Free => space.free_lazily(start, end)?,
+                        _ => space.discard(start, end)?,
+                    }
+                }
+                Ok(0)
+            })
+        }
     }
 }
 
 /// Populates a range, for the program and, ahead of its calls, for the base.
-fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Result<u64, Errno> {
+async fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Result<u64, Errno> {
     let access = match advice {
         POPULATE_WRITE => Protection::WRITE,
         _ => Protection::READ,
@@ -246,17 +357,20 @@ fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Result<u6
             error => error,
         })?;
     }
-    thread.remote_syscall(number::MADVISE, [start, end - start, advice, 0, 0, 0])
+    let arguments = [start, end - start, advice, 0, 0, 0];
+    thread.remote_syscall(number::MADVISE, arguments).await
 }
 
 /// sysinfo(2): memory is the node's; load and processes are the base's.
-pub(super) fn sysinfo(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+pub(super) async fn sysinfo(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
     /// Offsets in `struct sysinfo`: `totalram` and five more words; `totalhigh` and one more;
     /// `mem_unit`.
     const AT_MEMORY: u64 = 32;
     const AT_HIGH: u64 = 88;
     const AT_UNIT: u64 = 104;
-    thread.remote_syscall(number::SYSINFO, [to, 0, 0, 0, 0, 0])?;
+    thread
+        .remote_syscall(number::SYSINFO, [to, 0, 0, 0, 0, 0])
+        .await?;
     let mut space = thread.process.space();
     let words = [total_bytes(), free_bytes(), 0, 0, 0, 0].map(u64::to_le_bytes);
     space.write(to.wrapping_add(AT_MEMORY), words.as_flattened())?;

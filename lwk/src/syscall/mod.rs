@@ -22,12 +22,13 @@ use insula_bare::trap::PAGE_FAULT;
 
 use crate::cores::{self, Counter};
 use crate::info;
+pub use crate::process::Flow;
 use crate::process::errno::{Errno, as_result};
 use crate::process::signals::Info;
 use crate::process::vma::Protection;
 use crate::process::{self, Thread};
 pub use local::Local;
-pub(crate) use processes::resume_exec;
+pub(crate) use processes::complete_exec;
 use table::Kind;
 
 /// Numbers of the system calls that this kernel itself uses.
@@ -143,23 +144,6 @@ pub mod number {
 /// Wait status of a program terminated by SIGSEGV.
 const SEGMENTATION_FAULT: u64 = 11;
 
-/// What a core does with a thread that has entered the kernel.
-#[derive(Debug)]
-pub enum Flow {
-    /// Continue it.
-    Continue(Box<Thread>),
-    /// Continue it after other ready threads have run.
-    Yield(Box<Thread>),
-    /// A thread of higher priority runs first.
-    Preempted(Box<Thread>),
-    /// Wait for the base's reply in its syscall slot.
-    Delegated(Box<Thread>),
-    /// It is queued where another thread or core will find it.
-    Blocked,
-    /// It has exited.
-    Exit(Box<Thread>),
-}
-
 /// Executes the system call of a thread.
 #[must_use]
 pub fn execute(mut thread: Box<Thread>) -> Flow {
@@ -229,12 +213,19 @@ fn delegate(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
     cores::count(Counter::DelegatedCalls);
     let mut arguments = mask_proxy_pointers(arguments, thread.process.pages().bounds());
     timeouts::set_remaining_time(&mut thread, number, &mut arguments);
-    if signals::may_use_terminal(number) {
-        signals::block_in_proxy(&mut thread);
-    }
     if may_change_uid(number) {
         thread.uid = None;
     }
+    if signals::may_use_terminal(number) && signals::is_mask_outdated(&thread) {
+        return Flow::handler(thread, move |mut thread| async move {
+            signals::block_in_proxy(&mut thread).await;
+            submit(thread, number, arguments)
+        });
+    }
+    submit(thread, number, arguments)
+}
+
+fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
     thread.interruptible_call = Some(number);
     thread.slot.submit(number, arguments);
     Flow::Delegated(thread)
@@ -269,14 +260,12 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
     cores::count(Counter::LocalCalls);
     let a = arguments;
     let result = match local {
-        Local::Mmap => memory::mmap(&mut thread, a),
-        Local::Munmap => memory::munmap(&mut thread, a[0], a[1]),
-        Local::Mprotect => memory::mprotect(&mut thread, a[0], a[1], a[2]),
-        Local::Madvise => memory::madvise(&mut thread, a[0], a[1], a[2]),
+        Local::Mmap => return memory::mmap(thread, a),
+        Local::Munmap => return memory::munmap(thread, a[0], a[1]),
+        Local::Mprotect => return memory::mprotect(thread, a[0], a[1], a[2]),
+        Local::Madvise => return memory::madvise(thread, a[0], a[1], a[2]),
         Local::Msync => memory::msync(&mut thread, a[0], a[1]),
-        Local::Brk => {
-            Ok(thread.with_space(|space, invalidate| space.move_heap_end(a[0], invalidate)))
-        }
+        Local::Brk => return memory::brk(thread, a[0]),
         Local::Mlock => Ok(0),
         Local::ArchPrctl => threads::arch_prctl(&mut thread, a[0], a[1]),
         Local::Clone => return threads::clone(thread, a),
@@ -308,17 +297,18 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         Local::SchedGetscheduler => scheduling::policy(&thread, a[0]),
         Local::SchedRrGetInterval => scheduling::interval(&thread, a[0], a[1]),
         Local::SchedSetaffinity => return scheduling::set_affinity(thread, a[0], a[1], a[2]),
-        Local::SchedSetattr => scheduling::set_attributes(&mut thread, a),
-        Local::SchedSetparam => scheduling::set_policy(&mut thread, a[0], None, a[1]),
-        Local::SchedSetscheduler => scheduling::set_policy(&mut thread, a[0], Some(a[1]), a[2]),
+        Local::SchedSetattr => return scheduling::set_attributes(thread, a),
+        Local::SchedSetparam => return scheduling::set_policy(thread, a[0], None, a[1]),
+        Local::SchedSetscheduler => {
+            return scheduling::set_policy(thread, a[0], Some(a[1]), a[2]);
+        }
         Local::Personality => processes::personality(&thread, a[0]),
         Local::Rseq => threads::rseq(&mut thread, a),
-        Local::RtSigaction => signals::action(&mut thread, a),
+        Local::RtSigaction => return signals::action(thread, a),
         Local::RtSigpending => signals::pending(&mut thread, a[0], a[1]),
         Local::RtSigprocmask => signals::mask(&mut thread, a),
         Local::RtSigqueueinfo => return signals::queue(thread, a),
         Local::RtTgsigqueueinfo => return signals::queue_for_thread(thread, a),
-        Local::Sysinfo => memory::sysinfo(&mut thread, a[0]),
         Local::Sigaltstack => signals::alternate_stack(&mut thread, a[0], a[1]),
         Local::RtSigreturn => return signals::sigreturn(thread),
         Local::RtSigsuspend => return signals::suspend(thread, a[0], a[1]),
@@ -328,15 +318,16 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         Local::Tkill => return signals::kill_any_thread(thread, a),
         Local::Tgkill => return signals::kill_thread(thread, a),
         Local::Membarrier => threads::barrier(&thread, a[0], a[1]),
-        Local::Mremap => memory::mremap(&mut thread, a),
-        Local::Getrusage => time::getrusage(&mut thread, a[0], a[1]),
-        Local::Times => time::times(&mut thread, a[0]),
-        Local::ClockGettime => time::clock_gettime(&mut thread, a[0], a[1]),
+        Local::Mremap => return memory::mremap(thread, a),
+        Local::ClockGettime => return time::clock_gettime(thread, a),
         Local::Gettimeofday => time::gettimeofday(&mut thread, a[0], a[1]),
         Local::Time => time::time(&mut thread, a[0]),
         Local::Prctl => return prctl::prctl(thread, a),
-        Local::TimerCreate => timers::create(&mut thread, a),
-        Local::TimerDelete => timers::delete(&mut thread, a[0]),
+        Local::Getrusage
+        | Local::Sysinfo
+        | Local::TimerCreate
+        | Local::TimerDelete
+        | Local::Times => return execute_with_base(thread, local, a),
         Local::SchedYield => {
             thread.context.registers.rax = 0;
             return Flow::Yield(thread);
@@ -352,6 +343,22 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
         }
     };
     finish(thread, result)
+}
+
+/// Executes a local call of which the base does a part.
+fn execute_with_base(thread: Box<Thread>, local: Local, a: [u64; 6]) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let thread_ref = &mut *thread;
+        let result = match local {
+            Local::Getrusage => time::getrusage(thread_ref, a[0], a[1]).await,
+            Local::Sysinfo => memory::sysinfo(thread_ref, a[0]).await,
+            Local::TimerCreate => timers::create(thread_ref, a).await,
+            Local::TimerDelete => timers::delete(thread_ref, a[0]).await,
+            Local::Times => time::times(thread_ref, a[0]).await,
+            _ => Err(Errno::ENOSYS),
+        };
+        finish(thread, result)
+    })
 }
 
 /// Handles an exception of a program.
@@ -372,6 +379,8 @@ pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) 
                 return Flow::Continue(thread);
             }
             Err(Errno::ENOMEM) => return handle_out_of_memory(thread),
+            // Another thread is unmapping the page: retry.
+            Err(Errno::EAGAIN) => return Flow::Yield(thread),
             // `BUS_ADRERR`.
             Err(Errno::EIO) => info = Info::fault(process::signals::number::BUS, 2, address),
             Err(_) => info = fault_info(&thread, address),
@@ -395,11 +404,20 @@ pub fn force_segv(thread: &Thread) {
 
 /// Handles a page fault without free memory. As on Linux the program is killed, unless a program
 /// that has exited, or I/O that pins freed pages, will release some.
-fn handle_out_of_memory(mut thread: Box<Thread>) -> Flow {
-    const KILLED: u64 = 9;
-    if thread.with_space(|space, invalidate| space.reclaim(invalidate)) {
-        return Flow::Continue(thread);
+fn handle_out_of_memory(thread: Box<Thread>) -> Flow {
+    if thread.process.space().pinned_probe().is_none() {
+        return wait_for_memory(thread);
     }
+    Flow::handler(thread, |mut thread| async move {
+        match thread.reclaim().await {
+            true => Flow::Continue(thread),
+            false => wait_for_memory(thread),
+        }
+    })
+}
+
+fn wait_for_memory(mut thread: Box<Thread>) -> Flow {
+    const KILLED: u64 = 9;
     if thread.may_wait_for_memory() {
         return Flow::Yield(thread);
     }

@@ -37,7 +37,7 @@ pub(super) fn fork(thread: Box<Thread>) -> Flow {
         exit_signal: SIGCHLD,
         ..CloneArguments::default()
     };
-    clone(thread, &clone_args)
+    clone(thread, clone_args)
 }
 
 /// vfork(2).
@@ -47,18 +47,20 @@ pub(super) fn vfork(thread: Box<Thread>) -> Flow {
         exit_signal: SIGCHLD,
         ..CloneArguments::default()
     };
-    clone(thread, &clone_args)
+    clone(thread, clone_args)
 }
 
 /// clone(2) of a process, whose memory is a copy, or shared with CLONE_VM.
-pub(super) fn clone(mut thread: Box<Thread>, clone_args: &CloneArguments) -> Flow {
-    match fork_child(&mut thread, clone_args) {
-        Ok((id, child)) if child.blocks_parent() => wait_for_vfork(thread, id, &child),
-        result => finish(thread, result.map(|(id, _)| id)),
-    }
+pub(super) fn clone(thread: Box<Thread>, clone_args: CloneArguments) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        match fork_child(&mut thread, &clone_args).await {
+            Ok((id, child)) if child.blocks_parent() => wait_for_vfork(thread, id, &child),
+            result => finish(thread, result.map(|(id, _)| id)),
+        }
+    })
 }
 
-fn fork_child(
+async fn fork_child(
     thread: &mut Thread,
     clone_args: &CloneArguments,
 ) -> Result<(u64, alloc::sync::Arc<process::Process>), Errno> {
@@ -79,7 +81,7 @@ fn fork_child(
         shares_mm: flags & CLONE_VM != 0,
         blocks_parent: flags & CLONE_VFORK != 0,
     };
-    let (id, child) = process::fork(thread, &options)?;
+    let (id, child) = process::fork(thread, &options).await?;
     if flags & CLONE_PARENT_SETTID != 0 {
         // As on Linux, a bad address is not reported.
         let id = (id as u32).to_le_bytes();
@@ -90,7 +92,6 @@ fn fork_child(
 
 /// Blocks a vfork(2) parent until the child executes a program or exits.
 fn wait_for_vfork(mut thread: Box<Thread>, id: u64, child: &process::Process) -> Flow {
-    thread.extended.save();
     thread.wake_result = Some(id);
     let key = process::vfork_key(&thread, child);
     let waiter = Waiter::new(thread, u32::MAX, None);
@@ -118,29 +119,30 @@ pub(super) fn execve(thread: Box<Thread>, a: [u64; 6]) -> Flow {
 /// execveat(2).
 pub(super) fn execveat(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let [directory, ..] = a;
-    let exec_arguments = exec_arguments(&mut thread, a);
-    match exec_arguments
-        .and_then(|exec_arguments| process::exec(&mut thread, directory, exec_arguments))
-    {
-        Ok(()) => resume_exec(thread),
-        Err(error) => finish(thread, Err(error)),
-    }
+    let exec_arguments = match exec_arguments(&mut thread, a) {
+        Ok(exec_arguments) => exec_arguments,
+        Err(error) => return finish(thread, Err(error)),
+    };
+    Flow::handler(thread, move |mut thread| async move {
+        match process::exec(&mut thread, directory, exec_arguments).await {
+            Ok(()) => complete_exec(thread).await,
+            Err(error) => finish(thread, Err(error)),
+        }
+    })
 }
 
 /// Completes execve(2) once all other threads of the program have exited; waits for that.
-pub(crate) fn resume_exec(mut thread: Box<Thread>) -> Flow {
-    thread.extended.save();
+pub(crate) async fn complete_exec(thread: Box<Thread>) -> Flow {
     let key = thread.process.exec_key();
     let waiter = Waiter::new(thread, u32::MAX, None);
     let should_wait = |thread: &mut Thread| !thread.is_alone() && !thread.process.is_exiting();
-    let Some(same) = process::wait(key, waiter, should_wait) else {
+    let Some(mut thread) = process::wait(key, waiter, should_wait) else {
         return Flow::Blocked;
     };
-    thread = same;
     if thread.process.is_exiting() {
         return Flow::Continue(thread);
     }
-    match process::finish_exec(&mut thread) {
+    match process::finish_exec(&mut thread).await {
         // Its registers are those of the new program.
         Ok(()) => Flow::Continue(thread),
         Err(error) => finish(thread, Err(error)),

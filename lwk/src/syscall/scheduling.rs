@@ -72,12 +72,20 @@ pub(super) fn parameter(thread: &Thread, id: u64, to: u64) -> Result<u64, Errno>
 }
 
 /// sched_setscheduler(2); without a policy: sched_setparam(2).
-pub(super) fn set_policy(
-    thread: &mut Thread,
+pub(super) fn set_policy(thread: Box<Thread>, id: u64, wanted: Option<u64>, from: u64) -> Flow {
+    match policy_change(&thread, id, wanted, from) {
+        Ok((handle, priority)) => change(thread, handle, priority, Errno::EPERM),
+        Err(error) => finish(thread, Err(error)),
+    }
+}
+
+/// Returns the thread, and its new priority.
+fn policy_change(
+    thread: &Thread,
     id: u64,
     wanted: Option<u64>,
     from: u64,
-) -> Result<u64, Errno> {
+) -> Result<(Arc<ThreadHandle>, Priority), Errno> {
     if from == 0 || wanted.is_some_and(|wanted| (wanted as i32) < 0) {
         return Err(Errno::EINVAL);
     }
@@ -87,24 +95,39 @@ pub(super) fn set_policy(
     let now = handle.base_priority();
     let wanted = wanted.map_or(now.policy(), |wanted| wanted as u32);
     let priority = now.with_policy(wanted, u32::from_le_bytes(realtime))?;
-    change(thread, &handle, priority)
+    Ok((handle, priority))
 }
 
-/// Changes a thread's priority, if the program may do so.
+/// Changes a thread's priority, if the program may do so; otherwise the call fails with `refused`.
 fn change(
-    thread: &mut Thread,
-    handle: &Arc<ThreadHandle>,
+    thread: Box<Thread>,
+    handle: Arc<ThreadHandle>,
     priority: Priority,
-) -> Result<u64, Errno> {
+    refused: Errno,
+) -> Flow {
     let now = handle.base_priority();
     let raises = priority.realtime() > now.realtime() || priority.nice() < now.nice();
-    // Without CAP_SYS_NICE on Linux, or a limit that allows it.
-    if raises && thread.remote_syscall(number::GETEUID, [0; 6])? != 0 {
-        return Err(Errno::EPERM);
+    if !raises {
+        apply(&handle, priority);
+        return finish(thread, Ok(0));
     }
+    Flow::handler(thread, move |mut thread| async move {
+        // Without CAP_SYS_NICE on Linux, or a limit that allows it.
+        let result = match thread.remote_syscall(number::GETEUID, [0; 6]).await {
+            Ok(0) => {
+                apply(&handle, priority);
+                Ok(0)
+            }
+            Ok(_) => Err(refused),
+            Err(error) => Err(error),
+        };
+        finish(thread, result)
+    })
+}
+
+fn apply(handle: &Arc<ThreadHandle>, priority: Priority) {
     handle.set_priority(priority);
     process::update_priority(handle);
-    Ok(0)
 }
 
 /// sched_rr_get_interval(2).
@@ -142,7 +165,15 @@ pub(super) fn attributes(thread: &Thread, a: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// sched_setattr(2).
-pub(super) fn set_attributes(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+pub(super) fn set_attributes(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    match attributes_change(&thread, a) {
+        Ok((handle, priority)) => change(thread, handle, priority, Errno::EPERM),
+        Err(error) => finish(thread, Err(error)),
+    }
+}
+
+/// Returns the thread, and its new priority.
+fn attributes_change(thread: &Thread, a: [u64; 6]) -> Result<(Arc<ThreadHandle>, Priority), Errno> {
     /// `SCHED_FLAG_RESET_ON_FORK`, `SCHED_FLAG_KEEP_POLICY`, `SCHED_FLAG_KEEP_PARAMS`.
     const RESETS: u64 = 1;
     const KEEPS_POLICY: u64 = 8;
@@ -179,7 +210,7 @@ pub(super) fn set_attributes(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Er
             .with_nice(half(16) as i32),
         _ => now.with_policy(wanted, now.realtime())?,
     };
-    change(thread, &handle, priority)
+    Ok((handle, priority))
 }
 
 /// `PRIO_PROCESS`, which means a thread.
@@ -198,19 +229,11 @@ pub(super) fn nice(thread: Box<Thread>, a: [u64; 6]) -> Flow {
 }
 
 /// setpriority(2), likewise.
-pub(super) fn set_nice(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn set_nice(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     match thread_handle(&thread, a[1]) {
         Ok(handle) if a[0] == PRIO_PROCESS => {
             let priority = handle.base_priority().with_nice(a[2] as i32);
-            let refused = |error| {
-                if error == Errno::EPERM {
-                    Errno::EACCES
-                } else {
-                    error
-                }
-            };
-            let changed = change(&mut thread, &handle, priority).map_err(refused);
-            finish(thread, changed)
+            change(thread, handle, priority, Errno::EACCES)
         }
         _ => delegate(thread, number::SETPRIORITY, a),
     }

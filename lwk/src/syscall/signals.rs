@@ -36,29 +36,58 @@ fn checked_size(size: u64) -> Result<(), Errno> {
 }
 
 /// rt_sigaction(2).
-pub(super) fn action(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
-    let [signal, new, old, size, ..] = a;
+pub(super) fn action(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let [number, _, old, ..] = a;
+    let (before, new) = match set_action(&thread, a) {
+        Ok(actions) => actions,
+        Err(error) => return finish(thread, Err(error)),
+    };
+    let signal = number as u32;
+    let ignores = |action: &Action| action.handler == Action::IGNORE;
+    let is_mirrored = match signal {
+        CHLD => child_flags(&new) != child_flags(&before),
+        signal => bit(signal) & TTY_STOP != 0 && ignores(&new) != ignores(&before),
+    };
+    if !is_mirrored {
+        let result = report_action(&thread, old, &before);
+        return finish(thread, result);
+    }
+    Flow::handler(thread, move |mut thread| async move {
+        let mirrored = match signal {
+            CHLD => mirror_child_flags(&mut thread, &new).await,
+            signal => {
+                process::mirror_action(&mut thread, signal).await;
+                Ok(0)
+            }
+        };
+        let result = mirrored.and_then(|_| report_action(&thread, old, &before));
+        finish(thread, result)
+    })
+}
+
+/// Sets an action if a new one is given. Returns the old one, and what holds from now on.
+fn set_action(thread: &Thread, a: [u64; 6]) -> Result<(Action, Action), Errno> {
+    let [signal, new, _, size, ..] = a;
     checked_size(size)?;
     let signal = signal_of(signal)?;
     let before = thread.process.signals().action(signal);
-    if new != 0 {
-        if bit(signal) & UNBLOCKABLE != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let mut bytes = [0; Action::SIZE];
-        thread.process.space().read(new, &mut bytes)?;
-        let new = Action::from_bytes(&bytes);
-        thread.process.signals().set_action(signal, new);
-        let ignores = |action: &Action| action.handler == Action::IGNORE;
-        if bit(signal) & TTY_STOP != 0 && ignores(&new) != ignores(&before) {
-            process::mirror_action(thread, signal);
-        }
-        if signal == CHLD && child_flags(&new) != child_flags(&before) {
-            mirror_child_flags(thread, &new)?;
-        }
+    if new == 0 {
+        return Ok((before, before));
     }
-    if old != 0 {
-        thread.process.space().write(old, &before.to_bytes())?;
+    if bit(signal) & UNBLOCKABLE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = [0; Action::SIZE];
+    thread.process.space().read(new, &mut bytes)?;
+    let new = Action::from_bytes(&bytes);
+    thread.process.signals().set_action(signal, new);
+    Ok((before, new))
+}
+
+/// Writes the old action where the program wants it, if it does.
+fn report_action(thread: &Thread, to: u64, before: &Action) -> Result<u64, Errno> {
+    if to != 0 {
+        thread.process.space().write(to, &before.to_bytes())?;
     }
     Ok(0)
 }
@@ -78,22 +107,31 @@ fn child_flags(action: &Action) -> u64 {
 }
 
 /// Sets the same flags in the proxy's SIGCHLD action, because children are the proxy's.
-fn mirror_child_flags(thread: &mut Thread, action: &Action) -> Result<u64, Errno> {
+async fn mirror_child_flags(thread: &mut Thread, action: &Action) -> Result<u64, Errno> {
     let wanted = child_flags(action);
-    thread.with_buffer(PAGE, |thread, buffer| {
-        let signal = u64::from(CHLD);
-        thread.remote_syscall(number::RT_SIGACTION, [signal, 0, buffer, SET_SIZE, 0, 0])?;
-        let mut bytes = [0; Action::SIZE];
-        thread.process.space().read(buffer, &mut bytes)?;
-        let mut proxy_action = Action::from_bytes(&bytes);
-        proxy_action.flags = proxy_action.flags & !CHILD_FLAGS | wanted;
-        proxy_action.mask = u64::MAX;
-        thread
-            .process
-            .space()
-            .write(buffer, &proxy_action.to_bytes())?;
-        thread.remote_syscall(number::RT_SIGACTION, [signal, buffer, 0, SET_SIZE, 0, 0])
-    })
+    let buffer = thread.map_buffer(PAGE).await?;
+    let result = set_child_flags(thread, buffer, wanted).await;
+    thread.unmap_buffer(buffer, PAGE).await?;
+    result
+}
+
+async fn set_child_flags(thread: &mut Thread, buffer: u64, wanted: u64) -> Result<u64, Errno> {
+    let signal = u64::from(CHLD);
+    thread
+        .remote_syscall(number::RT_SIGACTION, [signal, 0, buffer, SET_SIZE, 0, 0])
+        .await?;
+    let mut bytes = [0; Action::SIZE];
+    thread.process.space().read(buffer, &mut bytes)?;
+    let mut proxy_action = Action::from_bytes(&bytes);
+    proxy_action.flags = proxy_action.flags & !CHILD_FLAGS | wanted;
+    proxy_action.mask = u64::MAX;
+    thread
+        .process
+        .space()
+        .write(buffer, &proxy_action.to_bytes())?;
+    thread
+        .remote_syscall(number::RT_SIGACTION, [signal, buffer, 0, SET_SIZE, 0, 0])
+        .await
 }
 
 /// Whether a call may access a terminal.
@@ -106,22 +144,25 @@ pub(super) fn may_use_terminal(number: u64) -> bool {
     matches!(number, READ | WRITE | IOCTL | READV | WRITEV)
 }
 
-/// Blocks in the proxy's thread the tty stop signals (SIGTTIN, SIGTTOU) that this thread blocks:
-/// the base checks that during the call.
-pub(super) fn block_in_proxy(thread: &mut Thread) {
+/// Whether the proxy's thread blocks other tty stop signals (SIGTTIN, SIGTTOU) than this thread:
+/// the base checks that during a call on a terminal.
+pub(super) fn is_mask_outdated(thread: &Thread) -> bool {
+    thread.handle.blocked() & TTY_STOP != thread.blocked_in_proxy
+}
+
+/// Blocks in the proxy's thread the tty stop signals that this thread blocks.
+pub(super) async fn block_in_proxy(thread: &mut Thread) {
     const SET: u64 = 2;
     let blocked = thread.handle.blocked() & TTY_STOP;
-    if blocked == thread.blocked_in_proxy {
+    let Some(set) = thread.put_scratch(&[blocked]) else {
         return;
-    }
-    if let Some(set) = thread.put_scratch(&[blocked]) {
-        let arguments = [SET, set, 0, SET_SIZE, 0, 0];
-        if thread
-            .remote_syscall_as_kernel(number::RT_SIGPROCMASK, arguments)
-            .is_ok()
-        {
-            thread.blocked_in_proxy = blocked;
-        }
+    };
+    let arguments = [SET, set, 0, SET_SIZE, 0, 0];
+    let done = thread
+        .remote_syscall_as_kernel(number::RT_SIGPROCMASK, arguments)
+        .await;
+    if done.is_ok() {
+        thread.blocked_in_proxy = blocked;
     }
 }
 
@@ -232,56 +273,59 @@ fn send(thread: &Thread, to: Option<u64>, info: Info) -> Result<u64, Errno> {
 }
 
 /// kill(2): local for this program, delegated for others.
-pub(super) fn kill(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn kill(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let pid = thread.process.pages().pid();
     if a[0] as u32 != pid as u32 {
         return delegate(thread, super::number::KILL, a);
     }
-    let result = send_own(&mut thread, None, a[1], Info::USER);
-    finish(thread, result)
+    send_own(thread, None, a[1], Info::USER)
 }
 
-fn send_own(thread: &mut Thread, to: Option<u64>, signal: u64, code: i32) -> Result<u64, Errno> {
+/// Sends a signal to the program itself, with the sender's user id, which the base knows.
+fn send_own(thread: Box<Thread>, to: Option<u64>, signal: u64, code: i32) -> Flow {
     if signal as u32 == 0 {
-        return Ok(0);
+        return finish(thread, Ok(0));
     }
-    let (signal, pid) = (signal_of(signal)?, thread.process.pages().pid());
-    let uid = user(thread)?;
-    send(thread, to, Info::sent(signal, code, pid, uid))
-}
-
-/// Returns the thread's user id, cached from the base.
-fn user(thread: &mut Thread) -> Result<u64, Errno> {
+    let signal = match signal_of(signal) {
+        Ok(signal) => signal,
+        Err(error) => return finish(thread, Err(error)),
+    };
+    let pid = thread.process.pages().pid();
     if let Some(uid) = thread.uid {
-        return Ok(uid);
+        let result = send(&thread, to, Info::sent(signal, code, pid, uid));
+        return finish(thread, result);
     }
-    let uid = thread.remote_syscall(number::GETUID, [0; 6])?;
-    thread.uid = Some(uid);
-    Ok(uid)
+    Flow::handler(thread, move |mut thread| async move {
+        let result = thread.remote_syscall(number::GETUID, [0; 6]).await;
+        let result = result.and_then(|uid| {
+            thread.uid = Some(uid);
+            send(&thread, to, Info::sent(signal, code, pid, uid))
+        });
+        finish(thread, result)
+    })
 }
 
 /// tgkill(2).
-pub(super) fn kill_thread(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn kill_thread(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let [group, id, signal, ..] = a.map(|word| u64::from(word as u32));
     if group != thread.process.pages().pid() {
         return delegate(thread, super::number::TGKILL, a);
     }
     let is_there = thread.process.signals().has(id);
-    let result = match is_there {
-        true => send_own(&mut thread, Some(id), signal, Info::TKILL),
-        false => Err(Errno::ESRCH),
-    };
-    finish(thread, result)
+    match is_there {
+        true => send_own(thread, Some(id), signal, Info::TKILL),
+        false => finish(thread, Err(Errno::ESRCH)),
+    }
 }
 
 /// tkill(2).
-pub(super) fn kill_any_thread(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+pub(super) fn kill_any_thread(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     let id = u64::from(a[0] as u32);
-    if !thread.process.signals().has(id) {
-        return delegate(thread, super::number::TKILL, a);
+    let is_there = thread.process.signals().has(id);
+    match is_there {
+        true => send_own(thread, Some(id), a[1], Info::TKILL),
+        false => delegate(thread, super::number::TKILL, a),
     }
-    let result = send_own(&mut thread, Some(id), a[1], Info::TKILL);
-    finish(thread, result)
 }
 
 /// rt_sigqueueinfo(2): local for this program, delegated for others.

@@ -73,13 +73,13 @@ pub(super) fn clone(thread: Box<Thread>, a: [u64; 6]) -> Flow {
         stack,
         tls,
     };
-    thread_or_process(thread, &clone_args)
+    thread_or_process(thread, clone_args)
 }
 
 /// clone3(2): like clone(2), with the arguments in a structure.
 pub(super) fn clone3(thread: Box<Thread>, address: u64, size: u64) -> Flow {
     match read_clone_args(&thread, address, size) {
-        Ok(clone_args) => thread_or_process(thread, &clone_args),
+        Ok(clone_args) => thread_or_process(thread, clone_args),
         Err(error) => finish(thread, Err(error)),
     }
 }
@@ -114,20 +114,22 @@ fn read_clone_args(thread: &Thread, address: u64, size: u64) -> Result<CloneArgu
     })
 }
 
-fn thread_or_process(mut thread: Box<Thread>, clone_args: &CloneArguments) -> Flow {
+fn thread_or_process(thread: Box<Thread>, clone_args: CloneArguments) -> Flow {
     if clone_args.flags & CLONE_THREAD == 0 {
         return super::processes::clone(thread, clone_args);
     }
-    let result = clone_thread(&mut thread, clone_args);
-    finish(thread, result)
+    Flow::handler(thread, move |mut thread| async move {
+        let result = clone_thread(&mut thread, &clone_args).await;
+        finish(thread, result)
+    })
 }
 
-fn clone_thread(thread: &mut Thread, clone_args: &CloneArguments) -> Result<u64, Errno> {
+async fn clone_thread(thread: &mut Thread, clone_args: &CloneArguments) -> Result<u64, Errno> {
     let flags = clone_args.flags;
     if flags & THREAD_FLAGS != THREAD_FLAGS {
         return Err(Errno::EINVAL);
     }
-    let mut new = new_thread(thread)?;
+    let mut new = new_thread(thread).await?;
     let id = new.id;
     match prepare(thread, &mut new, clone_args) {
         Ok(()) => cores::enqueue(new),
@@ -148,7 +150,8 @@ fn prepare(
 ) -> Result<(), Errno> {
     let (flags, id) = (clone_args.flags, new.id);
     new.context = thread.context;
-    new.extended = copy_of_extended(thread)?;
+    // Saved: this is a handler.
+    new.extended = thread.extended.duplicate().ok_or(Errno::ENOMEM)?;
     new.context.registers.rax = 0;
     if clone_args.stack != 0 {
         new.context.registers.rsp = clone_args.stack;
@@ -205,10 +208,11 @@ pub(super) fn barrier(thread: &Thread, command: u64, flags: u64) -> Result<u64, 
 }
 
 /// Has the base create a thread of the proxy, and creates the thread that it serves.
-fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
+async fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
     has_room(THREAD_BYTES)?;
     let (id, slot) = thread
         .remote_call(request::THREAD, [0; 6])
+        .await
         .map_err(|_| Errno::EINTR)?;
     let id = of_result(id)?;
     let pages = *thread.process.pages();
@@ -221,11 +225,6 @@ fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
     let mut new = Thread::new(process, (id, slot), blocked, thread.inherited())?;
     new.blocked_in_proxy = thread.blocked_in_proxy;
     Ok(new)
-}
-
-fn copy_of_extended(thread: &mut Thread) -> Result<insula_bare::ExtendedState, Errno> {
-    thread.extended.save();
-    thread.extended.duplicate().ok_or(Errno::ENOMEM)
 }
 
 /// getcpu(2).

@@ -1,8 +1,9 @@
 //! Time calls, by the base's clocks.
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
-use super::number;
+use super::{Flow, delegate, finish, number};
 use crate::clock;
 use crate::process::Thread;
 use crate::process::errno::Errno;
@@ -17,17 +18,27 @@ const REALTIME_COARSE: u64 = 5;
 const MONOTONIC_COARSE: u64 = 6;
 
 /// clock_gettime(2). Other clocks are delegated.
-pub(super) fn clock_gettime(thread: &mut Thread, clock: u64, to: u64) -> Result<u64, Errno> {
+pub(super) fn clock_gettime(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    let [clock, to, ..] = a;
+    let result = match own_clock_ns(&thread, clock) {
+        Some(Ok(ns)) => write_pair(&mut thread, to, ns / NS_PER_S, ns % NS_PER_S),
+        Some(Err(error)) => Err(error),
+        None => return delegate(thread, number::CLOCK_GETTIME, a),
+    };
+    finish(thread, result)
+}
+
+/// Returns the time of a clock; `None` if the base has to read it.
+fn own_clock_ns(thread: &Thread, clock: u64) -> Option<Result<u64, Errno>> {
     let times = thread.process.pages().area().clock();
-    let ns = match clock as u32 as u64 {
+    Some(Ok(match clock as u32 as u64 {
         REALTIME | REALTIME_COARSE => times.realtime_ns(times.read_at()),
         MONOTONIC | MONOTONIC_COARSE => times.monotonic_ns(times.read_at()),
         PROCESS_CPU => process_ns(thread),
         THREAD_CPU => thread_ns(thread),
-        other if (other as i32) < 0 => cpu_clock_ns(thread, other as i32)?,
-        _ => return thread.remote_syscall(number::CLOCK_GETTIME, [clock, to, 0, 0, 0, 0]),
-    };
-    write_pair(thread, to, ns / NS_PER_S, ns % NS_PER_S)
+        other if (other as i32) < 0 => return Some(cpu_clock_ns(thread, other as i32)),
+        _ => return None,
+    }))
 }
 
 /// Returns the CPU time of a thread.
@@ -55,7 +66,7 @@ fn cpu_clock_ns(thread: &Thread, clock: i32) -> Result<u64, Errno> {
 
 /// getrusage(2). The base reports what the proxy used for the program; the program's own CPU time
 /// is inserted here.
-pub(super) fn getrusage(thread: &mut Thread, who: u64, to: u64) -> Result<u64, Errno> {
+pub(super) async fn getrusage(thread: &mut Thread, who: u64, to: u64) -> Result<u64, Errno> {
     const OF_PROCESS: i32 = 0;
     const OF_THREAD: i32 = 1;
     let own_ns = match who as i32 {
@@ -63,7 +74,9 @@ pub(super) fn getrusage(thread: &mut Thread, who: u64, to: u64) -> Result<u64, E
         OF_THREAD => Some(thread_ns(thread)),
         _ => None,
     };
-    thread.remote_syscall(number::GETRUSAGE, [who, to, 0, 0, 0, 0])?;
+    thread
+        .remote_syscall(number::GETRUSAGE, [who, to, 0, 0, 0, 0])
+        .await?;
     match own_ns {
         Some(ns) => write_pair(thread, to, ns / NS_PER_S, ns % NS_PER_S / 1000),
         None => Ok(0),
@@ -71,9 +84,11 @@ pub(super) fn getrusage(thread: &mut Thread, who: u64, to: u64) -> Result<u64, E
 }
 
 /// times(2), likewise.
-pub(super) fn times(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+pub(super) async fn times(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
     const NS_PER_TICK: u64 = NS_PER_S / 100;
-    let now = thread.remote_syscall(number::TIMES, [to, 0, 0, 0, 0, 0])?;
+    let now = thread
+        .remote_syscall(number::TIMES, [to, 0, 0, 0, 0, 0])
+        .await?;
     if to != 0 {
         let ticks = process_ns(thread) / NS_PER_TICK;
         thread.process.space().write(to, &ticks.to_le_bytes())?;

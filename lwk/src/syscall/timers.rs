@@ -6,10 +6,10 @@ use crate::process::errno::Errno;
 use crate::process::signals::Timer;
 
 /// timer_create(2).
-pub(super) fn create(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+pub(super) async fn create(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
     let [_, event, to, ..] = a;
     thread.process.signals().reserve_timer()?;
-    thread.remote_syscall(number::TIMER_CREATE, a)?;
+    thread.remote_syscall(number::TIMER_CREATE, a).await?;
     let mut id = [0; 4];
     thread.process.space().read(to, &mut id)?;
     let to_thread = event != 0 && is_to_thread(thread, event)?;
@@ -32,8 +32,10 @@ fn is_to_thread(thread: &mut Thread, event: u64) -> Result<bool, Errno> {
 }
 
 /// timer_delete(2).
-pub(super) fn delete(thread: &mut Thread, id: u64) -> Result<u64, Errno> {
-    let result = thread.remote_syscall(number::TIMER_DELETE, [id, 0, 0, 0, 0, 0])?;
+pub(super) async fn delete(thread: &mut Thread, id: u64) -> Result<u64, Errno> {
+    let result = thread
+        .remote_syscall(number::TIMER_DELETE, [id, 0, 0, 0, 0, 0])
+        .await?;
     thread.process.signals().remove_timer(id as u32);
     Ok(result)
 }

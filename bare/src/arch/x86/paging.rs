@@ -42,6 +42,9 @@ bitflags! {
     }
 }
 
+/// Bits of which one is set in an entry in use.
+const IN_USE: u64 = Flags::PRESENT.union(Flags::DEFERRED_FREE).bits();
+
 /// Size of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PageSize {
@@ -176,7 +179,7 @@ impl PageTable {
         assert!(page.start.is_multiple_of(bytes) && page.frame.0.is_multiple_of(bytes));
         let table = self.table_for(page.start, page.size.level(), frames)?;
         let slot = entry(table, index(page.start, page.size.level()));
-        if slot.load(Ordering::Relaxed) & Flags::PRESENT.bits() != 0 {
+        if slot.load(Ordering::Relaxed) & IN_USE != 0 {
             return Err(MapError::Occupied);
         }
         slot.store(
@@ -197,7 +200,7 @@ impl PageTable {
         for above in (level + 1..=ROOT_LEVEL).rev() {
             let slot = entry(table, index(address, above));
             let value = slot.load(Ordering::Relaxed);
-            if value & Flags::PRESENT.bits() == 0 {
+            if value & IN_USE == 0 {
                 let below = frames.alloc().ok_or(MapError::NoMemory)?;
                 // The last entry decides the protection; those above allow all.
                 let mut flags = Flags::PRESENT | Flags::WRITABLE;
@@ -206,7 +209,7 @@ impl PageTable {
                 }
                 slot.store(below.0 | flags.bits(), Ordering::Release);
                 table = below;
-            } else if value & Flags::LARGE.bits() != 0 {
+            } else if value & (Flags::PRESENT | Flags::LARGE).bits() != Flags::PRESENT.bits() {
                 return Err(MapError::Occupied);
             } else {
                 table = PhysAddr(value & ADDRESS);
@@ -257,7 +260,7 @@ impl PageTable {
 
     /// Unmaps the page that contains an address, but keeps its frame in the entry until
     /// [`PageTable::take_deferred`]: so many pages can be unmapped first and freed after the TLB
-    /// shootdown without memory for a list. Nothing may be mapped there meanwhile. Returns whether
+    /// shootdown without memory for a list. Nothing can be mapped there meanwhile. Returns whether
     /// there was a page.
     pub fn unmap_deferred(&mut self, address: u64) -> bool {
         let Some((slot, _)) = self.slot(address) else {
@@ -276,9 +279,7 @@ impl PageTable {
             let (slot, level) = self.last_slot(address);
             let value = slot.load(Ordering::Acquire);
             let size = PageSize::of_level(level).bytes();
-            let is_page = value & (Flags::PRESENT | Flags::DEFERRED_FREE).bits()
-                == Flags::DEFERRED_FREE.bits();
-            if is_page {
+            if value & IN_USE == Flags::DEFERRED_FREE.bits() {
                 slot.store(0, Ordering::Release);
                 return Some(Page {
                     start: address & !(size - 1),
@@ -291,6 +292,14 @@ impl PageTable {
             address = (address & !(step - 1)).checked_add(step)?;
         }
         None
+    }
+
+    /// Whether [`PageTable::unmap_deferred`] has unmapped the page that contains an address, and
+    /// nobody has taken it yet.
+    #[must_use]
+    pub fn is_deferred(&self, address: u64) -> bool {
+        let (slot, _) = self.last_slot(address);
+        slot.load(Ordering::Acquire) & IN_USE == Flags::DEFERRED_FREE.bits()
     }
 
     /// Returns the last entry on the walk to an address, and its level: that of a page, or one that

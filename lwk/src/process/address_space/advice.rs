@@ -1,6 +1,6 @@
 //! madvise(2): discarding pages, and VMA flags.
 
-use super::{AddressSpace, Invalidate, Vma};
+use super::{AddressSpace, Stop, Vma};
 use crate::process::errno::Errno;
 use crate::process::vma::VmaFlags;
 
@@ -12,43 +12,35 @@ impl AddressSpace {
     /// # Errors
     /// [`Errno::EINVAL`], with nothing changed, if changed pages of a file would have to be read
     /// again; [`Errno::ENOMEM`].
-    pub fn discard(
-        &mut self,
-        start: u64,
-        end: u64,
-        invalidate: &mut Invalidate,
-    ) -> Result<(), Errno> {
+    pub fn discard(&mut self, start: u64, end: u64) -> Result<(), Stop> {
         let changed = VmaFlags::FILE_COPY | VmaFlags::MAY_BE_DIRTY;
-        let mut vmas = self.vmas.within(start, end);
-        if vmas.any(|vma| vma.flags.contains(changed)) {
-            return Err(Errno::EINVAL);
+        let is_changed = |vma: Vma| vma.flags.contains(changed);
+        if self.vmas.within(start, end).any(is_changed) {
+            return Err(Errno::EINVAL.into());
         }
-        drop(vmas);
         self.split_at(start)?;
         self.split_at(end)?;
-        let mut next = start;
+        let (mut next, mut is_any) = (start, false);
         while let Some(vma) = self.vmas.first_within(next, end) {
             if !vma.flags.intersects(VmaFlags::ANY_FILE) {
-                self.drop_pages(vma.start, vma.end, invalidate);
+                is_any |= self.unmap_deferred_pages(vma.start, vma.end);
             }
             next = vma.end;
         }
-        Ok(())
+        match is_any {
+            true => Err(self.invalidation(start, end, false)),
+            false => Ok(()),
+        }
     }
 
     /// Frees pages that need not keep their content; at once, which MADV_FREE permits.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] unless all pages are private and anonymous; [`Errno::ENOMEM`].
-    pub fn free_lazily(
-        &mut self,
-        start: u64,
-        end: u64,
-        invalidate: &mut Invalidate,
-    ) -> Result<(), Errno> {
+    pub fn free_lazily(&mut self, start: u64, end: u64) -> Result<(), Stop> {
         match self.is_private(start, end) {
-            true => self.discard(start, end, invalidate),
-            false => Err(Errno::EINVAL),
+            true => self.discard(start, end),
+            false => Err(Errno::EINVAL.into()),
         }
     }
 
@@ -93,15 +85,14 @@ impl AddressSpace {
         &mut self,
         (start, filled, end): (u64, u64, u64),
         more: VmaFlags,
-        invalidate: &mut Invalidate,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Stop> {
         let none = VmaFlags::empty();
         if start < filled {
             self.set_flags((start, filled), more | VmaFlags::FILE_COPY, none)?;
         }
         if filled < end {
             self.set_flags((filled, end), more | VmaFlags::BEYOND_EOF, none)?;
-            self.drop_pages(filled, end, invalidate);
+            self.drop_pages(filled, end)?;
         }
         Ok(())
     }

@@ -3,8 +3,7 @@
 use insula_bare::memory::LARGE_SIZE;
 use insula_bare::paging::{Page, PageSize};
 
-use super::{AddressSpace, Invalidate, Placement};
-use crate::cores;
+use super::{AddressSpace, Placement, Stop};
 use crate::memory::ProgramTableFrames;
 use crate::process::errno::Errno;
 use crate::process::vma::{ObjectRef, Vma, VmaFlags};
@@ -20,19 +19,58 @@ pub enum Target {
     Fixed(u64),
 }
 
+/// How far mremap(2) has got, as it is called again after each invalidation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing is moved.
+    #[default]
+    Start,
+    /// The arguments are checked.
+    Checked,
+    /// All is moved, or nothing could be: the result.
+    Moved(Result<u64, Errno>),
+}
+
 impl AddressSpace {
     /// Resizes a mapping, and moves it if needed; its pages keep their content. Returns its
     /// address.
     ///
     /// # Errors
-    /// As of mremap(2). The mapping is as it was, but the target range may have been unmapped.
+    /// As of mremap(2). The mapping is as it was, but the target range may have been unmapped, and
+    /// what is beyond the new size.
     pub fn remap(
         &mut self,
         (start, end): (u64, u64),
         size: u64,
         target: Target,
-        invalidate: &mut Invalidate,
-    ) -> Result<u64, Errno> {
+        progress: &mut Progress,
+    ) -> Result<u64, Stop> {
+        if let Progress::Moved(result) = *progress {
+            return Ok(result?);
+        }
+        let grown = start.checked_add(size).ok_or(Errno::ENOMEM)?;
+        if *progress == Progress::Start {
+            self.check_remap((start, end), size, target)?;
+            *progress = Progress::Checked;
+        }
+        let vma = self.vmas.find(start).ok_or(Errno::EFAULT)?;
+        if grown < end {
+            self.unmap(grown, end)?;
+        }
+        match target {
+            Target::Fixed(to) => self.move_to(vma, (start, end.min(grown)), (to, size), progress),
+            _ if grown <= end => Ok(start),
+            _ => self.grow(vma, (start, end), grown, target, progress),
+        }
+    }
+
+    /// Checks the arguments of mremap(2).
+    fn check_remap(
+        &self,
+        (start, end): (u64, u64),
+        size: u64,
+        target: Target,
+    ) -> Result<(), Errno> {
         let vma = self.vmas.find(start).ok_or(Errno::EFAULT)?;
         if !start.is_multiple_of(super::PAGE) {
             return Err(Errno::EINVAL);
@@ -42,20 +80,29 @@ impl AddressSpace {
         }
         // One more VMA, and others if it splits some.
         self.vmas.has_room(4)?;
-        let grown = start.checked_add(size).ok_or(Errno::ENOMEM)?;
-        if grown > end && vma.flags.intersects(VmaFlags::ANY_FILE) {
+        if size > end - start && vma.flags.intersects(VmaFlags::ANY_FILE) {
             // It would have to read more of the file.
             return Err(Errno::ENOMEM);
         }
-        if let Target::Fixed(to) = target {
-            return self.move_to(vma, (start, end), (to, size), invalidate);
+        let Target::Fixed(to) = target else {
+            return Ok(());
+        };
+        let to_end = to.checked_add(size).ok_or(Errno::EINVAL)?;
+        match to < end && start < to_end {
+            true => Err(Errno::EINVAL),
+            false => Ok(()),
         }
-        if grown <= end {
-            if grown < end {
-                self.unmap(grown, end, invalidate)?;
-            }
-            return Ok(start);
-        }
+    }
+
+    /// Grows a mapping in place, or else moves it if that is allowed.
+    fn grow(
+        &mut self,
+        vma: Vma,
+        (start, end): (u64, u64),
+        grown: u64,
+        target: Target,
+        progress: &mut Progress,
+    ) -> Result<u64, Stop> {
         if self.holds(end, grown) && self.vmas.within(end, grown).next().is_none() {
             self.vmas.insert(Vma {
                 start: end,
@@ -66,25 +113,24 @@ impl AddressSpace {
         }
         match target {
             Target::MayMove => {
+                let size = grown - start;
                 let to = self.choose_address(0, size)?;
-                self.move_to(vma, (start, end), (to, size), invalidate)
+                self.move_to(vma, (start, end), (to, size), progress)
             }
-            _ => Err(Errno::ENOMEM),
+            _ => Err(Errno::ENOMEM.into()),
         }
     }
 
+    /// Moves a mapping, which is not larger than its target.
     fn move_to(
         &mut self,
         vma: Vma,
         (start, end): (u64, u64),
         (to, size): (u64, u64),
-        invalidate: &mut Invalidate,
-    ) -> Result<u64, Errno> {
+        progress: &mut Progress,
+    ) -> Result<u64, Stop> {
         let to_end = to.checked_add(size).ok_or(Errno::EINVAL)?;
-        if to < end && start < to_end {
-            return Err(Errno::EINVAL);
-        }
-        self.map(Placement::Fixed(to), size, vma.protection, invalidate)?;
+        self.map(Placement::Fixed(to), size, vma.protection)?;
         let distance = to.wrapping_sub(start);
         self.vmas.insert(Vma {
             start: to,
@@ -95,21 +141,19 @@ impl AddressSpace {
             }),
             ..vma
         });
-        let kept = (end - start).min(size);
         let moved = self
             .split_at(start)
-            .and_then(|()| self.split_at(start + kept))
-            .and_then(|()| self.move_pages(start, to, kept));
-        // The program keeps all pages, moved or moved back: the base only has to look them up
-        // again, and to report which are pinned.
-        cores::tlb_shootdown(self.root());
-        self.invalidate_range((start, start + kept), true, invalidate);
-        if let Err(error) = moved {
-            self.unmap(to, to_end, invalidate)?;
-            return Err(error);
+            .and_then(|()| self.split_at(end))
+            .and_then(|()| self.move_pages(start, to, end - start));
+        // What has no pages any more, as they were moved, or moved back.
+        match moved {
+            Ok(()) => self.remove_vmas(start, end),
+            Err(_) => self.remove_vmas(to, to_end),
         }
-        self.unmap(start, end, invalidate)?;
-        Ok(to)
+        *progress = Progress::Moved(moved.map(|()| to));
+        // The program keeps all pages: the base only has to look them up again, and to report which
+        // are pinned.
+        Err(self.invalidation(start, end, true))
     }
 
     /// Moves pages: all or none.

@@ -2,6 +2,7 @@
 
 pub(super) mod close_on_exec;
 pub(super) mod jobs;
+pub(super) mod late_replies;
 pub(super) mod mass_kill;
 pub(super) mod restarts;
 pub(super) mod sharing;
