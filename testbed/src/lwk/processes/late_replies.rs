@@ -22,7 +22,7 @@ const PAUSES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 const CALLS: usize = 50;
 
-pub(super) fn probe() -> Result<(), ProbeError> {
+pub(crate) fn probe() -> Result<(), ProbeError> {
     let directory = std::env::temp_dir().join(format!("late-replies-{}", std::process::id()));
     let wrong = |error: std::io::Error| ProbeError::Wrong(format!("{directory:?}: {error}"));
     fs::create_dir(&directory).map_err(wrong)?;
