@@ -348,13 +348,12 @@ fn execute_local(mut thread: Box<Thread>, local: Local, arguments: [u64; 6]) -> 
 /// Executes a local call of which the base does a part.
 fn execute_with_base(thread: Box<Thread>, local: Local, a: [u64; 6]) -> Flow {
     Flow::handler(thread, move |mut thread| async move {
-        let thread_ref = &mut *thread;
         let result = match local {
-            Local::Getrusage => time::getrusage(thread_ref, a[0], a[1]).await,
-            Local::Sysinfo => memory::sysinfo(thread_ref, a[0]).await,
-            Local::TimerCreate => timers::create(thread_ref, a).await,
-            Local::TimerDelete => timers::delete(thread_ref, a[0]).await,
-            Local::Times => time::times(thread_ref, a[0]).await,
+            Local::Getrusage => time::getrusage(&mut thread, a[0], a[1]).await,
+            Local::Sysinfo => memory::sysinfo(&mut thread, a[0]).await,
+            Local::TimerCreate => timers::create(&mut thread, a).await,
+            Local::TimerDelete => timers::delete(&mut thread, a[0]).await,
+            Local::Times => time::times(&mut thread, a[0]).await,
             _ => Err(Errno::ENOSYS),
         };
         finish(thread, result)
