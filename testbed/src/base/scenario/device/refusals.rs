@@ -64,7 +64,7 @@ impl Refusals<'_> {
     fn needed(&self, network: &NetworkDriver) -> Result<(), Finding> {
         let disk = spare::disk()?;
         spare::shell(&format!(
-            "mke2fs -q -F {disk} && mkdir -p /tmp/mnt && mount {disk} /tmp/mnt"
+            "mke2fs -q -F -t ext4 {disk} && mkdir -p /tmp/mnt && mount {disk} /tmp/mnt"
         ))?;
         self.refused(&[DISK], &["is mounted at /tmp/mnt", "--force-device"])?;
         spare::shell("umount /tmp/mnt")?;
