@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use insula::driver::tsc;
+use insula_driver::tsc;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::mman::{MmapAdvise, madvise};
 

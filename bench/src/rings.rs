@@ -9,11 +9,11 @@ use std::mem::offset_of;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use insula::channel::SLOTS;
 use insula_abi::channel::{RINGS_SLOTS, Rings, Slot, rings_size};
 use insula_channel::{
     Consumer, Message, Producer, ReceiveError, Received, Ring, SendError, SharedWords,
 };
+use insula_driver::channel::SLOTS;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 const WORD: usize = size_of::<u64>();

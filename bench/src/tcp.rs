@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula::driver::tsc;
+use insula_driver::tsc;
 
 /// Port on which it listens.
 pub const PORT: u16 = 7000;

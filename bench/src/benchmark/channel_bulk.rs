@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use insula::driver::GrantTable;
+use insula_driver::GrantTable;
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
 use testbed::node::peer::Request;

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use insula::name::Name;
-use insula::node::{self, NodeLog};
+use insula_driver::name::Name;
+use insula_node::{self as node, NodeLog};
 use testbed::base::{Finding, Shape};
 use testbed::host::machine::SpareDevices;
 use testbed::host::root::Root;

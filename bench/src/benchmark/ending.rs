@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula::name::Name;
-use insula::node::{self, Handle};
+use insula_driver::name::Name;
+use insula_node::{self as node, Handle};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use testbed::base::{Finding, Shape, hang};
 use testbed::host::root::Root;

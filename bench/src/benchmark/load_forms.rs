@@ -1,9 +1,9 @@
 //! Forms in which a kernel can be kept resident, compared.
 
-use insula::driver::Memory;
-use insula::image;
-use insula::name::Name;
 use insula_abi as abi;
+use insula_driver::Memory;
+use insula_driver::name::Name;
+use insula_image as image;
 use std::time::Instant;
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;

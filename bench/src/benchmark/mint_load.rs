@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use insula::driver::{Mapping, Memory};
-use insula::image::{self, AddRequest, Files, KernelFile, Payload, ResidentLayout};
-use insula::name::Name;
 use insula_abi as abi;
 use insula_boot::{Layout, NodeDescription};
+use insula_driver::name::Name;
+use insula_driver::{Mapping, Memory};
+use insula_image::{self as image, AddRequest, Files, KernelFile, Payload, ResidentLayout};
 use kimage::{Loadable, Segment};
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;

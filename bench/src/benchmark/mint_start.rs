@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use insula::node;
+use insula_node as node;
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
 

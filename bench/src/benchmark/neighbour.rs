@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use insula::node::{self, NodeLog};
+use insula_node::{self as node, NodeLog};
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
 use testbed::node::WORK;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process;
 use std::time::{Duration, Instant};
 
-use insula::driver::tsc;
-use insula::name::Name;
+use insula_driver::name::Name;
+use insula_driver::tsc;
 use serde::Deserialize;
 use testbed::base::Finding;
 

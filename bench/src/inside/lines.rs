@@ -1,6 +1,6 @@
 //! Output of a node's programs.
 
-use insula::node::NodeLog;
+use insula_node::NodeLog;
 
 /// Lines of a node's log so far that contain `prefix`, from there on.
 #[must_use]

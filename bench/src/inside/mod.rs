@@ -19,7 +19,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::insula::driver::Driver;
+use insula_driver::Driver;
 use testbed::base::{Context, Finding};
 
 pub use agent_node::{

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use insula::image::Initramfs;
+use insula_image::Initramfs;
 use testbed::base::Finding;
 
 use super::agent_node::run_lines;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use insula::channel::{ChannelError, End, Side};
-use insula::driver::{CallError, GrantTable, Node};
 use insula_channel::{Message, Received};
+use insula_driver::channel::{ChannelError, End, Side};
+use insula_driver::{CallError, GrantTable, Node};
 use testbed::base::Finding;
 use testbed::host::payload::equipment::PEER_INITRD_PATH;
 use testbed::node::peer::Request;

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula::driver::Driver;
-use insula::name::Name;
-use insula::node::{self, NodeLog};
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_node::{self as node, NodeLog};
 use testbed::base::Finding;
 
 /// First line of the test nodes' init.
@@ -62,7 +62,7 @@ pub fn wait_for_line(
 
 fn follow(
     log: &NodeLog,
-    mut reader: kimage::log::LogReader<'_, insula::driver::Mapping>,
+    mut reader: kimage::log::LogReader<'_, insula_driver::Mapping>,
     deadline: Instant,
     words: &str,
     interval: Duration,

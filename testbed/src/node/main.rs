@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use insula::driver::Driver;
+use insula_driver::Driver;
 use testbed::node::memory_fill::Filled;
 
 fn main() -> ExitCode {

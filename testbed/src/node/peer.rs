@@ -4,10 +4,10 @@
 use std::fs;
 use std::time::Duration;
 
-use insula::channel::{ChannelError, End, Side};
-use insula::driver::{CallError, Driver, ImportedGrant};
 use insula_abi::channel::{Pages, Right};
 use insula_channel::{Message, Words};
+use insula_driver::channel::{ChannelError, End, Side};
+use insula_driver::{CallError, Driver, ImportedGrant};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
@@ -99,7 +99,7 @@ enum ServeError {
     #[error("a request of kind {0} with {1} bytes")]
     Request(u8, usize),
     #[error(transparent)]
-    Map(#[from] insula::driver::MapError),
+    Map(#[from] insula_driver::MapError),
     #[error(transparent)]
     Crash(#[from] std::io::Error),
     #[error(transparent)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use insula::image::{Initramfs, KernelModule, ModulesError, modules_with_dependencies};
+use insula_image::{Initramfs, KernelModule, ModulesError, modules_with_dependencies};
 
 use super::{Kernel, write_whole};
 use crate::host::busybox::{self, BusyboxError};

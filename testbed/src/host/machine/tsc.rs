@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use insula::driver::tsc;
+use insula_driver::tsc;
 
 /// Long enough for an error of a ten-thousandth.
 const MEASURED_FOR: Duration = Duration::from_millis(100);

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use insula::image::{Initramfs, ModulesError, modules_with_dependencies};
+use insula_image::{Initramfs, ModulesError, modules_with_dependencies};
 
 use super::module;
 use crate::host::busybox::{self, BusyboxError};

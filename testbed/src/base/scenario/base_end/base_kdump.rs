@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use insula::driver::Driver;
-use insula::image::Initramfs;
-use insula::name::Name;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_image::Initramfs;
 
 use super::{NEXT_KERNEL, end_by, success};
 use crate::base::support::nodes::test_node::{TestNode, add_unpacked_image, path};

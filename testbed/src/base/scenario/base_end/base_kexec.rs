@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use insula::image::Initramfs;
+use insula_image::Initramfs;
 
 use super::{NEXT_KERNEL, end_by, start_nodes, success};
 use crate::base::support::insula_command::assert_equal;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use insula::driver::{Driver, Node};
-use insula::name::Name;
 use insula_abi::State;
+use insula_driver::name::Name;
+use insula_driver::{Driver, Node};
 use nix::errno::Errno;
 
 use super::{end_by, start_nodes, store_success};

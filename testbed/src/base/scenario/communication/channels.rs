@@ -7,12 +7,12 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use insula::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
-use insula::driver::Driver;
-use insula::name::Name;
 use insula_abi::channel::{CHANNELS_MAX, Channels, EVENTS, SLOTS_MAX, SLOTS_MIN, area_size};
 use insula_abi::{GRANULE, NUMA_ANY};
 use insula_channel::{Message, Words};
+use insula_driver::Driver;
+use insula_driver::channel::{COUNT, ChannelError, End, PROGRAMS_COUNT, Side};
+use insula_driver::name::Name;
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 

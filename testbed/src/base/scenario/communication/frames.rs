@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use insula::driver::{Driver, Memory};
 use insula_abi::{GRANULE, NUMA_ANY, Request};
+use insula_driver::{Driver, Memory};
 use io_uring::IoUring;
 use nix::errno::Errno;
 use nix::libc;

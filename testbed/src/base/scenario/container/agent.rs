@@ -13,8 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use insula::virtio;
 use insula_agent::PORT;
+use insula_node::attachment;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vsock::VsockStream;
@@ -384,7 +384,7 @@ fn unprivileged_peers(node: &str) -> Result<(), Finding> {
     let id = insula_json(&["inspect", node])?[0]["id"].as_u64();
     let id = id.and_then(|id| u32::try_from(id).ok());
     let id = id.ok_or_else(|| Finding::new("the node has no id"))?;
-    let mut stream = VsockStream::connect_with_cid_port(virtio::cid(id), PORT)?;
+    let mut stream = VsockStream::connect_with_cid_port(attachment::cid(id), PORT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     let answer = stream.read(&mut [0]);
     let is_closed = match &answer {

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::Duration;
 
-use insula::virtio;
+use insula_node::attachment;
 use vsock::VsockStream;
 
 use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, wait_for, with_cleanup};
@@ -76,7 +76,7 @@ fn several_connections(node: &TestNode) -> Result<(), Finding> {
     let id = node.inspect()?["id"]
         .as_u64()
         .and_then(|id| u32::try_from(id).ok());
-    let cid = virtio::cid(id.ok_or_else(|| Finding::new("the node has no id"))?);
+    let cid = attachment::cid(id.ok_or_else(|| Finding::new("the node has no id"))?);
     let streams = (0..CONNECTIONS).map(|_| connect(cid));
     let streams = streams.collect::<Result<Vec<_>, _>>()?;
     thread::scope(|scope| {

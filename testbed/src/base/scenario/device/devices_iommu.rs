@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use insula::driver::Driver;
-use insula::name::Name;
+use insula_driver::Driver;
+use insula_driver::name::Name;
 
 use super::unplugged;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for, with_cleanup};

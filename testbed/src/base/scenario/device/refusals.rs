@@ -1,9 +1,9 @@
 //! PCI functions that cannot be given to a node.
 
-use insula::device::PciAddress;
-use insula::driver::Driver;
-use insula::name::Name;
 use insula_abi::{Device, GRANULE, NUMA_ANY, Request};
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_node::device::PciAddress;
 use nix::errno::Errno;
 
 use crate::base::Finding;

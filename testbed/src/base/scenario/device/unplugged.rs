@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use insula::device::PciAddress;
-use insula::driver::{Driver, Node};
-use insula::name::Name;
 use insula_abi::{DEVICE_IOMMU, GRANULE, Reason, Request};
+use insula_driver::name::Name;
+use insula_driver::{Driver, Node};
+use insula_node::device::PciAddress;
 
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, wait_for};

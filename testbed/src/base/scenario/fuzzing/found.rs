@@ -5,13 +5,13 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use insula::driver::{Channel, Driver, Memory, Node};
-use insula::name::Name;
 use insula_abi::channel::{Channels, SLOTS_MIN};
 use insula_abi::{
     Chunk, CpuOwner, GRANULE, NUMA_ANY, NodeSupervise, REQUEST_BLOCKS, Reason, Request,
 };
 use insula_channel::Words;
+use insula_driver::name::Name;
+use insula_driver::{Channel, Driver, Memory, Node};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 

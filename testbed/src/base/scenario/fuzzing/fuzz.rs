@@ -4,9 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use insula::driver::Driver;
-use insula::name::Name;
 use insula_abi::{Reason, ioctl};
+use insula_driver::Driver;
+use insula_driver::name::Name;
 use nix::errno::Errno;
 
 use super::call::ARENA_WORDS;

@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use fastrand::Rng;
-use insula::driver::{Driver, Node};
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::lwk::{Delegation, DelegationPlace};
 use insula_abi::{Chunks, GRANULE, Hello, Request, ioctl};
+use insula_driver::{Driver, Node};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use insula::driver::Driver;
+use insula_driver::Driver;
 
 use crate::base::support::insula_module::{LoadedModule, module_is_loaded};
 use crate::base::{BaseState, Context, Finding, Module, Scenario, Shape};

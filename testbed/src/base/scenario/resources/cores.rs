@@ -6,12 +6,12 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use insula::driver::{CallError, Channel, Driver, Node};
-use insula::name::Name;
 use insula_abi::channel::{
     Channels, DOORBELL_APIC_SHIFT, DOORBELL_VALID, Endpoint, Endpoints, SLOTS_MIN,
 };
 use insula_abi::{Cpu, GRANULE, Reason};
+use insula_driver::name::Name;
+use insula_driver::{CallError, Channel, Driver, Node};
 use nix::errno::Errno;
 
 use crate::base::support::hold::Hold;

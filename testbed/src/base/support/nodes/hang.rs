@@ -3,8 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use insula::driver::{Driver, Mapping};
-use insula::node;
+use insula_driver::{Driver, Mapping};
+use insula_node as node;
 use kimage::Symbols;
 use kimage::log::{LogLayout, Placement, locate, resched_count};
 

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use insula::driver::{Driver, Mapping, Memory};
 use insula_abi::{GRANULE, NUMA_ANY, NodeStart, REQUEST_BLOCKS, Request};
+use insula_driver::{Driver, Mapping, Memory};
 
 use crate::base::Finding;
 use crate::base::support::insula_command::wait_for;

@@ -1,9 +1,9 @@
 //! Test node that serves its ends of its channels.
 
-use insula::channel::{End, Side};
-use insula::driver::{Driver, Node};
-use insula::name::Name;
 use insula_channel::Message;
+use insula_driver::channel::{End, Side};
+use insula_driver::name::Name;
+use insula_driver::{Driver, Node};
 use nix::errno::Errno;
 
 use crate::base::Finding;

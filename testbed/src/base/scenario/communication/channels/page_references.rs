@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use insula::channel::{ChannelError, End};
-use insula::peer_pages::{PeerPages, PeerPagesError};
 use insula_abi::channel::{Pages, Right};
+use insula_driver::channel::{ChannelError, End};
+use insula_driver::channel::{PeerPages, PeerPagesError};
 use zerocopy::IntoBytes;
 
 use super::{echo, send_request};

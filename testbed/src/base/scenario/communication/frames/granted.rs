@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use insula::channel::End;
-use insula::driver::{Driver, GrantTable};
 use insula_channel::Message;
+use insula_driver::channel::End;
+use insula_driver::{Driver, GrantTable};
 use nix::errno::Errno;
 
 use super::{FILE, MARK, map_object, pin};

@@ -10,11 +10,11 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use insula::driver::{Driver, Node};
-use insula::name::Name;
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::lwk::{Delegation, DelegationPlace, PAGE_SIZE, Process, base_state, process_state};
 use insula_abi::{GRANULE, NUMA_ANY, Request};
+use insula_driver::name::Name;
+use insula_driver::{Driver, Node};
 
 use super::fake_program::Program;
 use crate::base::Finding;

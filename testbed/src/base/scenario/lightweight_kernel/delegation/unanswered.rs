@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use insula::name::Name;
 use insula_abi::lwk::{ANSWER_FAULT, ANSWER_RESULT, request};
 use insula_abi::{Hello, ioctl};
+use insula_driver::name::Name;
 use nix::errno::Errno;
 use nix::libc;
 use zerocopy::IntoBytes;

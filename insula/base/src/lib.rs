@@ -1,0 +1,17 @@
+//! The base as Linux shows it in files, and what commands and supervisors keep there.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`root`] | the tree of files that describe the machine |
+//! | [`topology`] | processors and memory |
+//! | [`storage`] | files and block devices, and who uses them |
+//! | [`state`] | locks and atomic files |
+//! | [`units`] | sizes, addresses and lists of cores as text |
+//! | [`error_text`] | system errors as text |
+
+pub mod error_text;
+pub mod root;
+pub mod state;
+pub mod storage;
+pub mod topology;
+pub mod units;

@@ -1,0 +1,603 @@
+//! The command line: subcommands, options and their help.
+
+mod postmortem;
+mod query;
+
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use insula_base::units::{Change, CpuList, Size};
+use insula_driver::name::Name;
+use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
+use insula_exec::program;
+use insula_image::Payload;
+use insula_node::attachment::{DiskSpec, Publish};
+use insula_node::cores::CoreRequest;
+use insula_node::device::PciAddress;
+use insula_node::memory::MemorySpec;
+use insula_node::policy::{OnHang, Policy, Restart};
+
+pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
+pub(super) use query::{Inspect, Logs, Ps, Stats, Top};
+
+use super::completion::Shell;
+
+/// Many kernels, one machine: start unmodified Linux kernels natively beside the running one, on
+/// cores and memory taken from it.
+#[derive(Debug, Parser)]
+#[command(name = "insula", version, max_term_width = 100)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Check and show the machine, reserve and release its pool
+    Machine {
+        #[command(subcommand)]
+        command: Machine,
+    },
+    /// Manage resident images: kernels kept in memory, ready to start
+    Image {
+        #[command(subcommand)]
+        command: Image,
+    },
+    /// Start a node and print its name
+    Run(Run),
+    /// List nodes
+    Ps(Ps),
+    /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
+    Exec(Exec),
+    /// Open a shell in a Linux node on this terminal
+    Console {
+        /// The node
+        #[arg(value_name = "NODE")]
+        name: Name,
+        /// Keys that detach from the shell; empty to disable
+        #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+        detach_keys: DetachKeys,
+    },
+    /// Copy a file or folder from or to a Linux node, or between two nodes
+    Cp {
+        /// Source: a path, or NODE:PATH; a folder that ends in /. stands for its content
+        #[arg(value_name = "[NODE:]FROM", value_parser = place())]
+        from: Place,
+        /// Target: a folder to copy into, or the new path
+        #[arg(value_name = "[NODE:]TO", value_parser = place())]
+        to: Place,
+    },
+    /// Show counters of nodes since their start
+    Stats(Stats),
+    /// Show counters of nodes live: system calls a second, call by call
+    Top(Top),
+    /// Show everything known about nodes, as JSON
+    Inspect(Inspect),
+    /// Stop nodes: press their power button, and kill those that do not power off in time
+    Stop {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+        /// Seconds to wait for a node to power off before it is killed
+        #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+        time: u32,
+    },
+    /// Kill nodes at once: their cores return to the base, their memory is kept
+    Kill {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+    },
+    /// Start nodes again from their images; running ones are stopped first, as by `stop`
+    Restart {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+        /// Seconds to wait for a node to power off before it is killed
+        #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+        time: u32,
+    },
+    /// Add cores or memory to a running node, or remove some
+    Update(Update),
+    /// Remove stopped nodes: their memory is cleared and returned to the base
+    Rm {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+        /// Kill them first if they run
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Show a node's kernel log, read from its memory
+    Logs(Logs),
+    /// Create and start the images and nodes that files describe, in the order of their
+    /// dependencies; unchanged ones are left as they are
+    Up(Up),
+    /// Stop and remove the nodes of files, or of projects by their names
+    Down(Down),
+    /// Write a node's memory to a core file for crash or drgn; list and remove such dumps
+    Dump(Dump),
+    /// Print a backtrace of each core of a running node, also of one that hangs
+    Backtrace(Backtrace),
+    /// Serve a node's memory and registers to gdb
+    Debug(Debug),
+    /// Print a completion script for a shell
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// The folder to write them to
+        folder: PathBuf,
+    },
+    /// Start a new supervisor for nodes that have lost theirs: `ps` shows them as unsupervised
+    Supervise {
+        /// The nodes; by default all
+        #[arg(value_name = "NODE")]
+        names: Vec<Name>,
+        /// Be that supervisor: of the node whose descriptor is the standard input
+        #[arg(long, hide = true)]
+        here: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Machine {
+    /// Check whether this machine can host nodes. Exit status 0 if it can, 1 if not
+    Check {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show cores, memory and devices, and which node has them
+    Info {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reserve cores and memory in the pool, so that starting a node need not wait for them
+    Reserve(Reserve),
+    /// Return to the base what is reserved and not in use
+    Release,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "what", multiple = true, required = true)]
+pub(super) struct Reserve {
+    /// Number of cores
+    #[arg(long, value_name = "COUNT", conflicts_with = "cpu_list", value_parser = cpu_count())]
+    pub(super) cpus: Option<u32>,
+    /// Cores by number, such as 2,4-6
+    #[arg(long, value_name = "LIST")]
+    pub(super) cpu_list: Option<CpuList>,
+    /// Amount of memory, and where
+    #[arg(long, value_name = MEMORY)]
+    pub(super) memory: Option<MemorySpec>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Image {
+    /// Make an image resident: read its files once and keep them in memory
+    Add(ImageAdd),
+    /// Build an image of an installed kernel for nodes used as containers: with an agent and all
+    /// drivers
+    Build(ImageBuild),
+    /// List images
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show everything known about images, as JSON
+    Inspect {
+        /// The images
+        #[arg(required = true, value_name = "IMAGE")]
+        names: Vec<Name>,
+        /// Accepted for uniformity: the output is always JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove images; nodes started from them keep running
+    Rm {
+        /// The images
+        #[arg(required = true, value_name = "IMAGE")]
+        names: Vec<Name>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImageAdd {
+    /// Name of the image
+    pub(super) name: Name,
+    #[command(flatten)]
+    pub(super) files: FilesOptions,
+    /// Use the files of an installed kernel, by its release or the beginning of it
+    #[arg(long, value_name = "RELEASE", conflicts_with_all = ["kernel", "initrd"])]
+    #[arg(required_unless_present = "kernel")]
+    pub(super) installed: Option<String>,
+    /// Kernel command line of every node of this image
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    #[arg(hide_default_value = true)]
+    pub(super) append: String,
+    /// Form of the kernel in the image
+    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
+    pub(super) layout: LayoutOption,
+    /// Print everything known about it, as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImageBuild {
+    /// Name of the image
+    pub(super) name: Name,
+    /// The release of an installed kernel, or the beginning of it
+    #[arg(long, value_name = "RELEASE")]
+    pub(super) installed: String,
+    /// Folder with insula.ko and insula_virtio.ko for that kernel, if not where DKMS puts them
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) module_folder: Option<PathBuf>,
+    /// Folder whose content is added to the initial file system
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) content: Option<PathBuf>,
+    /// Kernel command line of every node of this image
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    #[arg(hide_default_value = true)]
+    pub(super) append: String,
+    /// Form of the kernel in the image
+    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
+    pub(super) layout: LayoutOption,
+    /// Print everything known about it, as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FilesOptions {
+    /// The kernel: a bzImage (such as /boot/vmlinuz-*) or an ELF vmlinux
+    #[arg(long, value_name = "FILE")]
+    pub(super) kernel: Option<PathBuf>,
+    /// The initrd
+    #[arg(long, value_name = "FILE", requires = "kernel")]
+    pub(super) initrd: Option<PathBuf>,
+}
+
+/// Form of the kernel that a node starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LayoutOption {
+    /// The file as it is; the node decompresses it
+    Compressed,
+    /// Decompressed: more to copy, nothing to decompress, no KASLR
+    Decompressed,
+}
+
+impl From<LayoutOption> for Payload {
+    fn from(option: LayoutOption) -> Self {
+        match option {
+            LayoutOption::Compressed => Self::Compressed,
+            LayoutOption::Decompressed => Self::Decompressed,
+        }
+    }
+}
+
+const MEMORY: &str = "SIZE[,numa=N][,below=ADDR][,above=ADDR][,chunk=SIZE]";
+
+/// Parser of a number of cores: from 1 to the most that a node can have.
+fn cpu_count() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=insula_abi::NODE_CPUS_MAX as i64)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// Resident image to start
+    #[arg(long, value_name = "IMAGE", required_unless_present = "kernel")]
+    #[arg(conflicts_with_all = ["kernel", "initrd", "layout"])]
+    pub(super) image: Option<Name>,
+    #[command(flatten)]
+    pub(super) files: FilesOptions,
+    /// Form of the kernel that the node starts from
+    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
+    pub(super) layout: LayoutOption,
+    /// Name of the node; generated if not given
+    #[arg(long)]
+    pub(super) name: Option<Name>,
+    /// Number of cores
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = cpu_count())]
+    #[arg(conflicts_with = "cpu_list")]
+    pub(super) cpus: u32,
+    /// Cores by number, such as 2,4-6; the first boots
+    #[arg(long, value_name = "LIST")]
+    pub(super) cpu_list: Option<CpuList>,
+    /// Maximum number of cores, including those added later
+    #[arg(long, value_name = "COUNT", value_parser = cpu_count())]
+    pub(super) max_cpus: Option<u32>,
+    /// Amount of memory, and where; several add up
+    #[arg(long, value_name = MEMORY, default_value = "512M")]
+    pub(super) memory: Vec<MemorySpec>,
+    /// PCI function to pass through, such as 0000:01:00.0; may be given several times
+    #[arg(long = "device", value_name = "ADDRESS")]
+    pub(super) devices: Vec<PciAddress>,
+    /// Pass devices through even if the base needs them: its disk, its only network
+    #[arg(long, requires = "devices")]
+    pub(super) force_device: bool,
+    /// Root file system of a node of an image with an agent: a folder of this system, a file with
+    /// an EROFS image, or a file or block device with an ext4 file system
+    #[arg(long, value_name = "PATH")]
+    pub(super) rootfs: Option<PathBuf>,
+    /// Keep changes to the root file system in the node's memory only; they are lost with the node
+    #[arg(long, requires = "rootfs")]
+    pub(super) overlay: bool,
+    /// File or block device of this system to attach as a disk: the first is /dev/vda in the node,
+    /// the next /dev/vdb; `,ro` makes it read-only; may be given several times
+    #[arg(long = "disk", value_name = "FILE[,ro]")]
+    pub(super) disks: Vec<DiskSpec>,
+    /// Connect a node of an image with an agent to the network of nodes and base
+    #[arg(long)]
+    pub(super) network: bool,
+    /// Its IP address there; assigned by default
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) ip: Option<Ipv4Addr>,
+    /// Publish a TCP port of the node on a port of this system, as 8080:80; may be given several
+    /// times
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
+    pub(super) publish: Vec<Publish>,
+    /// Program to run: when it exits, the node stops. In a node of an image with an agent its
+    /// output is logged. With the image `lwk` it is a program of this system, and the command exits
+    /// with its status
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub(super) words: Vec<OsString>,
+    /// Text to append to the image's kernel command line
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    #[arg(hide_default_value = true)]
+    pub(super) append: String,
+    /// Keep a dump of the node's memory if it crashes or is stopped as hanging
+    #[arg(long)]
+    pub(super) dump_on_crash: bool,
+    #[command(flatten)]
+    pub(super) policy: PolicyOptions,
+    /// Remove the node and its log when it has stopped, unless it failed; implied for a program with
+    /// the image `lwk`
+    #[arg(long)]
+    pub(super) rm: bool,
+    /// Print how long each step of the start took
+    #[arg(long)]
+    pub(super) timing: bool,
+    /// Print JSON, timing included
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What is done with a node that has stopped.
+#[derive(Debug, Args)]
+pub(super) struct PolicyOptions {
+    /// Restart policy: no, on-failure[:N] (crashed or hung; at most N times), always
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub(super) restart: Restart,
+    /// Action when the first core stops handling interrupts
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnHangOption::Ignore)]
+    pub(super) on_hang: OnHangOption,
+    /// Do not start the node again when it reboots
+    #[arg(long)]
+    pub(super) no_reboot: bool,
+}
+
+impl From<PolicyOptions> for Policy {
+    fn from(options: PolicyOptions) -> Self {
+        Self {
+            restart: options.restart,
+            on_hang: options.on_hang.into(),
+            reboot: !options.no_reboot,
+            ..Self::default()
+        }
+    }
+}
+
+/// Action on a node that hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnHangOption {
+    /// Only show it as unresponsive
+    Ignore,
+    /// Stop it; --restart decides whether it is started again
+    Stop,
+    /// Stop it and start it again
+    Restart,
+}
+
+impl From<OnHangOption> for OnHang {
+    fn from(option: OnHangOption) -> Self {
+        match option {
+            OnHangOption::Ignore => Self::Ignore,
+            OnHangOption::Stop => Self::Stop,
+            OnHangOption::Restart => Self::Restart,
+        }
+    }
+}
+
+/// The cores that are asked for.
+pub(super) fn core_request(count: u32, list: Option<CpuList>) -> CoreRequest {
+    list.map_or(CoreRequest::Count(count), CoreRequest::List)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Exec {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(super) name: Name,
+    /// Program, by its path or by a name to be found in PATH, and its arguments
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    pub(super) words: Vec<OsString>,
+    /// Pass this command's standard input to a program in a Linux node
+    #[arg(short, long)]
+    pub(super) interactive: bool,
+    /// Allocate a terminal for a program in a Linux node
+    #[arg(short, long)]
+    pub(super) tty: bool,
+    /// Keys that detach from that terminal; empty to disable
+    #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+    pub(super) detach_keys: DetachKeys,
+    /// Set an environment variable of the program
+    #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// Working directory of the program
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(super) workdir: Option<OsString>,
+    /// Polls for a system call of the program before the proxy sleeps and frees the base's core
+    #[arg(long, value_name = "TIMES", default_value_t = program::POLLS)]
+    pub(super) polls: u64,
+}
+
+/// Parses a variable and its value.
+fn variable(text: &str) -> Result<(OsString, OsString), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("it has the form NAME=VALUE"),
+    }
+}
+
+fn place() -> impl TypedValueParser<Value = Place> {
+    OsStringValueParser::new().try_map(|text| Place::parse(&text))
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Node; its kernel needs insula.ko
+    #[arg(value_name = "NODE")]
+    pub(super) name: Name,
+    /// Cores to add (+1), to remove (-1), or in total; what can be added is limited by run
+    /// --max-cpus
+    #[arg(long, value_name = "[+|-]COUNT", allow_hyphen_values = true)]
+    #[arg(required_unless_present = "memory")]
+    pub(super) cpus: Option<Change<u32>>,
+    /// Memory to add (+256M), to remove (-256M), or in total
+    #[arg(long, value_name = "[+|-]SIZE", allow_hyphen_values = true)]
+    pub(super) memory: Option<Change<Size>>,
+    /// Print the node's new state as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Projects, and how long their nodes have to stop.
+#[derive(Debug, Args)]
+pub(super) struct Projects {
+    /// File, or folder with *.toml; may be given several times [default: insula.toml]
+    #[arg(short, long, value_name = "PATH")]
+    pub(super) file: Vec<PathBuf>,
+    /// Seconds to wait for a node to power off before it is killed
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+    pub(super) time: u32,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Up {
+    #[command(flatten)]
+    pub(super) projects: Projects,
+    /// Project name, instead of the file's
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) project: Option<Name>,
+    /// Only check, and show what would be done
+    #[arg(long, visible_alias = "check")]
+    pub(super) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Down {
+    #[command(flatten)]
+    pub(super) projects: Projects,
+    /// Project by its name, whatever its file; may be given several times
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) project: Vec<Name>,
+    /// Also remove the images that were added for it
+    #[arg(long)]
+    pub(super) images: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    fn refused(arguments: &str) -> bool {
+        let arguments = std::iter::once("insula").chain(arguments.split(' '));
+        Cli::try_parse_from(arguments).is_err_and(|error| error.exit_code() == 2)
+    }
+
+    #[test]
+    fn invalid_arguments_are_refused() {
+        for arguments in [
+            "run",
+            "run --image a --kernel b",
+            "run --image a --cpus 0",
+            "run --image a --cpus 257",
+            "run --image a --cpus 1 --cpu-list 2",
+            "run --image a --cpu-list x",
+            "run --image a --memory 3M",
+            "run --image a --name -x",
+            "run --image a --colour red",
+            "run --image a --device nvme0",
+            "run --image a --force-device",
+            "run --image a --restart sometimes",
+            "run --image a --on-hang pray",
+            "run --initrd a",
+            "image add a",
+            "image add a --installed 6.1 --kernel b",
+            "image add a/b --kernel b",
+            "machine reserve",
+            "rm",
+            "logs",
+            "cp web:/x",
+            "cp web: x",
+            "cp we+b:/x x",
+            "update web",
+            "update web --cpus some",
+            "update web --memory -1Q",
+            "dump",
+            "dump rm",
+            "dump web -o x --max 3",
+            "debug web --port 1 --stdio",
+            "frobnicate",
+        ] {
+            assert!(refused(arguments), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn a_full_run() {
+        let text = "insula run --image deb --name web --cpu-list 3,1 --memory 64M,below=4G \
+                    --memory 2M --append -x --timing";
+        let Command::Run(run) = Cli::parse_from(text.split_whitespace()).command else {
+            panic!("another command");
+        };
+        assert_eq!(run.memory.len(), 2);
+        assert_eq!(run.append, "-x");
+        let request = core_request(run.cpus, run.cpu_list);
+        assert_eq!(request, CoreRequest::List(CpuList(vec![3, 1])));
+    }
+}

@@ -1,0 +1,139 @@
+//! Shell completion: from the definition of the command line, and from what there is on the
+//! machine.
+//!
+//! The shell calls `insula` itself, at each press of the tab key; what `insula completion SHELL`
+//! prints, and the package installs, only registers that.
+
+use clap::{Arg, Command, ValueEnum};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use insula_abi as abi;
+use insula_base::root::Root;
+use insula_driver::{CallError, Driver};
+use insula_image::installed_releases;
+use insula_postmortem::Store;
+
+use super::{Failure, output};
+
+/// Name of the program, and of the variable by which the shell requests completions.
+const PROGRAM: &str = "insula";
+const VARIABLE: &str = "INSULA_COMPLETE";
+
+/// Supported shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Shell {
+    /// Bash
+    Bash,
+    /// Fish
+    Fish,
+    /// Zsh
+    Zsh,
+}
+
+/// Answers a completion request of a shell, if this is one, and ends the process.
+pub(super) fn answer(definition: fn() -> Command) {
+    let completer = CompleteEnv::with_factory(|| with_candidates(definition())).var(VARIABLE);
+    completer.bin(PROGRAM).completer(PROGRAM).complete();
+}
+
+/// Prints the script that registers completion with a shell.
+pub(super) fn register(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    let shell: &dyn EnvCompleter = match shell {
+        Shell::Bash => &Bash,
+        Shell::Fish => &Fish,
+        Shell::Zsh => &Zsh,
+    };
+    shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    output::print(String::from_utf8_lossy(&script).trim_start())
+}
+
+/// Adds completion candidates to arguments, by the name of their value.
+fn with_candidates(command: Command) -> Command {
+    command
+        .mut_args(candidates_of)
+        .mut_subcommands(with_candidates)
+}
+
+fn candidates_of(argument: Arg) -> Arg {
+    let word = argument.get_value_names().and_then(<[_]>::first);
+    let candidates = match word.map(AsRef::<str>::as_ref) {
+        Some("NODE") => ArgValueCandidates::new(|| names(Driver::node_names)),
+        Some("IMAGE") => ArgValueCandidates::new(|| names(Driver::image_names)),
+        Some("DUMP") => ArgValueCandidates::new(dumps),
+        Some("RELEASE") => ArgValueCandidates::new(releases),
+        _ => return argument,
+    };
+    argument.add(candidates)
+}
+
+/// Names that the module lists; none without the right to ask it.
+fn names(list: fn(&Driver) -> Result<Vec<abi::Name>, CallError>) -> Vec<CompletionCandidate> {
+    let listed = Driver::open().ok().and_then(|driver| list(&driver).ok());
+    let names = listed
+        .iter()
+        .flatten()
+        .filter_map(|name| name.to_str().ok());
+    names.map(CompletionCandidate::new).collect()
+}
+
+fn dumps() -> Vec<CompletionCandidate> {
+    let dumps = Store::new(&Root::default()).list().unwrap_or_default();
+    let names = dumps.into_iter().map(|dump| dump.name);
+    names.map(CompletionCandidate::new).collect()
+}
+
+fn releases() -> Vec<CompletionCandidate> {
+    let releases = installed_releases(&Root::default()).into_iter();
+    releases.map(CompletionCandidate::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Candidates for the last of `words`.
+    fn offered(words: &[&str]) -> Vec<String> {
+        let mut command = with_candidates(super::super::cli::Cli::command());
+        let words: Vec<_> = std::iter::once(&"insula").chain(words).collect();
+        let arguments = words.iter().map(Into::into).collect();
+        let found = clap_complete::engine::complete(&mut command, arguments, words.len() - 1, None);
+        let values = found.unwrap().into_iter();
+        values
+            .map(|one| one.get_value().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn commands_options_and_values_are_offered() {
+        assert_eq!(offered(&["mac"]), ["machine"]);
+        assert_eq!(offered(&["machine", "re"]), ["reserve", "release"]);
+        assert_eq!(offered(&["run", "--cpu-"]), ["--cpu-list"]);
+        assert_eq!(
+            offered(&["image", "add", "--layout", "d"]),
+            ["decompressed"]
+        );
+    }
+
+    #[test]
+    fn hidden_commands_are_not_offered() {
+        assert!(!offered(&[""]).contains(&"man".to_owned()));
+    }
+
+    /// Every argument that names a node or an image has completion candidates.
+    #[test]
+    fn names_are_completed() {
+        fn check(command: &Command) {
+            for argument in command.get_arguments() {
+                let is_name = ["names", "image"].contains(&argument.get_id().as_str());
+                let known = argument.get::<ArgValueCandidates>().is_some();
+                let (command, argument) = (command.get_name(), argument.get_id());
+                assert!(known || !is_name, "{command}: {argument}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&with_candidates(super::super::cli::Cli::command()));
+    }
+}

@@ -1,0 +1,144 @@
+//! `insula exec`, `insula console`, `insula cp`, and `insula run` with a program on the lightweight
+//! kernel.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_exec::agent::{self, AgentExec, DetachKeys, Place};
+use insula_exec::program::{self, ExecError, ProgramRequest};
+use insula_image::BUILT_IN;
+use insula_node as node;
+
+use super::cli::{Exec, Run};
+use super::{Context, Failure, output};
+
+/// Exit status of a failure of Insula itself.
+const FAILED: u8 = 125;
+
+/// Runs a program; exits as a shell would. On a node of the lightweight kernel it returns only on
+/// failure.
+pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failure> {
+    let driver = context.driver()?;
+    if runs_own_programs(&driver, &options.name) {
+        return Ok(in_node(
+            &driver,
+            &AgentExec {
+                node: &options.name,
+                words: &options.words,
+                environment: &options.environment,
+                directory: options.workdir.clone(),
+                interactive: options.interactive,
+                terminal: options.tty,
+                detach_keys: options.detach_keys.clone(),
+            },
+        ));
+    }
+    let failure = become_program(
+        context,
+        &ProgramRequest {
+            node: &options.name,
+            words: &options.words,
+            environment: &options.environment,
+            directory: options.workdir.as_deref(),
+            polls: options.polls,
+        },
+    )?;
+    Ok(refused(&failure))
+}
+
+/// Whether a node is to be started for a program of this system.
+pub(super) fn is_once(options: &Run) -> bool {
+    let is_built_in = |image: &Name| image.as_str() == BUILT_IN;
+    !options.words.is_empty() && options.image.as_ref().is_some_and(is_built_in)
+}
+
+/// Starts a node for one program and becomes that program. If it cannot be started, the node is
+/// removed again.
+pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, Failure> {
+    let words = std::mem::take(&mut options.words);
+    if let Err(failure) = program::resolve(&words) {
+        return Ok(refused(&failure));
+    }
+    let name = super::node::start_for_a_program(context, options)?;
+    let failure = become_program(
+        context,
+        &ProgramRequest {
+            node: &name,
+            words: &words,
+            environment: &[],
+            directory: None,
+            polls: program::POLLS,
+        },
+    )?;
+    node::remove(&context.driver()?, &name, true)?;
+    Ok(refused(&failure))
+}
+
+fn become_program(context: &Context, request: &ProgramRequest) -> Result<ExecError, Failure> {
+    match program::exec(&context.driver()?, request) {
+        Ok(never) => match never {},
+        Err(failure) => Ok(failure),
+    }
+}
+
+fn refused(failure: &ExecError) -> ExitCode {
+    let status = match failure {
+        ExecError::NotFound(_) => 127,
+        ExecError::NotExecutable { .. } => 126,
+        _ => FAILED,
+    };
+    fail(failure, status)
+}
+
+/// Opens a shell in a Linux node.
+pub(super) fn console(
+    context: &Context,
+    name: &Name,
+    detach_keys: DetachKeys,
+) -> Result<ExitCode, Failure> {
+    let request = AgentExec {
+        node: name,
+        words: &[],
+        environment: &[],
+        directory: None,
+        interactive: true,
+        terminal: true,
+        detach_keys,
+    };
+    Ok(in_node(&context.driver()?, &request))
+}
+
+pub(super) fn copy(context: &Context, from: &Place, to: &Place) -> Result<(), Failure> {
+    let copied = agent::copy(&context.driver()?, from, to)?;
+    if copied.skipped > 0 {
+        output::note(&format!(
+            "{} devices, pipes or sockets were skipped",
+            copied.skipped
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a node's kernel has a user space of its own. If the node cannot be opened, the attempt
+/// to run reports that.
+fn runs_own_programs(driver: &Driver, name: &Name) -> bool {
+    let record = node::find(driver, name)
+        .ok()
+        .and_then(|handle| handle.record);
+    record.is_some_and(|record| record.is_linux())
+}
+
+fn in_node(driver: &Driver, request: &AgentExec<'_>) -> ExitCode {
+    match agent::exec(driver, request) {
+        Ok(ending) => ExitCode::from(ending.status()),
+        Err(failure) if output::is_closed_pipe(&failure) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure, FAILED),
+    }
+}
+
+fn fail(failure: &dyn Error, status: u8) -> ExitCode {
+    output::print_error(failure);
+    ExitCode::from(status)
+}

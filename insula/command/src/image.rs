@@ -1,0 +1,185 @@
+//! `insula image`.
+
+use insula_base::units::Size;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_image::{
+    self as image, AddRequest, BuildFiles, BuildRequest, Description, Files, Listing, LogSource,
+};
+use serde_json::{Value, json};
+
+use super::cli::{Image, ImageAdd, ImageBuild};
+use super::{Context, Failure, output};
+use crate::report::{Align, Table};
+
+pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
+    match command {
+        Image::Add(options) => add(context, options),
+        Image::Build(options) => build(context, options),
+        Image::Ls { json } => list(&context.driver()?, json),
+        Image::Inspect { names, .. } => inspect(&context.driver()?, &names),
+        Image::Rm { names } => {
+            let driver = context.driver()?;
+            names
+                .iter()
+                .try_for_each(|name| Ok(image::remove(&driver, name)?))
+        }
+    }
+}
+
+fn add(context: &Context, options: ImageAdd) -> Result<(), Failure> {
+    let ImageAdd {
+        name,
+        files,
+        installed,
+        append,
+        layout,
+        json,
+    } = options;
+    let files = match (installed, files.kernel) {
+        (Some(release), _) => image::installed(&context.root, &release)?,
+        (None, kernel) => Files {
+            kernel: kernel.unwrap_or_default(),
+            initrd: files.initrd,
+        },
+    };
+    let driver = context.driver()?;
+    let payload = layout.into();
+    let request = AddRequest {
+        name: name.clone(),
+        files,
+        append,
+        payload,
+        project: None,
+    };
+    added(&name, &image::add(&driver, &request)?, json)
+}
+
+fn build(context: &Context, options: ImageBuild) -> Result<(), Failure> {
+    let ImageBuild {
+        name,
+        installed,
+        module_folder,
+        content,
+        append,
+        layout,
+        json,
+    } = options;
+    let request = BuildRequest {
+        name: name.clone(),
+        release: installed,
+        files: BuildFiles {
+            module_folder,
+            content,
+        },
+        append,
+        payload: layout.into(),
+    };
+    let built = image::build(&context.driver()?, &context.root, &request)?;
+    added(&name, &built, json)
+}
+
+/// Reports a new image.
+fn added(name: &Name, description: &Description, json: bool) -> Result<(), Failure> {
+    if let LogSource::Unreadable(reason) = &description.log {
+        output::note(&format!(
+            "the log of its nodes will not be readable: {reason}"
+        ));
+    }
+    if json {
+        output::json(&full(name, description))
+    } else {
+        output::line(name.as_str())
+    }
+}
+
+fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
+    let Listing { images, unreadable } = image::list(driver)?;
+    for error in &unreadable {
+        output::print_error(error);
+    }
+    if as_json {
+        let all: Vec<_> = images
+            .iter()
+            .map(|image| brief(&image.name, &image.description))
+            .collect();
+        return output::json(&all);
+    }
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("RELEASE", Align::Left),
+        ("LAYOUT", Align::Left),
+        ("SIZE", Align::Right),
+        ("APPEND", Align::Left),
+    ]);
+    for image in &images {
+        let Description {
+            loadable,
+            payload,
+            layout,
+            append,
+            ..
+        } = &image.description;
+        table.row([
+            image.name.to_string(),
+            loadable.release.clone(),
+            word(payload),
+            Size(layout.size).to_string(),
+            append.clone(),
+        ]);
+    }
+    output::print(&table.to_string())
+}
+
+fn inspect(driver: &Driver, names: &[Name]) -> Result<(), Failure> {
+    let opened = names.iter().map(|name| image::open(driver, name));
+    let images = opened.collect::<Result<Vec<_>, _>>()?;
+    let all = images.iter().map(|image| {
+        let mut value = full(&image.name, &image.description);
+        let chunks = image.memory.chunks()?;
+        value["memory"] = chunks
+            .iter()
+            .map(|c| json!({"start": c.start, "size": c.size}))
+            .collect();
+        Ok(value)
+    });
+    output::json(&all.collect::<Result<Vec<_>, Failure>>()?)
+}
+
+/// The name that JSON has for it.
+fn word(value: &impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn brief(name: &Name, description: &Description) -> Value {
+    json!({
+        "name": name.as_str(),
+        "release": description.loadable.release,
+        "layout": description.payload,
+        "size_bytes": description.layout.size,
+        "initrd_bytes": description.initrd_size,
+        "append": description.append,
+        "added_unix_s": description.added_unix_s,
+    })
+}
+
+/// Everything known, without the bytes that only a loader understands.
+fn full(name: &Name, description: &Description) -> Value {
+    let mut value = brief(name, description);
+    let log = match &description.log {
+        LogSource::Unreadable(reason) => json!({ "readable": false, "reason": reason }),
+        _ => json!({ "readable": true }),
+    };
+    let loadable = &description.loadable;
+    value["kernel"] = json!(description.kernel);
+    value["initrd"] = json!(description.initrd);
+    value["format"] = json!(loadable.format);
+    value["footprint_bytes"] = json!(loadable.footprint);
+    value["alignment_bytes"] = json!(loadable.alignment);
+    value["segments"] = json!(loadable.segments);
+    value["offsets"] = json!(description.layout);
+    value["log"] = log;
+    value["project"] = json!(description.project);
+    value
+}

@@ -1,0 +1,109 @@
+//! The `insula` command: parses, calls the libraries, prints.
+
+mod cli;
+mod completion;
+mod compose;
+mod examples;
+mod exec;
+mod image;
+mod logs;
+mod machine;
+mod manual;
+mod node;
+mod output;
+mod postmortem;
+mod report;
+mod stats;
+mod supervise;
+mod top;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use insula_base::root::Root;
+use insula_driver::Driver;
+
+use cli::{Cli, Command};
+
+/// An error to print; its text is complete in itself.
+type Failure = Box<dyn Error>;
+
+/// What a subcommand works with.
+struct Context {
+    root: Root,
+    start_tsc: u64,
+}
+
+impl Context {
+    /// Opens the module; done only by commands that need it.
+    fn driver(&self) -> Result<Driver, Failure> {
+        Ok(Driver::open()?)
+    }
+}
+
+/// Runs the command: exit status 0 on success, 1 if it was refused or failed, 2 if misused; or that
+/// of a program in a node.
+fn main() -> ExitCode {
+    let start_tsc = insula_driver::tsc();
+    completion::answer(Cli::command);
+    let cli = Cli::parse();
+    let context = Context {
+        root: Root::default(),
+        start_tsc,
+    };
+    match dispatch(&context, cli.command) {
+        Ok(status) => status,
+        Err(failure) if output::is_closed_pipe(failure.as_ref()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::print_error(failure.as_ref());
+            if output::is_json() {
+                // The reader may have gone.
+                let _ = output::json(&output::error_as_json(failure.as_ref()));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Machine { command } => return machine::machine(context, command),
+        Command::Image { command } => image::image(context, command)?,
+        Command::Run(options) if exec::is_once(&options) => {
+            return exec::run_once(context, options);
+        }
+        Command::Run(options) => node::run(context, options)?,
+        Command::Exec(options) => return exec::exec(context, &options),
+        Command::Console { name, detach_keys } => {
+            return exec::console(context, &name, detach_keys);
+        }
+        Command::Cp { from, to } => exec::copy(context, &from, &to)?,
+        Command::Ps(options) => node::ps(context, &options)?,
+        Command::Stats(options) => stats::stats(context, &options)?,
+        Command::Top(options) => top::top(context, &options)?,
+        Command::Inspect(options) => node::inspect(context, &options)?,
+        Command::Stop { names, time } => {
+            return node::each(&names, |name| node::stop(context, name, time));
+        }
+        Command::Kill { names } => return node::each(&names, |name| node::kill(context, name)),
+        Command::Restart { names, time } => {
+            return node::each(&names, |name| node::restart(context, name, time));
+        }
+        Command::Update(options) => node::update(context, &options)?,
+        Command::Rm { names, force } => {
+            return node::each(&names, |name| node::remove(context, name, force));
+        }
+        Command::Logs(options) => logs::logs(context, &options)?,
+        Command::Dump(options) => postmortem::dump(context, options)?,
+        Command::Backtrace(options) => postmortem::backtrace(context, &options)?,
+        Command::Debug(options) => postmortem::debug(context, &options)?,
+        Command::Completion { shell } => completion::register(shell)?,
+        Command::Man { folder } => manual::write(Cli::command(), &folder)?,
+        Command::Up(options) => return compose::up(context, &options),
+        Command::Down(options) => return compose::down(context, &options),
+        Command::Supervise { here: true, .. } => supervise::supervise(context)?,
+        Command::Supervise { names, .. } => node::supervise(context, &names)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,506 @@
+//! `insula run | ps | inspect | stop | kill | rm`.
+
+use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use insula_agent::options::Options;
+use insula_base::units::Size;
+use insula_driver::name::{Missing, Name};
+use insula_driver::{CallError, Driver};
+use insula_image::Files;
+use insula_node::attachment::{DiskFile, Networking};
+use insula_node::delegation;
+use insula_node::device::AttachedDevice;
+use insula_node::policy::Policy;
+use insula_node::{
+    self as node, ChunkRecord, FindError, Handle, NodeLog, NodeRecord, NodeRoot, NodeView,
+    RunRequest, Source, Started, Stopped, UpdateRequest,
+};
+use insula_supervisor as supervisor;
+use nix::errno::Errno;
+use serde_json::{Value, json};
+
+use super::cli::{Inspect, Ps, Run, Update, core_request};
+use super::{Context, Failure, output};
+use crate::report::{Align, Table, duration};
+
+/// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
+const LAST_RECORDS: usize = 80;
+
+pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
+    let (json, timing) = (options.json, options.timing);
+    let request = request(options)?;
+    let driver = context.driver()?;
+    let started = supervisor::run(&driver, &context.root, &request, context.start_tsc)?;
+    note_started(&started);
+    match (json, timing) {
+        (true, _) => output::json(&started),
+        (false, true) => output::print(&timing_text(&started)),
+        (false, false) => output::line(&started.name),
+    }
+}
+
+/// Prints notes on a started node: no supervisor, or cores shared with others.
+pub(super) fn note_started(started: &Started) {
+    if let Some(why) = &started.unsupervised {
+        output::note(why);
+    }
+    let split = &started.half_cpus;
+    if !split.0.is_empty() {
+        output::note(&format!(
+            "the cores {split} are not whole: another thread of each belongs to the base or \
+             another node"
+        ));
+    }
+}
+
+/// Starts a node that powers off when the last of its programs has exited, and is removed then.
+pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result<Name, Failure> {
+    let append = &mut options.append;
+    *append = [append.as_str(), delegation::ONCE]
+        .join(" ")
+        .trim_start()
+        .to_owned();
+    options.rm = true;
+    let started = supervisor::run(
+        &context.driver()?,
+        &context.root,
+        &request(options)?,
+        context.start_tsc,
+    )?;
+    note_started(&started);
+    Ok(started.name.parse()?)
+}
+
+fn request(options: Run) -> Result<RunRequest, Failure> {
+    let Run {
+        image,
+        files,
+        layout,
+        name,
+        cpus,
+        cpu_list,
+        max_cpus,
+        memory,
+        devices,
+        force_device,
+        rootfs,
+        overlay,
+        disks,
+        network,
+        ip,
+        publish,
+        words,
+        append,
+        dump_on_crash,
+        policy,
+        rm,
+        ..
+    } = options;
+    let source = match (image, files.kernel) {
+        (Some(image), _) => Source::Image(image),
+        (None, kernel) => {
+            let files = Files {
+                kernel: kernel.unwrap_or_default(),
+                initrd: files.initrd,
+            };
+            Source::Files(files, layout.into())
+        }
+    };
+    let root = rootfs.as_deref().map(|path| NodeRoot::find(path, overlay));
+    let root = root.transpose()?;
+    let disks = disks.iter().map(DiskFile::find);
+    let disks = NodeRoot::before(root.as_ref(), disks.collect::<Result<_, _>>()?);
+    let network = network || ip.is_some() || !publish.is_empty();
+    let agent = Options {
+        network,
+        run: words.into_iter().map(OsStringExt::into_vec).collect(),
+        root: root.as_ref().map(|root| root.for_agent(overlay)),
+        ..Options::default()
+    };
+    Ok(RunRequest {
+        source,
+        name,
+        cores: core_request(cpus, cpu_list),
+        cores_max: max_cpus.unwrap_or_default(),
+        memory,
+        devices,
+        force_devices: force_device,
+        root,
+        disks,
+        network: network.then_some(Networking {
+            publish,
+            address: ip,
+        }),
+        append: format!("{append} {}", agent.command_line())
+            .trim()
+            .to_owned(),
+        described: None,
+        dump_on_crash,
+        policy: Policy {
+            remove: rm,
+            ..policy.into()
+        },
+    })
+}
+
+fn timing_text(started: &Started) -> String {
+    let timing = &started.timing;
+    let mut table = Table::new(&[("STEP", Align::Left), ("TIME", Align::Right)]);
+    let steps = [
+        ("take memory", timing.take_memory_ns),
+        ("take cores", timing.take_cores_ns),
+        ("load", timing.load_ns),
+        ("lay out", timing.layout_ns),
+        ("start", timing.start_ns),
+        ("total", timing.total_ns),
+    ];
+    for (step, ns) in steps {
+        table.row([step.to_owned(), duration(ns)]);
+    }
+    format!("{}\n{table}", started.name)
+}
+
+pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
+    let handles = observe_all(&context.driver()?)?;
+    let shown = handles.iter().filter(|handle| {
+        options.all || handle.is_crashed() || handle.is_restarting() || !handle.is_stopped()
+    });
+    let views: Vec<_> = shown.map(Handle::view).collect();
+    if options.json {
+        return output::json(&views);
+    }
+    if handles.iter().any(Handle::is_unsupervised) {
+        output::note("`insula supervise` starts a new supervisor for unsupervised nodes");
+    }
+    output::print(&ps_table(&views).to_string())
+}
+
+/// All nodes, with what their kernels' memory shows. Changes nothing.
+fn observe_all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
+    let mut handles = node::all(driver)?;
+    handles.iter_mut().for_each(node::detect_crash);
+    Ok(handles)
+}
+
+/// The node of that name, in the same way.
+pub(super) fn observe(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
+    let mut handle = node::find(driver, name)?;
+    node::detect_crash(&mut handle);
+    Ok(handle)
+}
+
+/// All nodes, for commands that are about to change them: crashed ones are stopped, and those that
+/// have lost their supervisor get a new one.
+pub(super) fn all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
+    let mut handles = node::all(driver)?;
+    maintain(driver, &mut handles)?;
+    Ok(handles)
+}
+
+/// The node of that name, in the same way.
+pub(super) fn find(driver: &Driver, name: &Name) -> Result<Handle, Failure> {
+    let mut handle = node::find(driver, name)?;
+    maintain(driver, std::slice::from_mut(&mut handle))?;
+    Ok(handle)
+}
+
+fn maintain(driver: &Driver, handles: &mut [Handle]) -> Result<(), Failure> {
+    for handle in &mut *handles {
+        node::record_crash(handle)?;
+    }
+    for failure in supervisor::ensure_supervised(driver, handles) {
+        output::note(&failure.to_string());
+    }
+    Ok(())
+}
+
+/// Starts a new supervisor for nodes that have lost theirs: for these, or for all.
+pub(super) fn supervise(context: &Context, names: &[Name]) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    match names {
+        [] => all(&driver).map(drop),
+        names => names
+            .iter()
+            .try_for_each(|name| find(&driver, name).map(drop)),
+    }
+}
+
+fn ps_table(views: &[NodeView]) -> Table {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("CORES", Align::Left),
+        ("MEMORY", Align::Right),
+        ("IMAGE", Align::Left),
+        ("KERNEL", Align::Left),
+        ("RAN", Align::Right),
+    ]);
+    for view in views {
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        table.row([
+            view.name.clone(),
+            state_text(view),
+            view.cpus.to_string(),
+            Size(view.memory_bytes).to_string(),
+            or_dash(&view.image),
+            or_dash(&view.release),
+            duration(view.ran_ns),
+        ]);
+    }
+    table
+}
+
+/// A node's state, with its reason and flags.
+fn state_text(view: &NodeView) -> String {
+    let running = view.state == "running";
+    let mut more: Vec<_> = view.reason.into_iter().collect();
+    more.extend(view.unresponsive.then_some("unresponsive"));
+    more.extend(view.restarting.then_some("restarting"));
+    more.extend((!view.failed_devices.is_empty()).then_some("device failed"));
+    more.extend((running && !view.supervised).then_some("unsupervised"));
+    match more.as_slice() {
+        [] => view.state.to_owned(),
+        more => format!("{} ({})", view.state, more.join(", ")),
+    }
+}
+
+pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    let shown = options.names.iter().map(|name| {
+        let handle = observe(&driver, name)?;
+        all_of(&handle).map_err(|error| match error.errno {
+            // It was removed meanwhile.
+            Errno::ENODEV => FindError::Unknown(Missing::among(name.as_str(), [])).into(),
+            _ => Failure::from(error),
+        })
+    });
+    output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
+}
+
+fn all_of(handle: &Handle) -> Result<Value, CallError> {
+    let mut shown = full(handle);
+    shown["devices"] = devices(handle)?;
+    shown["memory"] = memory(handle)?;
+    shown["shared_memory"] = shared_memory(handle)?;
+    Ok(shown)
+}
+
+/// Where its memory lies now: it may have grown since its start.
+fn memory(handle: &Handle) -> Result<Value, CallError> {
+    let chunks = handle.node.memory()?.chunks()?.into_iter();
+    Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
+}
+
+/// Where memory lies that it shares with other nodes.
+fn shared_memory(handle: &Handle) -> Result<Value, CallError> {
+    let chunks = handle.node.shared_chunks()?.into_iter();
+    Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
+}
+
+fn devices(handle: &Handle) -> Result<Value, CallError> {
+    let devices = handle.node.devices()?;
+    Ok(json!(
+        devices.iter().map(AttachedDevice::from).collect::<Vec<_>>()
+    ))
+}
+
+/// Everything known about a node; of a crashed one also its last lines of the log.
+fn full(handle: &Handle) -> Value {
+    let mut value = json!(handle.view());
+    let info = &handle.info;
+    value["start_tsc"] = json!(info.start_tsc);
+    value["entry_tsc"] = json!(info.entry_tsc);
+    value["power_off_address"] = json!(info.power_off);
+    value["reset_address"] = json!(info.reset);
+    if let Some(record) = &handle.record {
+        value["kernel"] = json!(record.kernel);
+        value["initrd"] = json!(record.initrd);
+        value["command_line"] = json!(record.command_line);
+        value["cpus_max"] = json!(handle.cpus.len() + room(handle, record));
+        value["kernel_address"] = json!(record.kernel_address);
+        value["initrd_address"] = json!(record.initrd_address);
+        value["power_button_address"] = json!(record.power_button);
+        value["created_unix_s"] = json!(record.created_unix_s);
+        value["described"] = json!(record.described);
+        value["disks"] = json!(record.disks);
+        value["root"] = json!(record.root);
+        value["root_image"] = json!(record.root_image);
+        value["policy"] = json!(record.restart.policy);
+        value["restarts"] = json!(record.restart.history.restarts);
+    }
+    if handle.is_crashed() {
+        value["last_log"] = json!(last_lines(handle));
+    }
+    value
+}
+
+/// Number of cores that can still be added to it.
+fn room(handle: &Handle, record: &NodeRecord) -> usize {
+    let own: Vec<u32> = handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
+    record.room(&own).len()
+}
+
+/// Last lines of a node's log; none when it cannot be read.
+fn last_lines(handle: &Handle) -> Vec<String> {
+    let read = || {
+        let log = NodeLog::open(handle).ok()?;
+        log.last(log.locate()?, LAST_RECORDS).ok()
+    };
+    read()
+        .unwrap_or_default()
+        .iter()
+        .map(insula_node::LogRecord::text)
+        .collect()
+}
+
+/// Does the same to each node; continues after a failure, and reports it by the exit status.
+pub(super) fn each(
+    names: &[Name],
+    action: impl Fn(&Name) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
+    let mut status = ExitCode::SUCCESS;
+    for name in names {
+        match action(name) {
+            Ok(()) => output::line(name.as_str())?,
+            Err(failure) => {
+                output::print_error(failure.as_ref());
+                status = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(status)
+}
+
+pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
+    let timeout = Duration::from_secs(time_s.into());
+    let stopped = node::stop(&context.driver()?, name, timeout)?;
+    if let Stopped::ByForce { was_asked } = stopped
+        && time_s > 0
+    {
+        let why = match was_asked {
+            true => "",
+            false => ": its kernel does not handle the power button",
+        };
+        output::note(&format!(
+            "the node '{name}' did not power off within {time_s} s and was killed{why}"
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn restart(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    if !node::find(&driver, name)?.is_stopped() {
+        stop(context, name, time_s)?;
+    }
+    Ok(supervisor::restart(&driver, &context.root, name)?)
+}
+
+pub(super) fn update(context: &Context, options: &Update) -> Result<(), Failure> {
+    let request = UpdateRequest {
+        cpus: options.cpus,
+        memory: options.memory,
+    };
+    let driver = context.driver()?;
+    let view = node::update(&driver, &context.root, &options.name, request)?;
+    match options.json {
+        true => output::json(&view),
+        false => output::line(&view.name),
+    }
+}
+
+pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {
+    Ok(node::kill(&context.driver()?, name)?)
+}
+
+pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), Failure> {
+    Ok(node::remove(&context.driver()?, name, force)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use insula_base::units::CpuList;
+    use insula_node::Timing;
+    use insula_node::attachment::DeviceFailure;
+
+    use super::*;
+
+    fn view(name: &str, reason: Option<&'static str>) -> NodeView {
+        NodeView {
+            name: name.into(),
+            id: 1,
+            state: if reason.is_some() {
+                "stopped"
+            } else {
+                "running"
+            },
+            reason,
+            supervised: reason.is_none(),
+            unresponsive: false,
+            restarting: false,
+            failed_devices: Vec::new(),
+            starts: 1,
+            cpus: CpuList(vec![2, 3]),
+            apic_ids: vec![2, 3],
+            memory_bytes: (512 << 20) + 0x9000,
+            address: None,
+            image: reason.is_none().then(|| "debian".into()),
+            release: Some("6.1.0-1-amd64".into()),
+            started_ns: Some(5),
+            ended_ns: None,
+            ran_ns: 61_000_000_000,
+        }
+    }
+
+    #[test]
+    fn nodes_as_a_table() {
+        let unsupervised = NodeView {
+            supervised: false,
+            unresponsive: true,
+            ..view("alone", None)
+        };
+        let restarting = NodeView {
+            restarting: true,
+            ..view("restarting", Some("crashed"))
+        };
+        let degraded = NodeView {
+            failed_devices: vec![DeviceFailure {
+                device: "disk /srv/disk".into(),
+                error: "there is no file".into(),
+            }],
+            ..view("degraded", None)
+        };
+        let (web, crashed) = (view("web", None), view("calm-crete", Some("crashed")));
+        let views = [web, crashed, unsupervised, restarting, degraded];
+        insta::assert_snapshot!(ps_table(&views));
+    }
+
+    #[test]
+    fn nodes_as_json() {
+        insta::assert_snapshot!(serde_json::to_string_pretty(&view("web", None)).unwrap());
+    }
+
+    #[test]
+    fn a_start_as_a_table() {
+        let timing = Timing {
+            load_ns: 41_000_000,
+            take_memory_ns: 1_500_000_000,
+            take_cores_ns: 60_000_000,
+            layout_ns: 900_000,
+            start_ns: 210_000,
+            total_ns: 1_610_000_000,
+        };
+        let started = Started {
+            name: "web".into(),
+            id: 1,
+            cpus: CpuList(vec![3]),
+            apic_ids: vec![3],
+            half_cpus: CpuList::default(),
+            timing,
+            unsupervised: None,
+        };
+        insta::assert_snapshot!(timing_text(&started));
+    }
+}

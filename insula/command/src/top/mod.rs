@@ -1,0 +1,91 @@
+//! `insula top`.
+
+mod model;
+mod screen;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use insula_driver::Driver;
+use insula_node::stats;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use signal_hook::consts::{SIGHUP, SIGTERM};
+
+use super::cli::Top;
+use super::{Context, Failure, node};
+use model::{Cores, Model, Sample};
+
+/// Interval for checking signals, which waiting for keys does not report.
+const SIGNALS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Why nodes cannot be watched.
+#[derive(Debug, thiserror::Error)]
+enum TopError {
+    #[error(
+        "standard output is not a terminal, which `insula top` needs\n\
+         use `insula stats`, which prints the same once"
+    )]
+    NoTerminal,
+    #[error(
+        "the terminal cannot be used: {0}\n\
+         use `insula stats`, which prints the same without one"
+    )]
+    Terminal(#[from] io::Error),
+}
+
+/// Shows the nodes until the user quits.
+pub(super) fn top(context: &Context, options: &Top) -> Result<(), Failure> {
+    if !io::stdout().is_terminal() {
+        return Err(TopError::NoTerminal.into());
+    }
+    let driver = context.driver()?;
+    let mut model = Model::new(sample(&driver)?);
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(TopError::from)?;
+    }
+    let mut terminal = ratatui::try_init().map_err(TopError::from)?;
+    let interval = Duration::from_secs(options.interval.into());
+    let watched = watch(&mut terminal, &driver, &mut model, interval, &ended);
+    ratatui::restore();
+    watched
+}
+
+fn watch(
+    terminal: &mut DefaultTerminal,
+    driver: &Driver,
+    model: &mut Model,
+    interval: Duration,
+    ended: &AtomicBool,
+) -> Result<(), Failure> {
+    while !ended.load(Ordering::Relaxed) {
+        terminal
+            .draw(|frame| screen::draw(frame, model))
+            .map_err(TopError::from)?;
+        let left = interval.saturating_sub(model.age());
+        if event::poll(left.min(SIGNALS_INTERVAL)).map_err(TopError::from)? {
+            if let Event::Key(key) = event::read().map_err(TopError::from)?
+                && model.handle_key(key).is_break()
+            {
+                break;
+            }
+        } else if model.age() >= interval {
+            model.add(sample(driver)?);
+        }
+    }
+    Ok(())
+}
+
+/// Takes a sample.
+fn sample(driver: &Driver) -> Result<Sample, Failure> {
+    let (_, cpus) = driver.machine()?;
+    let handles = node::all(driver)?;
+    Ok(Sample {
+        at: Instant::now(),
+        cores: Cores::of(&cpus),
+        nodes: handles.iter().map(stats::of).collect::<Result<_, _>>()?,
+    })
+}

@@ -1,0 +1,133 @@
+//! `insula down`: stopping and removing what a project has started.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_image::{self as image, RemoveError};
+
+use super::current_state::CurrentState;
+use super::images::removable;
+use super::order::{Dependencies, reversed};
+use super::project::Project;
+use super::report::{Action, Event, ImageReport, NodeReport, Observer, Report};
+use super::schedule::run_in_parallel;
+use super::teardown::teardown;
+
+/// A project to stop and remove.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Its name.
+    pub name: Name,
+    /// File that must have created it; any if `None`.
+    pub file: Option<PathBuf>,
+    /// Dependencies of its nodes by the file; nodes that are not in it bring their own.
+    pub dependencies: Dependencies,
+}
+
+impl From<&Project> for Scope {
+    fn from(project: &Project) -> Self {
+        Self {
+            name: project.name.clone(),
+            file: Some(project.path.clone()),
+            dependencies: project.dependencies(),
+        }
+    }
+}
+
+/// Why nothing was done. Nothing has been changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DownError {
+    /// Another file created it.
+    #[error(
+        "the project '{name}' was created by {}, not by {}; nothing was touched\n\
+         use that file, or the project's name: `insula down --project {name}`",
+        .created_by.display(), .file.display()
+    )]
+    OtherFile {
+        /// The project.
+        name: Name,
+        /// Its file.
+        created_by: PathBuf,
+        /// The file that was given.
+        file: PathBuf,
+    },
+    /// An image was not removed.
+    #[error(transparent)]
+    Image(#[from] RemoveError),
+}
+
+/// Stops and removes all nodes of these projects in parallel, each before those that it depends on;
+/// with `images` also the images that they have added, except those that nodes of other projects
+/// were started from. A node has `timeout` to power off.
+///
+/// # Errors
+/// [`DownError`]; the result for each node is in the report.
+pub fn down(
+    driver: &Driver,
+    current: &CurrentState,
+    scopes: &[Scope],
+    images: bool,
+    timeout: Duration,
+    observer: Observer,
+) -> Result<Report, DownError> {
+    scopes.iter().try_for_each(|scope| check(current, scope))?;
+    let dependencies = scopes.iter().flat_map(|scope| dependencies(current, scope));
+    let teardown_order = reversed(&dependencies.collect());
+    let ended = run_in_parallel(&teardown_order, |name, _| {
+        teardown(driver, name, timeout, observer)
+    });
+    let mut report = Report::default();
+    for scope in scopes {
+        for (name, _) in current.nodes_of(&scope.name) {
+            let ended = ended.get(name).and_then(|ended| ended.as_ref().err());
+            report.nodes.push(NodeReport {
+                error: ended.map(ToString::to_string),
+                ..NodeReport::new(name, &scope.name, Action::Remove)
+            });
+        }
+        let removable = removable(scope.name.clone(), current);
+        for name in removable.filter(|_| images) {
+            image::remove(driver, name)?;
+            observer(&Event::ImageRemoved(name));
+            report.images.push(ImageReport {
+                name: name.clone(),
+                project: scope.name.clone(),
+                action: Action::Remove,
+            });
+        }
+    }
+    Ok(report)
+}
+
+/// Refuses a file that only happens to have the same project's name.
+fn check(current: &CurrentState, scope: &Scope) -> Result<(), DownError> {
+    let Some(file) = &scope.file else {
+        return Ok(());
+    };
+    let mut made = current
+        .nodes_of(&scope.name)
+        .filter_map(|(_, node)| node.described.as_ref());
+    match made.find(|by| by.file != *file) {
+        Some(by) => Err(DownError::OtherFile {
+            name: scope.name.clone(),
+            created_by: by.file.clone(),
+            file: file.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Dependencies of the existing nodes of a project.
+fn dependencies(current: &CurrentState, scope: &Scope) -> Dependencies {
+    let entry = |name: &Name| {
+        let by_file = scope.dependencies.get(name).cloned();
+        (
+            name.clone(),
+            by_file.unwrap_or_else(|| current.dependencies_of(name)),
+        )
+    };
+    let nodes = current.nodes_of(&scope.name);
+    nodes.map(|(name, _)| entry(name)).collect()
+}

@@ -1,0 +1,515 @@
+//! Planning the nodes: comparing those that files describe with the existing ones.
+
+mod attachments;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use insula_boot::LayoutError;
+use serde::Serialize;
+
+use attachments::{Attachments, AttachmentsIdentity};
+use insula_base::root::Root;
+use insula_base::topology::BaseMemory;
+use insula_base::units::{CpuList, Size};
+use insula_driver::name::Name;
+use insula_image::sha256;
+use insula_image::{Content, Description};
+use insula_node::cores::{ChosenCore, CoreRequest, Cores};
+use insula_node::device::{self, PciAddress};
+use insula_node::memory::{LOW_SIZE, MemorySpec, check_available};
+use insula_node::policy::Policy;
+use insula_node::{Described, DryRun, RunRequest, Source};
+
+use super::current_state::{CurrentNode, CurrentState, RunState};
+use super::diagnostic::{Diagnostic, Span};
+use super::project::{Project, Ready, WantedNode};
+use super::report::{Action, NodeReport};
+
+/// A node, and the planned action.
+#[derive(Clone, Debug)]
+pub struct NodeStep {
+    /// Name of the node.
+    pub name: Name,
+    /// Its project.
+    pub project: Name,
+    /// The action.
+    pub action: NodeAction,
+    /// The mark by which it is known to be ready.
+    pub ready: Option<Ready>,
+}
+
+/// Action on a node.
+#[derive(Clone, Debug)]
+pub enum NodeAction {
+    /// None: it runs as described.
+    Keep,
+    /// Start it.
+    Start(Box<RunRequest>),
+    /// Stop and remove the existing one, then start it.
+    Restart {
+        /// The start.
+        request: Box<RunRequest>,
+        /// Whether its description has changed; otherwise it had stopped.
+        changed: bool,
+    },
+    /// Stop and remove it: the file does not describe it any more.
+    Remove,
+}
+
+impl NodeStep {
+    /// The action as reported.
+    #[must_use]
+    pub fn report(&self) -> NodeReport {
+        let (action, request) = match &self.action {
+            NodeAction::Keep => (Action::Keep, None),
+            NodeAction::Start(request) => (Action::Start, Some(request)),
+            NodeAction::Restart { request, .. } => (Action::Restart, Some(request)),
+            NodeAction::Remove => (Action::Remove, None),
+        };
+        let cpus = request.and_then(|request| match &request.cores {
+            CoreRequest::List(list) => Some(list.clone()),
+            CoreRequest::Count(_) => None,
+        });
+        NodeReport {
+            cpus,
+            ..NodeReport::new(&self.name, &self.project, action)
+        }
+    }
+}
+
+/// Plans all nodes: compares them with the existing ones, and chooses cores for all that are to be
+/// started. The images still to be added take `images_size` bytes.
+///
+/// # Errors
+/// All errors.
+pub(super) fn steps(
+    root: &Root,
+    projects: &[Project],
+    current: &CurrentState,
+    images: &BTreeMap<&Name, &Description>,
+    images_size: u64,
+) -> Result<Vec<NodeStep>, Vec<Diagnostic>> {
+    let mut planner = Planner::new(current, images);
+    for project in projects {
+        for node in &project.nodes {
+            planner.compare(project, node);
+        }
+    }
+    planner.check_names();
+    planner.check_shared_cores();
+    planner.find_removed(projects);
+    planner.choose_cores();
+    planner.check_memory(images_size);
+    planner.check_layouts();
+    planner.check_devices(root);
+    planner.check_claims();
+    planner.check_ports();
+    planner.finish()
+}
+
+/// A node that a file describes.
+struct Candidate<'a> {
+    project: &'a Project,
+    node: &'a WantedNode,
+    image: &'a Description,
+    attachments: Attachments,
+    /// Its own part of the command line, with the agent's options.
+    append: String,
+    described: Described,
+    decision: Decision,
+    /// Whether an error was found that makes others pointless to report.
+    is_refused: bool,
+    /// Cores chosen, if it is to be started.
+    cores: Vec<ChosenCore>,
+}
+
+/// Planned action on a described node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    Keep,
+    Start,
+    Restart { changed: bool },
+}
+
+impl Candidate<'_> {
+    fn is_started(&self) -> bool {
+        self.decision != Decision::Keep && !self.is_refused
+    }
+
+    fn diagnostic(&self, at: &Span, message: impl std::fmt::Display, hint: &str) -> Diagnostic {
+        self.project.source.diagnostic(at.clone(), message, hint)
+    }
+
+    fn diagnostic_from(&self, at: &Span, error: &dyn std::error::Error) -> Diagnostic {
+        self.project.source.diagnostic_from(at.clone(), error)
+    }
+
+    fn request(&self) -> Box<RunRequest> {
+        Box::new(RunRequest {
+            source: Source::Image(self.node.image.clone()),
+            name: Some(self.node.name.clone()),
+            cores: CoreRequest::List(CpuList(self.cores.iter().map(|one| one.cpu).collect())),
+            cores_max: self.node.cores_max,
+            memory: self.node.memory.clone(),
+            devices: self.node.devices.clone(),
+            force_devices: self.node.force_devices,
+            root: self.attachments.root.clone(),
+            disks: self.attachments.disks.clone(),
+            network: self.attachments.network.clone(),
+            append: self.append.clone(),
+            policy: self.node.policy,
+            described: Some(self.described.clone()),
+            dump_on_crash: self.node.dump_on_crash,
+        })
+    }
+
+    fn step(&self) -> NodeStep {
+        let request = || self.request();
+        NodeStep {
+            name: self.node.name.clone(),
+            project: self.project.name.clone(),
+            ready: self.node.ready.clone(),
+            action: match self.decision {
+                Decision::Keep => NodeAction::Keep,
+                Decision::Start => NodeAction::Start(request()),
+                Decision::Restart { changed } => NodeAction::Restart {
+                    request: request(),
+                    changed,
+                },
+            },
+        }
+    }
+}
+
+/// Compares all nodes, and collects errors.
+struct Planner<'a> {
+    current: &'a CurrentState,
+    images: &'a BTreeMap<&'a Name, &'a Description>,
+    candidates: Vec<Candidate<'a>>,
+    /// Nodes that are described no more: name, project, and current state.
+    removed: Vec<(Name, Name, &'a CurrentNode)>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(current: &'a CurrentState, images: &'a BTreeMap<&'a Name, &'a Description>) -> Self {
+        Self {
+            current,
+            images,
+            candidates: Vec::new(),
+            removed: Vec::new(),
+            diagnostics: Vec::new(),
+        }
+    }
+
+    /// Compares one node with its current state.
+    fn compare(&mut self, project: &'a Project, node: &'a WantedNode) {
+        let source = &project.source;
+        let Some(&image) = self.images.get(&node.image) else {
+            let message = format!(
+                "there is no image '{}', neither in this file nor resident",
+                node.image
+            );
+            let hint = "describe it in the file, or add it with `insula image add`; \
+                        `insula image ls` lists the resident ones";
+            let diagnostic = source.diagnostic(node.image_at.clone(), message, hint);
+            return self.diagnostics.push(diagnostic);
+        };
+        let attachments = match Attachments::find(project, &node.attachments) {
+            Ok(attachments) => attachments,
+            Err(diagnostic) => return self.diagnostics.push(diagnostic),
+        };
+        let described = described(project, node, image, &attachments);
+        let decision = match self.current.nodes.get(&node.name) {
+            None => Ok(Decision::Start),
+            Some(there) => decide(project, there, &described.digest),
+        };
+        match decision {
+            Ok(decision) => self.candidates.push(Candidate {
+                project,
+                node,
+                image,
+                append: attachments.append(&node.append),
+                attachments,
+                described,
+                decision,
+                is_refused: false,
+                cores: Vec::new(),
+            }),
+            Err((message, hint)) => {
+                let message = format!("there already is a node '{}', {message}", node.name);
+                let diagnostic = source.diagnostic(node.at.clone(), message, hint);
+                self.diagnostics.push(diagnostic);
+            }
+        }
+    }
+
+    /// Refuses a name that two files use.
+    fn check_names(&mut self) {
+        let mut seen = BTreeMap::new();
+        for one in &mut self.candidates {
+            let name = &one.node.name;
+            if let Some(other) = seen.insert(name, one.project) {
+                let message = format!("{} also describes a node '{name}'", other.path.display());
+                let diagnostic =
+                    one.diagnostic(&one.node.at, message, "give one of them another name");
+                self.diagnostics.push(diagnostic);
+                one.is_refused = true;
+            }
+        }
+    }
+
+    /// Refuses a core number that two nodes ask for.
+    fn check_shared_cores(&mut self) {
+        let mut seen = BTreeMap::new();
+        for one in &mut self.candidates {
+            let CoreRequest::List(list) = &one.node.cores else {
+                continue;
+            };
+            let others = list.0.iter().filter_map(|&cpu| {
+                let other: &Name = seen.insert(cpu, &one.node.name)?;
+                (*other != one.node.name).then_some((cpu, other))
+            });
+            if let Some((cpu, other)) = others.last() {
+                let message = format!("core {cpu} is also used by the node '{other}'");
+                let hint = "give each node cores of its own";
+                let diagnostic = one.diagnostic(&one.node.cores_at, message, hint);
+                self.diagnostics.push(diagnostic);
+                one.is_refused = true;
+            }
+        }
+    }
+
+    /// Finds the nodes of these projects that are described no more.
+    fn find_removed(&mut self, projects: &[Project]) {
+        for project in projects {
+            let is_wanted = |name: &Name| project.nodes.iter().any(|node| node.name == *name);
+            let gone = self.current.nodes_of(&project.name);
+            let gone = gone.filter(|(name, _)| !is_wanted(name));
+            let gone = gone.map(|(name, node)| (name.clone(), project.name.clone(), node));
+            self.removed.extend(gone);
+        }
+    }
+
+    /// The nodes that will be gone when others are started.
+    fn freed(&self) -> impl Iterator<Item = &'a CurrentNode> {
+        let is_restarted = |one: &&Candidate| matches!(one.decision, Decision::Restart { .. });
+        let restarted = self.candidates.iter().filter(is_restarted);
+        let restarted = restarted.filter_map(|one| self.current.nodes.get(&one.node.name));
+        let removed = self.removed.iter().map(|(_, _, node)| *node);
+        restarted.chain(removed)
+    }
+
+    /// Lists of cores come first, then the largest counts. After the first count that cannot be
+    /// met, the rest is not tried.
+    fn choose_cores(&mut self) {
+        let mut view: Cores = self.current.view.clone();
+        self.freed().for_each(|node| view.mark_free(&node.cpus));
+        let mut order: Vec<&mut Candidate> = self.candidates.iter_mut().collect();
+        order.retain(|one| one.is_started());
+        order.sort_by_key(|one| match &one.node.cores {
+            CoreRequest::List(_) => (false, Reverse(0)),
+            CoreRequest::Count(count) => (true, Reverse(*count)),
+        });
+        for one in order {
+            let numa_node = one.node.memory.iter().find_map(|spec| spec.numa_node);
+            match view.choose(&one.node.cores, numa_node) {
+                Ok(cores) => {
+                    view.mark_used(&cores);
+                    one.cores = cores;
+                }
+                Err(error) => {
+                    let diagnostic = one.diagnostic_from(&one.node.cores_at, &error);
+                    self.diagnostics.push(diagnostic);
+                    if matches!(one.node.cores, CoreRequest::Count(_)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Checks whether the machine has memory for all nodes together.
+    fn check_memory(&mut self, images_size: u64) {
+        let freed: u64 = self.freed().map(|node| node.memory_size).sum();
+        let lowmem_freed = self.freed().count() as u64 * LOW_SIZE;
+        let CurrentState {
+            machine,
+            topology,
+            base,
+            ..
+        } = self.current;
+        let free = machine.pool_free.saturating_add(freed);
+        let base = base.map(|base| BaseMemory {
+            available: base.available.saturating_sub(images_size),
+            ..base
+        });
+        let mut specs = Vec::<MemorySpec>::new();
+        let mut low = 0;
+        for one in self.candidates.iter().filter(|one| one.is_started()) {
+            specs.extend(&one.node.memory);
+            low += LOW_SIZE;
+            if let Err(error) = check_available(&specs, topology, base, free) {
+                let diagnostic = one.diagnostic_from(&one.node.memory_at, &error);
+                return self.diagnostics.push(diagnostic);
+            }
+            if low > machine.lowmem_free.saturating_add(lowmem_freed) {
+                let message = format!(
+                    "{} of memory below 1 MiB are needed for each node, and not left for this one",
+                    Size(LOW_SIZE)
+                );
+                let hint = "use fewer nodes: `insula machine info` shows how much there is";
+                return self
+                    .diagnostics
+                    .push(one.diagnostic(&one.node.at, message, hint));
+            }
+        }
+    }
+
+    /// Checks whether kernel, initrd and command line fit.
+    fn check_layouts(&mut self) {
+        let all = self.candidates.iter();
+        for one in all.filter(|one| one.is_started() && !one.cores.is_empty()) {
+            let later = (one.node.cores_max as usize).saturating_sub(one.cores.len());
+            let dry_run = DryRun {
+                kernel: &one.image.loadable,
+                initrd_size: one.image.initrd_size,
+                image_append: &one.image.append,
+                append: &one.append,
+                cores: &one.cores,
+                spare_apic_ids: &self.current.view.spare_apic_ids(&one.cores, later),
+                memory: &one.node.memory,
+            };
+            if let Err(error) = dry_run.run(&self.current.machine) {
+                let at = match error {
+                    LayoutError::CommandLine(_) => &one.node.append_at,
+                    _ => &one.node.memory_at,
+                };
+                self.diagnostics.push(one.diagnostic_from(at, &error));
+            }
+        }
+    }
+
+    /// Checks whether the devices can be passed through, each to one node.
+    fn check_devices(&mut self, root: &Root) {
+        let freed: Vec<_> = self.freed().flat_map(|node| &node.devices).collect();
+        let mut seen = BTreeMap::new();
+        for one in self.candidates.iter().filter(|one| one.is_started()) {
+            let (at, devices) = (&one.node.devices_at, &one.node.devices);
+            let others = devices.iter().filter_map(|&device| {
+                let other: &Name = seen.insert(device, &one.node.name)?;
+                (*other != one.node.name).then_some((device, other))
+            });
+            if let Some((device, other)) = others.last() {
+                let message = format!("device {device} is also used by the node '{other}'");
+                let diagnostic = one.diagnostic(at, message, "give it to one of them");
+                self.diagnostics.push(diagnostic);
+                continue;
+            }
+            // A device of a node that will be gone is not bound to a driver of the base.
+            let is_attached = |device: &PciAddress| freed.contains(&device);
+            let (attached, free): (Vec<_>, Vec<_>) =
+                devices.iter().partition(|one| is_attached(one));
+            let checked = device::describe(root, &attached);
+            let checked = checked.and_then(|_| device::select(root, &free, one.node.force_devices));
+            if let Err(error) = checked {
+                self.diagnostics.push(one.diagnostic_from(at, &error));
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Vec<NodeStep>, Vec<Diagnostic>> {
+        if !self.diagnostics.is_empty() {
+            return Err(self.diagnostics);
+        }
+        let removed = self.removed.into_iter().map(|(name, project, _)| NodeStep {
+            name,
+            project,
+            action: NodeAction::Remove,
+            ready: None,
+        });
+        let wanted = self.candidates.iter().map(Candidate::step);
+        Ok(wanted.chain(removed).collect())
+    }
+}
+
+/// Decides on a node whose name exists; or says why nothing can be done.
+fn decide(
+    project: &Project,
+    there: &CurrentNode,
+    digest: &str,
+) -> Result<Decision, (&'static str, &'static str)> {
+    let described = there.described.as_ref();
+    let ours = described.filter(|by| by.project == project.name.as_str());
+    match (ours, there.state) {
+        (_, RunState::Starting) => Err((
+            "which another command is starting",
+            "try again when that command has finished",
+        )),
+        (None, _) => Err((
+            "which was not created by this project",
+            "use another name, or remove it with `insula rm`",
+        )),
+        (Some(by), RunState::Running) if by.digest == digest => Ok(Decision::Keep),
+        (Some(by), _) => Ok(Decision::Restart {
+            changed: by.digest != digest,
+        }),
+    }
+}
+
+/// What a node's digest is computed from. A key that is added later must be left out when it is not
+/// given: otherwise a new version of the command would restart all nodes.
+#[derive(Serialize)]
+struct Identity<'a> {
+    image: &'a Name,
+    content: Content,
+    cores: &'a CoreRequest,
+    cores_max: u32,
+    memory: &'a [MemorySpec],
+    append: &'a str,
+    #[serde(skip_serializing_if = "is_default")]
+    dump_on_crash: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    devices: &'a [PciAddress],
+    #[serde(skip_serializing_if = "is_default")]
+    policy: Policy,
+    #[serde(flatten)]
+    attachments: AttachmentsIdentity<'a>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn described(
+    project: &Project,
+    node: &WantedNode,
+    image: &Description,
+    attachments: &Attachments,
+) -> Described {
+    let identity = Identity {
+        image: &node.image,
+        content: image.content(),
+        cores: &node.cores,
+        cores_max: node.cores_max,
+        memory: &node.memory,
+        append: node.append.trim(),
+        dump_on_crash: node.dump_on_crash,
+        devices: &node.devices,
+        policy: node.policy,
+        attachments: attachments.identity(),
+    };
+    // Serialising to memory fails only for maps with non-string keys: there are none.
+    let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());
+    Described {
+        project: project.name.to_string(),
+        file: project.path.clone(),
+        digest,
+        after: node
+            .after
+            .iter()
+            .map(|(name, _)| name.to_string())
+            .collect(),
+    }
+}

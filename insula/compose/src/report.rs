@@ -1,0 +1,142 @@
+//! What was done: events as they happen, and the report at the end.
+
+use insula_base::units::CpuList;
+use insula_driver::name::Name;
+use insula_node::{EndError, RunError, Started, Stopped};
+use serde::Serialize;
+
+use super::ready::ReadyError;
+
+/// Something that has just happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// An image was made resident.
+    ImageAdded(&'a Name),
+    /// An image replaced the one of its name.
+    ImageReplaced(&'a Name),
+    /// An image was removed.
+    ImageRemoved(&'a Name),
+    /// A node was left as it is: it matches its description.
+    NodeKept(&'a Name),
+    /// A node was removed; how it was stopped, if it ran.
+    NodeRemoved(&'a Name, Option<Stopped>),
+    /// A node's kernel was started.
+    NodeStarted(&'a Started),
+    /// A node is ready, so many nanoseconds after its start.
+    NodeReady(&'a Name, u64),
+    /// An action on a node failed.
+    NodeFailed(&'a NodeError),
+}
+
+/// Receiver of events, called from any thread.
+pub type Observer<'a> = &'a (dyn Fn(&Event) + Sync);
+
+/// Why a node is not as described.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// It could not be stopped or removed.
+    #[error(transparent)]
+    End(#[from] EndError),
+    /// It could not be started.
+    #[error(transparent)]
+    Run(Box<RunError>),
+    /// It did not become ready.
+    #[error(transparent)]
+    Ready(#[from] ReadyError),
+    /// The node that it replaces could not be removed.
+    #[error("the node '{0}' was not started again: the running one could not be stopped first")]
+    NotReplaced(Name),
+    /// A node that it depends on is not ready.
+    #[error("the node '{name}' was not started: it depends on '{after}', which is not ready")]
+    NotStarted {
+        /// The node.
+        name: Name,
+        /// The node that it depends on.
+        after: Name,
+    },
+}
+
+impl From<RunError> for NodeError {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
+}
+
+/// Action on an image or a node, planned or done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Left as it is.
+    Keep,
+    /// An image was made resident.
+    Add,
+    /// An image replaced another.
+    Replace,
+    /// A node was started.
+    Start,
+    /// A node was stopped, removed, and started again.
+    Restart,
+    /// Stopped, if it was a node, and removed.
+    Remove,
+}
+
+/// Result for an image.
+#[derive(Clone, Debug, Serialize)]
+pub struct ImageReport {
+    /// Name of the image.
+    pub name: Name,
+    /// Its project.
+    pub project: Name,
+    /// The action.
+    pub action: Action,
+}
+
+/// Result for a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeReport {
+    /// Name of the node.
+    pub name: Name,
+    /// Its project.
+    pub project: Name,
+    /// The action planned.
+    pub action: Action,
+    /// Cores chosen for it, if it was to be started.
+    pub cpus: Option<CpuList>,
+    /// The start, if it was started.
+    pub started: Option<Started>,
+    /// When it was ready, in nanoseconds after its start.
+    pub ready_ns: Option<u64>,
+    /// Why it is not as described.
+    pub error: Option<String>,
+}
+
+impl NodeReport {
+    pub(super) fn new(name: &Name, project: &Name, action: Action) -> Self {
+        Self {
+            name: name.clone(),
+            project: project.clone(),
+            action,
+            cpus: None,
+            started: None,
+            ready_ns: None,
+            error: None,
+        }
+    }
+}
+
+/// Results for all images and nodes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// By image.
+    pub images: Vec<ImageReport>,
+    /// By node.
+    pub nodes: Vec<NodeReport>,
+}
+
+impl Report {
+    /// Whether all is as described.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.nodes.iter().all(|node| node.error.is_none())
+    }
+}

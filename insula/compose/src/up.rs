@@ -1,0 +1,178 @@
+//! `insula up`: carrying out a plan.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use insula_base::root::Root;
+use insula_driver::name::Name;
+use insula_driver::{Driver, tsc};
+use insula_image::{self as image, AddError};
+use insula_node::{self as node, RunRequest, Started};
+use insula_supervisor as supervisor;
+
+use super::images::{ImageAction, ImageStep};
+use super::nodes::{NodeAction, NodeStep};
+use super::plan::Plan;
+use super::project::Ready;
+use super::ready;
+use super::report::{Event, NodeError, Observer, Report};
+use super::schedule::run_in_parallel;
+use super::teardown::teardown;
+
+/// Why the images could not be brought to the described state.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// An image could not be added.
+    #[error("{0}\nno node was touched; images that were added before it are kept")]
+    Add(#[from] AddError),
+    /// An image that is described no more could not be removed.
+    #[error(transparent)]
+    Remove(#[from] image::RemoveError),
+}
+
+/// Carries out a plan: images first, then removals, then starts, nodes in parallel in the order of
+/// their dependencies. A node has `timeout` to power off. A node that fails keeps those that depend
+/// on it from starting, and no others.
+///
+/// # Errors
+/// [`UpError`]; the result for each node is in the report.
+pub fn up(
+    driver: &Driver,
+    root: &Root,
+    plan: Plan,
+    timeout: Duration,
+    observer: Observer,
+) -> Result<Report, UpError> {
+    let mut report = plan.report();
+    // Drops what was read of the images' files: the nodes may need the memory.
+    let mut images = plan.images.into_iter();
+    images.try_for_each(|step| apply_image(driver, &step, observer))?;
+    let ended = run_in_parallel(&plan.teardown_order, |name, _| {
+        teardown(driver, name, timeout, observer)
+    });
+    let steps = plan.nodes.iter().map(|step| (&step.name, step)).collect();
+    let builder = Builder {
+        driver,
+        root,
+        steps,
+        ended: &ended,
+        observer,
+    };
+    let built = run_in_parallel(&plan.dependencies, |name, failed| {
+        builder.build(name, failed)
+    });
+    for node in &mut report.nodes {
+        match built.get(&node.name) {
+            Some(Ok(built)) => {
+                node.started.clone_from(&built.started);
+                node.ready_ns = built.ready_ns;
+            }
+            Some(Err(error)) => node.error = Some(error.to_string()),
+            None => {}
+        }
+        if let Some(Err(error)) = ended.get(&node.name) {
+            node.error = Some(error.to_string());
+        }
+    }
+    Ok(report)
+}
+
+/// Carries out the action on an image.
+fn apply_image(driver: &Driver, step: &ImageStep, observer: Observer) -> Result<(), UpError> {
+    let name = &step.name;
+    match &step.action {
+        ImageAction::Keep => {}
+        ImageAction::Add(prepared) => {
+            prepared.add(driver)?;
+            observer(&Event::ImageAdded(name));
+        }
+        ImageAction::Replace(prepared) => {
+            prepared.replace(driver)?;
+            observer(&Event::ImageReplaced(name));
+        }
+        ImageAction::Remove => {
+            image::remove(driver, name)?;
+            observer(&Event::ImageRemoved(name));
+        }
+    }
+    Ok(())
+}
+
+/// Starts nodes and waits until they are ready.
+struct Builder<'a> {
+    driver: &'a Driver,
+    root: &'a Root,
+    steps: BTreeMap<&'a Name, &'a NodeStep>,
+    /// Results of the nodes that had to be removed.
+    ended: &'a BTreeMap<Name, Result<(), NodeError>>,
+    observer: Observer<'a>,
+}
+
+/// A node that is as described.
+struct Built {
+    started: Option<Started>,
+    ready_ns: Option<u64>,
+}
+
+impl Builder<'_> {
+    /// Brings a node to the described state, unless a dependency has `failed`.
+    fn build(&self, name: &Name, failed: Option<&Name>) -> Result<Built, NodeError> {
+        let built = match failed {
+            Some(after) => Err(NodeError::NotStarted {
+                name: name.clone(),
+                after: after.clone(),
+            }),
+            None => self.start(name),
+        };
+        built.inspect_err(|error| (self.observer)(&Event::NodeFailed(error)))
+    }
+
+    fn start(&self, name: &Name) -> Result<Built, NodeError> {
+        let step = self.steps[name];
+        let ready = step.ready.as_ref();
+        match &step.action {
+            NodeAction::Keep | NodeAction::Remove => self.keep(name, ready),
+            NodeAction::Start(request) => self.run(name, request, ready),
+            NodeAction::Restart { request, .. } => match self.ended.get(name) {
+                Some(Err(_)) => Err(NodeError::NotReplaced(name.clone())),
+                _ => self.run(name, request, ready),
+            },
+        }
+    }
+
+    /// A running node may not be ready yet: an earlier `insula up` may have been interrupted. After
+    /// the timeout its log may be overwritten, and it counts as ready.
+    fn keep(&self, name: &Name, ready: Option<&Ready>) -> Result<Built, NodeError> {
+        (self.observer)(&Event::NodeKept(name));
+        let mut ready_ns = None;
+        if let Some(ready) = ready {
+            let handle = node::find(self.driver, name).map_err(ready::ReadyError::from)?;
+            if !ready::has_timed_out(&handle, ready) {
+                ready_ns = Some(ready::wait(self.driver, name, ready)?);
+            }
+        }
+        Ok(Built {
+            started: None,
+            ready_ns,
+        })
+    }
+
+    fn run(
+        &self,
+        name: &Name,
+        request: &RunRequest,
+        ready: Option<&Ready>,
+    ) -> Result<Built, NodeError> {
+        let started = supervisor::run(self.driver, self.root, request, tsc())?;
+        (self.observer)(&Event::NodeStarted(&started));
+        let wait = |ready| ready::wait(self.driver, name, ready);
+        let ready_ns = ready.map(wait).transpose()?;
+        if let Some(ready_ns) = ready_ns {
+            (self.observer)(&Event::NodeReady(name, ready_ns));
+        }
+        Ok(Built {
+            started: Some(started),
+            ready_ns,
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! Access to `insula.ko`: the only place with its ioctls and mappings.
+//!
+//! Typed descriptors over `/dev/insula`, and the endpoints of [`channel`]s over them. Nothing here
+//! decides anything; the module's answers are passed on. Memory that a node can write is never
+//! borrowed, only copied (see [`Mapping`]).
+
+mod call_error;
+pub mod channel;
+mod grant_table;
+mod imported_grant;
+mod ioctl;
+mod mapping;
+mod memory;
+mod mirror;
+pub mod name;
+mod node;
+mod open;
+mod tap;
+mod tsc;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use insula_abi as abi;
+use nix::errno::Errno;
+
+pub use call_error::CallError;
+pub use channel::{Channel, RingWords, Waited};
+pub use grant_table::GrantTable;
+pub use imported_grant::ImportedGrant;
+pub use mapping::{Extent, MapError, Mapping, OutOfRange};
+pub use memory::Memory;
+pub use mirror::{Mirror, ProxyError, ProxyRegion, ProxyStart};
+pub use node::Node;
+pub use open::{DEVICE, OpenError};
+pub use tap::Tap;
+pub use tsc::tsc;
+
+/// A failure at the boundary to the module.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The module refused a call.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A memory object could not be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// An access outside of a memory object.
+    #[error(transparent)]
+    Range(#[from] OutOfRange),
+}
+
+impl DriverError {
+    /// The error number, if the module or the kernel returned one.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Call(error) | Self::Map(MapError::Call(error)) => Some(error.errno),
+            Self::Map(MapError::Map(errno)) => Some(*errno),
+            Self::Map(MapError::Size(_)) | Self::Range(_) => None,
+        }
+    }
+}
+
+/// The control descriptor, after both sides have agreed on a revision.
+#[derive(Debug)]
+pub struct Driver {
+    fd: OwnedFd,
+}
+
+impl Driver {
+    /// The machine as the module sees it, and every core with its owner (`INSULA_MACHINE`).
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn machine(&self) -> Result<(abi::Machine, Vec<abi::Cpu>), CallError> {
+        ioctl::machine(self.fd.as_fd())
+    }
+
+    /// Reserves cores and memory in the pool, all or nothing (`INSULA_POOL_RESERVE`).
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn reserve(&self, cpus: &[u32], memory: abi::Request) -> Result<(), CallError> {
+        ioctl::pool_reserve(self.fd.as_fd(), cpus, memory)
+    }
+
+    /// Frees everything in the pool that is not in use (`INSULA_POOL_RELEASE`).
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn release(&self) -> Result<(), CallError> {
+        ioctl::pool_release(self.fd.as_fd())
+    }
+
+    /// Creates an empty memory object (`INSULA_MEMORY_CREATE`).
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn create_memory(&self) -> Result<Memory, CallError> {
+        ioctl::memory_create(self.fd.as_fd()).map(Memory::new)
+    }
+
+    /// Registers a memory object as an image, with a name and a description (`INSULA_IMAGE_ADD`).
+    ///
+    /// # Errors
+    /// The module's error; `EEXIST` when the name is in use.
+    pub fn add_image(
+        &self,
+        name: &abi::Name,
+        description: &[u8],
+        memory: &Memory,
+    ) -> Result<(), CallError> {
+        ioctl::image_add(self.fd.as_fd(), name, description, memory.as_fd())
+    }
+
+    /// Registers a memory object as [`add_image`](Self::add_image) does, and replaces an image of
+    /// the same name atomically (`INSULA_IMAGE_REPLACE`).
+    ///
+    /// # Errors
+    /// The module's error; the existing image is kept.
+    pub fn replace_image(
+        &self,
+        name: &abi::Name,
+        description: &[u8],
+        memory: &Memory,
+    ) -> Result<(), CallError> {
+        ioctl::image_replace(self.fd.as_fd(), name, description, memory.as_fd())
+    }
+
+    /// Opens the memory object of an image (`INSULA_IMAGE_OPEN`).
+    ///
+    /// # Errors
+    /// The module's error; `ENOENT` when there is no image of that name.
+    pub fn open_image(&self, name: &abi::Name) -> Result<Memory, CallError> {
+        ioctl::image_open(self.fd.as_fd(), name).map(Memory::new)
+    }
+
+    /// Removes an image (`INSULA_IMAGE_REMOVE`).
+    ///
+    /// # Errors
+    /// The module's error; `ENOENT` when there is no image of that name.
+    pub fn remove_image(&self, name: &abi::Name) -> Result<(), CallError> {
+        ioctl::image_remove(self.fd.as_fd(), name)
+    }
+
+    /// Names of all images, oldest first (`INSULA_IMAGE_LIST`).
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn image_names(&self) -> Result<Vec<abi::Name>, CallError> {
+        ioctl::image_list(self.fd.as_fd())
+    }
+
+    /// Creates a node and takes its cores, until it is started only for as long as the descriptor
+    /// is open (`INSULA_NODE_CREATE`). The first of `cpus` boots.
+    ///
+    /// # Errors
+    /// The module's error; `EEXIST` when the name, `EBUSY` when a core is in use.
+    pub fn create_node(
+        &self,
+        name: &abi::Name,
+        description: &[u8],
+        cpus: &[u32],
+        memory: &Memory,
+    ) -> Result<Node, CallError> {
+        ioctl::node_create(self.fd.as_fd(), name, description, cpus, memory.as_fd()).map(Node::new)
+    }
+
+    /// Opens a node that was started (`INSULA_NODE_OPEN`).
+    ///
+    /// # Errors
+    /// The module's error; `ENOENT` when there is no node of that name.
+    pub fn open_node(&self, name: &abi::Name) -> Result<Node, CallError> {
+        ioctl::node_open(self.fd.as_fd(), name).map(Node::new)
+    }
+
+    /// In a node: opens its endpoint of a channel, once the base has opened its own
+    /// (`INSULA_CHANNEL_OPEN`).
+    ///
+    /// # Errors
+    /// The module's error; `ENOENT` when the node has no such channel, `ENOTTY` in the base.
+    pub fn open_channel(&self, index: u32) -> Result<Channel, CallError> {
+        ioctl::channel_open(self.fd.as_fd(), index).map(|(fd, slots)| Channel::new(fd, slots))
+    }
+
+    /// In a node: imports memory of the base that a grant table of that id grants, `size` bytes
+    /// from its `address` on, a multiple of 4096 (`INSULA_GRANT_IMPORT`). Grants may come and go.
+    ///
+    /// # Errors
+    /// The module's or the kernel's error; `ENOTTY` in the base.
+    pub fn import_grant(
+        &self,
+        table: u32,
+        address: u64,
+        size: usize,
+    ) -> Result<ImportedGrant, MapError> {
+        let fd = ioctl::grant_import(self.fd.as_fd(), table)?;
+        ImportedGrant::map(&fd, address, size).map_err(MapError::Map)
+    }
+
+    /// Names of all nodes, oldest first (`INSULA_NODE_LIST`).
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn node_names(&self) -> Result<Vec<abi::Name>, CallError> {
+        ioctl::node_list(self.fd.as_fd())
+    }
+}

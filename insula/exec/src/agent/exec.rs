@@ -1,0 +1,356 @@
+//! Running a program in a Linux node.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread;
+
+use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
+use insula_agent::{Exec, ExitStatus, Input, Output, Request, STDIN_WINDOW, Terminal};
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+use vsock::VsockStream;
+
+use super::connect::{ConnectError, to_agent};
+use super::detach::{DetachKeys, Scanner};
+use super::terminal::{self, RawTerminal};
+
+/// Signals to this process that are forwarded to the program.
+const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT];
+
+/// A program to run.
+#[derive(Clone, Debug)]
+pub struct AgentExec<'a> {
+    /// The node.
+    pub node: &'a Name,
+    /// Its path in the node, or its name in `PATH` there, then its arguments; empty for a shell.
+    pub words: &'a [OsString],
+    /// Additional environment variables.
+    pub environment: &'a [(OsString, OsString)],
+    /// Its working directory, `/` by default.
+    pub directory: Option<OsString>,
+    /// Whether this process's standard input is forwarded; otherwise it is empty.
+    pub interactive: bool,
+    /// Whether it gets a terminal.
+    pub terminal: bool,
+    /// Keys that detach from that terminal.
+    pub detach_keys: DetachKeys,
+}
+
+/// Why the exit status of a program is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentExecError {
+    /// There is no connection to the agent.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The agent cannot start it.
+    #[error("the agent of node '{node}' cannot start the program: {reason}")]
+    Refused {
+        /// The node.
+        node: Name,
+        /// Why.
+        reason: String,
+    },
+    /// The connection failed.
+    #[error("the connection to node '{node}' failed: {source}; the program there gets SIGHUP")]
+    Connection {
+        /// The node.
+        node: Name,
+        /// Why.
+        source: FrameError,
+    },
+    /// The node or its agent has ended.
+    #[error(
+        "the node '{0}' closed the connection before the program ended\n\
+         `insula ps -a` shows its state"
+    )]
+    Disconnected(Name),
+    /// The user detached.
+    #[error("detached from the program in node '{0}'; it gets SIGHUP")]
+    Detached(Name),
+    /// The program's output cannot be written.
+    #[error(transparent)]
+    Output(io::Error),
+    /// This process's terminal or signals cannot be set up.
+    #[error("the terminal cannot be set up: {0}; the program in the node gets SIGHUP")]
+    Terminal(io::Error),
+}
+
+/// Runs a program, forwarding input, output and signals, until it has ended.
+///
+/// # Errors
+/// [`AgentExecError`].
+pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, AgentExecError> {
+    let failed = |source: FrameError| AgentExecError::Connection {
+        node: request.node.clone(),
+        source,
+    };
+    let stream = to_agent(driver, request.node)?;
+    let connection = Connection::new(&stream).map_err(|error| failed(error.into()))?;
+    let request_frame = Request::Exec(request.for_agent());
+    connection
+        .send(&request_frame)
+        .map_err(|error| failed(error.into()))?;
+    forward_signals(&connection, request.terminal).map_err(AgentExecError::Terminal)?;
+    let raw = match request.terminal && request.interactive {
+        true => RawTerminal::enter().map_err(AgentExecError::Terminal)?,
+        false => None,
+    };
+    if request.interactive {
+        let typed = raw.is_some().then(|| Scanner::new(&request.detach_keys));
+        start_input(&connection, typed);
+    }
+    let status = forward_output(&connection, Reader::new(stream), request.node);
+    drop(raw);
+    if connection.is_detached() {
+        return Err(AgentExecError::Detached(request.node.clone()));
+    }
+    match status? {
+        Some(status) => Ok(status),
+        None => Err(AgentExecError::Disconnected(request.node.clone())),
+    }
+}
+
+impl AgentExec<'_> {
+    fn for_agent(&self) -> Exec {
+        let bytes = |text: &OsString| text.clone().into_vec();
+        let environment = self.environment.iter();
+        Exec {
+            words: self.words.iter().map(bytes).collect(),
+            environment: environment
+                .map(|(name, value)| (bytes(name), bytes(value)))
+                .collect(),
+            directory: self.directory.as_ref().map(bytes),
+            stdin: self.interactive,
+            terminal: self.terminal.then(|| Terminal {
+                kind: env::var_os("TERM")
+                    .unwrap_or_else(|| "dumb".into())
+                    .into_vec(),
+                size: terminal::size(),
+            }),
+        }
+    }
+}
+
+/// The sending side of a connection, shared by threads.
+#[derive(Clone)]
+struct Connection {
+    stream: Arc<Mutex<VsockStream>>,
+    /// Bytes of standard input that may still be sent.
+    window: Arc<(Mutex<usize>, Condvar)>,
+    /// The same connection without the lock, to shut it down during a send.
+    end: Arc<VsockStream>,
+    detached: Arc<AtomicBool>,
+    /// Number of messages received from the agent.
+    received: Arc<AtomicUsize>,
+}
+
+impl Connection {
+    fn new(stream: &VsockStream) -> io::Result<Self> {
+        Ok(Self {
+            stream: Arc::new(Mutex::new(stream.try_clone()?)),
+            window: Arc::new((Mutex::new(STDIN_WINDOW), Condvar::new())),
+            end: Arc::new(stream.try_clone()?),
+            detached: Arc::default(),
+            received: Arc::default(),
+        })
+    }
+
+    /// Shuts the connection down, even during a send that a hanging node blocks.
+    fn detach(&self) {
+        self.detached.store(true, Ordering::Relaxed);
+        // If the connection has failed already, the reader reports it.
+        let _ = self.end.shutdown(Shutdown::Both);
+    }
+
+    fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    fn send(&self, frame: &impl serde::Serialize) -> io::Result<()> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        frame::write(&mut *stream, frame)
+    }
+
+    /// Waits until the window has room for `wanted` bytes, and takes it.
+    fn take_window(&self, wanted: usize) {
+        let (window, more) = &*self.window;
+        let free = window.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = more.wait_while(free, |free| *free < wanted);
+        *free.unwrap_or_else(PoisonError::into_inner) -= wanted;
+    }
+
+    /// Returns room to the window, which a node cannot grow beyond its initial size.
+    fn give_window(&self, taken: u32) {
+        let (window, more) = &*self.window;
+        let mut free = window.lock().unwrap_or_else(PoisonError::into_inner);
+        *free = STDIN_WINDOW.min(free.saturating_add(taken as usize));
+        more.notify_one();
+    }
+}
+
+/// Forwards signals. With a terminal, its keys cause signals in the node instead.
+fn forward_signals(connection: &Connection, terminal: bool) -> io::Result<()> {
+    let mut signals = Signals::new(FORWARDED)?;
+    if terminal {
+        signals.add_signal(SIGWINCH)?;
+    }
+    let connection = connection.clone();
+    let mut counter = InterruptCounter::default();
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let received = connection.received.load(Ordering::Relaxed);
+            if signal == SIGINT && counter.count(received) {
+                connection.detach();
+            }
+            let input = match signal {
+                SIGWINCH => Input::Resize(terminal::size()),
+                _ => Input::Signal(signal),
+            };
+            // If the connection has failed, the reader reports it.
+            let _ = connection.send(&input);
+        }
+    });
+    Ok(())
+}
+
+/// Interrupts without a message from the node after which the connection is given up.
+const INTERRUPTS: u32 = 3;
+
+/// Counts interrupts since the node's last message.
+#[derive(Default)]
+struct InterruptCounter {
+    received: usize,
+    interrupts: u32,
+}
+
+impl InterruptCounter {
+    /// Counts an interrupt; whether the limit is reached.
+    fn count(&mut self, received: usize) -> bool {
+        if received != self.received {
+            *self = Self {
+                received,
+                interrupts: 0,
+            };
+        }
+        self.interrupts += 1;
+        self.interrupts >= INTERRUPTS
+    }
+}
+
+/// Starts forwarding standard input. Terminal input is scanned for the detach keys even while the
+/// node takes nothing, so it is queued without limit.
+fn start_input(connection: &Connection, typed: Option<Scanner>) {
+    let sender = connection.clone();
+    let Some(scanner) = typed else {
+        thread::spawn(move || read_input(|bytes| forward_input(&sender, bytes)));
+        return;
+    };
+    let (waiting, next) = mpsc::channel::<Vec<u8>>();
+    thread::spawn(move || {
+        let forwarded = next.iter().all(|bytes| forward_input(&sender, &bytes));
+        if forwarded {
+            forward_input(&sender, &[]);
+        }
+    });
+    let connection = connection.clone();
+    let mut scanner = scanner;
+    thread::spawn(move || {
+        read_input(|bytes| match scanner.filter(bytes) {
+            Some(bytes) if bytes.is_empty() => true,
+            Some(bytes) => waiting.send(bytes).is_ok(),
+            None => {
+                connection.detach();
+                false
+            }
+        });
+    });
+}
+
+/// Reads until the end, forwarded on as an empty piece, or until `take` returns false.
+fn read_input(mut take: impl FnMut(&[u8]) -> bool) {
+    let mut buffer = vec![0; BYTES_MAX];
+    loop {
+        let read = match io::stdin().lock().read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.unwrap_or(0),
+        };
+        if !take(&buffer[..read]) || read == 0 {
+            return;
+        }
+    }
+}
+
+/// Sends a piece, or the end if it is empty; false on failure, which the reader reports.
+fn forward_input(connection: &Connection, bytes: &[u8]) -> bool {
+    if bytes.is_empty() {
+        return connection.send(&Input::StdinEnd).is_ok();
+    }
+    bytes.chunks(BYTES_MAX).all(|bytes| {
+        connection.take_window(bytes.len());
+        connection.send(&Input::Stdin(bytes)).is_ok()
+    })
+}
+
+/// Forwards output until the program's end; `None` if the agent closed the connection before.
+fn forward_output(
+    connection: &Connection,
+    mut reader: Reader<VsockStream>,
+    node: &Name,
+) -> Result<Option<ExitStatus>, AgentExecError> {
+    let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr().lock());
+    loop {
+        let read = reader.read().map_err(|source| AgentExecError::Connection {
+            node: node.clone(),
+            source,
+        })?;
+        connection.received.fetch_add(1, Ordering::Relaxed);
+        match read {
+            Some(Output::Stdout(bytes)) => print(&mut stdout, bytes)?,
+            Some(Output::Stderr(bytes)) => print(&mut stderr, bytes)?,
+            Some(Output::Taken(bytes)) => connection.give_window(bytes),
+            Some(Output::Ended(status)) => return Ok(Some(status)),
+            Some(Output::Refused(reason)) => {
+                return Err(AgentExecError::Refused {
+                    node: node.clone(),
+                    reason: reason.escape_debug().to_string(),
+                });
+            }
+            None => return Ok(None),
+        }
+    }
+}
+
+fn print(to: &mut impl Write, bytes: &[u8]) -> Result<(), AgentExecError> {
+    to.write_all(bytes)
+        .and_then(|()| to.flush())
+        .map_err(AgentExecError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_interrupts_without_an_answer_give_up() {
+        let mut counter = InterruptCounter::default();
+        assert!(!counter.count(0));
+        assert!(!counter.count(0));
+        assert!(counter.count(0));
+    }
+
+    #[test]
+    fn interrupts_with_answers_do_not_give_up() {
+        let mut counter = InterruptCounter::default();
+        for received in 0..10 {
+            assert!(!counter.count(received));
+            assert!(!counter.count(received));
+        }
+    }
+}

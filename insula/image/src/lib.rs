@@ -1,0 +1,27 @@
+//! Images: what a node boots.
+//!
+//! A resident image is a memory object that holds the parts of a kernel and an initrd, each on a
+//! page boundary, and a description in JSON with everything that a start needs to know, so that it
+//! reads no file.
+
+mod add;
+mod bootable;
+mod build;
+mod built_in;
+mod description;
+mod digest;
+mod files;
+mod initramfs;
+mod modules;
+mod store;
+
+pub use add::{AddError, AddRequest, Initrd, Prepared, add};
+pub use bootable::{Bootable, LoadError};
+pub use build::{BuildError, BuildFiles, BuildRequest, build, build_initrd};
+pub use built_in::NAME as BUILT_IN;
+pub use description::{Content, Description, FileRecord, LogSource, Payload, ResidentLayout};
+pub use digest::sha256;
+pub use files::{Files, FilesError, KernelFile, installed, installed_releases};
+pub use initramfs::Initramfs;
+pub use modules::{KernelModule, ModulesError, modules_with_dependencies};
+pub use store::{FindError, Image, Listing, RemoveError, list, open, remove};

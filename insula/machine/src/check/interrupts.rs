@@ -1,0 +1,114 @@
+//! Checks of local APICs, IOMMU and interrupt remapping.
+
+use insula_base::root::Root;
+use insula_node::device;
+
+use super::{Finding, FromModule};
+
+pub(super) fn apic_mode(root: &Root, module: Option<FromModule>) -> Finding {
+    const SUBJECT: &str = "APIC mode";
+    let untested = "starting nodes in this mode is untested; for a tested setup add `nox2apic` to \
+                    the base's command line";
+    let capable = has_flag(&root.text("/proc/cpuinfo").unwrap_or_default(), "x2apic");
+    let disabled = has_word(&root.text("/proc/cmdline").unwrap_or_default(), "nox2apic");
+    match module.map(|module| module.x2apic) {
+        Some(true) => Finding::untested(SUBJECT, "x2APIC", untested),
+        Some(false) => Finding::ok(SUBJECT, "xAPIC"),
+        None if !capable || disabled => Finding::ok(SUBJECT, "xAPIC"),
+        None => Finding::untested(
+            SUBJECT,
+            "the processor has x2APIC; the loaded module shows whether it is used",
+            untested,
+        ),
+    }
+}
+
+fn has_flag(cpuinfo: &str, flag: &str) -> bool {
+    let mut lines = cpuinfo.lines().filter(|line| line.starts_with("flags"));
+    lines.next().is_some_and(|line| has_word(line, flag))
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split_whitespace().any(|one| one == word)
+}
+
+pub(super) fn iommu(root: &Root) -> Finding {
+    let units = root.names("/sys/class/iommu");
+    let tables = ["DMAR", "IVRS"]
+        .into_iter()
+        .filter(|table| has_table(root, table));
+    let tables: Vec<_> = tables.collect();
+    match (units.as_slice(), tables.as_slice()) {
+        ([], []) => Finding::ok("IOMMU", "none"),
+        ([], tables) => Finding::ok(
+            "IOMMU",
+            format!("not in use ({} present)", tables.join(", ")),
+        ),
+        (units, _) => Finding::untested(
+            "IOMMU",
+            format!("in use ({})", units.join(", ")),
+            "nodes without devices do not use it; it restricts the DMA of nodes' devices to their \
+             nodes' \
+             memory, which is tested on an emulated IOMMU only",
+        ),
+    }
+}
+
+fn has_table(root: &Root, table: &str) -> bool {
+    root.exists(&format!("/sys/firmware/acpi/tables/{table}"))
+}
+
+pub(super) fn remapping(root: &Root) -> Finding {
+    const SUBJECT: &str = "interrupt remapping";
+    match root.text("/proc/interrupts") {
+        Ok(_) if device::interrupts_are_remapped(root) => Finding::untested(
+            SUBJECT,
+            "on: devices cannot be passed through",
+            "nodes without devices do not use it; it blocks the interrupts of nodes' devices, so \
+             that they \
+             are refused: boot the base with `intremap=off` on its command line to pass devices \
+             through",
+        ),
+        Ok(_) => Finding::ok(SUBJECT, "off"),
+        Err(error) => Finding::untested(
+            SUBJECT,
+            format!("/proc/interrupts cannot be read: {error}"),
+            "mount proc at /proc",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insula_base::root::fake::Tree;
+
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn x2apic_is_reported_by_the_module_or_guessed() {
+        let tree = Tree::new(&[("/proc/cpuinfo", "flags\t: lm x2apic\nflags\t: lm x2apic\n")]);
+        let module = |x2apic| {
+            Some(FromModule {
+                x2apic,
+                low_total: 0,
+                low_free: 0,
+            })
+        };
+        assert_eq!(apic_mode(&tree.root(), None).verdict, Verdict::Untested);
+        assert_eq!(apic_mode(&tree.root(), module(false)).verdict, Verdict::Ok);
+        assert_eq!(
+            apic_mode(&tree.root(), module(true)).verdict,
+            Verdict::Untested
+        );
+        tree.add(&[("/proc/cmdline", "quiet nox2apic")]);
+        assert_eq!(apic_mode(&tree.root(), None).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn an_unused_iommu_is_ok() {
+        let tree = Tree::new(&[("/sys/firmware/acpi/tables/DMAR", "")]);
+        let finding = iommu(&tree.root());
+        assert_eq!(finding, Finding::ok("IOMMU", "not in use (DMAR present)"));
+    }
+}

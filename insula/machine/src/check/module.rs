@@ -1,0 +1,141 @@
+//! Checks of the module, and of what could prevent loading it.
+
+use insula_base::root::Root;
+use insula_driver::OpenError;
+
+use super::Finding;
+
+pub(super) fn module(root: &Root, opened: &Result<(), OpenError>) -> Finding {
+    match opened {
+        Ok(()) => Finding::ok(
+            "module",
+            format!("loaded, revision {}", insula_abi::REVISION),
+        ),
+        Err(OpenError::NoModule) => not_loaded(root),
+        Err(OpenError::OtherRevision { module, command }) => Finding::bad(
+            "module",
+            format!("loaded, revision {module}; this command needs revision {command}"),
+            "install module and command from the same version, then `sudo rmmod insula` and \
+             `sudo modprobe insula`",
+        ),
+        Err(OpenError::NoPrivilege) => Finding::untested(
+            "module",
+            "loaded, but this user may not open it",
+            "run the same command as root: `sudo insula machine check`",
+        ),
+        Err(error) => Finding::bad(
+            "module",
+            error.to_string(),
+            "look at the kernel's log: `sudo dmesg | grep insula`",
+        ),
+    }
+}
+
+fn not_loaded(root: &Root) -> Finding {
+    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if root
+        .text("/proc/sys/kernel/modules_disabled")
+        .is_ok_and(|text| text == "1")
+    {
+        return Finding::bad(
+            "module",
+            "not loaded, and loading of modules is disabled until the next boot",
+            "reboot and load it before kernel.modules_disabled is set",
+        );
+    }
+    let known = root.text(&format!("/lib/modules/{release}/modules.dep"));
+    if known.is_ok_and(|list| list.lines().any(is_ours)) {
+        return Finding::ok(
+            "module",
+            "installed, not loaded: `sudo modprobe insula` loads it",
+        );
+    }
+    Finding::bad(
+        "module",
+        format!("neither loaded nor installed for {release}"),
+        format!(
+            "build it: install linux-headers-{release}, then `make -C kmod` and \
+             `sudo insmod kmod/insula.ko`"
+        ),
+    )
+}
+
+/// Whether a line of modules.dep is about insula.ko, packed or not.
+fn is_ours(line: &str) -> bool {
+    let path = line.split(':').next().unwrap_or_default();
+    let file = path.rsplit('/').next().unwrap_or_default();
+    file == "insula.ko" || file.starts_with("insula.ko.")
+}
+
+pub(super) fn lockdown(root: &Root, loaded: bool) -> Finding {
+    let Ok(text) = root.text("/sys/kernel/security/lockdown") else {
+        return Finding::untested(
+            "lockdown",
+            "unknown: /sys/kernel/security/lockdown is missing",
+            "`sudo mount -t securityfs none /sys/kernel/security` shows it; a kernel without \
+             lockdown has no such file",
+        );
+    };
+    // The file lists all modes, the current one in brackets: security/lockdown/lockdown.c.
+    let mode = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    match mode {
+        Some("none") => Finding::ok("lockdown", "none"),
+        Some(mode) if loaded => Finding::bad(
+            "lockdown",
+            format!("{mode}: the module starts no node, as kexec starts no unsigned kernel"),
+            "boot without lockdown: without `lockdown=`, and with Secure Boot off",
+        ),
+        mode => Finding::bad(
+            "lockdown",
+            mode.unwrap_or("unknown mode"),
+            "only signed modules load, and no node is started: boot without lockdown, without \
+             `lockdown=` and with Secure Boot off",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insula_base::root::fake::Tree;
+
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn every_result_of_opening_has_its_verdict() {
+        let root = Tree::new(&[]).root();
+        let other = OpenError::OtherRevision {
+            module: "2".into(),
+            command: 1,
+        };
+        assert_eq!(module(&root, &Ok(())).verdict, Verdict::Ok);
+        assert_eq!(module(&root, &Err(other)).verdict, Verdict::Bad);
+        assert_eq!(
+            module(&root, &Err(OpenError::NoPrivilege)).verdict,
+            Verdict::Untested
+        );
+        assert_eq!(
+            module(&root, &Err(OpenError::NoModule)).verdict,
+            Verdict::Bad
+        );
+    }
+
+    #[test]
+    fn loading_of_modules_is_disabled() {
+        let tree = Tree::new(&[("/proc/sys/kernel/modules_disabled", "1\n")]);
+        assert!(
+            module(&tree.root(), &Err(OpenError::NoModule))
+                .found
+                .contains("disabled")
+        );
+    }
+
+    #[test]
+    fn only_insula_ko_counts() {
+        assert!(is_ours("updates/dkms/insula.ko.xz: kernel/a.ko"));
+        assert!(!is_ours("kernel/b.ko: extra/insula.ko"));
+        assert!(!is_ours("extra/peninsula.ko:"));
+    }
+}

@@ -1,0 +1,249 @@
+//! Files and block devices of the base as disks of a node.
+
+use std::convert::Infallible;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use insula_base::root::Root;
+use insula_base::storage::{Lock, LockError, Medium, uses};
+use serde::{Deserialize, Serialize};
+
+/// Name of the program that serves disks: QEMU's storage daemon.
+const STORAGE_DAEMON: &str = "qemu-storage-daemon";
+/// Suffix of a read-only disk.
+const READ_ONLY: &str = ",ro";
+
+/// The storage daemon is not installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no qemu-storage-daemon; nothing was touched\n\
+     install it: package `qemu-system-common` on Debian"
+)]
+pub struct StorageDaemonMissing;
+
+/// A disk as given by the user: `FILE[,ro]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskSpec {
+    /// The file or block device behind it.
+    pub path: PathBuf,
+    /// Whether the node must not write to it.
+    pub read_only: bool,
+}
+
+impl FromStr for DiskSpec {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let path = text.strip_suffix(READ_ONLY);
+        Ok(Self {
+            path: path.unwrap_or(text).into(),
+            read_only: path.is_some(),
+        })
+    }
+}
+
+/// Why a file cannot be a node's disk.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// It does not exist, or cannot be read or written.
+    #[error("{} cannot be a node's disk: {source}; nothing was touched", path.display())]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is neither a file nor a block device.
+    #[error(
+        "{} cannot be a node's disk: it is neither a file nor a block device; nothing was touched",
+        .0.display()
+    )]
+    NoDisk(PathBuf),
+    /// The base uses it itself.
+    #[error(
+        "{} cannot be a node's disk: this system has it {uses}; nothing was touched\n\
+         end that use first, or take a copy: two kernels that change one file system destroy it",
+        path.display()
+    )]
+    InUse {
+        /// The path.
+        path: PathBuf,
+        /// The uses.
+        uses: String,
+    },
+    /// Another program uses it.
+    #[error(
+        "{} cannot be a node's disk: another program uses it; nothing was touched\n\
+         `lsof` and `lslocks` show which; read-only disks can be shared: append \
+         `,ro`", .0.display()
+    )]
+    Busy(PathBuf),
+    /// The storage daemon is not installed.
+    #[error(transparent)]
+    StorageDaemonMissing(#[from] StorageDaemonMissing),
+}
+
+/// A file or block device of the base that is a node's disk, in raw format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskFile {
+    /// Its path, absolute.
+    pub path: PathBuf,
+    /// Whether the node must not write to it.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Whether it is a block device. Recorded, since a later query could hang if the storage is
+    /// gone. `None` in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_device: Option<bool>,
+}
+
+impl DiskFile {
+    /// Checks the file of `spec`.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn find(spec: &DiskSpec) -> Result<Self, DiskError> {
+        let DiskSpec { path, read_only } = spec;
+        let no_file = |source| DiskError::NoFile {
+            path: path.clone(),
+            source,
+        };
+        let found = path.canonicalize().map_err(no_file)?;
+        let kind = fs::metadata(&found).map_err(no_file)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(DiskError::NoDisk(found));
+        }
+        let opened = OpenOptions::new().read(true).write(!read_only).open(&found);
+        opened.map_err(no_file)?;
+        if found.to_str().is_none() {
+            return Err(no_file(io::ErrorKind::InvalidFilename.into()));
+        }
+        refuse_used(&Root::default(), &found, *read_only)?;
+        find_storage_daemon()?;
+        Ok(Self {
+            path: found,
+            read_only: *read_only,
+            is_device: Some(kind.is_block_device()),
+        })
+    }
+
+    /// Checks that the node's supervisor will be able to lock it.
+    ///
+    /// # Errors
+    /// [`DiskError::Busy`], [`DiskError::NoFile`].
+    pub fn check(&self) -> Result<(), DiskError> {
+        let locked = Lock::take(&self.path, self.read_only);
+        locked.map(drop).map_err(|error| match error {
+            LockError::Busy => DiskError::Busy(self.path.clone()),
+            LockError::Open(source) => DiskError::NoFile {
+                path: self.path.clone(),
+                source,
+            },
+        })
+    }
+
+    /// Whether both share storage and one of them is writable.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        let medium = |disk: &Self| Medium::of(&Root::default(), &disk.path);
+        let is_one = || match (medium(self), medium(other)) {
+            (Ok(one), Ok(two)) => one.overlaps(&two),
+            _ => false,
+        };
+        !(self.read_only && other.read_only) && (self.path == other.path || is_one())
+    }
+}
+
+/// Refuses a disk that the base writes to, and a writable disk that the base uses at all.
+fn refuse_used(root: &Root, path: &Path, read_only: bool) -> Result<(), DiskError> {
+    let failed = |source| DiskError::NoFile {
+        path: path.to_owned(),
+        source,
+    };
+    let mut uses = uses(root, &Medium::of(root, path).map_err(failed)?);
+    uses.retain(|one| one.writes || !read_only);
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let words: Vec<_> = uses.into_iter().map(|one| one.what).collect();
+    Err(DiskError::InUse {
+        path: path.to_owned(),
+        uses: words.join(", "),
+    })
+}
+
+/// Finds the program that serves disks.
+///
+/// # Errors
+/// [`StorageDaemonMissing`].
+pub fn find_storage_daemon() -> Result<PathBuf, StorageDaemonMissing> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).map(|folder| folder.join(STORAGE_DAEMON));
+    found
+        .find(|file| file.is_file())
+        .ok_or(StorageDaemonMissing)
+}
+
+#[cfg(test)]
+mod tests {
+    use insula_base::root::fake::Tree;
+
+    use super::*;
+
+    #[test]
+    fn disk_specs_are_parsed() {
+        let spec = |text: &str| {
+            let DiskSpec { path, read_only } = text.parse().unwrap();
+            (path.to_str().unwrap().to_owned(), read_only)
+        };
+        assert_eq!(spec("/a"), ("/a".into(), false));
+        assert_eq!(spec("/a,b,ro"), ("/a,b".into(), true));
+        assert_eq!(spec("/a,rox"), ("/a,rox".into(), false));
+    }
+
+    #[test]
+    fn what_is_neither_file_nor_block_device_is_refused() {
+        let find = |path: &str| {
+            let spec: DiskSpec = path.parse().unwrap();
+            DiskFile::find(&spec)
+        };
+        assert!(matches!(find("/none"), Err(DiskError::NoFile { .. })));
+        assert!(matches!(find("/tmp"), Err(DiskError::NoDisk(_))));
+        assert!(matches!(find("/dev/null"), Err(DiskError::NoDisk(_))));
+    }
+
+    #[test]
+    fn what_the_base_uses_is_refused() {
+        let tree = Tree::new(&[
+            ("/disk", ""),
+            (
+                "/proc/self/mountinfo",
+                "25 1 0:44 / /a rw - erofs /disk ro\n",
+            ),
+        ]);
+        let root = tree.root();
+        let refused = refuse_used(&root, &root.path("/disk"), false).unwrap_err();
+        assert!(refused.to_string().contains("mounted at /a"), "{refused}");
+        refuse_used(&root, &root.path("/disk"), true).unwrap();
+    }
+
+    #[test]
+    fn one_file_by_two_names_is_one_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = |name: &str, read_only| DiskFile {
+            path: folder.path().join(name),
+            read_only,
+            is_device: Some(false),
+        };
+        let (one, again) = (disk("one", false), disk("again", true));
+        fs::write(&one.path, "bytes").unwrap();
+        fs::hard_link(&one.path, &again.path).unwrap();
+        assert!(one.conflicts_with(&again) && !again.conflicts_with(&disk("one", true)));
+        let locked = Lock::take(&again.path, true).unwrap();
+        assert!(matches!(one.check(), Err(DiskError::Busy(_))));
+        drop(locked);
+        one.check().unwrap();
+    }
+}

@@ -1,0 +1,21 @@
+//! What a node has of the base by virtio, as users and records describe it.
+//!
+//! The node's supervisor serves it (`insula_virtio`). Here it is parsed, checked and claimed before
+//! anything is taken, so that nodes are created without the back ends.
+
+mod address;
+mod disk;
+pub mod failure;
+mod folder;
+mod network;
+mod port;
+pub mod resize;
+
+pub use address::cid;
+pub(crate) use address::{free_address, free_addresses};
+pub use disk::{DiskError, DiskFile, DiskSpec, StorageDaemonMissing, find_storage_daemon};
+pub use failure::{DeviceFailure, failures};
+pub use folder::{FolderError, SharedFolder, VirtiofsdMissing, find_virtiofsd};
+pub use network::Networking;
+pub use port::{Publish, PublishError};
+pub use resize::{ResizeError, resize};

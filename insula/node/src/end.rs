@@ -1,0 +1,207 @@
+//! Stopping, killing and removing nodes.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use insula_abi as abi;
+use insula_driver::name::Name;
+use insula_driver::{CallError, Driver};
+use nix::errno::Errno;
+
+use super::power_button::press;
+use super::view::{FindError, Handle, find};
+
+/// Why a node was not stopped or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// It was not found.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// It does not run.
+    #[error(
+        "the node '{0}' is not running; it was left as it is\n\
+         `insula restart {0}` restarts it, `insula rm {0}` removes it"
+    )]
+    NotRunning(Name),
+    /// It does not run yet.
+    #[error(
+        "the node '{0}' is being started by another `insula run`; it was left as it is\n\
+         try again, or end that command, which removes the node"
+    )]
+    Starting(Name),
+    /// It runs.
+    #[error(
+        "the node '{0}' is running; it was left as it is\n\
+         stop it first with `insula stop {0}`, or do both with `insula rm -f {0}`"
+    )]
+    Running(Name),
+    /// The module failed.
+    #[error("the node '{name}' could not be {action}: {source}\n`insula ps -a` shows its state")]
+    Call {
+        /// The node.
+        name: Name,
+        /// The failed action, as a participle.
+        action: &'static str,
+        /// Why.
+        source: CallError,
+    },
+}
+
+/// Interval at which a node that was asked to power off is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which a stopped node is polled whose supervisor is about to exit.
+const EXIT_INTERVAL: Duration = Duration::from_millis(2);
+/// Interval of presses of the power button, whose listener may still be starting.
+const PRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time another process gets to finish a restart, or the supervisor to exit.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a node was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It powered off when asked to.
+    ByItself,
+    /// It did not do so in time, and its cores were stopped.
+    ByForce {
+        /// Whether its kernel handled the power button, so that it could be pressed.
+        was_asked: bool,
+    },
+}
+
+/// Presses a node's power button; stops its cores if it has not ended after `timeout`. The cores
+/// go back to the base; the memory is kept.
+///
+/// # Errors
+/// [`EndError`].
+pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, EndError> {
+    let mut handle = find(driver, name)?;
+    if retire(&mut handle, name)? {
+        return Ok(Stopped::ByItself);
+    }
+    let begun = Instant::now();
+    let mut pressed: Option<Instant> = None;
+    while handle.is_running() && begun.elapsed() < timeout {
+        // A failure to press it does not keep the node from being stopped.
+        if pressed.is_none_or(|at| at.elapsed() > PRESS_INTERVAL) && press(&handle).unwrap_or(false)
+        {
+            pressed = Some(Instant::now());
+        }
+        sleep(POLL_INTERVAL);
+        if handle.refresh().is_err() || handle.is_stopped() {
+            return Ok(Stopped::ByItself);
+        }
+    }
+    match end(&handle, name, abi::Reason::STOPPED) {
+        // It has just ended.
+        Err(EndError::NotRunning(_)) if handle.is_running() => Ok(Stopped::ByItself),
+        ended => ended.map(|()| Stopped::ByForce {
+            was_asked: pressed.is_some(),
+        }),
+    }
+}
+
+/// Stops a node's cores at once and returns them to the base; its memory is kept.
+///
+/// # Errors
+/// [`EndError`].
+pub fn kill(driver: &Driver, name: &Name) -> Result<(), EndError> {
+    let mut handle = find(driver, name)?;
+    if retire(&mut handle, name)? {
+        return Ok(());
+    }
+    end(&handle, name, abi::Reason::KILLED)
+}
+
+/// Removes a stopped node and frees its memory; with `force` stops it first if it runs.
+///
+/// # Errors
+/// [`EndError`].
+pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError> {
+    let mut handle = find(driver, name)?;
+    if force || handle.is_stopped() {
+        retire(&mut handle, name)?;
+    }
+    if !handle.is_stopped() {
+        if !force && handle.is_running() {
+            return Err(EndError::Running(name.clone()));
+        }
+        match end(&handle, name, abi::Reason::KILLED) {
+            // It has ended meanwhile.
+            Ok(()) | Err(EndError::NotRunning(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    wait_for_supervisor_exit(&mut handle);
+    handle.node.remove().or_else(|source| match source.errno {
+        // Its supervisor has removed it already (`insula run --rm`).
+        Errno::ENODEV => Ok(()),
+        Errno::EBUSY => Err(EndError::Running(name.clone())),
+        _ => Err(EndError::Call {
+            name: name.clone(),
+            action: "removed",
+            source,
+        }),
+    })
+}
+
+/// Cancels further restarts of the node. True if nothing else is to be done, since it was stopped
+/// and waiting for its restart.
+fn retire(handle: &mut Handle, name: &Name) -> Result<bool, EndError> {
+    // A node that has never been started belongs to another process.
+    if handle.info.starts == 0 {
+        return Ok(false);
+    }
+    let waited = handle.is_restarting();
+    handle.node.retire().map_err(|source| EndError::Call {
+        name: name.clone(),
+        action: "stopped",
+        source,
+    })?;
+    // Its supervisor may be restarting it right now.
+    let begun = Instant::now();
+    while handle.is_being_restarted() && begun.elapsed() < OTHERS_TIMEOUT {
+        sleep(POLL_INTERVAL);
+        if handle.refresh().is_err() {
+            break;
+        }
+    }
+    Ok(waited && handle.is_stopped())
+}
+
+/// Waits for the exit of a stopped node's supervisor, which maps the node's memory until then.
+/// Gives up after a timeout.
+pub fn wait_for_supervisor_exit(handle: &mut Handle) {
+    let begun = Instant::now();
+    while handle.refresh().is_ok()
+        && handle.is_stopped()
+        && handle.is_supervised()
+        && begun.elapsed() < OTHERS_TIMEOUT
+    {
+        sleep(EXIT_INTERVAL);
+    }
+}
+
+fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), EndError> {
+    let name = name.clone();
+    match handle.info.state {
+        abi::State::STOPPED => return Err(EndError::NotRunning(name)),
+        abi::State::CREATING | abi::State::CREATED => return Err(EndError::Starting(name)),
+        _ => {}
+    }
+    let action = match reason {
+        abi::Reason::KILLED => "killed",
+        _ => "stopped",
+    };
+    handle
+        .node
+        .stop(reason)
+        .map_err(|source| match source.errno {
+            Errno::EALREADY => EndError::NotRunning(name),
+            _ => EndError::Call {
+                name,
+                action,
+                source,
+            },
+        })
+}

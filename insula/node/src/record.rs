@@ -1,0 +1,129 @@
+//! The node's record, which the module keeps.
+
+use std::path::PathBuf;
+
+use insula_abi as abi;
+use insula_image::{LogSource, Payload};
+use kimage::Format;
+use serde::{Deserialize, Serialize};
+
+use super::RootImageRecord;
+use crate::attachment::{DiskFile, Networking};
+use crate::policy::{History, Policy};
+
+/// A range of physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkRecord {
+    /// Physical address of its first byte.
+    pub start: u64,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+impl From<abi::Chunk> for ChunkRecord {
+    fn from(chunk: abi::Chunk) -> Self {
+        Self {
+            start: chunk.start,
+            size: chunk.size,
+        }
+    }
+}
+
+/// The project file that a node was started by (`insula up`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    /// The project.
+    pub project: String,
+    /// The file.
+    pub file: PathBuf,
+    /// SHA-256 of the node's description in it, in hexadecimal.
+    pub digest: String,
+    /// The nodes that this one was started after.
+    pub after: Vec<String>,
+}
+
+/// Restart policy of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartRecord {
+    /// The policy.
+    pub policy: Policy,
+    /// Past restarts.
+    pub history: History,
+}
+
+/// What a node was started from and how it was laid out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// The image, if it was started from one.
+    pub image: Option<String>,
+    /// The kernel's release (`uname -r`).
+    pub release: String,
+    /// Format of the kernel; `None` in older records.
+    #[serde(default)]
+    pub format: Option<Format>,
+    /// The kernel's file.
+    pub kernel: PathBuf,
+    /// The initrd's file.
+    pub initrd: Option<PathBuf>,
+    /// The form in which its kernel was loaded.
+    pub payload: Payload,
+    /// The kernel's whole command line.
+    pub command_line: String,
+    /// The node's part of it, after the image's.
+    pub append: String,
+    /// Local APIC ids of its initial cores.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+    /// Local APIC ids of cores that may be added.
+    pub spare_cpus: Vec<u32>,
+    /// Its initial memory, by offset in its memory object.
+    pub memory: Vec<ChunkRecord>,
+    /// Physical load address of its kernel.
+    pub kernel_address: u64,
+    /// Physical load address of its initrd.
+    pub initrd_address: u64,
+    /// Physical address of the I/O APIC word with its power button's vector.
+    pub power_button: u64,
+    /// Physical address of its channels; 0 in older records.
+    #[serde(default)]
+    pub channels: u64,
+    /// Layout of its log.
+    pub log: LogSource,
+    /// Its restart policy.
+    pub restart: RestartRecord,
+    /// The folder of the base that is its root, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<PathBuf>,
+    /// Its disks, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskFile>,
+    /// The image in memory that is its root, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_image: Option<RootImageRecord>,
+    /// Its network, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Networking>,
+    /// Whether a dump is kept if it crashes.
+    #[serde(default)]
+    pub dump_on_crash: bool,
+    /// Time of its last start, in seconds since 1970.
+    pub created_unix_s: u64,
+    /// The project file that describes it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub described: Option<Described>,
+}
+
+impl NodeRecord {
+    /// Whether its kernel is Linux.
+    #[must_use]
+    pub fn is_linux(&self) -> bool {
+        self.format.is_some_and(|format| format != Format::Lwk)
+    }
+
+    /// Local APIC ids of the cores that its kernel knows, without those it has now.
+    #[must_use]
+    pub fn room(&self, own: &[u32]) -> Vec<u32> {
+        let known = self.cpus.iter().chain(&self.spare_cpus).copied();
+        known.filter(|id| !own.contains(id)).collect()
+    }
+}

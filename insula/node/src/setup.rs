@@ -1,0 +1,189 @@
+//! Preparing a node's memory and record before its first core starts.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use insula_abi as abi;
+use insula_abi::channel::Channels;
+use insula_agent::options::{Clock, Options};
+use insula_boot::{Layout, LayoutError, NodeDescription};
+use insula_driver::channel;
+use insula_driver::name::Name;
+use insula_driver::{CallError, Mapping, Node, tsc};
+use insula_image::{Bootable, LoadError};
+use kimage::{Format, Loadable};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::{ChunkRecord, Described, NodeRecord, RestartRecord, RootImageRecord};
+use crate::attachment::{DiskFile, Networking};
+use crate::delegation;
+use crate::device::Selected;
+
+/// Bytes of the random seed: the key size of the kernel's generator.
+const RANDOM_SEED_SIZE: usize = 32;
+
+/// The record is larger than the module allows, with its size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordTooLong(pub(super) usize);
+
+/// The resources of a node, all allocated.
+pub(super) struct Setup<'a> {
+    pub(super) bootable: &'a Bootable,
+    /// The node's part of the command line, after the image's.
+    pub(super) append: &'a str,
+    /// Local APIC ids of its cores, the boot core first.
+    pub(super) cpus: &'a [u32],
+    /// Local APIC ids of cores that may be added.
+    pub(super) spare_cpus: &'a [u32],
+    pub(super) chunks: &'a [abi::Chunk],
+    /// Memory shared with other nodes, by physical address.
+    pub(super) shared: &'a [abi::Chunk],
+    pub(super) devices: &'a [Selected],
+    pub(super) machine: &'a abi::Machine,
+    pub(super) restart: &'a RestartRecord,
+    pub(super) described: Option<&'a Described>,
+    /// The folder of the base that is its root.
+    pub(super) root: Option<&'a Path>,
+    /// Its disks.
+    pub(super) disks: &'a [DiskFile],
+    /// The image in memory that is its root.
+    pub(super) root_image: Option<&'a RootImageRecord>,
+    /// Its network.
+    pub(super) network: Option<&'a Networking>,
+    pub(super) dump_on_crash: bool,
+}
+
+impl Setup<'_> {
+    /// Lays the node out.
+    pub(super) fn lay_out(&self) -> Result<Layout, LayoutError> {
+        let chunk = |chunk: &abi::Chunk| insula_boot::Chunk {
+            start: chunk.start,
+            size: chunk.size,
+        };
+        let chunks: Vec<_> = self.chunks.iter().map(chunk).collect();
+        let shared: Vec<_> = self.shared.iter().map(chunk).collect();
+        let buses: Vec<_> = self.devices.iter().map(Selected::bus).collect();
+        insula_boot::lay_out(&NodeDescription {
+            kernel: &self.bootable.loadable,
+            initrd_size: self.bootable.initrd_size,
+            command_line: &joined(&self.clock(), &joined(&self.bootable.append, self.append)),
+            cpus: self.cpus,
+            spare_cpus: self.spare_cpus,
+            chunks: &chunks,
+            persistent: &shared,
+            buses: &buses,
+            trampoline: self.machine.trampoline,
+            tsc_khz: self.machine.tsc_khz,
+            channels_size: channel::AREA_SIZE + delegation::area_size(&self.bootable.loadable),
+            random_seed: &self.random_seed(),
+        })
+    }
+
+    fn is_linux(&self) -> bool {
+        self.bootable.loadable.format != Format::Lwk
+    }
+
+    /// A seed for Linux, which may have no other source at boot. Empty on failure.
+    fn random_seed(&self) -> Vec<u8> {
+        let mut seed = vec![0; if self.is_linux() { RANDOM_SEED_SIZE } else { 0 }];
+        let had = getrandom(&mut seed[..], GetRandomFlags::empty()).unwrap_or(0);
+        seed.truncate(had);
+        seed
+    }
+
+    /// The option with the time for Linux, whose only clock is the time stamp counter. Placed
+    /// before the user's part, where everything after `--` is for init.
+    fn clock(&self) -> String {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let clock = Clock {
+            unix_ns: u64::try_from(now.as_nanos()).unwrap_or_default(),
+            tsc: tsc(),
+            tsc_khz: self.machine.tsc_khz.into(),
+        };
+        let agent = Options {
+            clock: self.is_linux().then_some(clock),
+            ..Options::default()
+        };
+        agent.command_line()
+    }
+
+    /// The node's record.
+    pub(super) fn record(&self, layout: &Layout) -> Result<Vec<u8>, RecordTooLong> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let bootable = self.bootable;
+        let mut restart = self.restart.clone();
+        restart.policy.panic_s = layout.panic_s;
+        let record = NodeRecord {
+            image: bootable.image.as_ref().map(Name::to_string),
+            release: bootable.loadable.release.clone(),
+            format: Some(bootable.loadable.format),
+            kernel: bootable.kernel.clone(),
+            initrd: bootable.initrd.clone(),
+            payload: bootable.payload,
+            command_line: layout.command_line.clone(),
+            append: self.append.to_owned(),
+            cpus: self.cpus.to_vec(),
+            spare_cpus: self.spare_cpus.to_vec(),
+            memory: self.chunks.iter().copied().map(ChunkRecord::from).collect(),
+            kernel_address: layout.kernel,
+            initrd_address: layout.initrd,
+            power_button: layout.power_button,
+            channels: layout.channels,
+            log: bootable.log.clone(),
+            restart,
+            root: self.root.map(Path::to_owned),
+            disks: self.disks.to_vec(),
+            root_image: self.root_image.cloned(),
+            network: self.network.cloned(),
+            dump_on_crash: self.dump_on_crash,
+            created_unix_s: now.map_or(0, |now| now.as_secs()),
+            described: self.described.cloned(),
+        };
+        // Serialising to memory only fails for maps with keys that are not strings.
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        if text.len() > abi::DESCRIPTION_MAX {
+            return Err(RecordTooLong(text.len()));
+        }
+        Ok(text)
+    }
+}
+
+/// Writes the layout to a node's memory.
+pub(super) fn write_layout(mapping: &mut Mapping, layout: &Layout) -> Result<(), LoadError> {
+    for piece in &layout.pieces {
+        mapping.write_at(piece.address, &piece.bytes)?;
+    }
+    Ok(())
+}
+
+/// Sets up channels and starts the first core of a loaded node.
+pub(super) fn start_boot_core(
+    node: &Node,
+    layout: &Layout,
+    kernel: &Loadable,
+) -> Result<(), CallError> {
+    node.lay_out_channels(Channels {
+        start: layout.channels,
+        count: channel::COUNT,
+        slots: channel::SLOTS,
+    })?;
+    if delegation::area_size(kernel) > 0 {
+        node.lay_out_delegation(delegation::area(layout.channels + channel::AREA_SIZE))?;
+    }
+    node.start(&abi::NodeStart {
+        entry: layout.entry,
+        page_table: layout.page_table,
+        argument: layout.argument,
+        power_off: layout.power_off,
+        reset: layout.reset,
+    })
+}
+
+/// The user's command line: the image's part, then the node's.
+pub(super) fn joined(image: &str, node: &str) -> String {
+    let parts = [image.trim(), node.trim()];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ")
+}

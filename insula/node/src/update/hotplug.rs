@@ -1,0 +1,296 @@
+//! Hotplug requests to the module in a node, through the node's hotplug channel.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use insula_abi as abi;
+use insula_abi::channel::CHANNEL_HOTPLUG;
+use insula_abi::hotplug::{HotplugKind, HotplugReply, HotplugRequest};
+use insula_base::units::Size;
+use insula_channel::Message;
+use insula_driver::channel::{ChannelError, End, Side};
+use insula_driver::name::Name;
+use insula_driver::{CallError, Node};
+use nix::errno::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::UpdateError;
+
+/// Timeout of the first answer.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a request: pages are migrated before memory is removed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// Interval of attempts to open a session while the node leaves the last one.
+const OPEN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Executes hotplug steps.
+pub(super) trait HotplugTarget {
+    /// Executes one step and waits for its end.
+    fn execute(&mut self, step: &Step) -> Result<(), UpdateError>;
+}
+
+/// A session with the module in a node.
+pub(super) struct HotplugSession<'a> {
+    name: &'a Name,
+    end: End,
+    info: HotplugReply,
+}
+
+impl<'a> HotplugSession<'a> {
+    /// Opens a session, without changing the node.
+    pub(super) fn open(node: &Node, name: &'a Name) -> Result<Self, UpdateError> {
+        let end = open_channel(node).map_err(|error| match error.errno {
+            Errno::EBUSY => UpdateError::Busy(name.clone()),
+            Errno::ENOENT => UpdateError::NoModule(name.clone()),
+            Errno::EPIPE => UpdateError::NotRunning(name.clone()),
+            _ => UpdateError::Driver(error.into()),
+        })?;
+        let mut hotplug = Self {
+            name,
+            end: End::attach(end, Side::Base)?,
+            info: HotplugReply::default(),
+        };
+        let answer = hotplug.call(HotplugKind::QUERY, HotplugRequest::default(), HELLO_TIMEOUT);
+        hotplug.info = answer.map_err(|error| match error {
+            ChannelError::TimedOut(_) => UpdateError::NoModule(name.clone()),
+            error => hotplug.channel_error(error),
+        })?;
+        if !hotplug.memory_block().is_power_of_two() || hotplug.memory_block() < abi::GRANULE {
+            return Err(UpdateError::ProtocolError(name.clone()));
+        }
+        Ok(hotplug)
+    }
+
+    /// Size of the node's hotplug memory blocks in bytes, a power of two.
+    pub(super) fn memory_block(&self) -> u64 {
+        self.info.memory_block
+    }
+
+    fn call(
+        &mut self,
+        kind: HotplugKind,
+        request: HotplugRequest,
+        timeout: Duration,
+    ) -> Result<HotplugReply, ChannelError> {
+        let message = Message::bytes(kind.0, request.as_bytes());
+        self.end.send(&message, timeout)?;
+        let mut buffer = [0; size_of::<HotplugReply>()];
+        let received = self.end.receive(&mut buffer, timeout)?;
+        let answer = HotplugReply::read_from_bytes(received.bytes(&buffer));
+        // Another size means another version of the protocol.
+        Ok(answer.unwrap_or(HotplugReply {
+            error: -(Errno::EPROTO as i32),
+            ..HotplugReply::default()
+        }))
+    }
+
+    fn channel_error(&self, error: ChannelError) -> UpdateError {
+        let name = self.name.clone();
+        match error {
+            ChannelError::Disconnected => UpdateError::Disconnected(name),
+            source => UpdateError::Channel { name, source },
+        }
+    }
+}
+
+fn open_channel(node: &Node) -> Result<insula_driver::Channel, CallError> {
+    let began = Instant::now();
+    loop {
+        match node.open_channel(CHANNEL_HOTPLUG) {
+            Err(error) if error.errno == Errno::EBUSY && began.elapsed() < HELLO_TIMEOUT => {
+                sleep(OPEN_INTERVAL);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+impl HotplugTarget for HotplugSession<'_> {
+    fn execute(&mut self, step: &Step) -> Result<(), UpdateError> {
+        let name = self.name.clone();
+        let what = step.to_string();
+        let answer = match self.call(step.kind, step.request, REQUEST_TIMEOUT) {
+            Ok(answer) => answer,
+            Err(ChannelError::TimedOut(_)) => return Err(UpdateError::TimedOut { name, what }),
+            Err(error) => return Err(self.channel_error(error)),
+        };
+        match answer.error {
+            0 => Ok(()),
+            error => Err(UpdateError::Refused {
+                name,
+                what,
+                why: Errno::from_raw(error.wrapping_neg()),
+            }),
+        }
+    }
+}
+
+/// A request, and whether it is reverted if a later one fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    kind: HotplugKind,
+    request: HotplugRequest,
+    revertible: bool,
+}
+
+impl Step {
+    pub(super) fn cpu(kind: HotplugKind, apic_id: u32) -> Self {
+        let request = HotplugRequest {
+            apic_id,
+            ..HotplugRequest::default()
+        };
+        Self {
+            kind,
+            request,
+            revertible: false,
+        }
+    }
+
+    pub(super) fn memory(kind: HotplugKind, chunk: abi::Chunk) -> Self {
+        let request = HotplugRequest {
+            start: chunk.start,
+            size: chunk.size,
+            ..HotplugRequest::default()
+        };
+        Self {
+            kind,
+            request,
+            revertible: false,
+        }
+    }
+
+    /// The same step, to be reverted if a later one fails.
+    pub(super) fn revertible(self) -> Self {
+        Self {
+            revertible: true,
+            ..self
+        }
+    }
+
+    fn inverse(self) -> Option<Self> {
+        let kind = match self.kind {
+            HotplugKind::CPU_ONLINE => HotplugKind::CPU_OFFLINE,
+            HotplugKind::CPU_OFFLINE => HotplugKind::CPU_ONLINE,
+            HotplugKind::MEMORY_ADD => HotplugKind::MEMORY_REMOVE,
+            HotplugKind::MEMORY_REMOVE => HotplugKind::MEMORY_ADD,
+            _ => return None,
+        };
+        self.revertible.then_some(Self { kind, ..self })
+    }
+}
+
+impl std::fmt::Display for Step {
+    /// The action, as words that follow "to".
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let HotplugRequest {
+            apic_id,
+            start,
+            size,
+            ..
+        } = self.request;
+        let size = Size(size);
+        match self.kind {
+            HotplugKind::CPU_ONLINE => write!(f, "bring the core with APIC id {apic_id} online"),
+            HotplugKind::CPU_OFFLINE => write!(f, "take the core with APIC id {apic_id} offline"),
+            HotplugKind::MEMORY_ADD => write!(f, "use {size} of memory at {start:#x}"),
+            _ => write!(f, "give up {size} of memory at {start:#x}"),
+        }
+    }
+}
+
+/// Executes all steps in order; if one is refused, reverts those before.
+pub(super) fn execute_all(
+    target: &mut impl HotplugTarget,
+    steps: &[Step],
+) -> Result<(), UpdateError> {
+    for (index, step) in steps.iter().enumerate() {
+        let Err(error) = target.execute(step) else {
+            continue;
+        };
+        if !error.is_rolled_back() {
+            return Err(error);
+        }
+        revert(target, &steps[..index])?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Reverts the revertible ones of executed steps.
+pub(super) fn revert(target: &mut impl HotplugTarget, steps: &[Step]) -> Result<(), UpdateError> {
+    for step in steps.iter().rev().filter_map(|step| step.inverse()) {
+        target
+            .execute(&step)
+            .map_err(UpdateError::into_rollback_failed)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node that refuses some kinds of requests.
+    struct Node {
+        refuses: Vec<HotplugKind>,
+        done: Vec<(HotplugKind, u32)>,
+    }
+
+    impl HotplugTarget for Node {
+        fn execute(&mut self, step: &Step) -> Result<(), UpdateError> {
+            if self.refuses.contains(&step.kind) {
+                return Err(UpdateError::Refused {
+                    name: "web".parse().unwrap(),
+                    what: step.to_string(),
+                    why: Errno::EBUSY,
+                });
+            }
+            self.done.push((step.kind, step.request.apic_id));
+            Ok(())
+        }
+    }
+
+    fn node(refuses: &[HotplugKind]) -> Node {
+        Node {
+            refuses: refuses.to_vec(),
+            done: Vec::new(),
+        }
+    }
+
+    fn steps() -> Vec<Step> {
+        let chunk = abi::Chunk {
+            start: 1 << 30,
+            size: 128 << 20,
+        };
+        vec![
+            Step::cpu(HotplugKind::CPU_ONLINE, 1),
+            Step::cpu(HotplugKind::CPU_ONLINE, 2).revertible(),
+            Step::memory(HotplugKind::MEMORY_ADD, chunk).revertible(),
+        ]
+    }
+
+    #[test]
+    fn steps_are_executed_in_order() {
+        let mut node = node(&[]);
+        execute_all(&mut node, &steps()).unwrap();
+        let (on, add) = (HotplugKind::CPU_ONLINE, HotplugKind::MEMORY_ADD);
+        assert_eq!(node.done, [(on, 1), (on, 2), (add, 0)]);
+    }
+
+    #[test]
+    fn revertible_steps_before_a_refusal_are_reverted() {
+        let mut node = node(&[HotplugKind::MEMORY_ADD]);
+        let error = execute_all(&mut node, &steps()).unwrap_err();
+        assert!(error.is_rolled_back());
+        let (on, off) = (HotplugKind::CPU_ONLINE, HotplugKind::CPU_OFFLINE);
+        assert_eq!(node.done, [(on, 1), (on, 2), (off, 2)]);
+    }
+
+    #[test]
+    fn a_failed_rollback_is_reported() {
+        let mut node = node(&[HotplugKind::MEMORY_ADD, HotplugKind::CPU_OFFLINE]);
+        let error = execute_all(&mut node, &steps()).unwrap_err();
+        assert!(!error.is_rolled_back());
+        insta::assert_snapshot!(error);
+    }
+}

@@ -1,0 +1,316 @@
+//! Finding nodes and showing their state.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use insula_abi as abi;
+use insula_base::units::CpuList;
+use insula_driver::name::{self, Missing, Name};
+use insula_driver::{CallError, Driver, Node};
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use super::NodeRecord;
+use crate::attachment::{self, DeviceFailure};
+
+/// Why a node was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// No node has this name.
+    #[error(
+        "there is no node '{}'; nothing was touched\n\
+         {}`insula ps -a` lists all nodes", .0.name(), .0.hint()
+    )]
+    Unknown(Missing),
+    /// The module failed.
+    #[error("the nodes cannot be read: {0}; nothing was touched")]
+    Call(#[from] CallError),
+}
+
+/// An open node: its descriptor and its state when last read.
+#[derive(Debug)]
+pub struct Handle {
+    /// The module's descriptor.
+    pub node: Node,
+    /// State in the module.
+    pub info: abi::NodeInfo,
+    /// Its cores, the boot core first.
+    pub cpus: Vec<abi::Cpu>,
+    /// Its record; `None` if another version of the command wrote it.
+    pub record: Option<NodeRecord>,
+}
+
+impl Handle {
+    /// Reads the node's state.
+    ///
+    /// # Errors
+    /// The module's error; `ENODEV` if the node was removed.
+    pub fn of(node: Node) -> Result<Self, CallError> {
+        let (info, cpus) = node.info()?;
+        let record = serde_json::from_slice(&node.description()?).ok();
+        Ok(Self {
+            node,
+            info,
+            cpus,
+            record,
+        })
+    }
+
+    /// Reads the state again.
+    ///
+    /// # Errors
+    /// The module's error; `ENOENT` or `ENODEV` if the node was removed.
+    pub fn refresh(&mut self) -> Result<(), CallError> {
+        (self.info, self.cpus) = self.node.info()?;
+        Ok(())
+    }
+
+    /// Whether it runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.info.state == abi::State::RUNNING
+    }
+
+    /// Whether it has crashed.
+    #[must_use]
+    pub fn is_crashed(&self) -> bool {
+        self.info.reason == abi::Reason::CRASHED
+    }
+
+    /// Whether it was stopped because it hung.
+    #[must_use]
+    pub fn is_hung(&self) -> bool {
+        self.info.reason == abi::Reason::HUNG
+    }
+
+    /// Whether it is stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.info.state == abi::State::STOPPED
+    }
+
+    /// Whether it has a supervisor.
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        self.has(abi::NODE_SUPERVISED)
+    }
+
+    /// Whether it should have a supervisor but has none.
+    #[must_use]
+    pub fn is_unsupervised(&self) -> bool {
+        let finished = self.has(abi::NODE_RETIRED) && !self.is_running();
+        self.record.is_some() && self.info.starts > 0 && !self.is_supervised() && !finished
+    }
+
+    /// Whether its supervisor is about to restart it: it keeps the cores, or retries after a failed
+    /// attempt.
+    #[must_use]
+    pub fn is_restarting(&self) -> bool {
+        let policy = self.record.as_ref().map(|record| record.restart.policy);
+        let wanted = policy.is_some_and(|policy| policy.keep_cpus() & self.info.reason.bit() != 0);
+        self.is_stopped() && (self.has(abi::NODE_CPUS_KEPT) || wanted && self.may_restart())
+    }
+
+    /// Whether it is stopped, but not for good.
+    #[must_use]
+    pub fn may_restart(&self) -> bool {
+        self.is_stopped() && self.is_supervised() && !self.has(abi::NODE_RETIRED)
+    }
+
+    /// Whether it is being restarted right now.
+    #[must_use]
+    pub fn is_being_restarted(&self) -> bool {
+        let started = self.is_running() || self.is_stopped();
+        !started && self.info.starts > 0
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.info.flags & flag != 0
+    }
+
+    /// Its state for users.
+    #[must_use]
+    pub fn view(&self) -> NodeView {
+        NodeView::new(self, boot_time())
+    }
+}
+
+/// Finds the node with this name.
+///
+/// # Errors
+/// [`FindError`].
+pub fn find(driver: &Driver, name: &Name) -> Result<Handle, FindError> {
+    let node = driver
+        .open_node(&name.to_abi())
+        .map_err(|error| match error.errno {
+            Errno::ENOENT => FindError::Unknown(missing(driver, name)),
+            _ => FindError::Call(error),
+        })?;
+    Handle::of(node).map_err(|error| match is_gone(error) {
+        true => FindError::Unknown(Missing::among(name.as_str(), [])),
+        false => FindError::Call(error),
+    })
+}
+
+/// The error for an unknown name, with suggestions.
+fn missing(driver: &Driver, name: &Name) -> Missing {
+    // On failure there are just no suggestions.
+    let nodes = driver.node_names().unwrap_or_default();
+    Missing::among(name.as_str(), nodes.iter().map(name::text))
+}
+
+/// All nodes, oldest first. Nodes removed meanwhile are left out.
+///
+/// # Errors
+/// [`FindError`].
+pub fn all(driver: &Driver) -> Result<Vec<Handle>, FindError> {
+    let opened = driver
+        .node_names()?
+        .into_iter()
+        .map(|name| driver.open_node(&name));
+    let handles = opened.map(|node| Handle::of(node?));
+    let there = handles.filter(|handle| !matches!(handle, Err(error) if is_gone(*error)));
+    Ok(there.collect::<Result<_, CallError>>()?)
+}
+
+/// Whether the module's error means that the node was removed.
+fn is_gone(error: CallError) -> bool {
+    matches!(error.errno, Errno::ENOENT | Errno::ENODEV | Errno::ENODATA)
+}
+
+/// State of a node for users.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: u32,
+    /// State, in OCI's terms.
+    pub state: &'static str,
+    /// Why it is stopped.
+    pub reason: Option<&'static str>,
+    /// Whether it has a supervisor.
+    pub supervised: bool,
+    /// Whether it runs, but its first core takes no interrupts.
+    pub unresponsive: bool,
+    /// Whether it is stopped and about to be restarted.
+    pub restarting: bool,
+    /// Its failed virtio devices. They are retried.
+    pub failed_devices: Vec<DeviceFailure>,
+    /// Number of starts.
+    pub starts: u64,
+    /// Its cores by the base's numbers, the boot core first; if stopped, its last ones.
+    pub cpus: CpuList,
+    /// Their local APIC ids.
+    pub apic_ids: Vec<u32>,
+    /// Size of its memory in bytes.
+    pub memory_bytes: u64,
+    /// Its address on the network of nodes and base, if any.
+    pub address: Option<Ipv4Addr>,
+    /// The image it was started from.
+    pub image: Option<String>,
+    /// Its kernel's release.
+    pub release: Option<String>,
+    /// Time of its last start, in nanoseconds of `CLOCK_BOOTTIME`.
+    pub started_ns: Option<u64>,
+    /// Time of its end, in the same clock.
+    pub ended_ns: Option<u64>,
+    /// Duration of its present or last run, in nanoseconds.
+    pub ran_ns: u64,
+}
+
+impl NodeView {
+    fn new(handle: &Handle, now: Duration) -> Self {
+        let (info, record) = (&handle.info, handle.record.as_ref());
+        let given = |time: u64| Some(time).filter(|&time| time > 0);
+        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let (started_ns, ended_ns) = (given(info.started_ns), given(info.ended_ns));
+        Self {
+            name: name::text(&info.name),
+            id: info.id,
+            state: state_name(info.state),
+            reason: reason_name(info.reason),
+            supervised: handle.is_supervised(),
+            unresponsive: handle.has(abi::NODE_UNRESPONSIVE),
+            restarting: handle.is_restarting(),
+            failed_devices: match handle.is_running() {
+                true => attachment::failures(info.id, info.start_tsc),
+                false => Vec::new(),
+            },
+            starts: info.starts,
+            cpus: CpuList(handle.cpus.iter().map(|cpu| cpu.cpu).collect()),
+            apic_ids: handle.cpus.iter().map(|cpu| cpu.apic_id).collect(),
+            memory_bytes: info.memory_size,
+            address: record
+                .and_then(|record| record.network.as_ref())
+                .map(|network| network.address(info.id)),
+            image: record.and_then(|record| record.image.clone()),
+            release: record.map(|record| record.release.clone()),
+            started_ns,
+            ended_ns,
+            ran_ns: started_ns.map_or(0, |began| ended_ns.unwrap_or(now_ns).saturating_sub(began)),
+        }
+    }
+}
+
+fn state_name(state: abi::State) -> &'static str {
+    match state {
+        abi::State::CREATING => "creating",
+        abi::State::CREATED => "created",
+        abi::State::RUNNING => "running",
+        abi::State::STOPPED => "stopped",
+        _ => "unknown",
+    }
+}
+
+fn reason_name(reason: abi::Reason) -> Option<&'static str> {
+    match reason {
+        abi::Reason::NONE => None,
+        abi::Reason::POWER_OFF => Some("power-off"),
+        abi::Reason::RESET => Some("reset"),
+        abi::Reason::STOPPED => Some("stopped"),
+        abi::Reason::KILLED => Some("killed"),
+        abi::Reason::CRASHED => Some("crashed"),
+        abi::Reason::BASE => Some("base-went-down"),
+        abi::Reason::HALTED => Some("halted"),
+        abi::Reason::HUNG => Some("unresponsive"),
+        abi::Reason::DEVICE_LOST => Some("device-lost"),
+        _ => Some("unknown"),
+    }
+}
+
+fn boot_time() -> Duration {
+    // Every Linux since 2.6.39 has this clock.
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_and_reasons_have_words() {
+        let states = [0, 1, 2, 3, 99].map(|state| state_name(abi::State(state)));
+        assert_eq!(
+            states,
+            ["creating", "created", "running", "stopped", "unknown"]
+        );
+        let reasons =
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 99].map(|reason| reason_name(abi::Reason(reason)));
+        let words = [
+            "power-off",
+            "reset",
+            "stopped",
+            "killed",
+            "crashed",
+            "base-went-down",
+            "halted",
+            "unresponsive",
+            "device-lost",
+            "unknown",
+        ];
+        assert_eq!(reasons[0], None);
+        assert_eq!(reasons[1..], words.map(Some));
+    }
+}

@@ -1,0 +1,280 @@
+//! Writing a dump.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use insula_base::root::Root;
+use insula_base::units::Size;
+use insula_driver::Mapping;
+use insula_node::{Handle, nmi};
+use kimage::running::RunningKernel;
+use serde::{Serialize, Serializer};
+
+use super::inspected_node::{InspectError, InspectedNode};
+use super::notes::Notes;
+use super::store::{DumpFile, Limits, LimitsError, Store, StoreError};
+use super::vmcore::{KernelMap, Vmcore, WriteError};
+
+/// Why no dump was written. The node was left as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    /// The node cannot be inspected.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
+    /// The folder of dumps cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A limit is invalid.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// The disk is full.
+    #[error(
+        "the dump of the node '{0}' would fill the disk, of which a twentieth is kept free; the \
+         incomplete file was removed\n\
+         free space (`insula dump ls`, `insula dump rm`), or write it elsewhere with --output"
+    )]
+    DiskFull(String),
+    /// It is larger than the limit for all dumps.
+    #[error(
+        "the dump of the node '{name}' takes more than {max}, the limit for all dumps; the \
+         incomplete \
+         file was removed\n\
+         allow more with --size-max or {variable}, or write it elsewhere with --output",
+        variable = Limits::BYTES_VARIABLE
+    )]
+    TooLarge {
+        /// The node.
+        name: String,
+        /// The limit.
+        max: Size,
+    },
+    /// It could not be written.
+    #[error(
+        "the dump of the node '{name}' could not be written: {source}; the incomplete file was \
+         removed"
+    )]
+    Write {
+        /// The node.
+        name: String,
+        /// The error.
+        source: WriteError,
+    },
+    /// The cores could not be interrupted.
+    #[error(
+        "the cores of the node '{name}' could not be interrupted: {source}; no dump was written"
+    )]
+    Interrupt {
+        /// The node.
+        name: String,
+        /// The error.
+        source: nmi::NmiError,
+    },
+}
+
+/// Target of a dump.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// The folder of stored dumps, within these limits.
+    Store(Limits),
+    /// This file, which is replaced if it exists.
+    File(PathBuf),
+}
+
+/// A dump to write.
+#[derive(Clone, Debug)]
+pub struct DumpRequest {
+    /// Where it is written.
+    pub target: Target,
+    /// Whether each core of a running node is interrupted by an NMI, so that its registers are in
+    /// the dump.
+    pub interrupt: bool,
+}
+
+/// A part that a dump lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DumpWarning {
+    /// The node was running while its memory was read.
+    Live,
+    /// The kernel was not found.
+    NoKernel(String),
+    /// The kernel has not written its VMCOREINFO yet.
+    NoVmcoreinfo,
+    /// The registers of some cores are missing: how many, of how many.
+    NoRegisters(usize, usize),
+}
+
+impl fmt::Display for DumpWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Live => f.write_str(
+                "the node was running: memory that it changed while the dump was written may be \
+                 inconsistent",
+            ),
+            Self::NoKernel(reason) => write!(
+                f,
+                "the dump contains only the memory, without a description that tools need: \
+                 {reason}"
+            ),
+            Self::NoVmcoreinfo => f.write_str(
+                "the kernel had not written its VMCOREINFO yet, tools need options that say where \
+                 it \
+                 is",
+            ),
+            Self::NoRegisters(missing, all) => {
+                write!(f, "the registers of {missing} of {all} cores are unknown")
+            }
+        }
+    }
+}
+
+impl Serialize for DumpWarning {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A dump that was written.
+#[derive(Clone, Debug, Serialize)]
+pub struct Dumped {
+    /// The node.
+    pub node: String,
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Apparent size of the file in bytes, holes included.
+    pub size_bytes: u64,
+    /// Bytes of nonzero memory that were written.
+    pub written_bytes: u64,
+    /// What it lacks.
+    pub warnings: Vec<DumpWarning>,
+    /// Older dumps removed to stay within the limits.
+    pub removed: Vec<PathBuf>,
+}
+
+/// Writes a dump of a node, running or not.
+///
+/// # Errors
+/// [`DumpError`].
+pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumped, DumpError> {
+    let mut node = InspectedNode::open(handle)?;
+    let name = node.name().to_owned();
+    if request.interrupt && node.is_running() {
+        node.interrupt(handle)
+            .map_err(|source| DumpError::Interrupt {
+                name: name.clone(),
+                source,
+            })?;
+    }
+    let (map, notes, mut warnings) = describe(&node);
+    if node.is_running() {
+        warnings.insert(0, DumpWarning::Live);
+    }
+    let named = |source| named(&name, source);
+    let plan = Vmcore::plan(
+        kimage::PhysicalMemory::ranges(node.memory()),
+        &map,
+        notes.bytes(),
+    )
+    .map_err(named)?;
+    let store = Store::new(root);
+    let (dump, bytes_max) = match &request.target {
+        Target::Store(limits) => (store.create(&name)?, limits.bytes),
+        Target::File(path) => (DumpFile::create(path.clone())?, u64::MAX),
+    };
+    let available_bytes = dump.available_bytes();
+    let written = plan.write(node.memory(), dump.file(), bytes_max.min(available_bytes));
+    let written = written.map_err(|error| match error {
+        WriteError::TooLarge(_) if available_bytes < bytes_max => DumpError::DiskFull(name.clone()),
+        error => named(error),
+    })?;
+    let path = dump.finish()?;
+    let removed = match &request.target {
+        Target::Store(limits) => store.prune(*limits, &path)?,
+        Target::File(_) => Vec::new(),
+    };
+    Ok(Dumped {
+        node: name,
+        path,
+        size_bytes: plan.size(),
+        written_bytes: written,
+        warnings,
+        removed,
+    })
+}
+
+/// Writes a dump of a node that has crashed, or was stopped because it hung, if its user asked for
+/// that (`insula run --dump-on-crash`).
+///
+/// # Errors
+/// [`DumpError`]; the node's state is not affected.
+pub fn dump_on_crash(handle: &Handle, root: &Root) -> Result<Option<Dumped>, DumpError> {
+    let wanted = handle
+        .record
+        .as_ref()
+        .is_some_and(|record| record.dump_on_crash);
+    if !wanted || !(handle.is_crashed() || handle.is_hung()) {
+        return Ok(None);
+    }
+    let request = DumpRequest {
+        target: Target::Store(Limits::from_environment()?),
+        interrupt: false,
+    };
+    dump(handle, root, &request).map(Some)
+}
+
+/// The kernel's memory map and the notes, as far as they are known, and warnings about the rest.
+fn describe(node: &InspectedNode) -> (KernelMap, Notes, Vec<DumpWarning>) {
+    let mut notes = Notes::default();
+    let kernel = match node.kernel() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            let reason = error.to_string();
+            let warning =
+                DumpWarning::NoKernel(reason.lines().next().unwrap_or_default().to_owned());
+            return (KernelMap::default(), notes, vec![warning]);
+        }
+    };
+    let mut warnings = add_processors(&mut notes, node, &kernel);
+    match kernel.vmcoreinfo() {
+        Ok(Some(text)) => notes.vmcoreinfo(&text),
+        Ok(None) | Err(_) => warnings.push(DumpWarning::NoVmcoreinfo),
+    }
+    let map = KernelMap {
+        direct_map: kernel.direct_map().unwrap_or_default(),
+        image: Some((kernel.image(), kernel.placement().physical)),
+    };
+    (map, notes, warnings)
+}
+
+fn add_processors(
+    notes: &mut Notes,
+    node: &InspectedNode,
+    kernel: &RunningKernel<'_, Mapping>,
+) -> Vec<DumpWarning> {
+    let processors = node.processors(kernel);
+    for (processor, registers) in &processors {
+        let thread = kernel.current_thread(processor).unwrap_or_default();
+        notes.processor(thread, registers.as_ref());
+    }
+    let unknown = processors
+        .iter()
+        .filter(|(_, registers)| registers.is_none());
+    match unknown.count() {
+        0 => Vec::new(),
+        missing => vec![DumpWarning::NoRegisters(missing, processors.len())],
+    }
+}
+
+fn named(name: &str, source: WriteError) -> DumpError {
+    let name = name.to_owned();
+    match source {
+        WriteError::File(error) if error.kind() == io::ErrorKind::StorageFull => {
+            DumpError::DiskFull(name)
+        }
+        WriteError::TooLarge(max) => DumpError::TooLarge {
+            name,
+            max: Size(max),
+        },
+        source => DumpError::Write { name, source },
+    }
+}

@@ -1,0 +1,144 @@
+//! A node under inspection: its memory, and the kernel in it.
+
+use insula_driver::name;
+use insula_driver::{DriverError, Mapping};
+use insula_node::{Handle, log_layout};
+use kimage::log::{LogLayout, Placement, locate};
+use kimage::running::{Processor, Registers, RunningKernel};
+
+/// Why a node cannot be inspected. It was left as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// Its memory cannot be accessed.
+    #[error("the memory of the node '{name}' cannot be read: {source}; it was left as it is")]
+    Driver {
+        /// The node.
+        name: String,
+        /// The error.
+        source: DriverError,
+    },
+    /// Its kernel was not found, or is of an unknown kind.
+    #[error(
+        "the kernel of the node '{name}' cannot be inspected: {reason}; it was left as it is\n\
+         use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, like those of distributions"
+    )]
+    Kernel {
+        /// The node.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// A node's memory, and its kernel's place in it.
+#[derive(Debug)]
+pub struct InspectedNode {
+    name: String,
+    memory: Mapping,
+    /// Layout and placement of the kernel; or why they are unknown.
+    kernel: Result<(LogLayout, Placement), String>,
+    /// Whether the registers saved by the cores' last NMI are of a known moment: see
+    /// [`InspectedNode::processors`].
+    registers_known: bool,
+    running: bool,
+}
+
+impl InspectedNode {
+    /// Maps a node's memory and looks for its kernel.
+    ///
+    /// # Errors
+    /// [`InspectError::Driver`]. A missing kernel is reported by [`kernel`](Self::kernel).
+    pub fn open(handle: &Handle) -> Result<Self, InspectError> {
+        let name = name::text(&handle.info.name);
+        let failed = |source| InspectError::Driver {
+            name: name.clone(),
+            source,
+        };
+        let memory = handle
+            .node
+            .memory()
+            .map_err(|error| failed(error.into()))?
+            .map()
+            .map_err(|error| failed(error.into()))?;
+        let kernel = log_layout(handle)
+            .map_err(|error| first_line(&error.to_string()))
+            .and_then(|layout| {
+                let placement = locate(&layout, &memory);
+                let placement = placement.ok_or("it has not logged anything yet")?;
+                Ok((layout, placement))
+            });
+        Ok(Self {
+            name,
+            memory,
+            kernel,
+            registers_known: handle.is_crashed() || handle.is_hung(),
+            running: handle.is_running(),
+        })
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its memory.
+    #[must_use]
+    pub fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// Its memory, writable.
+    pub(super) fn memory_mut(&mut self) -> &mut Mapping {
+        &mut self.memory
+    }
+
+    /// Whether it was running when it was opened.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// The kernel in its memory.
+    ///
+    /// # Errors
+    /// [`InspectError::Kernel`] when it does not run yet, or is of an unknown kind.
+    pub fn kernel(&self) -> Result<RunningKernel<'_, Mapping>, InspectError> {
+        let failed = |reason: &str| InspectError::Kernel {
+            name: self.name.clone(),
+            reason: reason.to_owned(),
+        };
+        let (layout, placement) = self.kernel.as_ref().map_err(|reason| failed(reason))?;
+        RunningKernel::attach(layout, *placement, &self.memory)
+            .map_err(|error| failed(&first_line(&error.to_string())))
+    }
+
+    /// Records that each core has just been interrupted.
+    pub(super) fn set_registers_known(&mut self) {
+        self.registers_known = true;
+    }
+
+    /// The processors that the kernel has used, each with its registers if they are of a known
+    /// moment: of a node that crashed or hung those at that time, of one whose cores were just
+    /// interrupted those of the interrupt. Others are left out.
+    #[must_use]
+    pub fn processors(
+        &self,
+        kernel: &RunningKernel<'_, Mapping>,
+    ) -> Vec<(Processor, Option<Registers>)> {
+        let processors = kernel.processors().unwrap_or_default();
+        let registers = |processor: &Processor| {
+            let known = kernel.registers_at_nmi(processor).ok().flatten();
+            known.filter(|_| self.registers_known)
+        };
+        processors
+            .into_iter()
+            .map(|processor| (processor, registers(&processor)))
+            .collect()
+    }
+}
+
+/// A message without its hint.
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

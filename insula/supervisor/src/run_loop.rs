@@ -1,0 +1,434 @@
+//! The supervisor's run loop.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use insula_abi as abi;
+use insula_base::root::Root;
+use insula_driver::name;
+use insula_driver::{CallError, Driver, Node};
+use insula_node::policy::{Decision, Ending, History, OnHang, Policy, retry_delay};
+use insula_node::{
+    self as node, Handle, NodeRecord, RestartCause, RestartError, record_crash, wait_for_last_lines,
+};
+use insula_postmortem::{backtrace, dump_on_crash};
+use insula_privilege::{DeviceNeeds, RestrictError, restrict_supervisor};
+use insula_virtio::{self as virtio, Devices, Server, make_static_nodes};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::health::{Health, HealthProbe};
+use super::journal::Journal;
+
+/// Interval of health probes of a running node.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// `oom_score_adj` of the supervisor; -1000 means never killed.
+const OOM_SCORE: &str = "-900";
+
+/// Why a node cannot be supervised. The node is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// The module failed, or the descriptor is not a node.
+    #[error("the node cannot be supervised: {0}; it was left as it is")]
+    Call(#[from] CallError),
+    /// The node's record has another format.
+    #[error("the record of the node '{0}' cannot be understood; it was left as it is")]
+    NoRecord(String),
+    /// The supervisor could not drop its privileges.
+    #[error("the node '{name}' is not supervised: {source}; it was left as it is")]
+    Restrict {
+        /// The node.
+        name: String,
+        /// Why.
+        source: RestrictError,
+    },
+}
+
+/// State of a supervisor.
+struct Supervisor {
+    driver: Driver,
+    handle: Handle,
+    policy: Policy,
+    journal: Journal,
+    unresponsive: bool,
+    /// Serves the running node's virtio devices.
+    devices: Option<Server>,
+    /// Number of the last start that ended in a crash or a hang.
+    failed_start: u64,
+}
+
+/// Supervises a node until it has ended for good or was removed. `node` must already be the
+/// supervisor's descriptor.
+///
+/// # Errors
+/// [`SuperviseError`].
+pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
+    match supervise_existing(driver, node) {
+        // The node was removed.
+        Err(SuperviseError::Call(error)) if error.errno == Errno::ENODEV => Ok(()),
+        other => other,
+    }
+}
+
+fn supervise_existing(driver: Driver, node: Node) -> Result<(), SuperviseError> {
+    let handle = Handle::of(node)?;
+    let name = name::text(&handle.info.name);
+    let Some(record) = &handle.record else {
+        return Err(SuperviseError::NoRecord(name));
+    };
+    let journal = Journal::open(name.clone());
+    // Before the privileges for it are dropped.
+    prepare_process(&journal);
+    make_static_nodes();
+    let functions = !handle.node.devices()?.is_empty();
+    restrict_supervisor(device_needs(record, functions)).map_err(|source| {
+        SuperviseError::Restrict {
+            name: name.clone(),
+            source,
+        }
+    })?;
+    let mut supervisor = Supervisor {
+        policy: record.restart.policy,
+        driver,
+        handle,
+        journal,
+        unresponsive: false,
+        devices: None,
+        failed_start: 0,
+    };
+    supervisor.journal.log_panics();
+    supervisor.run().map_err(|error| {
+        if error.errno != Errno::ENODEV {
+            supervisor.journal.error(&error.to_string());
+        }
+        error.into()
+    })
+}
+
+/// The needs of a node with this record, with or without PCI functions.
+fn device_needs(record: &NodeRecord, functions: bool) -> DeviceNeeds {
+    DeviceNeeds {
+        folder: record.root.is_some(),
+        disk: !record.disks.is_empty(),
+        network: record.network.is_some(),
+        functions,
+    }
+}
+
+/// Lowers the OOM score of this process and its children, since the node dies with a root that they
+/// serve, and raises its descriptor limit for published ports.
+fn prepare_process(journal: &Journal) {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
+        journal.error(&format!(
+            "the supervisor's OOM score cannot be lowered: {error}"
+        ));
+    }
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        journal.error(&format!(
+            "the limit of descriptors cannot be raised: {}",
+            error.desc()
+        ));
+    }
+}
+
+impl Supervisor {
+    /// Supervises until the node has ended for good.
+    fn run(&mut self) -> Result<(), CallError> {
+        let mut probe = None;
+        loop {
+            self.handle.refresh()?;
+            match self.handle.info.state {
+                abi::State::RUNNING => {
+                    self.serve_devices();
+                    self.watch_running(&mut probe)?;
+                }
+                abi::State::STOPPED => {
+                    // Otherwise its memory would stay mapped, and be changed in its next run.
+                    probe = None;
+                    if let Some(devices) = self.devices.take() {
+                        devices.wait();
+                    }
+                    if !self.handle_stopped()? {
+                        return Ok(());
+                    }
+                }
+                // Another process is starting it.
+                _ => drop(self.wait(PollFlags::POLLIN, PROBE_INTERVAL)),
+            }
+        }
+    }
+
+    /// Starts serving virtio devices once a driver of the node waits for them.
+    fn serve_devices(&mut self) {
+        let record = self.handle.record.as_ref();
+        let channels = record.map_or(0, |record| record.channels);
+        let root = record.and_then(|record| record.root.clone());
+        let network = record.and_then(|record| record.network.clone());
+        let chunks_started = record.map_or(0, |record| record.memory.len());
+        let disks = record.map_or_else(Vec::new, |record| record.disks.clone());
+        // The server only ends with the node or on an internal error.
+        if self.devices.as_ref().is_some_and(Server::is_finished) {
+            self.devices = None;
+        }
+        if self.devices.is_some() || !virtio::has_driver(&self.handle.node, channels) {
+            return;
+        }
+        let info = &self.handle.info;
+        let journal = self.journal.clone();
+        let report = move |text: &str| journal.error(text);
+        let node = self.driver.open_node(&info.name);
+        let served = node.map_err(|error| error.to_string()).and_then(|node| {
+            let devices = Devices {
+                id: info.id,
+                chunks_started,
+                root,
+                disks,
+                network,
+            };
+            Server::start(node, devices, report).map_err(|error| error.to_string())
+        });
+        match served {
+            Ok(server) => self.devices = Some(server),
+            Err(error) => {
+                let text = format!("virtio devices are not served: {error}");
+                self.journal.error(&text);
+            }
+        }
+    }
+
+    /// Waits for the node's end; probes its health after a timeout.
+    fn watch_running(&mut self, probe: &mut Option<HealthProbe>) -> Result<(), CallError> {
+        if self.wait(PollFlags::POLLIN, PROBE_INTERVAL) {
+            return Ok(());
+        }
+        let handle = &self.handle;
+        let probe = match probe {
+            Some(probe) if probe.is_of(handle) => probe,
+            _ => {
+                self.unresponsive = false;
+                probe.insert(HealthProbe::of(handle))
+            }
+        };
+        let found = match probe.check(handle) {
+            // It has just ended.
+            Err(error) if error.errno == Errno::EALREADY => return Ok(()),
+            found => found?,
+        };
+        self.set_unresponsive(found == Health::Unresponsive)?;
+        match found {
+            Health::Healthy => Ok(()),
+            Health::Crashed => record_crash(&mut self.handle),
+            Health::Halted => {
+                wait_for_last_lines(&self.handle);
+                self.stop(abi::Reason::HALTED)
+            }
+            Health::Unresponsive if self.policy.on_hang == OnHang::Ignore => Ok(()),
+            Health::Unresponsive => {
+                if probe.has_taken_interrupts() {
+                    self.log_backtraces();
+                }
+                self.stop(abi::Reason::HUNG)
+            }
+        }
+    }
+
+    /// Publishes a change of the state through the module.
+    fn set_unresponsive(&mut self, unresponsive: bool) -> Result<(), CallError> {
+        if self.unresponsive == unresponsive {
+            return Ok(());
+        }
+        self.unresponsive = unresponsive;
+        self.journal.notice(match unresponsive {
+            true => "unresponsive: its first core takes no interrupts",
+            false => "responsive again",
+        });
+        self.handle.node.supervise(abi::NodeSupervise {
+            keep_cpus: self.policy.keep_cpus(),
+            flags: if unresponsive {
+                abi::NODE_UNRESPONSIVE
+            } else {
+                0
+            },
+        })
+    }
+
+    /// Has each core log a backtrace and save its registers. Only used if the first core ever took
+    /// an interrupt: otherwise it may not be able to take an NMI.
+    fn log_backtraces(&self) {
+        match backtrace(&self.handle) {
+            Ok(found) => found.cores.silent.iter().for_each(|number| {
+                let text = format!("core {number} of the node does not answer an NMI");
+                self.journal.notice(&text);
+            }),
+            // The node is stopped anyway.
+            Err(error) => self.journal.error(&error.to_string()),
+        }
+    }
+
+    fn stop(&self, reason: abi::Reason) -> Result<(), CallError> {
+        match self.handle.node.stop(reason) {
+            // Another process stopped it first.
+            Err(error) if error.errno == Errno::EALREADY => Ok(()),
+            stopped => stopped,
+        }
+    }
+
+    /// Applies the policy; false if the node has ended for good.
+    fn handle_stopped(&mut self) -> Result<bool, CallError> {
+        let ending = ending(&mut self.handle)?;
+        if matches!(ending, Some(Ending::Crash { .. } | Ending::Hang)) {
+            self.keep_dump();
+        }
+        let view = self.handle.view();
+        let reason = view.reason.unwrap_or("unknown");
+        let retired = self.handle.info.flags & abi::NODE_RETIRED != 0;
+        let history = self
+            .handle
+            .record
+            .as_ref()
+            .map(|record| record.restart.history);
+        let decision = match (ending, history) {
+            (Some(ending), Some(history)) if !retired => {
+                self.policy
+                    .decide(ending, Duration::from_nanos(view.ran_ns), history)
+            }
+            _ => Decision::StayStopped,
+        };
+        let Decision::Restart { after, history } = decision else {
+            self.journal.notice(&format!("ended: {reason}"));
+            self.handle.node.retire()?;
+            if self.policy.removes(self.handle.info.reason) {
+                self.handle.node.remove()?;
+            }
+            return Ok(false);
+        };
+        let when = wait_text(after);
+        self.journal
+            .notice(&format!("ended: {reason}; restart {when}"));
+        if self.wait(PollFlags::POLLPRI, after) {
+            return Ok(true);
+        }
+        self.restart(history)
+    }
+
+    /// Restarts the node, with pauses after temporary errors, until its user stops it; false if it
+    /// has ended for good.
+    fn restart(&mut self, history: History) -> Result<bool, CallError> {
+        let mut attempts = 0_u32;
+        loop {
+            match self.try_restart(history) {
+                Ok(()) => {
+                    self.journal.notice("restarted");
+                    return Ok(true);
+                }
+                // The user acted first: the run loop reads the new state.
+                Err(RestartError::Retired(_)) => return Ok(true),
+                Err(error) if error.is_temporary() => {
+                    attempts = attempts.saturating_add(1);
+                    let delay = retry_delay(attempts);
+                    let text = format!("{error}\nnext attempt {}", wait_text(delay));
+                    self.journal.error(&text);
+                    if self.wait(PollFlags::POLLPRI, delay) {
+                        return Ok(true);
+                    }
+                }
+                Err(error) => {
+                    self.journal.error(&error.to_string());
+                    self.handle.node.retire()?;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Restarts through a separate descriptor, so that a start that fails half-way leaves the node
+    /// stopped.
+    fn try_restart(&mut self, history: History) -> Result<(), RestartError> {
+        let name = &self.handle.info.name;
+        let opened = self.driver.open_node(name).and_then(Handle::of);
+        let mut starting = opened.map_err(|error| match error.errno {
+            // The node was removed.
+            Errno::ENOENT | Errno::ENODEV => RestartError::Retired(name::text(name)),
+            _ => RestartError::Driver {
+                name: name::text(name),
+                source: error.into(),
+            },
+        })?;
+        let cause = RestartCause::Policy(history);
+        node::restart(&self.driver, &Root::default(), &mut starting, cause)?;
+        self.handle.record = starting.record;
+        Ok(())
+    }
+
+    /// Keeps one dump of each crash or hang if its user wants dumps.
+    fn keep_dump(&mut self) {
+        let start = self.handle.info.starts;
+        if std::mem::replace(&mut self.failed_start, start) == start {
+            return;
+        }
+        match dump_on_crash(&self.handle, &Root::default()) {
+            Ok(None) => {}
+            Ok(Some(dumped)) => {
+                let path = dumped.path.display();
+                self.journal.notice(&format!("memory dump kept in {path}"));
+            }
+            Err(error) => self.journal.error(&error.to_string()),
+        }
+    }
+
+    /// Waits for an event of the node; false after `time`.
+    fn wait(&self, what: PollFlags, time: Duration) -> bool {
+        let mut descriptors = [PollFd::new(self.handle.node.as_fd(), what)];
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+        // Only a signal can interrupt it; then the caller probes early.
+        poll(&mut descriptors, time).is_ok_and(|count| count > 0)
+    }
+}
+
+/// A wait in words.
+fn wait_text(wait: Duration) -> String {
+    match wait.is_zero() {
+        true => "at once".into(),
+        false => format!("in {}", humantime::format_duration(wait)),
+    }
+}
+
+/// How a stopped node ended; `None` if it was stopped from outside. A reset whose log has a panic
+/// is a crash.
+fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
+    let reset = handle.info.reason == abi::Reason::RESET;
+    record_crash(handle)?;
+    Ok(match handle.info.reason {
+        abi::Reason::POWER_OFF | abi::Reason::HALTED => Some(Ending::Off),
+        abi::Reason::RESET => Some(Ending::Reset),
+        abi::Reason::CRASHED => Some(Ending::Crash {
+            asked_for_reset: reset,
+        }),
+        abi::Reason::HUNG => Some(Ending::Hang),
+        abi::Reason::DEVICE_LOST => Some(Ending::DeviceLost),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_oom_kill_of_one_process_does_not_stop_all_nodes() {
+        // Supervisors are in the service's control group, which systemd stops as a whole by
+        // default.
+        let service = include_str!("../../../packaging/insula.service");
+        assert!(service.contains("\nOOMPolicy=continue\n"));
+    }
+
+    #[test]
+    fn waits_in_words() {
+        let words = [0, 100, 60_000].map(|ms| wait_text(Duration::from_millis(ms)));
+        assert_eq!(words, ["at once", "in 100ms", "in 1m"]);
+    }
+}

@@ -1,0 +1,74 @@
+//! The network of nodes and base: a bridge that exists while a node is attached to it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_base::root::Root;
+use insula_base::state::{self, Lock};
+
+use super::command::run;
+
+/// The bridge's name.
+const BRIDGE: &str = "insula0";
+/// Name of the lock held while the bridge is made or removed.
+const LOCK: &str = "network";
+/// Timeout of taking the lock, and the interval between attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Attaches an interface to the bridge; creates the bridge if needed.
+pub(super) fn join(interface: &str) -> io::Result<()> {
+    let _locked = lock()?;
+    if !bridge_exists() {
+        ip(&["link", "add", BRIDGE, "type", "bridge"])?;
+        let address = format!("{BASE_ADDRESS}/{PREFIX}");
+        ip(&["address", "add", &address, "dev", BRIDGE])?;
+        ip(&["link", "set", BRIDGE, "up"])?;
+    }
+    ip(&["link", "set", interface, "master", BRIDGE, "up"])
+}
+
+/// Removes the bridge if no interface is attached to it.
+pub(super) fn leave() {
+    let left = || {
+        let _locked = lock()?;
+        let ports = fs::read_dir(format!("/sys/class/net/{BRIDGE}/brif"))?.count();
+        match ports {
+            0 => ip(&["link", "delete", BRIDGE]),
+            _ => Ok(()),
+        }
+    };
+    // If this fails, the next node uses the bridge.
+    let _: io::Result<()> = left();
+}
+
+fn bridge_exists() -> bool {
+    Path::new("/sys/class/net").join(BRIDGE).exists()
+}
+
+/// Takes the lock; dropping it releases it.
+fn lock() -> io::Result<Lock> {
+    let began = Instant::now();
+    loop {
+        if let Some(lock) = state::try_lock(&Root::default(), LOCK)? {
+            return Ok(lock);
+        }
+        if began.elapsed() > LOCK_TIMEOUT {
+            let text = format!("another process has held the lock `{LOCK}` for {LOCK_TIMEOUT:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        thread::sleep(LOCK_INTERVAL);
+    }
+}
+
+fn ip(words: &[&str]) -> io::Result<()> {
+    run(Command::new("ip").args(words)).map_err(|error| {
+        let text = format!("{}: {error}", words.join(" "));
+        io::Error::new(error.kind(), text)
+    })
+}

@@ -1,0 +1,496 @@
+//! Serving a node's devices while it runs.
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use insula_abi::Reason;
+use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Endpoints, area_size};
+use insula_abi::virtio::MESSAGE_MAX;
+use insula_agent::options;
+use insula_channel::{Message, Received};
+use insula_driver::channel::{AttachError, ChannelError, End, SLOTS, Side};
+use insula_driver::{CallError, Channel, Node};
+use insula_node::attachment::{DiskFile, Networking, cid};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::backoff::Backoff;
+use super::bus::{Bus, TooManyDevices};
+use super::checkpoint::Checkpoints;
+use super::device::{Backend, StartError};
+use super::disk::Disk;
+use super::files::Files;
+use super::memory::DeviceNode;
+use super::message::ProtocolError;
+use super::monitor::{DeviceContext, DeviceEvents};
+use super::network::Network;
+use super::publish::{self, Published};
+use super::resize::ResizeListener;
+use super::slot::BackendSlot;
+use super::state::Failures;
+use super::vhost::EventfdBinder;
+use super::vsock::Vsock;
+
+/// Timeout of sending to and receiving from a node's drivers.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of retries while the node is still in the last session.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// Time after which that is reported.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of [`Bus::service`] while it is needed.
+const SERVICE_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout until the sizes of all disks together are known. Drivers time out after ten seconds.
+const DISKS_TIMEOUT: Duration = Duration::from_secs(7);
+/// Length of a session after which the backoff is reset.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// Name for failures that concern all devices of a node.
+const ALL_DEVICES: &str = "all devices";
+/// Whether the node has a driver that waits for its devices, which then has published its doorbell
+/// on their channel. `channels` is the address of the node's channels. No resource is held for a
+/// node before.
+#[must_use]
+pub fn has_driver(node: &Node, channels: u64) -> bool {
+    let doorbell = channels
+        + area_size(CHANNEL_VIRTIO, SLOTS)
+        + (offset_of!(Endpoints, node) + offset_of!(abi::Endpoint, doorbell)) as u64;
+    let read = || {
+        let memory = node.memory().ok()?.map().ok()?;
+        let mut word = [0; 8];
+        memory
+            .read(memory.offset_of(doorbell, 8).ok()?, &mut word)
+            .ok()?;
+        Some(u64::from_ne_bytes(word))
+    };
+    channels != 0 && read().is_some_and(|word| word != 0)
+}
+
+/// Why there is no session with a running node's drivers.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    TooManyDevices(#[from] TooManyDevices),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Why a session with the node's drivers failed.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    ProtocolError(#[from] ProtocolError),
+    #[error(transparent)]
+    Channel(ChannelError),
+}
+
+/// The devices of a node.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// The node's id, which determines its addresses.
+    pub id: u32,
+    /// Number of chunks of memory that it was started with.
+    pub chunks_started: usize,
+    /// The folder of the base that is its root.
+    pub root: Option<PathBuf>,
+    /// Its disks, in order.
+    pub disks: Vec<DiskFile>,
+    /// Its network, if any.
+    pub network: Option<Networking>,
+}
+
+/// Handles events of a node's devices.
+struct NodeEvents<F> {
+    node: Arc<Node>,
+    report: F,
+    failures: Mutex<Failures>,
+}
+
+impl<F: Fn(&str) + Send + Sync> DeviceEvents for NodeEvents<F> {
+    fn report(&self, text: &str) {
+        (self.report)(text);
+    }
+
+    /// Stops the node: its requests to the device would never complete.
+    fn device_lost(&self, text: &str) {
+        (self.report)(text);
+        match self.node.stop(Reason::DEVICE_LOST) {
+            Ok(()) => {}
+            // The node has ended.
+            Err(error) if error.errno == Errno::EALREADY => {}
+            Err(error) => (self.report)(&error.to_string()),
+        }
+    }
+
+    fn set_failure(&self, device: &str, why: Option<&str>) {
+        let failures = self.failures.lock();
+        let mut failures = failures.unwrap_or_else(PoisonError::into_inner);
+        if failures.set(device, why) {
+            let text = why.map_or_else(
+                || "works again".into(),
+                |why| format!("does not work: {why}"),
+            );
+            (self.report)(&format!("{device}: {text}"));
+        }
+    }
+}
+
+/// The devices of the present session, if any. Mostly used by the session's thread.
+#[derive(Clone, Default)]
+struct CurrentBus(Arc<Mutex<Option<Bus>>>);
+
+impl CurrentBus {
+    fn lock(&self) -> MutexGuard<'_, Option<Bus>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Switches all devices to the first `chunks` chunks of the node's memory, or on failure back.
+    fn resize(&self, node: &DeviceNode, chunks: usize) -> Result<(), StartError> {
+        let mut bus = self.lock();
+        let before = node.limit(chunks);
+        let changed = bus.as_mut().map_or(Ok(()), Bus::change_memory);
+        if changed.is_err() {
+            node.limit(before);
+            // The old memory was accepted before.
+            let _ = bus.as_mut().map(Bus::change_memory);
+        }
+        changed
+    }
+}
+
+/// A thread that serves the devices of a node until the node ends.
+#[derive(Debug)]
+pub struct Server(JoinHandle<()>);
+
+impl Server {
+    /// Starts serving. Failures are reported to `report`.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(
+        node: Node,
+        devices: Devices,
+        report: impl Fn(&str) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let node = Arc::new(node);
+        let start_tsc = node.info().map_err(io::Error::other)?.0.start_tsc;
+        let checkpoints = Checkpoints::of(devices.id, start_tsc);
+        let device_events: Arc<dyn DeviceEvents> = Arc::new(NodeEvents {
+            node: Arc::clone(&node),
+            report,
+            failures: Mutex::new(Failures::none(checkpoints.clone())),
+        });
+        let serve = move || serve(&node, &devices, &checkpoints, &device_events);
+        let thread = thread::Builder::new().name("virtio".into()).spawn(serve)?;
+        Ok(Self(thread))
+    }
+
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits until nothing accesses the memory of the node, which has ended.
+    pub fn wait(self) {
+        // A thread that panicked has ended as well.
+        let _ = self.0.join();
+    }
+}
+
+/// Serves sessions until the node has ended.
+fn serve(
+    node: &Arc<Node>,
+    devices: &Devices,
+    checkpoints: &Checkpoints,
+    device_events: &Arc<dyn DeviceEvents>,
+) {
+    let _published = publish(devices, device_events);
+    checkpoints.remove_earlier();
+    let device_node = Arc::new(DeviceNode::new(Arc::clone(node), devices.chunks_started));
+    let current = CurrentBus::default();
+    let _listener = {
+        let (current, device_node) = (current.clone(), Arc::clone(&device_node));
+        let opened = ResizeListener::start(devices.id, move |chunks| {
+            current.resize(&device_node, chunks)
+        });
+        opened.map_err(|error| {
+            device_events.report(&format!("its memory cannot be resized: {error}"))
+        })
+    };
+    let sessions = Sessions {
+        node: device_node,
+        devices,
+        checkpoints,
+        current,
+        device_events,
+    };
+    sessions.serve();
+    checkpoints.remove();
+}
+
+/// State common to all sessions with a node's drivers.
+struct Sessions<'a> {
+    node: Arc<DeviceNode>,
+    devices: &'a Devices,
+    checkpoints: &'a Checkpoints,
+    current: CurrentBus,
+    device_events: &'a Arc<dyn DeviceEvents>,
+}
+
+impl Sessions<'_> {
+    /// Runs one session after the other until the node has ended, with growing pauses after
+    /// failures.
+    fn serve(&self) {
+        let mut backoff = Backoff::new();
+        while let Some(channel) = self.open(&mut backoff) {
+            let began = Instant::now();
+            let ended = self.session(channel);
+            if began.elapsed() >= STABLE_AFTER {
+                backoff = Backoff::new();
+            }
+            match ended {
+                Ok(()) => {}
+                Err(error) if self.report_and_wait(&error, &mut backoff) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Opens the channel once the node has left the last session; `None` if the node has ended.
+    fn open(&self, backoff: &mut Backoff) -> Option<Channel> {
+        let began = Instant::now();
+        loop {
+            match self.node.node().open_channel(CHANNEL_VIRTIO) {
+                Ok(channel) => {
+                    self.check_root();
+                    return Some(channel);
+                }
+                Err(error) => match error.errno {
+                    Errno::EBUSY => {
+                        self.check_root();
+                        if began.elapsed() > BUSY_TIMEOUT {
+                            let why = "the node's drivers do not leave the last session";
+                            self.device_events.set_failure(ALL_DEVICES, Some(why));
+                        }
+                        thread::sleep(BUSY_PAUSE);
+                    }
+                    Errno::EPIPE | Errno::ENODEV => return None,
+                    _ if self.report_and_wait(&error.into(), backoff) => {}
+                    _ => return None,
+                },
+            }
+        }
+    }
+
+    /// Reports a root lost whose backend has ended: it cannot be restarted, and requests of the
+    /// node would never complete.
+    fn check_root(&self) {
+        let Some(root) = &self.devices.root else {
+            return;
+        };
+        if self.checkpoints.device(options::ROOT_TAG).exists() {
+            let text = format!("{}: its backend has ended", Files::name(root));
+            self.device_events.device_lost(&text);
+        }
+    }
+
+    /// Reports the failure and waits; false if the node has ended.
+    fn report_and_wait(&self, error: &ServeError, backoff: &mut Backoff) -> bool {
+        let mut polled = [PollFd::new(self.node.node().as_fd(), PollFlags::POLLIN)];
+        let now = poll(&mut polled, PollTimeout::ZERO);
+        if now.is_ok_and(|count| count > 0) {
+            return false;
+        }
+        self.device_events
+            .set_failure(ALL_DEVICES, Some(&error.to_string()));
+        let mut polled = [PollFd::new(self.node.node().as_fd(), PollFlags::POLLIN)];
+        let time = PollTimeout::try_from(backoff.next()).unwrap_or(PollTimeout::MAX);
+        !poll(&mut polled, time).is_ok_and(|count| count > 0)
+    }
+
+    fn session(&self, channel: Channel) -> Result<(), ServeError> {
+        let binder = Arc::new(ChannelBinder(channel.try_clone()?));
+        let mut end = End::attach(channel, Side::Base)?;
+        let mut buffer = [0; MESSAGE_MAX];
+        let Some(first) = receive_first(&mut end, &mut buffer)? else {
+            return Ok(());
+        };
+        *self.current.lock() = Some(bus(
+            &self.node,
+            binder,
+            self.devices,
+            self.checkpoints,
+            self.device_events,
+        )?);
+        self.device_events.set_failure(ALL_DEVICES, None);
+        let answered = handle_messages(
+            &mut end,
+            &self.current,
+            self.device_events.as_ref(),
+            first,
+            &mut buffer,
+        );
+        if let Some(mut bus) = self.current.lock().take() {
+            bus.disconnect();
+        }
+        Ok(answered?)
+    }
+}
+
+/// Opens the node's published ports, and reports those that cannot be opened.
+fn publish(devices: &Devices, device_events: &Arc<dyn DeviceEvents>) -> Vec<Published> {
+    let Some(network) = &devices.network else {
+        return Vec::new();
+    };
+    let address = network.address(devices.id);
+    let limit = publish::limit();
+    let opened = network.publish.iter().map(|one| {
+        let (events, port) = (Arc::clone(device_events), *one);
+        let report = move |text: &str| events.report(&format!("port {port}: {text}"));
+        let opened = Published::open(one, address, &limit, report);
+        opened.map_err(|error| device_events.report(&format!("port {one}: {error}")))
+    });
+    opened.filter_map(Result::ok).collect()
+}
+
+/// Creates the devices of a node. Every node has vsock.
+fn bus(
+    node: &Arc<DeviceNode>,
+    binder: Arc<dyn EventfdBinder>,
+    devices: &Devices,
+    checkpoints: &Checkpoints,
+    device_events: &Arc<dyn DeviceEvents>,
+) -> Result<Bus, TooManyDevices> {
+    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
+    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
+    let slot = |device: &str, name: String| BackendSlot {
+        node: Arc::clone(node),
+        binder: Arc::clone(&binder) as _,
+        context: DeviceContext {
+            name,
+            checkpoint: checkpoints.device(device),
+            device_events: Arc::clone(device_events),
+        },
+        monitor: None,
+    };
+    if let Some(folder) = &devices.root {
+        let tag = options::ROOT_TAG;
+        let slot = slot(tag, Files::name(folder));
+        backends.push(Box::new(Files::new(slot, tag, folder.clone())));
+    }
+    for disk in disks(&devices.disks, slot) {
+        backends.push(Box::new(disk));
+    }
+    if let Some(network) = &devices.network {
+        let (id, address) = (devices.id, network.address(devices.id));
+        backends.push(Box::new(Network::new(
+            Arc::clone(node),
+            binder,
+            id,
+            address,
+        )));
+    }
+    Bus::new(backends)
+}
+
+/// Creates all disks, starting their daemons at the same time. A hanging one only delays when the
+/// sizes of the others are known.
+fn disks(files: &[DiskFile], slot: impl Fn(&str, String) -> BackendSlot) -> Vec<Disk> {
+    let began = Instant::now();
+    let make = |(number, file): (usize, &DiskFile)| {
+        let slot = slot(&format!("disk-{number}"), Disk::name(file));
+        Disk::new(slot, file.clone())
+    };
+    let mut disks: Vec<_> = files.iter().enumerate().map(make).collect();
+    let count = disks.len() as u32;
+    for (queried, disk) in (0..).zip(&mut disks) {
+        let left = DISKS_TIMEOUT.saturating_sub(began.elapsed());
+        disk.query(left / (count - queried).min(2));
+    }
+    disks
+}
+
+/// Handles messages of the node's drivers until the node leaves the session.
+fn handle_messages(
+    end: &mut End,
+    current: &CurrentBus,
+    device_events: &dyn DeviceEvents,
+    first: Received,
+    buffer: &mut [u8],
+) -> Result<(), SessionError> {
+    let mut next = Some(first);
+    loop {
+        let mut messages = Vec::new();
+        let needs_service = {
+            let mut bus = current.lock();
+            let Some(bus) = bus.as_mut() else {
+                return Ok(());
+            };
+            if let Some(received) = next.take() {
+                messages.push(bus.answer(received.bytes(buffer))?);
+            }
+            messages.extend(bus.service(Instant::now()));
+            for (device, why) in bus.take_status_changes() {
+                device_events.set_failure(&device, why.as_deref());
+            }
+            bus.needs_service()
+        };
+        for message in messages {
+            match end.send(&Message::bytes(0, &message), IO_TIMEOUT) {
+                Err(ChannelError::Disconnected) => return Ok(()),
+                sent => sent.map_err(SessionError::Channel)?,
+            }
+        }
+        match end.receive(
+            buffer,
+            if needs_service {
+                SERVICE_INTERVAL
+            } else {
+                IO_TIMEOUT
+            },
+        ) {
+            Ok(received) => next = Some(received),
+            Err(ChannelError::TimedOut(_)) => {}
+            Err(ChannelError::Disconnected) => return Ok(()),
+            Err(error) => return Err(SessionError::Channel(error)),
+        }
+    }
+}
+
+/// Waits for the first message; `None` if the node has left. Devices are created after it, so that
+/// a node without drivers costs nothing.
+fn receive_first(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, SessionError> {
+    loop {
+        match end.receive(buffer, IO_TIMEOUT) {
+            Ok(received) => return Ok(Some(received)),
+            Err(ChannelError::TimedOut(_)) => {}
+            Err(ChannelError::Disconnected) => return Ok(None),
+            Err(error) => return Err(SessionError::Channel(error)),
+        }
+    }
+}
+
+/// Binds the events of a channel by the module.
+struct ChannelBinder(Channel);
+
+impl EventfdBinder for ChannelBinder {
+    fn bind(&self, event: u32, kick: &EventFd, call: &EventFd) -> Result<(), CallError> {
+        self.0.bind_eventfds(event, Some((kick, call)))
+    }
+
+    fn unbind(&self, event: u32) {
+        // Only fails for an invalid number, and this one was bound.
+        let _ = self.0.bind_eventfds(event, None);
+    }
+}
