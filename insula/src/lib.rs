@@ -21,7 +21,7 @@
 //! | [`state`] | locks and atomic files |
 //! | [`virtio`] | virtio devices for nodes |
 //! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
-//! | [`topology`], [`root`] | the machine as Linux shows it in files |
+//! | [`topology`], [`lockdown`], [`root`] | the machine as Linux shows it in files |
 //! | [`units`], [`name`], [`digest`], [`report`] | parsing and formatting |
 //!
 //! Everything outside of [`driver`] is safe Rust and, given the module's answers, testable on any
@@ -35,6 +35,7 @@ pub mod device;
 pub mod digest;
 pub mod driver;
 pub mod image;
+pub mod lockdown;
 pub mod machine;
 pub mod memory;
 pub mod name;

@@ -3,6 +3,8 @@
 use nix::errno::Errno;
 
 use crate::driver::CallError;
+use crate::lockdown;
+use crate::root::Root;
 
 /// The calls that start nodes.
 const CALLS: [&str; 3] = [
@@ -34,6 +36,13 @@ impl Forbidden {
             Errno::ESHUTDOWN => Some(Self::GoingDown),
             _ => None,
         }
+    }
+
+    /// What the base itself shows, before any call.
+    #[must_use]
+    pub(super) fn by_base(root: &Root) -> Option<Self> {
+        let mode = lockdown::mode(root).ok()?;
+        (mode != lockdown::NONE).then_some(Self::LockedDown)
     }
 
     /// What to do about it.
