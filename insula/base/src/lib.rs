@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`root`] | the tree of files that describe the machine |
 //! | [`topology`] | processors and memory |
+//! | [`lockdown`] | the lockdown mode |
 //! | [`storage`] | files and block devices, and who uses them |
 //! | [`state`] | locks and atomic files |
 //! | [`units`] | sizes, addresses and lists of cores as text |
 //! | [`error_text`] | system errors as text |
 
 pub mod error_text;
+pub mod lockdown;
 pub mod root;
 pub mod state;
 pub mod storage;

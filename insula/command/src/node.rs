@@ -392,7 +392,9 @@ pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Fa
 
 pub(super) fn restart(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
     let driver = context.driver()?;
-    if !node::find(&driver, name)?.is_stopped() {
+    let handle = node::find(&driver, name)?;
+    if !handle.is_stopped() {
+        node::check_restart(&driver, &context.root, &handle)?;
         stop(context, name, time_s)?;
     }
     Ok(supervisor::restart(&driver, &context.root, name)?)

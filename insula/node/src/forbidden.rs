@@ -1,5 +1,7 @@
 //! Why a base starts no nodes.
 
+use insula_base::lockdown;
+use insula_base::root::Root;
 use insula_driver::CallError;
 use nix::errno::Errno;
 
@@ -33,6 +35,13 @@ impl Forbidden {
             Errno::ESHUTDOWN => Some(Self::GoingDown),
             _ => None,
         }
+    }
+
+    /// What the base itself shows, before any call.
+    #[must_use]
+    pub(super) fn by_base(root: &Root) -> Option<Self> {
+        let mode = lockdown::mode(root).ok()?;
+        (mode != lockdown::NONE).then_some(Self::LockedDown)
     }
 
     /// What to do about it.

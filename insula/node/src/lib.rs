@@ -48,7 +48,7 @@ pub use forbidden::Forbidden;
 pub use log::log_layout;
 pub use log::{LogError, LogRecord, NodeLog};
 pub use record::{ChunkRecord, Described, NodeRecord, RestartRecord};
-pub use restart::{RestartCause, RestartError, restart};
+pub use restart::{RestartCause, RestartError, check_restart, restart};
 pub use retry::start;
 pub use root::{Root as NodeRoot, RootError};
 pub use root_image::{RootImage, RootImageError, RootImageRecord};

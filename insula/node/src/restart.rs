@@ -106,7 +106,7 @@ pub enum RestartError {
     },
     /// The base starts no nodes.
     #[error(
-        "the node '{name}' cannot be restarted: {source}; it is stopped\n{hint}",
+        "the node '{name}' cannot be restarted: {source}; it was left as it is\n{hint}",
         hint = source.hint()
     )]
     Forbidden {
@@ -196,6 +196,22 @@ impl RestartCause {
             Self::User => 0,
             Self::Policy(_) => abi::RECREATE_UNLESS_RETIRED,
         }
+    }
+}
+
+/// Checks a node that runs for what would certainly prevent its restart, so that it is not stopped for
+/// nothing.
+///
+/// # Errors
+/// [`RestartError`]; the node runs on.
+pub fn check_restart(driver: &Driver, root: &Root, handle: &Handle) -> Result<(), RestartError> {
+    let name = name::text(&handle.info.name);
+    let Some(record) = &handle.record else {
+        return Err(RestartError::NoRecord(name));
+    };
+    match Forbidden::by_base(root) {
+        Some(source) => Err(RestartError::Forbidden { name, source }),
+        None => open(driver, &name, record).map(drop),
     }
 }
 

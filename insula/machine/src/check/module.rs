@@ -1,5 +1,6 @@
 //! Checks of the module, and of what could prevent loading it.
 
+use insula_base::lockdown;
 use insula_base::root::Root;
 use insula_driver::OpenError;
 
@@ -68,7 +69,7 @@ fn is_ours(line: &str) -> bool {
 }
 
 pub(super) fn lockdown(root: &Root, loaded: bool) -> Finding {
-    let Ok(text) = root.text("/sys/kernel/security/lockdown") else {
+    let Ok(mode) = lockdown::mode(root) else {
         return Finding::untested(
             "lockdown",
             "unknown: /sys/kernel/security/lockdown is missing",
@@ -76,20 +77,16 @@ pub(super) fn lockdown(root: &Root, loaded: bool) -> Finding {
              lockdown has no such file",
         );
     };
-    // The file lists all modes, the current one in brackets: security/lockdown/lockdown.c.
-    let mode = text
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
-    match mode {
-        Some("none") => Finding::ok("lockdown", "none"),
-        Some(mode) if loaded => Finding::bad(
+    match mode.as_str() {
+        lockdown::NONE => Finding::ok("lockdown", lockdown::NONE),
+        mode if loaded => Finding::bad(
             "lockdown",
             format!("{mode}: the module starts no node, as kexec starts no unsigned kernel"),
             "boot without lockdown: without `lockdown=`, and with Secure Boot off",
         ),
         mode => Finding::bad(
             "lockdown",
-            mode.unwrap_or("unknown mode"),
+            mode,
             "only signed modules load, and no node is started: boot without lockdown, without \
              `lockdown=` and with Secure Boot off",
         ),

@@ -1,7 +1,8 @@
 //! The base crashes while nodes run, and a crash kernel dumps its memory.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use insula_driver::Driver;
@@ -9,6 +10,7 @@ use insula_driver::name::Name;
 use insula_image::Initramfs;
 
 use super::{NEXT_KERNEL, end_by, success};
+use crate::base::support::insula_command::{assert_equal, command, insula};
 use crate::base::support::nodes::test_node::{TestNode, add_unpacked_image, path};
 use crate::base::support::spare::{DISK, NETWORK};
 use crate::base::{Context, Finding, Module, Scenario, Shape, splat};
@@ -76,16 +78,38 @@ fn play(context: &Context) -> Result<(), Finding> {
     let one = TestNode::start("one", &["--image", "old"], &size, "compute")?;
     let devices = [&size[..], &["--device", DISK, "--device", NETWORK]].concat();
     let two = TestNode::start("two", &["--image", "new"], &devices, "devices")?;
-    load(context, &[chunks(&one)?, chunks(&two)?].concat())?;
+    let (quiet, _program) = delegating_node()?;
+    let names = [one.name.as_str(), &two.name, quiet];
+    let ranges: Result<Vec<_>, _> = names.into_iter().map(chunks).collect();
+    load(context, &ranges?.concat())?;
     one.assert_works()?;
     two.wait_for_line("disk rounds=")?;
     fs::write("/dev/kmsg", splat::EXPECTED)?;
     end_by(&["sh", "-c", "echo c > /proc/sysrq-trigger"])
 }
 
+/// Node of the lightweight kernel with a program that writes without end, each write delegated. Returns
+/// the node's name, and the program's proxy.
+fn delegating_node() -> Result<(&'static str, Child), Finding> {
+    let name = "quiet";
+    let node = ["run", "--image", "lwk", "--name", name, "--cpus", "1"];
+    insula(&[&node[..], &["--memory", "64M"]].concat())?;
+    let writes = "echo begins; exec yes > /dev/null";
+    let mut program = command(&["exec", name, "--", "sh", "-c", writes])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(output) = program.stdout.take() {
+        BufReader::new(output).read_line(&mut line)?;
+    }
+    assert_equal("what the program says", &line.as_str(), &"begins\n")?;
+    Ok((name, program))
+}
+
 /// Physical ranges of a node's memory.
-fn chunks(node: &TestNode) -> Result<Vec<String>, Finding> {
-    let name: Name = node.name.parse()?;
+fn chunks(name: &str) -> Result<Vec<String>, Finding> {
+    let name: Name = name.parse()?;
     let memory = Driver::open()?.open_node(&name.to_abi())?.memory()?;
     let chunks = memory.chunks()?;
     let range = |chunk: &insula_abi::Chunk| format!("{:x}+{:x}", chunk.start, chunk.size);

@@ -1,5 +1,6 @@
 //! PCI functions given to nodes and returned.
 
+use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use crate::base::support::insula_command::{
     Answer, assert_equal, command, insula, insula_json, names, try_insula, wait_for, with_cleanup,
 };
 use crate::base::support::load::Load;
+use crate::base::support::nodes::hang::hang;
 use crate::base::support::nodes::test_node::{TestNode, add_unpacked_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::support::spare::{self, DISK, NETWORK, NetworkDriver};
@@ -50,7 +52,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         force_takes_it(&before)?;
         work_and_return(context, &network)?;
         other_endings(&before)?;
-        kills(context, &before)
+        kills(context, &before)?;
+        locked_down(context, &before)
     });
     played.and(network.unload())
 }
@@ -229,6 +232,25 @@ fn kills(context: &Context, before: &Resources) -> Result<(), Finding> {
     }
     context.figure("kills", count as f64, "1")?;
     context.figure("kills.before_the_end", killed as f64, "1")
+}
+
+/// A node whose supervisor may not restart it any more stays stopped, and its device returns to the
+/// base. The lockdown lasts until the base's next boot.
+fn locked_down(context: &Context, before: &Resources) -> Result<(), Finding> {
+    let size = ["--memory", "256M", "--device", DISK, "--on-hang", "restart"];
+    let node = TestNode::start("locked", &["--image", "old"], &size, "idle")?;
+    node.wait_until_ready()?;
+    fs::write("/sys/kernel/security/lockdown", "integrity")?;
+    hang(&node.name, &fs::read(context.kernel("6.1")?)?)?;
+    let view = node.wait_for_end()?;
+    assert_equal("why it has ended", &view["reason"], &"unresponsive".into())?;
+    wait_for("its device to return", || {
+        Ok((!is_attached(&node)?).then_some(()))
+    })?;
+    spare::assert_base_has_both()?;
+    try_insula(&["restart", &node.name])?.refused(1, &["locked down", "left as it is"])?;
+    node.remove()?;
+    assert_unchanged(before)
 }
 
 /// Removes the node if there is one; then the devices are the base's.

@@ -8,6 +8,7 @@ use insula_driver::name::Name;
 
 use super::unplugged;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for, with_cleanup};
+use crate::base::support::nodes::hang::hang;
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::support::spare::{self, DISK, NETWORK, NetworkDriver};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -33,6 +34,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 /// Memory that is added to a running node, and removed again.
 const MORE: &str = "+128M";
 const LESS: &str = "-128M";
+/// Kernel of the node that has devices.
+const OWNER: &str = "6.1";
 const WITH_BOTH: [&str; 6] = ["--memory", "256M", "--device", DISK, "--device", NETWORK];
 
 fn play(context: &Context) -> Result<(), Finding> {
@@ -62,7 +65,8 @@ fn start(
 
 fn devices_work(context: &Context, network: &NetworkDriver) -> Result<(), Finding> {
     let from_base = spare::fill_disk()?;
-    let node = start(context, "6.1", "owner", &WITH_BOTH, "devices")?;
+    let size = [&WITH_BOTH[..], &["--on-hang", "restart"]].concat();
+    let node = start(context, OWNER, "owner", &size, "devices")?;
     let devices = node.inspect()?["devices"].clone();
     let behind_iommu = devices
         .as_array()
@@ -84,9 +88,10 @@ fn devices_work(context: &Context, network: &NetworkDriver) -> Result<(), Findin
     assert_equal("data of the node, read back", &disk.read, &disk.written)?;
     node.wait_for_line("disk rounds=")?;
     added_memory_is_reached(&node)?;
+    let written = restarted_with_added_memory(context, &node, &disk.written)?;
     insula(&["kill", &node.name])?;
     spare::assert_base_has_both()?;
-    assert_equal("the disk", &spare::disk_sums()?, &(from_base, disk.written))?;
+    assert_equal("the disk", &spare::disk_sums()?, &(from_base, written))?;
     assert_equal(
         "the file that the base fetched",
         &network.fetch()?,
@@ -99,16 +104,42 @@ fn devices_work(context: &Context, network: &NetworkDriver) -> Result<(), Findin
 /// first: a kernel puts movable pages there.
 fn added_memory_is_reached(node: &TestNode) -> Result<(), Finding> {
     for change in [MORE, LESS] {
-        insula(&["update", &node.name, "--memory", change])?;
-        let before = disk_rounds(node)?;
-        wait_for("the node to continue to use its disk", || {
-            Ok((disk_rounds(node)? > before + 1).then_some(()))
-        })?;
-        let differs = node.last_line("disk differs")?;
-        assert_equal("errors of the disk", &differs, &None)?;
+        memory_changes(node, change)?;
     }
     let faults = spare::shell("dmesg | grep -c 'DMAR.*fault addr' || true")?;
     assert_equal("the base's log of faults", &faults.as_str(), &"0")
+}
+
+/// A node with added memory and devices hangs, and its supervisor, which has few privileges, restarts
+/// it: it has both again. Returns the checksum of what it has written to its disk; `before`, it was
+/// another.
+fn restarted_with_added_memory(
+    context: &Context,
+    node: &TestNode,
+    before: &str,
+) -> Result<String, Finding> {
+    insula(&["update", &node.name, "--memory", MORE])?;
+    let size = node.inspect()?["memory_bytes"].clone();
+    hang(&node.name, &fs::read(context.kernel(OWNER)?)?)?;
+    let disk = wait_for("the node to use its disk again", || {
+        let disk = spare::disk_report(node)?;
+        Ok((disk.written != before).then_some(disk))
+    })?;
+    assert_equal("data of the node, read back", &disk.read, &disk.written)?;
+    node.wait_for_line("disk rounds=")?;
+    assert_equal("its memory", &node.inspect()?["memory_bytes"], &size)?;
+    memory_changes(node, LESS)?;
+    Ok(disk.written)
+}
+
+fn memory_changes(node: &TestNode, change: &str) -> Result<(), Finding> {
+    insula(&["update", &node.name, "--memory", change])?;
+    let before = disk_rounds(node)?;
+    wait_for("the node to continue to use its disk", || {
+        Ok((disk_rounds(node)? > before + 1).then_some(()))
+    })?;
+    let differs = node.last_line("disk differs")?;
+    assert_equal("errors of the disk", &differs, &None)
 }
 
 /// Rounds of writing and reading that the node has logged.

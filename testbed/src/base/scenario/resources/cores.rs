@@ -15,13 +15,13 @@ use insula_driver::{CallError, Channel, Driver, Node};
 use nix::errno::Errno;
 
 use crate::base::support::hold::Hold;
-use crate::base::support::insula_command::{assert_equal, insula, try_insula, wait_for};
+use crate::base::support::insula_command::{assert_equal, insula, try_insula};
+use crate::base::support::machine_check;
 use crate::base::support::nodes::idle_node::{IdleMemory, SUPPLY};
 use crate::base::support::nodes::test_node::{TestNode, add_unpacked_image};
 use crate::base::support::resources::online;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
-use crate::host::machine::HostRequest;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "cores",
@@ -59,7 +59,7 @@ const EARLY: Duration = Duration::from_secs(5);
 fn play(context: &Context) -> Result<(), Finding> {
     // On a core that no other node here uses: it is parked during the next parts.
     let waiting = IdleNode::create("waiting", &[1])?;
-    println!("{}", HostRequest::MachineCheck { core: 1 }.to_line());
+    machine_check::inject(&[1])?;
     only_for_devices().map_err(|finding| finding.when("vectors"))?;
     late_doorbell(&[CORE], stop)
         .map_err(|finding| finding.when("a doorbell while the node ends"))?;
@@ -280,8 +280,9 @@ fn locked_down(context: &Context) -> Result<(), Finding> {
     let stopped = TestNode::start("stopped", &["--image", "debian"], &size, "idle")?;
     insula(&["kill", &stopped.name])?;
     let created = IdleNode::create("created", &[CORE])?;
-    let running = IdleNode::create("running", &[1])?;
-    running.start()?;
+    let size = ["--cpu-list", "1", "--memory", "256M"];
+    let running = TestNode::start("running", &["--image", "debian"], &size, "compute")?;
+    running.assert_works()?;
     fs::write(LOCKDOWN, "integrity")?;
 
     let why = ["locked down", "Secure Boot", LOCKDOWN];
@@ -295,7 +296,9 @@ fn locked_down(context: &Context) -> Result<(), Finding> {
         "256M",
     ];
     try_insula(&run)?.refused(1, &why)?;
-    try_insula(&["restart", &stopped.name])?.refused(1, &why)?;
+    for node in [&stopped, &running] {
+        try_insula(&["restart", &node.name])?.refused(1, &why)?;
+    }
     let started = created.start().err();
     let errno = started.map(|error| error.errno);
     assert_equal("the refusal of a start", &errno, &Some(Errno::EPERM))?;
@@ -303,9 +306,7 @@ fn locked_down(context: &Context) -> Result<(), Finding> {
     Finding::unless(check.status == Some(1), || {
         format!("`machine check` finds a locked down base good: {check:?}")
     })?;
-    let counted = running.memory.count()?;
-    let counts = || Ok((running.memory.count()? != counted).then_some(()));
-    wait_for("a node to continue", counts)?;
+    running.assert_works()?;
     running.remove()?;
     drop(created);
     stopped.remove()?;
