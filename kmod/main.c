@@ -14,10 +14,10 @@
  *			eventfds; kernel_endpoint.c: endpoints used by the kernel itself
  *
  * In the base:
- *	mem/		lowmem.c: RAM below 1 MiB, where cores start; contig_alloc.c: large
- *			contiguous memory of the base; pool.c: memory and cores taken ahead of
- *			need; chunk.c: chunks from pool, base or lowmem; clear.c; quarantine.c:
- *			pages still pinned by I/O; memory.c: memory objects, lists of chunks as
+ *	mem/		request.c: requests for memory; lowmem.c: RAM below 1 MiB, where cores
+ *			start; contig_alloc.c: large contiguous memory of the base; pool.c:
+ *			memory and cores taken ahead of need; chunk.c: chunks from lowmem, pool
+ *			or base, and back; clear.c; quarantine.c: pages still pinned by I/O; memory.c: memory objects, lists of chunks as
  *			files; image.c: memory objects under a name
  *	cpu/		core.c: ownership of cores, taking them from the base
  *	device/		device.c: PCI functions assigned to nodes; iommu_domain.c
@@ -108,6 +108,7 @@
 #include "mem/memory.h"
 #include "mem/pool.h"
 #include "mem/quarantine.h"
+#include "mem/request.h"
 #include "node/base.h"
 #include "node/exit_poll.h"
 #include "node/node.h"
@@ -175,7 +176,7 @@ static int control_pool_reserve(void __user *argument)
 		if (err)
 			return err;
 		/* Lowmem is fast to allocate, and scarce: not in the pool. */
-		if (pool.memory.max_phys && pool.memory.max_phys <= INSULA_LOWMEM_LIMIT)
+		if (insula_request_is_lowmem(&pool.memory))
 			return -EINVAL;
 	}
 	cpus = memdup_user(u64_to_user_ptr(pool.cpus), pool.cpus_count * sizeof(*cpus));

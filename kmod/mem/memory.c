@@ -33,6 +33,7 @@
 #include "mem/file.h"
 #include "mem/memory.h"
 #include "mem/quarantine.h"
+#include "mem/request.h"
 
 /* Pages inserted per fault: mappings are mostly accessed sequentially. */
 #define FAULT_BATCH	64
@@ -240,7 +241,7 @@ static struct page *memory_page(struct address_space *mapping,
 	struct folio *folio = page_folio(page);
 
 	/* Acquire: another fault may just have written the index. */
-	if (chunk->source != INSULA_FROM_LOWMEM && smp_load_acquire(&folio->mapping) != mapping) {
+	if (!insula_chunk_is_lowmem(chunk) && smp_load_acquire(&folio->mapping) != mapping) {
 		WRITE_ONCE(folio->index, offset >> PAGE_SHIFT);
 		smp_store_release(&folio->mapping, mapping); /* after the index */
 	}
