@@ -17,8 +17,10 @@
  *	mem/		request.c: requests for memory; lowmem.c: RAM below 1 MiB, where cores
  *			start; contig_alloc.c: large contiguous memory of the base; pool.c:
  *			memory and cores taken ahead of need; chunk.c: chunks from lowmem, pool
- *			or base, and back; clear.c; quarantine.c: pages still pinned by I/O; memory.c: memory objects, lists of chunks as
- *			files; image.c: memory objects under a name
+ *			or base, and back; clear.c; quarantine.c: pages still pinned by I/O;
+ *			memory.c: memory objects, lists of chunks as files; memory_map.c,
+ *			memory_copy.c: mapping them into processes, copying between them; image.c:
+ *			memory objects under a name
  *	cpu/		core.c: ownership of cores, taking them from the base
  *	device/		device.c: PCI functions assigned to nodes; iommu_domain.c
  *	node/		node.c: cores and a memory object under a name; node_ioctl.c;

@@ -14,9 +14,8 @@
  *             offset that runs through the chunks in order; mmap() maps them at that offset.
  *             Any I/O works on a mapping, and futexes in it are shared. Images and nodes are
  *             each backed by one. It lives as long as a descriptor, a mapping, an image or a
- *             node refers to it; with the last reference its memory is cleared and returned.
- *             INSULA_MEMORY_REVOKE takes it from all processes at once. Pages with I/O in
- *             flight are returned once that has ended.
+ *             node refers to it; with the last reference its memory is cleared and returned:
+ *             pages with I/O in flight once that has ended.
  *
  *   node      Cores taken from the base and the right to start them. Until INSULA_NODE_START
  *             succeeds the node belongs to the descriptor and goes with it, whatever ended the
@@ -61,7 +60,7 @@
 #include <linux/types.h>
 
 #define INSULA_MAGIC		0x414c55534e49ULL	/* "INSULA", little endian */
-#define INSULA_REVISION		2
+#define INSULA_REVISION		3
 
 /*
  * Longest name of an image or a node, its terminating NUL included. It consists of letters,
@@ -557,12 +556,6 @@ struct insula_grant_import {
 #define INSULA_MEMORY_GROW	_IOW(INSULA_IOC, 0x11, struct insula_request)
 #define INSULA_MEMORY_CHUNKS	_IOWR(INSULA_IOC, 0x12, struct insula_chunks)
 #define INSULA_MEMORY_COPY	_IOW(INSULA_IOC, 0x13, struct insula_copy)
-/*
- * Take the object from all processes for good: accesses to mappings fault with SIGBUS, or
- * EFAULT in the kernel; calls on its descriptors fail with ENODEV. Its memory is returned
- * when no image and no node uses it any more.
- */
-#define INSULA_MEMORY_REVOKE	_IO(INSULA_IOC, 0x14)
 
 /* node */
 #define INSULA_NODE_START	_IOW(INSULA_IOC, 0x33, struct insula_node_start)

@@ -8,6 +8,7 @@
 #include "channel/channel.h"
 
 #include <linux/err.h>
+#include <linux/file.h>
 #include <linux/gfp.h>
 #include <linux/kref.h>
 #include <linux/log2.h>
@@ -106,7 +107,7 @@ static struct insula_area *channel_area_new(const struct insula_area_place *plac
 	for (i = 0; i < place->count; i++)
 		channel_set_up(&area->channels[i], area, i);
 	if (place->object)
-		insula_memory_hold(place->object);
+		get_file(place->object);
 	return area;
 }
 
@@ -152,7 +153,7 @@ static void channel_area_free(struct kref *refs)
 		if (area->channels[i].has_doorbell)
 			insula_doorbell_destroy(&area->channels[i].doorbell);
 	if (area->place.object)
-		insula_memory_put(area->place.object);
+		fput(area->place.object);
 	kfree(rcu_dereference_protected(area->ringable, true));
 	if (area->scratch)
 		__free_page(area->scratch); /* a mapping would hold a descriptor */

@@ -156,7 +156,7 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 		return ERR_PTR(err);
 	}
 	slots->ringable = ringable;
-	insula_memory_hold(place->memory);
+	get_file(place->memory);
 	slots_write_header(slots);
 	return slots;
 }
@@ -175,7 +175,7 @@ static void slots_free_all(struct kref *refs)
 	insula_clock_stop(&slots->clock);
 	for (page = 0; page < slots->place.pages; page++)
 		kfree(slots->slot_pages[page]);
-	insula_memory_put(slots->place.memory);
+	fput(slots->place.memory);
 	kfree(slots->ringable);
 	kvfree(slots);
 }
