@@ -10,8 +10,9 @@
  *			resetting, parking and starting of cores; doorbell.c; symbols.c,
  *			page_table.c: finding things in the base and in a node
  *	channel/	ring.c: rings, for kernel code; session.c: the words of both endpoints;
- *			channel.c: endpoints as descriptors; eventfd.c: events bound to
- *			eventfds; kernel_endpoint.c: endpoints used by the kernel itself
+ *			area.c: all endpoints of a node's channels; endpoint.c: an endpoint, and
+ *			its use by the kernel itself; endpoint_file.c: endpoints as descriptors;
+ *			eventfd.c: their events bound to eventfds
  *
  * In the base:
  *	mem/		request.c: requests for memory; lowmem.c: RAM below 1 MiB, where cores
@@ -63,10 +64,10 @@
  *	      contig_mutex			one alloc_contig_range() at a time
  *	    area->mapping			read by faults
  *	    registry.lock			of nodes and of images
- *	    channel->lock
+ *	    endpoint->lock			of a channel
  *	      grant channel's lock		no allocations under it
  *	        start.lock			no allocations under it
- *	bus->lock, imports.lock			in a node: only channel->lock nests inside
+ *	bus->lock, imports.lock			in a node: only endpoint->lock nests inside
  *	spinlocks				innermost; each declares its interrupt use
  *
  * Faults hold mmap_lock, so under a lock that they read nobody accesses user memory, or takes
@@ -97,7 +98,7 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
-#include "channel/channel.h"
+#include "channel/endpoint_file.h"
 #include "cpu/core.h"
 #include "delegation/mirror.h"
 #include "device/device.h"
@@ -361,7 +362,7 @@ static int __init insula_init(void)
 
 	if (err)
 		return err;
-	err = insula_channels_init();
+	err = insula_endpoint_files_init();
 	if (err)
 		goto stop_doorbells;
 	in_node = insula_guest_found();
@@ -373,7 +374,7 @@ static int __init insula_init(void)
 		return 0;
 	main_exit_role();
 stop_channels:
-	insula_channels_exit();
+	insula_endpoint_files_exit();
 stop_doorbells:
 	insula_doorbells_exit();
 	return err;
@@ -383,7 +384,7 @@ static void __exit insula_exit(void)
 {
 	misc_deregister(&device);
 	main_exit_role();
-	insula_channels_exit();
+	insula_endpoint_files_exit();
 	insula_doorbells_exit();
 }
 

@@ -17,7 +17,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
-#include "channel/channel.h"
+#include "channel/area.h"
 #include "cpu/core.h"
 #include "delegation/slots.h"
 #include "grant/grant_channel.h"

@@ -27,7 +27,7 @@
 
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
-#include "channel/channel.h"
+#include "channel/area.h"
 #include "cpu/core.h"
 #include "delegation/slots.h"
 #include "device/device.h"

@@ -13,6 +13,7 @@
 #include <linux/uaccess.h>
 
 #include "arch/x86/doorbell.h"
+#include "channel/area.h"
 #include "cpu/core.h"
 #include "device/device.h"
 #include "grant/grant_channel.h"
