@@ -23,22 +23,26 @@
  *			memory_copy.c: mapping them into processes, copying between them; image.c:
  *			memory objects under a name
  *	cpu/		core.c: ownership of cores, taking them from the base
- *	device/		device.c: PCI functions assigned to nodes; iommu_domain.c
+ *	device/		device.c: PCI functions assigned to nodes; driver.c: the driver that they
+ *			are bound to meanwhile; iommu_domain.c
  *	node/		node.c: cores and a memory object under a name; node_ioctl.c;
  *			node_state.c: created, started, supervised, stopped, recreated; resize.c:
  *			growing and shrinking while it runs; exit_poll.c: polling for its end;
  *			base.c: reboot, suspend and panic of the base
- *	delegation/	slots.c: the delegation area: pages and syscall slots; slot.c: a proxy's
- *			thread waiting at a slot; mirror.c: mm mirrors, programs' address spaces
- *			for their proxies; mirror_fault.c: page faults in mirrors;
+ *	delegation/	slots.c: the delegation area and its processes; slots_page.c: its pages
+ *			and syscall slots; slot.c: a proxy's thread waiting at a slot; mirror.c:
+ *			mm mirrors, programs' address spaces for their proxies; mirror_fault.c,
+ *			mirror_invalidate.c: page faults in mirrors, and unmapping;
  *			frame_tracker.c: frames mapped in mirrors, and which are pinned; clock.c
  *	grant/		grant_channel.c: granting memory to a node, and revoking it in time;
- *			grant.c: grant tables, memory of processes granted to a node
+ *			grant.c: grant tables, memory of processes granted to a node;
+ *			grant_window.c: following the mappings of that memory
  *
  * In a Linux node:
  *	guest/		guest.c: its endpoints of channels; guest_hotplug.c: onlining and
  *			offlining of cores and memory; grant_import.c: mapping granted memory
- *	virtio/		virtio devices over channels, a module of their own
+ *	virtio/		virtio devices over channels, a module of their own: bus.c; device.c;
+ *			vqueue.c
  *
  * Everywhere: compat/, differences between versions of Linux; and this file, the device.
  *
@@ -52,8 +56,8 @@
  *	table->call_lock, mirror->invalidate_lock  one ioctl of a descriptor at a time
  *	  mmap_lock				of any process, by a fault or a user copy
  *	    cores.lock				then those of the base's CPU hotplug
- *	    claims.lock				then the device lock of a PCI function,
- *	      claims.bound_lock			under which our driver's remove() is called
+ *	    devices_lock			then the device lock of a PCI function,
+ *	      bound.lock			under which our driver's remove() is called
  *	    slots->lock
  *	      slots->users_lock
  *	        mirror->tracker_lock
@@ -72,7 +76,7 @@
  *
  * Faults hold mmap_lock, so under a lock that they read nobody accesses user memory, or takes
  * mmap_lock in another way. Memory allocation may enter reclaim, and thereby wait in
- * grant_invalidate() for the grant channel's lock: nothing is allocated under that lock, nor
+ * grant_window_invalidate() for the grant channel's lock: nothing is allocated under that lock, nor
  * under any lock taken inside it. insula_grant_channel_create() teaches lockdep so.
  *
  * When the base goes down, its nodes are found in the registry, whose lock nests inside theirs:

@@ -1,8 +1,9 @@
-//! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`,
-//! and of the protocols between kernels: channels in `include/insula_channel.h` (module
-//! [`channel`]), delegation in `include/insula_lwk.h` ([`lwk`]), hotplug of a Linux node in
-//! `include/insula_hotplug.h` ([`hotplug`]), granted memory in `include/insula_grant.h`
-//! ([`grant`]), and virtio messages in `include/insula_virtio.h` ([`virtio`]).
+//! Rust mirror of `include/insula.h`, `include/insula_node.h` and `include/insula_mirror.h`, the
+//! interface between the `insula` command and `insula.ko`, and of the protocols between kernels:
+//! channels in `include/insula_channel.h` (module [`channel`]), delegation in
+//! `include/insula_lwk.h` ([`lwk`]), hotplug of a Linux node in `include/insula_hotplug.h`
+//! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), and virtio messages in
+//! `include/insula_virtio.h` ([`virtio`]).
 //!
 //! The C headers are authoritative and describe the protocols in their opening comments; this
 //! crate repeats their structures, constants and ioctl numbers under the same names without the

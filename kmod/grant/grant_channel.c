@@ -223,6 +223,7 @@ static int grant_channel_receive(struct insula_grant_channel *channel)
 /* Process pending messages, at most a ring full of them, and check for a revocation. */
 static bool grant_channel_is_revoked(struct insula_grant_channel *channel, u32 sequence)
 {
+	struct insula_consumer *consumer = &channel->endpoint->consumer;
 	u32 left = INSULA_SLOTS_MAX;
 	bool revoked;
 	int err = 0;
@@ -230,7 +231,7 @@ static bool grant_channel_is_revoked(struct insula_grant_channel *channel, u32 s
 	spin_lock(&channel->receive_lock);
 	while (channel->endpoint->joined && left-- && err != -EPROTO && err != -EMSGSIZE) {
 		err = grant_channel_receive(channel);
-		if (err == -EAGAIN && insula_consumer_prepare_to_sleep(&channel->endpoint->consumer))
+		if (err == -EAGAIN && insula_consumer_prepare_to_sleep(consumer))
 			break;
 	}
 	revoked = (s32)(channel->revoked_sequence - sequence) >= 0;

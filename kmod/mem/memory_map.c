@@ -147,6 +147,7 @@ u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct 
 	count = min_t(u64, count, (extent.start + extent.size - start) >> PAGE_SHIFT);
 	offset = chunk.offset + start - extent.start;
 	for (i = 0; i < count; i++)
-		pages[i] = memory_map_page(file->f_mapping, &chunk, offset + ((u64)i << PAGE_SHIFT));
+		pages[i] = memory_map_page(file->f_mapping, &chunk,
+					   offset + ((u64)i << PAGE_SHIFT));
 	return count;
 }

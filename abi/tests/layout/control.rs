@@ -1,4 +1,4 @@
-//! Layout of `insula.h` as the Rust mirror has it.
+//! Layout of `insula.h` and `insula_node.h` as the Rust mirror has it.
 
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,

@@ -93,8 +93,13 @@ mod tests {
 
     #[test]
     fn messages_name_no_calls_and_no_error_numbers() {
-        let header = include_str!("../../../abi/include/insula.h");
-        let calls = header.lines().filter_map(|line| {
+        let headers = [
+            include_str!("../../../abi/include/insula.h"),
+            include_str!("../../../abi/include/insula_node.h"),
+            include_str!("../../../abi/include/insula_mirror.h"),
+        ];
+        let lines = headers.into_iter().flat_map(str::lines);
+        let calls = lines.filter_map(|line| {
             let (name, value) = line
                 .strip_prefix("#define ")?
                 .split_once(char::is_whitespace)?;
