@@ -11,5 +11,7 @@
 #include <linux/printk.h>
 
 #include "insula.h"
+#include "insula_mirror.h"
+#include "insula_node.h"
 
 #endif

@@ -10,32 +10,39 @@
  *			resetting, parking and starting of cores; doorbell.c; symbols.c,
  *			page_table.c: finding things in the base and in a node
  *	channel/	ring.c: rings, for kernel code; session.c: the words of both endpoints;
- *			channel.c: endpoints as descriptors; eventfd.c: events bound to
- *			eventfds; kernel_endpoint.c: endpoints used by the kernel itself
+ *			area.c: all endpoints of a node's channels; endpoint.c: an endpoint, and
+ *			its use by the kernel itself; endpoint_file.c: endpoints as descriptors;
+ *			eventfd.c: their events bound to eventfds
  *
  * In the base:
- *	mem/		lowmem.c: RAM below 1 MiB, where cores start; contig_alloc.c: large
- *			contiguous memory of the base; pool.c: memory and cores taken ahead of
- *			need; chunk.c: chunks from pool, base or lowmem; clear.c; quarantine.c:
- *			pages still pinned by I/O; memory.c: memory objects, lists of chunks as
- *			files; image.c: memory objects under a name
+ *	mem/		request.c: requests for memory; lowmem.c: RAM below 1 MiB, where cores
+ *			start; contig_alloc.c: large contiguous memory of the base; pool.c:
+ *			memory and cores taken ahead of need; chunk.c: chunks from lowmem, pool
+ *			or base, and back; clear.c; quarantine.c: pages still pinned by I/O;
+ *			memory.c: memory objects, lists of chunks as files; memory_map.c,
+ *			memory_copy.c: mapping them into processes, copying between them; image.c:
+ *			memory objects under a name
  *	cpu/		core.c: ownership of cores, taking them from the base
- *	device/		device.c: PCI functions assigned to nodes; iommu_domain.c
+ *	device/		device.c: PCI functions assigned to nodes; driver.c: the driver that they
+ *			are bound to meanwhile; iommu_domain.c
  *	node/		node.c: cores and a memory object under a name; node_ioctl.c;
  *			node_state.c: created, started, supervised, stopped, recreated; resize.c:
  *			growing and shrinking while it runs; exit_poll.c: polling for its end;
  *			base.c: reboot, suspend and panic of the base
- *	delegation/	slots.c: the delegation area: pages and syscall slots; slot.c: a proxy's
- *			thread waiting at a slot; mirror.c: mm mirrors, programs' address spaces
- *			for their proxies; mirror_fault.c: page faults in mirrors;
+ *	delegation/	slots.c: the delegation area and its processes; slots_page.c: its pages
+ *			and syscall slots; slot.c: a proxy's thread waiting at a slot; mirror.c:
+ *			mm mirrors, programs' address spaces for their proxies; mirror_fault.c,
+ *			mirror_invalidate.c: page faults in mirrors, and unmapping;
  *			frame_tracker.c: frames mapped in mirrors, and which are pinned; clock.c
  *	grant/		grant_channel.c: granting memory to a node, and revoking it in time;
- *			grant.c: grant tables, memory of processes granted to a node
+ *			grant.c: grant tables, memory of processes granted to a node;
+ *			grant_window.c: following the mappings of that memory
  *
  * In a Linux node:
  *	guest/		guest.c: its endpoints of channels; guest_hotplug.c: onlining and
  *			offlining of cores and memory; grant_import.c: mapping granted memory
- *	virtio/		virtio devices over channels, a module of their own
+ *	virtio/		virtio devices over channels, a module of their own: bus.c; device.c;
+ *			vqueue.c
  *
  * Everywhere: compat/, differences between versions of Linux; and this file, the device.
  *
@@ -49,8 +56,8 @@
  *	table->call_lock, mirror->invalidate_lock  one ioctl of a descriptor at a time
  *	  mmap_lock				of any process, by a fault or a user copy
  *	    cores.lock				then those of the base's CPU hotplug
- *	    claims.lock				then the device lock of a PCI function,
- *	      claims.bound_lock			under which our driver's remove() is called
+ *	    devices_lock			then the device lock of a PCI function,
+ *	      bound.lock			under which our driver's remove() is called
  *	    slots->lock
  *	      slots->users_lock
  *	        mirror->tracker_lock
@@ -61,15 +68,15 @@
  *	      contig_mutex			one alloc_contig_range() at a time
  *	    area->mapping			read by faults
  *	    registry.lock			of nodes and of images
- *	    channel->lock
+ *	    endpoint->lock			of a channel
  *	      grant channel's lock		no allocations under it
  *	        start.lock			no allocations under it
- *	bus->lock, imports.lock			in a node: only channel->lock nests inside
+ *	bus->lock, imports.lock			in a node: only endpoint->lock nests inside
  *	spinlocks				innermost; each declares its interrupt use
  *
  * Faults hold mmap_lock, so under a lock that they read nobody accesses user memory, or takes
  * mmap_lock in another way. Memory allocation may enter reclaim, and thereby wait in
- * grant_invalidate() for the grant channel's lock: nothing is allocated under that lock, nor
+ * grant_window_invalidate() for the grant channel's lock: nothing is allocated under that lock, nor
  * under any lock taken inside it. insula_grant_channel_create() teaches lockdep so.
  *
  * When the base goes down, its nodes are found in the registry, whose lock nests inside theirs:
@@ -95,7 +102,7 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
-#include "channel/channel.h"
+#include "channel/endpoint_file.h"
 #include "cpu/core.h"
 #include "delegation/mirror.h"
 #include "device/device.h"
@@ -108,6 +115,7 @@
 #include "mem/memory.h"
 #include "mem/pool.h"
 #include "mem/quarantine.h"
+#include "mem/request.h"
 #include "node/base.h"
 #include "node/exit_poll.h"
 #include "node/node.h"
@@ -175,7 +183,7 @@ static int control_pool_reserve(void __user *argument)
 		if (err)
 			return err;
 		/* Lowmem is fast to allocate, and scarce: not in the pool. */
-		if (pool.memory.max_phys && pool.memory.max_phys <= INSULA_LOWMEM_LIMIT)
+		if (insula_request_is_lowmem(&pool.memory))
 			return -EINVAL;
 	}
 	cpus = memdup_user(u64_to_user_ptr(pool.cpus), pool.cpus_count * sizeof(*cpus));
@@ -358,7 +366,7 @@ static int __init insula_init(void)
 
 	if (err)
 		return err;
-	err = insula_channels_init();
+	err = insula_endpoint_files_init();
 	if (err)
 		goto stop_doorbells;
 	in_node = insula_guest_found();
@@ -370,7 +378,7 @@ static int __init insula_init(void)
 		return 0;
 	main_exit_role();
 stop_channels:
-	insula_channels_exit();
+	insula_endpoint_files_exit();
 stop_doorbells:
 	insula_doorbells_exit();
 	return err;
@@ -380,7 +388,7 @@ static void __exit insula_exit(void)
 {
 	misc_deregister(&device);
 	main_exit_role();
-	insula_channels_exit();
+	insula_endpoint_files_exit();
 	insula_doorbells_exit();
 }
 

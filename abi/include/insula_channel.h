@@ -65,8 +65,8 @@ struct insula_ring {
 /* Flag of a wake word whose writer sleeps; its position is in bits 0 to 31. */
 #define INSULA_WAKE_ASLEEP	(1ULL << 32)
 
-/* One side of a channel, written by its own kernel only. */
-struct insula_endpoint {
+/* State of an endpoint of a channel, written by its own kernel only. */
+struct insula_endpoint_state {
 	__u64 doorbell;		/* 0, or see INSULA_DOORBELL_* */
 	__u64 session;		/* the last one that it joined */
 	__u64 open;		/* 1: it is in that session now */
@@ -92,8 +92,8 @@ struct insula_events {
 
 /* The first page of a channel. */
 struct insula_endpoints {
-	struct insula_endpoint base;
-	struct insula_endpoint node;
+	struct insula_endpoint_state base;
+	struct insula_endpoint_state node;
 	struct insula_events to_base;
 	struct insula_events to_node;
 };

@@ -86,10 +86,10 @@ pub struct Ring {
 /// `INSULA_WAKE_ASLEEP`: flag of a wake word whose writer sleeps; bits 0 to 31 are its position.
 pub const WAKE_ASLEEP: u64 = 1 << 32;
 
-/// `struct insula_endpoint`: one side of a channel, written by its own kernel.
+/// `struct insula_endpoint_state`: state of an endpoint of a channel, written by its own kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-pub struct Endpoint {
+pub struct EndpointState {
     /// 0, or see [`DOORBELL_VALID`].
     pub doorbell: u64,
     /// The last session that it joined.
@@ -125,9 +125,9 @@ pub const EVENTS: u32 = 64;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Endpoints {
     /// The base's.
-    pub base: Endpoint,
+    pub base: EndpointState,
     /// The node's.
-    pub node: Endpoint,
+    pub node: EndpointState,
     /// Events from the node to the base.
     pub to_base: Events,
     /// Events from the base to the node.

@@ -1,5 +1,5 @@
 //! Mirror of `include/insula_grant.h`, memory of processes granted to a node, and of the calls in
-//! `include/insula.h` that grant and import it.
+//! `include/insula_node.h` that grant and import it.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

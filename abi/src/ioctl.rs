@@ -79,9 +79,6 @@ pub const MEMORY_CHUNKS: u32 = iowr::<Chunks>(0x12);
 /// `INSULA_MEMORY_COPY` (memory).
 pub const MEMORY_COPY: u32 = iow::<MemoryCopy>(0x13);
 
-/// `INSULA_MEMORY_REVOKE` (memory).
-pub const MEMORY_REVOKE: u32 = io(0x14);
-
 /// `INSULA_NODE_START` (node).
 pub const NODE_START: u32 = iow::<NodeStart>(0x33);
 /// `INSULA_NODE_STOP` (node).

@@ -1,8 +1,9 @@
-//! Rust mirror of `include/insula.h`, the interface between the `insula` command and `insula.ko`,
-//! and of the protocols between kernels: channels in `include/insula_channel.h` (module
-//! [`channel`]), delegation in `include/insula_lwk.h` ([`lwk`]), hotplug of a Linux node in
-//! `include/insula_hotplug.h` ([`hotplug`]), granted memory in `include/insula_grant.h`
-//! ([`grant`]), and virtio messages in `include/insula_virtio.h` ([`virtio`]).
+//! Rust mirror of `include/insula.h`, `include/insula_node.h` and `include/insula_mirror.h`, the
+//! interface between the `insula` command and `insula.ko`, and of the protocols between kernels:
+//! channels in `include/insula_channel.h` (module [`channel`]), delegation in
+//! `include/insula_lwk.h` ([`lwk`]), hotplug of a Linux node in `include/insula_hotplug.h`
+//! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), and virtio messages in
+//! `include/insula_virtio.h` ([`virtio`]).
 //!
 //! The C headers are authoritative and describe the protocols in their opening comments; this
 //! crate repeats their structures, constants and ioctl numbers under the same names without the
@@ -41,7 +42,7 @@ pub use node::{
 /// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].
 pub const MAGIC: u64 = 0x414c_5553_4e49;
 /// `INSULA_REVISION`: the revision of the interface that this crate mirrors.
-pub const REVISION: u32 = 2;
+pub const REVISION: u32 = 3;
 /// `INSULA_DESCRIPTION_MAX`: longest description of an image or a node, in bytes.
 pub const DESCRIPTION_MAX: usize = 256 * 1024;
 /// `INSULA_NODE_CPUS_MAX`: most cores in one node.

@@ -18,6 +18,9 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 
+#include "channel/endpoint.h"
+#include "channel/endpoint_file.h"
+#include "channel/session.h"
 #include "compat/eventfd.h"
 
 /* An eventfd with an entry of ours in its wait queue. */
@@ -28,7 +31,7 @@ struct polled {
 };
 
 struct insula_eventfd {
-	struct insula_eventfds *eventfds;
+	struct insula_endpoint *endpoint;
 	u32 event;
 	struct polled ioeventfd;	/* written when the peer signals the event */
 	struct polled irqfd;		/* signals the event to the peer when written */
@@ -36,9 +39,9 @@ struct insula_eventfd {
 	bool released;			/* the last file of `ioeventfd` was closed */
 };
 
-void insula_eventfds_init(struct insula_eventfds *eventfds)
+void insula_eventfds_init(struct insula_endpoint *endpoint)
 {
-	spin_lock_init(&eventfds->lock);
+	spin_lock_init(&endpoint->eventfds.lock);
 }
 
 /* The irqfd was written. In any context. */
@@ -51,7 +54,7 @@ static int irqfd_written(wait_queue_entry_t *wait, unsigned int mode, int sync, 
 	if (!(key_to_poll(key) & EPOLLIN))
 		return 0;
 	eventfd_ctx_do_read(binding->irqfd.context, &count);
-	binding->eventfds->signal(binding->eventfds, binding->event);
+	insula_session_signal(binding->endpoint, binding->event);
 	return 1;
 }
 
@@ -63,7 +66,7 @@ static int ioeventfd_woken(wait_queue_entry_t *wait, unsigned int mode, int sync
 
 	if (key_to_poll(key) & EPOLLHUP) {
 		WRITE_ONCE(binding->released, true);
-		binding->eventfds->released(binding->eventfds);
+		insula_endpoint_file_eventfd_released(binding->endpoint);
 	}
 	return 0;
 }
@@ -117,15 +120,15 @@ static void eventfd_binding_free(struct insula_eventfd *binding)
 	kfree(binding);
 }
 
-static struct insula_eventfd *eventfd_binding_replace(struct insula_eventfds *eventfds,
+static struct insula_eventfd *eventfd_binding_replace(struct insula_endpoint *endpoint,
 						      u32 event,
 						      struct insula_eventfd *binding)
 {
 	unsigned long flags;
 
-	spin_lock_irqsave(&eventfds->lock, flags);
-	swap(eventfds->of[event], binding);
-	spin_unlock_irqrestore(&eventfds->lock, flags);
+	spin_lock_irqsave(&endpoint->eventfds.lock, flags);
+	swap(endpoint->eventfds.of[event], binding);
+	spin_unlock_irqrestore(&endpoint->eventfds.lock, flags);
 	return binding;
 }
 
@@ -149,11 +152,11 @@ static int irqfd_bind(struct insula_eventfd *binding, int fd)
 		return PTR_ERR(file);
 	binding->irqfd_file = file;
 	if (vfs_poll(file, &binding->irqfd.poll) & EPOLLIN)
-		binding->eventfds->signal(binding->eventfds, binding->event);
+		insula_session_signal(binding->endpoint, binding->event);
 	return 0;
 }
 
-static struct insula_eventfd *eventfd_binding_new(struct insula_eventfds *eventfds,
+static struct insula_eventfd *eventfd_binding_new(struct insula_endpoint *endpoint,
 						  const struct insula_channel_eventfd *request)
 {
 	struct insula_eventfd *binding = kzalloc(sizeof(*binding), GFP_KERNEL);
@@ -161,7 +164,7 @@ static struct insula_eventfd *eventfd_binding_new(struct insula_eventfds *eventf
 
 	if (!binding)
 		return ERR_PTR(-ENOMEM);
-	binding->eventfds = eventfds;
+	binding->endpoint = endpoint;
 	binding->event = request->event;
 	if (request->ioeventfd >= 0)
 		err = ioeventfd_bind(binding, request->ioeventfd);
@@ -173,7 +176,7 @@ static struct insula_eventfd *eventfd_binding_new(struct insula_eventfds *eventf
 	return ERR_PTR(err);
 }
 
-int insula_eventfds_bind(struct insula_eventfds *eventfds,
+int insula_eventfds_bind(struct insula_endpoint *endpoint,
 			 const struct insula_channel_eventfd *request)
 {
 	struct insula_eventfd *binding = NULL;
@@ -181,55 +184,58 @@ int insula_eventfds_bind(struct insula_eventfds *eventfds,
 	if (request->event >= INSULA_EVENTS || request->reserved)
 		return -EINVAL;
 	if (request->ioeventfd >= 0 || request->irqfd >= 0) {
-		binding = eventfd_binding_new(eventfds, request);
+		binding = eventfd_binding_new(endpoint, request);
 		if (IS_ERR(binding))
 			return PTR_ERR(binding);
 	}
-	eventfd_binding_free(eventfd_binding_replace(eventfds, request->event, binding));
+	eventfd_binding_free(eventfd_binding_replace(endpoint, request->event, binding));
 	return 0;
 }
 
-bool insula_eventfds_in_use(struct insula_eventfds *eventfds)
+bool insula_eventfds_in_use(struct insula_endpoint *endpoint)
 {
 	const struct insula_eventfd *binding;
 	unsigned long flags;
 	bool in_use = false;
 	u32 i;
 
-	spin_lock_irqsave(&eventfds->lock, flags);
+	spin_lock_irqsave(&endpoint->eventfds.lock, flags);
 	for (i = 0; i < INSULA_EVENTS && !in_use; i++) {
-		binding = eventfds->of[i];
+		binding = endpoint->eventfds.of[i];
 		in_use = binding && binding->ioeventfd.context && !READ_ONCE(binding->released);
 	}
-	spin_unlock_irqrestore(&eventfds->lock, flags);
+	spin_unlock_irqrestore(&endpoint->eventfds.lock, flags);
 	return in_use;
 }
 
-void insula_eventfds_disable_irqfds(struct insula_eventfds *eventfds)
+void insula_eventfds_disable_irqfds(struct insula_endpoint *endpoint)
 {
 	u32 i;
 
 	for (i = 0; i < INSULA_EVENTS; i++)
-		if (eventfds->of[i])
-			irqfd_disable(eventfds->of[i]);
+		if (endpoint->eventfds.of[i])
+			irqfd_disable(endpoint->eventfds.of[i]);
 }
 
-void insula_eventfds_clear(struct insula_eventfds *eventfds)
+void insula_eventfds_clear(struct insula_endpoint *endpoint)
 {
 	u32 i;
 
 	for (i = 0; i < INSULA_EVENTS; i++)
-		eventfd_binding_free(eventfd_binding_replace(eventfds, i, NULL));
+		eventfd_binding_free(eventfd_binding_replace(endpoint, i, NULL));
 }
 
-void insula_eventfds_signal(struct insula_eventfds *eventfds, u64 events)
+void insula_eventfds_signal(struct insula_endpoint *endpoint, u64 events)
 {
+	const struct insula_eventfd *binding;
 	unsigned long flags;
 	u32 i;
 
-	spin_lock_irqsave(&eventfds->lock, flags);
-	for (i = 0; i < INSULA_EVENTS; i++)
-		if (events & BIT_ULL(i) && eventfds->of[i] && eventfds->of[i]->ioeventfd.context)
-			insula_eventfd_signal(eventfds->of[i]->ioeventfd.context);
-	spin_unlock_irqrestore(&eventfds->lock, flags);
+	spin_lock_irqsave(&endpoint->eventfds.lock, flags);
+	for (i = 0; i < INSULA_EVENTS; i++) {
+		binding = endpoint->eventfds.of[i];
+		if (events & BIT_ULL(i) && binding && binding->ioeventfd.context)
+			insula_eventfd_signal(binding->ioeventfd.context);
+	}
+	spin_unlock_irqrestore(&endpoint->eventfds.lock, flags);
 }

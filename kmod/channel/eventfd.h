@@ -13,43 +13,40 @@
  * between, an event signalled by the peer is written to an ioeventfd, and writing an irqfd
  * signals an event to the peer.
  */
+struct insula_endpoint;
 struct insula_eventfd;
 
+/* Those of an endpoint. */
 struct insula_eventfds {
-	/* Signal an event to the peer. In any context. */
-	void (*signal)(struct insula_eventfds *eventfds, u32 event);
-	/* The last file of an ioeventfd was closed. In any context. */
-	void (*released)(struct insula_eventfds *eventfds);
 	spinlock_t lock;		/* the table, against the doorbell's handler */
 	struct insula_eventfd *of[INSULA_EVENTS];
 };
 
-/* Initialize the table; both callbacks are set. */
-void insula_eventfds_init(struct insula_eventfds *eventfds);
+void insula_eventfds_init(struct insula_endpoint *endpoint);
 
 /*
  * INSULA_CHANNEL_EVENTFD. Replaces the event's binding, or removes it if both eventfds are -1.
  * Sleeps. One caller at a time.
  */
-int insula_eventfds_bind(struct insula_eventfds *eventfds,
+int insula_eventfds_bind(struct insula_endpoint *endpoint,
 			 const struct insula_channel_eventfd *request);
 
 /*
  * Whether a file of an ioeventfd is open: a back end that works in the peer's memory keeps the
  * ioeventfds by which it is kicked.
  */
-bool insula_eventfds_in_use(struct insula_eventfds *eventfds);
+bool insula_eventfds_in_use(struct insula_endpoint *endpoint);
 
 /*
  * Stop signalling the peer, and drop the irqfds: one that is an ioeventfd, too, would otherwise
  * stay open forever. Sleeps. No more binding after this.
  */
-void insula_eventfds_disable_irqfds(struct insula_eventfds *eventfds);
+void insula_eventfds_disable_irqfds(struct insula_endpoint *endpoint);
 
 /* Remove all bindings. Sleeps. */
-void insula_eventfds_clear(struct insula_eventfds *eventfds);
+void insula_eventfds_clear(struct insula_endpoint *endpoint);
 
 /* Write the ioeventfds of these events, which the peer has signalled. In interrupt. */
-void insula_eventfds_signal(struct insula_eventfds *eventfds, u64 events);
+void insula_eventfds_signal(struct insula_endpoint *endpoint, u64 events);
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * mm mirrors: the address space of a node's program as its proxy sees it (insula_lwk.h). Here
- * are their lifetime and the proxy's ioctls; page faults are in mirror_fault.c.
+ * are their lifetime and the proxy's ioctls; page faults are in mirror_fault.c, invalidations in
+ * mirror_invalidate.c.
  */
 #include "insula_module.h"
 
@@ -25,29 +26,18 @@
 #include "insula_lwk.h"
 #include "mem/file.h"
 
-/*
- * How long an invalidation waits for I/O that pins pages: most ends by then, and so its pages
- * need not be quarantined. It waits once for each page.
- */
-#define PINNED_WAIT_MS	2
 /* Interval between checks whether pages of an exited program are still pinned. */
 #define QUIESCE_POLL_MS	10
-
 /* How long a signal waits for room in a full queue. */
 #define SIGNAL_WAIT_MS	1000
 
 static struct workqueue_struct *mirrors_queue;
 static const struct file_operations mirror_fops;
 
-static struct insula_mirror *mirror_of(struct insula_slots_user *user)
-{
-	return container_of(user, struct insula_mirror, user);
-}
-
 /* The node has ended: unmap its memory. */
 static void mirror_disconnected(struct insula_slots_user *user)
 {
-	struct insula_mirror *mirror = mirror_of(user);
+	struct insula_mirror *mirror = insula_mirror_of(user);
 
 	down_write(&mirror->walk_lock);
 	if (mirror->mapping)
@@ -175,118 +165,6 @@ static int mirror_ioctl_fork(struct insula_mirror *parent, void __user *argument
 	answer.process = mirror->process;
 	return mirror_install(mirror,
 			      copy_to_user(argument, &answer, sizeof(answer)) ? -EFAULT : 0);
-}
-
-/* An invalidation of a range, in a mirror and its mm sharers. */
-struct invalidation {
-	const struct insula_mirror_invalidate *range;
-	bool give_up;		/* stop waiting for pinned pages */
-	bool fresh;		/* a page is pinned that has not been waited for yet */
-	u64 *pinned;		/* pinned frames, up to INSULA_LWK_PINNED_MAX */
-	u64 count;		/* number of all of them */
-};
-
-static void mirror_unmap(struct insula_slots_user *user, void *data)
-{
-	struct insula_mirror *mirror = mirror_of(user);
-	struct invalidation *invalidation = data;
-	const struct insula_mirror_invalidate *range = invalidation->range;
-
-	mutex_lock(&mirror->tracker_lock);
-	down_write(&mirror->walk_lock);
-	if (mirror->mapping)
-		unmap_mapping_range(mirror->mapping, range->start, range->size, 1);
-	insula_frame_tracker_unmapped(&mirror->tracker, range->start, range->start + range->size);
-	up_write(&mirror->walk_lock);
-	mutex_unlock(&mirror->tracker_lock);
-}
-
-/* Under walk_lock: the transient reference of a page being mapped would look like a pin. */
-static void mirror_poll_pinned(struct insula_slots_user *user, void *data)
-{
-	struct insula_mirror *mirror = mirror_of(user);
-	struct invalidation *invalidation = data;
-
-	mutex_lock(&mirror->tracker_lock);
-	down_write(&mirror->walk_lock);
-	if (insula_frame_tracker_poll_pinned(&mirror->tracker, invalidation->give_up))
-		invalidation->fresh = true;
-	up_write(&mirror->walk_lock);
-	mutex_unlock(&mirror->tracker_lock);
-}
-
-static void mirror_list_pinned(struct insula_slots_user *user, void *data)
-{
-	struct insula_mirror *mirror = mirror_of(user);
-	struct invalidation *invalidation = data;
-
-	mutex_lock(&mirror->tracker_lock);
-	down_write(&mirror->walk_lock);
-	invalidation->count = insula_frame_tracker_list_pinned(&mirror->tracker,
-							       invalidation->pinned,
-							       invalidation->count,
-							       INSULA_LWK_PINNED_MAX);
-	up_write(&mirror->walk_lock);
-	mutex_unlock(&mirror->tracker_lock);
-}
-
-/* Wait for a while until no page that this mirror or a sharer had mapped is pinned. */
-static void mirror_quiesce(struct insula_mirror *mirror, struct invalidation *invalidation)
-{
-	ktime_t limit = ktime_add_ms(ktime_get(), PINNED_WAIT_MS);
-
-	do {
-		invalidation->give_up = ktime_after(ktime_get(), limit) ||
-					fatal_signal_pending(current);
-		invalidation->fresh = false;
-		insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_poll_pinned,
-					   invalidation);
-		if (invalidation->fresh)
-			usleep_range(50, 200);
-	} while (invalidation->fresh);
-}
-
-/* Report pinned frames to the program's kernel, and last that the invalidation is done. */
-static void mirror_report_pinned(struct insula_mirror *mirror,
-				 const struct invalidation *invalidation, u64 ticket)
-{
-	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
-	u64 i;
-
-	for (i = 0; i < min_t(u64, invalidation->count, INSULA_LWK_PINNED_MAX); i++)
-		insula_slots_write(mirror->slots, &process->pinned[i], invalidation->pinned[i]);
-	insula_slots_write(mirror->slots, &process->pinned_count, invalidation->count);
-	insula_slots_write(mirror->slots, &process->invalidated, ticket);
-}
-
-static int mirror_invalidate(struct insula_mirror *mirror,
-			     const struct insula_mirror_invalidate *range)
-{
-	struct invalidation invalidation = { .range = range, .pinned = mirror->pinned };
-
-	if (mutex_lock_killable(&mirror->invalidate_lock))
-		return -EINTR;
-	insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_unmap, &invalidation);
-	if (!(range->flags & INSULA_LWK_INVALIDATE_NO_QUIESCE))
-		mirror_quiesce(mirror, &invalidation);
-	insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_list_pinned,
-				   &invalidation);
-	mirror_report_pinned(mirror, &invalidation, range->ticket);
-	mutex_unlock(&mirror->invalidate_lock);
-	return 0;
-}
-
-static int mirror_ioctl_invalidate(struct insula_mirror *mirror, void __user *argument)
-{
-	struct insula_mirror_invalidate range;
-
-	if (copy_from_user(&range, argument, sizeof(range)))
-		return -EFAULT;
-	if (range.flags & ~INSULA_LWK_INVALIDATE_NO_QUIESCE || !range.size ||
-	    !PAGE_ALIGNED(range.start | range.size) || range.start < mirror->start ||
-	    range.start > mirror->end || range.size > mirror->end - range.start)
-		return -EINVAL;
-	return mirror_invalidate(mirror, &range);
 }
 
 static int mirror_ioctl_start(struct insula_mirror *mirror, void __user *argument)
@@ -474,7 +352,7 @@ static long mirror_ioctl(struct file *file, unsigned int command, unsigned long 
 	case INSULA_MIRROR_SIGNAL:
 		return mirror_ioctl_signal(mirror, (void __user *)argument);
 	case INSULA_MIRROR_INVALIDATE:
-		return mirror_ioctl_invalidate(mirror, (void __user *)argument);
+		return insula_mirror_invalidate(mirror, (void __user *)argument);
 	case INSULA_MIRROR_FORK:
 		return mirror_ioctl_fork(mirror, (void __user *)argument);
 	case INSULA_MIRROR_SLOT_ATTACH:

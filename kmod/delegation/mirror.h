@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#ifndef INSULA_MIRROR_H
-#define INSULA_MIRROR_H
+#ifndef INSULA_MIRRORS_H
+#define INSULA_MIRRORS_H
 
 #include <linux/atomic.h>
 #include <linux/mutex.h>
@@ -37,6 +37,15 @@ void insula_mirrors_exit(void);
 
 /* INSULA_MIRROR_CREATE with its argument in user space: returns a descriptor. */
 int insula_mirror_create(struct insula_slots *slots, void __user *argument);
+
+/* The mirror of a user of its slots. */
+static inline struct insula_mirror *insula_mirror_of(struct insula_slots_user *user)
+{
+	return container_of(user, struct insula_mirror, user);
+}
+
+/* INSULA_MIRROR_INVALIDATE with its argument in user space. */
+int insula_mirror_invalidate(struct insula_mirror *mirror, void __user *argument);
 
 /* mmap() of its descriptor: the program's pages, or syscall slots. */
 int insula_mirror_mmap(struct file *file, struct vm_area_struct *vma);

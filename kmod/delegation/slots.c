@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Base side of a delegation area: owners of its pages, allocation of syscall slots, and the
- * doorbell by which the node's kernel wakes sleeping threads. Waiting at a slot is in slot.c.
+ * Base side of a delegation area: its processes, and the doorbell by which the node's kernel
+ * wakes sleeping threads. Its pages are in slots_page.c, waiting at a slot is in slot.c.
  *
  * The node's bitmaps are not trusted: a bit has an effect only if its slot exists, and all it
  * does is to wake a thread that checks again.
@@ -21,49 +21,18 @@
 
 #include "arch/x86/doorbell.h"
 #include "delegation/clock.h"
-#include "mem/memory.h"
+#include "delegation/slots_page.h"
 
-#define FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES)
 #define WORD_BITS	64
-
-/* Use of a page of the area. */
-enum use { UNUSED, PROCESS, MAY_MAP, SYSCALL_SLOTS };
-
-/* This side's state of a page of slots. Allocated on first use, and kept. */
-struct slot_page {
-	struct insula_syscall_slot slot[INSULA_LWK_SLOTS_PER_PAGE];
-};
-
-struct insula_slots {
-	struct kref refs;
-	struct insula_slots_place place;
-	struct insula_lwk_delegation *header;
-	bool disconnected;		/* the node has ended */
-	struct insula_doorbell doorbell;
-	struct insula_clock clock;
-	struct insula_ringable *ringable;
-	struct mutex lock;		/* all below, and writes to pages of processes */
-	struct rw_semaphore users_lock;	/* users; nests inside `lock` */
-	struct list_head users;
-	u8 use[INSULA_LWK_PAGES_MAX];	/* enum use */
-	u8 state[INSULA_LWK_PAGES_MAX];	/* enum insula_lwk_base_state: not in node's memory */
-	u16 process_of[INSULA_LWK_PAGES_MAX];
-	struct slot_page *slot_pages[INSULA_LWK_PAGES_MAX];	/* in interrupt read unlocked */
-};
-
-static void *slots_page_address(const struct insula_slots *slots, u32 page)
-{
-	return (void *)slots->header + page * PAGE_SIZE;
-}
 
 struct insula_lwk_process *insula_slots_process(struct insula_slots *slots, u32 process)
 {
-	return slots_page_address(slots, process);
+	return insula_slots_page_address(slots, process);
 }
 
 struct insula_lwk_may_map *insula_slots_may_map(struct insula_slots *slots, u32 process)
 {
-	return slots_page_address(slots, process + 1);
+	return insula_slots_page_address(slots, process + 1);
 }
 
 struct file *insula_slots_memory(const struct insula_slots *slots)
@@ -85,7 +54,7 @@ bool insula_slots_ready(const struct insula_slots *slots)
 static struct insula_syscall_slot *slots_of_bit(struct insula_slots *slots, u32 index)
 {
 	u32 page = index / INSULA_LWK_SLOTS_PER_PAGE;
-	struct slot_page *slot_page;
+	struct insula_slot_page *slot_page;
 
 	if (page >= slots->place.pages)
 		return NULL;
@@ -156,7 +125,7 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 		return ERR_PTR(err);
 	}
 	slots->ringable = ringable;
-	insula_memory_hold(place->memory);
+	get_file(place->memory);
 	slots_write_header(slots);
 	return slots;
 }
@@ -175,7 +144,7 @@ static void slots_free_all(struct kref *refs)
 	insula_clock_stop(&slots->clock);
 	for (page = 0; page < slots->place.pages; page++)
 		kfree(slots->slot_pages[page]);
-	insula_memory_put(slots->place.memory);
+	fput(slots->place.memory);
 	kfree(slots->ringable);
 	kvfree(slots);
 }
@@ -284,54 +253,6 @@ unlock:
 	return done;
 }
 
-static void slots_assign_page(struct insula_slots *slots, u32 page, enum use use, u32 process)
-{
-	WRITE_ONCE(slots->use[page], use);
-	WRITE_ONCE(slots->process_of[page], process);
-	WRITE_ONCE(slots->header->process_of[page], process);
-}
-
-/* Whether both sides are done with a process. */
-static bool slots_is_reaped(struct insula_slots *slots, u32 process)
-{
-	struct insula_lwk_process *shared = insula_slots_process(slots, process);
-
-	return slots->state[process] == INSULA_LWK_QUIESCED &&
-	       READ_ONCE(shared->lwk_state) == INSULA_LWK_REAPED;
-}
-
-/* Free the pages of reaped processes. Lock held. */
-static void slots_reclaim(struct insula_slots *slots)
-{
-	u32 process, page;
-
-	lockdep_assert_held(&slots->lock);
-	for (process = FIRST_PAGE; process < slots->place.pages; process++) {
-		if (slots->use[process] != PROCESS || !slots_is_reaped(slots, process))
-			continue;
-		for (page = FIRST_PAGE; page < slots->place.pages; page++)
-			if (slots->process_of[page] == process)
-				slots_assign_page(slots, page, UNUSED, 0);
-	}
-}
-
-/* First of `count` consecutive unused pages, cleared; 0 if there are none. Lock held. */
-static u32 slots_find_pages(struct insula_slots *slots, u32 count)
-{
-	u32 page, run = 0;
-
-	lockdep_assert_held(&slots->lock);
-	for (page = FIRST_PAGE; page < slots->place.pages; page++) {
-		run = slots->use[page] == UNUSED ? run + 1 : 0;
-		if (run == count) {
-			page -= count - 1;
-			memset(slots_page_address(slots, page), 0, count * PAGE_SIZE);
-			return page;
-		}
-	}
-	return 0;
-}
-
 int insula_slots_add_process(struct insula_slots *slots, struct insula_slots_user *user)
 {
 	int page = -EPIPE;
@@ -339,14 +260,14 @@ int insula_slots_add_process(struct insula_slots *slots, struct insula_slots_use
 	mutex_lock(&slots->lock);
 	if (insula_slots_disconnected(slots))
 		goto unlock;
-	slots_reclaim(slots);
-	page = slots_find_pages(slots, 2);
+	insula_slots_pages_reclaim(slots);
+	page = insula_slots_pages_find(slots, 2);
 	if (!page) {
 		page = -ENOSPC;
 		goto unlock;
 	}
-	slots_assign_page(slots, page, PROCESS, page);
-	slots_assign_page(slots, page + 1, MAY_MAP, page);
+	insula_slots_page_assign(slots, page, INSULA_PAGE_PROCESS, page);
+	insula_slots_page_assign(slots, page + 1, INSULA_PAGE_MAY_MAP, page);
 	slots->state[page] = INSULA_LWK_NONE;
 	user->process = page;
 	down_write(&slots->users_lock);
@@ -357,31 +278,13 @@ unlock:
 	return page;
 }
 
-static struct slot_page *slots_new_page(struct insula_slots *slots, u32 page)
-{
-	struct insula_lwk_syscall_slot *shared = slots_page_address(slots, page);
-	struct slot_page *slot_page = kzalloc(sizeof(*slot_page), GFP_KERNEL);
-	u32 i;
-
-	for (i = 0; slot_page && i < INSULA_LWK_SLOTS_PER_PAGE; i++)
-		insula_slot_init(&slot_page->slot[i], slots, &shared[i],
-				 page * INSULA_LWK_SLOTS_PER_PAGE + i);
-	return slot_page;
-}
-
-static bool slots_page_is_of(const struct insula_slots *slots, u64 page, u32 process)
-{
-	return page < slots->place.pages && READ_ONCE(slots->use[page]) == SYSCALL_SLOTS &&
-	       READ_ONCE(slots->process_of[page]) == process;
-}
-
 void insula_slots_exit_process(struct insula_slots *slots, u32 process)
 {
 	u32 page;
 
 	mutex_lock(&slots->lock);
-	for (page = FIRST_PAGE; page < slots->place.pages; page++)
-		if (slots_page_is_of(slots, page, process))
+	for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages; page++)
+		if (insula_slots_page_is_of(slots, page, process))
 			slots_visit_page(slots, page, insula_slot_clear);
 	mutex_unlock(&slots->lock);
 	slots_set_state(slots, process, INSULA_LWK_EXITED);
@@ -415,79 +318,6 @@ void insula_slots_visit_sharers(struct insula_slots *slots, u32 process,
 		    (page_table && slots_page_table(slots, user->process) == page_table))
 			action(user, data);
 	up_read(&slots->users_lock);
-}
-
-/* Assign a new page of slots to a process; 0 if there is none. Lock held. */
-static u32 slots_add_page(struct insula_slots *slots, u32 process)
-{
-	u32 page = slots_find_pages(slots, 1);
-
-	if (!page)
-		return 0;
-	if (!slots->slot_pages[page]) {
-		struct slot_page *slot_page = slots_new_page(slots, page);
-
-		if (!slot_page)
-			return 0;
-		smp_store_release(&slots->slot_pages[page], slot_page); /* its content */
-	}
-	slots_assign_page(slots, page, SYSCALL_SLOTS, process);
-	return page;
-}
-
-/* Allocate a free slot of a page, or NULL. Lock held. */
-static struct insula_syscall_slot *slots_alloc_in_page(struct insula_slots *slots, u32 page)
-{
-	struct insula_syscall_slot *slot = slots->slot_pages[page]->slot;
-	u32 i;
-
-	lockdep_assert_held(&slots->lock);
-	for (i = 0; i < INSULA_LWK_SLOTS_PER_PAGE; i++, slot++) {
-		if (slot->taken || insula_slots_disconnected(slots))
-			continue;
-		spin_lock_irq(&slot->lock);
-		slot->cancel = false;
-		spin_unlock_irq(&slot->lock);
-		WRITE_ONCE(slot->taken, true);
-		memset(slot->shared, 0, sizeof(*slot->shared));
-		return slot;
-	}
-	return NULL;
-}
-
-struct insula_syscall_slot *insula_slots_alloc(struct insula_slots *slots, u32 process)
-{
-	struct insula_syscall_slot *slot = NULL;
-	u32 page;
-
-	mutex_lock(&slots->lock);
-	for (page = FIRST_PAGE; page < slots->place.pages && !slot; page++)
-		if (slots_page_is_of(slots, page, process))
-			slot = slots_alloc_in_page(slots, page);
-	if (!slot && !insula_slots_disconnected(slots)) {
-		slots_reclaim(slots);
-		page = slots_add_page(slots, process);
-		if (page)
-			slot = slots_alloc_in_page(slots, page);
-	}
-	mutex_unlock(&slots->lock);
-	return slot ? slot : ERR_PTR(-ENOSPC);
-}
-
-struct insula_syscall_slot *insula_slots_find(struct insula_slots *slots, u32 process, u64 index)
-{
-	u64 page = index / INSULA_LWK_SLOTS_PER_PAGE;
-	struct insula_syscall_slot *slot;
-
-	if (!slots_page_is_of(slots, page, process))
-		return NULL;
-	slot = &slots->slot_pages[page]->slot[index % INSULA_LWK_SLOTS_PER_PAGE];
-	return READ_ONCE(slot->taken) ? slot : NULL;
-}
-
-phys_addr_t insula_slots_page(struct insula_slots *slots, u32 process, u64 page)
-{
-	return slots_page_is_of(slots, page, process) ? slots->place.start + page * PAGE_SIZE : 0;
 }
 
 void insula_slots_free(struct insula_slots *slots, struct insula_syscall_slot *slot)

@@ -5,7 +5,6 @@
 #include <linux/fs.h>
 #include <linux/list.h>
 
-#include "channel/channel.h"
 #include "delegation/slot.h"
 #include "insula_lwk.h"
 #include "insula_module.h"
@@ -15,6 +14,8 @@
  * Protocol: insula_lwk.h. Mirrors hold references, so it may outlive the node.
  */
 struct insula_slots;
+
+struct insula_ringable;
 
 /* A user that maps memory of the node. */
 struct insula_slots_user {

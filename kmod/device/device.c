@@ -15,171 +15,17 @@
 #include <linux/irqdomain.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
-#include <linux/preempt.h>
-#include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "arch/x86/processor.h"
 #include "compat/msi.h"
 #include "compat/override.h"
+#include "device/claim.h"
 #include "device/device.h"
-#include "device/iommu_domain.h"
 
-#define DRIVER_NAME	"insula"
-
-struct device_claim {
-	struct list_head link;
-	struct insula_device address;
-	struct file *memory;			/* the node's; used while claiming */
-	struct pci_dev *function;		/* NULL once it is returned */
-	char *override;				/* the base's driver_override, or NULL */
-	bool had_driver;				/* the base had a driver for it */
-	struct insula_iommu_domain *iommu_domain;	/* while it is bound to our driver */
-	struct pci_saved_state *state;		/* as the base left it */
-	struct list_head bound;			/* while it is bound to our driver */
-};
-
-static struct {
-	struct mutex lock;			/* one claim or return at a time */
-	struct device_claim *expected;		/* by device_claim_probe() */
-	/*
-	 * Protects the state of claims bound to our driver. A function may be unbound at any
-	 * time, without the lock above and with the device's lock held: so this nests inside
-	 * both, and nothing waits for the function under it.
-	 */
-	struct mutex bound_lock;
-	struct list_head bound;			/* claims bound to our driver; read by RCU */
-} claims = {
-	.lock = __MUTEX_INITIALIZER(claims.lock),
-	.bound_lock = __MUTEX_INITIALIZER(claims.bound_lock),
-	.bound = LIST_HEAD_INIT(claims.bound),
-};
-
-static int device_claim_enable(struct device_claim *claim)
-{
-	struct pci_dev *function = claim->function;
-	int err = pci_enable_device(function); /* and its upstream ports */
-
-	if (err)
-		return err;
-	pci_clear_master(function);
-	pci_intx(function, false);
-	err = pci_request_regions(function, DRIVER_NAME);
-	if (err)
-		goto disable;
-	pci_save_state(function);
-	kfree(claim->state);
-	claim->state = pci_store_saved_state(function);
-	if (claim->state)
-		return 0;
-	err = -ENOMEM;
-	pci_release_regions(function);
-disable:
-	pci_disable_device(function);
-	return err;
-}
-
-/* Anybody may write our name to a driver_override: bind only the expected function. */
-static int device_claim_probe(struct pci_dev *function, const struct pci_device_id *id)
-{
-	struct device_claim *claim = READ_ONCE(claims.expected);
-	struct insula_iommu_domain *iommu_domain;
-	int err;
-
-	if (!claim || claim->function != function)
-		return -ENODEV;
-	iommu_domain = insula_iommu_domain_create(&function->dev, claim->memory);
-	if (IS_ERR(iommu_domain))
-		return PTR_ERR(iommu_domain);
-	err = device_claim_enable(claim);
-	if (err) {
-		insula_iommu_domain_destroy(iommu_domain);
-		return err;
-	}
-	mutex_lock(&claims.bound_lock);
-	claim->iommu_domain = iommu_domain;
-	pci_set_drvdata(function, claim);
-	list_add_tail_rcu(&claim->bound, &claims.bound);
-	mutex_unlock(&claims.bound_lock);
-	return 0;
-}
-
-/* On its return, or when it is unplugged. */
-static void device_claim_remove(struct pci_dev *function)
-{
-	struct device_claim *claim = pci_get_drvdata(function);
-	struct insula_iommu_domain *iommu_domain;
-
-	mutex_lock(&claims.bound_lock);
-	list_del_rcu(&claim->bound);
-	iommu_domain = claim->iommu_domain;
-	claim->iommu_domain = NULL;
-	pci_set_drvdata(function, NULL);
-	pci_clear_master(function);
-	mutex_unlock(&claims.bound_lock);
-	synchronize_rcu();
-	pci_release_regions(function);
-	pci_disable_device(function);
-	insula_iommu_domain_destroy(iommu_domain);
-}
-
-static void device_claim_shutdown(struct pci_dev *function)
-{
-	pci_clear_master(function);
-}
-
-static struct pci_driver driver = {
-	.name = DRIVER_NAME,
-	.probe = device_claim_probe,
-	.remove = device_claim_remove,
-	.shutdown = device_claim_shutdown,
-	.driver_managed_dma = true,
-	.driver = {
-		.suppress_bind_attrs = true,
-	},
-};
-
-int insula_devices_init(void)
-{
-	return pci_register_driver(&driver);
-}
-
-void insula_devices_exit(void)
-{
-	pci_unregister_driver(&driver);
-}
-
-static int device_claim_extend(struct device_claim *claim, struct file *memory, u32 first)
-{
-	int err;
-
-	mutex_lock(&claims.bound_lock);
-	err = insula_iommu_domain_extend(claim->iommu_domain, memory, first);
-	mutex_unlock(&claims.bound_lock);
-	return err;
-}
-
-static void device_claim_reduce(struct device_claim *claim, struct file *memory, u32 first)
-{
-	mutex_lock(&claims.bound_lock);
-	insula_iommu_domain_reduce(claim->iommu_domain, memory, first);
-	mutex_unlock(&claims.bound_lock);
-}
-
-/* Only while it is bound: after an unplug another device may be in its place. */
-static void device_claim_disable_dma(struct device_claim *claim)
-{
-	mutex_lock(&claims.bound_lock);
-	if (claim->function && pci_get_drvdata(claim->function) == claim)
-		pci_clear_master(claim->function);
-	mutex_unlock(&claims.bound_lock);
-}
-
-static bool device_is_ours(struct pci_dev *function)
-{
-	return function->dev.driver == &driver.driver;
-}
+/* One claim or return at a time. */
+static DEFINE_MUTEX(devices_lock);
 
 static int device_count(struct pci_dev *function, void *data)
 {
@@ -209,13 +55,13 @@ static int device_check(struct pci_dev *function)
 {
 	if (function->hdr_type != PCI_HEADER_TYPE_NORMAL || !device_interrupts_directly(function))
 		return -EOPNOTSUPP;
-	if (device_is_ours(function))
+	if (insula_device_is_bound(function))
 		return -EBUSY;
 	return device_is_alone(function) ? 0 : -EXDEV;
 }
 
 /* Save the base's binding, to be restored on return. */
-static int device_claim_save_binding(struct device_claim *claim)
+static int device_claim_save_binding(struct insula_device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
 
@@ -226,7 +72,7 @@ static int device_claim_save_binding(struct device_claim *claim)
 	return insula_override_copy(function, &claim->override);
 }
 
-static void device_claim_restore_binding(struct device_claim *claim)
+static void device_claim_restore_binding(struct insula_device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
 
@@ -238,22 +84,8 @@ static void device_claim_restore_binding(struct device_claim *claim)
 		pci_warn(function, "insula: returned to the base, but no driver binds\n");
 }
 
-static int device_claim_bind(struct device_claim *claim)
-{
-	struct pci_dev *function = claim->function;
-	int err = insula_override_set(function, DRIVER_NAME);
-
-	if (err)
-		return err;
-	device_release_driver(&function->dev);
-	WRITE_ONCE(claims.expected, claim);
-	err = device_driver_attach(&driver.driver, &function->dev);
-	WRITE_ONCE(claims.expected, NULL);
-	return err;
-}
-
 /* After an unplug it is not bound to our driver, and there is nothing to reset. */
-static int device_claim_reset(struct device_claim *claim)
+static int device_claim_reset(struct insula_device_claim *claim)
 {
 	struct pci_dev *function = claim->function;
 	int err;
@@ -267,25 +99,25 @@ static int device_claim_reset(struct device_claim *claim)
 	return err;
 }
 
-static void device_claim_put(struct device_claim *claim)
+static void device_claim_put(struct insula_device_claim *claim)
 {
 	pci_dev_put(claim->function);
 	claim->function = NULL;
 }
 
-static void device_claim_return(struct device_claim *claim)
+static void device_claim_return(struct insula_device_claim *claim)
 {
-	lockdep_assert_held(&claims.lock);
+	lockdep_assert_held(&devices_lock);
 	if (device_claim_reset(claim))
 		pci_err(claim->function, "insula: reset failed: it keeps the node's state\n");
-	if (device_is_ours(claim->function))
+	if (insula_device_is_bound(claim->function))
 		device_release_driver(&claim->function->dev);
 	device_claim_restore_binding(claim);
 	device_claim_put(claim);
 	claim->address.flags &= ~INSULA_DEVICE_ATTACHED;
 }
 
-static void device_claim_free(struct device_claim *claim)
+static void device_claim_free(struct insula_device_claim *claim)
 {
 	kfree(claim->state);
 	kfree(claim->override);
@@ -293,11 +125,11 @@ static void device_claim_free(struct device_claim *claim)
 }
 
 /* Take a function from the base and reset it. */
-static int device_claim_take(struct device_claim *claim, struct file *memory)
+static int device_claim_take(struct insula_device_claim *claim, struct file *memory)
 {
 	int err;
 
-	lockdep_assert_held(&claims.lock);
+	lockdep_assert_held(&devices_lock);
 	claim->memory = memory;
 	claim->function = pci_get_domain_bus_and_slot(claim->address.segment,
 						      claim->address.bus,
@@ -311,7 +143,7 @@ static int device_claim_take(struct device_claim *claim, struct file *memory)
 		device_claim_put(claim);
 		return err;
 	}
-	err = device_claim_bind(claim);
+	err = insula_device_claim_bind(claim);
 	if (err) {
 		device_claim_restore_binding(claim);
 		device_claim_put(claim);
@@ -331,7 +163,7 @@ static int device_claim_take(struct device_claim *claim, struct file *memory)
 int insula_device_claim(struct list_head *devices, const struct insula_device *address,
 			struct file *memory)
 {
-	struct device_claim *claim;
+	struct insula_device_claim *claim;
 	int err;
 
 	if (address->flags || address->segment > U16_MAX || address->bus > U8_MAX ||
@@ -341,9 +173,9 @@ int insula_device_claim(struct list_head *devices, const struct insula_device *a
 	if (!claim)
 		return -ENOMEM;
 	claim->address = *address;
-	mutex_lock(&claims.lock);
+	mutex_lock(&devices_lock);
 	err = device_claim_take(claim, memory);
-	mutex_unlock(&claims.lock);
+	mutex_unlock(&devices_lock);
 	if (err) {
 		device_claim_free(claim);
 		return err;
@@ -352,13 +184,14 @@ int insula_device_claim(struct list_head *devices, const struct insula_device *a
 	return 0;
 }
 
-static int device_claim_retake(struct device_claim *claim, struct file *memory, struct file *shared)
+static int device_claim_retake(struct insula_device_claim *claim, struct file *memory,
+			       struct file *shared)
 {
 	int err = device_claim_take(claim, memory);
 
 	if (err || !shared)
 		return err;
-	err = device_claim_extend(claim, shared, 0);
+	err = insula_device_claim_extend(claim, shared, 0);
 	if (err)
 		device_claim_return(claim);
 	return err;
@@ -367,17 +200,17 @@ static int device_claim_retake(struct device_claim *claim, struct file *memory, 
 int insula_devices_retake(struct list_head *devices, struct file *memory,
 			  struct file *shared)
 {
-	struct device_claim *claim;
+	struct insula_device_claim *claim;
 	int err = 0;
 
-	mutex_lock(&claims.lock);
+	mutex_lock(&devices_lock);
 	list_for_each_entry(claim, devices, link) {
 		if (!claim->function)
 			err = device_claim_retake(claim, memory, shared);
 		if (err)
 			break;
 	}
-	mutex_unlock(&claims.lock);
+	mutex_unlock(&devices_lock);
 	if (err)
 		insula_devices_return(devices);
 	return err;
@@ -385,81 +218,65 @@ int insula_devices_retake(struct list_head *devices, struct file *memory,
 
 void insula_devices_reduce(struct list_head *devices, struct file *memory, u32 first)
 {
-	struct device_claim *claim;
+	struct insula_device_claim *claim;
 
-	mutex_lock(&claims.lock);
+	mutex_lock(&devices_lock);
 	list_for_each_entry(claim, devices, link)
-		device_claim_reduce(claim, memory, first);
-	mutex_unlock(&claims.lock);
+		insula_device_claim_reduce(claim, memory, first);
+	mutex_unlock(&devices_lock);
 }
 
 int insula_devices_extend(struct list_head *devices, struct file *memory, u32 first)
 {
-	struct device_claim *claim;
+	struct insula_device_claim *claim;
 	int err = 0;
 
-	mutex_lock(&claims.lock);
+	mutex_lock(&devices_lock);
 	list_for_each_entry(claim, devices, link) {
-		err = device_claim_extend(claim, memory, first);
+		err = insula_device_claim_extend(claim, memory, first);
 		if (err)
 			break;
 	}
 	if (err)
 		list_for_each_entry_continue_reverse(claim, devices, link)
-			device_claim_reduce(claim, memory, first);
-	mutex_unlock(&claims.lock);
+			insula_device_claim_reduce(claim, memory, first);
+	mutex_unlock(&devices_lock);
 	return err;
 }
 
 void insula_devices_disable_dma(struct list_head *devices)
 {
-	struct device_claim *claim;
+	struct insula_device_claim *claim;
 
 	list_for_each_entry(claim, devices, link)
-		device_claim_disable_dma(claim);
-}
-
-/*
- * An NMI may have interrupted a holder of the configuration space's lock: then DMA stays
- * enabled, like that of the base's own devices in a crash.
- */
-void insula_devices_disable_dma_all(void)
-{
-	struct device_claim *claim;
-
-	if (in_nmi())
-		return;
-	rcu_read_lock();
-	list_for_each_entry_rcu(claim, &claims.bound, bound)
-		pci_clear_master(claim->function);
-	rcu_read_unlock();
+		insula_device_claim_disable_dma(claim);
 }
 
 void insula_devices_reset(struct list_head *devices)
 {
-	struct device_claim *claim;
+	struct insula_device_claim *claim;
 
-	mutex_lock(&claims.lock);
+	mutex_lock(&devices_lock);
 	list_for_each_entry(claim, devices, link)
 		if (device_claim_reset(claim))
 			pci_err(claim->function, "insula: reset failed\n");
-	mutex_unlock(&claims.lock);
+	mutex_unlock(&devices_lock);
 }
 
 void insula_devices_return(struct list_head *devices)
 {
-	struct device_claim *claim;
+	struct insula_device_claim *claim;
 
-	mutex_lock(&claims.lock);
+	mutex_lock(&devices_lock);
 	list_for_each_entry(claim, devices, link)
 		if (claim->function)
 			device_claim_return(claim);
-	mutex_unlock(&claims.lock);
+	mutex_unlock(&devices_lock);
 }
 
 void insula_devices_free(struct list_head *devices)
 {
-	struct device_claim *claim, *next;
+	struct insula_device_claim *claim, *next;
 
 	list_for_each_entry_safe(claim, next, devices, link) {
 		list_del(&claim->link);
@@ -471,7 +288,7 @@ void insula_devices_free(struct list_head *devices)
 
 u32 insula_devices_list(const struct list_head *devices, struct insula_device *list, u32 room)
 {
-	const struct device_claim *claim;
+	const struct insula_device_claim *claim;
 	u32 count = 0;
 
 	list_for_each_entry(claim, devices, link) {

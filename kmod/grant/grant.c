@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Grant tables: descriptors by which a process of the base grants its own memory to a node.
- *
- * Memory is granted in windows. Each tracks the process's page tables by an interval notifier:
- * its pages are found by hmm_range_fault(), hold no reference, and stay granted until the base
- * is about to change their mapping. Then the callback revokes them and returns once the node
- * no longer uses them (grant_channel.c).
+ * Grant tables: descriptors by which a process of the base grants its own memory to a node, in
+ * windows (grant_window.c).
  */
 #include "grant/grant.h"
 
 #include <linux/err.h>
 #include <linux/file.h>
-#include <linux/hmm.h>
-#include <linux/jiffies.h>
 #include <linux/mm.h>
-#include <linux/mmu_notifier.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/sched/mm.h>
@@ -24,303 +17,9 @@
 #include <linux/xarray.h>
 
 #include "grant/grant_channel.h"
+#include "grant/grant_window.h"
 #include "mem/file.h"
 #include "node/node_state.h"
-
-#define WINDOW		(2UL << 20)
-#define WINDOW_PAGES	(WINDOW >> PAGE_SHIFT)
-/* Limit of retries while the base keeps changing a range, or the node is slow. */
-#define GRANT_TIMEOUT	(5 * HZ)
-
-struct grant_table {
-	struct insula_node *node;
-	struct insula_grant_channel *channel;
-	struct mm_struct *mm;
-	u32 id;
-	u32 timeout_ms;
-	struct mutex call_lock;		/* all below; never taken in memory reclaim */
-	struct xarray windows;		/* by address / WINDOW */
-	unsigned long pfns[WINDOW_PAGES];
-	struct insula_pages runs[INSULA_GRANT_RUNS_MAX];
-};
-
-struct window {
-	struct mmu_interval_notifier notifier;
-	struct grant_table *table;
-	unsigned long start;
-	unsigned long pfns[WINDOW_PAGES];	/* HMM's, of granted pages; channel's lock */
-};
-
-/* Consecutive pages of a window. */
-struct span {
-	u32 first, count;
-};
-
-static unsigned long grant_window_address(const struct window *window, u32 page)
-{
-	return window->start + ((unsigned long)page << PAGE_SHIFT);
-}
-
-/* Intersection of [start, end) with the window. */
-static struct span grant_window_range(const struct window *window, unsigned long start,
-				      unsigned long end)
-{
-	start = max(start, window->start);
-	end = min(end, window->start + WINDOW);
-	return (struct span) {
-		.first = (start - window->start) >> PAGE_SHIFT,
-		.count = end > start ? (PAGE_ALIGN(end) - start) >> PAGE_SHIFT : 0,
-	};
-}
-
-/* Channel's lock held. */
-static bool grant_is_granted(const struct window *window, struct span span)
-{
-	insula_grant_channel_assert_locked(window->table->channel);
-	while (span.count--)
-		if (window->pfns[span.first + span.count])
-			return true;
-	return false;
-}
-
-/* Mark pages as not granted. If the node may still use them (`lost`), leak them. */
-static void grant_clear(struct window *window, struct span span, bool lost)
-{
-	struct insula_grant_channel *channel = window->table->channel;
-	u32 i;
-
-	insula_grant_channel_lock(channel);
-	for (i = span.first; i < span.first + span.count; i++) {
-		if (window->pfns[i] && lost)
-			get_page(hmm_pfn_to_page(window->pfns[i]));
-		window->pfns[i] = 0;
-	}
-	insula_grant_channel_unlock(channel);
-}
-
-static void grant_revoke(struct window *window, struct span span)
-{
-	struct grant_table *table = window->table;
-	struct insula_grant_message message = {
-		.start = grant_window_address(window, span.first),
-		.size = (u64)span.count << PAGE_SHIFT,
-		.table = table->id,
-	};
-	int err = insula_grant_channel_revoke(table->channel, &message, table->timeout_ms);
-
-	grant_clear(window, span, err == -EIO);
-	if (err)
-		insula_node_unresponsive(table->node, table->channel);
-}
-
-/* The base keeps the mapping unchanged until this returns. */
-static bool grant_invalidate(struct mmu_interval_notifier *notifier,
-			     const struct mmu_notifier_range *range, unsigned long sequence)
-{
-	struct window *window = container_of(notifier, struct window, notifier);
-	struct span span = grant_window_range(window, range->start, range->end);
-	struct insula_grant_channel *channel = window->table->channel;
-	bool granted;
-
-	if (mmu_notifier_range_blockable(range))
-		insula_grant_channel_lock(channel);
-	else if (!insula_grant_channel_trylock(channel))
-		return false;
-	mmu_interval_set_seq(notifier, sequence);
-	granted = grant_is_granted(window, span);
-	insula_grant_channel_unlock(channel);
-	if (!granted)
-		return true;
-	if (!mmu_notifier_range_blockable(range))
-		return false;
-	grant_revoke(window, span);
-	return true;
-}
-
-static const struct mmu_interval_notifier_ops notifier_ops = {
-	.invalidate = grant_invalidate,
-};
-
-static struct window *grant_add_window(struct grant_table *table, unsigned long start)
-{
-	struct window *window = kvzalloc(sizeof(*window), GFP_KERNEL);
-	int err;
-
-	if (!window)
-		return ERR_PTR(-ENOMEM);
-	window->table = table;
-	window->start = start;
-	err = mmu_interval_notifier_insert(&window->notifier, table->mm, start, WINDOW,
-					   &notifier_ops);
-	if (err)
-		goto free;
-	err = xa_err(xa_store(&table->windows, start / WINDOW, window, GFP_KERNEL));
-	if (!err)
-		return window;
-	mmu_interval_notifier_remove(&window->notifier);
-free:
-	kvfree(window);
-	return ERR_PTR(err);
-}
-
-static struct window *grant_window(struct grant_table *table, unsigned long address)
-{
-	struct window *window = xa_load(&table->windows, address / WINDOW);
-
-	return window ? window : grant_add_window(table, ALIGN_DOWN(address, WINDOW));
-}
-
-static void grant_revoke_if_granted(struct window *window, struct span span)
-{
-	bool granted;
-
-	insula_grant_channel_lock(window->table->channel);
-	granted = grant_is_granted(window, span);
-	insula_grant_channel_unlock(window->table->channel);
-	if (granted)
-		grant_revoke(window, span);
-}
-
-static void grant_remove_window(struct window *window)
-{
-	grant_revoke_if_granted(window, (struct span) { .count = WINDOW_PAGES });
-	mmu_interval_notifier_remove(&window->notifier);
-	xa_erase(&window->table->windows, window->start / WINDOW);
-	kvfree(window);
-}
-
-/*
- * The node may write a page unnoticed by the base. Page cache is dirty already, since the base's
- * own mapping was made writable; swap-backed pages may not be.
- */
-static void grant_mark_dirty(unsigned long pfn)
-{
-	struct folio *folio = page_folio(hmm_pfn_to_page(pfn));
-
-	if (folio_test_swapbacked(folio) && !folio_test_dirty(folio))
-		folio_mark_dirty(folio);
-}
-
-/* Collect as many pages as fit one message, as runs. Returns the number of pages. */
-static u32 grant_gather_runs(struct grant_table *table, const unsigned long *pfns, u32 count,
-			     u8 *runs)
-{
-	struct insula_pages *run = NULL;
-	phys_addr_t start;
-	u32 i;
-
-	*runs = 0;
-	for (i = 0; i < count; i++) {
-		start = PFN_PHYS(pfns[i] & ~HMM_PFN_FLAGS);
-		if (run && run->start + ((u64)run->count << PAGE_SHIFT) == start) {
-			run->count++;
-			continue;
-		}
-		if (*runs == ARRAY_SIZE(table->runs))
-			break;
-		run = &table->runs[(*runs)++];
-		*run = (struct insula_pages) {
-			.start = start,
-			.count = 1,
-			.right = INSULA_GRANTED,
-		};
-	}
-	return i;
-}
-
-/* Channel's lock held: the mapping cannot change meanwhile. */
-static int grant_send(struct window *window, struct span span, u32 flags)
-{
-	struct grant_table *table = window->table;
-	u32 end = span.first + span.count, from = span.first, some, i;
-	struct insula_grant_message message = {
-		.table = table->id,
-		.flags = flags,
-	};
-	u8 runs;
-	int err;
-
-	insula_grant_channel_assert_locked(table->channel);
-	for (; from < end; from += some) {
-		some = grant_gather_runs(table, table->pfns + from, end - from, &runs);
-		message.start = grant_window_address(window, from);
-		message.size = (u64)some << PAGE_SHIFT;
-		err = insula_grant_channel_grant(table->channel, &message, table->runs, runs);
-		if (err)
-			return err;
-		for (i = from; i < from + some; i++) {
-			window->pfns[i] = table->pfns[i];
-			if (flags & INSULA_GRANT_WRITABLE)
-				grant_mark_dirty(table->pfns[i]);
-		}
-	}
-	return 0;
-}
-
-/* -EBUSY, -EAGAIN: retry. */
-static int grant_try(struct window *window, struct span span, u32 flags)
-{
-	struct grant_table *table = window->table;
-	struct hmm_range range = {
-		.notifier = &window->notifier,
-		.start = grant_window_address(window, span.first),
-		.end = grant_window_address(window, span.first + span.count),
-		.hmm_pfns = table->pfns + span.first,
-		.default_flags = HMM_PFN_REQ_FAULT,
-	};
-	int err;
-
-	if (flags & INSULA_GRANT_WRITABLE)
-		range.default_flags |= HMM_PFN_REQ_WRITE;
-	range.notifier_seq = mmu_interval_read_begin(&window->notifier);
-	mmap_read_lock(table->mm);
-	err = hmm_range_fault(&range);
-	mmap_read_unlock(table->mm);
-	if (err)
-		return err;
-	insula_grant_channel_lock(table->channel);
-	err = mmu_interval_read_retry(&window->notifier, range.notifier_seq) ? -EBUSY :
-	      grant_send(window, span, flags);
-	insula_grant_channel_unlock(table->channel);
-	return err;
-}
-
-static int grant_retry(struct window *window, struct span span, u32 flags)
-{
-	unsigned long deadline = jiffies + GRANT_TIMEOUT;
-	int err;
-
-	for (;;) {
-		err = grant_try(window, span, flags);
-		if (err != -EBUSY && err != -EAGAIN)
-			return err;
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		if (time_after(jiffies, deadline))
-			return -EBUSY;
-		cond_resched();
-	}
-}
-
-/* Grant the part of [at, end) in one window. Returns the number of pages and their addresses. */
-static int grant_in_window(struct grant_table *table, u64 at, u64 end, u32 flags, u64 *pages)
-{
-	struct window *window = grant_window(table, at);
-	struct span span;
-	u32 i;
-	int err;
-
-	lockdep_assert_held(&table->call_lock);
-	if (IS_ERR(window))
-		return PTR_ERR(window);
-	span = grant_window_range(window, at, end);
-	err = grant_retry(window, span, flags);
-	if (err)
-		return err;
-	for (i = 0; i < span.count; i++)
-		pages[i] = PFN_PHYS(table->pfns[span.first + i] & ~HMM_PFN_FLAGS);
-	return span.count;
-}
 
 /*
  * One window at a time. Results are copied out unlocked: the caller's memory may be a node's,
@@ -335,8 +34,9 @@ static int grant_all(struct grant_table *table, const struct insula_grant_add *g
 	for (done = 0; done < all; done += count) {
 		if (fatal_signal_pending(current) || mutex_lock_killable(&table->call_lock))
 			return -EINTR;
-		count = grant_in_window(table, grant->address + (done << PAGE_SHIFT),
-					grant->address + grant->size, grant->flags, pages);
+		count = insula_grant_window_add(table, grant->address + (done << PAGE_SHIFT),
+						grant->address + grant->size, grant->flags,
+						pages);
 		mutex_unlock(&table->call_lock);
 		if (count < 0)
 			return count;
@@ -366,7 +66,7 @@ static int grant_ioctl_add(struct grant_table *table, void __user *argument)
 	err = insula_grant_channel_connect(table->channel);
 	if (err)
 		return err;
-	pages = kmalloc_array(WINDOW_PAGES, sizeof(*pages), GFP_KERNEL);
+	pages = kmalloc_array(INSULA_GRANT_WINDOW_PAGES, sizeof(*pages), GFP_KERNEL);
 	if (!pages)
 		return -ENOMEM;
 	if (mmget_not_zero(table->mm)) {
@@ -382,25 +82,14 @@ static int grant_ioctl_add(struct grant_table *table, void __user *argument)
 static int grant_ioctl_revoke(struct grant_table *table, void __user *argument)
 {
 	struct insula_grant_revoke revoke;
-	unsigned long index;
-	struct window *window;
-	u64 end;
 
 	if (copy_from_user(&revoke, argument, sizeof(revoke)))
 		return -EFAULT;
 	if (!grant_range_valid(revoke.address, revoke.size))
 		return -EINVAL;
-	end = revoke.address + revoke.size;
 	if (mutex_lock_killable(&table->call_lock))
 		return -EINTR;
-	xa_for_each_range(&table->windows, index, window, revoke.address / WINDOW,
-			  (end - 1) / WINDOW) {
-		if (revoke.address <= window->start && window->start + WINDOW <= end)
-			grant_remove_window(window);
-		else
-			grant_revoke_if_granted(window,
-						grant_window_range(window, revoke.address, end));
-	}
+	insula_grant_windows_revoke(table, revoke.address, revoke.address + revoke.size);
 	mutex_unlock(&table->call_lock);
 	return 0;
 }
@@ -419,12 +108,7 @@ static long grant_ioctl(struct file *file, unsigned int command, unsigned long a
 
 static void grant_table_free(struct grant_table *table)
 {
-	struct window *window;
-	unsigned long index;
-
-	xa_for_each(&table->windows, index, window)
-		grant_remove_window(window);
-	xa_destroy(&table->windows);
+	insula_grant_windows_remove(table);
 	mmdrop(table->mm);
 	insula_grant_channel_put(table->channel);
 	insula_node_put(table->node);

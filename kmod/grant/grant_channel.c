@@ -19,8 +19,9 @@
 #include <linux/wait.h>
 
 #include "arch/x86/start.h"
-#include "channel/channel.h"
-#include "channel/kernel_endpoint.h"
+#include "channel/area.h"
+#include "channel/endpoint.h"
+#include "channel/session.h"
 
 /*
  * Limit for the node's module to join a session. It joins as soon as its core runs: within
@@ -33,7 +34,7 @@
 struct insula_grant_channel {
 	struct kref refs;
 	struct insula_area *area;
-	struct insula_kernel_endpoint endpoint;
+	struct insula_endpoint *endpoint;
 	struct mutex lock;	/* all up to `lost`, and the endpoint's producer */
 	u32 table_ids;		/* last id given to a grant table */
 	u32 revoke_sequence;	/* of the last REVOKING */
@@ -42,16 +43,7 @@ struct insula_grant_channel {
 	u32 apic_ids[INSULA_NODE_CPUS_MAX];
 	spinlock_t receive_lock;	/* revoked_sequence, and the endpoint's consumer */
 	u32 revoked_sequence;	/* of the last REVOKED */
-	wait_queue_head_t waitqueue;
 };
-
-static void grant_channel_rung(struct insula_kernel_endpoint *endpoint, u64 events)
-{
-	struct insula_grant_channel *channel = container_of(endpoint, struct insula_grant_channel,
-							    endpoint);
-
-	wake_up_all(&channel->waitqueue);
-}
 
 /* Memory reclaim may take the lock: teach lockdep before that happens. */
 static void grant_channel_prime_lockdep(struct insula_grant_channel *channel)
@@ -64,7 +56,7 @@ static void grant_channel_prime_lockdep(struct insula_grant_channel *channel)
 struct insula_grant_channel *insula_grant_channel_create(struct insula_area *area)
 {
 	struct insula_grant_channel *channel = kzalloc(sizeof(*channel), GFP_KERNEL);
-	int err;
+	struct insula_endpoint *endpoint;
 
 	if (!channel)
 		return ERR_PTR(-ENOMEM);
@@ -72,13 +64,13 @@ struct insula_grant_channel *insula_grant_channel_create(struct insula_area *are
 	mutex_init(&channel->lock);
 	grant_channel_prime_lockdep(channel);
 	spin_lock_init(&channel->receive_lock);
-	init_waitqueue_head(&channel->waitqueue);
-	channel->endpoint.rung = grant_channel_rung;
-	err = insula_endpoint_claim(&channel->endpoint, area, INSULA_CHANNEL_GRANTS);
-	if (err) {
+	endpoint = insula_endpoint_open(area, INSULA_CHANNEL_GRANTS);
+	if (IS_ERR(endpoint)) {
 		kfree(channel);
-		return ERR_PTR(err);
+		return ERR_CAST(endpoint);
 	}
+	channel->endpoint = endpoint;
+	insula_endpoint_enable(endpoint, NULL);
 	insula_area_get(area);
 	channel->area = area;
 	return channel;
@@ -89,8 +81,8 @@ static void grant_channel_free(struct kref *refs)
 	struct insula_grant_channel *channel = container_of(refs, struct insula_grant_channel,
 							    refs);
 
-	insula_endpoint_disable(&channel->endpoint);
-	insula_endpoint_release(&channel->endpoint);
+	insula_endpoint_disable(channel->endpoint);
+	insula_endpoint_release(channel->endpoint);
 	insula_area_put(channel->area);
 	kfree(channel);
 }
@@ -144,16 +136,16 @@ static int grant_channel_begin(struct insula_grant_channel *channel)
 	lockdep_assert_held(&channel->lock);
 	if (channel->ended)
 		return -EPIPE;
-	if (channel->endpoint.joined && !insula_endpoint_disconnected(&channel->endpoint))
+	if (channel->endpoint->joined && !insula_session_disconnected(channel->endpoint))
 		return 0;
 	spin_lock(&channel->receive_lock);
-	channel->endpoint.joined = false;
+	channel->endpoint->joined = false;
 	spin_unlock(&channel->receive_lock);
-	err = insula_endpoint_begin(&channel->endpoint);
+	err = insula_session_begin(channel->endpoint);
 	if (err)
 		return err;
 	spin_lock(&channel->receive_lock);
-	insula_endpoint_use(&channel->endpoint);
+	insula_endpoint_use(channel->endpoint);
 	/* Leaving the last session revoked all of its grants. */
 	channel->revoked_sequence = channel->revoke_sequence;
 	spin_unlock(&channel->receive_lock);
@@ -162,7 +154,7 @@ static int grant_channel_begin(struct insula_grant_channel *channel)
 
 static bool grant_channel_is_over(const struct insula_grant_channel *channel)
 {
-	return READ_ONCE(channel->ended) || insula_endpoint_disconnected(&channel->endpoint);
+	return READ_ONCE(channel->ended) || insula_session_disconnected(channel->endpoint);
 }
 
 int insula_grant_channel_connect(struct insula_grant_channel *channel)
@@ -170,30 +162,30 @@ int insula_grant_channel_connect(struct insula_grant_channel *channel)
 	long left;
 	int err;
 
-	insula_endpoint_lock(&channel->endpoint);
+	mutex_lock(&channel->endpoint->lock);
 	mutex_lock(&channel->lock);
 	err = grant_channel_begin(channel);
 	mutex_unlock(&channel->lock);
-	insula_endpoint_unlock(&channel->endpoint);
+	mutex_unlock(&channel->endpoint->lock);
 	if (err)
 		return err == -EBUSY ? -ENOTCONN : err;
-	left = wait_event_interruptible_timeout(channel->waitqueue,
-						insula_endpoint_peer_joined(&channel->endpoint) ||
+	left = wait_event_interruptible_timeout(channel->endpoint->waitqueue,
+						insula_session_peer_joined(channel->endpoint) ||
 						grant_channel_is_over(channel), JOIN_TIMEOUT);
 	if (left < 0)
 		return -EINTR;
 	if (READ_ONCE(channel->ended))
 		return -EPIPE;
-	return insula_endpoint_peer_joined(&channel->endpoint) ? 0 : -ENOTCONN;
+	return insula_session_peer_joined(channel->endpoint) ? 0 : -ENOTCONN;
 }
 
 static int grant_channel_send(struct insula_grant_channel *channel,
 			      const struct insula_message *message)
 {
 	lockdep_assert_held(&channel->lock);
-	if (channel->ended || !channel->endpoint.joined)
+	if (channel->ended || !channel->endpoint->joined)
 		return -EPIPE;
-	return insula_endpoint_send(&channel->endpoint, message);
+	return insula_endpoint_send(channel->endpoint, message);
 }
 
 int insula_grant_channel_grant(struct insula_grant_channel *channel,
@@ -217,7 +209,7 @@ static int grant_channel_receive(struct insula_grant_channel *channel)
 	struct insula_received received;
 	struct insula_grant_message body;
 	u32 last = channel->revoked_sequence;
-	int err = insula_endpoint_receive(&channel->endpoint, &body, sizeof(body), &received);
+	int err = insula_endpoint_receive(channel->endpoint, &body, sizeof(body), &received);
 
 	lockdep_assert_held(&channel->receive_lock);
 	if (err)
@@ -231,14 +223,15 @@ static int grant_channel_receive(struct insula_grant_channel *channel)
 /* Process pending messages, at most a ring full of them, and check for a revocation. */
 static bool grant_channel_is_revoked(struct insula_grant_channel *channel, u32 sequence)
 {
+	struct insula_consumer *consumer = &channel->endpoint->consumer;
 	u32 left = INSULA_SLOTS_MAX;
 	bool revoked;
 	int err = 0;
 
 	spin_lock(&channel->receive_lock);
-	while (channel->endpoint.joined && left-- && err != -EPROTO && err != -EMSGSIZE) {
+	while (channel->endpoint->joined && left-- && err != -EPROTO && err != -EMSGSIZE) {
 		err = grant_channel_receive(channel);
-		if (err == -EAGAIN && insula_consumer_prepare_to_sleep(&channel->endpoint.consumer))
+		if (err == -EAGAIN && insula_consumer_prepare_to_sleep(consumer))
 			break;
 	}
 	revoked = (s32)(channel->revoked_sequence - sequence) >= 0;
@@ -308,7 +301,7 @@ static int grant_channel_stop_node(struct insula_grant_channel *channel)
 	if (channel->lost)
 		err = -EIO;
 	mutex_unlock(&channel->lock);
-	wake_up_all(&channel->waitqueue);
+	wake_up_all(&channel->endpoint->waitqueue);
 	return err;
 }
 
@@ -321,13 +314,13 @@ int insula_grant_channel_revoke(struct insula_grant_channel *channel,
 	int err = grant_channel_send_revoke(channel, &body, deadline);
 
 	if (!err)
-		wait_event_timeout(channel->waitqueue,
+		wait_event_timeout(channel->endpoint->waitqueue,
 				   grant_channel_is_done(channel, body.sequence),
 				   max_t(long, deadline - jiffies, 1));
 	if (!err && grant_channel_is_revoked(channel, body.sequence))
 		return 0;
 	/* Even if someone else is ending the node, its cores may still execute here. */
-	return insula_endpoint_peer_left(&channel->endpoint) ? 0 : grant_channel_stop_node(channel);
+	return insula_session_peer_left(channel->endpoint) ? 0 : grant_channel_stop_node(channel);
 }
 
 void insula_grant_channel_end(struct insula_grant_channel *channel, bool lost)
@@ -338,5 +331,5 @@ void insula_grant_channel_end(struct insula_grant_channel *channel, bool lost)
 	WRITE_ONCE(channel->ended, true);
 	channel->lost |= lost;
 	mutex_unlock(&channel->lock);
-	wake_up_all(&channel->waitqueue);
+	wake_up_all(&channel->endpoint->waitqueue);
 }

@@ -20,7 +20,7 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
-#include "channel/kernel_endpoint.h"
+#include "channel/endpoint.h"
 #include "compat/compat.h"
 #include "guest/guest.h"
 #include "insula_grant.h"
@@ -49,13 +49,12 @@ struct granted {
 };
 
 static void grant_import_serve(struct work_struct *work);
-static void grant_import_rung(struct insula_kernel_endpoint *endpoint, u64 events);
 
 static struct {
 	struct rw_semaphore lock;	/* views and pages; read: a page is being mapped */
 	struct list_head views;
 	struct xarray pages;
-	struct insula_kernel_endpoint endpoint;	/* from here on used by `work` only */
+	struct insula_endpoint *endpoint;	/* from here on used by `work` only */
 	struct work_struct work;
 	struct workqueue_struct *queue;
 	struct granted message;
@@ -63,7 +62,6 @@ static struct {
 	.lock = __RWSEM_INITIALIZER(imports.lock),
 	.views = LIST_HEAD_INIT(imports.views),
 	.pages = XARRAY_INIT(imports.pages, 0),
-	.endpoint.rung = grant_import_rung,
 	.work = __WORK_INITIALIZER(imports.work, grant_import_serve),
 };
 
@@ -169,7 +167,7 @@ static int grant_import_revoke(const struct insula_grant_message *revoking)
 	down_write(&imports.lock);
 	grant_import_remove(revoking->table, revoking->start, revoking->size);
 	up_write(&imports.lock);
-	return insula_endpoint_send(&imports.endpoint, &message);
+	return insula_endpoint_send(imports.endpoint, &message);
 }
 
 /* -EAGAIN: no message. Any other error: leave the session. */
@@ -181,7 +179,7 @@ static int grant_import_handle_next(void)
 	u32 runs_size;
 	int err;
 
-	err = insula_endpoint_receive(&imports.endpoint, message, sizeof(imports.message),
+	err = insula_endpoint_receive(imports.endpoint, message, sizeof(imports.message),
 				      &received);
 	if (err)
 		return err;
@@ -201,10 +199,10 @@ static int grant_import_handle_next(void)
 
 static void grant_import_serve(struct work_struct *work)
 {
-	insula_endpoint_serve(&imports.endpoint, grant_import_handle_next, grant_import_remove_all);
+	insula_endpoint_serve(imports.endpoint, grant_import_handle_next, grant_import_remove_all);
 }
 
-static void grant_import_rung(struct insula_kernel_endpoint *endpoint, u64 events)
+static void grant_import_rung(struct insula_endpoint *endpoint, u64 events)
 {
 	queue_work(imports.queue, &imports.work);
 }
@@ -321,25 +319,24 @@ int insula_grant_import(void __user *argument)
 
 int insula_grant_import_init(void)
 {
-	int err;
-
 	imports.queue = alloc_ordered_workqueue("insula_grant_import", WQ_MEM_RECLAIM | WQ_HIGHPRI);
 	if (!imports.queue)
 		return -ENOMEM;
-	err = insula_guest_claim(&imports.endpoint, INSULA_CHANNEL_GRANTS);
-	if (err) {
+	imports.endpoint = insula_guest_endpoint_open(INSULA_CHANNEL_GRANTS);
+	if (IS_ERR(imports.endpoint)) {
 		destroy_workqueue(imports.queue);
-		return err;
+		return PTR_ERR(imports.endpoint);
 	}
-	grant_import_rung(&imports.endpoint, 0); /* the base may have begun a session already */
+	insula_endpoint_enable(imports.endpoint, grant_import_rung);
+	grant_import_rung(imports.endpoint, 0); /* the base may have begun a session already */
 	return 0;
 }
 
 void insula_grant_import_exit(void)
 {
-	insula_endpoint_disable(&imports.endpoint);
+	insula_endpoint_disable(imports.endpoint);
 	destroy_workqueue(imports.queue);
 	grant_import_remove_all();
-	insula_endpoint_release(&imports.endpoint);
+	insula_endpoint_release(imports.endpoint);
 	xa_destroy(&imports.pages);
 }

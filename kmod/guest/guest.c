@@ -15,8 +15,9 @@
 #include <linux/platform_device.h>
 #include <linux/string.h>
 
-#include "channel/channel.h"
-#include "channel/kernel_endpoint.h"
+#include "channel/area.h"
+#include "channel/endpoint.h"
+#include "channel/endpoint_file.h"
 #include "guest/grant_import.h"
 #include "guest/guest_hotplug.h"
 
@@ -124,13 +125,13 @@ void insula_guest_exit(void)
 	memunmap(guest.memory);
 }
 
-int insula_guest_claim(struct insula_kernel_endpoint *endpoint, u32 index)
+struct insula_endpoint *insula_guest_endpoint_open(u32 index)
 {
-	return guest.area ? insula_endpoint_claim(endpoint, guest.area, index) : -ENODEV;
+	return guest.area ? insula_endpoint_open(guest.area, index) : ERR_PTR(-ENODEV);
 }
-EXPORT_SYMBOL_GPL(insula_guest_claim);
+EXPORT_SYMBOL_GPL(insula_guest_endpoint_open);
 
 int insula_guest_open(void __user *argument)
 {
-	return insula_channel_open(guest.area, argument);
+	return insula_endpoint_file_open(guest.area, argument);
 }

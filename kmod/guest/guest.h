@@ -4,7 +4,7 @@
 
 #include <linux/types.h>
 
-struct insula_kernel_endpoint;
+struct insula_endpoint;
 
 /* Whether this kernel is a node: its ACPI tables describe channels to a base. */
 bool insula_guest_found(void);
@@ -13,10 +13,10 @@ int insula_guest_init(void);
 void insula_guest_exit(void);
 
 /*
- * Claim an endpoint for this kernel: see kernel_endpoint.h. -ENODEV: this is no node. -ENOENT:
- * no such channel. -EBUSY: a program has it open.
+ * Claim an endpoint for this kernel: see insula_endpoint_open(). ERR_PTR(-ENODEV): this is no
+ * node.
  */
-int insula_guest_claim(struct insula_kernel_endpoint *endpoint, u32 index);
+struct insula_endpoint *insula_guest_endpoint_open(u32 index);
 
 /* INSULA_CHANNEL_OPEN with its argument in user space. */
 int insula_guest_open(void __user *argument);

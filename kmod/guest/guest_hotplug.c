@@ -13,6 +13,7 @@
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
 #include <linux/cpumask.h>
+#include <linux/err.h>
 #include <linux/ioport.h>
 #include <linux/memory.h>
 #include <linux/memory_hotplug.h>
@@ -20,7 +21,7 @@
 #include <linux/nodemask.h>
 #include <linux/workqueue.h>
 
-#include "channel/kernel_endpoint.h"
+#include "channel/endpoint.h"
 #include "cpu/core.h"
 #include "guest/guest.h"
 #include "insula_hotplug.h"
@@ -29,15 +30,13 @@
 #define RESERVE	(32ULL << 20)
 
 static void guest_hotplug_serve(struct work_struct *work);
-static void guest_hotplug_rung(struct insula_kernel_endpoint *endpoint, u64 events);
 
 static struct {
-	struct insula_kernel_endpoint endpoint;	/* used by `work` alone */
+	struct insula_endpoint *endpoint;	/* used by `work` alone */
 	struct work_struct work;
 	struct cpumask allowed;		/* cores that may come online */
 	int hotplug_state;
 } hotplug = {
-	.endpoint.rung = guest_hotplug_rung,
 	.work = __WORK_INITIALIZER(hotplug.work, guest_hotplug_serve),
 };
 
@@ -144,7 +143,7 @@ static int guest_hotplug_reply(u8 kind, int error)
 		.kind = kind,
 	};
 
-	return insula_endpoint_send(&hotplug.endpoint, &message);
+	return insula_endpoint_send(hotplug.endpoint, &message);
 }
 
 /* -EAGAIN: no request. Any other error: leave the session. */
@@ -154,7 +153,7 @@ static int guest_hotplug_handle_next(void)
 	struct insula_hotplug_request request;
 	int err;
 
-	err = insula_endpoint_receive(&hotplug.endpoint, &request, sizeof(request), &received);
+	err = insula_endpoint_receive(hotplug.endpoint, &request, sizeof(request), &received);
 	if (err)
 		return err;
 	if (received.size != sizeof(request) || received.pages_count)
@@ -165,17 +164,17 @@ static int guest_hotplug_handle_next(void)
 
 static void guest_hotplug_serve(struct work_struct *work)
 {
-	insula_endpoint_serve(&hotplug.endpoint, guest_hotplug_handle_next, NULL);
+	insula_endpoint_serve(hotplug.endpoint, guest_hotplug_handle_next, NULL);
 }
 
-static void guest_hotplug_rung(struct insula_kernel_endpoint *endpoint, u64 events)
+static void guest_hotplug_rung(struct insula_endpoint *endpoint, u64 events)
 {
 	queue_work(system_unbound_wq, &hotplug.work);
 }
 
 int insula_guest_hotplug_init(void)
 {
-	int state, err;
+	int state;
 
 	cpus_read_lock();
 	cpumask_copy(&hotplug.allowed, cpu_online_mask);
@@ -185,19 +184,20 @@ int insula_guest_hotplug_init(void)
 	if (state < 0)
 		return state;
 	hotplug.hotplug_state = state;
-	err = insula_guest_claim(&hotplug.endpoint, INSULA_CHANNEL_HOTPLUG);
-	if (err) {
+	hotplug.endpoint = insula_guest_endpoint_open(INSULA_CHANNEL_HOTPLUG);
+	if (IS_ERR(hotplug.endpoint)) {
 		cpuhp_remove_state_nocalls(state);
-		return err;
+		return PTR_ERR(hotplug.endpoint);
 	}
-	guest_hotplug_rung(&hotplug.endpoint, 0); /* the base may have begun a session already */
+	insula_endpoint_enable(hotplug.endpoint, guest_hotplug_rung);
+	guest_hotplug_rung(hotplug.endpoint, 0); /* the base may have begun a session already */
 	return 0;
 }
 
 void insula_guest_hotplug_exit(void)
 {
-	insula_endpoint_disable(&hotplug.endpoint);
+	insula_endpoint_disable(hotplug.endpoint);
 	cancel_work_sync(&hotplug.work);
-	insula_endpoint_release(&hotplug.endpoint);
+	insula_endpoint_release(hotplug.endpoint);
 	cpuhp_remove_state_nocalls(hotplug.hotplug_state);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Chunks of memory objects: allocated from the pool, from the base or from lowmem, and returned
- * to their source.
+ * Chunks of memory objects: here is decided whether memory comes from lowmem, the pool or the
+ * base, and where it returns to.
  */
 #include "mem/chunk.h"
 
@@ -14,6 +14,7 @@
 #include "mem/clear.h"
 #include "mem/lowmem.h"
 #include "mem/quarantine.h"
+#include "mem/request.h"
 
 static atomic64_t allocated = ATOMIC64_INIT(0);
 
@@ -49,12 +50,11 @@ static void chunk_free_part(const struct insula_chunk_entry *chunk,
 			    const struct insula_extent *part)
 {
 	insula_clear(part->start, part->size);
-	if (chunk->source == INSULA_FROM_POOL) {
-		insula_pool_free(part, chunk->generation);
+	if (insula_pool_free(part, chunk->pool))
 		return;
-	}
-	insula_contig_free(part->start, part->size);
-	atomic64_sub(part->size, &allocated);
+	insula_contig_free(part);
+	if (!chunk->pool)
+		atomic64_sub(part->size, &allocated);
 }
 
 /* Free a chunk that is not mapped. Parts pinned past the deadline are freed separately. */
@@ -62,7 +62,7 @@ static void chunk_free(const struct insula_chunk_entry *chunk, unsigned long dea
 {
 	struct insula_extent rest = chunk->extent, part;
 
-	if (chunk->source == INSULA_FROM_LOWMEM) {
+	if (insula_chunk_is_lowmem(chunk)) {
 		insula_lowmem_free(rest.start, rest.size);
 		return;
 	}
@@ -89,18 +89,15 @@ static int chunk_alloc(const struct insula_request *request, u64 most,
 {
 	int err;
 
-	if (request->max_phys && request->max_phys <= INSULA_LOWMEM_LIMIT) {
-		chunk->source = INSULA_FROM_LOWMEM;
+	*chunk = (struct insula_chunk_entry) { };
+	if (insula_request_is_lowmem(request)) {
 		chunk->extent.size = most;
 		return insula_lowmem_alloc(most, request->min_phys, request->max_phys, 0,
 					   &chunk->extent.start);
 	}
-	chunk->source = INSULA_FROM_POOL;
-	if (!insula_pool_alloc(request, most, &chunk->extent, &chunk->generation))
+	chunk->pool = insula_pool_alloc(request, most, &chunk->extent);
+	if (chunk->pool)
 		return 0;
-	if (!insula_contig_alloc_plausible(most))
-		return -ENOMEM;
-	chunk->source = INSULA_FROM_BASE;
 	err = insula_contig_alloc(request, most, &chunk->extent);
 	if (!err)
 		atomic64_add(chunk->extent.size, &allocated);
@@ -122,7 +119,7 @@ int insula_chunks_alloc(const struct insula_request *request, struct insula_chun
 		insula_chunk_list_append(list, &chunk, 1);
 		left -= chunk.extent.size;
 		/* Do not retry sizes that the base could not provide. */
-		if (chunk.source == INSULA_FROM_BASE)
+		if (!chunk.pool)
 			most = chunk.extent.size;
 	}
 	return 0;

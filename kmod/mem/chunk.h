@@ -9,17 +9,20 @@
 /* Time for I/O under way on returned pages to end, in total, in jiffies. */
 #define INSULA_UNPIN_TIMEOUT	(HZ / 5)
 
-enum insula_source { INSULA_FROM_BASE, INSULA_FROM_POOL, INSULA_FROM_LOWMEM };
-
-/* A chunk of an object, and its source. */
+/* A chunk of an object: of lowmem, from the pool, or from the base. */
 struct insula_chunk_entry {
 	u64 offset;		/* of its first byte in the list that it is in */
 	struct insula_extent extent;
-	enum insula_source source;
-	insula_pool_generation generation;
+	insula_pool_generation pool;
 };
 
 struct insula_chunk_list;
+
+/* Whether it is of lowmem, and so not of ordinary pages. */
+static inline bool insula_chunk_is_lowmem(const struct insula_chunk_entry *chunk)
+{
+	return chunk->extent.start < INSULA_LOWMEM_LIMIT;
+}
 
 /* Allocate memory to a list; on an error the list may have part of it. */
 int insula_chunks_alloc(const struct insula_request *request, struct insula_chunk_list *list);

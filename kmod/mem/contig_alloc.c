@@ -12,7 +12,6 @@
 
 #include <linux/cpumask.h>
 #include <linux/gfp.h>
-#include <linux/log2.h>
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
@@ -25,57 +24,11 @@
 #include "mem/clear.h"
 #include "mem/contig_alloc.h"
 #include "mem/quarantine.h"
+#include "mem/request.h"
 
 #define GRANULE_PAGES		(INSULA_GRANULE >> PAGE_SHIFT)
 /* Memory always left to the base, to stay away from its OOM killer. */
 #define BASE_RESERVE		(64ULL << 20)
-
-static bool contig_alloc_is_lowmem(const struct insula_request *request)
-{
-	return request->max_phys && request->max_phys <= INSULA_LOWMEM_LIMIT;
-}
-
-static bool contig_alloc_blocks_valid(const struct insula_request *request)
-{
-	return is_power_of_2(request->chunk_max) && request->chunk_max >= INSULA_GRANULE &&
-	       !(request->size & (request->chunk_max - 1)) && !contig_alloc_is_lowmem(request);
-}
-
-u64 insula_request_unit(const struct insula_request *request)
-{
-	return request->flags & INSULA_REQUEST_BLOCKS ? request->chunk_max : INSULA_GRANULE;
-}
-
-int insula_request_check(const struct insula_request *request)
-{
-	u64 unit = contig_alloc_is_lowmem(request) ? PAGE_SIZE : INSULA_GRANULE;
-
-	if (request->flags & ~INSULA_REQUEST_BLOCKS || !request->size || request->size % unit)
-		return -EINVAL;
-	if (request->chunk_max % unit)
-		return -EINVAL;
-	if (request->flags & INSULA_REQUEST_BLOCKS && !contig_alloc_blocks_valid(request))
-		return -EINVAL;
-	if (request->max_phys && request->max_phys <= request->min_phys)
-		return -EINVAL;
-	if (request->numa_node != INSULA_NUMA_ANY &&
-	    (request->numa_node < 0 || request->numa_node >= MAX_NUMNODES ||
-	     !node_online(request->numa_node)))
-		return -EINVAL;
-	return 0;
-}
-
-bool insula_request_allows(const struct insula_request *request, phys_addr_t start, u64 size)
-{
-	if (start < request->min_phys)
-		return false;
-	return !request->max_phys || start + size <= request->max_phys;
-}
-
-static bool contig_alloc_node_allowed(const struct insula_request *request, int node)
-{
-	return request->numa_node == INSULA_NUMA_ANY || request->numa_node == node;
-}
 
 /*
  * Not ZONE_DMA, which is scarce. Not ZONE_MOVABLE, since io_uring of Linux 6.12 spins when it
@@ -168,7 +121,7 @@ static int contig_alloc_size(const struct insula_request *request, u64 size, enu
 	int node, zone, err;
 
 	for_each_online_node(node) {
-		if (!contig_alloc_node_allowed(request, node))
+		if (!insula_request_allows_node(request, node))
 			continue;
 		for (zone = MAX_NR_ZONES - 1; zone >= 0; zone--) {
 			struct zone *z = &NODE_DATA(node)->node_zones[zone];
@@ -183,14 +136,22 @@ static int contig_alloc_size(const struct insula_request *request, u64 size, enu
 	return -ENOMEM;
 }
 
+/* Whether the base has `size` bytes to spare: trying to allocate more would stall it. */
+static bool contig_alloc_plausible(u64 size)
+{
+	u64 available = (u64)si_mem_available() << PAGE_SHIFT;
+
+	return size <= available && available - size >= BASE_RESERVE;
+}
+
 int insula_contig_alloc(const struct insula_request *request, u64 most,
 			struct insula_extent *extent)
 {
-	u64 unit = insula_request_unit(request), size = most;
+	u64 unit = insula_request_unit(request), size = insula_request_most(request, most);
 	int err = -ENOMEM;
 
-	if (request->chunk_max)
-		size = min(size, request->chunk_max);
+	if (!contig_alloc_plausible(most))
+		return -ENOMEM;
 	while (size >= unit) {
 		err = contig_alloc_size(request, size, FREE_PAGES, extent);
 		if (err == -ENOMEM)
@@ -205,19 +166,12 @@ int insula_contig_alloc(const struct insula_request *request, u64 most,
 	return err;
 }
 
-bool insula_contig_alloc_plausible(u64 size)
-{
-	u64 available = (u64)si_mem_available() << PAGE_SHIFT;
-
-	return size <= available && available - size >= BASE_RESERVE;
-}
-
 /* Page by page: pinned pages are quarantined. */
-void insula_contig_free(phys_addr_t start, u64 size)
+void insula_contig_free(const struct insula_extent *extent)
 {
-	unsigned long pfn;
+	unsigned long pfn = PHYS_PFN(extent->start), end = pfn + (extent->size >> PAGE_SHIFT);
 
-	for (pfn = PFN_DOWN(start); pfn < PFN_DOWN(start + size); pfn++) {
+	for (; pfn < end; pfn++) {
 		if (page_ref_count(pfn_to_page(pfn)) == 1)
 			__free_page(pfn_to_page(pfn));
 		else

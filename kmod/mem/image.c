@@ -32,7 +32,7 @@ static int image_copy_name(char *to, void __user *argument)
 
 static void image_free(struct image *image)
 {
-	insula_memory_put(image->memory);
+	fput(image->memory);
 	kfree(image);
 }
 
@@ -99,7 +99,7 @@ static int image_add(void __user *argument, bool replace)
 	err = image_claim_and_publish(image, &request, replace);
 	if (!err)
 		return 0;
-	insula_memory_put(image->memory);
+	fput(image->memory);
 free:
 	kfree(image);
 	return err;

@@ -10,20 +10,14 @@
 
 /*
  * A memory object is represented by its open file: with the last reference to the file its
- * memory is returned. After it is revoked, its memory is returned with the last reference from
- * insula_memory_get() and insula_memory_hold(): only their holders, and ioctls on its
- * descriptors, may access the memory.
+ * memory is returned.
  */
 
 /* INSULA_MEMORY_CREATE: returns a descriptor of an empty object, or an error. */
 int insula_memory_create(void);
 
-/* Get the object of a descriptor. ERR_PTR(-EBADF): not an object. ERR_PTR(-ENODEV): revoked. */
+/* Get the object of a descriptor, to be put by fput(). ERR_PTR(-EBADF): not an object. */
 struct file *insula_memory_get(int fd);
-
-/* Get another reference, as a holder of one; put a reference. */
-struct file *insula_memory_hold(struct file *file);
-void insula_memory_put(struct file *file);
 
 /* Install a descriptor of an object for the calling process. */
 int insula_memory_install(struct file *file);

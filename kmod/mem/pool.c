@@ -16,6 +16,7 @@
 #include "cpu/core.h"
 #include "mem/pool.h"
 #include "mem/quarantine.h"
+#include "mem/request.h"
 
 struct free_extent {
 	struct list_head link;
@@ -34,13 +35,13 @@ static struct {
 	.generation = 1,
 };
 
-static int pool_add_free(struct list_head *list, phys_addr_t start, u64 size)
+static int pool_add_free(struct list_head *list, const struct insula_extent *extent)
 {
 	struct free_extent *free = kmalloc(sizeof(*free), GFP_KERNEL);
 
 	if (!free)
 		return -ENOMEM;
-	free->extent = (struct insula_extent) { .start = start, .size = size };
+	free->extent = *extent;
 	list_add_tail(&free->link, list);
 	return 0;
 }
@@ -50,7 +51,7 @@ static void pool_free_all(struct list_head *list)
 	struct free_extent *free, *next;
 
 	list_for_each_entry_safe(free, next, list, link) {
-		insula_contig_free(free->extent.start, free->extent.size);
+		insula_contig_free(&free->extent);
 		list_del(&free->link);
 		kfree(free);
 	}
@@ -62,15 +63,13 @@ static int pool_fill(const struct insula_request *request, struct list_head *lis
 	struct insula_extent extent;
 	int err;
 
-	if (!insula_contig_alloc_plausible(left))
-		return -ENOMEM;
 	while (left) {
 		err = insula_contig_alloc(request, min(left, most), &extent);
 		if (err)
 			return err;
-		err = pool_add_free(list, extent.start, extent.size);
+		err = pool_add_free(list, &extent);
 		if (err) {
-			insula_contig_free(extent.start, extent.size);
+			insula_contig_free(&extent);
 			return err;
 		}
 		left -= extent.size;
@@ -128,8 +127,8 @@ static struct insula_extent pool_allowed_part(const struct insula_request *reque
 	if (request->max_phys)
 		high = min_t(u64, high, request->max_phys);
 	high = ALIGN_DOWN(high, unit);
-	if (low >= high || (request->numa_node != INSULA_NUMA_ANY &&
-			    request->numa_node != pfn_to_nid(PHYS_PFN(extent->start))))
+	if (low >= high ||
+	    !insula_request_allows_node(request, pfn_to_nid(PHYS_PFN(extent->start))))
 		return (struct insula_extent) { };
 	low = ALIGN(low, unit);
 	return (struct insula_extent) { .start = low, .size = high > low ? high - low : 0 };
@@ -152,68 +151,67 @@ static struct free_extent *pool_best_fit(const struct insula_request *request, u
 	return best_part ? best : NULL;
 }
 
-/* Cut [start, start + size) out of a free extent; what remains stays free. */
-static int pool_cut(struct free_extent *free, phys_addr_t start, u64 size)
+/* Cut an extent out of a free one; what remains stays free. */
+static int pool_cut(struct free_extent *free, const struct insula_extent *cut)
 {
-	u64 before = start - free->extent.start;
-	u64 after = free->extent.size - before - size;
+	u64 before = cut->start - free->extent.start;
+	struct insula_extent after = {
+		.start = cut->start + cut->size,
+		.size = free->extent.size - before - cut->size,
+	};
 	int err;
 
 	lockdep_assert_held(&pool.lock);
-	if (before && after) {
-		err = pool_add_free(&pool.free, start + size, after);
+	if (before && after.size) {
+		err = pool_add_free(&pool.free, &after);
 		if (err)
 			return err;
 		free->extent.size = before;
 	} else if (before) {
 		free->extent.size = before;
-	} else if (after) {
-		free->extent.start = start + size;
-		free->extent.size = after;
+	} else if (after.size) {
+		free->extent = after;
 	} else {
 		list_del(&free->link);
 		kfree(free);
 	}
-	pool.free_size -= size;
+	pool.free_size -= cut->size;
 	return 0;
 }
 
-int insula_pool_alloc(const struct insula_request *request, u64 most,
-		      struct insula_extent *extent, insula_pool_generation *generation)
+insula_pool_generation insula_pool_alloc(const struct insula_request *request, u64 most,
+					 struct insula_extent *extent)
 {
+	insula_pool_generation generation = 0;
+	u64 size = insula_request_most(request, most);
 	struct insula_extent part;
 	struct free_extent *free;
-	u64 size = most;
-	int err = -ENOMEM;
 
-	if (request->chunk_max)
-		size = min(size, request->chunk_max);
 	mutex_lock(&pool.lock);
 	free = pool_best_fit(request, size);
 	if (free) {
 		part = pool_allowed_part(request, &free->extent);
 		extent->size = min(size, part.size);
 		extent->start = part.start + part.size - extent->size;
-		*generation = pool.generation;
-		err = pool_cut(free, extent->start, extent->size);
+		generation = pool_cut(free, extent) ? 0 : pool.generation;
 	}
 	mutex_unlock(&pool.lock);
-	return err;
+	return generation;
 }
 
 /* Merge with an adjacent free extent, to limit fragmentation. */
-static bool pool_join(phys_addr_t start, u64 size)
+static bool pool_join(const struct insula_extent *extent)
 {
 	struct free_extent *free;
 
 	list_for_each_entry(free, &pool.free, link) {
-		if (free->extent.start + free->extent.size == start) {
-			free->extent.size += size;
+		if (free->extent.start + free->extent.size == extent->start) {
+			free->extent.size += extent->size;
 			return true;
 		}
-		if (start + size == free->extent.start) {
-			free->extent.start = start;
-			free->extent.size += size;
+		if (extent->start + extent->size == free->extent.start) {
+			free->extent.start = extent->start;
+			free->extent.size += extent->size;
 			return true;
 		}
 	}
@@ -225,11 +223,10 @@ static bool pool_keep(const struct insula_extent *extent)
 {
 	lockdep_assert_held(&pool.lock);
 	return insula_unpinned(extent) &&
-	       (pool_join(extent->start, extent->size) ||
-		!pool_add_free(&pool.free, extent->start, extent->size));
+	       (pool_join(extent) || !pool_add_free(&pool.free, extent));
 }
 
-void insula_pool_free(const struct insula_extent *extent, insula_pool_generation generation)
+bool insula_pool_free(const struct insula_extent *extent, insula_pool_generation generation)
 {
 	bool kept = false;
 
@@ -242,8 +239,7 @@ void insula_pool_free(const struct insula_extent *extent, insula_pool_generation
 			pool.total -= extent->size;
 	}
 	mutex_unlock(&pool.lock);
-	if (!kept)
-		insula_contig_free(extent->start, extent->size);
+	return kept;
 }
 
 void insula_pool_count(u64 *total, u64 *free)

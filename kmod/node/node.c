@@ -17,7 +17,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
-#include "channel/channel.h"
+#include "channel/area.h"
 #include "cpu/core.h"
 #include "delegation/slots.h"
 #include "grant/grant_channel.h"
@@ -60,7 +60,7 @@ static void node_vanish(struct insula_node *node)
 	insula_slots_put(node->slots);
 	node->slots = NULL;
 	insula_node_changed(node);
-	insula_memory_put(memory);
+	fput(memory);
 }
 
 /* Allocate a node and copy its arguments from user space, before anything is taken. */
@@ -122,7 +122,7 @@ static int node_acquire(struct insula_node *node, int memory_fd)
 unclaim:
 	insula_memory_unclaim(memory);
 put_memory:
-	insula_memory_put(memory);
+	fput(memory);
 	return err;
 }
 

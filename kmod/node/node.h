@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#ifndef INSULA_NODE_H
-#define INSULA_NODE_H
+#ifndef INSULA_NODES_H
+#define INSULA_NODES_H
 
 struct insula_node;
 

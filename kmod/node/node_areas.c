@@ -10,7 +10,7 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
-#include "channel/channel.h"
+#include "channel/area.h"
 #include "delegation/slots.h"
 #include "grant/grant_channel.h"
 #include "mem/memory.h"

@@ -14,7 +14,8 @@
 
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
-#include "channel/channel.h"
+#include "channel/area.h"
+#include "channel/endpoint_file.h"
 #include "cpu/core.h"
 #include "delegation/mirror.h"
 #include "delegation/slots.h"
@@ -357,7 +358,7 @@ static int node_ioctl_open_channel(struct insula_node *node, void __user *argume
 	if (area)
 		insula_area_get(area);
 	mutex_unlock(&node->lock);
-	answer = area ? insula_channel_open(area, argument) : -ENOENT;
+	answer = area ? insula_endpoint_file_open(area, argument) : -ENOENT;
 	insula_area_put(area);
 	return answer;
 }

@@ -27,7 +27,7 @@
 
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
-#include "channel/channel.h"
+#include "channel/area.h"
 #include "cpu/core.h"
 #include "delegation/slots.h"
 #include "device/device.h"
@@ -85,9 +85,9 @@ static void node_state_set(struct insula_node *node, enum insula_state state)
  */
 static void node_state_leak(struct insula_node *node)
 {
-	insula_memory_hold(node->memory);
+	get_file(node->memory);
 	if (node->shared)
-		insula_memory_hold(node->shared);
+		get_file(node->shared);
 	node->has_cores = false;
 	node->lost = true;
 	pr_crit("node %s could not be stopped: its resources are lost until the machine is reset\n",

@@ -13,6 +13,7 @@
 #include <linux/uaccess.h>
 
 #include "arch/x86/doorbell.h"
+#include "channel/area.h"
 #include "cpu/core.h"
 #include "device/device.h"
 #include "grant/grant_channel.h"
@@ -224,7 +225,7 @@ static struct file *resize_claim_memory(int fd)
 	err = insula_memory_claim(memory);
 	if (!err)
 		return memory;
-	insula_memory_put(memory);
+	fput(memory);
 	return ERR_PTR(err);
 }
 
@@ -253,7 +254,7 @@ int insula_node_grow(struct insula_node *node, void __user *argument)
 	if (err && memory)
 		insula_memory_unclaim(memory);
 	if (memory)
-		insula_memory_put(memory);
+		fput(memory);
 	kfree(cpus);
 	return err;
 }

@@ -2,8 +2,9 @@
 #ifndef INSULA_RESIZE_H
 #define INSULA_RESIZE_H
 
-#include "channel/channel.h"
 #include "node/node_state.h"
+
+struct insula_ringable;
 
 /* Allocate the set of cores whose doorbells may be rung; NULL: no memory. */
 struct insula_ringable *insula_ringable_new(const u32 *cpus, u32 count);

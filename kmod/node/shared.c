@@ -7,7 +7,7 @@
 #include "insula_module.h"
 
 #include <linux/err.h>
-#include <linux/fs.h>
+#include <linux/file.h>
 
 #include "device/device.h"
 #include "mem/memory.h"
@@ -49,7 +49,7 @@ int insula_node_share(struct insula_node *node, struct file *by,
 		return PTR_ERR(memory);
 	err = shared_attach(node, memory);
 	if (err)
-		insula_memory_put(memory);
+		fput(memory);
 	return err;
 }
 
@@ -68,5 +68,5 @@ void insula_node_unshare(struct insula_node *node)
 	/* A core that could not be stopped may still access it: never let it be claimed. */
 	if (!node->lost)
 		insula_memory_unshare(memory);
-	insula_memory_put(memory);
+	fput(memory);
 }

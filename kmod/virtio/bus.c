@@ -24,7 +24,8 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
-#include "channel/kernel_endpoint.h"
+#include "channel/endpoint.h"
+#include "channel/session.h"
 #include "guest/guest.h"
 #include "virtio/device.h"
 
@@ -34,12 +35,10 @@
 #define POLLS			2000
 
 struct insula_bus {
-	struct insula_kernel_endpoint endpoint;
+	struct insula_endpoint *endpoint;
 	struct platform_device *parent;
 	struct workqueue_struct *queue;
 	struct work_struct work;
-	wait_queue_head_t waitqueue;	/* for a response */
-	atomic_t rings;			/* number of doorbell rings so far */
 	struct mutex lock;		/* the rings of the channel */
 	u16 token;			/* of the last request */
 	bool broken;			/* the session is unusable */
@@ -51,25 +50,22 @@ struct insula_bus {
 
 static struct insula_bus bus;
 
-static void virtio_bus_rung(struct insula_kernel_endpoint *endpoint, u64 events)
+static void virtio_bus_rung(struct insula_endpoint *endpoint, u64 events)
 {
-	struct insula_bus *bus = container_of(endpoint, struct insula_bus, endpoint);
 	unsigned long flags;
 	u32 i;
 
-	spin_lock_irqsave(&bus->devices_lock, flags);
-	for (i = 0; events && i < ARRAY_SIZE(bus->devices); i++)
-		if (bus->devices[i])
-			insula_virtio_used(bus->devices[i], events);
-	spin_unlock_irqrestore(&bus->devices_lock, flags);
-	atomic_inc(&bus->rings);
-	wake_up(&bus->waitqueue);
-	queue_work(bus->queue, &bus->work);
+	spin_lock_irqsave(&bus.devices_lock, flags);
+	for (i = 0; events && i < ARRAY_SIZE(bus.devices); i++)
+		if (bus.devices[i])
+			insula_virtio_used(bus.devices[i], events);
+	spin_unlock_irqrestore(&bus.devices_lock, flags);
+	queue_work(bus.queue, &bus.work);
 }
 
 void insula_bus_signal(struct insula_bus *bus, u32 event)
 {
-	insula_endpoint_signal(&bus->endpoint, event);
+	insula_session_signal(bus->endpoint, event);
 }
 
 /* Note an event for the work. */
@@ -92,7 +88,7 @@ static int virtio_bus_receive(struct insula_bus *bus, struct insula_virtio_messa
 	int err;
 
 	lockdep_assert_held(&bus->lock);
-	err = insula_endpoint_receive(&bus->endpoint, message, sizeof(*message), &received);
+	err = insula_endpoint_receive(bus->endpoint, message, sizeof(*message), &received);
 	if (err)
 		return err;
 	if (received.size < sizeof(message->header) || received.size != message->header.size)
@@ -120,20 +116,22 @@ static int virtio_bus_receive_response(struct insula_bus *bus,
 /* Sleep until rung, or `deadline`; returns at once if there is a message. */
 static int virtio_bus_sleep(struct insula_bus *bus, unsigned long deadline)
 {
+	struct insula_endpoint *endpoint = bus->endpoint;
+	s64 rings = atomic64_read(&endpoint->rings_count);
 	long left = deadline - jiffies;
-	int rings = atomic_read(&bus->rings);
 	int err;
 
-	if (insula_endpoint_disconnected(&bus->endpoint))
+	if (insula_session_disconnected(endpoint))
 		return -EPIPE;
 	if (left <= 0)
 		return -ETIMEDOUT;
-	err = insula_consumer_prepare_to_sleep(&bus->endpoint.consumer);
+	err = insula_consumer_prepare_to_sleep(&endpoint->consumer);
 	if (err > 0) {
-		wait_event_timeout(bus->waitqueue, atomic_read(&bus->rings) != rings, left);
+		wait_event_timeout(endpoint->waitqueue,
+				   atomic64_read(&endpoint->rings_count) != rings, left);
 		err = 0;
 	}
-	insula_consumer_stay_awake(&bus->endpoint.consumer);
+	insula_consumer_stay_awake(&endpoint->consumer);
 	return err;
 }
 
@@ -164,13 +162,13 @@ static int virtio_bus_send(struct insula_bus *bus, struct insula_virtio_message 
 
 	message->header.token = ++bus->token;
 	message->header.size = sent.bytes_size;
-	return insula_endpoint_send(&bus->endpoint, &sent);
+	return insula_endpoint_send(bus->endpoint, &sent);
 }
 
 /* Ask the base to ring when it sends an event. */
 static void virtio_bus_enable_rings(struct insula_bus *bus)
 {
-	if (insula_consumer_prepare_to_sleep(&bus->endpoint.consumer) <= 0)
+	if (insula_consumer_prepare_to_sleep(&bus->endpoint->consumer) <= 0)
 		queue_work(bus->queue, &bus->work);
 }
 
@@ -180,9 +178,9 @@ int insula_bus_request(struct insula_bus *bus, struct insula_virtio_message *mes
 	int err;
 
 	mutex_lock(&bus->lock);
-	err = bus->broken || !bus->endpoint.joined ? -EPIPE : 0;
+	err = bus->broken || !bus->endpoint->joined ? -EPIPE : 0;
 	if (!err) {
-		insula_consumer_stay_awake(&bus->endpoint.consumer);
+		insula_consumer_stay_awake(&bus->endpoint->consumer);
 		err = virtio_bus_send(bus, message, size);
 		if (!err)
 			err = virtio_bus_wait_response(bus, message);
@@ -307,7 +305,7 @@ static void virtio_bus_leave(struct insula_bus *bus)
 		if (bus->devices[number] && !insula_virtio_suspend(bus->devices[number]))
 			virtio_bus_remove_device(bus, number, true);
 	mutex_lock(&bus->lock);
-	insula_endpoint_leave(&bus->endpoint);
+	insula_endpoint_leave(bus->endpoint);
 	mutex_unlock(&bus->lock);
 }
 
@@ -316,7 +314,7 @@ static bool virtio_bus_join(struct insula_bus *bus)
 	bool joined;
 
 	mutex_lock(&bus->lock);
-	joined = insula_endpoint_join(&bus->endpoint);
+	joined = insula_endpoint_join(bus->endpoint);
 	if (joined) {
 		WRITE_ONCE(bus->broken, false);
 		WRITE_ONCE(bus->stale, true);
@@ -333,7 +331,7 @@ static void virtio_bus_take_events(struct insula_bus *bus)
 	int size, number;
 
 	mutex_lock(&bus->lock);
-	insula_consumer_stay_awake(&bus->endpoint.consumer);
+	insula_consumer_stay_awake(&bus->endpoint->consumer);
 	do {
 		size = virtio_bus_receive(bus, &message);
 		if (size >= 0)
@@ -352,10 +350,10 @@ static void virtio_bus_work(struct work_struct *work)
 {
 	struct insula_bus *bus = container_of(work, struct insula_bus, work);
 
-	if (bus->endpoint.joined &&
-	    (READ_ONCE(bus->broken) || insula_endpoint_disconnected(&bus->endpoint)))
+	if (bus->endpoint->joined &&
+	    (READ_ONCE(bus->broken) || insula_session_disconnected(bus->endpoint)))
 		virtio_bus_leave(bus);
-	if (!bus->endpoint.joined && !virtio_bus_join(bus))
+	if (!bus->endpoint->joined && !virtio_bus_join(bus))
 		return;
 	virtio_bus_take_events(bus);
 	if (READ_ONCE(bus->stale))
@@ -368,9 +366,7 @@ static int __init virtio_bus_init(void)
 
 	mutex_init(&bus.lock);
 	spin_lock_init(&bus.devices_lock);
-	init_waitqueue_head(&bus.waitqueue);
 	INIT_WORK(&bus.work, virtio_bus_work);
-	bus.endpoint.rung = virtio_bus_rung;
 	bus.queue = alloc_ordered_workqueue("insula_virtio", 0);
 	if (!bus.queue)
 		return -ENOMEM;
@@ -379,11 +375,13 @@ static int __init virtio_bus_init(void)
 		err = PTR_ERR(bus.parent);
 		goto destroy;
 	}
-	err = insula_guest_claim(&bus.endpoint, INSULA_CHANNEL_VIRTIO);
-	if (err) {
+	bus.endpoint = insula_guest_endpoint_open(INSULA_CHANNEL_VIRTIO);
+	if (IS_ERR(bus.endpoint)) {
+		err = PTR_ERR(bus.endpoint);
 		pr_err("there is no channel for virtio devices: %d\n", err);
 		goto unregister;
 	}
+	insula_endpoint_enable(bus.endpoint, virtio_bus_rung);
 	/* The base may have begun a session already. */
 	queue_work(bus.queue, &bus.work);
 	return 0;
@@ -399,12 +397,12 @@ static void __exit virtio_bus_exit(void)
 {
 	int number;
 
-	insula_endpoint_disable(&bus.endpoint);
+	insula_endpoint_disable(bus.endpoint);
 	cancel_work_sync(&bus.work);
 	/* The doorbell is disabled, but responses are still polled for. */
 	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
 		virtio_bus_remove_device(&bus, number, true);
-	insula_endpoint_release(&bus.endpoint);
+	insula_endpoint_release(bus.endpoint);
 	platform_device_unregister(bus.parent);
 	destroy_workqueue(bus.queue);
 }

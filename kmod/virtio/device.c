@@ -2,15 +2,10 @@
 /*
  * A virtio device implemented on the base, for stock drivers in a node: each operation of the
  * virtio core is a request to the base by a message of the virtio-msg draft (insula_virtio.h).
- * Notifications need no message: available and used buffers are events of the channel.
- *
- * The virtqueues are in the node's memory and use physical addresses, which are the same on
- * both sides.
  */
 #include "virtio/device.h"
 
 #include <linux/err.h>
-#include <linux/io.h>
 #include <linux/module.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
@@ -19,30 +14,10 @@
 #include <linux/virtio_ring.h>
 
 #include "compat/virtio.h"
+#include "virtio/vdev.h"
+#include "virtio/vqueue.h"
 
-struct insula_virtio {
-	struct virtio_device core;
-	refcount_t refs;	/* the bus's and the driver core's */
-	struct insula_bus *bus;
-	u16 number;
-	u32 config_size;
-	u32 generation;		/* of the configuration, when last read */
-	bool broken;		/* the base's side is gone for good */
-	bool suspended;		/* it is gone until the next session */
-	bool in_use;		/* by a driver, so this module is pinned */
-	bool resuming;		/* status changes are not the driver's */
-	u8 status;		/* last set by the driver */
-	spinlock_t lock;	/* the queues, against the doorbell's handler */
-	struct virtqueue *queues[INSULA_VIRTIO_QUEUES_MAX];
-	u32 events[INSULA_VIRTIO_QUEUES_MAX];	/* event bit of each */
-};
-
-static struct insula_virtio *vdev_from_core(struct virtio_device *core)
-{
-	return container_of(core, struct insula_virtio, core);
-}
-
-static void vdev_begin(const struct insula_virtio *device, struct insula_virtio_message *message,
+void insula_vdev_begin(const struct insula_virtio *device, struct insula_virtio_message *message,
 		       u8 id)
 {
 	memset(message, 0, sizeof(*message));
@@ -50,10 +25,8 @@ static void vdev_begin(const struct insula_virtio *device, struct insula_virtio_
 	message->header.device = device->number;
 }
 
-/* Make a request whose response must have at least `expected` bytes of body. */
-static int vdev_request(struct insula_virtio *device, struct insula_virtio_message *message,
-			u32 size,
-			u32 expected)
+int insula_vdev_request(struct insula_virtio *device, struct insula_virtio_message *message,
+			u32 size, u32 expected)
 {
 	int answered;
 
@@ -73,10 +46,10 @@ static u64 vdev_get_features(struct virtio_device *core)
 	struct insula_virtio_message message;
 	struct insula_virtio_features *features = (void *)message.body;
 
-	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_GET_FEATURES);
+	insula_vdev_begin(insula_vdev_of(core), &message, INSULA_VIRTIO_GET_FEATURES);
 	features->blocks.count = ARRAY_SIZE(features->words);
-	if (vdev_request(vdev_from_core(core), &message, sizeof(features->blocks),
-			 sizeof(*features)) < 0)
+	if (insula_vdev_request(insula_vdev_of(core), &message, sizeof(features->blocks),
+				sizeof(*features)) < 0)
 		return 0;
 	return (u64)features->words[1] << 32 | features->words[0];
 }
@@ -86,11 +59,11 @@ static int vdev_set_features(struct virtio_device *core)
 	struct insula_virtio_message message;
 	struct insula_virtio_features *features = (void *)message.body;
 
-	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_SET_FEATURES);
+	insula_vdev_begin(insula_vdev_of(core), &message, INSULA_VIRTIO_SET_FEATURES);
 	features->blocks.count = ARRAY_SIZE(features->words);
 	features->words[0] = lower_32_bits(core->features);
 	features->words[1] = upper_32_bits(core->features);
-	return min(vdev_request(vdev_from_core(core), &message, sizeof(*features), 0), 0);
+	return min(insula_vdev_request(insula_vdev_of(core), &message, sizeof(*features), 0), 0);
 }
 
 static int vdev_finalize_features(struct virtio_device *core)
@@ -107,10 +80,10 @@ static int vdev_get_config_part(struct insula_virtio *device, u32 offset, void *
 	struct insula_virtio_config *config = (void *)message.body;
 	int err;
 
-	vdev_begin(device, &message, INSULA_VIRTIO_GET_CONFIG);
+	insula_vdev_begin(device, &message, INSULA_VIRTIO_GET_CONFIG);
 	range->offset = offset;
 	range->size = size;
-	err = vdev_request(device, &message, sizeof(*range), sizeof(*config) + size);
+	err = insula_vdev_request(device, &message, sizeof(*range), sizeof(*config) + size);
 	if (err < 0)
 		return err;
 	device->generation = config->generation;
@@ -121,7 +94,7 @@ static int vdev_get_config_part(struct insula_virtio *device, u32 offset, void *
 static void vdev_get_config(struct virtio_device *core, unsigned int offset, void *to,
 			    unsigned int size)
 {
-	struct insula_virtio *device = vdev_from_core(core);
+	struct insula_virtio *device = insula_vdev_of(core);
 	u32 done, part;
 
 	memset(to, 0, size);
@@ -140,18 +113,19 @@ static int vdev_set_config_part(struct insula_virtio *device, u32 offset, const 
 	struct insula_virtio_message message;
 	struct insula_virtio_config *config = (void *)message.body;
 
-	vdev_begin(device, &message, INSULA_VIRTIO_SET_CONFIG);
+	insula_vdev_begin(device, &message, INSULA_VIRTIO_SET_CONFIG);
 	config->generation = device->generation;
 	config->offset = offset;
 	config->size = size;
 	memcpy(config + 1, from, size);
-	return min(vdev_request(device, &message, sizeof(*config) + size, sizeof(*config)), 0);
+	return min(insula_vdev_request(device, &message, sizeof(*config) + size,
+				       sizeof(*config)), 0);
 }
 
 static void vdev_set_config(struct virtio_device *core, unsigned int offset, const void *from,
 			    unsigned int size)
 {
-	struct insula_virtio *device = vdev_from_core(core);
+	struct insula_virtio *device = insula_vdev_of(core);
 	u32 done, part;
 
 	if (size > device->config_size || offset > device->config_size - size)
@@ -165,8 +139,8 @@ static void vdev_set_config(struct virtio_device *core, unsigned int offset, con
 
 static u32 vdev_generation(struct virtio_device *core)
 {
-	vdev_get_config_part(vdev_from_core(core), 0, NULL, 0);
-	return vdev_from_core(core)->generation;
+	vdev_get_config_part(insula_vdev_of(core), 0, NULL, 0);
+	return insula_vdev_of(core)->generation;
 }
 
 static u8 vdev_get_status(struct virtio_device *core)
@@ -174,8 +148,8 @@ static u8 vdev_get_status(struct virtio_device *core)
 	struct insula_virtio_message message;
 	struct insula_virtio_status *status = (void *)message.body;
 
-	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_GET_STATUS);
-	if (vdev_request(vdev_from_core(core), &message, 0, sizeof(*status)) < 0)
+	insula_vdev_begin(insula_vdev_of(core), &message, INSULA_VIRTIO_GET_STATUS);
+	if (insula_vdev_request(insula_vdev_of(core), &message, 0, sizeof(*status)) < 0)
 		return 0;
 	return status->status;
 }
@@ -204,117 +178,16 @@ static void vdev_set_status(struct virtio_device *core, u8 value)
 	struct insula_virtio_message message;
 	struct insula_virtio_status *status = (void *)message.body;
 
-	vdev_pin_module(vdev_from_core(core), value);
-	vdev_from_core(core)->status = value;
-	vdev_begin(vdev_from_core(core), &message, INSULA_VIRTIO_SET_STATUS);
+	vdev_pin_module(insula_vdev_of(core), value);
+	insula_vdev_of(core)->status = value;
+	insula_vdev_begin(insula_vdev_of(core), &message, INSULA_VIRTIO_SET_STATUS);
 	status->status = value;
-	vdev_request(vdev_from_core(core), &message, sizeof(*status), sizeof(*status));
+	insula_vdev_request(insula_vdev_of(core), &message, sizeof(*status), sizeof(*status));
 }
 
 static void vdev_reset(struct virtio_device *core)
 {
 	vdev_set_status(core, 0);
-}
-
-static bool vdev_notify(struct virtqueue *queue)
-{
-	struct insula_virtio *device = vdev_from_core(queue->vdev);
-
-	insula_bus_signal(device->bus, device->events[queue->index]);
-	return true;
-}
-
-/* Get a queue's maximum size and its event bit. */
-static int vdev_get_vqueue(struct insula_virtio *device, u32 index, u32 *size_max)
-{
-	struct insula_virtio_message message;
-	struct insula_virtio_vqueue_index *request = (void *)message.body;
-	struct insula_virtio_vqueue *vqueue = (void *)message.body;
-	int err;
-
-	vdev_begin(device, &message, INSULA_VIRTIO_GET_VQUEUE);
-	request->index = index;
-	err = vdev_request(device, &message, sizeof(*request), sizeof(*vqueue));
-	if (err < 0)
-		return err;
-	if (!vqueue->size_max)
-		return -ENOENT;
-	if (vqueue->event >= INSULA_VIRTIO_EVENTS_MAX)
-		return -EPROTO;
-	*size_max = vqueue->size_max;
-	device->events[index] = vqueue->event;
-	return 0;
-}
-
-static int vdev_set_vqueue(struct insula_virtio *device, struct virtqueue *queue)
-{
-	struct insula_virtio_message message;
-	struct insula_virtio_vqueue *vqueue = (void *)message.body;
-
-	vdev_begin(device, &message, INSULA_VIRTIO_SET_VQUEUE);
-	vqueue->index = queue->index;
-	vqueue->size = virtqueue_get_vring_size(queue);
-	vqueue->descriptors = virtqueue_get_desc_addr(queue);
-	vqueue->driver = virtqueue_get_avail_addr(queue);
-	vqueue->device = virtqueue_get_used_addr(queue);
-	return min(vdev_request(device, &message, sizeof(*vqueue), 0), 0);
-}
-
-static void vdev_reset_vqueue(struct insula_virtio *device, u32 index)
-{
-	struct insula_virtio_message message;
-	struct insula_virtio_vqueue_index *request = (void *)message.body;
-
-	vdev_begin(device, &message, INSULA_VIRTIO_RESET_VQUEUE);
-	request->index = index;
-	vdev_request(device, &message, sizeof(*request), 0);
-}
-
-static void vdev_set_queue(struct insula_virtio *device, u32 index, struct virtqueue *queue)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&device->lock, flags);
-	device->queues[index] = queue;
-	spin_unlock_irqrestore(&device->lock, flags);
-}
-
-static struct virtqueue *vdev_find_vq(struct insula_virtio *device, u32 index,
-				      const struct virtqueue_info *info)
-{
-	struct virtqueue *queue;
-	u32 size_max;
-	int err;
-
-	if (index >= ARRAY_SIZE(device->queues))
-		return ERR_PTR(-ENOENT);
-	err = vdev_get_vqueue(device, index, &size_max);
-	if (err)
-		return ERR_PTR(err);
-	queue = vring_create_virtqueue(index, size_max, PAGE_SIZE, &device->core, true, true,
-				       info->ctx, vdev_notify, info->callback, info->name);
-	if (!queue)
-		return ERR_PTR(-ENOMEM);
-	queue->num_max = size_max;
-	err = vdev_set_vqueue(device, queue);
-	if (err) {
-		vring_del_virtqueue(queue);
-		return ERR_PTR(err);
-	}
-	vdev_set_queue(device, index, queue);
-	return queue;
-}
-
-static void vdev_del_vqs(struct virtio_device *core)
-{
-	struct insula_virtio *device = vdev_from_core(core);
-	struct virtqueue *queue, *next;
-
-	list_for_each_entry_safe(queue, next, &core->vqs, list) {
-		vdev_set_queue(device, queue->index, NULL);
-		vdev_reset_vqueue(device, queue->index);
-		vring_del_virtqueue(queue);
-	}
 }
 
 static int vdev_find_vqs(struct virtio_device *core, unsigned int count, struct virtqueue *queues[],
@@ -325,23 +198,14 @@ static int vdev_find_vqs(struct virtio_device *core, unsigned int count, struct 
 
 	for (i = 0; i < count; i++) {
 		info = insula_vq_info(i);
-		queues[i] = info.name ? vdev_find_vq(vdev_from_core(core), index++, &info) : NULL;
+		queues[i] = info.name ? insula_vqueue_find(insula_vdev_of(core), index++, &info) :
+					NULL;
 		if (IS_ERR(queues[i])) {
-			vdev_del_vqs(core);
+			insula_vqueues_delete(core);
 			return PTR_ERR(queues[i]);
 		}
 	}
 	return 0;
-}
-
-/* Wait for callbacks in progress. */
-static void vdev_synchronize_callbacks(struct virtio_device *core)
-{
-	struct insula_virtio *device = vdev_from_core(core);
-	unsigned long flags;
-
-	spin_lock_irqsave(&device->lock, flags);
-	spin_unlock_irqrestore(&device->lock, flags);
 }
 
 static const char *vdev_bus_name(struct virtio_device *core)
@@ -357,8 +221,8 @@ static const struct virtio_config_ops config_ops = {
 	.set_status = vdev_set_status,
 	.reset = vdev_reset,
 	.find_vqs = vdev_find_vqs,
-	.del_vqs = vdev_del_vqs,
-	.synchronize_cbs = vdev_synchronize_callbacks,
+	.del_vqs = insula_vqueues_delete,
+	.synchronize_cbs = insula_vqueues_synchronize,
 	.get_features = vdev_get_features,
 	.finalize_features = vdev_finalize_features,
 	.bus_name = vdev_bus_name,
@@ -366,7 +230,7 @@ static const struct virtio_config_ops config_ops = {
 
 static void vdev_release(struct device *device)
 {
-	insula_virtio_put(vdev_from_core(dev_to_virtio(device)));
+	insula_virtio_put(insula_vdev_of(dev_to_virtio(device)));
 }
 
 static int vdev_get_info(struct insula_virtio *device, struct insula_virtio_device_info *info)
@@ -374,7 +238,7 @@ static int vdev_get_info(struct insula_virtio *device, struct insula_virtio_devi
 	struct insula_virtio_message message;
 	int err;
 
-	vdev_begin(device, &message, INSULA_VIRTIO_GET_DEVICE_INFO);
+	insula_vdev_begin(device, &message, INSULA_VIRTIO_GET_DEVICE_INFO);
 	err = insula_bus_request(device->bus, &message, 0);
 	if (err < 0)
 		return err;
@@ -445,25 +309,6 @@ bool insula_virtio_suspended(const struct insula_virtio *device)
 	return device->suspended;
 }
 
-static int vdev_resume_queues(struct insula_virtio *device)
-{
-	struct virtqueue *queue;
-	u32 size_max;
-	int err;
-
-	list_for_each_entry(queue, &device->core.vqs, list) {
-		err = vdev_get_vqueue(device, queue->index, &size_max);
-		if (err)
-			return err;
-		if (virtqueue_get_vring_size(queue) > size_max)
-			return -EPROTO;
-		err = vdev_set_vqueue(device, queue);
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
 /* Set a status and check that the device accepts it. */
 static int vdev_advance_status(struct insula_virtio *device, u8 status)
 {
@@ -486,7 +331,7 @@ static int vdev_repeat_setup(struct insula_virtio *device)
 	if (!err)
 		err = vdev_advance_status(device, status);
 	if (!err)
-		err = vdev_resume_queues(device);
+		err = insula_vqueues_resume(device);
 	status |= VIRTIO_CONFIG_S_DRIVER_OK;
 	return err ? err : vdev_advance_status(device, status);
 }
@@ -513,18 +358,6 @@ void insula_virtio_put(struct insula_virtio *device)
 {
 	if (refcount_dec_and_test(&device->refs))
 		kfree(device);
-}
-
-void insula_virtio_used(struct insula_virtio *device, u64 events)
-{
-	unsigned long flags;
-	u32 i;
-
-	spin_lock_irqsave(&device->lock, flags);
-	for (i = 0; i < ARRAY_SIZE(device->queues); i++)
-		if (device->queues[i] && events & BIT_ULL(device->events[i]))
-			vring_interrupt(0, device->queues[i]);
-	spin_unlock_irqrestore(&device->lock, flags);
 }
 
 void insula_virtio_config_changed(struct insula_virtio *device)

@@ -1,8 +1,8 @@
 //! Layout of `insula_channel.h` as the Rust mirror has it.
 
 use insula_abi::channel::{
-    self, AreaHeader, ChannelEventfd, ChannelOpen, Channels, Endpoint, Endpoints, Events, Pages,
-    Right, Ring, Rings, Slot,
+    self, AreaHeader, ChannelEventfd, ChannelOpen, Channels, EndpointState, Endpoints, Events,
+    Pages, Right, Ring, Rings, Slot,
 };
 
 use super::{Facts, structure, values};
@@ -25,8 +25,8 @@ pub(crate) fn structures() -> Facts {
     );
     structure!(
         facts,
-        Endpoint,
-        "insula_endpoint",
+        EndpointState,
+        "insula_endpoint_state",
         [doorbell, session, open, reserved]
     );
     structure!(facts, Events, "insula_events", [pending, reserved]);

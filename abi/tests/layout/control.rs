@@ -1,4 +1,4 @@
-//! Layout of `insula.h` as the Rust mirror has it.
+//! Layout of `insula.h` and `insula_node.h` as the Rust mirror has it.
 
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,
@@ -188,7 +188,6 @@ pub(crate) fn constants() -> Facts {
         INSULA_MEMORY_GROW = ioctl::MEMORY_GROW,
         INSULA_MEMORY_CHUNKS = ioctl::MEMORY_CHUNKS,
         INSULA_MEMORY_COPY = ioctl::MEMORY_COPY,
-        INSULA_MEMORY_REVOKE = ioctl::MEMORY_REVOKE,
         INSULA_NODE_START = ioctl::NODE_START,
         INSULA_NODE_STOP = ioctl::NODE_STOP,
         INSULA_NODE_INFO = ioctl::NODE_INFO,

@@ -14,8 +14,10 @@ mod hotplug;
 mod lwk;
 mod virtio;
 
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 8] = [
     "insula.h",
+    "insula_node.h",
+    "insula_mirror.h",
     "insula_channel.h",
     "insula_lwk.h",
     "insula_grant.h",

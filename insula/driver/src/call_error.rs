@@ -31,7 +31,6 @@ fn purpose(call: &str) -> &'static str {
         "INSULA_MEMORY_CREATE" | "INSULA_MEMORY_GROW" => "allocating memory",
         "INSULA_MEMORY_CHUNKS" => "listing chunks of memory",
         "INSULA_MEMORY_COPY" => "copying memory",
-        "INSULA_MEMORY_REVOKE" => "revoking mappings of memory",
         "INSULA_DESCRIPTION" => "reading the description of a node or an image",
         "INSULA_IMAGE_ADD" | "INSULA_IMAGE_REPLACE" => "registering the image",
         "INSULA_IMAGE_LIST" | "INSULA_IMAGE_OPEN" => "opening images",
@@ -94,8 +93,13 @@ mod tests {
 
     #[test]
     fn messages_name_no_calls_and_no_error_numbers() {
-        let header = include_str!("../../../abi/include/insula.h");
-        let calls = header.lines().filter_map(|line| {
+        let headers = [
+            include_str!("../../../abi/include/insula.h"),
+            include_str!("../../../abi/include/insula_node.h"),
+            include_str!("../../../abi/include/insula_mirror.h"),
+        ];
+        let lines = headers.into_iter().flat_map(str::lines);
+        let calls = lines.filter_map(|line| {
             let (name, value) = line
                 .strip_prefix("#define ")?
                 .split_once(char::is_whitespace)?;

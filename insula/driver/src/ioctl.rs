@@ -175,12 +175,6 @@ pub(super) fn memory_copy(
     unsafe { Call(ioctl::MEMORY_COPY, "INSULA_MEMORY_COPY").perform(fd, &mut copy) }.map(drop)
 }
 
-pub(super) fn memory_revoke(fd: BorrowedFd<'_>) -> CallResult<()> {
-    Call(ioctl::MEMORY_REVOKE, "INSULA_MEMORY_REVOKE")
-        .bare(fd)
-        .map(drop)
-}
-
 pub(super) fn image_add(
     fd: BorrowedFd<'_>,
     name: &abi::Name,

@@ -44,15 +44,6 @@ impl Memory {
         ioctl::memory_copy(self.fd.as_fd(), source.fd.as_fd(), from, to, size)
     }
 
-    /// Revokes all mappings of it in all processes: an access to one raises SIGBUS
-    /// (`INSULA_MEMORY_REVOKE`). The memory is freed when no image and no node has it any more.
-    ///
-    /// # Errors
-    /// The module's error; `ENODEV` when it was revoked before.
-    pub fn revoke(&self) -> Result<(), CallError> {
-        ioctl::memory_revoke(self.fd.as_fd())
-    }
-
     /// The description of the image that it was opened as (`INSULA_DESCRIPTION`).
     ///
     /// # Errors

@@ -58,7 +58,7 @@ const ALL_DEVICES: &str = "all devices";
 pub fn has_driver(node: &Node, channels: u64) -> bool {
     let doorbell = channels
         + area_size(CHANNEL_VIRTIO, SLOTS)
-        + (offset_of!(Endpoints, node) + offset_of!(abi::Endpoint, doorbell)) as u64;
+        + (offset_of!(Endpoints, node) + offset_of!(abi::EndpointState, doorbell)) as u64;
     let read = || {
         let memory = node.memory().ok()?.map().ok()?;
         let mut word = [0; 8];

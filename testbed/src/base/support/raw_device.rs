@@ -112,7 +112,7 @@ fn makes_descriptor(request: u32) -> bool {
 }
 
 /// Maps the first pages of a memory object or of a channel's rings, reads each as far as it exists
-/// (another thread may revoke the object), and unmaps them.
+/// (another thread may remove memory from a node), and unmaps them.
 ///
 /// # Errors
 /// The system's error.

@@ -1,9 +1,9 @@
-//! Pages of a memory object in this process, which only system calls access: once they have been
-//! revoked, an access by the process itself would end it.
+//! Pages of a memory object in this process, which only system calls access: once they are gone,
+//! an access by the process itself would end it.
 
 #![allow(
     unsafe_code,
-    reason = "the kernel is given addresses of memory that may be revoked at any moment"
+    reason = "the kernel is given addresses of memory that may be gone at any moment"
 )]
 
 use std::num::NonZeroUsize;
@@ -64,6 +64,14 @@ impl MappedPages {
         // SAFETY: the pages are this mapping's, and there are no references to their memory.
         let answer = unsafe { libc::madvise(start.cast(), size, libc::MADV_DONTNEED) };
         Errno::result(answer).map(drop)
+    }
+
+    /// Unmaps all pages. Their addresses stay reserved: system calls on them fail with `EFAULT`.
+    pub(super) fn unmap(&self) -> Result<(), Errno> {
+        let start = NonZeroUsize::new(self.start.as_ptr() as usize);
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED;
+        // SAFETY: exactly this mapping is replaced, and there are no references to its memory.
+        unsafe { mmap_anonymous(start, self.size, ProtFlags::PROT_NONE, flags) }.map(drop)
     }
 
     /// Writes the first word of a page.

@@ -50,7 +50,6 @@ pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     MEMORY_GROW Memory 80,
     MEMORY_CHUNKS Memory 80,
     MEMORY_COPY Memory 80,
-    MEMORY_REVOKE Memory 6,
     DESCRIPTION Memory 60,
     NODE_START Node 60,
     NODE_STOP Node 60,

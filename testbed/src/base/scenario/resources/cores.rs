@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use insula_abi::channel::{
-    Channels, DOORBELL_APIC_SHIFT, DOORBELL_VALID, Endpoint, Endpoints, SLOTS_MIN,
+    Channels, DOORBELL_APIC_SHIFT, DOORBELL_VALID, EndpointState, Endpoints, SLOTS_MIN,
 };
 use insula_abi::{Cpu, GRANULE, Reason};
 use insula_driver::name::Name;
@@ -39,7 +39,7 @@ const NODE: &str = "idle";
 const AREA: u64 = GRANULE / 2;
 /// Offset of the doorbell's address in its only endpoint.
 const DOORBELL: u64 =
-    AREA + PAGE + offset_of!(Endpoints, node) as u64 + offset_of!(Endpoint, doorbell) as u64;
+    AREA + PAGE + offset_of!(Endpoints, node) as u64 + offset_of!(EndpointState, doorbell) as u64;
 const PAGE: u64 = 4096;
 const SWITCH: &str = "/sys/devices/system/cpu/cpu3/online";
 /// Core that is returned to the base.

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#ifndef INSULA_CHANNEL_ENDPOINT_H
-#define INSULA_CHANNEL_ENDPOINT_H
+#ifndef INSULA_AREA_H
+#define INSULA_AREA_H
 
 #include <linux/fs.h>
+#include <linux/kref.h>
+#include <linux/rwsem.h>
 
+#include "channel/endpoint.h"
 #include "insula_channel.h"
 #include "insula_module.h"
 
-/*
- * Channel area: all channels between the base and one node, as seen from either side.
- * Descriptors of endpoints hold references, so it may outlive its creator.
- */
-struct insula_area;
 struct insula_ringable;
 
 /* Location and layout of an area. */
@@ -23,8 +21,20 @@ struct insula_area_place {
 	struct file *object;	/* memory object that it lies in, held by the area; or NULL */
 };
 
-int insula_channels_init(void);
-void insula_channels_exit(void);
+/*
+ * Channel area: all channels between the base and one node, as seen from either side.
+ * Descriptors of endpoints hold references, so it may outlive its creator.
+ */
+struct insula_area {
+	struct kref refs;		/* its creator's, and of open endpoints */
+	struct insula_area_place place;
+	bool base;			/* this side is the base */
+	bool disconnected;		/* the other side has ended */
+	struct rw_semaphore mapping;	/* read: map a page of rings; write: unmap all */
+	struct page *scratch;		/* NULL, or mapped instead of rings */
+	struct insula_ringable __rcu *ringable;	/* NULL: any core may be rung */
+	struct insula_endpoint endpoints[];
+};
 
 /* Validate the number of channels and of slots: 0 or -EINVAL. */
 int insula_area_check(u32 count, u32 slots);
@@ -60,8 +70,5 @@ const u32 *insula_area_node_flags(const struct insula_area *area);
 
 /* In a node: set these flags. */
 void insula_area_set_node_flags(struct insula_area *area, u32 flags);
-
-/* INSULA_CHANNEL_OPEN with its argument in user space: returns a descriptor. */
-int insula_channel_open(struct insula_area *area, void __user *argument);
 
 #endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * insula_mirror.h - mm mirrors of programs on lightweight kernels, for their proxies: part of the
+ * interface described in insula.h
+ */
+#ifndef INSULA_MIRROR_H
+#define INSULA_MIRROR_H
+
+#include "insula.h"
+
+/* Offset of slots in a mirror's descriptor: above all addresses of programs. */
+#define INSULA_MIRROR_SLOTS	(1ULL << 47)
+/* Signal by which the module cancels a call of a proxy's thread. */
+#define INSULA_MIRROR_CANCEL_SIGNAL	33
+
+/*
+ * INSULA_MIRROR_CREATE: create an mm mirror for the calling process, which becomes the
+ * program's proxy. Returns a descriptor that only this process can map. EPIPE: the node is not
+ * running. EAGAIN: its kernel does not accept programs (yet). ENOSPC: no page is left in its
+ * delegation area.
+ */
+struct insula_mirror_create {
+	__u64 start;		/* in: the program's part of the address space */
+	__u64 end;		/* in: both multiples of 4096, below INSULA_MIRROR_SLOTS */
+	__u32 slot;		/* out: the first thread's */
+	__u32 flags;		/* 0 */
+};
+
+/* INSULA_MIRROR_START: start the program, once. The caller is attached to its slot. */
+struct insula_mirror_start {
+	__u64 arguments_size;	/* of what INSULA_LWK_ARGUMENTS copies */
+	__u64 descriptor;	/* number of this descriptor */
+	__u64 slots;		/* address at which the proxy has mapped INSULA_MIRROR_SLOTS */
+	/* Bit number - 1 for each signal ignored, or blocked, at start: */
+	__u64 ignored;
+	__u64 blocked;
+};
+
+/*
+ * INSULA_MIRROR_SIGNAL: queue a signal to the program that the calling thread of its proxy has
+ * caught: the start of its siginfo_t.
+ */
+struct insula_mirror_signal {
+	__s32 signal;
+	__s32 error;		/* si_errno */
+	__s32 code;		/* si_code */
+	__u32 padding;		/* anything */
+	__u64 fields[4];	/* what depends on the code */
+};
+
+/*
+ * INSULA_MIRROR_FORK: create a mirror for a child of the program, whose proxy will be a child
+ * of the calling process. Returns a descriptor that is unusable until the child has called
+ * INSULA_MIRROR_ADOPT: then only the child can map it, and the child's calling thread is
+ * attached to the first slot. ENOSPC: as for INSULA_MIRROR_CREATE.
+ */
+struct insula_mirror_fork {
+	__u64 slot;		/* out: the first thread's */
+	__u64 process;		/* out: the child's, see insula_lwk.h */
+};
+
+/* INSULA_MIRROR_INVALIDATE: execute the request INSULA_LWK_INVALIDATE. */
+struct insula_mirror_invalidate {
+	__u64 start;
+	__u64 size;
+	__u64 ticket;
+	__u64 flags;		/* INSULA_LWK_INVALIDATE_NO_QUIESCE */
+};
+
+/* node */
+#define INSULA_MIRROR_CREATE	_IOWR(INSULA_IOC, 0x71, struct insula_mirror_create)
+
+/* mirror */
+#define INSULA_MIRROR_START	_IOW(INSULA_IOC, 0x72, struct insula_mirror_start)
+#define INSULA_MIRROR_SLOT_ALLOC	_IO(INSULA_IOC, 0x73)	/* returns a slot */
+/* Called by threads of the proxy, with the slot itself as argument: */
+#define INSULA_MIRROR_SLOT_ATTACH	_IO(INSULA_IOC, 0x74)	/* the calling thread */
+#define INSULA_MIRROR_SLOT_FREE		_IO(INSULA_IOC, 0x75)
+#define INSULA_MIRROR_SLOT_WAIT		_IO(INSULA_IOC, 0x76)	/* for a call. EPIPE: node ended */
+#define INSULA_MIRROR_SLOT_WAKE		_IO(INSULA_IOC, 0x77)	/* the LWK's sleeping thread */
+#define INSULA_MIRROR_SIGNAL	_IOW(INSULA_IOC, 0x78, struct insula_mirror_signal)
+#define INSULA_MIRROR_INVALIDATE	_IOW(INSULA_IOC, 0x79, struct insula_mirror_invalidate)
+#define INSULA_MIRROR_FORK	_IOR(INSULA_IOC, 0x7a, struct insula_mirror_fork)
+#define INSULA_MIRROR_ADOPT	_IO(INSULA_IOC, 0x7b)	/* EBUSY: another process has */
+
+#endif

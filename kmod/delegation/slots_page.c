@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Pages of a delegation area, and the syscall slots in them: who has them, and allocation.
+ */
+#include "delegation/slots_page.h"
+
+#include <linux/err.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+void insula_slots_page_assign(struct insula_slots *slots, u32 page, enum insula_slots_use use,
+			      u32 process)
+{
+	WRITE_ONCE(slots->use[page], use);
+	WRITE_ONCE(slots->process_of[page], process);
+	WRITE_ONCE(slots->header->process_of[page], process);
+}
+
+/* Whether both sides are done with a process. */
+static bool slots_page_is_reaped(struct insula_slots *slots, u32 process)
+{
+	struct insula_lwk_process *shared = insula_slots_process(slots, process);
+
+	return slots->state[process] == INSULA_LWK_QUIESCED &&
+	       READ_ONCE(shared->lwk_state) == INSULA_LWK_REAPED;
+}
+
+void insula_slots_pages_reclaim(struct insula_slots *slots)
+{
+	u32 process, page;
+
+	lockdep_assert_held(&slots->lock);
+	for (process = INSULA_SLOTS_FIRST_PAGE; process < slots->place.pages; process++) {
+		if (slots->use[process] != INSULA_PAGE_PROCESS ||
+		    !slots_page_is_reaped(slots, process))
+			continue;
+		for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages; page++)
+			if (slots->process_of[page] == process)
+				insula_slots_page_assign(slots, page, INSULA_PAGE_UNUSED, 0);
+	}
+}
+
+u32 insula_slots_pages_find(struct insula_slots *slots, u32 count)
+{
+	u32 page, run = 0;
+
+	lockdep_assert_held(&slots->lock);
+	for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages; page++) {
+		run = slots->use[page] == INSULA_PAGE_UNUSED ? run + 1 : 0;
+		if (run == count) {
+			page -= count - 1;
+			memset(insula_slots_page_address(slots, page), 0, count * PAGE_SIZE);
+			return page;
+		}
+	}
+	return 0;
+}
+
+static struct insula_slot_page *slots_page_new(struct insula_slots *slots, u32 page)
+{
+	struct insula_lwk_syscall_slot *shared = insula_slots_page_address(slots, page);
+	struct insula_slot_page *slot_page = kzalloc(sizeof(*slot_page), GFP_KERNEL);
+	u32 i;
+
+	for (i = 0; slot_page && i < INSULA_LWK_SLOTS_PER_PAGE; i++)
+		insula_slot_init(&slot_page->slot[i], slots, &shared[i],
+				 page * INSULA_LWK_SLOTS_PER_PAGE + i);
+	return slot_page;
+}
+
+bool insula_slots_page_is_of(const struct insula_slots *slots, u64 page, u32 process)
+{
+	return page < slots->place.pages && READ_ONCE(slots->use[page]) == INSULA_PAGE_SLOTS &&
+	       READ_ONCE(slots->process_of[page]) == process;
+}
+
+/* Assign a new page of slots to a process; 0 if there is none. Lock held. */
+static u32 slots_page_add(struct insula_slots *slots, u32 process)
+{
+	u32 page = insula_slots_pages_find(slots, 1);
+
+	if (!page)
+		return 0;
+	if (!slots->slot_pages[page]) {
+		struct insula_slot_page *slot_page = slots_page_new(slots, page);
+
+		if (!slot_page)
+			return 0;
+		smp_store_release(&slots->slot_pages[page], slot_page); /* its content */
+	}
+	insula_slots_page_assign(slots, page, INSULA_PAGE_SLOTS, process);
+	return page;
+}
+
+/* Allocate a free slot of a page, or NULL. Lock held. */
+static struct insula_syscall_slot *slots_page_alloc(struct insula_slots *slots, u32 page)
+{
+	struct insula_syscall_slot *slot = slots->slot_pages[page]->slot;
+	u32 i;
+
+	lockdep_assert_held(&slots->lock);
+	for (i = 0; i < INSULA_LWK_SLOTS_PER_PAGE; i++, slot++) {
+		if (slot->taken || insula_slots_disconnected(slots))
+			continue;
+		spin_lock_irq(&slot->lock);
+		slot->cancel = false;
+		spin_unlock_irq(&slot->lock);
+		WRITE_ONCE(slot->taken, true);
+		memset(slot->shared, 0, sizeof(*slot->shared));
+		return slot;
+	}
+	return NULL;
+}
+
+struct insula_syscall_slot *insula_slots_alloc(struct insula_slots *slots, u32 process)
+{
+	struct insula_syscall_slot *slot = NULL;
+	u32 page;
+
+	mutex_lock(&slots->lock);
+	for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages && !slot; page++)
+		if (insula_slots_page_is_of(slots, page, process))
+			slot = slots_page_alloc(slots, page);
+	if (!slot && !insula_slots_disconnected(slots)) {
+		insula_slots_pages_reclaim(slots);
+		page = slots_page_add(slots, process);
+		if (page)
+			slot = slots_page_alloc(slots, page);
+	}
+	mutex_unlock(&slots->lock);
+	return slot ? slot : ERR_PTR(-ENOSPC);
+}
+
+struct insula_syscall_slot *insula_slots_find(struct insula_slots *slots, u32 process, u64 index)
+{
+	u64 page = index / INSULA_LWK_SLOTS_PER_PAGE;
+	struct insula_syscall_slot *slot;
+
+	if (!insula_slots_page_is_of(slots, page, process))
+		return NULL;
+	slot = &slots->slot_pages[page]->slot[index % INSULA_LWK_SLOTS_PER_PAGE];
+	return READ_ONCE(slot->taken) ? slot : NULL;
+}
+
+phys_addr_t insula_slots_page(struct insula_slots *slots, u32 process, u64 page)
+{
+	return insula_slots_page_is_of(slots, page, process) ?
+		slots->place.start + page * PAGE_SIZE : 0;
+}

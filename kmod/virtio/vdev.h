@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_VDEV_H
+#define INSULA_VDEV_H
+
+#include <linux/refcount.h>
+#include <linux/spinlock.h>
+#include <linux/virtio.h>
+
+#include "virtio/bus.h"
+#include "virtio/device.h"
+
+/* A virtio device, for its implementation only: device.c, vqueue.c. */
+struct insula_virtio {
+	struct virtio_device core;
+	refcount_t refs;	/* the bus's and the driver core's */
+	struct insula_bus *bus;
+	u16 number;
+	u32 config_size;
+	u32 generation;		/* of the configuration, when last read */
+	bool broken;		/* the base's side is gone for good */
+	bool suspended;		/* it is gone until the next session */
+	bool in_use;		/* by a driver, so this module is pinned */
+	bool resuming;		/* status changes are not the driver's */
+	u8 status;		/* last set by the driver */
+	spinlock_t lock;	/* the queues, against the doorbell's handler */
+	struct virtqueue *queues[INSULA_VIRTIO_QUEUES_MAX];
+	u32 events[INSULA_VIRTIO_QUEUES_MAX];	/* event bit of each */
+};
+
+static inline struct insula_virtio *insula_vdev_of(struct virtio_device *core)
+{
+	return container_of(core, struct insula_virtio, core);
+}
+
+/* Begin a request. */
+void insula_vdev_begin(const struct insula_virtio *device, struct insula_virtio_message *message,
+		       u8 id);
+
+/*
+ * Make a request, with `size` bytes of body, whose response must have at least `expected`. Returns
+ * the size of the response's body, or an error of insula_bus_request().
+ */
+int insula_vdev_request(struct insula_virtio *device, struct insula_virtio_message *message,
+			u32 size, u32 expected);
+
+#endif
