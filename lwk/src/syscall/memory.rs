@@ -5,13 +5,18 @@ use alloc::boxed::Box;
 use bitflags::bitflags;
 use insula_bare::user::USER_END;
 
-use super::file_mapping::{FilePart, map_file};
-use super::{Flow, finish, number};
-use crate::memory::{free_bytes, total_bytes};
-use crate::process::address_space::{AddressSpace, Placement, Progress, Stop, Target};
-use crate::process::errno::Errno;
-use crate::process::vma::{Protection, VmaFlags};
-use crate::process::{PAGE, Step, Thread};
+use crate::hw::memory::frames::{free_bytes, total_bytes};
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::model::vma::{PAGE, Protection, VmaFlags};
+use crate::syscall::delegate::finish;
+use crate::syscall::file_mapping::{FilePart, map_file};
+use crate::task::address_space::remap::{Progress, Target};
+use crate::task::address_space::stop::Stop;
+use crate::task::address_space::{AddressSpace, Placement};
+use crate::task::flow::Flow;
+use crate::task::mm::Step;
+use crate::task::thread::Thread;
 
 bitflags! {
     /// Flags of mmap(2).

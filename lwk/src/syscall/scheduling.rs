@@ -4,12 +4,15 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use super::{Flow, delegate, finish, number};
-use crate::cores;
-use crate::process::errno::Errno;
-use crate::process::scheduling::{CoreSet, Priority, policy};
-use crate::process::signals::ThreadHandle;
-use crate::process::{self, Thread};
+use crate::hw::cores;
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::model::scheduling::{CoreSet, Priority, policy};
+use crate::model::thread_handle::ThreadHandle;
+use crate::syscall::delegate::{delegate, finish};
+use crate::task::flow::Flow;
+use crate::task::futex;
+use crate::task::thread::Thread;
 
 /// Returns the thread with an id; 0 is the caller.
 fn thread_handle(thread: &Thread, id: u64) -> Result<Arc<ThreadHandle>, Errno> {
@@ -127,7 +130,7 @@ fn change(
 
 fn apply(handle: &Arc<ThreadHandle>, priority: Priority) {
     handle.set_priority(priority);
-    process::update_priority(handle);
+    futex::update_priority(handle);
 }
 
 /// sched_rr_get_interval(2).

@@ -2,8 +2,8 @@
 //! that concern the caller itself are not delegated blindly: what would act on the proxy is
 //! executed here or refused.
 
-use super::Local;
-use crate::process::errno::Errno;
+use crate::model::errno::Errno;
+use crate::syscall::local::Local;
 
 /// Handling of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,12 @@
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
-use super::{Flow, delegate, finish, number};
-use crate::clock;
-use crate::process::Thread;
-use crate::process::errno::Errno;
+use crate::hw::clock;
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::syscall::delegate::{delegate, finish};
+use crate::task::flow::Flow;
+use crate::task::thread::Thread;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Clocks that are read here.

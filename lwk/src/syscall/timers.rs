@@ -1,9 +1,9 @@
 //! POSIX timers, which the base runs. This kernel records which of them signal a thread.
 
-use super::number;
-use crate::process::Thread;
-use crate::process::errno::Errno;
-use crate::process::signals::Timer;
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::model::signals::timer::Timer;
+use crate::task::thread::Thread;
 
 /// timer_create(2).
 pub(super) async fn create(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
