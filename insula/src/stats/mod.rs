@@ -13,7 +13,8 @@ pub use prometheus::prometheus;
 use insula_abi::lwk::{
     COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, PAGE_SIZE, Process, base_state,
 };
-use insula_lwk::syscall::table::{self, Kind};
+use insula_lwk::syscall::call::Kind;
+use insula_lwk::syscall::table;
 use kimage::{PhysicalMemory, ReadError};
 use nix::errno::Errno;
 use serde::Serialize;

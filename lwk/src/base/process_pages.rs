@@ -38,7 +38,7 @@ impl ProcessPages {
         self.area.word(self.page, offset)
     }
 
-    pub(super) fn load(&self, offset: usize) -> u64 {
+    fn load(&self, offset: usize) -> u64 {
         self.word(offset).load(Ordering::Acquire)
     }
 

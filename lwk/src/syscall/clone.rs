@@ -26,7 +26,7 @@ pub(super) fn clone(thread: Box<Thread>, a: [u64; 6]) -> Flow {
 }
 
 /// clone3(2): like clone(2), with the arguments in a structure.
-pub(super) fn clone3(thread: Box<Thread>, address: u64, size: u64) -> Flow {
+pub(super) fn clone3(thread: Box<Thread>, [address, size, ..]: [u64; 6]) -> Flow {
     match read_clone_args(&thread, address, size) {
         Ok(clone_args) => thread_or_process(thread, clone_args),
         Err(error) => finish(thread, Err(error)),

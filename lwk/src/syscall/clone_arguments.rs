@@ -4,11 +4,11 @@ use crate::model::errno::Errno;
 use crate::model::signals::set::SIGNALS;
 use crate::task::thread::Thread;
 
+/// `CLONE_SETTLS` and others, flags of clone(2).
 pub(super) const CLONE_SETTLS: u64 = 0x8_0000;
 pub(super) const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 pub(super) const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 pub(super) const CLONE_CHILD_SETTID: u64 = 0x100_0000;
-/// `CLONE_THREAD`.
 pub(super) const CLONE_THREAD: u64 = 0x1_0000;
 
 /// Arguments of clone(2) and clone3(2).
@@ -25,6 +25,10 @@ pub(super) struct CloneArguments {
     pub(super) tls: u64,
 }
 
+/// Reads the `struct clone_args` of clone3(2).
+///
+/// # Errors
+/// As of clone3(2).
 pub(super) fn read_clone_args(
     thread: &Thread,
     address: u64,

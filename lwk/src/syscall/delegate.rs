@@ -41,6 +41,7 @@ fn may_change_uid(call: u64) -> bool {
     )
 }
 
+/// Finishes a call here: the thread goes on with its result.
 pub(super) fn finish(mut thread: Box<Thread>, result: Result<u64, Errno>) -> Flow {
     thread.context.registers.rax = as_result(result);
     Flow::Continue(thread)

@@ -35,7 +35,7 @@ const BASE_FLAGS: u64 =
 const SIGCHLD: u64 = 17;
 
 /// fork(2).
-pub(super) fn fork(thread: Box<Thread>) -> Flow {
+pub(super) fn fork(thread: Box<Thread>, _: [u64; 6]) -> Flow {
     let clone_args = CloneArguments {
         exit_signal: SIGCHLD,
         ..CloneArguments::default()
@@ -44,7 +44,7 @@ pub(super) fn fork(thread: Box<Thread>) -> Flow {
 }
 
 /// vfork(2).
-pub(super) fn vfork(thread: Box<Thread>) -> Flow {
+pub(super) fn vfork(thread: Box<Thread>, _: [u64; 6]) -> Flow {
     let clone_args = CloneArguments {
         flags: CLONE_VM | CLONE_VFORK,
         exit_signal: SIGCHLD,

@@ -1,5 +1,6 @@
 //! Entries of programs to the kernel: system calls and exceptions; signals before the return.
 
+pub mod call;
 pub(crate) mod clone;
 pub(crate) mod clone_arguments;
 pub(crate) mod deadline;
@@ -7,12 +8,12 @@ pub(crate) mod delegate;
 pub mod dispatch;
 pub mod exception;
 pub(crate) mod exec;
+pub(crate) mod exit;
 pub(crate) mod file_mapping;
 pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod limits;
-pub mod local;
 pub(crate) mod memory;
 pub(crate) mod prctl;
 pub(crate) mod proxy_mask;

@@ -60,7 +60,7 @@ pub(super) fn prctl(thread: Box<Thread>, a: [u64; 6]) -> Flow {
 }
 
 /// personality(2): only ADDR_NO_RANDOMIZE is supported.
-pub(super) fn personality(thread: &Thread, wanted: u64) -> Result<u64, Errno> {
+pub(super) fn personality(thread: &mut Thread, [wanted, ..]: [u64; 6]) -> Result<u64, Errno> {
     const QUERY: u32 = u32::MAX;
     let process = &thread.process;
     match wanted as u32 {

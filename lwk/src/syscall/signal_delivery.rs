@@ -9,22 +9,9 @@ use crate::model::signals::frame::{self, AltStack, InterruptedThread};
 use crate::model::signals::info::Info;
 use crate::model::signals::number;
 use crate::model::signals::set::{UNBLOCKABLE, bit};
+use crate::syscall::table;
 use crate::task::thread::Thread;
 use crate::task::{rseq, stop};
-
-/// Whether a call interrupted by a signal is restarted if the handler has SA_RESTART. Calls with a
-/// timeout, and calls that wait for a signal, are not (signal(7) of Linux).
-#[must_use]
-pub fn is_restartable(number: u64, thread: &Thread) -> bool {
-    /// poll, select, pause, nanosleep, semop, msgsnd, msgrcv, rt_sigtimedwait, rt_sigsuspend,
-    /// io_getevents, semtimedop, clock_nanosleep, epoll_wait, pselect6, ppoll, epoll_pwait,
-    /// epoll_pwait2; and close, which has closed the file.
-    const NEVER: [u64; 18] = [
-        3, 7, 23, 34, 35, 65, 69, 70, 128, 130, 208, 220, 230, 232, 270, 271, 281, 441,
-    ];
-    let has_time = number == syscall_number::FUTEX && thread.context.registers.r10 != 0;
-    !has_time && !NEVER.contains(&number)
-}
 
 /// Handles the pending signals of a thread. Afterwards the thread may have exited, with its
 /// program, or be stopping it.
@@ -38,9 +25,23 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
     }
     finish_sigwait(thread, syscall);
     let is_interrupted = |_: &u64| thread.context.registers.rax == Errno::EINTR.as_result();
-    let mut interrupted = syscall
+    let interrupted = syscall
         .filter(is_interrupted)
         .or_else(|| reinterrupt(thread));
+    let interrupted = handle_pending(thread, interrupted);
+    if let Some(blocked) = thread.saved_blocked.take() {
+        thread.process.signals().block(thread.id, blocked);
+    }
+    // The signal that interrupted the call went to another thread, or was ignored.
+    if let Some(number) = interrupted.filter(|&number| number != syscall_number::CLOSE) {
+        restart_syscall(thread, number);
+        thread.restarted_call = Some(number);
+    }
+}
+
+/// Handles one pending signal after the other. Returns the interrupted call, unless a handler will
+/// run.
+fn handle_pending(thread: &mut Thread, mut interrupted: Option<u64>) -> Option<u64> {
     while thread.handle.is_signal_pending()
         && !thread.process.is_exiting()
         && thread.stopping.is_none()
@@ -65,14 +66,14 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
             }
         }
     }
-    if let Some(blocked) = thread.saved_blocked.take() {
-        thread.process.signals().block(thread.id, blocked);
-    }
-    // The signal that interrupted the call went to another thread, or was ignored.
-    if let Some(number) = interrupted.filter(|&number| number != syscall_number::CLOSE) {
-        restart_syscall(thread, number);
-        thread.restarted_call = Some(number);
-    }
+    interrupted
+}
+
+/// Whether a call interrupted by a signal is restarted if the handler has SA_RESTART. A futex(2)
+/// with a timeout is not.
+fn is_restartable(number: u64, thread: &Thread) -> bool {
+    let has_time = number == syscall_number::FUTEX && thread.context.registers.r10 != 0;
+    !has_time && table::find(number).is_none_or(|call| call.is_restartable)
 }
 
 /// Size of the SYSCALL instruction.

@@ -21,7 +21,7 @@ const GET_FS: u64 = 0x1003;
 const GET_GS: u64 = 0x1004;
 
 /// arch_prctl(2).
-pub(super) fn arch_prctl(thread: &mut Thread, code: u64, address: u64) -> Result<u64, Errno> {
+pub(super) fn arch_prctl(thread: &mut Thread, [code, address, ..]: [u64; 6]) -> Result<u64, Errno> {
     match code {
         SET_GS | SET_FS => match thread.context.set_base(code == SET_GS, address) {
             true => Ok(0),
@@ -44,6 +44,10 @@ pub(super) fn arch_prctl(thread: &mut Thread, code: u64, address: u64) -> Result
 /// Flags that clone(2) of a thread requires: all is shared.
 const THREAD_FLAGS: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000;
 
+/// Creates a thread of the caller's process. Returns its id.
+///
+/// # Errors
+/// As of clone(2).
 pub(super) async fn clone_thread(
     thread: &mut Thread,
     clone_args: &CloneArguments,
@@ -109,7 +113,10 @@ pub(super) fn rseq(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// membarrier(2).
-pub(super) fn barrier(thread: &Thread, command: u64, flags: u64) -> Result<u64, Errno> {
+pub(super) fn membarrier(
+    thread: &mut Thread,
+    [command, flags, ..]: [u64; 6],
+) -> Result<u64, Errno> {
     /// Supported commands: global, private, sync-core, each as a barrier and as a registration.
     const COMMANDS: u64 = 1 | 2 | 4 | 8 | 16 | 32 | 64;
     /// Commands that issue a barrier.
@@ -151,7 +158,7 @@ async fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
 }
 
 /// getcpu(2).
-pub(super) fn getcpu(thread: &mut Thread, cpu: u64, node: u64) -> Result<u64, Errno> {
+pub(super) fn getcpu(thread: &mut Thread, [cpu, node, ..]: [u64; 6]) -> Result<u64, Errno> {
     let core = thread.core;
     let mut space = thread.process.space();
     if cpu != 0 {
@@ -160,5 +167,30 @@ pub(super) fn getcpu(thread: &mut Thread, cpu: u64, node: u64) -> Result<u64, Er
     if node != 0 {
         space.write(node, &[0; 4])?;
     }
+    Ok(0)
+}
+
+/// getpid(2).
+pub(super) fn getpid(thread: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(thread.process.pages().pid())
+}
+
+/// gettid(2).
+pub(super) fn gettid(thread: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(thread.id)
+}
+
+/// set_tid_address(2).
+pub(super) fn set_tid_address(thread: &mut Thread, [word, ..]: [u64; 6]) -> Result<u64, Errno> {
+    thread.clear_child_tid = word;
+    Ok(thread.id)
+}
+
+/// set_robust_list(2).
+pub(super) fn set_robust_list(
+    thread: &mut Thread,
+    [head, size, ..]: [u64; 6],
+) -> Result<u64, Errno> {
+    thread.robust_list = (head, size);
     Ok(0)
 }

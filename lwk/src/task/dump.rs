@@ -220,11 +220,7 @@ impl Output {
         }
     }
 
-    pub(super) async fn close(
-        &mut self,
-        thread: &mut Thread,
-        dumped: &[DumpedVma],
-    ) -> Result<(), Errno> {
+    async fn close(&mut self, thread: &mut Thread, dumped: &[DumpedVma]) -> Result<(), Errno> {
         let end = dumped
             .last()
             .map_or(PAGE, |last| last.offset + (last.vma.end - last.vma.start));

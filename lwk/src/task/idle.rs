@@ -14,6 +14,7 @@ pub(crate) const RUNNING: u8 = 1;
 /// It found no work, and searches again only when woken.
 pub(crate) const IDLE: u8 = 2;
 
+/// Returns the state of a core: [`SEARCHING`], [`RUNNING`] or [`IDLE`].
 pub(crate) fn state(core: u32) -> &'static AtomicU8 {
     &STATES[core as usize % CORES_MAX]
 }

@@ -8,6 +8,7 @@ use crate::model::scheduling::CoreSet;
 /// Number of threads that belong to each core.
 static LOAD: [AtomicU32; CORES_MAX] = [const { AtomicU32::new(0) }; CORES_MAX];
 
+/// Returns the number of threads that belong to a core.
 pub(crate) fn load(core: u32) -> &'static AtomicU32 {
     &LOAD[core as usize % CORES_MAX]
 }

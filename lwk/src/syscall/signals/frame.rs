@@ -14,7 +14,7 @@ use crate::task::thread::Thread;
 const STACK_MIN: u64 = 2048;
 
 /// sigaltstack(2).
-pub(crate) fn alternate_stack(thread: &mut Thread, new: u64, old: u64) -> Result<u64, Errno> {
+pub(crate) fn alternate_stack(thread: &mut Thread, [new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     let pointer = thread.context.registers.rsp;
     let before = thread.alt_stack.to_bytes(pointer);
     if new != 0 {
@@ -46,7 +46,7 @@ fn checked(wanted: AltStack) -> Result<AltStack, Errno> {
 }
 
 /// rt_sigreturn(2): restores the context that the signal interrupted.
-pub(crate) fn sigreturn(mut thread: Box<Thread>) -> Flow {
+pub(crate) fn sigreturn(mut thread: Box<Thread>, _: [u64; 6]) -> Flow {
     if restore(&mut thread).is_err() {
         let fault = Info::fault(SEGMENTATION_FAULT as u32, Info::KERNEL, 0);
         thread.process.signals().force(thread.id, fault);

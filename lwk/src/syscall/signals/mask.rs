@@ -32,7 +32,7 @@ pub(crate) fn mask(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// rt_sigpending(2).
-pub(crate) fn pending(thread: &mut Thread, to: u64, size: u64) -> Result<u64, Errno> {
+pub(crate) fn pending(thread: &mut Thread, [to, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     if size > SET_SIZE {
         return Err(Errno::EINVAL);
     }

@@ -31,12 +31,12 @@ fn wait(mut thread: Box<Thread>, number: u64, deadline_ns: Option<u64>) -> Flow 
 }
 
 /// pause(2).
-pub(crate) fn pause(thread: Box<Thread>) -> Flow {
+pub(crate) fn pause(thread: Box<Thread>, _: [u64; 6]) -> Flow {
     wait(thread, PAUSE, None)
 }
 
 /// rt_sigsuspend(2).
-pub(crate) fn suspend(mut thread: Box<Thread>, set: u64, size: u64) -> Flow {
+pub(crate) fn suspend(mut thread: Box<Thread>, [set, size, ..]: [u64; 6]) -> Flow {
     let set = checked_size(size).and_then(|()| read_set(&mut thread, set));
     match set {
         Ok(set) => {
