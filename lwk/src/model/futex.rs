@@ -10,6 +10,13 @@ pub type Key = (u64, u64);
 /// Bit set in the first word of the key of a shared-memory object.
 pub(crate) const SHARED: u64 = 1 << 63;
 
+/// Mask of the owner's thread id in a PI futex; 0 if it is free.
+pub const TID_MASK: u32 = 0x3fff_ffff;
+/// The owner exited without releasing the futex.
+pub const OWNER_DIED: u32 = 0x4000_0000;
+/// Threads wait in the kernel.
+pub const WAITERS: u32 = 0x8000_0000;
+
 /// A waiter.
 #[derive(Debug)]
 pub struct Waiter<T> {
@@ -319,10 +326,3 @@ mod tests {
         assert_eq!(futexes.next_deadline(all), None);
     }
 }
-
-/// Mask of the owner's thread id in a PI futex; 0 if it is free.
-pub const TID_MASK: u32 = 0x3fff_ffff;
-/// The owner exited without releasing the futex.
-pub const OWNER_DIED: u32 = 0x4000_0000;
-/// Threads wait in the kernel.
-pub const WAITERS: u32 = 0x8000_0000;

@@ -30,6 +30,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
+    /// Size in the program's memory, in bytes.
     pub(crate) const BYTES: usize = 32;
 
     /// Decodes it from the program's memory; `None` if it is invalid.
@@ -46,6 +47,7 @@ impl Sequence {
         (is_sound && !sequence.holds(sequence.abort)).then_some(sequence)
     }
 
+    /// Whether an instruction is in it.
     pub(crate) fn holds(&self, at: u64) -> bool {
         at.wrapping_sub(self.start) < self.size
     }

@@ -18,6 +18,7 @@ pub const fn bit(signal: u32) -> Set {
     1 << (signal - 1)
 }
 
+/// Returns the set with these signals.
 pub(super) const fn set(signals: &[u32]) -> Set {
     let (mut all, mut at) = (0, 0);
     while at < signals.len() {
@@ -38,6 +39,7 @@ pub(super) const SYNCHRONOUS: Set = set(&[
     number::SEGV,
     number::SYS,
 ]);
+/// Signals that are ignored by default.
 pub(super) const DEFAULT_IGNORED: Set =
     set(&[number::CHLD, number::CONT, number::URG, number::WINCH]);
 /// Signals that stop a process.
@@ -45,5 +47,6 @@ pub const STOP_SIGNALS: Set = set(&[number::STOP, number::TSTP, number::TTIN, nu
 /// Signals by which a terminal stops background processes. The base's terminal checks itself
 /// whether they are blocked or ignored.
 pub const TTY_STOP: Set = set(&[number::TTIN, number::TTOU]);
+/// Signals that terminate with a core file by default.
 pub(super) const DEFAULT_CORE_DUMP: Set =
     SYNCHRONOUS | set(&[number::QUIT, number::ABRT, number::XCPU, number::XFSZ]);
