@@ -26,7 +26,12 @@ static SET_UP: AtomicBool = AtomicBool::new(false);
 static UP: AtomicU32 = AtomicU32::new(0);
 static APIC_IDS: Once<Vec<u32>> = Once::new();
 /// Whether each core took an interrupt and has not serviced pending work since.
-static INTERRUPTED: [AtomicBool; CORES_MAX] = [const { AtomicBool::new(false) }; CORES_MAX];
+static INTERRUPTED: [Interrupted; CORES_MAX] =
+    [const { Interrupted(AtomicBool::new(false)) }; CORES_MAX];
+
+/// A flag in a cache line of its own: each core writes its flag whenever it services pending work.
+#[repr(align(64))]
+struct Interrupted(AtomicBool);
 
 /// Returns the index of the calling core; 0 before other cores are started.
 #[must_use]
@@ -114,7 +119,7 @@ pub(crate) fn doorbell() -> u64 {
 }
 
 fn interrupted() -> &'static AtomicBool {
-    &INTERRUPTED[number() as usize % CORES_MAX]
+    &INTERRUPTED[number() as usize % CORES_MAX].0
 }
 
 /// Whether the calling core took an interrupt and has not serviced pending work since.
