@@ -5,7 +5,8 @@
 
 #[cfg(target_os = "none")]
 mod image {
-    use insula_lwk::{power, start};
+    use insula_lwk::hw::power;
+    use insula_lwk::start;
 
     /// Called by `boot.S` of `bare` on the first core.
     #[unsafe(no_mangle)]

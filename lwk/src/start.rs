@@ -12,76 +12,66 @@ use insula_bare::paging::PageTable;
 use insula_bare::start::{LOW_PAGES, SecondaryCore, Trampoline};
 use insula_bare::{Entry, FRAME_SIZE, apic, cpu, per_core, trap};
 
-use crate::boot_info::{BootInfo, MemoryRange, Reader};
-use crate::delegation::DelegationArea;
-use crate::memory::KernelFrames;
-use crate::{clock, cores, info, power, warning};
+use crate::base::area::{self, DelegationArea};
+use crate::hw::boot_info::BootInfo;
+use crate::hw::boot_info::bytes::Reader;
+use crate::hw::boot_info::memory_map::MemoryRange;
+use crate::hw::memory::table_frames::KernelFrames;
+use crate::hw::memory::{frames, heap, kernel_table};
+use crate::hw::{clock, cores, interrupts, log, power};
+use crate::sched::core_loop;
+use crate::task::process_table;
+use crate::{info, warning};
 
 /// End of the low memory in which cores are started.
 const LOW_END: u64 = 1 << 20;
 
-/// The kernel's own page table.
-static KERNEL: spin::Mutex<Option<PageTable>> = spin::Mutex::new(None);
-
 /// Entry of the first core, on its early stack and page table.
 pub fn first_core(boot_params: u64, image: u64) -> ! {
     clock::init();
-    crate::memory::init_heap();
+    heap::init();
     let (boot_params, image) = match entry(boot_params, image) {
         Entry::Started { boot_params, image } => (boot_params, image),
         Entry::Called { .. } => unreachable!("this kernel is entered only by a start-up IPI"),
     };
     let image = MemoryRange {
         start: image.0,
-        size: crate::memory::image_size(),
+        size: kernel_table::image_size(),
     };
     let boot_info = read_boot_info(boot_params, image);
     clock::set_frequency(boot_info.command_line.tsc_khz().unwrap_or(1_000_000));
-    info!("{}", crate::log::banner());
+    info!("{}", log::banner());
     info!("command line: {}", boot_info.command_line.text);
     power::init(&boot_info);
     cores::set_apic_ids(&boot_info.cores);
     cores::set_up(0, boot_info.cores[0]);
-    trap::set_interrupt_handler(cores::handle_interrupt);
+    trap::set_interrupt_handler(interrupts::handle_interrupt);
     add_memory(&boot_info, image);
     let mut kernel = load_kernel_table(&boot_info, image);
     apic::enable();
     apic::calibrate_timer(clock::tsc_khz());
     cores::mark_up();
     start_others(&boot_info, &mut kernel);
-    *KERNEL.lock() = Some(kernel);
+    kernel_table::set(kernel);
     info!(
         "{} of {} cores run, {} KiB of memory are free",
         cores::up(),
         boot_info.cores.len(),
-        crate::memory::free_bytes() >> 10
+        frames::free_bytes() >> 10
     );
     assert!(
         !boot_info.command_line.has("crash"),
         "panic requested on the command line"
     );
     if boot_info.command_line.has("once") {
-        crate::process::power_off_after_last();
+        process_table::power_off_after_last();
     }
     match boot_info.shared_memory.and_then(DelegationArea::find) {
-        Some(area) => cores::accept_processes(area),
+        Some(area) => area::accept_processes(area),
         None => warning!("there is no delegation area: no program can run"),
     }
     power::enable_button();
-    cores::run()
-}
-
-/// Calls a function with the kernel's page table, whose upper half all tables share.
-///
-/// # Panics
-/// Before all cores have been started.
-pub(crate) fn with_kernel_table<T>(operation: impl FnOnce(&PageTable) -> T) -> T {
-    operation(KERNEL.lock().as_ref().expect("the kernel has a page table"))
-}
-
-/// Returns the root of the kernel's page table.
-pub(crate) fn kernel_root() -> PhysAddr {
-    with_kernel_table(PageTable::root)
+    core_loop::run()
 }
 
 /// Describes how the kernel was entered.
@@ -118,13 +108,13 @@ fn add_memory(boot_info: &BootInfo, image: MemoryRange) {
         .filter(|range| range.start >= LOW_END)
     {
         // SAFETY: the memory map says that the range is free; only the image in it is in use.
-        unsafe { crate::memory::add_range(range, image) };
+        unsafe { frames::add_range(range, image) };
     }
 }
 
 /// Replaces the loader's page table by one that maps no more than the kernel needs.
 fn load_kernel_table(boot_info: &BootInfo, image: MemoryRange) -> PageTable {
-    let mut kernel = crate::memory::build(boot_info, PhysAddr(image.start))
+    let mut kernel = kernel_table::build(boot_info, PhysAddr(image.start))
         .expect("memory for the kernel's table");
     let max_id = boot_info.cores.iter().max().copied().unwrap_or_default();
     apic::choose_mode(max_id, &mut kernel, &mut KernelFrames)
@@ -182,5 +172,5 @@ extern "C" fn other_core(argument: u64) -> ! {
     apic::enable();
     debug_assert_eq!(per_core::current().index, index);
     cores::mark_up();
-    cores::run()
+    core_loop::run()
 }

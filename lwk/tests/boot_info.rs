@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use insula_boot::{Chunk, NodeDescription, lay_out};
-use insula_lwk::boot_info::{BootInfo, MemoryRange, Reader};
+use insula_lwk::hw::boot_info::BootInfo;
+use insula_lwk::hw::boot_info::bytes::Reader;
+use insula_lwk::hw::boot_info::memory_map::MemoryRange;
 use kimage::{Format, Loadable};
 
 const MIB: u64 = 1 << 20;

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use insula_lwk::syscall::table::{Kind, TABLE};
+use insula_lwk::syscall::call::Kind;
+use insula_lwk::syscall::table::TABLE;
 
 /// Returns the name of an error in the table.
 fn errno(number: u16) -> &'static str {
@@ -26,13 +27,13 @@ fn chapter() -> String {
          that the program gets and the reason.\n\n\
          | number | call | where | why |\n|---:|---|---|---|\n",
         TABLE.len(),
-        count(|kind| matches!(kind, Kind::Local(_))),
+        count(|kind| *kind == Kind::Local),
         count(|kind| matches!(kind, Kind::Delegated | Kind::Masked { .. })),
         count(|kind| matches!(kind, Kind::Refused { .. })),
     );
     for call in TABLE {
         let (place, why) = match call.kind {
-            Kind::Local(_) => ("local".to_owned(), ""),
+            Kind::Local => ("local".to_owned(), ""),
             Kind::Delegated => ("delegated".to_owned(), ""),
             Kind::Masked { .. } => (
                 "delegated".to_owned(),

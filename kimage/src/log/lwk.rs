@@ -1,7 +1,7 @@
 //! The log of Insula's lightweight kernel: the same ring as Linux', with fixed structures.
 //!
 //! Its image is an ELF file with a symbol table and needs no type information: the layout defined
-//! by `lwk/src/log.rs` is repeated here. A test there reads its log with this.
+//! by `lwk/src/hw/log.rs` is repeated here. A test there reads its log with this.
 
 use super::layout::{LayoutError, LogLayout, Structures, banner};
 use super::liveness::LivenessLayout;
@@ -37,7 +37,7 @@ pub(super) fn layout(vmlinux: &[u8]) -> Result<Option<LogLayout>, LayoutError> {
     }))
 }
 
-/// `Ring`, `Descriptor` and `Info` of `lwk/src/log.rs`.
+/// `Ring`, `Descriptor` and `Info` of `lwk/src/hw/log.rs`.
 const STRUCTURES: Structures = Structures {
     ring_size: 48,
     count_bits: 0,

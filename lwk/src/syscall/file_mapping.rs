@@ -1,12 +1,13 @@
 //! mmap(2) of files. The base reads the file's content into the program's memory, so a mapping is a
 //! copy made once. A mapping for which a copy could be wrong is refused.
 
-use crate::memory::zeroed;
-use crate::process::address_space::{AddressSpace, Placement};
-use crate::process::errno::Errno;
-use crate::process::vma::{Protection, VmaFlags};
-use crate::process::{PAGE, Thread, read_file_into};
-use crate::syscall::number;
+use crate::hw::memory::room::zeroed;
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::model::vma::{PAGE, Protection, VmaFlags};
+use crate::task::address_space::{AddressSpace, Placement};
+use crate::task::loader::read_file_into;
+use crate::task::thread::Thread;
 
 /// A part of a file.
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +201,7 @@ impl FileStatus {
         Self::read(thread, buffer)
     }
 
-    fn read(thread: &Thread, buffer: u64) -> Result<Self, Errno> {
+    pub(super) fn read(thread: &Thread, buffer: u64) -> Result<Self, Errno> {
         let mut bytes = zeroed(Self::SIZE)?;
         thread.process.space().read(buffer, &mut bytes)?;
         Ok(Self::from_bytes(&bytes))

@@ -8,11 +8,15 @@ use alloc::boxed::Box;
 
 use insula_bare::user::USER_END;
 
-use super::{Flow, finish};
-use crate::clock;
-use crate::memory::has_room_to_free;
-use crate::process::errno::Errno;
-use crate::process::{self, Key, TID_MASK, Thread, WAITERS, Waiter};
+use crate::hw::memory::room::has_room_to_free;
+use crate::model::errno::Errno;
+use crate::model::futex::{Key, TID_MASK, WAITERS, Waiter};
+use crate::model::number::FUTEX;
+use crate::syscall::deadline::{deadline, deadline_after, time_ns};
+use crate::syscall::delegate::finish;
+use crate::task::flow::Flow;
+use crate::task::futex;
+use crate::task::thread::Thread;
 
 const WAIT: u64 = 0;
 const WAKE: u64 = 1;
@@ -77,12 +81,12 @@ pub(super) fn futex(thread: Box<Thread>, a: [u64; 6]) -> Flow {
             false => Err(Errno::EAGAIN),
         }),
         UNLOCK_PI => unlock(&thread, futex),
-        WAKE => Ok(process::wake(futex.key, counts.0, u32::MAX)),
+        WAKE => Ok(futex::wake(futex.key, counts.0, u32::MAX)),
         WAKE_BITSET if third == 0 => Err(Errno::EINVAL),
-        WAKE_BITSET => Ok(process::wake(futex.key, counts.0, third)),
+        WAKE_BITSET => Ok(futex::wake(futex.key, counts.0, third)),
         WAKE_OP => wake_by_operation(&thread, (futex, other()), counts, third),
         REQUEUE => {
-            let done = process::requeue(futex.key, other().key, counts, || true);
+            let done = futex::requeue(futex.key, other().key, counts, || true);
             Ok(done.map_or(0, |(woken, _)| woken))
         }
         CMP_REQUEUE => compare_and_requeue(&thread, (futex, other()), counts, third),
@@ -126,7 +130,7 @@ fn compare_and_requeue(
     expected: u32,
 ) -> Result<u64, Errno> {
     let mut found = Ok(0);
-    let done = process::requeue(from.key, to.key, counts, || {
+    let done = futex::requeue(from.key, to.key, counts, || {
         found = thread.process.space().word(from.address);
         found == Ok(expected)
     });
@@ -169,7 +173,7 @@ fn wait_if(
     }
     // Once queued, the thread may be woken and run on another core at once.
     thread.extended.save();
-    thread.interruptible_call = Some(super::number::FUTEX);
+    thread.interruptible_call = Some(FUTEX);
     let waiter = Waiter::new(thread, bitset, deadline_ns);
     let mut found = Ok(None);
     let should_wait = |thread: &mut Thread| {
@@ -179,7 +183,7 @@ fn wait_if(
         }
         found.ok()
     };
-    match process::wait_for_owner(key, waiter, should_wait) {
+    match futex::wait_for_owner(key, waiter, should_wait) {
         None => Flow::Blocked,
         Some(thread) => finish(thread, found.map(|_| 0)),
     }
@@ -247,7 +251,7 @@ fn lock(mut thread: Box<Thread>, operation: u64, futex: FutexWord, timeout: u64)
 fn unlock(thread: &Thread, futex: FutexWord) -> Result<u64, Errno> {
     let own = thread.id as u32;
     let mut result = Ok(0);
-    process::hand_off(futex.key, |next, more| {
+    futex::hand_off(futex.key, |next, more| {
         let assigned = assign(thread, futex.address, own, next.map(|next| (next, more)));
         result = assigned.map(|()| 0);
         result.is_ok()
@@ -291,18 +295,18 @@ fn requeue_pi(
     };
     is_expected()?;
     let mut woken = 0;
-    process::hand_off(from.key, |next, _| {
+    futex::hand_off(from.key, |next, _| {
         let free =
             next.is_some_and(|next| assign(thread, to.address, 0, Some((next, true))).is_ok());
         woken = u64::from(free);
         free
     });
-    let moved = process::requeue(from.key, to.key, (0, most), || is_expected().is_ok());
+    let moved = futex::requeue(from.key, to.key, (0, most), || is_expected().is_ok());
     let (_, moved) = moved.ok_or(Errno::EAGAIN)?;
     if moved > 0 {
         set_waiters(thread, to.address)?;
         let word = thread.process.space().word(to.address)?;
-        process::set_owner(to.key, u64::from(word & TID_MASK));
+        futex::set_owner(to.key, u64::from(word & TID_MASK));
     }
     Ok(woken + moved)
 }
@@ -343,9 +347,9 @@ fn wake_by_operation(
             word = found;
         }
     };
-    let woken = process::wake(first.key, counts.0, u32::MAX);
+    let woken = futex::wake(first.key, counts.0, u32::MAX);
     let more = if is_second_woken {
-        process::wake(second.key, counts.1, u32::MAX)
+        futex::wake(second.key, counts.1, u32::MAX)
     } else {
         0
     };
@@ -381,45 +385,6 @@ fn apply_operation(word: u32, code: u32) -> Option<(u32, bool)> {
         _ => return None,
     };
     Some((new, holds))
-}
-
-/// Reads a timeout in ns; `None` at address 0.
-fn time_ns(thread: &mut Thread, address: u64) -> Result<Option<u64>, Errno> {
-    const NS_PER_S: u64 = 1_000_000_000;
-    if address == 0 {
-        return Ok(None);
-    }
-    let mut bytes = [0; 16];
-    thread.process.space().read(address, &mut bytes)?;
-    let half = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
-    let (seconds, ns) = (half(0), half(8));
-    if ns >= NS_PER_S || (seconds as i64) < 0 {
-        return Err(Errno::EINVAL);
-    }
-    Ok(Some(seconds.saturating_mul(NS_PER_S).saturating_add(ns)))
-}
-
-/// Converts a relative timeout to the kernel's clock, in ns; `None` at address 0.
-pub(super) fn deadline(thread: &mut Thread, timeout: u64) -> Result<Option<u64>, Errno> {
-    let Some(time_ns) = time_ns(thread, timeout)? else {
-        return Ok(None);
-    };
-    // A restarted call keeps its deadline.
-    let deadline_ns = *thread
-        .call_deadline_ns
-        .get_or_insert_with(|| deadline_after(time_ns));
-    Ok(Some(deadline_ns))
-}
-
-/// Adds a timeout, and slack, to the current time.
-fn deadline_after(time_ns: u64) -> u64 {
-    /// Linux' default (`PR_SET_TIMERSLACK`): some programs rely on very short timeouts being
-    /// longer.
-    const SLACK_NS: u64 = 50_000;
-    let slack_ns = if time_ns > 0 { SLACK_NS } else { 0 };
-    clock::now_ns()
-        .saturating_add(time_ns)
-        .saturating_add(slack_ns)
 }
 
 /// Converts a futex timeout, which for most operations is an absolute time of a clock of the base.

@@ -4,10 +4,14 @@
 
 use alloc::boxed::Box;
 
-use super::{Flow, delegate, finish, number};
-use crate::process::errno::Errno;
-use crate::process::layout::RLIMIT_STACK;
-use crate::process::{Limit, PAGE, Thread};
+use crate::model::errno::Errno;
+use crate::model::limits::Limit;
+use crate::model::number;
+use crate::model::vma::PAGE;
+use crate::syscall::delegate::{delegate, finish};
+use crate::task::flow::Flow;
+use crate::task::layout::RLIMIT_STACK;
+use crate::task::thread::Thread;
 
 /// `RLIMIT_CPU`, `RLIMIT_DATA`, `RLIMIT_STACK`, `RLIMIT_RSS`, `RLIMIT_MEMLOCK`, `RLIMIT_AS`.
 const LOCAL: [u64; 6] = [0, 2, RLIMIT_STACK, 5, 8, AS];

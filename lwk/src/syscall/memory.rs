@@ -5,13 +5,18 @@ use alloc::boxed::Box;
 use bitflags::bitflags;
 use insula_bare::user::USER_END;
 
-use super::file_mapping::{FilePart, map_file};
-use super::{Flow, finish, number};
-use crate::memory::{free_bytes, total_bytes};
-use crate::process::address_space::{AddressSpace, Placement, Progress, Stop, Target};
-use crate::process::errno::Errno;
-use crate::process::vma::{Protection, VmaFlags};
-use crate::process::{PAGE, Step, Thread};
+use crate::hw::memory::frames::{free_bytes, total_bytes};
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::model::vma::{PAGE, Protection, VmaFlags};
+use crate::syscall::delegate::finish;
+use crate::syscall::file_mapping::{FilePart, map_file};
+use crate::task::address_space::remap::{Progress, Target};
+use crate::task::address_space::stop::Stop;
+use crate::task::address_space::{AddressSpace, Placement};
+use crate::task::flow::Flow;
+use crate::task::mm::Step;
+use crate::task::thread::Thread;
 
 bitflags! {
     /// Flags of mmap(2).
@@ -240,12 +245,12 @@ fn remap_arguments(thread: &Thread, a: [u64; 6]) -> Result<((u64, u64), u64, Tar
 }
 
 /// brk(2).
-pub(super) fn brk(thread: Box<Thread>, wanted: u64) -> Flow {
+pub(super) fn brk(thread: Box<Thread>, [wanted, ..]: [u64; 6]) -> Flow {
     change(thread, move |space| space.move_heap_end(wanted))
 }
 
 /// munmap(2).
-pub(super) fn munmap(thread: Box<Thread>, start: u64, size: u64) -> Flow {
+pub(super) fn munmap(thread: Box<Thread>, [start, size, ..]: [u64; 6]) -> Flow {
     let end = whole_pages(size).map(|size| start.checked_add(size).filter(|&end| end <= USER_END));
     let (true, Ok(Some(end))) = (start.is_multiple_of(PAGE), end) else {
         return finish(thread, Err(Errno::EINVAL));
@@ -262,7 +267,7 @@ pub(super) fn munmap(thread: Box<Thread>, start: u64, size: u64) -> Flow {
 }
 
 /// mprotect(2).
-pub(super) fn mprotect(thread: Box<Thread>, start: u64, size: u64, prot: u64) -> Flow {
+pub(super) fn mprotect(thread: Box<Thread>, [start, size, prot, ..]: [u64; 6]) -> Flow {
     if !start.is_multiple_of(PAGE) {
         return finish(thread, Err(Errno::EINVAL));
     }
@@ -282,7 +287,7 @@ pub(super) fn mprotect(thread: Box<Thread>, start: u64, size: u64, prot: u64) ->
 }
 
 /// madvise(2).
-pub(super) fn madvise(thread: Box<Thread>, start: u64, size: u64, number: u64) -> Flow {
+pub(super) fn madvise(thread: Box<Thread>, [start, size, number, ..]: [u64; 6]) -> Flow {
     match advised(&thread, start, size, number) {
         Ok(Some((advice, end))) => advise(thread, (start, end), advice, number),
         Ok(None) => finish(thread, Ok(0)),
@@ -362,7 +367,14 @@ async fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Res
 }
 
 /// sysinfo(2): memory is the node's; load and processes are the base's.
-pub(super) async fn sysinfo(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+pub(super) fn sysinfo(thread: Box<Thread>, [to, ..]: [u64; 6]) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let result = report_memory(&mut thread, to).await;
+        finish(thread, result)
+    })
+}
+
+async fn report_memory(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
     /// Offsets in `struct sysinfo`: `totalram` and five more words; `totalhigh` and one more;
     /// `mem_unit`.
     const AT_MEMORY: u64 = 32;
@@ -380,7 +392,7 @@ pub(super) async fn sysinfo(thread: &mut Thread, to: u64) -> Result<u64, Errno> 
 }
 
 /// msync(2): mapped files are copies, nothing is written back.
-pub(super) fn msync(thread: &mut Thread, start: u64, size: u64) -> Result<u64, Errno> {
+pub(super) fn msync(thread: &mut Thread, [start, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
@@ -389,6 +401,11 @@ pub(super) fn msync(thread: &mut Thread, start: u64, size: u64) -> Result<u64, E
         true => Ok(0),
         false => Err(Errno::ENOMEM),
     }
+}
+
+/// mlock(2), munlock(2) and so on: nothing to do, as pages are never swapped out.
+pub(super) fn mlock(_: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(0)
 }
 
 #[cfg(test)]

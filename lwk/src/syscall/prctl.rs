@@ -3,9 +3,12 @@
 
 use alloc::boxed::Box;
 
-use super::{Flow, delegate, finish, number};
-use crate::process::Thread;
-use crate::process::errno::Errno;
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::syscall::delegate::{delegate, finish};
+use crate::task::flow::Flow;
+use crate::task::layout::ADDR_NO_RANDOMIZE;
+use crate::task::thread::Thread;
 
 /// Handling of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,19 @@ pub(super) fn prctl(thread: Box<Thread>, a: [u64; 6]) -> Flow {
             finish(thread, written.map(|()| 0))
         }
         Kind::Refused => finish(thread, Err(Errno::EINVAL)),
+    }
+}
+
+/// personality(2): only ADDR_NO_RANDOMIZE is supported.
+pub(super) fn personality(thread: &mut Thread, [wanted, ..]: [u64; 6]) -> Result<u64, Errno> {
+    const QUERY: u32 = u32::MAX;
+    let process = &thread.process;
+    match wanted as u32 {
+        QUERY => Ok(process.personality()),
+        wanted if u64::from(wanted) & !ADDR_NO_RANDOMIZE == 0 => {
+            Ok(process.set_personality(wanted.into()))
+        }
+        _ => Err(Errno::EINVAL),
     }
 }
 

@@ -4,12 +4,15 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use super::{Flow, delegate, finish, number};
-use crate::cores;
-use crate::process::errno::Errno;
-use crate::process::scheduling::{CoreSet, Priority, policy};
-use crate::process::signals::ThreadHandle;
-use crate::process::{self, Thread};
+use crate::hw::cores;
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::model::scheduling::{CoreSet, Priority, policy};
+use crate::model::thread_handle::ThreadHandle;
+use crate::syscall::delegate::{delegate, finish};
+use crate::task::flow::Flow;
+use crate::task::futex;
+use crate::task::thread::Thread;
 
 /// Returns the thread with an id; 0 is the caller.
 fn thread_handle(thread: &Thread, id: u64) -> Result<Arc<ThreadHandle>, Errno> {
@@ -24,7 +27,7 @@ fn thread_handle(thread: &Thread, id: u64) -> Result<Arc<ThreadHandle>, Errno> {
 }
 
 /// sched_getaffinity(2).
-pub(super) fn affinity(thread: &mut Thread, id: u64, size: u64, to: u64) -> Result<u64, Errno> {
+pub(super) fn affinity(thread: &mut Thread, [id, size, to, ..]: [u64; 6]) -> Result<u64, Errno> {
     let (cores, size) = (cores::up(), u64::from(size as u32));
     let bytes = cores.div_ceil(64) as usize * 8;
     if size < bytes as u64 || !size.is_multiple_of(8) {
@@ -36,7 +39,7 @@ pub(super) fn affinity(thread: &mut Thread, id: u64, size: u64, to: u64) -> Resu
 }
 
 /// sched_setaffinity(2): a thread on another core migrates.
-pub(super) fn set_affinity(thread: Box<Thread>, id: u64, size: u64, from: u64) -> Flow {
+pub(super) fn set_affinity(thread: Box<Thread>, [id, size, from, ..]: [u64; 6]) -> Flow {
     let set = read_set(&thread, size, from);
     let changed = set.and_then(|set| {
         let handle = thread_handle(&thread, id)?;
@@ -57,12 +60,12 @@ fn read_set(thread: &Thread, size: u64, from: u64) -> Result<CoreSet, Errno> {
 }
 
 /// sched_getscheduler(2).
-pub(super) fn policy(thread: &Thread, id: u64) -> Result<u64, Errno> {
+pub(super) fn policy(thread: &mut Thread, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
     Ok(thread_handle(thread, id)?.base_priority().policy().into())
 }
 
 /// sched_getparam(2).
-pub(super) fn parameter(thread: &Thread, id: u64, to: u64) -> Result<u64, Errno> {
+pub(super) fn parameter(thread: &mut Thread, [id, to, ..]: [u64; 6]) -> Result<u64, Errno> {
     if to == 0 {
         return Err(Errno::EINVAL);
     }
@@ -71,8 +74,24 @@ pub(super) fn parameter(thread: &Thread, id: u64, to: u64) -> Result<u64, Errno>
     Ok(0)
 }
 
-/// sched_setscheduler(2); without a policy: sched_setparam(2).
-pub(super) fn set_policy(thread: Box<Thread>, id: u64, wanted: Option<u64>, from: u64) -> Flow {
+/// sched_setparam(2).
+pub(super) fn set_parameter(thread: Box<Thread>, [id, from, ..]: [u64; 6]) -> Flow {
+    set_policy(thread, id, None, from)
+}
+
+/// sched_setscheduler(2).
+pub(super) fn set_scheduler(thread: Box<Thread>, [id, policy, from, ..]: [u64; 6]) -> Flow {
+    set_policy(thread, id, Some(policy), from)
+}
+
+/// sched_yield(2).
+pub(super) fn sched_yield(mut thread: Box<Thread>, _: [u64; 6]) -> Flow {
+    thread.context.registers.rax = 0;
+    Flow::Yield(thread)
+}
+
+/// Sets the policy, or without one only the priority.
+fn set_policy(thread: Box<Thread>, id: u64, wanted: Option<u64>, from: u64) -> Flow {
     match policy_change(&thread, id, wanted, from) {
         Ok((handle, priority)) => change(thread, handle, priority, Errno::EPERM),
         Err(error) => finish(thread, Err(error)),
@@ -127,11 +146,11 @@ fn change(
 
 fn apply(handle: &Arc<ThreadHandle>, priority: Priority) {
     handle.set_priority(priority);
-    process::update_priority(handle);
+    futex::update_priority(handle);
 }
 
 /// sched_rr_get_interval(2).
-pub(super) fn interval(thread: &Thread, id: u64, to: u64) -> Result<u64, Errno> {
+pub(super) fn interval(thread: &mut Thread, [id, to, ..]: [u64; 6]) -> Result<u64, Errno> {
     let priority = thread_handle(thread, id)?.base_priority();
     let ns = match priority.policy() & !policy::RESET_ON_FORK {
         policy::FIFO => 0,
@@ -146,7 +165,7 @@ pub(super) fn interval(thread: &Thread, id: u64, to: u64) -> Result<u64, Errno> 
 const ATTRIBUTES_SIZE: usize = 48;
 
 /// sched_getattr(2).
-pub(super) fn attributes(thread: &Thread, a: [u64; 6]) -> Result<u64, Errno> {
+pub(super) fn attributes(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
     let [id, to, size, flags, ..] = a;
     if to == 0 || flags != 0 || !(ATTRIBUTES_SIZE as u64..=4096).contains(&size) {
         return Err(Errno::EINVAL);

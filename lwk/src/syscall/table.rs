@@ -1,71 +1,18 @@
 //! Table of all system calls on x86-64 up to Linux 6.12, and how this kernel handles each. Calls
 //! that concern the caller itself are not delegated blindly: what would act on the proxy is
 //! executed here or refused.
+//!
+//! A row has the number, the name, `once` if a signal handler ends the call even with SA_RESTART,
+//! and who executes it: the base (`delegated`, or `masked` with the index of a signal mask that
+//! this kernel handles), a function here (`local`, or `immediate` if it never waits), or nobody
+//! (`refused`).
 
-use super::Local;
-use crate::process::errno::Errno;
-
-/// Handling of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Executed by this kernel.
-    Local(Local),
-    /// Executed by the base.
-    Delegated,
-    /// Executed by the base, with the signal mask argument handled by this kernel.
-    Masked {
-        /// Index of that argument.
-        argument: usize,
-    },
-    /// Refused.
-    Refused {
-        /// Error that the program gets.
-        errno: Errno,
-        /// Reason.
-        why: &'static str,
-    },
-}
-
-/// A system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Its number.
-    pub number: u64,
-    /// Its name.
-    pub name: &'static str,
-    /// Its handling.
-    pub kind: Kind,
-}
-
-macro_rules! kind {
-    (delegated) => {
-        Kind::Delegated
-    };
-    (masked $argument:literal) => {
-        Kind::Masked {
-            argument: $argument,
-        }
-    };
-    (local $local:ident) => {
-        Kind::Local(Local::$local)
-    };
-    (refused $errno:ident $why:literal) => {
-        Kind::Refused {
-            errno: Errno::$errno,
-            why: $why,
-        }
-    };
-}
-
-macro_rules! table {
-    ($($number:literal $name:ident => [$($kind:tt)+]),+ $(,)?) => {
-        &[$(Call {
-            number: $number,
-            name: stringify!($name),
-            kind: kind!($($kind)+),
-        }),+]
-    };
-}
+use crate::model::errno::Errno;
+use crate::syscall::call::{Call, Handler, Kind, table};
+use crate::syscall::signals::{action, frame, mask, send, wait};
+use crate::syscall::{
+    clone, exec, exit, files, fork, futex, limits, memory, prctl, scheduling, threads, time, timers,
+};
 
 /// Finds a call by its number; `None` if Linux 6.12 does not have it.
 #[must_use]
@@ -74,25 +21,25 @@ pub fn find(number: u64) -> Option<&'static Call> {
     index.ok().map(|index| &TABLE[index])
 }
 
-/// All calls, ascending. Source: arch/x86/entry/syscalls/syscall_64.tbl of Linux 6.12.
+// Source: arch/x86/entry/syscalls/syscall_64.tbl of Linux 6.12.
 #[rustfmt::skip]
-pub const TABLE: &[Call] = table! {
+table! {
     0 read => [delegated],
     1 write => [delegated],
     2 open => [delegated],
-    3 close => [delegated],
+    3 close => once [delegated],
     4 stat => [delegated],
     5 fstat => [delegated],
     6 lstat => [delegated],
-    7 poll => [delegated],
+    7 poll => once [delegated],
     8 lseek => [delegated],
-    9 mmap => [local Mmap],
-    10 mprotect => [local Mprotect],
-    11 munmap => [local Munmap],
-    12 brk => [local Brk],
-    13 rt_sigaction => [local RtSigaction],
-    14 rt_sigprocmask => [local RtSigprocmask],
-    15 rt_sigreturn => [local RtSigreturn],
+    9 mmap => [local memory::mmap],
+    10 mprotect => [local memory::mprotect],
+    11 munmap => [local memory::munmap],
+    12 brk => [local memory::brk],
+    13 rt_sigaction => [local action::action],
+    14 rt_sigprocmask => [immediate mask::mask],
+    15 rt_sigreturn => [local frame::sigreturn],
     16 ioctl => [delegated],
     17 pread64 => [delegated],
     18 pwrite64 => [delegated],
@@ -100,23 +47,23 @@ pub const TABLE: &[Call] = table! {
     20 writev => [delegated],
     21 access => [delegated],
     22 pipe => [delegated],
-    23 select => [delegated],
-    24 sched_yield => [local SchedYield],
-    25 mremap => [local Mremap],
-    26 msync => [local Msync],
+    23 select => once [delegated],
+    24 sched_yield => [local scheduling::sched_yield],
+    25 mremap => [local memory::mremap],
+    26 msync => [immediate memory::msync],
     27 mincore => [refused ENOSYS "not implemented: this kernel would have to report its own pages"],
-    28 madvise => [local Madvise],
+    28 madvise => [local memory::madvise],
     29 shmget => [delegated],
     30 shmat => [refused ENOSYS "it would map the segment in the proxy, not in the program"],
     31 shmctl => [delegated],
     32 dup => [delegated],
     33 dup2 => [delegated],
-    34 pause => [local Pause],
-    35 nanosleep => [delegated],
+    34 pause => once [local wait::pause],
+    35 nanosleep => once [delegated],
     36 getitimer => [delegated],
     37 alarm => [delegated],
     38 setitimer => [delegated],
-    39 getpid => [local Getpid],
+    39 getpid => [immediate threads::getpid],
     40 sendfile => [delegated],
     41 socket => [delegated],
     42 connect => [delegated],
@@ -133,21 +80,21 @@ pub const TABLE: &[Call] = table! {
     53 socketpair => [delegated],
     54 setsockopt => [delegated],
     55 getsockopt => [delegated],
-    56 clone => [local Clone],
-    57 fork => [local Fork],
-    58 vfork => [local Vfork],
-    59 execve => [local Execve],
-    60 exit => [local Exit],
+    56 clone => [local clone::clone],
+    57 fork => [local fork::fork],
+    58 vfork => [local fork::vfork],
+    59 execve => [local exec::execve],
+    60 exit => [local exit::exit],
     61 wait4 => [delegated],
-    62 kill => [local Kill],
+    62 kill => [local send::kill],
     63 uname => [delegated],
     64 semget => [delegated],
-    65 semop => [delegated],
+    65 semop => once [delegated],
     66 semctl => [delegated],
     67 shmdt => [refused ENOSYS "it would map the segment in the proxy, not in the program"],
     68 msgget => [delegated],
-    69 msgsnd => [delegated],
-    70 msgrcv => [delegated],
+    69 msgsnd => once [delegated],
+    70 msgrcv => once [delegated],
     71 msgctl => [delegated],
     72 fcntl => [delegated],
     73 flock => [delegated],
@@ -173,11 +120,11 @@ pub const TABLE: &[Call] = table! {
     93 fchown => [delegated],
     94 lchown => [delegated],
     95 umask => [delegated],
-    96 gettimeofday => [local Gettimeofday],
-    97 getrlimit => [local Getrlimit],
-    98 getrusage => [local Getrusage],
-    99 sysinfo => [local Sysinfo],
-    100 times => [local Times],
+    96 gettimeofday => [immediate time::gettimeofday],
+    97 getrlimit => [local limits::get],
+    98 getrusage => [local time::getrusage],
+    99 sysinfo => [local memory::sysinfo],
+    100 times => [local time::times],
     101 ptrace => [refused EPERM "it would trace the proxy, not the program"],
     102 getuid => [delegated],
     103 syslog => [delegated],
@@ -204,40 +151,40 @@ pub const TABLE: &[Call] = table! {
     124 getsid => [delegated],
     125 capget => [delegated],
     126 capset => [delegated],
-    127 rt_sigpending => [local RtSigpending],
-    128 rt_sigtimedwait => [local RtSigtimedwait],
-    129 rt_sigqueueinfo => [local RtSigqueueinfo],
-    130 rt_sigsuspend => [local RtSigsuspend],
-    131 sigaltstack => [local Sigaltstack],
+    127 rt_sigpending => [immediate mask::pending],
+    128 rt_sigtimedwait => once [local wait::timed_wait],
+    129 rt_sigqueueinfo => [local send::queue],
+    130 rt_sigsuspend => once [local wait::suspend],
+    131 sigaltstack => [immediate frame::alternate_stack],
     132 utime => [delegated],
     133 mknod => [delegated],
     134 uselib => [refused ENOSYS "Linux does not implement it either"],
-    135 personality => [local Personality],
+    135 personality => [immediate prctl::personality],
     136 ustat => [delegated],
     137 statfs => [delegated],
     138 fstatfs => [delegated],
     139 sysfs => [delegated],
-    140 getpriority => [local Getpriority],
-    141 setpriority => [local Setpriority],
-    142 sched_setparam => [local SchedSetparam],
-    143 sched_getparam => [local SchedGetparam],
-    144 sched_setscheduler => [local SchedSetscheduler],
-    145 sched_getscheduler => [local SchedGetscheduler],
+    140 getpriority => [local scheduling::nice],
+    141 setpriority => [local scheduling::set_nice],
+    142 sched_setparam => [local scheduling::set_parameter],
+    143 sched_getparam => [immediate scheduling::parameter],
+    144 sched_setscheduler => [local scheduling::set_scheduler],
+    145 sched_getscheduler => [immediate scheduling::policy],
     146 sched_get_priority_max => [delegated],
     147 sched_get_priority_min => [delegated],
-    148 sched_rr_get_interval => [local SchedRrGetInterval],
-    149 mlock => [local Mlock],
-    150 munlock => [local Mlock],
-    151 mlockall => [local Mlock],
-    152 munlockall => [local Mlock],
+    148 sched_rr_get_interval => [immediate scheduling::interval],
+    149 mlock => [immediate memory::mlock],
+    150 munlock => [immediate memory::mlock],
+    151 mlockall => [immediate memory::mlock],
+    152 munlockall => [immediate memory::mlock],
     153 vhangup => [delegated],
     154 modify_ldt => [refused ENOSYS "there is no local descriptor table"],
     155 pivot_root => [delegated],
     156 _sysctl => [refused ENOSYS "Linux does not implement it either"],
-    157 prctl => [local Prctl],
-    158 arch_prctl => [local ArchPrctl],
+    157 prctl => [local prctl::prctl],
+    158 arch_prctl => [immediate threads::arch_prctl],
     159 adjtimex => [delegated],
-    160 setrlimit => [local Setrlimit],
+    160 setrlimit => [local limits::set],
     161 chroot => [delegated],
     162 sync => [delegated],
     163 acct => [delegated],
@@ -263,7 +210,7 @@ pub const TABLE: &[Call] = table! {
     183 afs_syscall => [refused ENOSYS "Linux does not implement it either"],
     184 tuxcall => [refused ENOSYS "Linux does not implement it either"],
     185 security => [refused ENOSYS "Linux does not implement it either"],
-    186 gettid => [local Gettid],
+    186 gettid => [immediate threads::gettid],
     187 readahead => [delegated],
     188 setxattr => [delegated],
     189 lsetxattr => [delegated],
@@ -277,15 +224,15 @@ pub const TABLE: &[Call] = table! {
     197 removexattr => [delegated],
     198 lremovexattr => [delegated],
     199 fremovexattr => [delegated],
-    200 tkill => [local Tkill],
-    201 time => [local Time],
-    202 futex => [local Futex],
-    203 sched_setaffinity => [local SchedSetaffinity],
-    204 sched_getaffinity => [local SchedGetaffinity],
+    200 tkill => [local send::kill_any_thread],
+    201 time => [immediate time::time],
+    202 futex => [local futex::futex],
+    203 sched_setaffinity => [local scheduling::set_affinity],
+    204 sched_getaffinity => [immediate scheduling::affinity],
     205 set_thread_area => [refused ENOSYS "only for 32-bit programs"],
     206 io_setup => [refused ENOSYS "its ring is memory of the base, which the program cannot map"],
     207 io_destroy => [delegated],
-    208 io_getevents => [delegated],
+    208 io_getevents => once [delegated],
     209 io_submit => [delegated],
     210 io_cancel => [delegated],
     211 get_thread_area => [refused ENOSYS "only for 32-bit programs"],
@@ -295,23 +242,23 @@ pub const TABLE: &[Call] = table! {
     215 epoll_wait_old => [refused ENOSYS "Linux does not implement it either"],
     216 remap_file_pages => [refused ENOSYS "deprecated: Linux itself only emulates it"],
     217 getdents64 => [delegated],
-    218 set_tid_address => [local SetTidAddress],
+    218 set_tid_address => [immediate threads::set_tid_address],
     219 restart_syscall => [refused EINTR "interrupted calls are not restarted by it"],
-    220 semtimedop => [delegated],
+    220 semtimedop => once [delegated],
     221 fadvise64 => [delegated],
-    222 timer_create => [local TimerCreate],
+    222 timer_create => [local timers::create],
     223 timer_settime => [delegated],
     224 timer_gettime => [delegated],
     225 timer_getoverrun => [delegated],
-    226 timer_delete => [local TimerDelete],
+    226 timer_delete => [local timers::delete],
     227 clock_settime => [delegated],
-    228 clock_gettime => [local ClockGettime],
+    228 clock_gettime => [local time::clock_gettime],
     229 clock_getres => [delegated],
-    230 clock_nanosleep => [delegated],
-    231 exit_group => [local ExitGroup],
-    232 epoll_wait => [delegated],
+    230 clock_nanosleep => once [delegated],
+    231 exit_group => [local exit::exit_group],
+    232 epoll_wait => once [delegated],
     233 epoll_ctl => [delegated],
-    234 tgkill => [local Tgkill],
+    234 tgkill => [local send::kill_thread],
     235 utimes => [delegated],
     236 vserver => [refused ENOSYS "Linux does not implement it either"],
     237 mbind => [refused ENOSYS "no NUMA policy, as on a Linux without CONFIG_NUMA"],
@@ -347,10 +294,10 @@ pub const TABLE: &[Call] = table! {
     267 readlinkat => [delegated],
     268 fchmodat => [delegated],
     269 faccessat => [delegated],
-    270 pselect6 => [masked 5],
-    271 ppoll => [masked 3],
+    270 pselect6 => once [masked 5],
+    271 ppoll => once [masked 3],
     272 unshare => [delegated],
-    273 set_robust_list => [local SetRobustList],
+    273 set_robust_list => [immediate threads::set_robust_list],
     274 get_robust_list => [refused ENOSYS "not implemented: only debuggers use it"],
     275 splice => [delegated],
     276 tee => [delegated],
@@ -358,7 +305,7 @@ pub const TABLE: &[Call] = table! {
     278 vmsplice => [delegated],
     279 move_pages => [refused ENOSYS "no NUMA policy, as on a Linux without CONFIG_NUMA"],
     280 utimensat => [delegated],
-    281 epoll_pwait => [masked 4],
+    281 epoll_pwait => once [masked 4],
     282 signalfd => [refused ENOSYS "signals are queued in this kernel; the base has none to read"],
     283 timerfd_create => [delegated],
     284 eventfd => [delegated],
@@ -374,35 +321,35 @@ pub const TABLE: &[Call] = table! {
     294 inotify_init1 => [delegated],
     295 preadv => [delegated],
     296 pwritev => [delegated],
-    297 rt_tgsigqueueinfo => [local RtTgsigqueueinfo],
+    297 rt_tgsigqueueinfo => [local send::queue_for_thread],
     298 perf_event_open => [refused EPERM "it would count the proxy's events, not the program's"],
     299 recvmmsg => [delegated],
     300 fanotify_init => [delegated],
     301 fanotify_mark => [delegated],
-    302 prlimit64 => [local Prlimit64],
+    302 prlimit64 => [local limits::prlimit],
     303 name_to_handle_at => [delegated],
     304 open_by_handle_at => [delegated],
     305 clock_adjtime => [delegated],
     306 syncfs => [delegated],
     307 sendmmsg => [delegated],
     308 setns => [delegated],
-    309 getcpu => [local Getcpu],
+    309 getcpu => [immediate threads::getcpu],
     310 process_vm_readv => [delegated],
     311 process_vm_writev => [delegated],
     312 kcmp => [delegated],
     313 finit_module => [refused EPERM "a delegated program must not change the base's kernel"],
-    314 sched_setattr => [local SchedSetattr],
-    315 sched_getattr => [local SchedGetattr],
+    314 sched_setattr => [local scheduling::set_attributes],
+    315 sched_getattr => [immediate scheduling::attributes],
     316 renameat2 => [delegated],
     317 seccomp => [refused EINVAL "it would filter the proxy's system calls"],
     318 getrandom => [delegated],
     319 memfd_create => [delegated],
     320 kexec_file_load => [refused EPERM "a delegated program must not change the base's kernel"],
     321 bpf => [delegated],
-    322 execveat => [local Execveat],
+    322 execveat => [local exec::execveat],
     323 userfaultfd => [refused ENOSYS "page faults are handled by this kernel, not by the base"],
-    324 membarrier => [local Membarrier],
-    325 mlock2 => [local Mlock],
+    324 membarrier => [immediate threads::membarrier],
+    325 mlock2 => [immediate memory::mlock],
     326 copy_file_range => [delegated],
     327 preadv2 => [delegated],
     328 pwritev2 => [delegated],
@@ -411,7 +358,7 @@ pub const TABLE: &[Call] = table! {
     331 pkey_free => [refused ENOSYS "as on a processor without protection keys"],
     332 statx => [delegated],
     333 io_pgetevents => [delegated],
-    334 rseq => [local Rseq],
+    334 rseq => [immediate threads::rseq],
     335 uretprobe => [refused ENOSYS "only uprobes of the base use it"],
     424 pidfd_send_signal => [delegated],
     425 io_uring_setup => [refused ENOSYS "its rings are memory of the base, which the program cannot map"],
@@ -424,13 +371,13 @@ pub const TABLE: &[Call] = table! {
     432 fsmount => [delegated],
     433 fspick => [delegated],
     434 pidfd_open => [delegated],
-    435 clone3 => [local Clone3],
-    436 close_range => [local CloseRange],
+    435 clone3 => [local clone::clone3],
+    436 close_range => [local files::close_range],
     437 openat2 => [delegated],
     438 pidfd_getfd => [delegated],
     439 faccessat2 => [delegated],
     440 process_madvise => [refused ENOSYS "it would apply to the proxy's memory"],
-    441 epoll_pwait2 => [masked 4],
+    441 epoll_pwait2 => once [masked 4],
     442 mount_setattr => [delegated],
     443 quotactl_fd => [delegated],
     444 landlock_create_ruleset => [delegated],
@@ -452,103 +399,7 @@ pub const TABLE: &[Call] = table! {
     460 lsm_set_self_attr => [delegated],
     461 lsm_list_modules => [delegated],
     462 mseal => [refused ENOSYS "as on a Linux before 6.10"],
-};
+}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Highest number in Linux 6.12: mseal.
-    const NEWEST: u64 = 462;
-
-    #[test]
-    fn every_number_is_in_the_table_once() {
-        // Numbers of x32 calls, and unused ones.
-        let unused = |number: u64| (336..424).contains(&number);
-        for number in 0..=NEWEST {
-            let call = find(number);
-            assert_eq!(call.is_none(), unused(number), "{number}");
-            assert!(call.is_none_or(|call| call.number == number));
-        }
-        assert!(TABLE.is_sorted_by(|one, next| one.number < next.number));
-        assert_eq!(find(NEWEST + 1), None);
-        assert_eq!(find(u64::MAX), None);
-    }
-
-    #[test]
-    fn every_refusal_has_a_reason() {
-        for call in TABLE {
-            if let Kind::Refused { why, errno } = call.kind {
-                assert!(why.len() > 8 && errno.0 > 0, "{}", call.name);
-            }
-        }
-    }
-
-    /// By the header of this machine's C library.
-    #[test]
-    fn numbers_match_linux() {
-        let header = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
-        let Ok(text) = std::fs::read_to_string(header) else {
-            return;
-        };
-        let lines = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("#define __NR_"));
-        for (name, number) in lines.filter_map(|line| line.split_once(' ')) {
-            let number: u64 = number.trim().parse().unwrap();
-            if number <= NEWEST {
-                assert_eq!(find(number).map(|call| call.name), Some(name));
-            }
-        }
-    }
-
-    /// Calls that change the caller's memory, threads or registers must not act on the proxy.
-    #[test]
-    fn nothing_about_the_caller_is_delegated() {
-        for name in [
-            "mmap",
-            "munmap",
-            "mprotect",
-            "mremap",
-            "brk",
-            "madvise",
-            "clone",
-            "clone3",
-            "fork",
-            "vfork",
-            "execve",
-            "execveat",
-            "exit",
-            "exit_group",
-            "arch_prctl",
-            "set_tid_address",
-            "futex",
-            "set_robust_list",
-            "rseq",
-            "membarrier",
-            "rt_sigaction",
-            "rt_sigprocmask",
-            "rt_sigreturn",
-            "sigaltstack",
-            "userfaultfd",
-            "io_uring_setup",
-            "shmat",
-            "ptrace",
-            "seccomp",
-            "prctl",
-            "sched_setaffinity",
-            "sched_getaffinity",
-            "sched_setscheduler",
-            "sched_getscheduler",
-            "sched_setattr",
-            "pkey_mprotect",
-            "modify_ldt",
-            "remap_file_pages",
-            "mseal",
-        ] {
-            let mut named = TABLE.iter().filter(|call| call.name == name);
-            let call = named.next().unwrap_or_else(|| panic!("{name}"));
-            assert_ne!(call.kind, Kind::Delegated, "{name}");
-        }
-    }
-}
+mod tests;

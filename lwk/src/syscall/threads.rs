@@ -2,14 +2,18 @@
 
 use alloc::boxed::Box;
 
-use super::{Flow, finish};
-use crate::cores;
-use crate::delegation::Slot;
-use crate::memory::has_room;
-use crate::process::errno::{Errno, of_result};
-use crate::process::rseq::{self, Registration};
-use crate::process::{THREAD_BYTES, Thread};
 use insula_abi::lwk::request;
+
+use crate::base::slot::Slot;
+use crate::hw::memory::room::has_room;
+use crate::hw::tlb;
+use crate::model::errno::{Errno, of_result};
+use crate::model::rseq::Registration;
+use crate::syscall::clone_arguments::{
+    CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, CloneArguments,
+};
+use crate::task::thread::{THREAD_BYTES, Thread};
+use crate::task::{reap, rseq, run_queue};
 
 const SET_GS: u64 = 0x1001;
 const SET_FS: u64 = 0x1002;
@@ -17,7 +21,7 @@ const GET_FS: u64 = 0x1003;
 const GET_GS: u64 = 0x1004;
 
 /// arch_prctl(2).
-pub(super) fn arch_prctl(thread: &mut Thread, code: u64, address: u64) -> Result<u64, Errno> {
+pub(super) fn arch_prctl(thread: &mut Thread, [code, address, ..]: [u64; 6]) -> Result<u64, Errno> {
     match code {
         SET_GS | SET_FS => match thread.context.set_base(code == SET_GS, address) {
             true => Ok(0),
@@ -39,92 +43,15 @@ pub(super) fn arch_prctl(thread: &mut Thread, code: u64, address: u64) -> Result
 
 /// Flags that clone(2) of a thread requires: all is shared.
 const THREAD_FLAGS: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000;
-pub(super) const CLONE_SETTLS: u64 = 0x8_0000;
-pub(super) const CLONE_PARENT_SETTID: u64 = 0x10_0000;
-pub(super) const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
-pub(super) const CLONE_CHILD_SETTID: u64 = 0x100_0000;
-/// `CLONE_THREAD`.
-const CLONE_THREAD: u64 = 0x1_0000;
 
-/// Arguments of clone(2) and clone3(2).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CloneArguments {
-    pub(super) flags: u64,
-    pub(super) exit_signal: u64,
-    /// Address at which the pidfd of the child is stored.
-    pub(super) pidfd: u64,
-    pub(super) parent_tid: u64,
-    pub(super) child_tid: u64,
-    /// Initial stack pointer; 0 for the caller's.
-    pub(super) stack: u64,
-    pub(super) tls: u64,
-}
-
-/// clone(2).
-pub(super) fn clone(thread: Box<Thread>, a: [u64; 6]) -> Flow {
-    const SIGNAL: u64 = 0xff;
-    let [flags, stack, parent_tid, child_tid, tls, _] = a;
-    let clone_args = CloneArguments {
-        flags: u64::from(flags as u32) & !SIGNAL,
-        exit_signal: flags & SIGNAL,
-        pidfd: parent_tid,
-        parent_tid,
-        child_tid,
-        stack,
-        tls,
-    };
-    thread_or_process(thread, clone_args)
-}
-
-/// clone3(2): like clone(2), with the arguments in a structure.
-pub(super) fn clone3(thread: Box<Thread>, address: u64, size: u64) -> Flow {
-    match read_clone_args(&thread, address, size) {
-        Ok(clone_args) => thread_or_process(thread, clone_args),
-        Err(error) => finish(thread, Err(error)),
-    }
-}
-
-fn read_clone_args(thread: &Thread, address: u64, size: u64) -> Result<CloneArguments, Errno> {
-    /// Size of the first and of the newest version of `struct clone_args`, in bytes.
-    const SIZE_MIN: u64 = 64;
-    const SIZE: usize = 88;
-    if size < SIZE_MIN {
-        return Err(Errno::EINVAL);
-    }
-    if size > SIZE as u64 {
-        return Err(Errno::E2BIG);
-    }
-    let mut bytes = [0; SIZE];
-    let given = &mut bytes[..size as usize];
-    thread.process.space().read(address, given)?;
-    let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[8 * at + index]));
-    let [flags, pidfd, child_tid, parent_tid] = [0, 1, 2, 3].map(word);
-    let [exit_signal, stack, stack_size, tls] = [4, 5, 6, 7].map(word);
-    if exit_signal > u64::from(crate::process::signals::SIGNALS) {
-        return Err(Errno::EINVAL);
-    }
-    Ok(CloneArguments {
-        flags,
-        exit_signal,
-        pidfd,
-        parent_tid,
-        child_tid,
-        stack: stack.checked_add(stack_size).ok_or(Errno::EINVAL)?,
-        tls,
-    })
-}
-
-fn thread_or_process(thread: Box<Thread>, clone_args: CloneArguments) -> Flow {
-    if clone_args.flags & CLONE_THREAD == 0 {
-        return super::processes::clone(thread, clone_args);
-    }
-    Flow::handler(thread, move |mut thread| async move {
-        let result = clone_thread(&mut thread, &clone_args).await;
-        finish(thread, result)
-    })
-}
-
-async fn clone_thread(thread: &mut Thread, clone_args: &CloneArguments) -> Result<u64, Errno> {
+/// Creates a thread of the caller's process. Returns its id.
+///
+/// # Errors
+/// As of clone(2).
+pub(super) async fn clone_thread(
+    thread: &mut Thread,
+    clone_args: &CloneArguments,
+) -> Result<u64, Errno> {
     let flags = clone_args.flags;
     if flags & THREAD_FLAGS != THREAD_FLAGS {
         return Err(Errno::EINVAL);
@@ -132,10 +59,10 @@ async fn clone_thread(thread: &mut Thread, clone_args: &CloneArguments) -> Resul
     let mut new = new_thread(thread).await?;
     let id = new.id;
     match prepare(thread, &mut new, clone_args) {
-        Ok(()) => cores::enqueue(new),
+        Ok(()) => run_queue::enqueue(new),
         Err(error) => {
             new.exit_for_exec();
-            cores::end_thread(new);
+            reap::end_thread(new);
             return Err(error);
         }
     }
@@ -186,7 +113,10 @@ pub(super) fn rseq(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// membarrier(2).
-pub(super) fn barrier(thread: &Thread, command: u64, flags: u64) -> Result<u64, Errno> {
+pub(super) fn membarrier(
+    thread: &mut Thread,
+    [command, flags, ..]: [u64; 6],
+) -> Result<u64, Errno> {
     /// Supported commands: global, private, sync-core, each as a barrier and as a registration.
     const COMMANDS: u64 = 1 | 2 | 4 | 8 | 16 | 32 | 64;
     /// Commands that issue a barrier.
@@ -200,7 +130,7 @@ pub(super) fn barrier(thread: &Thread, command: u64, flags: u64) -> Result<u64, 
         command => {
             if command & BARRIERS != 0 {
                 let root = thread.process.space().root();
-                cores::tlb_shootdown(root);
+                tlb::shootdown(root);
             }
             Ok(0)
         }
@@ -228,7 +158,7 @@ async fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
 }
 
 /// getcpu(2).
-pub(super) fn getcpu(thread: &mut Thread, cpu: u64, node: u64) -> Result<u64, Errno> {
+pub(super) fn getcpu(thread: &mut Thread, [cpu, node, ..]: [u64; 6]) -> Result<u64, Errno> {
     let core = thread.core;
     let mut space = thread.process.space();
     if cpu != 0 {
@@ -237,5 +167,30 @@ pub(super) fn getcpu(thread: &mut Thread, cpu: u64, node: u64) -> Result<u64, Er
     if node != 0 {
         space.write(node, &[0; 4])?;
     }
+    Ok(0)
+}
+
+/// getpid(2).
+pub(super) fn getpid(thread: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(thread.process.pages().pid())
+}
+
+/// gettid(2).
+pub(super) fn gettid(thread: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
+    Ok(thread.id)
+}
+
+/// set_tid_address(2).
+pub(super) fn set_tid_address(thread: &mut Thread, [word, ..]: [u64; 6]) -> Result<u64, Errno> {
+    thread.clear_child_tid = word;
+    Ok(thread.id)
+}
+
+/// set_robust_list(2).
+pub(super) fn set_robust_list(
+    thread: &mut Thread,
+    [head, size, ..]: [u64; 6],
+) -> Result<u64, Errno> {
+    thread.robust_list = (head, size);
     Ok(0)
 }

@@ -3,10 +3,12 @@
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
-use super::{Flow, delegate, finish, number};
-use crate::clock;
-use crate::process::Thread;
-use crate::process::errno::Errno;
+use crate::hw::clock;
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::syscall::delegate::{delegate, finish};
+use crate::task::flow::Flow;
+use crate::task::thread::Thread;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// Clocks that are read here.
@@ -66,7 +68,14 @@ fn cpu_clock_ns(thread: &Thread, clock: i32) -> Result<u64, Errno> {
 
 /// getrusage(2). The base reports what the proxy used for the program; the program's own CPU time
 /// is inserted here.
-pub(super) async fn getrusage(thread: &mut Thread, who: u64, to: u64) -> Result<u64, Errno> {
+pub(super) fn getrusage(thread: Box<Thread>, [who, to, ..]: [u64; 6]) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let result = report_usage(&mut thread, who, to).await;
+        finish(thread, result)
+    })
+}
+
+async fn report_usage(thread: &mut Thread, who: u64, to: u64) -> Result<u64, Errno> {
     const OF_PROCESS: i32 = 0;
     const OF_THREAD: i32 = 1;
     let own_ns = match who as i32 {
@@ -84,7 +93,14 @@ pub(super) async fn getrusage(thread: &mut Thread, who: u64, to: u64) -> Result<
 }
 
 /// times(2), likewise.
-pub(super) async fn times(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+pub(super) fn times(thread: Box<Thread>, [to, ..]: [u64; 6]) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let result = report_times(&mut thread, to).await;
+        finish(thread, result)
+    })
+}
+
+async fn report_times(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
     const NS_PER_TICK: u64 = NS_PER_S / 100;
     let now = thread
         .remote_syscall(number::TIMES, [to, 0, 0, 0, 0, 0])
@@ -97,7 +113,7 @@ pub(super) async fn times(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
 }
 
 /// gettimeofday(2). The time zone is always zero.
-pub(super) fn gettimeofday(thread: &mut Thread, to: u64, zone: u64) -> Result<u64, Errno> {
+pub(super) fn gettimeofday(thread: &mut Thread, [to, zone, ..]: [u64; 6]) -> Result<u64, Errno> {
     if zone != 0 {
         thread.process.space().write(zone, &[0; 8])?;
     }
@@ -110,7 +126,7 @@ pub(super) fn gettimeofday(thread: &mut Thread, to: u64, zone: u64) -> Result<u6
 }
 
 /// time(2).
-pub(super) fn time(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
+pub(super) fn time(thread: &mut Thread, [to, ..]: [u64; 6]) -> Result<u64, Errno> {
     let times = thread.process.pages().area().clock();
     let seconds = times.realtime_ns(times.read_at()) / NS_PER_S;
     if to != 0 {

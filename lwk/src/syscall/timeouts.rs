@@ -3,8 +3,11 @@
 //!
 //! Not for select, pselect6 and ppoll, for which Linux itself writes back the remaining time.
 
-use crate::clock;
-use crate::process::Thread;
+use crate::hw::clock;
+use crate::model::number::{
+    CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, EPOLL_WAIT, NANOSLEEP, POLL, SEMTIMEDOP,
+};
+use crate::task::thread::Thread;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -23,17 +26,11 @@ fn timeout_argument(number: u64, arguments: &[u64; 6]) -> Option<TimeoutArgument
     /// `TIMER_ABSTIME`, a flag of clock_nanosleep(2).
     const ABSOLUTE: u64 = 1;
     match number {
-        super::number::POLL => Some(TimeoutArgument::Milliseconds(2)),
-        super::number::EPOLL_WAIT | super::number::EPOLL_PWAIT => {
-            Some(TimeoutArgument::Milliseconds(3))
-        }
-        super::number::NANOSLEEP => Some(TimeoutArgument::Timespec(0)),
-        super::number::CLOCK_NANOSLEEP if arguments[1] & ABSOLUTE == 0 => {
-            Some(TimeoutArgument::Timespec(2))
-        }
-        super::number::EPOLL_PWAIT2 | super::number::SEMTIMEDOP => {
-            Some(TimeoutArgument::Timespec(3))
-        }
+        POLL => Some(TimeoutArgument::Milliseconds(2)),
+        EPOLL_WAIT | EPOLL_PWAIT => Some(TimeoutArgument::Milliseconds(3)),
+        NANOSLEEP => Some(TimeoutArgument::Timespec(0)),
+        CLOCK_NANOSLEEP if arguments[1] & ABSOLUTE == 0 => Some(TimeoutArgument::Timespec(2)),
+        EPOLL_PWAIT2 | SEMTIMEDOP => Some(TimeoutArgument::Timespec(3)),
         _ => None,
     }
 }

@@ -1,12 +1,23 @@
 //! POSIX timers, which the base runs. This kernel records which of them signal a thread.
 
-use super::number;
-use crate::process::Thread;
-use crate::process::errno::Errno;
-use crate::process::signals::Timer;
+use alloc::boxed::Box;
+
+use crate::model::errno::Errno;
+use crate::model::number;
+use crate::model::signals::timer::Timer;
+use crate::syscall::delegate::finish;
+use crate::task::flow::Flow;
+use crate::task::thread::Thread;
 
 /// timer_create(2).
-pub(super) async fn create(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
+pub(super) fn create(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let result = create_timer(&mut thread, a).await;
+        finish(thread, result)
+    })
+}
+
+async fn create_timer(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
     let [_, event, to, ..] = a;
     thread.process.signals().reserve_timer()?;
     thread.remote_syscall(number::TIMER_CREATE, a).await?;
@@ -32,7 +43,14 @@ fn is_to_thread(thread: &mut Thread, event: u64) -> Result<bool, Errno> {
 }
 
 /// timer_delete(2).
-pub(super) async fn delete(thread: &mut Thread, id: u64) -> Result<u64, Errno> {
+pub(super) fn delete(thread: Box<Thread>, [id, ..]: [u64; 6]) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let result = delete_timer(&mut thread, id).await;
+        finish(thread, result)
+    })
+}
+
+async fn delete_timer(thread: &mut Thread, id: u64) -> Result<u64, Errno> {
     let result = thread
         .remote_syscall(number::TIMER_DELETE, [id, 0, 0, 0, 0, 0])
         .await?;

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use insula_lwk::syscall::table::{Call, Kind, TABLE};
+use insula_lwk::syscall::call::{Call, Kind};
+use insula_lwk::syscall::table::TABLE;
 use nix::errno::Errno;
 use nix::sys::wait::WaitStatus;
 

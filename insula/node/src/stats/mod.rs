@@ -15,7 +15,8 @@ use insula_abi::lwk::{
 };
 use insula_driver::DriverError;
 use insula_driver::channel;
-use insula_lwk::syscall::table::{self, Kind};
+use insula_lwk::syscall::call::Kind;
+use insula_lwk::syscall::table;
 use kimage::{PhysicalMemory, ReadError};
 use nix::errno::Errno;
 use serde::Serialize;

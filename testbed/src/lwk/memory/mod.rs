@@ -6,3 +6,4 @@ pub(super) mod mappings;
 pub(super) mod pins;
 pub(super) mod race;
 pub(super) mod remote_faults;
+pub(super) mod replaced;

@@ -201,6 +201,7 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "jobs"]),
     program(&["/usr/bin/python3", "-c", TERMINAL]),
     program(&[PROBE, "remote_faults"]),
+    program(&[PROBE, "replaced"]),
     program(&[PROBE, "late_replies"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),

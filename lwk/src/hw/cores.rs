@@ -1,0 +1,138 @@
+//! The node's cores: their numbers, waking each other, interrupts to service.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
+use insula_bare::per_core::{self, PerCore};
+use insula_bare::{apic, cpu};
+use spin::Once;
+
+/// Vector of the reschedule IPI (Linux' `RESCHEDULE_VECTOR`), which the base also sends as a health
+/// probe.
+pub const RESCHEDULE_VECTOR: u8 = 0xfd;
+/// Vector of the base's doorbell.
+pub const DOORBELL_VECTOR: u8 = 0x31;
+/// Vector by which cores of this kernel wake each other and request TLB flushes.
+pub(super) const WAKE_VECTOR: u8 = 0x32;
+
+/// Size of a core's stack, in bytes.
+pub(crate) const STACK_SIZE: usize = 64 << 10;
+/// Maximum number of cores of a node.
+pub(crate) const CORES_MAX: usize = insula_abi::NODE_CPUS_MAX;
+
+static SET_UP: AtomicBool = AtomicBool::new(false);
+static UP: AtomicU32 = AtomicU32::new(0);
+static APIC_IDS: Once<Vec<u32>> = Once::new();
+/// Whether each core took an interrupt and has not serviced pending work since.
+static INTERRUPTED: [Interrupted; CORES_MAX] =
+    [const { Interrupted(AtomicBool::new(false)) }; CORES_MAX];
+
+/// A flag in a cache line of its own: each core writes its flag whenever it services pending work.
+#[repr(align(64))]
+struct Interrupted(AtomicBool);
+
+/// Returns the index of the calling core; 0 before other cores are started.
+#[must_use]
+pub fn number() -> u32 {
+    match SET_UP.load(Ordering::Relaxed) {
+        true => per_core::current().index,
+        false => 0,
+    }
+}
+
+/// Returns the number of running cores.
+#[must_use]
+pub fn up() -> u32 {
+    UP.load(Ordering::Acquire)
+}
+
+/// Calls `visit` with the index and APIC id of each other core.
+pub(super) fn for_others(mut visit: impl FnMut(u32, u32)) {
+    let own = number();
+    for (&apic_id, index) in APIC_IDS.get().into_iter().flatten().zip(0..up()) {
+        if index != own {
+            visit(index, apic_id);
+        }
+    }
+}
+
+/// Calls `visit` with the APIC id of each other core.
+pub(crate) fn for_other_apic_ids(mut visit: impl FnMut(u32)) {
+    for_others(|_, apic_id| visit(apic_id));
+}
+
+/// Has another core service pending work.
+pub(crate) fn wake(core: u32) {
+    if core != number() {
+        interrupt(core);
+    }
+}
+
+/// Interrupts a core, so that it services pending work; the calling core does so before it next
+/// enters a program.
+pub(crate) fn interrupt(core: u32) {
+    if let Some(&apic_id) = APIC_IDS.get().and_then(|ids| ids.get(core as usize)) {
+        apic::send_ipi(apic_id, WAKE_VECTOR);
+    }
+}
+
+/// Retries until `attempt` succeeds, and handles interrupts meanwhile: the owner of what is awaited
+/// may be waiting for this core to handle an IPI.
+pub(crate) fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        cpu::poll_interrupts();
+        cpu::relax();
+    }
+}
+
+/// Has all other cores service pending work.
+pub(crate) fn wake_all() {
+    for_other_apic_ids(|apic_id| apic::send_ipi(apic_id, WAKE_VECTOR));
+}
+
+/// Stores the APIC ids of the cores.
+pub(crate) fn set_apic_ids(apic_ids: &[u32]) {
+    APIC_IDS.call_once(|| apic_ids[..apic_ids.len().min(CORES_MAX)].to_vec());
+}
+
+/// Sets up the calling core as one of the kernel's.
+pub(crate) fn set_up(index: u32, apic_id: u32) {
+    let area = Box::leak(Box::new(PerCore::new(index, apic_id)));
+    area.install();
+    SET_UP.store(true, Ordering::Relaxed);
+}
+
+/// Counts the calling core as running.
+pub(crate) fn mark_up() {
+    UP.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Returns the doorbell of the calling core.
+pub(crate) fn doorbell() -> u64 {
+    let apic_id = u64::from(per_core::current().apic_id);
+    DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | u64::from(DOORBELL_VECTOR)
+}
+
+fn interrupted() -> &'static AtomicBool {
+    &INTERRUPTED[number() as usize % CORES_MAX].0
+}
+
+/// Whether the calling core took an interrupt and has not serviced pending work since.
+pub(crate) fn is_interrupted() -> bool {
+    interrupted().load(Ordering::Relaxed)
+}
+
+/// Has the calling core service pending work before it next enters a program or sleeps.
+pub(crate) fn mark_interrupted() {
+    interrupted().store(true, Ordering::Relaxed);
+}
+
+/// Clears that: the calling core is about to service pending work.
+pub(crate) fn ack_interrupts() {
+    interrupted().store(false, Ordering::Relaxed);
+}

@@ -1,0 +1,17 @@
+//! What Linux's interface is made of, without side effects: VMAs, wait queues, signals, scheduling,
+//! file formats. The host tests it.
+
+pub(crate) mod change_lock;
+pub mod core_file;
+pub mod elf;
+pub mod errno;
+pub mod futex;
+pub mod initial_stack;
+pub mod limits;
+pub mod number;
+pub mod rseq;
+pub mod scheduling;
+pub mod shebang;
+pub mod signals;
+pub mod thread_handle;
+pub mod vma;

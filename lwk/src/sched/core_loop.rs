@@ -1,0 +1,328 @@
+//! The loop of a core: choose a thread, run it until it traps, handle the trap.
+//!
+//! No core waits for the base: while a thread does, the core runs others. If none is ready, it
+//! polls for the base's reply for a while, as most replies arrive within microseconds. Then it
+//! sleeps, and the base rings its doorbell.
+
+use alloc::boxed::Box;
+
+use insula_bare::user::Trap;
+use insula_bare::{apic, cpu};
+
+use crate::base::area::area;
+use crate::base::counters::{Counter, count};
+use crate::base::polling;
+use crate::hw::cores::{ack_interrupts, doorbell, is_interrupted, number};
+use crate::hw::interrupts::{handle_interrupt, is_doorbell_pending, take_doorbell};
+use crate::hw::tlb::switch_page_table;
+use crate::hw::{clock, log};
+use crate::sched::{stealing, waiting};
+use crate::syscall::{dispatch, exception, exec, signal_delivery};
+use crate::task::flow::{Flow, Handler};
+use crate::task::reap::{self, end_thread};
+use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, take_next};
+use crate::task::thread::Thread;
+use crate::task::{dump, futex, loader, placement, proxy_signals, rseq, service, stop};
+
+/// Time for which an idle core polls for replies before it sleeps.
+const SPIN_NS: u64 = 50_000;
+
+/// Main loop of a core.
+pub(crate) fn run() -> ! {
+    loop {
+        service_pending();
+        match take_next().or_else(stealing::steal) {
+            Some(thread) => {
+                stealing::set_running();
+                run_thread(thread);
+                polling::arm_doorbell(0);
+                stealing::set_searching();
+            }
+            None => idle(),
+        }
+    }
+}
+
+/// Services everything that an interrupt may have announced.
+fn service_pending() {
+    ack_interrupts();
+    service_base();
+    expire_timeouts();
+    waiting::poll_waiting();
+}
+
+fn service_base() {
+    if take_doorbell()
+        && let Some(area) = area()
+    {
+        service::service_pending(area);
+    }
+    reap::reap();
+}
+
+/// While a thread runs, the core polls for no replies: the base is to ring.
+fn arm_doorbells() {
+    polling::arm_doorbell(doorbell());
+    // Replies that have arrived already.
+    waiting::poll_waiting();
+}
+
+/// Without a ready thread: polls for replies for a while, then sleeps until an interrupt.
+fn idle() {
+    let own = number();
+    let is_quiet = || {
+        waiting::poll_waiting();
+        let is_none_ready = !has_more(own, 0);
+        is_none_ready && !is_doorbell_pending() && !is_interrupted()
+    };
+    if !stealing::set_idle() {
+        return stealing::set_searching();
+    }
+    let mut spin_end_ns = clock::now_ns() + SPIN_NS;
+    while waiting::is_any_waiting() && clock::now_ns() < spin_end_ns {
+        if !is_quiet() {
+            return stealing::set_searching();
+        }
+        // A handler may have made its next call.
+        if polling::take_replies() {
+            spin_end_ns = clock::now_ns() + SPIN_NS;
+        }
+        cpu::poll_interrupts();
+    }
+    polling::arm_doorbell(doorbell());
+    if is_quiet() {
+        sleep();
+    }
+    polling::arm_doorbell(0);
+    stealing::set_searching();
+}
+
+/// Returns the time at which this core has to look after its threads, in ns since boot: the
+/// earliest timeout, or when what waits here is polled again.
+fn next_deadline() -> Option<u64> {
+    let timeout_ns = futex::next_deadline(number());
+    timeout_ns.into_iter().chain(polling::next_poll_ns()).min()
+}
+
+/// Wakes threads whose timeout has expired.
+fn expire_timeouts() {
+    let (own, now_ns) = (number(), clock::now_ns());
+    if futex::next_deadline(own).is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+        futex::expire(own, now_ns);
+    }
+}
+
+/// Arms the timer of this core, if a time is given; [`stop_timer`] disarms it.
+fn set_timer(at_ns: Option<u64>) {
+    if let Some(at_ns) = at_ns {
+        apic::set_timer(clock::tsc_at(at_ns), clock::tsc_khz());
+    }
+}
+
+fn stop_timer(at_ns: Option<u64>) {
+    if at_ns.is_some() {
+        apic::stop_timer();
+    }
+}
+
+/// Halts until an interrupt or the next timeout.
+fn sleep() {
+    let deadline_ns = next_deadline();
+    set_timer(deadline_ns);
+    cpu::wait_for_interrupt();
+    stop_timer(deadline_ns);
+}
+
+/// Runs a thread until it blocks, exits, or its time slice ends.
+fn run_thread(mut thread: Box<Thread>) {
+    count(Counter::Switches);
+    arm_doorbells();
+    load(&mut thread);
+    rseq::resume(&mut thread);
+    loop {
+        match run_once(thread) {
+            Flow::Continue(same) => thread = same,
+            Flow::Yield(same) if keeps_core(&same, true) => thread = same,
+            Flow::Handler(handler) => match run_handler(handler) {
+                Some(same) => thread = same,
+                None => return,
+            },
+            Flow::Yield(mut same) => {
+                same.extended.save();
+                return enqueue(same);
+            }
+            Flow::Preempted(mut same) => {
+                same.extended.save();
+                return enqueue_front(same);
+            }
+            Flow::Delegated(mut same) => {
+                same.extended.save();
+                return waiting::wait_for_reply(same);
+            }
+            Flow::Blocked => return,
+            Flow::Exit(same) => return end_thread(same),
+        }
+    }
+}
+
+/// Makes this core's page table and extended state those of the thread that it runs next.
+fn load(thread: &mut Thread) {
+    switch_page_table(thread.process.space().root());
+    thread.extended.load();
+}
+
+/// Runs a handler of the thread that this core runs. Returns the thread if it goes on at once.
+fn run_handler(handler: Handler) -> Option<Box<Thread>> {
+    // If it has to wait, the core polls for its reply first.
+    polling::arm_doorbell(0);
+    match waiting::run_handler(handler)? {
+        Flow::Continue(mut thread) => {
+            arm_doorbells();
+            // The handler may have changed both.
+            load(&mut thread);
+            Some(thread)
+        }
+        flow => {
+            waiting::dispatch(flow);
+            None
+        }
+    }
+}
+
+/// Does what is due before a thread returns to its program, or else runs the program until it
+/// enters the kernel.
+fn run_once(thread: Box<Thread>) -> Flow {
+    let mut thread = match before_program(thread) {
+        Flow::Continue(thread) => thread,
+        flow => return flow,
+    };
+    if !thread.context.can_run() {
+        exception::force_segv(&thread);
+        return Flow::Continue(thread);
+    }
+    // The kernel itself takes interrupts while it waits for another core: service what they
+    // announced before the thread runs on.
+    if is_interrupted() {
+        service_pending();
+        return Flow::Continue(thread);
+    }
+    match enter_program(&mut thread) {
+        Trap::Syscall => dispatch::execute(thread),
+        Trap::Exception {
+            vector,
+            error,
+            address,
+        } => exception::exception(thread, vector, error, address),
+        Trap::Interrupt(vector) => {
+            handle_interrupt(vector);
+            service_pending();
+            flow_after_interrupt(thread)
+        }
+    }
+}
+
+/// Decides whether a thread may return to its program; does what it has to do before.
+fn before_program(mut thread: Box<Thread>) -> Flow {
+    if thread.needs_load {
+        return loader::load_program(thread);
+    }
+    let is_exiting = thread.process.is_exiting();
+    if thread.has_pending_exec() && !is_exiting {
+        return Flow::handler(thread, exec::complete_exec);
+    }
+    if thread.is_killed_by_exec() && !is_exiting {
+        thread.exit_for_exec();
+        return Flow::Exit(thread);
+    }
+    if thread.process.is_stopped() {
+        match stop::wait_while_stopped(thread) {
+            Some(same) => thread = same,
+            None => return Flow::Blocked,
+        }
+    }
+    if thread.has_uncaught_signal() {
+        return proxy_signals::restore_proxy_handler(thread);
+    }
+    signal_delivery::deliver_signals(&mut thread);
+    if thread.stopping.is_some() {
+        return proxy_signals::stop(thread);
+    }
+    if thread.process.is_exiting() {
+        thread.extended.save();
+        return exit_running(thread);
+    }
+    choose_core(thread)
+}
+
+/// Has a thread run on another core, or later, if its affinity or a higher priority demands that.
+fn choose_core(mut thread: Box<Thread>) -> Flow {
+    if placement::migrate(&mut thread) {
+        thread.extended.save();
+        enqueue(thread);
+        return Flow::Blocked;
+    }
+    match is_outranked(&thread) {
+        true => Flow::Preempted(thread),
+        false => Flow::Continue(thread),
+    }
+}
+
+/// Whether a thread keeps the core although others are ready; `yields`: it called sched_yield(2).
+fn keeps_core(thread: &Thread, yields: bool) -> bool {
+    let priority = thread.handle.priority();
+    next_priority().is_none_or(|next| priority.keeps_core(&next, yields))
+}
+
+/// Whether a ready thread has a higher priority.
+fn is_outranked(thread: &Thread) -> bool {
+    let priority = thread.handle.priority();
+    next_priority().is_some_and(|next| next.is_above(&priority))
+}
+
+/// Decides how to go on with a thread after an interrupt.
+fn flow_after_interrupt(thread: Box<Thread>) -> Flow {
+    let priority = thread.handle.priority();
+    match next_priority() {
+        Some(next) if next.is_above(&priority) => Flow::Preempted(thread),
+        Some(next) if !priority.keeps_core(&next, false) => Flow::Yield(thread),
+        _ => Flow::Continue(thread),
+    }
+}
+
+/// Ends a thread whose process exits, and whose extended state is saved.
+fn exit_running(thread: Box<Thread>) -> Flow {
+    match thread.dumping_core {
+        // The other threads may need this core to exit.
+        Some(_) if !thread.is_alone() => {
+            enqueue(thread);
+            Flow::Blocked
+        }
+        Some(signal) => dump::dump(thread, signal),
+        None => Flow::Exit(thread),
+    }
+}
+
+/// Enters the program, with the timer armed if another thread is ready or a timeout is pending.
+fn enter_program(thread: &mut Thread) -> Trap {
+    let priority = thread.handle.priority();
+    let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
+    let slice_end_ns = slice_ns.map(|slice_ns| clock::now_ns() + slice_ns);
+    let until_ns = slice_end_ns.into_iter().chain(next_deadline()).min();
+    set_timer(until_ns);
+    count(Counter::Entries);
+    let is_first_core = number() == 0;
+    if is_first_core {
+        log::set_in_program(true);
+    }
+    let start = clock::stamp();
+    #[cfg(target_os = "none")]
+    let trap = thread.context.run();
+    #[cfg(not(target_os = "none"))]
+    let trap = thread.context.trap();
+    if is_first_core {
+        log::set_in_program(false);
+    }
+    thread.account_run_time(clock::stamp().wrapping_sub(start));
+    stop_timer(until_ns);
+    trap
+}

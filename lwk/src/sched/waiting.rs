@@ -1,0 +1,119 @@
+//! What waits for the base on each core: threads whose calls are delegated, and handlers, which are
+//! futures. Each core polls its own.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::task::Poll;
+
+use crate::base::polling;
+use crate::hw::cores::{CORES_MAX, number};
+use crate::task::flow::{Flow, Handler};
+use crate::task::reap::end_thread;
+use crate::task::remote::ProxyExited;
+use crate::task::run_queue::{enqueue, enqueue_front};
+use crate::task::thread::Thread;
+
+/// What waits on a core.
+#[derive(Debug)]
+enum Blocked {
+    /// A thread whose call is delegated.
+    Call(Box<Thread>),
+    /// A handler, with its thread.
+    Handler(Handler),
+}
+
+/// What waits on each core; only the core itself uses it.
+static WAITING: [spin::Mutex<Vec<Blocked>>; CORES_MAX] =
+    [const { spin::Mutex::new(Vec::new()) }; CORES_MAX];
+
+fn waiting() -> &'static spin::Mutex<Vec<Blocked>> {
+    &WAITING[number() as usize % CORES_MAX]
+}
+
+/// Whether anything waits on this core.
+pub(super) fn is_any_waiting() -> bool {
+    !waiting().lock().is_empty()
+}
+
+/// Has a thread, whose extended state is saved, wait for the base's reply to its call.
+pub(super) fn wait_for_reply(thread: Box<Thread>) {
+    waiting().lock().push(Blocked::Call(thread));
+}
+
+/// Runs a handler until it is ready; if it has to wait, keeps it among what waits here.
+pub(super) fn run_handler(mut handler: Handler) -> Option<Flow> {
+    match handler.poll() {
+        Poll::Ready(flow) => Some(flow),
+        Poll::Pending => {
+            waiting().lock().push(Blocked::Handler(handler));
+            None
+        }
+    }
+}
+
+/// Queues, ends, or has wait a thread that does not run on this core.
+pub(super) fn dispatch(flow: Flow) {
+    match flow {
+        Flow::Continue(thread) | Flow::Yield(thread) => enqueue(thread),
+        Flow::Preempted(thread) => enqueue_front(thread),
+        Flow::Delegated(thread) => wait_for_reply(thread),
+        Flow::Handler(handler) => {
+            if let Some(flow) = run_handler(handler) {
+                dispatch(flow);
+            }
+        }
+        Flow::Blocked => {}
+        Flow::Exit(thread) => end_thread(thread),
+    }
+}
+
+/// Makes threads ready whose replies have arrived, runs the handlers that can go on, and ends
+/// threads whose proxy has exited.
+pub(super) fn poll_waiting() {
+    polling::begin_poll();
+    // Taken out: what is made ready here may add to the list.
+    let mut polled = core::mem::take(&mut *waiting().lock());
+    let mut at = 0;
+    loop {
+        while at < polled.len() {
+            match poll_one(&mut polled, at) {
+                Some(flow) => dispatch(flow),
+                None => at += 1,
+            }
+        }
+        let mut list = waiting().lock();
+        if list.is_empty() {
+            *list = polled;
+            return;
+        }
+        polled.append(&mut list);
+    }
+}
+
+/// Polls one of a list. Takes it out if it is ready.
+fn poll_one(list: &mut Vec<Blocked>, at: usize) -> Option<Flow> {
+    let to_flow: fn(Box<Thread>) -> Flow = match &mut list[at] {
+        Blocked::Handler(handler) => {
+            let Poll::Ready(flow) = handler.poll() else {
+                return None;
+            };
+            drop(list.swap_remove(at));
+            return Some(flow);
+        }
+        Blocked::Call(thread) => match thread.poll() {
+            Ok(None) => {
+                thread.interrupt_for_signal();
+                return None;
+            }
+            Ok(Some((result, _))) => {
+                thread.complete_call(result);
+                Flow::Continue
+            }
+            Err(ProxyExited) => Flow::Exit,
+        },
+    };
+    match list.swap_remove(at) {
+        Blocked::Call(thread) => Some(to_flow(thread)),
+        Blocked::Handler(handler) => Some(Flow::Handler(handler)),
+    }
+}

@@ -1,0 +1,180 @@
+//! Signal delivery, before a thread returns to its program.
+
+use crate::info;
+use crate::model::errno::Errno;
+use crate::model::number as syscall_number;
+use crate::model::signals::Disposition;
+use crate::model::signals::action::Action;
+use crate::model::signals::frame::{self, AltStack, InterruptedThread};
+use crate::model::signals::info::Info;
+use crate::model::signals::number;
+use crate::model::signals::set::{UNBLOCKABLE, bit};
+use crate::syscall::table;
+use crate::task::thread::Thread;
+use crate::task::{rseq, stop};
+
+/// Handles the pending signals of a thread. Afterwards the thread may have exited, with its
+/// program, or be stopping it.
+pub(crate) fn deliver_signals(thread: &mut Thread) {
+    let syscall = thread.interruptible_call.take();
+    if syscall.is_some() {
+        thread.process.take_base_signals();
+    }
+    if syscall.is_none() && !thread.handle.is_signal_pending() {
+        return;
+    }
+    finish_sigwait(thread, syscall);
+    let is_interrupted = |_: &u64| thread.context.registers.rax == Errno::EINTR.as_result();
+    let interrupted = syscall
+        .filter(is_interrupted)
+        .or_else(|| reinterrupt(thread));
+    let interrupted = handle_pending(thread, interrupted);
+    if let Some(blocked) = thread.saved_blocked.take() {
+        thread.process.signals().block(thread.id, blocked);
+    }
+    // The signal that interrupted the call went to another thread, or was ignored.
+    if let Some(number) = interrupted.filter(|&number| number != syscall_number::CLOSE) {
+        restart_syscall(thread, number);
+        thread.restarted_call = Some(number);
+    }
+}
+
+/// Handles one pending signal after the other. Returns the interrupted call, unless a handler will
+/// run.
+fn handle_pending(thread: &mut Thread, mut interrupted: Option<u64>) -> Option<u64> {
+    while thread.handle.is_signal_pending()
+        && !thread.process.is_exiting()
+        && thread.stopping.is_none()
+    {
+        let disposition = thread.process.signals().next(thread.id);
+        match disposition {
+            None => break,
+            Some(Disposition::Terminate {
+                signal,
+                dumps_core: true,
+            }) => dump_core_and_exit(thread, signal),
+            Some(Disposition::Terminate { signal, .. }) => thread.exit_process(signal.into()),
+            Some(Disposition::Stop { signal }) => stop::begin_stop(thread, signal),
+            Some(Disposition::Handle(info, action)) => {
+                if let Some(number) = interrupted.take()
+                    && action.flags & Action::RESTART != 0
+                    && is_restartable(number, thread)
+                {
+                    restart_syscall(thread, number);
+                }
+                handle(thread, &info, &action);
+            }
+        }
+    }
+    interrupted
+}
+
+/// Whether a call interrupted by a signal is restarted if the handler has SA_RESTART. A futex(2)
+/// with a timeout is not.
+fn is_restartable(number: u64, thread: &Thread) -> bool {
+    let has_time = number == syscall_number::FUTEX && thread.context.registers.r10 != 0;
+    !has_time && table::find(number).is_none_or(|call| call.is_restartable)
+}
+
+/// Size of the SYSCALL instruction.
+const SYSCALL_SIZE: u64 = 2;
+
+/// Reverts the restart of a call when another signal arrives first: the signal finds the call
+/// interrupted. Returns the call's number.
+fn reinterrupt(thread: &mut Thread) -> Option<u64> {
+    let number = thread.restarted_call.take()?;
+    let registers = &mut thread.context.registers;
+    registers.rip = registers.rip.wrapping_add(SYSCALL_SIZE);
+    registers.rax = Errno::EINTR.as_result();
+    Some(number)
+}
+
+/// Sets the registers so that the thread repeats its last call.
+fn restart_syscall(thread: &mut Thread, number: u64) {
+    let registers = &mut thread.context.registers;
+    registers.rip = registers.rip.wrapping_sub(SYSCALL_SIZE);
+    registers.rax = number;
+}
+
+/// Sets the result of sigtimedwait(2): a signal or a timeout.
+fn finish_sigwait(thread: &mut Thread, syscall: Option<u64>) {
+    let Some((awaited, to)) = thread.sigwait.take() else {
+        return;
+    };
+    let info = {
+        let mut signals = thread.process.signals();
+        signals.await_signals(thread.id, 0);
+        signals.take(thread.id, awaited)
+    };
+    let result = &mut thread.context.registers.rax;
+    match info {
+        Some(info) => {
+            *result = info.signal.into();
+            if to != 0 && thread.process.space().write(to, &info.to_bytes()).is_err() {
+                *result = Errno::EFAULT.as_result();
+            }
+        }
+        None if syscall.is_some() && *result == Errno::ETIMEDOUT.as_result() => {
+            *result = Errno::EAGAIN.as_result();
+        }
+        None => {}
+    }
+}
+
+fn dump_core_and_exit(thread: &mut Thread, signal: u32) {
+    let [vector, error, address] = thread.last_exception;
+    info!(
+        "process {}: signal {signal} at {:#x}; last exception {vector}, error {error:#x}, address {address:#x}",
+        thread.id, thread.context.registers.rip
+    );
+    thread.begin_core_dump(signal);
+}
+
+/// Sets up a signal handler's frame and registers.
+fn handle(thread: &mut Thread, info: &Info, action: &Action) {
+    rseq::resume(thread);
+    let blocked_now = thread.process.signals().blocked(thread.id);
+    let blocked = thread.saved_blocked.take().unwrap_or(blocked_now);
+    thread.extended.save();
+    let interrupted = InterruptedThread {
+        registers: &thread.context.registers,
+        blocked,
+        alt_stack: thread.alt_stack,
+        extended: thread.extended.bytes(),
+        enabled: insula_bare::ExtendedState::enabled(),
+        fault: thread.last_exception,
+    };
+    let frame = frame::build(&interrupted, info, action);
+    let written = frame.as_ref().is_some_and(|frame| {
+        let mut space = thread.process.space();
+        space.write(frame.address, &frame.bytes).is_ok()
+    });
+    let (Some(frame), true) = (frame, written) else {
+        return frame_fault(thread, info.signal);
+    };
+    let registers = &mut thread.context.registers;
+    *registers = frame::handler_registers(registers, frame.address, info, action);
+    thread.extended.reset();
+    thread.extended.load();
+    if thread.alt_stack.flags & AltStack::AUTO_DISARM != 0 {
+        thread.alt_stack = AltStack::default();
+    }
+    let own = match action.flags & Action::NO_DEFER {
+        0 => bit(info.signal),
+        _ => 0,
+    };
+    let mask = blocked | action.mask | own;
+    thread
+        .process
+        .signals()
+        .block(thread.id, mask & !UNBLOCKABLE);
+}
+
+/// Sends SIGSEGV if a signal frame cannot be written.
+fn frame_fault(thread: &mut Thread, signal: u32) {
+    if signal == number::SEGV {
+        return thread.exit_process(signal.into());
+    }
+    let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
+    thread.process.signals().force(thread.id, fault);
+}

@@ -1,0 +1,121 @@
+//! Exit of threads and processes.
+
+use core::sync::atomic::Ordering;
+
+use insula_abi::lwk::request;
+
+use crate::hw::cores;
+use crate::task::process::Process;
+use crate::task::thread::Thread;
+use crate::task::{futex, robust_list};
+
+impl Thread {
+    /// Makes the process and its proxy exit, with a status as of wait(2).
+    pub fn exit_process(&mut self, status: u64) {
+        if self.process.begin_exit() {
+            self.exit_proxy(status);
+        }
+    }
+
+    /// Makes the proxy exit with a status.
+    pub fn exit_proxy(&mut self, status: u64) {
+        self.slot.submit(request::EXIT, [status, 0, 0, 0, 0, 0]);
+    }
+
+    /// Terminates the process by a signal that dumps core. This thread writes the core file when
+    /// all others have exited.
+    pub fn begin_core_dump(&mut self, signal: u32) {
+        let first =
+            self.process
+                .dumper
+                .compare_exchange(0, self.id, Ordering::AcqRel, Ordering::Relaxed);
+        if first.is_ok() {
+            if self.process.begin_exit() {
+                self.dumping_core = Some(signal);
+            } else {
+                self.process.dumper.store(0, Ordering::Release);
+            }
+        }
+    }
+
+    /// Exits the thread; the last one makes the process exit.
+    pub fn exit(&mut self, status: u64) {
+        match self.mark_exited() {
+            true => self.exit_process(status),
+            false => self.exit_thread(),
+        }
+    }
+
+    /// Exits the thread because another one executes a program.
+    pub fn exit_for_exec(&mut self) {
+        self.mark_exited();
+        self.exit_thread();
+    }
+
+    /// Marks the thread as exiting. Returns whether it is the last one.
+    fn mark_exited(&mut self) -> bool {
+        let has_exited = core::mem::replace(&mut self.has_exited, true);
+        !has_exited && self.process.live_threads.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Releases its robust futexes, and wakes waiters in shared memory.
+    pub fn release_locks(&mut self) {
+        robust_list::release(self);
+        if self.process.mm().is_shared() {
+            self.clear_tid_word();
+        }
+    }
+
+    fn exit_thread(&mut self) {
+        robust_list::release(self);
+        self.clear_tid_word();
+        // The leader's thread on the base is the process, as which another thread may go on.
+        if self.id != self.process.pages().pid() {
+            self.slot.submit(request::THREAD_END, [0; 6]);
+        }
+    }
+
+    /// Clears its `clear_child_tid` word and wakes a waiter.
+    pub(super) fn clear_tid_word(&mut self) {
+        let word = core::mem::take(&mut self.clear_child_tid);
+        if word != 0 && self.process.space().write(word, &[0; 4]).is_ok() {
+            futex::wake(self.process.futex_at(word), 1, u32::MAX);
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.mark_exited();
+        self.process.signals().remove_thread(self.id);
+        let before = self.process.threads.fetch_sub(1, Ordering::AcqRel);
+        if before == 2 && self.is_killed_by_exec() {
+            futex::wake(self.process.exec_key(), 1, u32::MAX);
+        }
+    }
+}
+
+impl Process {
+    /// Makes all its threads exit. Returns whether this is the first call.
+    pub fn begin_exit(&self) -> bool {
+        let first = !self.exiting.swap(true, Ordering::AcqRel);
+        if first {
+            self.complete_vfork();
+            futex::interrupt_waiters(self.pages.number(), |_| true);
+            cores::wake_all();
+        }
+        first
+    }
+
+    /// Makes all its threads but one exit. Returns whether no other thread did so before.
+    pub(super) fn kill_other_threads(&self, thread: u64) -> bool {
+        let claimed =
+            self.exec_thread
+                .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed);
+        if claimed.is_ok() && self.threads.load(Ordering::Acquire) > 1 {
+            futex::interrupt_waiters(self.pages.number(), Thread::is_killed_by_exec);
+            cores::wake_all();
+        }
+        claimed.is_ok()
+    }
+}

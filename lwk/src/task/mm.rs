@@ -1,0 +1,185 @@
+//! Memory of a program, and the processes that share it: one, or more after vfork(2). It is freed
+//! when no process uses it any more.
+//!
+//! Two locks protect the address space. The *change lock* is held by who changes VMAs or copies the
+//! space, also while the base invalidates a range: only futures wait for it. The *spin lock* is
+//! held for moments, by each step of a change, and by page faults, the base's remote faults and the
+//! kernel's own accesses, which so go on while a change waits for the base.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use lock_api::ArcMutexGuard;
+use spin::lock_api::Mutex;
+
+use crate::base::polling;
+use crate::base::process_pages::ProcessPages;
+use crate::hw::{cores, tlb};
+use crate::model::change_lock::ChangeLock;
+use crate::model::errno::Errno;
+use crate::task::address_space::AddressSpace;
+use crate::task::address_space::quarantine::Pinned;
+use crate::task::address_space::stop::{Invalidation, Stop};
+use crate::task::spin_guard::SpinGuard;
+
+/// A locked address space.
+pub(super) type AddressSpaceGuard = SpinGuard<ArcMutexGuard<spin::Mutex<()>, AddressSpace>>;
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Memory of a program.
+#[derive(Debug)]
+pub struct Mm {
+    id: u64,
+    space: Arc<Mutex<AddressSpace>>,
+    change_lock: ChangeLock,
+    /// Processes whose proxies may map its pages.
+    sharers: spin::Mutex<Vec<ProcessPages>>,
+}
+
+/// Result of a step of a change.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// The change is done, or has failed.
+    Done(Result<T, Errno>),
+    /// The base has to invalidate a range first.
+    Invalidate(Invalidation),
+}
+
+/// The change lock, held.
+#[derive(Debug)]
+pub struct ChangeGuard {
+    mm: Arc<Mm>,
+}
+
+impl ChangeGuard {
+    /// Returns the memory.
+    #[must_use]
+    pub fn mm(&self) -> &Arc<Mm> {
+        &self.mm
+    }
+
+    /// Starts a change. `operation` is called again after each invalidation that it asks for.
+    pub fn begin<T>(
+        &self,
+        operation: &mut impl FnMut(&mut AddressSpace) -> Result<T, Stop>,
+    ) -> Step<T> {
+        self.mm.step(&mut self.mm.space(), operation)
+    }
+
+    /// Continues a change after an invalidation.
+    pub fn resume<T>(
+        &self,
+        (range, pinned): (&Invalidation, &Pinned),
+        operation: &mut impl FnMut(&mut AddressSpace) -> Result<T, Stop>,
+    ) -> Step<T> {
+        // What was unmapped is free, and its range taken again, before another core can fault in
+        // between.
+        let mut space = self.mm.space();
+        space.finish_invalidation(range, pinned);
+        self.mm.step(&mut space, operation)
+    }
+}
+
+impl Drop for ChangeGuard {
+    fn drop(&mut self) {
+        if self.mm.change_lock.unlock() {
+            polling::poll_all();
+        }
+    }
+}
+
+impl Mm {
+    /// Creates it for one process.
+    #[must_use]
+    pub fn new(space: AddressSpace, process: ProcessPages) -> Arc<Self> {
+        Arc::new(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            space: Arc::new(Mutex::new(space)),
+            change_lock: ChangeLock::default(),
+            sharers: spin::Mutex::new(alloc::vec![process]),
+        })
+    }
+
+    /// Returns its id, which is never reused.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Locks the address space for a moment. The owner of the lock may wait for this core to handle
+    /// an IPI.
+    pub fn space(&self) -> AddressSpaceGuard {
+        SpinGuard::new(cores::wait_for(|| self.space.try_lock_arc()))
+    }
+
+    /// Takes the change lock, if nobody holds it or waits for it.
+    pub fn try_change(self: &Arc<Self>) -> Option<ChangeGuard> {
+        self.change_lock.try_lock().then(|| ChangeGuard {
+            mm: Arc::clone(self),
+        })
+    }
+
+    /// Takes the change lock.
+    pub async fn change(self: &Arc<Self>) -> ChangeGuard {
+        self.change_lock.lock().await;
+        ChangeGuard {
+            mm: Arc::clone(self),
+        }
+    }
+
+    /// Calls `operation` until it is done, or needs an invalidation of something that the base may
+    /// have mapped.
+    fn step<T>(
+        &self,
+        space: &mut AddressSpace,
+        operation: &mut impl FnMut(&mut AddressSpace) -> Result<T, Stop>,
+    ) -> Step<T> {
+        loop {
+            let range = match operation(space) {
+                Ok(done) => return Step::Done(Ok(done)),
+                Err(Stop::Error(error)) => return Step::Done(Err(error)),
+                Err(Stop::Invalidate(range)) => range,
+            };
+            if range.force || self.may_be_mapped(range.start, range.end) {
+                return Step::Invalidate(range);
+            }
+            space.finish_invalidation(&range, &Pinned::NONE);
+        }
+    }
+
+    /// Adds a process that shares it.
+    pub fn add_sharer(&self, process: ProcessPages) {
+        self.sharers.lock().push(process);
+    }
+
+    /// Whether several processes share it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.sharers.lock().len() > 1
+    }
+
+    /// Whether the base may have mapped any page of a range, for any of its processes.
+    #[must_use]
+    pub fn may_be_mapped(&self, start: u64, end: u64) -> bool {
+        let sharers = self.sharers.lock();
+        sharers.iter().any(|pages| pages.may_be_mapped(start, end))
+    }
+
+    /// Removes a process: none of its threads runs, and its proxy has nothing mapped. The last one
+    /// frees the memory.
+    pub fn remove_sharer(&self, process: &ProcessPages) {
+        let is_last = {
+            let mut sharers = self.sharers.lock();
+            sharers.retain(|one| one.number() != process.number());
+            sharers.is_empty()
+        };
+        if is_last {
+            let root = self.space().root();
+            // Without a lock: a core that still uses the page table may be waiting for one.
+            tlb::detach_page_table(root);
+            self.space().free();
+        }
+    }
+}

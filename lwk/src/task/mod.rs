@@ -1,0 +1,36 @@
+//! Programs: their processes, threads and memory; loading, forking, exit.
+
+pub mod address_space;
+pub(crate) mod close_on_exec;
+pub(crate) mod dump;
+pub(crate) mod exec;
+pub(crate) mod exit;
+pub mod flow;
+pub(crate) mod fork;
+pub(crate) mod futex;
+pub(crate) mod idle;
+pub(crate) mod image;
+pub(crate) mod layout;
+pub(crate) mod load;
+pub(crate) mod loader;
+pub mod mm;
+pub(crate) mod nascent_child;
+pub(crate) mod placement;
+pub mod process;
+pub(crate) mod process_table;
+pub(crate) mod program_file;
+pub(crate) mod proxy_signals;
+pub mod reap;
+pub mod remote;
+pub(crate) mod robust_list;
+pub(crate) mod rseq;
+pub(crate) mod run_queue;
+pub(crate) mod send_signal;
+pub mod service;
+pub mod shared_object;
+pub mod spin_guard;
+pub(crate) mod stop;
+pub mod thread;
+pub(crate) mod vdso;
+pub(crate) mod vfork;
+pub(crate) mod wake_up_new;

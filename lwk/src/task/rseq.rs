@@ -1,0 +1,130 @@
+//! Restartable sequences: a program reads its core number from memory, and a critical section that
+//! depends on it is aborted when the thread leaves the core.
+//!
+//! Source: rseq(2) of Linux, its include/uapi/linux/rseq.h and kernel/rseq.c.
+
+use crate::model::errno::Errno;
+use crate::model::rseq::{ALIGNMENT, Registration, SIZE_MIN, Sequence};
+use crate::model::signals::info::Info;
+use crate::model::signals::number;
+use crate::model::vma::PAGE;
+use crate::task::address_space::AddressSpace;
+use crate::task::thread::Thread;
+
+/// Offsets in `struct rseq`: `rseq_cs`; `node_id` and `mm_cid`. `cpu_id_start` and `cpu_id` come
+/// first.
+const AT_SEQUENCE: u64 = 8;
+const AT_NODE: u64 = 20;
+/// `RSEQ_CPU_ID_UNINITIALIZED`.
+const UNINITIALIZED: u32 = u32::MAX;
+
+/// Registers or unregisters an area.
+///
+/// # Errors
+/// As of rseq(2).
+pub(crate) fn register(thread: &mut Thread, given: Registration, flags: u64) -> Result<u64, Errno> {
+    const UNREGISTER: u64 = 1;
+    if flags == UNREGISTER {
+        return unregister(thread, given);
+    }
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(registered) = thread.rseq {
+        if (registered.area, registered.size) != (given.area, given.size) {
+            return Err(Errno::EINVAL);
+        }
+        let same = registered.signature == given.signature;
+        return Err(if same { Errno::EBUSY } else { Errno::EPERM });
+    }
+    if given.size < SIZE_MIN || !given.area.is_multiple_of(ALIGNMENT) {
+        return Err(Errno::EINVAL);
+    }
+    let end = given.area.saturating_add(given.size.into());
+    if !thread.process.space().covers(given.area & !(PAGE - 1), end) {
+        return Err(Errno::EFAULT);
+    }
+    thread.rseq = Some(given);
+    let stored = store_core(&mut thread.process.space(), given, thread.core);
+    stored.inspect_err(|_| thread.rseq = None)?;
+    Ok(0)
+}
+
+fn unregister(thread: &mut Thread, given: Registration) -> Result<u64, Errno> {
+    let registered = thread.rseq.ok_or(Errno::EINVAL)?;
+    if (registered.area, registered.size) != (given.area, given.size) {
+        return Err(Errno::EINVAL);
+    }
+    if registered.signature != given.signature {
+        return Err(Errno::EPERM);
+    }
+    let mut space = thread.process.space();
+    write(&mut space, registered.area, [0, UNINITIALIZED])?;
+    write(&mut space, registered.area + AT_NODE, [0, 0])?;
+    drop(space);
+    thread.rseq = None;
+    Ok(0)
+}
+
+/// Updates the area of a thread that returns to its program after it was off its core or in a
+/// handler. Sends SIGSEGV if that fails.
+pub(crate) fn resume(thread: &mut Thread) {
+    let Some(registered) = thread.rseq else {
+        return;
+    };
+    let (core, rip) = (thread.core, thread.context.registers.rip);
+    let mut space = thread.process.space();
+    let stored = abort_sequence(&mut space, registered, rip).and_then(|abort| {
+        store_core(&mut space, registered, core)?;
+        Ok(abort)
+    });
+    drop(space);
+    match stored {
+        Ok(abort) => thread.context.registers.rip = abort.unwrap_or(rip),
+        Err(_) => {
+            thread.rseq = None;
+            let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
+            thread.process.signals().force(thread.id, fault);
+        }
+    }
+}
+
+/// Stores the core number, which is also unique among the program's running threads (`mm_cid`).
+fn store_core(space: &mut AddressSpace, registered: Registration, core: u32) -> Result<(), Errno> {
+    write(space, registered.area, [core, core])?;
+    write(space, registered.area + AT_NODE, [0, core])
+}
+
+fn write(space: &mut AddressSpace, at: u64, words: [u32; 2]) -> Result<(), Errno> {
+    let [first, second] = words.map(u64::from);
+    let both = (first | second << 32).to_le_bytes();
+    space.write(at, &both)
+}
+
+/// Returns the abort handler's address if the thread is in a critical section.
+fn abort_sequence(
+    space: &mut AddressSpace,
+    registered: Registration,
+    rip: u64,
+) -> Result<Option<u64>, Errno> {
+    let mut address = [0; 8];
+    space.read(registered.area + AT_SEQUENCE, &mut address)?;
+    let address = u64::from_le_bytes(address);
+    if address == 0 {
+        return Ok(None);
+    }
+    let mut bytes = [0; Sequence::BYTES];
+    space.read(address, &mut bytes)?;
+    let (_, end) = space.bounds();
+    let sequence = Sequence::read(&bytes, end).ok_or(Errno::EINVAL)?;
+    space.write(registered.area + AT_SEQUENCE, &[0; 8])?;
+    if !sequence.holds(rip) {
+        return Ok(None);
+    }
+    let mut signature = [0; 4];
+    space.read(sequence.abort.wrapping_sub(4), &mut signature)?;
+    match u32::from_le_bytes(signature) == registered.signature {
+        true => Ok(Some(sequence.abort)),
+        false => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,197 @@
+//! A thread of a program.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use insula_abi::lwk::request;
+use insula_bare::{ExtendedState, UserContext};
+
+use crate::base::slot::Slot;
+use crate::hw::memory::room::has_room;
+use crate::model::errno::Errno;
+use crate::model::rseq::Registration;
+use crate::model::scheduling::{CoreSet, Priority};
+use crate::model::signals::frame::AltStack;
+use crate::model::signals::set::Set;
+use crate::model::thread_handle::ThreadHandle;
+use crate::task::image::PendingExec;
+use crate::task::load;
+use crate::task::process::Process;
+
+/// Kernel memory needed for a thread, with the handler that it may be in.
+pub const THREAD_BYTES: u64 = 24 << 10;
+
+/// A thread of a program.
+#[derive(Debug)]
+pub struct Thread {
+    /// Registers.
+    pub context: UserContext,
+    /// The program is not loaded yet.
+    pub needs_load: bool,
+    /// Extended state, while the thread does not run.
+    pub extended: ExtendedState,
+    /// Its process.
+    pub process: Arc<Process>,
+    /// Thread id, the same as on the base.
+    pub id: u64,
+    /// Syscall slot.
+    pub slot: Slot,
+    /// Core that it belongs to.
+    pub core: u32,
+    /// Word that is cleared and woken as a futex when the thread exits; 0 for none.
+    pub clear_child_tid: u64,
+    /// List of robust futexes: address and size of the head.
+    pub robust_list: (u64, u64),
+    /// Registered `struct rseq`.
+    pub rseq: Option<Registration>,
+    /// State that others may access.
+    pub handle: Arc<ThreadHandle>,
+    /// Alternate signal stack.
+    pub alt_stack: AltStack,
+    /// Number of the current call, if a signal may interrupt it.
+    pub interruptible_call: Option<u64>,
+    /// Number of the call that will be restarted because no handler ran for the signal.
+    pub restarted_call: Option<u64>,
+    /// Deadline of the current or restarted call, in ns since boot.
+    pub call_deadline_ns: Option<u64>,
+    /// User id, if the base has been asked.
+    pub uid: Option<u64>,
+    /// Signal mask to restore after a call that set another one.
+    pub saved_blocked: Option<Set>,
+    /// Signal by which it has the base stop the program; it keeps its registers when that
+    /// completes.
+    pub stopping: Option<u32>,
+    /// Signal that the proxy has at its default action, to stop, and shall catch again.
+    pub(super) uncaught_in_proxy: Option<u32>,
+    /// Tty stop signals that its thread of the proxy blocks.
+    pub blocked_in_proxy: Set,
+    /// Signals awaited by sigtimedwait(2), and the address for the siginfo.
+    pub sigwait: Option<(Set, u64)>,
+    /// In vfork(2), or while the program is stopped: the result with which it will be woken.
+    pub wake_result: Option<u64>,
+    /// It has begun to exit.
+    pub(super) has_exited: bool,
+    /// Prepared execve(2), to be completed when all other threads have exited.
+    pub(super) pending_exec: Option<Box<PendingExec>>,
+    /// Signal for which it writes the core file.
+    pub dumping_core: Option<u32>,
+    /// Last exception: vector, error, address.
+    pub last_exception: [u64; 3],
+    /// CPU time, in ticks of the time stamp counter.
+    pub cpu_ticks: u64,
+    /// Time since which it waits for memory, in ns since boot.
+    pub memory_wait_since_ns: Option<u64>,
+}
+
+impl Thread {
+    /// Creates a thread of `process` with a slot, a signal mask, a priority and an affinity; its
+    /// registers are zero.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn new(
+        process: Arc<Process>,
+        (id, mut slot): (u64, Slot),
+        blocked: Set,
+        scheduling: (Priority, CoreSet),
+    ) -> Result<Box<Self>, Errno> {
+        let room = has_room(THREAD_BYTES).ok();
+        let Some(extended) = room.and_then(|()| ExtendedState::new()) else {
+            // Otherwise the proxy's thread would wait until the process exits.
+            if id != process.pages().pid() {
+                slot.submit(request::THREAD_END, [0; 6]);
+            }
+            return Err(Errno::ENOMEM);
+        };
+        let core = load::least_loaded(&scheduling.1);
+        process.threads.fetch_add(1, Ordering::AcqRel);
+        process.live_threads.fetch_add(1, Ordering::AcqRel);
+        let handle = process.signals().add_thread(id, blocked, core, scheduling);
+        Ok(Box::new(Self {
+            context: UserContext::default(),
+            needs_load: false,
+            extended,
+            process,
+            id,
+            slot,
+            core,
+            clear_child_tid: 0,
+            robust_list: (0, 0),
+            rseq: None,
+            handle,
+            alt_stack: AltStack::default(),
+            interruptible_call: None,
+            restarted_call: None,
+            call_deadline_ns: None,
+            uid: None,
+            saved_blocked: None,
+            stopping: None,
+            uncaught_in_proxy: None,
+            blocked_in_proxy: 0,
+            sigwait: None,
+            wake_result: None,
+            has_exited: false,
+            pending_exec: None,
+            dumping_core: None,
+            last_exception: [0; 3],
+            cpu_ticks: 0,
+            memory_wait_since_ns: None,
+        }))
+    }
+
+    /// Returns the priority and affinity that new threads inherit.
+    #[must_use]
+    pub fn inherited(&self) -> (Priority, CoreSet) {
+        (self.handle.base_priority().inherited(), self.handle.cores())
+    }
+
+    /// Adds CPU time.
+    pub fn account_run_time(&mut self, ticks: u64) {
+        self.cpu_ticks += ticks;
+        self.process.cpu_ticks.fetch_add(ticks, Ordering::Relaxed);
+    }
+
+    /// Whether the thread shall exit with its process.
+    #[must_use]
+    pub fn must_exit(&self) -> bool {
+        self.process.is_exiting() && self.dumping_core.is_none()
+    }
+
+    /// Whether the thread shall exit because another one executes a program.
+    #[must_use]
+    pub fn is_killed_by_exec(&self) -> bool {
+        let exec_thread = self.process.exec_thread.load(Ordering::Acquire);
+        exec_thread != 0 && exec_thread != self.id
+    }
+
+    /// Whether it has an execve(2) to complete.
+    #[must_use]
+    pub fn has_pending_exec(&self) -> bool {
+        self.pending_exec.is_some()
+    }
+
+    /// Whether the proxy shall catch a signal again that stopped the program.
+    #[must_use]
+    pub fn has_uncaught_signal(&self) -> bool {
+        self.uncaught_in_proxy.is_some()
+    }
+
+    /// Whether it shall exit for any reason, and so must not block.
+    #[must_use]
+    pub fn must_not_block(&self) -> bool {
+        self.process.is_exiting() || self.is_killed_by_exec()
+    }
+
+    /// Whether a pending signal ends its wait.
+    #[must_use]
+    pub(super) fn is_wakeable_by_signal(&self) -> bool {
+        self.handle.is_signal_pending() && self.wake_result.is_none()
+    }
+
+    /// Whether it is the only thread of its process.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.process.threads.load(Ordering::Acquire) == 1
+    }
+}
