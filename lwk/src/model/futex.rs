@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-/// Key of a wait queue: a memory's id and an address; or a shared-memory object ([`SHARED`]) and an
+/// Key of a wait queue: a memory's id and an address; or a shared-memory object (`SHARED`) and an
 /// offset.
 pub type Key = (u64, u64);
 

@@ -1,5 +1,5 @@
 //! A row of the table of system calls, and what is made of it: a [`Call`], which describes it, and
-//! its [`Handler`]. They are apart so that the command can list the calls without linking the
+//! its `Handler`. They are apart so that the command can list the calls without linking the
 //! functions of this kernel.
 
 use alloc::boxed::Box;
