@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Driver for tests: forces a race. It holds the next call of the function `symbol`, of at
- * most two arguments, before the function's first instruction, and, with `reboot`, the
+ * most four arguments, before the function's first instruction, and, with `reboot`, the
  * base's reboot after all other notifiers, until `release` is written or LIMIT_S have
  * passed. `held` and `rebooting` report that the call or the reboot is held.
  */
@@ -36,7 +36,7 @@ static bool is_over(unsigned long deadline)
 	return READ_ONCE(release) || time_after(jiffies, deadline);
 }
 
-static u64 hold(u64 first, u64 second);
+static u64 hold(u64 first, u64 second, u64 third, u64 fourth);
 
 /* Redirects the first call to hold(). */
 static int called(struct kprobe *probe, struct pt_regs *regs)
@@ -51,9 +51,9 @@ static int called(struct kprobe *probe, struct pt_regs *regs)
 static struct kprobe probe = { .pre_handler = called };
 
 /* Spins unless `asleep`: the core then looks busy to the kernel. */
-static u64 hold(u64 first, u64 second)
+static u64 hold(u64 first, u64 second, u64 third, u64 fourth)
 {
-	u64 (*function)(u64 first, u64 second) = (void *)probe.addr;
+	u64 (*function)(u64 first, u64 second, u64 third, u64 fourth) = (void *)probe.addr;
 	unsigned long deadline = jiffies + LIMIT_S * HZ;
 	u64 answer;
 
@@ -64,7 +64,7 @@ static u64 hold(u64 first, u64 second)
 		else
 			cpu_relax();
 	}
-	answer = function(first, second);
+	answer = function(first, second, third, fourth);
 	atomic_dec(&inside);
 	return answer;
 }

@@ -41,6 +41,7 @@ const WITH_BOTH: [&str; 6] = ["--memory", "256M", "--device", DISK, "--device", 
 fn play(context: &Context) -> Result<(), Finding> {
     let units = fs::read_dir("/sys/class/iommu")?.count();
     Finding::unless(units > 0, || "the base uses no IOMMU".into())?;
+    with_cleanup(unplugged::while_memory_is_mapped)?;
     with_cleanup(unplugged::while_memory_comes_and_goes)?;
     let network = NetworkDriver::load()?;
     let played = with_cleanup(|| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use insula_abi::channel::{
     Channels, DOORBELL_APIC_SHIFT, DOORBELL_VALID, EndpointState, Endpoints, SLOTS_MIN,
 };
-use insula_abi::{Cpu, GRANULE, Reason};
+use insula_abi::{Cpu, GRANULE, Reason, Request};
 use insula_driver::name::Name;
 use insula_driver::{CallError, Channel, Driver, Node};
 use nix::errno::Errno;
@@ -68,6 +68,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     moved_doorbell().map_err(|finding| finding.when("a doorbell that moves"))?;
     late_doorbell(&[2, CORE], shrink)
         .map_err(|finding| finding.when("a doorbell while the node shrinks"))?;
+    late_doorbell_to_pool().map_err(|finding| finding.when("a doorbell to a core of the pool"))?;
     switched_off_concurrently().map_err(|finding| finding.when("switched off concurrently"))?;
     switched_on_concurrently().map_err(|finding| finding.when("switched on concurrently"))?;
     locked_down(context).map_err(|finding| finding.when("lockdown"))
@@ -199,9 +200,27 @@ fn shrink(node: &Node) -> Result<(), CallError> {
     node.shrink(&[CORE], 0)
 }
 
-/// A sender has checked that the core may be sent an interrupt, and is then held. Meanwhile the
-/// core is taken from the node. The base must not get it before the interrupt has been sent.
+/// The base must not get a core before an interrupt to it has been sent.
 fn late_doorbell(cpus: &[u32], take: TakeCore) -> Result<(), Finding> {
+    let node = take_during_ring(cpus, take)?;
+    assert_equal("cores", &online()?.contains('3'), &true)?;
+    node.remove()?;
+    assert_not_logged("No irq handler for vector")
+}
+
+/// Nor must the pool get it, from which another node could start it. Linux waits for RCU readers
+/// before it brings a core online; here only the module waits for them.
+fn late_doorbell_to_pool() -> Result<(), Finding> {
+    let driver = Driver::open()?;
+    let no_memory = Request { size: 0, ..SUPPLY };
+    driver.reserve(&[CORE], no_memory)?;
+    take_during_ring(&[CORE], stop)?.remove()?;
+    Ok(driver.release()?)
+}
+
+/// A sender has checked that the core may be sent an interrupt, and is then held. Meanwhile the
+/// core is taken from the node, which must not succeed before the interrupt has been sent.
+fn take_during_ring(cpus: &[u32], take: TakeCore) -> Result<DoorbellNode, Finding> {
     let node = DoorbellNode::start(cpus)?;
     let hold = Hold::of("insula_start_interrupt")?;
     std::thread::scope(|scope| {
@@ -214,16 +233,15 @@ fn late_doorbell(cpus: &[u32], take: TakeCore) -> Result<(), Finding> {
             let _ = taken.send(());
             result
         });
-        let _ = wait.recv_timeout(EARLY);
+        let is_early = wait.recv_timeout(EARLY).is_ok();
         hold.release()?;
         let failed = |_| Finding::new("a thread failed");
         ringing.join().map_err(failed)??;
-        Ok::<_, Finding>(taking.join().map_err(failed)??)
+        taking.join().map_err(failed)??;
+        assert_equal("a core taken before the interrupt", &is_early, &false)
     })?;
-    assert_equal("cores", &online()?.contains('3'), &true)?;
     drop(hold);
-    node.remove()?;
-    assert_not_logged("No irq handler for vector")
+    Ok(node)
 }
 
 /// A core that another process takes offline while a node is created does not become the node's,
