@@ -5,7 +5,6 @@ pub(crate) mod hold;
 pub(crate) mod insula_command;
 pub(crate) mod insula_module;
 pub(crate) mod load;
-pub(crate) mod machine_check;
 pub(crate) mod nodes;
 pub(crate) mod poll_rate;
 pub(crate) mod raw_device;

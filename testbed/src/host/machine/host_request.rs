@@ -1,5 +1,4 @@
-//! Requests of a task that only QEMU can fulfil: the task prints a line for each. When QEMU has done it,
-//! the host increments the register at [`DONE_PORT`].
+//! Requests of a task that only QEMU can fulfil: the task prints a line for each.
 
 /// Request of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,10 +9,6 @@ pub enum HostRequest {
         core: u32,
     },
 }
-
-/// I/O port of the number of fulfilled requests, modulo 256: the scratch register of the first serial
-/// port, which Linux uses only while it looks for the port.
-pub const DONE_PORT: u16 = 0x3ff;
 
 /// Start of a line with the request.
 const MACHINE_CHECK: &str = "testbed: machine check of core ";

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub use accelerator::{Accelerator, UnknownAccelerator};
 pub use arguments::qemu;
-pub use host_request::{DONE_PORT, HostRequest};
+pub use host_request::HostRequest;
 pub use outcome::{Failure, Outcome};
 pub use spare_devices::{SERVED_FILE, SpareDevices, UnknownSpareDevices, served_content};
 

@@ -33,7 +33,8 @@ const STATUS_RESTARTABLE: u64 = 1 << 2 | 1 << 0;
 pub(super) enum Message {
     /// The machine has stopped. The reason is in QEMU's words: `guest-shutdown`, `guest-reset`.
     Stopped(String),
-    /// Answer to [`Monitor::ask_for_cores`], or, empty on success, to another command.
+    /// Answer to [`Monitor::ask_for_cores`], or to [`Monitor::check`]: empty on success of the
+    /// latter.
     Answer(String),
 }
 
@@ -77,12 +78,6 @@ impl Monitor {
     /// making, restartable.
     pub(super) fn check(&mut self, core: u32) -> io::Result<()> {
         let line = format!("mce {core} 1 {STATUS_UNCORRECTED:#x} {STATUS_RESTARTABLE:#x} 0 0");
-        self.execute("human-monitor-command", &json!({ "command-line": line }))
-    }
-
-    /// Writes a byte to an I/O port.
-    pub(super) fn write_port(&mut self, port: u16, byte: u8) -> io::Result<()> {
-        let line = format!("o/b {port:#x} {byte:#x}");
         self.execute("human-monitor-command", &json!({ "command-line": line }))
     }
 

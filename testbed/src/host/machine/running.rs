@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::boot_watch::BootWatch;
-use super::host_request::{DONE_PORT, HostRequest, HostRequestParser};
+use super::host_request::{HostRequest, HostRequestParser};
 use super::monitor::{Cores, Message, Monitor};
 
 /// Interval at which a booting machine is checked.
@@ -23,8 +23,6 @@ pub(super) struct Running {
     monitor: Monitor,
     events: mpsc::Receiver<Event>,
     reader: JoinHandle<Vec<u8>>,
-    /// Number of fulfilled requests, modulo 256.
-    fulfilled: u8,
 }
 
 enum Event {
@@ -85,7 +83,6 @@ impl Running {
             monitor,
             events,
             reader,
-            fulfilled: 0,
         })
     }
 
@@ -103,23 +100,15 @@ impl Running {
                 Ok(Event::Monitor(Message::Answer(refusal))) if !refusal.is_empty() => {
                     return WaitEnd::Stopped(refusal);
                 }
-                Ok(Event::Request(request)) => {
+                Ok(Event::Request(HostRequest::MachineCheck { core })) => {
                     // If QEMU has ended, that is received as well.
-                    let _ = self.fulfil(request);
+                    let _ = self.monitor.check(core);
                 }
                 _ if left.is_zero() => return WaitEnd::Limit,
                 _ if boot.hangs() => return WaitEnd::Boot,
                 _ => {}
             }
         }
-    }
-
-    fn fulfil(&mut self, request: HostRequest) -> io::Result<()> {
-        match request {
-            HostRequest::MachineCheck { core } => self.monitor.check(core)?,
-        }
-        self.fulfilled = self.fulfilled.wrapping_add(1);
-        self.monitor.write_port(DONE_PORT, self.fulfilled)
     }
 
     /// Stops the machine and returns its cores' registers: none when QEMU does not answer.

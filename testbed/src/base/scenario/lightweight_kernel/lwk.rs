@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::base::support::insula_command::{
     assert_equal, command, insula, insula_json, try_insula, wait_for, with_cleanup,
 };
-use crate::base::support::machine_check;
 use crate::base::support::nodes::test_node::log;
 use crate::base::support::poll_rate::assert_idle_rate;
 use crate::base::support::resources::{Resources, online};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::HostRequest;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "lwk",
@@ -28,14 +28,14 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const NAME: &str = "quiet";
 /// Its cores.
-const CORES: [u32; 3] = [1, 2, 3];
+const CORES: std::ops::RangeInclusive<u32> = 1..=3;
 
 fn play(_: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
         let before = online()?;
         starts(&[])?;
         // Without a program so far.
-        machine_check::inject(&CORES)?;
+        sends_machine_checks();
         assert_idle_rate()?;
         is_probed()?;
         runs_programs()?;
@@ -91,8 +91,15 @@ fn is_probed() -> Result<(), Finding> {
     )
 }
 
-/// A program computes on while all cores of the node get a machine check of another core's making. A
-/// core without a handler would shut the whole machine down.
+/// All its cores get a machine check of another core's making. A core without a handler would shut
+/// the whole machine down, which would end everything that follows.
+fn sends_machine_checks() {
+    for core in CORES {
+        println!("{}", HostRequest::MachineCheck { core }.to_line());
+    }
+}
+
+/// A program goes on that computes meanwhile.
 fn computes() -> Result<(), Finding> {
     let count = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; echo $i";
     let mut program = command(&["exec", NAME, "--", "/bin/sh", "-c", count]);
@@ -102,7 +109,7 @@ fn computes() -> Result<(), Finding> {
         let path = std::fs::read_link(&process)?;
         Ok((!path.ends_with("insula")).then_some(()))
     })?;
-    machine_check::inject(&CORES)?;
+    sends_machine_checks();
     let output = program.wait_with_output()?;
     assert_equal(
         "interrupts counted by the kernel",

@@ -16,12 +16,12 @@ use nix::errno::Errno;
 
 use crate::base::support::hold::Hold;
 use crate::base::support::insula_command::{assert_equal, insula, try_insula};
-use crate::base::support::machine_check;
 use crate::base::support::nodes::idle_node::{IdleMemory, SUPPLY};
 use crate::base::support::nodes::test_node::{TestNode, add_unpacked_image};
 use crate::base::support::resources::online;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::HostRequest;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "cores",
@@ -59,7 +59,7 @@ const EARLY: Duration = Duration::from_secs(5);
 fn play(context: &Context) -> Result<(), Finding> {
     // On a core that no other node here uses: it is parked during the next parts.
     let waiting = IdleNode::create("waiting", &[1])?;
-    machine_check::inject(&[1])?;
+    println!("{}", HostRequest::MachineCheck { core: 1 }.to_line());
     only_for_devices().map_err(|finding| finding.when("vectors"))?;
     late_doorbell(&[CORE], stop)
         .map_err(|finding| finding.when("a doorbell while the node ends"))?;
