@@ -53,6 +53,11 @@
  * INSULA_LWK_INVALIDATE. The LWK maps a range ahead of its use by making
  * madvise(MADV_POPULATE_WRITE) itself.
  *
+ * Once the LWK has resolved a fault it does not unmap the page before the base has looked it up
+ * again: as long as `faulting` is 1 and the entry INSULA_LWK_RESOLVED is not answered. So a
+ * program that replaces its memory again and again delays itself, not its other threads' calls.
+ * If the LWK unmaps the page nevertheless, the base raises the fault again, a few times.
+ *
  * Invalidation. The base maps a page, or walks the page table, only after it has set the bit
  * of the 2 MiB window in the process's may-map bitmap, followed by a full fence. To reuse a
  * frame or a page-table page of a program, or to reduce access rights, the LWK
@@ -275,9 +280,10 @@ struct insula_lwk_syscall_slot {
 	__u64 result;		/* of the call, negative errno included; or the fault's address */
 	__u64 value;		/* second result; or 1 for a write fault, 0 for a read fault */
 	__u64 answer_reserved[4];
-	/* Written by the base: 1 while the proxy's thread sleeps. */
+	/* Written by the base: 1 while the proxy's thread sleeps; */
 	__u64 base_asleep;
-	__u64 base_reserved[7];
+	__u64 faulting;		/* 1 from a remote fault until its page was looked up again */
+	__u64 base_reserved[6];
 	/* Written by the LWK: 0, or the doorbell that wakes its thread. */
 	__u64 lwk_asleep;
 	/* Written by the LWK, and by its calls: arguments passed in memory. */

@@ -241,8 +241,10 @@ pub struct SyscallSlot {
     pub answer_reserved: [u64; 4],
     /// 1 while the proxy's thread sleeps.
     pub base_asleep: u64,
+    /// 1 from a remote fault until the base has looked its page up again.
+    pub faulting: u64,
     /// Zero.
-    pub base_reserved: [u64; 7],
+    pub base_reserved: [u64; 6],
     /// 0, or the doorbell that wakes the LWK's thread.
     pub lwk_asleep: u64,
     /// Arguments of the LWK's own calls that are passed in memory.

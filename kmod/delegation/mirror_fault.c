@@ -177,9 +177,12 @@ static int mirror_map_window(struct insula_mirror *mirror, struct vm_area_struct
 	return err || !write ? err : mirror_make_writable(vma, &window);
 }
 
-/* Map the page if the program's table maps it, else -ENOENT. */
-static int mirror_try_map(struct insula_mirror *mirror, struct vm_area_struct *vma, u64 address,
-			  bool write)
+/*
+ * Map the page if the program's table maps it, else -ENOENT. `slot`: the faulting thread's, or
+ * NULL.
+ */
+static int mirror_try_map(struct insula_mirror *mirror, struct insula_syscall_slot *slot,
+			  struct vm_area_struct *vma, u64 address, bool write)
 {
 	int err;
 
@@ -188,6 +191,8 @@ static int mirror_try_map(struct insula_mirror *mirror, struct vm_area_struct *v
 	if (!insula_slots_disconnected(mirror->slots))
 		err = mirror_map_window(mirror, vma, address, write);
 	up_read(&mirror->walk_lock);
+	if (slot)
+		insula_slot_looked_up(slot, !err);
 	return err;
 }
 
@@ -214,9 +219,8 @@ static vm_fault_t mirror_fault_result(int err)
 
 /* Have the program's kernel map a page, and insert it, now or on the retry of the fault. */
 static vm_fault_t mirror_remote_fault(struct vm_fault *vmf, struct insula_mirror *mirror,
-				      u64 address, bool write)
+				      struct insula_syscall_slot *slot, u64 address, bool write)
 {
-	struct insula_syscall_slot *slot = xa_load(&mirror->attached, current->pid);
 	int err;
 
 	if (!slot)
@@ -231,7 +235,7 @@ static vm_fault_t mirror_remote_fault(struct vm_fault *vmf, struct insula_mirror
 			return mirror_fault_unlocked(vmf, slot, address, write);
 		err = insula_slot_fault(slot, address, write, LOCKED_TIMEOUT_MS);
 		if (!err)
-			err = mirror_try_map(mirror, vmf->vma, address, write);
+			err = mirror_try_map(mirror, slot, vmf->vma, address, write);
 	} while (err == -ENOENT);
 	return mirror_fault_result(err);
 }
@@ -239,13 +243,14 @@ static vm_fault_t mirror_remote_fault(struct vm_fault *vmf, struct insula_mirror
 static vm_fault_t mirror_handle_fault(struct vm_fault *vmf, bool write)
 {
 	struct insula_mirror *mirror = vmf->vma->vm_file->private_data;
+	struct insula_syscall_slot *slot = xa_load(&mirror->attached, current->pid);
 	u64 address = vmf->address & PAGE_MASK;
 	int err = -EFAULT;
 
 	if ((u64)vmf->pgoff << PAGE_SHIFT == address)
-		err = mirror_try_map(mirror, vmf->vma, address, write);
+		err = mirror_try_map(mirror, slot, vmf->vma, address, write);
 	if (err == -ENOENT)
-		return mirror_remote_fault(vmf, mirror, address, write);
+		return mirror_remote_fault(vmf, mirror, slot, address, write);
 	return mirror_fault_result(err);
 }
 

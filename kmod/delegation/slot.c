@@ -50,6 +50,13 @@ void insula_slot_cancel(struct insula_syscall_slot *slot)
 	spin_unlock_irqrestore(&slot->lock, flags);
 }
 
+/* Report whether the thread waits for a page. Under the slot's lock. */
+static void slot_set_faulting(struct insula_syscall_slot *slot, bool faulting)
+{
+	if (!insula_slots_disconnected(slot->slots))
+		smp_store_release(&slot->shared->faulting, faulting); /* after the page is mapped */
+}
+
 void insula_slot_clear(struct insula_syscall_slot *slot)
 {
 	struct task_struct *task;
@@ -57,6 +64,7 @@ void insula_slot_clear(struct insula_syscall_slot *slot)
 	spin_lock_irq(&slot->lock);
 	task = slot->task;
 	slot->task = NULL;
+	slot_set_faulting(slot, false);
 	spin_unlock_irq(&slot->lock);
 	if (task)
 		put_task_struct(task);
@@ -157,6 +165,7 @@ static int slot_post_fault(struct insula_syscall_slot *slot, u64 address, bool w
 	} else if (!slot_is_posted(slot)) {
 		err = -EIO;
 	} else {
+		slot_set_faulting(slot, true);
 		shared->kind = INSULA_LWK_FAULT;
 		shared->result = address;
 		shared->value = write;
@@ -216,4 +225,15 @@ int insula_slot_fault(struct insula_syscall_slot *slot, u64 address, bool write,
 		.err = err,
 	};
 	return err;
+}
+
+void insula_slot_looked_up(struct insula_syscall_slot *slot, bool found)
+{
+	if (!slot->fault.attempts)
+		return;
+	spin_lock_irq(&slot->lock);
+	slot_set_faulting(slot, false);
+	spin_unlock_irq(&slot->lock);
+	if (found)
+		slot->fault = (struct insula_remote_fault) {};
 }

@@ -15,7 +15,7 @@ struct insula_remote_fault {
 	u64 address;
 	bool write;
 	u64 sequence;		/* the node's last entry when it was resolved or timed out */
-	unsigned int attempts;	/* consecutive ones */
+	unsigned int attempts;	/* consecutive ones; 0: its page was found */
 	int err;		/* of the last attempt */
 };
 
@@ -71,5 +71,11 @@ int insula_slot_may_fault(const struct insula_syscall_slot *slot, u64 address, b
  */
 int insula_slot_fault(struct insula_syscall_slot *slot, u64 address, bool write,
 		      unsigned int timeout_ms);
+
+/*
+ * The attached thread has looked a page up, after its last remote fault: the node may unmap the
+ * fault's page. `found`: it is mapped now, so the next fault is a new one.
+ */
+void insula_slot_looked_up(struct insula_syscall_slot *slot, bool found);
 
 #endif

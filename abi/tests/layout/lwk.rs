@@ -117,6 +117,7 @@ pub(crate) fn structures() -> Facts {
             value,
             answer_reserved,
             base_asleep,
+            faulting,
             base_reserved,
             lwk_asleep,
             scratch

@@ -30,6 +30,36 @@ pub enum Reply {
     },
 }
 
+/// Returns a word of a slot.
+fn slot_word(area: DelegationArea, slot: u64, offset: usize) -> &'static AtomicU64 {
+    let per_page = u64::from(abi::SLOTS_PER_PAGE);
+    let (page, place) = (slot / per_page, slot % per_page);
+    let at = place as usize * size_of::<abi::SyscallSlot>() + offset;
+    area.word(page, at)
+}
+
+/// The reply to a remote fault that is resolved, until the base has seen it.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolution {
+    area: DelegationArea,
+    slot: u64,
+    /// Sequence number of the reply.
+    sequence: u64,
+}
+
+impl Resolution {
+    /// Whether the base has seen it: its thread has looked the page up again, is in another call or
+    /// fault already, or has ended.
+    #[must_use]
+    pub fn is_seen(&self) -> bool {
+        let load = |offset| slot_word(self.area, self.slot, offset).load(Ordering::Acquire);
+        let answered = load(offset_of!(abi::SyscallSlot, answer_sequence));
+        // Later answers count, too: `faulting` may be that of a later fault by now.
+        load(offset_of!(abi::SyscallSlot, faulting)) == 0
+            || answered.wrapping_sub(self.sequence).cast_signed() >= 0
+    }
+}
+
 /// A syscall slot.
 #[derive(Debug)]
 pub struct Slot {
@@ -61,10 +91,17 @@ impl Slot {
     }
 
     fn word(&self, offset: usize) -> &'static AtomicU64 {
-        let per_page = u64::from(abi::SLOTS_PER_PAGE);
-        let (page, place) = (self.number / per_page, self.number % per_page);
-        let at = place as usize * size_of::<abi::SyscallSlot>() + offset;
-        self.area.word(page, at)
+        slot_word(self.area, self.number, offset)
+    }
+
+    /// Returns the reply that is submitted next, to a remote fault.
+    #[must_use]
+    pub fn resolution(&self) -> Resolution {
+        Resolution {
+            area: self.area,
+            slot: self.number,
+            sequence: self.sequence.wrapping_add(1),
+        }
     }
 
     /// Submits a call or request to the base.

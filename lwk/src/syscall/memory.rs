@@ -331,13 +331,15 @@ fn advise(thread: Box<Thread>, (start, end): (u64, u64), advice: Advice, number:
             let mut is_done = false;
             change(thread, move |space| {
                 // Not again: what the program has put there since is to stay.
-                if !core::mem::replace(&mut is_done, true) {
-                    match advice {
-                        Advice::Free => space.free_lazily(start, end)?,
-                        _ => space.discard(start, end)?,
-                    }
+                if is_done {
+                    return Ok(0);
                 }
-                Ok(0)
+                let discarded = match advice {
+                    Advice::Free => space.free_lazily(start, end),
+                    _ => space.discard(start, end),
+                };
+                is_done = !matches!(discarded, Err(Stop::Awaited(..)));
+                discarded.map(|()| 0)
             })
         }
     }

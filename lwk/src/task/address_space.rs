@@ -10,6 +10,7 @@
 
 pub(crate) mod access;
 pub(crate) mod advice;
+mod awaited;
 pub(crate) mod copy;
 pub(crate) mod faults;
 pub(crate) mod heap;
@@ -29,6 +30,7 @@ use insula_bare::paging::PageTable;
 use crate::hw::memory::table_frames::ProgramTableFrames;
 use crate::model::errno::Errno;
 use crate::model::vma::{ObjectRef, PAGE, Protection, Vma, VmaFlags, VmaMap};
+use crate::task::address_space::awaited::Awaited;
 use crate::task::address_space::page::flags_of;
 use crate::task::address_space::quarantine::{Pinned, Quarantine};
 use crate::task::address_space::stop::Stop;
@@ -46,6 +48,8 @@ pub struct AddressSpace {
     bounds: (u64, u64),
     /// Freed frames that the base still pins.
     quarantine: Quarantine,
+    /// Pages that the base is about to look up.
+    awaited: Awaited,
     /// Shared-memory objects that VMAs map, by number.
     objects: BTreeMap<u64, Arc<SharedObject>>,
     /// Start and end of the heap of brk(2).
@@ -90,6 +94,7 @@ impl AddressSpace {
             vmas: VmaMap::default(),
             bounds,
             quarantine: Quarantine::default(),
+            awaited: Awaited::default(),
             objects: BTreeMap::new(),
             heap: (0, 0),
             limit: u64::MAX,

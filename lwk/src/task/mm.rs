@@ -45,6 +45,8 @@ pub enum Step<T> {
     Done(Result<T, Errno>),
     /// The base has to invalidate a range first.
     Invalidate(Invalidation),
+    /// The base has to look up the pages first that it awaits in a range.
+    Await(u64, u64),
 }
 
 /// The change lock, held.
@@ -60,7 +62,8 @@ impl ChangeGuard {
         &self.mm
     }
 
-    /// Starts a change. `operation` is called again after each invalidation that it asks for.
+    /// Starts a change, or starts it again once the base has looked up the pages that it awaited.
+    /// `operation` is called again after each invalidation that it asks for.
     pub fn begin<T>(
         &self,
         operation: &mut impl FnMut(&mut AddressSpace) -> Result<T, Stop>,
@@ -129,8 +132,8 @@ impl Mm {
         }
     }
 
-    /// Calls `operation` until it is done, or needs an invalidation of something that the base may
-    /// have mapped.
+    /// Calls `operation` until it is done, or needs the base: to look up a page, or to invalidate
+    /// something that it may have mapped.
     fn step<T>(
         &self,
         space: &mut AddressSpace,
@@ -140,6 +143,7 @@ impl Mm {
             let range = match operation(space) {
                 Ok(done) => return Step::Done(Ok(done)),
                 Err(Stop::Error(error)) => return Step::Done(Err(error)),
+                Err(Stop::Awaited(start, end)) => return Step::Await(start, end),
                 Err(Stop::Invalidate(range)) => range,
             };
             if range.force || self.may_be_mapped(range.start, range.end) {

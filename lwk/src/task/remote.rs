@@ -21,14 +21,15 @@ use crate::model::vma::Protection;
 use crate::task::address_space::quarantine::Pinned;
 use crate::task::address_space::stop::{Invalidation, Stop};
 use crate::task::address_space::{AddressSpace, Placement};
-use crate::task::mm::{ChangeGuard, Step};
+use crate::task::mm::{ChangeGuard, Mm, Step};
 use crate::task::process_table;
 use crate::task::thread::Thread;
 
 /// Size of fault-around: a remote fault also populates the rest of this aligned range, because the
 /// base mostly accesses buffers.
 const FAULT_AROUND: u64 = 64 << 10;
-/// Period in which a remote fault is retried that waits for a change of the address space.
+/// Period in which a remote fault is retried that waits for a change of the address space, and a
+/// change that waits for a remote fault.
 const CHANGE_RETRY_NS: u64 = 100_000;
 /// Period in which is retried what lacks memory that others will free: no interrupt announces that.
 const MEMORY_RETRY_NS: u64 = 1_000_000;
@@ -40,6 +41,18 @@ pub struct ProxyExited;
 /// Waits a while for memory that others will free.
 pub(super) async fn wait_for_memory() {
     polling::sleep_until(clock::now_ns() + MEMORY_RETRY_NS).await;
+}
+
+/// Waits until the base has looked up the pages that it awaits in a range.
+async fn wait_while_awaited(mm: &Mm, start: u64, end: u64) {
+    poll_fn(|_| match mm.space().is_awaited(start, end) {
+        true => {
+            polling::poll_after(CHANGE_RETRY_NS);
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
 }
 
 impl Thread {
@@ -86,6 +99,7 @@ impl Thread {
         if resolved.is_ok() {
             // Fault-around may fail.
             let _ = space.populate(address, (address | (FAULT_AROUND - 1)) + 1, access);
+            space.note_awaited(address, self.slot.resolution());
             self.memory_wait_since_ns = None;
         }
         drop(space);
@@ -242,12 +256,17 @@ impl Thread {
         mut operation: impl FnMut(&mut AddressSpace) -> Result<T, Stop>,
     ) -> Result<T, Errno> {
         loop {
-            let range = match step {
+            step = match step {
                 Step::Done(result) => return result,
-                Step::Invalidate(range) => range,
-            };
-            let pinned = self.invalidate(&range).await;
-            step = guard.resume((&range, &pinned), &mut operation);
+                Step::Invalidate(range) => {
+                    let pinned = self.invalidate(&range).await;
+                    guard.resume((&range, &pinned), &mut operation)
+                }
+                Step::Await(start, end) => {
+                    wait_while_awaited(guard.mm(), start, end).await;
+                    guard.begin(&mut operation)
+                }
+            }
         }
     }
 

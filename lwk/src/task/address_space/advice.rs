@@ -19,6 +19,7 @@ impl AddressSpace {
         if self.vmas.within(start, end).any(is_changed) {
             return Err(Errno::EINVAL.into());
         }
+        self.can_drop(start, end)?;
         self.split_at(start)?;
         self.split_at(end)?;
         let (mut next, mut is_any) = (start, false);

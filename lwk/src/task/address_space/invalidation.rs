@@ -1,5 +1,6 @@
 //! Invalidations: a page is freed only when the base is known not to use it any more.
 
+use crate::base::slot::Resolution;
 use crate::hw::tlb;
 use crate::model::vma::PAGE;
 use crate::task::address_space::AddressSpace;
@@ -8,11 +9,33 @@ use crate::task::address_space::quarantine::Pinned;
 use crate::task::address_space::stop::{Invalidation, Stop};
 
 impl AddressSpace {
-    /// Unmaps the pages of a range. If there are any, the base has to stop using them before they
-    /// are freed.
+    /// Unmaps the pages of a range, unless the base awaits one. If there are any, the base has to
+    /// stop using them before they are freed.
     pub(super) fn drop_pages(&mut self, start: u64, end: u64) -> Result<(), Stop> {
+        self.can_drop(start, end)?;
         match self.unmap_deferred_pages(start, end) {
             true => Err(self.invalidation(start, end, false)),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that the base awaits the page of an address, until it has seen a resolution.
+    pub(crate) fn note_awaited(&mut self, address: u64, resolution: Resolution) {
+        self.awaited.add(address, resolution);
+    }
+
+    /// Whether the base awaits a page of a range.
+    pub(crate) fn is_awaited(&mut self, start: u64, end: u64) -> bool {
+        self.awaited.is_any_within(start, end)
+    }
+
+    /// Checks that the base awaits no page of a range, so that they can be unmapped.
+    ///
+    /// # Errors
+    /// [`Stop::Awaited`].
+    pub(super) fn can_drop(&mut self, start: u64, end: u64) -> Result<(), Stop> {
+        match self.is_awaited(start, end) {
+            true => Err(Stop::Awaited(start, end)),
             false => Ok(()),
         }
     }

@@ -1,11 +1,11 @@
-//! Why a change of an address space stops: an error, or an invalidation by the base.
+//! Why a change of an address space stops: an error, or the base has to do something first.
 
 use crate::model::errno::Errno;
 
 /// Why a change of an address space stops.
 ///
-/// A change that needs an invalidation does all that it can before, stops, and is called again when
-/// that is done: what it has done already it finds done. Nobody else changes the address space
+/// A change that needs the base does all that it can before, stops, and is called again when
+/// the base is ready: what it has done already it finds done. Nobody else changes the address space
 /// meanwhile, but threads may access it: pages that wait to be freed cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -14,6 +14,8 @@ pub enum Stop {
     /// The base has to invalidate a range first. Then
     /// `AddressSpace::finish_invalidation` is due.
     Invalidate(Invalidation),
+    /// The base has to look up the pages that it awaits from the first address to before the second.
+    Awaited(u64, u64),
 }
 
 impl From<Errno> for Stop {
