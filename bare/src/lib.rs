@@ -25,7 +25,7 @@
 //! # How a kernel runs
 //!
 //! Each core has one kernel stack and runs the kernel with interrupts off. A program is entered by
-//! a call, [`UserContext::run`], which returns when the program needs the kernel and says why: a
+//! a call, `UserContext::run`, which returns when the program needs the kernel and says why: a
 //! [`Trap`]. So a kernel is a loop:
 //!
 //! ```text

@@ -83,7 +83,7 @@ pub unsafe fn copy(from: PhysAddr, to: PhysAddr, size: u64) {
 /// Zeroes physical memory.
 ///
 /// # Safety
-/// As of [`write`].
+/// As of [`write()`].
 pub unsafe fn clear(at: PhysAddr, size: u64) {
     // SAFETY: as promised by the caller.
     unsafe { ptr::write_bytes(at.in_direct_map(), 0, size as usize) }

@@ -1,6 +1,6 @@
 //! A TCP server, and its clients.
 //!
-//! The first byte of a connection is the request: [`ECHO`] the rest, or receive it all and then
+//! The first byte of a connection is the request: `ECHO` the rest, or receive it all and then
 //! answer with one byte.
 
 use std::convert::Infallible;

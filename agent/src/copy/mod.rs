@@ -1,6 +1,6 @@
 //! Copying files and folders between two kernels.
 //!
-//! The sender [packs](pack) them into frames of [`CopyMessage`], the receiver [unpacks](unpack)
+//! The sender [packs](pack()) them into frames of [`CopyMessage`], the receiver [unpacks](unpack())
 //! them. No name and no symbolic link leads the receiver out of its target folder: it resolves each
 //! below that folder by `openat2()`, which also covers links made meanwhile.
 

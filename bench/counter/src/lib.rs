@@ -7,7 +7,7 @@
 //!
 //! A program that is to be counted executes a [mark](insula_bench::marks), an instruction that does
 //! nothing, before and after. When QEMU translates a block of code, the plugin registers callbacks
-//! for each execution of the block, and of each mark in it; each core has a [`Core`] that counts
+//! for each execution of the block, and of each mark in it; each core has a `Core` that counts
 //! while a window is open. Addresses in the upper half count as the kernel's, as in all x86-64
 //! kernels, those in the lower half as user code. At the end of a window one line goes to the file
 //! `out=` (see [`insula_bench::marks::Count`]).

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Largest core number in a list: far above Linux' own limit.
 const CPU_MAX: u32 = 65_535;
@@ -60,6 +61,19 @@ impl fmt::Display for Size {
             rest => format!("{}.{rest}{unit}", tenths / 10),
         };
         f.pad(&text)
+    }
+}
+
+impl Size {
+    /// The size in the largest unit that divides it: `1536M`, which reads back as the same size.
+    #[must_use]
+    pub fn exact(self) -> String {
+        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+        let divides = |&&(shift, _): &&(u32, &str)| self.0.trailing_zeros() >= shift;
+        match units.iter().find(divides).filter(|_| self.0 > 0) {
+            Some((shift, unit)) => format!("{}{unit}", self.0 >> shift),
+            None => self.0.to_string(),
+        }
     }
 }
 
@@ -171,6 +185,56 @@ impl fmt::Display for CpuList {
 impl Serialize for CpuList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for CpuList {
+    /// Reads the text, or a list of numbers.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CpuListVisitor)
+    }
+}
+
+struct CpuListVisitor;
+
+impl<'de> Visitor<'de> for CpuListVisitor {
+    type Value = CpuList;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of cores, such as \"2,4-6\"")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<CpuList, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CpuList, A::Error> {
+        let mut numbers = Vec::new();
+        while let Some(number) = list.next_element()? {
+            numbers.push(number);
+        }
+        Ok(CpuList(numbers))
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for CpuList {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CpuList".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let text = "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$";
+        schemars::json_schema!({
+            "anyOf": [
+                { "type": "string", "pattern": text },
+                { "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1 },
+            ]
+        })
     }
 }
 

@@ -4,21 +4,18 @@ mod postmortem;
 mod query;
 
 use std::ffi::OsString;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use insula_base::units::{Change, CpuList, Size};
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
 use insula_exec::program;
 use insula_image::Payload;
-use insula_node::attachment::{DiskSpec, Publish};
-use insula_node::cores::CoreRequest;
-use insula_node::device::PciAddress;
+use insula_node::NodeSpec;
 use insula_node::memory::MemorySpec;
-use insula_node::policy::{OnHang, Policy, Restart};
+use insula_node::spec::{MEMORY, cpu_count};
 
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
 pub(super) use query::{Inspect, Logs, Ps, Stats, Top};
@@ -47,7 +44,7 @@ pub(super) enum Command {
         command: Image,
     },
     /// Start a node and print its name
-    Run(Run),
+    Run(Box<Run>),
     /// List nodes
     Ps(Ps),
     /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
@@ -230,8 +227,8 @@ pub(super) struct ImageAdd {
     #[arg(hide_default_value = true)]
     pub(super) append: String,
     /// Form of the kernel in the image
-    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
-    pub(super) layout: LayoutOption,
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) layout: Payload,
     /// Print everything known about it, as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -260,8 +257,8 @@ pub(super) struct ImageBuild {
     #[arg(hide_default_value = true)]
     pub(super) append: String,
     /// Form of the kernel in the image
-    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
-    pub(super) layout: LayoutOption,
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) layout: Payload,
     /// Print everything known about it, as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -277,104 +274,18 @@ pub(super) struct FilesOptions {
     pub(super) initrd: Option<PathBuf>,
 }
 
-/// Form of the kernel that a node starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LayoutOption {
-    /// The file as it is; the node decompresses it
-    Compressed,
-    /// Decompressed: more to copy, nothing to decompress, no KASLR
-    Decompressed,
-}
-
-impl From<LayoutOption> for Payload {
-    fn from(option: LayoutOption) -> Self {
-        match option {
-            LayoutOption::Compressed => Self::Compressed,
-            LayoutOption::Decompressed => Self::Decompressed,
-        }
-    }
-}
-
-const MEMORY: &str = "SIZE[,numa=N][,below=ADDR][,above=ADDR][,chunk=SIZE]";
-
-/// Parser of a number of cores: from 1 to the most that a node can have.
-fn cpu_count() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=insula_abi::NODE_CPUS_MAX as i64)
-}
-
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// Resident image to start
-    #[arg(long, value_name = "IMAGE", required_unless_present = "kernel")]
-    #[arg(conflicts_with_all = ["kernel", "initrd", "layout"])]
-    pub(super) image: Option<Name>,
+    #[command(flatten)]
+    pub(super) spec: NodeSpec,
     #[command(flatten)]
     pub(super) files: FilesOptions,
     /// Form of the kernel that the node starts from
-    #[arg(long, value_enum, default_value_t = LayoutOption::Compressed)]
-    pub(super) layout: LayoutOption,
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) layout: Payload,
     /// Name of the node; generated if not given
     #[arg(long)]
     pub(super) name: Option<Name>,
-    /// Number of cores
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = cpu_count())]
-    #[arg(conflicts_with = "cpu_list")]
-    pub(super) cpus: u32,
-    /// Cores by number, such as 2,4-6; the first boots
-    #[arg(long, value_name = "LIST")]
-    pub(super) cpu_list: Option<CpuList>,
-    /// Maximum number of cores, including those added later
-    #[arg(long, value_name = "COUNT", value_parser = cpu_count())]
-    pub(super) max_cpus: Option<u32>,
-    /// Amount of memory, and where; several add up
-    #[arg(long, value_name = MEMORY, default_value = "512M")]
-    pub(super) memory: Vec<MemorySpec>,
-    /// PCI function to pass through, such as 0000:01:00.0; may be given several times
-    #[arg(long = "device", value_name = "ADDRESS")]
-    pub(super) devices: Vec<PciAddress>,
-    /// Pass devices through even if the base needs them: its disk, its only network
-    #[arg(long, requires = "devices")]
-    pub(super) force_device: bool,
-    /// Root file system of a node of an image with an agent: a folder of this system, a file with
-    /// an EROFS image, or a file or block device with an ext4 file system
-    #[arg(long, value_name = "PATH")]
-    pub(super) rootfs: Option<PathBuf>,
-    /// Keep changes to the root file system in the node's memory only; they are lost with the node
-    #[arg(long, requires = "rootfs")]
-    pub(super) overlay: bool,
-    /// File or block device of this system to attach as a disk: the first is /dev/vda in the node,
-    /// the next /dev/vdb; `,ro` makes it read-only; may be given several times
-    #[arg(long = "disk", value_name = "FILE[,ro]")]
-    pub(super) disks: Vec<DiskSpec>,
-    /// Connect a node of an image with an agent to the network of nodes and base
-    #[arg(long)]
-    pub(super) network: bool,
-    /// Its IP address there; assigned by default
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) ip: Option<Ipv4Addr>,
-    /// Publish a TCP port of the node on a port of this system, as 8080:80; may be given several
-    /// times
-    #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
-    pub(super) publish: Vec<Publish>,
-    /// Program to run: when it exits, the node stops. In a node of an image with an agent its
-    /// output is logged. With the image `lwk` it is a program of this system, and the command exits
-    /// with its status
-    #[arg(last = true, value_name = "PROGRAM")]
-    pub(super) words: Vec<OsString>,
-    /// Text to append to the image's kernel command line
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        allow_hyphen_values = true
-    )]
-    #[arg(hide_default_value = true)]
-    pub(super) append: String,
-    /// Keep a dump of the node's memory if it crashes or is stopped as hanging
-    #[arg(long)]
-    pub(super) dump_on_crash: bool,
-    #[command(flatten)]
-    pub(super) policy: PolicyOptions,
     /// Remove the node and its log when it has stopped, unless it failed; implied for a program with
     /// the image `lwk`
     #[arg(long)]
@@ -385,57 +296,6 @@ pub(super) struct Run {
     /// Print JSON, timing included
     #[arg(long)]
     pub(super) json: bool,
-}
-
-/// What is done with a node that has stopped.
-#[derive(Debug, Args)]
-pub(super) struct PolicyOptions {
-    /// Restart policy: no, on-failure[:N] (crashed or hung; at most N times), always
-    #[arg(long, value_name = "POLICY", default_value_t)]
-    pub(super) restart: Restart,
-    /// Action when the first core stops handling interrupts
-    #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnHangOption::Ignore)]
-    pub(super) on_hang: OnHangOption,
-    /// Do not start the node again when it reboots
-    #[arg(long)]
-    pub(super) no_reboot: bool,
-}
-
-impl From<PolicyOptions> for Policy {
-    fn from(options: PolicyOptions) -> Self {
-        Self {
-            restart: options.restart,
-            on_hang: options.on_hang.into(),
-            reboot: !options.no_reboot,
-            ..Self::default()
-        }
-    }
-}
-
-/// Action on a node that hangs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum OnHangOption {
-    /// Only show it as unresponsive
-    Ignore,
-    /// Stop it; --restart decides whether it is started again
-    Stop,
-    /// Stop it and start it again
-    Restart,
-}
-
-impl From<OnHangOption> for OnHang {
-    fn from(option: OnHangOption) -> Self {
-        match option {
-            OnHangOption::Ignore => Self::Ignore,
-            OnHangOption::Stop => Self::Stop,
-            OnHangOption::Restart => Self::Restart,
-        }
-    }
-}
-
-/// The cores that are asked for.
-pub(super) fn core_request(count: u32, list: Option<CpuList>) -> CoreRequest {
-    list.map_or(CoreRequest::Count(count), CoreRequest::List)
 }
 
 #[derive(Debug, Args)]
@@ -536,6 +396,8 @@ pub(super) struct Down {
 
 #[cfg(test)]
 mod tests {
+    use insula_node::cores::CoreRequest;
+
     use super::*;
 
     #[test]
@@ -595,9 +457,9 @@ mod tests {
         let Command::Run(run) = Cli::parse_from(text.split_whitespace()).command else {
             panic!("another command");
         };
-        assert_eq!(run.memory.len(), 2);
-        assert_eq!(run.append, "-x");
-        let request = core_request(run.cpus, run.cpu_list);
-        assert_eq!(request, CoreRequest::List(CpuList(vec![3, 1])));
+        assert_eq!(run.spec.memory.len(), 2);
+        assert_eq!(run.spec.append, "-x");
+        let cores = CoreRequest::List(CpuList(vec![3, 1]));
+        assert_eq!(run.spec.cores(), cores);
     }
 }

@@ -111,10 +111,10 @@ fn read(paths: &[PathBuf], name: Option<&Name>) -> Result<Vec<Project>, Failure>
 /// Reports errors in files as JSON too, for editors.
 fn refuse(failure: Failure, json: bool) -> Result<ExitCode, Failure> {
     match failure.downcast_ref::<PlanError>() {
-        Some(PlanError(diagnostics)) if json => {
+        Some(refused) if json => {
             output::print_error(failure.as_ref());
-            let mut json = output::error_as_json(failure.as_ref());
-            json["diagnostics"] = serde_json::json!(diagnostics);
+            let mut json = output::error_as_json(&refused.error());
+            json["diagnostics"] = serde_json::json!(refused.0);
             output::json(&json)?;
             Ok(ExitCode::FAILURE)
         }

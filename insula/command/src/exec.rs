@@ -1,13 +1,13 @@
 //! `insula exec`, `insula console`, `insula cp`, and `insula run` with a program on the lightweight
 //! kernel.
 
-use std::error::Error;
 use std::process::ExitCode;
 
+use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::agent::{self, AgentExec, DetachKeys, Place};
-use insula_exec::program::{self, ExecError, ProgramRequest};
+use insula_exec::program::{self, ProgramRequest};
 use insula_image::BUILT_IN;
 use insula_node as node;
 
@@ -51,13 +51,13 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
 /// Whether a node is to be started for a program of this system.
 pub(super) fn is_once(options: &Run) -> bool {
     let is_built_in = |image: &Name| image.as_str() == BUILT_IN;
-    !options.words.is_empty() && options.image.as_ref().is_some_and(is_built_in)
+    options.spec.program.is_some() && options.spec.image.as_ref().is_some_and(is_built_in)
 }
 
 /// Starts a node for one program and becomes that program. If it cannot be started, the node is
 /// removed again.
 pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, Failure> {
-    let words = std::mem::take(&mut options.words);
+    let words = options.spec.program.take().unwrap_or_default();
     if let Err(failure) = program::resolve(&words) {
         return Ok(refused(&failure));
     }
@@ -76,17 +76,17 @@ pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, 
     Ok(refused(&failure))
 }
 
-fn become_program(context: &Context, request: &ProgramRequest) -> Result<ExecError, Failure> {
+fn become_program(context: &Context, request: &ProgramRequest) -> Result<Error, Failure> {
     match program::exec(&context.driver()?, request) {
         Ok(never) => match never {},
         Err(failure) => Ok(failure),
     }
 }
 
-fn refused(failure: &ExecError) -> ExitCode {
-    let status = match failure {
-        ExecError::NotFound(_) => 127,
-        ExecError::NotExecutable { .. } => 126,
+fn refused(failure: &Error) -> ExitCode {
+    let status = match failure.kind {
+        Kind::NoProgram => 127,
+        Kind::NotExecutable => 126,
         _ => FAILED,
     };
     fail(failure, status)
@@ -138,7 +138,7 @@ fn in_node(driver: &Driver, request: &AgentExec<'_>) -> ExitCode {
     }
 }
 
-fn fail(failure: &dyn Error, status: u8) -> ExitCode {
+fn fail(failure: &Error, status: u8) -> ExitCode {
     output::print_error(failure);
     ExitCode::from(status)
 }

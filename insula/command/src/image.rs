@@ -44,7 +44,7 @@ fn add(context: &Context, options: ImageAdd) -> Result<(), Failure> {
         },
     };
     let driver = context.driver()?;
-    let payload = layout.into();
+    let payload = layout;
     let request = AddRequest {
         name: name.clone(),
         files,
@@ -73,7 +73,7 @@ fn build(context: &Context, options: ImageBuild) -> Result<(), Failure> {
             content,
         },
         append,
-        payload: layout.into(),
+        payload: layout,
     };
     let built = image::build(&context.driver()?, &context.root, &request)?;
     added(&name, &built, json)
@@ -95,7 +95,7 @@ fn added(name: &Name, description: &Description, json: bool) -> Result<(), Failu
 
 fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
     let Listing { images, unreadable } = image::list(driver)?;
-    for error in &unreadable {
+    for (_, error) in &unreadable {
         output::print_error(error);
     }
     if as_json {

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use insula_driver::name::Name;
-use insula_node::{Handle, LogError, LogRecord, NodeLog, detect_crash, wait_for_last_lines};
+use insula_node::{Handle, LogRecord, NodeLog, detect_crash, no_log_yet, wait_for_last_lines};
 
 use super::cli::Logs;
 use super::node::observe;
@@ -28,7 +28,7 @@ fn show(handle: &Handle, options: &Logs) -> Result<(), Failure> {
     let log = NodeLog::open(handle)?;
     let placement = log
         .locate()
-        .ok_or_else(|| LogError::Nothing(options.name.to_string()))?;
+        .ok_or_else(|| no_log_yet(options.name.as_str()))?;
     if let Some(count) = options.tail {
         return log
             .last(placement, count)?

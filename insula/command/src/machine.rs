@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use insula_base::units::{CpuList, Size};
 use insula_machine::{self as machine, Finding, MachineView, Verdict};
+use insula_node::cores::CoreRequest;
 
-use super::cli::{Machine, Reserve, core_request};
+use super::cli::{Machine, Reserve};
 use super::{Context, Failure, output};
 use crate::report::{Align, Table};
 
@@ -195,8 +196,8 @@ fn reserve(context: &Context, options: Reserve) -> Result<(), Failure> {
         cpu_list,
         memory,
     } = options;
-    let cores = (cpus.is_some() || cpu_list.is_some())
-        .then(|| core_request(cpus.unwrap_or_default(), cpu_list));
+    let cores = cpu_list.map(CoreRequest::List);
+    let cores = cores.or(cpus.map(CoreRequest::Count));
     let driver = context.driver()?;
     let chosen = machine::reserve(&driver, &context.root, cores.as_ref(), memory)?;
     let cores = CpuList(chosen.iter().map(|one| one.cpu).collect());

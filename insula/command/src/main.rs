@@ -71,9 +71,9 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Machine { command } => return machine::machine(context, command),
         Command::Image { command } => image::image(context, command)?,
         Command::Run(options) if exec::is_once(&options) => {
-            return exec::run_once(context, options);
+            return exec::run_once(context, *options);
         }
-        Command::Run(options) => node::run(context, options)?,
+        Command::Run(options) => node::run(context, *options)?,
         Command::Exec(options) => return exec::exec(context, &options),
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);

@@ -3,24 +3,14 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use insula_base::error::Error;
 
 use super::examples::{self, Example};
-
-/// Why the pages were not written.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{path} cannot be written: {source}; pages written so far are kept\n\
-     name an existing, writable folder"
-)]
-pub(super) struct WriteError {
-    path: PathBuf,
-    source: io::Error,
-}
 
 /// Name of the manual.
 const MANUAL: &str = "Insula";
@@ -76,11 +66,18 @@ const FILES: [(&str, &str); 2] = [
     ),
 ];
 
+fn not_written(path: &Path, error: io::Error) -> Error {
+    Error::new(format!("{} cannot be written", path.display()))
+        .because(error)
+        .leaving("pages written so far are kept")
+        .hint("name an existing, writable folder")
+}
+
 /// Writes all pages of `definition` to `folder`.
-pub(super) fn write(definition: Command, folder: &Path) -> Result<(), WriteError> {
+pub(super) fn write(definition: Command, folder: &Path) -> Result<(), Error> {
     for page in pages(definition) {
         let path = folder.join(page.file);
-        fs::write(&path, page.text).map_err(|source| WriteError { path, source })?;
+        fs::write(&path, page.text).map_err(|error| not_written(&path, error))?;
     }
     Ok(())
 }

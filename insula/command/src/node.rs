@@ -1,27 +1,23 @@
 //! `insula run | ps | inspect | stop | kill | rm`.
 
-use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use insula_agent::options::Options;
 use insula_base::units::Size;
 use insula_driver::name::{Missing, Name};
 use insula_driver::{CallError, Driver};
 use insula_image::Files;
-use insula_node::attachment::{DiskFile, Networking};
 use insula_node::delegation;
 use insula_node::device::AttachedDevice;
-use insula_node::policy::Policy;
 use insula_node::{
-    self as node, ChunkRecord, FindError, Handle, NodeLog, NodeRecord, NodeRoot, NodeView,
-    RunRequest, Source, Started, Stopped, UpdateRequest,
+    self as node, Attachments, ChunkRecord, Handle, NodeLog, NodeRecord, NodeView, RunRequest,
+    Source, Started, Stopped, UpdateRequest,
 };
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 
-use super::cli::{Inspect, Ps, Run, Update, core_request};
+use super::cli::{Inspect, Ps, Run, Update};
 use super::{Context, Failure, output};
 use crate::report::{Align, Table, duration};
 
@@ -57,7 +53,7 @@ pub(super) fn note_started(started: &Started) {
 
 /// Starts a node that powers off when the last of its programs has exited, and is removed then.
 pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result<Name, Failure> {
-    let append = &mut options.append;
+    let append = &mut options.spec.append;
     *append = [append.as_str(), delegation::ONCE]
         .join(" ")
         .trim_start()
@@ -75,73 +71,36 @@ pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result
 
 fn request(options: Run) -> Result<RunRequest, Failure> {
     let Run {
-        image,
+        mut spec,
         files,
         layout,
         name,
-        cpus,
-        cpu_list,
-        max_cpus,
-        memory,
-        devices,
-        force_device,
-        rootfs,
-        overlay,
-        disks,
-        network,
-        ip,
-        publish,
-        words,
-        append,
-        dump_on_crash,
-        policy,
         rm,
         ..
     } = options;
-    let source = match (image, files.kernel) {
-        (Some(image), _) => Source::Image(image),
-        (None, kernel) => {
+    if let Some(error) = spec.check().err().into_iter().flatten().next() {
+        return Err(error.into());
+    }
+    // Where that is unknown, relative paths are refused as missing.
+    spec.resolve(&std::env::current_dir().unwrap_or_default());
+    let source = match &spec.image {
+        Some(image) => Source::Image(image.clone()),
+        None => {
             let files = Files {
-                kernel: kernel.unwrap_or_default(),
+                kernel: files.kernel.unwrap_or_default(),
                 initrd: files.initrd,
             };
-            Source::Files(files, layout.into())
+            Source::Files(files, layout)
         }
-    };
-    let root = rootfs.as_deref().map(|path| NodeRoot::find(path, overlay));
-    let root = root.transpose()?;
-    let disks = disks.iter().map(DiskFile::find);
-    let disks = NodeRoot::before(root.as_ref(), disks.collect::<Result<_, _>>()?);
-    let network = network || ip.is_some() || !publish.is_empty();
-    let agent = Options {
-        network,
-        run: words.into_iter().map(OsStringExt::into_vec).collect(),
-        root: root.as_ref().map(|root| root.for_agent(overlay)),
-        ..Options::default()
     };
     Ok(RunRequest {
         source,
         name,
-        cores: core_request(cpus, cpu_list),
-        cores_max: max_cpus.unwrap_or_default(),
-        memory,
-        devices,
-        force_devices: force_device,
-        root,
-        disks,
-        network: network.then_some(Networking {
-            publish,
-            address: ip,
-        }),
-        append: format!("{append} {}", agent.command_line())
-            .trim()
-            .to_owned(),
+        cores: spec.cores(),
+        attachments: Attachments::find(&spec)?,
+        spec,
         described: None,
-        dump_on_crash,
-        policy: Policy {
-            remove: rm,
-            ..policy.into()
-        },
+        remove: rm,
     })
 }
 
@@ -272,7 +231,7 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
         let handle = observe(&driver, name)?;
         all_of(&handle).map_err(|error| match error.errno {
             // It was removed meanwhile.
-            Errno::ENODEV => FindError::Unknown(Missing::among(name.as_str(), [])).into(),
+            Errno::ENODEV => node::unknown(&Missing::among(name.as_str(), [])).into(),
             _ => Failure::from(error),
         })
     });
@@ -322,6 +281,7 @@ fn full(handle: &Handle) -> Value {
         value["kernel_address"] = json!(record.kernel_address);
         value["initrd_address"] = json!(record.initrd_address);
         value["power_button_address"] = json!(record.power_button);
+        value["spec"] = json!(record.spec);
         value["created_unix_s"] = json!(record.created_unix_s);
         value["described"] = json!(record.described);
         value["disks"] = json!(record.disks);

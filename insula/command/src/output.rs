@@ -41,12 +41,12 @@ pub(super) fn is_json() -> bool {
 }
 
 /// An error as JSON: `message`, and `hint` if there is one.
-pub(super) fn error_as_json(failure: &dyn Error) -> Value {
-    let text = plain(&failure.to_string());
-    let (message, hint) = match text.split_once('\n') {
-        Some((message, hint)) => (message, Some(hint)),
-        None => (text.as_str(), None),
+pub(super) fn error_as_json(failure: &(dyn Error + 'static)) -> Value {
+    let (message, hint) = match failure.downcast_ref::<insula_base::error::Error>() {
+        Some(error) => (error.message(), Some(&error.hint)),
+        None => (plain(&failure.to_string()), None),
     };
+    let hint = hint.filter(|hint| !hint.is_empty());
     json!({ "error": { "message": message, "hint": hint } })
 }
 
@@ -57,7 +57,8 @@ pub(super) fn note(text: &str) {
 
 /// Whether the reader of our output has gone, as in `insula logs | head`.
 pub(super) fn is_closed_pipe(failure: &(dyn Error + 'static)) -> bool {
-    let error = failure.downcast_ref::<io::Error>();
+    let cause = || failure.downcast_ref::<insula_base::error::Error>()?.cause();
+    let error = failure.downcast_ref::<io::Error>().or_else(cause);
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
@@ -67,7 +68,9 @@ mod tests {
 
     #[test]
     fn an_error_as_json_has_message_and_hint() {
-        let failure: Failure = "no node: gone (os error 2)\nlook with `ps`".into();
+        let gone = io::Error::other("gone (os error 2)");
+        let error = insula_base::error::Error::new("no node").because(gone);
+        let failure: Failure = error.hint("look with `ps`").into();
         let json = error_as_json(failure.as_ref());
         let wanted = json!({ "error": { "message": "no node: gone", "hint": "look with `ps`" } });
         assert_eq!(json, wanted);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::{BaseMemory, Topology};
 use insula_driver::name::{self, Name};
@@ -12,17 +13,6 @@ use insula_node::attachment::{DiskFile, Networking};
 use insula_node::cores::Cores;
 use insula_node::device::PciAddress;
 use insula_node::{Claims, Described, Handle};
-
-/// Why the current state cannot be read. Nothing has been changed.
-#[derive(Debug, thiserror::Error)]
-pub enum CurrentStateError {
-    /// The module failed.
-    #[error("the module failed: {0}; nothing was touched")]
-    Call(#[from] CallError),
-    /// The images cannot be read.
-    #[error(transparent)]
-    Images(#[from] image::FindError),
-}
 
 /// The machine's state at one moment.
 #[derive(Clone, Debug)]
@@ -57,7 +47,9 @@ pub struct CurrentNode {
     /// Its disks.
     pub disks: Vec<DiskFile>,
     /// Image that it was started from.
-    pub image: Option<String>,
+    pub image: Option<Name>,
+    /// Nodes that it was started after.
+    pub after: Vec<Name>,
     /// Project and file that describe it.
     pub described: Option<Described>,
 }
@@ -78,20 +70,16 @@ impl CurrentState {
     /// ([`node::all`](insula_node::all)).
     ///
     /// # Errors
-    /// [`CurrentStateError`].
-    pub fn read(
-        driver: &Driver,
-        root: &Root,
-        handles: &[Handle],
-    ) -> Result<Self, CurrentStateError> {
+    /// Why it cannot be read; nothing was touched.
+    pub fn read(driver: &Driver, root: &Root, handles: &[Handle]) -> Result<Self, Error> {
         let mut nodes = BTreeMap::new();
         for handle in handles {
             // The module allows more names than we do; such a node is not ours.
             if let Ok(name) = name::text(&handle.info.name).parse() {
-                nodes.insert(name, CurrentNode::new(handle)?);
+                nodes.insert(name, CurrentNode::new(handle).map_err(module_failed)?);
             }
         }
-        let (machine, cpus) = driver.machine()?;
+        let (machine, cpus) = driver.machine().map_err(module_failed)?;
         let topology = Topology::read(root);
         Ok(Self {
             machine,
@@ -112,12 +100,12 @@ impl CurrentState {
     /// Dependencies of a node when it was started.
     #[must_use]
     pub fn dependencies_of(&self, name: &Name) -> BTreeSet<Name> {
-        let described = self
+        let after = self
             .nodes
             .get(name)
-            .and_then(|node| node.described.as_ref());
-        let after = described.into_iter().flat_map(|by| &by.after);
-        after.filter_map(|name| name.parse().ok()).collect()
+            .into_iter()
+            .flat_map(|node| &node.after);
+        after.cloned().collect()
     }
 
     /// Whether nodes of other projects were started from the image.
@@ -125,8 +113,7 @@ impl CurrentState {
     pub fn is_used_by_others(&self, image: &Name, project: &Name) -> bool {
         let mut others = self.nodes.values();
         others.any(|node| {
-            node.image.as_deref() == Some(image.as_str())
-                && node.project() != Some(project.as_str())
+            node.image.as_ref() == Some(image) && node.project() != Some(project.as_str())
         })
     }
 
@@ -162,7 +149,8 @@ impl CurrentNode {
             devices: attached.map(PciAddress::from_abi).collect(),
             network: record.and_then(|record| record.network.clone()),
             disks: record.map_or_else(Vec::new, |record| record.disks.clone()),
-            image: record.and_then(|record| record.image.clone()),
+            image: record.and_then(|record| record.spec.image.clone()),
+            after: record.map_or_else(Vec::new, |record| record.spec.after.clone()),
             described: record.and_then(|record| record.described.clone()),
         })
     }
@@ -172,6 +160,7 @@ impl CurrentNode {
         Claims {
             network: self.network.as_ref(),
             disks: &self.disks,
+            first_is_root: false,
         }
     }
 
@@ -182,12 +171,13 @@ impl CurrentNode {
     }
 }
 
-fn images(driver: &Driver) -> Result<BTreeMap<Name, Option<Description>>, image::FindError> {
+fn module_failed(error: CallError) -> Error {
+    Error::new("the module failed").because(error).untouched()
+}
+
+fn images(driver: &Driver) -> Result<BTreeMap<Name, Option<Description>>, Error> {
     let listing = image::list(driver)?;
-    let unreadable = listing.unreadable.iter().filter_map(|error| match error {
-        image::FindError::Description { name, .. } => Some((name.parse().ok()?, None)),
-        _ => None,
-    });
+    let unreadable = listing.unreadable.into_iter().map(|(name, _)| (name, None));
     let known = listing.images.into_iter();
     let known = known.map(|image| (image.name, Some(image.description)));
     Ok(known.chain(unreadable).collect())

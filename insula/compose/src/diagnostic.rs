@@ -1,12 +1,12 @@
 //! A compose file's text, and errors in it: shown with file, line and column.
 
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use insula_base::error::Error;
 use serde::Serialize;
 
 /// Range of a file's text, in bytes.
@@ -50,16 +50,10 @@ impl Source {
         }
     }
 
-    /// An error of the library at `span`: the first line is its message, the others are the hint.
+    /// An error of the library at `span`. What was left alone is said once for all of a file.
     #[must_use]
-    pub fn diagnostic_from(&self, span: Span, error: &dyn Error) -> Diagnostic {
-        let text = error.to_string();
-        let (message, hint) = text.split_once('\n').unwrap_or((&text, ""));
-        let message = UNTOUCHED
-            .iter()
-            .find_map(|end| message.strip_suffix(end))
-            .unwrap_or(message);
-        self.diagnostic(span, as_keys(message), hint)
+    pub fn diagnostic_from(&self, span: Span, error: &Error) -> Diagnostic {
+        self.diagnostic(span, as_keys(&error.failure()), &error.hint)
     }
 
     fn show(&self, span: Span, message: &str, hint: &str) -> String {
@@ -75,9 +69,6 @@ impl Source {
         Renderer::plain().render(&[group])
     }
 }
-
-/// Ends of the library's error messages: for files this is said once for all.
-const UNTOUCHED: [&str; 2] = ["; nothing was touched", "; nothing was kept"];
 
 /// Writes options as keys of a file: `--cpu-list` becomes `cpu_list`. Commands, in backquotes,
 /// stay.
@@ -156,8 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_library_is_split() {
-        let error = insula_node::cores::CoreError::CoreZero;
+    fn an_error_of_the_library_is_shown() {
+        let error = Error::new("core 0 is the base's")
+            .untouched()
+            .hint("choose other cores with --cpu-list");
         let diagnostic = source("cpu_list = \"0\"").diagnostic_from(11..14, &error);
         insta::assert_snapshot!(diagnostic);
         assert!(!diagnostic.message.contains("nothing was touched"));

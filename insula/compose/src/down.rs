@@ -1,11 +1,12 @@
 //! `insula down`: stopping and removing what a project has started.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_image::{self as image, RemoveError};
+use insula_image as image;
 
 use super::current_state::CurrentState;
 use super::images::removable;
@@ -36,34 +37,12 @@ impl From<&Project> for Scope {
     }
 }
 
-/// Why nothing was done. Nothing has been changed.
-#[derive(Debug, thiserror::Error)]
-pub enum DownError {
-    /// Another file created it.
-    #[error(
-        "the project '{name}' was created by {}, not by {}; nothing was touched\n\
-         use that file, or the project's name: `insula down --project {name}`",
-        .created_by.display(), .file.display()
-    )]
-    OtherFile {
-        /// The project.
-        name: Name,
-        /// Its file.
-        created_by: PathBuf,
-        /// The file that was given.
-        file: PathBuf,
-    },
-    /// An image was not removed.
-    #[error(transparent)]
-    Image(#[from] RemoveError),
-}
-
 /// Stops and removes all nodes of these projects in parallel, each before those that it depends on;
 /// with `images` also the images that they have added, except those that nodes of other projects
 /// were started from. A node has `timeout` to power off.
 ///
 /// # Errors
-/// [`DownError`]; the result for each node is in the report.
+/// Why nothing was done; the result for each node is in the report.
 pub fn down(
     driver: &Driver,
     current: &CurrentState,
@@ -71,7 +50,7 @@ pub fn down(
     images: bool,
     timeout: Duration,
     observer: Observer,
-) -> Result<Report, DownError> {
+) -> Result<Report, Error> {
     scopes.iter().try_for_each(|scope| check(current, scope))?;
     let dependencies = scopes.iter().flat_map(|scope| dependencies(current, scope));
     let teardown_order = reversed(&dependencies.collect());
@@ -102,7 +81,7 @@ pub fn down(
 }
 
 /// Refuses a file that only happens to have the same project's name.
-fn check(current: &CurrentState, scope: &Scope) -> Result<(), DownError> {
+fn check(current: &CurrentState, scope: &Scope) -> Result<(), Error> {
     let Some(file) = &scope.file else {
         return Ok(());
     };
@@ -110,13 +89,21 @@ fn check(current: &CurrentState, scope: &Scope) -> Result<(), DownError> {
         .nodes_of(&scope.name)
         .filter_map(|(_, node)| node.described.as_ref());
     match made.find(|by| by.file != *file) {
-        Some(by) => Err(DownError::OtherFile {
-            name: scope.name.clone(),
-            created_by: by.file.clone(),
-            file: file.clone(),
-        }),
+        Some(by) => Err(other_file(&scope.name, &by.file, file)),
         None => Ok(()),
     }
+}
+
+/// Another file created the project.
+fn other_file(name: &Name, created_by: &Path, file: &Path) -> Error {
+    let (created_by, file) = (created_by.display(), file.display());
+    Error::new(format!(
+        "the project '{name}' was created by {created_by}, not by {file}"
+    ))
+    .untouched()
+    .hint(format!(
+        "use that file, or the project's name: `insula down --project {name}`"
+    ))
 }
 
 /// Dependencies of the existing nodes of a project.

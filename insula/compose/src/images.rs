@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::name::Name;
 use insula_image::{
-    AddError, AddRequest, Content, Description, Files, FilesError, Initrd, Prepared, build_initrd,
-    installed,
+    AddRequest, Content, Description, Files, Initrd, Prepared, build_initrd, installed,
 };
 
 use super::current_state::CurrentState;
@@ -118,7 +118,7 @@ fn step<'a>(
 ) -> Result<Option<ImageAction>, Diagnostic> {
     let name = &image.name;
     let diagnostic =
-        |message, hint: &str| project.source.diagnostic(image.at.clone(), message, hint);
+        |message, hint: &str| project.source.diagnostic(image.spans.at(""), message, hint);
     let (request, initrd) = request(root, project, image)?;
     let content = Content::read(&request, initrd.as_ref());
     let content = content.map_err(|error| files_diagnostic(project, image, &error))?;
@@ -154,16 +154,13 @@ fn request(
     project: &Project,
     image: &WantedImage,
 ) -> Result<(AddRequest, Option<Initrd>), Diagnostic> {
-    let in_files = |error: FilesError| files_diagnostic(project, image, &error);
+    let in_files = |error: Error| files_diagnostic(project, image, &error);
     let (files, initrd) = match &image.kernel {
         WantedKernel::Agent(release, agent) => {
             let kernel = installed(root, release).map_err(in_files)?.kernel;
             let built = build_initrd(root, &kernel, agent);
-            let built = built.map_err(|error| {
-                project
-                    .source
-                    .diagnostic_from(image.kernel_at.clone(), &error)
-            })?;
+            let built =
+                built.map_err(|error| project.source.diagnostic_from(image.kernel_at(), &error))?;
             let initrd = None;
             (Files { kernel, initrd }, Some(built))
         }
@@ -181,7 +178,7 @@ fn request(
 }
 
 /// The files, with the initrd that they name.
-fn read(files: Result<Files, FilesError>) -> Result<(Files, Option<Initrd>), FilesError> {
+fn read(files: Result<Files, Error>) -> Result<(Files, Option<Initrd>), Error> {
     let files = files?;
     let initrd = Initrd::read(&files)?;
     Ok((files, initrd))
@@ -193,19 +190,19 @@ fn prepare(
     request: &AddRequest,
     initrd: Option<Initrd>,
 ) -> Result<Box<Prepared>, Diagnostic> {
-    let prepared = Prepared::new(request, initrd).map_err(|error| match &error {
-        AddError::Files(error) => files_diagnostic(project, image, error),
-        _ => project.source.diagnostic_from(image.at.clone(), &error),
+    let prepared = Prepared::new(request, initrd).map_err(|error| match error.kind {
+        Kind::Kernel | Kind::Initrd => files_diagnostic(project, image, &error),
+        _ => project.source.diagnostic_from(image.spans.at(""), &error),
     })?;
     Ok(Box::new(prepared))
 }
 
-fn files_diagnostic(project: &Project, image: &WantedImage, error: &FilesError) -> Diagnostic {
-    let at = match error {
-        FilesError::Initrd { .. } => &image.initrd_at,
-        _ => &image.kernel_at,
+fn files_diagnostic(project: &Project, image: &WantedImage, error: &Error) -> Diagnostic {
+    let at = match error.kind {
+        Kind::Initrd => image.initrd_at(),
+        _ => image.kernel_at(),
     };
-    project.source.diagnostic_from(at.clone(), error)
+    project.source.diagnostic_from(at, error)
 }
 
 /// Bytes of memory that the images to be added take.

@@ -1,19 +1,11 @@
 //! Mutual exclusion: one command at a time for each project.
 
 use std::collections::BTreeSet;
-use std::io;
 
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
 use insula_driver::name::Name;
-
-/// The lock of a project cannot be taken.
-#[derive(Debug, thiserror::Error)]
-#[error("the project '{project}' cannot be locked: {source}; nothing was touched")]
-pub struct LockError {
-    project: Name,
-    source: io::Error,
-}
 
 /// Locks on projects, held as long as this lives.
 #[derive(Debug)]
@@ -23,13 +15,14 @@ pub struct Locked {
 
 /// Locks projects; calls `on_wait` for each one that another command has locked.
 ///
-/// [`LockError`]; none is locked then.
-/// [`LockError`]; none is locked.
+///
+/// # Errors
+/// Why one cannot be locked; none is.
 pub fn lock<'a>(
     root: &Root,
     projects: impl IntoIterator<Item = &'a Name>,
     on_wait: impl Fn(&Name),
-) -> Result<Locked, LockError> {
+) -> Result<Locked, Error> {
     // In the order of their names, so that two commands cannot deadlock.
     let projects: BTreeSet<&Name> = projects.into_iter().collect();
     let locks = projects.into_iter().map(|project| {
@@ -41,9 +34,9 @@ pub fn lock<'a>(
                 state::lock(root, &file)
             }
         });
-        locked.map_err(|source| LockError {
-            project: project.clone(),
-            source,
+        locked.map_err(|error| {
+            let what = format!("the project '{project}' cannot be locked");
+            Error::new(what).because(error).untouched()
         })
     });
     let locks = locks.collect::<Result<_, _>>()?;

@@ -1,29 +1,32 @@
 //! Planning the nodes: comparing those that files describe with the existing ones.
 
-mod attachments;
+mod conflicts;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use insula_boot::LayoutError;
 use serde::Serialize;
 
-use attachments::{Attachments, AttachmentsIdentity};
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::BaseMemory;
 use insula_base::units::{CpuList, Size};
 use insula_driver::name::Name;
 use insula_image::sha256;
 use insula_image::{Content, Description};
+use insula_node::attachment::DiskFile;
 use insula_node::cores::{ChosenCore, CoreRequest, Cores};
 use insula_node::device::{self, PciAddress};
 use insula_node::memory::{LOW_SIZE, MemorySpec, check_available};
-use insula_node::policy::Policy;
-use insula_node::{Described, DryRun, RunRequest, Source};
+use insula_node::spec::Ready;
+use insula_node::{
+    Attachments, Described, DryRun, NodeRoot, NodeSpec, RootImageRecord, RunRequest, Source,
+};
 
 use super::current_state::{CurrentNode, CurrentState, RunState};
-use super::diagnostic::{Diagnostic, Span};
-use super::project::{Project, Ready, WantedNode};
+use super::diagnostic::Diagnostic;
+use super::project::{Project, WantedNode};
 use super::report::{Action, NodeReport};
 
 /// A node, and the planned action.
@@ -114,8 +117,6 @@ struct Candidate<'a> {
     node: &'a WantedNode,
     image: &'a Description,
     attachments: Attachments,
-    /// Its own part of the command line, with the agent's options.
-    append: String,
     described: Described,
     decision: Decision,
     /// Whether an error was found that makes others pointless to report.
@@ -137,12 +138,16 @@ impl Candidate<'_> {
         self.decision != Decision::Keep && !self.is_refused
     }
 
-    fn diagnostic(&self, at: &Span, message: impl std::fmt::Display, hint: &str) -> Diagnostic {
-        self.project.source.diagnostic(at.clone(), message, hint)
+    /// An error of one of its keys.
+    fn diagnostic(&self, key: &str, message: impl std::fmt::Display, hint: &str) -> Diagnostic {
+        let at = self.node.spans.at(key);
+        self.project.source.diagnostic(at, message, hint)
     }
 
-    fn diagnostic_from(&self, at: &Span, error: &dyn std::error::Error) -> Diagnostic {
-        self.project.source.diagnostic_from(at.clone(), error)
+    /// An error of the library, of one of its keys.
+    fn diagnostic_from(&self, key: &str, error: &Error) -> Diagnostic {
+        let at = self.node.spans.at(key);
+        self.project.source.diagnostic_from(at, error)
     }
 
     fn request(&self) -> Box<RunRequest> {
@@ -150,17 +155,10 @@ impl Candidate<'_> {
             source: Source::Image(self.node.image.clone()),
             name: Some(self.node.name.clone()),
             cores: CoreRequest::List(CpuList(self.cores.iter().map(|one| one.cpu).collect())),
-            cores_max: self.node.cores_max,
-            memory: self.node.memory.clone(),
-            devices: self.node.devices.clone(),
-            force_devices: self.node.force_devices,
-            root: self.attachments.root.clone(),
-            disks: self.attachments.disks.clone(),
-            network: self.attachments.network.clone(),
-            append: self.append.clone(),
-            policy: self.node.policy,
+            spec: self.node.spec.clone(),
+            attachments: self.attachments.clone(),
             described: Some(self.described.clone()),
-            dump_on_crash: self.node.dump_on_crash,
+            remove: false,
         })
     }
 
@@ -169,7 +167,7 @@ impl Candidate<'_> {
         NodeStep {
             name: self.node.name.clone(),
             project: self.project.name.clone(),
-            ready: self.node.ready.clone(),
+            ready: self.node.spec.ready.clone(),
             action: match self.decision {
                 Decision::Keep => NodeAction::Keep,
                 Decision::Start => NodeAction::Start(request()),
@@ -213,12 +211,15 @@ impl<'a> Planner<'a> {
             );
             let hint = "describe it in the file, or add it with `insula image add`; \
                         `insula image ls` lists the resident ones";
-            let diagnostic = source.diagnostic(node.image_at.clone(), message, hint);
+            let diagnostic = source.diagnostic(node.spans.at("image"), message, hint);
             return self.diagnostics.push(diagnostic);
         };
-        let attachments = match Attachments::find(project, &node.attachments) {
+        let attachments = match Attachments::find(&node.spec) {
             Ok(attachments) => attachments,
-            Err(diagnostic) => return self.diagnostics.push(diagnostic),
+            Err(error) => {
+                let diagnostic = source.diagnostic_from(node.spans.at(error.option), &error);
+                return self.diagnostics.push(diagnostic);
+            }
         };
         let described = described(project, node, image, &attachments);
         let decision = match self.current.nodes.get(&node.name) {
@@ -230,7 +231,6 @@ impl<'a> Planner<'a> {
                 project,
                 node,
                 image,
-                append: attachments.append(&node.append),
                 attachments,
                 described,
                 decision,
@@ -239,7 +239,7 @@ impl<'a> Planner<'a> {
             }),
             Err((message, hint)) => {
                 let message = format!("there already is a node '{}', {message}", node.name);
-                let diagnostic = source.diagnostic(node.at.clone(), message, hint);
+                let diagnostic = source.diagnostic(node.spans.at(""), message, hint);
                 self.diagnostics.push(diagnostic);
             }
         }
@@ -252,9 +252,8 @@ impl<'a> Planner<'a> {
             let name = &one.node.name;
             if let Some(other) = seen.insert(name, one.project) {
                 let message = format!("{} also describes a node '{name}'", other.path.display());
-                let diagnostic =
-                    one.diagnostic(&one.node.at, message, "give one of them another name");
-                self.diagnostics.push(diagnostic);
+                let hint = "give one of them another name";
+                self.diagnostics.push(one.diagnostic("", message, hint));
                 one.is_refused = true;
             }
         }
@@ -264,7 +263,7 @@ impl<'a> Planner<'a> {
     fn check_shared_cores(&mut self) {
         let mut seen = BTreeMap::new();
         for one in &mut self.candidates {
-            let CoreRequest::List(list) = &one.node.cores else {
+            let Some(list) = &one.node.spec.cpu_list else {
                 continue;
             };
             let others = list.0.iter().filter_map(|&cpu| {
@@ -274,7 +273,7 @@ impl<'a> Planner<'a> {
             if let Some((cpu, other)) = others.last() {
                 let message = format!("core {cpu} is also used by the node '{other}'");
                 let hint = "give each node cores of its own";
-                let diagnostic = one.diagnostic(&one.node.cores_at, message, hint);
+                let diagnostic = one.diagnostic("cpu_list", message, hint);
                 self.diagnostics.push(diagnostic);
                 one.is_refused = true;
             }
@@ -308,21 +307,21 @@ impl<'a> Planner<'a> {
         self.freed().for_each(|node| view.mark_free(&node.cpus));
         let mut order: Vec<&mut Candidate> = self.candidates.iter_mut().collect();
         order.retain(|one| one.is_started());
-        order.sort_by_key(|one| match &one.node.cores {
+        order.sort_by_key(|one| match one.node.spec.cores() {
             CoreRequest::List(_) => (false, Reverse(0)),
-            CoreRequest::Count(count) => (true, Reverse(*count)),
+            CoreRequest::Count(count) => (true, Reverse(count)),
         });
         for one in order {
-            let numa_node = one.node.memory.iter().find_map(|spec| spec.numa_node);
-            match view.choose(&one.node.cores, numa_node) {
+            let (request, numa_node) = (one.node.spec.cores(), one.node.spec.numa_node());
+            match view.choose(&request, numa_node) {
                 Ok(cores) => {
                     view.mark_used(&cores);
                     one.cores = cores;
                 }
                 Err(error) => {
-                    let diagnostic = one.diagnostic_from(&one.node.cores_at, &error);
+                    let diagnostic = one.diagnostic_from(one.node.cores_key(), &error);
                     self.diagnostics.push(diagnostic);
-                    if matches!(one.node.cores, CoreRequest::Count(_)) {
+                    if matches!(request, CoreRequest::Count(_)) {
                         return;
                     }
                 }
@@ -348,10 +347,10 @@ impl<'a> Planner<'a> {
         let mut specs = Vec::<MemorySpec>::new();
         let mut low = 0;
         for one in self.candidates.iter().filter(|one| one.is_started()) {
-            specs.extend(&one.node.memory);
+            specs.extend(&one.node.spec.memory);
             low += LOW_SIZE;
             if let Err(error) = check_available(&specs, topology, base, free) {
-                let diagnostic = one.diagnostic_from(&one.node.memory_at, &error);
+                let diagnostic = one.diagnostic_from("memory", &error);
                 return self.diagnostics.push(diagnostic);
             }
             if low > machine.lowmem_free.saturating_add(lowmem_freed) {
@@ -360,9 +359,7 @@ impl<'a> Planner<'a> {
                     Size(LOW_SIZE)
                 );
                 let hint = "use fewer nodes: `insula machine info` shows how much there is";
-                return self
-                    .diagnostics
-                    .push(one.diagnostic(&one.node.at, message, hint));
+                return self.diagnostics.push(one.diagnostic("", message, hint));
             }
         }
     }
@@ -371,22 +368,20 @@ impl<'a> Planner<'a> {
     fn check_layouts(&mut self) {
         let all = self.candidates.iter();
         for one in all.filter(|one| one.is_started() && !one.cores.is_empty()) {
-            let later = (one.node.cores_max as usize).saturating_sub(one.cores.len());
+            let most = one.node.spec.max_cpus.unwrap_or_default() as usize;
+            let later = most.saturating_sub(one.cores.len());
             let dry_run = DryRun {
                 kernel: &one.image.loadable,
                 initrd_size: one.image.initrd_size,
                 image_append: &one.image.append,
-                append: &one.append,
+                append: &one.attachments.command_line(&one.node.spec),
                 cores: &one.cores,
                 spare_apic_ids: &self.current.view.spare_apic_ids(&one.cores, later),
-                memory: &one.node.memory,
+                memory: &one.node.spec.memory,
             };
             if let Err(error) = dry_run.run(&self.current.machine) {
-                let at = match error {
-                    LayoutError::CommandLine(_) => &one.node.append_at,
-                    _ => &one.node.memory_at,
-                };
-                self.diagnostics.push(one.diagnostic_from(at, &error));
+                let diagnostic = one.diagnostic_from(error.option, &error);
+                self.diagnostics.push(diagnostic);
             }
         }
     }
@@ -396,14 +391,14 @@ impl<'a> Planner<'a> {
         let freed: Vec<_> = self.freed().flat_map(|node| &node.devices).collect();
         let mut seen = BTreeMap::new();
         for one in self.candidates.iter().filter(|one| one.is_started()) {
-            let (at, devices) = (&one.node.devices_at, &one.node.devices);
+            let devices = &one.node.spec.device;
             let others = devices.iter().filter_map(|&device| {
                 let other: &Name = seen.insert(device, &one.node.name)?;
                 (*other != one.node.name).then_some((device, other))
             });
             if let Some((device, other)) = others.last() {
                 let message = format!("device {device} is also used by the node '{other}'");
-                let diagnostic = one.diagnostic(at, message, "give it to one of them");
+                let diagnostic = one.diagnostic("device", message, "give it to one of them");
                 self.diagnostics.push(diagnostic);
                 continue;
             }
@@ -412,9 +407,10 @@ impl<'a> Planner<'a> {
             let (attached, free): (Vec<_>, Vec<_>) =
                 devices.iter().partition(|one| is_attached(one));
             let checked = device::describe(root, &attached);
-            let checked = checked.and_then(|_| device::select(root, &free, one.node.force_devices));
+            let checked =
+                checked.and_then(|_| device::select(root, &free, one.node.spec.force_device));
             if let Err(error) = checked {
-                self.diagnostics.push(one.diagnostic_from(at, &error));
+                self.diagnostics.push(one.diagnostic_from("device", &error));
             }
         }
     }
@@ -458,28 +454,14 @@ fn decide(
     }
 }
 
-/// What a node's digest is computed from. A key that is added later must be left out when it is not
-/// given: otherwise a new version of the command would restart all nodes.
+/// What a node's digest is computed from: its keys, and the content of the files that they name.
 #[derive(Serialize)]
 struct Identity<'a> {
-    image: &'a Name,
+    spec: NodeSpec,
     content: Content,
-    cores: &'a CoreRequest,
-    cores_max: u32,
-    memory: &'a [MemorySpec],
-    append: &'a str,
-    #[serde(skip_serializing_if = "is_default")]
-    dump_on_crash: bool,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    devices: &'a [PciAddress],
-    #[serde(skip_serializing_if = "is_default")]
-    policy: Policy,
-    #[serde(flatten)]
-    attachments: AttachmentsIdentity<'a>,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
+    root: Option<&'a Path>,
+    root_image: Option<&'a RootImageRecord>,
+    disks: &'a [DiskFile],
 }
 
 fn described(
@@ -489,16 +471,11 @@ fn described(
     attachments: &Attachments,
 ) -> Described {
     let identity = Identity {
-        image: &node.image,
+        spec: node.spec.normalized(),
         content: image.content(),
-        cores: &node.cores,
-        cores_max: node.cores_max,
-        memory: &node.memory,
-        append: node.append.trim(),
-        dump_on_crash: node.dump_on_crash,
-        devices: &node.devices,
-        policy: node.policy,
-        attachments: attachments.identity(),
+        root: attachments.root.as_ref().and_then(NodeRoot::path),
+        root_image: attachments.root_image(),
+        disks: &attachments.disks,
     };
     // Serialising to memory fails only for maps with non-string keys: there are none.
     let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());
@@ -506,10 +483,5 @@ fn described(
         project: project.name.to_string(),
         file: project.path.clone(),
         digest,
-        after: node
-            .after
-            .iter()
-            .map(|(name, _)| name.to_string())
-            .collect(),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::name::Name;
 
@@ -22,18 +23,24 @@ pub struct PlanError(
     pub Vec<Diagnostic>,
 );
 
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl PlanError {
+    /// The refusal as a whole, without the single errors.
+    #[must_use]
+    pub fn error(&self) -> Error {
         let files: BTreeSet<&PathBuf> = self.0.iter().map(|diagnostic| &diagnostic.file).collect();
         let names: Vec<_> = files
             .iter()
             .map(|file| file.display().to_string())
             .collect();
-        writeln!(f, "{} refused; nothing was touched", names.join(", "))?;
-        write!(
-            f,
-            "correct the errors below; `insula up --dry-run` only checks"
-        )?;
+        Error::new(format!("{} refused", names.join(", ")))
+            .untouched()
+            .hint("correct the errors below; `insula up --dry-run` only checks")
+    }
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error())?;
         let mut diagnostics = self.0.iter();
         diagnostics.try_for_each(|diagnostic| write!(f, "\n\n{diagnostic}"))
     }

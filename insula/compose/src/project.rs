@@ -1,20 +1,16 @@
 //! What one file describes.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use insula_driver::name::Name;
 use insula_image::{BuildFiles, Files, Payload};
-use insula_node::attachment::{DiskSpec, Networking};
-use insula_node::cores::CoreRequest;
-use insula_node::device::PciAddress;
-use insula_node::memory::MemorySpec;
-use insula_node::policy::Policy;
+use insula_node::NodeSpec;
 
 use super::diagnostic::{Diagnostic, Source, Span};
 use super::file::File;
 use super::order::Dependencies;
 use super::reader::Reader;
+use super::spans::Spans;
 
 /// The file that is read when none is given, and whose folder names the project.
 pub const FILE: &str = "insula.toml";
@@ -41,18 +37,14 @@ pub struct Project {
 pub struct WantedImage {
     /// Its name.
     pub name: Name,
-    /// Where that is in the file.
-    pub at: Span,
     /// What it is made from.
     pub kernel: WantedKernel,
-    /// Where its kernel is named.
-    pub kernel_at: Span,
-    /// Where its initrd is named.
-    pub initrd_at: Span,
     /// Kernel command line of every node of this image.
     pub append: String,
     /// Form of the kernel to keep.
     pub payload: Payload,
+    /// Where its keys are in the file.
+    pub spans: Spans,
 }
 
 /// What an image is made from.
@@ -71,74 +63,43 @@ pub enum WantedKernel {
 pub struct WantedNode {
     /// Its name.
     pub name: Name,
-    /// Where that is in the file.
-    pub at: Span,
     /// Its image.
     pub image: Name,
-    /// Where that is in the file.
-    pub image_at: Span,
-    /// Its cores.
-    pub cores: CoreRequest,
-    /// Where they are in the file.
-    pub cores_at: Span,
-    /// Most cores that it may have later; 0 for those it starts with.
-    pub cores_max: u32,
-    /// Its memory.
-    pub memory: Vec<MemorySpec>,
-    /// Where that is in the file.
-    pub memory_at: Span,
-    /// Its own part of the command line.
-    pub append: String,
-    /// Where that is in the file.
-    pub append_at: Span,
-    /// PCI functions to pass through.
-    pub devices: Vec<PciAddress>,
-    /// Where they are in the file.
-    pub devices_at: Span,
-    /// Whether to pass them through even if the base needs them.
-    pub force_devices: bool,
-    /// Its attachments to the base's files and network.
-    pub attachments: WantedAttachments,
-    /// Whether a dump is kept when it crashes.
-    pub dump_on_crash: bool,
-    /// What is done when it has stopped.
-    pub policy: Policy,
-    /// Nodes that must be ready before it is started, and where each is named.
-    pub after: Vec<(Name, Span)>,
-    /// What marks it as ready; `None` if it is as soon as its kernel runs.
-    pub ready: Option<Ready>,
+    /// What it is to be; paths are absolute.
+    pub spec: NodeSpec,
+    /// Where its keys are in the file.
+    pub spans: Spans,
 }
 
-/// A node's attachments to the base's files and network.
-#[derive(Clone, Debug)]
-pub struct WantedAttachments {
-    /// Path of its root file system, if that is not its image's initial file system.
-    pub root: Option<PathBuf>,
-    /// Where that is in the file.
-    pub root_at: Span,
-    /// Whether changes to the root file system stay in the node's memory.
-    pub overlay: bool,
-    /// Its disks.
-    pub disks: Vec<DiskSpec>,
-    /// Where they are in the file.
-    pub disks_at: Span,
-    /// Its network attachment, if it has one.
-    pub network: Option<Networking>,
-    /// Where its address is in the file.
-    pub address_at: Span,
-    /// Where its ports are in the file.
-    pub publish_at: Span,
-    /// The program to run, and its arguments; empty for none.
-    pub program: Vec<String>,
+impl WantedImage {
+    /// Where its kernel is named.
+    #[must_use]
+    pub fn kernel_at(&self) -> Span {
+        match self.kernel {
+            WantedKernel::Files(_) => self.spans.at("kernel"),
+            WantedKernel::Installed(_) | WantedKernel::Agent(..) => self.spans.at("installed"),
+        }
+    }
+
+    /// Where its initrd is named, or else its kernel.
+    #[must_use]
+    pub fn initrd_at(&self) -> Span {
+        match self.spans.has("initrd") {
+            true => self.spans.at("initrd"),
+            false => self.kernel_at(),
+        }
+    }
 }
 
-/// The mark of a node that is ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ready {
-    /// Text in a line of its kernel log.
-    pub log: String,
-    /// Time from its start within which it must be ready.
-    pub timeout: Duration,
+impl WantedNode {
+    /// The key that gives its cores.
+    #[must_use]
+    pub fn cores_key(&self) -> &'static str {
+        match self.spec.cpu_list {
+            Some(_) => "cpu_list",
+            None => "cpus",
+        }
+    }
 }
 
 impl Project {
@@ -147,8 +108,8 @@ impl Project {
     /// # Errors
     /// All errors that can be found in the file alone.
     pub fn read(source: &Source, name: Option<&Name>) -> Result<Self, Vec<Diagnostic>> {
-        let file = File::parse(source).map_err(|diagnostic| vec![diagnostic])?;
-        Reader::new(source).project(file, name)
+        let (file, spans) = File::parse(source).map_err(|diagnostic| vec![diagnostic])?;
+        Reader::new(source, spans).project(file, name)
     }
 
     /// Dependencies of its nodes.
@@ -161,7 +122,7 @@ impl Project {
 /// Dependencies of these nodes.
 pub(super) fn dependencies(nodes: &[WantedNode]) -> Dependencies {
     let entry = |node: &WantedNode| {
-        let after = node.after.iter().map(|(name, _)| name.clone());
+        let after = node.spec.after.iter().cloned();
         (node.name.clone(), after.collect())
     };
     nodes.iter().map(entry).collect()

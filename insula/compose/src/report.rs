@@ -1,11 +1,10 @@
 //! What was done: events as they happen, and the report at the end.
 
+use insula_base::error::Error;
 use insula_base::units::CpuList;
 use insula_driver::name::Name;
-use insula_node::{EndError, RunError, Started, Stopped};
+use insula_node::{Started, Stopped};
 use serde::Serialize;
-
-use super::ready::ReadyError;
 
 /// Something that has just happened.
 #[derive(Debug)]
@@ -25,42 +24,11 @@ pub enum Event<'a> {
     /// A node is ready, so many nanoseconds after its start.
     NodeReady(&'a Name, u64),
     /// An action on a node failed.
-    NodeFailed(&'a NodeError),
+    NodeFailed(&'a Error),
 }
 
 /// Receiver of events, called from any thread.
 pub type Observer<'a> = &'a (dyn Fn(&Event) + Sync);
-
-/// Why a node is not as described.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// It could not be stopped or removed.
-    #[error(transparent)]
-    End(#[from] EndError),
-    /// It could not be started.
-    #[error(transparent)]
-    Run(Box<RunError>),
-    /// It did not become ready.
-    #[error(transparent)]
-    Ready(#[from] ReadyError),
-    /// The node that it replaces could not be removed.
-    #[error("the node '{0}' was not started again: the running one could not be stopped first")]
-    NotReplaced(Name),
-    /// A node that it depends on is not ready.
-    #[error("the node '{name}' was not started: it depends on '{after}', which is not ready")]
-    NotStarted {
-        /// The node.
-        name: Name,
-        /// The node that it depends on.
-        after: Name,
-    },
-}
-
-impl From<RunError> for NodeError {
-    fn from(error: RunError) -> Self {
-        Self::Run(Box::new(error))
-    }
-}
 
 /// Action on an image or a node, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,26 +3,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::Source;
+use insula_base::error::Error;
 
-/// Why a file cannot be read. Nothing has been changed.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{} cannot be read: {source}; nothing was touched\n\
-     name a file, or a folder with files whose names end in .toml, with -f", path.display()
-)]
-pub struct SourceError {
-    /// Its path.
-    pub path: PathBuf,
-    /// Why.
-    pub source: io::Error,
-}
+use super::diagnostic::Source;
 
 /// Reads files; of a folder, those whose names end in `.toml`, sorted by name.
 ///
 /// # Errors
-/// [`SourceError`].
-pub fn sources(paths: &[PathBuf]) -> Result<Vec<Source>, SourceError> {
+/// Why one cannot be read; nothing was touched.
+pub fn sources(paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
     let mut sources = Vec::new();
     for path in paths {
         let files = if path.is_dir() {
@@ -37,9 +26,11 @@ pub fn sources(paths: &[PathBuf]) -> Result<Vec<Source>, SourceError> {
     Ok(sources)
 }
 
-fn failed(path: &Path, source: io::Error) -> SourceError {
-    let path = path.to_owned();
-    SourceError { path, source }
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::new(format!("{} cannot be read", path.display()))
+        .because(error)
+        .untouched()
+        .hint("name a file, or a folder with files whose names end in .toml, with -f")
 }
 
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {

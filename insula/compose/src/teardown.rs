@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_node::{self as node, EndError, FindError};
+use insula_node as node;
 
-use super::report::{Event, NodeError, Observer};
+use super::report::{Event, Observer};
 
 /// Stops and removes a node; one that was removed meanwhile is no failure.
 pub(super) fn teardown(
@@ -14,15 +15,15 @@ pub(super) fn teardown(
     name: &Name,
     timeout: Duration,
     observer: Observer,
-) -> Result<(), NodeError> {
+) -> Result<(), Error> {
     let stopped = match node::stop(driver, name, timeout) {
         Ok(stopped) => Ok(Some(stopped)),
-        Err(EndError::NotRunning(_) | EndError::Find(FindError::Unknown(_))) => Ok(None),
+        Err(error) if [Kind::NotRunning, Kind::NoNode].contains(&error.kind) => Ok(None),
         Err(error) => Err(error),
     };
     let removed = stopped.and_then(|stopped| match node::remove(driver, name, false) {
-        Ok(()) | Err(EndError::Find(FindError::Unknown(_))) => Ok(stopped),
-        Err(error) => Err(error),
+        Err(error) if error.kind != Kind::NoNode => Err(error),
+        _ => Ok(stopped),
     });
     match removed {
         Ok(stopped) => {
@@ -30,7 +31,6 @@ pub(super) fn teardown(
             Ok(())
         }
         Err(error) => {
-            let error = NodeError::from(error);
             observer(&Event::NodeFailed(&error));
             Err(error)
         }

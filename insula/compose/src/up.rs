@@ -3,46 +3,40 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::name::Name;
 use insula_driver::{Driver, tsc};
-use insula_image::{self as image, AddError};
+use insula_image as image;
+use insula_node::spec::Ready;
 use insula_node::{self as node, RunRequest, Started};
 use insula_supervisor as supervisor;
 
 use super::images::{ImageAction, ImageStep};
 use super::nodes::{NodeAction, NodeStep};
 use super::plan::Plan;
-use super::project::Ready;
 use super::ready;
-use super::report::{Event, NodeError, Observer, Report};
+use super::report::{Event, Observer, Report};
 use super::schedule::run_in_parallel;
 use super::teardown::teardown;
-
-/// Why the images could not be brought to the described state.
-#[derive(Debug, thiserror::Error)]
-pub enum UpError {
-    /// An image could not be added.
-    #[error("{0}\nno node was touched; images that were added before it are kept")]
-    Add(#[from] AddError),
-    /// An image that is described no more could not be removed.
-    #[error(transparent)]
-    Remove(#[from] image::RemoveError),
-}
 
 /// Carries out a plan: images first, then removals, then starts, nodes in parallel in the order of
 /// their dependencies. A node has `timeout` to power off. A node that fails keeps those that depend
 /// on it from starting, and no others.
 ///
 /// # Errors
-/// [`UpError`]; the result for each node is in the report.
+/// Why no node was touched; the result for each node is in the report.
 pub fn up(
     driver: &Driver,
     root: &Root,
     plan: Plan,
     timeout: Duration,
     observer: Observer,
-) -> Result<Report, UpError> {
+) -> Result<Report, Error> {
+    let starts = |step: &NodeStep| !matches!(step.action, NodeAction::Keep | NodeAction::Remove);
+    if plan.nodes.iter().any(starts) {
+        node::check_base(root).map_err(Error::untouched)?;
+    }
     let mut report = plan.report();
     // Drops what was read of the images' files: the nodes may need the memory.
     let mut images = plan.images.into_iter();
@@ -78,16 +72,16 @@ pub fn up(
 }
 
 /// Carries out the action on an image.
-fn apply_image(driver: &Driver, step: &ImageStep, observer: Observer) -> Result<(), UpError> {
+fn apply_image(driver: &Driver, step: &ImageStep, observer: Observer) -> Result<(), Error> {
     let name = &step.name;
     match &step.action {
         ImageAction::Keep => {}
         ImageAction::Add(prepared) => {
-            prepared.add(driver)?;
+            prepared.add(driver).map_err(others_kept)?;
             observer(&Event::ImageAdded(name));
         }
         ImageAction::Replace(prepared) => {
-            prepared.replace(driver)?;
+            prepared.replace(driver).map_err(others_kept)?;
             observer(&Event::ImageReplaced(name));
         }
         ImageAction::Remove => {
@@ -98,13 +92,31 @@ fn apply_image(driver: &Driver, step: &ImageStep, observer: Observer) -> Result<
     Ok(())
 }
 
+/// The error of an image that was not added.
+fn others_kept(error: Error) -> Error {
+    error.leaving("no node was touched; images that were added before it are kept")
+}
+
+fn not_started(name: &Name, after: &Name) -> Error {
+    Error::new(format!(
+        "the node '{name}' was not started: it depends on '{after}', which is not ready"
+    ))
+}
+
+/// The node that it replaces could not be removed.
+fn not_replaced(name: &Name) -> Error {
+    Error::new(format!(
+        "the node '{name}' was not started again: the running one could not be stopped first"
+    ))
+}
+
 /// Starts nodes and waits until they are ready.
 struct Builder<'a> {
     driver: &'a Driver,
     root: &'a Root,
     steps: BTreeMap<&'a Name, &'a NodeStep>,
     /// Results of the nodes that had to be removed.
-    ended: &'a BTreeMap<Name, Result<(), NodeError>>,
+    ended: &'a BTreeMap<Name, Result<(), Error>>,
     observer: Observer<'a>,
 }
 
@@ -116,25 +128,22 @@ struct Built {
 
 impl Builder<'_> {
     /// Brings a node to the described state, unless a dependency has `failed`.
-    fn build(&self, name: &Name, failed: Option<&Name>) -> Result<Built, NodeError> {
+    fn build(&self, name: &Name, failed: Option<&Name>) -> Result<Built, Error> {
         let built = match failed {
-            Some(after) => Err(NodeError::NotStarted {
-                name: name.clone(),
-                after: after.clone(),
-            }),
+            Some(after) => Err(not_started(name, after)),
             None => self.start(name),
         };
         built.inspect_err(|error| (self.observer)(&Event::NodeFailed(error)))
     }
 
-    fn start(&self, name: &Name) -> Result<Built, NodeError> {
+    fn start(&self, name: &Name) -> Result<Built, Error> {
         let step = self.steps[name];
         let ready = step.ready.as_ref();
         match &step.action {
             NodeAction::Keep | NodeAction::Remove => self.keep(name, ready),
             NodeAction::Start(request) => self.run(name, request, ready),
             NodeAction::Restart { request, .. } => match self.ended.get(name) {
-                Some(Err(_)) => Err(NodeError::NotReplaced(name.clone())),
+                Some(Err(_)) => Err(not_replaced(name)),
                 _ => self.run(name, request, ready),
             },
         }
@@ -142,11 +151,11 @@ impl Builder<'_> {
 
     /// A running node may not be ready yet: an earlier `insula up` may have been interrupted. After
     /// the timeout its log may be overwritten, and it counts as ready.
-    fn keep(&self, name: &Name, ready: Option<&Ready>) -> Result<Built, NodeError> {
+    fn keep(&self, name: &Name, ready: Option<&Ready>) -> Result<Built, Error> {
         (self.observer)(&Event::NodeKept(name));
         let mut ready_ns = None;
         if let Some(ready) = ready {
-            let handle = node::find(self.driver, name).map_err(ready::ReadyError::from)?;
+            let handle = node::find(self.driver, name)?;
             if !ready::has_timed_out(&handle, ready) {
                 ready_ns = Some(ready::wait(self.driver, name, ready)?);
             }
@@ -162,7 +171,7 @@ impl Builder<'_> {
         name: &Name,
         request: &RunRequest,
         ready: Option<&Ready>,
-    ) -> Result<Built, NodeError> {
+    ) -> Result<Built, Error> {
         let started = supervisor::run(self.driver, self.root, request, tsc())?;
         (self.observer)(&Event::NodeStarted(&started));
         let wait = |ready| ready::wait(self.driver, name, ready);

@@ -7,10 +7,17 @@ use nix::errno::Errno;
 /// A call that the module, or the kernel on the way there, refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// Name of the ioctl in the C header.
+    /// Name of the ioctl in the C header, or of the system call.
     pub call: &'static str,
     /// Its error number.
     pub errno: Errno,
+}
+
+impl CallError {
+    /// Makes one from the error number of that call.
+    pub(crate) fn of(call: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self { call, errno }
+    }
 }
 
 impl std::error::Error for CallError {}
@@ -55,6 +62,8 @@ fn purpose(call: &str) -> &'static str {
         | "INSULA_GRANT_IMPORT"
         | "INSULA_GRANT_ADD"
         | "INSULA_GRANT_REVOKE" => "granting memory to the node",
+        "mmap" => "mapping memory",
+        "poll" => "waiting for the other side",
         _ => "communicating with the node",
     }
 }

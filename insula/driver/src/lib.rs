@@ -21,32 +21,36 @@ mod tsc;
 use std::os::fd::{AsFd, OwnedFd};
 
 use insula_abi as abi;
+use insula_channel::InvalidRing;
 use nix::errno::Errno;
 
 pub use call_error::CallError;
 pub use channel::{Channel, RingWords, Waited};
 pub use grant_table::GrantTable;
 pub use imported_grant::ImportedGrant;
-pub use mapping::{Extent, MapError, Mapping, OutOfRange};
+pub use mapping::{Extent, Mapping, OutOfRange};
 pub use memory::Memory;
-pub use mirror::{Mirror, ProxyError, ProxyRegion, ProxyStart};
+pub use mirror::{Mirror, ProxyRegion, ProxyStart};
 pub use node::Node;
-pub use open::{DEVICE, OpenError};
+pub use open::DEVICE;
 pub use tap::Tap;
 pub use tsc::tsc;
 
-/// A failure at the boundary to the module.
+/// A failure at the boundary to the module: the cause of an error, which knows what it prevents.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The module refused a call.
+    /// The module, or the kernel, refused a call.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// A memory object could not be mapped.
-    #[error(transparent)]
-    Map(#[from] MapError),
+    /// A memory object is empty, or larger than the address space.
+    #[error("a memory object of {0} bytes cannot be mapped")]
+    Size(u64),
     /// An access outside of a memory object.
     #[error(transparent)]
     Range(#[from] OutOfRange),
+    /// The module reported an impossible size of a channel's rings.
+    #[error(transparent)]
+    Rings(#[from] InvalidRing),
 }
 
 impl DriverError {
@@ -54,9 +58,8 @@ impl DriverError {
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Call(error) | Self::Map(MapError::Call(error)) => Some(error.errno),
-            Self::Map(MapError::Map(errno)) => Some(*errno),
-            Self::Map(MapError::Size(_)) | Self::Range(_) => None,
+            Self::Call(error) => Some(error.errno),
+            Self::Size(_) | Self::Range(_) | Self::Rings(_) => None,
         }
     }
 }
@@ -193,9 +196,9 @@ impl Driver {
         table: u32,
         address: u64,
         size: usize,
-    ) -> Result<ImportedGrant, MapError> {
+    ) -> Result<ImportedGrant, CallError> {
         let fd = ioctl::grant_import(self.fd.as_fd(), table)?;
-        ImportedGrant::map(&fd, address, size).map_err(MapError::Map)
+        ImportedGrant::map(&fd, address, size).map_err(CallError::of("mmap"))
     }
 
     /// Names of all nodes, oldest first (`INSULA_NODE_LIST`).

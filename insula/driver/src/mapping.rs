@@ -22,21 +22,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::CallError;
-
-/// Why a memory object cannot be mapped.
-#[derive(Debug, thiserror::Error)]
-pub enum MapError {
-    /// The module did not list its chunks.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// The kernel refused to map it.
-    #[error("mmap of a memory object: {}", .0.desc())]
-    Map(Errno),
-    /// It is empty or larger than the address space.
-    #[error("a memory object of {0} bytes cannot be mapped")]
-    Size(u64),
-}
+use super::{CallError, DriverError};
 
 /// An access that is not entirely within the mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,17 +60,17 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub(super) fn new(fd: BorrowedFd<'_>, chunks: Vec<Chunk>) -> Result<Self, MapError> {
+    pub(super) fn new(fd: BorrowedFd<'_>, chunks: Vec<Chunk>) -> Result<Self, DriverError> {
         let total = chunks
             .iter()
             .fold(0_u64, |sum, chunk| sum.saturating_add(chunk.size));
         let length = usize::try_from(total).ok().and_then(NonZeroUsize::new);
-        let length = length.ok_or(MapError::Size(total))?;
+        let length = length.ok_or(DriverError::Size(total))?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new shared mapping at an address of the kernel's choice; it replaces nothing,
         // and no reference to it will ever be made.
         let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, fd, 0) };
-        let base = base.map_err(MapError::Map)?.cast();
+        let base = base.map_err(CallError::of("mmap"))?.cast();
         let offsets = chunks.iter().scan(0, |offset, chunk| {
             let this = *offset;
             *offset += chunk.size;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
 
-use super::{CallError, MapError, Mapping, ioctl};
+use super::{CallError, DriverError, Mapping, ioctl};
 
 /// A memory object: an ordered list of chunks of physical memory.
 ///
@@ -56,7 +56,7 @@ impl Memory {
     ///
     /// # Errors
     /// The module's or the kernel's error.
-    pub fn map(&self) -> Result<Mapping, MapError> {
+    pub fn map(&self) -> Result<Mapping, DriverError> {
         Mapping::new(self.fd.as_fd(), self.chunks()?)
     }
 }

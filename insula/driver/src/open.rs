@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use insula_abi as abi;
+use insula_base::error::{Error, Kind};
 use nix::errno::Errno;
 
 use super::{CallError, Driver, ioctl};
@@ -13,59 +14,26 @@ use super::{CallError, Driver, ioctl};
 /// The module's device.
 pub const DEVICE: &str = "/dev/insula";
 
-/// Why the module cannot be used. Nothing has been changed.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The device is missing.
-    #[error(
-        "the module insula.ko is not loaded ({DEVICE} is missing); nothing was touched\n\
-         load it with `sudo modprobe insula`; `insula machine check` shows whether it can be"
-    )]
-    NoModule,
-    /// The user may not open the device.
-    #[error(
-        "no privilege to open {DEVICE}; nothing was touched\n\
-         run the same command as root, for example with `sudo`"
-    )]
-    NoPrivilege,
-    /// The module has another revision of the interface.
-    #[error(
-        "the loaded module speaks revision {module} of the interface, this command revision \
-         {command}; nothing was touched\n\
-         install module and command from the same version, then `sudo rmmod insula` and \
-         `sudo modprobe insula`"
-    )]
-    OtherRevision {
-        /// The module's revision, or "unknown".
-        module: String,
-        /// This command's.
-        command: u32,
-    },
-    /// Anything else.
-    #[error("{DEVICE} cannot be opened: {0}; nothing was touched")]
-    Device(#[source] io::Error),
-    /// The module refused the handshake.
-    #[error("the handshake with {DEVICE} failed: {0}; nothing was touched")]
-    Greeting(#[source] CallError),
-}
-
 impl Driver {
     /// Opens the device and agrees with the module on a revision.
     ///
     /// # Errors
-    /// [`OpenError`], each with a hint.
-    pub fn open() -> Result<Self, OpenError> {
+    /// [`Kind::NoModule`], [`Kind::OtherRevision`], [`Kind::NoPrivilege`] or another; each but the
+    /// last with a hint.
+    pub fn open() -> Result<Self, Error> {
         Self::open_at(Path::new(DEVICE))
     }
 
-    fn open_at(path: &Path) -> Result<Self, OpenError> {
+    fn open_at(path: &Path) -> Result<Self, Error> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let file = opened.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => OpenError::NoModule,
-            io::ErrorKind::PermissionDenied => OpenError::NoPrivilege,
-            _ if error.raw_os_error() == Some(Errno::ENXIO as i32) => OpenError::NoModule,
-            _ if error.raw_os_error() == Some(Errno::ENODEV as i32) => OpenError::NoModule,
-            _ => OpenError::Device(error),
+            io::ErrorKind::NotFound => no_module(),
+            io::ErrorKind::PermissionDenied => no_privilege(),
+            _ if error.raw_os_error() == Some(Errno::ENXIO as i32) => no_module(),
+            _ if error.raw_os_error() == Some(Errno::ENODEV as i32) => no_module(),
+            _ => Error::new(format!("{DEVICE} cannot be opened"))
+                .because(error)
+                .untouched(),
         })?;
         let mut greeting = abi::Hello::default();
         let answer = ioctl::hello(file.as_fd(), &mut greeting);
@@ -78,22 +46,48 @@ impl Driver {
 ///
 /// A module of another revision replies with its own number, with success or `EPROTO`; one whose
 /// `Hello` has another size does not know the request.
-fn agree(answer: Result<(), CallError>, greeting: &abi::Hello) -> Result<(), OpenError> {
-    let other = |module: String| OpenError::OtherRevision {
-        module,
-        command: abi::REVISION,
-    };
+fn agree(answer: Result<(), CallError>, greeting: &abi::Hello) -> Result<(), Error> {
     match answer {
         Err(error) if error.errno == Errno::EACCES || error.errno == Errno::EPERM => {
-            Err(OpenError::NoPrivilege)
+            Err(no_privilege())
         }
-        Err(error) if error.errno == Errno::ENOTTY => Err(other("unknown".into())),
-        _ if greeting.magic != abi::MAGIC => Err(other("unknown".into())),
-        _ if greeting.revision != abi::REVISION => Err(other(greeting.revision.to_string())),
-        Err(error) if error.errno == Errno::EPROTO => Err(other("unknown".into())),
-        Err(error) => Err(OpenError::Greeting(error)),
+        Err(error) if error.errno == Errno::ENOTTY => Err(other_revision(None)),
+        _ if greeting.magic != abi::MAGIC => Err(other_revision(None)),
+        _ if greeting.revision != abi::REVISION => Err(other_revision(Some(greeting.revision))),
+        Err(error) if error.errno == Errno::EPROTO => Err(other_revision(None)),
+        Err(error) => Err(Error::new(format!("the handshake with {DEVICE} failed"))
+            .because(error)
+            .untouched()),
         Ok(()) => Ok(()),
     }
+}
+
+fn no_module() -> Error {
+    let what = format!("the module insula.ko is not loaded ({DEVICE} is missing)");
+    Error::of(Kind::NoModule, what)
+        .untouched()
+        .hint("load it with `sudo modprobe insula`; `insula machine check` shows whether it can be")
+}
+
+fn no_privilege() -> Error {
+    Error::of(Kind::NoPrivilege, format!("no privilege to open {DEVICE}"))
+        .untouched()
+        .hint("run the same command as root, for example with `sudo`")
+}
+
+/// The error for a module of that revision, if it is known.
+fn other_revision(module: Option<u32>) -> Error {
+    let what = format!(
+        "the loaded module speaks revision {} of the interface, this command revision {}",
+        module.map_or_else(|| "unknown".into(), |revision| revision.to_string()),
+        abi::REVISION,
+    );
+    Error::of(Kind::OtherRevision(module), what)
+        .untouched()
+        .hint(
+            "install module and command from the same version, then `sudo rmmod insula` and \
+             `sudo modprobe insula`",
+        )
 }
 
 #[cfg(test)]
@@ -128,17 +122,15 @@ mod tests {
     fn another_device_has_an_unknown_revision() {
         let error = agree(refused(Errno::ENOTTY), &abi::Hello::default()).unwrap_err();
         assert!(error.to_string().contains("revision unknown"), "{error}");
-        assert!(matches!(
-            Driver::open_at(Path::new("/dev/null")),
-            Err(OpenError::OtherRevision { .. })
-        ));
+        let null = Driver::open_at(Path::new("/dev/null")).unwrap_err();
+        assert_eq!(null.kind, Kind::OtherRevision(None));
     }
 
     #[test]
     fn no_privilege_and_no_module() {
         let error = agree(refused(Errno::EPERM), &abi::Hello::default()).unwrap_err();
-        assert!(matches!(error, OpenError::NoPrivilege));
+        assert_eq!(error.kind, Kind::NoPrivilege);
         let missing = Driver::open_at(Path::new("/nonexistent/insula")).unwrap_err();
-        assert!(matches!(missing, OpenError::NoModule));
+        assert_eq!(missing.kind, Kind::NoModule);
     }
 }

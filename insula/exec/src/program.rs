@@ -15,9 +15,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use insula_base::error::{Error, Kind};
 use insula_driver::name::Name;
-use insula_driver::{CallError, Driver, Mirror, Node, ProxyError, ProxyRegion, ProxyStart};
-use insula_node::{self as node, FindError};
+use insula_driver::{Driver, Mirror, Node, ProxyRegion, ProxyStart};
+use insula_node as node;
 use nix::errno::Errno;
 
 /// Default number of polls for a call before a proxy sleeps: they take about as long as waking it.
@@ -27,6 +28,9 @@ pub const POLLS: u64 = 2000;
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between attempts.
 const INTERVAL: Duration = Duration::from_millis(2);
+
+/// What every error leaves.
+const NOT_STARTED: &str = "nothing was started";
 
 /// A program to run.
 #[derive(Clone, Copy, Debug)]
@@ -44,70 +48,13 @@ pub struct ProgramRequest<'a> {
     pub polls: u64,
 }
 
-/// Why a program was not started. The node is unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum ExecError {
-    /// No node has that name.
-    #[error(transparent)]
-    Node(#[from] FindError),
-    /// No such program.
-    #[error("the program '{}' was not found; nothing was started", .0.display())]
-    NotFound(PathBuf),
-    /// The file is not executable, or not by this user.
-    #[error("'{}' cannot be executed: {source}; nothing was started", path.display())]
-    NotExecutable {
-        /// Its path.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// The working directory cannot be entered.
-    #[error("cannot change to the directory '{}': {source}; nothing was started", path.display())]
-    Directory {
-        /// Its path.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// The node has another kernel.
-    #[error(
-        "the node '{0}' does not run the lightweight kernel; nothing was started\n\
-         start one that runs the base's programs with `insula run --image lwk`"
-    )]
-    OtherKernel(Name),
-    /// It is not running.
-    #[error(
-        "the node '{0}' is not running; nothing was started\n\
-         start it with `insula restart {0}`"
-    )]
-    NotRunning(Name),
-    /// Its kernel did not accept programs in time.
-    #[error(
-        "the kernel of the node '{0}' does not accept programs; nothing was started\n\
-         `insula logs {0}` shows how far it has come"
-    )]
-    NotReady(Name),
-    /// Its delegation area is full.
-    #[error(
-        "the node '{0}' cannot run more programs; nothing was started\n\
-         wait until one has exited"
-    )]
-    Full(Name),
-    /// The module failed.
-    #[error("the module failed: {0}; nothing was started")]
-    Call(#[from] CallError),
-    /// The process could not become a proxy.
-    #[error("the program's proxy could not be set up: {0}; nothing was started")]
-    Proxy(#[from] ProxyError),
-}
-
 /// Runs a program on a node and replaces this process by its proxy, which exits with the program's
 /// status. The process must be single-threaded. On failure it may have changed to the program's
 /// directory.
 ///
 /// # Errors
-/// [`ExecError`].
-pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, ExecError> {
+/// [`Kind::NoProgram`], [`Kind::NotExecutable`], or another; nothing was started.
+pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Error> {
     if let Some(directory) = request.directory {
         enter(Path::new(directory))?;
     }
@@ -115,7 +62,7 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Exe
     let environment = environment(std::env::vars_os(), request.environment);
     let arguments = arguments(&path, request.words, environment.into_iter());
     let node = node::find(driver, request.node)?.node;
-    let region = ProxyRegion::reserve(arguments.len())?;
+    let region = ProxyRegion::reserve(arguments.len()).map_err(no_proxy)?;
     let mirror = create_mirror(&node, &region, request.node)?;
     drop(node);
     let start = ProxyStart {
@@ -123,13 +70,13 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Exe
         executable: Some(executable.into()),
         polls: request.polls,
     };
-    Ok(mirror.become_proxy(region, start)?)
+    mirror.become_proxy(region, start).map_err(no_proxy)
 }
 
-fn enter(directory: &Path) -> Result<(), ExecError> {
-    std::env::set_current_dir(directory).map_err(|source| ExecError::Directory {
-        path: directory.to_owned(),
-        source,
+fn enter(directory: &Path) -> Result<(), Error> {
+    std::env::set_current_dir(directory).map_err(|source| {
+        let what = format!("cannot change to the directory '{}'", directory.display());
+        Error::new(what).because(source).leaving(NOT_STARTED)
     })
 }
 
@@ -144,8 +91,8 @@ fn environment(
 /// Finds and opens the file of a program, by its command line.
 ///
 /// # Errors
-/// [`ExecError::NotFound`], [`ExecError::NotExecutable`].
-pub fn resolve(words: &[OsString]) -> Result<(PathBuf, File), ExecError> {
+/// [`Kind::NoProgram`], [`Kind::NotExecutable`].
+pub fn resolve(words: &[OsString]) -> Result<(PathBuf, File), Error> {
     let name = words.first().map(OsString::as_os_str).unwrap_or_default();
     let path = find(name, std::env::var_os("PATH").as_deref())?;
     let executable = check(&path)?;
@@ -153,41 +100,42 @@ pub fn resolve(words: &[OsString]) -> Result<(PathBuf, File), ExecError> {
 }
 
 /// Creates a mirror on a node whose kernel may still be booting.
-fn create_mirror(node: &Node, region: &ProxyRegion, name: &Name) -> Result<Mirror, ExecError> {
+fn create_mirror(node: &Node, region: &ProxyRegion, name: &Name) -> Result<Mirror, Error> {
     let start = Instant::now();
     loop {
         let error = match node.create_mirror(region.program()) {
             Ok(mirror) => return Ok(mirror),
             Err(error) => error,
         };
-        let name = name.clone();
         return Err(match error.errno {
             Errno::EAGAIN if start.elapsed() < READY_TIMEOUT => {
                 std::thread::sleep(INTERVAL);
                 continue;
             }
-            Errno::EAGAIN => ExecError::NotReady(name),
-            Errno::EOPNOTSUPP => ExecError::OtherKernel(name),
-            Errno::EPIPE => ExecError::NotRunning(name),
-            Errno::ENOSPC => ExecError::Full(name),
-            _ => error.into(),
+            Errno::EAGAIN => not_ready(name),
+            Errno::EOPNOTSUPP => other_kernel(name),
+            Errno::EPIPE => not_running(name),
+            Errno::ENOSPC => full(name),
+            _ => Error::new("the module failed")
+                .because(error)
+                .leaving(NOT_STARTED),
         });
     }
 }
 
 /// Finds a program's file as a shell does.
-fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ExecError> {
+fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Error> {
     let given = Path::new(name);
     if name.as_bytes().contains(&b'/') {
         return match given.exists() {
             true => Ok(given.to_owned()),
-            false => Err(ExecError::NotFound(given.to_owned())),
+            false => Err(not_found(given)),
         };
     }
     let folders = path.into_iter().flat_map(std::env::split_paths);
     let mut candidates = folders.map(|folder| folder.join(given));
     let found = candidates.find(|file| !name.is_empty() && is_program(file));
-    found.ok_or_else(|| ExecError::NotFound(given.to_owned()))
+    found.ok_or_else(|| not_found(given))
 }
 
 fn is_program(file: &Path) -> bool {
@@ -196,10 +144,12 @@ fn is_program(file: &Path) -> bool {
 }
 
 /// Refuses what Linux would refuse to execute. The program's format is left to its kernel.
-fn check(path: &Path) -> Result<File, ExecError> {
-    let refused = |source| ExecError::NotExecutable {
-        path: path.to_owned(),
-        source,
+fn check(path: &Path) -> Result<File, Error> {
+    let refused = |source: io::Error| {
+        let what = format!("'{}' cannot be executed", path.display());
+        Error::of(Kind::NotExecutable, what)
+            .because(source)
+            .leaving(NOT_STARTED)
     };
     let may = nix::unistd::access(path, nix::unistd::AccessFlags::X_OK);
     may.map_err(|errno| refused(errno.into()))?;
@@ -207,6 +157,46 @@ fn check(path: &Path) -> Result<File, ExecError> {
         return Err(refused(Errno::EACCES.into()));
     }
     File::open(path).map_err(refused)
+}
+
+fn not_found(program: &Path) -> Error {
+    let what = format!("the program '{}' was not found", program.display());
+    Error::of(Kind::NoProgram, what).leaving(NOT_STARTED)
+}
+
+fn not_running(node: &Name) -> Error {
+    Error::new(format!("the node '{node}' is not running"))
+        .leaving(NOT_STARTED)
+        .hint(format!("start it with `insula restart {node}`"))
+}
+
+fn other_kernel(node: &Name) -> Error {
+    let what = format!("the node '{node}' does not run the lightweight kernel");
+    Error::new(what)
+        .leaving(NOT_STARTED)
+        .hint("start one that runs the base's programs with `insula run --image lwk`")
+}
+
+/// The error for a kernel that did not accept programs in time.
+fn not_ready(node: &Name) -> Error {
+    let what = format!("the kernel of the node '{node}' does not accept programs");
+    Error::new(what)
+        .leaving(NOT_STARTED)
+        .hint(format!("`insula logs {node}` shows how far it has come"))
+}
+
+/// The error for a full delegation area.
+fn full(node: &Name) -> Error {
+    Error::new(format!("the node '{node}' cannot run more programs"))
+        .leaving(NOT_STARTED)
+        .hint("wait until one has exited")
+}
+
+/// The error of a process that could not become a proxy.
+fn no_proxy(error: Error) -> Error {
+    error
+        .context("the program's proxy could not be set up")
+        .leaving(NOT_STARTED)
 }
 
 /// Encodes the block that `INSULA_LWK_ARGUMENTS` returns (`insula_lwk.h`).
@@ -267,16 +257,15 @@ mod tests {
         let found = |name: &str| find(OsStr::new(name), Some(&path));
         assert_eq!(found("program").unwrap(), program);
         for missing in ["data", "", "other", "./program", "/nowhere/program"] {
-            assert!(
-                matches!(found(missing), Err(ExecError::NotFound(_))),
+            assert_eq!(
+                found(missing).unwrap_err().kind,
+                Kind::NoProgram,
                 "{missing}"
             );
         }
         assert_eq!(found(data.to_str().unwrap()).unwrap(), data);
         assert!(check(&program).is_ok());
-        assert!(matches!(
-            check(folder.path()),
-            Err(ExecError::NotExecutable { .. })
-        ));
+        let refused = check(folder.path()).unwrap_err();
+        assert_eq!(refused.kind, Kind::NotExecutable);
     }
 }

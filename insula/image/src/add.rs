@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_base::units::Size;
 use insula_driver::name::Name;
 use insula_driver::{Driver, DriverError, Mapping, Memory};
@@ -13,8 +14,8 @@ use kimage::log::LogLayout;
 use nix::errno::Errno;
 
 use super::ResidentLayout;
-use super::files::open_initrd;
-use super::{Content, Description, FileRecord, Files, FilesError, KernelFile, LogSource, Payload};
+use super::files::{invalid_kernel, open_initrd, unreadable_initrd};
+use super::{Content, Description, FileRecord, Files, KernelFile, LogSource, Payload};
 use crate::digest::sha256;
 
 /// An image to make resident.
@@ -45,8 +46,8 @@ impl Initrd {
     /// Reads the initrd of these files, if they name one.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn read(files: &Files) -> Result<Option<Self>, FilesError> {
+    /// Of the [kind](insula_base::error::Kind) `Initrd`.
+    pub fn read(files: &Files) -> Result<Option<Self>, Error> {
         let Some(path) = &files.initrd else {
             return Ok(None);
         };
@@ -57,64 +58,17 @@ impl Initrd {
                 path: std::path::absolute(path)?,
             })
         };
-        read().map(Some).map_err(|source| FilesError::Initrd {
-            path: path.clone(),
-            source,
-        })
+        read()
+            .map(Some)
+            .map_err(|source| unreadable_initrd(path, source))
     }
-}
-
-/// Why an image was not added. Nothing is left behind.
-#[derive(Debug, thiserror::Error)]
-pub enum AddError {
-    /// Its files are unusable.
-    #[error(transparent)]
-    Files(#[from] FilesError),
-    /// An image of that name exists.
-    #[error(
-        "there already is an image '{0}'; it was left as it is\n\
-         use another name, or remove it with `insula image rm {0}`"
-    )]
-    NameTaken(Name),
-    /// There is not enough memory.
-    #[error(
-        "{size} of memory could not be allocated for the image '{name}'; nothing was kept\n\
-         free some: `insula machine info` shows what nodes and images use"
-    )]
-    NoMemory {
-        /// Its name.
-        name: Name,
-        /// Bytes needed.
-        size: Size,
-    },
-    /// Its description is too long for the module.
-    #[error(
-        "the description of the image '{name}' has {size} bytes, the module allows {}; nothing was \
-         kept\n\
-         shorten --append",
-        abi::DESCRIPTION_MAX
-    )]
-    Description {
-        /// Its name.
-        name: Name,
-        /// Size of the description in bytes.
-        size: usize,
-    },
-    /// The module failed.
-    #[error("the image '{name}' could not be added: {source}; nothing was kept")]
-    Driver {
-        /// Its name.
-        name: Name,
-        /// The error.
-        source: DriverError,
-    },
 }
 
 /// Reads and checks the files, and registers the image.
 ///
 /// # Errors
-/// [`AddError`]; nothing is left behind.
-pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, AddError> {
+/// Of the [kind](insula_base::error::Kind) `Kernel` or `Initrd`, or another; nothing is left behind.
+pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, Error> {
     check_name(driver, &request.name)?;
     let prepared = Prepared::new(request, Initrd::read(&request.files)?)?;
     prepared.add(driver)?;
@@ -122,11 +76,11 @@ pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, AddErro
 }
 
 /// Fails if there is an image of that name.
-pub(super) fn check_name(driver: &Driver, name: &Name) -> Result<(), AddError> {
+pub(super) fn check_name(driver: &Driver, name: &Name) -> Result<(), Error> {
     let names = driver.image_names();
     let names = names.map_err(|error| driver_failed(name, error.into()))?;
     match names.contains(&name.to_abi()) {
-        true => Err(AddError::NameTaken(name.clone())),
+        true => Err(name_taken(name)),
         false => Ok(()),
     }
 }
@@ -148,8 +102,8 @@ impl Prepared {
     /// Reads and checks the kernel. `initrd` is used, whatever `request` names.
     ///
     /// # Errors
-    /// [`AddError::Files`], [`AddError::Description`].
-    pub fn new(request: &AddRequest, initrd: Option<Initrd>) -> Result<Self, AddError> {
+    /// Of the [kind](insula_base::error::Kind) `Kernel`, or when the description is too long.
+    pub fn new(request: &AddRequest, initrd: Option<Initrd>) -> Result<Self, Error> {
         let kernel = KernelFile::read(&request.files.kernel)?;
         let (bytes, loadable) = kernel.payload(request.payload)?;
         let initrd_size = initrd.as_ref().map_or(0, |one| one.bytes.len() as u64);
@@ -185,8 +139,8 @@ impl Prepared {
     /// Makes it resident.
     ///
     /// # Errors
-    /// [`AddError`], except `Files` and `Description`; nothing is left behind.
-    pub fn add(&self, driver: &Driver) -> Result<(), AddError> {
+    /// When its name is in use, memory is short or the module fails; nothing is left behind.
+    pub fn add(&self, driver: &Driver) -> Result<(), Error> {
         let memory = self.fill(driver)?;
         driver
             .add_image(&self.name.to_abi(), &self.text, &memory)
@@ -197,8 +151,8 @@ impl Prepared {
     /// from the old one have their own copy.
     ///
     /// # Errors
-    /// [`AddError`], except `Files` and `Description`; the existing image is kept.
-    pub fn replace(&self, driver: &Driver) -> Result<(), AddError> {
+    /// When memory is short or the module fails; the existing image is kept.
+    pub fn replace(&self, driver: &Driver) -> Result<(), Error> {
         let memory = self.fill(driver)?;
         driver
             .replace_image(&self.name.to_abi(), &self.text, &memory)
@@ -206,10 +160,10 @@ impl Prepared {
     }
 
     /// Memory with its bytes, which is freed with the descriptor until it has a name.
-    fn fill(&self, driver: &Driver) -> Result<Memory, AddError> {
+    fn fill(&self, driver: &Driver) -> Result<Memory, Error> {
         let failed = |source: DriverError| driver_failed(&self.name, source);
         let memory = allocate(driver, &self.name, self.description.layout.size)?;
-        let mut mapping = memory.map().map_err(|error| failed(error.into()))?;
+        let mut mapping = memory.map().map_err(failed)?;
         fill(&mut mapping, &self.description, &self.kernel, &self.initrd).map_err(failed)?;
         Ok(memory)
     }
@@ -219,8 +173,8 @@ impl Content {
     /// The content of an image to be added, with that initrd; its kernel is read, but not checked.
     ///
     /// # Errors
-    /// When a file cannot be read.
-    pub fn read(request: &AddRequest, initrd: Option<&Initrd>) -> Result<Self, FilesError> {
+    /// Of the [kind](insula_base::error::Kind) `Kernel`.
+    pub fn read(request: &AddRequest, initrd: Option<&Initrd>) -> Result<Self, Error> {
         let kernel = KernelFile::read(&request.files.kernel)?;
         Ok(Self {
             kernel_sha256: sha256(&kernel.bytes),
@@ -231,25 +185,40 @@ impl Content {
     }
 }
 
-fn driver_failed(name: &Name, source: DriverError) -> AddError {
-    let name = name.clone();
+fn driver_failed(name: &Name, source: DriverError) -> Error {
     match source.errno() {
-        Some(Errno::EEXIST) => AddError::NameTaken(name),
-        _ => AddError::Driver { name, source },
+        Some(Errno::EEXIST) => name_taken(name),
+        _ => Error::new(format!("the image '{name}' could not be added"))
+            .because(source)
+            .nothing_kept(),
     }
+}
+
+fn name_taken(name: &Name) -> Error {
+    Error::new(format!("there already is an image '{name}'"))
+        .unchanged()
+        .hint(format!(
+            "use another name, or remove it with `insula image rm {name}`"
+        ))
+}
+
+fn no_memory(name: &Name, size: Size) -> Error {
+    let what = format!("{size} of memory could not be allocated for the image '{name}'");
+    Error::new(what)
+        .nothing_kept()
+        .hint("free some: `insula machine info` shows what nodes and images use")
 }
 
 /// The way to read the kernel's log, from its own symbols and types.
 ///
 /// # Errors
-/// [`FilesError::Image`] when its content is damaged: such a kernel could not unpack itself either.
+/// Of the [kind](insula_base::error::Kind) `Kernel` when its content is damaged: such a kernel could not unpack itself either.
 /// An unknown kind of kernel or compression is no error.
-fn log_source(kernel: &KernelFile) -> Result<LogSource, FilesError> {
+fn log_source(kernel: &KernelFile) -> Result<LogSource, Error> {
     let elf = match kimage::vmlinux(&kernel.bytes) {
         Ok(elf) => elf,
         Err(source @ ImageError::Unpack { .. }) => {
-            let path = kernel.path.clone();
-            return Err(FilesError::Image { path, source });
+            return Err(invalid_kernel(&kernel.path, source));
         }
         Err(error) => return Ok(LogSource::Unreadable(error.to_string())),
     };
@@ -267,19 +236,21 @@ fn record(path: std::path::PathBuf, bytes: &[u8]) -> FileRecord {
     }
 }
 
-fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, AddError> {
+fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, Error> {
     // Serialising to memory fails only for maps with non-string keys: there are none.
     let text = serde_json::to_vec(description).unwrap_or_default();
     if text.len() > abi::DESCRIPTION_MAX {
-        return Err(AddError::Description {
-            name: name.clone(),
-            size: text.len(),
-        });
+        let what = format!(
+            "the description of the image '{name}' has {} bytes, the module allows {}",
+            text.len(),
+            abi::DESCRIPTION_MAX,
+        );
+        return Err(Error::new(what).nothing_kept().hint("shorten --append"));
     }
     Ok(text)
 }
 
-fn allocate(driver: &Driver, name: &Name, size: u64) -> Result<Memory, AddError> {
+fn allocate(driver: &Driver, name: &Name, size: u64) -> Result<Memory, Error> {
     let size = size.next_multiple_of(abi::GRANULE);
     let request = abi::Request {
         size,
@@ -293,10 +264,7 @@ fn allocate(driver: &Driver, name: &Name, size: u64) -> Result<Memory, AddError>
         .create_memory()
         .and_then(|memory| memory.grow(&request).map(|()| memory));
     allocated.map_err(|error| match error.errno {
-        Errno::ENOMEM => AddError::NoMemory {
-            name: name.clone(),
-            size: Size(size),
-        },
+        Errno::ENOMEM => no_memory(name, Size(size)),
         _ => driver_failed(name, error.into()),
     })
 }
@@ -383,7 +351,7 @@ mod tests {
             errno: Errno::EEXIST,
         };
         let error = driver_failed(&name, call.into());
-        assert!(matches!(error, AddError::NameTaken(_)));
-        assert!(error.to_string().contains("`insula image rm web`"));
+        assert_eq!(error.what, "there already is an image 'web'");
+        assert!(error.hint.contains("`insula image rm web`"));
     }
 }

@@ -6,16 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use insula_base::error::{Error, Kind};
 use insula_driver::name::Name;
 use insula_driver::{Driver, DriverError, Extent, Mapping, Memory, OutOfRange};
 use kimage::{Loadable, Segment};
 
 use super::ResidentLayout;
 use super::files::open_initrd;
-use super::{
-    Description, FileRecord, Files, FilesError, FindError, Image, KernelFile, LogSource, Payload,
-    built_in,
-};
+use super::{Description, FileRecord, Files, Image, KernelFile, LogSource, Payload, built_in};
 
 /// Why a kernel or initrd could not be loaded into a node's memory.
 #[derive(Debug, thiserror::Error)]
@@ -71,22 +69,30 @@ impl Bootable {
     /// The image of that name: a resident one, or else the built-in one.
     ///
     /// # Errors
-    /// [`FindError`].
-    pub fn of_image(driver: &Driver, name: &Name) -> Result<Self, FindError> {
+    /// [`Kind::NoImage`], also if the built-in one is unusable; or the module's.
+    pub fn of_image(driver: &Driver, name: &Name) -> Result<Self, Error> {
         match super::open(driver, name) {
-            Err(FindError::Unknown(_)) if name.as_str() == built_in::NAME => {
-                let files = Files {
-                    kernel: built_in::path(),
-                    initrd: None,
-                };
-                let bootable = Self::files(&files, Payload::Compressed)?;
-                Ok(Self {
-                    image: Some(name.clone()),
-                    ..bootable
-                })
+            Err(error) if error.kind == Kind::NoImage && name.as_str() == built_in::NAME => {
+                Self::built_in(name)
             }
             image => image.map(Self::resident),
         }
+    }
+
+    fn built_in(name: &Name) -> Result<Self, Error> {
+        let files = Files {
+            kernel: built_in::path(),
+            initrd: None,
+        };
+        let bootable = Self::files(&files, Payload::Compressed).map_err(|error| {
+            let mut error = error.context("the built-in image");
+            error.kind = Kind::NoImage;
+            error
+        })?;
+        Ok(Self {
+            image: Some(name.clone()),
+            ..bootable
+        })
     }
 
     /// From a resident image: no file is read.
@@ -124,8 +130,8 @@ impl Bootable {
     /// From files; the kernel is read now, the initrd when loading.
     ///
     /// # Errors
-    /// [`FilesError`].
-    pub fn files(files: &Files, payload: Payload) -> Result<Self, FilesError> {
+    /// [`Kind::Kernel`], [`Kind::Initrd`].
+    pub fn files(files: &Files, payload: Payload) -> Result<Self, Error> {
         let start = Instant::now();
         let initrd = files.initrd.as_deref().map(open_initrd).transpose()?;
         let kernel = KernelFile::read(&files.kernel)?;

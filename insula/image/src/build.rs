@@ -7,14 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 
 use super::add::check_name;
 use super::{
-    AddError, AddRequest, Description, Files, FilesError, Initramfs, Initrd, KernelModule,
-    ModulesError, Payload, Prepared, built_in, installed, modules_with_dependencies,
+    AddRequest, Description, Files, Initramfs, Initrd, KernelModule, Payload, Prepared, built_in,
+    installed, modules_with_dependencies,
 };
 
 /// Drivers of a node's devices, as modprobe names them: power button, vsock, virtio-fs and
@@ -76,65 +77,11 @@ pub struct BuildRequest {
     pub payload: Payload,
 }
 
-/// Why an image was not built. Nothing is left behind.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// The kernel was not found.
-    #[error(transparent)]
-    Files(#[from] FilesError),
-    /// It could not be made resident.
-    #[error(transparent)]
-    Add(#[from] AddError),
-    /// The agent was not found.
-    #[error(
-        "the agent {} cannot be read: {source}; nothing was kept\n\
-         it is part of the command's package: reinstall that", path.display()
-    )]
-    Agent {
-        /// Its expected path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The kernel's modules cannot be read.
-    #[error("the modules of kernel {release} cannot be read: {source}; nothing was kept")]
-    Modules {
-        /// The kernel.
-        release: String,
-        /// Why.
-        source: ModulesError,
-    },
-    /// The project's modules do not exist for that kernel.
-    #[error(
-        "{file} was not found for the kernel {release}; nothing was kept\n\
-         install the headers of that kernel, so that DKMS builds it, or name its folder with \
-         --module-folder"
-    )]
-    NoModule {
-        /// The module's file.
-        file: &'static str,
-        /// The kernel.
-        release: String,
-    },
-    /// A file of the content cannot be read.
-    #[error("{} cannot be added to the image: {source}; nothing was kept", path.display())]
-    Content {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
 /// Builds an image and makes it resident.
 ///
 /// # Errors
-/// [`BuildError`]; nothing is left behind.
-pub fn build(
-    driver: &Driver,
-    root: &Root,
-    request: &BuildRequest,
-) -> Result<Description, BuildError> {
+/// When a part is missing or unusable, or as [`add`](super::add); nothing is left behind.
+pub fn build(driver: &Driver, root: &Root, request: &BuildRequest) -> Result<Description, Error> {
     check_name(driver, &request.name)?;
     let kernel = installed(root, &request.release)?.kernel;
     let initrd = build_initrd(root, &kernel, &request.files)?;
@@ -156,8 +103,8 @@ pub fn build(
 /// Builds the initial file system for an installed kernel.
 ///
 /// # Errors
-/// [`BuildError`], except `Add`.
-pub fn build_initrd(root: &Root, kernel: &Path, files: &BuildFiles) -> Result<Initrd, BuildError> {
+/// When a part is missing or cannot be read.
+pub fn build_initrd(root: &Root, kernel: &Path, files: &BuildFiles) -> Result<Initrd, Error> {
     let agent = built_in::agent();
     Ok(Initrd {
         bytes: initramfs(root, files, &release(kernel), &agent)?,
@@ -176,21 +123,19 @@ fn initramfs(
     files: &BuildFiles,
     release: &str,
     agent: &Path,
-) -> Result<Vec<u8>, BuildError> {
-    let program = fs::read(agent).map_err(|source| BuildError::Agent {
-        path: agent.to_owned(),
-        source,
+) -> Result<Vec<u8>, Error> {
+    let program = fs::read(agent).map_err(|source| {
+        Error::new(format!("the agent {} cannot be read", agent.display()))
+            .because(source)
+            .nothing_kept()
+            .hint("it is part of the command's package: reinstall that")
     })?;
     let modules = modules(root, files, release)?;
-    let written = |source| BuildError::Content {
-        path: agent.to_owned(),
-        source,
-    };
-    let mut archive = base(&program, &modules).map_err(written)?;
+    let mut archive = base(&program, &modules).map_err(not_added(agent))?;
     if let Some(content) = &files.content {
         archive = tree(archive, content, Path::new(""))?;
     }
-    archive.finish().map_err(written)
+    archive.finish().map_err(not_added(agent))
 }
 
 /// The agent as init, and the modules that it loads.
@@ -214,14 +159,11 @@ fn base(agent: &[u8], modules: &[KernelModule]) -> io::Result<Initramfs> {
 }
 
 /// The drivers, then the project's own modules.
-fn modules(
-    root: &Root,
-    files: &BuildFiles,
-    release: &str,
-) -> Result<Vec<KernelModule>, BuildError> {
-    let failed = |source| BuildError::Modules {
-        release: release.to_owned(),
-        source,
+fn modules(root: &Root, files: &BuildFiles, release: &str) -> Result<Vec<KernelModule>, Error> {
+    let failed = |error: Error| {
+        error
+            .context(format!("the modules of kernel {release} cannot be read"))
+            .nothing_kept()
     };
     let folder = root.path(&format!("/lib/modules/{release}"));
     let mut modules = modules_with_dependencies(&folder, &DRIVERS).map_err(failed)?;
@@ -231,50 +173,60 @@ fn modules(
             None => {
                 let name = file.trim_end_matches(".ko");
                 let found = modules_with_dependencies(&folder, &[name]).map_err(failed)?;
-                found
-                    .into_iter()
-                    .next_back()
-                    .ok_or_else(|| BuildError::NoModule {
-                        file,
-                        release: release.to_owned(),
-                    })?
+                let last = found.into_iter().next_back();
+                last.ok_or_else(|| no_module(file, release))?
             }
         });
     }
     Ok(modules)
 }
 
+/// The error for one of the project's modules that does not exist for that kernel.
+fn no_module(file: &str, release: &str) -> Error {
+    Error::new(format!("{file} was not found for the kernel {release}"))
+        .nothing_kept()
+        .hint(
+            "install the headers of that kernel, so that DKMS builds it, or name its folder with \
+             --module-folder",
+        )
+}
+
+/// The error for a file that cannot become a part of the image.
+fn not_added(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    |source| {
+        Error::new(format!("{} cannot be added to the image", path.display()))
+            .because(source)
+            .nothing_kept()
+    }
+}
+
 /// Adds the content of a folder as the archive's folder `target`.
-fn tree(mut archive: Initramfs, folder: &Path, target: &Path) -> Result<Initramfs, BuildError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| BuildError::Content { path, source }
-    };
-    let entries = fs::read_dir(folder).map_err(failed(folder))?;
+fn tree(mut archive: Initramfs, folder: &Path, target: &Path) -> Result<Initramfs, Error> {
+    let entries = fs::read_dir(folder).map_err(not_added(folder))?;
     let names = entries.map(|entry| Ok(entry?.file_name()));
     let mut names = names
         .collect::<io::Result<Vec<_>>>()
-        .map_err(failed(folder))?;
+        .map_err(not_added(folder))?;
     names.sort();
     for name in names {
         let (path, target) = (folder.join(&name), target.join(&name));
-        let kind = path.symlink_metadata().map_err(failed(&path))?;
+        let kind = path.symlink_metadata().map_err(not_added(&path))?;
         let name = target.to_string_lossy();
         if kind.is_dir() {
             // A folder that exists already is added twice, which is harmless.
-            archive = archive.directory(&name).map_err(failed(&path))?;
+            archive = archive.directory(&name).map_err(not_added(&path))?;
             archive = tree(archive, &path, &target)?;
         } else if kind.is_symlink() {
-            let link = fs::read_link(&path).map_err(failed(&path))?;
+            let link = fs::read_link(&path).map_err(not_added(&path))?;
             let link = link.as_os_str().as_bytes();
-            archive = archive.link(&name, link).map_err(failed(&path))?;
+            archive = archive.link(&name, link).map_err(not_added(&path))?;
         } else if kind.is_file() {
-            let content = fs::read(&path).map_err(failed(&path))?;
+            let content = fs::read(&path).map_err(not_added(&path))?;
             let added = match kind.permissions().mode() & 0o111 {
                 0 => archive.file(&name, &content),
                 _ => archive.program(&name, &content),
             };
-            archive = added.map_err(failed(&path))?;
+            archive = added.map_err(not_added(&path))?;
         }
     }
     Ok(archive)

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use kimage::Loadable;
 use kimage::log::LogLayout;
 use serde::{Deserialize, Serialize};
@@ -10,14 +11,14 @@ use serde::{Deserialize, Serialize};
 const PART_ALIGNMENT: u64 = 4096;
 
 /// Form of the kernel that a node is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Payload {
-    /// The file as it is. A bzImage is small to copy; the node decompresses itself.
+    /// The file as it is; the node decompresses it.
     #[default]
     Compressed,
-    /// The ELF file inside. More to copy, nothing to decompress, no KASLR (the decompressor does
-    /// that).
+    /// Decompressed: more to copy, nothing to decompress, no KASLR.
     Decompressed,
 }
 

@@ -6,76 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use kimage::{ImageError, Loadable};
 
 use super::{LogSource, Payload};
-
-/// Why files cannot become an image or a node. Nothing has been changed.
-#[derive(Debug, thiserror::Error)]
-pub enum FilesError {
-    /// The kernel's file cannot be read.
-    #[error(
-        "the kernel {} cannot be read: {source}; nothing was touched\n\
-         give the path of a readable bzImage or vmlinux with --kernel", path.display()
-    )]
-    Kernel {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file is no kernel that can be started.
-    #[error("{}: {source}; nothing was touched", path.display())]
-    Image {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: ImageError,
-    },
-    /// The initrd cannot be read.
-    #[error(
-        "the initrd {} cannot be read: {source}; nothing was touched\n\
-         give the path of a readable initrd with --initrd, or make one with `update-initramfs -c`",
-        path.display()
-    )]
-    Initrd {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// No installed kernel has that release.
-    #[error(
-        "no kernel in /boot has the release '{release}' ({}); nothing was touched\n\
-         use one of these, or give its file with --kernel", listed(.there)
-    )]
-    NotInstalled {
-        /// Release requested, whole or its beginning.
-        release: String,
-        /// Installed releases.
-        there: Vec<String>,
-    },
-    /// Several installed kernels have it.
-    #[error(
-        "more than one kernel in /boot has a release starting with '{release}': {}; nothing was \
-         touched\n\
-         give more of the release", .there.join(", ")
-    )]
-    Ambiguous {
-        /// Beginning of a release.
-        release: String,
-        /// Releases that start with it.
-        there: Vec<String>,
-    },
-}
-
-fn listed(releases: &[String]) -> String {
-    match releases {
-        [] => "none is installed".to_owned(),
-        _ => format!("installed: {}", releases.join(", ")),
-    }
-}
 
 /// A kernel and an initrd, by path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,11 +25,10 @@ pub struct Files {
 /// kernel packages and initramfs-tools put them.
 ///
 /// # Errors
-/// [`FilesError::NotInstalled`], [`FilesError::Ambiguous`].
-pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
+/// [`Kind::Kernel`] when there is none, or more than one.
+pub fn installed(root: &Root, release: &str) -> Result<Files, Error> {
     let installed = installed_releases(root);
     let releases: Vec<_> = installed.iter().map(String::as_str).collect();
-    let owned = |releases: &[&str]| releases.iter().map(|&one| one.to_owned()).collect();
     let matching: Vec<_> = releases
         .iter()
         .copied()
@@ -103,14 +37,8 @@ pub fn installed(root: &Root, release: &str) -> Result<Files, FilesError> {
     let found = match matching.as_slice() {
         _ if releases.contains(&release) => release,
         [only] => only,
-        [] => {
-            let (release, there) = (release.to_owned(), owned(&releases));
-            return Err(FilesError::NotInstalled { release, there });
-        }
-        several => {
-            let (release, there) = (release.to_owned(), owned(several));
-            return Err(FilesError::Ambiguous { release, there });
-        }
+        [] => return Err(not_installed(release, &releases)),
+        several => return Err(ambiguous(release, several)),
     };
     Ok(Files {
         kernel: root.path(&format!("/boot/vmlinuz-{found}")),
@@ -150,12 +78,9 @@ impl KernelFile {
     /// Reads the whole file.
     ///
     /// # Errors
-    /// [`FilesError::Kernel`].
-    pub fn read(path: &Path) -> Result<Self, FilesError> {
-        let failed = |source| FilesError::Kernel {
-            path: path.to_owned(),
-            source,
-        };
+    /// [`Kind::Kernel`].
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let failed = |source| unreadable_kernel(path, source);
         let bytes = std::fs::read(path).map_err(failed)?;
         let path = std::path::absolute(path).map_err(failed)?;
         let modified_ns = modified_ns(&path);
@@ -169,12 +94,9 @@ impl KernelFile {
     /// The bytes that a node is given, and what a loader needs to know of them.
     ///
     /// # Errors
-    /// [`FilesError::Image`].
-    pub fn payload(&self, payload: Payload) -> Result<(Cow<'_, [u8]>, Loadable), FilesError> {
-        let failed = |source| FilesError::Image {
-            path: self.path.clone(),
-            source,
-        };
+    /// [`Kind::Kernel`] when it cannot be started.
+    pub fn payload(&self, payload: Payload) -> Result<(Cow<'_, [u8]>, Loadable), Error> {
+        let failed = |source| invalid_kernel(&self.path, source);
         let bytes = match payload {
             Payload::Compressed => Cow::Borrowed(self.bytes.as_slice()),
             Payload::Decompressed => kimage::vmlinux(&self.bytes).map_err(failed)?,
@@ -197,8 +119,8 @@ impl KernelFile {
 /// Opens an initrd; returns its size in bytes too.
 ///
 /// # Errors
-/// [`FilesError::Initrd`].
-pub(super) fn open_initrd(path: &Path) -> Result<(File, u64), FilesError> {
+/// [`Kind::Initrd`].
+pub(super) fn open_initrd(path: &Path) -> Result<(File, u64), Error> {
     let open = || {
         let file = File::open(path)?;
         let facts = file.metadata()?;
@@ -207,10 +129,58 @@ pub(super) fn open_initrd(path: &Path) -> Result<(File, u64), FilesError> {
         }
         Ok((file, facts.len()))
     };
-    open().map_err(|source| FilesError::Initrd {
-        path: path.to_owned(),
-        source,
-    })
+    open().map_err(|source| unreadable_initrd(path, source))
+}
+
+fn not_installed(release: &str, there: &[&str]) -> Error {
+    let there = listed(there);
+    let what = format!("no kernel in /boot has the release '{release}' ({there})");
+    Error::of(Kind::Kernel, what)
+        .untouched()
+        .hint("use one of these, or give its file with --kernel")
+}
+
+fn listed(releases: &[&str]) -> String {
+    match releases {
+        [] => "none is installed".to_owned(),
+        _ => format!("installed: {}", releases.join(", ")),
+    }
+}
+
+fn ambiguous(release: &str, there: &[&str]) -> Error {
+    let there = there.join(", ");
+    let what =
+        format!("more than one kernel in /boot has a release starting with '{release}': {there}");
+    Error::of(Kind::Kernel, what)
+        .untouched()
+        .hint("give more of the release")
+}
+
+fn unreadable_kernel(path: &Path, source: io::Error) -> Error {
+    let what = format!("the kernel {} cannot be read", path.display());
+    Error::of(Kind::Kernel, what)
+        .because(source)
+        .untouched()
+        .hint("give the path of a readable bzImage or vmlinux with --kernel")
+}
+
+/// The error for a file that is no kernel which can be started.
+pub(super) fn invalid_kernel(path: &Path, source: ImageError) -> Error {
+    Error::of(Kind::Kernel, path.display().to_string())
+        .because(source)
+        .untouched()
+}
+
+/// The error for an initrd that cannot be read.
+pub(super) fn unreadable_initrd(path: &Path, source: io::Error) -> Error {
+    let what = format!("the initrd {} cannot be read", path.display());
+    Error::of(Kind::Initrd, what)
+        .because(source)
+        .untouched()
+        .hint(
+            "give the path of a readable initrd with --initrd, or make one with \
+             `update-initramfs -c`",
+        )
 }
 
 fn modified_ns(path: &Path) -> u64 {
@@ -251,19 +221,15 @@ mod tests {
         let find = |release| installed(&tree.root(), release).map(kernel);
         assert_eq!(find("6.12").unwrap(), "vmlinuz-6.12.1");
         assert_eq!(find("6.1.0-9").unwrap(), "vmlinuz-6.1.0-9");
+        let refused = |release| find(release).unwrap_err().what;
+        let two = "6.1.0-9, 6.1.0-9-cloud";
         assert!(
-            matches!(find("6.1"), Err(FilesError::Ambiguous { there, .. }) if there.len() == 2),
+            refused("6.1").ends_with(&format!(": {two}")),
             "6.12 is not among them"
         );
-        assert!(matches!(find("6"), Err(FilesError::Ambiguous { there, .. }) if there.len() == 3));
-        assert!(
-            matches!(find("6.1."), Err(FilesError::Ambiguous { there, .. }) if there.len() == 2)
-        );
-        let error = find("6.5").unwrap_err().to_string();
-        assert!(
-            error.contains("installed: 6.1.0-9, 6.1.0-9-cloud, 6.12.1"),
-            "{error}"
-        );
+        assert!(refused("6.1.").ends_with(&format!(": {two}")));
+        assert!(refused("6").ends_with(&format!(": {two}, 6.12.1")));
+        assert!(refused("6.5").ends_with(&format!("(installed: {two}, 6.12.1)")));
     }
 
     #[test]

@@ -15,13 +15,13 @@ mod initramfs;
 mod modules;
 mod store;
 
-pub use add::{AddError, AddRequest, Initrd, Prepared, add};
+pub use add::{AddRequest, Initrd, Prepared, add};
 pub use bootable::{Bootable, LoadError};
-pub use build::{BuildError, BuildFiles, BuildRequest, build, build_initrd};
+pub use build::{BuildFiles, BuildRequest, build, build_initrd};
 pub use built_in::NAME as BUILT_IN;
 pub use description::{Content, Description, FileRecord, LogSource, Payload, ResidentLayout};
 pub use digest::sha256;
-pub use files::{Files, FilesError, KernelFile, installed, installed_releases};
+pub use files::{Files, KernelFile, installed, installed_releases};
 pub use initramfs::Initramfs;
-pub use modules::{KernelModule, ModulesError, modules_with_dependencies};
-pub use store::{FindError, Image, Listing, RemoveError, list, open, remove};
+pub use modules::{KernelModule, modules_with_dependencies};
+pub use store::{Image, Listing, list, open, remove};

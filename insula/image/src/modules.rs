@@ -2,31 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use kimage::ImageError;
-
-/// Why a kernel's modules could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ModulesError {
-    /// A module could not be unpacked.
-    #[error("{}: {source}", path.display())]
-    Unpack {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: ImageError,
-    },
-    /// A file could not be read.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-}
+use insula_base::error::{Error, Source};
 
 /// A loadable module.
 #[derive(Debug)]
@@ -41,14 +19,11 @@ impl KernelModule {
     /// Reads a module's file.
     ///
     /// # Errors
-    /// [`ModulesError`].
-    pub fn read(path: &Path) -> Result<Self, ModulesError> {
+    /// When the file cannot be read or unpacked.
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let packed = fs::read(path).map_err(at(path))?;
-        let unpacked = kimage::unpack_module(&packed).map_err(|source| ModulesError::Unpack {
-            path: path.to_owned(),
-            source,
-        })?;
+        let unpacked = kimage::unpack_module(&packed).map_err(at(path))?;
         Ok(Self {
             file: plain_name(&name).to_owned(),
             content: unpacked.into_owned(),
@@ -61,11 +36,11 @@ impl KernelModule {
 /// kernel, is left out.
 ///
 /// # Errors
-/// [`ModulesError`].
+/// When a file cannot be read or unpacked.
 pub fn modules_with_dependencies(
     folder: &Path,
     names: &[&str],
-) -> Result<Vec<KernelModule>, ModulesError> {
+) -> Result<Vec<KernelModule>, Error> {
     let index = folder.join("modules.dep");
     let index = fs::read_to_string(&index).map_err(at(&index))?;
     let files = with_dependencies(&index, names);
@@ -113,9 +88,8 @@ fn plain_name(file: &str) -> &str {
         .trim_end_matches(".gz")
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> ModulesError + use<> {
-    let path = path.to_owned();
-    |source| ModulesError::File { path, source }
+fn at<E: Into<Source>>(path: &Path) -> impl FnOnce(E) -> Error {
+    |source| Error::new(path.display().to_string()).because(source)
 }
 
 #[cfg(test)]

@@ -1,59 +1,11 @@
 //! The resident images.
 
+use insula_base::error::{Error, Kind};
 use insula_driver::name::{self, Missing, Name};
 use insula_driver::{CallError, Driver, Memory};
 use nix::errno::Errno;
 
-use super::{Description, FilesError, built_in};
-
-/// Why an image cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum FindError {
-    /// No image has that name.
-    #[error(
-        "there is no image '{}'; nothing was touched\n\
-         {}`insula image ls` lists the images, `insula image add` adds one",
-        .0.name(), .0.hint()
-    )]
-    Unknown(Missing),
-    /// Its description cannot be parsed.
-    #[error(
-        "the description of the image '{name}' cannot be parsed ({source}); nothing was \
-         touched\n\
-         it was added by another version: remove it with `insula image rm {name}` and add it again"
-    )]
-    Description {
-        /// Its name.
-        name: String,
-        /// The error.
-        source: serde_json::Error,
-    },
-    /// The built-in image cannot be read.
-    #[error("the built-in image: {0}")]
-    BuiltIn(#[from] FilesError),
-    /// The module failed.
-    #[error("the images cannot be read: {0}; nothing was touched")]
-    Call(#[from] CallError),
-}
-
-/// Why an image was not removed.
-#[derive(Debug, thiserror::Error)]
-pub enum RemoveError {
-    /// No image has that name.
-    #[error(
-        "there is no image '{}'; nothing was touched\n\
-         {}`insula image ls` lists the images", .0.name(), .0.hint()
-    )]
-    Unknown(Missing),
-    /// The module failed.
-    #[error("the image '{name}' could not be removed: {source}; it was left as it is")]
-    Call {
-        /// Its name.
-        name: Name,
-        /// The error.
-        source: CallError,
-    },
-}
+use super::{Description, built_in};
 
 /// A resident image.
 #[derive(Debug)]
@@ -69,33 +21,55 @@ pub struct Image {
 /// Opens the image of that name.
 ///
 /// # Errors
-/// [`FindError`].
-pub fn open(driver: &Driver, name: &Name) -> Result<Image, FindError> {
-    let memory = driver
-        .open_image(&name.to_abi())
-        .map_err(|error| match error.errno {
-            Errno::ENOENT => FindError::Unknown(missing(driver, name)),
-            _ => FindError::Call(error),
-        })?;
-    let description = serde_json::from_slice(&memory.description()?).map_err(|source| {
-        FindError::Description {
-            name: name.to_string(),
-            source,
-        }
-    })?;
+/// [`Kind::NoImage`], or when its description cannot be read.
+pub fn open(driver: &Driver, name: &Name) -> Result<Image, Error> {
+    let (memory, text) = read(driver, name)?;
     Ok(Image {
         name: name.clone(),
-        description,
+        description: parse(name, &text)?,
         memory,
     })
 }
 
+/// An image's memory, and its description as text.
+fn read(driver: &Driver, name: &Name) -> Result<(Memory, Vec<u8>), Error> {
+    let opened = driver.open_image(&name.to_abi());
+    let memory = opened.map_err(|error| match error.errno {
+        Errno::ENOENT => missing(driver, name, ", `insula image add` adds one"),
+        _ => failed(error),
+    })?;
+    let text = memory.description().map_err(failed)?;
+    Ok((memory, text))
+}
+
+fn parse(name: &Name, text: &[u8]) -> Result<Description, Error> {
+    serde_json::from_slice(text).map_err(|error| {
+        let what = format!("the description of the image '{name}' cannot be parsed ({error})");
+        Error::new(what).untouched().hint(format!(
+            "it was added by another version: remove it with `insula image rm {name}` and add it \
+             again"
+        ))
+    })
+}
+
+fn failed(source: CallError) -> Error {
+    Error::new("the images cannot be read")
+        .because(source)
+        .untouched()
+}
+
 /// The error for a name that no image has.
-fn missing(driver: &Driver, name: &Name) -> Missing {
+fn missing(driver: &Driver, name: &Name, more: &str) -> Error {
     // Without the list there is only no suggestion.
     let resident = driver.image_names().unwrap_or_default();
     let resident = resident.iter().map(name::text);
-    Missing::among(name.as_str(), resident.chain([built_in::NAME.to_owned()]))
+    let missing = Missing::among(name.as_str(), resident.chain([built_in::NAME.to_owned()]));
+    Error::of(Kind::NoImage, format!("there is no image '{name}'"))
+        .untouched()
+        .hint(format!(
+            "{}`insula image ls` lists the images{more}",
+            missing.hint()
+        ))
 }
 
 /// All images.
@@ -103,26 +77,32 @@ fn missing(driver: &Driver, name: &Name) -> Missing {
 pub struct Listing {
     /// Images with a valid description, oldest first.
     pub images: Vec<Image>,
-    /// Errors of the others: another version of the command made them.
-    pub unreadable: Vec<FindError>,
+    /// Names and errors of the others: another version of the command made them.
+    pub unreadable: Vec<(Name, Error)>,
 }
 
 /// Lists all images. One that is removed meanwhile is left out.
 ///
 /// # Errors
-/// [`FindError::Call`].
-pub fn list(driver: &Driver) -> Result<Listing, FindError> {
-    let names = driver.image_names()?;
+/// The module's.
+pub fn list(driver: &Driver) -> Result<Listing, Error> {
+    let names = driver.image_names().map_err(failed)?;
     let parsed = names
         .iter()
         .filter_map(|name| name::text(name).parse::<Name>().ok());
     let mut listing = Listing::default();
     for name in parsed {
-        match open(driver, &name) {
-            Ok(image) => listing.images.push(image),
-            Err(FindError::Unknown(_)) => {}
-            Err(error @ FindError::Description { .. }) => listing.unreadable.push(error),
-            Err(error) => return Err(error),
+        let (memory, text) = match read(driver, &name) {
+            Err(error) if error.kind == Kind::NoImage => continue,
+            read => read?,
+        };
+        match parse(&name, &text) {
+            Ok(description) => listing.images.push(Image {
+                name,
+                description,
+                memory,
+            }),
+            Err(error) => listing.unreadable.push((name, error)),
         }
     }
     Ok(listing)
@@ -131,15 +111,13 @@ pub fn list(driver: &Driver) -> Result<Listing, FindError> {
 /// Removes an image. Nodes that were started from it have their own copy.
 ///
 /// # Errors
-/// [`RemoveError`].
-pub fn remove(driver: &Driver, name: &Name) -> Result<(), RemoveError> {
-    driver
-        .remove_image(&name.to_abi())
-        .map_err(|source| match source.errno {
-            Errno::ENOENT => RemoveError::Unknown(missing(driver, name)),
-            _ => RemoveError::Call {
-                name: name.clone(),
-                source,
-            },
-        })
+/// [`Kind::NoImage`], or the module's.
+pub fn remove(driver: &Driver, name: &Name) -> Result<(), Error> {
+    let removed = driver.remove_image(&name.to_abi());
+    removed.map_err(|error| match error.errno {
+        Errno::ENOENT => missing(driver, name, ""),
+        _ => Error::new(format!("the image '{name}' could not be removed"))
+            .because(error)
+            .unchanged(),
+    })
 }

@@ -3,24 +3,14 @@
 use std::collections::BTreeMap;
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::{BaseMemory, Topology};
+use insula_driver::Driver;
 use insula_driver::name;
-use insula_driver::{CallError, Driver};
 use insula_node::device::{self, DeviceView, PciAddress};
-use insula_node::{self as node, FindError, Handle};
+use insula_node::{self as node, Handle};
 use serde::Serialize;
-
-/// Why the machine cannot be shown.
-#[derive(Debug, thiserror::Error)]
-pub enum InfoError {
-    /// The module failed.
-    #[error("the module failed: {0}; nothing was touched")]
-    Call(#[from] CallError),
-    /// The nodes cannot be listed.
-    #[error(transparent)]
-    Nodes(#[from] FindError),
-}
 
 /// A core and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -93,9 +83,11 @@ pub struct MachineView {
 /// Reads the machine's state from the module and Linux.
 ///
 /// # Errors
-/// [`InfoError`].
-pub fn info(driver: &Driver, root: &Root) -> Result<MachineView, InfoError> {
-    let (machine, cpus) = driver.machine()?;
+/// The module's.
+pub fn info(driver: &Driver, root: &Root) -> Result<MachineView, Error> {
+    let (machine, cpus) = driver
+        .machine()
+        .map_err(|source| Error::new("the module failed").because(source).untouched())?;
     let handles = node::all(driver)?;
     let nodes = handles.iter().map(|handle| handle.view());
     let nodes: BTreeMap<u32, String> = nodes.map(|node| (node.id, node.name)).collect();

@@ -5,5 +5,5 @@ mod info;
 mod pool;
 
 pub use check::{Finding, Verdict, check};
-pub use info::{CoreView, InfoError, MachineView, MemoryView, NumaView, info};
-pub use pool::{PoolError, release, reserve};
+pub use info::{CoreView, MachineView, MemoryView, NumaView, info};
+pub use pool::{release, reserve};

@@ -1,64 +1,43 @@
 //! The pool: cores and memory reserved in advance, so that starting a node need not wait for them.
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::{BaseMemory, Topology};
+use insula_base::units::Size;
 use insula_driver::{CallError, Driver};
-use insula_node::cores::{ChosenCore, CoreError, CoreRequest, Cores};
-use insula_node::memory::{MemoryError, MemorySpec, check_available};
+use insula_node::cores::{ChosenCore, CoreRequest, Cores};
+use insula_node::memory::{MemorySpec, check_available};
 use nix::errno::Errno;
 
-/// Why the pool was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum PoolError {
-    /// The cores are not available.
-    #[error(transparent)]
-    Cores(#[from] CoreError),
-    /// The memory is not available.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// The base cannot free so much contiguous memory.
-    #[error(
-        "{0} of memory could not be allocated: the base uses too much of it; the pool was left \
-         unchanged\n\
-         request less, or smaller chunks (chunk=64M)"
-    )]
-    NoMemory(insula_base::units::Size),
-    /// Another command took the core first.
-    #[error(
-        "a core was taken by another command at the same time; the pool was left unchanged\n\
-         try again"
-    )]
-    Contended,
-    /// The module failed.
-    #[error("the module failed: {0}; the pool was left unchanged")]
-    Call(#[from] CallError),
-}
+/// What every error of the pool leaves alone.
+const UNCHANGED: &str = "the pool was left unchanged";
 
 /// Reserves cores and memory in the pool, all or nothing. Returns the cores.
 ///
 /// # Errors
-/// [`PoolError`].
+/// When cores or memory are not available, or the module fails; the pool is unchanged.
 pub fn reserve(
     driver: &Driver,
     root: &Root,
     cores: Option<&CoreRequest>,
     memory: Option<MemorySpec>,
-) -> Result<Vec<ChosenCore>, PoolError> {
+) -> Result<Vec<ChosenCore>, Error> {
     let topology = Topology::read(root);
-    let (_, cpus) = driver.machine()?;
+    let (_, cpus) = driver.machine().map_err(failed)?;
     let numa_node = memory.and_then(|spec| spec.numa_node);
     let view = Cores::new(&topology, &without_pool(&cpus));
-    let chosen = cores.map_or(Ok(Vec::new()), |cores| view.choose(cores, numa_node))?;
+    let chosen = cores.map_or(Ok(Vec::new()), |cores| view.choose(cores, numa_node));
+    let chosen = chosen?;
     check_available(memory.as_slice(), &topology, BaseMemory::read(root), 0)?;
     let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
     let request = memory.map_or(NO_MEMORY, |spec| spec.to_request());
     driver
         .reserve(&numbers, request)
         .map_err(|error| match (error.errno, memory) {
-            (Errno::ENOMEM, Some(spec)) => PoolError::NoMemory(spec.size),
-            (Errno::EBUSY, _) => PoolError::Contended,
-            _ => PoolError::Call(error),
+            (Errno::ENOMEM, Some(spec)) => no_memory(spec.size),
+            (Errno::EBUSY, _) => contended(),
+            _ => failed(error),
         })?;
     Ok(chosen)
 }
@@ -87,9 +66,30 @@ fn without_pool(cpus: &[abi::Cpu]) -> Vec<abi::Cpu> {
 /// Releases everything in the pool that no node and no image uses.
 ///
 /// # Errors
-/// [`PoolError::Call`].
-pub fn release(driver: &Driver) -> Result<(), PoolError> {
-    Ok(driver.release()?)
+/// The module's.
+pub fn release(driver: &Driver) -> Result<(), Error> {
+    driver.release().map_err(failed)
+}
+
+/// The error for more contiguous memory than the base can free.
+fn no_memory(size: Size) -> Error {
+    let what = format!("{size} of memory could not be allocated: the base uses too much of it");
+    Error::new(what)
+        .leaving(UNCHANGED)
+        .hint("request less, or smaller chunks (chunk=64M)")
+}
+
+/// The error for a core that another command took first.
+fn contended() -> Error {
+    Error::new("a core was taken by another command at the same time")
+        .leaving(UNCHANGED)
+        .hint("try again")
+}
+
+fn failed(source: CallError) -> Error {
+    Error::new("the module failed")
+        .because(source)
+        .leaving(UNCHANGED)
 }
 
 #[cfg(test)]

@@ -1,64 +1,59 @@
 //! Allocating a node's memory.
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_base::units::Size;
 use insula_driver::{CallError, Driver, Memory};
 use nix::errno::Errno;
 
 use crate::memory::{LOW_END, LOW_FIRST, LOW_SIZE, MemorySpec};
 
-/// Why a node's memory could not be allocated. Nothing stays allocated.
-#[derive(Debug, thiserror::Error)]
-pub enum AllocateError {
-    /// The base cannot free as much there.
-    #[error(
-        "{asked} of memory could not be allocated{place}: the base has too much of it in use; \
-         nothing was kept\n\
-         request less, elsewhere or in smaller chunks (chunk=64M), or reserve it early after boot \
-         with `insula machine reserve --memory`"
-    )]
-    NoMemory {
-        /// The requested size.
-        asked: Size,
-        /// The requested place, as words to append.
-        place: String,
-    },
-    /// No memory is free below 1 MiB.
-    #[error(
-        "{} of memory below 1 MiB, which every node needs, is not free; nothing was kept\n\
-         stop another node: `insula machine info` shows how much there is",
-        Size(LOW_SIZE)
-    )]
-    NoLowMemory,
-    /// The module failed.
-    #[error("allocating memory failed: {0}; nothing was kept")]
-    Call(#[from] CallError),
-}
-
 /// Allocates a memory object: the part below 1 MiB first, then the requested memory.
-pub(super) fn allocate_memory(
-    driver: &Driver,
-    specs: &[MemorySpec],
-) -> Result<Memory, AllocateError> {
-    let memory = driver.create_memory()?;
+pub(super) fn allocate_memory(driver: &Driver, specs: &[MemorySpec]) -> Result<Memory, Error> {
+    let memory = driver.create_memory().map_err(failed)?;
     memory
         .grow(&low_request())
         .map_err(|error| match error.errno {
-            Errno::ENOMEM | Errno::EBUSY => AllocateError::NoLowMemory,
-            _ => AllocateError::Call(error),
+            Errno::ENOMEM | Errno::EBUSY => no_low_memory(),
+            _ => failed(error),
         })?;
     for spec in specs {
         memory
             .grow(&spec.to_request())
             .map_err(|error| match error.errno {
-                Errno::ENOMEM | Errno::EBUSY => AllocateError::NoMemory {
-                    asked: spec.size,
-                    place: place(spec),
-                },
-                _ => AllocateError::Call(error),
+                Errno::ENOMEM | Errno::EBUSY => no_memory(spec),
+                _ => failed(error),
             })?;
     }
     Ok(memory)
+}
+
+/// The base cannot free as much there.
+fn no_memory(spec: &MemorySpec) -> Error {
+    let (asked, place) = (spec.size, place(spec));
+    Error::new(format!(
+        "{asked} of memory could not be allocated{place}: the base has too much of it in use"
+    ))
+    .nothing_kept()
+    .hint(
+        "request less, elsewhere or in smaller chunks (chunk=64M), or reserve it early after boot \
+         with `insula machine reserve --memory`",
+    )
+}
+
+fn no_low_memory() -> Error {
+    let size = Size(LOW_SIZE);
+    Error::new(format!(
+        "{size} of memory below 1 MiB, which every node needs, is not free"
+    ))
+    .nothing_kept()
+    .hint("stop another node: `insula machine info` shows how much there is")
+}
+
+fn failed(error: CallError) -> Error {
+    Error::new("allocating memory failed")
+        .because(error)
+        .nothing_kept()
 }
 
 fn low_request() -> abi::Request {
@@ -86,10 +81,7 @@ mod tests {
     #[test]
     fn the_place_is_in_the_message() {
         let spec: MemorySpec = "2M,numa=1,below=4G,above=1G".parse().unwrap();
-        let error = AllocateError::NoMemory {
-            asked: spec.size,
-            place: place(&spec),
-        };
+        let error = no_memory(&spec);
         let first = error.to_string().lines().next().unwrap().to_owned();
         assert_eq!(
             first,

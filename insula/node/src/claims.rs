@@ -1,5 +1,4 @@
 //! Exclusive claims of nodes: an address of the network, or a disk that one of them may write to.
-
 //!
 //! They are in a node's record, which the module has once the node is created. Until then a lock
 //! keeps other commands from claiming the same.
@@ -7,116 +6,117 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
 use insula_driver::Driver;
 use insula_driver::name::{self, Name};
 
-use super::{FindError, Handle, RunRequest, all};
-use crate::attachment::{DiskError, DiskFile, Networking, Publish, free_address, free_addresses};
+use super::{Attachments, Handle, RunRequest, all};
+use crate::attachment::{DiskFile, Networking, Publish, free_address, free_addresses};
 
 /// Name of the lock held while a node with claims is created.
 const LOCK: &str = "claims";
 
-/// Why a claim was refused. A stopped node keeps its claims, since it may be restarted.
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
-    /// The address cannot be requested.
-    #[error(
-        "a node cannot have the address {0}; nothing was touched\n\
-         request one from {first} to {last}, or none to have one assigned",
-        first = free_addresses().start(), last = free_addresses().end()
-    )]
-    Outside(Ipv4Addr),
-    /// Another node has it.
-    #[error("the node '{node}' has the address {address} already; nothing was touched")]
-    Address {
-        /// The address.
-        address: Ipv4Addr,
-        /// The node.
-        node: String,
-    },
-    /// Another node has it, and one of them may write to it.
-    #[error(
-        "the node '{node}' has the disk {} already; nothing was touched\n\
-         nodes can share a read-only disk: append `,ro`", path.display()
-    )]
-    Disk {
-        /// The disk's file.
-        path: PathBuf,
-        /// The node.
-        node: String,
-    },
-    /// A writable disk is given twice.
-    #[error(
-        "the disk {} is given twice; nothing was touched\n\
-         give it once, or append `,ro` each time", .0.display()
-    )]
-    DiskTwice(PathBuf),
-    /// A port of the base is published twice.
-    #[error(
-        "the port {} is published twice; nothing was touched\n\
-         publish each port once per address", .0.base
-    )]
-    PortTwice(Publish),
-    /// The disk is in use outside of nodes.
-    #[error(transparent)]
-    Used(#[from] DiskError),
-    /// No address is free.
-    #[error("all addresses of the nodes' network are taken; nothing was kept\nremove a node")]
-    NoAddress,
-    /// The lock could not be taken.
-    #[error("the lock `{LOCK}` cannot be taken: {0}; nothing was kept")]
-    Lock(io::Error),
-    /// The other nodes cannot be read.
-    #[error(transparent)]
-    Find(#[from] FindError),
-}
-
-/// A claim that two nodes share.
+/// A claim that two nodes share. A stopped node keeps its claims, since it may be restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Conflict {
-    /// An address.
-    Address(Ipv4Addr),
-    /// A disk's file that one of them may write to.
-    Disk(PathBuf),
+pub struct Conflict {
+    /// The option that makes the claim.
+    pub option: &'static str,
+    /// What is claimed.
+    pub what: String,
+    /// What the user can do.
+    pub hint: &'static str,
 }
 
 impl Conflict {
+    fn address(address: Ipv4Addr) -> Self {
+        Self {
+            option: "ip",
+            what: format!("the address {address}"),
+            hint: "give each node its own",
+        }
+    }
+
+    /// The same disk, which one of the two may write to.
+    fn disk(option: &'static str, disk: &DiskFile) -> Self {
+        Self {
+            option,
+            what: format!("the disk {}", disk.path.display()),
+            hint: "nodes can share a disk that all of them only read: append `,ro`",
+        }
+    }
+
     /// The error for a claim that `node` already has.
     #[must_use]
-    pub fn with(self, node: &str) -> ClaimError {
-        let node = node.to_owned();
-        match self {
-            Self::Address(address) => ClaimError::Address { address, node },
-            Self::Disk(path) => ClaimError::Disk { path, node },
-        }
+    pub fn with(&self, node: &str) -> Error {
+        let what = format!("the node '{node}' has {} already", self.what);
+        unavailable(self.option, what).hint(self.hint)
     }
 }
 
+fn unavailable(option: &'static str, what: String) -> Error {
+    let error = Error::of(Kind::Unavailable, what).untouched();
+    error.about(option)
+}
+
+/// The address cannot be requested.
+fn outside(address: Ipv4Addr) -> Error {
+    let (first, last) = (*free_addresses().start(), *free_addresses().end());
+    Error::new(format!("a node cannot have the address {address}"))
+        .untouched()
+        .about("ip")
+        .hint(format!(
+            "request one from {first} to {last}, or none to have one assigned"
+        ))
+}
+
+fn disk_twice(option: &'static str, disk: &DiskFile) -> Error {
+    Error::new(format!("the disk {} is given twice", disk.path.display()))
+        .untouched()
+        .about(option)
+        .hint("give it once, or append `,ro` each time")
+}
+
+fn port_twice(port: &Publish) -> Error {
+    Error::new(format!("the port {} is published twice", port.base))
+        .untouched()
+        .about("publish")
+        .hint("publish each port once per address")
+}
+
+fn no_address() -> Error {
+    unavailable("ip", "all addresses of the nodes' network are taken".into())
+        .nothing_kept()
+        .hint("remove a node")
+}
+
+fn lock_failed(error: io::Error) -> Error {
+    Error::new(format!("the lock `{LOCK}` cannot be taken"))
+        .because(error)
+        .nothing_kept()
+}
+
 /// Refuses a node whose claims conflict with those of others.
-pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), ClaimError> {
+pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), Error> {
     check_against(&all(driver)?, request)
 }
 
-fn check_against(nodes: &[Handle], request: &RunRequest) -> Result<(), ClaimError> {
-    let wanted = Claims {
-        network: request.network.as_ref(),
-        disks: &request.disks,
-    };
+fn check_against(nodes: &[Handle], request: &RunRequest) -> Result<(), Error> {
+    let wanted = request.attachments.claims();
     wanted.check()?;
     for handle in nodes {
         let there = handle.record.as_ref().map(|record| Claims {
             network: record.network.as_ref(),
             disks: &record.disks,
+            first_is_root: false,
         });
         if let Some(conflict) = there.and_then(|there| wanted.conflict(there)) {
             return Err(conflict.with(&name::text(&handle.info.name)));
         }
     }
-    Ok(request.disks.iter().try_for_each(DiskFile::check)?)
+    wanted.disks.iter().try_for_each(DiskFile::check)
 }
 
 /// The claims of a node that is being created. Holds the lock: it must outlive the node's creation.
@@ -133,19 +133,20 @@ pub(super) fn take(
     root: &Root,
     request: &RunRequest,
     name: &Name,
-) -> Result<Claimed, ClaimError> {
-    if request.network.is_none() && request.disks.is_empty() {
+) -> Result<Claimed, Error> {
+    let Attachments { network, disks, .. } = &request.attachments;
+    if network.is_none() && disks.is_empty() {
         return Ok(Claimed::default());
     }
-    let lock = state::lock(root, LOCK).map_err(ClaimError::Lock)?;
+    let lock = state::lock(root, LOCK).map_err(lock_failed)?;
     let nodes = all(driver)?;
     check_against(&nodes, request)?;
-    let mut network = request.network.clone();
+    let mut network = network.clone();
     if let Some(network) = &mut network
         && network.address.is_none()
     {
         let address = free_address(name.as_str(), &addresses(&nodes));
-        network.address = Some(address.ok_or(ClaimError::NoAddress)?);
+        network.address = Some(address.ok_or_else(no_address)?);
     }
     Ok(Claimed {
         network,
@@ -169,9 +170,19 @@ pub struct Claims<'a> {
     pub network: Option<&'a Networking>,
     /// Its disks.
     pub disks: &'a [DiskFile],
+    /// Whether the first of them is its root.
+    pub first_is_root: bool,
 }
 
 impl Claims<'_> {
+    /// The option that gives a disk.
+    fn option_of(&self, disk: &DiskFile) -> &'static str {
+        match self.disks.first() {
+            Some(first) if self.first_is_root && first == disk => "rootfs",
+            _ => "disk",
+        }
+    }
+
     fn address(&self) -> Option<Ipv4Addr> {
         self.network.and_then(|network| network.address)
     }
@@ -179,18 +190,18 @@ impl Claims<'_> {
     /// Checks them without regard to other nodes.
     ///
     /// # Errors
-    /// [`ClaimError`].
-    pub fn check(&self) -> Result<(), ClaimError> {
-        let outside = |address: &Ipv4Addr| !free_addresses().contains(address);
-        if let Some(address) = self.address().filter(outside) {
-            return Err(ClaimError::Outside(address));
+    /// What the node cannot have; nothing was touched.
+    pub fn check(&self) -> Result<(), Error> {
+        let is_outside = |address: &Ipv4Addr| !free_addresses().contains(address);
+        if let Some(address) = self.address().filter(is_outside) {
+            return Err(outside(address));
         }
         if let Some(disk) = find_conflict(self.disks, DiskFile::conflicts_with) {
-            return Err(ClaimError::DiskTwice(disk.path.clone()));
+            return Err(disk_twice(self.option_of(disk), disk));
         }
         let ports = self.network.map_or(&[][..], |network| &network.publish);
         match find_conflict(ports, Publish::conflicts) {
-            Some(port) => Err(ClaimError::PortTwice(*port)),
+            Some(port) => Err(port_twice(port)),
             None => Ok(()),
         }
     }
@@ -199,11 +210,11 @@ impl Claims<'_> {
     #[must_use]
     pub fn conflict(&self, other: Claims<'_>) -> Option<Conflict> {
         if let Some(address) = self.address().filter(|_| self.address() == other.address()) {
-            return Some(Conflict::Address(address));
+            return Some(Conflict::address(address));
         }
         let conflicts = |one: &&DiskFile| other.disks.iter().any(|two| one.conflicts_with(two));
         let disk = self.disks.iter().find(conflicts)?;
-        Some(Conflict::Disk(disk.path.clone()))
+        Some(Conflict::disk(self.option_of(disk), disk))
     }
 }
 
@@ -236,7 +247,11 @@ mod tests {
     }
 
     fn of<'a>(network: Option<&'a Networking>, disks: &'a [DiskFile]) -> Claims<'a> {
-        Claims { network, disks }
+        Claims {
+            network,
+            disks,
+            first_is_root: false,
+        }
     }
 
     #[test]
@@ -246,7 +261,7 @@ mod tests {
         assert_eq!(wanted.conflict(of(Some(&two), &[])), None);
         assert_eq!(wanted.conflict(of(None, &[])), None);
         let conflict = wanted.conflict(of(Some(&one), &[]));
-        assert_eq!(conflict, Some(Conflict::Address([10, 78, 0, 2].into())));
+        assert_eq!(conflict, Some(Conflict::address([10, 78, 0, 2].into())));
         let none = Networking::default();
         assert_eq!(of(Some(&none), &[]).conflict(of(Some(&none), &[])), None);
     }
@@ -261,7 +276,7 @@ mod tests {
             "127.0.0.1",
         ] {
             let refused = of(Some(&on(address)), &[]).check();
-            assert!(matches!(refused, Err(ClaimError::Outside(_))), "{address}");
+            assert_eq!(refused.unwrap_err().option, "ip", "{address}");
         }
         for address in ["10.78.0.2", "10.78.0.255"] {
             assert!(of(Some(&on(address)), &[]).check().is_ok());

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use insula_abi::{Cpu, CpuOwner};
+use insula_base::error::{Error, Kind};
 use insula_base::topology::Topology;
 use insula_base::units::CpuList;
 use serde::Serialize;
@@ -29,73 +30,6 @@ pub struct ChosenCore {
     pub cpu: u32,
     /// Physical id of its local APIC.
     pub apic_id: u32,
-}
-
-/// Why cores are not available. Nothing has been changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CoreError {
-    /// Core 0 belongs to the base.
-    #[error(
-        "core 0 is not available, the base boots and runs on it; nothing was touched\n\
-         choose other cores: `insula machine info` lists them"
-    )]
-    CoreZero,
-    /// The machine has no such core.
-    #[error(
-        "there is no core {cpu}: the machine has {}; nothing was touched\n\
-         choose one of these", CpuList(.there.clone())
-    )]
-    Unknown {
-        /// The number asked for.
-        cpu: u32,
-        /// All cores of the machine.
-        there: Vec<u32>,
-    },
-    /// Listed twice.
-    #[error(
-        "core {0} is listed twice; nothing was touched\n\
-         list each core once"
-    )]
-    Twice(u32),
-    /// A node owns it.
-    #[error(
-        "core {0} belongs to a node; nothing was touched\n\
-         choose another, or stop that node: `insula machine info` shows which"
-    )]
-    Owned(u32),
-    /// It is offline on the base.
-    #[error(
-        "core {0} is offline; nothing was touched\n\
-         choose another, or first `echo 1 | sudo tee /sys/devices/system/cpu/cpu{0}/online`"
-    )]
-    Offline(u32),
-    /// Too few cores are free.
-    #[error(
-        "{requested} cores requested, {free} available (of {there}, excluding core 0 and nodes' \
-         cores); nothing was touched\n\
-         request fewer, or stop a node: `insula machine info` shows the owner of each core"
-    )]
-    TooMany {
-        /// The number requested.
-        requested: u32,
-        /// The number of free cores.
-        free: u32,
-        /// The number of cores in the machine.
-        there: u32,
-    },
-    /// The number is not a multiple of a whole core's threads.
-    #[error(
-        "{requested} threads are not a number of whole cores, each has {threads} hyper-threads; \
-         nothing was \
-         touched\n\
-         request a multiple of {threads}, or list single threads with --cpu-list"
-    )]
-    PartialCore {
-        /// The number requested.
-        requested: u32,
-        /// Hyper-threads per core.
-        threads: u32,
-    },
 }
 
 /// A core, by sysfs and the module together.
@@ -151,12 +85,12 @@ impl Cores {
     /// `numa_node`, then those on one NUMA node that has enough, then the highest numbers.
     ///
     /// # Errors
-    /// [`CoreError`].
+    /// Why they are not available; nothing was touched.
     pub fn choose(
         &self,
         request: &CoreRequest,
         numa_node: Option<u32>,
-    ) -> Result<Vec<ChosenCore>, CoreError> {
+    ) -> Result<Vec<ChosenCore>, Error> {
         match request {
             CoreRequest::List(list) => self.choose_listed(&list.0),
             CoreRequest::Count(count) => self.choose_count(*count, numa_node),
@@ -236,30 +170,26 @@ impl Cores {
         })
     }
 
-    fn choose_listed(&self, list: &[u32]) -> Result<Vec<ChosenCore>, CoreError> {
+    fn choose_listed(&self, list: &[u32]) -> Result<Vec<ChosenCore>, Error> {
         for (index, cpu) in list.iter().enumerate() {
             if list[..index].contains(cpu) {
-                return Err(CoreError::Twice(*cpu));
+                return Err(twice(*cpu));
             }
         }
         list.iter().map(|&cpu| self.choose_one(cpu)).collect()
     }
 
-    fn choose_one(&self, cpu: u32) -> Result<ChosenCore, CoreError> {
+    fn choose_one(&self, cpu: u32) -> Result<ChosenCore, Error> {
         let Some(candidate) = self
             .candidates
             .iter()
             .find(|candidate| candidate.cpu == cpu)
         else {
-            let there = self
-                .candidates
-                .iter()
-                .map(|candidate| candidate.cpu)
-                .collect();
-            return Err(CoreError::Unknown { cpu, there });
+            let there = self.candidates.iter().map(|candidate| candidate.cpu);
+            return Err(unknown(cpu, CpuList(there.collect())));
         };
         match candidate {
-            _ if cpu == 0 => Err(CoreError::CoreZero),
+            _ if cpu == 0 => Err(core_zero()),
             Candidate { apic_id, .. } if candidate.is_free() => Ok(ChosenCore {
                 cpu,
                 apic_id: *apic_id,
@@ -267,16 +197,12 @@ impl Cores {
             Candidate {
                 owner: CpuOwner::BASE,
                 ..
-            } => Err(CoreError::Offline(cpu)),
-            _ => Err(CoreError::Owned(cpu)),
+            } => Err(offline(cpu)),
+            _ => Err(owned(cpu)),
         }
     }
 
-    fn choose_count(
-        &self,
-        count: u32,
-        numa_node: Option<u32>,
-    ) -> Result<Vec<ChosenCore>, CoreError> {
+    fn choose_count(&self, count: u32, numa_node: Option<u32>) -> Result<Vec<ChosenCore>, Error> {
         let mut cores = self.free_whole_cores();
         let per_node = count_per_node(&cores);
         cores.sort_by_key(|core| {
@@ -315,24 +241,66 @@ impl Cores {
             .collect()
     }
 
-    fn too_many(&self, requested: u32) -> CoreError {
+    fn too_many(&self, requested: u32) -> Error {
         let cores = self.free_whole_cores();
         let free: usize = cores.iter().map(Vec::len).sum();
         let threads = cores.iter().map(Vec::len).min().unwrap_or(1);
-        let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-        if requested <= count(free) {
-            CoreError::PartialCore {
-                requested,
-                threads: count(threads),
-            }
-        } else {
-            CoreError::TooMany {
-                requested,
-                free: count(free),
-                there: count(self.candidates.len()),
-            }
+        match requested as usize <= free {
+            true => partial_core(requested, threads),
+            false => too_many(requested, free, self.candidates.len()),
         }
     }
+}
+
+fn refused(what: String) -> Error {
+    Error::new(what).untouched()
+}
+
+/// An error about cores that a later attempt may get.
+fn unavailable(what: String) -> Error {
+    refused(what).with_kind(Kind::Unavailable)
+}
+
+fn core_zero() -> Error {
+    refused("core 0 is not available, the base boots and runs on it".into())
+        .hint("choose other cores: `insula machine info` lists them")
+}
+
+fn unknown(cpu: u32, there: CpuList) -> Error {
+    refused(format!("there is no core {cpu}: the machine has {there}")).hint("choose one of these")
+}
+
+fn twice(cpu: u32) -> Error {
+    refused(format!("core {cpu} is listed twice")).hint("list each core once")
+}
+
+fn owned(cpu: u32) -> Error {
+    unavailable(format!("core {cpu} belongs to a node"))
+        .hint("choose another, or stop that node: `insula machine info` shows which")
+}
+
+fn offline(cpu: u32) -> Error {
+    let online = format!("echo 1 | sudo tee /sys/devices/system/cpu/cpu{cpu}/online");
+    unavailable(format!("core {cpu} is offline"))
+        .hint(format!("choose another, or first `{online}`"))
+}
+
+fn too_many(requested: u32, free: usize, there: usize) -> Error {
+    unavailable(format!(
+        "{requested} cores requested, {free} available (of {there}, excluding core 0 and nodes' \
+         cores)"
+    ))
+    .hint("request fewer, or stop a node: `insula machine info` shows the owner of each core")
+}
+
+/// The number is not one of whole cores' threads.
+fn partial_core(requested: u32, threads: usize) -> Error {
+    refused(format!(
+        "{requested} threads are not a number of whole cores, each has {threads} hyper-threads"
+    ))
+    .hint(format!(
+        "request a multiple of {threads}, or list single threads with --cpu-list"
+    ))
 }
 
 /// Number of free threads on each NUMA node.
@@ -426,19 +394,19 @@ mod tests {
         Cores::new(&topology, &(0..count).map(cpu).collect::<Vec<_>>())
     }
 
-    fn chosen(result: Result<Vec<ChosenCore>, CoreError>) -> Vec<u32> {
+    fn chosen(result: Result<Vec<ChosenCore>, Error>) -> Vec<u32> {
         result.unwrap().iter().map(|one| one.cpu).collect()
     }
 
-    fn count(
-        view: &Cores,
-        count: u32,
-        numa_node: Option<u32>,
-    ) -> Result<Vec<ChosenCore>, CoreError> {
+    fn refusal(result: Result<Vec<ChosenCore>, Error>) -> String {
+        result.unwrap_err().what
+    }
+
+    fn count(view: &Cores, count: u32, numa_node: Option<u32>) -> Result<Vec<ChosenCore>, Error> {
         view.choose(&CoreRequest::Count(count), numa_node)
     }
 
-    fn list(view: &Cores, text: &str) -> Result<Vec<ChosenCore>, CoreError> {
+    fn list(view: &Cores, text: &str) -> Result<Vec<ChosenCore>, Error> {
         view.choose(&CoreRequest::List(text.parse().unwrap()), None)
     }
 
@@ -457,12 +425,8 @@ mod tests {
         let view = machine(4, 1, &owners);
         assert_eq!(chosen(count(&view, 1, None)), [2]);
         assert_eq!(chosen(count(&view, 2, None)), [1, 2]);
-        let error = CoreError::TooMany {
-            requested: 3,
-            free: 2,
-            there: 4,
-        };
-        assert_eq!(count(&view, 3, None), Err(error));
+        let why = "3 cores requested, 2 available (of 4, excluding core 0 and nodes' cores)";
+        assert_eq!(refusal(count(&view, 3, None)), why);
     }
 
     #[test]
@@ -470,19 +434,10 @@ mod tests {
         let view = machine(8, 2, &[(5, CpuOwner::NODE)]);
         assert_eq!(chosen(count(&view, 2, None)), [2, 3]);
         assert_eq!(chosen(count(&view, 4, None)), [2, 3, 6, 7]);
-        assert_eq!(
-            count(&view, 1, None),
-            Err(CoreError::PartialCore {
-                requested: 1,
-                threads: 2
-            })
-        );
-        let error = CoreError::TooMany {
-            requested: 5,
-            free: 4,
-            there: 8,
-        };
-        assert_eq!(count(&view, 5, None), Err(error));
+        let why = "1 threads are not a number of whole cores, each has 2 hyper-threads";
+        assert_eq!(refusal(count(&view, 1, None)), why);
+        let why = "5 cores requested, 4 available (of 8, excluding core 0 and nodes' cores)";
+        assert_eq!(refusal(count(&view, 5, None)), why);
     }
 
     #[test]
@@ -504,16 +459,13 @@ mod tests {
     fn impossible_lists_are_refused() {
         let mut view = machine(4, 1, &[(2, CpuOwner::NODE)]);
         view.candidates[3].online = false;
-        assert_eq!(list(&view, "0"), Err(CoreError::CoreZero));
-        assert_eq!(list(&view, "1,1"), Err(CoreError::Twice(1)));
-        assert_eq!(list(&view, "2"), Err(CoreError::Owned(2)));
-        assert_eq!(list(&view, "3"), Err(CoreError::Offline(3)));
-        let error = list(&view, "9").unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("there is no core 9: the machine has 0-3;")
-        );
+        let refused = |text| refusal(list(&view, text));
+        let zero = "core 0 is not available, the base boots and runs on it";
+        assert_eq!(refused("0"), zero);
+        assert_eq!(refused("1,1"), "core 1 is listed twice");
+        assert_eq!(refused("2"), "core 2 belongs to a node");
+        assert_eq!(refused("3"), "core 3 is offline");
+        assert_eq!(refused("9"), "there is no core 9: the machine has 0-3");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Dry run of a node's layout, to detect errors before anything is taken.
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_boot::{Chunk, LayoutError, NodeDescription};
 use insula_driver::channel;
 use kimage::Loadable;
@@ -37,8 +38,8 @@ impl DryRun<'_> {
     /// fragmented.
     ///
     /// # Errors
-    /// [`LayoutError`].
-    pub fn run(&self, machine: &abi::Machine) -> Result<(), LayoutError> {
+    /// Why it cannot be laid out, about the option that would have to change.
+    pub fn run(&self, machine: &abi::Machine) -> Result<(), Error> {
         let sizes = self.memory.iter().map(|spec| spec.size.0);
         let low = Chunk {
             start: LOW_FIRST,
@@ -65,5 +66,14 @@ impl DryRun<'_> {
             random_seed: &[],
         })
         .map(drop)
+        .map_err(|error| cannot_lay_out(&error))
     }
+}
+
+fn cannot_lay_out(error: &LayoutError) -> Error {
+    let option = match error {
+        LayoutError::CommandLine(_) => "append",
+        _ => "memory",
+    };
+    Error::new(error.to_string()).about(option)
 }

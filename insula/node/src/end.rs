@@ -4,48 +4,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use insula_abi as abi;
+use insula_base::error::{Error, Kind};
 use insula_driver::name::Name;
 use insula_driver::{CallError, Driver};
 use nix::errno::Errno;
 
 use super::power_button::press;
-use super::view::{FindError, Handle, find};
-
-/// Why a node was not stopped or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum EndError {
-    /// It was not found.
-    #[error(transparent)]
-    Find(#[from] FindError),
-    /// It does not run.
-    #[error(
-        "the node '{0}' is not running; it was left as it is\n\
-         `insula restart {0}` restarts it, `insula rm {0}` removes it"
-    )]
-    NotRunning(Name),
-    /// It does not run yet.
-    #[error(
-        "the node '{0}' is being started by another `insula run`; it was left as it is\n\
-         try again, or end that command, which removes the node"
-    )]
-    Starting(Name),
-    /// It runs.
-    #[error(
-        "the node '{0}' is running; it was left as it is\n\
-         stop it first with `insula stop {0}`, or do both with `insula rm -f {0}`"
-    )]
-    Running(Name),
-    /// The module failed.
-    #[error("the node '{name}' could not be {action}: {source}\n`insula ps -a` shows its state")]
-    Call {
-        /// The node.
-        name: Name,
-        /// The failed action, as a participle.
-        action: &'static str,
-        /// Why.
-        source: CallError,
-    },
-}
+use super::view::{Handle, find};
 
 /// Interval at which a node that was asked to power off is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -73,8 +38,8 @@ pub enum Stopped {
 /// go back to the base; the memory is kept.
 ///
 /// # Errors
-/// [`EndError`].
-pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, EndError> {
+/// Why it was not; [`Kind::NotRunning`] and [`Kind::NoNode`] tell that nothing was to be done.
+pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, Error> {
     let mut handle = find(driver, name)?;
     if retire(&mut handle, name)? {
         return Ok(Stopped::ByItself);
@@ -94,7 +59,9 @@ pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, 
     }
     match end(&handle, name, abi::Reason::STOPPED) {
         // It has just ended.
-        Err(EndError::NotRunning(_)) if handle.is_running() => Ok(Stopped::ByItself),
+        Err(error) if error.kind == Kind::NotRunning && handle.is_running() => {
+            Ok(Stopped::ByItself)
+        }
         ended => ended.map(|()| Stopped::ByForce {
             was_asked: pressed.is_some(),
         }),
@@ -104,8 +71,8 @@ pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, 
 /// Stops a node's cores at once and returns them to the base; its memory is kept.
 ///
 /// # Errors
-/// [`EndError`].
-pub fn kill(driver: &Driver, name: &Name) -> Result<(), EndError> {
+/// Why it was not; [`Kind::NotRunning`] and [`Kind::NoNode`] tell that nothing was to be done.
+pub fn kill(driver: &Driver, name: &Name) -> Result<(), Error> {
     let mut handle = find(driver, name)?;
     if retire(&mut handle, name)? {
         return Ok(());
@@ -116,48 +83,43 @@ pub fn kill(driver: &Driver, name: &Name) -> Result<(), EndError> {
 /// Removes a stopped node and frees its memory; with `force` stops it first if it runs.
 ///
 /// # Errors
-/// [`EndError`].
-pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), EndError> {
+/// Why it was not; [`Kind::NotRunning`] and [`Kind::NoNode`] tell that nothing was to be done.
+pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), Error> {
     let mut handle = find(driver, name)?;
     if force || handle.is_stopped() {
         retire(&mut handle, name)?;
     }
     if !handle.is_stopped() {
         if !force && handle.is_running() {
-            return Err(EndError::Running(name.clone()));
+            return Err(running(name));
         }
         match end(&handle, name, abi::Reason::KILLED) {
             // It has ended meanwhile.
-            Ok(()) | Err(EndError::NotRunning(_)) => {}
-            Err(error) => return Err(error),
+            Err(error) if error.kind != Kind::NotRunning => return Err(error),
+            _ => {}
         }
     }
     wait_for_supervisor_exit(&mut handle);
     handle.node.remove().or_else(|source| match source.errno {
         // Its supervisor has removed it already (`insula run --rm`).
         Errno::ENODEV => Ok(()),
-        Errno::EBUSY => Err(EndError::Running(name.clone())),
-        _ => Err(EndError::Call {
-            name: name.clone(),
-            action: "removed",
-            source,
-        }),
+        Errno::EBUSY => Err(running(name)),
+        _ => Err(failed(name, "removed", source)),
     })
 }
 
 /// Cancels further restarts of the node. True if nothing else is to be done, since it was stopped
 /// and waiting for its restart.
-fn retire(handle: &mut Handle, name: &Name) -> Result<bool, EndError> {
+fn retire(handle: &mut Handle, name: &Name) -> Result<bool, Error> {
     // A node that has never been started belongs to another process.
     if handle.info.starts == 0 {
         return Ok(false);
     }
     let waited = handle.is_restarting();
-    handle.node.retire().map_err(|source| EndError::Call {
-        name: name.clone(),
-        action: "stopped",
-        source,
-    })?;
+    handle
+        .node
+        .retire()
+        .map_err(|source| failed(name, "stopped", source))?;
     // Its supervisor may be restarting it right now.
     let begun = Instant::now();
     while handle.is_being_restarted() && begun.elapsed() < OTHERS_TIMEOUT {
@@ -182,11 +144,10 @@ pub fn wait_for_supervisor_exit(handle: &mut Handle) {
     }
 }
 
-fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), EndError> {
-    let name = name.clone();
+fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), Error> {
     match handle.info.state {
-        abi::State::STOPPED => return Err(EndError::NotRunning(name)),
-        abi::State::CREATING | abi::State::CREATED => return Err(EndError::Starting(name)),
+        abi::State::STOPPED => return Err(not_running(name)),
+        abi::State::CREATING | abi::State::CREATED => return Err(starting(name)),
         _ => {}
     }
     let action = match reason {
@@ -197,11 +158,41 @@ fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), EndError
         .node
         .stop(reason)
         .map_err(|source| match source.errno {
-            Errno::EALREADY => EndError::NotRunning(name),
-            _ => EndError::Call {
-                name,
-                action,
-                source,
-            },
+            Errno::EALREADY => not_running(name),
+            _ => failed(name, action, source),
         })
+}
+
+fn not_running(name: &Name) -> Error {
+    Error::of(
+        Kind::NotRunning,
+        format!("the node '{name}' is not running"),
+    )
+    .unchanged()
+    .hint(format!(
+        "`insula restart {name}` restarts it, `insula rm {name}` removes it"
+    ))
+}
+
+fn starting(name: &Name) -> Error {
+    Error::new(format!(
+        "the node '{name}' is being started by another `insula run`"
+    ))
+    .unchanged()
+    .hint("try again, or end that command, which removes the node")
+}
+
+fn running(name: &Name) -> Error {
+    Error::new(format!("the node '{name}' is running"))
+        .unchanged()
+        .hint(format!(
+            "stop it first with `insula stop {name}`, or do both with `insula rm -f {name}`"
+        ))
+}
+
+/// The module has refused; `action` is a participle.
+fn failed(name: &Name, action: &str, error: CallError) -> Error {
+    Error::new(format!("the node '{name}' could not be {action}"))
+        .because(error)
+        .hint("`insula ps -a` shows its state")
 }

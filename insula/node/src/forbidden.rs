@@ -1,5 +1,6 @@
 //! Why a base starts no nodes.
 
+use insula_base::error::Error;
 use insula_base::lockdown;
 use insula_base::root::Root;
 use insula_driver::CallError;
@@ -13,20 +14,35 @@ const CALLS: [&str; 3] = [
 ];
 
 /// Why a base starts no nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Forbidden {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forbidden {
     /// Its kernel is locked down (`man kernel_lockdown.7`).
-    #[error("the base's kernel is locked down: it starts no unsigned kernels")]
     LockedDown,
     /// It is rebooting or powering off.
-    #[error("the base is shutting down")]
     GoingDown,
 }
 
+/// The error if the module has refused a call because the base starts no nodes.
+#[must_use]
+pub(super) fn refusal(error: &CallError) -> Option<Error> {
+    Forbidden::of(error).map(Forbidden::error)
+}
+
+/// Reads from the base's files whether it would refuse to start nodes. So a node that runs is not
+/// stopped for a start that must fail.
+///
+/// # Errors
+/// The refusal that a start would meet.
+pub fn check_base(root: &Root) -> Result<(), Error> {
+    let mode = lockdown::mode(root).unwrap_or_else(|_| lockdown::NONE.to_owned());
+    match mode == lockdown::NONE {
+        true => Ok(()),
+        false => Err(Forbidden::LockedDown.error()),
+    }
+}
+
 impl Forbidden {
-    /// The meaning of the module's error, if it is one of these.
-    #[must_use]
-    pub fn of(error: &CallError) -> Option<Self> {
+    fn of(error: &CallError) -> Option<Self> {
         if !CALLS.contains(&error.call) {
             return None;
         }
@@ -37,22 +53,17 @@ impl Forbidden {
         }
     }
 
-    /// What the base itself shows, before any call.
-    #[must_use]
-    pub(super) fn by_base(root: &Root) -> Option<Self> {
-        let mode = lockdown::mode(root).ok()?;
-        (mode != lockdown::NONE).then_some(Self::LockedDown)
-    }
-
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(self) -> &'static str {
+    fn error(self) -> Error {
         match self {
             Self::LockedDown => {
-                "boot the base without `lockdown=` on its command line, and with Secure Boot off; \
-                 /sys/kernel/security/lockdown shows the present mode"
+                Error::new("the base's kernel is locked down: it starts no unsigned kernels").hint(
+                    "boot the base without `lockdown=` on its command line, and with Secure Boot \
+                     off; /sys/kernel/security/lockdown shows the present mode",
+                )
             }
-            Self::GoingDown => "start it when the base is up again",
+            Self::GoingDown => {
+                Error::new("the base is shutting down").hint("start it when the base is up again")
+            }
         }
     }
 }

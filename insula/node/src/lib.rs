@@ -5,6 +5,7 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | [`spec`] | what a node is to be: options, file, record |
 //! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
 //! | [`device`] | PCI functions |
 //! | [`attachment`] | folders, disks and the network, which the base serves by virtio |
@@ -15,6 +16,7 @@
 
 mod allocate;
 pub mod attachment;
+mod attachments;
 mod claims;
 pub mod cores;
 mod crash;
@@ -35,23 +37,24 @@ mod root;
 mod root_image;
 mod run;
 mod setup;
+pub mod spec;
 pub mod stats;
 mod update;
 mod view;
 
-pub use claims::ClaimError;
+pub use attachments::Attachments;
 pub use claims::{Claims, Conflict};
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
 pub use dry_run::DryRun;
-pub use end::{EndError, Stopped, kill, remove, stop, wait_for_supervisor_exit};
-pub use forbidden::Forbidden;
-pub use log::log_layout;
-pub use log::{LogError, LogRecord, NodeLog};
-pub use record::{ChunkRecord, Described, NodeRecord, RestartRecord};
-pub use restart::{RestartCause, RestartError, check_restart, restart};
+pub use end::{Stopped, kill, remove, stop, wait_for_supervisor_exit};
+pub use forbidden::check_base;
+pub use log::{LogRecord, NodeLog, log_layout, no_log_yet};
+pub use record::{ChunkRecord, Described, NodeRecord, RestartRecord, no_record};
+pub use restart::{RestartCause, check_restart, module_failed, restart, retired};
 pub use retry::start;
-pub use root::{Root as NodeRoot, RootError};
-pub use root_image::{RootImage, RootImageError, RootImageRecord};
-pub use run::{RunError, RunRequest, Source, Started, Timing};
-pub use update::{UpdateError, UpdateRequest, update};
-pub use view::{FindError, Handle, NodeView, all, find};
+pub use root::Root as NodeRoot;
+pub use root_image::{RootImage, RootImageRecord};
+pub use run::{RunRequest, Source, Started, Timing, cannot_publish};
+pub use spec::NodeSpec;
+pub use update::{UpdateRequest, update};
+pub use view::{Handle, NodeView, all, find, unknown, unreadable};

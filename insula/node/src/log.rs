@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use insula_base::error::Error;
 use insula_driver::name;
 use insula_driver::{DriverError, Mapping};
 use insula_image::{KernelFile, LogSource};
@@ -13,62 +14,7 @@ use kimage::running::{RunningError, RunningKernel};
 use serde::Serialize;
 
 use super::Handle;
-
-/// Why a node's log cannot be read. The node is unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// The node's record has another format.
-    #[error(
-        "the record of the node '{0}' cannot be read; it was left as it is\n\
-         it was started by another version of insula: use that one"
-    )]
-    NoRecord(String),
-    /// The kernel lacks the needed symbols or types.
-    #[error(
-        "the log of the node '{name}' cannot be read: {reason}; it was left as it is\n\
-         use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, as distributions' are"
-    )]
-    Unreadable {
-        /// The node.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// The kernel's file, which describes the log, has changed.
-    #[error(
-        "the log of the node '{name}' cannot be read: its kernel {path} has changed since the node \
-         was started; it was left as it is\n\
-         start nodes from an image (`insula image add`), which stores what is needed"
-    )]
-    FileChanged {
-        /// The node.
-        name: String,
-        /// The kernel's file.
-        path: String,
-    },
-    /// It is empty.
-    #[error(
-        "the kernel of the node '{0}' has not logged anything yet; it was left as it is\n\
-         try again, or follow it with `insula logs -f {0}`"
-    )]
-    Nothing(String),
-    /// The memory cannot be mapped.
-    #[error("the memory of the node '{name}' cannot be read: {source}; it was left as it is")]
-    Driver {
-        /// The node.
-        name: String,
-        /// Why.
-        source: DriverError,
-    },
-    /// The memory has no valid log.
-    #[error("the log of the node '{name}' cannot be read: {source}; it was left as it is")]
-    Read {
-        /// The node.
-        name: String,
-        /// Why.
-        source: kimage::log::LogError,
-    },
-}
+use super::record::no_record;
 
 /// A record of a node's log for output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -99,18 +45,19 @@ impl NodeLog {
     /// Maps the node's memory and reads the log's layout.
     ///
     /// # Errors
-    /// [`LogError`], except `Nothing` and `Read`.
-    pub fn open(handle: &Handle) -> Result<Self, LogError> {
+    /// Why it cannot be read.
+    pub fn open(handle: &Handle) -> Result<Self, Error> {
         let name = name::text(&handle.info.name);
         let layout = log_layout(handle)?;
         let mapping = handle
             .node
             .memory()
             .map_err(DriverError::from)
-            .and_then(|memory| Ok(memory.map()?))
-            .map_err(|source| LogError::Driver {
-                name: name.clone(),
-                source,
+            .and_then(|memory| memory.map())
+            .map_err(|error| {
+                Error::new(format!("the memory of the node '{name}' cannot be read"))
+                    .because(error)
+                    .unchanged()
             })?;
         let stopped = handle.is_stopped();
         Ok(Self {
@@ -146,16 +93,16 @@ impl NodeLog {
     /// Whether the kernel has panicked.
     ///
     /// # Errors
-    /// [`LogError::Read`].
-    pub fn panicked(&self, placement: Placement) -> Result<bool, LogError> {
+    /// The memory has no valid log.
+    pub fn panicked(&self, placement: Placement) -> Result<bool, Error> {
         panicked(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
     /// Whether the kernel was halted.
     ///
     /// # Errors
-    /// [`LogError::Read`].
-    pub fn halted(&self, placement: Placement) -> Result<bool, LogError> {
+    /// The memory has no valid log.
+    pub fn halted(&self, placement: Placement) -> Result<bool, Error> {
         halted(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
@@ -163,24 +110,24 @@ impl NodeLog {
     /// count them.
     ///
     /// # Errors
-    /// [`LogError::Read`].
-    pub fn resched_count(&self, placement: Placement) -> Result<Option<u32>, LogError> {
+    /// The memory has no valid log.
+    pub fn resched_count(&self, placement: Placement) -> Result<Option<u32>, Error> {
         resched_count(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
     /// Whether the first core is executing a program; `false` if unknown.
     ///
     /// # Errors
-    /// [`LogError::Read`].
-    pub fn in_program(&self, placement: Placement) -> Result<bool, LogError> {
+    /// The memory has no valid log.
+    pub fn in_program(&self, placement: Placement) -> Result<bool, Error> {
         in_program(&self.layout, placement, &self.mapping).map_err(|source| self.failed(source))
     }
 
     /// The next record, if any.
     ///
     /// # Errors
-    /// [`LogError::Read`].
-    pub fn next(&self, reader: &mut LogReader<'_, Mapping>) -> Result<Option<LogRecord>, LogError> {
+    /// The memory has no valid log.
+    pub fn next(&self, reader: &mut LogReader<'_, Mapping>) -> Result<Option<LogRecord>, Error> {
         let record = reader.next_record().map_err(|source| self.failed(source))?;
         Ok(record.map(|record| LogRecord { record }))
     }
@@ -188,8 +135,8 @@ impl NodeLog {
     /// The last records, at most `count`, oldest first.
     ///
     /// # Errors
-    /// [`LogError::Read`].
-    pub fn last(&self, placement: Placement, count: usize) -> Result<Vec<LogRecord>, LogError> {
+    /// The memory has no valid log.
+    pub fn last(&self, placement: Placement, count: usize) -> Result<Vec<LogRecord>, Error> {
         let last = self
             .reader(placement)
             .last(count)
@@ -200,49 +147,67 @@ impl NodeLog {
             .collect())
     }
 
-    fn failed(&self, source: kimage::log::LogError) -> LogError {
-        LogError::Read {
-            name: self.name.clone(),
-            source,
-        }
+    fn failed(&self, error: kimage::log::LogError) -> Error {
+        unreadable(&self.name).because(error)
     }
 }
 
 /// The layout of a node's log.
 ///
 /// # Errors
-/// [`LogError`] if it is not known.
-pub fn log_layout(handle: &Handle) -> Result<LogLayout, LogError> {
+/// Why it is not known.
+pub fn log_layout(handle: &Handle) -> Result<LogLayout, Error> {
     let name = name::text(&handle.info.name);
     match &handle.record {
         Some(record) => layout(&name, &record.log),
-        None => Err(LogError::NoRecord(name)),
+        None => Err(no_record(&name).unchanged()),
     }
 }
 
-fn layout(name: &str, source: &LogSource) -> Result<LogLayout, LogError> {
+fn layout(name: &str, source: &LogSource) -> Result<LogLayout, Error> {
     match source {
         LogSource::Layout(layout) => Ok(*layout.clone()),
-        LogSource::Unreadable(reason) => Err(LogError::Unreadable {
-            name: name.to_owned(),
-            reason: reason.clone(),
-        }),
+        LogSource::Unreadable(reason) => Err(not_described(name, reason)),
         LogSource::File {
             path,
             size,
             modified_ns,
         } => {
-            let kernel =
-                unchanged(path, *size, *modified_ns).ok_or_else(|| LogError::FileChanged {
-                    name: name.to_owned(),
-                    path: path.display().to_string(),
-                })?;
-            LogSource::read_layout(&kernel.bytes).map_err(|reason| LogError::Unreadable {
-                name: name.to_owned(),
-                reason,
-            })
+            let kernel = unchanged(path, *size, *modified_ns);
+            let kernel = kernel.ok_or_else(|| file_changed(name, path))?;
+            LogSource::read_layout(&kernel.bytes).map_err(|reason| not_described(name, &reason))
         }
     }
+}
+
+/// The error of a node whose kernel has logged nothing yet.
+#[must_use]
+pub fn no_log_yet(name: &str) -> Error {
+    let what = format!("the kernel of the node '{name}' has not logged anything yet");
+    let hint = format!("try again, or follow it with `insula logs -f {name}`");
+    Error::new(what).unchanged().hint(hint)
+}
+
+fn unreadable(name: &str) -> Error {
+    Error::new(format!("the log of the node '{name}' cannot be read")).unchanged()
+}
+
+/// The kernel lacks the needed symbols or types.
+fn not_described(name: &str, reason: &str) -> Error {
+    unreadable(name)
+        .because(reason)
+        .hint("use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, as distributions' are")
+}
+
+/// The kernel's file, which describes the log, has changed.
+fn file_changed(name: &str, path: &Path) -> Error {
+    let why = format!(
+        "its kernel {} has changed since the node was started",
+        path.display()
+    );
+    unreadable(name)
+        .because(why)
+        .hint("start nodes from an image (`insula image add`), which stores what is needed")
 }
 
 /// The file, if its size and modification time are unchanged.
@@ -261,17 +226,11 @@ mod tests {
         let path = folder.path().join("vmlinuz");
         std::fs::write(&path, b"no kernel").unwrap();
         let source = KernelFile::read(&path).unwrap().log_source();
-        assert!(matches!(
-            layout("web", &source),
-            Err(LogError::Unreadable { .. })
-        ));
+        let refusal = || layout("web", &source).unwrap_err().to_string();
+        assert!(refusal().contains("KALLSYMS_ALL"), "{}", refusal());
         std::fs::write(&path, b"another").unwrap();
-        assert!(matches!(
-            layout("web", &source),
-            Err(LogError::FileChanged { .. })
-        ));
+        assert!(refusal().contains("has changed since"), "{}", refusal());
         std::fs::remove_file(&path).unwrap();
-        let error = layout("web", &source).unwrap_err().to_string();
-        assert!(error.contains("has changed since the node"), "{error}");
+        assert!(refusal().contains("has changed since"), "{}", refusal());
     }
 }

@@ -1,11 +1,13 @@
 //! Requests for memory as users write them: `512M,numa=1,below=4G,above=1G,chunk=64M`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use insula_abi as abi;
+use insula_base::error::{Error, Kind};
+use insula_base::serde_as_text;
 use insula_base::topology::{BaseMemory, Topology};
 use insula_base::units::{Size, SizeError};
-use serde::Serialize;
 
 /// Memory below 1 MiB for a Linux node, in bytes: its real-mode trampoline (0x7000 bytes,
 /// `reserve_real_mode` in arch/x86/realmode/init.c) and two pages for tables that must be there.
@@ -17,7 +19,7 @@ pub const LOW_FIRST: u64 = 64 << 10;
 pub const LOW_END: u64 = 640 << 10;
 
 /// An amount of memory, with constraints on its place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySpec {
     /// The amount.
     pub size: Size,
@@ -89,6 +91,28 @@ impl FromStr for MemorySpec {
     }
 }
 
+impl fmt::Display for MemorySpec {
+    /// The form that is parsed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.size.exact())?;
+        if let Some(node) = self.numa_node {
+            write!(f, ",numa={node}")?;
+        }
+        let sizes = [
+            ("below", self.below),
+            ("above", self.above),
+            ("chunk", self.chunk),
+        ];
+        let mut given = sizes.iter().filter_map(|(key, size)| Some((key, (*size)?)));
+        given.try_for_each(|(key, size)| write!(f, ",{key}={}", size.exact()))
+    }
+}
+
+serde_as_text!(
+    MemorySpec,
+    "^[0-9][0-9A-Za-z]*(,(numa|below|above|chunk)=[0-9][0-9A-Za-z]*)*$"
+);
+
 impl MemorySpec {
     fn set(&mut self, part: &str) -> Result<(), MemorySpecError> {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -159,84 +183,58 @@ impl MemorySpec {
     }
 }
 
-/// Why memory is not available. Nothing has been changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MemoryError {
-    /// More than pool and base have.
-    #[error(
-        "{requested} of memory requested, {available} available; nothing was touched\n\
-         request less, or free some: `insula machine info` shows what nodes and images use"
-    )]
-    TooMuch {
-        /// The total requested.
-        requested: Size,
-        /// In the pool, and available on the base.
-        available: Size,
-    },
-    /// The machine has no such NUMA node.
-    #[error(
-        "there is no NUMA node {requested}; nothing was touched\n\
-         `insula machine info` lists the NUMA nodes"
-    )]
-    NumaNode {
-        /// The number requested.
-        requested: u32,
-    },
-    /// The NUMA node is smaller.
-    #[error(
-        "{requested} of memory requested on NUMA node {node}, which has {there} in total; nothing \
-         was touched\n\
-         request less, or spread it: give --memory once for each node"
-    )]
-    NumaTooMuch {
-        /// The size requested there.
-        requested: Size,
-        /// The NUMA node.
-        node: u32,
-        /// Total size of the node.
-        there: Size,
-    },
-}
-
 /// Refuses requests that cannot be met, before anything is allocated. A request that passes may
 /// still fail: how much of the base's memory can be freed is known only by trying.
 ///
 /// # Errors
-/// [`MemoryError`].
+/// Why it is not available; nothing was touched.
 pub fn check_available(
     specs: &[MemorySpec],
     topology: &Topology,
     base: Option<BaseMemory>,
     pool_free: u64,
-) -> Result<(), MemoryError> {
+) -> Result<(), Error> {
     let total = |specs: &mut dyn Iterator<Item = &MemorySpec>| {
         Size(specs.fold(0_u64, |sum, spec| sum.saturating_add(spec.size.0)))
     };
     for node in specs.iter().filter_map(|spec| spec.numa_node) {
         let there = topology.numa_nodes.get(&node);
-        let there = Size(
-            there
-                .ok_or(MemoryError::NumaNode { requested: node })?
-                .total,
-        );
+        let there = Size(there.ok_or_else(|| no_numa_node(node))?.total);
         let requested = total(&mut specs.iter().filter(|spec| spec.numa_node == Some(node)));
         if requested.0 > there.0.saturating_add(pool_free) {
-            return Err(MemoryError::NumaTooMuch {
-                requested,
-                node,
-                there,
-            });
+            return Err(numa_too_much(requested, node, there));
         }
     }
     let requested = total(&mut specs.iter());
     let available = base.map_or(u64::MAX, |base| base.available.saturating_add(pool_free));
     if requested.0 > available {
-        return Err(MemoryError::TooMuch {
-            requested,
-            available: Size(available),
-        });
+        return Err(too_much(requested, Size(available)));
     }
     Ok(())
+}
+
+fn refused(what: String) -> Error {
+    Error::new(what).untouched()
+}
+
+fn too_much(requested: Size, available: Size) -> Error {
+    refused(format!(
+        "{requested} of memory requested, {available} available"
+    ))
+    .with_kind(Kind::Unavailable)
+    .hint("request less, or free some: `insula machine info` shows what nodes and images use")
+}
+
+fn no_numa_node(requested: u32) -> Error {
+    refused(format!("there is no NUMA node {requested}"))
+        .hint("`insula machine info` lists the NUMA nodes")
+}
+
+fn numa_too_much(requested: Size, node: u32, there: Size) -> Error {
+    refused(format!(
+        "{requested} of memory requested on NUMA node {node}, which has {there} in total"
+    ))
+    .hint("request less, or spread it: give --memory once for each node")
 }
 
 #[cfg(test)]
@@ -319,23 +317,22 @@ mod tests {
                 available,
             })
         };
-        let check = |base, pool| check_available(&specs, &topology, base, pool);
-        assert_eq!(check(base(2 << 30), 0), Ok(()));
-        assert_eq!(check(base(1 << 30), 1 << 30), Ok(()));
-        assert_eq!(check(None, 0), Ok(()));
-        assert!(matches!(
-            check(base(1 << 30), 0),
-            Err(MemoryError::TooMuch { .. })
-        ));
+        let check = |specs: &[MemorySpec], base, pool| {
+            let checked = check_available(specs, &topology, base, pool);
+            checked.map_err(|error| error.what)
+        };
+        check(&specs, base(2 << 30), 0).unwrap();
+        check(&specs, base(1 << 30), 1 << 30).unwrap();
+        check(&specs, None, 0).unwrap();
+        let refused = check(&specs, base(1 << 30), 0).unwrap_err();
+        assert_eq!(refused, "2G of memory requested, 1G available");
         let elsewhere = [parse("2M,numa=3").unwrap()];
-        let error = check_available(&elsewhere, &topology, None, 0);
-        assert_eq!(error, Err(MemoryError::NumaNode { requested: 3 }));
+        let refused = check(&elsewhere, None, 0).unwrap_err();
+        assert_eq!(refused, "there is no NUMA node 3");
         let large = [parse("5G,numa=0").unwrap()];
-        let error = check_available(&large, &topology, None, 0);
-        assert!(matches!(
-            error,
-            Err(MemoryError::NumaTooMuch { node: 0, .. })
-        ));
+        let refused = check(&large, None, 0).unwrap_err();
+        let why = "5G of memory requested on NUMA node 0, which has 4G in total";
+        assert_eq!(refused, why);
     }
 
     /// A request as a user might write it, mostly invalid.

@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use insula_abi as abi;
+use insula_base::error::Source;
 use insula_driver::{CallError, Mapping, OutOfRange};
 use kimage::log::Placement;
 use kimage::running::{Processor, RunningError, RunningKernel};
@@ -24,20 +25,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PANICKED_TIMEOUT: Duration = Duration::from_millis(500);
 /// Poll interval.
 const INTERVAL: Duration = Duration::from_millis(2);
-
-/// Why no NMIs were sent.
-#[derive(Debug, thiserror::Error)]
-pub enum NmiError {
-    /// The kernel lacks needed symbols or types.
-    #[error(transparent)]
-    Kernel(#[from] RunningError),
-    /// An address of the kernel is outside of the node's memory.
-    #[error(transparent)]
-    Range(#[from] OutOfRange),
-    /// The module refused.
-    #[error(transparent)]
-    Call(#[from] CallError),
-}
 
 /// The cores that got an NMI, by the node's CPU numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,12 +61,9 @@ impl BacktraceMask {
     /// Has each core of a running node log a backtrace, and waits for them.
     ///
     /// # Errors
-    /// [`NmiError`].
-    pub fn interrupt(
-        &self,
-        handle: &Handle,
-        memory: &mut Mapping,
-    ) -> Result<Interrupted, NmiError> {
+    /// The kernel lacks needed symbols or types, its mask is outside of the node's memory, or the
+    /// module refuses.
+    pub fn interrupt(&self, handle: &Handle, memory: &mut Mapping) -> Result<Interrupted, Source> {
         let numbers = || self.processors.iter().map(|processor| processor.number);
         for number in numbers() {
             self.change(memory, number, |word, bit| word | bit)?;
@@ -157,7 +141,7 @@ pub(super) fn save_registers(handle: &Handle, log: &NodeLog, placement: Placemen
         while kernel.registers_at_nmi(panicked)? == before && began.elapsed() < PANICKED_TIMEOUT {
             sleep(INTERVAL);
         }
-        Ok::<_, NmiError>(())
+        Ok::<_, Source>(())
     };
     // On failure a dump has no registers.
     let _ = attempt();

@@ -10,7 +10,9 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use insula_abi as abi;
+use insula_base::serde_as_text;
 use serde::{Deserialize, Serialize};
 
 /// Delay before the first of several restarts.
@@ -39,8 +41,7 @@ pub enum Ending {
 }
 
 /// When a node that has stopped is started again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Restart {
     /// Never.
     #[default]
@@ -52,14 +53,14 @@ pub enum Restart {
 }
 
 /// Action on a node that is unresponsive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnHang {
     /// Only show it as unresponsive.
     #[default]
     Ignore,
-    /// Stop it: counts as a failure, as a crash does.
+    /// Stop it: a failure, as a crash is; the restart policy decides about a restart.
     Stop,
     /// Stop it and start it again.
     Restart,
@@ -270,19 +271,7 @@ impl fmt::Display for Restart {
     }
 }
 
-impl From<Restart> for String {
-    fn from(restart: Restart) -> Self {
-        restart.to_string()
-    }
-}
-
-impl TryFrom<String> for Restart {
-    type Error = RestartError;
-
-    fn try_from(text: String) -> Result<Self, RestartError> {
-        text.parse()
-    }
-}
+serde_as_text!(Restart, "^(no|on-failure(:[0-9]+)?|always)$");
 
 #[cfg(test)]
 mod tests {

@@ -1,23 +1,12 @@
 //! Pressing a node's power button.
 
+use insula_base::error::Source;
 use insula_boot::power_button;
-use insula_driver::MapError;
 
 use super::view::Handle;
 
-/// Why the button could not be pressed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PressError {
-    /// The node's memory cannot be read.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// The module failed.
-    #[error(transparent)]
-    Call(#[from] insula_driver::CallError),
-}
-
 /// Presses the node's power button; false if the kernel does not handle it (yet).
-pub(super) fn press(handle: &Handle) -> Result<bool, PressError> {
+pub(super) fn press(handle: &Handle) -> Result<bool, Source> {
     let Some(address) = handle.record.as_ref().map(|record| record.power_button) else {
         return Ok(false);
     };

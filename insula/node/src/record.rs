@@ -3,13 +3,22 @@
 use std::path::PathBuf;
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_image::{LogSource, Payload};
 use kimage::Format;
 use serde::{Deserialize, Serialize};
 
-use super::RootImageRecord;
+use super::{NodeSpec, RootImageRecord};
 use crate::attachment::{DiskFile, Networking};
 use crate::policy::{History, Policy};
+use crate::spec;
+
+/// The error of a node whose record has another format, without what was left alone.
+#[must_use]
+pub fn no_record(name: &str) -> Error {
+    Error::new(format!("the record of the node '{name}' cannot be read"))
+        .hint("it was started by another version of insula: use that one")
+}
 
 /// A range of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +47,6 @@ pub struct Described {
     pub file: PathBuf,
     /// SHA-256 of the node's description in it, in hexadecimal.
     pub digest: String,
-    /// The nodes that this one was started after.
-    pub after: Vec<String>,
 }
 
 /// Restart policy of a node.
@@ -54,13 +61,14 @@ pub struct RestartRecord {
 /// What a node was started from and how it was laid out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// The image, if it was started from one.
-    pub image: Option<String>,
+    /// Version of the spec.
+    pub version: u32,
+    /// What it is to be.
+    pub spec: NodeSpec,
     /// The kernel's release (`uname -r`).
     pub release: String,
-    /// Format of the kernel; `None` in older records.
-    #[serde(default)]
-    pub format: Option<Format>,
+    /// Format of the kernel.
+    pub format: Format,
     /// The kernel's file.
     pub kernel: PathBuf,
     /// The initrd's file.
@@ -69,10 +77,9 @@ pub struct NodeRecord {
     pub payload: Payload,
     /// The kernel's whole command line.
     pub command_line: String,
-    /// The node's part of it, after the image's.
+    /// The node's part of it, after the image's: the user's, then the agent's options.
     pub append: String,
     /// Local APIC ids of its initial cores.
-    #[serde(default)]
     pub cpus: Vec<u32>,
     /// Local APIC ids of cores that may be added.
     pub spare_cpus: Vec<u32>,
@@ -84,8 +91,7 @@ pub struct NodeRecord {
     pub initrd_address: u64,
     /// Physical address of the I/O APIC word with its power button's vector.
     pub power_button: u64,
-    /// Physical address of its channels; 0 in older records.
-    #[serde(default)]
+    /// Physical address of its channels.
     pub channels: u64,
     /// Layout of its log.
     pub log: LogSource,
@@ -103,9 +109,6 @@ pub struct NodeRecord {
     /// Its network, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Networking>,
-    /// Whether a dump is kept if it crashes.
-    #[serde(default)]
-    pub dump_on_crash: bool,
     /// Time of its last start, in seconds since 1970.
     pub created_unix_s: u64,
     /// The project file that describes it, if any.
@@ -114,10 +117,17 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
+    /// Reads a record; `None` if another version of the command wrote it.
+    #[must_use]
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let record = serde_json::from_slice(text).ok();
+        record.filter(|record: &Self| record.version == spec::VERSION)
+    }
+
     /// Whether its kernel is Linux.
     #[must_use]
     pub fn is_linux(&self) -> bool {
-        self.format.is_some_and(|format| format != Format::Lwk)
+        self.format != Format::Lwk
     }
 
     /// Local APIC ids of the cores that its kernel knows, without those it has now.

@@ -6,13 +6,14 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::{Driver, Node};
 
 use crate::delegation::ONCE;
 use crate::run::start_once;
 use crate::stats;
-use crate::{Handle, RunError, RunRequest, Started, all};
+use crate::{Handle, RunRequest, Started, all};
 
 /// Time from the end of a node's last program until its removal.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,19 +25,20 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// node's supervisor.
 ///
 /// # Errors
-/// [`RunError`]; except for [`RunError::StateUnknown`] nothing is left behind.
+/// Why it was not started; nothing is left behind, unless the error says that it runs.
 pub fn start(
     driver: &Driver,
     root: &Root,
     request: &RunRequest,
     began_tsc: u64,
-) -> Result<(Started, Node), RunError> {
+) -> Result<(Started, Node), Error> {
     let began = Instant::now();
     let mut is_last = false;
     loop {
         is_last |= began.elapsed() > REMOVAL_TIMEOUT;
         match start_once(driver, root, request, began_tsc) {
-            Err(error) if !is_last && lacks_resource(&error) => {}
+            // Another node may hold what it needs.
+            Err(error) if !is_last && error.kind == Kind::Unavailable => {}
             started => return started,
         }
         // One more attempt after the last removal, which may have happened since this one.
@@ -45,19 +47,6 @@ pub fn start(
             sleep(INTERVAL);
         }
     }
-}
-
-/// Whether it failed for a resource that another node may hold.
-fn lacks_resource(error: &RunError) -> bool {
-    matches!(
-        error,
-        RunError::NameTaken(_)
-            | RunError::Cores(_)
-            | RunError::Memory(_)
-            | RunError::Device(_)
-            | RunError::Claim(_)
-            | RunError::Contended
-    )
 }
 
 /// Whether a node has no work left and will be removed.

@@ -5,9 +5,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use insula_agent::options;
+use insula_base::error::Error;
 
-use super::{RootImage, RootImageError};
-use crate::attachment::{DiskError, DiskFile, DiskSpec, FolderError, SharedFolder};
+use super::RootImage;
+use super::root_image;
+use crate::attachment::{DiskFile, DiskSpec, SharedFolder};
 
 /// Offset and value of the magic number in ext4's superblock (`s_magic` of fs/ext4/ext4.h).
 const EXT4_MAGIC_OFFSET: u64 = 1024 + 0x38;
@@ -24,40 +26,28 @@ pub enum Root {
     Disk(DiskFile),
 }
 
-/// Why something cannot be a node's root. Nothing was touched.
-#[derive(Debug, thiserror::Error)]
-pub enum RootError {
-    /// The folder is not suitable.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// The image is not suitable.
-    #[error(transparent)]
-    Image(#[from] RootImageError),
-    /// The disk is not suitable.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-}
-
 impl Root {
     /// The root at `path`: a folder, an EROFS image, or a file or block device with ext4. Below an
     /// overlay it is read-only.
     ///
     /// # Errors
-    /// [`RootError`].
-    pub fn find(path: &Path, overlay: bool) -> Result<Self, RootError> {
+    /// Why it cannot be; nothing was touched.
+    pub fn find(path: &Path, overlay: bool) -> Result<Self, Error> {
         let kind = fs::metadata(path).map(|found| found.file_type());
         let is_device = kind.as_ref().is_ok_and(FileTypeExt::is_block_device);
         if !is_device && !kind.is_ok_and(|kind| kind.is_file()) {
             return Ok(Self::Folder(SharedFolder::find(path)?));
         }
         if is_ext4(path) {
-            return Ok(Self::Disk(DiskFile::find(&DiskSpec {
+            let spec = DiskSpec {
                 path: path.to_owned(),
                 read_only: overlay,
-            })?));
+            };
+            let disk = DiskFile::find(&spec);
+            return Ok(Self::Disk(disk.map_err(|error| error.about("rootfs"))?));
         }
         if is_device {
-            return Err(RootImageError::NoImage(path.to_owned()).into());
+            return Err(root_image::no_image(path));
         }
         Ok(Self::Image(RootImage::find(path)?))
     }

@@ -11,64 +11,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use insula_abi as abi;
+use insula_base::error::{Error, Source};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
 use insula_base::units::Size;
 use insula_boot::persistent::{self, HEAD_SIZE};
-use insula_driver::{CallError, Driver, DriverError, Memory, Node};
+use insula_driver::{Driver, Memory, Node};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::{self as node, FindError};
+use crate as node;
 
 /// Offset (`EROFS_SUPER_OFFSET`) and value of the magic number of an EROFS image.
 const MAGIC_OFFSET: u64 = 1024;
 const MAGIC: [u8; 4] = 0xe0f5_e1e2_u32.to_le_bytes();
-
-/// Why an image cannot be a root.
-#[derive(Debug, thiserror::Error)]
-pub enum RootImageError {
-    /// It cannot be read.
-    #[error("the root image {} cannot be read: {source}; nothing was kept", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is not an image.
-    #[error(
-        "{} is neither a folder nor an EROFS image nor an ext4 file system; nothing was touched\n\
-         `mkfs.erofs -Enoinline_data IMAGE FOLDER` makes an image of a folder", .0.display()
-    )]
-    NoImage(PathBuf),
-    /// Not enough contiguous memory is free.
-    #[error(
-        "{size} of contiguous memory for the root image {} could not be allocated; nothing was \
-         kept\n\
-         make it smaller, or reserve memory early after boot with `insula machine reserve \
-         --memory`",
-        path.display()
-    )]
-    NoMemory {
-        /// The file.
-        path: PathBuf,
-        /// The needed size.
-        size: Size,
-    },
-    /// The other nodes cannot be read.
-    #[error(transparent)]
-    Nodes(#[from] FindError),
-    /// The module failed.
-    #[error("the module failed: {0}; nothing was kept")]
-    Driver(#[from] DriverError),
-}
-
-impl From<CallError> for RootImageError {
-    fn from(error: CallError) -> Self {
-        Self::Driver(error.into())
-    }
-}
 
 /// Identity of the file of an image in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,12 +52,9 @@ impl RootImage {
     /// Opens the image at `path`.
     ///
     /// # Errors
-    /// [`RootImageError`].
-    pub fn find(path: &Path) -> Result<Self, RootImageError> {
-        let failed = |source| RootImageError::Read {
-            path: path.to_owned(),
-            source,
-        };
+    /// Why it cannot be a root; nothing was kept.
+    pub fn find(path: &Path) -> Result<Self, Error> {
+        let failed = |error| unreadable(path, error);
         let path = path.canonicalize().map_err(failed)?;
         let file = File::open(&path).map_err(failed)?;
         let mut magic = MAGIC.map(|byte| !byte);
@@ -110,7 +63,7 @@ impl RootImage {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 return Err(failed(error));
             }
-            _ if magic != MAGIC => return Err(RootImageError::NoImage(path)),
+            _ if magic != MAGIC => return Err(no_image(&path)),
             _ => {}
         }
         let found = file.metadata().map_err(failed)?;
@@ -134,7 +87,7 @@ impl RootImage {
 
     /// The image in memory, from a node that already has it, or read now. Holds a lock until it is
     /// shared with a node or dropped.
-    pub(super) fn share(&self, driver: &Driver) -> Result<SharedImage, RootImageError> {
+    pub(super) fn share(&self, driver: &Driver) -> Result<SharedImage, Error> {
         // Not the file itself, which may be a node's disk as well. Without the lock, two commands
         // may read the image twice.
         let name = format!("root-image-{}-{}", self.record.device, self.record.inode);
@@ -144,13 +97,13 @@ impl RootImage {
             None => self.read(driver)?,
         };
         Ok(SharedImage {
-            chunks: memory.chunks()?,
+            chunks: memory.chunks().map_err(module_failed)?,
             memory,
             _lock: lock,
         })
     }
 
-    fn find_in_nodes(&self, driver: &Driver) -> Result<Option<Memory>, RootImageError> {
+    fn find_in_nodes(&self, driver: &Driver) -> Result<Option<Memory>, Error> {
         let nodes = node::all(driver)?.into_iter();
         let mut with = nodes.filter(|handle| {
             let record = handle.record.as_ref();
@@ -160,14 +113,11 @@ impl RootImage {
         Ok(with.find_map(|handle| handle.node.shared().ok()))
     }
 
-    fn read(&self, driver: &Driver) -> Result<Memory, RootImageError> {
+    fn read(&self, driver: &Driver) -> Result<Memory, Error> {
         let size = HEAD_SIZE.saturating_add(self.record.size);
         let size = size.next_multiple_of(abi::GRANULE);
-        let no_memory = || RootImageError::NoMemory {
-            path: self.record.path.clone(),
-            size: Size(size),
-        };
-        let memory = driver.create_memory()?;
+        let no_memory = || no_memory(&self.record.path, Size(size));
+        let memory = driver.create_memory().map_err(module_failed)?;
         let request = abi::Request {
             size,
             min_phys: abi::GRANULE,
@@ -178,18 +128,15 @@ impl RootImage {
         };
         memory.grow(&request).map_err(|error| match error.errno {
             Errno::ENOMEM | Errno::EBUSY => no_memory(),
-            _ => error.into(),
+            _ => module_failed(error),
         })?;
-        let chunks = memory.chunks()?;
+        let chunks = memory.chunks().map_err(module_failed)?;
         let start = chunks.first().map_or(0, |chunk| chunk.start);
         if !is_one_piece(&chunks) {
             return Err(no_memory());
         }
-        let mut mapping = memory.map().map_err(DriverError::from)?;
-        let failed = |source| RootImageError::Read {
-            path: self.record.path.clone(),
-            source,
-        };
+        let mut mapping = memory.map().map_err(module_failed)?;
+        let failed = |error| unreadable(&self.record.path, error);
         mapping
             .write_at(start, &persistent::head(size))
             .map_err(|error| failed(io::Error::other(error)))?;
@@ -198,6 +145,44 @@ impl RootImage {
             .map_err(failed)?;
         Ok(memory)
     }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    refused(format!("the root image {} cannot be read", path.display()))
+        .because(error)
+        .nothing_kept()
+}
+
+/// The error of a file that is no root at all.
+pub(super) fn no_image(path: &Path) -> Error {
+    let path = path.display();
+    refused(format!(
+        "{path} is neither a folder nor an EROFS image nor an ext4 file system"
+    ))
+    .untouched()
+    .hint("`mkfs.erofs -Enoinline_data IMAGE FOLDER` makes an image of a folder")
+}
+
+/// Not enough contiguous memory is free.
+fn no_memory(path: &Path, size: Size) -> Error {
+    refused(format!(
+        "{size} of contiguous memory for the root image {} could not be allocated",
+        path.display()
+    ))
+    .nothing_kept()
+    .hint(
+        "make it smaller, or reserve memory early after boot with `insula machine reserve --memory`",
+    )
+}
+
+fn module_failed(error: impl Into<Source>) -> Error {
+    Error::new("the module failed")
+        .because(error)
+        .nothing_kept()
+}
+
+fn refused(what: String) -> Error {
+    Error::new(what).about("rootfs")
 }
 
 /// Whether the chunks are contiguous in memory in the order of their object: a node's kernel makes
@@ -219,8 +204,8 @@ pub(super) struct SharedImage {
 
 impl SharedImage {
     /// Shares it with a node and its devices.
-    pub(super) fn share_with(&self, node: &Node) -> Result<(), RootImageError> {
-        Ok(node.share(&self.memory)?)
+    pub(super) fn share_with(&self, node: &Node) -> Result<(), Error> {
+        node.share(&self.memory).map_err(module_failed)
     }
 }
 
@@ -243,10 +228,10 @@ mod tests {
         assert_eq!(image.record().size, 4096);
         for other in ["zeros", "short"] {
             let refused = RootImage::find(&at(other)).unwrap_err();
-            assert!(matches!(refused, RootImageError::NoImage(_)), "{refused}");
+            assert_eq!(refused.what, no_image(&at(other)).what);
         }
         let none = RootImage::find(&at("none")).unwrap_err();
-        assert!(matches!(none, RootImageError::Read { .. }), "{none}");
+        assert!(none.what.ends_with("cannot be read"), "{none}");
     }
 
     #[test]

@@ -7,25 +7,27 @@
 use std::time::{Duration, Instant};
 
 use insula_abi as abi;
+use insula_base::error::{Error, Kind, Source as Cause};
 use insula_base::root::Root;
 use insula_base::topology::{BaseMemory, Topology};
 use insula_base::units::{CpuList, Size};
 use insula_boot::{Layout, LayoutError};
 use insula_driver::name::{self, Name};
 use insula_driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
-use insula_image::{self as image, Bootable, Files, FilesError, LoadError, Payload};
+use insula_image::{Bootable, Files, LoadError, Payload};
 use nix::errno::Errno;
 use serde::Serialize;
 
-use super::allocate::{AllocateError, allocate_memory};
-use super::claims::{self, ClaimError};
+use super::allocate::allocate_memory;
+use super::claims;
+use super::forbidden;
 use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
-use super::{Described, Forbidden, NodeRoot, RestartRecord, RootImage, RootImageError};
-use crate::attachment::{DiskFile, Networking, Publish};
-use crate::cores::{ChosenCore, CoreError, CoreRequest, Cores};
-use crate::device::{self, DeviceError, PciAddress, Selected};
-use crate::memory::{MemoryError, MemorySpec, check_available};
+use super::{Attachments, Described, NodeRoot, NodeSpec, RestartRecord};
+use crate::attachment::Publish;
+use crate::cores::{ChosenCore, CoreRequest, Cores};
+use crate::device::{self, Selected};
+use crate::memory::check_available;
 use crate::policy::{History, Policy};
 
 /// Attempts to take cores that another process may take first.
@@ -43,34 +45,30 @@ pub enum Source {
 /// A node to start.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
+    /// What it is to be.
+    pub spec: NodeSpec,
     /// Its kernel.
     pub source: Source,
     /// Its name; generated if `None`.
     pub name: Option<Name>,
-    /// Its cores.
+    /// Its cores: those of the spec, or those that were chosen for it.
     pub cores: CoreRequest,
-    /// Maximum number of its cores after updates.
-    pub cores_max: u32,
-    /// Its memory, the sum of these.
-    pub memory: Vec<MemorySpec>,
-    /// PCI functions to attach.
-    pub devices: Vec<PciAddress>,
-    /// Attach devices even if the base needs them.
-    pub force_devices: bool,
-    /// Its root, if it is not the image's initial file system; needs an agent.
-    pub root: Option<NodeRoot>,
-    /// Its disks, in order.
-    pub disks: Vec<DiskFile>,
-    /// Its network, if any; needs an agent.
-    pub network: Option<Networking>,
-    /// The node's part of the command line, after the image's.
-    pub append: String,
-    /// Its restart policy. `panic_s` is taken from the command line.
-    pub policy: Policy,
+    /// The attachments of the spec, looked up.
+    pub attachments: Attachments,
     /// The project file that describes it, if any.
     pub described: Option<Described>,
-    /// Whether a dump is kept if it crashes.
-    pub dump_on_crash: bool,
+    /// Whether it is removed, with its memory and log, when it has stopped without failure.
+    pub remove: bool,
+}
+
+impl RunRequest {
+    /// Its restart policy, without `panic=`, which is on its image's command line.
+    fn policy(&self) -> Policy {
+        Policy {
+            remove: self.remove,
+            ..self.spec.policy()
+        }
+    }
 }
 
 /// Durations of the steps of a start.
@@ -110,130 +108,31 @@ pub struct Started {
     pub unsupervised: Option<String>,
 }
 
-/// Why a node was not started.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The name is taken.
-    #[error(
-        "there is a node '{0}' already; nothing was touched\n\
-         choose another name, or remove it with `insula rm {0}`"
-    )]
-    NameTaken(Name),
-    /// The image was not found.
-    #[error(transparent)]
-    Image(#[from] image::FindError),
-    /// The files are not valid.
-    #[error(transparent)]
-    Files(#[from] FilesError),
-    /// The cores are not available.
-    #[error(transparent)]
-    Cores(#[from] CoreError),
-    /// The memory is not available.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// A device is not available.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// Another node has a claim that conflicts.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    /// A port of the base cannot be opened.
-    #[error("the port {publish} cannot be opened: {source}; nothing was touched")]
-    Publish {
-        /// The port.
-        publish: Publish,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Its root image cannot be read into memory.
-    #[error(transparent)]
-    RootImage(#[from] RootImageError),
-    /// The memory could not be allocated.
-    #[error(transparent)]
-    Allocate(#[from] AllocateError),
-    /// The memory is too small for kernel and initrd.
-    #[error(
-        "kernel {release} and its initrd need {needed} of memory to start, but only {asked} were \
-         requested; nothing was touched\n\
-         request more with --memory"
-    )]
-    TooSmall {
-        /// The kernel.
-        release: String,
-        /// The minimum.
-        needed: Size,
-        /// The requested size.
-        asked: Size,
-    },
-    /// The node cannot be laid out.
-    #[error("the node cannot be laid out: {0}; what was taken for it has been given back")]
-    Layout(#[from] LayoutError),
-    /// The record is too large.
-    #[error(
-        "the node's record has {0} bytes, more than {max}; what was taken for it has been \
-         given back\n\
-         shorten --append", max = abi::DESCRIPTION_MAX
-    )]
-    Record(usize),
-    /// Other processes always took the cores first.
-    #[error(
-        "other processes took the chosen cores {CHOICES_MAX} times in a row; what was taken for \
-         the node has been given back\n\
-         try again when fewer nodes are being started"
-    )]
-    Contended,
-    /// Kernel or initrd could not be loaded.
-    #[error("loading failed: {0}; what was taken for the node has been given back")]
-    Load(#[from] LoadError),
-    /// The base starts no nodes.
-    #[error("{0}; what was taken for the node has been given back\n{hint}", hint = .0.hint())]
-    Forbidden(Forbidden),
-    /// The module failed.
-    #[error("the module failed: {0}; what was taken for the node has been given back")]
-    Driver(#[from] DriverError),
-    /// The node runs, but its state cannot be read.
-    #[error("the node '{name}' was started, but: {source}\n`insula ps` shows it")]
-    StateUnknown {
-        /// Its name.
-        name: Name,
-        /// What went wrong.
-        source: CallError,
-    },
-}
-
-impl From<RecordTooLong> for RunError {
-    fn from(RecordTooLong(size): RecordTooLong) -> Self {
-        Self::Record(size)
-    }
-}
-
-impl From<CallError> for RunError {
-    fn from(error: CallError) -> Self {
-        Forbidden::of(&error).map_or_else(|| Self::Driver(error.into()), Self::Forbidden)
-    }
-}
+/// What is left of a start that failed after resources were taken.
+pub(super) const GIVEN_BACK: &str = "what was taken for the node has been given back";
 
 /// Starts a node, or fails at once if resources are lacking.
 ///
 /// # Errors
-/// [`RunError`]; except for [`RunError::StateUnknown`] nothing is left behind.
+/// Why it was not started; nothing is left behind, unless the error says that it runs. Of the kind
+/// [`Kind::Unavailable`] if another node may hold what it needs.
 pub(super) fn start_once(
     driver: &Driver,
     root: &Root,
     request: &RunRequest,
     began_tsc: u64,
-) -> Result<(Started, Node), RunError> {
+) -> Result<(Started, Node), Error> {
     let name = pick_name(driver, request)?;
     let bootable = open(driver, &request.source)?;
     preflight(driver, root, request, &bootable)?;
-    let devices = device::select(root, &request.devices, request.force_devices)?;
+    let devices = device::select(root, &request.spec.device, request.spec.force_device)?;
     check_ports(request)?;
     claims::check(driver, request)?;
     let mut clock = Clock::default();
-    let root_image = request.root.as_ref().and_then(NodeRoot::image);
+    let root_image = request.attachments.root.as_ref().and_then(NodeRoot::image);
     let shared = root_image.map(|image| image.share(driver)).transpose()?;
     let memory = clock.measure(Step::AllocateMemory, || {
-        allocate_memory(driver, &request.memory)
+        allocate_memory(driver, &request.spec.memory)
     })?;
     let mut start = Start {
         driver,
@@ -250,26 +149,24 @@ pub(super) fn start_once(
     if let Some(shared) = &shared {
         shared.share_with(&node)?;
     }
-    let mut mapping = memory.map().map_err(DriverError::from)?;
+    let mut mapping = memory.map().map_err(module_failed)?;
     start.load(&memory, &mut mapping, &layout)?;
     let Start { clock, name, .. } = start;
     let policy = Policy {
         panic_s: layout.panic_s,
-        ..request.policy
+        ..request.policy()
     };
     // Must be set before the node can end.
     node.supervise(abi::NodeSupervise {
         keep_cpus: policy.keep_cpus(),
         flags: 0,
-    })?;
-    start_boot_core(&node, &layout, &bootable.loadable)?;
+    })
+    .map_err(module_failed)?;
+    start_boot_core(&node, &layout, &bootable.loadable).map_err(call_failed)?;
     let (machine, info) = driver
         .machine()
         .and_then(|(machine, _)| Ok((machine, node.info()?.0)))
-        .map_err(|source| RunError::StateUnknown {
-            name: name.clone(),
-            source,
-        })?;
+        .map_err(|error| state_unknown(&name, error))?;
     let timing = clock.timing(bootable.read_time, &info, machine.tsc_khz, began_tsc);
     let started = Started {
         name: name.to_string(),
@@ -284,30 +181,33 @@ pub(super) fn start_once(
 }
 
 /// Checks the published ports now, while errors can still be reported to the user.
-fn check_ports(request: &RunRequest) -> Result<(), RunError> {
-    let ports = request.network.iter().flat_map(|network| &network.publish);
+fn check_ports(request: &RunRequest) -> Result<(), Error> {
+    let ports = request
+        .attachments
+        .network
+        .iter()
+        .flat_map(|network| &network.publish);
     ports.copied().try_for_each(|publish| {
         publish
             .check()
-            .map_err(|source| RunError::Publish { publish, source })
+            .map_err(|error| cannot_publish(publish, error))
     })
 }
 
-fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, RunError> {
-    let taken: Vec<String> = driver.node_names()?.iter().map(name::text).collect();
+fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, Error> {
+    let names = driver.node_names().map_err(module_failed)?;
+    let taken: Vec<String> = names.iter().map(name::text).collect();
     match &request.name {
         None => Ok(Name::generate(&taken)),
-        Some(name) if taken.iter().any(|one| one == name.as_str()) => {
-            Err(RunError::NameTaken(name.clone()))
-        }
+        Some(name) if taken.iter().any(|one| one == name.as_str()) => Err(name_taken(name)),
         Some(name) => Ok(name.clone()),
     }
 }
 
-fn open(driver: &Driver, source: &Source) -> Result<Bootable, RunError> {
+fn open(driver: &Driver, source: &Source) -> Result<Bootable, Error> {
     match source {
-        Source::Image(name) => Ok(Bootable::of_image(driver, name)?),
-        Source::Files(files, payload) => Ok(Bootable::files(files, *payload)?),
+        Source::Image(name) => Bootable::of_image(driver, name),
+        Source::Files(files, payload) => Bootable::files(files, *payload),
     }
 }
 
@@ -317,32 +217,25 @@ fn preflight(
     root: &Root,
     request: &RunRequest,
     bootable: &Bootable,
-) -> Result<(), RunError> {
+) -> Result<(), Error> {
     let topology = Topology::read(root);
-    let (machine, cpus) = driver.machine()?;
+    let (machine, cpus) = driver.machine().map_err(module_failed)?;
     Cores::new(&topology, &cpus).choose(&request.cores, None)?;
     let base = BaseMemory::read(root);
-    check_available(&request.memory, &topology, base, machine.pool_free)?;
-    let asked = request
-        .memory
-        .iter()
-        .fold(0_u64, |sum, spec| sum.saturating_add(spec.size.0));
+    check_available(&request.spec.memory, &topology, base, machine.pool_free)?;
+    let asked = request.spec.memory_size();
     let needed = bootable
         .loadable
         .footprint
         .saturating_add(bootable.initrd_size);
     if needed > asked {
-        let (needed, asked) = (Size(needed), Size(asked));
-        return Err(RunError::TooSmall {
-            release: bootable.loadable.release.clone(),
-            needed,
-            asked,
-        });
+        let release = &bootable.loadable.release;
+        return Err(too_small(release, Size(needed), Size(asked)));
     }
     Ok(())
 }
 
-fn take_devices(node: &Node, devices: &[Selected]) -> Result<(), DeviceError> {
+fn take_devices(node: &Node, devices: &[Selected]) -> Result<(), Error> {
     for device in devices {
         let taken = node.add_device(device.address.to_abi());
         taken.map_err(|error| device::explain(device.address, error))?;
@@ -367,24 +260,27 @@ type Taken = (Node, Layout, Vec<ChosenCore>, Vec<u32>);
 impl Start<'_> {
     /// Chooses cores, lays the node out for them and takes them; retries if another process takes
     /// them first.
-    fn take_cores(&mut self, memory: &Memory) -> Result<Taken, RunError> {
-        let chunks = memory.chunks()?;
-        let numa_node = self.request.memory.iter().find_map(|spec| spec.numa_node);
+    fn take_cores(&mut self, memory: &Memory) -> Result<Taken, Error> {
+        let chunks = memory.chunks().map_err(module_failed)?;
+        let RunRequest {
+            spec, attachments, ..
+        } = self.request;
         let restart = RestartRecord {
-            policy: self.request.policy,
+            policy: self.request.policy(),
             history: History::default(),
         };
-        let root = self.request.root.as_ref();
+        let append = attachments.command_line(spec);
         for _ in 0..CHOICES_MAX {
-            let (machine, cpus) = self.driver.machine()?;
+            let (machine, cpus) = self.driver.machine().map_err(module_failed)?;
             let available = Cores::new(&Topology::read(self.root), &cpus);
-            let chosen = available.choose(&self.request.cores, numa_node)?;
-            let later = (self.request.cores_max as usize).saturating_sub(chosen.len());
+            let chosen = available.choose(&self.request.cores, spec.numa_node())?;
+            let later = (spec.max_cpus.unwrap_or_default() as usize).saturating_sub(chosen.len());
             let spares = available.spare_apic_ids(&chosen, later);
             let apic_ids: Vec<u32> = chosen.iter().map(|one| one.apic_id).collect();
             let setup = Setup {
+                spec,
                 bootable: self.bootable,
-                append: &self.request.append,
+                append: &append,
                 cpus: &apic_ids,
                 spare_cpus: &spares,
                 chunks: &chunks,
@@ -393,20 +289,20 @@ impl Start<'_> {
                 machine: &machine,
                 restart: &restart,
                 described: self.request.described.as_ref(),
-                root: root.and_then(NodeRoot::folder),
-                root_image: root.and_then(NodeRoot::image).map(RootImage::record),
-                disks: &self.request.disks,
+                root: attachments.folder(),
+                root_image: attachments.root_image(),
+                disks: &attachments.disks,
                 network: None,
-                dump_on_crash: self.request.dump_on_crash,
             };
-            let layout = self.clock.measure(Step::Layout, || setup.lay_out())?;
+            let layout = self.clock.measure(Step::Layout, || setup.lay_out());
+            let layout = layout.map_err(cannot_lay_out)?;
             // The lock is held until the module has the node's record.
             let claimed = claims::take(self.driver, self.root, self.request, &self.name)?;
             let setup = Setup {
                 network: claimed.network.as_ref(),
                 ..setup
             };
-            let record = setup.record(&layout)?;
+            let record = setup.record(&layout).map_err(too_long)?;
             let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
             let (driver, name) = (self.driver, self.name.to_abi());
             let created = self.clock.measure(Step::TakeCores, || {
@@ -421,10 +317,10 @@ impl Start<'_> {
                 Err(error) if error.errno == Errno::EEXIST => {
                     self.name = pick_name(self.driver, self.request)?;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(call_failed(error)),
             }
         }
-        Err(RunError::Contended)
+        Err(contended())
     }
 
     /// Loads kernel, initrd and all tables into the node's memory.
@@ -433,15 +329,87 @@ impl Start<'_> {
         memory: &Memory,
         mapping: &mut Mapping,
         layout: &Layout,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Error> {
         let bootable = self.bootable;
-        self.clock.measure(Step::Load, || {
+        let loaded = self.clock.measure(Step::Load, || {
             bootable.load(memory, mapping, layout.kernel, layout.initrd)
-        })?;
+        });
+        loaded.map_err(load_failed)?;
+        let written = || write_layout(mapping, layout);
         self.clock
-            .measure(Step::Layout, || write_layout(mapping, layout))?;
-        Ok(())
+            .measure(Step::Layout, written)
+            .map_err(load_failed)
     }
+}
+
+fn name_taken(name: &Name) -> Error {
+    Error::of(
+        Kind::Unavailable,
+        format!("there is a node '{name}' already"),
+    )
+    .untouched()
+    .hint(format!(
+        "choose another name, or remove it with `insula rm {name}`"
+    ))
+}
+
+/// The error of a port of the base that cannot be opened.
+#[must_use]
+pub fn cannot_publish(publish: Publish, error: std::io::Error) -> Error {
+    Error::new(format!("the port {publish} cannot be opened"))
+        .because(error)
+        .untouched()
+        .about("publish")
+}
+
+fn too_small(release: &str, needed: Size, asked: Size) -> Error {
+    Error::new(format!(
+        "kernel {release} and its initrd need {needed} of memory to start, but only {asked} were \
+         requested"
+    ))
+    .untouched()
+    .hint("request more with --memory")
+}
+
+fn cannot_lay_out(error: LayoutError) -> Error {
+    given_back(Error::new("the node cannot be laid out").because(error))
+}
+
+fn too_long(RecordTooLong(size): RecordTooLong) -> Error {
+    let max = abi::DESCRIPTION_MAX;
+    let what = format!("the node's record has {size} bytes, more than {max}");
+    given_back(Error::new(what)).hint("shorten --append")
+}
+
+fn contended() -> Error {
+    let what = format!("other processes took the chosen cores {CHOICES_MAX} times in a row");
+    given_back(Error::of(Kind::Unavailable, what))
+        .hint("try again when fewer nodes are being started")
+}
+
+fn load_failed(error: LoadError) -> Error {
+    given_back(Error::new("loading failed").because(error))
+}
+
+fn module_failed(error: impl Into<Cause>) -> Error {
+    given_back(Error::new("the module failed").because(error))
+}
+
+/// The module has refused a call, perhaps since the base starts no nodes.
+fn call_failed(error: CallError) -> Error {
+    match forbidden::refusal(&error) {
+        Some(refusal) => given_back(refusal),
+        None => module_failed(DriverError::from(error)),
+    }
+}
+
+fn given_back(error: Error) -> Error {
+    error.leaving(GIVEN_BACK)
+}
+
+/// The node runs, but its state cannot be read.
+fn state_unknown(name: &Name, error: CallError) -> Error {
+    Error::new(format!("the node '{name}' was started, but: {error}")).hint("`insula ps` shows it")
 }
 
 /// The measured steps.

@@ -8,16 +8,16 @@ use insula_abi::channel::Channels;
 use insula_agent::options::{Clock, Options};
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use insula_driver::channel;
-use insula_driver::name::Name;
 use insula_driver::{CallError, Mapping, Node, tsc};
 use insula_image::{Bootable, LoadError};
 use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{ChunkRecord, Described, NodeRecord, RestartRecord, RootImageRecord};
+use super::{ChunkRecord, Described, NodeRecord, NodeSpec, RestartRecord, RootImageRecord};
 use crate::attachment::{DiskFile, Networking};
 use crate::delegation;
 use crate::device::Selected;
+use crate::spec;
 
 /// Bytes of the random seed: the key size of the kernel's generator.
 const RANDOM_SEED_SIZE: usize = 32;
@@ -28,6 +28,7 @@ pub(super) struct RecordTooLong(pub(super) usize);
 
 /// The resources of a node, all allocated.
 pub(super) struct Setup<'a> {
+    pub(super) spec: &'a NodeSpec,
     pub(super) bootable: &'a Bootable,
     /// The node's part of the command line, after the image's.
     pub(super) append: &'a str,
@@ -50,7 +51,6 @@ pub(super) struct Setup<'a> {
     pub(super) root_image: Option<&'a RootImageRecord>,
     /// Its network.
     pub(super) network: Option<&'a Networking>,
-    pub(super) dump_on_crash: bool,
 }
 
 impl Setup<'_> {
@@ -116,9 +116,10 @@ impl Setup<'_> {
         let mut restart = self.restart.clone();
         restart.policy.panic_s = layout.panic_s;
         let record = NodeRecord {
-            image: bootable.image.as_ref().map(Name::to_string),
+            version: spec::VERSION,
+            spec: self.spec.clone(),
             release: bootable.loadable.release.clone(),
-            format: Some(bootable.loadable.format),
+            format: bootable.loadable.format,
             kernel: bootable.kernel.clone(),
             initrd: bootable.initrd.clone(),
             payload: bootable.payload,
@@ -137,7 +138,6 @@ impl Setup<'_> {
             disks: self.disks.to_vec(),
             root_image: self.root_image.cloned(),
             network: self.network.cloned(),
-            dump_on_crash: self.dump_on_crash,
             created_unix_s: now.map_or(0, |now| now.as_secs()),
             described: self.described.cloned(),
         };

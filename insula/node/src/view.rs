@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use insula_abi as abi;
+use insula_base::error::{Error, Kind};
 use insula_base::units::CpuList;
 use insula_driver::name::{self, Missing, Name};
 use insula_driver::{CallError, Driver, Node};
@@ -13,20 +14,6 @@ use serde::Serialize;
 
 use super::NodeRecord;
 use crate::attachment::{self, DeviceFailure};
-
-/// Why a node was not found.
-#[derive(Debug, thiserror::Error)]
-pub enum FindError {
-    /// No node has this name.
-    #[error(
-        "there is no node '{}'; nothing was touched\n\
-         {}`insula ps -a` lists all nodes", .0.name(), .0.hint()
-    )]
-    Unknown(Missing),
-    /// The module failed.
-    #[error("the nodes cannot be read: {0}; nothing was touched")]
-    Call(#[from] CallError),
-}
 
 /// An open node: its descriptor and its state when last read.
 #[derive(Debug)]
@@ -48,7 +35,7 @@ impl Handle {
     /// The module's error; `ENODEV` if the node was removed.
     pub fn of(node: Node) -> Result<Self, CallError> {
         let (info, cpus) = node.info()?;
-        let record = serde_json::from_slice(&node.description()?).ok();
+        let record = NodeRecord::read(&node.description()?);
         Ok(Self {
             node,
             info,
@@ -139,21 +126,37 @@ impl Handle {
 /// Finds the node with this name.
 ///
 /// # Errors
-/// [`FindError`].
-pub fn find(driver: &Driver, name: &Name) -> Result<Handle, FindError> {
+/// [`Kind::NoNode`], or the module's error.
+pub fn find(driver: &Driver, name: &Name) -> Result<Handle, Error> {
     let node = driver
         .open_node(&name.to_abi())
         .map_err(|error| match error.errno {
-            Errno::ENOENT => FindError::Unknown(missing(driver, name)),
-            _ => FindError::Call(error),
+            Errno::ENOENT => unknown(&missing(driver, name)),
+            _ => unreadable(error),
         })?;
     Handle::of(node).map_err(|error| match is_gone(error) {
-        true => FindError::Unknown(Missing::among(name.as_str(), [])),
-        false => FindError::Call(error),
+        true => unknown(&Missing::among(name.as_str(), [])),
+        false => unreadable(error),
     })
 }
 
-/// The error for an unknown name, with suggestions.
+/// The error of a name that no node has.
+#[must_use]
+pub fn unknown(missing: &Missing) -> Error {
+    let what = format!("there is no node '{}'", missing.name());
+    let hint = format!("{}`insula ps -a` lists all nodes", missing.hint());
+    Error::of(Kind::NoNode, what).untouched().hint(hint)
+}
+
+/// The error of nodes that the module does not show.
+#[must_use]
+pub fn unreadable(error: CallError) -> Error {
+    Error::new("the nodes cannot be read")
+        .because(error)
+        .untouched()
+}
+
+/// An unknown name, with suggestions.
 fn missing(driver: &Driver, name: &Name) -> Missing {
     // On failure there are just no suggestions.
     let nodes = driver.node_names().unwrap_or_default();
@@ -163,15 +166,16 @@ fn missing(driver: &Driver, name: &Name) -> Missing {
 /// All nodes, oldest first. Nodes removed meanwhile are left out.
 ///
 /// # Errors
-/// [`FindError`].
-pub fn all(driver: &Driver) -> Result<Vec<Handle>, FindError> {
+/// [`Kind::NoNode`], or the module's error.
+pub fn all(driver: &Driver) -> Result<Vec<Handle>, Error> {
     let opened = driver
-        .node_names()?
+        .node_names()
+        .map_err(unreadable)?
         .into_iter()
         .map(|name| driver.open_node(&name));
     let handles = opened.map(|node| Handle::of(node?));
     let there = handles.filter(|handle| !matches!(handle, Err(error) if is_gone(*error)));
-    Ok(there.collect::<Result<_, CallError>>()?)
+    there.collect::<Result<_, CallError>>().map_err(unreadable)
 }
 
 /// Whether the module's error means that the node was removed.
@@ -245,7 +249,7 @@ impl NodeView {
             address: record
                 .and_then(|record| record.network.as_ref())
                 .map(|network| network.address(info.id)),
-            image: record.and_then(|record| record.image.clone()),
+            image: record.and_then(|record| Some(record.spec.image.as_ref()?.to_string())),
             release: record.map(|record| record.release.clone()),
             started_ns,
             ended_ns,

@@ -1,34 +1,10 @@
 //! Making a node's kernel print a backtrace of each of its cores.
 
-use insula_node::nmi::{BacktraceMask, Interrupted, NmiError};
-use insula_node::{Handle, LogError, LogRecord, NodeLog};
+use insula_base::error::{Error, Source};
+use insula_node::nmi::{BacktraceMask, Interrupted};
+use insula_node::{Handle, LogRecord, NodeLog, no_log_yet};
 
-use super::inspected_node::{InspectError, InspectedNode};
-
-/// Why there is no backtrace. The node was left as it is, unless said otherwise.
-#[derive(Debug, thiserror::Error)]
-pub enum BacktraceError {
-    /// The node does not run.
-    #[error(
-        "the node '{0}' is not running; it was left as it is\n\
-         `insula logs {0}` shows the end of its log, `insula dump {0}` writes its memory to a file"
-    )]
-    NotRunning(String),
-    /// It cannot be inspected.
-    #[error(transparent)]
-    Inspect(#[from] InspectError),
-    /// The log cannot be read.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// Its cores could not be interrupted.
-    #[error("the cores of the node '{name}' could not be interrupted: {source}")]
-    Interrupt {
-        /// The node.
-        name: String,
-        /// The error.
-        source: NmiError,
-    },
-}
+use super::inspected_node::InspectedNode;
 
 /// A backtrace of a node's cores.
 #[derive(Clone, Debug)]
@@ -41,7 +17,7 @@ pub struct Backtrace {
 
 impl InspectedNode {
     /// Interrupts each core of a running node; their registers are known from then on.
-    pub(super) fn interrupt(&mut self, handle: &Handle) -> Result<Interrupted, NmiError> {
+    pub(super) fn interrupt(&mut self, handle: &Handle) -> Result<Interrupted, Source> {
         let kernel = self.kernel();
         let mask = match &kernel {
             Ok(kernel) => BacktraceMask::of(kernel)?,
@@ -59,28 +35,42 @@ impl InspectedNode {
 /// interrupts off. The node continues as before.
 ///
 /// # Errors
-/// [`BacktraceError`].
-pub fn backtrace(handle: &Handle) -> Result<Backtrace, BacktraceError> {
+/// When it does not run, or its kernel or log cannot be read. It is left as it was.
+pub fn backtrace(handle: &Handle) -> Result<Backtrace, Error> {
     let mut node = InspectedNode::open(handle)?;
     let name = node.name().to_owned();
     if !handle.is_running() {
-        return Err(BacktraceError::NotRunning(name));
+        return Err(not_running(&name));
     }
     node.kernel()?;
     let log = NodeLog::open(handle)?;
-    let placement = log
-        .locate()
-        .ok_or_else(|| LogError::Nothing(name.clone()))?;
+    let placement = log.locate();
+    let placement = placement.ok_or_else(|| no_log_yet(&name))?;
     let mut reader = log.reader(placement);
     if let Some(last) = log.last(placement, 1)?.pop() {
         reader.seek(last.record.seq + 1);
     }
     let cores = node
         .interrupt(handle)
-        .map_err(|source| BacktraceError::Interrupt { name, source })?;
+        .map_err(|source| uninterrupted(&name, source))?;
     let mut records = Vec::new();
     while let Some(record) = log.next(&mut reader)? {
         records.push(record);
     }
     Ok(Backtrace { records, cores })
+}
+
+fn not_running(name: &str) -> Error {
+    Error::new(format!("the node '{name}' is not running"))
+        .unchanged()
+        .hint(format!(
+            "`insula logs {name}` shows the end of its log, `insula dump {name}` writes its memory \
+             to a file"
+        ))
+}
+
+/// The error for cores that could not be interrupted.
+pub(super) fn uninterrupted(name: &str, source: Source) -> Error {
+    let what = format!("the cores of the node '{name}' could not be interrupted");
+    Error::new(what).because(source)
 }

@@ -4,73 +4,22 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::units::Size;
 use insula_driver::Mapping;
-use insula_node::{Handle, nmi};
+use insula_node::Handle;
 use kimage::running::RunningKernel;
 use serde::{Serialize, Serializer};
 
-use super::inspected_node::{InspectError, InspectedNode};
+use super::backtrace::uninterrupted;
+use super::inspected_node::InspectedNode;
 use super::notes::Notes;
-use super::store::{DumpFile, Limits, LimitsError, Store, StoreError};
+use super::store::{DumpFile, Limits, Store};
 use super::vmcore::{KernelMap, Vmcore, WriteError};
 
-/// Why no dump was written. The node was left as it is.
-#[derive(Debug, thiserror::Error)]
-pub enum DumpError {
-    /// The node cannot be inspected.
-    #[error(transparent)]
-    Inspect(#[from] InspectError),
-    /// The folder of dumps cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A limit is invalid.
-    #[error(transparent)]
-    Limits(#[from] LimitsError),
-    /// The disk is full.
-    #[error(
-        "the dump of the node '{0}' would fill the disk, of which a twentieth is kept free; the \
-         incomplete file was removed\n\
-         free space (`insula dump ls`, `insula dump rm`), or write it elsewhere with --output"
-    )]
-    DiskFull(String),
-    /// It is larger than the limit for all dumps.
-    #[error(
-        "the dump of the node '{name}' takes more than {max}, the limit for all dumps; the \
-         incomplete \
-         file was removed\n\
-         allow more with --size-max or {variable}, or write it elsewhere with --output",
-        variable = Limits::BYTES_VARIABLE
-    )]
-    TooLarge {
-        /// The node.
-        name: String,
-        /// The limit.
-        max: Size,
-    },
-    /// It could not be written.
-    #[error(
-        "the dump of the node '{name}' could not be written: {source}; the incomplete file was \
-         removed"
-    )]
-    Write {
-        /// The node.
-        name: String,
-        /// The error.
-        source: WriteError,
-    },
-    /// The cores could not be interrupted.
-    #[error(
-        "the cores of the node '{name}' could not be interrupted: {source}; no dump was written"
-    )]
-    Interrupt {
-        /// The node.
-        name: String,
-        /// The error.
-        source: nmi::NmiError,
-    },
-}
+/// What every error while writing leaves.
+const REMOVED: &str = "the incomplete file was removed";
 
 /// Target of a dump.
 #[derive(Clone, Debug)]
@@ -154,28 +103,25 @@ pub struct Dumped {
 /// Writes a dump of a node, running or not.
 ///
 /// # Errors
-/// [`DumpError`].
-pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumped, DumpError> {
+/// When it cannot be inspected or written; the node is left as it was.
+pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumped, Error> {
     let mut node = InspectedNode::open(handle)?;
     let name = node.name().to_owned();
     if request.interrupt && node.is_running() {
         node.interrupt(handle)
-            .map_err(|source| DumpError::Interrupt {
-                name: name.clone(),
-                source,
-            })?;
+            .map_err(|source| uninterrupted(&name, source).leaving("no dump was written"))?;
     }
     let (map, notes, mut warnings) = describe(&node);
     if node.is_running() {
         warnings.insert(0, DumpWarning::Live);
     }
-    let named = |source| named(&name, source);
+    let failed = |source| failed(&name, source);
     let plan = Vmcore::plan(
         kimage::PhysicalMemory::ranges(node.memory()),
         &map,
         notes.bytes(),
     )
-    .map_err(named)?;
+    .map_err(failed)?;
     let store = Store::new(root);
     let (dump, bytes_max) = match &request.target {
         Target::Store(limits) => (store.create(&name)?, limits.bytes),
@@ -184,8 +130,8 @@ pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumpe
     let available_bytes = dump.available_bytes();
     let written = plan.write(node.memory(), dump.file(), bytes_max.min(available_bytes));
     let written = written.map_err(|error| match error {
-        WriteError::TooLarge(_) if available_bytes < bytes_max => DumpError::DiskFull(name.clone()),
-        error => named(error),
+        WriteError::TooLarge(_) if available_bytes < bytes_max => disk_full(&name),
+        error => failed(error),
     })?;
     let path = dump.finish()?;
     let removed = match &request.target {
@@ -206,12 +152,12 @@ pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumpe
 /// that (`insula run --dump-on-crash`).
 ///
 /// # Errors
-/// [`DumpError`]; the node's state is not affected.
-pub fn dump_on_crash(handle: &Handle, root: &Root) -> Result<Option<Dumped>, DumpError> {
+/// When it cannot be inspected or written; the node's state is not affected.
+pub fn dump_on_crash(handle: &Handle, root: &Root) -> Result<Option<Dumped>, Error> {
     let wanted = handle
         .record
         .as_ref()
-        .is_some_and(|record| record.dump_on_crash);
+        .is_some_and(|record| record.spec.dump_on_crash);
     if !wanted || !(handle.is_crashed() || handle.is_hung()) {
         return Ok(None);
     }
@@ -228,9 +174,7 @@ fn describe(node: &InspectedNode) -> (KernelMap, Notes, Vec<DumpWarning>) {
     let kernel = match node.kernel() {
         Ok(kernel) => kernel,
         Err(error) => {
-            let reason = error.to_string();
-            let warning =
-                DumpWarning::NoKernel(reason.lines().next().unwrap_or_default().to_owned());
+            let warning = DumpWarning::NoKernel(error.message());
             return (KernelMap::default(), notes, vec![warning]);
         }
     };
@@ -265,16 +209,33 @@ fn add_processors(
     }
 }
 
-fn named(name: &str, source: WriteError) -> DumpError {
-    let name = name.to_owned();
+fn failed(name: &str, source: WriteError) -> Error {
     match source {
-        WriteError::File(error) if error.kind() == io::ErrorKind::StorageFull => {
-            DumpError::DiskFull(name)
-        }
-        WriteError::TooLarge(max) => DumpError::TooLarge {
-            name,
-            max: Size(max),
-        },
-        source => DumpError::Write { name, source },
+        WriteError::File(error) if error.kind() == io::ErrorKind::StorageFull => disk_full(name),
+        WriteError::TooLarge(max) => too_large(name, Size(max)),
+        source => Error::new(format!(
+            "the dump of the node '{name}' could not be written"
+        ))
+        .because(source)
+        .leaving(REMOVED),
     }
+}
+
+fn disk_full(name: &str) -> Error {
+    let what = format!(
+        "the dump of the node '{name}' would fill the disk, of which a twentieth is kept free"
+    );
+    Error::new(what).leaving(REMOVED).hint(
+        "free space (`insula dump ls`, `insula dump rm`), or write it elsewhere with --output",
+    )
+}
+
+/// The error for a dump that takes more than all dumps may.
+fn too_large(name: &str, max: Size) -> Error {
+    let what =
+        format!("the dump of the node '{name}' takes more than {max}, the limit for all dumps");
+    Error::new(what).leaving(REMOVED).hint(format!(
+        "allow more with --size-max or {}, or write it elsewhere with --output",
+        Limits::BYTES_VARIABLE
+    ))
 }

@@ -1,34 +1,11 @@
 //! A node under inspection: its memory, and the kernel in it.
 
+use insula_base::error::Error;
 use insula_driver::name;
 use insula_driver::{DriverError, Mapping};
 use insula_node::{Handle, log_layout};
 use kimage::log::{LogLayout, Placement, locate};
 use kimage::running::{Processor, Registers, RunningKernel};
-
-/// Why a node cannot be inspected. It was left as it is.
-#[derive(Debug, thiserror::Error)]
-pub enum InspectError {
-    /// Its memory cannot be accessed.
-    #[error("the memory of the node '{name}' cannot be read: {source}; it was left as it is")]
-    Driver {
-        /// The node.
-        name: String,
-        /// The error.
-        source: DriverError,
-    },
-    /// Its kernel was not found, or is of an unknown kind.
-    #[error(
-        "the kernel of the node '{name}' cannot be inspected: {reason}; it was left as it is\n\
-         use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, like those of distributions"
-    )]
-    Kernel {
-        /// The node.
-        name: String,
-        /// The reason.
-        reason: String,
-    },
-}
 
 /// A node's memory, and its kernel's place in it.
 #[derive(Debug)]
@@ -47,19 +24,15 @@ impl InspectedNode {
     /// Maps a node's memory and looks for its kernel.
     ///
     /// # Errors
-    /// [`InspectError::Driver`]. A missing kernel is reported by [`kernel`](Self::kernel).
-    pub fn open(handle: &Handle) -> Result<Self, InspectError> {
+    /// When its memory cannot be read. A missing kernel is reported by [`kernel`](Self::kernel).
+    pub fn open(handle: &Handle) -> Result<Self, Error> {
         let name = name::text(&handle.info.name);
-        let failed = |source| InspectError::Driver {
-            name: name.clone(),
-            source,
-        };
-        let memory = handle
-            .node
-            .memory()
-            .map_err(|error| failed(error.into()))?
-            .map()
-            .map_err(|error| failed(error.into()))?;
+        let memory = handle.node.memory().map_err(DriverError::from);
+        let memory = memory.and_then(|memory| memory.map()).map_err(|source| {
+            Error::new(format!("the memory of the node '{name}' cannot be read"))
+                .because(source)
+                .unchanged()
+        })?;
         let kernel = log_layout(handle)
             .map_err(|error| first_line(&error.to_string()))
             .and_then(|layout| {
@@ -102,15 +75,23 @@ impl InspectedNode {
     /// The kernel in its memory.
     ///
     /// # Errors
-    /// [`InspectError::Kernel`] when it does not run yet, or is of an unknown kind.
-    pub fn kernel(&self) -> Result<RunningKernel<'_, Mapping>, InspectError> {
-        let failed = |reason: &str| InspectError::Kernel {
-            name: self.name.clone(),
-            reason: reason.to_owned(),
-        };
-        let (layout, placement) = self.kernel.as_ref().map_err(|reason| failed(reason))?;
+    /// When it does not run yet, or is of an unknown kind.
+    pub fn kernel(&self) -> Result<RunningKernel<'_, Mapping>, Error> {
+        let reason = self.kernel.as_ref();
+        let (layout, placement) = reason.map_err(|reason| self.uninspectable(reason))?;
         RunningKernel::attach(layout, *placement, &self.memory)
-            .map_err(|error| failed(&first_line(&error.to_string())))
+            .map_err(|error| self.uninspectable(&error.to_string()))
+    }
+
+    /// The error for a kernel that was not found, or is of an unknown kind.
+    fn uninspectable(&self, reason: &str) -> Error {
+        let what = format!(
+            "the kernel of the node '{}' cannot be inspected: {reason}",
+            self.name
+        );
+        Error::new(what).unchanged().hint(
+            "use a kernel built with KALLSYMS_ALL and DEBUG_INFO_BTF, like those of distributions",
+        )
     }
 
     /// Records that each core has just been interrupted.

@@ -5,10 +5,10 @@
 //! kernel handles by itself (see [`node::nmi`](insula_node::nmi)).
 //! | | |
 //! |---|---|
-//! | [`dump`] | writes an ELF core file of a node's memory, like kdump's |
+//! | [`dump()`] | writes an ELF core file of a node's memory, like kdump's |
 //! | [`Store`] | the folder of stored dumps, and its limits |
 //! | [`dump_on_crash`] | dump by a node's supervisor |
-//! | [`backtrace`] | makes a node's kernel print where each of its cores is |
+//! | [`backtrace()`] | makes a node's kernel print where each of its cores is |
 //! | [`debug`] | gdb's remote protocol over a node's memory |
 
 mod backtrace;
@@ -19,8 +19,7 @@ mod notes;
 mod store;
 mod vmcore;
 
-pub use backtrace::{Backtrace, BacktraceError, backtrace};
-pub use dump::{DumpError, DumpRequest, DumpWarning, Dumped, Target, dump, dump_on_crash};
-pub use inspected_node::{InspectError, InspectedNode};
-pub use store::{Limits, LimitsError, Store, StoreError, StoredDump};
-pub use vmcore::WriteError;
+pub use backtrace::{Backtrace, backtrace};
+pub use dump::{DumpRequest, DumpWarning, Dumped, Target, dump, dump_on_crash};
+pub use inspected_node::InspectedNode;
+pub use store::{Limits, Store, StoredDump};

@@ -1,6 +1,6 @@
 //! The folder of stored dumps, and its limits.
 //!
-//! Dumps are atomic files ([`state`](insula_base::state)): a dump that is listed is complete, and the
+//! Dumps are atomic files ([`state`]): a dump that is listed is complete, and the
 //! next command removes what a killed one has left.
 
 use std::fs::{self, File};
@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::state;
 use insula_base::units::Size;
@@ -39,15 +40,6 @@ impl Default for Limits {
     }
 }
 
-/// A limit in the environment is invalid.
-#[derive(Debug, thiserror::Error)]
-#[error("{variable}='{value}' is not a valid limit: {expected}; nothing was touched")]
-pub struct LimitsError {
-    variable: &'static str,
-    value: String,
-    expected: &'static str,
-}
-
 impl Limits {
     /// Variable that sets the number.
     const COUNT_VARIABLE: &str = "INSULA_DUMPS_MAX";
@@ -57,8 +49,8 @@ impl Limits {
     /// The limits that the environment sets, or the defaults.
     ///
     /// # Errors
-    /// [`LimitsError`].
-    pub fn from_environment() -> Result<Self, LimitsError> {
+    /// When a variable has another value.
+    pub fn from_environment() -> Result<Self, Error> {
         let usual = Self::default();
         Ok(Self {
             count: variable(Self::COUNT_VARIABLE, "write a number")?.unwrap_or(usual.count),
@@ -71,37 +63,17 @@ impl Limits {
 fn variable<T: std::str::FromStr>(
     variable: &'static str,
     expected: &'static str,
-) -> Result<Option<T>, LimitsError> {
+) -> Result<Option<T>, Error> {
     let Ok(value) = std::env::var(variable) else {
         return Ok(None);
     };
     match value.parse() {
         Ok(limit) => Ok(Some(limit)),
-        Err(_) => Err(LimitsError {
-            variable,
-            value,
-            expected,
-        }),
+        Err(_) => {
+            let what = format!("{variable}='{value}' is not a valid limit: {expected}");
+            Err(Error::new(what).untouched())
+        }
     }
-}
-
-/// Why the folder of dumps cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// A file in it failed.
-    #[error("{path}: {source}; no dump was changed", path = path.display())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// No dump has that name.
-    #[error(
-        "there is no dump '{0}'; nothing was touched\n\
-         `insula dump ls` lists the dumps"
-    )]
-    Unknown(String),
 }
 
 /// A stored dump.
@@ -137,8 +109,8 @@ impl Store {
     /// The dumps, oldest first; none when the folder does not exist.
     ///
     /// # Errors
-    /// [`StoreError::File`].
-    pub fn list(&self) -> Result<Vec<StoredDump>, StoreError> {
+    /// When the folder cannot be read.
+    pub fn list(&self) -> Result<Vec<StoredDump>, Error> {
         let mut dumps: Vec<_> = self
             .files()?
             .iter()
@@ -153,17 +125,15 @@ impl Store {
     /// Removes the dump of that name.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+    /// When there is none, or it cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
         let known = self.list()?.into_iter().find(|dump| dump.name == name);
-        let path = known
-            .ok_or_else(|| StoreError::Unknown(name.to_owned()))?
-            .path;
+        let path = known.ok_or_else(|| unknown(name))?.path;
         fs::remove_file(&path).map_err(at(&path))
     }
 
     /// Creates the file for the dump of a node.
-    pub(super) fn create(&self, node: &str) -> Result<DumpFile, StoreError> {
+    pub(super) fn create(&self, node: &str) -> Result<DumpFile, Error> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -179,7 +149,7 @@ impl Store {
 
     /// Removes the oldest dumps until the limits are met; never `newest`. Returns the removed
     /// files.
-    pub(super) fn prune(&self, limits: Limits, newest: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    pub(super) fn prune(&self, limits: Limits, newest: &Path) -> Result<Vec<PathBuf>, Error> {
         let dumps = self.list()?;
         let mut count = dumps.len();
         let mut bytes: u64 = dumps.iter().map(|dump| dump.disk_bytes).sum();
@@ -196,7 +166,7 @@ impl Store {
         Ok(removed)
     }
 
-    fn files(&self) -> Result<Vec<PathBuf>, StoreError> {
+    fn files(&self) -> Result<Vec<PathBuf>, Error> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -226,7 +196,7 @@ enum FinalPath {
 impl DumpFile {
     /// Creates a file that will be `path`. Only its owner may read it: it contains the node's
     /// memory.
-    pub(super) fn create(path: PathBuf) -> Result<Self, StoreError> {
+    pub(super) fn create(path: PathBuf) -> Result<Self, Error> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
@@ -249,7 +219,7 @@ impl DumpFile {
     }
 
     /// Gives the file its name once it is on the disk. Returns its path.
-    pub(super) fn finish(self) -> Result<PathBuf, StoreError> {
+    pub(super) fn finish(self) -> Result<PathBuf, Error> {
         match self.name {
             FinalPath::Exactly(path) => {
                 self.file.persist(&path).map_err(at(&path))?;
@@ -261,7 +231,7 @@ impl DumpFile {
 }
 
 /// Gives the file the first free name with this prefix.
-fn persist(mut file: state::AtomicFile, prefix: &Path) -> Result<PathBuf, StoreError> {
+fn persist(mut file: state::AtomicFile, prefix: &Path) -> Result<PathBuf, Error> {
     let mut number = 1_u32;
     loop {
         let mut path = prefix.as_os_str().to_owned();
@@ -297,9 +267,18 @@ fn has_extension(path: &Path, ending: &str) -> bool {
     path.to_string_lossy().ends_with(ending)
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> StoreError + use<> {
-    let path = path.to_owned();
-    |source| StoreError::File { path, source }
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    |source| {
+        Error::new(path.display().to_string())
+            .because(source)
+            .leaving("no dump was changed")
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::new(format!("there is no dump '{name}'"))
+        .untouched()
+        .hint("`insula dump ls` lists the dumps")
 }
 
 #[cfg(test)]
@@ -364,8 +343,20 @@ mod tests {
             "{name}"
         );
         store.remove(name).unwrap();
-        assert!(matches!(store.remove(name), Err(StoreError::Unknown(_))));
-        assert!(matches!(store.remove("../x"), Err(StoreError::Unknown(_))));
+        assert!(
+            store
+                .remove(name)
+                .unwrap_err()
+                .what
+                .starts_with("there is no dump")
+        );
+        assert!(
+            store
+                .remove("../x")
+                .unwrap_err()
+                .what
+                .starts_with("there is no dump")
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ const DATA_ALIGNMENT: u64 = PAGE as u64;
 
 /// Why a dump was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub(super) enum WriteError {
     /// The file could not be written.
     #[error("{0}")]
     File(#[from] io::Error),

@@ -2,10 +2,11 @@
 
 use std::env::consts::ARCH;
 
+use insula_base::error::Error;
 use nix::libc;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-use super::RestrictError;
+use super::failed;
 
 /// Calls that neither a supervisor nor any device server makes: those that change the kernel, the
 /// machine or its clock, access other processes, or have a large attack surface. They fail with
@@ -78,7 +79,11 @@ pub(super) const REFUSED_TO_DISK_SERVER: &[libc::c_long] = &[
 
 /// Builds the filter that refuses these calls, and kills a process that makes a call of another
 /// architecture.
-pub(super) fn filter(refused: &[libc::c_long]) -> Result<BpfProgram, RestrictError> {
+pub(super) fn filter(refused: &[libc::c_long]) -> Result<BpfProgram, Error> {
+    build(refused).map_err(failed("making a filter of system calls"))
+}
+
+fn build(refused: &[libc::c_long]) -> Result<BpfProgram, BackendError> {
     let rules = refused.iter().map(|call| (*call, Vec::new())).collect();
     let filter = SeccompFilter::new(
         rules,
@@ -86,5 +91,5 @@ pub(super) fn filter(refused: &[libc::c_long]) -> Result<BpfProgram, RestrictErr
         SeccompAction::Errno(libc::EPERM.unsigned_abs()),
         TargetArch::try_from(ARCH)?,
     )?;
-    Ok(BpfProgram::try_from(filter)?)
+    BpfProgram::try_from(filter)
 }

@@ -1,12 +1,13 @@
 //! Capabilities that are kept.
 
+use insula_base::error::Error;
 use rustix::io::Errno;
 use rustix::thread::{
     CapabilitySet, capabilities, capability_is_in_bounding_set,
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use super::{RestrictError, kernel};
+use super::kernel;
 
 /// Needed by every supervisor: to read the files of the node's image again, of any owner.
 const SUPERVISOR: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
@@ -63,8 +64,8 @@ impl DeviceNeeds {
 }
 
 /// Reduces the thread's capabilities to these. Allocates nothing unless it fails.
-pub(super) fn retain(kept: CapabilitySet) -> Result<(), RestrictError> {
-    let failed = kernel("capabilities");
+pub(super) fn retain(kept: CapabilitySet) -> Result<(), Error> {
+    let failed = kernel("giving up capabilities");
     let mut sets = capabilities(None).map_err(&failed)?;
     sets.effective &= kept;
     sets.permitted &= kept;
@@ -73,8 +74,8 @@ pub(super) fn retain(kept: CapabilitySet) -> Result<(), RestrictError> {
 }
 
 /// Limits the capabilities of programs executed from now on to these.
-pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), RestrictError> {
-    let failed = kernel("capabilities");
+pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), Error> {
+    let failed = kernel("giving up capabilities");
     let may_limit = capabilities(None)
         .map_err(&failed)?
         .effective

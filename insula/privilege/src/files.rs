@@ -2,16 +2,20 @@
 
 use std::path::Path;
 
+use insula_base::error::Error;
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, path_beneath_rules,
+    RulesetCreatedAttr, RulesetError, path_beneath_rules,
 };
 
-use super::RestrictError;
+use super::failed;
 
 /// Rules of Linux 6.2, which tell truncating from writing; older kernels enforce those that they
 /// know. Later rules would refuse ioctls on block devices.
 const RULES: ABI = ABI::V3;
+
+/// What fails if Landlock refuses.
+pub(super) const GIVING_UP: &str = "giving up files";
 
 /// Libraries and files that these read. A missing path needs no rule.
 const LIBRARIES: &[&str] = &[
@@ -34,18 +38,21 @@ pub(super) fn only_disk(
     program: &Path,
     disk: &Path,
     read_only: bool,
-) -> Result<RulesetCreated, RestrictError> {
+) -> Result<RulesetCreated, Error> {
+    rules(program, disk, read_only).map_err(failed(GIVING_UP))
+}
+
+fn rules(program: &Path, disk: &Path, read_only: bool) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(RULES);
     let access = match read_only {
         true => AccessFs::ReadFile.into(),
         false => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
     };
     let libraries = LIBRARIES.iter().map(Path::new).chain([program]);
-    let rules = Ruleset::default()
+    Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(RULES))?
         .create()?
         .add_rules(path_beneath_rules(libraries, read))?
-        .add_rules(path_beneath_rules([disk], access))?;
-    Ok(rules)
+        .add_rules(path_beneath_rules([disk], access))
 }

@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | capabilities | those of the node's devices ([`DeviceNeeds`]) | those of a file server | to open its disk |
 //! | new privileges by exec | none | none | none |
-//! | calls refused (seccomp) | [`calls::REFUSED`] | the same, and its own | the same, sockets, mounts |
+//! | calls refused (seccomp) | `calls::REFUSED` | the same, and its own | the same, sockets, mounts |
 //! | files | all | its folder (its own mount namespace) | its disk, libraries (Landlock) |
 //! | descriptors | the node, `/dev/insula` | its connection | its connection |
 //!
@@ -27,39 +27,18 @@ mod sandbox;
 
 use std::io;
 
+use insula_base::error::{Error, Source};
 use rustix::thread::set_no_new_privs;
 
 pub use capabilities::DeviceNeeds;
 pub use sandbox::{Sandbox, detach};
 
-/// Why a process could not drop privileges. It has done nothing else.
-#[derive(Debug, thiserror::Error)]
-pub enum RestrictError {
-    /// The kernel refused.
-    #[error("giving up {what}: {source}")]
-    Kernel {
-        /// The privilege to be dropped.
-        what: &'static str,
-        /// The error.
-        source: io::Error,
-    },
-    /// The seccomp filter could not be built.
-    #[error("making a filter of system calls: {0}")]
-    Filter(#[from] seccompiler::BackendError),
-    /// The seccomp filter was not installed.
-    #[error("giving up system calls: {0}")]
-    Calls(#[from] seccompiler::Error),
-    /// The Landlock rules were not installed.
-    #[error("giving up files: {0}")]
-    Files(#[from] landlock::RulesetError),
-}
-
 /// Drops everything that a supervisor of a node with these devices does not need, for this thread
 /// and its children: must be called before there are other threads.
 ///
 /// # Errors
-/// [`RestrictError`].
-pub fn restrict_supervisor(needs: DeviceNeeds) -> Result<(), RestrictError> {
+/// When the kernel refuses; some privileges may have been dropped.
+pub fn restrict_supervisor(needs: DeviceNeeds) -> Result<(), Error> {
     let filter = calls::filter(calls::REFUSED)?;
     capabilities::limit_bounding_set(needs.supervisor())?;
     drop_privileges(needs.supervisor(), &filter)
@@ -69,16 +48,18 @@ pub fn restrict_supervisor(needs: DeviceNeeds) -> Result<(), RestrictError> {
 fn drop_privileges(
     kept: rustix::thread::CapabilitySet,
     filter: &seccompiler::BpfProgram,
-) -> Result<(), RestrictError> {
+) -> Result<(), Error> {
     capabilities::retain(kept)?;
-    set_no_new_privs(true).map_err(kernel("new privileges"))?;
-    Ok(seccompiler::apply_filter(filter)?)
+    set_no_new_privs(true).map_err(kernel("giving up new privileges"))?;
+    seccompiler::apply_filter(filter).map_err(failed("giving up system calls"))
 }
 
-/// Converts an error of the kernel, with the privilege that was to be dropped.
-fn kernel(what: &'static str) -> impl Fn(rustix::io::Errno) -> RestrictError {
-    move |source| RestrictError::Kernel {
-        what,
-        source: source.into(),
-    }
+/// Converts the kernel's refusal, with what was to be done.
+fn kernel(doing: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |errno| failed(doing)(io::Error::from(errno))
+}
+
+/// Converts the cause of a failure, with what was to be done.
+fn failed<E: Into<Source>>(doing: &'static str) -> impl FnOnce(E) -> Error {
+    move |source| Error::new(doing).because(source)
 }

@@ -7,13 +7,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use insula_base::error::Error;
 use landlock::RulesetCreated;
 use nix::libc;
 use nix::unistd::setsid;
 use rustix::thread::CapabilitySet;
 use seccompiler::BpfProgram;
 
-use super::{RestrictError, calls, capabilities, drop_privileges, files};
+use super::{calls, capabilities, drop_privileges, failed, files};
 
 /// Restrictions of a device server. Built by the parent, so that the child need not allocate to
 /// enter it.
@@ -27,8 +28,8 @@ impl Sandbox {
     /// For `virtiofsd`, which restricts its access to files itself.
     ///
     /// # Errors
-    /// [`RestrictError`].
-    pub fn file_server() -> Result<Self, RestrictError> {
+    /// When it cannot be built.
+    pub fn file_server() -> Result<Self, Error> {
         Ok(Self {
             kept: capabilities::FILE_SERVER,
             refused: calls::filter(calls::REFUSED)?,
@@ -39,12 +40,8 @@ impl Sandbox {
     /// For a server of this file or block device.
     ///
     /// # Errors
-    /// [`RestrictError`].
-    pub fn disk_server(
-        program: &Path,
-        disk: &Path,
-        read_only: bool,
-    ) -> Result<Self, RestrictError> {
+    /// When it cannot be built.
+    pub fn disk_server(program: &Path, disk: &Path, read_only: bool) -> Result<Self, Error> {
         let refused = [calls::REFUSED, calls::REFUSED_TO_DISK_SERVER].concat();
         Ok(Self {
             kept: capabilities::DISK_SERVER,
@@ -60,9 +57,9 @@ impl Sandbox {
         unsafe { command.pre_exec(move || self.enter().map_err(os_error)) };
     }
 
-    fn enter(&mut self) -> Result<(), RestrictError> {
-        if let Some(files) = self.files.take() {
-            files.restrict_self()?;
+    fn enter(&mut self) -> Result<(), Error> {
+        if let Some(rules) = self.files.take() {
+            rules.restrict_self().map_err(failed(files::GIVING_UP))?;
         }
         drop_privileges(self.kept, &self.refused)
     }
@@ -94,11 +91,10 @@ fn isolate() -> io::Result<()> {
 }
 
 /// The error number, which is all that a child can report to its parent.
-fn os_error(error: RestrictError) -> io::Error {
-    match error {
-        RestrictError::Kernel { source, .. } => source,
-        _ => io::ErrorKind::PermissionDenied.into(),
-    }
+fn os_error(error: Error) -> io::Error {
+    let cause = error.cause().and_then(io::Error::raw_os_error);
+    let cause = cause.map(io::Error::from_raw_os_error);
+    cause.unwrap_or_else(|| io::ErrorKind::PermissionDenied.into())
 }
 
 #[cfg(test)]

@@ -13,5 +13,5 @@ mod journal;
 mod run_loop;
 mod spawn;
 
-pub use run_loop::{SuperviseError, supervise};
-pub use spawn::{SpawnError, ensure_supervised, restart, run};
+pub use run_loop::supervise;
+pub use spawn::{ensure_supervised, restart, run};

@@ -4,15 +4,16 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use insula_abi as abi;
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::name;
 use insula_driver::{CallError, Driver, Node};
 use insula_node::policy::{Decision, Ending, History, OnHang, Policy, retry_delay};
 use insula_node::{
-    self as node, Handle, NodeRecord, RestartCause, RestartError, record_crash, wait_for_last_lines,
+    self as node, Handle, NodeRecord, RestartCause, record_crash, wait_for_last_lines,
 };
 use insula_postmortem::{backtrace, dump_on_crash};
-use insula_privilege::{DeviceNeeds, RestrictError, restrict_supervisor};
+use insula_privilege::{DeviceNeeds, restrict_supervisor};
 use insula_virtio::{self as virtio, Devices, Server, make_static_nodes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,25 +27,6 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// `oom_score_adj` of the supervisor; -1000 means never killed.
 const OOM_SCORE: &str = "-900";
-
-/// Why a node cannot be supervised. The node is unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum SuperviseError {
-    /// The module failed, or the descriptor is not a node.
-    #[error("the node cannot be supervised: {0}; it was left as it is")]
-    Call(#[from] CallError),
-    /// The node's record has another format.
-    #[error("the record of the node '{0}' cannot be understood; it was left as it is")]
-    NoRecord(String),
-    /// The supervisor could not drop its privileges.
-    #[error("the node '{name}' is not supervised: {source}; it was left as it is")]
-    Restrict {
-        /// The node.
-        name: String,
-        /// Why.
-        source: RestrictError,
-    },
-}
 
 /// State of a supervisor.
 struct Supervisor {
@@ -63,31 +45,36 @@ struct Supervisor {
 /// supervisor's descriptor.
 ///
 /// # Errors
-/// [`SuperviseError`].
-pub fn supervise(driver: Driver, node: Node) -> Result<(), SuperviseError> {
+/// When it cannot be supervised; it is left as it is.
+pub fn supervise(driver: Driver, node: Node) -> Result<(), Error> {
     match supervise_existing(driver, node) {
-        // The node was removed.
-        Err(SuperviseError::Call(error)) if error.errno == Errno::ENODEV => Ok(()),
+        Err(error) if is_removed(&error) => Ok(()),
         other => other,
     }
 }
 
-fn supervise_existing(driver: Driver, node: Node) -> Result<(), SuperviseError> {
-    let handle = Handle::of(node)?;
+/// Whether the error is that the node was removed.
+fn is_removed(error: &Error) -> bool {
+    let refused = error.cause::<CallError>();
+    refused.is_some_and(|refused| refused.errno == Errno::ENODEV)
+}
+
+fn supervise_existing(driver: Driver, node: Node) -> Result<(), Error> {
+    let handle = Handle::of(node).map_err(failed)?;
     let name = name::text(&handle.info.name);
     let Some(record) = &handle.record else {
-        return Err(SuperviseError::NoRecord(name));
+        let what = format!("the record of the node '{name}' cannot be understood");
+        return Err(Error::new(what).unchanged());
     };
     let journal = Journal::open(name.clone());
     // Before the privileges for it are dropped.
     prepare_process(&journal);
     make_static_nodes();
-    let functions = !handle.node.devices()?.is_empty();
-    restrict_supervisor(device_needs(record, functions)).map_err(|source| {
-        SuperviseError::Restrict {
-            name: name.clone(),
-            source,
-        }
+    let functions = !handle.node.devices().map_err(failed)?.is_empty();
+    restrict_supervisor(device_needs(record, functions)).map_err(|error| {
+        error
+            .context(format!("the node '{name}' is not supervised"))
+            .unchanged()
     })?;
     let mut supervisor = Supervisor {
         policy: record.restart.policy,
@@ -103,8 +90,14 @@ fn supervise_existing(driver: Driver, node: Node) -> Result<(), SuperviseError> 
         if error.errno != Errno::ENODEV {
             supervisor.journal.error(&error.to_string());
         }
-        error.into()
+        failed(error)
     })
+}
+
+fn failed(source: CallError) -> Error {
+    Error::new("the node cannot be supervised")
+        .because(source)
+        .unchanged()
 }
 
 /// The needs of a node with this record, with or without PCI functions.
@@ -326,8 +319,8 @@ impl Supervisor {
                     return Ok(true);
                 }
                 // The user acted first: the run loop reads the new state.
-                Err(RestartError::Retired(_)) => return Ok(true),
-                Err(error) if error.is_temporary() => {
+                Err(error) if error.kind == Kind::Retired => return Ok(true),
+                Err(error) if error.kind == Kind::Unavailable => {
                     attempts = attempts.saturating_add(1);
                     let delay = retry_delay(attempts);
                     let text = format!("{error}\nnext attempt {}", wait_text(delay));
@@ -347,16 +340,13 @@ impl Supervisor {
 
     /// Restarts through a separate descriptor, so that a start that fails half-way leaves the node
     /// stopped.
-    fn try_restart(&mut self, history: History) -> Result<(), RestartError> {
+    fn try_restart(&mut self, history: History) -> Result<(), Error> {
         let name = &self.handle.info.name;
         let opened = self.driver.open_node(name).and_then(Handle::of);
         let mut starting = opened.map_err(|error| match error.errno {
             // The node was removed.
-            Errno::ENOENT | Errno::ENODEV => RestartError::Retired(name::text(name)),
-            _ => RestartError::Driver {
-                name: name::text(name),
-                source: error.into(),
-            },
+            Errno::ENOENT | Errno::ENODEV => node::retired(&name::text(name)),
+            _ => node::module_failed(&name::text(name), error.into()),
         })?;
         let cause = RestartCause::Policy(history);
         node::restart(&self.driver, &Root::default(), &mut starting, cause)?;

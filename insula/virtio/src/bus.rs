@@ -5,16 +5,10 @@ use std::time::Instant;
 use insula_abi::virtio::{
     self, DEVICES_MAX, DeviceList, DeviceRange, EVENTS_MAX, Ping, QUEUES_MAX,
 };
+use insula_base::error::Error;
 
 use super::device::{Backend, Device, StartError};
 use super::message::{Addressee, ProtocolError, Request};
-
-/// More devices or virtqueues than a bus can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a node has room for {DEVICES_MAX} virtio devices of {QUEUES_MAX} queues, {EVENTS_MAX} in all"
-)]
-pub(crate) struct TooManyDevices;
 
 /// All virtio devices of a node. Handles the messages of its drivers one at a time.
 pub(crate) struct Bus {
@@ -26,8 +20,8 @@ impl Bus {
     /// of the channel, from 0.
     ///
     /// # Errors
-    /// [`TooManyDevices`].
-    pub(crate) fn new(backends: Vec<Box<dyn Backend>>) -> Result<Self, TooManyDevices> {
+    /// When there are more devices or virtqueues than a bus can have.
+    pub(crate) fn new(backends: Vec<Box<dyn Backend>>) -> Result<Self, Error> {
         let mut next_event = 0;
         let mut devices = Vec::new();
         for backend in backends {
@@ -39,7 +33,7 @@ impl Bus {
                 || next_event > EVENTS_MAX
                 || devices.len() > usize::from(DEVICES_MAX)
             {
-                return Err(TooManyDevices);
+                return Err(too_many_devices());
             }
         }
         Ok(Self { devices })
@@ -133,4 +127,11 @@ impl Bus {
         };
         request.answer_with(list, &bits)
     }
+}
+
+fn too_many_devices() -> Error {
+    Error::new(format!(
+        "a node has room for {DEVICES_MAX} virtio devices of {QUEUES_MAX} queues, {EVENTS_MAX} in \
+         all"
+    ))
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use insula_abi::Chunk;
-use insula_driver::{CallError, Memory, Node};
+use insula_base::error::Source;
+use insula_driver::{Memory, Node};
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
     GuestRegionMmap,
@@ -13,20 +14,6 @@ use vm_memory::{
 
 use super::device::StartError;
 use super::vhost::failed;
-
-/// Why a node's memory cannot be shared with backends.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ShareError {
-    /// The module did not report where it lies.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// Its descriptor could not be duplicated.
-    #[error("duplicating the descriptor of the node's memory: {0}")]
-    Duplicate(std::io::Error),
-    /// It could not be mapped.
-    #[error("mapping the node's memory: {0}")]
-    Map(String),
-}
 
 /// A node, and the limit on its memory that its devices may access.
 ///
@@ -89,22 +76,25 @@ impl NodeMemory {
     /// region.
     ///
     /// # Errors
-    /// [`ShareError`]; nothing stays mapped.
-    pub(crate) fn share(memory: &Memory, most: usize, joined: usize) -> Result<Self, ShareError> {
+    /// When the memory's place is unknown or it cannot be mapped; nothing stays mapped.
+    pub(crate) fn share(memory: &Memory, most: usize, joined: usize) -> Result<Self, Source> {
         let mut chunks = memory.chunks()?;
         chunks.truncate(most);
-        let fd = memory.as_fd().try_clone_to_owned();
-        Self::map(fd.map_err(ShareError::Duplicate)?, &chunks, joined)
+        let fd = memory
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| format!("duplicating the descriptor of the node's memory: {error}"))?;
+        Self::map(fd, &chunks, joined)
     }
 
-    pub(super) fn map(fd: OwnedFd, chunks: &[Chunk], joined: usize) -> Result<Self, ShareError> {
+    pub(super) fn map(fd: OwnedFd, chunks: &[Chunk], joined: usize) -> Result<Self, Source> {
         let file = Arc::new(std::fs::File::from(fd));
         let ranges = regions(chunks, joined).into_iter().map(|(offset, chunk)| {
             let file = FileOffset::from_arc(Arc::clone(&file), offset);
             (GuestAddress(chunk.start), chunk.size as usize, Some(file))
         });
         let mapped = GuestMemoryMmap::from_ranges_with_files(ranges.collect::<Vec<_>>());
-        let mapped = mapped.map_err(|error| ShareError::Map(error.to_string()))?;
+        let mapped = mapped.map_err(|error| format!("mapping the node's memory: {error}"))?;
         Ok(Self(Arc::new(mapped)))
     }
 

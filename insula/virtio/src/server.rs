@@ -12,8 +12,9 @@ use insula_abi::Reason;
 use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Endpoints, area_size};
 use insula_abi::virtio::MESSAGE_MAX;
 use insula_agent::options;
+use insula_base::error::{Error, Source};
 use insula_channel::{Message, Received};
-use insula_driver::channel::{AttachError, ChannelError, End, SLOTS, Side};
+use insula_driver::channel::{ChannelError, End, SLOTS, Side};
 use insula_driver::{CallError, Channel, Node};
 use insula_node::attachment::{DiskFile, Networking, cid};
 use nix::errno::Errno;
@@ -21,13 +22,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::backoff::Backoff;
-use super::bus::{Bus, TooManyDevices};
+use super::bus::Bus;
 use super::checkpoint::Checkpoints;
 use super::device::{Backend, StartError};
 use super::disk::Disk;
 use super::files::Files;
 use super::memory::DeviceNode;
-use super::message::ProtocolError;
 use super::monitor::{DeviceContext, DeviceEvents};
 use super::network::Network;
 use super::publish::{self, Published};
@@ -68,30 +68,6 @@ pub fn has_driver(node: &Node, channels: u64) -> bool {
         Some(u64::from_ne_bytes(word))
     };
     channels != 0 && read().is_some_and(|word| word != 0)
-}
-
-/// Why there is no session with a running node's drivers.
-#[derive(Debug, thiserror::Error)]
-enum ServeError {
-    #[error(transparent)]
-    Call(#[from] CallError),
-    #[error(transparent)]
-    Attach(#[from] AttachError),
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    TooManyDevices(#[from] TooManyDevices),
-    #[error(transparent)]
-    Session(#[from] SessionError),
-}
-
-/// Why a session with the node's drivers failed.
-#[derive(Debug, thiserror::Error)]
-enum SessionError {
-    #[error(transparent)]
-    ProtocolError(#[from] ProtocolError),
-    #[error(transparent)]
-    Channel(ChannelError),
 }
 
 /// The devices of a node.
@@ -306,7 +282,7 @@ impl Sessions<'_> {
     }
 
     /// Reports the failure and waits; false if the node has ended.
-    fn report_and_wait(&self, error: &ServeError, backoff: &mut Backoff) -> bool {
+    fn report_and_wait(&self, error: &Source, backoff: &mut Backoff) -> bool {
         let mut polled = [PollFd::new(self.node.node().as_fd(), PollFlags::POLLIN)];
         let now = poll(&mut polled, PollTimeout::ZERO);
         if now.is_ok_and(|count| count > 0) {
@@ -319,7 +295,8 @@ impl Sessions<'_> {
         !poll(&mut polled, time).is_ok_and(|count| count > 0)
     }
 
-    fn session(&self, channel: Channel) -> Result<(), ServeError> {
+    /// Serves one session with the running node's drivers, until they leave it.
+    fn session(&self, channel: Channel) -> Result<(), Source> {
         let binder = Arc::new(ChannelBinder(channel.try_clone()?));
         let mut end = End::attach(channel, Side::Base)?;
         let mut buffer = [0; MESSAGE_MAX];
@@ -344,7 +321,7 @@ impl Sessions<'_> {
         if let Some(mut bus) = self.current.lock().take() {
             bus.disconnect();
         }
-        Ok(answered?)
+        answered
     }
 }
 
@@ -371,7 +348,7 @@ fn bus(
     devices: &Devices,
     checkpoints: &Checkpoints,
     device_events: &Arc<dyn DeviceEvents>,
-) -> Result<Bus, TooManyDevices> {
+) -> Result<Bus, Error> {
     let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
     let slot = |device: &str, name: String| BackendSlot {
@@ -428,7 +405,7 @@ fn handle_messages(
     device_events: &dyn DeviceEvents,
     first: Received,
     buffer: &mut [u8],
-) -> Result<(), SessionError> {
+) -> Result<(), Source> {
     let mut next = Some(first);
     loop {
         let mut messages = Vec::new();
@@ -449,7 +426,7 @@ fn handle_messages(
         for message in messages {
             match end.send(&Message::bytes(0, &message), IO_TIMEOUT) {
                 Err(ChannelError::Disconnected) => return Ok(()),
-                sent => sent.map_err(SessionError::Channel)?,
+                sent => sent?,
             }
         }
         match end.receive(
@@ -463,20 +440,20 @@ fn handle_messages(
             Ok(received) => next = Some(received),
             Err(ChannelError::TimedOut(_)) => {}
             Err(ChannelError::Disconnected) => return Ok(()),
-            Err(error) => return Err(SessionError::Channel(error)),
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// Waits for the first message; `None` if the node has left. Devices are created after it, so that
 /// a node without drivers costs nothing.
-fn receive_first(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, SessionError> {
+fn receive_first(end: &mut End, buffer: &mut [u8]) -> Result<Option<Received>, Source> {
     loop {
         match end.receive(buffer, IO_TIMEOUT) {
             Ok(received) => return Ok(Some(received)),
             Err(ChannelError::TimedOut(_)) => {}
             Err(ChannelError::Disconnected) => return Ok(None),
-            Err(error) => return Err(SessionError::Channel(error)),
+            Err(error) => return Err(error.into()),
         }
     }
 }

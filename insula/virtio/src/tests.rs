@@ -5,7 +5,7 @@ use insula_abi::virtio::{self, BUS, Features, Header, MESSAGE_MAX, RESPONSE, Sta
 use proptest::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::bus::{Bus, TooManyDevices};
+use super::bus::Bus;
 use super::device::{Backend, Identity, StartError, Virtqueue};
 
 const FEATURE: u64 = 1 << 5;
@@ -374,7 +374,7 @@ fn devices_are_listed_and_have_events_of_their_own() {
 fn more_queues_than_there_are_events_are_refused() {
     let recorder = Recorder::default();
     let backends = (0..32).map(|_| Box::new(recorder.clone()) as Box<dyn Backend>);
-    assert_eq!(Bus::new(backends.collect()).err(), Some(TooManyDevices));
+    assert!(Bus::new(backends.collect()).is_err());
 }
 
 proptest! {

@@ -6,7 +6,7 @@
 //!
 //! 1. [`LogLayout::from_vmlinux`]: once, from the image: link addresses and structure offsets;
 //!    small, to be stored;
-//! 2. [`locate`]: in the memory: physical and virtual placement of the kernel (KASLR);
+//! 2. [`locate()`]: in the memory: physical and virtual placement of the kernel (KASLR);
 //! 3. [`LogReader`]: the records, from any number, while the kernel continues to write.
 //!
 //! ```no_run

@@ -99,7 +99,7 @@ enum ServeError {
     #[error("a request of kind {0} with {1} bytes")]
     Request(u8, usize),
     #[error(transparent)]
-    Map(#[from] insula_driver::MapError),
+    Driver(#[from] insula_driver::DriverError),
     #[error(transparent)]
     Crash(#[from] std::io::Error),
     #[error(transparent)]

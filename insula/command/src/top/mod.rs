@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_node::stats;
 use ratatui::DefaultTerminal;
@@ -21,33 +22,29 @@ use model::{Cores, Model, Sample};
 /// Interval for checking signals, which waiting for keys does not report.
 const SIGNALS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Why nodes cannot be watched.
-#[derive(Debug, thiserror::Error)]
-enum TopError {
-    #[error(
-        "standard output is not a terminal, which `insula top` needs\n\
-         use `insula stats`, which prints the same once"
-    )]
-    NoTerminal,
-    #[error(
-        "the terminal cannot be used: {0}\n\
-         use `insula stats`, which prints the same without one"
-    )]
-    Terminal(#[from] io::Error),
+fn no_terminal() -> Error {
+    Error::new("standard output is not a terminal, which `insula top` needs")
+        .hint("use `insula stats`, which prints the same once")
+}
+
+fn unusable(error: io::Error) -> Error {
+    Error::new("the terminal cannot be used")
+        .because(error)
+        .hint("use `insula stats`, which prints the same without one")
 }
 
 /// Shows the nodes until the user quits.
 pub(super) fn top(context: &Context, options: &Top) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
-        return Err(TopError::NoTerminal.into());
+        return Err(no_terminal().into());
     }
     let driver = context.driver()?;
     let mut model = Model::new(sample(&driver)?);
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(TopError::from)?;
+        signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(unusable)?;
     }
-    let mut terminal = ratatui::try_init().map_err(TopError::from)?;
+    let mut terminal = ratatui::try_init().map_err(unusable)?;
     let interval = Duration::from_secs(options.interval.into());
     let watched = watch(&mut terminal, &driver, &mut model, interval, &ended);
     ratatui::restore();
@@ -64,10 +61,10 @@ fn watch(
     while !ended.load(Ordering::Relaxed) {
         terminal
             .draw(|frame| screen::draw(frame, model))
-            .map_err(TopError::from)?;
+            .map_err(unusable)?;
         let left = interval.saturating_sub(model.age());
-        if event::poll(left.min(SIGNALS_INTERVAL)).map_err(TopError::from)? {
-            if let Event::Key(key) = event::read().map_err(TopError::from)?
+        if event::poll(left.min(SIGNALS_INTERVAL)).map_err(unusable)? {
+            if let Event::Key(key) = event::read().map_err(unusable)?
                 && model.handle_key(key).is_break()
             {
                 break;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use insula_agent::options::Options;
 use insula_driver::name::Name;
 use insula_node::attachment::Networking;
-use insula_node::{NodeRoot, RunRequest};
+use insula_node::{Attachments, RunRequest};
 
 use super::fake::{Folder, carried_out, foreign, machine};
 use super::planning::{actions, file};
@@ -26,15 +26,21 @@ fn request(plan: &Plan) -> &RunRequest {
     }
 }
 
+/// Its own part of the command line.
+fn append(request: &RunRequest) -> String {
+    request.attachments.command_line(&request.spec)
+}
+
 #[test]
 fn a_node_gets_what_is_asked_for() {
     let (folder, empty) = (Folder::new(), machine(8));
     let text = file(&[("a", &format!("{ALL}\nappend = \"quiet\""))]);
     let plan = folder.plan(&text, &empty).unwrap();
     let request = request(&plan);
-    let image = request.root.as_ref().and_then(NodeRoot::image).unwrap();
-    assert_eq!(image.record().path, folder.path("shop/root.erofs"));
-    let words: Vec<_> = request.append.split(' ').collect();
+    let image = request.attachments.root_image().unwrap();
+    assert_eq!(image.path, folder.path("shop/root.erofs"));
+    let append = append(request);
+    let words: Vec<_> = append.split(' ').collect();
     assert_eq!(
         words,
         [
@@ -43,7 +49,8 @@ fn a_node_gets_what_is_asked_for() {
             "insula_agent.network=yes"
         ]
     );
-    let address = request.network.as_ref().and_then(|one| one.address);
+    let network = request.attachments.network.as_ref();
+    let address = network.and_then(|one| one.address);
     assert_eq!(address, Some([10, 78, 0, 7].into()));
 }
 
@@ -52,7 +59,7 @@ fn a_program_is_part_of_a_nodes_digest() {
     let (folder, empty) = (Folder::new(), machine(8));
     let text = file(&[("a", r#"program = ["/usr/sbin/nginx", "-g", "daemon off;"]"#)]);
     let plan = folder.plan(&text, &empty).unwrap();
-    let options = Options::parse(&request(&plan).append);
+    let options = Options::parse(&append(request(&plan)));
     assert_eq!(
         options.run,
         ["/usr/sbin/nginx", "-g", "daemon off;"].map(Vec::from)
@@ -68,8 +75,13 @@ fn a_node_without_attachments_gets_none() {
     let plan = Folder::new().plan(&file(&[("a", "overlay = false")]), &machine(8));
     let plan = plan.unwrap();
     let request = request(&plan);
-    assert!(request.root.is_none() && request.network.is_none() && request.disks.is_empty());
-    assert_eq!(request.append, "");
+    let Attachments {
+        root,
+        disks,
+        network,
+    } = &request.attachments;
+    assert!(root.is_none() && network.is_none() && disks.is_empty());
+    assert_eq!(append(request), "");
 }
 
 #[test]
@@ -80,7 +92,10 @@ fn an_address_or_a_port_puts_it_on_the_network() {
         format!("publish = \"127.77.0.1:{port}:80\""),
     ] {
         let plan = Folder::new().plan(&file(&[("a", &key)]), &machine(8));
-        assert!(request(&plan.unwrap()).network.is_some(), "{key}");
+        assert!(
+            request(&plan.unwrap()).attachments.network.is_some(),
+            "{key}"
+        );
     }
 }
 

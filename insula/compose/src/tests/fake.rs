@@ -200,14 +200,12 @@ fn started(request: &RunRequest) -> CurrentNode {
     CurrentNode {
         state: RunState::Running,
         cpus: cpus.0.clone(),
-        memory_size: request.memory.iter().map(|spec| spec.size.0).sum(),
-        devices: request.devices.clone(),
-        network: request.network.clone(),
-        disks: request.disks.clone(),
-        image: match &request.source {
-            insula_node::Source::Image(image) => Some(image.to_string()),
-            insula_node::Source::Files(..) => None,
-        },
+        memory_size: request.spec.memory_size(),
+        devices: request.spec.device.clone(),
+        network: request.attachments.network.clone(),
+        disks: request.attachments.disks.clone(),
+        image: request.spec.image.clone(),
+        after: request.spec.after.clone(),
         described: request.described.clone(),
     }
 }
@@ -222,6 +220,7 @@ pub(super) fn foreign(cpus: &[u32]) -> CurrentNode {
         network: None,
         disks: Vec::new(),
         image: None,
+        after: Vec::new(),
         described: None,
     }
 }

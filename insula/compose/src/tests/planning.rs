@@ -126,7 +126,7 @@ fn images_without_users_are_removed() {
         (none.images[0].action, none.nodes[0].action),
         (Action::Remove, Action::Remove)
     );
-    let image = Some("debian".to_owned());
+    let image = "debian".parse().ok();
     let other = CurrentNode {
         image,
         ..foreign(&[5])

@@ -85,6 +85,7 @@ fn inconsistent_files() {
         &Folder::new(),
         &machine(8),
         &[
+            ("a later version", format!("version = 2\n{}", node(""))),
             ("no cores", node("cpus = 0")),
             ("too many cores", node("cpus = 257")),
             ("cores in two ways", node("cpus = 1\ncpu_list = \"1\"")),

@@ -1,88 +1,13 @@
 //! The published schema and the book's table of keys agree with the types.
 
-use std::borrow::Cow;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use insula_base::units::CpuList;
-use insula_driver::name::Name;
-use insula_node::attachment::{DiskSpec, Publish};
-use insula_node::device::PciAddress;
-use insula_node::memory::MemorySpec;
-use insula_node::policy::Restart;
+use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use crate::file::{File, OneOrMany, Written};
-
-/// A rule for strings, as a regular expression.
-trait Rule {
-    const PATTERN: &'static str;
-}
-
-impl Rule for Name {
-    const PATTERN: &'static str = "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$";
-}
-
-impl Rule for CpuList {
-    const PATTERN: &'static str = "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$";
-}
-
-impl Rule for MemorySpec {
-    const PATTERN: &'static str =
-        "^[0-9][0-9A-Za-z]*(,(numa|below|above|chunk)=[0-9][0-9A-Za-z]*)*$";
-}
-
-impl Rule for PciAddress {
-    const PATTERN: &'static str = "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\\.[0-7]$";
-}
-
-impl Rule for DiskSpec {
-    const PATTERN: &'static str = "^.+$";
-}
-
-impl Rule for Ipv4Addr {
-    const PATTERN: &'static str = "^[0-9]{1,3}(\\.[0-9]{1,3}){3}$";
-}
-
-impl Rule for Publish {
-    const PATTERN: &'static str = "^(([0-9]{1,3}(\\.[0-9]{1,3}){3}:)?[0-9]+:)?[0-9]+$";
-}
-
-impl Rule for Restart {
-    const PATTERN: &'static str = "^(no|on-failure(:[0-9]+)?|always)$";
-}
-
-impl<T: Rule> JsonSchema for Written<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        std::any::type_name::<T>().into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": T::PATTERN })
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("OneOrMany{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
-    }
-}
+use crate::file::File;
 
 /// TOML has no null: an optional value is left out.
 fn no_null(schema: &mut Schema) {
@@ -149,8 +74,8 @@ fn the_book_lists_each_key() {
     let tables = [
         keys("at the top", &schema),
         keys("in `[images.NAME]`", &schema["$defs"]["ImageTable"]),
-        keys("in `[nodes.NAME]`", &schema["$defs"]["NodeTable"]),
-        keys("in `ready`", &schema["$defs"]["ReadyTable"]),
+        keys("in `[nodes.NAME]`", &schema["$defs"]["NodeSpec"]),
+        keys("in `ready`", &schema["$defs"]["Ready"]),
     ];
     let path = book().join("compose.md");
     let text = std::fs::read_to_string(&path).unwrap();

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::{CallError, MapError, ioctl};
+use crate::{CallError, DriverError, ioctl};
 
 /// An endpoint of a channel, open as long as this lives.
 #[derive(Debug)]
@@ -104,14 +104,14 @@ impl Channel {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn map(&self) -> Result<RingWords, MapError> {
+    pub fn map(&self) -> Result<RingWords, DriverError> {
         let bytes = rings_size(self.slots);
         let size = usize::try_from(bytes).ok().and_then(NonZeroUsize::new);
-        let size = size.ok_or(MapError::Size(bytes))?;
+        let size = size.ok_or(DriverError::Size(bytes))?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new shared mapping at an address of the kernel's choice; it replaces nothing.
         let start = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, &self.fd, 0) };
-        let start = start.map_err(MapError::Map)?;
+        let start = start.map_err(CallError::of("mmap"))?;
         // SAFETY: 1. the mapping lives as long as the value below, and is reached through it alone.
         // 2. Others write it at any time, which atomics allow.
         let words =

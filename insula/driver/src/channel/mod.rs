@@ -8,16 +8,14 @@ use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use insula_abi::channel::{CHANNEL_GRANTS, CHANNEL_HOTPLUG, RINGS_SLOTS, Rings, Slot, area_size};
-use insula_channel::{
-    Broken, Consumer, InvalidRing, Message, Producer, ReceiveError, Received, SendError,
-};
+use insula_channel::{Broken, Consumer, Message, Producer, ReceiveError, Received, SendError};
 use insula_channel::{Peer, Ring};
 use nix::errno::Errno;
 
 pub use descriptor::{Channel, RingWords, Waited};
 pub use peer_pages::{PeerPages, PeerPagesError};
 
-use crate::{CallError, MapError};
+use crate::{CallError, DriverError};
 
 /// Number of channels of each node that programs can use: the first ones.
 pub const PROGRAMS_COUNT: u32 = CHANNEL_HOTPLUG;
@@ -67,23 +65,9 @@ pub enum ChannelError {
     /// The message refers to pages that its sender has no right to. The message is consumed.
     #[error(transparent)]
     PeerPages(#[from] PeerPagesError),
-    /// The module failed.
+    /// The module or the kernel failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Waiting failed.
-    #[error("waiting for the other side: {}", .0.desc())]
-    Wait(Errno),
-}
-
-/// Why a channel could not be attached. It is closed again.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The rings could not be mapped.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// The module reported an impossible ring size.
-    #[error(transparent)]
-    Place(#[from] InvalidRing),
 }
 
 /// An attached endpoint, used by this value alone.
@@ -100,8 +84,8 @@ impl End {
     /// Attaches an endpoint that was just opened.
     ///
     /// # Errors
-    /// [`AttachError`].
-    pub fn attach(channel: Channel, side: Side) -> Result<Self, AttachError> {
+    /// [`DriverError`].
+    pub fn attach(channel: Channel, side: Side) -> Result<Self, DriverError> {
         let (to_node, to_base) = rings(&channel)?;
         let (out, back) = match side {
             Side::Base => (to_node, to_base),
@@ -223,7 +207,7 @@ impl End {
             Ok(Waited::Rung) | Err(Errno::EINTR) => Ok(()),
             Ok(Waited::Disconnected) => Err(ChannelError::Disconnected),
             Ok(Waited::TimedOut) => Err(ChannelError::TimedOut(timeout)),
-            Err(errno) => Err(ChannelError::Wait(errno)),
+            Err(errno) => Err(CallError::of("poll")(errno).into()),
         }
     }
 }
@@ -231,7 +215,7 @@ impl End {
 type Both = (Ring<RingWords>, Ring<RingWords>);
 
 /// The ring to the node and the ring to the base.
-fn rings(channel: &Channel) -> Result<Both, AttachError> {
+fn rings(channel: &Channel) -> Result<Both, DriverError> {
     const WORD: usize = size_of::<u64>();
     let (words, slots) = (channel.map()?, channel.slots());
     let first = RINGS_SLOTS as usize / WORD;

@@ -7,8 +7,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 
 use insula_abi as abi;
+use insula_base::serde_as_text;
 pub use missing::Missing;
-use serde::Serialize;
 
 /// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,8 +19,10 @@ use serde::Serialize;
 pub struct NameError(String);
 
 /// A valid name: the rule of OCI and podman, `[a-zA-Z0-9][a-zA-Z0-9_.-]*`, at most 63 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
+
+serde_as_text!(Name, "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$");
 
 impl Name {
     /// The name as the module takes it.

@@ -6,10 +6,10 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use insula_agent::{COMMAND_PORT_MAX, PORT};
+use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_node::attachment;
-use insula_node::{self as node, FindError};
+use insula_node::{self as node, attachment};
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr, bind, connect, socket};
@@ -22,37 +22,14 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// The lowest port that is tried; lower ones may have fixed users.
 const PORT_MIN: u32 = 512;
 
-/// Why there is no connection to a node's agent.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The node was not found.
-    #[error(transparent)]
-    Node(#[from] FindError),
-    /// It does not run.
-    #[error("the node '{0}' is not running; nothing was done\nstart it with `insula restart {0}`")]
-    NotRunning(Name),
-    /// The agent does not answer.
-    #[error(
-        "the agent of the node '{name}' does not answer ({source}); nothing was done\n\
-         `insula image build` makes images with an agent; `insula logs {name}` shows how far \
-         the node has booted"
-    )]
-    NoAnswer {
-        /// The node.
-        name: Name,
-        /// The error of the last attempt.
-        source: io::Error,
-    },
-    /// This process cannot create a socket, or lacks the permission.
-    #[error("the socket to nodes cannot be created: {0}; nothing was done")]
-    Socket(io::Error),
-}
+/// What every error leaves.
+const UNTOUCHED: &str = "nothing was done";
 
 /// Connects to a node's agent, waiting while the node boots or is about to be restarted.
 ///
 /// # Errors
-/// [`ConnectError`].
-pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, ConnectError> {
+/// When there is no such node, it does not run, or its agent does not answer.
+pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Error> {
     let began = Instant::now();
     loop {
         let handle = node::find(driver, name)?;
@@ -63,20 +40,17 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Conn
             let may_restart = handle.is_unsupervised() || handle.may_restart();
             let will_run = may_restart || handle.is_being_restarted();
             if !will_run || began.elapsed() > BOOT_TIMEOUT {
-                return Err(ConnectError::NotRunning(name.clone()));
+                return Err(not_running(name));
             }
             std::thread::sleep(INTERVAL);
             continue;
         }
-        let socket = reserved_socket().map_err(|errno| ConnectError::Socket(errno.into()))?;
+        let socket = reserved_socket().map_err(no_socket)?;
         let address = VsockAddr::new(attachment::cid(handle.info.id), PORT);
         match connect(socket.as_raw_fd(), &address) {
             Ok(()) => return Ok(VsockStream::from(socket)),
             Err(errno) if began.elapsed() > BOOT_TIMEOUT => {
-                return Err(ConnectError::NoAnswer {
-                    name: name.clone(),
-                    source: errno.into(),
-                });
+                return Err(no_answer(name, errno));
             }
             Err(_) => std::thread::sleep(INTERVAL),
         }
@@ -98,4 +72,27 @@ fn reserved_socket() -> Result<OwnedFd, Errno> {
         }
     }
     Err(Errno::EADDRINUSE)
+}
+
+fn not_running(name: &Name) -> Error {
+    Error::new(format!("the node '{name}' is not running"))
+        .leaving(UNTOUCHED)
+        .hint(format!("start it with `insula restart {name}`"))
+}
+
+/// The error for an agent that does not answer; `errno` is that of the last attempt.
+fn no_answer(name: &Name, errno: Errno) -> Error {
+    let why = errno.desc();
+    let what = format!("the agent of the node '{name}' does not answer ({why})");
+    Error::new(what).leaving(UNTOUCHED).hint(format!(
+        "`insula image build` makes images with an agent; `insula logs {name}` shows how far the \
+         node has booted"
+    ))
+}
+
+/// The error of a process that cannot create a socket, or lacks the permission.
+fn no_socket(errno: Errno) -> Error {
+    Error::new("the socket to nodes cannot be created")
+        .because(io::Error::from(errno))
+        .leaving(UNTOUCHED)
 }

@@ -1,5 +1,6 @@
 //! Copying files between the base and Linux nodes.
 
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -7,64 +8,23 @@ use std::path::Path;
 use insula_agent::copy::{Copied, CopyMessage, PackError, Target, UnpackError, pack, unpack};
 use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::{Receive, Request};
+use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use vsock::VsockStream;
 
-use super::connect::{ConnectError, to_agent};
+use super::connect::to_agent;
 use super::place::{Place, name_of};
-
-/// Why a copy failed.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    /// Neither path is in a node.
-    #[error(
-        "neither path is in a node; nothing was copied\nuse NODE:PATH for one of them, or `cp`"
-    )]
-    NoNode,
-    /// There is no connection to an agent.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The files of the base cannot be read.
-    #[error("{0}\nthe files copied before are complete")]
-    Pack(PackError),
-    /// The received files cannot be written.
-    #[error("{0}\nthe files copied before are complete")]
-    Unpack(UnpackError),
-    /// The agent reports an error.
-    #[error("the agent of node '{node}' reports: {reason}\nthe files copied before are complete")]
-    Agent {
-        /// The node.
-        node: Name,
-        /// Why.
-        reason: String,
-    },
-    /// The connection failed.
-    #[error("the connection to node '{node}' failed: {source}; the copy is incomplete")]
-    Connection {
-        /// The node.
-        node: Name,
-        /// Why.
-        source: FrameError,
-    },
-    /// The node or its agent has ended.
-    #[error(
-        "the node '{0}' closed the connection before all was copied\n\
-         `insula ps -a` shows its state; an agent of an older Insula cannot \
-         copy: build its image again"
-    )]
-    Disconnected(Name),
-}
 
 /// Copies a file or folder as `podman cp` does: into `to` if that is a folder, else to that path. A
 /// `from` that ends in `/.` is the content of a folder. Modes are kept, except set-user-ID and
 /// set-group-ID bits; owners are not.
 ///
 /// # Errors
-/// [`CopyError`].
-pub fn copy(driver: &Driver, from: &Place, to: &Place) -> Result<Copied, CopyError> {
+/// When a file cannot be read or written, or a connection fails.
+pub fn copy(driver: &Driver, from: &Place, to: &Place) -> Result<Copied, Error> {
     match (from, to) {
-        (Place::Base(_), Place::Base(_)) => Err(CopyError::NoNode),
+        (Place::Base(_), Place::Base(_)) => Err(no_node()),
         (Place::Node(node, from), Place::Base(to)) => {
             let mut source = AgentConnection::connect(driver, node, &fetching(from))?;
             let name = name_of(from);
@@ -107,12 +67,9 @@ struct AgentConnection<'a> {
 }
 
 impl<'a> AgentConnection<'a> {
-    fn connect(driver: &Driver, node: &'a Name, request: &Request) -> Result<Self, CopyError> {
+    fn connect(driver: &Driver, node: &'a Name, request: &Request) -> Result<Self, Error> {
         let stream = to_agent(driver, node)?;
-        let failed = |source: io::Error| CopyError::Connection {
-            node: node.clone(),
-            source: source.into(),
-        };
+        let failed = |error: io::Error| connection_failed(node, error);
         frame::write(&stream, request).map_err(failed)?;
         let reader = Reader::new(stream.try_clone().map_err(failed)?);
         Ok(Self {
@@ -122,60 +79,49 @@ impl<'a> AgentConnection<'a> {
         })
     }
 
-    fn failed(&self, source: impl Into<FrameError>) -> CopyError {
-        CopyError::Connection {
-            node: self.node.clone(),
-            source: source.into(),
-        }
+    fn failed(&self, source: impl Into<FrameError>) -> Error {
+        connection_failed(self.node, source)
     }
 
     /// Attributes an unpack error to this agent.
-    fn attribute(&self, error: UnpackError) -> CopyError {
+    fn attribute(&self, error: UnpackError) -> Error {
         match error {
             UnpackError::Frame(source) => self.failed(source),
-            UnpackError::Truncated => CopyError::Disconnected(self.node.clone()),
-            UnpackError::Failed(reason) => CopyError::Agent {
-                node: self.node.clone(),
-                reason,
-            },
-            error => CopyError::Unpack(error),
+            UnpackError::Truncated => disconnected(self.node),
+            UnpackError::Failed(reason) => reported(self.node, &reason),
+            error => interrupted(error.to_string()),
         }
     }
 
-    fn send(&self, message: &CopyMessage<'_>) -> Result<(), CopyError> {
+    fn send(&self, message: &CopyMessage<'_>) -> Result<(), Error> {
         frame::write(&self.stream, message).map_err(|error| self.failed(error))
     }
 
     /// Sends files of the base. A read error is sent to the agent as well.
-    fn send_all(&self, from: &Path) -> Result<Copied, CopyError> {
+    fn send_all(&self, from: &Path) -> Result<Copied, Error> {
         match pack(from, &mut |message| frame::write(&self.stream, message)) {
             Ok(copied) => self.send(&CopyMessage::End(copied)).map(|()| copied),
             Err(PackError::Send(error)) => Err(self.failed(error)),
             Err(error) => {
                 // The agent also cleans up when the connection ends.
                 let _ = self.send(&CopyMessage::Failed(&error.to_string()));
-                Err(CopyError::Pack(error))
+                Err(interrupted(error.to_string()))
             }
         }
     }
 
     /// Forwards what the agent sends to another one.
-    fn forward(&mut self, to: &mut AgentConnection<'_>) -> Result<Copied, CopyError> {
+    fn forward(&mut self, to: &mut AgentConnection<'_>) -> Result<Copied, Error> {
         loop {
             let node = self.node;
-            let read = self.reader.read().map_err(|source| CopyError::Connection {
-                node: node.clone(),
-                source,
-            })?;
-            let message = read.ok_or_else(|| CopyError::Disconnected(node.clone()))?;
+            let read = self.reader.read();
+            let read = read.map_err(|source| connection_failed(node, source))?;
+            let message = read.ok_or_else(|| disconnected(node))?;
             to.send(&message)?;
             match message {
                 CopyMessage::End(copied) => return Ok(copied),
                 CopyMessage::Failed(reason) => {
-                    return Err(CopyError::Agent {
-                        node: node.clone(),
-                        reason: reason.escape_debug().to_string(),
-                    });
+                    return Err(reported(node, reason.escape_debug()));
                 }
                 _ => {}
             }
@@ -183,20 +129,46 @@ impl<'a> AgentConnection<'a> {
     }
 
     /// Waits for the agent's final report.
-    fn finish(&mut self) -> Result<(), CopyError> {
+    fn finish(&mut self) -> Result<(), Error> {
         let node = self.node;
-        let read = self.reader.read().map_err(|source| CopyError::Connection {
-            node: node.clone(),
-            source,
-        })?;
-        match read {
+        let read = self.reader.read();
+        match read.map_err(|source| connection_failed(node, source))? {
             Some(CopyMessage::End(_)) => Ok(()),
-            Some(CopyMessage::Failed(reason)) => Err(CopyError::Agent {
-                node: node.clone(),
-                reason: reason.escape_debug().to_string(),
-            }),
-            Some(_) => Err(CopyError::Unpack(UnpackError::InvalidOrder)),
-            None => Err(CopyError::Disconnected(node.clone())),
+            Some(CopyMessage::Failed(reason)) => Err(reported(node, reason.escape_debug())),
+            Some(_) => Err(interrupted(UnpackError::InvalidOrder.to_string())),
+            None => Err(disconnected(node)),
         }
     }
+}
+
+/// The error for two paths of the base.
+fn no_node() -> Error {
+    Error::new("neither path is in a node")
+        .leaving("nothing was copied")
+        .hint("use NODE:PATH for one of them, or `cp`")
+}
+
+/// The error for files that cannot be read here, or written.
+fn interrupted(what: String) -> Error {
+    Error::new(what).hint("the files copied before are complete")
+}
+
+/// The error that the agent reports.
+fn reported(node: &Name, reason: impl fmt::Display) -> Error {
+    interrupted(format!("the agent of node '{node}' reports: {reason}"))
+}
+
+fn connection_failed(node: &Name, source: impl Into<FrameError>) -> Error {
+    Error::new(format!("the connection to node '{node}' failed"))
+        .because(source.into())
+        .leaving("the copy is incomplete")
+}
+
+/// The error for a node, or an agent, that has ended.
+fn disconnected(node: &Name) -> Error {
+    let what = format!("the node '{node}' closed the connection before all was copied");
+    Error::new(what).hint(
+        "`insula ps -a` shows its state; an agent of an older Insula cannot copy: build its image \
+         again",
+    )
 }

@@ -11,13 +11,14 @@ use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
 use insula_agent::{Exec, ExitStatus, Input, Output, Request, STDIN_WINDOW, Terminal};
+use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use vsock::VsockStream;
 
-use super::connect::{ConnectError, to_agent};
+use super::connect::to_agent;
 use super::detach::{DetachKeys, Scanner};
 use super::terminal::{self, RawTerminal};
 
@@ -43,63 +44,21 @@ pub struct AgentExec<'a> {
     pub detach_keys: DetachKeys,
 }
 
-/// Why the exit status of a program is not known.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentExecError {
-    /// There is no connection to the agent.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The agent cannot start it.
-    #[error("the agent of node '{node}' cannot start the program: {reason}")]
-    Refused {
-        /// The node.
-        node: Name,
-        /// Why.
-        reason: String,
-    },
-    /// The connection failed.
-    #[error("the connection to node '{node}' failed: {source}; the program there gets SIGHUP")]
-    Connection {
-        /// The node.
-        node: Name,
-        /// Why.
-        source: FrameError,
-    },
-    /// The node or its agent has ended.
-    #[error(
-        "the node '{0}' closed the connection before the program ended\n\
-         `insula ps -a` shows its state"
-    )]
-    Disconnected(Name),
-    /// The user detached.
-    #[error("detached from the program in node '{0}'; it gets SIGHUP")]
-    Detached(Name),
-    /// The program's output cannot be written.
-    #[error(transparent)]
-    Output(io::Error),
-    /// This process's terminal or signals cannot be set up.
-    #[error("the terminal cannot be set up: {0}; the program in the node gets SIGHUP")]
-    Terminal(io::Error),
-}
-
 /// Runs a program, forwarding input, output and signals, until it has ended.
 ///
 /// # Errors
-/// [`AgentExecError`].
-pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, AgentExecError> {
-    let failed = |source: FrameError| AgentExecError::Connection {
-        node: request.node.clone(),
-        source,
-    };
+/// When it cannot be started, or its exit status is not known.
+pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Error> {
+    let failed = |source: FrameError| connection_failed(request.node, source);
     let stream = to_agent(driver, request.node)?;
     let connection = Connection::new(&stream).map_err(|error| failed(error.into()))?;
     let request_frame = Request::Exec(request.for_agent());
     connection
         .send(&request_frame)
         .map_err(|error| failed(error.into()))?;
-    forward_signals(&connection, request.terminal).map_err(AgentExecError::Terminal)?;
+    forward_signals(&connection, request.terminal).map_err(no_terminal)?;
     let raw = match request.terminal && request.interactive {
-        true => RawTerminal::enter().map_err(AgentExecError::Terminal)?,
+        true => RawTerminal::enter().map_err(no_terminal)?,
         false => None,
     };
     if request.interactive {
@@ -109,11 +68,12 @@ pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Agen
     let status = forward_output(&connection, Reader::new(stream), request.node);
     drop(raw);
     if connection.is_detached() {
-        return Err(AgentExecError::Detached(request.node.clone()));
+        let what = format!("detached from the program in node '{}'", request.node);
+        return Err(Error::new(what).leaving("it gets SIGHUP"));
     }
     match status? {
         Some(status) => Ok(status),
-        None => Err(AgentExecError::Disconnected(request.node.clone())),
+        None => Err(disconnected(request.node)),
     }
 }
 
@@ -303,34 +263,53 @@ fn forward_output(
     connection: &Connection,
     mut reader: Reader<VsockStream>,
     node: &Name,
-) -> Result<Option<ExitStatus>, AgentExecError> {
+) -> Result<Option<ExitStatus>, Error> {
     let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr().lock());
     loop {
-        let read = reader.read().map_err(|source| AgentExecError::Connection {
-            node: node.clone(),
-            source,
-        })?;
+        let read = reader.read();
+        let read = read.map_err(|source| connection_failed(node, source))?;
         connection.received.fetch_add(1, Ordering::Relaxed);
         match read {
             Some(Output::Stdout(bytes)) => print(&mut stdout, bytes)?,
             Some(Output::Stderr(bytes)) => print(&mut stderr, bytes)?,
             Some(Output::Taken(bytes)) => connection.give_window(bytes),
             Some(Output::Ended(status)) => return Ok(Some(status)),
-            Some(Output::Refused(reason)) => {
-                return Err(AgentExecError::Refused {
-                    node: node.clone(),
-                    reason: reason.escape_debug().to_string(),
-                });
-            }
+            Some(Output::Refused(reason)) => return Err(refused(node, reason)),
             None => return Ok(None),
         }
     }
 }
 
-fn print(to: &mut impl Write, bytes: &[u8]) -> Result<(), AgentExecError> {
-    to.write_all(bytes)
-        .and_then(|()| to.flush())
-        .map_err(AgentExecError::Output)
+fn print(to: &mut impl Write, bytes: &[u8]) -> Result<(), Error> {
+    let printed = to.write_all(bytes).and_then(|()| to.flush());
+    printed.map_err(|error| Error::new("writing the program's output").because(error))
+}
+
+/// The error for a program that the agent cannot start.
+fn refused(node: &Name, reason: &str) -> Error {
+    let reason = reason.escape_debug();
+    Error::new(format!(
+        "the agent of node '{node}' cannot start the program: {reason}"
+    ))
+}
+
+fn connection_failed(node: &Name, source: FrameError) -> Error {
+    Error::new(format!("the connection to node '{node}' failed"))
+        .because(source)
+        .leaving("the program there gets SIGHUP")
+}
+
+/// The error for a node, or an agent, that has ended.
+fn disconnected(node: &Name) -> Error {
+    let what = format!("the node '{node}' closed the connection before the program ended");
+    Error::new(what).hint("`insula ps -a` shows its state")
+}
+
+/// The error of this process's terminal or signals.
+fn no_terminal(source: io::Error) -> Error {
+    Error::new("the terminal cannot be set up")
+        .because(source)
+        .leaving("the program in the node gets SIGHUP")
 }
 
 #[cfg(test)]

@@ -11,8 +11,7 @@ mod exec;
 mod place;
 mod terminal;
 
-pub use connect::ConnectError;
-pub use copy::{CopyError, copy};
+pub use copy::copy;
 pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};
-pub use exec::{AgentExec, AgentExecError, exec};
+pub use exec::{AgentExec, exec};
 pub use place::{Place, PlaceError};

@@ -9,8 +9,9 @@ mod kernel;
 mod module;
 mod resources;
 
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
-use insula_driver::{Driver, OpenError};
+use insula_driver::Driver;
 use serde::Serialize;
 
 /// Suitability of a machine, in one respect.
@@ -105,12 +106,8 @@ pub fn check(root: &Root) -> Vec<Finding> {
     examine(root, &opened.map(drop), from_module)
 }
 
-fn examine(
-    root: &Root,
-    opened: &Result<(), OpenError>,
-    module: Option<FromModule>,
-) -> Vec<Finding> {
-    let loaded = !matches!(opened, Err(OpenError::NoModule));
+fn examine(root: &Root, opened: &Result<(), Error>, module: Option<FromModule>) -> Vec<Finding> {
+    let loaded = !matches!(opened, Err(error) if error.kind == Kind::NoModule);
     vec![
         resources::cores(root),
         resources::hyper_threads(root),
@@ -180,6 +177,11 @@ mod tests {
         ])
     }
 
+    /// The module, which failed to open.
+    pub(super) fn failed(kind: Kind) -> Result<(), Error> {
+        Err(Error::of(kind, "it cannot be opened"))
+    }
+
     fn worst(findings: &[Finding]) -> Verdict {
         findings
             .iter()
@@ -198,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_good_machine() {
-        let findings = examine(&good().root(), &Err(OpenError::NoModule), None);
+        let findings = examine(&good().root(), &failed(Kind::NoModule), None);
         assert_eq!(worst(&findings), Verdict::Ok);
         insta::assert_snapshot!(report(&findings));
     }
@@ -268,14 +270,14 @@ mod tests {
                 "\u{6}\0\0\0\u{1}",
             ),
         ]);
-        let findings = examine(&tree.root(), &Err(OpenError::NoModule), None);
+        let findings = examine(&tree.root(), &failed(Kind::NoModule), None);
         assert_eq!(worst(&findings), Verdict::Bad);
         insta::assert_snapshot!(report(&findings));
     }
 
     #[test]
     fn an_empty_tree_does_not_panic_and_is_bad() {
-        let findings = examine(&Tree::new(&[]).root(), &Err(OpenError::NoPrivilege), None);
+        let findings = examine(&Tree::new(&[]).root(), &failed(Kind::NoPrivilege), None);
         assert_eq!(worst(&findings), Verdict::Bad);
     }
 }

@@ -1,30 +1,37 @@
 //! Checks of the module, and of what could prevent loading it.
 
+use insula_base::error::{Error, Kind};
 use insula_base::lockdown;
 use insula_base::root::Root;
-use insula_driver::OpenError;
 
 use super::Finding;
 
-pub(super) fn module(root: &Root, opened: &Result<(), OpenError>) -> Finding {
-    match opened {
-        Ok(()) => Finding::ok(
+pub(super) fn module(root: &Root, opened: &Result<(), Error>) -> Finding {
+    let error = match opened {
+        Ok(()) => {
+            let found = format!("loaded, revision {}", insula_abi::REVISION);
+            return Finding::ok("module", found);
+        }
+        Err(error) => error,
+    };
+    match error.kind {
+        Kind::NoModule => not_loaded(root),
+        Kind::OtherRevision(module) => Finding::bad(
             "module",
-            format!("loaded, revision {}", insula_abi::REVISION),
-        ),
-        Err(OpenError::NoModule) => not_loaded(root),
-        Err(OpenError::OtherRevision { module, command }) => Finding::bad(
-            "module",
-            format!("loaded, revision {module}; this command needs revision {command}"),
+            format!(
+                "loaded, revision {}; this command needs revision {}",
+                module.map_or_else(|| "unknown".into(), |revision| revision.to_string()),
+                insula_abi::REVISION,
+            ),
             "install module and command from the same version, then `sudo rmmod insula` and \
              `sudo modprobe insula`",
         ),
-        Err(OpenError::NoPrivilege) => Finding::untested(
+        Kind::NoPrivilege => Finding::untested(
             "module",
             "loaded, but this user may not open it",
             "run the same command as root: `sudo insula machine check`",
         ),
-        Err(error) => Finding::bad(
+        _ => Finding::bad(
             "module",
             error.to_string(),
             "look at the kernel's log: `sudo dmesg | grep insula`",
@@ -98,32 +105,25 @@ mod tests {
     use insula_base::root::fake::Tree;
 
     use super::super::Verdict;
+    use super::super::tests::failed;
     use super::*;
 
     #[test]
     fn every_result_of_opening_has_its_verdict() {
         let root = Tree::new(&[]).root();
-        let other = OpenError::OtherRevision {
-            module: "2".into(),
-            command: 1,
-        };
         assert_eq!(module(&root, &Ok(())).verdict, Verdict::Ok);
-        assert_eq!(module(&root, &Err(other)).verdict, Verdict::Bad);
-        assert_eq!(
-            module(&root, &Err(OpenError::NoPrivilege)).verdict,
-            Verdict::Untested
-        );
-        assert_eq!(
-            module(&root, &Err(OpenError::NoModule)).verdict,
-            Verdict::Bad
-        );
+        let verdict = |kind| module(&root, &failed(kind)).verdict;
+        assert_eq!(verdict(Kind::OtherRevision(Some(2))), Verdict::Bad);
+        assert_eq!(verdict(Kind::NoPrivilege), Verdict::Untested);
+        assert_eq!(verdict(Kind::NoModule), Verdict::Bad);
+        assert_eq!(verdict(Kind::Other), Verdict::Bad);
     }
 
     #[test]
     fn loading_of_modules_is_disabled() {
         let tree = Tree::new(&[("/proc/sys/kernel/modules_disabled", "1\n")]);
         assert!(
-            module(&tree.root(), &Err(OpenError::NoModule))
+            module(&tree.root(), &failed(Kind::NoModule))
                 .found
                 .contains("disabled")
         );

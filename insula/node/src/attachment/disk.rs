@@ -1,13 +1,16 @@
 //! Files and block devices of the base as disks of a node.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
+use insula_base::serde_as_text;
 use insula_base::storage::{Lock, LockError, Medium, uses};
 use serde::{Deserialize, Serialize};
 
@@ -15,14 +18,6 @@ use serde::{Deserialize, Serialize};
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
 /// Suffix of a read-only disk.
 const READ_ONLY: &str = ",ro";
-
-/// The storage daemon is not installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there is no qemu-storage-daemon; nothing was touched\n\
-     install it: package `qemu-system-common` on Debian"
-)]
-pub struct StorageDaemonMissing;
 
 /// A disk as given by the user: `FILE[,ro]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,46 +40,14 @@ impl FromStr for DiskSpec {
     }
 }
 
-/// Why a file cannot be a node's disk.
-#[derive(Debug, thiserror::Error)]
-pub enum DiskError {
-    /// It does not exist, or cannot be read or written.
-    #[error("{} cannot be a node's disk: {source}; nothing was touched", path.display())]
-    NoFile {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is neither a file nor a block device.
-    #[error(
-        "{} cannot be a node's disk: it is neither a file nor a block device; nothing was touched",
-        .0.display()
-    )]
-    NoDisk(PathBuf),
-    /// The base uses it itself.
-    #[error(
-        "{} cannot be a node's disk: this system has it {uses}; nothing was touched\n\
-         end that use first, or take a copy: two kernels that change one file system destroy it",
-        path.display()
-    )]
-    InUse {
-        /// The path.
-        path: PathBuf,
-        /// The uses.
-        uses: String,
-    },
-    /// Another program uses it.
-    #[error(
-        "{} cannot be a node's disk: another program uses it; nothing was touched\n\
-         `lsof` and `lslocks` show which; read-only disks can be shared: append \
-         `,ro`", .0.display()
-    )]
-    Busy(PathBuf),
-    /// The storage daemon is not installed.
-    #[error(transparent)]
-    StorageDaemonMissing(#[from] StorageDaemonMissing),
+impl fmt::Display for DiskSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = if self.read_only { READ_ONLY } else { "" };
+        write!(f, "{}{end}", self.path.display())
+    }
 }
+
+serde_as_text!(DiskSpec, "^.+$");
 
 /// A file or block device of the base that is a node's disk, in raw format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,17 +67,14 @@ impl DiskFile {
     /// Checks the file of `spec`.
     ///
     /// # Errors
-    /// [`DiskError`].
-    pub fn find(spec: &DiskSpec) -> Result<Self, DiskError> {
+    /// Why it cannot be a disk; nothing was touched.
+    pub fn find(spec: &DiskSpec) -> Result<Self, Error> {
         let DiskSpec { path, read_only } = spec;
-        let no_file = |source| DiskError::NoFile {
-            path: path.clone(),
-            source,
-        };
+        let no_file = |source| no_file(path, source);
         let found = path.canonicalize().map_err(no_file)?;
         let kind = fs::metadata(&found).map_err(no_file)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(DiskError::NoDisk(found));
+            return Err(no_disk(&found));
         }
         let opened = OpenOptions::new().read(true).write(!read_only).open(&found);
         opened.map_err(no_file)?;
@@ -133,15 +93,12 @@ impl DiskFile {
     /// Checks that the node's supervisor will be able to lock it.
     ///
     /// # Errors
-    /// [`DiskError::Busy`], [`DiskError::NoFile`].
-    pub fn check(&self) -> Result<(), DiskError> {
+    /// Why it cannot be locked; nothing was touched.
+    pub fn check(&self) -> Result<(), Error> {
         let locked = Lock::take(&self.path, self.read_only);
         locked.map(drop).map_err(|error| match error {
-            LockError::Busy => DiskError::Busy(self.path.clone()),
-            LockError::Open(source) => DiskError::NoFile {
-                path: self.path.clone(),
-                source,
-            },
+            LockError::Busy => busy(&self.path),
+            LockError::Open(source) => no_file(&self.path, source),
         })
     }
 
@@ -157,33 +114,64 @@ impl DiskFile {
 }
 
 /// Refuses a disk that the base writes to, and a writable disk that the base uses at all.
-fn refuse_used(root: &Root, path: &Path, read_only: bool) -> Result<(), DiskError> {
-    let failed = |source| DiskError::NoFile {
-        path: path.to_owned(),
-        source,
-    };
+fn refuse_used(root: &Root, path: &Path, read_only: bool) -> Result<(), Error> {
+    let failed = |source| no_file(path, source);
     let mut uses = uses(root, &Medium::of(root, path).map_err(failed)?);
     uses.retain(|one| one.writes || !read_only);
     if uses.is_empty() {
         return Ok(());
     }
     let words: Vec<_> = uses.into_iter().map(|one| one.what).collect();
-    Err(DiskError::InUse {
-        path: path.to_owned(),
-        uses: words.join(", "),
-    })
+    Err(in_use(path, &words.join(", ")))
 }
 
 /// Finds the program that serves disks.
 ///
 /// # Errors
-/// [`StorageDaemonMissing`].
-pub fn find_storage_daemon() -> Result<PathBuf, StorageDaemonMissing> {
+/// It is not installed.
+pub fn find_storage_daemon() -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).map(|folder| folder.join(STORAGE_DAEMON));
     found
         .find(|file| file.is_file())
-        .ok_or(StorageDaemonMissing)
+        .ok_or_else(no_storage_daemon)
+}
+
+/// It does not exist, or cannot be read or written.
+fn no_file(path: &Path, error: io::Error) -> Error {
+    refused(path, "cannot be a node's disk").because(error)
+}
+
+fn no_disk(path: &Path) -> Error {
+    refused(
+        path,
+        "cannot be a node's disk: it is neither a file nor a block device",
+    )
+}
+
+fn in_use(path: &Path, uses: &str) -> Error {
+    let why = format!("cannot be a node's disk: this system has it {uses}");
+    refused(path, &why).hint(
+        "end that use first, or take a copy: two kernels that change one file system destroy it",
+    )
+}
+
+fn busy(path: &Path) -> Error {
+    refused(path, "cannot be a node's disk: another program uses it")
+        .with_kind(Kind::Unavailable)
+        .hint("`lsof` and `lslocks` show which; read-only disks can be shared: append `,ro`")
+}
+
+fn refused(path: &Path, why: &str) -> Error {
+    let what = format!("{} {why}", path.display());
+    Error::new(what).untouched().about("disk")
+}
+
+fn no_storage_daemon() -> Error {
+    Error::new("there is no qemu-storage-daemon")
+        .untouched()
+        .about("disk")
+        .hint("install it: package `qemu-system-common` on Debian")
 }
 
 #[cfg(test)]
@@ -209,9 +197,12 @@ mod tests {
             let spec: DiskSpec = path.parse().unwrap();
             DiskFile::find(&spec)
         };
-        assert!(matches!(find("/none"), Err(DiskError::NoFile { .. })));
-        assert!(matches!(find("/tmp"), Err(DiskError::NoDisk(_))));
-        assert!(matches!(find("/dev/null"), Err(DiskError::NoDisk(_))));
+        let refusal = |path: &str| find(path).unwrap_err().failure();
+        let why = "cannot be a node's disk: No such file or directory";
+        assert_eq!(refusal("/none"), format!("/none {why}"));
+        for path in ["/tmp", "/dev/null"] {
+            assert_eq!(refusal(path), no_disk(Path::new(path)).what);
+        }
     }
 
     #[test]
@@ -242,7 +233,7 @@ mod tests {
         fs::hard_link(&one.path, &again.path).unwrap();
         assert!(one.conflicts_with(&again) && !again.conflicts_with(&disk("one", true)));
         let locked = Lock::take(&again.path, true).unwrap();
-        assert!(matches!(one.check(), Err(DiskError::Busy(_))));
+        assert_eq!(one.check().unwrap_err().what, busy(&one.path).what);
         drop(locked);
         one.check().unwrap();
     }

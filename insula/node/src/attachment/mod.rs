@@ -13,9 +13,9 @@ pub mod resize;
 
 pub use address::cid;
 pub(crate) use address::{free_address, free_addresses};
-pub use disk::{DiskError, DiskFile, DiskSpec, StorageDaemonMissing, find_storage_daemon};
+pub use disk::{DiskFile, DiskSpec, find_storage_daemon};
 pub use failure::{DeviceFailure, failures};
-pub use folder::{FolderError, SharedFolder, VirtiofsdMissing, find_virtiofsd};
+pub use folder::{SharedFolder, find_virtiofsd};
 pub use network::Networking;
 pub use port::{Publish, PublishError};
-pub use resize::{ResizeError, resize};
+pub use resize::resize;

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use insula_base::serde_as_text;
 
 /// A TCP port of the base that is forwarded to a port of the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish {
     /// Address of the base on which it listens.
     pub at: Ipv4Addr,
@@ -52,6 +52,11 @@ impl fmt::Display for Publish {
         write!(formatter, "{}:{}:{}", self.at, self.base, self.node)
     }
 }
+
+serde_as_text!(
+    Publish,
+    "^(([0-9]{1,3}(\\.[0-9]{1,3}){3}:)?[0-9]+:)?[0-9]+$"
+);
 
 impl Publish {
     /// Checks that the port can be opened.

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use insula_base::error::Source;
 use insula_base::state::RUN;
 
 /// Timeout until all devices have the memory.
@@ -16,49 +17,36 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The answer on success; any other is an error message.
 pub const DONE: &str = "done";
 
-/// The devices of a node could not switch to its new memory.
-#[derive(Debug, thiserror::Error)]
-pub enum ResizeError {
-    /// The server's error.
-    #[error("{0}")]
-    Refused(String),
-    /// The server did not answer or could not be reached.
-    #[error("the node's supervisor does not answer: {0}")]
-    NoReply(#[from] io::Error),
-}
-
 /// Switches all devices of a node to exactly its first `chunks` chunks of memory, if its devices
 /// are served.
 ///
 /// # Errors
-/// [`ResizeError`]; the devices go on with the old memory.
-pub fn resize(id: u32, chunks: usize) -> Result<(), ResizeError> {
+/// What the server says, or why it does not answer; the devices go on with the old memory.
+pub fn resize(id: u32, chunks: usize) -> Result<(), Source> {
     resize_at(&socket(Path::new(RUN), id), chunks)
 }
 
 /// Requests it from the server at `path`, if there is one.
 ///
 /// # Errors
-/// [`ResizeError`].
-pub fn resize_at(path: &Path, chunks: usize) -> Result<(), ResizeError> {
-    let mut stream = match UnixStream::connect(path) {
-        Err(error) if is_absent(&error) => return Ok(()),
-        connected => connected?,
-    };
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    let mut answer = String::new();
-    let request = stream
-        .write_all(&(chunks as u64).to_ne_bytes())
-        .and_then(|()| stream.read_to_string(&mut answer));
-    match request {
-        // The server has exited, and its mappings with it.
-        Err(error) if is_absent(&error) => return Ok(()),
-        request => request?,
-    };
-    match answer.as_str() {
-        "" | DONE => Ok(()),
-        _ => Err(ResizeError::Refused(answer)),
+/// As of [`resize`].
+pub fn resize_at(path: &Path, chunks: usize) -> Result<(), Source> {
+    match ask(path, chunks) {
+        // There is none, or it has exited, and its mappings with it.
+        Err(error) if is_absent(&error) => Ok(()),
+        Err(error) => Err(format!("the node's supervisor does not answer: {error}").into()),
+        Ok(answer) if ["", DONE].contains(&answer.as_str()) => Ok(()),
+        Ok(answer) => Err(answer.into()),
     }
+}
+
+fn ask(path: &Path, chunks: usize) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(&(chunks as u64).to_ne_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 fn is_absent(error: &io::Error) -> bool {

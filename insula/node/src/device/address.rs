@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use insula_abi as abi;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use insula_base::serde_as_text;
 
 /// The text is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,18 +98,10 @@ impl fmt::Display for PciAddress {
     }
 }
 
-impl Serialize for PciAddress {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for PciAddress {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+serde_as_text!(
+    PciAddress,
+    "^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\\.[0-7]$"
+);
 
 #[cfg(test)]
 mod tests {

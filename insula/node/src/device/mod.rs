@@ -15,7 +15,7 @@ mod usage;
 
 pub use address::{AddressError, PciAddress};
 pub(crate) use select::explain;
-pub use select::{DeviceError, Selected, describe, select};
+pub use select::{Selected, describe, select};
 
 use insula_abi as abi;
 use insula_base::root::Root;

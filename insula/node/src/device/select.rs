@@ -2,93 +2,36 @@
 
 use std::ops::RangeInclusive;
 
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_boot::{Chunk, PciBus};
 use insula_driver::CallError;
 use nix::errno::Errno;
 
 use super::function::Function;
+use crate::run::GIVEN_BACK;
+
 use super::{PciAddress, ecam, interrupts_are_remapped, usage};
 
 /// The module's driver, to which nodes' functions are bound.
 const MODULE_DRIVER: &str = "insula";
 
-/// Why a PCI function was not attached to a node.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeviceError {
-    /// It does not exist.
-    #[error(
-        "there is no PCI function {0}; nothing was touched\n\
-         `insula machine info` lists all"
-    )]
-    Unknown(PciAddress),
-    /// It is given more than once.
-    #[error("device {0} is given twice; nothing was touched\ngive it once")]
-    Twice(PciAddress),
-    /// It is attached to another node.
-    #[error(
-        "device {0} is already attached to a node; nothing was touched\n\
-         stop that node: `insula machine info` shows which"
-    )]
-    Taken(PciAddress),
-    /// It is not suitable.
-    #[error("device {address} {obstacle}; nothing was touched\n{}", obstacle.hint())]
-    Unsuitable {
-        /// The function.
-        address: PciAddress,
-        /// Why.
-        obstacle: Obstacle,
-    },
-    /// The base needs it.
-    #[error(
-        "the base needs device {address}: {}; nothing was touched\n\
-         stop using it, or attach it anyway with --force-device", uses.join(", ")
-    )]
-    Needed {
-        /// The first of the requested functions.
-        address: PciAddress,
-        /// Its uses.
-        uses: Vec<String>,
-    },
-    /// The module could not attach it.
-    #[error(
-        "device {address} could not be attached: {why}; what was taken for the node has been given \
-         back"
-    )]
-    NotAttached {
-        /// The function.
-        address: PciAddress,
-        /// Why.
-        why: String,
-    },
-}
-
 /// What makes a PCI function unsuitable for a node.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
     /// It is a bridge.
-    #[error("is a bridge")]
     Bridge,
     /// It shares its bus with others.
-    #[error("is not alone on its bus: {} there as well", listed(.0))]
     Shared(Vec<String>),
     /// It is on a root bus.
-    #[error("is on a root bus, which belongs to the base, not behind a port of its own")]
     RootBus,
     /// It has only INTx interrupts.
-    #[error("has neither MSI nor MSI-X")]
     NoMessages,
     /// The machine remaps interrupts.
-    #[error("needs MSI messages to its node, which this machine's interrupt remapping blocks")]
     Remapped,
     /// It cannot be reset alone.
-    #[error("cannot be reset on its own")]
     NoReset,
     /// Its configuration space is only behind I/O ports.
-    #[error(
-        "has no configuration space in memory (ECAM): the firmware's MCFG table does not list its \
-         bus"
-    )]
     NoEcam,
 }
 
@@ -100,6 +43,29 @@ fn listed(names: &[String]) -> String {
 }
 
 impl Obstacle {
+    /// The obstacle as a predicate.
+    fn predicate(&self) -> String {
+        let text = match self {
+            Self::Bridge => "is a bridge",
+            Self::Shared(names) => {
+                return format!("is not alone on its bus: {} there as well", listed(names));
+            }
+            Self::RootBus => {
+                "is on a root bus, which belongs to the base, not behind a port of its own"
+            }
+            Self::NoMessages => "has neither MSI nor MSI-X",
+            Self::Remapped => {
+                "needs MSI messages to its node, which this machine's interrupt remapping blocks"
+            }
+            Self::NoReset => "cannot be reset on its own",
+            Self::NoEcam => {
+                "has no configuration space in memory (ECAM): the firmware's MCFG table does not \
+                 list its bus"
+            }
+        };
+        text.to_owned()
+    }
+
     /// What the user can do.
     fn hint(&self) -> &'static str {
         match self {
@@ -187,21 +153,17 @@ impl Selected {
 /// Checks functions for a new node. Those that the base needs are refused without `force`.
 ///
 /// # Errors
-/// [`DeviceError`]; nothing has been touched.
-pub fn select(
-    root: &Root,
-    addresses: &[PciAddress],
-    force: bool,
-) -> Result<Vec<Selected>, DeviceError> {
+/// Why it cannot be a node's; nothing was touched.
+pub fn select(root: &Root, addresses: &[PciAddress], force: bool) -> Result<Vec<Selected>, Error> {
     let selected = describe(root, addresses)?;
     let functions = functions(root, addresses)?;
     let is_attached = |function: &&Function| function.driver.as_deref() == Some(MODULE_DRIVER);
     if let Some(taken) = functions.iter().find(is_attached) {
-        return Err(DeviceError::Taken(taken.address));
+        return Err(taken_by_node(taken.address));
     }
     let uses = usage::of(root, &functions.iter().collect::<Vec<_>>());
     match addresses.first() {
-        Some(&address) if !uses.is_empty() && !force => Err(DeviceError::Needed { address, uses }),
+        Some(&address) if !uses.is_empty() && !force => Err(needed(address, &uses)),
         _ => Ok(selected),
     }
 }
@@ -209,11 +171,11 @@ pub fn select(
 /// Describes functions, which may be attached to the node already.
 ///
 /// # Errors
-/// [`DeviceError`]; nothing has been touched.
-pub fn describe(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Selected>, DeviceError> {
+/// Why it cannot be a node's; nothing was touched.
+pub fn describe(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Selected>, Error> {
     for (index, address) in addresses.iter().enumerate() {
         if addresses[..index].contains(address) {
-            return Err(DeviceError::Twice(*address));
+            return Err(twice(*address));
         }
     }
     let functions = functions(root, addresses)?;
@@ -223,18 +185,17 @@ pub fn describe(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Selected>, 
         .collect()
 }
 
-fn functions(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Function>, DeviceError> {
-    let read = |&address| Function::read(root, address).ok_or(DeviceError::Unknown(address));
+fn functions(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Function>, Error> {
+    let read = |&address| Function::read(root, address).ok_or_else(|| unknown(address));
     addresses.iter().map(read).collect()
 }
 
-fn selected(root: &Root, function: &Function) -> Result<Selected, DeviceError> {
+fn selected(root: &Root, function: &Function) -> Result<Selected, Error> {
     let address = function.address;
-    let unsuitable = |obstacle| DeviceError::Unsuitable { address, obstacle };
     if let Some(obstacle) = obstacle(root, function) {
-        return Err(unsuitable(obstacle));
+        return Err(unsuitable(address, &obstacle));
     }
-    let ecam = ecam::base(root, address).ok_or_else(|| unsuitable(Obstacle::NoEcam))?;
+    let ecam = ecam::base(root, address).ok_or_else(|| unsuitable(address, &Obstacle::NoEcam))?;
     let (windows, ports) = function.resources();
     Ok(Selected {
         address,
@@ -246,7 +207,7 @@ fn selected(root: &Root, function: &Function) -> Result<Selected, DeviceError> {
 
 /// Makes a readable error of the module's refusal.
 #[must_use]
-pub(crate) fn explain(address: PciAddress, error: CallError) -> DeviceError {
+pub(crate) fn explain(address: PciAddress, error: CallError) -> Error {
     let why = match error.errno {
         Errno::EBUSY => "it is attached to another node".to_owned(),
         Errno::ENODEV => "it is gone".to_owned(),
@@ -259,5 +220,40 @@ pub(crate) fn explain(address: PciAddress, error: CallError) -> DeviceError {
         }
         _ => error.to_string(),
     };
-    DeviceError::NotAttached { address, why }
+    let kind = match error.errno {
+        Errno::EBUSY => Kind::Unavailable,
+        _ => Kind::Other,
+    };
+    let what = format!("device {address} could not be attached: {why}");
+    Error::of(kind, what).leaving(GIVEN_BACK)
+}
+
+/// An error about a device, before anything is taken.
+fn refused(kind: Kind, what: String) -> Error {
+    Error::of(kind, what).untouched()
+}
+
+fn unknown(address: PciAddress) -> Error {
+    refused(Kind::Other, format!("there is no PCI function {address}"))
+        .hint("`insula machine info` lists all")
+}
+
+fn twice(address: PciAddress) -> Error {
+    refused(Kind::Other, format!("device {address} is given twice")).hint("give it once")
+}
+
+fn taken_by_node(address: PciAddress) -> Error {
+    let what = format!("device {address} is already attached to a node");
+    refused(Kind::Unavailable, what).hint("stop that node: `insula machine info` shows which")
+}
+
+fn unsuitable(address: PciAddress, obstacle: &Obstacle) -> Error {
+    let what = format!("device {address} {}", obstacle.predicate());
+    refused(Kind::Other, what).hint(obstacle.hint())
+}
+
+/// `address` is the first of the requested functions.
+fn needed(address: PciAddress, uses: &[String]) -> Error {
+    let what = format!("the base needs device {address}: {}", uses.join(", "));
+    refused(Kind::Unavailable, what).hint("stop using it, or attach it anyway with --force-device")
 }

@@ -1,5 +1,7 @@
 //! Tests with the sysfs of fake machines.
 
+use insula_base::error::Error;
+
 use super::fake::{Machine, PORT};
 use super::*;
 
@@ -21,7 +23,7 @@ impl Machine {
         self.link(&format!("/sys/class/net/{name}"), &path);
     }
 
-    fn select(&self, addresses: &[&str]) -> Result<Vec<Selected>, DeviceError> {
+    fn select(&self, addresses: &[&str]) -> Result<Vec<Selected>, Error> {
         let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         select(&self.root(), &addresses, false)
     }

@@ -13,6 +13,7 @@ pub use prometheus::prometheus;
 use insula_abi::lwk::{
     COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, PAGE_SIZE, Process, base_state,
 };
+use insula_base::error::Error;
 use insula_driver::DriverError;
 use insula_driver::channel;
 use insula_lwk::syscall::call::Kind;
@@ -24,27 +25,6 @@ use zerocopy::FromBytes;
 
 use crate::Handle;
 use crate::delegation;
-
-/// Why a node's counters cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum StatsError {
-    /// Its memory cannot be accessed.
-    #[error("the counters of the node '{name}' cannot be read: {source}; nothing was changed")]
-    Driver {
-        /// The node.
-        name: String,
-        /// The error.
-        source: DriverError,
-    },
-    /// Its memory is not laid out as expected.
-    #[error("the counters of the node '{name}' are not at their address: {source}")]
-    Read {
-        /// The node.
-        name: String,
-        /// The error.
-        source: ReadError,
-    },
-}
 
 /// Statistics of a node at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -292,8 +272,8 @@ fn calls(counters: &[u8]) -> Vec<CallStats> {
 /// Statistics of a node now.
 ///
 /// # Errors
-/// [`StatsError`].
-pub fn of(handle: &Handle) -> Result<NodeStats, StatsError> {
+/// Why they cannot be read; nothing was changed.
+pub fn of(handle: &Handle) -> Result<NodeStats, Error> {
     let view = handle.view();
     let programs = match handle.record.as_ref().map(|record| record.channels) {
         Some(channels) if channels > 0 && handle.is_running() => programs(handle, channels)?,
@@ -309,15 +289,17 @@ pub fn of(handle: &Handle) -> Result<NodeStats, StatsError> {
     })
 }
 
-fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, StatsError> {
+fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Error> {
     let name = || handle.view().name;
     let memory = handle.node.memory().map_err(DriverError::from);
-    let mapping = match memory.and_then(|memory| Ok(memory.map()?)) {
+    let mapping = match memory.and_then(|memory| memory.map()) {
         // It was removed meanwhile.
         Err(error) if error.errno() == Some(Errno::ENODEV) => return Ok(None),
-        mapping => mapping.map_err(|source| StatsError::Driver {
-            name: name(),
-            source,
+        mapping => mapping.map_err(|error| {
+            let what = format!("the counters of the node '{}' cannot be read", name());
+            Error::new(what)
+                .because(error)
+                .leaving("nothing was changed")
         })?,
     };
     let area = channels + channel::AREA_SIZE;
@@ -326,9 +308,12 @@ fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Stat
     if !ends.clone().any(|end| area < end) {
         return Ok(None);
     }
-    ProgramStats::read(&mapping, area, handle.cpus.len()).map_err(|source| StatsError::Read {
-        name: name(),
-        source,
+    ProgramStats::read(&mapping, area, handle.cpus.len()).map_err(|error| {
+        let what = format!(
+            "the counters of the node '{}' are not at their address",
+            name()
+        );
+        Error::new(what).because(error)
     })
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use insula_abi as abi;
 use insula_abi::channel::CHANNEL_HOTPLUG;
 use insula_abi::hotplug::{HotplugKind, HotplugReply, HotplugRequest};
+use insula_base::error::Error;
 use insula_base::units::Size;
 use insula_channel::Message;
 use insula_driver::channel::{ChannelError, End, Side};
@@ -14,7 +15,7 @@ use insula_driver::{CallError, Node};
 use nix::errno::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::UpdateError;
+use super::error::{self, StepError};
 
 /// Timeout of the first answer.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +27,7 @@ const OPEN_INTERVAL: Duration = Duration::from_millis(5);
 /// Executes hotplug steps.
 pub(super) trait HotplugTarget {
     /// Executes one step and waits for its end.
-    fn execute(&mut self, step: &Step) -> Result<(), UpdateError>;
+    fn execute(&mut self, step: &Step) -> Result<(), StepError>;
 }
 
 /// A session with the module in a node.
@@ -38,25 +39,25 @@ pub(super) struct HotplugSession<'a> {
 
 impl<'a> HotplugSession<'a> {
     /// Opens a session, without changing the node.
-    pub(super) fn open(node: &Node, name: &'a Name) -> Result<Self, UpdateError> {
-        let end = open_channel(node).map_err(|error| match error.errno {
-            Errno::EBUSY => UpdateError::Busy(name.clone()),
-            Errno::ENOENT => UpdateError::NoModule(name.clone()),
-            Errno::EPIPE => UpdateError::NotRunning(name.clone()),
-            _ => UpdateError::Driver(error.into()),
+    pub(super) fn open(node: &Node, name: &'a Name) -> Result<Self, Error> {
+        let end = open_channel(node).map_err(|refusal| match refusal.errno {
+            Errno::EBUSY => error::busy(name),
+            Errno::ENOENT => error::no_module(name),
+            Errno::EPIPE => error::not_running(name),
+            _ => error::module_failed(refusal),
         })?;
         let mut hotplug = Self {
             name,
-            end: End::attach(end, Side::Base)?,
+            end: End::attach(end, Side::Base).map_err(error::unusable_channel)?,
             info: HotplugReply::default(),
         };
         let answer = hotplug.call(HotplugKind::QUERY, HotplugRequest::default(), HELLO_TIMEOUT);
-        hotplug.info = answer.map_err(|error| match error {
-            ChannelError::TimedOut(_) => UpdateError::NoModule(name.clone()),
-            error => hotplug.channel_error(error),
+        hotplug.info = answer.map_err(|failure| match failure {
+            ChannelError::TimedOut(_) => error::no_module(name),
+            failure => error::channel(name, failure),
         })?;
         if !hotplug.memory_block().is_power_of_two() || hotplug.memory_block() < abi::GRANULE {
-            return Err(UpdateError::ProtocolError(name.clone()));
+            return Err(error::protocol_error(name));
         }
         Ok(hotplug)
     }
@@ -83,14 +84,6 @@ impl<'a> HotplugSession<'a> {
             ..HotplugReply::default()
         }))
     }
-
-    fn channel_error(&self, error: ChannelError) -> UpdateError {
-        let name = self.name.clone();
-        match error {
-            ChannelError::Disconnected => UpdateError::Disconnected(name),
-            source => UpdateError::Channel { name, source },
-        }
-    }
 }
 
 fn open_channel(node: &Node) -> Result<insula_driver::Channel, CallError> {
@@ -106,21 +99,16 @@ fn open_channel(node: &Node) -> Result<insula_driver::Channel, CallError> {
 }
 
 impl HotplugTarget for HotplugSession<'_> {
-    fn execute(&mut self, step: &Step) -> Result<(), UpdateError> {
-        let name = self.name.clone();
-        let what = step.to_string();
-        let answer = match self.call(step.kind, step.request, REQUEST_TIMEOUT) {
-            Ok(answer) => answer,
-            Err(ChannelError::TimedOut(_)) => return Err(UpdateError::TimedOut { name, what }),
-            Err(error) => return Err(self.channel_error(error)),
-        };
-        match answer.error {
-            0 => Ok(()),
-            error => Err(UpdateError::Refused {
-                name,
-                what,
-                why: Errno::from_raw(error.wrapping_neg()),
-            }),
+    fn execute(&mut self, step: &Step) -> Result<(), StepError> {
+        let (name, what) = (self.name, step.to_string());
+        let answer = self.call(step.kind, step.request, REQUEST_TIMEOUT);
+        let answer = answer.map_err(|failure| match failure {
+            ChannelError::TimedOut(_) => error::timed_out(name, &what),
+            failure => error::channel(name, failure),
+        })?;
+        match Errno::from_raw(answer.error.wrapping_neg()) {
+            _ if answer.error == 0 => Ok(()),
+            why => Err(StepError::refused(name, &what, why)),
         }
     }
 }
@@ -202,12 +190,12 @@ impl std::fmt::Display for Step {
 pub(super) fn execute_all(
     target: &mut impl HotplugTarget,
     steps: &[Step],
-) -> Result<(), UpdateError> {
+) -> Result<(), StepError> {
     for (index, step) in steps.iter().enumerate() {
         let Err(error) = target.execute(step) else {
             continue;
         };
-        if !error.is_rolled_back() {
+        if !error.is_rolled_back {
             return Err(error);
         }
         revert(target, &steps[..index])?;
@@ -217,11 +205,11 @@ pub(super) fn execute_all(
 }
 
 /// Reverts the revertible ones of executed steps.
-pub(super) fn revert(target: &mut impl HotplugTarget, steps: &[Step]) -> Result<(), UpdateError> {
+pub(super) fn revert(target: &mut impl HotplugTarget, steps: &[Step]) -> Result<(), StepError> {
     for step in steps.iter().rev().filter_map(|step| step.inverse()) {
         target
             .execute(&step)
-            .map_err(UpdateError::into_rollback_failed)?;
+            .map_err(StepError::into_rollback_failed)?;
     }
     Ok(())
 }
@@ -237,13 +225,10 @@ mod tests {
     }
 
     impl HotplugTarget for Node {
-        fn execute(&mut self, step: &Step) -> Result<(), UpdateError> {
+        fn execute(&mut self, step: &Step) -> Result<(), StepError> {
             if self.refuses.contains(&step.kind) {
-                return Err(UpdateError::Refused {
-                    name: "web".parse().unwrap(),
-                    what: step.to_string(),
-                    why: Errno::EBUSY,
-                });
+                let (name, what) = ("web".parse().unwrap(), step.to_string());
+                return Err(StepError::refused(&name, &what, Errno::EBUSY));
             }
             self.done.push((step.kind, step.request.apic_id));
             Ok(())
@@ -281,7 +266,7 @@ mod tests {
     fn revertible_steps_before_a_refusal_are_reverted() {
         let mut node = node(&[HotplugKind::MEMORY_ADD]);
         let error = execute_all(&mut node, &steps()).unwrap_err();
-        assert!(error.is_rolled_back());
+        assert!(error.is_rolled_back);
         let (on, off) = (HotplugKind::CPU_ONLINE, HotplugKind::CPU_OFFLINE);
         assert_eq!(node.done, [(on, 1), (on, 2), (off, 2)]);
     }
@@ -290,7 +275,7 @@ mod tests {
     fn a_failed_rollback_is_reported() {
         let mut node = node(&[HotplugKind::MEMORY_ADD, HotplugKind::CPU_OFFLINE]);
         let error = execute_all(&mut node, &steps()).unwrap_err();
-        assert!(!error.is_rolled_back());
-        insta::assert_snapshot!(error);
+        assert!(!error.is_rolled_back);
+        insta::assert_snapshot!(error.error);
     }
 }

@@ -19,13 +19,14 @@ use crate::attachment;
 use crate::cores::{ChosenCore, Cores};
 use crate::memory::{MemorySpec, check_available};
 
-pub use error::UpdateError;
+use error::{StepError, module_failed};
 use hotplug::{HotplugSession, Step, execute_all, revert};
+use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::{BaseMemory, Topology};
 use insula_base::units::{Change, Size};
 use insula_driver::name::Name;
-use insula_driver::{Driver, DriverError, Memory};
+use insula_driver::{Driver, Memory};
 use plan::Current;
 
 /// Attempts to take cores that another process may take first.
@@ -43,19 +44,19 @@ pub struct UpdateRequest {
 /// Adds or removes cores and memory of a running node. Returns its new state.
 ///
 /// # Errors
-/// [`UpdateError`], which says what was changed.
+/// Why it was not updated, and what was changed.
 pub fn update(
     driver: &Driver,
     root: &Root,
     name: &Name,
     request: UpdateRequest,
-) -> Result<NodeView, UpdateError> {
+) -> Result<NodeView, Error> {
     let mut handle = find(driver, name)?;
     if !handle.is_running() {
-        return Err(UpdateError::NotRunning(name.clone()));
+        return Err(error::not_running(name));
     }
     let chunks = handle.node.memory().and_then(|memory| memory.chunks());
-    let chunks = chunks.map_err(DriverError::from)?;
+    let chunks = chunks.map_err(module_failed)?;
     let current = Current::of(name, &handle, &chunks)?;
     let cores = current.cores(request.cpus)?;
     let hotplug = HotplugSession::open(&handle.node, name)?;
@@ -70,7 +71,7 @@ pub fn update(
     update.grow(cores.more(), memory.more())?;
     update.shrink(cores.fewer(), memory.fewer())?;
     drop(update);
-    handle.refresh().map_err(DriverError::from)?;
+    handle.refresh().map_err(module_failed)?;
     Ok(handle.view())
 }
 
@@ -84,15 +85,15 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    fn name(&self) -> Name {
-        self.current.name.clone()
+    fn name(&self) -> &Name {
+        self.current.name
     }
 
     /// Adds cores and memory to the node, and has its kernel use them.
-    fn grow(&mut self, cpus: u32, bytes: u64) -> Result<(), UpdateError> {
+    fn grow(&mut self, cpus: u32, bytes: u64) -> Result<(), Error> {
         if cpus == 0 && bytes == 0 {
             self.resize_devices(self.current.chunks_count())?;
-            return self.online_all(&[], &[]);
+            return Ok(self.online_all(&[], &[])?);
         }
         self.check(bytes)?;
         let memory = match bytes {
@@ -100,40 +101,35 @@ impl Update<'_> {
             _ => Some(self.allocate_memory(bytes)?),
         };
         let chunks = memory.as_ref().map_or(Ok(Vec::new()), Memory::chunks);
-        let chunks = chunks.map_err(DriverError::from)?;
+        let chunks = chunks.map_err(module_failed)?;
         let chosen = self.give(cpus, memory.as_ref())?;
         let before = self.current.chunks_count();
         let used = self
             .resize_devices(before + chunks.len())
             .and_then(|()| self.online_all(&chosen, &chunks));
-        if used.as_ref().is_err_and(UpdateError::is_rolled_back) {
+        if used.as_ref().is_err_and(|error| error.is_rolled_back) {
             // Switching back should succeed; otherwise the module revokes the memory.
             let _ = self.resize_devices(before);
             self.reclaim(&numbers(&chosen), chunks.len())?;
         }
-        used
+        Ok(used?)
     }
 
     /// Checks the available memory before anything is taken.
-    fn check(&self, bytes: u64) -> Result<(), UpdateError> {
-        let (machine, _) = self.driver.machine().map_err(DriverError::from)?;
+    fn check(&self, bytes: u64) -> Result<(), Error> {
+        let (machine, _) = self.driver.machine().map_err(module_failed)?;
         let spec = MemorySpec {
             size: Size(bytes),
             ..MemorySpec::default()
         };
         let (topology, base) = (Topology::read(self.root), BaseMemory::read(self.root));
-        Ok(check_available(
-            &[spec],
-            &topology,
-            base,
-            machine.pool_free,
-        )?)
+        check_available(&[spec], &topology, base, machine.pool_free)
     }
 
     /// Allocates memory in the node's hotplug blocks; it belongs to this process until given.
-    fn allocate_memory(&self, bytes: u64) -> Result<Memory, UpdateError> {
+    fn allocate_memory(&self, bytes: u64) -> Result<Memory, Error> {
         let block = self.hotplug.memory_block();
-        let memory = self.driver.create_memory().map_err(DriverError::from)?;
+        let memory = self.driver.create_memory().map_err(module_failed)?;
         let taken = memory.grow(&abi::Request {
             size: bytes,
             min_phys: 0,
@@ -143,48 +139,39 @@ impl Update<'_> {
             flags: abi::REQUEST_BLOCKS,
         });
         taken.map_err(|error| match error.errno {
-            Errno::ENOMEM | Errno::EBUSY => UpdateError::NoBlocks {
-                requested: Size(bytes),
-                block: Size(block),
-            },
-            _ => DriverError::from(error).into(),
+            Errno::ENOMEM | Errno::EBUSY => error::no_blocks(Size(bytes), Size(block)),
+            _ => module_failed(error),
         })?;
         Ok(memory)
     }
 
     /// Gives all of it to the node at once: from then on it is freed with the node.
-    fn give(&self, count: u32, memory: Option<&Memory>) -> Result<Vec<ChosenCore>, UpdateError> {
+    fn give(&self, count: u32, memory: Option<&Memory>) -> Result<Vec<ChosenCore>, Error> {
         for _ in 0..CHOICES_MAX {
-            let (_, cpus) = self.driver.machine().map_err(DriverError::from)?;
+            let (_, cpus) = self.driver.machine().map_err(module_failed)?;
             let available = Cores::new(&Topology::read(self.root), &cpus);
             let room = &self.current.room;
             let chosen = available.choose_among(room, count);
-            let chosen = chosen.ok_or_else(|| UpdateError::Taken {
-                name: self.name(),
-                requested: count,
-                free: available.free_among(room),
-            })?;
+            let free = || available.free_among(room);
+            let chosen = chosen.ok_or_else(|| error::taken(self.name(), count, free()))?;
             let Err(error) = self.handle.node.grow(&numbers(&chosen), memory) else {
                 return Ok(chosen);
             };
             match error.errno {
                 // A core was taken, or went offline, meanwhile.
                 Errno::EBUSY | Errno::ENODEV => {}
-                Errno::EALREADY => return Err(UpdateError::NotRunning(self.name())),
-                _ => return Err(DriverError::from(error).into()),
+                Errno::EALREADY => return Err(error::not_running(self.name())),
+                _ => return Err(module_failed(error)),
             }
         }
-        Err(UpdateError::Contended)
+        Err(error::contended())
     }
 
     /// Switches the node's devices to its first `chunks` chunks of memory: to new ones before its
     /// kernel uses them, and off removed ones before the base takes them back.
-    fn resize_devices(&self, chunks: usize) -> Result<(), UpdateError> {
+    fn resize_devices(&self, chunks: usize) -> Result<(), StepError> {
         let resized = attachment::resize(self.handle.info.id, chunks);
-        resized.map_err(|source| UpdateError::Devices {
-            name: self.name(),
-            source,
-        })
+        resized.map_err(|why| StepError::devices(self.name(), why))
     }
 
     /// Has the node's kernel use these, and what an interrupted update has left unused.
@@ -192,7 +179,7 @@ impl Update<'_> {
         &mut self,
         chosen: &[ChosenCore],
         chunks: &[abi::Chunk],
-    ) -> Result<(), UpdateError> {
+    ) -> Result<(), StepError> {
         let left = self.current.cpus.iter().map(|cpu| cpu.apic_id);
         let left = left.map(|id| Step::cpu(HotplugKind::CPU_ONLINE, id));
         let added = self.current.added().iter();
@@ -206,7 +193,7 @@ impl Update<'_> {
     }
 
     /// Has the node's kernel give up its last cores and chunks, and takes them back.
-    fn shrink(&mut self, cpus: usize, chunks: usize) -> Result<(), UpdateError> {
+    fn shrink(&mut self, cpus: usize, chunks: usize) -> Result<(), Error> {
         let (own, added) = (self.current.cpus, self.current.added());
         let cpus = &own[own.len() - cpus..];
         let off = cpus
@@ -225,14 +212,14 @@ impl Update<'_> {
         self.reclaim(&numbers, chunks)
     }
 
-    fn reclaim(&self, cpus: &[u32], chunks: usize) -> Result<(), UpdateError> {
+    fn reclaim(&self, cpus: &[u32], chunks: usize) -> Result<(), Error> {
         if cpus.is_empty() && chunks == 0 {
             return Ok(());
         }
         let taken = self.handle.node.shrink(cpus, chunks as u32);
         taken.map_err(|error| match error.errno {
-            Errno::EALREADY => UpdateError::NotRunning(self.name()),
-            _ => DriverError::from(error).into(),
+            Errno::EALREADY => error::not_running(self.name()),
+            _ => module_failed(error),
         })
     }
 }

@@ -1,10 +1,12 @@
 //! Planning an update, before anything is touched.
 
 use insula_abi as abi;
+use insula_base::error::Error;
 use insula_base::units::{Change, Size};
 use insula_driver::name::Name;
 
-use super::{Handle, UpdateError};
+use super::{Handle, error};
+use crate::record::no_record;
 
 /// Current state of a node.
 #[derive(Debug)]
@@ -49,9 +51,9 @@ impl<'a> Current<'a> {
         name: &'a Name,
         handle: &'a Handle,
         chunks: &'a [abi::Chunk],
-    ) -> Result<Self, UpdateError> {
+    ) -> Result<Self, Error> {
         let record = handle.record.as_ref();
-        let record = record.ok_or_else(|| UpdateError::NoRecord(name.clone()))?;
+        let record = record.ok_or_else(|| no_record(name.as_str()).untouched())?;
         let own: Vec<u32> = handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
         Ok(Self {
             name,
@@ -76,20 +78,15 @@ impl<'a> Current<'a> {
     pub(super) fn cores(
         &self,
         change: Option<Change<u32>>,
-    ) -> Result<Difference<u32, usize>, UpdateError> {
+    ) -> Result<Difference<u32, usize>, Error> {
         let have = self.cpus.len() as u64;
         let requested = change.map_or(Some(have), |change| change.apply(have));
         let requested = requested
             .filter(|&requested| requested > 0)
-            .ok_or_else(|| UpdateError::NoCore(self.name.clone()))?;
+            .ok_or_else(|| error::no_core(self.name))?;
         let max = have + self.room.len() as u64;
         if requested > max {
-            let name = self.name.clone();
-            return Err(UpdateError::NoRoom {
-                name,
-                requested,
-                max,
-            });
+            return Err(error::no_room(self.name, requested, max));
         }
         Ok(match requested {
             // Bounded by the number of cores in a node.
@@ -104,7 +101,7 @@ impl<'a> Current<'a> {
         &self,
         change: Option<Change<Size>>,
         block: u64,
-    ) -> Result<Difference<u64, usize>, UpdateError> {
+    ) -> Result<Difference<u64, usize>, Error> {
         let high = |chunk: &&abi::Chunk| chunk.start >= abi::LOWMEM_LIMIT;
         let have: u64 = self
             .chunks
@@ -113,20 +110,15 @@ impl<'a> Current<'a> {
             .map(|chunk| chunk.size)
             .sum();
         let requested = change.map_or(Some(have), |change| change.apply(have));
-        let fixed = || UpdateError::StartedWith {
-            name: self.name.clone(),
-            added: Size(self.added().iter().map(|chunk| chunk.size).sum()),
+        let fixed = || {
+            let added = self.added().iter().map(|chunk| chunk.size).sum();
+            error::started_with(self.name, Size(added))
         };
         let requested = requested.ok_or_else(fixed)?;
         let difference = requested.abs_diff(have);
         if !difference.is_multiple_of(block) {
-            let (name, block) = (self.name.clone(), Size(block));
-            let requested = Size(difference);
-            return Err(UpdateError::Block {
-                name,
-                requested,
-                block,
-            });
+            let (requested, block) = (Size(difference), Size(block));
+            return Err(error::no_multiple(self.name, requested, block));
         }
         match () {
             () if difference == 0 => Ok(Difference::Same),

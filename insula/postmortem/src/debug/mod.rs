@@ -5,48 +5,34 @@
 mod target;
 mod transport;
 
+use std::fmt;
+
 use gdbstub::conn::Connection;
 use gdbstub::stub::state_machine::GdbStubStateMachine;
 use gdbstub::stub::{DisconnectReason, GdbStub};
+use insula_base::error::Error;
 
 pub use target::NodeTarget;
-pub use transport::{GdbStream, Listener, TransportError};
+pub use transport::{GdbStream, Listener};
 
-use super::InspectError;
-
-/// Why gdb is not served (any more). The node was left as it is.
-#[derive(Debug, thiserror::Error)]
-pub enum DebugError {
-    /// The node cannot be inspected.
-    #[error(transparent)]
-    Inspect(#[from] InspectError),
-    /// Its kernel's page tables cannot be found.
-    #[error("the kernel of the node cannot be inspected: {0}; the node was left as it is")]
-    Kernel(#[from] kimage::running::RunningError),
-    /// The connection to gdb failed.
-    #[error(transparent)]
-    Transport(#[from] TransportError),
-    /// The data is not gdb's protocol, or the connection broke.
-    #[error("the session with gdb has ended: {0}; the node was left as it is")]
-    Session(String),
-}
+/// What every error leaves.
+const UNCHANGED: &str = "the node was left as it is";
 
 /// Serves one gdb until it disconnects.
 ///
 /// # Errors
-/// [`DebugError::Session`] when the connection breaks, or the data is not gdb's protocol.
-pub fn serve(target: &mut NodeTarget<'_>, stream: GdbStream) -> Result<(), DebugError> {
-    let failed = |error: &dyn std::fmt::Display| DebugError::Session(error.to_string());
+/// When the connection breaks, or the data is not gdb's protocol.
+pub fn serve(target: &mut NodeTarget<'_>, stream: GdbStream) -> Result<(), Error> {
     let mut state = GdbStub::new(stream)
         .run_state_machine(target)
-        .map_err(|error| failed(&error))?;
+        .map_err(ended)?;
     loop {
         state = match state {
             GdbStubStateMachine::Idle(mut idle) => {
                 let byte = match idle.borrow_conn().read_byte() {
                     Ok(Some(byte)) => byte,
                     Ok(None) => return Ok(()),
-                    Err(error) => return Err(failed(&error)),
+                    Err(error) => return Err(ended(error)),
                 };
                 idle.incoming_data(target, byte)
             }
@@ -61,10 +47,15 @@ pub fn serve(target: &mut NodeTarget<'_>, stream: GdbStream) -> Result<(), Debug
             GdbStubStateMachine::Disconnected(gone) => {
                 return match gone.get_reason() {
                     DisconnectReason::Disconnect | DisconnectReason::Kill => Ok(()),
-                    reason => Err(DebugError::Session(format!("{reason:?}"))),
+                    reason => Err(ended(format_args!("{reason:?}"))),
                 };
             }
         }
-        .map_err(|error| failed(&error))?;
+        .map_err(ended)?;
     }
+}
+
+/// The error for a session that has ended for that reason.
+fn ended(reason: impl fmt::Display) -> Error {
+    Error::new(format!("the session with gdb has ended: {reason}")).leaving(UNCHANGED)
 }

@@ -12,10 +12,11 @@ use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOp
 use gdbstub::target::{Target, TargetError, TargetResult};
 use gdbstub_arch::x86::X86_64_SSE;
 use gdbstub_arch::x86::reg::X86_64CoreRegs;
+use insula_base::error::Error;
 use insula_driver::Mapping;
 use kimage::running::{PageTable, Processor, Registers, RunningKernel};
 
-use super::DebugError;
+use super::UNCHANGED;
 use crate::InspectedNode;
 
 pub(super) type StopReason = MultiThreadStopReason<u64>;
@@ -41,10 +42,14 @@ impl<'a> NodeTarget<'a> {
     /// Prepares a node for gdb.
     ///
     /// # Errors
-    /// [`DebugError`] when its kernel cannot be inspected.
-    pub fn new(node: &'a InspectedNode) -> Result<Self, DebugError> {
+    /// When its kernel cannot be inspected.
+    pub fn new(node: &'a InspectedNode) -> Result<Self, Error> {
         let kernel = node.kernel()?;
-        let page_table = kernel.page_table()?;
+        let page_table = kernel.page_table().map_err(|source| {
+            Error::new("the kernel of the node cannot be inspected")
+                .because(source)
+                .leaving(UNCHANGED)
+        })?;
         let cores = node.processors(&kernel);
         Ok(Self {
             kernel,

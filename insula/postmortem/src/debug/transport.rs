@@ -9,14 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use gdbstub::conn::Connection;
+use insula_base::error::Error;
 
-/// Why gdb cannot connect.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {place}: {source}; the node was left as it is")]
-pub struct TransportError {
-    place: String,
-    source: io::Error,
-}
+use super::UNCHANGED;
 
 /// Byte stream from and to a gdb.
 pub struct GdbStream {
@@ -87,12 +82,9 @@ impl Listener {
     /// Listens on a socket in the file system; replaces one without a listener.
     ///
     /// # Errors
-    /// [`TransportError`].
-    pub fn unix(path: &Path) -> Result<Self, TransportError> {
-        let failed = |source| TransportError {
-            place: path.display().to_string(),
-            source,
-        };
+    /// The system's.
+    pub fn unix(path: &Path) -> Result<Self, Error> {
+        let failed = |source| failed(path.display(), source);
         if let Some(folder) = path.parent() {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o700);
@@ -114,20 +106,19 @@ impl Listener {
     /// Listens on a port of 127.0.0.1; 0 for any free one.
     ///
     /// # Errors
-    /// [`TransportError`].
-    pub fn tcp(port: u16) -> Result<Self, TransportError> {
+    /// The system's.
+    pub fn tcp(port: u16) -> Result<Self, Error> {
         let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        bound.map(Self::Tcp).map_err(|source| TransportError {
-            place: format!("port {port} of 127.0.0.1"),
-            source,
-        })
+        bound
+            .map(Self::Tcp)
+            .map_err(|source| failed(format_args!("port {port} of 127.0.0.1"), source))
     }
 
     /// Waits for a gdb to connect.
     ///
     /// # Errors
-    /// [`TransportError`].
-    pub fn accept(&self) -> Result<GdbStream, TransportError> {
+    /// The system's.
+    pub fn accept(&self) -> Result<GdbStream, Error> {
         let accept = || match self {
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept()?;
@@ -139,11 +130,15 @@ impl Listener {
                 Ok(GdbStream::new(stream.try_clone()?, stream))
             }
         };
-        accept().map_err(|source| TransportError {
-            place: self.to_string(),
-            source,
-        })
+        accept().map_err(|source| failed(self, source))
     }
+}
+
+/// The error for a place on which there is no listening.
+fn failed(place: impl fmt::Display, source: io::Error) -> Error {
+    Error::new(format!("cannot listen on {place}"))
+        .because(source)
+        .leaving(UNCHANGED)
 }
 
 impl fmt::Display for Listener {

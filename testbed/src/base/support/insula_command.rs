@@ -92,6 +92,23 @@ pub(crate) fn try_insula(words: &[&str]) -> Result<Answer, Finding> {
     Ok(Answer::new(words, &command(words).output()?))
 }
 
+/// The same; fails if that takes longer than [`TIMEOUT`]. For few output: it is read at the end.
+pub(crate) fn try_insula_in_time(words: &[&str]) -> Result<Answer, Finding> {
+    let mut command = command(words);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let ended = wait_for(&format!("`insula {}` to end", words.join(" ")), || {
+        Ok(child.try_wait()?)
+    });
+    if ended.is_err() {
+        child.kill()?;
+    }
+    let output = child.wait_with_output()?;
+    ended.map(|_| Answer::new(words, &output))
+}
+
 /// Runs `insula`, which must succeed. Returns its output.
 pub(crate) fn insula(words: &[&str]) -> Result<String, Finding> {
     try_insula(words)?.succeeded()

@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use insula_image::{Initramfs, KernelModule, ModulesError, modules_with_dependencies};
+use insula_base::error::Error;
+use insula_image::{Initramfs, KernelModule, modules_with_dependencies};
 
 use super::{Kernel, write_whole};
 use crate::host::busybox::{self, BusyboxError};
@@ -30,7 +31,7 @@ pub enum InitrdError {
     Busybox(#[from] BusyboxError),
     /// A module could not be found.
     #[error(transparent)]
-    Modules(#[from] ModulesError),
+    Modules(#[from] Error),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {

@@ -23,7 +23,7 @@ pub enum Accelerator {
     /// QEMU translates each instruction and runs all cores in turn. Works everywhere.
     Tcg,
     /// The same with a thread for each core (MTTCG): faster where several cores have work, but see
-    /// [`super::emulator_fault`]. For measurements.
+    /// `emulator_fault`. For measurements.
     TcgParallel,
     /// The host's processor, by KVM.
     Kvm,

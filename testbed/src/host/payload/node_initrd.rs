@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use insula_image::{Initramfs, ModulesError, modules_with_dependencies};
+use insula_base::error::Error;
+use insula_image::{Initramfs, modules_with_dependencies};
 
 use super::module;
 use crate::host::busybox::{self, BusyboxError};
@@ -29,7 +30,7 @@ pub enum NodeInitrdError {
     Busybox(#[from] BusyboxError),
     /// A kernel's modules could not be found.
     #[error(transparent)]
-    Modules(#[from] ModulesError),
+    Modules(#[from] Error),
     /// It does not fit the format.
     #[error("the nodes' initial file system cannot be written: {0}")]
     Write(#[from] std::io::Error),

@@ -1,5 +1,6 @@
 //! Memory that is discarded and replaced while another thread has a file read into it and a third
-//! one accesses it: nobody finds it missing, and it holds zeros or the file's content.
+//! one accesses it: nobody finds it missing, and it holds zeros or the file's content. A fourth
+//! thread makes calls without a pause, so that the one that reads loses its core of the base often.
 
 use std::fs::{self, File};
 use std::num::NonZeroUsize;
@@ -9,6 +10,7 @@ use std::thread;
 
 use nix::libc;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
+use nix::unistd::getppid;
 
 use crate::lwk::{Named, ProbeError, call};
 
@@ -41,6 +43,7 @@ pub(crate) fn probe() -> Result<(), ProbeError> {
     thread::scope(|scope| {
         let reader = scope.spawn(|| range.repeat(|| range.read(&file)));
         let toucher = scope.spawn(|| range.repeat(|| range.touch()));
+        let caller = scope.spawn(|| range.repeat(|| Ok(getppid().as_raw() >= 0)));
         let replaced = range.repeat(|| {
             rounds += 1;
             range.replace()?;
@@ -49,7 +52,7 @@ pub(crate) fn probe() -> Result<(), ProbeError> {
         let joined = |other: thread::ScopedJoinHandle<'_, _>| {
             other.join().unwrap_or(Err(ProbeError::Unknown))
         };
-        [reader, toucher]
+        [reader, toucher, caller]
             .map(joined)
             .into_iter()
             .fold(replaced, Result::and)

@@ -1,5 +1,6 @@
 //! The base reboots while nodes run.
 
+use std::fs;
 use std::time::Duration;
 
 use insula_abi::State;
@@ -47,11 +48,19 @@ fn play(context: &Context) -> Result<(), Finding> {
         scope.spawn(|| busy.node.memory());
         hold.wait()?;
         let reboot = scope.spawn(|| end_by(&["busybox", "reboot", "-f"]));
-        hold.wait_for_reboot()?;
-        nothing_runs(&driver, &busy, &late)?;
-        store_success(context)?;
+        let checked = hold
+            .wait_for_reboot()
+            .and_then(|()| nothing_runs(&driver, &busy, &late))
+            .and_then(|()| store_success(context));
+        if let Err(finding) = &checked {
+            // The machine goes down before it could be stored.
+            fs::write("/dev/kmsg", format!("testbed: {finding}"))?;
+        }
         hold.release()?;
-        reboot.join().map_err(|_| Finding::new("a thread failed"))?
+        reboot
+            .join()
+            .map_err(|_| Finding::new("a thread failed"))?
+            .and(checked)
     })
 }
 

@@ -37,6 +37,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 /// Kills are drawn up to the command's usual duration times this factor: its speed varies.
 const SPREAD: f64 = 1.2;
 const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
+/// File that describes a node.
+const PROJECT: &str = "/tmp/locked/insula.toml";
 const WITH_BOTH: [&str; 8] = [
     "--cpus", "2", "--memory", "256M", "--device", DISK, "--device", NETWORK,
 ];
@@ -240,7 +242,10 @@ fn locked_down(context: &Context, before: &Resources) -> Result<(), Finding> {
     let size = ["--memory", "256M", "--device", DISK, "--on-hang", "restart"];
     let node = TestNode::start("locked", &["--image", "old"], &size, "idle")?;
     node.wait_until_ready()?;
+    describe("do=idle")?;
+    insula(&["up", "--file", PROJECT])?;
     fs::write("/sys/kernel/security/lockdown", "integrity")?;
+    described_runs_on()?;
     hang(&node.name, &fs::read(context.kernel("6.1")?)?)?;
     let view = node.wait_for_end()?;
     assert_equal("why it has ended", &view["reason"], &"unresponsive".into())?;
@@ -251,6 +256,27 @@ fn locked_down(context: &Context, before: &Resources) -> Result<(), Finding> {
     try_insula(&["restart", &node.name])?.refused(1, &["locked down", "left as it is"])?;
     node.remove()?;
     assert_unchanged(before)
+}
+
+/// Describes a node without devices.
+fn describe(append: &str) -> Result<(), Finding> {
+    let node = format!("image = \"old\"\nmemory = \"128M\"\nappend = \"{append}\"\n");
+    fs::create_dir_all("/tmp/locked")?;
+    Ok(fs::write(PROJECT, format!("[nodes.described]\n{node}"))?)
+}
+
+/// A described node that has changed could not be started again: it is not stopped.
+fn described_runs_on() -> Result<(), Finding> {
+    let view = || Ok::<_, Finding>(insula_json(&["inspect", "described"])?[0].clone());
+    let before = view()?;
+    describe("do=idle changed=1")?;
+    try_insula(&["up", "--file", PROJECT])?.refused(1, &["locked down", "nothing was touched"])?;
+    let after = view()?;
+    for same in ["state", "starts", "id"] {
+        assert_equal(same, &after[same], &before[same])?;
+    }
+    assert_equal("its state", &after["state"], &"running".into())?;
+    insula(&["down", "--file", PROJECT, "--time", "0"]).map(drop)
 }
 
 /// Removes the node if there is one; then the devices are the base's.

@@ -134,6 +134,7 @@ fn restarted_with_added_memory(
     Ok(disk.written)
 }
 
+/// Changes its memory; it continues to use its disk.
 fn memory_changes(node: &TestNode, change: &str) -> Result<(), Finding> {
     insula(&["update", &node.name, "--memory", change])?;
     let before = disk_rounds(node)?;

@@ -1,5 +1,6 @@
 //! The base's part of delegation, against a simulated lightweight kernel, and against the real one.
 
+mod asked_again;
 mod fake_lwk;
 mod fake_program;
 mod real;
@@ -59,6 +60,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         threads(&fake)?;
         own_records(&fake)?;
         sleeping(&fake)?;
+        asked_again::play(&fake)?;
         unmapping::play(&fake, context.count(20, 2000))?;
         killed(&fake)?;
         unanswered.ends()?;

@@ -14,9 +14,10 @@ const IGNORES_INTERRUPTS: &str = "trap '' INT; echo ready; exec sleep 100000";
 /// Exit status of `insula exec` if it does not know how the program has ended.
 const FAILED: i32 = 125;
 /// Runs the rest of its arguments on a terminal, types ctrl-p ctrl-q once the program has printed
-/// `ready`, and reports the output and the status.
+/// `ready`, and reports the output and the status. It is killed if they do not detach.
 const ON_A_TERMINAL: &str = "\
-import os, pty, sys
+import os, pty, signal, sys
+signal.alarm(60)
 said = b''
 def read(fd):
     global said
@@ -80,7 +81,8 @@ fn by_keys(node: &str) -> Result<(), Finding> {
         .stdin(Stdio::null())
         .output()?;
     let printed = String::from_utf8_lossy(&ended.stdout);
-    assert_equal("its status", &ended.status.code(), &Some(FAILED))?;
+    let status = ended.status.code();
+    assert_equal("its status after the keys", &status, &Some(FAILED))?;
     Finding::unless(printed.contains("detached from"), || {
         format!("it printed {printed:?}")
     })

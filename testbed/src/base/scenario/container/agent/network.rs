@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::{ADDRESS, CLIENT, PUBLISH, SERVER, copies, data, script, sum};
 use crate::base::Finding;
+use crate::base::support::hold::Hold;
 use crate::base::support::insula_command::{
     Answer, TIMEOUT, assert_equal, command, insula, insula_json, text, try_insula, wait_for,
 };
@@ -48,8 +49,10 @@ pub(super) fn serves() -> Result<(), Finding> {
     network_gone()
 }
 
-/// Several nodes request one address at once: one gets it; the others' errors name it.
+/// Several nodes request one address at once: one gets it; the others' errors name it. While one is
+/// being made, the others wait for that.
 pub(super) fn simultaneous_claims() -> Result<(), Finding> {
+    let hold = Hold::asleep("insula_node_create")?;
     let names = ["one", "two", "three"];
     let started = names.map(|name| {
         let run = ["run", "--image", "image-6.1", "--name", name];
@@ -59,6 +62,13 @@ pub(super) fn simultaneous_claims() -> Result<(), Finding> {
             .stderr(Stdio::piped())
             .spawn()
     });
+    hold.wait()?;
+    wait_for("the other nodes to wait for the first", || {
+        let locks = fs::read_to_string("/proc/locks")?;
+        let waiting = locks.lines().filter(|line| line.contains("-> FLOCK"));
+        Ok((waiting.count() == names.len() - 1).then_some(()))
+    })?;
+    hold.release()?;
     let mut answers = Vec::new();
     for child in started {
         answers.push(Answer::new(&["run"], &child?.wait_with_output()?));

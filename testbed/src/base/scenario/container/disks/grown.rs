@@ -12,7 +12,7 @@ use crate::base::Finding;
 use crate::base::support::insula_command::{
     TIMEOUT, assert_equal, insula, insula_json, text, wait_for,
 };
-use crate::base::support::nodes::in_node::{script, sum_of};
+use crate::base::support::nodes::in_node::{short_script, sum_of};
 
 /// Changes of the node's memory.
 const MORE: &str = "+128M";
@@ -36,14 +36,14 @@ pub(super) fn make_data() -> Result<(), Finding> {
 /// there, programs' memory and `tmpfs` first of all.
 pub(super) fn disk_and_network(node: &str) -> Result<(), Finding> {
     let daemons = resize(node, MORE, STORAGE_DAEMON, DISK)?;
-    let (status, output) = script(node, &format!("{FIO} --size=4m > /fio 2>&1 || cat /fio"))?;
+    let (status, output) = short_script(node, &format!("{FIO} --size=4m > /fio 2>&1 || cat /fio"))?;
     assert_equal("end of fio", &(status, output.as_str()), &(0, ""))?;
     assert_same(&daemons, STORAGE_DAEMON, DISK)?;
     let begin = format!(
         "mkdir /run/www && head -c {PAGE_BYTES} /dev/urandom > /run/www/page && \
          httpd -p 80 -h /run/www && sha256sum < /run/www/page"
     );
-    let (status, sum) = script(node, &begin)?;
+    let (status, sum) = short_script(node, &begin)?;
     assert_equal("start of httpd", &status, &0)?;
     let view = &insula_json(&["inspect", node])?[0];
     let page = get(&text(&view["address"]))?;
@@ -57,7 +57,7 @@ pub(super) fn disk_and_network(node: &str) -> Result<(), Finding> {
 /// Its initial memory remains when it has given the rest back.
 pub(super) fn less_again(node: &str) -> Result<(), Finding> {
     let daemons = resize(node, LESS, STORAGE_DAEMON, DISK)?;
-    let (_, output) = script(node, "sha256sum < /dev/vda")?;
+    let (_, output) = short_script(node, "sha256sum < /dev/vda")?;
     assert_equal("disk read by the base", &sum_of(DISK)?, &output)?;
     assert_same(&daemons, STORAGE_DAEMON, DISK)
 }
@@ -68,7 +68,7 @@ pub(super) fn root(node: &str) -> Result<(), Finding> {
     for change in [MORE, LESS] {
         let servers = resize(node, change, VIRTIOFSD, CONTENT)?;
         let read = format!("echo 3 > /proc/sys/vm/drop_caches; sha256sum < /{DATA}");
-        let (_, output) = script(node, &read)?;
+        let (_, output) = short_script(node, &read)?;
         assert_equal(&format!("file read with {change}"), &output, &wanted)?;
         assert_same(&servers, VIRTIOFSD, CONTENT)?;
     }

@@ -104,6 +104,13 @@ impl Program<'_> {
         Ok(frames)
     }
 
+    /// Whether the program has a page at an address.
+    pub(super) fn is_mapped(&self, address: u64) -> Result<bool, Finding> {
+        let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
+        let entry = self.entry(*root, address)?;
+        Ok(self.fake.memory.get(entry)? & PRESENT != 0)
+    }
+
     /// Whether the base may have mapped something in the address's window.
     pub(super) fn may_be_mapped(&self, address: u64) -> Result<bool, Finding> {
         let window = (address >> MAY_MAP_SHIFT) % (8 * size_of::<MayMap>() as u64);
@@ -213,6 +220,12 @@ impl Program<'_> {
         let get = |field| self.fake.memory.get(self.slot_word(slot, field));
         let kind = get(offset_of!(SyscallSlot, kind))?;
         Ok((kind, get(offset_of!(SyscallSlot, result))?.cast_signed()))
+    }
+
+    /// Whether the slot says that the base has not found the page of a remote fault yet.
+    pub(super) fn is_faulting(&self, slot: u64) -> Result<bool, Finding> {
+        let faulting = self.slot_word(slot, offset_of!(SyscallSlot, faulting));
+        Ok(self.fake.memory.get(faulting)? == 1)
     }
 
     /// Posts a request that nobody answers.

@@ -1,0 +1,85 @@
+//! What a node's spec attaches to it of the base's files and network, looked up before anything is
+//! taken.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use insula_agent::options::Options;
+use insula_base::error::Error;
+
+use super::{Claims, NodeRoot, NodeSpec, RootImage, RootImageRecord};
+use crate::attachment::{DiskFile, Networking};
+
+/// A node's attachments, all of which exist.
+#[derive(Clone, Debug, Default)]
+pub struct Attachments {
+    /// Its root, if that is not its image's initial file system.
+    pub root: Option<NodeRoot>,
+    /// Its disks, in order; the first is its root if that is a disk.
+    pub disks: Vec<DiskFile>,
+    /// Its network, if it has one.
+    pub network: Option<Networking>,
+}
+
+impl Attachments {
+    /// Looks up what a spec attaches.
+    ///
+    /// # Errors
+    /// The first that does not exist or is not suitable; nothing was touched.
+    pub fn find(spec: &NodeSpec) -> Result<Self, Error> {
+        let root = spec.rootfs.as_deref();
+        let root = root
+            .map(|path| NodeRoot::find(path, spec.overlay))
+            .transpose()?;
+        let disks = spec
+            .disk
+            .iter()
+            .map(DiskFile::find)
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            disks: NodeRoot::before(root.as_ref(), disks),
+            root,
+            network: spec.networking(),
+        })
+    }
+
+    /// The node's own part of its command line: the user's text, then the agent's options.
+    #[must_use]
+    pub fn command_line(&self, spec: &NodeSpec) -> String {
+        let agent = Options {
+            root: self.root.as_ref().map(|root| root.for_agent(spec.overlay)),
+            network: self.network.is_some(),
+            run: spec
+                .words()
+                .map(|word| word.as_bytes().to_owned())
+                .collect(),
+            ..Options::default()
+        };
+        format!("{} {}", spec.append, agent.command_line())
+            .trim()
+            .to_owned()
+    }
+
+    /// The folder of the base that is its root, if one is.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.root.as_ref().and_then(NodeRoot::folder)
+    }
+
+    /// The image in memory that is its root, if one is.
+    #[must_use]
+    pub fn root_image(&self) -> Option<&RootImageRecord> {
+        let image = self.root.as_ref().and_then(NodeRoot::image);
+        image.map(RootImage::record)
+    }
+
+    /// What no other node may have.
+    #[must_use]
+    pub fn claims(&self) -> Claims<'_> {
+        Claims {
+            network: self.network.as_ref(),
+            disks: &self.disks,
+            first_is_root: self.root.as_ref().is_some_and(|root| root.disk().is_some()),
+        }
+    }
+}

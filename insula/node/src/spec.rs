@@ -1,0 +1,319 @@
+//! What a node is to be: one struct for the options of `insula run`, a table `[nodes.NAME]` of a
+//! project's file, and the node's record.
+//!
+//! An option is a field here, and code where it has its effect. The rest follows from the field:
+//! the command's option with its help, the file's key with its JSON Schema and its line in the book,
+//! what a node's record keeps for a restart, and that a node of a project is started anew when the
+//! key changes. What has its default is left out of records and digests, so a new option restarts no
+//! node.
+//!
+//! Parsing is strict in all three: an unknown key is refused, in a record too. A command that would
+//! lose an option does not start the node again.
+
+use std::ffi::{OsStr, OsString};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::RangedI64ValueParser;
+use insula_abi::NODE_CPUS_MAX;
+use insula_base::units::{CpuList, Size};
+use insula_driver::name::Name;
+use serde::{Deserialize, Serialize};
+
+mod check;
+mod form;
+
+use crate::attachment::{DiskSpec, Networking, Publish};
+use crate::cores::CoreRequest;
+use crate::device::PciAddress;
+use crate::memory::MemorySpec;
+use crate::policy::{OnHang, Policy, Restart};
+
+/// Version of the format. It is increased when a command that knows the earlier one would
+/// misunderstand a spec; new options do not need that.
+pub const VERSION: u32 = 1;
+
+/// Value name of an amount of memory.
+pub const MEMORY: &str = "SIZE[,numa=N][,below=ADDR][,above=ADDR][,chunk=SIZE]";
+
+/// Memory of a node for which none is given.
+const MEMORY_DEFAULT: MemorySpec = MemorySpec {
+    size: Size(512 << 20),
+    numa_node: None,
+    below: None,
+    above: None,
+    chunk: None,
+};
+
+/// A node to start.
+#[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(extend("required" = ["image"])))]
+#[cfg_attr(feature = "schemars", schemars(extend("not" = {"required": ["cpus", "cpu_list"]})))]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeSpec {
+    /// Image to start: `insula image ls` lists the resident ones.
+    #[arg(long, value_name = "IMAGE", required_unless_present = "kernel")]
+    #[arg(conflicts_with_all = ["kernel", "initrd", "layout"])]
+    #[serde(skip_serializing_if = "is_default")]
+    pub image: Option<Name>,
+    /// Number of cores; 1 by default.
+    #[arg(long, value_name = "COUNT", value_parser = cpu_count(), conflicts_with = "cpu_list")]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 256)))]
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpus: Option<u32>,
+    /// Cores by number, such as 2,4-6; the first boots.
+    #[arg(long, value_name = "LIST")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_list: Option<CpuList>,
+    /// Maximum number of cores, including those added later.
+    #[arg(long, value_name = "COUNT", value_parser = cpu_count())]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 256)))]
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_cpus: Option<u32>,
+    /// Amount of memory, and where; several add up; 512M by default.
+    #[arg(long, value_name = MEMORY, default_value = "512M", hide_default_value = true)]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_memory_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<MemorySpec>"))]
+    pub memory: Vec<MemorySpec>,
+    /// PCI functions to pass through, such as 0000:01:00.0; one or several.
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<PciAddress>"))]
+    pub device: Vec<PciAddress>,
+    /// Pass devices through even if the base needs them: its disk, its only network.
+    #[arg(long, requires = "device")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub force_device: bool,
+    /// Root file system of a node of an image with an agent: a folder of this system, a file with
+    /// an EROFS image, or a file or block device with an ext4 file system.
+    #[arg(long, value_name = "PATH")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub rootfs: Option<PathBuf>,
+    /// Keep changes to the root file system in the node's memory only; they are lost with the node.
+    #[arg(long, requires = "rootfs")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub overlay: bool,
+    /// Files or block devices of this system to attach as disks; one or several: the first is
+    /// /dev/vda in the node, the next /dev/vdb; `,ro` makes one read-only.
+    #[arg(long, value_name = "FILE[,ro]")]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<DiskSpec>"))]
+    pub disk: Vec<DiskSpec>,
+    /// Connect a node of an image with an agent to the network of nodes and base.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub network: bool,
+    /// Its IP address there; assigned by default.
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "is_default")]
+    #[cfg_attr(feature = "schemars", schemars(with = "Option<form::Address>"))]
+    pub ip: Option<Ipv4Addr>,
+    /// TCP ports of this system to forward to ports of the node, as 8080:80; one or several.
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<Publish>"))]
+    pub publish: Vec<Publish>,
+    /// Program to run, and its arguments: when it exits, the node stops. In a node of an image with
+    /// an agent its output is logged. With the image `lwk` it is a program of this system, and the
+    /// command `run` exits with its status.
+    #[arg(last = true, value_name = "PROGRAM")]
+    #[serde(with = "form::words", skip_serializing_if = "is_default")]
+    #[cfg_attr(
+        feature = "schemars",
+        schemars(with = "Option<Vec<String>>", length(min = 1))
+    )]
+    pub program: Option<Vec<OsString>>,
+    /// Text to append to the image's kernel command line.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    #[arg(allow_hyphen_values = true)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub append: String,
+    /// Keep a dump of the node's memory if it crashes or is stopped as hanging.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub dump_on_crash: bool,
+    /// Restart policy: `no`, `on-failure[:N]` (crashed or hung; at most N times), `always`.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub restart: Restart,
+    /// Action when the first core stops handling interrupts.
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub on_hang: OnHang,
+    /// Do not start the node again when it reboots.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub no_reboot: bool,
+    /// Nodes of this file that must be ready before this one is started.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub after: Vec<Name>,
+    /// What marks it as ready; by default it is as soon as its kernel runs.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub ready: Option<Ready>,
+}
+
+/// The mark of a node that is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Ready {
+    /// Text that a line of its kernel log contains once it is ready.
+    pub log: String,
+    /// Seconds after its start within which it must be ready; 60 by default.
+    #[serde(default = "ready_timeout_s")]
+    pub timeout_s: u32,
+}
+
+impl Ready {
+    /// Time from its start within which it must be ready.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_s.into())
+    }
+}
+
+fn ready_timeout_s() -> u32 {
+    60
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn is_memory_default(memory: &[MemorySpec]) -> bool {
+    memory == [MEMORY_DEFAULT]
+}
+
+/// Parser of a number of cores: from 1 to the most that a node can have.
+#[must_use]
+pub fn cpu_count() -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(1..=NODE_CPUS_MAX as i64)
+}
+
+impl Default for NodeSpec {
+    fn default() -> Self {
+        Self {
+            image: None,
+            cpus: None,
+            cpu_list: None,
+            max_cpus: None,
+            memory: vec![MEMORY_DEFAULT],
+            device: Vec::new(),
+            force_device: false,
+            rootfs: None,
+            overlay: false,
+            disk: Vec::new(),
+            network: false,
+            ip: None,
+            publish: Vec::new(),
+            program: None,
+            append: String::new(),
+            dump_on_crash: false,
+            restart: Restart::default(),
+            on_hang: OnHang::default(),
+            no_reboot: false,
+            after: Vec::new(),
+            ready: None,
+        }
+    }
+}
+
+impl NodeSpec {
+    /// The cores that it starts with.
+    #[must_use]
+    pub fn cores(&self) -> CoreRequest {
+        match &self.cpu_list {
+            Some(list) => CoreRequest::List(list.clone()),
+            None => CoreRequest::Count(self.cpus.unwrap_or(1)),
+        }
+    }
+
+    /// The NUMA node that its cores should be on: that of its memory.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        self.memory.iter().find_map(|spec| spec.numa_node)
+    }
+
+    /// Size of its memory in bytes.
+    #[must_use]
+    pub fn memory_size(&self) -> u64 {
+        let sizes = self.memory.iter().map(|spec| spec.size.0);
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Its network, if it has one: an address or a port means that it does.
+    #[must_use]
+    pub fn networking(&self) -> Option<Networking> {
+        let is_on = self.network || self.ip.is_some() || !self.publish.is_empty();
+        is_on.then(|| Networking {
+            publish: self.publish.clone(),
+            address: self.ip,
+        })
+    }
+
+    /// Its restart policy.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy {
+            restart: self.restart,
+            on_hang: self.on_hang,
+            reboot: !self.no_reboot,
+            ..Policy::default()
+        }
+    }
+
+    /// Its program and arguments; empty if it runs none.
+    pub fn words(&self) -> impl Iterator<Item = &OsStr> {
+        self.program.iter().flatten().map(OsString::as_os_str)
+    }
+
+    /// Makes its paths absolute: relative ones start at `folder`.
+    pub fn resolve(&mut self, folder: &Path) {
+        for path in self
+            .rootfs
+            .iter_mut()
+            .chain(self.disk.iter_mut().map(|disk| &mut disk.path))
+        {
+            *path = folder.join(&path);
+        }
+    }
+
+    /// The node alone, written in one way: equal nodes have equal ones. When it is started, after
+    /// which others, is no part of it.
+    #[must_use]
+    pub fn normalized(&self) -> Self {
+        Self {
+            cpus: self.cpus.filter(|&count| count != 1),
+            network: self.networking().is_some(),
+            append: self.append.trim().to_owned(),
+            after: Vec::new(),
+            ready: None,
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
