@@ -28,14 +28,14 @@ fn chapter() -> String {
          | number | call | where | why |\n|---:|---|---|---|\n",
         TABLE.len(),
         count(|kind| *kind == Kind::Local),
-        count(|kind| matches!(kind, Kind::Delegated | Kind::Masked { .. })),
+        count(|kind| matches!(kind, Kind::Delegated | Kind::Masked(_))),
         count(|kind| matches!(kind, Kind::Refused { .. })),
     );
     for call in TABLE {
         let (place, why) = match call.kind {
             Kind::Local => ("local".to_owned(), ""),
             Kind::Delegated => ("delegated".to_owned(), ""),
-            Kind::Masked { .. } => (
+            Kind::Masked(_) => (
                 "delegated".to_owned(),
                 "this kernel handles the signal mask",
             ),

@@ -20,8 +20,6 @@ pub const PWRITE64: u64 = 18;
 pub const MADVISE: u64 = 28;
 /// `pause`.
 pub const PAUSE: u64 = 34;
-/// `nanosleep`.
-pub const NANOSLEEP: u64 = 35;
 /// `fcntl`.
 pub const FCNTL: u64 = 72;
 /// `kill`.
@@ -36,12 +34,6 @@ pub const GETRUSAGE: u64 = 98;
 pub const SYSINFO: u64 = 99;
 /// `times`.
 pub const TIMES: u64 = 100;
-/// `setuid`.
-pub const SETUID: u64 = 105;
-/// `setreuid`.
-pub const SETREUID: u64 = 113;
-/// `setresuid`.
-pub const SETRESUID: u64 = 117;
 /// `getuid`.
 pub const GETUID: u64 = 102;
 /// `getgid`.
@@ -72,30 +64,14 @@ pub const TKILL: u64 = 200;
 pub const FUTEX: u64 = 202;
 /// `getdents64`.
 pub const GETDENTS64: u64 = 217;
-/// `semtimedop`.
-pub const SEMTIMEDOP: u64 = 220;
 /// `timer_create`.
 pub const TIMER_CREATE: u64 = 222;
 /// `timer_delete`.
 pub const TIMER_DELETE: u64 = 226;
-/// `clock_nanosleep`.
-pub const CLOCK_NANOSLEEP: u64 = 230;
-/// `epoll_wait`.
-pub const EPOLL_WAIT: u64 = 232;
-/// `unshare`.
-pub const UNSHARE: u64 = 272;
-/// `epoll_pwait`.
-pub const EPOLL_PWAIT: u64 = 281;
-/// `setns`.
-pub const SETNS: u64 = 308;
-/// `epoll_pwait2`.
-pub const EPOLL_PWAIT2: u64 = 441;
 /// `clock_gettime`.
 pub const CLOCK_GETTIME: u64 = 228;
 /// `tgkill`.
 pub const TGKILL: u64 = 234;
-/// `pselect6`.
-pub const PSELECT6: u64 = 270;
 /// `openat`.
 pub const OPENAT: u64 = 257;
 /// `getrandom`.

@@ -5,40 +5,47 @@ use alloc::boxed::Box;
 use crate::base::counters::{self, Counter};
 use crate::base::proxy_pointers::mask_proxy_pointers;
 use crate::model::errno::{Errno, as_result};
-use crate::model::number;
+use crate::syscall::call::Call;
 use crate::syscall::{proxy_mask, timeouts};
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
-/// Delegates a call to the base.
-pub(super) fn delegate(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
-    counters::count(Counter::DelegatedCalls);
-    let mut arguments = mask_proxy_pointers(arguments, thread.process.pages().bounds());
-    timeouts::set_remaining_time(&mut thread, number, &mut arguments);
-    if may_change_uid(number) {
+/// Delegates a call to the base, and does what its row in the table says.
+pub(super) fn delegate_call(
+    mut thread: Box<Thread>,
+    call: &'static Call,
+    arguments: [u64; 6],
+) -> Flow {
+    let mut arguments = begin(&thread, arguments);
+    timeouts::set_remaining_time(&mut thread, call, &mut arguments);
+    if call.sets_uid {
         thread.uid = None;
     }
-    if proxy_mask::may_use_terminal(number) && proxy_mask::is_mask_outdated(&thread) {
+    if call.uses_terminal && proxy_mask::is_mask_outdated(&thread) {
         return Flow::handler(thread, move |mut thread| async move {
             proxy_mask::block_in_proxy(&mut thread).await;
-            submit(thread, number, arguments)
+            submit(thread, call.number, arguments)
         });
     }
+    submit(thread, call.number, arguments)
+}
+
+/// Delegates a local call to the base after all.
+pub(super) fn delegate(thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
+    let arguments = begin(&thread, arguments);
     submit(thread, number, arguments)
+}
+
+/// Counts a call that will be delegated, and returns the arguments for the base.
+fn begin(thread: &Thread, arguments: [u64; 6]) -> [u64; 6] {
+    counters::count(Counter::DelegatedCalls);
+    mask_proxy_pointers(arguments, thread.process.pages().bounds())
 }
 
 fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
     thread.interruptible_call = Some(number);
     thread.slot.submit(number, arguments);
     Flow::Delegated(thread)
-}
-
-/// Whether a call may change the thread's user id.
-fn may_change_uid(call: u64) -> bool {
-    matches!(
-        call,
-        number::SETUID | number::SETREUID | number::SETRESUID | number::UNSHARE | number::SETNS
-    )
 }
 
 /// Finishes a call here: the thread goes on with its result.

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use crate::base::counters::{self, Counter};
 use crate::model::errno::Errno;
 use crate::syscall::call::{Handler, Kind};
-use crate::syscall::delegate::{delegate, finish};
+use crate::syscall::delegate::{delegate_call, finish};
 use crate::syscall::files::is_mirror_fd;
 use crate::syscall::signals::mask::delegate_masked;
 use crate::syscall::table;
@@ -18,26 +18,18 @@ pub fn execute(mut thread: Box<Thread>) -> Flow {
     if thread.restarted_call.take().is_none() {
         thread.call_deadline_ns = None;
     }
-    let registers = &thread.context.registers;
-    let number = registers.rax;
-    let arguments = [
-        registers.rdi,
-        registers.rsi,
-        registers.rdx,
-        registers.r10,
-        registers.r8,
-        registers.r9,
-    ];
+    let number = thread.context.registers.rax;
+    let arguments = thread.syscall_arguments();
     counters::count_call(number);
-    match table::find(number).map(|call| call.kind) {
-        Some(Kind::Local) => execute_here(thread, number, arguments),
-        Some(Kind::Delegated) if is_mirror_fd(&thread, number, arguments) => {
-            finish(thread, Err(Errno::EBADF))
-        }
-        Some(Kind::Delegated) => delegate(thread, number, arguments),
-        Some(Kind::Masked { argument }) => delegate_masked(thread, number, arguments, argument),
-        Some(Kind::Refused { errno, .. }) => finish(thread, Err(errno)),
-        None => finish(thread, Err(Errno::ENOSYS)),
+    let Some(call) = table::find(number) else {
+        return finish(thread, Err(Errno::ENOSYS));
+    };
+    match call.kind {
+        Kind::Local => execute_here(thread, number, arguments),
+        Kind::Refused { errno, .. } => finish(thread, Err(errno)),
+        _ if is_mirror_fd(&thread, call, arguments) => finish(thread, Err(Errno::EBADF)),
+        Kind::Delegated => delegate_call(thread, call, arguments),
+        Kind::Masked(mask) => delegate_masked(thread, call, arguments, mask),
     }
 }
 

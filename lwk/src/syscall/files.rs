@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use crate::model::errno::Errno;
 use crate::model::number;
+use crate::syscall::call::Call;
 use crate::syscall::delegate::{delegate, finish};
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
@@ -39,19 +40,8 @@ pub(super) fn close_range(thread: Box<Thread>, a: [u64; 6]) -> Flow {
 
 /// Whether a call would close, replace or copy the proxy's descriptor of the mm mirror. It is not
 /// the program's, and a copy left anywhere would make the base believe that the proxy is alive.
-pub(super) fn is_mirror_fd(thread: &Thread, number: u64, arguments: [u64; 6]) -> bool {
-    const CLOSE: u64 = 3;
-    const IOCTL: u64 = 16;
-    const DUP: u64 = 32;
-    const DUP2: u64 = 33;
-    const FCNTL: u64 = 72;
-    const DUP3: u64 = 292;
-    let mirror_fd = thread.process.pages().mirror_fd();
-    match number {
-        CLOSE | IOCTL | DUP | FCNTL => arguments[0] as u32 == mirror_fd as u32,
-        DUP2 | DUP3 => {
-            arguments[0] as u32 == mirror_fd as u32 || arguments[1] as u32 == mirror_fd as u32
-        }
-        _ => false,
-    }
+pub(super) fn is_mirror_fd(thread: &Thread, call: &Call, arguments: [u64; 6]) -> bool {
+    let mirror_fd = thread.process.pages().mirror_fd() as u32;
+    let mut fds = arguments.iter().take(call.spared_fds);
+    fds.any(|&fd| fd as u32 == mirror_fd)
 }

@@ -5,16 +5,6 @@ use crate::model::signals::set::TTY_STOP;
 use crate::syscall::signals::arguments::SET_SIZE;
 use crate::task::thread::Thread;
 
-/// Whether a call may access a terminal.
-pub(super) fn may_use_terminal(number: u64) -> bool {
-    const READ: u64 = 0;
-    const WRITE: u64 = 1;
-    const IOCTL: u64 = 16;
-    const READV: u64 = 19;
-    const WRITEV: u64 = 20;
-    matches!(number, READ | WRITE | IOCTL | READV | WRITEV)
-}
-
 /// Whether the proxy's thread blocks other tty stop signals (SIGTTIN, SIGTTOU) than this thread:
 /// the base checks that during a call on a terminal.
 pub(super) fn is_mask_outdated(thread: &Thread) -> bool {

@@ -2,7 +2,6 @@
 
 use crate::info;
 use crate::model::errno::Errno;
-use crate::model::number as syscall_number;
 use crate::model::signals::Disposition;
 use crate::model::signals::action::Action;
 use crate::model::signals::frame::{self, AltStack, InterruptedThread};
@@ -33,7 +32,7 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
         thread.process.signals().block(thread.id, blocked);
     }
     // The signal that interrupted the call went to another thread, or was ignored.
-    if let Some(number) = interrupted.filter(|&number| number != syscall_number::CLOSE) {
+    if let Some(number) = interrupted.filter(|&number| is_restarted(number, false, thread)) {
         restart_syscall(thread, number);
         thread.restarted_call = Some(number);
     }
@@ -58,7 +57,7 @@ fn handle_pending(thread: &mut Thread, mut interrupted: Option<u64>) -> Option<u
             Some(Disposition::Handle(info, action)) => {
                 if let Some(number) = interrupted.take()
                     && action.flags & Action::RESTART != 0
-                    && is_restartable(number, thread)
+                    && is_restarted(number, true, thread)
                 {
                     restart_syscall(thread, number);
                 }
@@ -69,11 +68,10 @@ fn handle_pending(thread: &mut Thread, mut interrupted: Option<u64>) -> Option<u
     interrupted
 }
 
-/// Whether a call interrupted by a signal is restarted if the handler has SA_RESTART. A futex(2)
-/// with a timeout is not.
-fn is_restartable(number: u64, thread: &Thread) -> bool {
-    let has_time = number == syscall_number::FUTEX && thread.context.registers.r10 != 0;
-    !has_time && table::find(number).is_none_or(|call| call.is_restartable)
+/// Whether a call is restarted after a signal, for which a handler with SA_RESTART runs or none.
+fn is_restarted(number: u64, has_handler: bool, thread: &Thread) -> bool {
+    let arguments = thread.syscall_arguments();
+    table::find(number).is_none_or(|call| call.is_restarted(has_handler, &arguments))
 }
 
 /// Size of the SYSCALL instruction.

@@ -4,40 +4,15 @@
 //! Not for select, pselect6 and ppoll, for which Linux itself writes back the remaining time.
 
 use crate::hw::clock;
-use crate::model::number::{
-    CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, EPOLL_WAIT, NANOSLEEP, POLL, SEMTIMEDOP,
-};
+use crate::syscall::call::{Call, TimeoutArgument};
 use crate::task::thread::Thread;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Argument of a call that contains its timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimeoutArgument {
-    /// Index of a timeout in ms; infinite if negative.
-    Milliseconds(usize),
-    /// Index of the address of a `struct timespec`, or 0.
-    Timespec(usize),
-}
-
-/// Returns the argument with the relative timeout of a call.
-fn timeout_argument(number: u64, arguments: &[u64; 6]) -> Option<TimeoutArgument> {
-    /// `TIMER_ABSTIME`, a flag of clock_nanosleep(2).
-    const ABSOLUTE: u64 = 1;
-    match number {
-        POLL => Some(TimeoutArgument::Milliseconds(2)),
-        EPOLL_WAIT | EPOLL_PWAIT => Some(TimeoutArgument::Milliseconds(3)),
-        NANOSLEEP => Some(TimeoutArgument::Timespec(0)),
-        CLOCK_NANOSLEEP if arguments[1] & ABSOLUTE == 0 => Some(TimeoutArgument::Timespec(2)),
-        EPOLL_PWAIT2 | SEMTIMEDOP => Some(TimeoutArgument::Timespec(3)),
-        _ => None,
-    }
-}
-
 /// Stores the deadline of a call; for a restarted call, replaces the timeout by the remaining time.
-pub(super) fn set_remaining_time(thread: &mut Thread, number: u64, arguments: &mut [u64; 6]) {
-    let Some(timeout_argument) = timeout_argument(number, arguments) else {
+pub(super) fn set_remaining_time(thread: &mut Thread, call: &Call, arguments: &mut [u64; 6]) {
+    let Some(timeout_argument) = call.relative_timeout(arguments) else {
         return;
     };
     let now_ns = clock::now_ns();
@@ -95,22 +70,6 @@ fn timespec_ns(bytes: &[u8; 16]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn relative_timeouts_are_found() {
-        let relative = [0; 6];
-        let absolute = [0, 1, 0, 0, 0, 0];
-        assert_eq!(
-            timeout_argument(7, &relative),
-            Some(TimeoutArgument::Milliseconds(2))
-        );
-        assert_eq!(
-            timeout_argument(230, &relative),
-            Some(TimeoutArgument::Timespec(2))
-        );
-        assert_eq!(timeout_argument(230, &absolute), None);
-        assert_eq!(timeout_argument(0, &relative), None);
-    }
 
     #[test]
     fn invalid_times_are_rejected() {

@@ -146,6 +146,13 @@ impl Thread {
         (self.handle.base_priority().inherited(), self.handle.cores())
     }
 
+    /// Returns the arguments of its present system call, or of its last one.
+    #[must_use]
+    pub fn syscall_arguments(&self) -> [u64; 6] {
+        let of = &self.context.registers;
+        [of.rdi, of.rsi, of.rdx, of.r10, of.r8, of.r9]
+    }
+
     /// Adds CPU time.
     pub fn account_run_time(&mut self, ticks: u64) {
         self.cpu_ticks += ticks;

@@ -260,7 +260,7 @@ fn calls(counters: &[u8]) -> Vec<CallStats> {
         let call = table::find(number)?;
         (count > 0).then_some(CallStats {
             name: call.name,
-            delegated: matches!(call.kind, Kind::Delegated | Kind::Masked { .. }),
+            delegated: matches!(call.kind, Kind::Delegated | Kind::Masked(_)),
             count,
         })
     });

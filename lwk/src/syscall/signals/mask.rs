@@ -3,9 +3,9 @@
 use alloc::boxed::Box;
 
 use crate::model::errno::Errno;
-use crate::model::number::PSELECT6;
 use crate::model::signals::set::Set;
-use crate::syscall::delegate::{delegate, finish};
+use crate::syscall::call::{Call, MaskArgument};
+use crate::syscall::delegate::{delegate_call, finish};
 use crate::syscall::signals::arguments::{SET_SIZE, checked_size, read_set};
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
@@ -49,32 +49,34 @@ pub(super) fn block_during_call(thread: &mut Thread, set: Set) {
 }
 
 /// Delegates a call with a signal mask argument. The mask is set here, and the base gets none.
-/// Argument `at` is the address of the set, or 0.
 pub(crate) fn delegate_masked(
     mut thread: Box<Thread>,
-    number: u64,
+    call: &'static Call,
     a: [u64; 6],
-    at: usize,
+    mask: MaskArgument,
 ) -> Flow {
+    let (MaskArgument::Address(at) | MaskArgument::Structure(at)) = mask;
     let mut arguments = a;
     let given = core::mem::take(&mut arguments[at]);
-    let set = match given {
-        0 => Ok(None),
-        _ if number == PSELECT6 => indirect_set(&mut thread, given),
-        _ => checked_size(a[at + 1]).and_then(|()| read_set(&mut thread, given).map(Some)),
+    let set = match mask {
+        _ if given == 0 => Ok(None),
+        MaskArgument::Structure(_) => indirect_set(&mut thread, given),
+        MaskArgument::Address(_) => {
+            checked_size(a[at + 1]).and_then(|()| read_set(&mut thread, given).map(Some))
+        }
     };
     match set {
         Ok(set) => {
             if let Some(set) = set {
                 block_during_call(&mut thread, set);
             }
-            delegate(thread, number, arguments)
+            delegate_call(thread, call, arguments)
         }
         Err(error) => finish(thread, Err(error)),
     }
 }
 
-/// pselect6: the argument points to the address of a set and its size.
+/// Reads a set by a structure of its address and its size.
 fn indirect_set(thread: &mut Thread, address: u64) -> Result<Option<Set>, Errno> {
     let set = read_set(thread, address)?;
     let size = read_set(thread, address.wrapping_add(SET_SIZE))?;

@@ -1,6 +1,9 @@
 //! Tests of the table.
 
+use alloc::vec::Vec;
+
 use super::*;
+use crate::syscall::call::{Restart, TimeoutArgument};
 
 /// Highest number in Linux 6.12: mseal.
 const NEWEST: u64 = 462;
@@ -36,6 +39,80 @@ fn every_local_call_has_a_function() {
         assert_eq!(handler(call.number).is_some(), is_local, "{}", call.name);
     }
     assert!(handler(NEWEST + 1).is_none());
+}
+
+fn names(is: impl Fn(&Call) -> bool) -> Vec<&'static str> {
+    let named = TABLE.iter().filter(|call| is(call));
+    named.map(|call| call.name).collect()
+}
+
+fn is_delegated(call: &Call) -> bool {
+    matches!(call.kind, Kind::Delegated | Kind::Masked(_))
+}
+
+/// On others they would have no effect.
+#[test]
+fn only_delegated_calls_have_properties_of_theirs() {
+    let has = |call: &Call| {
+        let acts = call.sets_uid || call.uses_terminal || call.spared_fds > 0;
+        acts || call.timeout.is_some() || call.timer_flags.is_some()
+    };
+    assert_eq!(names(|call| has(call) && !is_delegated(call)), [""; 0]);
+    assert!(!names(has).is_empty());
+}
+
+#[test]
+fn properties_agree() {
+    for call in TABLE {
+        let mask = match call.kind {
+            Kind::Masked(MaskArgument::Address(at) | MaskArgument::Structure(at)) => Some(at),
+            _ => None,
+        };
+        let timeout = call.timeout.map(|timeout| match timeout {
+            TimeoutArgument::Milliseconds(at) | TimeoutArgument::Timespec(at) => at,
+        });
+        let name = call.name;
+        let arguments = [mask, timeout, call.timer_flags];
+        assert!(arguments.iter().flatten().all(|&at| at < 6), "{name}");
+        assert!(mask.is_none() || mask != timeout, "{name}");
+        assert!(call.timer_flags.is_none() || timeout.is_some(), "{name}");
+        // signal(7).
+        let is_once = call.restart == Restart::WithoutHandler;
+        assert!(timeout.is_none() || is_once, "{name}");
+        assert!(mask.is_none() || is_once, "{name}");
+    }
+}
+
+/// Linux itself writes back the remaining time of select, pselect6 and ppoll.
+#[test]
+fn calls_with_a_timeout_keep_it_over_a_restart() {
+    let milliseconds = |at| names(|call| call.timeout == Some(TimeoutArgument::Milliseconds(at)));
+    assert_eq!(milliseconds(2), ["poll"]);
+    assert_eq!(milliseconds(3), ["epoll_wait", "epoll_pwait"]);
+    let timespec = |at| names(|call| call.timeout == Some(TimeoutArgument::Timespec(at)));
+    assert_eq!(timespec(0), ["nanosleep"]);
+    assert_eq!(timespec(2), ["clock_nanosleep"]);
+    assert_eq!(timespec(3), ["semtimedop", "epoll_pwait2"]);
+    let by_flags = names(|call| call.timer_flags.is_some());
+    assert_eq!(by_flags, ["clock_nanosleep"]);
+}
+
+#[test]
+fn calls_act_on_user_terminal_and_descriptors() {
+    let uid = ["setuid", "setreuid", "setresuid", "unshare", "setns"];
+    assert_eq!(names(|call| call.sets_uid), uid);
+    let terminal = ["read", "write", "ioctl", "readv", "writev"];
+    assert_eq!(names(|call| call.uses_terminal), terminal);
+    let fds = |count| names(|call| call.spared_fds == count);
+    assert_eq!(fds(1), ["close", "ioctl", "dup", "fcntl"]);
+    assert_eq!(fds(2), ["dup2", "dup3"]);
+}
+
+#[test]
+fn close_is_never_restarted() {
+    assert_eq!(names(|call| call.restart == Restart::Never), ["close"]);
+    let by_argument = names(|call| matches!(call.restart, Restart::ByArgument(_)));
+    assert_eq!(by_argument, ["futex"]);
 }
 
 /// By the header of this machine's C library.
