@@ -14,7 +14,8 @@
  * Layout. The delegation area follows the node's channels, if the memory of its ACPI device
  * INSU0001 is longer than these. It is an array of pages of 4096 bytes: struct
  * insula_lwk_delegation, the counters of each core and struct insula_lwk_calls
- * (INSULA_LWK_COUNTERS_PAGES in all), then pages that the base assigns to processes:
+ * (INSULA_LWK_COUNTERS_PAGES in all), struct insula_lwk_core of each core
+ * (INSULA_LWK_CORES_PAGES), then pages that the base assigns to processes:
  *
  *	process   two consecutive pages: struct insula_lwk_process, struct insula_lwk_may_map.
  *		  Identified by the number of the first. Not writable by programs.
@@ -80,6 +81,42 @@
  *
  * May-map bits are never cleared. Each process makes one such request at a time.
  *
+ * Base mappings. Memory that a file or device of the base backs, and that the program shares or
+ * only reads, is the base's own: the proxy maps the file at the address at which the program has
+ * it, in place of that part of the mirror, so Linux itself keeps it coherent, truncates it,
+ * writes it back, and finds it in calls. The program's page table follows the proxy's:
+ *
+ *	LWK's thread					module, in the proxy
+ *	page fault in a base mapping
+ *	allocates the tables above the entry
+ *	INSULA_LWK_FAULT_IN			->	faults the page in, as an access of the proxy,
+ *							stores entries of it and of present pages
+ *						<-	around it; result
+ *	returns to the program
+ *
+ * Only the module writes these entries, which have INSULA_LWK_PTE_BASE set; the LWK allocates and
+ * frees the tables only. Before the base unmaps, write-protects, reclaims or migrates such a page
+ * it clears the entries, and has the cores forget them: it increments flush_requests in each
+ * core's struct insula_lwk_core, and waits until no core uses the page any more, ringing the
+ * doorbells of those that run a program of that page table:
+ *
+ *	base					LWK's core
+ *	clears entries				running := page table; full fence
+ *	flush_requests += 1; full fence		if flush_requests != flushes_done:
+ *	for cores with running == page table:		flush TLB; flushes_done := flush_requests
+ *		rings `doorbell`, waits until	the program, until an interrupt or trap
+ *		it leaves the program or	running := 0
+ *		flushes_done is not less
+ *
+ * When the LWK's kernel itself accesses such a page it makes `accesses` odd, makes a full fence,
+ * reads the entry again, and makes `accesses` even when it is done: the base waits while
+ * it is odd, unless it changes. The LWK waits for nothing meanwhile. A node that keeps the base
+ * waiting for seconds is stopped.
+ *
+ * To end a base mapping the LWK has the proxy map the mirror there again, by mmap(2). A fork's
+ * proxy inherits the base mappings; INSULA_MIRROR_MAP maps the mirror everywhere else. Processes
+ * that share one memory change no base mapping until they do not share it any more.
+ *
  * Process start. The base assigns pages and a first slot, fills struct insula_lwk_process,
  * base_state last, sets the process's bit in process_pending[] and rings lwk_doorbell. The LWK
  * creates a process with one thread, writes page_table, and gets the program's path, arguments
@@ -133,14 +170,16 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	7
+#define INSULA_LWK_REVISION	8
 
 /* Fewest and most pages of a delegation area. */
-#define INSULA_LWK_PAGES_MIN	16
+#define INSULA_LWK_PAGES_MIN	32
 #define INSULA_LWK_PAGES_MAX	512
 #define INSULA_LWK_SLOTS_PER_PAGE	16
 /* Pages of counters after the first page: those of cores, then one of system calls. */
 #define INSULA_LWK_COUNTERS_PAGES	5
+/* Pages of struct insula_lwk_core, which follow. */
+#define INSULA_LWK_CORES_PAGES	8
 
 /*
  * The base's clocks, for the programs' vDSO: CLOCK_REALTIME and CLOCK_MONOTONIC at one reading
@@ -195,6 +234,22 @@ struct insula_lwk_counters {
 struct insula_lwk_calls {
 	__u64 made[512];
 };
+
+/* A core of an LWK, for base mappings. */
+struct insula_lwk_core {
+	/* Written by the base. */
+	__u64 flush_requests;	/* TLB flushes requested so far */
+	__u64 base_reserved[7];
+	/* Written by the LWK. */
+	__u64 running;		/* page table of the program that it runs; 0: none */
+	__u64 accesses;		/* odd while the kernel accesses a page of a base mapping */
+	__u64 flushes_done;	/* the last flush_requests that it has obeyed */
+	__u64 doorbell;		/* interrupts the program; 0: the core is not running */
+	__u64 lwk_reserved[4];
+};
+
+/* Bit of an entry of a program's page table: the page is one of a base mapping. */
+#define INSULA_LWK_PTE_BASE	(1ULL << 10)
 
 /* State of a process as set by the base. */
 enum insula_lwk_base_state {
@@ -321,6 +376,17 @@ struct insula_lwk_syscall_slot {
  * Result: the child's id; value: its process.
  */
 #define INSULA_LWK_FORK		(INSULA_LWK_REQUEST | 6)
+
+/*
+ * Fault in a page of a base mapping, arguments (address, access): see INSULA_LWK_ACCESS_*.
+ * Result: 0; -EFAULT if the proxy may not access it; -EAGAIN if a table above its entry is
+ * missing; -ENOMEM.
+ */
+#define INSULA_LWK_FAULT_IN	(INSULA_LWK_REQUEST | 7)
+
+/* Access to a page of a base mapping: it is written; its entries allow execution. */
+#define INSULA_LWK_ACCESS_WRITE		1
+#define INSULA_LWK_ACCESS_EXECUTE	2
 
 /*
  * Flag of an invalidation: unmap, but do not wait for I/O under way. For pages that the program

@@ -67,6 +67,24 @@ struct insula_mirror_invalidate {
 	__u64 flags;		/* INSULA_LWK_INVALIDATE_NO_QUIESCE */
 };
 
+/*
+ * INSULA_MIRROR_MAP: map the mirror over [start, end) of the program's part of the proxy, in
+ * place of the base mappings there; with INSULA_MIRROR_MAP_KEEP only where nothing is mapped.
+ */
+#define INSULA_MIRROR_MAP_KEEP	1
+
+struct insula_mirror_map {
+	__u64 start;
+	__u64 end;		/* both multiples of 4096, in the mirror's range */
+	__u64 flags;		/* INSULA_MIRROR_MAP_KEEP */
+};
+
+/* INSULA_MIRROR_FAULT_IN: execute the request INSULA_LWK_FAULT_IN. */
+struct insula_mirror_fault_in {
+	__u64 address;
+	__u64 access;		/* INSULA_LWK_ACCESS_* */
+};
+
 /* node */
 #define INSULA_MIRROR_CREATE	_IOWR(INSULA_IOC, 0x71, struct insula_mirror_create)
 
@@ -82,5 +100,7 @@ struct insula_mirror_invalidate {
 #define INSULA_MIRROR_INVALIDATE	_IOW(INSULA_IOC, 0x79, struct insula_mirror_invalidate)
 #define INSULA_MIRROR_FORK	_IOR(INSULA_IOC, 0x7a, struct insula_mirror_fork)
 #define INSULA_MIRROR_ADOPT	_IO(INSULA_IOC, 0x7b)	/* EBUSY: another process has */
+#define INSULA_MIRROR_MAP	_IOW(INSULA_IOC, 0x7c, struct insula_mirror_map)
+#define INSULA_MIRROR_FAULT_IN	_IOW(INSULA_IOC, 0x7d, struct insula_mirror_fault_in)
 
 #endif

@@ -6,7 +6,8 @@ use core::mem::size_of;
 use crate::channel::{ChannelEventfd, ChannelOpen, Channels};
 use crate::grant::{GrantAdd, GrantImport, GrantRevoke, GrantTable};
 use crate::lwk::{
-    DelegationPlace, MirrorCreate, MirrorFork, MirrorInvalidate, MirrorSignal, MirrorStart,
+    DelegationPlace, MirrorCreate, MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap,
+    MirrorSignal, MirrorStart,
 };
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
@@ -143,6 +144,10 @@ pub const MIRROR_INVALIDATE: u32 = iow::<MirrorInvalidate>(0x79);
 pub const MIRROR_FORK: u32 = ior::<MirrorFork>(0x7a);
 /// `INSULA_MIRROR_ADOPT` (mirror).
 pub const MIRROR_ADOPT: u32 = io(0x7b);
+/// `INSULA_MIRROR_MAP` (mirror).
+pub const MIRROR_MAP: u32 = iow::<MirrorMap>(0x7c);
+/// `INSULA_MIRROR_FAULT_IN` (mirror).
+pub const MIRROR_FAULT_IN: u32 = iow::<MirrorFaultIn>(0x7d);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

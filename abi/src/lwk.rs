@@ -9,10 +9,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 7;
+pub const LWK_REVISION: u32 = 8;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
-pub const PAGES_MIN: u32 = 16;
+pub const PAGES_MIN: u32 = 32;
 /// `INSULA_LWK_PAGES_MAX`: most pages of an area.
 pub const PAGES_MAX: u32 = 512;
 /// `INSULA_LWK_SLOTS_PER_PAGE`: slots in a page.
@@ -20,6 +20,8 @@ pub const SLOTS_PER_PAGE: u32 = 16;
 /// `INSULA_LWK_COUNTERS_PAGES`: pages after the first page: [`Counters`] of cores, and in the last
 /// of them [`Calls`].
 pub const COUNTERS_PAGES: u32 = 5;
+/// `INSULA_LWK_CORES_PAGES`: pages after those, of [`Core`] for each core.
+pub const CORES_PAGES: u32 = 8;
 /// Bytes of a page.
 pub const PAGE_SIZE: u64 = 4096;
 
@@ -106,6 +108,37 @@ pub struct Calls {
     /// By number.
     pub made: [u64; 512],
 }
+
+/// `struct insula_lwk_core`: a core of an LWK, for base mappings.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Core {
+    /// TLB flushes that the base has requested so far.
+    pub flush_requests: u64,
+    /// Zero.
+    pub base_reserved: [u64; 7],
+    /// Page table of the program that it runs; 0 for none.
+    pub running: u64,
+    /// Odd while the kernel accesses a page of a base mapping.
+    pub accesses: u64,
+    /// The last [`Core::flush_requests`] that it has obeyed.
+    pub flushes_done: u64,
+    /// The doorbell that interrupts the program; 0 while the core does not run.
+    pub doorbell: u64,
+    /// Zero.
+    pub lwk_reserved: [u64; 4],
+}
+
+/// `INSULA_LWK_PTE_BASE`: bit of an entry of a program's page table whose page is one of a base
+/// mapping.
+pub const PTE_BASE: u64 = 1 << 10;
+
+/// `INSULA_LWK_ACCESS_WRITE`, of [`request::FAULT_IN`]: the page is written.
+pub const ACCESS_WRITE: u64 = 1;
+/// `INSULA_LWK_ACCESS_EXECUTE`, of [`request::FAULT_IN`]: its entries allow execution.
+pub const ACCESS_EXECUTE: u64 = 2;
 
 /// `enum insula_lwk_base_state`: state of a process as set by the base.
 pub mod base_state {
@@ -274,6 +307,8 @@ pub mod request {
     pub const INVALIDATE: u64 = REQUEST | 5;
     /// `INSULA_LWK_FORK`: fork.
     pub const FORK: u64 = REQUEST | 6;
+    /// `INSULA_LWK_FAULT_IN`: fault in a page of a base mapping.
+    pub const FAULT_IN: u64 = REQUEST | 7;
 }
 
 /// `INSULA_LWK_INVALIDATE_NO_QUIESCE`, a flag of [`request::INVALIDATE`]: do not wait for I/O under
@@ -377,4 +412,33 @@ pub struct MirrorInvalidate {
     pub ticket: u64,
     /// [`INVALIDATE_NO_QUIESCE`].
     pub flags: u64,
+}
+
+/// `INSULA_MIRROR_MAP_KEEP`, a flag of [`MirrorMap`]: map the mirror only where nothing is mapped.
+pub const MIRROR_MAP_KEEP: u64 = 1;
+
+/// `struct insula_mirror_map`: a range of the proxy over which the mirror is mapped.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MirrorMap {
+    /// Its first address.
+    pub start: u64,
+    /// Its end. Both are multiples of 4096.
+    pub end: u64,
+    /// [`MIRROR_MAP_KEEP`].
+    pub flags: u64,
+}
+
+/// `struct insula_mirror_fault_in`: a page of a base mapping that is accessed.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MirrorFaultIn {
+    /// An address in it.
+    pub address: u64,
+    /// [`ACCESS_WRITE`], [`ACCESS_EXECUTE`].
+    pub access: u64,
 }

@@ -34,6 +34,27 @@
 #define INSULA_CONTIG_ORDINARY	MIGRATE_MOVABLE
 #endif
 
+/* 6.12, 6da8e9634bb7 ("mm: new follow_pfnmap API"). Of a VMA that is VM_PFNMAP or VM_IO. */
+static inline int insula_follow_pfn(struct vm_area_struct *vma, unsigned long address,
+				    unsigned long *frame, bool *writable)
+{
+#ifdef INSULA_HAS_FOLLOW_PFNMAP_START
+	struct follow_pfnmap_args args = { .vma = vma, .address = address };
+	int err = follow_pfnmap_start(&args);
+
+	if (err)
+		return err;
+	*frame = args.pfn;
+	*writable = args.writable;
+	follow_pfnmap_end(&args);
+	return 0;
+#else
+	/* It has been faulted in for writing if it is to be written. */
+	*writable = vma->vm_flags & VM_WRITE;
+	return follow_pfn(vma, address, frame);
+#endif
+}
+
 /* 6.12, 5f60d5f6bbc1 ("move asm/unaligned.h to linux/unaligned.h") */
 #ifdef INSULA_HAS_GET_UNALIGNED
 #include <linux/unaligned.h>

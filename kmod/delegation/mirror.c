@@ -39,6 +39,7 @@ static void mirror_disconnected(struct insula_slots_user *user)
 {
 	struct insula_mirror *mirror = insula_mirror_of(user);
 
+	insula_base_mappings_end(&mirror->base);
 	down_write(&mirror->walk_lock);
 	if (mirror->mapping)
 		unmap_mapping_range(mirror->mapping, 0, 0, 1);
@@ -47,6 +48,7 @@ static void mirror_disconnected(struct insula_slots_user *user)
 
 static void mirror_free(struct insula_mirror *mirror)
 {
+	insula_base_mappings_destroy(&mirror->base);
 	insula_frame_tracker_destroy(&mirror->tracker);
 	xa_destroy(&mirror->attached);
 	if (mirror->mm)
@@ -62,6 +64,8 @@ static void mirror_quiesce_work(struct work_struct *work)
 						    quiesce_work);
 	bool pinned;
 
+	/* The proxy's memory is gone. */
+	insula_base_mappings_destroy(&mirror->base);
 	mutex_lock(&mirror->tracker_lock);
 	insula_frame_tracker_unmapped(&mirror->tracker, mirror->start, mirror->end);
 	pinned = insula_frame_tracker_list_pinned(&mirror->tracker, NULL, 0, 0);
@@ -91,6 +95,7 @@ static struct insula_mirror *mirror_new(struct insula_slots *slots, u64 start, u
 	mutex_init(&mirror->invalidate_lock);
 	mutex_init(&mirror->stopped_lock);
 	insula_frame_tracker_init(&mirror->tracker);
+	insula_base_mappings_init(&mirror->base);
 	xa_init(&mirror->attached);
 	mirror->user.disconnected = mirror_disconnected;
 	INIT_DELAYED_WORK(&mirror->quiesce_work, mirror_quiesce_work);
@@ -211,15 +216,25 @@ static int mirror_slot_free(struct insula_mirror *mirror, struct insula_syscall_
 	return 0;
 }
 
-/* Make the calling process the proxy. -EBUSY if there is one. */
+/*
+ * Make the calling process the proxy. -EBUSY if there is one. The call is restarted if a signal
+ * comes, even one that only stops the process: Linux takes all locks of its memory here.
+ */
 static int mirror_adopt(struct insula_mirror *mirror)
 {
 	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
+	int err;
 
 	mmgrab(current->mm);
 	if (cmpxchg(&mirror->mm, NULL, current->mm)) {
 		mmdrop(current->mm);
 		return -EBUSY;
+	}
+	err = insula_base_mappings_follow(mirror);
+	if (err) {
+		WRITE_ONCE(mirror->mm, NULL);
+		mmdrop(current->mm);
+		return err == -EINTR ? -ERESTARTNOINTR : err;
 	}
 	insula_slots_write(mirror->slots, &process->pid, task_tgid_vnr(current));
 	return 0;
@@ -353,6 +368,10 @@ static long mirror_ioctl(struct file *file, unsigned int command, unsigned long 
 		return mirror_ioctl_signal(mirror, (void __user *)argument);
 	case INSULA_MIRROR_INVALIDATE:
 		return insula_mirror_invalidate(mirror, (void __user *)argument);
+	case INSULA_MIRROR_MAP:
+		return insula_mirror_map(file, (void __user *)argument);
+	case INSULA_MIRROR_FAULT_IN:
+		return insula_mirror_fault_in(mirror, (void __user *)argument);
 	case INSULA_MIRROR_FORK:
 		return mirror_ioctl_fork(mirror, (void __user *)argument);
 	case INSULA_MIRROR_SLOT_ATTACH:
@@ -363,6 +382,11 @@ static long mirror_ioctl(struct file *file, unsigned int command, unsigned long 
 	default:
 		return -ENOTTY;
 	}
+}
+
+bool insula_mirror_is_vma(const struct vm_area_struct *vma)
+{
+	return vma->vm_file && vma->vm_file->f_op == &mirror_fops;
 }
 
 static int mirror_release(struct inode *inode, struct file *file)
@@ -388,6 +412,7 @@ int insula_mirror_create(struct insula_slots *slots, void __user *argument)
 {
 	struct insula_mirror_create request;
 	struct insula_mirror *mirror;
+	int err;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
@@ -399,10 +424,11 @@ int insula_mirror_create(struct insula_slots *slots, void __user *argument)
 	mirror = mirror_create(slots, request.start, request.end, 0);
 	if (IS_ERR(mirror))
 		return PTR_ERR(mirror);
-	mirror_adopt(mirror);
+	err = mirror_adopt(mirror);
 	request.slot = mirror->first->index;
-	return mirror_install(mirror,
-			      copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0);
+	if (!err && copy_to_user(argument, &request, sizeof(request)))
+		err = -EFAULT;
+	return mirror_install(mirror, err);
 }
 
 int insula_mirrors_init(void)

@@ -8,6 +8,7 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
+#include "delegation/base_mapping.h"
 #include "delegation/frame_tracker.h"
 #include "delegation/slots.h"
 
@@ -29,6 +30,8 @@ struct insula_mirror {
 	struct mutex stopped_lock;	/* stopped, and its word in the area */
 	bool stopped;			/* as reported to the node's kernel */
 	struct insula_syscall_slot *first;	/* the first thread's */
+	struct insula_base_mappings base;
+	int joined_vmas;		/* VMAs of the proxy when those of the mirror were joined */
 	struct delayed_work quiesce_work;
 };
 
@@ -46,6 +49,12 @@ static inline struct insula_mirror *insula_mirror_of(struct insula_slots_user *u
 
 /* INSULA_MIRROR_INVALIDATE with its argument in user space. */
 int insula_mirror_invalidate(struct insula_mirror *mirror, void __user *argument);
+
+/* Whether a VMA maps a mirror. */
+bool insula_mirror_is_vma(const struct vm_area_struct *vma);
+
+/* INSULA_MIRROR_MAP with its argument in user space; `file` is the mirror's. */
+int insula_mirror_map(struct file *file, void __user *argument);
 
 /* mmap() of its descriptor: the program's pages, or syscall slots. */
 int insula_mirror_mmap(struct file *file, struct vm_area_struct *vma);

@@ -117,6 +117,7 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	init_rwsem(&slots->users_lock);
 	INIT_LIST_HEAD(&slots->users);
 	slots->place = *place;
+	insula_shootdown_init(&slots->shootdown, place->node);
 	slots->header = phys_to_virt(place->start);
 	slots->doorbell.rung = slots_rung;
 	err = insula_doorbell_create(&slots->doorbell);
@@ -126,6 +127,9 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	}
 	slots->ringable = ringable;
 	get_file(place->memory);
+	/* A former run of the node may have left its cores' words. */
+	memset(insula_slots_page_address(slots, 1 + INSULA_LWK_COUNTERS_PAGES), 0,
+	       INSULA_LWK_CORES_PAGES * PAGE_SIZE);
 	slots_write_header(slots);
 	return slots;
 }
@@ -173,6 +177,7 @@ void insula_slots_disconnect(struct insula_slots *slots)
 		return;
 	insula_doorbell_publish(&slots->doorbell, NULL);
 	insula_clock_stop(&slots->clock);
+	insula_shootdown_disconnect(&slots->shootdown);
 	mutex_lock(&slots->lock);
 	WRITE_ONCE(slots->disconnected, true);
 	for (page = 0; page < slots->place.pages; page++)

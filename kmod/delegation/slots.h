@@ -15,6 +15,7 @@
  */
 struct insula_slots;
 
+struct insula_node;
 struct insula_ringable;
 
 /* A user that maps memory of the node. */
@@ -30,6 +31,7 @@ struct insula_slots_place {
 	phys_addr_t start;
 	u32 pages;
 	struct file *memory;	/* the node's, held by the area */
+	struct insula_node *node;	/* valid until insula_slots_disconnect() */
 };
 
 /* Initialize an area. Takes ownership of `ringable` on success. ERR_PTR(-ENOMEM). */
@@ -41,6 +43,9 @@ void insula_slots_put(struct insula_slots *slots);
 /* The node has ended: stop using its memory, wake all waiters. NULL is allowed. */
 void insula_slots_disconnect(struct insula_slots *slots);
 bool insula_slots_disconnected(const struct insula_slots *slots);
+
+/* Its cores are parked, or one of them could not be (`lost`). NULL is allowed. */
+void insula_slots_end(struct insula_slots *slots, bool lost);
 
 /* Whether the node's kernel accepts programs. */
 bool insula_slots_ready(const struct insula_slots *slots);

@@ -8,10 +8,11 @@
 
 #include "arch/x86/doorbell.h"
 #include "delegation/clock.h"
+#include "delegation/shootdown.h"
 #include "delegation/slots.h"
 
 /* The first page that is given to processes. */
-#define INSULA_SLOTS_FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES)
+#define INSULA_SLOTS_FIRST_PAGE	(1 + INSULA_LWK_COUNTERS_PAGES + INSULA_LWK_CORES_PAGES)
 
 /* Use of a page of the area. */
 enum insula_slots_use {
@@ -35,6 +36,7 @@ struct insula_slots {
 	struct insula_doorbell doorbell;
 	struct insula_clock clock;
 	struct insula_ringable *ringable;
+	struct insula_shootdown shootdown;
 	struct mutex lock;		/* all below, and writes to pages of processes */
 	struct rw_semaphore users_lock;	/* users; nests inside `lock` */
 	struct list_head users;

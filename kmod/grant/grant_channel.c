@@ -276,16 +276,9 @@ static bool grant_channel_reset_cores(struct insula_grant_channel *channel)
 {
 	u32 count = insula_area_cores(channel->area, channel->apic_ids,
 				      ARRAY_SIZE(channel->apic_ids));
-	bool parked = true;
-	u32 i;
 
 	lockdep_assert_held(&channel->lock);
-	for (i = 0; i < count; i++)
-		insula_start_reset(channel->apic_ids[i]);
-	for (i = 0; i < count; i++)
-		if (insula_start_park(channel->apic_ids[i]))
-			parked = false;
-	return parked;
+	return insula_start_park_all(channel->apic_ids, count);
 }
 
 static int grant_channel_stop_node(struct insula_grant_channel *channel)

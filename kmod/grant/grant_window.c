@@ -88,8 +88,9 @@ static void grant_window_revoke(struct grant_window *window, struct span span)
 	int err = insula_grant_channel_revoke(table->channel, &message, table->timeout_ms);
 
 	grant_window_clear(window, span, err == -EIO);
-	if (err)
-		insula_node_unresponsive(table->node, table->channel);
+	/* If it is still the run of the node to which the table belongs. */
+	if (err && READ_ONCE(table->node->grants) == table->channel)
+		insula_node_unresponsive(table->node);
 }
 
 /* The base keeps the mapping unchanged until this returns. */

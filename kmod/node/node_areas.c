@@ -104,6 +104,7 @@ int insula_node_lay_out_delegation(struct insula_node *node,
 		.start = delegation->start,
 		.pages = delegation->pages,
 		.memory = node->memory,
+		.node = node,
 	};
 	return node_areas_lay_out_delegation(node, &place);
 }

@@ -104,6 +104,7 @@ static bool node_state_park_cores(struct insula_node *node)
 
 	lockdep_assert_held(&node->lock);
 	insula_grant_channel_end(node->grants, err);
+	insula_slots_end(node->slots, err);
 	if (err)
 		node_state_leak(node);
 	return !err;
@@ -181,11 +182,10 @@ static void node_state_exit_seen(struct insula_exit_poll *exit_poll, enum insula
 	node_state_queue_reap(container_of(exit_poll, struct insula_node, exit_poll), reason);
 }
 
-void insula_node_unresponsive(struct insula_node *node, const struct insula_grant_channel *grants)
+void insula_node_unresponsive(struct insula_node *node)
 {
 	pr_warn("node %s did not release revoked memory in time\n", node->named.name);
-	if (READ_ONCE(node->grants) == grants)
-		node_state_queue_reap(node, INSULA_REASON_HUNG);
+	node_state_queue_reap(node, INSULA_REASON_HUNG);
 }
 
 struct insula_node *insula_node_new(void)

@@ -59,8 +59,8 @@ void insula_node_state_exit(void);
 struct insula_node *insula_node_new(void);
 void insula_node_put(struct insula_node *node);
 
-/* It missed the timeout of a revocation and its cores were reset: end it, if in this run. */
-void insula_node_unresponsive(struct insula_node *node, const struct insula_grant_channel *grants);
+/* It did not release memory of the base in time, and its cores were reset: end it. */
+void insula_node_unresponsive(struct insula_node *node);
 
 /* Wake waiters in poll(). */
 void insula_node_changed(struct insula_node *node);

@@ -137,6 +137,8 @@ insula_proxy_begin:
 .Lp_request:
     cmp eax, {REQUEST_INVALIDATE}
     je .Lp_invalidate
+    cmp eax, {REQUEST_FAULT_IN}
+    je .Lp_fault_in
     cmp eax, {REQUEST_THREAD}
     je .Lp_new_thread
     cmp eax, {REQUEST_THREAD_END}
@@ -162,6 +164,12 @@ insula_proxy_begin:
 // The request's arguments are the structure that the ioctl takes.
 .Lp_invalidate:
     mov esi, {MIRROR_INVALIDATE}
+    lea rdx, [r12 + {ARGUMENTS}]
+    call .Lp_ioctl
+    jmp .Lp_answer
+
+.Lp_fault_in:
+    mov esi, {MIRROR_FAULT_IN}
     lea rdx, [r12 + {ARGUMENTS}]
     call .Lp_ioctl
     jmp .Lp_answer

@@ -189,6 +189,7 @@ global_asm!(
     REQUEST_THREAD_END = const request::THREAD_END as u32,
     REQUEST_EXIT = const request::EXIT as u32,
     REQUEST_INVALIDATE = const request::INVALIDATE as u32,
+    REQUEST_FAULT_IN = const request::FAULT_IN as u32,
     REQUEST_FORK = const request::FORK as u32,
     REQUEST_RESOLVED = const request::RESOLVED as u32,
     FORK = const size_of::<MirrorFork>(),
@@ -202,6 +203,7 @@ global_asm!(
     MIRROR_SLOT_WAKE = const ioctl::MIRROR_SLOT_WAKE,
     MIRROR_SIGNAL = const ioctl::MIRROR_SIGNAL,
     MIRROR_INVALIDATE = const ioctl::MIRROR_INVALIDATE,
+    MIRROR_FAULT_IN = const ioctl::MIRROR_FAULT_IN,
     MIRROR_FORK = const ioctl::MIRROR_FORK,
 );
 

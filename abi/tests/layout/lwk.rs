@@ -2,8 +2,9 @@
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
-    self, Calls, Clock, Counters, Delegation, DelegationPlace, MayMap, MirrorCreate, MirrorFork,
-    MirrorInvalidate, MirrorSignal, MirrorStart, Process, Signal, SyscallSlot,
+    self, Calls, Clock, Core, Counters, Delegation, DelegationPlace, MayMap, MirrorCreate,
+    MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap, MirrorSignal, MirrorStart, Process,
+    Signal, SyscallSlot,
 };
 
 use super::{Facts, structure, values};
@@ -141,6 +142,27 @@ pub(crate) fn structures() -> Facts {
         "insula_mirror_start",
         [arguments_size, descriptor, slots, ignored, blocked]
     );
+    structure!(facts, MirrorMap, "insula_mirror_map", [start, end, flags]);
+    structure!(
+        facts,
+        MirrorFaultIn,
+        "insula_mirror_fault_in",
+        [address, access]
+    );
+    structure!(
+        facts,
+        Core,
+        "insula_lwk_core",
+        [
+            flush_requests,
+            base_reserved,
+            running,
+            accesses,
+            flushes_done,
+            doorbell,
+            lwk_reserved
+        ]
+    );
     structure!(facts, MirrorFork, "insula_mirror_fork", [slot, process]);
     structure!(
         facts,
@@ -160,6 +182,10 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_PAGES_MAX = lwk::PAGES_MAX,
         INSULA_LWK_SLOTS_PER_PAGE = lwk::SLOTS_PER_PAGE,
         INSULA_LWK_COUNTERS_PAGES = lwk::COUNTERS_PAGES,
+        INSULA_LWK_CORES_PAGES = lwk::CORES_PAGES,
+        INSULA_LWK_PTE_BASE = lwk::PTE_BASE,
+        INSULA_LWK_ACCESS_WRITE = lwk::ACCESS_WRITE,
+        INSULA_LWK_ACCESS_EXECUTE = lwk::ACCESS_EXECUTE,
         INSULA_LWK_PINNED_MAX = lwk::PINNED_MAX,
         INSULA_LWK_MAY_MAP_SHIFT = lwk::MAY_MAP_SHIFT,
         INSULA_LWK_QUEUE = lwk::QUEUE,
@@ -173,6 +199,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_EXIT = lwk::request::EXIT,
         INSULA_LWK_INVALIDATE = lwk::request::INVALIDATE,
         INSULA_LWK_FORK = lwk::request::FORK,
+        INSULA_LWK_FAULT_IN = lwk::request::FAULT_IN,
         INSULA_LWK_INVALIDATE_NO_QUIESCE = lwk::INVALIDATE_NO_QUIESCE,
         INSULA_MIRROR_SLOTS = lwk::MIRROR_SLOTS,
         INSULA_MIRROR_CANCEL_SIGNAL = lwk::MIRROR_CANCEL_SIGNAL,
@@ -187,6 +214,9 @@ pub(crate) fn constants() -> Facts {
         INSULA_MIRROR_INVALIDATE = ioctl::MIRROR_INVALIDATE,
         INSULA_MIRROR_FORK = ioctl::MIRROR_FORK,
         INSULA_MIRROR_ADOPT = ioctl::MIRROR_ADOPT,
+        INSULA_MIRROR_MAP_KEEP = lwk::MIRROR_MAP_KEEP,
+        INSULA_MIRROR_MAP = ioctl::MIRROR_MAP,
+        INSULA_MIRROR_FAULT_IN = ioctl::MIRROR_FAULT_IN,
     });
     facts
 }

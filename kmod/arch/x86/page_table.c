@@ -62,3 +62,33 @@ int insula_translate(struct file *memory, u64 page_table, u64 address,
 	translation->page = page_table_leaf_page(entry, level, address);
 	return insula_memory_covers(memory, translation->page, PAGE_SIZE) ? 0 : -EIO;
 }
+
+u64 *insula_page_table(struct file *memory, u64 page_table, u64 address)
+{
+	u64 table = page_table & ADDRESS_MASK, entry, index;
+	unsigned int level;
+
+	for (level = LEVELS; ; level--) {
+		if (!insula_memory_covers(memory, table, PAGE_SIZE))
+			return NULL;
+		if (level == 1)
+			return phys_to_virt(table);
+		index = (address >> page_table_shift(level)) & (BIT(INDEX_BITS) - 1);
+		entry = READ_ONCE(((u64 *)phys_to_virt(table))[index]);
+		if ((entry & PRESENT_TO_PROGRAMS) != PRESENT_TO_PROGRAMS ||
+		    page_table_is_leaf(entry, level))
+			return NULL;
+		table = entry & ADDRESS_MASK;
+	}
+}
+
+u64 insula_page_table_entry(phys_addr_t page, pgprot_t protection, bool writable,
+			    bool executable)
+{
+	u64 caching = pgprot_val(protection) & _PAGE_CACHE_MASK;
+	u64 entry = page | caching | PRESENT_TO_PROGRAMS | _PAGE_ACCESSED;
+
+	if (writable)
+		entry |= _PAGE_RW | _PAGE_DIRTY;
+	return executable ? entry : entry | _PAGE_NX;
+}

@@ -3,6 +3,7 @@
 #define INSULA_PAGE_TABLE_H
 
 #include <linux/fs.h>
+#include <linux/pgtable.h>
 #include <linux/types.h>
 
 /* Translation of an address by a program's page table. */
@@ -18,5 +19,15 @@ struct insula_translation {
  */
 int insula_translate(struct file *memory, u64 page_table, u64 address,
 		     struct insula_translation *translation);
+
+/*
+ * The lowest table on the walk to an address, of PAGE_SIZE / 8 entries. NULL: there is none, or
+ * the tables are malformed, or the address is mapped by a large page.
+ */
+u64 *insula_page_table(struct file *memory, u64 page_table, u64 address);
+
+/* Entry for a page that programs may access, cached as `protection` says. */
+u64 insula_page_table_entry(phys_addr_t page, pgprot_t protection, bool writable,
+			    bool executable);
 
 #endif

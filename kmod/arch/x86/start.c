@@ -264,6 +264,19 @@ int insula_start_park(u32 apic_id)
 	return err;
 }
 
+bool insula_start_park_all(const u32 *apic_ids, u32 count)
+{
+	bool parked = true;
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		insula_start_reset(apic_ids[i]);
+	for (i = 0; i < count; i++)
+		if (insula_start_park(apic_ids[i]))
+			parked = false;
+	return parked;
+}
+
 int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 {
 	int err = 0;

@@ -31,6 +31,9 @@ void insula_start_reset(u32 apic_id);
  */
 int insula_start_park(u32 apic_id);
 
+/* Reset cores at once, then park each. Whether all are parked. Sleeps. */
+bool insula_start_park_all(const u32 *apic_ids, u32 count);
+
 /*
  * Start a parked core. On success *tsc is the time stamp counter at the jump. -ETIMEDOUT: it did
  * not get there. -ESHUTDOWN: starting is forbidden. On an error it is reset again.

@@ -9,8 +9,8 @@ use insula_abi::channel::{
     AreaHeader, CHANNEL_MAGIC, DOORBELL_APIC_SHIFT, DOORBELL_VALID, DOORBELL_VECTOR_MASK, area_size,
 };
 use insula_abi::lwk::{
-    COUNTERS_PAGES, Calls, Clock, Counters, Delegation, LWK_MAGIC, PAGE_SIZE, PAGES_MAX,
-    SLOTS_PER_PAGE,
+    CORES_PAGES, COUNTERS_PAGES, Calls, Clock, Counters, Delegation, LWK_MAGIC, PAGE_SIZE,
+    PAGES_MAX, SLOTS_PER_PAGE,
 };
 use insula_bare::apic;
 use insula_bare::memory::{PhysAddr, word};
@@ -171,7 +171,7 @@ impl DelegationArea {
     /// Whether the two pages of a process can be at `page`.
     #[must_use]
     pub fn can_hold_process(&self, page: u64) -> bool {
-        page > u64::from(COUNTERS_PAGES) && page + 1 < self.pages
+        page > u64::from(COUNTERS_PAGES + CORES_PAGES) && page + 1 < self.pages
     }
 
     /// Whether the base has given a slot to a process.

@@ -2,6 +2,7 @@
 
 pub mod area;
 pub mod clock;
+pub(crate) mod core_words;
 pub(crate) mod counters;
 pub(crate) mod polling;
 pub mod process_pages;

@@ -53,6 +53,16 @@ pub(crate) fn switch_page_table(root: PhysAddr) {
     }
 }
 
+/// Returns the page table that this core uses.
+pub(crate) fn page_table() -> PhysAddr {
+    PhysAddr(state(number()).root.load(Ordering::Relaxed))
+}
+
+/// Flushes this core's TLB.
+pub(crate) fn flush_own() {
+    flush_tlb(cpu::root());
+}
+
 /// Makes all cores leave a page table that is about to be freed; no thread runs with it any more.
 /// Cores that still have it loaded leave it by an IPI, whatever they are doing: another core may be
 /// in this function, too, waiting for the table that this one uses.

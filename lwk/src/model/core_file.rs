@@ -94,7 +94,8 @@ impl CoreFile<'_> {
         let mut dumped = Vec::new();
         for &vma in self.vmas {
             let size = vma.end - vma.start;
-            let is_wanted = !vma.flags.contains(VmaFlags::DONT_DUMP);
+            // Files are at hand when a core file is read.
+            let is_wanted = !vma.flags.intersects(VmaFlags::DONT_DUMP | VmaFlags::BASE);
             let file_size = match is_wanted && vma.protection.contains(Protection::READ) {
                 true => size,
                 false => 0,

@@ -33,6 +33,10 @@ impl Errno {
     pub const ELOOP: Self = Self(40);
     pub const ETIMEDOUT: Self = Self(110);
 
+    /// Within this kernel only, as Linux' ERESTARTSYS: a page of a base mapping has to be faulted
+    /// in first.
+    pub const EBASEPAGE: Self = Self(600);
+
     /// Encodes it as the result of a system call.
     #[must_use]
     pub fn as_result(self) -> u64 {

@@ -8,16 +8,36 @@ pub const STAT: u64 = 4;
 pub const FSTAT: u64 = 5;
 /// `poll`.
 pub const POLL: u64 = 7;
+/// `mmap`.
+pub const MMAP: u64 = 9;
+/// `mprotect`.
+pub const MPROTECT: u64 = 10;
+/// `munmap`.
+pub const MUNMAP: u64 = 11;
 /// `rt_sigaction`.
 pub const RT_SIGACTION: u64 = 13;
 /// `rt_sigprocmask`.
 pub const RT_SIGPROCMASK: u64 = 14;
+/// `ioctl`.
+pub const IOCTL: u64 = 16;
 /// `pread64`.
 pub const PREAD64: u64 = 17;
 /// `pwrite64`.
 pub const PWRITE64: u64 = 18;
+/// `mremap`.
+pub const MREMAP: u64 = 25;
+/// `msync`.
+pub const MSYNC: u64 = 26;
+/// `mincore`.
+pub const MINCORE: u64 = 27;
 /// `madvise`.
 pub const MADVISE: u64 = 28;
+/// `shmat`.
+pub const SHMAT: u64 = 30;
+/// `shmctl`.
+pub const SHMCTL: u64 = 31;
+/// `shmdt`.
+pub const SHMDT: u64 = 67;
 /// `pause`.
 pub const PAUSE: u64 = 34;
 /// `fcntl`.
@@ -56,12 +76,22 @@ pub const PERSONALITY: u64 = 135;
 pub const GETPRIORITY: u64 = 140;
 /// `setpriority`.
 pub const SETPRIORITY: u64 = 141;
+/// `mlock`.
+pub const MLOCK: u64 = 149;
+/// `munlock`.
+pub const MUNLOCK: u64 = 150;
+/// `mlock2`.
+pub const MLOCK2: u64 = 325;
 /// `prctl`.
 pub const PRCTL: u64 = 157;
 /// `tkill`.
 pub const TKILL: u64 = 200;
 /// `futex`.
 pub const FUTEX: u64 = 202;
+/// `io_setup`.
+pub const IO_SETUP: u64 = 206;
+/// `io_destroy`.
+pub const IO_DESTROY: u64 = 207;
 /// `getdents64`.
 pub const GETDENTS64: u64 = 217;
 /// `timer_create`.
@@ -78,6 +108,8 @@ pub const OPENAT: u64 = 257;
 pub const GETRANDOM: u64 = 318;
 /// `close_range`.
 pub const CLOSE_RANGE: u64 = 436;
+/// `process_vm_readv`.
+pub const PROCESS_VM_READV: u64 = 310;
 /// `prlimit64`.
 pub const PRLIMIT64: u64 = 302;
 /// `faccessat2`.

@@ -33,7 +33,7 @@ bitflags! {
 bitflags! {
     /// Attributes of a VMA.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct VmaFlags: u8 {
+    pub struct VmaFlags: u16 {
         /// A forked child finds zeros (`MADV_WIPEONFORK`).
         const WIPE_ON_FORK = 1;
         /// A forked child has nothing there (`MADV_DONTFORK`).
@@ -46,10 +46,13 @@ bitflags! {
         const MAY_BE_DIRTY = 16;
         /// Beyond the end of the mapped file: every access fails.
         const BEYOND_EOF = 32;
-        /// Write access cannot be enabled.
-        const DENY_WRITE = 64;
+        /// A base mapping: its pages are the base's.
+        const BASE = 64;
+        /// Of a base mapping: it is not private.
+        const SHARED = 128;
         /// Part of a file mapping.
-        const ANY_FILE = Self::FILE_COPY.bits() | Self::BEYOND_EOF.bits();
+        const ANY_FILE =
+            Self::FILE_COPY.bits() | Self::BEYOND_EOF.bits() | Self::BASE.bits();
     }
 }
 

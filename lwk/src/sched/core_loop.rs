@@ -11,7 +11,7 @@ use insula_bare::{apic, cpu};
 
 use crate::base::area::area;
 use crate::base::counters::{Counter, count};
-use crate::base::polling;
+use crate::base::{core_words, polling};
 use crate::hw::cores::{ack_interrupts, doorbell, is_interrupted, number};
 use crate::hw::interrupts::{handle_interrupt, is_doorbell_pending, take_doorbell};
 use crate::hw::tlb::switch_page_table;
@@ -227,6 +227,14 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         return loader::load_program(thread);
     }
     let is_exiting = thread.process.is_exiting();
+    if let Some(missing) = thread.missing_page.take()
+        && !is_exiting
+    {
+        return match thread.is_rseq_due {
+            true => rseq::complete(thread, missing),
+            false => dispatch::retry(thread, missing),
+        };
+    }
     if thread.has_pending_exec() && !is_exiting {
         return Flow::handler(thread, exec::complete_exec);
     }
@@ -242,6 +250,13 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
     }
     if thread.has_uncaught_signal() {
         return proxy_signals::restore_proxy_handler(thread);
+    }
+    if thread.handle.is_signal_pending() {
+        // A handler's frame holds where the program goes on: that must be known by then.
+        rseq::resume(&mut thread);
+        if thread.is_rseq_due {
+            return Flow::Continue(thread);
+        }
     }
     signal_delivery::deliver_signals(&mut thread);
     if thread.stopping.is_some() {
@@ -314,11 +329,13 @@ fn enter_program(thread: &mut Thread) -> Trap {
     if is_first_core {
         log::set_in_program(true);
     }
+    core_words::enter_program();
     let start = clock::stamp();
     #[cfg(target_os = "none")]
     let trap = thread.context.run();
     #[cfg(not(target_os = "none"))]
     let trap = thread.context.trap();
+    core_words::leave_program();
     if is_first_core {
         log::set_in_program(false);
     }

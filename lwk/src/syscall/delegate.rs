@@ -7,6 +7,7 @@ use crate::base::proxy_pointers::mask_proxy_pointers;
 use crate::model::errno::{Errno, as_result};
 use crate::syscall::call::Call;
 use crate::syscall::{proxy_mask, timeouts};
+use crate::task::address_space::base_access;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
@@ -48,8 +49,19 @@ fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
     Flow::Delegated(thread)
 }
 
-/// Finishes a call here: the thread goes on with its result.
+/// Finishes a call here: the thread goes on with its result, or makes the call again when a page
+/// that it needs has been faulted in.
 pub(super) fn finish(mut thread: Box<Thread>, result: Result<u64, Errno>) -> Flow {
+    if result == Err(Errno::EBASEPAGE) {
+        thread.missing_page = base_access::take_missing();
+        if thread.missing_page.is_some() {
+            return Flow::Continue(thread);
+        }
+    }
+    let result = result.map_err(|error| match error {
+        Errno::EBASEPAGE => Errno::EFAULT,
+        error => error,
+    });
     thread.context.registers.rax = as_result(result);
     Flow::Continue(thread)
 }

@@ -9,6 +9,7 @@ use crate::syscall::delegate::{delegate_call, finish};
 use crate::syscall::files::is_mirror_fd;
 use crate::syscall::signals::mask::delegate_masked;
 use crate::syscall::table;
+use crate::task::address_space::base_access::MissingPage;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
@@ -31,6 +32,22 @@ pub fn execute(mut thread: Box<Thread>) -> Flow {
         Kind::Delegated => delegate_call(thread, call, arguments),
         Kind::Masked(mask) => delegate_masked(thread, call, arguments, mask),
     }
+}
+
+/// Faults in the page of a base mapping that a call of a thread lacks, and makes the call again.
+#[must_use]
+pub fn retry(thread: Box<Thread>, missing: MissingPage) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        match thread.fault_in(missing.address, missing.access).await {
+            Ok(()) => {
+                // It keeps its deadline.
+                thread.restarted_call = Some(thread.context.registers.rax);
+                execute(thread)
+            }
+            Err(Errno::ENOMEM) => finish(thread, Err(Errno::ENOMEM)),
+            Err(_) => finish(thread, Err(Errno::EFAULT)),
+        }
+    })
 }
 
 fn execute_here(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {

@@ -36,9 +36,10 @@ pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) 
             Err(Errno::ENOMEM) => return handle_out_of_memory(thread),
             // Another thread is unmapping the page: retry.
             Err(Errno::EAGAIN) => return Flow::Yield(thread),
-            // `BUS_ADRERR`.
-            Err(Errno::EIO) => info = Info::fault(signal_number::BUS, 2, address),
-            Err(_) => info = fault_info(&thread, address),
+            Err(Errno::EBASEPAGE) => {
+                return fault_in(thread, access, [vector.into(), error, address]);
+            }
+            Err(error) => info = fault_info(&thread, address, error),
         }
     } else {
         info.fields[0] = match info.code {
@@ -49,6 +50,23 @@ pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) 
     thread.last_exception = [vector.into(), error, address];
     thread.process.signals().force(thread.id, info);
     Flow::Continue(thread)
+}
+
+/// Faults in a page of a base mapping.
+fn fault_in(thread: Box<Thread>, access: Protection, exception: [u64; 3]) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let [_, _, address] = exception;
+        match thread.fault_in(address, access).await {
+            Ok(()) | Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(Errno::ENOMEM) => return wait_for_memory(thread),
+            Err(error) => {
+                let info = fault_info(&thread, address, error);
+                thread.last_exception = exception;
+                thread.process.signals().force(thread.id, info);
+            }
+        }
+        Flow::Continue(thread)
+    })
 }
 
 /// Sends SIGSEGV to a thread whose instruction pointer is not a user address.
@@ -81,10 +99,15 @@ fn wait_for_memory(mut thread: Box<Thread>) -> Flow {
     Flow::Exit(thread)
 }
 
-fn fault_info(thread: &Thread, address: u64) -> Info {
-    /// `SEGV_MAPERR` and `SEGV_ACCERR`.
+/// Returns the signal for an access that has failed.
+fn fault_info(thread: &Thread, address: u64, error: Errno) -> Info {
+    /// `SEGV_MAPERR`, `SEGV_ACCERR` and `BUS_ADRERR`.
     const MAPERR: i32 = 1;
     const ACCERR: i32 = 2;
+    const ADRERR: i32 = 2;
+    if error == Errno::EIO {
+        return Info::fault(signal_number::BUS, ADRERR, address);
+    }
     let page = address & !(PAGE - 1);
     let is_there = thread.process.space().covers(page, page.saturating_add(1));
     let code = if is_there { ACCERR } else { MAPERR };

@@ -13,7 +13,7 @@ use crate::model::errno::Errno;
 use crate::model::futex::{Key, TID_MASK, WAITERS, Waiter};
 use crate::model::number::FUTEX;
 use crate::syscall::deadline::{deadline, deadline_after, time_ns};
-use crate::syscall::delegate::finish;
+use crate::syscall::delegate::{delegate, finish};
 use crate::task::flow::Flow;
 use crate::task::futex;
 use crate::task::thread::Thread;
@@ -65,6 +65,9 @@ pub(super) fn futex(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     if let Err(error) = check_address(&thread, operation, address) {
         return finish(thread, Err(error));
     }
+    if is_base_futex(&thread, operation, address) {
+        return delegate(thread, FUTEX, a);
+    }
     let futex = FutexWord::new(&thread, operation, address);
     let other = || FutexWord::new(&thread, operation, second);
     let clamp_count = |count: u64| u32::try_from(count as i32).unwrap_or(0);
@@ -94,6 +97,11 @@ pub(super) fn futex(thread: Box<Thread>, a: [u64; 6]) -> Flow {
         _ => Err(Errno::ENOSYS),
     };
     finish(thread, result)
+}
+
+/// Whether a futex is in memory that the base's processes may share: then the base has its waiters.
+fn is_base_futex(thread: &Thread, operation: u64, address: u64) -> bool {
+    operation & PRIVATE == 0 && thread.process.space().is_base_shared(address)
 }
 
 /// Whether the operation exists, and allows the given clock.

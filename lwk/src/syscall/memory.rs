@@ -7,25 +7,29 @@ use insula_bare::user::USER_END;
 
 use crate::hw::memory::frames::{free_bytes, total_bytes};
 use crate::model::errno::Errno;
-use crate::model::number;
+use crate::model::number::{self, MADVISE};
 use crate::model::vma::{PAGE, Protection, VmaFlags};
+use crate::syscall::base_mapping;
 use crate::syscall::delegate::finish;
-use crate::syscall::file_mapping::{FilePart, map_file};
+use crate::syscall::file_mapping::{FilePart, map_copy};
 use crate::task::address_space::remap::{Progress, Target};
 use crate::task::address_space::stop::Stop;
 use crate::task::address_space::{AddressSpace, Placement};
+use crate::task::base_mapping::{BaseMapping, Source};
 use crate::task::flow::Flow;
 use crate::task::mm::Step;
 use crate::task::thread::Thread;
 
 bitflags! {
     /// Flags of mmap(2).
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     struct MapFlags: u64 {
         const SHARED = 0x01;
         const PRIVATE = 0x02;
         const FIXED = 0x10;
         const ANONYMOUS = 0x20;
+        const LOW_32_BITS = 0x40;
+        const GROWS_DOWN = 0x100;
         const POPULATE = 0x8000;
         const FIXED_NOREPLACE = 0x10_0000;
     }
@@ -129,6 +133,7 @@ struct Mapping {
     place: Placement,
     size: u64,
     protection: Protection,
+    flags: MapFlags,
     is_shared: bool,
     populates: bool,
     /// The file; `None` for anonymous memory.
@@ -138,7 +143,7 @@ struct Mapping {
 impl Mapping {
     fn of(a: [u64; 6]) -> Result<Self, Errno> {
         let [address, size, prot, flags, file, offset] = a;
-        let flags = MapFlags::from_bits_truncate(flags);
+        let flags = MapFlags::from_bits_retain(flags);
         let (protection, size) = (protection(prot), whole_pages(size)?);
         if !flags.intersects(MapFlags::SHARED | MapFlags::PRIVATE) || !offset.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
@@ -155,11 +160,39 @@ impl Mapping {
             place,
             size,
             protection,
+            flags,
             // Both bits: MAP_SHARED_VALIDATE.
             is_shared: flags.contains(MapFlags::SHARED),
             populates: flags.contains(MapFlags::POPULATE) && protection.contains(Protection::READ),
             part: (!is_anonymous).then_some(FilePart { file, offset }),
         })
+    }
+
+    /// Maps a file: private memory to be written is a copy of it, all else is the base's.
+    async fn map_file(&self, thread: &mut Thread, part: FilePart) -> Result<u64, Errno> {
+        if part.file as u32 == thread.process.pages().mirror_fd() as u32 {
+            return Err(Errno::EBADF);
+        }
+        let is_own = !self.is_shared
+            && (self.protection.contains(Protection::WRITE) || thread.process.mm().is_shared());
+        if is_own {
+            return map_copy(thread, self.place, (self.size, self.protection), part).await;
+        }
+        let placed = MapFlags::FIXED
+            | MapFlags::FIXED_NOREPLACE
+            | MapFlags::LOW_32_BITS
+            | MapFlags::GROWS_DOWN;
+        let mapping = BaseMapping {
+            size: self.size,
+            protection: self.protection,
+            is_shared: self.is_shared,
+            source: Source::File {
+                file: part.file,
+                offset: part.offset,
+                flags: self.flags.difference(placed).bits(),
+            },
+        };
+        thread.map_base(self.place, mapping).await
     }
 
     /// Maps anonymous memory.
@@ -173,13 +206,10 @@ impl Mapping {
     /// Maps a file, or populated memory.
     async fn map_with_base(self, thread: &mut Thread) -> Result<u64, Errno> {
         let Self {
-            place,
-            size,
-            protection,
-            ..
+            size, protection, ..
         } = self;
         if let Some(part) = self.part {
-            return map_file(thread, place, (size, protection), part, self.is_shared).await;
+            return self.map_file(thread, part).await;
         }
         let start = thread.change_space(move |space| self.map(space)).await?;
         let advice = match protection.contains(Protection::WRITE) {
@@ -192,7 +222,7 @@ impl Mapping {
     }
 }
 
-/// mmap(2). Writable shared mappings of files are refused: they would need the base's page cache.
+/// mmap(2).
 pub(super) fn mmap(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     match Mapping::of(a) {
         Ok(mapping) if mapping.part.is_none() && !mapping.populates => {
@@ -212,6 +242,9 @@ pub(super) fn mremap(thread: Box<Thread>, a: [u64; 6]) -> Flow {
         Ok(arguments) => arguments,
         Err(error) => return finish(thread, Err(error)),
     };
+    if base_mapping::has_base_mappings(&thread, old.0, old.1) {
+        return base_mapping::mremap(thread, old, size, target);
+    }
     let mut progress = Progress::default();
     change(thread, move |space| {
         space.remap(old, size, target, &mut progress)
@@ -281,6 +314,9 @@ pub(super) fn mprotect(thread: Box<Thread>, [start, size, prot, ..]: [u64; 6]) -
         return finish(thread, Err(Errno::ENOMEM));
     };
     let protection = protection(prot);
+    if base_mapping::has_base_mappings(&thread, start, end) {
+        return base_mapping::mprotect(thread, (start, end), protection);
+    }
     change(thread, move |space| {
         space.protect(start, end, protection).map(|()| 0)
     })
@@ -288,32 +324,59 @@ pub(super) fn mprotect(thread: Box<Thread>, [start, size, prot, ..]: [u64; 6]) -
 
 /// madvise(2).
 pub(super) fn madvise(thread: Box<Thread>, [start, size, number, ..]: [u64; 6]) -> Flow {
-    match advised(&thread, start, size, number) {
-        Ok(Some((advice, end))) => advise(thread, (start, end), advice, number),
-        Ok(None) => finish(thread, Ok(0)),
+    let advice = Advice::of(u64::from(number as u32));
+    let end = match advised_end(&thread, start, size) {
+        Ok(end) => end,
+        Err(error) => return finish(thread, Err(error)),
+    };
+    match advice {
+        _ if base_mapping::has_base_mappings(&thread, start, end) => {
+            advise_base(thread, (start, end), advice, number)
+        }
+        Ok(_) if start == end => finish(thread, Ok(0)),
+        Ok(advice) => advise(thread, (start, end), advice, number),
         Err(error) => finish(thread, Err(error)),
     }
 }
 
-/// Returns the advice and the end of its range; `None` for an empty one.
-fn advised(
-    thread: &Thread,
-    start: u64,
-    size: u64,
-    number: u64,
-) -> Result<Option<(Advice, u64)>, Errno> {
-    let advice = Advice::of(u64::from(number as u32))?;
+/// Returns the end of a range of pages that is mapped without gaps.
+fn advised_end(thread: &Thread, start: u64, size: u64) -> Result<u64, Errno> {
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     if size == 0 {
-        return Ok(None);
+        return Ok(start);
     }
     let end = start.checked_add(whole_pages(size)?).ok_or(Errno::EINVAL)?;
     match thread.process.space().covers(start, end) {
-        true => Ok(Some((advice, end))),
+        true => Ok(end),
         false => Err(Errno::ENOMEM),
     }
+}
+
+/// Gives an advice on a range with base mappings: to the base for these, then for all else.
+fn advise_base(
+    thread: Box<Thread>,
+    (start, end): (u64, u64),
+    advice: Result<Advice, Errno>,
+    number: u64,
+) -> Flow {
+    if advice == Ok(Advice::Populate) {
+        return advise(thread, (start, end), Advice::Populate, number);
+    }
+    Flow::handler(thread, move |mut thread| async move {
+        let range = (start, end);
+        let told = thread.for_each_base_mapping(MADVISE, range, [number, 0, 0, 0]);
+        if let Err(error) = told.await {
+            return finish(thread, Err(error));
+        }
+        match advice {
+            Ok(advice) => advise(thread, range, advice, number),
+            // The base knows advice that concerns only its own memory.
+            Err(_) if thread.process.space().is_all_base(start, end) => finish(thread, Ok(0)),
+            Err(error) => finish(thread, Err(error)),
+        }
+    })
 }
 
 fn advise(thread: Box<Thread>, (start, end): (u64, u64), advice: Advice, number: u64) -> Flow {
@@ -365,7 +428,7 @@ async fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Res
         })?;
     }
     let arguments = [start, end - start, advice, 0, 0, 0];
-    thread.remote_syscall(number::MADVISE, arguments).await
+    thread.remote_syscall(MADVISE, arguments).await
 }
 
 /// sysinfo(2): memory is the node's; load and processes are the base's.
@@ -393,20 +456,8 @@ async fn report_memory(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// msync(2): mapped files are copies, nothing is written back.
-pub(super) fn msync(thread: &mut Thread, [start, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if !start.is_multiple_of(PAGE) {
-        return Err(Errno::EINVAL);
-    }
-    let end = start.checked_add(size).ok_or(Errno::ENOMEM)?;
-    match size == 0 || thread.process.space().covers(start, end) {
-        true => Ok(0),
-        false => Err(Errno::ENOMEM),
-    }
-}
-
-/// mlock(2), munlock(2) and so on: nothing to do, as pages are never swapped out.
-pub(super) fn mlock(_: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
+/// mlockall(2), munlockall(2): nothing to do, as the node's pages are never swapped out.
+pub(super) fn mlockall(_: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 

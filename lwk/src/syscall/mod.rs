@@ -1,5 +1,7 @@
 //! Entries of programs to the kernel: system calls and exceptions; signals before the return.
 
+pub(crate) mod aio;
+pub(crate) mod base_mapping;
 pub mod call;
 pub(crate) mod clone;
 pub(crate) mod clone_arguments;
@@ -18,6 +20,7 @@ pub(crate) mod memory;
 pub(crate) mod prctl;
 pub(crate) mod proxy_mask;
 pub(crate) mod scheduling;
+pub(crate) mod shared_memory;
 pub mod signal_delivery;
 pub mod signals;
 pub mod table;

@@ -11,6 +11,8 @@
 pub(crate) mod access;
 pub(crate) mod advice;
 mod awaited;
+pub(crate) mod base_access;
+pub mod base_mapping;
 pub(crate) mod copy;
 pub(crate) mod faults;
 pub(crate) mod heap;
@@ -31,6 +33,7 @@ use crate::hw::memory::table_frames::ProgramTableFrames;
 use crate::model::errno::Errno;
 use crate::model::vma::{ObjectRef, PAGE, Protection, Vma, VmaFlags, VmaMap};
 use crate::task::address_space::awaited::Awaited;
+use crate::task::address_space::base_access::BaseAccess;
 use crate::task::address_space::page::flags_of;
 use crate::task::address_space::quarantine::{Pinned, Quarantine};
 use crate::task::address_space::stop::Stop;
@@ -50,6 +53,9 @@ pub struct AddressSpace {
     quarantine: Quarantine,
     /// Pages that the base is about to look up.
     awaited: Awaited,
+    base_access: BaseAccess,
+    /// Sizes of the attached System V shared-memory segments, by address.
+    segments: BTreeMap<u64, u64>,
     /// Shared-memory objects that VMAs map, by number.
     objects: BTreeMap<u64, Arc<SharedObject>>,
     /// Start and end of the heap of brk(2).
@@ -95,6 +101,8 @@ impl AddressSpace {
             bounds,
             quarantine: Quarantine::default(),
             awaited: Awaited::default(),
+            base_access: BaseAccess::default(),
+            segments: BTreeMap::new(),
             objects: BTreeMap::new(),
             heap: (0, 0),
             limit: u64::MAX,
@@ -126,6 +134,35 @@ impl AddressSpace {
         self.bounds.0 <= start && start < end && end <= self.bounds.1
     }
 
+    /// Returns the address at which a mapping of a size, a multiple of the page size, can be placed.
+    ///
+    /// # Errors
+    /// As of mmap(2).
+    pub fn place(&mut self, placement: Placement, size: u64) -> Result<u64, Errno> {
+        if size == 0 || !size.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let start = match placement {
+            Placement::Hint(hint) => self.choose_address(hint, size)?,
+            Placement::Fixed(start) | Placement::FixedNoReplace(start) => start,
+        };
+        let end = start.checked_add(size).ok_or(Errno::ENOMEM)?;
+        if !start.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        if !self.holds(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        // One more VMA, and another if it splits one.
+        self.vmas.has_room(2)?;
+        match placement {
+            Placement::FixedNoReplace(_) if self.vmas.first_within(start, end).is_some() => {
+                Err(Errno::EEXIST)
+            }
+            _ => Ok(start),
+        }
+    }
+
     /// Maps zeroed private memory, of a multiple of the page size. Returns its address.
     ///
     /// # Errors
@@ -136,28 +173,10 @@ impl AddressSpace {
         size: u64,
         protection: Protection,
     ) -> Result<u64, Stop> {
-        if size == 0 || !size.is_multiple_of(PAGE) {
-            return Err(Errno::EINVAL.into());
-        }
-        let start = match placement {
-            Placement::Hint(hint) => self.choose_address(hint, size)?,
-            Placement::Fixed(start) | Placement::FixedNoReplace(start) => start,
-        };
-        let end = start.checked_add(size).ok_or(Errno::ENOMEM)?;
-        if !start.is_multiple_of(PAGE) {
-            return Err(Errno::EINVAL.into());
-        }
-        if !self.holds(start, end) {
-            return Err(Errno::ENOMEM.into());
-        }
-        // One more VMA, and another if it splits one.
-        self.vmas.has_room(2)?;
-        match placement {
-            Placement::FixedNoReplace(_) if self.vmas.first_within(start, end).is_some() => {
-                return Err(Errno::EEXIST.into());
-            }
-            Placement::Fixed(_) => self.unmap(start, end)?,
-            _ => {}
+        let start = self.place(placement, size)?;
+        let end = start + size;
+        if let Placement::Fixed(_) = placement {
+            self.unmap(start, end)?;
         }
         if self.vmas.bytes().saturating_add(size) > self.limit {
             return Err(Errno::ENOMEM.into());
@@ -236,6 +255,7 @@ impl AddressSpace {
             return Err(Errno::EINVAL.into());
         }
         self.vmas.can_unmap(start, end)?;
+        self.has_no_base_mapping(start, end)?;
         self.split_at(start)?;
         self.split_at(end)?;
         self.drop_pages(start, end)?;
@@ -258,6 +278,7 @@ impl AddressSpace {
         let (start, end) = self.bounds;
         self.heap = (0, 0);
         self.stack = (0, 0);
+        self.segments.clear();
         self.mappings_end = end;
         self.unmap(start, end)
     }
@@ -266,15 +287,13 @@ impl AddressSpace {
     ///
     /// # Errors
     /// [`Errno::ENOMEM`] if not all of it is mapped; [`Errno::EACCES`] if write access to the
-    /// kernel's pages or to a shared file is requested.
+    /// kernel's pages is requested.
     pub fn protect(&mut self, start: u64, end: u64, protection: Protection) -> Result<(), Stop> {
         if !self.holds(start, end) || !self.vmas.covers(start, end) {
             return Err(Errno::ENOMEM.into());
         }
         let is_kernel_object = |object: ObjectRef| object.number == shared_object::KERNEL_OBJECT;
-        let is_write_denied = |vma: Vma| {
-            vma.flags.contains(VmaFlags::DENY_WRITE) || vma.object.is_some_and(is_kernel_object)
-        };
+        let is_write_denied = |vma: Vma| vma.object.is_some_and(is_kernel_object);
         let writes = protection.contains(Protection::WRITE);
         if writes && self.vmas.within(start, end).any(is_write_denied) {
             return Err(Errno::EACCES.into());

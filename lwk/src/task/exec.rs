@@ -94,9 +94,12 @@ pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
 /// Empties the program's memory, or replaces it if it is shared.
 async fn replace_mm(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
     if !thread.process.mm().is_shared() {
+        thread.end_all_base_mappings().await?;
         return thread.change_space(AddressSpace::clear).await;
     }
     thread.clear_tid_word();
+    // The inherited base mappings; those of the shared memory are the parent's proxy's.
+    thread.map_whole_mirror().await?;
     thread.unmap_buffer(buffer, BUFFER_SIZE).await?;
     let mm = thread.process.mm();
     // With the change lock no other process requests an invalidation.
@@ -153,10 +156,10 @@ async fn is_any_pinned(thread: &mut Thread, (start, end): (u64, u64)) -> bool {
 
 /// Loads the program. On failure the process is killed.
 async fn load_new_program(thread: &mut Thread, arguments: &Arguments, image: Image) {
-    if load_and_close(thread, arguments, image).await.is_err() {
+    if let Err(error) = load_and_close(thread, arguments, image).await {
         const KILLED: u64 = 9;
         info!(
-            "process {} is killed: loading the new program failed",
+            "process {} is killed: loading the new program failed: {error:?}",
             thread.id
         );
         thread.exit_process(KILLED);

@@ -78,7 +78,7 @@ async fn fork_process(
     };
     match request_fork(thread, options).await {
         Ok((id, pages)) => {
-            let mm = parent.child_mm(space, pages);
+            let mm = parent.child_mm(space, pages, options);
             let child = parent.new_child(pages, mm, options);
             *child.nascent_child.lock() = Some(Box::new(nascent_child));
             process_table::add(Arc::clone(&child));
@@ -160,10 +160,15 @@ impl Process {
     }
 
     /// Returns the child's memory: the cloned space, or else this process's own.
-    fn child_mm(&self, space: Option<AddressSpace>, pages: ProcessPages) -> Arc<Mm> {
+    fn child_mm(
+        &self,
+        space: Option<AddressSpace>,
+        pages: ProcessPages,
+        options: &ForkOptions,
+    ) -> Arc<Mm> {
         let Some(space) = space else {
             let mm = self.mm();
-            mm.add_sharer(pages);
+            mm.add_sharer(pages, !options.blocks_parent);
             return mm;
         };
         Mm::new(space, pages)

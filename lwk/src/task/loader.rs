@@ -21,6 +21,7 @@ use crate::model::signals::frame;
 use crate::model::vma::{PAGE, Protection, VmaFlags};
 use crate::model::{number, rseq};
 use crate::task::address_space::{AddressSpace, Placement};
+use crate::task::base_mapping::{BaseMapping, Source};
 use crate::task::flow::Flow;
 use crate::task::image::{Image, OpenFile};
 use crate::task::layout::{self, Layout, STACK_SIZE};
@@ -237,7 +238,38 @@ async fn map_segments(
     })
 }
 
+/// Loads a segment: what the program cannot write is the base's page cache, all else a copy.
 async fn load_segment(thread: &mut Thread, file: u64, segment: &Segment) -> Result<(), Errno> {
+    let (start, end) = segment.pages();
+    let is_in_file = (segment.address + segment.file_size).next_multiple_of(PAGE) == end;
+    match segment.protection.contains(Protection::WRITE) || !is_in_file {
+        true => copy_segment(thread, file, segment).await,
+        false => map_segment(thread, file, segment, (start, end)).await,
+    }
+}
+
+async fn map_segment(
+    thread: &mut Thread,
+    file: u64,
+    segment: &Segment,
+    (start, end): (u64, u64),
+) -> Result<(), Errno> {
+    const PRIVATE: u64 = 2;
+    let mapping = BaseMapping {
+        size: end - start,
+        protection: segment.protection,
+        is_shared: false,
+        source: Source::File {
+            file,
+            offset: segment.offset.wrapping_sub(segment.address - start),
+            flags: PRIVATE,
+        },
+    };
+    let place = Placement::Fixed(start);
+    thread.map_base(place, mapping).await.map(drop)
+}
+
+async fn copy_segment(thread: &mut Thread, file: u64, segment: &Segment) -> Result<(), Errno> {
     let (start, end) = segment.pages();
     let writable = Protection::READ | Protection::WRITE;
     thread

@@ -8,7 +8,9 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_api::ArcMutexGuard;
 use spin::lock_api::Mutex;
@@ -23,8 +25,34 @@ use crate::task::address_space::quarantine::Pinned;
 use crate::task::address_space::stop::{Invalidation, Stop};
 use crate::task::spin_guard::SpinGuard;
 
-/// A locked address space.
-pub(super) type AddressSpaceGuard = SpinGuard<ArcMutexGuard<spin::Mutex<()>, AddressSpace>>;
+/// A locked address space. Once it is dropped the base may take back pages that the kernel accessed.
+pub struct AddressSpaceGuard(SpinGuard<ArcMutexGuard<spin::Mutex<()>, AddressSpace>>);
+
+impl fmt::Debug for AddressSpaceGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("AddressSpaceGuard")
+    }
+}
+
+impl Deref for AddressSpaceGuard {
+    type Target = AddressSpace;
+
+    fn deref(&self) -> &AddressSpace {
+        &self.0
+    }
+}
+
+impl DerefMut for AddressSpaceGuard {
+    fn deref_mut(&mut self) -> &mut AddressSpace {
+        &mut self.0
+    }
+}
+
+impl Drop for AddressSpaceGuard {
+    fn drop(&mut self) {
+        self.0.end_base_access();
+    }
+}
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -34,6 +62,7 @@ pub struct Mm {
     id: u64,
     space: Arc<Mutex<AddressSpace>>,
     change_lock: ChangeLock,
+    is_shared_for_good: AtomicBool,
     /// Processes whose proxies may map its pages.
     sharers: spin::Mutex<Vec<ProcessPages>>,
 }
@@ -45,6 +74,9 @@ pub enum Step<T> {
     Done(Result<T, Errno>),
     /// The base has to invalidate a range first.
     Invalidate(Invalidation),
+    /// The proxy has to map the mirror first in place of a base mapping, from the first address to
+    /// before the second.
+    EndBaseMapping(u64, u64),
     /// The base has to look up the pages first that it awaits in a range.
     Await(u64, u64),
 }
@@ -62,8 +94,8 @@ impl ChangeGuard {
         &self.mm
     }
 
-    /// Starts a change, or starts it again once the base has looked up the pages that it awaited.
-    /// `operation` is called again after each invalidation that it asks for.
+    /// Starts a change, or starts it again after what it stopped for, unless that was an
+    /// invalidation. `operation` is called again after each invalidation that it asks for.
     pub fn begin<T>(
         &self,
         operation: &mut impl FnMut(&mut AddressSpace) -> Result<T, Stop>,
@@ -101,6 +133,7 @@ impl Mm {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             space: Arc::new(Mutex::new(space)),
             change_lock: ChangeLock::default(),
+            is_shared_for_good: AtomicBool::new(false),
             sharers: spin::Mutex::new(alloc::vec![process]),
         })
     }
@@ -114,7 +147,8 @@ impl Mm {
     /// Locks the address space for a moment. The owner of the lock may wait for this core to handle
     /// an IPI.
     pub fn space(&self) -> AddressSpaceGuard {
-        SpinGuard::new(cores::wait_for(|| self.space.try_lock_arc()))
+        let guard = cores::wait_for(|| self.space.try_lock_arc());
+        AddressSpaceGuard(SpinGuard::new(guard))
     }
 
     /// Takes the change lock, if nobody holds it or waits for it.
@@ -144,6 +178,7 @@ impl Mm {
                 Ok(done) => return Step::Done(Ok(done)),
                 Err(Stop::Error(error)) => return Step::Done(Err(error)),
                 Err(Stop::Awaited(start, end)) => return Step::Await(start, end),
+                Err(Stop::BaseMapping(start, end)) => return Step::EndBaseMapping(start, end),
                 Err(Stop::Invalidate(range)) => range,
             };
             if range.force || self.may_be_mapped(range.start, range.end) {
@@ -153,9 +188,18 @@ impl Mm {
         }
     }
 
-    /// Adds a process that shares it.
-    pub fn add_sharer(&self, process: ProcessPages) {
+    /// Adds a process that shares it: for good, or until the process that forked it goes on.
+    pub fn add_sharer(&self, process: ProcessPages, is_for_good: bool) {
+        if is_for_good {
+            self.is_shared_for_good.store(true, Ordering::Release);
+        }
         self.sharers.lock().push(process);
+    }
+
+    /// Whether a process shares it, or has shared it, other than by vfork(2).
+    #[must_use]
+    pub fn is_shared_for_good(&self) -> bool {
+        self.is_shared_for_good.load(Ordering::Acquire)
     }
 
     /// Whether several processes share it.

@@ -251,7 +251,7 @@ impl Thread {
     /// Those of `operation`.
     pub(crate) async fn finish_change<T>(
         &mut self,
-        guard: ChangeGuard,
+        mut guard: ChangeGuard,
         mut step: Step<T>,
         mut operation: impl FnMut(&mut AddressSpace) -> Result<T, Stop>,
     ) -> Result<T, Errno> {
@@ -264,6 +264,10 @@ impl Thread {
                 }
                 Step::Await(start, end) => {
                     wait_while_awaited(guard.mm(), start, end).await;
+                    guard.begin(&mut operation)
+                }
+                Step::EndBaseMapping(start, end) => {
+                    guard = self.end_base_mapping(guard, start, end).await?;
                     guard.begin(&mut operation)
                 }
             }

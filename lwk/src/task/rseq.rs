@@ -3,12 +3,16 @@
 //!
 //! Source: rseq(2) of Linux, its include/uapi/linux/rseq.h and kernel/rseq.c.
 
+use alloc::boxed::Box;
+
 use crate::model::errno::Errno;
 use crate::model::rseq::{ALIGNMENT, Registration, SIZE_MIN, Sequence};
 use crate::model::signals::info::Info;
 use crate::model::signals::number;
 use crate::model::vma::PAGE;
 use crate::task::address_space::AddressSpace;
+use crate::task::address_space::base_access::{self, MissingPage};
+use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
 /// Offsets in `struct rseq`: `rseq_cs`; `node_id` and `mm_cid`. `cpu_id_start` and `cpu_id` come
@@ -67,8 +71,9 @@ fn unregister(thread: &mut Thread, given: Registration) -> Result<u64, Errno> {
 }
 
 /// Updates the area of a thread that returns to its program after it was off its core or in a
-/// handler. Sends SIGSEGV if that fails.
+/// handler. Sends SIGSEGV if that fails. If it needs a page of a base mapping, [`complete`] is due.
 pub(crate) fn resume(thread: &mut Thread) {
+    thread.is_rseq_due = false;
     let Some(registered) = thread.rseq else {
         return;
     };
@@ -81,12 +86,31 @@ pub(crate) fn resume(thread: &mut Thread) {
     drop(space);
     match stored {
         Ok(abort) => thread.context.registers.rip = abort.unwrap_or(rip),
-        Err(_) => {
-            thread.rseq = None;
-            let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
-            thread.process.signals().force(thread.id, fault);
+        Err(Errno::EBASEPAGE) => {
+            thread.missing_page = base_access::take_missing();
+            thread.is_rseq_due = true;
         }
+        Err(_) => fail(thread),
     }
+}
+
+fn fail(thread: &mut Thread) {
+    thread.is_rseq_due = false;
+    thread.rseq = None;
+    let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
+    thread.process.signals().force(thread.id, fault);
+}
+
+/// Completes [`resume`] when the page that it needs has been faulted in: the critical section, or
+/// the signature before its abort handler, is in the program's file.
+pub(crate) fn complete(thread: Box<Thread>, missing: MissingPage) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        match thread.fault_in(missing.address, missing.access).await {
+            Ok(()) => resume(&mut thread),
+            Err(_) => fail(&mut thread),
+        }
+        Flow::Continue(thread)
+    })
 }
 
 /// Stores the core number, which is also unique among the program's running threads (`mm_cid`).
@@ -117,12 +141,14 @@ fn abort_sequence(
     space.read(address, &mut bytes)?;
     let (_, end) = space.bounds();
     let sequence = Sequence::read(&bytes, end).ok_or(Errno::EINVAL)?;
+    let mut signature = [0; 4];
+    if sequence.holds(rip) {
+        space.read(sequence.abort.wrapping_sub(4), &mut signature)?;
+    }
     space.write(registered.area + AT_SEQUENCE, &[0; 8])?;
     if !sequence.holds(rip) {
         return Ok(None);
     }
-    let mut signature = [0; 4];
-    space.read(sequence.abort.wrapping_sub(4), &mut signature)?;
     match u32::from_le_bytes(signature) == registered.signature {
         true => Ok(Some(sequence.abort)),
         false => Err(Errno::EINVAL),

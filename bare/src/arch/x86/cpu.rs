@@ -15,6 +15,8 @@ pub enum Msr {
     X2Apic = 0x800,
     /// Deadline of the local APIC's timer, in ticks of the time stamp counter.
     TscDeadline = 0x6e0,
+    /// Memory types that page table entries name (Intel SDM volume 3, 12.12).
+    Pat = 0x277,
     /// Extended features: SYSCALL, NX.
     Efer = 0xc000_0080,
     /// Segments for SYSCALL and SYSRET.

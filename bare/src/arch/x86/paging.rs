@@ -37,6 +37,8 @@ bitflags! {
         /// In an entry that is not present: the page was unmapped, its frame is still to be freed.
         /// The processor ignores such an entry.
         const DEFERRED_FREE = 1 << 9;
+        /// The page is the base's: the base's module writes the entry.
+        const BASE = 1 << 10;
         /// The page cannot be executed.
         const NO_EXECUTE = 1 << 63;
     }
@@ -216,6 +218,32 @@ impl PageTable {
             }
         }
         Ok(table)
+    }
+
+    /// Allocates the tables above the entry of a small page, which somebody else writes.
+    ///
+    /// # Errors
+    /// [`MapError`]; tables may have been added.
+    pub fn prepare(
+        &mut self,
+        address: u64,
+        frames: &mut dyn FrameAllocator,
+    ) -> Result<(), MapError> {
+        self.table_for(address, PageSize::Small.level(), frames)
+            .map(drop)
+    }
+
+    /// Allocates the table below the root's entry for an address.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn prepare_root(
+        &mut self,
+        address: u64,
+        frames: &mut dyn FrameAllocator,
+    ) -> Result<(), MapError> {
+        self.table_for(address, PageSize::Huge.level(), frames)
+            .map(drop)
     }
 
     /// Returns the page that contains an address.

@@ -50,6 +50,9 @@ const CR4_SMEP: u64 = 1 << 20;
 const CR4_SMAP: u64 = 1 << 21;
 const CR4_FSGSBASE: u64 = 1 << 16;
 const CR4_UMIP: u64 = 1 << 11;
+/// Memory types as Linux has them, whose entries the base's module stores: WB, WC, UC-, UC, WB, WP,
+/// UC-, WT (`pat_bp_init` of Linux).
+const MEMORY_TYPES: u64 = 0x0407_0506_0007_0106;
 /// EFER: SYSCALL, NX.
 const EFER_SET: u64 = 1 << 0 | 1 << 11;
 /// Flags that SYSCALL clears: TF, IF, DF, IOPL, NT, AC.
@@ -85,6 +88,7 @@ impl PerCore {
         unsafe {
             write_msr(Msr::GsBase as u32, this);
             write_msr(Msr::KernelGsBase as u32, 0);
+            write_msr(Msr::Pat as u32, MEMORY_TYPES);
             change_cr0(CR0_CLEAR, CR0_SET);
             change_cr4(0, CR4_SET | optional_features() | machine_check::cr4());
             let efer = read_msr(Msr::Efer as u32);

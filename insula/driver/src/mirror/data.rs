@@ -4,7 +4,7 @@
 use std::os::fd::AsRawFd;
 
 use insula_abi::ioctl;
-use insula_abi::lwk::{MIRROR_SLOTS, MirrorStart, PAGE_SIZE};
+use insula_abi::lwk::{MIRROR_MAP_KEEP, MIRROR_SLOTS, MirrorMap, MirrorStart, PAGE_SIZE};
 use insula_proxy::{Parameters, Step, Text};
 use nix::libc::{self, c_long};
 use zerocopy::IntoBytes;
@@ -29,7 +29,11 @@ const CHILD_STEPS_SIZE: usize = CHILD_STEPS * size_of::<Step>();
 /// Bytes after the blob, in whole pages.
 pub(super) fn data_size(arguments_size: usize) -> usize {
     let steps = STEPS_SIZE + CHILD_STEPS_SIZE;
-    let bytes = size_of::<Parameters>() + size_of::<MirrorStart>() + steps + MESSAGES_SIZE;
+    let bytes = size_of::<Parameters>()
+        + size_of::<MirrorStart>()
+        + size_of::<MirrorMap>()
+        + steps
+        + MESSAGES_SIZE;
     (bytes + arguments_size).next_multiple_of(PAGE_SIZE as usize)
 }
 
@@ -37,6 +41,7 @@ pub(super) fn data_size(arguments_size: usize) -> usize {
 pub(super) struct Data<'a> {
     parameters: Parameters,
     start: MirrorStart,
+    holes: MirrorMap,
     steps: [Step; STEPS],
     child_steps: [Step; CHILD_STEPS],
     arguments: &'a [u8],
@@ -62,6 +67,11 @@ impl<'a> Data<'a> {
                 ignored: signals.ignored,
                 blocked: signals.blocked,
             },
+            holes: MirrorMap {
+                start: region.program().start,
+                end: region.program().end,
+                flags: MIRROR_MAP_KEEP,
+            },
             steps: steps(region, (fd, slot), executable, &addresses),
             child_steps: child_steps(region, fd, &addresses),
             arguments: start.arguments,
@@ -72,6 +82,7 @@ impl<'a> Data<'a> {
         let mut bytes = Vec::with_capacity(region.data_size());
         bytes.extend_from_slice(self.parameters.as_bytes());
         bytes.extend_from_slice(self.start.as_bytes());
+        bytes.extend_from_slice(self.holes.as_bytes());
         bytes.extend_from_slice(self.steps.as_bytes());
         bytes.extend_from_slice(self.child_steps.as_bytes());
         MESSAGES
@@ -86,6 +97,7 @@ impl<'a> Data<'a> {
 /// Addresses of the parts in the process.
 struct Addresses {
     mirror_start: u64,
+    holes: u64,
     steps: u64,
     child_steps: u64,
     child_steps_end: u64,
@@ -99,7 +111,8 @@ struct Addresses {
 impl Addresses {
     fn new(region: &ProxyRegion, arguments_size: usize) -> Self {
         let mirror_start = region.data() + size_of::<Parameters>() as u64;
-        let steps = mirror_start + size_of::<MirrorStart>() as u64;
+        let holes = mirror_start + size_of::<MirrorStart>() as u64;
+        let steps = holes + size_of::<MirrorMap>() as u64;
         let child_steps = steps + STEPS_SIZE as u64;
         let child_steps_end = child_steps + CHILD_STEPS_SIZE as u64;
         let mut at = child_steps_end;
@@ -111,6 +124,7 @@ impl Addresses {
         let [node_gone, no_mirror, not_started, no_fork] = MESSAGES.map(|text| next(text.len()));
         Self {
             mirror_start,
+            holes,
             steps,
             child_steps,
             child_steps_end,
@@ -173,11 +187,13 @@ fn steps(
 fn child_steps(region: &ProxyRegion, fd: u64, addresses: &Addresses) -> [Step; CHILD_STEPS] {
     let no_fork = addresses.no_fork;
     let adopt = [fd, ioctl::MIRROR_ADOPT.into()];
+    // It has inherited its parent's base mappings.
+    let map_holes = [fd, ioctl::MIRROR_MAP.into(), addresses.holes];
     let start = [fd, ioctl::MIRROR_START.into(), addresses.mirror_start];
     [
         step(libc::SYS_ioctl, &adopt, no_fork),
         map_at(region.slots(), SLOTS_SIZE, fd, MIRROR_SLOTS, no_fork),
-        map_program(region, fd, no_fork),
+        step(libc::SYS_ioctl, &map_holes, no_fork),
         step(libc::SYS_ioctl, &start, no_fork),
     ]
 }

@@ -319,6 +319,7 @@ fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Erro
 
 #[cfg(test)]
 mod tests {
+    use insula_abi::lwk::CORES_PAGES;
     use std::ops::Range;
 
     use zerocopy::{FromZeros, IntoBytes};
@@ -344,7 +345,7 @@ mod tests {
     fn memory() -> Bytes {
         // After the counters: a running process and one whose proxy has exited, each with its
         // may-map bitmap.
-        let first = COUNTERS_PAGES as usize + 1;
+        let first = (COUNTERS_PAGES + CORES_PAGES) as usize + 1;
         let mut bytes = vec![0; (first + 4) * PAGE_SIZE as usize];
         let mut header = Delegation::new_zeroed();
         header.magic = LWK_MAGIC;

@@ -10,7 +10,14 @@ use insula_bare::{FRAME_SIZE, PhysAddr};
 
 use crate::hw::boot_info::BootInfo;
 use crate::hw::boot_info::memory_map::MemoryRange;
+use crate::hw::memory::room::NoMemory;
 use crate::hw::memory::table_frames::KernelFrames;
+
+/// Physical memory of the machine of which pages can be mapped later: root entries that are added
+/// later are not in the tables of programs. A frame for every 512 GiB.
+const BASE_MEMORY_MAX: u64 = 16 << 40;
+/// Memory that a root entry covers.
+const ROOT_ENTRY_SIZE: u64 = 512 << 30;
 
 /// The kernel's own page table.
 static KERNEL: spin::Mutex<Option<PageTable>> = spin::Mutex::new(None);
@@ -31,6 +38,28 @@ pub(crate) fn with_kernel_table<T>(operation: impl FnOnce(&PageTable) -> T) -> T
 /// Returns the root of the kernel's page table.
 pub(crate) fn kernel_root() -> PhysAddr {
     with_kernel_table(PageTable::root)
+}
+
+/// Maps a page of the base in the direct map, if that has not been done; it stays mapped.
+///
+/// # Errors
+/// [`NoMemory`], also beyond the memory for which the table is prepared.
+pub(crate) fn map_base_page(frame: PhysAddr) -> Result<(), NoMemory> {
+    if frame.0 >= BASE_MEMORY_MAX {
+        return Err(NoMemory);
+    }
+    let page = Page {
+        start: DIRECT_MAP + frame.0,
+        frame,
+        size: PageSize::Small,
+        flags: Flags::WRITABLE | Flags::NO_EXECUTE,
+    };
+    let mut kernel = KERNEL.lock();
+    let table = kernel.as_mut().expect("the kernel has a page table");
+    match table.map(page, &mut KernelFrames) {
+        Ok(()) | Err(MapError::Occupied) => Ok(()),
+        Err(MapError::NoMemory) => Err(NoMemory),
+    }
 }
 
 /// Returns where the image's sections begin: text, constants, data, and the end.
@@ -70,6 +99,9 @@ pub(crate) fn build(boot_info: &BootInfo, image: PhysAddr) -> Result<PageTable, 
     let mut table = PageTable::new_kernel(&mut KernelFrames)?;
     for range in boot_info.memory.iter().chain(&boot_info.reserved) {
         map_direct(&mut table, range)?;
+    }
+    for at in (0..BASE_MEMORY_MAX).step_by(ROOT_ENTRY_SIZE as usize) {
+        table.prepare_root(DIRECT_MAP + at, &mut KernelFrames)?;
     }
     map_image(&mut table, image)?;
     Ok(table)

@@ -7,7 +7,7 @@ use insula_bare::memory::{self, PhysAddr};
 
 use crate::hw::memory::room::reserve_in;
 use crate::model::errno::Errno;
-use crate::model::vma::Protection;
+use crate::model::vma::{Protection, VmaFlags};
 use crate::task::address_space::AddressSpace;
 
 impl AddressSpace {
@@ -74,7 +74,7 @@ impl AddressSpace {
     /// of the page or VMA.
     ///
     /// # Errors
-    /// [`Errno::EFAULT`].
+    /// [`Errno::EFAULT`]; [`Errno::EBASEPAGE`] if a page of a base mapping has to be faulted in.
     pub fn translate(
         &mut self,
         address: u64,
@@ -86,6 +86,9 @@ impl AddressSpace {
         };
         if !vma.protection.contains(access) {
             return Err(Errno::EFAULT);
+        }
+        if vma.flags.contains(VmaFlags::BASE) {
+            return self.translate_base(&vma, address, access);
         }
         if self.table().find(address).is_none() {
             self.fault(address, access).map_err(|_| Errno::EFAULT)?;

@@ -17,6 +17,9 @@ use crate::model::vma::VmaFlags;
 use crate::task::address_space::AddressSpace;
 use crate::task::address_space::page::order_of;
 
+/// Bound on the kernel memory for an attached shared-memory segment.
+const SEGMENT_BYTES: u64 = 1024;
+
 impl AddressSpace {
     /// Copies this address space into an empty one, except for ranges that the program excluded.
     /// Shared memory is in both.
@@ -29,6 +32,8 @@ impl AddressSpace {
         copy.stack = self.stack;
         copy.stack_size_limit = self.stack_size_limit;
         copy.mappings_end = self.mappings_end;
+        has_room(SEGMENT_BYTES * self.segments.len() as u64)?;
+        copy.segments.clone_from(&self.segments);
         let mut next = 0;
         while let Some(vma) = self.vmas.next(next) {
             next = vma.end;
@@ -38,7 +43,10 @@ impl AddressSpace {
             copy.vmas.push(vma)?;
             match vma.object {
                 Some(object) => self.copy_object(copy, object.number)?,
-                None if vma.flags.contains(VmaFlags::WIPE_ON_FORK) => {}
+                // The child's proxy inherits base mappings.
+                None if vma
+                    .flags
+                    .intersects(VmaFlags::WIPE_ON_FORK | VmaFlags::BASE) => {}
                 None => self.copy_pages(copy, (vma.start, vma.end))?,
             }
         }

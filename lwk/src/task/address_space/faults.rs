@@ -18,7 +18,8 @@ impl AddressSpace {
     /// # Errors
     /// [`Errno::EFAULT`] if the address is not mapped or the access is not allowed; [`Errno::EIO`]
     /// beyond the end of a file; [`Errno::ENOMEM`]; [`Errno::EAGAIN`] while the page is being
-    /// unmapped: the access is to be retried.
+    /// unmapped: the access is to be retried; [`Errno::EBASEPAGE`] if the page is one of a base
+    /// mapping, and has to be faulted in.
     pub fn fault(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
         let vma = match self.vmas.find(address) {
             Some(vma) => vma,
@@ -29,6 +30,9 @@ impl AddressSpace {
         }
         if vma.flags.contains(VmaFlags::BEYOND_EOF) {
             return Err(Errno::EIO);
+        }
+        if vma.flags.contains(VmaFlags::BASE) {
+            return self.base_fault(address, access);
         }
         if self.table().find(address).is_some() {
             // Another thread has mapped it, or this core's TLB entry is stale.
@@ -53,13 +57,18 @@ impl AddressSpace {
         self.map_new_page(address & !(PAGE - 1), PageSize::Small, flags)
     }
 
-    /// Populates a range, up to the first page that fails.
+    /// Populates a range, but for base mappings, up to the first page that fails.
     ///
     /// # Errors
     /// As of [`AddressSpace::fault`].
     pub fn populate(&mut self, start: u64, end: u64, access: Protection) -> Result<(), Errno> {
         let mut at = start & !(PAGE - 1);
         while at < end {
+            let vma = self.vmas.find(at);
+            if let Some(vma) = vma.filter(|vma| vma.flags.contains(VmaFlags::BASE)) {
+                at = vma.end;
+                continue;
+            }
             if self.table().find(at).is_none() {
                 self.fault(at, access)?;
             }
@@ -127,12 +136,14 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Changes the flags of a range's pages. Returns whether any had others.
+    /// Changes the flags of a range's pages, but for those of base mappings. Returns whether any had
+    /// others.
     pub(super) fn protect_pages(&mut self, start: u64, end: u64, flags: Flags) -> bool {
         let protection = Flags::USER | Flags::WRITABLE | Flags::NO_EXECUTE;
         let (mut next, mut is_any_changed) = (start, false);
         while let Some(page) = self.table().next(next, end) {
-            if page.flags.intersection(protection) != flags {
+            let is_own = !page.flags.contains(Flags::BASE);
+            if is_own && page.flags.intersection(protection) != flags {
                 self.table().protect(page.start, flags);
                 is_any_changed = true;
             }

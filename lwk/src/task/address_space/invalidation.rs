@@ -1,5 +1,7 @@
 //! Invalidations: a page is freed only when the base is known not to use it any more.
 
+use insula_bare::paging::Flags;
+
 use crate::base::slot::Resolution;
 use crate::hw::tlb;
 use crate::model::vma::PAGE;
@@ -82,8 +84,10 @@ impl AddressSpace {
         while let Some(vma) = self.vmas.first_within(begin, end) {
             let mut next = vma.start;
             while let Some(page) = self.table().next(next, vma.end) {
-                self.table().unmap_deferred(page.start);
-                is_any = true;
+                if !page.flags.contains(Flags::BASE) {
+                    self.table().unmap_deferred(page.start);
+                    is_any = true;
+                }
                 next = page.start + page.size.bytes();
             }
             begin = vma.end;

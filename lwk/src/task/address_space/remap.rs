@@ -79,6 +79,10 @@ impl AddressSpace {
         if vma.end < end {
             return Err(Errno::EFAULT);
         }
+        if vma.flags.contains(VmaFlags::BASE) {
+            // Another thread has just mapped it: the base moves base mappings.
+            return Err(Errno::EFAULT);
+        }
         // One more VMA, and others if it splits some.
         self.vmas.has_room(4)?;
         if size > end - start && vma.flags.intersects(VmaFlags::ANY_FILE) {

@@ -14,6 +14,9 @@ pub enum Stop {
     /// The base has to invalidate a range first. Then
     /// `AddressSpace::finish_invalidation` is due.
     Invalidate(Invalidation),
+    /// The proxy has to map the mirror first in place of a base mapping, from the first address to
+    /// before the second; then `AddressSpace::end_base_mapping` is due.
+    BaseMapping(u64, u64),
     /// The base has to look up the pages that it awaits from the first address to before the second.
     Awaited(u64, u64),
 }

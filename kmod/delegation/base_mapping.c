@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Base mappings: a program's page table follows that of its proxy, where the proxy maps files
+ * and devices of the base (insula_lwk.h).
+ *
+ * An interval notifier covers the program's part of the proxy. A page is faulted in as an
+ * access of the proxy, found with its neighbours by hmm_range_fault(), and its entry stored
+ * under the lock, if the base has not begun to change the range meanwhile. No reference to the
+ * page is held. When the base is about to change a range, the callback clears the entries, and
+ * returns once no core of the node uses the pages any more.
+ *
+ * What the node's memory says is not trusted: which pages have entries is recorded here.
+ */
+#include "delegation/base_mapping.h"
+
+#include <linux/bits.h>
+#include <linux/err.h>
+#include <linux/hmm.h>
+#include <linux/mm.h>
+#include <linux/mmap_lock.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "arch/x86/page_table.h"
+#include "compat/compat.h"
+#include "delegation/mirror.h"
+#include "delegation/shootdown.h"
+#include "insula_lwk.h"
+
+/* Pages whose entries are in one table: 2 MiB. */
+#define WINDOW_PAGES	(PAGE_SIZE / sizeof(u64))
+#define WINDOW_SIZE	(WINDOW_PAGES * PAGE_SIZE)
+/* Pages looked up at once: those that the base itself maps ahead, and more. A power of two. */
+#define AROUND_PAGES	64
+
+/* HMM's frame of each page that has an entry, else 0. */
+struct base_window {
+	unsigned long frames[WINDOW_PAGES];
+};
+
+/* Pages that are present in the proxy around one that is faulted in. */
+struct base_pages {
+	struct hmm_range range;
+	unsigned long frames[AROUND_PAGES];
+	u64 address;		/* of that one */
+	u64 access;
+	bool is_device;		/* frames without ordinary pages */
+	pgprot_t protection;	/* of the VMA: caching */
+};
+
+void insula_base_mappings_init(struct insula_base_mappings *base)
+{
+	mutex_init(&base->lock);
+	xa_init(&base->windows);
+	/* Memory reclaim may take the lock: teach lockdep before that happens. */
+	fs_reclaim_acquire(GFP_KERNEL);
+	might_lock(&base->lock);
+	fs_reclaim_release(GFP_KERNEL);
+}
+
+static struct insula_mirror *base_mirror(struct insula_base_mappings *base)
+{
+	return container_of(base, struct insula_mirror, base);
+}
+
+/* Clear the entries of a window in [start, end). Whether any page there has, or just had, one. */
+static bool base_clear_window(struct insula_base_mappings *base, struct base_window *window,
+			      u64 window_start, u64 start, u64 end)
+{
+	struct file *memory = insula_slots_memory(base_mirror(base)->slots);
+	u64 from = (max(start, window_start) - window_start) >> PAGE_SHIFT;
+	u64 to = (min(end, window_start + WINDOW_SIZE) - window_start) >> PAGE_SHIFT;
+	bool any = false;
+	u64 i, *table;
+
+	lockdep_assert_held(&base->lock);
+	table = base->ended ? NULL : insula_page_table(memory, base->page_table, window_start);
+	for (i = from; i < to; i++) {
+		if (!window->frames[i])
+			continue;
+		any = true;
+		if (table && READ_ONCE(table[i]) & INSULA_LWK_PTE_BASE)
+			xchg(&table[i], 0);
+	}
+	return any;
+}
+
+/* Clear the entries in a range. Whether a shootdown is needed. */
+static bool base_clear(struct insula_base_mappings *base, u64 start, u64 end)
+{
+	struct base_window *window;
+	unsigned long index;
+	bool any = false;
+
+	xa_for_each_range(&base->windows, index, window, start / WINDOW_SIZE,
+			  (end - 1) / WINDOW_SIZE)
+		any |= base_clear_window(base, window, index * WINDOW_SIZE, start, end);
+	return any;
+}
+
+/* Forget the frames in a range whose entries were cleared. If they are `lost`, leak them. */
+static void base_forget(struct insula_base_mappings *base, u64 start, u64 end, bool lost)
+{
+	struct base_window *window;
+	unsigned long index;
+	u64 at, last;
+
+	mutex_lock(&base->lock);
+	xa_for_each_range(&base->windows, index, window, start / WINDOW_SIZE,
+			  (end - 1) / WINDOW_SIZE) {
+		at = max_t(u64, start, index * WINDOW_SIZE);
+		last = min_t(u64, end, (index + 1) * WINDOW_SIZE);
+		for (; at < last; at += PAGE_SIZE) {
+			unsigned long *frame = &window->frames[at / PAGE_SIZE % WINDOW_PAGES];
+
+			if (*frame && lost && pfn_valid(*frame & ~HMM_PFN_FLAGS))
+				get_page(hmm_pfn_to_page(*frame));
+			*frame = 0;
+		}
+	}
+	mutex_unlock(&base->lock);
+}
+
+/* The base is about to change [start, end), and keeps it unchanged until this returns. */
+static bool base_invalidate(struct mmu_interval_notifier *notifier,
+			    const struct mmu_notifier_range *range, unsigned long sequence)
+{
+	struct insula_base_mappings *base = container_of(notifier, struct insula_base_mappings,
+							 notifier);
+	struct insula_mirror *mirror = base_mirror(base);
+	u64 start = max_t(u64, range->start, mirror->start);
+	u64 end = min_t(u64, range->end, mirror->end);
+	bool any;
+
+	if (mmu_notifier_range_blockable(range))
+		mutex_lock(&base->lock);
+	else if (!mutex_trylock(&base->lock))
+		return false;
+	mmu_interval_set_seq(notifier, sequence);
+	any = start < end && base_clear(base, start, end);
+	mutex_unlock(&base->lock);
+	if (!any)
+		return true;
+	/* Entries are cleared, so that a later call has less to wait for. */
+	if (!mmu_notifier_range_blockable(range))
+		return false;
+	/* Until the range is forgotten, others that invalidate it wait for the cores, too. */
+	base_forget(base, start, end, insula_shootdown(mirror->slots, base->page_table) == -EIO);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops base_ops = {
+	.invalidate = base_invalidate,
+};
+
+int insula_base_mappings_follow(struct insula_mirror *mirror)
+{
+	struct mmu_interval_notifier *notifier = &mirror->base.notifier;
+	int err = mmu_interval_notifier_insert(notifier, current->mm, mirror->start,
+					       mirror->end - mirror->start, &base_ops);
+
+	if (err)
+		notifier->mm = NULL;
+	return err;
+}
+
+void insula_base_mappings_end(struct insula_base_mappings *base)
+{
+	mutex_lock(&base->lock);
+	base->ended = true;
+	mutex_unlock(&base->lock);
+}
+
+void insula_base_mappings_destroy(struct insula_base_mappings *base)
+{
+	struct base_window *window;
+	unsigned long index;
+
+	if (base->notifier.mm)
+		mmu_interval_notifier_remove(&base->notifier);
+	base->notifier.mm = NULL;
+	xa_for_each(&base->windows, index, window)
+		kfree(window);
+	xa_destroy(&base->windows);
+}
+
+/* The window of an address, allocated if needed; not under the lock, since that needs memory. */
+static struct base_window *base_window_get(struct insula_base_mappings *base, u64 address)
+{
+	unsigned long index = address / WINDOW_SIZE;
+	struct base_window *window = xa_load(&base->windows, index), *other;
+
+	if (window)
+		return window;
+	window = kzalloc(sizeof(*window), GFP_KERNEL);
+	if (!window)
+		return ERR_PTR(-ENOMEM);
+	other = xa_cmpxchg(&base->windows, index, NULL, window, GFP_KERNEL);
+	if (!other)
+		return window;
+	kfree(window);
+	return xa_is_err(other) ? ERR_PTR(-ENOMEM) : other;
+}
+
+/* The base mapping of an address in the proxy, or NULL. mmap_lock held. */
+static struct vm_area_struct *base_mapping_at(struct mm_struct *mm, u64 address)
+{
+	struct vm_area_struct *vma = find_vma(mm, address);
+
+	if (!vma || vma->vm_start > address || !vma->vm_file || insula_mirror_is_vma(vma))
+		return NULL;
+	return vma;
+}
+
+/* Fault the page in as an access of the proxy. A page that is written is dirty from here on. */
+static int base_fault(struct insula_mirror *mirror, u64 address, u64 access)
+{
+	unsigned int flags = access & INSULA_LWK_ACCESS_WRITE ? FAULT_FLAG_WRITE : 0;
+	struct mm_struct *mm = mirror->mm;
+	bool unlocked = false;
+	int err = -EFAULT;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	if (base_mapping_at(mm, address))
+		err = fixup_user_fault(mm, address, flags, &unlocked);
+	mmap_read_unlock(mm);
+	return err;
+}
+
+/* Find the frame of an address in memory that a driver has mapped. -EBUSY: retry. */
+static int base_look_up_device(struct base_pages *pages, struct vm_area_struct *vma)
+{
+	unsigned long frame;
+	bool writable;
+
+	pages->range.start = pages->address;
+	pages->range.end = pages->address + PAGE_SIZE;
+	pages->is_device = true;
+	if (insula_follow_pfn(vma, pages->address, &frame, &writable))
+		return -EBUSY;
+	pages->frames[0] = frame | HMM_PFN_VALID | (writable ? HMM_PFN_WRITE : 0);
+	return 0;
+}
+
+/* Find the present pages around the address, in its VMA. -EBUSY: retry. */
+static int base_look_up_memory(struct base_pages *pages, const struct vm_area_struct *vma)
+{
+	u64 first = ALIGN_DOWN(pages->address, AROUND_PAGES * PAGE_SIZE);
+
+	pages->range.start = max_t(u64, first, vma->vm_start);
+	pages->range.end = min_t(u64, first + AROUND_PAGES * PAGE_SIZE, vma->vm_end);
+	pages->is_device = false;
+	return hmm_range_fault(&pages->range);
+}
+
+/* Find the page of the address, and more. -EBUSY: retry. */
+static int base_look_up(struct insula_mirror *mirror, struct base_pages *pages)
+{
+	struct mm_struct *mm = mirror->mm;
+	struct vm_area_struct *vma;
+	int err = -EFAULT;
+
+	memset(pages->frames, 0, sizeof(pages->frames));
+	pages->range = (struct hmm_range) {
+		.notifier = &mirror->base.notifier,
+		.notifier_seq = mmu_interval_read_begin(&mirror->base.notifier),
+		.hmm_pfns = pages->frames,
+	};
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	vma = base_mapping_at(mm, pages->address);
+	if (vma) {
+		pages->protection = vma->vm_page_prot;
+		err = vma->vm_flags & (VM_PFNMAP | VM_IO) ? base_look_up_device(pages, vma) :
+		      base_look_up_memory(pages, vma);
+	}
+	mmap_read_unlock(mm);
+	return err;
+}
+
+/* Whether the page itself was found: 0, -EBUSY if it is gone again, -EFAULT if it is no memory. */
+static int base_check(const struct base_pages *pages)
+{
+	unsigned long frame = pages->frames[(pages->address - pages->range.start) >> PAGE_SHIFT];
+
+	if (frame & HMM_PFN_ERROR)
+		return -EFAULT;
+	if (!(frame & HMM_PFN_VALID))
+		return -EBUSY;
+	return pages->access & INSULA_LWK_ACCESS_WRITE && !(frame & HMM_PFN_WRITE) ? -EBUSY : 0;
+}
+
+/*
+ * The node may write a page unnoticed by the base. Page cache is dirty already, since the base's
+ * own mapping was made writable; swap-backed pages may not be.
+ */
+static void base_mark_dirty(unsigned long frame)
+{
+	struct folio *folio = page_folio(hmm_pfn_to_page(frame));
+
+	if (folio_test_swapbacked(folio) && !folio_test_dirty(folio))
+		folio_mark_dirty(folio);
+}
+
+/* Store the entry of a page, unless one is there that permits as much. */
+static void base_store_entry(const struct base_pages *pages, unsigned long frame, u64 *place)
+{
+	bool writable = pages->access & INSULA_LWK_ACCESS_WRITE && frame & HMM_PFN_WRITE;
+	u64 old = READ_ONCE(*place);
+	u64 entry;
+
+	entry = insula_page_table_entry(PFN_PHYS(frame & ~HMM_PFN_FLAGS), pages->protection,
+					writable, pages->access & INSULA_LWK_ACCESS_EXECUTE);
+	/* What is not the base's is the node's own. */
+	if (old && (!(old & INSULA_LWK_PTE_BASE) || (!writable && !((old ^ entry) & PAGE_MASK))))
+		return;
+	if (writable && !pages->is_device)
+		base_mark_dirty(frame);
+	cmpxchg(place, old, entry | INSULA_LWK_PTE_BASE);
+}
+
+/* Store the entries of the pages found. -EAGAIN: there is no table for them. Lock held. */
+static int base_store(struct insula_mirror *mirror, struct base_window *window,
+		      const struct base_pages *pages)
+{
+	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
+	u64 count = (pages->range.end - pages->range.start) >> PAGE_SHIFT, i, at, *table;
+
+	lockdep_assert_held(&mirror->base.lock);
+	if (mirror->base.ended)
+		return -EPIPE;
+	mirror->base.page_table = READ_ONCE(process->page_table);
+	table = insula_page_table(insula_slots_memory(mirror->slots), mirror->base.page_table,
+				  pages->range.start);
+	if (!table)
+		return -EAGAIN;
+	for (i = 0; i < count; i++) {
+		if (!(pages->frames[i] & HMM_PFN_VALID))
+			continue;
+		at = (pages->range.start / PAGE_SIZE + i) % WINDOW_PAGES;
+		window->frames[at] = pages->frames[i];
+		base_store_entry(pages, pages->frames[i], &table[at]);
+	}
+	return 0;
+}
+
+/* -EBUSY: retry. */
+static int base_fault_in_once(struct insula_mirror *mirror, struct base_window *window,
+			      struct base_pages *pages)
+{
+	int err = base_fault(mirror, pages->address, pages->access);
+
+	if (!err)
+		err = base_look_up(mirror, pages);
+	if (!err)
+		err = base_check(pages);
+	if (err)
+		return err;
+	mutex_lock(&mirror->base.lock);
+	err = mmu_interval_read_retry(&mirror->base.notifier, pages->range.notifier_seq) ?
+		-EBUSY : base_store(mirror, window, pages);
+	mutex_unlock(&mirror->base.lock);
+	return err;
+}
+
+int insula_mirror_fault_in(struct insula_mirror *mirror, void __user *argument)
+{
+	struct insula_mirror_fault_in request;
+	struct base_window *window;
+	struct base_pages pages;
+	int err;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	if (request.access & ~(INSULA_LWK_ACCESS_WRITE | INSULA_LWK_ACCESS_EXECUTE) ||
+	    request.address < mirror->start || request.address >= mirror->end)
+		return -EINVAL;
+	window = base_window_get(&mirror->base, request.address);
+	if (IS_ERR(window))
+		return PTR_ERR(window);
+	pages.address = request.address & PAGE_MASK;
+	pages.access = request.access;
+	do {
+		err = base_fault_in_once(mirror, window, &pages);
+		if (err == -EBUSY && fatal_signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	} while (err == -EBUSY);
+	return err;
+}

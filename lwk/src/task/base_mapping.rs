@@ -1,0 +1,460 @@
+//! Base mappings of a program (insula_lwk.h): the proxy makes, changes and ends them, at the
+//! program's addresses, by the base's own calls.
+//!
+//! What a program may write privately is never one: it is memory of the node. So a base mapping has
+//! the same pages in each of the processes that share a memory after vfork(2).
+
+use insula_abi::ioctl;
+use insula_abi::lwk::{MIRROR_MAP_KEEP, request};
+
+use crate::base::polling;
+use crate::hw::clock;
+use crate::model::errno::{Errno, of_result};
+use crate::model::number;
+use crate::model::vma::{PAGE, Protection, Vma, VmaFlags};
+use crate::task::address_space::remap::{Progress, Target};
+use crate::task::address_space::{AddressSpace, Placement};
+use crate::task::mm::ChangeGuard;
+use crate::task::thread::Thread;
+
+/// `MREMAP_MAYMOVE`.
+const MAY_MOVE: u64 = 1;
+/// `MREMAP_FIXED`.
+const MOVE_FIXED: u64 = 2;
+/// Period in which is retried what waits for a vfork(2) to end.
+const VFORK_RETRY_NS: u64 = 100_000;
+
+/// A base mapping to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BaseMapping {
+    /// Size in bytes, of whole pages.
+    pub size: u64,
+    /// Protection.
+    pub protection: Protection,
+    /// Others may share it.
+    pub is_shared: bool,
+    /// What is mapped.
+    pub source: Source,
+}
+
+/// What a base mapping maps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// A part of a file: its descriptor and offset, and flags of mmap(2) but for those of the place.
+    File {
+        /// Descriptor.
+        file: u64,
+        /// Offset, a multiple of the page size.
+        offset: u64,
+        /// Flags.
+        flags: u64,
+    },
+    /// What the proxy has mapped outside the program's addresses.
+    Proxy {
+        /// Its address.
+        at: u64,
+    },
+    /// A System V shared-memory segment.
+    Segment {
+        /// Its id.
+        id: u64,
+        /// Flags of shmat(2).
+        flags: u64,
+    },
+}
+
+impl BaseMapping {
+    /// Returns the call that makes it at an address, in place of what is there.
+    fn call(&self, start: u64) -> (u64, [u64; 6]) {
+        /// `MAP_FIXED`.
+        const FIXED: u64 = 0x10;
+        /// `SHM_REMAP`.
+        const REMAP: u64 = 0o40_000;
+        match self.source {
+            Source::File {
+                file,
+                offset,
+                flags,
+            } => {
+                let prot = self.protection.bits().into();
+                let arguments = [start, self.size, prot, flags | FIXED, file, offset];
+                (number::MMAP, arguments)
+            }
+            Source::Proxy { at } => (
+                number::MREMAP,
+                [at, self.size, self.size, MAY_MOVE | MOVE_FIXED, start, 0],
+            ),
+            Source::Segment { id, flags } => (number::SHMAT, [id, start, flags | REMAP, 0, 0, 0]),
+        }
+    }
+}
+
+impl Thread {
+    /// Faults in a page of a base mapping.
+    ///
+    /// # Errors
+    /// [`Errno::EFAULT`] if the program may not access it; [`Errno::EIO`] if the base cannot:
+    /// beyond the end of the file, for example; [`Errno::ENOMEM`]; [`Errno::EINTR`] if the proxy
+    /// has exited.
+    pub(crate) async fn fault_in(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
+        let result = self.try_fault_in(address, access).await;
+        if !matches!(result, Err(Errno::EFAULT | Errno::EIO)) {
+            return result;
+        }
+        // Another thread may be changing the mapping: its proxy has changed, the VMA not yet.
+        let _guard = self.process.mm().change().await;
+        match self.process.space().fault(address, access) {
+            Err(Errno::EBASEPAGE) => {}
+            result => return result,
+        }
+        self.try_fault_in(address, access).await
+    }
+
+    async fn try_fault_in(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
+        loop {
+            let told = self.process.space().prepare_base_fault(address, access)?;
+            let arguments = [address, told, 0, 0, 0, 0];
+            let reply = self.remote_call(request::FAULT_IN, arguments).await;
+            let Ok((result, _)) = reply else {
+                return Err(Errno::EINTR);
+            };
+            match of_result(result) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Err(Errno::ENOMEM) => return Err(Errno::ENOMEM),
+                Err(_) => return Err(Errno::EIO),
+            }
+        }
+    }
+
+    /// Takes the change lock, to change base mappings.
+    ///
+    /// # Errors
+    /// As of [`Thread::unshared`].
+    async fn change_base_mappings(&mut self) -> Result<ChangeGuard, Errno> {
+        let guard = self.process.mm().change().await;
+        self.unshared(guard).await
+    }
+
+    /// Waits until no other process shares the memory, whose proxy would have to make the same
+    /// change.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`] if that will not end, or not before this thread goes on.
+    async fn unshared(&mut self, mut guard: ChangeGuard) -> Result<ChangeGuard, Errno> {
+        while guard.mm().is_shared() {
+            let mm = alloc::sync::Arc::clone(guard.mm());
+            drop(guard);
+            if mm.is_shared_for_good() || self.process.blocks_parent() || self.must_not_block() {
+                return Err(Errno::ENOMEM);
+            }
+            polling::sleep_until(clock::now_ns() + VFORK_RETRY_NS).await;
+            guard = mm.change().await;
+        }
+        Ok(guard)
+    }
+
+    /// Has the proxy map the mirror in place of a base mapping.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub(super) async fn end_base_mapping(
+        &mut self,
+        guard: ChangeGuard,
+        start: u64,
+        end: u64,
+    ) -> Result<ChangeGuard, Errno> {
+        let guard = self.unshared(guard).await?;
+        let part = guard.mm().space().base_mapping_within(start, end);
+        if let Some(Vma { start, end, .. }) = part {
+            self.map_mirror(start, end, 0).await?;
+            guard.mm().space().end_base_mapping(start, end)?;
+        }
+        Ok(guard)
+    }
+
+    /// Has the proxy map the mirror in a range.
+    async fn map_mirror(&mut self, start: u64, end: u64, flags: u64) -> Result<(), Errno> {
+        let request = self.put_scratch(&[start, end, flags]);
+        let request = request.ok_or(Errno::ENOMEM)?;
+        let mirror = self.process.pages().mirror_fd();
+        let arguments = [mirror, ioctl::MIRROR_MAP.into(), request, 0, 0, 0];
+        self.remote_syscall_as_kernel(number::IOCTL, arguments)
+            .await
+            .map(drop)
+    }
+
+    /// Has the proxy map the mirror everywhere, before it gets other memory.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub(crate) async fn map_whole_mirror(&mut self) -> Result<(), Errno> {
+        let (start, end) = self.process.pages().bounds();
+        self.map_mirror(start, end, 0).await
+    }
+
+    /// Ends all base mappings at once.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub(crate) async fn end_all_base_mappings(&mut self) -> Result<(), Errno> {
+        let (start, end) = self.process.pages().bounds();
+        let guard = self.change_base_mappings().await?;
+        if guard.mm().space().base_mapping_within(start, end).is_none() {
+            return Ok(());
+        }
+        self.map_whole_mirror().await?;
+        guard.mm().space().end_base_mapping(start, end)
+    }
+
+    /// Maps memory of the base.
+    ///
+    /// # Errors
+    /// As of mmap(2) or shmat(2).
+    pub(crate) async fn map_base(
+        &mut self,
+        place: Placement,
+        mapping: BaseMapping,
+    ) -> Result<u64, Errno> {
+        let BaseMapping {
+            size,
+            protection,
+            is_shared,
+            ..
+        } = mapping;
+        let guard = self.change_base_mappings().await?;
+        let start = guard.mm().space().place(place, size)?;
+        let end = start + size;
+        let (call, arguments) = mapping.call(start);
+        if let Err(error) = self.remote_syscall_as_kernel(call, arguments).await {
+            // A driver may have refused when the range was already free.
+            let _ = self.map_mirror(start, end, MIRROR_MAP_KEEP).await;
+            return Err(error);
+        }
+        let mut insert = move |space: &mut AddressSpace| {
+            space.end_base_mapping(start, end)?;
+            space.map(Placement::Fixed(start), size, protection)?;
+            space.begin_base_mapping((start, end), is_shared)?;
+            Ok(start)
+        };
+        let step = guard.begin(&mut insert);
+        let inserted = self.finish_change(guard, step, insert).await;
+        if inserted.is_err() {
+            let _ = self.map_mirror(start, end, 0).await;
+        }
+        inserted
+    }
+
+    /// Ends a base mapping by a call of the base.
+    ///
+    /// # Errors
+    /// The call's.
+    pub(crate) async fn unmap_base(
+        &mut self,
+        (start, end): (u64, u64),
+        (call, arguments): (u64, [u64; 6]),
+    ) -> Result<u64, Errno> {
+        let guard = self.change_base_mappings().await?;
+        let result = self.remote_syscall(call, arguments).await?;
+        self.map_mirror(start, end, MIRROR_MAP_KEEP).await?;
+        let mut remove = move |space: &mut AddressSpace| {
+            space.end_base_mapping(start, end)?;
+            space.unmap(start, end)?;
+            Ok(result)
+        };
+        let step = guard.begin(&mut remove);
+        self.finish_change(guard, step, remove).await
+    }
+
+    /// Changes the protection of a range with base mappings.
+    ///
+    /// # Errors
+    /// As of mprotect(2).
+    pub(crate) async fn protect_base(
+        &mut self,
+        start: u64,
+        end: u64,
+        protection: Protection,
+    ) -> Result<u64, Errno> {
+        if protection.contains(Protection::WRITE) {
+            self.make_writable(start, end).await?;
+        }
+        let guard = self.change_base_mappings().await?;
+        if !guard.mm().space().covers(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        let prot = protection.bits().into();
+        self.for_each_base_mapping(number::MPROTECT, (start, end), [prot, 0, 0, 0])
+            .await?;
+        let mut operation = move |space: &mut AddressSpace| {
+            space.protect(start, end, protection)?;
+            Ok(0)
+        };
+        let step = guard.begin(&mut operation);
+        self.finish_change(guard, step, operation).await
+    }
+
+    /// Resizes a base mapping, and moves it if needed. Returns its address.
+    ///
+    /// # Errors
+    /// As of mremap(2).
+    pub(crate) async fn remap_base(
+        &mut self,
+        (start, end): (u64, u64),
+        size: u64,
+        target: Target,
+    ) -> Result<u64, Errno> {
+        if size < end - start && !matches!(target, Target::Fixed(_)) {
+            let tail = start + size;
+            self.change_space(move |space| space.unmap(tail, end))
+                .await?;
+            return Ok(start);
+        }
+        let guard = self.change_base_mappings().await?;
+        let vma = guard.mm().space().base_mapping_within(start, end);
+        let vma = vma.filter(|vma| (vma.start, vma.end) == (start, end));
+        let vma = vma.ok_or(Errno::EFAULT)?;
+        let to = match target {
+            Target::Fixed(to) => guard.mm().space().place(Placement::Fixed(to), size)?,
+            _ if size == end - start => return Ok(start),
+            _ => match self.grow_base((start, end), size).await {
+                Ok(()) => start,
+                Err(error) if target == Target::InPlace => return Err(error),
+                Err(_) => guard.mm().space().place(Placement::Hint(0), size)?,
+            },
+        };
+        if to != start {
+            self.move_base((start, end), (to, size)).await?;
+        }
+        let mut operation = move |space: &mut AddressSpace| {
+            space.end_base_mapping(start, end)?;
+            space.end_base_mapping(to, to + size)?;
+            space.unmap(start, end)?;
+            space.map(Placement::Fixed(to), size, vma.protection)?;
+            space.begin_base_mapping((to, to + size), vma.flags.contains(VmaFlags::SHARED))?;
+            Ok(to)
+        };
+        let step = guard.begin(&mut operation);
+        self.finish_change(guard, step, operation).await
+    }
+
+    /// Has the proxy grow a base mapping in place, over a part of the mirror.
+    async fn grow_base(&mut self, (start, end): (u64, u64), size: u64) -> Result<(), Errno> {
+        let grown = start.checked_add(size).ok_or(Errno::ENOMEM)?;
+        self.process
+            .space()
+            .place(Placement::FixedNoReplace(end), grown - end)
+            .map_err(|_| Errno::ENOMEM)?;
+        let hole = [end, grown - end, 0, 0, 0, 0];
+        self.remote_syscall(number::MUNMAP, hole).await?;
+        let arguments = [start, end - start, size, 0, 0, 0];
+        let done = self.remote_syscall(number::MREMAP, arguments).await;
+        if done.is_err() {
+            self.map_mirror(end, grown, MIRROR_MAP_KEEP).await?;
+        }
+        done.map(drop)
+    }
+
+    /// Has the proxy move a base mapping, and map the mirror where it was.
+    async fn move_base(
+        &mut self,
+        (start, end): (u64, u64),
+        (to, size): (u64, u64),
+    ) -> Result<(), Errno> {
+        if to < end && start < to + size {
+            return Err(Errno::EINVAL);
+        }
+        let arguments = [start, end - start, size, MAY_MOVE | MOVE_FIXED, to, 0];
+        let moved = self.remote_syscall(number::MREMAP, arguments).await;
+        // Even if it has failed, the target may be unmapped.
+        self.map_mirror(to, to + size, MIRROR_MAP_KEEP).await?;
+        moved?;
+        self.map_mirror(start, end, MIRROR_MAP_KEEP).await
+    }
+
+    /// Makes a call for each base mapping in a range, with its address, its size, and more.
+    ///
+    /// # Errors
+    /// The first call's that fails.
+    pub(crate) async fn for_each_base_mapping(
+        &mut self,
+        call: u64,
+        (start, end): (u64, u64),
+        [third, fourth, fifth, sixth]: [u64; 4],
+    ) -> Result<(), Errno> {
+        let mut next = start;
+        loop {
+            let part = self.process.space().base_mapping_within(next, end);
+            let Some(Vma { start, end, .. }) = part else {
+                return Ok(());
+            };
+            let arguments = [start, end - start, third, fourth, fifth, sixth];
+            self.remote_syscall(call, arguments).await?;
+            next = end;
+        }
+    }
+
+    /// Replaces the private base mappings in a range, which will be written.
+    async fn make_writable(&mut self, start: u64, end: u64) -> Result<(), Errno> {
+        let mut next = start;
+        loop {
+            let part = self.process.space().base_mapping_within(next, end);
+            let Some(part) = part else {
+                return Ok(());
+            };
+            if !part.flags.contains(VmaFlags::SHARED) {
+                self.copy_base(part).await?;
+            }
+            next = part.end;
+        }
+    }
+
+    /// Replaces a base mapping by memory of the node with the same content.
+    async fn copy_base(&mut self, part: Vma) -> Result<(), Errno> {
+        let Vma { start, end, .. } = part;
+        let size = end - start;
+        let buffer = self.map_buffer(size).await?;
+        let copied = match self.copy_own_memory(start, buffer, size).await {
+            Ok(copied) => copied,
+            Err(error) => {
+                self.unmap_buffer(buffer, size).await?;
+                return Err(error);
+            }
+        };
+        let mut progress = Progress::default();
+        let from = (buffer, buffer + size);
+        let moved = self
+            .change_space(move |space| space.remap(from, size, Target::Fixed(start), &mut progress))
+            .await;
+        if let Err(error) = moved {
+            self.unmap_buffer(buffer, size).await?;
+            return Err(error);
+        }
+        let filled = start + copied.next_multiple_of(PAGE).min(size);
+        self.change_space(move |space| {
+            space.mark_file((start, filled, end), VmaFlags::MAY_BE_DIRTY)?;
+            space.protect(start, end, part.protection)
+        })
+        .await
+    }
+
+    /// Has the base copy memory of the proxy. Returns the number of bytes up to the first page
+    /// that cannot be read.
+    pub(crate) async fn copy_own_memory(
+        &mut self,
+        from: u64,
+        to: u64,
+        size: u64,
+    ) -> Result<u64, Errno> {
+        let ranges = self.put_scratch(&[to, size, from, size]);
+        let ranges = ranges.ok_or(Errno::ENOMEM)?;
+        let pid = self.process.pages().pid();
+        let arguments = [pid, ranges, 1, ranges + 16, 1, 0];
+        let copied = self.remote_syscall_as_kernel(number::PROCESS_VM_READV, arguments);
+        match copied.await {
+            // All of it is beyond the end of the file.
+            Err(Errno::EFAULT) => Ok(0),
+            result => result,
+        }
+    }
+}
