@@ -7,7 +7,7 @@
 mod clocks;
 mod fuzz;
 mod limits;
-mod memory;
+pub(crate) mod memory;
 mod nested;
 mod pointers;
 mod processes;
@@ -28,7 +28,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -55,6 +55,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["threads"] => threads::synchronisation::probe(),
         ["memory"] => memory::mappings::probe(),
         ["files"] => memory::files::probe(),
+        ["answers", path] => memory::answers::probe(path),
         ["areas"] => limits::areas(),
         ["limits"] => limits::all(),
         ["layout"] => memory::layout::probe(),
@@ -78,6 +79,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["jobs"] => processes::jobs::probe(),
         ["stopped"] => processes::jobs::stopped_while_computing(Signal::SIGSTOP),
         ["remote_faults"] => memory::remote_faults::probe(),
+        ["shared_files"] => memory::shared_files::probe(),
         ["replaced"] => memory::replaced::probe(),
         ["late_replies"] => processes::late_replies::probe(),
         ["balance"] => threads::balance::probe(),

@@ -35,6 +35,7 @@ pub const ALL: &[&Scenario] = &[
     &node::two_nodes::SCENARIO,
     &lightweight_kernel::lwk::SCENARIO,
     &lightweight_kernel::programs::SCENARIO,
+    &lightweight_kernel::base_mappings::SCENARIO,
     &node::endings::SCENARIO,
     &failure::supervision::SCENARIO,
     &failure::post_mortem::SCENARIO,

@@ -1,5 +1,6 @@
 //! Memory: mappings, the files behind them, and pages in use while they change.
 
+pub(crate) mod answers;
 pub(super) mod files;
 pub(super) mod layout;
 pub(super) mod mappings;
@@ -7,3 +8,4 @@ pub(super) mod pins;
 pub(super) mod race;
 pub(super) mod remote_faults;
 pub(super) mod replaced;
+pub(super) mod shared_files;

@@ -1,5 +1,6 @@
 //! The lightweight kernel, its programs, and the delegation of their system calls.
 
+pub(super) mod base_mappings;
 pub(super) mod delegation;
 pub(super) mod lwk;
 pub(super) mod programs;
