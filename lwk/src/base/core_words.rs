@@ -5,50 +5,70 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use insula_abi::lwk::{COUNTERS_PAGES, Core, PAGE_SIZE};
+use spin::Once;
 
-use crate::base::area::area;
-use crate::hw::cores::{doorbell, number};
+use crate::base::area::{DelegationArea, area};
+use crate::hw::cores::{CORES_MAX, doorbell, number};
 use crate::hw::tlb;
 
-/// Returns a word of the calling core; `None` without a base.
-fn word(offset: usize) -> Option<&'static AtomicU64> {
-    const PER_PAGE: u64 = PAGE_SIZE / size_of::<Core>() as u64;
-    let core = u64::from(number());
-    let page = 1 + u64::from(COUNTERS_PAGES) + core / PER_PAGE;
-    let at = (core % PER_PAGE) as usize * size_of::<Core>() + offset;
-    Some(area()?.word(page, at))
+/// Words of each core, found at its first use.
+static WORDS: [Once<CoreWords>; CORES_MAX] = [const { Once::new() }; CORES_MAX];
+
+/// Words of a core.
+#[derive(Clone, Copy, Debug)]
+struct CoreWords {
+    flush_requests: &'static AtomicU64,
+    running: &'static AtomicU64,
+    accesses: &'static AtomicU64,
+    flushes_done: &'static AtomicU64,
+}
+
+impl CoreWords {
+    /// Returns those of the calling core; `None` without a base.
+    fn own() -> Option<&'static Self> {
+        let place = &WORDS[number() as usize % CORES_MAX];
+        match place.get() {
+            Some(words) => Some(words),
+            None => area().map(|area| place.call_once(|| Self::find(area))),
+        }
+    }
+
+    /// Finds those of the calling core, and publishes its doorbell.
+    fn find(area: DelegationArea) -> Self {
+        const PER_PAGE: u64 = PAGE_SIZE / size_of::<Core>() as u64;
+        let core = u64::from(number());
+        let page = 1 + u64::from(COUNTERS_PAGES) + core / PER_PAGE;
+        let start = (core % PER_PAGE) as usize * size_of::<Core>();
+        let word = |offset: usize| area.word(page, start + offset);
+        word(offset_of!(Core, doorbell)).store(doorbell(), Ordering::Release);
+        Self {
+            flush_requests: word(offset_of!(Core, flush_requests)),
+            running: word(offset_of!(Core, running)),
+            accesses: word(offset_of!(Core, accesses)),
+            flushes_done: word(offset_of!(Core, flushes_done)),
+        }
+    }
 }
 
 /// Tells the base that the calling core enters a program, whose page table it has loaded. Flushes
 /// the TLB if the base has taken back pages.
 pub(crate) fn enter_program() {
-    let Some(running) = word(offset_of!(Core, running)) else {
+    let Some(words) = CoreWords::own() else {
         return;
     };
-    if let Some(place) = word(offset_of!(Core, doorbell)) {
-        place.store(doorbell(), Ordering::Relaxed);
-    }
     // Either the base sees that this core runs the program, or this core sees its request.
-    running.swap(tlb::page_table().0, Ordering::SeqCst);
-    flush_if_requested();
+    words.running.swap(tlb::page_table().0, Ordering::SeqCst);
+    let requested = words.flush_requests.load(Ordering::SeqCst);
+    if words.flushes_done.load(Ordering::Relaxed) != requested {
+        tlb::flush_own();
+        words.flushes_done.store(requested, Ordering::Release);
+    }
 }
 
 /// Tells the base that the calling core has left the program.
 pub(crate) fn leave_program() {
-    if let Some(running) = word(offset_of!(Core, running)) {
-        running.store(0, Ordering::Release);
-    }
-}
-
-fn flush_if_requested() {
-    let requests = word(offset_of!(Core, flush_requests));
-    let Some((requests, done)) = requests.zip(word(offset_of!(Core, flushes_done))) else {
-        return;
-    };
-    let requested = requests.load(Ordering::SeqCst);
-    if done.load(Ordering::Relaxed) != requested {
-        tlb::flush_own();
-        done.store(requested, Ordering::Release);
+    if let Some(words) = CoreWords::own() {
+        words.running.store(0, Ordering::Release);
     }
 }
 
@@ -66,7 +86,7 @@ pub(crate) fn end_access() {
 }
 
 fn count_access() {
-    if let Some(accesses) = word(offset_of!(Core, accesses)) {
+    if let Some(CoreWords { accesses, .. }) = CoreWords::own() {
         let count = accesses.load(Ordering::Relaxed).wrapping_add(1);
         accesses.store(count, Ordering::Release);
     }

@@ -18,6 +18,7 @@ use crate::hw::tlb::switch_page_table;
 use crate::hw::{clock, log};
 use crate::sched::{stealing, waiting};
 use crate::syscall::{dispatch, exception, exec, signal_delivery};
+use crate::task::address_space::base_access::Retry;
 use crate::task::flow::{Flow, Handler};
 use crate::task::reap::{self, end_thread};
 use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, take_next};
@@ -227,12 +228,13 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         return loader::load_program(thread);
     }
     let is_exiting = thread.process.is_exiting();
-    if let Some(missing) = thread.missing_page.take()
+    if let Some((missing, retry)) = thread.missing_page.take()
         && !is_exiting
     {
-        return match thread.is_rseq_due {
-            true => rseq::complete(thread, missing),
-            false => dispatch::retry(thread, missing),
+        return match retry {
+            Retry::Call => dispatch::retry(thread, missing),
+            Retry::Sequence => rseq::complete(thread, missing),
+            Retry::Signals => signal_delivery::fault_in_stack(thread, missing),
         };
     }
     if thread.has_pending_exec() && !is_exiting {
@@ -254,7 +256,10 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
     if thread.handle.is_signal_pending() {
         // A handler's frame holds where the program goes on: that must be known by then.
         rseq::resume(&mut thread);
-        if thread.is_rseq_due {
+        if thread.missing_page.is_none() {
+            thread.missing_page = signal_delivery::missing_stack_page(&thread);
+        }
+        if thread.missing_page.is_some() {
             return Flow::Continue(thread);
         }
     }

@@ -7,7 +7,7 @@ use crate::base::proxy_pointers::mask_proxy_pointers;
 use crate::model::errno::{Errno, as_result};
 use crate::syscall::call::Call;
 use crate::syscall::{proxy_mask, timeouts};
-use crate::task::address_space::base_access;
+use crate::task::address_space::base_access::{self, Retry};
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
@@ -53,7 +53,7 @@ fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
 /// that it needs has been faulted in.
 pub(super) fn finish(mut thread: Box<Thread>, result: Result<u64, Errno>) -> Flow {
     if result == Err(Errno::EBASEPAGE) {
-        thread.missing_page = base_access::take_missing();
+        thread.missing_page = base_access::take_missing().map(|page| (page, Retry::Call));
         if thread.missing_page.is_some() {
             return Flow::Continue(thread);
         }

@@ -1,8 +1,10 @@
 //! Entries of programs to the kernel: system calls and exceptions; signals before the return.
 
+pub(crate) mod advice;
 pub(crate) mod aio;
 pub(crate) mod base_mapping;
 pub mod call;
+pub(crate) mod change;
 pub(crate) mod clone;
 pub(crate) mod clone_arguments;
 pub(crate) mod deadline;

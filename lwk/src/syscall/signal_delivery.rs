@@ -1,5 +1,7 @@
 //! Signal delivery, before a thread returns to its program.
 
+use alloc::boxed::Box;
+
 use crate::info;
 use crate::model::errno::Errno;
 use crate::model::signals::Disposition;
@@ -9,8 +11,10 @@ use crate::model::signals::info::Info;
 use crate::model::signals::number;
 use crate::model::signals::set::{UNBLOCKABLE, bit};
 use crate::syscall::table;
+use crate::task::address_space::base_access::{self, MissingPage, Retry};
+use crate::task::flow::Flow;
 use crate::task::thread::Thread;
-use crate::task::{rseq, stop};
+use crate::task::{loader, rseq, stop};
 
 /// Handles the pending signals of a thread. Afterwards the thread may have exited, with its
 /// program, or be stopping it.
@@ -36,6 +40,35 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
         restart_syscall(thread, number);
         thread.restarted_call = Some(number);
     }
+}
+
+/// Returns a page that a signal frame may need, if a stack of the thread is in a base mapping, and
+/// the page is missing there.
+pub(crate) fn missing_stack_page(thread: &Thread) -> Option<(MissingPage, Retry)> {
+    let frame_size = loader::frame_size();
+    let AltStack { start, size, .. } = thread.alt_stack;
+    let mut space = thread.process.space();
+    for top in [thread.context.registers.rsp, start.wrapping_add(size)] {
+        let bottom = top.saturating_sub(frame_size);
+        if let Some(part) = space.base_mapping_within(bottom, top)
+            && space.can_write(part.start, part.end) == Err(Errno::EBASEPAGE)
+        {
+            return base_access::take_missing().map(|page| (page, Retry::Signals));
+        }
+    }
+    None
+}
+
+/// Faults in a page of a stack. If that fails, the signals are delivered without it: writing the
+/// frame may fail, too.
+pub(crate) fn fault_in_stack(thread: Box<Thread>, missing: MissingPage) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let faulted = thread.fault_in(missing.address, missing.access).await;
+        if faulted.is_err() {
+            deliver_signals(&mut thread);
+        }
+        Flow::Continue(thread)
+    })
 }
 
 /// Handles one pending signal after the other. Returns the interrupted call, unless a handler will

@@ -11,8 +11,8 @@ use crate::model::errno::Errno;
 use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
 use crate::syscall::signals::{action, frame, mask, send, wait};
 use crate::syscall::{
-    aio, base_mapping, clone, exec, exit, files, fork, futex, limits, memory, prctl, scheduling,
-    shared_memory, threads, time, timers,
+    advice, aio, base_mapping, clone, exec, exit, files, fork, futex, limits, memory, prctl,
+    scheduling, shared_memory, threads, time, timers,
 };
 
 /// Finds a call by its number; `None` if Linux 6.12 does not have it.
@@ -53,7 +53,7 @@ table! {
     25 mremap => [local memory::mremap],
     26 msync => [local base_mapping::msync],
     27 mincore => [local base_mapping::mincore],
-    28 madvise => [local memory::madvise],
+    28 madvise => [local advice::madvise],
     29 shmget => [delegated],
     30 shmat => [local shared_memory::shmat],
     31 shmctl => [delegated],

@@ -1,6 +1,7 @@
 //! Programs: their processes, threads and memory; loading, forking, exit.
 
 pub mod address_space;
+pub(crate) mod base_copy;
 pub(crate) mod base_mapping;
 pub(crate) mod close_on_exec;
 pub(crate) mod dump;

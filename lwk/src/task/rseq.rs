@@ -11,7 +11,7 @@ use crate::model::signals::info::Info;
 use crate::model::signals::number;
 use crate::model::vma::PAGE;
 use crate::task::address_space::AddressSpace;
-use crate::task::address_space::base_access::{self, MissingPage};
+use crate::task::address_space::base_access::{self, MissingPage, Retry};
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
@@ -73,7 +73,6 @@ fn unregister(thread: &mut Thread, given: Registration) -> Result<u64, Errno> {
 /// Updates the area of a thread that returns to its program after it was off its core or in a
 /// handler. Sends SIGSEGV if that fails. If it needs a page of a base mapping, [`complete`] is due.
 pub(crate) fn resume(thread: &mut Thread) {
-    thread.is_rseq_due = false;
     let Some(registered) = thread.rseq else {
         return;
     };
@@ -87,15 +86,14 @@ pub(crate) fn resume(thread: &mut Thread) {
     match stored {
         Ok(abort) => thread.context.registers.rip = abort.unwrap_or(rip),
         Err(Errno::EBASEPAGE) => {
-            thread.missing_page = base_access::take_missing();
-            thread.is_rseq_due = true;
+            let missing = base_access::take_missing();
+            thread.missing_page = missing.map(|page| (page, Retry::Sequence));
         }
         Err(_) => fail(thread),
     }
 }
 
 fn fail(thread: &mut Thread) {
-    thread.is_rseq_due = false;
     thread.rseq = None;
     let fault = Info::fault(number::SEGV, Info::KERNEL, 0);
     thread.process.signals().force(thread.id, fault);

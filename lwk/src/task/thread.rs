@@ -15,7 +15,7 @@ use crate::model::scheduling::{CoreSet, Priority};
 use crate::model::signals::frame::AltStack;
 use crate::model::signals::set::Set;
 use crate::model::thread_handle::ThreadHandle;
-use crate::task::address_space::base_access::MissingPage;
+use crate::task::address_space::base_access::{MissingPage, Retry};
 use crate::task::image::PendingExec;
 use crate::task::load;
 use crate::task::process::Process;
@@ -30,9 +30,8 @@ pub struct Thread {
     pub context: UserContext,
     /// The program is not loaded yet.
     pub needs_load: bool,
-    /// Page of a base mapping that is to be faulted in: then its call is made again, or what is due
-    /// for its restartable sequence.
-    pub missing_page: Option<MissingPage>,
+    /// Page of a base mapping that is to be faulted in before it goes on, and what is done then.
+    pub missing_page: Option<(MissingPage, Retry)>,
     /// Extended state, while the thread does not run.
     pub extended: ExtendedState,
     /// Its process.
@@ -49,8 +48,6 @@ pub struct Thread {
     pub robust_list: (u64, u64),
     /// Registered `struct rseq`.
     pub rseq: Option<Registration>,
-    /// Its restartable sequence is to be looked at when a page has been faulted in.
-    pub is_rseq_due: bool,
     /// State that others may access.
     pub handle: Arc<ThreadHandle>,
     /// Alternate signal stack.
@@ -126,7 +123,6 @@ impl Thread {
             clear_child_tid: 0,
             robust_list: (0, 0),
             rseq: None,
-            is_rseq_due: false,
             handle,
             alt_stack: AltStack::default(),
             interruptible_call: None,

@@ -6,6 +6,7 @@ use crate::model::errno::Errno;
 use crate::model::signals::frame::{self, AltStack};
 use crate::model::signals::info::Info;
 use crate::model::signals::set::UNBLOCKABLE;
+use crate::syscall::delegate::finish;
 use crate::syscall::exception::SEGMENTATION_FAULT;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
@@ -47,7 +48,11 @@ fn checked(wanted: AltStack) -> Result<AltStack, Errno> {
 
 /// rt_sigreturn(2): restores the context that the signal interrupted.
 pub(crate) fn sigreturn(mut thread: Box<Thread>, _: [u64; 6]) -> Flow {
-    if restore(&mut thread).is_err() {
+    let restored = restore(&mut thread);
+    if restored == Err(Errno::EBASEPAGE) {
+        return finish(thread, restored.map(|()| 0));
+    }
+    if restored.is_err() {
         let fault = Info::fault(SEGMENTATION_FAULT as u32, Info::KERNEL, 0);
         thread.process.signals().force(thread.id, fault);
     }

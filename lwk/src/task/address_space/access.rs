@@ -44,6 +44,19 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Checks that a range can be written.
+    ///
+    /// # Errors
+    /// As of [`AddressSpace::translate`].
+    pub fn can_write(&mut self, start: u64, end: u64) -> Result<(), Errno> {
+        let mut at = start;
+        while at < end {
+            let (_, room) = self.translate(at, Protection::WRITE)?;
+            at += room as u64;
+        }
+        Ok(())
+    }
+
     /// Reads the 32-bit word at an address, a multiple of 4.
     ///
     /// # Errors

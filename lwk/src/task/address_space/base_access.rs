@@ -14,6 +14,17 @@ pub struct MissingPage {
     pub access: Protection,
 }
 
+/// What is done once a missing page has been faulted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The thread makes its call again.
+    Call,
+    /// Its restartable sequence is looked at again.
+    Sequence,
+    /// Its signals are delivered.
+    Signals,
+}
+
 /// The page that each core has last found missing.
 static MISSING: [spin::Mutex<Option<MissingPage>>; CORES_MAX] =
     [const { spin::Mutex::new(None) }; CORES_MAX];
