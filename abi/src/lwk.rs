@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 7;
+pub const LWK_REVISION: u32 = 8;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
 pub const PAGES_MIN: u32 = 16;
@@ -275,6 +275,9 @@ pub mod request {
     /// `INSULA_LWK_FORK`: fork.
     pub const FORK: u64 = REQUEST | 6;
 }
+
+/// `INSULA_LWK_COPY_ON_WRITE`: bit of an entry for a page in a program's page table.
+pub const COPY_ON_WRITE: u64 = 1 << 10;
 
 /// `INSULA_LWK_INVALIDATE_NO_QUIESCE`, a flag of [`request::INVALIDATE`]: do not wait for I/O under
 /// way.

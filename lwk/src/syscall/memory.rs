@@ -16,6 +16,7 @@ use crate::task::address_space::stop::Stop;
 use crate::task::address_space::{AddressSpace, Placement};
 use crate::task::flow::Flow;
 use crate::task::mm::Step;
+use crate::task::remote;
 use crate::task::thread::Thread;
 
 bitflags! {
@@ -351,21 +352,29 @@ async fn populate(thread: &mut Thread, start: u64, end: u64, advice: u64) -> Res
         POPULATE_WRITE => Protection::WRITE,
         _ => Protection::READ,
     };
-    {
-        let mut space = thread.process.space();
-        if !space.allows(start, end, access) {
-            return Err(Errno::EINVAL);
+    // Populate here first: if the base took a remote fault without free memory, the program would
+    // be killed. All inaccessible addresses fail alike.
+    while let Err(error) = populate_here(thread, (start, end), access) {
+        match error {
+            Errno::EIO => return Err(Errno::EFAULT),
+            Errno::EAGAIN => remote::wait_for_change().await,
+            error => return Err(error),
         }
-        // Populate here first: if the base took a remote fault without free memory, the program
-        // would be killed. All inaccessible addresses fail alike.
-        let populated = space.populate(start, end, access);
-        populated.map_err(|error| match error {
-            Errno::EIO => Errno::EFAULT,
-            error => error,
-        })?;
     }
     let arguments = [start, end - start, advice, 0, 0, 0];
     thread.remote_syscall(number::MADVISE, arguments).await
+}
+
+fn populate_here(
+    thread: &Thread,
+    (start, end): (u64, u64),
+    access: Protection,
+) -> Result<(), Errno> {
+    let mut space = thread.process.space();
+    match space.allows(start, end, access) {
+        true => space.populate(start, end, access),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 /// sysinfo(2): memory is the node's; load and processes are the base's.

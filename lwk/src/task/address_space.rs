@@ -12,6 +12,7 @@ pub(crate) mod access;
 pub(crate) mod advice;
 mod awaited;
 pub(crate) mod copy;
+mod copy_on_write;
 pub(crate) mod faults;
 pub(crate) mod heap;
 pub(crate) mod invalidation;
@@ -50,6 +51,8 @@ pub struct AddressSpace {
     quarantine: Quarantine,
     /// Pages that the base is about to look up.
     awaited: Awaited,
+    /// Its private pages are about to be shared with a child: nobody makes one writable.
+    is_forking: bool,
     /// Shared-memory objects that VMAs map, by number.
     objects: BTreeMap<u64, Arc<SharedObject>>,
     /// Start and end of the heap of brk(2).
@@ -95,6 +98,7 @@ impl AddressSpace {
             bounds,
             quarantine: Quarantine::default(),
             awaited: Awaited::default(),
+            is_forking: false,
             objects: BTreeMap::new(),
             heap: (0, 0),
             limit: u64::MAX,
