@@ -1,6 +1,7 @@
 //! Memory: mappings, the files behind them, and pages in use while they change.
 
 pub(super) mod files;
+pub(super) mod forked;
 pub(super) mod layout;
 pub(super) mod mappings;
 pub(super) mod pins;

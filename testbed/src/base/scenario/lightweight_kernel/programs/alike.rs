@@ -202,6 +202,7 @@ const ALIKE: &[Program] = &[
     program(&["/usr/bin/python3", "-c", TERMINAL]),
     program(&[PROBE, "remote_faults"]),
     program(&[PROBE, "replaced"]),
+    program(&[PROBE, "forked"]),
     program(&[PROBE, "late_replies"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),
