@@ -54,6 +54,11 @@
  * INSULA_LWK_INVALIDATE. The LWK maps a range ahead of its use by making
  * madvise(MADV_POPULATE_WRITE) itself.
  *
+ * Copy on write. After a fork parent and child own frames together. An entry with the bit
+ * INSULA_LWK_COPY_ON_WRITE counts as not mapped, also for reading: the module raises a remote
+ * fault, and the LWK gives the program a page of its own. So whatever the base has mapped or
+ * pinned has one owner, and the LWK replaces a page with that bit without an invalidation.
+ *
  * Once the LWK has resolved a fault it does not unmap the page before the base has looked it up
  * again: as long as `faulting` is 1 and the entry INSULA_LWK_RESOLVED is not answered. So a
  * program that replaces its memory again and again delays itself, not its other threads' calls.
@@ -131,9 +136,11 @@
  * Fork. INSULA_LWK_FORK makes the proxy fork. The module first assigns the child a process,
  * which names its `parent`; the child's proxy then replaces the mirror that it inherited by
  * its own, under the same descriptor number, and sets STARTED. Only then does the LWK run the
- * child. It needs no arguments: its memory was copied before the request. If the parent is
+ * child. It needs no arguments: its memory was cloned before the request. If the parent is
  * gone before the LWK has seen the child, the LWK ends the child's proxy by an INSULA_LWK_EXIT
- * at its first slot.
+ * at its first slot. Before the LWK shares frames with the child it sets
+ * INSULA_LWK_COPY_ON_WRITE in the parent's entries and invalidates them; it does not share what
+ * is pinned.
  *
  * Shared memory. Processes with the same page_table other than 0 share one memory, as after
  * vfork(2). An invalidation by one of them covers all: the range is unmapped from each of
@@ -249,7 +256,7 @@ struct insula_lwk_core {
 };
 
 /* Bit of an entry of a program's page table: the page is one of a base mapping. */
-#define INSULA_LWK_PTE_BASE	(1ULL << 10)
+#define INSULA_LWK_PTE_BASE	(1ULL << 11)
 
 /* State of a process as set by the base. */
 enum insula_lwk_base_state {
@@ -322,6 +329,12 @@ struct insula_lwk_process {
 struct insula_lwk_may_map {
 	__u64 windows[512];
 };
+
+/*
+ * Bit of an entry for a page in a program's page table: the page has to be copied before it is
+ * written. Processors ignore it.
+ */
+#define INSULA_LWK_COPY_ON_WRITE	(1ULL << 10)
 
 /* A syscall slot: a cache line for each writer and purpose. */
 struct insula_lwk_syscall_slot {

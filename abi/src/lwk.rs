@@ -133,7 +133,7 @@ pub struct Core {
 
 /// `INSULA_LWK_PTE_BASE`: bit of an entry of a program's page table whose page is one of a base
 /// mapping.
-pub const PTE_BASE: u64 = 1 << 10;
+pub const PTE_BASE: u64 = 1 << 11;
 
 /// `INSULA_LWK_ACCESS_WRITE`, of [`request::FAULT_IN`]: the page is written.
 pub const ACCESS_WRITE: u64 = 1;
@@ -310,6 +310,9 @@ pub mod request {
     /// `INSULA_LWK_FAULT_IN`: fault in a page of a base mapping.
     pub const FAULT_IN: u64 = REQUEST | 7;
 }
+
+/// `INSULA_LWK_COPY_ON_WRITE`: bit of an entry for a page in a program's page table.
+pub const COPY_ON_WRITE: u64 = 1 << 10;
 
 /// `INSULA_LWK_INVALIDATE_NO_QUIESCE`, a flag of [`request::INVALIDATE`]: do not wait for I/O under
 /// way.

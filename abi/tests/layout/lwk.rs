@@ -200,6 +200,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_INVALIDATE = lwk::request::INVALIDATE,
         INSULA_LWK_FORK = lwk::request::FORK,
         INSULA_LWK_FAULT_IN = lwk::request::FAULT_IN,
+        INSULA_LWK_COPY_ON_WRITE = lwk::COPY_ON_WRITE,
         INSULA_LWK_INVALIDATE_NO_QUIESCE = lwk::INVALIDATE_NO_QUIESCE,
         INSULA_MIRROR_SLOTS = lwk::MIRROR_SLOTS,
         INSULA_MIRROR_CANCEL_SIGNAL = lwk::MIRROR_CANCEL_SIGNAL,

@@ -14,6 +14,7 @@
 #include <asm/pgtable_types.h>
 
 #include "arch/x86/page_table.h"
+#include "insula_lwk.h"
 #include "mem/memory.h"
 
 #define LEVELS			4
@@ -52,7 +53,8 @@ int insula_translate(struct file *memory, u64 page_table, u64 address,
 			return -EIO;
 		index = (address >> page_table_shift(level)) & (BIT(INDEX_BITS) - 1);
 		entry = READ_ONCE(((u64 *)phys_to_virt(table))[index]);
-		if ((entry & PRESENT_TO_PROGRAMS) != PRESENT_TO_PROGRAMS)
+		if ((entry & PRESENT_TO_PROGRAMS) != PRESENT_TO_PROGRAMS ||
+		    entry & INSULA_LWK_COPY_ON_WRITE)
 			return -ENOENT;
 		translation->writable &= !!(entry & _PAGE_RW);
 		if (page_table_is_leaf(entry, level))

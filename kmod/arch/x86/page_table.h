@@ -14,8 +14,8 @@ struct insula_translation {
 
 /*
  * Look up an address in the page table of a program of a node, whose memory is `memory`. The
- * node may change the table at any time: it is not trusted. -ENOENT: not mapped for user mode.
- * -EIO: the table is malformed, or maps memory that is not the node's.
+ * node may change the table at any time: it is not trusted. -ENOENT: not mapped for user mode,
+ * or copied on write. -EIO: the table is malformed, or maps memory that is not the node's.
  */
 int insula_translate(struct file *memory, u64 page_table, u64 address,
 		     struct insula_translation *translation);

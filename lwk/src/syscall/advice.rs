@@ -10,6 +10,7 @@ use crate::syscall::change::{change, whole_pages};
 use crate::syscall::delegate::finish;
 use crate::task::address_space::stop::Stop;
 use crate::task::flow::Flow;
+use crate::task::remote;
 use crate::task::thread::Thread;
 
 /// `MADV_POPULATE_READ`, which is also delegated to the base.
@@ -160,21 +161,29 @@ pub(super) async fn populate(
         POPULATE_WRITE => Protection::WRITE,
         _ => Protection::READ,
     };
-    {
-        let mut space = thread.process.space();
-        if !space.allows(start, end, access) {
-            return Err(Errno::EINVAL);
+    // Populate here first: if the base took a remote fault without free memory, the program would
+    // be killed. All inaccessible addresses fail alike.
+    while let Err(error) = populate_here(thread, (start, end), access) {
+        match error {
+            Errno::EIO => return Err(Errno::EFAULT),
+            Errno::EAGAIN => remote::wait_for_change().await,
+            error => return Err(error),
         }
-        // Populate here first: if the base took a remote fault without free memory, the program
-        // would be killed. All inaccessible addresses fail alike.
-        let populated = space.populate(start, end, access);
-        populated.map_err(|error| match error {
-            Errno::EIO => Errno::EFAULT,
-            error => error,
-        })?;
     }
     let arguments = [start, end - start, advice, 0, 0, 0];
     thread.remote_syscall(MADVISE, arguments).await
+}
+
+fn populate_here(
+    thread: &Thread,
+    (start, end): (u64, u64),
+    access: Protection,
+) -> Result<(), Errno> {
+    let mut space = thread.process.space();
+    match space.allows(start, end, access) {
+        true => space.populate(start, end, access),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) 
                 return Flow::Continue(thread);
             }
             Err(Errno::ENOMEM) => return handle_out_of_memory(thread),
-            // Another thread is unmapping the page: retry.
+            // Another thread is unmapping the page, or forks: retry.
             Err(Errno::EAGAIN) => return Flow::Yield(thread),
             Err(Errno::EBASEPAGE) => {
                 return fault_in(thread, access, [vector.into(), error, address]);

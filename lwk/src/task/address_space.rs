@@ -14,6 +14,7 @@ mod awaited;
 pub(crate) mod base_access;
 pub mod base_mapping;
 pub(crate) mod copy;
+mod copy_on_write;
 pub(crate) mod faults;
 pub(crate) mod heap;
 pub(crate) mod invalidation;
@@ -56,6 +57,8 @@ pub struct AddressSpace {
     base_access: BaseAccess,
     /// Sizes of the attached System V shared-memory segments, by address.
     segments: BTreeMap<u64, u64>,
+    /// Its private pages are about to be shared with a child: nobody makes one writable.
+    is_forking: bool,
     /// Shared-memory objects that VMAs map, by number.
     objects: BTreeMap<u64, Arc<SharedObject>>,
     /// Start and end of the heap of brk(2).
@@ -103,6 +106,7 @@ impl AddressSpace {
             awaited: Awaited::default(),
             base_access: BaseAccess::default(),
             segments: BTreeMap::new(),
+            is_forking: false,
             objects: BTreeMap::new(),
             heap: (0, 0),
             limit: u64::MAX,

@@ -1,6 +1,6 @@
 //! fork(2), vfork(2), and clone(2) without CLONE_THREAD.
 //!
-//! The memory is copied here first. Then the base forks the proxy and gives the child a process.
+//! The memory is shared here first. Then the base forks the proxy and gives the child a process.
 //! The child runs once its proxy is ready, which may be before or after the base's reply, or never.
 
 use alloc::boxed::Box;
@@ -74,7 +74,7 @@ async fn fork_process(
     let _guard = parent.mm().change().await;
     let space = match options.shares_mm {
         true => None,
-        false => Some(parent.clone_space()?),
+        false => Some(clone_space(thread).await?),
     };
     match request_fork(thread, options).await {
         Ok((id, pages)) => {
@@ -86,6 +86,27 @@ async fn fork_process(
         }
         Err(error) => {
             space.into_iter().for_each(|mut space| space.free());
+            Err(error)
+        }
+    }
+}
+
+/// Clones the address space, with the change lock held.
+async fn clone_space(thread: &mut Thread) -> Result<AddressSpace, Errno> {
+    let mm = thread.process.mm();
+    let bounds = mm.space().bounds();
+    let mut space = kernel_table::with_kernel_table(|kernel| AddressSpace::new(kernel, bounds))?;
+    let range = mm.space().begin_fork();
+    let pinned = thread.invalidate(&range).await;
+    let cloned = {
+        let mut own = mm.space();
+        own.finish_invalidation(&range, &pinned);
+        own.clone_into(&mut space, &pinned)
+    };
+    match cloned {
+        Ok(()) => Ok(space),
+        Err(error) => {
+            space.free();
             Err(error)
         }
     }
@@ -144,21 +165,6 @@ impl NascentChild {
 }
 
 impl Process {
-    /// Clones the address space.
-    fn clone_space(&self) -> Result<AddressSpace, Errno> {
-        let mut own = self.space();
-        let bounds = own.bounds();
-        let mut space =
-            kernel_table::with_kernel_table(|kernel| AddressSpace::new(kernel, bounds))?;
-        match own.clone_into(&mut space) {
-            Ok(()) => Ok(space),
-            Err(error) => {
-                space.free();
-                Err(error)
-            }
-        }
-    }
-
     /// Returns the child's memory: the cloned space, or else this process's own.
     fn child_mm(
         &self,

@@ -327,6 +327,10 @@ async fn populate_or_wait(thread: &mut Thread, start: u64, end: u64) -> Result<(
             .process
             .space()
             .populate(start, end, Protection::WRITE);
+        if populated == Err(Errno::EAGAIN) {
+            remote::wait_for_change().await;
+            continue;
+        }
         if populated != Err(Errno::ENOMEM) {
             thread.memory_wait_since_ns = None;
             return populated;

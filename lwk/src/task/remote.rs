@@ -43,6 +43,11 @@ pub(super) async fn wait_for_memory() {
     polling::sleep_until(clock::now_ns() + MEMORY_RETRY_NS).await;
 }
 
+/// Waits a while for another thread's change of the address space.
+pub(crate) async fn wait_for_change() {
+    polling::sleep_until(clock::now_ns() + CHANGE_RETRY_NS).await;
+}
+
 /// Waits until the base has looked up the pages that it awaits in a range.
 async fn wait_while_awaited(mm: &Mm, start: u64, end: u64) {
     poll_fn(|_| match mm.space().is_awaited(start, end) {
@@ -87,7 +92,7 @@ impl Thread {
     }
 
     /// Resolves a remote fault, or replies with an error. Without memory, or while the page is
-    /// being unmapped, the fault stays in the slot, and is retried.
+    /// being unmapped or shared, the fault stays in the slot, and is retried.
     fn resolve_remote_fault(&mut self, address: u64, write: bool) {
         let access = if write {
             Protection::WRITE
@@ -95,7 +100,7 @@ impl Thread {
             Protection::READ
         };
         let mut space = self.process.space();
-        let resolved = space.fault(address, access);
+        let resolved = space.fault_of_base(address, access);
         if resolved.is_ok() {
             // Fault-around may fail.
             let _ = space.populate(address, (address | (FAULT_AROUND - 1)) + 1, access);

@@ -37,8 +37,11 @@ bitflags! {
         /// In an entry that is not present: the page was unmapped, its frame is still to be freed.
         /// The processor ignores such an entry.
         const DEFERRED_FREE = 1 << 9;
+        /// In an entry that is present: the page's frame may have other owners, so it is copied
+        /// before it is written. The processor ignores this.
+        const COPY_ON_WRITE = 1 << 10;
         /// The page is the base's: the base's module writes the entry.
-        const BASE = 1 << 10;
+        const BASE = 1 << 11;
         /// The page cannot be executed.
         const NO_EXECUTE = 1 << 63;
     }
@@ -353,6 +356,19 @@ impl PageTable {
         let size = PageSize::of_level(level);
         let frame = slot.load(Ordering::Relaxed) & ADDRESS & !(size.bytes() - 1);
         slot.store(frame | bits_of(flags, size), Ordering::Release);
+        true
+    }
+
+    /// Replaces a page of the same address and size. Returns whether there is one.
+    pub fn replace(&mut self, page: Page) -> bool {
+        let Some((slot, _)) = self
+            .slot(page.start)
+            .filter(|&(_, level)| level == page.size.level())
+        else {
+            return false;
+        };
+        let value = page.frame.0 | bits_of(page.flags, page.size);
+        slot.store(value, Ordering::Release);
         true
     }
 

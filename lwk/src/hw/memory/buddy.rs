@@ -4,6 +4,8 @@
 //! Pure: the state of each frame is in a slice given by the caller; the frames themselves are not
 //! touched.
 
+mod owners;
+
 /// Greatest order: 1 GiB. Order 0 is 4 KiB.
 pub const ORDER_MAX: u8 = 18;
 const ORDERS: usize = ORDER_MAX as usize + 1;
@@ -12,28 +14,23 @@ const NONE: u32 = u32::MAX;
 
 /// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Links in the list of free blocks, for the first frame of one.
-    next: u32,
-    previous: u32,
-    state: State,
-}
+pub struct Frame(State);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Allocated, or inside a larger block.
-    Allocated,
-    /// First frame of a free block of this order.
-    Free(u8),
+    /// Allocated, or inside a larger block. With the number of its owners but for the first, see
+    /// [`owners`].
+    Allocated { sharers: u32, block_sharers: u32 },
+    /// First frame of a free block, with its links in the list of those.
+    Free { order: u8, next: u32, previous: u32 },
 }
 
 impl Frame {
-    /// A frame that is not free.
-    pub const ALLOCATED: Self = Self {
-        next: NONE,
-        previous: NONE,
-        state: State::Allocated,
-    };
+    /// A frame that is not free, and has one owner.
+    pub const ALLOCATED: Self = Self(State::Allocated {
+        sharers: 0,
+        block_sharers: 0,
+    });
 }
 
 /// Allocator for one range of memory.
@@ -103,9 +100,9 @@ impl<'a> Buddy<'a> {
         assert!(order <= ORDER_MAX && number.is_multiple_of(1 << order));
         let (mut index, mut order) = (self.index_of(number).expect("a frame of this range"), order);
         assert_eq!(
-            self.frames[index as usize].state,
-            State::Allocated,
-            "freed twice"
+            self.frames[index as usize],
+            Frame::ALLOCATED,
+            "freed twice, or shared"
         );
         self.free_frames += 1 << order;
         while let Some(buddy) = self.free_buddy(index, order) {
@@ -135,31 +132,41 @@ impl<'a> Buddy<'a> {
         }
         let number = self.first + u64::from(index);
         let buddy = self.index_of(number ^ 1 << order)?;
-        let frame = self.frames.get(buddy as usize)?;
-        (frame.state == State::Free(order)).then_some(buddy)
+        let State::Free { order: found, .. } = self.frames.get(buddy as usize)?.0 else {
+            return None;
+        };
+        (found == order).then_some(buddy)
+    }
+
+    /// Returns the links of the first frame of a free block.
+    fn links(&mut self, index: u32) -> (&mut u32, &mut u32) {
+        match &mut self.frames[index as usize].0 {
+            State::Free { next, previous, .. } => (next, previous),
+            State::Allocated { .. } => unreachable!("a block in a list of free ones"),
+        }
     }
 
     fn link(&mut self, index: u32, order: u8) {
         let head = self.free[usize::from(order)];
-        self.frames[index as usize] = Frame {
+        self.frames[index as usize] = Frame(State::Free {
+            order,
             next: head,
             previous: NONE,
-            state: State::Free(order),
-        };
+        });
         if head != NONE {
-            self.frames[head as usize].previous = index;
+            *self.links(head).1 = index;
         }
         self.free[usize::from(order)] = index;
     }
 
     fn unlink(&mut self, index: u32, order: u8) {
-        let Frame { next, previous, .. } = self.frames[index as usize];
+        let (&mut next, &mut previous) = self.links(index);
         match previous {
             NONE => self.free[usize::from(order)] = next,
-            previous => self.frames[previous as usize].next = next,
+            previous => *self.links(previous).0 = next,
         }
         if next != NONE {
-            self.frames[next as usize].previous = previous;
+            *self.links(next).1 = previous;
         }
         self.frames[index as usize] = Frame::ALLOCATED;
     }

@@ -136,17 +136,42 @@ pub(super) fn leaves_free(bytes: u64, rest: u64) -> bool {
     free_bytes().checked_sub(bytes) >= Some(rest)
 }
 
-/// Frees a block from [`alloc_block`].
+/// Frees a block from [`alloc_block`], or gives it up if it has other owners, see [`share_block`].
 ///
 /// # Panics
 /// If it was not allocated there.
 pub fn free_block(block: PhysAddr, order: u8) {
+    with_zone(block, |zone, number| {
+        let freed = zone.give_up(number, order);
+        FREE.fetch_add(freed * FRAME_SIZE, Ordering::Relaxed);
+    });
+}
+
+/// Adds an owner to a block from [`alloc_block`]. Each of its frames is free when all owners have
+/// freed it.
+///
+/// # Panics
+/// If it was not allocated there.
+pub fn share_block(block: PhysAddr, order: u8) {
+    with_zone(block, |zone, number| zone.share(number, order));
+}
+
+/// Whether any frame of a block from [`alloc_block`] has several owners. An owner that finds none
+/// stays the only one until it shares the block itself.
+///
+/// # Panics
+/// If it was not allocated there.
+#[must_use]
+pub fn is_shared(block: PhysAddr, order: u8) -> bool {
+    with_zone(block, |zone, number| zone.is_shared(number, order))
+}
+
+/// Calls a function with the zone and the number of a block.
+fn with_zone<T>(block: PhysAddr, operation: impl FnOnce(&mut Buddy<'static>, u64) -> T) -> T {
     let number = block.0 / FRAME_SIZE;
     let mut zones = ZONES.lock();
     let zone = zones.all().find(|zone| zone.holds(number));
-    zone.expect("a block from this allocator")
-        .free(number, order);
-    FREE.fetch_add(FRAME_SIZE << order, Ordering::Relaxed);
+    operation(zone.expect("a block from this allocator"), number)
 }
 
 /// Returns the number of free bytes.

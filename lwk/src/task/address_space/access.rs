@@ -9,6 +9,7 @@ use crate::hw::memory::room::reserve_in;
 use crate::model::errno::Errno;
 use crate::model::vma::{Protection, VmaFlags};
 use crate::task::address_space::AddressSpace;
+use crate::task::address_space::page::is_copied_on_write;
 
 impl AddressSpace {
     /// Copies bytes out of the program's memory.
@@ -103,9 +104,14 @@ impl AddressSpace {
         if vma.flags.contains(VmaFlags::BASE) {
             return self.translate_base(&vma, address, access);
         }
-        if self.table().find(address).is_none() {
-            self.fault(address, access).map_err(|_| Errno::EFAULT)?;
-        }
+        let resolved = match self.table().find(address) {
+            None => self.fault(address, access),
+            Some(page) if access.contains(Protection::WRITE) && is_copied_on_write(&page) => {
+                self.own(address)
+            }
+            Some(_) => Ok(()),
+        };
+        resolved.map_err(|_| Errno::EFAULT)?;
         let page = self.table().find(address).ok_or(Errno::EFAULT)?;
         let skip = address - page.start;
         let room = (page.size.bytes() - skip).min(vma.end - address);

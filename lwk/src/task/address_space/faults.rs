@@ -10,7 +10,7 @@ use crate::hw::tlb;
 use crate::model::errno::Errno;
 use crate::model::vma::{ObjectRef, PAGE, Protection, VmaFlags};
 use crate::task::address_space::AddressSpace;
-use crate::task::address_space::page::{flags_of, order_of};
+use crate::task::address_space::page::{copied_on_write, flags_of, is_copied_on_write, order_of};
 
 impl AddressSpace {
     /// Handles a page fault: maps the page of an address for an access.
@@ -18,8 +18,8 @@ impl AddressSpace {
     /// # Errors
     /// [`Errno::EFAULT`] if the address is not mapped or the access is not allowed; [`Errno::EIO`]
     /// beyond the end of a file; [`Errno::ENOMEM`]; [`Errno::EAGAIN`] while the page is being
-    /// unmapped: the access is to be retried; [`Errno::EBASEPAGE`] if the page is one of a base
-    /// mapping, and has to be faulted in.
+    /// unmapped or about to be shared: the access is to be retried; [`Errno::EBASEPAGE`] if the page
+    /// is one of a base mapping, and has to be faulted in.
     pub fn fault(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
         let vma = match self.vmas.find(address) {
             Some(vma) => vma,
@@ -34,8 +34,11 @@ impl AddressSpace {
         if vma.flags.contains(VmaFlags::BASE) {
             return self.base_fault(address, access);
         }
-        if self.table().find(address).is_some() {
-            // Another thread has mapped it, or this core's TLB entry is stale.
+        if let Some(page) = self.table().find(address) {
+            if access.contains(Protection::WRITE) && is_copied_on_write(&page) {
+                self.own_for_program(address)?;
+            }
+            // Else another thread has mapped it, or this core's TLB entry is stale.
             cpu::flush_tlb_page(address);
             return Ok(());
         }
@@ -57,7 +60,20 @@ impl AddressSpace {
         self.map_new_page(address & !(PAGE - 1), PageSize::Small, flags)
     }
 
-    /// Populates a range, but for base mappings, up to the first page that fails.
+    /// Handles a fault of the base, which maps no page that is copied on write, not even for
+    /// reading.
+    ///
+    /// # Errors
+    /// As of [`AddressSpace::fault`].
+    pub fn fault_of_base(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
+        self.fault(address, access)?;
+        match self.table().find(address) {
+            Some(page) if is_copied_on_write(&page) => self.own_for_program(address),
+            _ => Ok(()),
+        }
+    }
+
+    /// Populates a range, for the program and for the base, up to the first page that fails.
     ///
     /// # Errors
     /// As of [`AddressSpace::fault`].
@@ -69,8 +85,9 @@ impl AddressSpace {
                 at = vma.end;
                 continue;
             }
-            if self.table().find(at).is_none() {
-                self.fault(at, access)?;
+            let page = self.table().find(at);
+            if page.is_none_or(|page| is_copied_on_write(&page)) {
+                self.fault_of_base(at, access)?;
             }
             let page = self.table().find(at).ok_or(Errno::EFAULT)?;
             at = page.start + page.size.bytes();
@@ -139,15 +156,21 @@ impl AddressSpace {
     /// Changes the flags of a range's pages, but for those of base mappings. Returns whether any had
     /// others.
     pub(super) fn protect_pages(&mut self, start: u64, end: u64, flags: Flags) -> bool {
-        let protection = Flags::USER | Flags::WRITABLE | Flags::NO_EXECUTE;
+        let protection = Flags::USER | Flags::WRITABLE | Flags::NO_EXECUTE | Flags::COPY_ON_WRITE;
         let (mut next, mut is_any_changed) = (start, false);
         while let Some(page) = self.table().next(next, end) {
-            let is_own = !page.flags.contains(Flags::BASE);
-            if is_own && page.flags.intersection(protection) != flags {
+            next = page.start + page.size.bytes();
+            if page.flags.contains(Flags::BASE) {
+                continue;
+            }
+            let flags = match is_copied_on_write(&page) {
+                true => copied_on_write(flags),
+                false => flags,
+            };
+            if page.flags.intersection(protection) != flags {
                 self.table().protect(page.start, flags);
                 is_any_changed = true;
             }
-            next = page.start + page.size.bytes();
         }
         is_any_changed
     }

@@ -44,13 +44,18 @@ impl AddressSpace {
 
     /// Flushes the TLBs after a change of the page table, and asks for an invalidation.
     pub(super) fn invalidation(&self, start: u64, end: u64, keeps_pages: bool) -> Stop {
+        Stop::Invalidate(self.flush(start, end, keeps_pages))
+    }
+
+    /// Flushes the TLBs after a change of the page table. Returns what the base has to invalidate.
+    pub(super) fn flush(&self, start: u64, end: u64, keeps_pages: bool) -> Invalidation {
         tlb::shootdown(self.root());
-        Stop::Invalidate(Invalidation {
+        Invalidation {
             start,
             end,
             keeps_pages,
             force: self.quarantine.is_any_pinned(),
-        })
+        }
     }
 
     /// Frees what the base no longer uses after an invalidation. Returns whether frames in

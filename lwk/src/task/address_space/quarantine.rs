@@ -36,7 +36,8 @@ impl Pinned {
         *self != Self::NONE
     }
 
-    fn overlaps(&self, (start, order): Block) -> bool {
+    /// Whether any frame of a block may be pinned.
+    pub(super) fn overlaps(&self, (start, order): Block) -> bool {
         let end = start.0 + (FRAME_SIZE << order);
         match self {
             Self::Frames(frames) => frames.iter().any(|frame| (start.0..end).contains(frame)),

@@ -2,6 +2,7 @@
 
 pub(crate) mod answers;
 pub(super) mod files;
+pub(super) mod forked;
 pub(super) mod layout;
 pub(super) mod mappings;
 pub(super) mod pins;

@@ -122,7 +122,7 @@ fn wrong(what: &'static str) -> impl Fn(std::io::Error) -> ProbeError {
 }
 
 /// Ends of a pipe with room for [`MANY`] pages: for reading, and for writing.
-fn pipe() -> Result<(File, File), ProbeError> {
+pub(super) fn pipe() -> Result<(File, File), ProbeError> {
     let mut ends = [0; 2];
     // SAFETY: it writes two numbers.
     nix::errno::Errno::result(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })
@@ -144,7 +144,7 @@ fn pipe() -> Result<(File, File), ProbeError> {
 }
 
 /// Moves references to the pages into a pipe.
-fn splice(pipe: &File, at: u64, pages: u64) -> Result<(), ProbeError> {
+pub(super) fn splice(pipe: &File, at: u64, pages: u64) -> Result<(), ProbeError> {
     let vector = [at, pages * PAGE];
     let vector = vector.as_ptr().expose_provenance() as u64;
     let arguments = [pipe.as_raw_fd() as u64, vector, 1, 0, 0, 0];

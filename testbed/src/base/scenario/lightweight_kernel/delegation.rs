@@ -215,11 +215,32 @@ fn calls(fake: &FakeLwk) -> Result<(), Finding> {
         &output.as_slice(),
         &b"hello, \0\0\0\0\0".as_slice(),
     )?;
+    copies_on_write(&mut program, slot)?;
     let exe = fs::read_link(format!("/proc/{pid}/exe"))?;
     Finding::unless(!exe.ends_with("insula"), || {
         format!("it is known as {}", exe.display())
     })?;
     end(program, slot, 7 << 8, |status| status.code() == Some(7))
+}
+
+/// A page that is copied on write has to be copied before a call reads it: nothing of the base uses
+/// its former frame.
+fn copies_on_write(program: &mut Program, slot: u64) -> Result<(), Finding> {
+    let page = DEMAND.start + 0x30_0000;
+    program.write(page, b"shared")?;
+    let former = program.copy_on_write(page)?;
+    for remote_faults in [1, 0] {
+        let written = program.call(slot, libc::SYS_write as u64, &[1, page, 6])?;
+        assert_equal("bytes written", &written.result, &6)?;
+        assert_equal("remote faults", &written.remote_faults, &remote_faults)?;
+        // Another owner writes to it.
+        program.fake.fill(former, u64::MAX)?;
+    }
+    let mut output = [0; 12];
+    let stdout = program.child.stdout.as_mut();
+    let stdout = stdout.ok_or_else(|| Finding::new("no output"))?;
+    stdout.read_exact(&mut output)?;
+    assert_equal("output", &output.as_slice(), &b"sharedshared".as_slice())
 }
 
 fn starts_with_its_arguments(program: &Program, slot: u64) -> Result<(), Finding> {

@@ -7,8 +7,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use insula_abi::lwk::{
-    ANSWER_FAULT, Delegation, MAY_MAP_SHIFT, MayMap, PAGE_SIZE, Process, SyscallSlot, base_state,
-    process_state, request,
+    ANSWER_FAULT, COPY_ON_WRITE, Delegation, MAY_MAP_SHIFT, MayMap, PAGE_SIZE, Process,
+    SyscallSlot, base_state, process_state, request,
 };
 use nix::errno::Errno;
 
@@ -104,6 +104,38 @@ impl Program<'_> {
         Ok(frames)
     }
 
+    /// Has a page that is mapped be copied before it is written. Returns its frame.
+    pub(super) fn copy_on_write(&self, address: u64) -> Result<u64, Finding> {
+        let frame = self.frame(address)?;
+        let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
+        let entry = self.entry(*root, address)?;
+        let value = self.fake.memory.get(entry)? & !WRITABLE;
+        self.fake.memory.set(entry, value | COPY_ON_WRITE)?;
+        Ok(frame)
+    }
+
+    /// Replaces a page by a copy if it is copied on write.
+    fn copy(&self, address: u64) -> Result<(), Finding> {
+        let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
+        let entry = self.entry(*root, address)?;
+        let value = self.fake.memory.get(entry)?;
+        if value & COPY_ON_WRITE == 0 {
+            return Ok(());
+        }
+        let (from, to) = (
+            (value & ADDRESS) - self.fake.memory.start,
+            self.fake.alloc_frame()?,
+        );
+        for at in (0..PAGE_SIZE).step_by(8) {
+            let word = self.fake.memory.get(from + at)?;
+            self.fake.memory.set(to + at, word)?;
+        }
+        let frame = self.fake.memory.start + to;
+        self.fake
+            .memory
+            .set(entry, frame | PRESENT | USER | WRITABLE)
+    }
+
     /// Whether the program has a page at an address.
     pub(super) fn is_mapped(&self, address: u64) -> Result<bool, Finding> {
         let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
@@ -166,6 +198,7 @@ impl Program<'_> {
         if !DEMAND.contains(&address) || (write && address >= READ_ONLY) {
             return Ok((-(Errno::EFAULT as i64)).cast_unsigned());
         }
+        self.copy(address & !(PAGE_SIZE - 1))?;
         self.frame(address).map(|_| 0)
     }
 

@@ -203,6 +203,7 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "remote_faults"]),
     program(&[PROBE, "replaced"]),
     program(&[PROBE, "shared_files"]),
+    program(&[PROBE, "forked"]),
     program(&[PROBE, "late_replies"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),
