@@ -91,12 +91,12 @@
  * it, in place of that part of the mirror, so Linux itself keeps it coherent, truncates it,
  * writes it back, and finds it in calls. The program's page table follows the proxy's:
  *
- *	LWK's thread					module, in the proxy
+ *	LWK's thread				module, in the proxy
  *	page fault in a base mapping
  *	allocates the tables above the entry
- *	INSULA_LWK_FAULT_IN			->	faults the page in, as an access of the proxy,
- *							stores entries of it and of present pages
- *						<-	around it; result
+ *	INSULA_LWK_FAULT_IN		->	faults the page in, as the proxy's access,
+ *						stores entries of it and of present
+ *					<-	pages around it; result
  *	returns to the program
  *
  * Only the module writes these entries, which have INSULA_LWK_PTE_BASE set; the LWK allocates and

@@ -2,7 +2,7 @@
 //! insula_lwk_core` (insula_lwk.h, "Base mappings").
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use insula_abi::lwk::{COUNTERS_PAGES, Core, PAGE_SIZE};
 use spin::Once;
@@ -13,6 +13,13 @@ use crate::hw::tlb;
 
 /// Words of each core, found at its first use.
 static WORDS: [Once<CoreWords>; CORES_MAX] = [const { Once::new() }; CORES_MAX];
+
+/// Number of accesses under way on each core: it may have several address spaces locked.
+static ACCESSES: [AtomicU32; CORES_MAX] = [const { AtomicU32::new(0) }; CORES_MAX];
+
+fn accesses_under_way() -> &'static AtomicU32 {
+    &ACCESSES[number() as usize % CORES_MAX]
+}
 
 /// Words of a core.
 #[derive(Clone, Copy, Debug)]
@@ -75,16 +82,21 @@ pub(crate) fn leave_program() {
 /// Has the base wait, from now to [`end_access`], before it takes back a page whose entry the
 /// calling core reads from now on.
 pub(crate) fn begin_access() {
-    count_access();
+    if accesses_under_way().fetch_add(1, Ordering::Relaxed) == 0 {
+        count_access();
+    }
     // Either the base sees this, or this core sees that the entry is cleared.
     fence(Ordering::SeqCst);
 }
 
 /// Ends what [`begin_access`] began.
 pub(crate) fn end_access() {
-    count_access();
+    if accesses_under_way().fetch_sub(1, Ordering::Relaxed) == 1 {
+        count_access();
+    }
 }
 
+/// Makes the count of accesses odd or even.
 fn count_access() {
     if let Some(CoreWords { accesses, .. }) = CoreWords::own() {
         let count = accesses.load(Ordering::Relaxed).wrapping_add(1);

@@ -160,17 +160,23 @@ impl VmaMap {
         self.by_start.range(address..).next().map(|(_, vma)| *vma)
     }
 
-    /// Whether VMAs cover a range without a gap.
+    /// Returns the end of what VMAs cover from an address on without a gap, at most `end`.
     #[must_use]
-    pub fn covers(&self, start: u64, end: u64) -> bool {
+    pub fn covered_end(&self, start: u64, end: u64) -> u64 {
         let mut next = start;
         for vma in self.within(start, end) {
             if vma.start != next {
-                return false;
+                break;
             }
             next = vma.end;
         }
-        next >= end
+        next
+    }
+
+    /// Whether VMAs cover a range without a gap.
+    #[must_use]
+    pub fn covers(&self, start: u64, end: u64) -> bool {
+        self.covered_end(start, end) >= end
     }
 
     /// Checks that `more` VMAs may be added, and that there is kernel memory for them.

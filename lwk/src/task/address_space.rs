@@ -290,12 +290,23 @@ impl AddressSpace {
     /// Changes the protection of a range.
     ///
     /// # Errors
-    /// [`Errno::ENOMEM`] if not all of it is mapped; [`Errno::EACCES`] if write access to the
-    /// kernel's pages is requested.
+    /// [`Errno::ENOMEM`] if not all of it is mapped: as on Linux, what is before the gap is changed;
+    /// [`Errno::EACCES`] if write access to the kernel's pages is requested.
     pub fn protect(&mut self, start: u64, end: u64, protection: Protection) -> Result<(), Stop> {
-        if !self.holds(start, end) || !self.vmas.covers(start, end) {
+        if !self.holds(start, end) {
             return Err(Errno::ENOMEM.into());
         }
+        let covered_end = self.vmas.covered_end(start, end);
+        if start < covered_end {
+            self.protect_mapped(start, covered_end, protection)?;
+        }
+        match covered_end < end {
+            true => Err(Errno::ENOMEM.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn protect_mapped(&mut self, start: u64, end: u64, protection: Protection) -> Result<(), Stop> {
         let is_kernel_object = |object: ObjectRef| object.number == shared_object::KERNEL_OBJECT;
         let is_write_denied = |vma: Vma| vma.object.is_some_and(is_kernel_object);
         let writes = protection.contains(Protection::WRITE);

@@ -280,11 +280,9 @@ impl Thread {
             self.make_writable(start, end).await?;
         }
         let guard = self.change_base_mappings().await?;
-        if !guard.mm().space().covers(start, end) {
-            return Err(Errno::ENOMEM);
-        }
+        let covered_end = guard.mm().space().vmas().covered_end(start, end);
         let prot = protection.bits().into();
-        self.for_each_base_mapping(number::MPROTECT, (start, end), [prot, 0, 0, 0])
+        self.for_each_base_mapping(number::MPROTECT, (start, covered_end), [prot, 0, 0, 0])
             .await?;
         let mut operation = move |space: &mut AddressSpace| {
             space.protect(start, end, protection)?;
@@ -304,12 +302,9 @@ impl Thread {
         size: u64,
         target: Target,
     ) -> Result<u64, Errno> {
-        if size < end - start && !matches!(target, Target::Fixed(_)) {
-            let tail = start + size;
-            self.change_space(move |space| space.unmap(tail, end))
-                .await?;
+        let Some(end) = self.begin_remap((start, end), size, target).await? else {
             return Ok(start);
-        }
+        };
         let guard = self.change_base_mappings().await?;
         let vma = guard.mm().space().base_mapping_within(start, end);
         let vma = vma.filter(|vma| (vma.start, vma.end) == (start, end));
@@ -338,6 +333,43 @@ impl Thread {
         self.finish_change(guard, step, operation).await
     }
 
+    /// Unmaps what mremap(2) replaces and cuts off. Returns the end of what is left; `None` if there
+    /// is nothing else to do.
+    async fn begin_remap(
+        &mut self,
+        (start, end): (u64, u64),
+        size: u64,
+        target: Target,
+    ) -> Result<Option<u64>, Errno> {
+        if self.process.space().vmas().find(start).is_none() {
+            return Err(Errno::EFAULT);
+        }
+        if let Target::Fixed(to) = target {
+            self.clear_target((start, end), (to, size)).await?;
+        }
+        let kept_end = end.min(start.saturating_add(size));
+        if kept_end < end {
+            self.change_space(move |space| space.unmap(kept_end, end))
+                .await?;
+        }
+        let is_done = kept_end < end && !matches!(target, Target::Fixed(_));
+        Ok((!is_done).then_some(kept_end))
+    }
+
+    /// Unmaps the target of a move: as on Linux, even if the move fails then.
+    async fn clear_target(
+        &mut self,
+        (start, end): (u64, u64),
+        (to, size): (u64, u64),
+    ) -> Result<(), Errno> {
+        let to_end = to.checked_add(size).ok_or(Errno::EINVAL)?;
+        if to < end && start < to_end {
+            return Err(Errno::EINVAL);
+        }
+        self.change_space(move |space| space.unmap(to, to_end))
+            .await
+    }
+
     /// Has the proxy grow a base mapping in place, over a part of the mirror.
     async fn grow_base(&mut self, (start, end): (u64, u64), size: u64) -> Result<(), Errno> {
         let grown = start.checked_add(size).ok_or(Errno::ENOMEM)?;
@@ -361,9 +393,6 @@ impl Thread {
         (start, end): (u64, u64),
         (to, size): (u64, u64),
     ) -> Result<(), Errno> {
-        if to < end && start < to + size {
-            return Err(Errno::EINVAL);
-        }
         let arguments = [start, end - start, size, MAY_MOVE | MOVE_FIXED, to, 0];
         let moved = self.remote_syscall(number::MREMAP, arguments).await;
         // Even if it has failed, the target may be unmapped.

@@ -28,7 +28,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | forked | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | forked | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -56,6 +56,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["memory"] => memory::mappings::probe(),
         ["files"] => memory::files::probe(),
         ["answers", path] => memory::answers::probe(path),
+        ["random", seed, steps] => memory::random::probe(number(seed)?, number(steps)?),
         ["areas"] => limits::areas(),
         ["limits"] => limits::all(),
         ["layout"] => memory::layout::probe(),

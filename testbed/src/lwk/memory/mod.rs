@@ -7,6 +7,7 @@ pub(super) mod layout;
 pub(super) mod mappings;
 pub(super) mod pins;
 pub(super) mod race;
+pub(super) mod random;
 pub(super) mod remote_faults;
 pub(super) mod replaced;
 pub(super) mod shared_files;

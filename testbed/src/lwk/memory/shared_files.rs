@@ -125,7 +125,8 @@ fn segments() -> Result<(), ProbeError> {
     Ok(())
 }
 
-fn memfd() -> Result<File, ProbeError> {
+/// Makes a file in memory.
+pub(super) fn memfd() -> Result<File, ProbeError> {
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"probe".as_ptr(), libc::MFD_CLOEXEC) };
     let fd = Errno::result(fd).named("memfd_create")?;
@@ -133,8 +134,8 @@ fn memfd() -> Result<File, ProbeError> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// A file without a name in a folder.
-fn unnamed(folder: &str) -> Result<File, ProbeError> {
+/// Makes a file without a name in a folder.
+pub(super) fn unnamed(folder: &str) -> Result<File, ProbeError> {
     let path = format!("{folder}/probe-{}", std::process::id());
     let io = |error| ProbeError::Wrong(format!("{path}: {error}"));
     let mut options = std::fs::OpenOptions::new();
