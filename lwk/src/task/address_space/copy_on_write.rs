@@ -1,5 +1,5 @@
 //! Copy on write: after fork(2) parent and child own the frames of their private pages together, and
-//! whoever writes such a page first gets a copy of it.
+//! the first of them that writes such a page gets a copy of it.
 //!
 //! A page that is copied on write has a flag in its entry, and is not writable there. Whether it may
 //! be written says its VMA. The base maps no page that has the flag, not even for reading, but asks
