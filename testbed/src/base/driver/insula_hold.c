@@ -3,7 +3,8 @@
  * Driver for tests: forces a race. It holds the next call of the function `symbol`, of at
  * most four arguments, before the function's first instruction, and, with `reboot`, the
  * base's reboot after all other notifiers, until `release` is written or LIMIT_S have
- * passed. `held` and `rebooting` report that the call or the reboot is held.
+ * passed. `held` and `rebooting` report that the call or the reboot is held. With `process`
+ * only that process's calls count.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -11,11 +12,14 @@
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/reboot.h>
+#include <linux/sched.h>
 
 #define LIMIT_S	60
 
 static char *symbol;
 module_param(symbol, charp, 0);
+static int process;
+module_param(process, int, 0);
 static bool reboot;
 module_param(reboot, bool, 0);
 /* The held caller sleeps: only in contexts that may sleep. */
@@ -41,6 +45,8 @@ static u64 hold(u64 first, u64 second, u64 third, u64 fourth);
 /* Redirects the first call to hold(). */
 static int called(struct kprobe *probe, struct pt_regs *regs)
 {
+	if (process && current->tgid != process)
+		return 0;
 	if (!atomic_xchg(&armed, 0))
 		return 0;
 	atomic_inc(&inside);

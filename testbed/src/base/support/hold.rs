@@ -25,9 +25,12 @@ impl Hold {
         Self::load(&[&format!("symbol={symbol}"), "asleep=1"])
     }
 
-    /// Holds the base's reboot too, after all notifiers have run.
+    /// Holds the next call of this process, and the base's reboot, after all notifiers have run.
+    /// Supervisors of nodes make the same calls.
     pub(crate) fn asleep_and_reboot(symbol: &str) -> Result<Self, Finding> {
-        Self::load(&[&format!("symbol={symbol}"), "asleep=1", "reboot=1"])
+        let process = format!("process={}", std::process::id());
+        let symbol = format!("symbol={symbol}");
+        Self::load(&[&symbol, &process, "asleep=1", "reboot=1"])
     }
 
     fn load(parameters: &[&str]) -> Result<Self, Finding> {
