@@ -384,11 +384,15 @@ bool insula_node_file_closed(struct insula_node *node, struct file *file)
 
 void insula_node_base_down(struct insula_node *node)
 {
+	int err;
+
 	lockdep_assert_held(&node->lock);
 	if (node->state != INSULA_RUNNING)
 		return;
 	node_state_stop_cores(node, INSULA_REASON_BASE);
-	insula_grant_channel_end(node->grants, insula_cores_park(node->cpus, node->cpus_count));
+	err = insula_cores_park(node->cpus, node->cpus_count);
+	insula_grant_channel_end(node->grants, err);
+	insula_slots_end(node->slots, err);
 	insula_devices_reset(&node->devices);
 	node_state_set(node, INSULA_STOPPED);
 }
