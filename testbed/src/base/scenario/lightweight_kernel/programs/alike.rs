@@ -235,6 +235,14 @@ pub(super) fn are_alike() -> Result<(), Finding> {
 impl Program {
     fn is_alike(&self) -> Result<(), Finding> {
         let on_linux = output(&mut self.on_linux(), self.input)?;
+        // A probe that fails on both, alike, would prove nothing.
+        Finding::unless(self.words[0] != PROBE || on_linux.status.success(), || {
+            let error_output = String::from_utf8_lossy(&on_linux.stderr);
+            format!(
+                "{:?} on Linux: {}, {error_output}",
+                self.words, on_linux.status
+            )
+        })?;
         let on_node = output(&mut on_node(self.words), self.input)?;
         same(self.words, &on_node, &on_linux)
     }
