@@ -15,7 +15,8 @@
  * INSU0001 is longer than these. It is an array of pages of 4096 bytes: struct
  * insula_lwk_delegation, the counters of each core and struct insula_lwk_calls
  * (INSULA_LWK_COUNTERS_PAGES in all), struct insula_lwk_core of each core
- * (INSULA_LWK_CORES_PAGES), then pages that the base assigns to processes:
+ * (INSULA_LWK_CORES_PAGES), struct insula_lwk_maps (INSULA_LWK_MAPS_PAGES), then pages that the
+ * base assigns to processes:
  *
  *	process   two consecutive pages: struct insula_lwk_process, struct insula_lwk_may_map.
  *		  Identified by the number of the first. Not writable by programs.
@@ -23,7 +24,10 @@
  *		  slot is identified by page number * 16 + its index in the page.
  *
  * Every word has one writer, the base or the LWK, except bitmaps whose bits one side sets and
- * the other clears, by atomic instructions. Each side reads a word of the other once and then
+ * the other clears, by atomic instructions. Each such bitmap of struct insula_lwk_maps has a
+ * summary in struct insula_lwk_delegation, with a bit for each of its words. Who sets a bit in a
+ * word that was 0 then sets the word's bit in the summary; who clears takes the words named by
+ * the summary after having cleared it. Each side reads a word of the other once and then
  * checks it. The base's words in slots are written by the proxy, so the program's user can
  * forge them: this must harm that program only. Hence the checks below.
  *
@@ -41,7 +45,7 @@
  * Sleeping. A proxy's thread that polled in vain calls INSULA_MIRROR_SLOT_WAIT: the module
  * sets base_asleep, fences and checks sequence again. After posting a call the LWK fences and
  * checks base_asleep; if it is set, the LWK sets the slot's bit in wake_pending[] and, if the
- * word was zero, rings base_doorbell. In the other direction the LWK's core stores a doorbell
+ * word was 0, rings base_doorbell. In the other direction the LWK's core stores a doorbell
  * of its own in lwk_asleep, fences and checks answer_sequence again; after an answer the proxy
  * fences and checks lwk_asleep; if it is set, the proxy calls INSULA_MIRROR_SLOT_WAKE.
  *
@@ -143,9 +147,9 @@
  * is pinned.
  *
  * Shared memory. Processes with the same page_table other than 0 share one memory, as after
- * vfork(2). An invalidation by one of them covers all: the range is unmapped from each of
- * their proxies, and no I/O of theirs holds a page of it. So the LWK checks the may-map
- * bitmaps of all of them. A process that leaves the shared memory writes 0 to its page_table,
+ * vfork(2). An invalidation by one of them with INSULA_LWK_INVALIDATE_SHARED covers all: the
+ * range is unmapped from each of their proxies, and no I/O of theirs holds a page of it. So the
+ * LWK checks the may-map bitmaps of all of them. A process that leaves the shared memory writes 0 to its page_table,
  * invalidates its whole range, and only then, if no frame is pinned, writes another table;
  * meanwhile none of the others may invalidate.
  *
@@ -177,16 +181,18 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	8
+#define INSULA_LWK_REVISION	9
 
 /* Fewest and most pages of a delegation area. */
-#define INSULA_LWK_PAGES_MIN	32
-#define INSULA_LWK_PAGES_MAX	512
+#define INSULA_LWK_PAGES_MIN	64
+#define INSULA_LWK_PAGES_MAX	16384
 #define INSULA_LWK_SLOTS_PER_PAGE	16
 /* Pages of counters after the first page: those of cores, then one of system calls. */
 #define INSULA_LWK_COUNTERS_PAGES	5
 /* Pages of struct insula_lwk_core, which follow. */
 #define INSULA_LWK_CORES_PAGES	8
+/* Pages of struct insula_lwk_maps, which follow. */
+#define INSULA_LWK_MAPS_PAGES	25
 
 /*
  * The base's clocks, for the programs' vDSO: CLOCK_REALTIME and CLOCK_MONOTONIC at one reading
@@ -216,13 +222,23 @@ struct insula_lwk_delegation {
 	/* Written by the LWK: 0 until it accepts processes. */
 	__u64 lwk_doorbell;
 	__u64 lwk_reserved[7];
+	/* Summaries of the bitmaps of struct insula_lwk_maps. */
+	__u64 wake_summary[64];
+	__u64 cancel_summary[64];
+	__u64 process_summary[4];
+	__u64 reserved[4];
+};
+
+/* What is pending of slots and processes, and who has the pages of the area. */
+struct insula_lwk_maps {
 	/* A bit for each slot, set by the LWK: wake its waiter; cancel its call. */
-	__u64 wake_pending[128];
-	__u64 cancel_pending[128];
+	__u64 wake_pending[4096];
+	__u64 cancel_pending[4096];
 	/* A bit for each page, set by the base: read this process's page. */
-	__u64 process_pending[8];
-	/* Process that each page is assigned to, 0 if none. */
-	__u16 process_of[512];
+	__u64 process_pending[256];
+	__u64 reserved[256];
+	/* Written by the base: process that each page is assigned to, 0 if none. */
+	__u16 process_of[INSULA_LWK_PAGES_MAX];
 };
 
 /* Counters of an LWK's core since its start. Written by the LWK. */
@@ -402,9 +418,10 @@ struct insula_lwk_syscall_slot {
 #define INSULA_LWK_ACCESS_EXECUTE	2
 
 /*
- * Flag of an invalidation: unmap, but do not wait for I/O under way. For pages that the program
- * keeps, with fewer access rights.
+ * Flags of an invalidation: unmap, but do not wait for I/O under way, for pages that the program
+ * keeps, with fewer access rights; and do so in all processes that share the memory.
  */
 #define INSULA_LWK_INVALIDATE_NO_QUIESCE	1
+#define INSULA_LWK_INVALIDATE_SHARED		2
 
 #endif

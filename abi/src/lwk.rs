@@ -9,12 +9,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 8;
+pub const LWK_REVISION: u32 = 9;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
-pub const PAGES_MIN: u32 = 32;
+pub const PAGES_MIN: u32 = 64;
 /// `INSULA_LWK_PAGES_MAX`: most pages of an area.
-pub const PAGES_MAX: u32 = 512;
+pub const PAGES_MAX: u32 = 16384;
 /// `INSULA_LWK_SLOTS_PER_PAGE`: slots in a page.
 pub const SLOTS_PER_PAGE: u32 = 16;
 /// `INSULA_LWK_COUNTERS_PAGES`: pages after the first page: [`Counters`] of cores, and in the last
@@ -22,6 +22,12 @@ pub const SLOTS_PER_PAGE: u32 = 16;
 pub const COUNTERS_PAGES: u32 = 5;
 /// `INSULA_LWK_CORES_PAGES`: pages after those, of [`Core`] for each core.
 pub const CORES_PAGES: u32 = 8;
+/// `INSULA_LWK_MAPS_PAGES`: pages after those, of [`Maps`].
+pub const MAPS_PAGES: u32 = 25;
+/// Number of the first page of [`Maps`].
+pub const MAPS_PAGE: u32 = 1 + COUNTERS_PAGES + CORES_PAGES;
+/// Number of the first page that is assigned to processes.
+pub const PROCESS_PAGE: u32 = MAPS_PAGE + MAPS_PAGES;
 /// Bytes of a page.
 pub const PAGE_SIZE: u64 = 4096;
 
@@ -67,14 +73,31 @@ pub struct Delegation {
     pub lwk_doorbell: u64,
     /// Zero.
     pub lwk_reserved: [u64; 7],
+    /// A bit for each word of [`Maps::wake_pending`].
+    pub wake_summary: [u64; 64],
+    /// A bit for each word of [`Maps::cancel_pending`].
+    pub cancel_summary: [u64; 64],
+    /// A bit for each word of [`Maps::process_pending`].
+    pub process_summary: [u64; 4],
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+/// `struct insula_lwk_maps`: what is pending of slots and processes, and who has the pages of the
+/// area.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Maps {
     /// A bit for each slot, set by the LWK: wake its waiter.
-    pub wake_pending: [u64; 128],
+    pub wake_pending: [u64; 4096],
     /// The same: cancel its call.
-    pub cancel_pending: [u64; 128],
+    pub cancel_pending: [u64; 4096],
     /// A bit for each page, set by the base: read this process's page.
-    pub process_pending: [u64; 8],
-    /// Process that each page is assigned to, 0 if none.
-    pub process_of: [u16; 512],
+    pub process_pending: [u64; 256],
+    /// Zero.
+    pub reserved: [u64; 256],
+    /// Process that each page is assigned to, 0 if none. Written by the base.
+    pub process_of: [u16; PAGES_MAX as usize],
 }
 
 /// `struct insula_lwk_counters`: counters of a core since its start.
@@ -317,6 +340,8 @@ pub const COPY_ON_WRITE: u64 = 1 << 10;
 /// `INSULA_LWK_INVALIDATE_NO_QUIESCE`, a flag of [`request::INVALIDATE`]: do not wait for I/O under
 /// way.
 pub const INVALIDATE_NO_QUIESCE: u64 = 1;
+/// `INSULA_LWK_INVALIDATE_SHARED`, another: in all processes that share the memory.
+pub const INVALIDATE_SHARED: u64 = 2;
 
 /// `struct insula_delegation`: a delegation area to be laid out.
 #[repr(C)]
@@ -413,7 +438,7 @@ pub struct MirrorInvalidate {
     pub size: u64,
     /// Value that the module writes to [`Process::invalidated`] when done.
     pub ticket: u64,
-    /// [`INVALIDATE_NO_QUIESCE`].
+    /// [`INVALIDATE_NO_QUIESCE`], [`INVALIDATE_SHARED`].
     pub flags: u64,
 }
 

@@ -124,6 +124,8 @@ pub struct Layout {
     pub power_button: u64,
     /// Address of its channels, a multiple of 4096.
     pub channels: u64,
+    /// Bytes reserved for them: [`NodeDescription::channels_size`].
+    pub channels_size: u64,
     /// The node's memory map, ascending.
     pub e820: Vec<E820Entry>,
     /// The kernel's whole command line.
@@ -280,6 +282,7 @@ impl<'a> Parts<'a> {
             reset: tboot::reset(tboot.start),
             power_button: io_apic.start + io_apic::DATA_WINDOW as u64,
             channels: addresses.channels,
+            channels_size: node.channels_size,
             e820,
             command_line: self.command_line.text,
             panic_s: self.command_line.panic_s,

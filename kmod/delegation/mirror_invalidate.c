@@ -73,6 +73,17 @@ static void mirror_invalidate_list_pinned(struct insula_slots_user *user, void *
 	mutex_unlock(&mirror->tracker_lock);
 }
 
+/* Call `action` for the mirror, and its sharers if the range is invalidated in all of them. */
+static void mirror_invalidate_visit(struct insula_mirror *mirror,
+				    struct invalidation *invalidation,
+				    void (*action)(struct insula_slots_user *user, void *data))
+{
+	if (invalidation->range->flags & INSULA_LWK_INVALIDATE_SHARED)
+		insula_slots_visit_sharers(mirror->slots, mirror->process, action, invalidation);
+	else
+		action(&mirror->user, invalidation);
+}
+
 /* Wait for a while until no page that this mirror or a sharer had mapped is pinned. */
 static void mirror_invalidate_quiesce(struct insula_mirror *mirror,
 				      struct invalidation *invalidation)
@@ -83,8 +94,7 @@ static void mirror_invalidate_quiesce(struct insula_mirror *mirror,
 		invalidation->give_up = ktime_after(ktime_get(), limit) ||
 					fatal_signal_pending(current);
 		invalidation->fresh = false;
-		insula_slots_visit_sharers(mirror->slots, mirror->process,
-					   mirror_invalidate_poll_pinned, invalidation);
+		mirror_invalidate_visit(mirror, invalidation, mirror_invalidate_poll_pinned);
 		if (invalidation->fresh)
 			usleep_range(50, 200);
 	} while (invalidation->fresh);
@@ -110,12 +120,10 @@ static int mirror_invalidate_range(struct insula_mirror *mirror,
 
 	if (mutex_lock_killable(&mirror->invalidate_lock))
 		return -EINTR;
-	insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_invalidate_unmap,
-				   &invalidation);
+	mirror_invalidate_visit(mirror, &invalidation, mirror_invalidate_unmap);
 	if (!(range->flags & INSULA_LWK_INVALIDATE_NO_QUIESCE))
 		mirror_invalidate_quiesce(mirror, &invalidation);
-	insula_slots_visit_sharers(mirror->slots, mirror->process, mirror_invalidate_list_pinned,
-				   &invalidation);
+	mirror_invalidate_visit(mirror, &invalidation, mirror_invalidate_list_pinned);
 	mirror_invalidate_report(mirror, &invalidation, range->ticket);
 	mutex_unlock(&mirror->invalidate_lock);
 	return 0;
@@ -127,7 +135,8 @@ int insula_mirror_invalidate(struct insula_mirror *mirror, void __user *argument
 
 	if (copy_from_user(&range, argument, sizeof(range)))
 		return -EFAULT;
-	if (range.flags & ~INSULA_LWK_INVALIDATE_NO_QUIESCE || !range.size ||
+	if (range.flags & ~(INSULA_LWK_INVALIDATE_NO_QUIESCE | INSULA_LWK_INVALIDATE_SHARED) ||
+	    !range.size ||
 	    !PAGE_ALIGNED(range.start | range.size) || range.start < mirror->start ||
 	    range.start > mirror->end || range.size > mirror->end - range.start)
 		return -EINVAL;

@@ -58,39 +58,49 @@ static struct insula_syscall_slot *slots_of_bit(struct insula_slots *slots, u32 
 
 	if (page >= slots->place.pages)
 		return NULL;
-	slot_page = smp_load_acquire(&slots->slot_pages[page]); /* its content */
+	slot_page = smp_load_acquire(&slots->page[page].slots); /* its content */
 	return slot_page ? &slot_page->slot[index % INSULA_LWK_SLOTS_PER_PAGE] : NULL;
 }
 
-/* Clear the bitmap, and call `action` for each slot whose bit was set. */
-static void slots_take_bits(struct insula_slots *slots, u64 *bits,
+/* Clear a word of a bitmap, and call `action` for each slot whose bit was set. In interrupt. */
+static void slots_take_word(struct insula_slots *slots, u64 *bits, u32 word,
 			    void (*action)(struct insula_syscall_slot *))
 {
-	u32 words = slots->place.pages * INSULA_LWK_SLOTS_PER_PAGE / WORD_BITS, word;
+	u64 taken = xchg(&bits[word], 0);
 	struct insula_syscall_slot *slot;
-	u64 taken;
 
-	for (word = 0; word < words; word++) {
-		if (!READ_ONCE(bits[word]))
+	for (; taken; taken &= taken - 1) {
+		slot = slots_of_bit(slots, word * WORD_BITS + __ffs64(taken));
+		if (slot)
+			action(slot);
+	}
+}
+
+/* The same for all words that the summary names. */
+static void slots_take_bits(struct insula_slots *slots, u64 *summary, u64 *bits,
+			    void (*action)(struct insula_syscall_slot *))
+{
+	u64 taken;
+	u32 word;
+
+	for (word = 0; word < ARRAY_SIZE(slots->header->wake_summary); word++) {
+		if (!READ_ONCE(summary[word]))
 			continue;
-		taken = xchg(&bits[word], 0);
-		while (taken) {
-			slot = slots_of_bit(slots, word * WORD_BITS + __ffs64(taken));
-			if (slot)
-				action(slot);
-			taken &= taken - 1;
-		}
+		for (taken = xchg(&summary[word], 0); taken; taken &= taken - 1)
+			slots_take_word(slots, bits, word * WORD_BITS + __ffs64(taken), action);
 	}
 }
 
 static void slots_rung(struct insula_doorbell *doorbell)
 {
 	struct insula_slots *slots = container_of(doorbell, struct insula_slots, doorbell);
+	struct insula_lwk_delegation *header = slots->header;
 
 	if (insula_slots_disconnected(slots))
 		return;
-	slots_take_bits(slots, slots->header->wake_pending, insula_slot_wake);
-	slots_take_bits(slots, slots->header->cancel_pending, insula_slot_cancel);
+	slots_take_bits(slots, header->wake_summary, slots->maps->wake_pending, insula_slot_wake);
+	slots_take_bits(slots, header->cancel_summary, slots->maps->cancel_pending,
+			insula_slot_cancel);
 }
 
 static void slots_write_header(struct insula_slots *slots)
@@ -107,7 +117,7 @@ static void slots_write_header(struct insula_slots *slots)
 struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 					 struct insula_ringable *ringable)
 {
-	struct insula_slots *slots = kvzalloc(sizeof(*slots), GFP_KERNEL);
+	struct insula_slots *slots = kvzalloc(struct_size(slots, page, place->pages), GFP_KERNEL);
 	int err;
 
 	if (!slots)
@@ -119,6 +129,8 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	slots->place = *place;
 	insula_shootdown_init(&slots->shootdown, place->node);
 	slots->header = phys_to_virt(place->start);
+	slots->maps = insula_slots_page_address(slots, INSULA_SLOTS_FIRST_PAGE -
+						INSULA_LWK_MAPS_PAGES);
 	slots->doorbell.rung = slots_rung;
 	err = insula_doorbell_create(&slots->doorbell);
 	if (err) {
@@ -127,9 +139,9 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	}
 	slots->ringable = ringable;
 	get_file(place->memory);
-	/* A former run of the node may have left its cores' words. */
+	/* A former run of the node may have left its cores' words, and pending bits. */
 	memset(insula_slots_page_address(slots, 1 + INSULA_LWK_COUNTERS_PAGES), 0,
-	       INSULA_LWK_CORES_PAGES * PAGE_SIZE);
+	       (INSULA_LWK_CORES_PAGES + INSULA_LWK_MAPS_PAGES) * PAGE_SIZE);
 	slots_write_header(slots);
 	return slots;
 }
@@ -147,7 +159,7 @@ static void slots_free_all(struct kref *refs)
 	insula_doorbell_destroy(&slots->doorbell);
 	insula_clock_stop(&slots->clock);
 	for (page = 0; page < slots->place.pages; page++)
-		kfree(slots->slot_pages[page]);
+		kfree(slots->page[page].slots);
 	fput(slots->place.memory);
 	kfree(slots->ringable);
 	kvfree(slots);
@@ -162,10 +174,11 @@ void insula_slots_put(struct insula_slots *slots)
 static void slots_visit_page(struct insula_slots *slots, u32 page,
 			     void (*action)(struct insula_syscall_slot *))
 {
+	struct insula_slot_page *slot_page = slots->page[page].slots;
 	u32 place;
 
-	for (place = 0; slots->slot_pages[page] && place < INSULA_LWK_SLOTS_PER_PAGE; place++)
-		action(&slots->slot_pages[page]->slot[place]);
+	for (place = 0; slot_page && place < INSULA_LWK_SLOTS_PER_PAGE; place++)
+		action(&slot_page->slot[place]);
 }
 
 void insula_slots_disconnect(struct insula_slots *slots)
@@ -209,7 +222,8 @@ void insula_slots_notify(struct insula_slots *slots, u32 process)
 {
 	mutex_lock(&slots->lock);
 	if (!insula_slots_disconnected(slots)) {
-		set_bit(process, (unsigned long *)slots->header->process_pending);
+		set_bit(process, (unsigned long *)slots->maps->process_pending);
+		set_bit(process / WORD_BITS, (unsigned long *)slots->header->process_summary);
 		insula_slots_ring(slots, &slots->header->lwk_doorbell);
 	}
 	mutex_unlock(&slots->lock);
@@ -222,7 +236,8 @@ static void slots_set_state(struct insula_slots *slots, u32 process,
 	u64 *word = &insula_slots_process(slots, process)->base_state;
 
 	mutex_lock(&slots->lock);
-	slots->state[process] = state;
+	slots->page[process].state = state;
+	__assign_bit(process, slots->quiesced, state == INSULA_LWK_QUIESCED);
 	if (!insula_slots_disconnected(slots))
 		smp_store_release(word, state); /* after all earlier writes */
 	mutex_unlock(&slots->lock);
@@ -265,15 +280,11 @@ int insula_slots_add_process(struct insula_slots *slots, struct insula_slots_use
 	mutex_lock(&slots->lock);
 	if (insula_slots_disconnected(slots))
 		goto unlock;
-	insula_slots_pages_reclaim(slots);
-	page = insula_slots_pages_find(slots, 2);
+	page = insula_slots_page_add_process(slots);
 	if (!page) {
 		page = -ENOSPC;
 		goto unlock;
 	}
-	insula_slots_page_assign(slots, page, INSULA_PAGE_PROCESS, page);
-	insula_slots_page_assign(slots, page + 1, INSULA_PAGE_MAY_MAP, page);
-	slots->state[page] = INSULA_LWK_NONE;
 	user->process = page;
 	down_write(&slots->users_lock);
 	list_add(&user->link, &slots->users);
@@ -288,9 +299,9 @@ void insula_slots_exit_process(struct insula_slots *slots, u32 process)
 	u32 page;
 
 	mutex_lock(&slots->lock);
-	for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages; page++)
-		if (insula_slots_page_is_of(slots, page, process))
-			slots_visit_page(slots, page, insula_slot_clear);
+	page = insula_slots_first_page(slots, process);
+	for (; page; page = slots->page[page].next_slots)
+		slots_visit_page(slots, page, insula_slot_clear);
 	mutex_unlock(&slots->lock);
 	slots_set_state(slots, process, INSULA_LWK_EXITED);
 }

@@ -4,17 +4,19 @@
  */
 #include "delegation/slots_page.h"
 
+#include <linux/bitmap.h>
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
-void insula_slots_page_assign(struct insula_slots *slots, u32 page, enum insula_slots_use use,
+static void slots_page_assign(struct insula_slots *slots, u32 page, enum insula_slots_use use,
 			      u32 process)
 {
-	WRITE_ONCE(slots->use[page], use);
-	WRITE_ONCE(slots->process_of[page], process);
-	WRITE_ONCE(slots->header->process_of[page], process);
+	__assign_bit(page, slots->used, use != INSULA_PAGE_UNUSED);
+	WRITE_ONCE(slots->page[page].use, use);
+	WRITE_ONCE(slots->page[page].process_of, process);
+	WRITE_ONCE(slots->maps->process_of[page], process);
 }
 
 /* Whether both sides are done with a process. */
@@ -22,39 +24,58 @@ static bool slots_page_is_reaped(struct insula_slots *slots, u32 process)
 {
 	struct insula_lwk_process *shared = insula_slots_process(slots, process);
 
-	return slots->state[process] == INSULA_LWK_QUIESCED &&
-	       READ_ONCE(shared->lwk_state) == INSULA_LWK_REAPED;
+	return READ_ONCE(shared->lwk_state) == INSULA_LWK_REAPED;
 }
 
-void insula_slots_pages_reclaim(struct insula_slots *slots)
+static void slots_page_free_process(struct insula_slots *slots, u32 process)
 {
-	u32 process, page;
+	u32 page = insula_slots_first_page(slots, process), next;
 
-	lockdep_assert_held(&slots->lock);
-	for (process = INSULA_SLOTS_FIRST_PAGE; process < slots->place.pages; process++) {
-		if (slots->use[process] != INSULA_PAGE_PROCESS ||
-		    !slots_page_is_reaped(slots, process))
-			continue;
-		for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages; page++)
-			if (slots->process_of[page] == process)
-				insula_slots_page_assign(slots, page, INSULA_PAGE_UNUSED, 0);
+	for (; page; page = next) {
+		next = slots->page[page].next_slots;
+		slots_page_assign(slots, page, INSULA_PAGE_UNUSED, 0);
 	}
+	slots_page_assign(slots, process, INSULA_PAGE_UNUSED, 0);
+	slots_page_assign(slots, process + 1, INSULA_PAGE_UNUSED, 0);
+	__clear_bit(process, slots->quiesced);
 }
 
-u32 insula_slots_pages_find(struct insula_slots *slots, u32 count)
+/* Free the pages of reaped processes. */
+static void slots_page_reclaim(struct insula_slots *slots)
 {
-	u32 page, run = 0;
+	unsigned long process;
+
+	for_each_set_bit(process, slots->quiesced, slots->place.pages)
+		if (slots_page_is_reaped(slots, process))
+			slots_page_free_process(slots, process);
+}
+
+/* First of `count` consecutive unused pages, cleared; 0 if there are none. */
+static u32 slots_page_find(struct insula_slots *slots, u32 count)
+{
+	unsigned long page;
 
 	lockdep_assert_held(&slots->lock);
-	for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages; page++) {
-		run = slots->use[page] == INSULA_PAGE_UNUSED ? run + 1 : 0;
-		if (run == count) {
-			page -= count - 1;
-			memset(insula_slots_page_address(slots, page), 0, count * PAGE_SIZE);
-			return page;
-		}
-	}
-	return 0;
+	slots_page_reclaim(slots);
+	page = bitmap_find_next_zero_area(slots->used, slots->place.pages,
+					  INSULA_SLOTS_FIRST_PAGE, count, 0);
+	if (page >= slots->place.pages)
+		return 0;
+	memset(insula_slots_page_address(slots, page), 0, count * PAGE_SIZE);
+	return page;
+}
+
+u32 insula_slots_page_add_process(struct insula_slots *slots)
+{
+	u32 page = slots_page_find(slots, 2);
+
+	if (!page)
+		return 0;
+	slots_page_assign(slots, page, INSULA_PAGE_PROCESS, page);
+	slots_page_assign(slots, page + 1, INSULA_PAGE_MAY_MAP, page);
+	slots->page[page].state = INSULA_LWK_NONE;
+	slots->page[page].next_slots = 0;
+	return page;
 }
 
 static struct insula_slot_page *slots_page_new(struct insula_slots *slots, u32 page)
@@ -71,32 +92,35 @@ static struct insula_slot_page *slots_page_new(struct insula_slots *slots, u32 p
 
 bool insula_slots_page_is_of(const struct insula_slots *slots, u64 page, u32 process)
 {
-	return page < slots->place.pages && READ_ONCE(slots->use[page]) == INSULA_PAGE_SLOTS &&
-	       READ_ONCE(slots->process_of[page]) == process;
+	return page < slots->place.pages &&
+	       READ_ONCE(slots->page[page].use) == INSULA_PAGE_SLOTS &&
+	       READ_ONCE(slots->page[page].process_of) == process;
 }
 
 /* Assign a new page of slots to a process; 0 if there is none. Lock held. */
 static u32 slots_page_add(struct insula_slots *slots, u32 process)
 {
-	u32 page = insula_slots_pages_find(slots, 1);
+	u32 page = slots_page_find(slots, 1);
 
 	if (!page)
 		return 0;
-	if (!slots->slot_pages[page]) {
+	if (!slots->page[page].slots) {
 		struct insula_slot_page *slot_page = slots_page_new(slots, page);
 
 		if (!slot_page)
 			return 0;
-		smp_store_release(&slots->slot_pages[page], slot_page); /* its content */
+		smp_store_release(&slots->page[page].slots, slot_page); /* its content */
 	}
-	insula_slots_page_assign(slots, page, INSULA_PAGE_SLOTS, process);
+	slots_page_assign(slots, page, INSULA_PAGE_SLOTS, process);
+	slots->page[page].next_slots = slots->page[process].next_slots;
+	slots->page[process].next_slots = page;
 	return page;
 }
 
 /* Allocate a free slot of a page, or NULL. Lock held. */
 static struct insula_syscall_slot *slots_page_alloc(struct insula_slots *slots, u32 page)
 {
-	struct insula_syscall_slot *slot = slots->slot_pages[page]->slot;
+	struct insula_syscall_slot *slot = slots->page[page].slots->slot;
 	u32 i;
 
 	lockdep_assert_held(&slots->lock);
@@ -119,11 +143,10 @@ struct insula_syscall_slot *insula_slots_alloc(struct insula_slots *slots, u32 p
 	u32 page;
 
 	mutex_lock(&slots->lock);
-	for (page = INSULA_SLOTS_FIRST_PAGE; page < slots->place.pages && !slot; page++)
-		if (insula_slots_page_is_of(slots, page, process))
-			slot = slots_page_alloc(slots, page);
+	page = insula_slots_first_page(slots, process);
+	for (; page && !slot; page = slots->page[page].next_slots)
+		slot = slots_page_alloc(slots, page);
 	if (!slot && !insula_slots_disconnected(slots)) {
-		insula_slots_pages_reclaim(slots);
 		page = slots_page_add(slots, process);
 		if (page)
 			slot = slots_page_alloc(slots, page);
@@ -139,7 +162,7 @@ struct insula_syscall_slot *insula_slots_find(struct insula_slots *slots, u32 pr
 
 	if (!insula_slots_page_is_of(slots, page, process))
 		return NULL;
-	slot = &slots->slot_pages[page]->slot[index % INSULA_LWK_SLOTS_PER_PAGE];
+	slot = &slots->page[page].slots->slot[index % INSULA_LWK_SLOTS_PER_PAGE];
 	return READ_ONCE(slot->taken) ? slot : NULL;
 }
 

@@ -30,6 +30,7 @@ insula_proxy_begin:
     syscall
     cmp rax, -4095
     jb .Lp_next_step
+.Lp_step_failed:
     mov rsi, [rbp + {STEP_ERROR_MESSAGE}]
     mov rdx, [rbp + {STEP_ERROR_MESSAGE} + 8]
     test rdx, rdx
@@ -52,6 +53,17 @@ insula_proxy_begin:
     imul r12, rbx, {SLOT}
     add r12, [r15 + {SLOTS}]
     jmp rcx
+
+// Make the stack for slot RDI accessible. The others are not, so that they cost no memory even where
+// the base accounts for all that is mapped, and no huge page covers them.
+.Lp_map_stack:
+    shl rdi, {STACK_SHIFT}
+    add rdi, [r15 + {STACKS}]
+    mov esi, {STACK_SIZE}
+    mov edx, 3                      // PROT_READ, PROT_WRITE
+    mov eax, 10                     // mprotect
+    syscall
+    ret
 
 // Entry of a new thread, with its slot in RBP.
 .Lp_thread_entry:
@@ -192,6 +204,10 @@ insula_proxy_begin:
     test eax, eax
     js .Lp_no_slot
     mov ebp, eax
+    mov rdi, rbp
+    call .Lp_map_stack
+    test rax, rax
+    js .Lp_no_thread
     lea rsi, [rbp + 1]
     shl rsi, {STACK_SHIFT}
     add rsi, [r15 + {STACKS}]
@@ -205,8 +221,10 @@ insula_proxy_begin:
     jz .Lp_thread_entry
     mov rdx, rbp
     jns .Lp_answer_both
+.Lp_no_thread:
     mov r14, rax
     mov esi, {MIRROR_SLOT_FREE}
+    mov rdx, rbp
     call .Lp_ioctl
     mov rax, r14
     jmp .Lp_answer
@@ -259,8 +277,12 @@ insula_proxy_begin:
     mov eax, 3                      // close
     syscall
     mov rbx, [rsp + {FORK_SLOT}]
-    call .Lp_set_stack
     mov rbp, [r15 + {CHILD_STEPS}]
+    mov rdi, rbx
+    call .Lp_map_stack
+    test rax, rax
+    js .Lp_step_failed
+    call .Lp_set_stack
     mov r14, [r15 + {CHILD_STEPS_END}]
     call .Lp_steps
     call .Lp_unblock_signals

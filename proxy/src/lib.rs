@@ -11,7 +11,7 @@
 //!  region   | blob, read and executed       | BLOB_SIZE
 //!           | parameters, read and written  | PARAMETERS_SIZE, see Parameters
 //!           | syscall slots of the process  | a mapping of the mirror
-//!           | stacks, one for each slot     | STACK_SIZE each, touched when used
+//!           | stacks, one for each slot     | STACK_SIZE each, accessible when used
 //! ```
 //!
 //! The entry is its first byte, with the number of the slot in RDI. First it makes the system calls
@@ -153,6 +153,7 @@ global_asm!(
     include_str!("blob.s"),
     BLOB_SIZE = const BLOB_SIZE,
     STACK_SHIFT = const STACK_SHIFT,
+    STACK_SIZE = const STACK_SIZE,
     EXIT_FAILED = const EXIT_FAILED,
     STEP = const size_of::<Step>(),
     STEP_NUMBER = const offset_of!(Step, number),

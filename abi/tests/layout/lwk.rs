@@ -2,7 +2,7 @@
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
-    self, Calls, Clock, Core, Counters, Delegation, DelegationPlace, MayMap, MirrorCreate,
+    self, Calls, Clock, Core, Counters, Delegation, DelegationPlace, Maps, MayMap, MirrorCreate,
     MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap, MirrorSignal, MirrorStart, Process,
     Signal, SyscallSlot,
 };
@@ -38,9 +38,21 @@ pub(crate) fn structures() -> Facts {
             clock,
             lwk_doorbell,
             lwk_reserved,
+            wake_summary,
+            cancel_summary,
+            process_summary,
+            reserved
+        ]
+    );
+    structure!(
+        facts,
+        Maps,
+        "insula_lwk_maps",
+        [
             wake_pending,
             cancel_pending,
             process_pending,
+            reserved,
             process_of
         ]
     );
@@ -183,6 +195,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_SLOTS_PER_PAGE = lwk::SLOTS_PER_PAGE,
         INSULA_LWK_COUNTERS_PAGES = lwk::COUNTERS_PAGES,
         INSULA_LWK_CORES_PAGES = lwk::CORES_PAGES,
+        INSULA_LWK_MAPS_PAGES = lwk::MAPS_PAGES,
         INSULA_LWK_PTE_BASE = lwk::PTE_BASE,
         INSULA_LWK_ACCESS_WRITE = lwk::ACCESS_WRITE,
         INSULA_LWK_ACCESS_EXECUTE = lwk::ACCESS_EXECUTE,
@@ -202,6 +215,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_FAULT_IN = lwk::request::FAULT_IN,
         INSULA_LWK_COPY_ON_WRITE = lwk::COPY_ON_WRITE,
         INSULA_LWK_INVALIDATE_NO_QUIESCE = lwk::INVALIDATE_NO_QUIESCE,
+        INSULA_LWK_INVALIDATE_SHARED = lwk::INVALIDATE_SHARED,
         INSULA_MIRROR_SLOTS = lwk::MIRROR_SLOTS,
         INSULA_MIRROR_CANCEL_SIGNAL = lwk::MIRROR_CANCEL_SIGNAL,
         INSULA_MIRROR_CREATE = ioctl::MIRROR_CREATE,

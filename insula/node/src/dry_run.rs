@@ -49,6 +49,7 @@ impl DryRun<'_> {
             start: SOMEWHERE,
             size: sizes.fold(0, u64::saturating_add),
         };
+        let chunks = [low, high];
         let cpus: Vec<u32> = self.cores.iter().map(|one| one.apic_id).collect();
         insula_boot::lay_out(&NodeDescription {
             kernel: self.kernel,
@@ -56,12 +57,12 @@ impl DryRun<'_> {
             command_line: &joined(self.image_append, self.append),
             cpus: &cpus,
             spare_cpus: self.spare_apic_ids,
-            chunks: &[low, high],
+            chunks: &chunks,
             // They need hardly any memory.
             buses: &[],
             trampoline: machine.trampoline,
             tsc_khz: machine.tsc_khz,
-            channels_size: channel::AREA_SIZE + delegation::area_size(self.kernel),
+            channels_size: channel::AREA_SIZE + delegation::area_size(self.kernel, &chunks),
             persistent: &[],
             random_seed: &[],
         })

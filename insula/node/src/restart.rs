@@ -159,7 +159,7 @@ impl Restart<'_> {
             .load(&memory, &mut mapping, layout.kernel, layout.initrd)
             .and_then(|()| write_layout(&mut mapping, &layout))
             .map_err(|error| load_failed(self.name, error))?;
-        start_boot_core(node, &layout, &bootable.loadable).map_err(failed)?;
+        start_boot_core(node, &layout).map_err(failed)?;
         Ok(record)
     }
 

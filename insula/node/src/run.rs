@@ -162,7 +162,7 @@ pub(super) fn start_once(
         flags: 0,
     })
     .map_err(module_failed)?;
-    start_boot_core(&node, &layout, &bootable.loadable).map_err(call_failed)?;
+    start_boot_core(&node, &layout).map_err(call_failed)?;
     let (machine, info) = driver
         .machine()
         .and_then(|(machine, _)| Ok((machine, node.info()?.0)))

@@ -10,7 +10,7 @@ use insula_boot::{Layout, LayoutError, NodeDescription};
 use insula_driver::channel;
 use insula_driver::{CallError, Mapping, Node, tsc};
 use insula_image::{Bootable, LoadError};
-use kimage::{Format, Loadable};
+use kimage::Format;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ChunkRecord, Described, NodeRecord, NodeSpec, RestartRecord, RootImageRecord};
@@ -74,7 +74,8 @@ impl Setup<'_> {
             buses: &buses,
             trampoline: self.machine.trampoline,
             tsc_khz: self.machine.tsc_khz,
-            channels_size: channel::AREA_SIZE + delegation::area_size(&self.bootable.loadable),
+            channels_size: channel::AREA_SIZE
+                + delegation::area_size(&self.bootable.loadable, &chunks),
             random_seed: &self.random_seed(),
         })
     }
@@ -159,18 +160,14 @@ pub(super) fn write_layout(mapping: &mut Mapping, layout: &Layout) -> Result<(),
 }
 
 /// Sets up channels and starts the first core of a loaded node.
-pub(super) fn start_boot_core(
-    node: &Node,
-    layout: &Layout,
-    kernel: &Loadable,
-) -> Result<(), CallError> {
+pub(super) fn start_boot_core(node: &Node, layout: &Layout) -> Result<(), CallError> {
     node.lay_out_channels(Channels {
         start: layout.channels,
         count: channel::COUNT,
         slots: channel::SLOTS,
     })?;
-    if delegation::area_size(kernel) > 0 {
-        node.lay_out_delegation(delegation::area(layout.channels + channel::AREA_SIZE))?;
+    if let Some(area) = delegation::area(layout) {
+        node.lay_out_delegation(area)?;
     }
     node.start(&abi::NodeStart {
         entry: layout.entry,

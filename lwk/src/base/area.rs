@@ -9,8 +9,8 @@ use insula_abi::channel::{
     AreaHeader, CHANNEL_MAGIC, DOORBELL_APIC_SHIFT, DOORBELL_VALID, DOORBELL_VECTOR_MASK, area_size,
 };
 use insula_abi::lwk::{
-    CORES_PAGES, COUNTERS_PAGES, Calls, Clock, Counters, Delegation, LWK_MAGIC, PAGE_SIZE,
-    PAGES_MAX, SLOTS_PER_PAGE,
+    COUNTERS_PAGES, Calls, Clock, Counters, Delegation, LWK_MAGIC, MAPS_PAGE, Maps, PAGE_SIZE,
+    PAGES_MAX, PAGES_MIN, PROCESS_PAGE, SLOTS_PER_PAGE,
 };
 use insula_bare::apic;
 use insula_bare::memory::{PhysAddr, word};
@@ -77,7 +77,7 @@ impl DelegationArea {
             .load(Ordering::Acquire)
             >> 32;
         let pages = announced.min(u64::from(PAGES_MAX)).min(area.pages);
-        Some(Self { pages, ..area })
+        (pages >= u64::from(PAGES_MIN)).then_some(Self { pages, ..area })
     }
 
     /// Returns a word of a page.
@@ -90,6 +90,12 @@ impl DelegationArea {
 
     fn header(&self, offset: usize) -> &'static AtomicU64 {
         self.word(0, offset)
+    }
+
+    /// Returns a word of [`Maps`].
+    fn map_word(&self, offset: usize) -> &'static AtomicU64 {
+        let page = u64::from(MAPS_PAGE) + offset as u64 / PAGE_SIZE;
+        self.word(page, offset % PAGE_SIZE as usize)
     }
 
     /// Returns the frame of its first page, which holds the base's clocks.
@@ -132,16 +138,13 @@ impl DelegationArea {
 
     /// Takes the numbers of the processes that the base has marked as pending.
     pub fn take_pending_processes(&self, mut look: impl FnMut(u64)) {
-        for group in 0..8 {
-            let at = offset_of!(Delegation, process_pending) + 8 * group;
-            if self.header(at).load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = self.header(at).swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                look(group as u64 * 64 + u64::from(bits.trailing_zeros()));
-                bits &= bits - 1;
-            }
+        const SUMMARY: usize = offset_of!(Delegation, process_summary);
+        for group in 0..4 {
+            take_bits(self.header(SUMMARY + 8 * group), |word| {
+                let word = group as u64 * 64 + word;
+                let at = offset_of!(Maps, process_pending) + 8 * word as usize;
+                take_bits(self.map_word(at), |bit| look(word * 64 + bit));
+            });
         }
     }
 
@@ -171,7 +174,7 @@ impl DelegationArea {
     /// Whether the two pages of a process can be at `page`.
     #[must_use]
     pub fn can_hold_process(&self, page: u64) -> bool {
-        page > u64::from(COUNTERS_PAGES + CORES_PAGES) && page + 1 < self.pages
+        page >= u64::from(PROCESS_PAGE) && page + 1 < self.pages
     }
 
     /// Whether the base has given a slot to a process.
@@ -190,24 +193,43 @@ impl DelegationArea {
         if page == 0 || page >= self.pages {
             return false;
         }
-        let at = offset_of!(Delegation, process_of) + 2 * page as usize;
-        let owners = self.header(at & !7).load(Ordering::Acquire);
+        let at = offset_of!(Maps, process_of) + 2 * page as usize;
+        let owners = self.map_word(at & !7).load(Ordering::Acquire);
         owners >> (8 * (at & 7)) & 0xffff == process
     }
 
-    /// Sets a slot's wake bit, and rings the base if no bit of the word was set.
+    /// Sets a slot's wake bit, and rings the base if it was not about to be rung.
     pub(super) fn ring(&self, slot: u64) {
-        let at = offset_of!(Delegation, wake_pending) + 8 * (slot / 64) as usize;
-        if self.header(at).fetch_or(1 << (slot % 64), Ordering::AcqRel) == 0 {
+        const PLACE: (usize, usize) = (
+            offset_of!(Delegation, wake_summary),
+            offset_of!(Maps, wake_pending),
+        );
+        if self.set_pending(PLACE, slot) {
             self.ring_base();
         }
     }
 
-    /// Sets a slot's cancel bit, and rings the base.
+    /// Sets a slot's cancel bit, and rings the base if it was not about to be rung.
     pub(super) fn interrupt(&self, slot: u64) {
-        let at = offset_of!(Delegation, cancel_pending) + 8 * (slot / 64) as usize;
-        self.header(at).fetch_or(1 << (slot % 64), Ordering::AcqRel);
-        self.ring_base();
+        const PLACE: (usize, usize) = (
+            offset_of!(Delegation, cancel_summary),
+            offset_of!(Maps, cancel_pending),
+        );
+        if self.set_pending(PLACE, slot) {
+            self.ring_base();
+        }
+    }
+
+    /// Sets a bit of a bitmap and, if it is the first of its word, the word's in the summary.
+    /// Returns whether it is the first.
+    fn set_pending(&self, (summary, bitmap): (usize, usize), bit: u64) -> bool {
+        let set = |word: &AtomicU64, bit: u64| word.fetch_or(1 << (bit % 64), Ordering::AcqRel);
+        let word = bit / 64;
+        if set(self.map_word(bitmap + 8 * word as usize), bit) != 0 {
+            return false;
+        }
+        set(self.header(summary + 8 * (word / 64) as usize), word);
+        true
     }
 
     /// Rings the base, and again if the doorbell moved meanwhile: the old one may belong to a core
@@ -229,5 +251,17 @@ impl DelegationArea {
                 return;
             }
         }
+    }
+}
+
+/// Takes the bits of a word.
+fn take_bits(word: &AtomicU64, mut look: impl FnMut(u64)) {
+    if word.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut bits = word.swap(0, Ordering::AcqRel);
+    while bits != 0 {
+        look(u64::from(bits.trailing_zeros()));
+        bits &= bits - 1;
     }
 }

@@ -7,7 +7,7 @@ use core::future::poll_fn;
 use core::sync::atomic::Ordering;
 use core::task::Poll;
 
-use insula_abi::lwk::{INVALIDATE_NO_QUIESCE, base_state, request};
+use insula_abi::lwk::{INVALIDATE_NO_QUIESCE, INVALIDATE_SHARED, base_state, request};
 
 use crate::base::counters::{self, Counter};
 use crate::base::slot::Reply;
@@ -294,11 +294,13 @@ impl Thread {
     /// Has the base invalidate a range, with the change lock held. Returns the program's pinned
     /// frames.
     pub(super) async fn invalidate(&mut self, range: &Invalidation) -> Pinned {
-        let flags = if range.keeps_pages {
-            INVALIDATE_NO_QUIESCE
-        } else {
-            0
-        };
+        let mut flags = 0;
+        if range.keeps_pages {
+            flags |= INVALIDATE_NO_QUIESCE;
+        }
+        if self.process.mm().is_shared() {
+            flags |= INVALIDATE_SHARED;
+        }
         let ticket = self
             .process
             .invalidation_ticket

@@ -13,13 +13,15 @@ mod signals;
 
 use std::arch::asm;
 use std::convert::Infallible;
+use std::ffi::c_void;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 
 use insula_abi::lwk::MIRROR_SLOTS;
 use insula_base::error::Error;
-use insula_proxy::{BLOB_SIZE, blob};
+use insula_proxy::{BLOB_SIZE, STACK_SIZE, blob};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mprotect};
@@ -77,6 +79,7 @@ impl Mirror {
     ) -> Result<Infallible, Error> {
         let fd = move_descriptor(self.fd)?;
         map_slots(&region, fd.as_fd())?;
+        make_writable(&region, self.slot)?;
         let signals = Inherited::from_this_process()?;
         let data = Data::new(&region, (fd.as_raw_fd(), self.slot), &start, signals);
         // SAFETY: both go to parts of the region, which is this process's alone and large enough:
@@ -137,6 +140,20 @@ fn protect(region: &ProxyRegion) -> Result<(), Error> {
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC;
     // SAFETY: the first page of the region, to which there is no reference.
     unsafe { mprotect(region.start(), BLOB_SIZE, protection) }.map_err(failed(MEMORY))
+}
+
+/// Makes the blob, the data, and the stack for a slot writable.
+fn make_writable(region: &ProxyRegion, slot: u32) -> Result<(), Error> {
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let stack = region.stacks() + u64::from(slot) * STACK_SIZE as u64;
+    let code_and_data = (region.address(), BLOB_SIZE + region.data_size());
+    for (start, size) in [code_and_data, (stack, STACK_SIZE)] {
+        let start =
+            NonNull::new(start as *mut c_void).ok_or_else(|| failed(MEMORY)(Errno::EFAULT))?;
+        // SAFETY: parts of the region, to which there is no reference.
+        unsafe { mprotect(start, size, protection) }.map_err(failed(MEMORY))?;
+    }
+    Ok(())
 }
 
 /// # Safety

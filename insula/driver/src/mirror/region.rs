@@ -45,10 +45,10 @@ impl ProxyRegion {
         let size = (BLOB_SIZE + data_size) as u64 + SLOTS_SIZE + STACKS_SIZE;
         let size = usize::try_from(size).ok().and_then(NonZeroUsize::new);
         let size = size.ok_or_else(|| failed(MEMORY)(Errno::ENOMEM))?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // Inaccessible, or the base might have to reserve memory for all stacks.
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice; it replaces nothing.
-        let start = unsafe { mmap_anonymous(None, size, protection, flags) };
+        let start = unsafe { mmap_anonymous(None, size, ProtFlags::PROT_NONE, flags) };
         Ok(Self {
             start: start.map_err(failed(MEMORY))?.cast(),
             size,

@@ -11,7 +11,8 @@ use std::mem::offset_of;
 pub use prometheus::prometheus;
 
 use insula_abi::lwk::{
-    COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, PAGE_SIZE, Process, base_state,
+    COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, MAPS_PAGE, Maps, PAGE_SIZE, PAGES_MAX,
+    Process, base_state,
 };
 use insula_base::error::Error;
 use insula_driver::DriverError;
@@ -24,7 +25,6 @@ use serde::Serialize;
 use zerocopy::FromBytes;
 
 use crate::Handle;
-use crate::delegation;
 
 /// Statistics of a node at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -222,30 +222,30 @@ impl ProgramStats {
         let mut counters = [0; size_of::<Calls>()];
         memory.read(area + u64::from(COUNTERS_PAGES) * PAGE_SIZE, &mut counters)?;
         Ok(Some(Self {
-            processes: processes(memory, area, &header)?,
+            processes: processes(memory, area, header.pages)?,
             cores,
             calls: calls(&counters),
         }))
     }
 }
 
-/// Number of processes that have started and whose proxies live. A header overwritten by the node
-/// leads nowhere outside of the area.
-fn processes(
-    memory: &impl PhysicalMemory,
-    area: u64,
-    header: &Delegation,
-) -> Result<usize, ReadError> {
-    let pages = (0..u64::from(header.pages.min(delegation::AREA_PAGES))).zip(header.process_of);
+/// Number of processes that have started and whose proxies live. Maps overwritten by the node lead
+/// nowhere outside of its memory.
+fn processes(memory: &impl PhysicalMemory, area: u64, pages: u32) -> Result<usize, ReadError> {
+    let mut process_of = vec![0; 2 * pages.min(PAGES_MAX) as usize];
+    let maps = area + u64::from(MAPS_PAGE) * PAGE_SIZE;
+    let at = maps + offset_of!(Maps, process_of) as u64;
+    memory.read(at, &mut process_of)?;
+    let (process_of, _) = process_of.as_chunks::<2>();
+    let pages = (0..).zip(process_of.iter().map(|&one| u16::from_le_bytes(one)));
     let first_pages = pages.filter(|&(page, process)| page > 0 && page == u64::from(process));
-    let mut running = 0;
-    for (page, _) in first_pages {
+    let is_running = |page: u64| {
         let mut state = [0; 8];
         let at = area + page * PAGE_SIZE + offset_of!(Process, base_state) as u64;
-        memory.read(at, &mut state)?;
-        running += usize::from(u64::from_le_bytes(state) == base_state::STARTED);
-    }
-    Ok(running)
+        let read = memory.read(at, &mut state);
+        read.is_ok() && u64::from_le_bytes(state) == base_state::STARTED
+    };
+    Ok(first_pages.filter(|&(page, _)| is_running(page)).count())
 }
 
 /// Increase of a counter. The node may overwrite counters: a smaller value counts from 0.
@@ -319,7 +319,7 @@ fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Erro
 
 #[cfg(test)]
 mod tests {
-    use insula_abi::lwk::CORES_PAGES;
+    use insula_abi::lwk::PROCESS_PAGE;
     use std::ops::Range;
 
     use zerocopy::{FromZeros, IntoBytes};
@@ -337,7 +337,11 @@ mod tests {
 
         fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
             let from = usize::try_from(address - START).unwrap();
-            into.copy_from_slice(&self.0[from..from + into.len()]);
+            let bytes = self.0.get(from..from + into.len());
+            into.copy_from_slice(bytes.ok_or(ReadError {
+                address,
+                size: into.len(),
+            })?);
             Ok(())
         }
     }
@@ -345,18 +349,22 @@ mod tests {
     fn memory() -> Bytes {
         // After the counters: a running process and one whose proxy has exited, each with its
         // may-map bitmap.
-        let first = (COUNTERS_PAGES + CORES_PAGES) as usize + 1;
+        let first = PROCESS_PAGE as usize;
         let mut bytes = vec![0; (first + 4) * PAGE_SIZE as usize];
         let mut header = Delegation::new_zeroed();
         header.magic = LWK_MAGIC;
         // As a hostile node may set it: a process beyond the area and the memory.
-        header.pages = 512;
-        header.process_of[300] = 300;
+        header.pages = PAGES_MAX + 1;
+        let owners = MAPS_PAGE as usize * PAGE_SIZE as usize + offset_of!(Maps, process_of);
+        bytes[owners + 2 * 300..][..2].copy_from_slice(&300_u16.to_le_bytes());
         for (process, state) in [
             (first, base_state::STARTED),
             (first + 2, base_state::EXITED),
         ] {
-            header.process_of[process..][..2].fill(process as u16);
+            for page in [process, process + 1] {
+                let owner = (process as u16).to_le_bytes();
+                bytes[owners + 2 * page..][..2].copy_from_slice(&owner);
+            }
             let at = process * PAGE_SIZE as usize;
             bytes[at..at + 8].copy_from_slice(&state.to_le_bytes());
         }

@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
-use insula_abi::lwk::{Delegation, DelegationPlace, PAGE_SIZE, Process, base_state, process_state};
+use insula_abi::lwk::{
+    Delegation, DelegationPlace, MAPS_PAGE, Maps, PAGE_SIZE, Process, base_state, process_state,
+};
 use insula_abi::{GRANULE, NUMA_ANY, Request};
 use insula_driver::name::Name;
 use insula_driver::{Driver, Node};
@@ -25,7 +27,28 @@ use crate::base::support::nodes::idle_node::IdleMemory;
 const SIZE: u64 = 16 * GRANULE;
 /// Offset of the delegation area in its memory.
 pub(super) const AREA: u64 = 0x10_0000;
-pub(super) const AREA_PAGES: u32 = 64;
+pub(super) const AREA_PAGES: u32 = 128;
+/// Offset of the area's maps in its memory.
+const MAPS: u64 = AREA + MAPS_PAGE as u64 * PAGE_SIZE;
+/// A bitmap of slots for the base, by its offsets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bitmap {
+    /// In [`Delegation`].
+    summary: usize,
+    /// In [`Maps`].
+    bits: usize,
+}
+
+/// Slots whose waiter is to be woken.
+pub(super) const WAKE: Bitmap = Bitmap {
+    summary: offset_of!(Delegation, wake_summary),
+    bits: offset_of!(Maps, wake_pending),
+};
+/// Slots whose call is to be cancelled.
+pub(super) const CANCEL: Bitmap = Bitmap {
+    summary: offset_of!(Delegation, cancel_summary),
+    bits: offset_of!(Maps, cancel_pending),
+};
 /// Vector without a handler: the core has its interrupts off.
 const VECTOR: u64 = 0x40;
 
@@ -133,7 +156,7 @@ impl FakeLwk {
 
     /// Next process that the base has marked as pending.
     fn next_pending(&self) -> Result<Option<u64>, Finding> {
-        let bits = AREA + offset_of!(Delegation, process_pending) as u64;
+        let bits = MAPS + offset_of!(Maps, process_pending) as u64;
         for word in 0..u64::from(AREA_PAGES).div_ceil(64) {
             let taken = self.memory.word(bits + word * 8)?.load(Ordering::Acquire);
             if taken != 0 {
@@ -188,11 +211,15 @@ impl FakeLwk {
     }
 
     /// Sets a slot's bit in one of the two bitmaps for the base, and rings.
-    pub(super) fn notify(&self, bitmap: usize, slot: u64) -> Result<(), Finding> {
-        let word = AREA + bitmap as u64 + slot / 64 * 8;
-        self.memory
-            .word(word)?
-            .fetch_or(1 << (slot % 64), Ordering::AcqRel);
+    pub(super) fn notify(&self, bitmap: Bitmap, slot: u64) -> Result<(), Finding> {
+        let set = |word: u64, bit: u64| {
+            let word = self.memory.word(word)?;
+            word.fetch_or(1 << (bit % 64), Ordering::AcqRel);
+            Ok::<_, Finding>(())
+        };
+        let word = slot / 64;
+        set(MAPS + bitmap.bits as u64 + word * 8, slot)?;
+        set(AREA + bitmap.summary as u64 + word / 64 * 8, word)?;
         self.ring()
     }
 }

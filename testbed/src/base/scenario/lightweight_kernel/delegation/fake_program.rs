@@ -7,12 +7,12 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use insula_abi::lwk::{
-    ANSWER_FAULT, COPY_ON_WRITE, Delegation, MAY_MAP_SHIFT, MayMap, PAGE_SIZE, Process,
-    SyscallSlot, base_state, process_state, request,
+    ANSWER_FAULT, COPY_ON_WRITE, MAY_MAP_SHIFT, MayMap, PAGE_SIZE, Process, SyscallSlot,
+    base_state, process_state, request,
 };
 use nix::errno::Errno;
 
-use super::fake_lwk::{AREA, FakeLwk};
+use super::fake_lwk::{AREA, CANCEL, FakeLwk, WAKE};
 use crate::base::Finding;
 use crate::base::support::insula_command::{TIMEOUT, wait_for};
 
@@ -237,8 +237,7 @@ impl Program<'_> {
         let asleep = self.slot_word(slot, offset_of!(SyscallSlot, base_asleep));
         while self.fake.memory.get(answered)? != sequence {
             if self.fake.memory.get(asleep)? != 0 {
-                self.fake
-                    .notify(offset_of!(Delegation, wake_pending), slot)?;
+                self.fake.notify(WAKE, slot)?;
             }
             std::hint::spin_loop();
             Finding::unless(began.elapsed() < TIMEOUT, || {
@@ -275,8 +274,7 @@ impl Program<'_> {
             .get(self.slot_word(slot, offset_of!(SyscallSlot, base_asleep)))?
             != 0
         {
-            self.fake
-                .notify(offset_of!(Delegation, wake_pending), slot)?;
+            self.fake.notify(WAKE, slot)?;
         }
         Ok(())
     }
@@ -325,8 +323,7 @@ impl Program<'_> {
 
     /// Cancels the call of a slot.
     pub(super) fn cancel(&self, slot: u64) -> Result<(), Finding> {
-        self.fake
-            .notify(offset_of!(Delegation, cancel_pending), slot)
+        self.fake.notify(CANCEL, slot)
     }
 
     /// Waits until the base reports that the proxy maps and pins nothing any more, and acknowledges
