@@ -157,8 +157,11 @@ fn run_thread(mut thread: Box<Thread>) {
                 return enqueue_front(same);
             }
             Flow::Delegated(mut same) => {
-                same.extended.save();
-                return waiting::wait_for_reply(same);
+                if !waiting::spin_for_reply(&mut same) {
+                    same.extended.save();
+                    return waiting::wait_for_reply(same);
+                }
+                thread = same;
             }
             Flow::Blocked => return,
             Flow::Exit(same) => return end_thread(same),

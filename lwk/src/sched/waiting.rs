@@ -5,13 +5,20 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::task::Poll;
 
+use insula_bare::cpu;
+
 use crate::base::polling;
-use crate::hw::cores::{CORES_MAX, number};
+use crate::hw::clock;
+use crate::hw::cores::{CORES_MAX, doorbell, is_interrupted, number};
+use crate::hw::interrupts::is_doorbell_pending;
 use crate::task::flow::{Flow, Handler};
 use crate::task::reap::end_thread;
 use crate::task::remote::ProxyExited;
-use crate::task::run_queue::{enqueue, enqueue_front};
+use crate::task::run_queue::{enqueue, enqueue_front, has_more};
 use crate::task::thread::Thread;
+
+/// Time for which a core polls for the reply to a call before it runs other threads.
+const SPIN_IN_PLACE_NS: u64 = 20_000;
 
 /// What waits on a core.
 #[derive(Debug)]
@@ -38,6 +45,29 @@ pub(super) fn is_any_waiting() -> bool {
 /// Has a thread, whose extended state is saved, wait for the base's reply to its call.
 pub(super) fn wait_for_reply(thread: Box<Thread>) {
     waiting().lock().push(Blocked::Call(thread));
+}
+
+/// Polls for the reply to the call of the thread that this core runs, unless there is something
+/// else to do: short calls are answered before the thread's state could be saved and loaded again.
+/// Returns whether the call is complete.
+pub(super) fn spin_for_reply(thread: &mut Thread) -> bool {
+    // The base need not ring for this slot; it does for those of others that wait here.
+    polling::arm_doorbell(0);
+    let end_ns = clock::now_ns() + SPIN_IN_PLACE_NS;
+    let own = number();
+    let is_undisturbed = || !has_more(own, 0) && !is_doorbell_pending() && !is_interrupted();
+    let is_complete = loop {
+        match thread.poll() {
+            Ok(Some((result, _))) => {
+                thread.complete_call(result);
+                break true;
+            }
+            Ok(None) if is_undisturbed() && clock::now_ns() < end_ns => cpu::poll_interrupts(),
+            Ok(None) | Err(ProxyExited) => break false,
+        }
+    };
+    polling::arm_doorbell(doorbell());
+    is_complete
 }
 
 /// Runs a handler until it is ready; if it has to wait, keeps it among what waits here.

@@ -11,6 +11,7 @@ use crate::base::process_pages::ProcessPages;
 use crate::model::thread_handle::ThreadHandle;
 use crate::task::process::Process;
 
+/// All processes, by number.
 static PROCESSES: spin::Mutex<Vec<Arc<Process>>> = spin::Mutex::new(Vec::new());
 /// Power the node off after its last process.
 static POWER_OFF_AFTER_LAST: AtomicBool = AtomicBool::new(false);
@@ -24,7 +25,14 @@ pub(crate) fn power_off_after_last() {
 
 /// Adds a process.
 pub(super) fn add(process: Arc<Process>) {
-    PROCESSES.lock().push(process);
+    let mut processes = PROCESSES.lock();
+    let (Ok(place) | Err(place)) = search(&processes, process.pages().number());
+    processes.insert(place, process);
+}
+
+/// Returns the place of the process with that number, or where it would be.
+fn search(processes: &[Arc<Process>], number: u64) -> Result<usize, usize> {
+    processes.binary_search_by_key(&number, |process| process.pages().number())
 }
 
 /// Action for a process that the base has announced.
@@ -44,7 +52,7 @@ pub(super) enum Action {
 /// Chooses the action for a process by the base's state.
 pub(super) fn action(pages: &ProcessPages) -> Action {
     let processes = PROCESSES.lock();
-    let find = |number| processes.iter().find(|one| one.pages().number() == number);
+    let find = |number| Some(&processes[search(&processes, number).ok()?]);
     let known = find(pages.number()).cloned();
     let is_parent_forking = || find(pages.parent()).is_some_and(|parent| parent.is_forking());
     match (pages.base_state(), known) {

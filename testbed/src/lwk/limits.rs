@@ -152,7 +152,7 @@ fn sparse() {
 }
 
 fn threads() {
-    const MOST: usize = 10_000;
+    const MOST: usize = 60_000;
     let started = (0..MOST).take_while(|_| {
         let thread = thread::Builder::new().stack_size(32 << 10);
         thread
@@ -168,7 +168,7 @@ fn threads() {
 
 /// Forks children without end, which wait for a pipe to close.
 fn processes() -> Result<(), ProbeError> {
-    const MOST: usize = 1000;
+    const MOST: usize = 20_000;
     let (waits, release) = pipe().named("pipe")?;
     let mut children = Vec::new();
     let refused = loop {
@@ -192,6 +192,7 @@ fn processes() -> Result<(), ProbeError> {
     for &child in &children {
         waitpid(child, None).named("waiting for a child")?;
     }
+    println!("many copies: {}", children.len() >= 500);
     println!("copies are refused: {refused:?}");
     Ok(())
 }

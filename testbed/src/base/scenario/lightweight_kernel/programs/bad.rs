@@ -108,7 +108,8 @@ pub(super) fn limits() -> Result<(), Finding> {
                   a file larger than memory: Err(ENOMEM)\n\
                   page tables without end: killed true\n\
                   threads are refused: true\n\
-                  a program with many threads has ended\n";
+                  a program with many threads has ended\n\
+                  many copies: true\n";
     assert_equal("refusals", &found.starts_with(wanted), &true)
         .map_err(|_| Finding::new(format!("the limits of a node: {found}")))?;
     let copies = ["EAGAIN", "ENOMEM"].map(|error| format!("copies are refused: Some({error})\n"));
