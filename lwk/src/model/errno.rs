@@ -68,3 +68,14 @@ pub fn of_result(result: u64) -> Result<u64, Errno> {
         _ => Ok(result),
     }
 }
+
+/// Decodes the base's answer to a request for a new thread or process: its id.
+///
+/// # Errors
+/// The error; [`Errno::EAGAIN`] if the base has no room for more.
+pub fn of_new_task(result: u64) -> Result<u64, Errno> {
+    of_result(result).map_err(|error| match error {
+        Errno::ENOSPC => Errno::EAGAIN,
+        error => error,
+    })
+}

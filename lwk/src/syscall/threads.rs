@@ -7,7 +7,7 @@ use insula_abi::lwk::request;
 use crate::base::slot::Slot;
 use crate::hw::memory::room::has_room;
 use crate::hw::tlb;
-use crate::model::errno::{Errno, of_result};
+use crate::model::errno::{Errno, of_new_task};
 use crate::model::rseq::Registration;
 use crate::syscall::clone_arguments::{
     CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, CloneArguments,
@@ -144,7 +144,7 @@ async fn new_thread(thread: &mut Thread) -> Result<Box<Thread>, Errno> {
         .remote_call(request::THREAD, [0; 6])
         .await
         .map_err(|_| Errno::EINTR)?;
-    let id = of_result(id)?;
+    let id = of_new_task(id)?;
     let pages = *thread.process.pages();
     if !pages.area().slot_belongs_to(slot, pages.number()) {
         return Err(Errno::EAGAIN);

@@ -12,7 +12,7 @@ use insula_abi::lwk::{process_state, request};
 use crate::base::process_pages::ProcessPages;
 use crate::hw::memory::kernel_table;
 use crate::hw::memory::room::has_room;
-use crate::model::errno::{Errno, of_result};
+use crate::model::errno::{Errno, of_new_task};
 use crate::model::signals::frame::AltStack;
 use crate::task::address_space::AddressSpace;
 use crate::task::loader::PROCESS_BYTES;
@@ -123,11 +123,7 @@ async fn request_fork(
     // The proxy unblocks all signals afterwards.
     thread.blocked_in_proxy = 0;
     let (id, number) = created.map_err(|_| Errno::EINTR)?;
-    let id = of_result(id).map_err(|error| match error {
-        // The base has no room for more processes.
-        Errno::ENOSPC => Errno::EAGAIN,
-        error => error,
-    })?;
+    let id = of_new_task(id)?;
     let own = thread.process.pages;
     let pages = ProcessPages::at(own.area(), number);
     let is_child = own.area().can_hold_process(number)

@@ -43,8 +43,8 @@ pub(super) fn areas() -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// On a node: memory to the last page, then calls that take kernel memory; page tables, processes
-/// and threads without end.
+/// On a node: memory to the last page, then calls that take kernel memory; page tables and processes
+/// without end; many threads.
 pub(super) fn all() -> Result<(), ProbeError> {
     let memory = nix::sys::sysinfo::sysinfo().named("sysinfo")?;
     println!("memory: {} MiB", memory.ram_total() >> 20);
@@ -152,7 +152,8 @@ fn sparse() {
 }
 
 fn threads() {
-    const MOST: usize = 60_000;
+    // Each of them also runs on the base for a moment, which has one core left.
+    const MOST: usize = 10_000;
     let started = (0..MOST).take_while(|_| {
         let thread = thread::Builder::new().stack_size(32 << 10);
         thread
@@ -163,7 +164,7 @@ fn threads() {
             })
             .is_ok()
     });
-    println!("threads are refused: {}", started.count() < MOST);
+    println!("many threads: {}", started.count() >= MOST / 2);
 }
 
 /// Forks children without end, which wait for a pipe to close.

@@ -6,6 +6,7 @@ mod fake_program;
 mod real;
 mod unanswered;
 mod unmapping;
+mod unresponsive;
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -67,6 +68,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         node_ends(&fake)?;
         drop(fake);
         insula(&["rm", "--force", NODE])?;
+        unresponsive::play()?;
         real::play(context.count(20, 2000))
     })
 }

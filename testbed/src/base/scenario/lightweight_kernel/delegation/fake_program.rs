@@ -138,9 +138,14 @@ impl Program<'_> {
 
     /// Whether the program has a page at an address.
     pub(super) fn is_mapped(&self, address: u64) -> Result<bool, Finding> {
+        Ok(self.entry_at(address)? & PRESENT != 0)
+    }
+
+    /// Returns the entry of an address.
+    pub(super) fn entry_at(&self, address: u64) -> Result<u64, Finding> {
         let root = self.tables.lock().map_err(|_| Finding::new("poisoned"))?;
         let entry = self.entry(*root, address)?;
-        Ok(self.fake.memory.get(entry)? & PRESENT != 0)
+        self.fake.memory.get(entry)
     }
 
     /// Whether the base may have mapped something in the address's window.

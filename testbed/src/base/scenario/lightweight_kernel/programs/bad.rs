@@ -107,7 +107,7 @@ pub(super) fn limits() -> Result<(), Finding> {
                   a program with all memory has ended\n\
                   a file larger than memory: Err(ENOMEM)\n\
                   page tables without end: killed true\n\
-                  threads are refused: true\n\
+                  many threads: true\n\
                   a program with many threads has ended\n\
                   many copies: true\n";
     assert_equal("refusals", &found.starts_with(wanted), &true)
