@@ -94,8 +94,10 @@ impl CoreFile<'_> {
         let mut dumped = Vec::new();
         for &vma in self.vmas {
             let size = vma.end - vma.start;
-            // Files are at hand when a core file is read.
-            let is_wanted = !vma.flags.intersects(VmaFlags::DONT_DUMP | VmaFlags::BASE);
+            // Files are at hand when a core file is read, but not what the program has changed.
+            let is_own = vma.is_private_base() && vma.flags.contains(VmaFlags::MAY_BE_DIRTY);
+            let is_wanted = is_own || !vma.flags.contains(VmaFlags::BASE);
+            let is_wanted = is_wanted && !vma.flags.contains(VmaFlags::DONT_DUMP);
             let file_size = match is_wanted && vma.protection.contains(Protection::READ) {
                 true => size,
                 false => 0,

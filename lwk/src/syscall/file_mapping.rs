@@ -1,5 +1,6 @@
-//! Private mappings of files that the program may write: copies, which the base reads into the
-//! program's memory.
+//! Private mappings of files that are memory of the node: copies, which the base reads into it. The
+//! base would reclaim a library's data, or wait for its cores; and processes that share a memory have
+//! no file mapping in all of their proxies.
 
 use crate::hw::memory::room::zeroed;
 use crate::model::errno::Errno;
