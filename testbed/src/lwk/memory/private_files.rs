@@ -158,6 +158,33 @@ fn forked(file: &File) -> Result<(), ProbeError> {
     })?;
     println!("a child: {}", matches!(ended, WaitStatus::Exited(_, 1)));
     println!("{:?}", words(BASE, 0..4));
+    write_meanwhile()
+}
+
+/// A parent writes while a child lives, which sees what was there at the fork.
+fn write_meanwhile() -> Result<(), ProbeError> {
+    const TURN: u64 = OTHER;
+    map_memory(TURN, 1, SHARED).named("memory for both")?;
+    write(BASE, 3, 31);
+    // SAFETY: this program has one thread here.
+    let child = match unsafe { nix::unistd::fork() }.named("fork")? {
+        nix::unistd::ForkResult::Child => {
+            while read(TURN, 0) == 0 {
+                std::thread::yield_now();
+            }
+            let is_old = read(BASE, 3) == 31 && read(BASE, 1) == 41;
+            // SAFETY: it ends the process, without the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(is_old)) }
+        }
+        nix::unistd::ForkResult::Parent { child } => child,
+    };
+    write(BASE, 3, 32);
+    write(BASE, 1, 44);
+    write(TURN, 0, 1);
+    let ended = waitpid(child, None).named("waiting for a child")?;
+    let is_old = ended == WaitStatus::Exited(child, 1);
+    println!("meanwhile: {is_old}, {:?}", words(BASE, 0..4));
+    println!("{:?}", unmap(TURN, 1));
     Ok(())
 }
 
