@@ -90,10 +90,11 @@
  *
  * May-map bits are never cleared. Each process makes one such request at a time.
  *
- * Base mappings. Memory that a file or device of the base backs, and that the program shares or
- * only reads, is the base's own: the proxy maps the file at the address at which the program has
- * it, in place of that part of the mirror, so Linux itself keeps it coherent, truncates it,
- * writes it back, and finds it in calls. The program's page table follows the proxy's:
+ * Base mappings. Memory that a file or device of the base backs is the base's own: the proxy maps
+ * the file at the address at which the program has it, shared or private as the program does, in
+ * place of that part of the mirror. So Linux itself keeps it coherent, truncates it, writes it
+ * back, finds it in calls, and copies private pages when they are written. The program's page
+ * table follows the proxy's:
  *
  *	LWK's thread				module, in the proxy
  *	page fault in a base mapping
@@ -124,7 +125,11 @@
  *
  * To end a base mapping the LWK has the proxy map the mirror there again, by mmap(2). A fork's
  * proxy inherits the base mappings; INSULA_MIRROR_MAP maps the mirror everywhere else. Processes
- * that share one memory change no base mapping until they do not share it any more.
+ * that share one memory change no base mapping until they do not share it any more. Private pages
+ * that are written are in one proxy only, that of the process which had the memory first: the LWK
+ * excludes such mappings from what the proxies of the others inherit (MADV_DONTFORK), and names
+ * that process when it has a page faulted in. There the others' calls find the mirror, which
+ * denies access: it never maps a page of the base.
  *
  * Process start. The base assigns pages and a first slot, fills struct insula_lwk_process,
  * base_state last, sets the process's bit in process_pending[] and rings lwk_doorbell. The LWK
@@ -407,7 +412,9 @@ struct insula_lwk_syscall_slot {
 #define INSULA_LWK_FORK		(INSULA_LWK_REQUEST | 6)
 
 /*
- * Fault in a page of a base mapping, arguments (address, access): see INSULA_LWK_ACCESS_*.
+ * Fault in a page of a base mapping, arguments (address, access, owner): see INSULA_LWK_ACCESS_*;
+ * where the process's own proxy has no base mapping, that of the process `owner` is meant, which
+ * shares the page table.
  * Result: 0; -EFAULT if the proxy may not access it; -EAGAIN if a table above its entry is
  * missing; -ENOMEM.
  */

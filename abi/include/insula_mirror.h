@@ -83,6 +83,7 @@ struct insula_mirror_map {
 struct insula_mirror_fault_in {
 	__u64 address;
 	__u64 access;		/* INSULA_LWK_ACCESS_* */
+	__u64 owner;		/* a process, see insula_lwk.h */
 };
 
 /* node */

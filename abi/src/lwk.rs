@@ -469,4 +469,6 @@ pub struct MirrorFaultIn {
     pub address: u64,
     /// [`ACCESS_WRITE`], [`ACCESS_EXECUTE`].
     pub access: u64,
+    /// Process whose base mapping it is if the caller has none there.
+    pub owner: u64,
 }

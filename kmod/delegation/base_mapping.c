@@ -163,6 +163,8 @@ int insula_base_mappings_follow(struct insula_mirror *mirror)
 
 	if (err)
 		notifier->mm = NULL;
+	else
+		smp_store_release(&mirror->base.follows, true); /* the mirror's mm stays */
 	return err;
 }
 
@@ -214,13 +216,16 @@ static struct vm_area_struct *base_mapping_at(struct mm_struct *mm, u64 address)
 	return vma;
 }
 
-/* Fault the page in as an access of the proxy. A page that is written is dirty from here on. */
+/*
+ * Fault the page in as an access of the proxy. A page that is written is dirty from here on.
+ * -ENXIO: there is no base mapping.
+ */
 static int base_fault(struct insula_mirror *mirror, u64 address, u64 access)
 {
 	unsigned int flags = access & INSULA_LWK_ACCESS_WRITE ? FAULT_FLAG_WRITE : 0;
 	struct mm_struct *mm = mirror->mm;
 	bool unlocked = false;
-	int err = -EFAULT;
+	int err = -ENXIO;
 
 	if (mmap_read_lock_killable(mm))
 		return -EINTR;
@@ -261,7 +266,7 @@ static int base_look_up(struct insula_mirror *mirror, struct base_pages *pages)
 {
 	struct mm_struct *mm = mirror->mm;
 	struct vm_area_struct *vma;
-	int err = -EFAULT;
+	int err = -ENXIO;
 
 	memset(pages->frames, 0, sizeof(pages->frames));
 	pages->range = (struct hmm_range) {
@@ -295,13 +300,14 @@ static int base_check(const struct base_pages *pages)
 
 /*
  * The node may write a page unnoticed by the base. Page cache is dirty already, since the base's
- * own mapping was made writable; swap-backed pages may not be.
+ * own mapping was made writable; swap-backed pages may not be, nor those that MADV_FREE gave up,
+ * which are anonymous.
  */
 static void base_mark_dirty(unsigned long frame)
 {
 	struct folio *folio = page_folio(hmm_pfn_to_page(frame));
 
-	if (folio_test_swapbacked(folio) && !folio_test_dirty(folio))
+	if ((folio_test_swapbacked(folio) || folio_test_anon(folio)) && !folio_test_dirty(folio))
 		folio_mark_dirty(folio);
 }
 
@@ -366,23 +372,20 @@ static int base_fault_in_once(struct insula_mirror *mirror, struct base_window *
 	return err;
 }
 
-int insula_mirror_fault_in(struct insula_mirror *mirror, void __user *argument)
+/* Fault a page in where the mirror's proxy has a base mapping. -ENXIO: it has none. */
+static int base_fault_in(struct insula_mirror *mirror, const struct insula_mirror_fault_in *request)
 {
-	struct insula_mirror_fault_in request;
 	struct base_window *window;
 	struct base_pages pages;
 	int err;
 
-	if (copy_from_user(&request, argument, sizeof(request)))
-		return -EFAULT;
-	if (request.access & ~(INSULA_LWK_ACCESS_WRITE | INSULA_LWK_ACCESS_EXECUTE) ||
-	    request.address < mirror->start || request.address >= mirror->end)
+	if (request->address < mirror->start || request->address >= mirror->end)
 		return -EINVAL;
-	window = base_window_get(&mirror->base, request.address);
+	window = base_window_get(&mirror->base, request->address);
 	if (IS_ERR(window))
 		return PTR_ERR(window);
-	pages.address = request.address & PAGE_MASK;
-	pages.access = request.access;
+	pages.address = request->address & PAGE_MASK;
+	pages.access = request->access;
 	do {
 		err = base_fault_in_once(mirror, window, &pages);
 		if (err == -EBUSY && fatal_signal_pending(current))
@@ -390,4 +393,54 @@ int insula_mirror_fault_in(struct insula_mirror *mirror, void __user *argument)
 		cond_resched();
 	} while (err == -EBUSY);
 	return err;
+}
+
+/* A process that shares a page table. */
+struct base_sharer {
+	u64 process;
+	struct insula_mirror *mirror;	/* its mirror, held; NULL: it does not share it */
+};
+
+static void base_find_sharer(struct insula_slots_user *user, void *data)
+{
+	struct insula_mirror *mirror = insula_mirror_of(user);
+	struct base_sharer *sharer = data;
+
+	if (user->process == sharer->process &&
+	    smp_load_acquire(&mirror->base.follows) && /* its mm */
+	    insula_mirror_get(mirror))
+		sharer->mirror = mirror;
+}
+
+/* Fault a page in where the proxy of another process has the base mapping. */
+static int base_fault_in_sharer(struct insula_mirror *mirror,
+				const struct insula_mirror_fault_in *request)
+{
+	struct base_sharer sharer = { .process = request->owner };
+	int err = -ENXIO;
+
+	insula_slots_visit_sharers(mirror->slots, mirror->process, base_find_sharer, &sharer);
+	if (!sharer.mirror)
+		return err;
+	if (mmget_not_zero(sharer.mirror->mm)) {
+		err = base_fault_in(sharer.mirror, request);
+		mmput(sharer.mirror->mm);
+	}
+	insula_mirror_put(sharer.mirror);
+	return err;
+}
+
+int insula_mirror_fault_in(struct insula_mirror *mirror, void __user *argument)
+{
+	struct insula_mirror_fault_in request;
+	int err;
+
+	if (copy_from_user(&request, argument, sizeof(request)))
+		return -EFAULT;
+	if (request.access & ~(INSULA_LWK_ACCESS_WRITE | INSULA_LWK_ACCESS_EXECUTE))
+		return -EINVAL;
+	err = base_fault_in(mirror, &request);
+	if (err == -ENXIO && request.owner != mirror->process)
+		err = base_fault_in_sharer(mirror, &request);
+	return err == -ENXIO ? -EFAULT : err;
 }

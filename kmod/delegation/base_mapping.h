@@ -12,6 +12,7 @@ struct insula_mirror;
 /* Pages of the base that the page table of a mirror's program maps. */
 struct insula_base_mappings {
 	struct mmu_interval_notifier notifier;	/* on the proxy; notifier.mm is NULL: none */
+	bool follows;			/* the notifier stays until the mirror's end */
 	struct mutex lock;		/* all below; taken in memory reclaim */
 	bool ended;			/* the node's memory is not to be written any more */
 	u64 page_table;			/* in which the entries are */

@@ -155,6 +155,7 @@ static int mirror_install(struct insula_mirror *mirror, int err)
 		return PTR_ERR(file);
 	}
 	mirror->mapping = file->f_mapping;
+	refcount_set(&mirror->users, 1);
 	return insula_file_install(file);
 }
 
@@ -389,6 +390,12 @@ bool insula_mirror_is_vma(const struct vm_area_struct *vma)
 	return vma->vm_file && vma->vm_file->f_op == &mirror_fops;
 }
 
+void insula_mirror_put(struct insula_mirror *mirror)
+{
+	if (refcount_dec_and_test(&mirror->users))
+		queue_delayed_work(mirrors_queue, &mirror->quiesce_work, 0);
+}
+
 static int mirror_release(struct inode *inode, struct file *file)
 {
 	struct insula_mirror *mirror = file->private_data;
@@ -397,7 +404,7 @@ static int mirror_release(struct inode *inode, struct file *file)
 	mirror->mapping = NULL;
 	up_write(&mirror->walk_lock);
 	insula_slots_exit_process(mirror->slots, mirror->process);
-	queue_delayed_work(mirrors_queue, &mirror->quiesce_work, 0);
+	insula_mirror_put(mirror);
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <linux/atomic.h>
 #include <linux/mutex.h>
+#include <linux/refcount.h>
 #include <linux/rwsem.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -18,7 +19,8 @@ struct insula_mirror {
 	u32 process;
 	struct insula_slots_user user;
 	u64 start, end;
-	struct mm_struct *mm;		/* the proxy's, for comparison only; NULL: none yet */
+	refcount_t users;		/* the descriptor, and faults for sharers; 0: none yet */
+	struct mm_struct *mm;		/* the proxy's, not its users; NULL: none yet */
 	struct rw_semaphore walk_lock;	/* read: faults walk and map; write: unmap */
 	struct address_space *mapping;	/* the descriptor's; NULL once it is closed */
 	struct insula_frame_tracker tracker;
@@ -46,6 +48,14 @@ static inline struct insula_mirror *insula_mirror_of(struct insula_slots_user *u
 {
 	return container_of(user, struct insula_mirror, user);
 }
+
+/* Keep a mirror that is among its slots' users. False: it is about to end. */
+static inline bool insula_mirror_get(struct insula_mirror *mirror)
+{
+	return refcount_inc_not_zero(&mirror->users);
+}
+
+void insula_mirror_put(struct insula_mirror *mirror);
 
 /* INSULA_MIRROR_INVALIDATE with its argument in user space. */
 int insula_mirror_invalidate(struct insula_mirror *mirror, void __user *argument);

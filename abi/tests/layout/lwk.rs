@@ -159,7 +159,7 @@ pub(crate) fn structures() -> Facts {
         facts,
         MirrorFaultIn,
         "insula_mirror_fault_in",
-        [address, access]
+        [address, access, owner]
     );
     structure!(
         facts,

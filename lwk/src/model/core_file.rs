@@ -94,8 +94,10 @@ impl CoreFile<'_> {
         let mut dumped = Vec::new();
         for &vma in self.vmas {
             let size = vma.end - vma.start;
-            // Files are at hand when a core file is read.
-            let is_wanted = !vma.flags.intersects(VmaFlags::DONT_DUMP | VmaFlags::BASE);
+            // Files are at hand when a core file is read, but not what the program has changed.
+            let is_own = vma.is_private_base() && vma.flags.contains(VmaFlags::MAY_BE_DIRTY);
+            let is_wanted = is_own || !vma.flags.contains(VmaFlags::BASE);
+            let is_wanted = is_wanted && !vma.flags.contains(VmaFlags::DONT_DUMP);
             let file_size = match is_wanted && vma.protection.contains(Protection::READ) {
                 true => size,
                 false => 0,
@@ -313,10 +315,18 @@ mod tests {
     #[test]
     fn the_layout_matches_the_headers() {
         let vma = Vma::own;
+        let in_base = |start, more| Vma {
+            flags: VmaFlags::BASE | more,
+            ..vma(start, start + 0x1000, Protection::READ)
+        };
         let vmas = [
             vma(0x1000, 0x3000, Protection::READ),
             vma(0x8000, 0x9000, Protection::empty()),
             vma(0xa000, 0xb000, Protection::READ | Protection::WRITE),
+            in_base(0x2_0000, VmaFlags::empty()),
+            in_base(0x3_0000, VmaFlags::SHARED),
+            in_base(0x4_0000, VmaFlags::MAY_BE_DIRTY),
+            in_base(0x5_0000, VmaFlags::MAY_BE_DIRTY | VmaFlags::DONT_DUMP),
         ];
         let registers = Registers {
             rip: 0x1234,
@@ -344,7 +354,12 @@ mod tests {
             .iter()
             .map(|one| (one.vma.start, one.offset))
             .collect();
-        assert_eq!(places, [(0x1000, first), (0xa000, first + 0x2000)]);
+        let wanted = [
+            (0x1000, first),
+            (0xa000, first + 0x2000),
+            (0x4_0000, first + 0x3000),
+        ];
+        assert_eq!(places, wanted);
         // The second program header is that of the first VMA.
         let at = HEADER_SIZE + PROGRAM_HEADER_SIZE;
         let words = [8, 16, 32, 40].map(|word| u64_at(&head, at + word));

@@ -42,7 +42,7 @@ bitflags! {
         const DONT_DUMP = 4;
         /// Its pages are copies of a file's content.
         const FILE_COPY = 8;
-        /// The program may have changed the copy.
+        /// Of a private file mapping: the program may have changed pages.
         const MAY_BE_DIRTY = 16;
         /// Beyond the end of the mapped file: every access fails.
         const BEYOND_EOF = 32;
@@ -91,6 +91,20 @@ impl Vma {
             object: None,
             flags: VmaFlags::empty(),
         }
+    }
+
+    /// Whether it is a base mapping that is not shared.
+    #[must_use]
+    pub fn is_private_base(&self) -> bool {
+        let kind = self.flags.intersection(VmaFlags::BASE | VmaFlags::SHARED);
+        kind == VmaFlags::BASE
+    }
+
+    /// Whether it is a base mapping that only the proxy of the memory's owner has: pages that the
+    /// program writes there are its own, so another proxy would have others.
+    #[must_use]
+    pub fn is_in_one_proxy(&self) -> bool {
+        self.is_private_base() && self.protection.contains(Protection::WRITE)
     }
 
     fn bytes(&self) -> u64 {

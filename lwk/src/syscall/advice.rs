@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 
 use crate::model::errno::Errno;
 use crate::model::number::MADVISE;
-use crate::model::vma::{PAGE, Protection, VmaFlags};
-use crate::syscall::base_mapping;
+use crate::model::vma::{PAGE, Protection, Vma, VmaFlags};
 use crate::syscall::change::{change, whole_pages};
 use crate::syscall::delegate::finish;
+use crate::task::address_space::AddressSpace;
 use crate::task::address_space::stop::Stop;
 use crate::task::flow::Flow;
 use crate::task::remote;
@@ -31,14 +31,15 @@ enum Advice {
     SetFlags(VmaFlags, VmaFlags),
     /// None: it concerns only performance.
     Hint,
+    /// For base mappings only; this error for memory of the node.
+    OfBase(Errno),
 }
 
 impl Advice {
     /// Decodes an advice (include/uapi/asm-generic/mman-common.h of Linux).
     ///
     /// # Errors
-    /// [`Errno::EPERM`] for advice that injects errors; [`Errno::EINVAL`] for all else that is not
-    /// supported.
+    /// [`Errno::EINVAL`] if it is not supported.
     fn of(number: u64) -> Result<Self, Errno> {
         let none = VmaFlags::empty();
         Ok(match number {
@@ -55,10 +56,11 @@ impl Advice {
             // NORMAL, RANDOM, SEQUENTIAL, WILLNEED; MERGEABLE, UNMERGEABLE; HUGEPAGE, NOHUGEPAGE;
             // COLD, PAGEOUT.
             0..=3 | 12..=15 | 20 | 21 => Self::Hint,
-            // HWPOISON, SOFT_OFFLINE.
-            100 | 101 => return Err(Errno::EPERM),
-            // REMOVE, which would punch a hole in shared memory; COLLAPSE; GUARD_INSTALL,
-            // GUARD_REMOVE.
+            // REMOVE, which punches a hole in shared memory; COLLAPSE.
+            9 | 25 => Self::OfBase(Errno::EINVAL),
+            // HWPOISON, SOFT_OFFLINE: they inject errors.
+            100 | 101 => Self::OfBase(Errno::EPERM),
+            // GUARD_INSTALL and GUARD_REMOVE, among others.
             _ => return Err(Errno::EINVAL),
         })
     }
@@ -66,95 +68,106 @@ impl Advice {
 
 /// madvise(2).
 pub(super) fn madvise(thread: Box<Thread>, [start, size, number, ..]: [u64; 6]) -> Flow {
-    let advice = Advice::of(u64::from(number as u32));
-    let end = match advised_end(&thread, start, size) {
-        Ok(end) => end,
+    let number = u64::from(number as u32);
+    let arguments = Advice::of(number).and_then(|advice| Ok((advice, advised_end(start, size)?)));
+    let (advice, end) = match arguments {
+        Ok((_, end)) if start == end => return finish(thread, Ok(0)),
+        Ok(arguments) => arguments,
         Err(error) => return finish(thread, Err(error)),
     };
-    match advice {
-        _ if base_mapping::has_base_mappings(&thread, start, end) => {
-            advise_base(thread, (start, end), advice, number)
-        }
-        Ok(_) if start == end => finish(thread, Ok(0)),
-        Ok(advice) => advise(thread, (start, end), advice, number),
-        Err(error) => finish(thread, Err(error)),
+    let range = (start, end);
+    let first = thread.process.space().vmas().first_within(start, end);
+    let is_own = |vma: &Vma| !vma.flags.contains(VmaFlags::BASE);
+    // Usually it is all one VMA of the node's memory.
+    match first.filter(|vma| is_own(vma) && (vma.start, vma.end) == range) {
+        Some(_) if advice != Advice::Populate => change(thread, advise_own(range, advice)),
+        _ => Flow::handler(thread, move |mut thread| async move {
+            let result = advise(&mut thread, range, (advice, number)).await;
+            finish(thread, result)
+        }),
     }
 }
 
-/// Returns the end of a range of pages that is mapped without gaps.
-fn advised_end(thread: &Thread, start: u64, size: u64) -> Result<u64, Errno> {
+/// Returns the end of a range of pages.
+fn advised_end(start: u64, size: u64) -> Result<u64, Errno> {
     if !start.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     if size == 0 {
         return Ok(start);
     }
-    let end = start.checked_add(whole_pages(size)?).ok_or(Errno::EINVAL)?;
-    match thread.process.space().covers(start, end) {
-        true => Ok(end),
-        false => Err(Errno::ENOMEM),
-    }
+    start.checked_add(whole_pages(size)?).ok_or(Errno::EINVAL)
 }
 
-/// Gives an advice on a range with base mappings: to the base for these, then for all else.
-fn advise_base(
-    thread: Box<Thread>,
+/// Gives an advice on a range, VMA by VMA, up to the first that fails. As on Linux, what is behind a
+/// gap is advised as well, unless it is to be populated, and then the call fails.
+async fn advise(
+    thread: &mut Thread,
     (start, end): (u64, u64),
-    advice: Result<Advice, Errno>,
-    number: u64,
-) -> Flow {
-    if advice == Ok(Advice::Populate) {
-        return advise(thread, (start, end), Advice::Populate, number);
+    (advice, number): (Advice, u64),
+) -> Result<u64, Errno> {
+    let (mut next, mut is_any_missing) = (start, false);
+    while next < end {
+        let part = thread.process.space().vmas().first_within(next, end);
+        is_any_missing |= part.is_none_or(|part| next < part.start);
+        let Some(part) = part.filter(|_| !is_any_missing || advice != Advice::Populate) else {
+            break;
+        };
+        advise_part(thread, &part, (advice, number)).await?;
+        next = part.end;
     }
-    Flow::handler(thread, move |mut thread| async move {
-        let range = (start, end);
-        let told = thread.for_each_base_mapping(MADVISE, range, [number, 0, 0, 0]);
-        if let Err(error) = told.await {
-            return finish(thread, Err(error));
-        }
-        match advice {
-            Ok(advice) => advise(thread, range, advice, number),
-            // The base knows advice that concerns only its own memory.
-            Err(_) if thread.process.space().is_all_base(start, end) => finish(thread, Ok(0)),
-            Err(error) => finish(thread, Err(error)),
-        }
-    })
+    match is_any_missing {
+        true => Err(Errno::ENOMEM),
+        false => Ok(0),
+    }
 }
 
-fn advise(thread: Box<Thread>, (start, end): (u64, u64), advice: Advice, number: u64) -> Flow {
-    match advice {
-        Advice::Hint => finish(thread, Ok(0)),
-        Advice::Populate => Flow::handler(thread, move |mut thread| async move {
-            let result = populate(&mut thread, start, end, number).await;
-            finish(thread, result)
-        }),
-        Advice::SetFlags(set, clear) => change(thread, move |space| {
-            space.set_flags((start, end), set, clear)?;
-            Ok(0)
-        }),
-        Advice::Discard | Advice::Free => {
-            let mut is_done = false;
-            change(thread, move |space| {
-                // Not again: what the program has put there since is to stay.
-                if is_done {
-                    return Ok(0);
-                }
-                let discarded = match advice {
-                    Advice::Free => space.free_lazily(start, end),
-                    _ => space.discard(start, end),
-                };
-                is_done = !matches!(discarded, Err(Stop::Awaited(..)));
-                discarded.map(|()| 0)
-            })
+/// Gives an advice on a part of a VMA.
+async fn advise_part(
+    thread: &mut Thread,
+    part: &Vma,
+    (advice, number): (Advice, u64),
+) -> Result<u64, Errno> {
+    let range = (part.start, part.end);
+    if advice == Advice::Populate {
+        return populate(thread, range, number).await;
+    }
+    if part.flags.contains(VmaFlags::BASE) {
+        thread
+            .for_each_base_mapping(MADVISE, range, [number, 0, 0, 0])
+            .await?;
+        if !matches!(advice, Advice::SetFlags(..)) {
+            return Ok(0);
         }
+    }
+    thread.change_space(advise_own(range, advice)).await
+}
+
+/// Returns the change by which an advice on memory of the node, or on VMAs, takes effect.
+fn advise_own(
+    (start, end): (u64, u64),
+    advice: Advice,
+) -> impl FnMut(&mut AddressSpace) -> Result<u64, Stop> + Send + 'static {
+    let mut is_done = false;
+    move |space| {
+        let advised = match advice {
+            Advice::Hint | Advice::Populate => Ok(()),
+            Advice::OfBase(error) => Err(error.into()),
+            Advice::SetFlags(set, clear) => Ok(space.set_flags((start, end), set, clear)?),
+            // Not again: what the program has put there since is to stay.
+            _ if is_done => Ok(()),
+            Advice::Free => space.free_lazily(start, end),
+            Advice::Discard => space.discard(start, end),
+        };
+        is_done = !matches!(advised, Err(Stop::Awaited(..)));
+        advised.map(|()| 0)
     }
 }
 
 /// Populates a range, for the program and, ahead of its calls, for the base.
 pub(super) async fn populate(
     thread: &mut Thread,
-    start: u64,
-    end: u64,
+    (start, end): (u64, u64),
     advice: u64,
 ) -> Result<u64, Errno> {
     let access = match advice {
@@ -171,7 +184,10 @@ pub(super) async fn populate(
         }
     }
     let arguments = [start, end - start, advice, 0, 0, 0];
-    thread.remote_syscall(MADVISE, arguments).await
+    let populated = thread.remote_syscall(MADVISE, arguments).await?;
+    // Hardly ever is a page gone again.
+    let _ = thread.populate_base((start, end), access).await;
+    Ok(populated)
 }
 
 fn populate_here(
@@ -196,7 +212,7 @@ mod tests {
         let hints = (0..200).filter(|&number| Advice::of(number) == Ok(Advice::Hint));
         let hints: std::vec::Vec<u64> = hints.collect();
         assert_eq!(hints, [0, 1, 2, 3, 12, 13, 14, 15, 20, 21]);
-        for unknown in [5, 9, 25, 99, 102, 103, u64::MAX] {
+        for unknown in [5, 99, 102, 103, u64::MAX] {
             assert_eq!(Advice::of(unknown), Err(Errno::EINVAL), "{unknown}");
         }
         for (number, flag) in [

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 
 use crate::model::errno::Errno;
-use crate::model::number::{IO_DESTROY, IO_SETUP};
+use crate::model::number::{IO_DESTROY, IO_SETUP, PROCESS_VM_READV};
 use crate::model::vma::{PAGE, Protection};
 use crate::syscall::delegate::finish;
 use crate::task::address_space::Placement;
@@ -67,10 +67,25 @@ async fn make(thread: &mut Thread, events: u64, buffer: u64) -> Result<(u64, u64
     thread.process.space().read(buffer, &mut word)?;
     let at = u64::from_le_bytes(word);
     // The ring's id, and the number of events for which it has room.
-    thread.copy_own_memory(at, buffer, 8).await?;
+    copy_proxy_memory(thread, at, buffer, 8).await?;
     thread.process.space().read(buffer, &mut word)?;
     let room = u64::from_le_bytes(word) >> 32;
     Ok((at, (UNIT + room * UNIT).next_multiple_of(PAGE)))
+}
+
+/// Has the base copy memory of the proxy to the program's.
+async fn copy_proxy_memory(
+    thread: &mut Thread,
+    from: u64,
+    to: u64,
+    size: u64,
+) -> Result<u64, Errno> {
+    let ranges = thread.put_scratch(&[to, size, from, size]);
+    let ranges = ranges.ok_or(Errno::ENOMEM)?;
+    let pid = thread.process.pages().pid();
+    let arguments = [pid, ranges, 1, ranges + 16, 1, 0];
+    let copied = thread.remote_syscall_as_kernel(PROCESS_VM_READV, arguments);
+    copied.await
 }
 
 /// io_destroy(2).

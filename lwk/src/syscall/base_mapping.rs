@@ -108,6 +108,7 @@ async fn report_present(
         let vma = vma.ok_or(Errno::ENOMEM)?;
         let place = to.wrapping_add((vma.start - start) / PAGE);
         if vma.flags.contains(VmaFlags::BASE) {
+            thread.can_call_for(&vma)?;
             let arguments = [vma.start, vma.end - vma.start, place, 0, 0, 0];
             thread.remote_syscall(number::MINCORE, arguments).await?;
         } else {

@@ -1,5 +1,6 @@
-//! Private mappings of files that the program may write: copies, which the base reads into the
-//! program's memory.
+//! Private file mappings that are memory of the node: copies, which the base reads into it. These are
+//! the data of libraries, which the base is not to take back; and what is mapped while processes share
+//! a memory, as a mapping of the base would be in one of their proxies only.
 
 use crate::hw::memory::room::zeroed;
 use crate::model::errno::Errno;

@@ -31,6 +31,8 @@ bitflags! {
         const ANONYMOUS = 0x20;
         const LOW_32_BITS = 0x40;
         const GROWS_DOWN = 0x100;
+        /// By `ld.so`, for segments of libraries.
+        const DENY_WRITE = 0x800;
         const POPULATE = 0x8000;
         const FIXED_NOREPLACE = 0x10_0000;
     }
@@ -86,14 +88,13 @@ impl Mapping {
         })
     }
 
-    /// Maps a file: private memory to be written is a copy of it, all else is the base's.
+    /// Maps a file: as the base's memory, but for data of libraries, which are copied.
     async fn map_file(&self, thread: &mut Thread, part: FilePart) -> Result<u64, Errno> {
         if part.file as u32 == thread.process.pages().mirror_fd() as u32 {
             return Err(Errno::EBADF);
         }
-        let is_own = !self.is_shared
-            && (self.protection.contains(Protection::WRITE) || thread.process.mm().is_shared());
-        if is_own {
+        let is_data = self.flags.contains(MapFlags::DENY_WRITE) && self.writes();
+        if !self.is_shared && (is_data || thread.process.mm().is_shared()) {
             return map_copy(thread, self.place, (self.size, self.protection), part).await;
         }
         let placed = MapFlags::FIXED
@@ -110,7 +111,23 @@ impl Mapping {
                 flags: self.flags.difference(placed).bits(),
             },
         };
-        thread.map_base(self.place, mapping).await
+        let start = thread.map_base(self.place, mapping).await?;
+        if self.populates {
+            // As on Linux shared pages are not written for this.
+            let access = match self.writes() && !self.is_shared {
+                true => Protection::WRITE,
+                false => Protection::READ,
+            };
+            // The mapping succeeds in any case.
+            let _ = thread
+                .populate_base((start, start + self.size), access)
+                .await;
+        }
+        Ok(start)
+    }
+
+    fn writes(&self) -> bool {
+        self.protection.contains(Protection::WRITE)
     }
 
     /// Maps anonymous memory.
@@ -123,19 +140,16 @@ impl Mapping {
 
     /// Maps a file, or populated memory.
     async fn map_with_base(self, thread: &mut Thread) -> Result<u64, Errno> {
-        let Self {
-            size, protection, ..
-        } = self;
         if let Some(part) = self.part {
             return self.map_file(thread, part).await;
         }
         let start = thread.change_space(move |space| self.map(space)).await?;
-        let advice = match protection.contains(Protection::WRITE) {
+        let advice = match self.writes() {
             true => POPULATE_WRITE,
             false => POPULATE_READ,
         };
         // The mapping succeeds in any case.
-        let _ = populate(thread, start, start + size, advice).await;
+        let _ = populate(thread, (start, start + self.size), advice).await;
         Ok(start)
     }
 }

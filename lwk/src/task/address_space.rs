@@ -322,8 +322,7 @@ impl AddressSpace {
         };
         self.vmas.change(start, end, |vma| Vma {
             protection,
-            // Only copies of files have a dirty flag.
-            flags: match vma.flags.contains(VmaFlags::FILE_COPY) {
+            flags: match vma.flags.contains(VmaFlags::FILE_COPY) || vma.is_private_base() {
                 true => vma.flags | more,
                 false => vma.flags,
             },

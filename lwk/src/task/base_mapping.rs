@@ -1,15 +1,12 @@
 //! Base mappings of a program (insula_lwk.h): the proxy makes, changes and ends them, at the
 //! program's addresses, by the base's own calls.
-//!
-//! What a program may write privately is never one: it is memory of the node. So a base mapping has
-//! the same pages in each of the processes that share a memory after vfork(2).
 
 use insula_abi::ioctl;
-use insula_abi::lwk::{MIRROR_MAP_KEEP, request};
+use insula_abi::lwk::MIRROR_MAP_KEEP;
 
 use crate::base::polling;
 use crate::hw::clock;
-use crate::model::errno::{Errno, of_result};
+use crate::model::errno::Errno;
 use crate::model::number;
 use crate::model::vma::{Protection, Vma, VmaFlags};
 use crate::task::address_space::remap::Target;
@@ -64,6 +61,15 @@ pub(crate) enum Source {
 }
 
 impl BaseMapping {
+    /// Returns the flags of its VMA.
+    fn flags(&self) -> VmaFlags {
+        match (self.is_shared, self.protection.contains(Protection::WRITE)) {
+            (true, _) => VmaFlags::SHARED,
+            (false, true) => VmaFlags::MAY_BE_DIRTY,
+            (false, false) => VmaFlags::empty(),
+        }
+    }
+
     /// Returns the call that makes it at an address, in place of what is there.
     fn call(&self, start: u64) -> (u64, [u64; 6]) {
         /// `MAP_FIXED`.
@@ -90,43 +96,6 @@ impl BaseMapping {
 }
 
 impl Thread {
-    /// Faults in a page of a base mapping.
-    ///
-    /// # Errors
-    /// [`Errno::EFAULT`] if the program may not access it; [`Errno::EIO`] if the base cannot:
-    /// beyond the end of the file, for example; [`Errno::ENOMEM`]; [`Errno::EINTR`] if the proxy
-    /// has exited.
-    pub(crate) async fn fault_in(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
-        let result = self.try_fault_in(address, access).await;
-        if !matches!(result, Err(Errno::EFAULT | Errno::EIO)) {
-            return result;
-        }
-        // Another thread may be changing the mapping: its proxy has changed, the VMA not yet.
-        let _guard = self.process.mm().change().await;
-        match self.process.space().fault(address, access) {
-            Err(Errno::EBASEPAGE) => {}
-            result => return result,
-        }
-        self.try_fault_in(address, access).await
-    }
-
-    async fn try_fault_in(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
-        loop {
-            let told = self.process.space().prepare_base_fault(address, access)?;
-            let arguments = [address, told, 0, 0, 0, 0];
-            let reply = self.remote_call(request::FAULT_IN, arguments).await;
-            let Ok((result, _)) = reply else {
-                return Err(Errno::EINTR);
-            };
-            match of_result(result) {
-                Ok(_) => return Ok(()),
-                Err(Errno::EAGAIN | Errno::EINTR) => {}
-                Err(Errno::ENOMEM) => return Err(Errno::ENOMEM),
-                Err(_) => return Err(Errno::EIO),
-            }
-        }
-    }
-
     /// Takes the change lock, to change base mappings.
     ///
     /// # Errors
@@ -145,7 +114,8 @@ impl Thread {
         while guard.mm().is_shared() {
             let mm = alloc::sync::Arc::clone(guard.mm());
             drop(guard);
-            if mm.is_shared_for_good() || self.process.blocks_parent() || self.must_not_block() {
+            let may_end = !mm.is_shared_for_good() || mm.is_any_leaving();
+            if !may_end || self.process.blocks_parent() || self.must_not_block() {
                 return Err(Errno::ENOMEM);
             }
             polling::sleep_until(clock::now_ns() + VFORK_RETRY_NS).await;
@@ -217,10 +187,7 @@ impl Thread {
         mapping: BaseMapping,
     ) -> Result<u64, Errno> {
         let BaseMapping {
-            size,
-            protection,
-            is_shared,
-            ..
+            size, protection, ..
         } = mapping;
         let guard = self.change_base_mappings().await?;
         let start = guard.mm().space().place(place, size)?;
@@ -234,7 +201,7 @@ impl Thread {
         let mut insert = move |space: &mut AddressSpace| {
             space.end_base_mapping(start, end)?;
             space.map(Placement::Fixed(start), size, protection)?;
-            space.begin_base_mapping((start, end), is_shared)?;
+            space.begin_base_mapping((start, end), mapping.flags())?;
             Ok(start)
         };
         let step = guard.begin(&mut insert);
@@ -276,9 +243,6 @@ impl Thread {
         end: u64,
         protection: Protection,
     ) -> Result<u64, Errno> {
-        if protection.contains(Protection::WRITE) {
-            self.make_writable(start, end).await?;
-        }
         let guard = self.change_base_mappings().await?;
         let covered_end = guard.mm().space().vmas().covered_end(start, end);
         let prot = protection.bits().into();
@@ -306,8 +270,8 @@ impl Thread {
             return Ok(start);
         };
         let guard = self.change_base_mappings().await?;
-        let vma = guard.mm().space().base_mapping_within(start, end);
-        let vma = vma.filter(|vma| (vma.start, vma.end) == (start, end));
+        // The base knows whether it is one mapping.
+        let vma = guard.mm().space().base_mapping_over(start, end);
         let vma = vma.ok_or(Errno::EFAULT)?;
         let to = match target {
             Target::Fixed(to) => guard.mm().space().place(Placement::Fixed(to), size)?,
@@ -326,7 +290,7 @@ impl Thread {
             space.end_base_mapping(to, to + size)?;
             space.unmap(start, end)?;
             space.map(Placement::Fixed(to), size, vma.protection)?;
-            space.begin_base_mapping((to, to + size), vma.flags.contains(VmaFlags::SHARED))?;
+            space.begin_base_mapping((to, to + size), vma.flags)?;
             Ok(to)
         };
         let step = guard.begin(&mut operation);
@@ -401,10 +365,21 @@ impl Thread {
         self.map_mirror(start, end, MIRROR_MAP_KEEP).await
     }
 
+    /// Checks that calls on a base mapping reach it: the own proxy has it.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub(crate) fn can_call_for(&self, part: &Vma) -> Result<(), Errno> {
+        match part.is_in_one_proxy() && !self.owns_memory() {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
+    }
+
     /// Makes a call for each base mapping in a range, with its address, its size, and more.
     ///
     /// # Errors
-    /// The first call's that fails.
+    /// The first call's that fails; [`Errno::ENOMEM`] for a base mapping in another proxy only.
     pub(crate) async fn for_each_base_mapping(
         &mut self,
         call: u64,
@@ -414,9 +389,11 @@ impl Thread {
         let mut next = start;
         loop {
             let part = self.process.space().base_mapping_within(next, end);
-            let Some(Vma { start, end, .. }) = part else {
+            let Some(part) = part else {
                 return Ok(());
             };
+            self.can_call_for(&part)?;
+            let Vma { start, end, .. } = part;
             let arguments = [start, end - start, third, fourth, fifth, sixth];
             self.remote_syscall(call, arguments).await?;
             next = end;

@@ -9,7 +9,7 @@ use crate::info;
 use crate::model::core_file::{CoreFile, DumpedVma, ThreadDump, file_name};
 use crate::model::errno::Errno;
 use crate::model::number;
-use crate::model::vma::{PAGE, Vma};
+use crate::model::vma::{PAGE, Vma, VmaFlags};
 use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
@@ -205,9 +205,17 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the present pages of a VMA; the others stay holes.
+    /// Writes the present pages of a VMA; the others stay holes. Those of a base mapping the base
+    /// knows, up to the end of the file.
     async fn write_vma(&self, thread: &mut Thread, dumped: &DumpedVma) -> Result<(), Errno> {
         let Vma { start, end, .. } = dumped.vma;
+        if dumped.vma.flags.contains(VmaFlags::BASE) {
+            let written = self.write(thread, start, end - start, dumped.offset).await;
+            return match written {
+                Err(Errno::EFAULT) => Ok(()),
+                written => written,
+            };
+        }
         let mut next = start;
         loop {
             let run = thread.process.space().present_range(next, end);

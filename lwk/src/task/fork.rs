@@ -76,7 +76,12 @@ async fn fork_process(
         true => None,
         false => Some(clone_space(thread).await?),
     };
-    match request_fork(thread, options).await {
+    let forked = match thread.begin_base_fork(options).await {
+        Ok(()) => request_fork(thread, options).await,
+        Err(error) => Err(error),
+    };
+    thread.end_base_fork(options).await;
+    match forked {
         Ok((id, pages)) => {
             let mm = parent.child_mm(space, pages, options);
             let child = parent.new_child(pages, mm, options);

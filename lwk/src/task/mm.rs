@@ -12,6 +12,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use insula_abi::lwk::base_state;
 use lock_api::ArcMutexGuard;
 use spin::lock_api::Mutex;
 
@@ -200,6 +201,22 @@ impl Mm {
     #[must_use]
     pub fn is_shared_for_good(&self) -> bool {
         self.is_shared_for_good.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of the process that has had it longest: if others share it, what is in one
+    /// proxy only is in this one's.
+    #[must_use]
+    pub fn owner(&self) -> u64 {
+        let sharers = self.sharers.lock();
+        sharers.first().map_or(0, ProcessPages::number)
+    }
+
+    /// Whether a process that shares it has ended, and is about to leave it.
+    #[must_use]
+    pub fn is_any_leaving(&self) -> bool {
+        let sharers = self.sharers.lock();
+        let has_ended = |pages: &ProcessPages| pages.base_state() >= base_state::EXITED;
+        sharers.iter().any(has_ended)
     }
 
     /// Whether several processes share it.

@@ -1,7 +1,8 @@
 //! Programs: their processes, threads and memory; loading, forking, exit.
 
 pub mod address_space;
-pub(crate) mod base_copy;
+mod base_fault;
+mod base_fork;
 pub(crate) mod base_mapping;
 pub(crate) mod close_on_exec;
 pub(crate) mod dump;

@@ -50,7 +50,7 @@ pub(super) fn all() -> Result<(), ProbeError> {
     println!("memory: {} MiB", memory.ram_total() >> 20);
     let full = in_a_child(full)?;
     ended_well("a program with all memory", full)?;
-    println!("a file larger than memory: {:?}", large_file()?);
+    large_file()?;
     let sparse = in_a_child(sparse)?;
     let killed = matches!(sparse, WaitStatus::Signaled(_, Signal::SIGKILL, _));
     println!("page tables without end: killed {killed}");
@@ -126,15 +126,24 @@ impl Program {
     }
 }
 
-/// Maps a file that there is no memory to copy.
-fn large_file() -> Result<Result<u64, Errno>, ProbeError> {
+/// Maps a file larger than memory, of which a page is written; and as a library's data, which there
+/// is no memory to copy.
+fn large_file() -> Result<(), ProbeError> {
     const SIZE: u64 = 1 << 30;
     let file = memfd_create(c"large", MFdFlags::empty()).named("memfd_create")?;
     ftruncate(&file, SIZE as i64).named("ftruncate")?;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let arguments = [0, SIZE, protection, PRIVATE, file.as_raw_fd() as u64, 0];
-    // SAFETY: it replaces nothing.
-    Ok(unsafe { call(libc::SYS_mmap as u64, arguments) })
+    let map = |more: i32| {
+        let flags = PRIVATE | more as u64;
+        let arguments = [0, SIZE, protection, flags, file.as_raw_fd() as u64, 0];
+        // SAFETY: it replaces nothing.
+        unsafe { call(libc::SYS_mmap as u64, arguments) }
+    };
+    let start = map(0).named("mmap")?;
+    write(start, SIZE / PAGE - 1, 1);
+    println!("a file larger than memory: {:?}", unmap(start, SIZE / PAGE));
+    println!("as data: {:?}", map(libc::MAP_DENYWRITE));
+    Ok(())
 }
 
 /// Touches a byte in each GiB of memory without large pages: each takes two page tables.

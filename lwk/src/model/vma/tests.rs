@@ -151,3 +151,24 @@ fn a_range_with_a_gap_is_not_covered() {
     assert!(vmas.covers(PAGE, 3 * PAGE));
     assert!(!vmas.covers(PAGE, 4 * PAGE) && !vmas.covers(0, 2 * PAGE));
 }
+
+/// Only private base mappings that can be written differ from proxy to proxy.
+#[test]
+fn what_is_written_privately_is_in_one_proxy() {
+    let writable = Protection::READ | Protection::WRITE;
+    let cases = [
+        (VmaFlags::BASE, writable, true),
+        (VmaFlags::BASE | VmaFlags::DONT_FORK, writable, true),
+        (VmaFlags::BASE, Protection::READ, false),
+        (VmaFlags::BASE | VmaFlags::SHARED, writable, false),
+        (VmaFlags::FILE_COPY, writable, false),
+        (VmaFlags::empty(), writable, false),
+    ];
+    for (flags, protection, wanted) in cases {
+        let vma = Vma {
+            flags,
+            ..Vma::own(0, PAGE, protection)
+        };
+        assert_eq!(vma.is_in_one_proxy(), wanted, "{flags:?}");
+    }
+}

@@ -24,11 +24,25 @@ impl AddressSpace {
         vmas.find(|vma| vma.flags.contains(VmaFlags::BASE))
     }
 
-    /// Whether a range has nothing but base mappings.
+    /// Returns the first part of a range that is in one proxy only.
     #[must_use]
-    pub fn is_all_base(&self, start: u64, end: u64) -> bool {
-        let mut vmas = self.vmas.within(start, end);
-        vmas.all(|vma| vma.flags.contains(VmaFlags::BASE))
+    pub fn in_one_proxy_within(&self, start: u64, end: u64) -> Option<Vma> {
+        self.vmas.within(start, end).find(Vma::is_in_one_proxy)
+    }
+
+    /// Returns what a base mapping is, if it covers a range: protection, and flags of all its parts.
+    #[must_use]
+    pub fn base_mapping_over(&self, start: u64, end: u64) -> Option<Vma> {
+        let mut parts = self.vmas.within(start, end);
+        let first = parts.next()?;
+        let joined = parts.fold(first, |joined, part| Vma {
+            end: part.end,
+            flags: joined.flags | part.flags,
+            ..joined
+        });
+        let is_base = |vma: Vma| vma.flags.contains(VmaFlags::BASE);
+        let is_over = self.covers(start, end) && self.vmas.within(start, end).all(is_base);
+        is_over.then_some(joined)
     }
 
     /// Whether an address is in a base mapping that others may share.
@@ -62,26 +76,31 @@ impl AddressSpace {
     }
 
     /// Marks what has just been mapped in a range as a base mapping, which the proxy has made.
+    /// `flags` are [`VmaFlags::SHARED`] or [`VmaFlags::MAY_BE_DIRTY`].
     ///
     /// # Errors
     /// [`Errno::ENOMEM`].
     pub fn begin_base_mapping(
         &mut self,
         (start, end): (u64, u64),
-        is_shared: bool,
+        flags: VmaFlags,
     ) -> Result<(), Errno> {
-        let mut flags = VmaFlags::BASE;
-        flags.set(VmaFlags::SHARED, is_shared);
-        self.set_flags((start, end), flags, VmaFlags::empty())
+        self.set_flags((start, end), flags | VmaFlags::BASE, VmaFlags::empty())
     }
 
-    /// Makes a base mapping ordinary memory: the proxy has the mirror there again.
+    /// Makes base mappings in a range ordinary memory: the proxy has the mirror there again.
     ///
     /// # Errors
     /// [`Errno::ENOMEM`].
     pub fn end_base_mapping(&mut self, start: u64, end: u64) -> Result<(), Errno> {
-        let flags = VmaFlags::BASE | VmaFlags::SHARED;
-        self.set_flags((start, end), VmaFlags::empty(), flags)
+        let flags = VmaFlags::BASE | VmaFlags::SHARED | VmaFlags::MAY_BE_DIRTY;
+        self.vmas.can_split(start, end)?;
+        let mut next = start;
+        while let Some(part) = self.base_mapping_within(next, end) {
+            self.set_flags((part.start, part.end), VmaFlags::empty(), flags)?;
+            next = part.end;
+        }
+        Ok(())
     }
 
     /// Checks that a range has no base mapping, so that it can be unmapped.
@@ -118,8 +137,27 @@ impl AddressSpace {
         Ok(told)
     }
 
+    /// Returns the first page in the base mappings of a range that the page table lacks for an
+    /// access.
+    #[must_use]
+    pub fn missing_base_page(
+        &mut self,
+        (start, end): (u64, u64),
+        access: Protection,
+    ) -> Option<u64> {
+        let mut next = start;
+        while let Some(part) = self.base_mapping_within(next, end) {
+            let mut pages = (part.start..part.end).step_by(PAGE as usize);
+            if let Some(missing) = pages.find(|&page| !self.has_base_page(page, access)) {
+                return Some(missing);
+            }
+            next = part.end;
+        }
+        None
+    }
+
     /// Whether the page table has the page of a base mapping for an access.
-    pub(super) fn has_base_page(&mut self, address: u64, access: Protection) -> bool {
+    fn has_base_page(&mut self, address: u64, access: Protection) -> bool {
         let page = self.table().find(address);
         let writes = access.contains(Protection::WRITE);
         page.is_some_and(|page| !writes || page.flags.contains(Flags::WRITABLE))

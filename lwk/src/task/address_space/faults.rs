@@ -61,11 +61,14 @@ impl AddressSpace {
     }
 
     /// Handles a fault of the base, which maps no page that is copied on write, not even for
-    /// reading.
+    /// reading, and none of its own.
     ///
     /// # Errors
-    /// As of [`AddressSpace::fault`].
+    /// As of [`AddressSpace::fault`]; [`Errno::EFAULT`] in a base mapping.
     pub fn fault_of_base(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
+        if self.base_mapping_within(address, address + 1).is_some() {
+            return Err(Errno::EFAULT);
+        }
         self.fault(address, access)?;
         match self.table().find(address) {
             Some(page) if is_copied_on_write(&page) => self.own_for_program(address),

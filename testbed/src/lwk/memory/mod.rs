@@ -6,6 +6,7 @@ pub(super) mod forked;
 pub(super) mod layout;
 pub(super) mod mappings;
 pub(super) mod pins;
+pub(super) mod private_files;
 pub(super) mod race;
 pub(super) mod random;
 pub(super) mod remote_faults;

@@ -1,10 +1,9 @@
 //! Random sequences of what programs do to mapped files: map, read, write on either side, truncate,
-//! protect, move, fork, and have pages taken back. Every result is printed: a kernel is right if it
-//! prints what Linux prints.
-//!
-//! Private mappings are only read here: those to be written are copies on the lightweight kernel.
+//! protect, move, advise, fork, vfork, and have pages taken back. Every result is printed: a kernel is
+//! right if it prints what Linux prints.
 
 use std::arch::asm;
+use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -12,9 +11,11 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::wait::{WaitStatus, waitpid};
 
 use super::mappings::{PAGE, PRIVATE, SHARED};
 use super::shared_files::{memfd, unnamed};
+use crate::lwk::processes::sharing::start;
 use crate::lwk::{Named, ProbeError, call, in_a_child};
 
 /// Places at which files are mapped, with room to grow.
@@ -157,7 +158,7 @@ impl Play {
         let (place, page) = (self.place(), self.random.below(PAGES));
         let address = place + page * PAGE;
         let size = (1 + self.random.below(PAGES - page)) * PAGE;
-        Ok(match self.random.below(14) {
+        Ok(match self.random.below(17) {
             0 | 1 => self.map(address, size),
             2 => format!(
                 "unmap {:?}",
@@ -170,6 +171,8 @@ impl Play {
             10 => self.protect(address, size),
             11 => self.advise(address, size),
             12 => self.remap(address, size),
+            13 | 14 => self.call(address, page),
+            15 => self.vfork(address)?,
             _ => self.fork(address)?,
         })
     }
@@ -188,10 +191,12 @@ impl Play {
     }
 
     fn map(&mut self, address: u64, size: u64) -> String {
-        let (kind, protection) = match self.random.below(3) {
+        let (kind, protection) = match self.random.below(6) {
             0 => (PRIVATE, READ),
             1 => (SHARED, READ),
-            _ => (SHARED, READ | WRITE),
+            2 => (SHARED, READ | WRITE),
+            3 => (PRIVATE | libc::MAP_POPULATE as u64, READ | WRITE),
+            _ => (PRIVATE, READ | WRITE),
         };
         let offset = self.random.below(4) * PAGE;
         let fd = self.file().as_raw_fd() as u64;
@@ -206,21 +211,35 @@ impl Play {
         format!("write {:?}", written.ok())
     }
 
+    /// Has the kernel read a word of a file into memory, or write one.
+    fn call(&mut self, address: u64, page: u64) -> String {
+        let number = [libc::SYS_pread64, libc::SYS_pwrite64][self.random.below(2) as usize];
+        let fd = self.file().as_raw_fd() as u64;
+        let done = make(number, [fd, address + 8, 8, page * PAGE, 0, 0]);
+        format!("call {number} {done:?} {:?}", load(address + 8))
+    }
+
     fn resize(&mut self) -> String {
         let pages = 4 + self.random.below(PAGES);
         format!("resize {}", self.file().set_len(pages * PAGE).is_ok())
     }
 
     fn protect(&mut self, address: u64, size: u64) -> String {
-        // Not to be written: what is private stays the base's.
-        let protection = [0, READ][self.random.below(2) as usize];
+        let protection = [0, READ, READ | WRITE][self.random.below(3) as usize];
         let arguments = [address, size, protection, 0, 0, 0];
         format!("protect {:?}", make(libc::SYS_mprotect, arguments))
     }
 
     fn advise(&mut self, address: u64, size: u64) -> String {
-        let advice = [libc::MADV_DONTNEED, libc::MADV_PAGEOUT, libc::MADV_WILLNEED];
-        let advice = advice[self.random.below(3) as usize] as u64;
+        let advice = [
+            libc::MADV_DONTNEED,
+            libc::MADV_PAGEOUT,
+            libc::MADV_WILLNEED,
+            libc::MADV_POPULATE_WRITE,
+            libc::MADV_DONTFORK,
+            libc::MADV_DOFORK,
+        ];
+        let advice = advice[self.random.below(6) as usize] as u64;
         let arguments = [address, size, advice, 0, 0, 0];
         format!("advise {advice} {:?}", make(libc::SYS_madvise, arguments))
     }
@@ -233,6 +252,25 @@ impl Play {
         format!("remap {:x?}", make(libc::SYS_mremap, arguments))
     }
 
+    /// A child that shares the memory writes: the parent sees it.
+    fn vfork(&mut self, address: u64) -> Result<String, ProbeError> {
+        extern "C" fn body(shared: *mut c_void) -> c_int {
+            // SAFETY: the parent waits until this process has ended.
+            let (address, value) = unsafe { *shared.cast::<(u64, u64)>() };
+            let before = load(address);
+            let stored = store(address, value);
+            let after = load(address);
+            c_int::from(before.is_ok())
+                | c_int::from(stored.is_ok()) << 1
+                | c_int::from(after == Ok(value)) << 2
+        }
+        let shared = (address, self.value());
+        let child = start(body, &shared, true)?;
+        let ended = waitpid(child, None).named("waiting for a child")?;
+        let status = exit_status(ended);
+        Ok(format!("vfork {status} {:?}", load(address)))
+    }
+
     /// A child writes, and sees what the parent sees.
     fn fork(&mut self, address: u64) -> Result<String, ProbeError> {
         let value = self.value();
@@ -243,10 +281,14 @@ impl Play {
             // SAFETY: it ends the process, without the parent's exit handlers.
             unsafe { libc::_exit(i32::from(is_same) | i32::from(stored) << 1) }
         })?;
-        let status = match ended {
-            nix::sys::wait::WaitStatus::Exited(_, status) => status,
-            _ => -1,
-        };
+        let status = exit_status(ended);
         Ok(format!("fork {status} {:?}", load(address)))
+    }
+}
+
+fn exit_status(ended: WaitStatus) -> i32 {
+    match ended {
+        WaitStatus::Exited(_, status) => status,
+        _ => -1,
     }
 }

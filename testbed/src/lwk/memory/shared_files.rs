@@ -171,12 +171,12 @@ fn word_of(file: &File, page: u64) -> Result<u64, ProbeError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn put_word(file: &File, page: u64, word: u64) -> Result<(), ProbeError> {
+pub(super) fn put_word(file: &File, page: u64, word: u64) -> Result<(), ProbeError> {
     let written = file.write_all_at(&word.to_le_bytes(), page * PAGE);
     written.map_err(|error| ProbeError::Wrong(format!("writing the file: {error}")))
 }
 
-fn is_signal(status: WaitStatus, signal: Signal) -> bool {
+pub(super) fn is_signal(status: WaitStatus, signal: Signal) -> bool {
     matches!(status, WaitStatus::Signaled(_, found, _) if found == signal)
 }
 

@@ -8,7 +8,7 @@ mod database;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -33,6 +33,10 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const NODE: &str = "quiet";
 const PROBE: &str = "/payload/bin/insula-probe";
+/// Sequences of random steps, and steps of each.
+const SEEDS: u64 = 2;
+const LONG_SEEDS: u64 = 400;
+const STEPS: &str = "400";
 /// A file system on a loop device, and swap on another.
 const FOLDER: &str = "/tmp/shared";
 const PAGES: usize = 48;
@@ -49,6 +53,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         for path in ["/tmp/shared/file", "/dev/shm/file"] {
             Sharing::begin(path)?.play(rounds)?;
         }
+        let seeds = context.count(SEEDS, LONG_SEEDS);
+        (0..seeds).try_for_each(is_alike)?;
         database::processes_share_memory()?;
         database::is_shared()?;
         ends_behind_the_end_of_the_file()?;
@@ -71,6 +77,30 @@ fn prepare() -> Result<(), Finding> {
          swapon /dev/loop6 && mount -t ext4 /dev/loop5 {FOLDER}"
     ))
     .map(drop)
+}
+
+/// Random steps on mapped files have the same results on the node as on the base, which swaps.
+fn is_alike(seed: u64) -> Result<(), Finding> {
+    let seed = (100 + seed).to_string();
+    let words = [PROBE, "random", &seed, STEPS];
+    let on_base = Command::new(PROBE).args(&words[1..]).output()?;
+    Finding::unless(on_base.status.success(), || {
+        format!("{words:?} on the base: {on_base:?}")
+    })?;
+    let on_node = command(&[&["exec", NODE, "--"], &words[..]].concat()).output()?;
+    let lines = |output: &Output| -> Vec<String> {
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines().map(str::to_owned).collect()
+    };
+    let (found, wanted) = (lines(&on_node), lines(&on_base));
+    let differs = found.iter().zip(&wanted).find(|(one, other)| one != other);
+    let is_same = on_node.status == on_base.status && found == wanted;
+    Finding::unless(is_same, || {
+        format!(
+            "seed {seed}: {}, {differs:?} on node and base",
+            on_node.status
+        )
+    })
 }
 
 /// A file that a program on the node has mapped, and the program.

@@ -203,6 +203,7 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "remote_faults"]),
     program(&[PROBE, "replaced"]),
     program(&[PROBE, "shared_files"]),
+    program(&[PROBE, "private_files"]),
     program(&[PROBE, "random", "1", "600"]),
     program(&[PROBE, "random", "2", "600"]),
     program(&[PROBE, "forked"]),

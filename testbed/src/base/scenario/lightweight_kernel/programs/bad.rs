@@ -105,7 +105,8 @@ pub(super) fn limits() -> Result<(), Finding> {
     let found = found.split_once('\n').map_or("", |(_, rest)| rest);
     let wanted = "true ENOMEM true true true true\n\
                   a program with all memory has ended\n\
-                  a file larger than memory: Err(ENOMEM)\n\
+                  a file larger than memory: Ok(0)\n\
+                  as data: Err(ENOMEM)\n\
                   page tables without end: killed true\n\
                   many threads: true\n\
                   a program with many threads has ended\n\
