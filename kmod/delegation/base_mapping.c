@@ -25,6 +25,7 @@
 
 #include "arch/x86/page_table.h"
 #include "compat/compat.h"
+#include "delegation/fault_around.h"
 #include "delegation/mirror.h"
 #include "delegation/shootdown.h"
 #include "insula_lwk.h"
@@ -32,7 +33,7 @@
 /* Pages whose entries are in one table: 2 MiB. */
 #define WINDOW_PAGES	(PAGE_SIZE / sizeof(u64))
 #define WINDOW_SIZE	(WINDOW_PAGES * PAGE_SIZE)
-/* Pages looked up at once: those that the base itself maps ahead, and more. A power of two. */
+/* Pages mapped and looked up at once: more than the base itself maps. A power of two. */
 #define AROUND_PAGES	64
 
 /* HMM's frame of each page that has an entry, else 0. */
@@ -224,13 +225,18 @@ static int base_fault(struct insula_mirror *mirror, u64 address, u64 access)
 {
 	unsigned int flags = access & INSULA_LWK_ACCESS_WRITE ? FAULT_FLAG_WRITE : 0;
 	struct mm_struct *mm = mirror->mm;
+	u64 around = ALIGN_DOWN(address, AROUND_PAGES * PAGE_SIZE);
+	struct vm_area_struct *vma;
 	bool unlocked = false;
 	int err = -ENXIO;
 
 	if (mmap_read_lock_killable(mm))
 		return -EINTR;
-	if (base_mapping_at(mm, address))
+	vma = base_mapping_at(mm, address);
+	if (vma)
 		err = fixup_user_fault(mm, address, flags, &unlocked);
+	if (!err && !unlocked && !flags)
+		insula_fault_around(vma, around, around + AROUND_PAGES * PAGE_SIZE);
 	mmap_read_unlock(mm);
 	return err;
 }
