@@ -20,7 +20,7 @@ use crate::task::mm::Mm;
 use crate::task::nascent_child::NascentChild;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
-use crate::task::{process_table, service};
+use crate::task::{process_table, remote, service};
 
 /// How a process is forked.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +45,28 @@ pub(crate) struct ForkOptions {
     pub blocks_parent: bool,
 }
 
-/// Forks a process with the calling thread alone. Returns the child's id and process.
+/// Forks a process with the calling thread alone. Returns the child's id and process. Without
+/// memory, waits for exited programs to be reaped: on Linux, a program that was waited for has
+/// freed its memory.
 ///
 /// # Errors
 /// As of fork(2).
 pub(crate) async fn fork(
+    thread: &mut Thread,
+    options: &ForkOptions,
+) -> Result<(u64, Arc<Process>), Errno> {
+    loop {
+        match try_fork(thread, options).await {
+            Err(Errno::ENOMEM) if thread.may_wait_for_memory() => remote::wait_for_memory().await,
+            result => {
+                thread.memory_wait_since_ns = None;
+                return result;
+            }
+        }
+    }
+}
+
+async fn try_fork(
     thread: &mut Thread,
     options: &ForkOptions,
 ) -> Result<(u64, Arc<Process>), Errno> {

@@ -28,7 +28,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | private_files | forked | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -82,6 +82,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["remote_faults"] => memory::remote_faults::probe(),
         ["shared_files"] => memory::shared_files::probe(),
         ["private_files"] => memory::private_files::probe(),
+        ["merged"] => memory::merged::probe(),
         ["replaced"] => memory::replaced::probe(),
         ["forked"] => memory::forked::probe(),
         ["late_replies"] => processes::late_replies::probe(),

@@ -5,6 +5,7 @@ pub(super) mod files;
 pub(super) mod forked;
 pub(super) mod layout;
 pub(super) mod mappings;
+pub(super) mod merged;
 pub(super) mod pins;
 pub(super) mod private_files;
 pub(super) mod race;

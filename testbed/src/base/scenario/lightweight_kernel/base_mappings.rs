@@ -4,6 +4,7 @@
 //! SIGBUS, and the base goes on when a node is killed whose pages it is reclaiming.
 
 mod database;
+mod moved;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -43,6 +44,8 @@ const PAGES: usize = 48;
 /// Rounds in each file.
 const ROUNDS: u64 = 16;
 const LONG_ROUNDS: u64 = 4000;
+/// Memory is taken offline in one of so many rounds.
+const OFFLINE_ROUNDS: u64 = 16;
 
 fn play(context: &Context) -> Result<(), Finding> {
     let rounds = context.count(ROUNDS, LONG_ROUNDS);
@@ -55,6 +58,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         }
         let seeds = context.count(SEEDS, LONG_SEEDS);
         (0..seeds).try_for_each(is_alike)?;
+        moved::are_merged()?;
         database::processes_share_memory()?;
         database::is_shared()?;
         ends_behind_the_end_of_the_file()?;
@@ -157,6 +161,9 @@ impl Sharing {
 
     /// Has Linux' memory management take back the program's pages, in one of its ways.
     fn take_back(&self, round: u64) -> Result<(), Finding> {
+        if round % OFFLINE_ROUNDS == OFFLINE_ROUNDS / 2 {
+            return moved::offline_a_block(round / OFFLINE_ROUNDS);
+        }
         match round % 4 {
             0 => fs::write("/proc/sys/vm/compact_memory", "1")?,
             1 => self.file.sync_all()?,
