@@ -105,8 +105,8 @@ fn poll_one(list: &mut Vec<Blocked>, at: usize) -> Option<Flow> {
                 thread.interrupt_for_signal();
                 return None;
             }
-            Ok(Some((result, _))) => {
-                thread.complete_call(result);
+            Ok(Some(reply)) => {
+                thread.complete_call(reply);
                 Flow::Continue
             }
             Err(ProxyExited) => Flow::Exit,
