@@ -170,12 +170,16 @@
  * While the base stops the proxy, even by SIGSTOP, `stopped` is 1 and the process's threads
  * must not run. To cancel a call that the base executes, the LWK sets the slot's bit in
  * cancel_pending[] and rings base_doorbell: the call ends as on Linux when a signal comes,
- * with a partial result or -EINTR. The cancellation may come late and hit the thread's next
- * call: the LWK restarts a call that returns -EINTR for no reason.
+ * with a partial result or -EINTR. If it had not begun, it never does: its result is -EINTR,
+ * with INSULA_LWK_NOT_BEGUN as `value`, and the LWK makes it again after the signal, since on
+ * Linux most calls never return -EINTR. The cancellation may come late and hit the thread's
+ * next call: the LWK restarts a call that returns -EINTR for no reason.
  *
  * Exit. INSULA_LWK_EXIT makes the proxy exit as the program would. When the proxy has exited,
  * by this or by a signal, the base sets EXITED and rings: the LWK stops the program's threads,
- * whose calls will no longer be answered. When nothing of the base maps or pins a page of the
+ * whose calls will no longer be answered, and sets STOPPED when none of them runs any more. The
+ * proxy waits for that, for a second at most, before its parent learns of its end: as on Linux,
+ * nothing writes shared memory on behalf of a process that has been waited for. When nothing of the base maps or pins a page of the
  * program, the base sets QUIESCED and rings again. The LWK frees the process's memory and sets
  * REAPED, even for a process that it never saw start; then the base reuses the process's
  * pages. Once the node has ended, neither side writes anything.
@@ -292,6 +296,7 @@ enum insula_lwk_process_state {
 	INSULA_LWK_UNKNOWN = 0,
 	INSULA_LWK_ALIVE = 1,	/* the LWK has seen it */
 	INSULA_LWK_REAPED = 2,	/* QUIESCED was set, and its memory is freed */
+	INSULA_LWK_STOPPED = 3,	/* its threads will not run any more */
 };
 
 /* Most frames of a process reported as pinned: what fits in its first page. */
@@ -367,7 +372,9 @@ struct insula_lwk_syscall_slot {
 	__u64 answer_sequence;
 	__u64 kind;		/* INSULA_LWK_RESULT or INSULA_LWK_FAULT */
 	__u64 result;		/* of the call, negative errno included; or the fault's address */
-	__u64 value;		/* second result; or 1 for a write fault, 0 for a read fault */
+	__u64 value;		/* second result, 0 or INSULA_LWK_NOT_BEGUN of a system call; or
+				 * 1 for a write fault, 0 for a read fault
+				 */
 	__u64 answer_reserved[4];
 	/* Written by the base: 1 while the proxy's thread sleeps; */
 	__u64 base_asleep;
@@ -382,6 +389,8 @@ struct insula_lwk_syscall_slot {
 /* Kinds of answers. */
 #define INSULA_LWK_RESULT	0
 #define INSULA_LWK_FAULT	1
+/* Second result of a system call that was cancelled before it began. */
+#define INSULA_LWK_NOT_BEGUN	1
 
 /* Bit set in the numbers of requests that are no system calls. */
 #define INSULA_LWK_REQUEST	(1ULL << 32)

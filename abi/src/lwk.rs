@@ -183,6 +183,8 @@ pub mod process_state {
     pub const ALIVE: u64 = 1;
     /// [`QUIESCED`](super::base_state::QUIESCED) was set, and its memory is freed.
     pub const REAPED: u64 = 2;
+    /// Its threads will not run any more.
+    pub const STOPPED: u64 = 3;
 }
 
 /// `INSULA_LWK_QUEUE`: most queued signals of a process.
@@ -291,7 +293,8 @@ pub struct SyscallSlot {
     pub kind: u64,
     /// Result, negative errno included; or the address of a fault.
     pub result: u64,
-    /// Second result; or 1 for a write fault, 0 for a read fault.
+    /// Second result, 0 or [`NOT_BEGUN`] of a system call; or 1 for a write fault, 0 for a read
+    /// fault.
     pub value: u64,
     /// Zero.
     pub answer_reserved: [u64; 4],
@@ -311,6 +314,8 @@ pub struct SyscallSlot {
 pub const ANSWER_RESULT: u64 = 0;
 /// `INSULA_LWK_FAULT`: the answer is a remote fault.
 pub const ANSWER_FAULT: u64 = 1;
+/// `INSULA_LWK_NOT_BEGUN`: second result of a system call that was cancelled before it began.
+pub const NOT_BEGUN: u64 = 1;
 
 /// Numbers of requests that are no system calls.
 pub mod request {

@@ -404,6 +404,7 @@ static int mirror_release(struct inode *inode, struct file *file)
 	mirror->mapping = NULL;
 	up_write(&mirror->walk_lock);
 	insula_slots_exit_process(mirror->slots, mirror->process);
+	insula_slots_await_stop(mirror->slots, mirror->process);
 	insula_mirror_put(mirror);
 	return 0;
 }

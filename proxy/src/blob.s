@@ -144,7 +144,8 @@ insula_proxy_begin:
 
 .Lp_cancelled:
     mov rax, -4                     // EINTR
-    jmp .Lp_answer
+    mov edx, {NOT_BEGUN}
+    jmp .Lp_answer_both
 
 .Lp_request:
     cmp eax, {REQUEST_INVALIDATE}

@@ -25,7 +25,7 @@
 //! the system call, the signal interrupts it as any signal does. Before it, the handler stores the
 //! sequence number to the cancel word, which the thread checks before the call; between that check
 //! and the call, the handler moves RIP past the call. So a call that is cancelled before it begins
-//! is never made.
+//! is never made, and its second result is [`NOT_BEGUN`].
 //!
 //! **Fork.** When the program forks, so does the proxy: the child inherits the region except for
 //! the slots, makes the calls in [`Parameters::child_steps`], and attaches to a slot of its own.
@@ -34,6 +34,7 @@
 //! terminates the proxy; a fault on a slot means that the node has ended.
 //!
 //! [`MIRROR_CANCEL_SIGNAL`]: insula_abi::lwk::MIRROR_CANCEL_SIGNAL
+//! [`NOT_BEGUN`]: insula_abi::lwk::NOT_BEGUN
 //! [`ioctl::MIRROR_SIGNAL`]: insula_abi::ioctl::MIRROR_SIGNAL
 
 #![no_std]
@@ -43,7 +44,9 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 
 use insula_abi::ioctl;
-use insula_abi::lwk::{ANSWER_RESULT, MIRROR_CANCEL_SIGNAL, MirrorFork, SyscallSlot, request};
+use insula_abi::lwk::{
+    ANSWER_RESULT, MIRROR_CANCEL_SIGNAL, MirrorFork, NOT_BEGUN, SyscallSlot, request,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes reserved for the blob; the parameters follow it.
@@ -197,6 +200,7 @@ global_asm!(
     FORK_SLOT = const offset_of!(MirrorFork, slot),
     FORK_PROCESS = const offset_of!(MirrorFork, process),
     CANCEL_SIGNAL = const MIRROR_CANCEL_SIGNAL,
+    NOT_BEGUN = const NOT_BEGUN,
     MIRROR_SLOT_ALLOC = const ioctl::MIRROR_SLOT_ALLOC,
     MIRROR_SLOT_ATTACH = const ioctl::MIRROR_SLOT_ATTACH,
     MIRROR_SLOT_FREE = const ioctl::MIRROR_SLOT_FREE,

@@ -204,6 +204,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_QUEUE = lwk::QUEUE,
         INSULA_LWK_RESULT = lwk::ANSWER_RESULT,
         INSULA_LWK_FAULT = lwk::ANSWER_FAULT,
+        INSULA_LWK_NOT_BEGUN = lwk::NOT_BEGUN,
         INSULA_LWK_REQUEST = lwk::request::REQUEST,
         INSULA_LWK_RESOLVED = lwk::request::RESOLVED,
         INSULA_LWK_ARGUMENTS = lwk::request::ARGUMENTS,
@@ -246,6 +247,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_LWK_UNKNOWN = lwk::process_state::UNKNOWN,
         INSULA_LWK_ALIVE = lwk::process_state::ALIVE,
         INSULA_LWK_REAPED = lwk::process_state::REAPED,
+        INSULA_LWK_STOPPED = lwk::process_state::STOPPED,
     });
     facts
 }

@@ -58,8 +58,8 @@ pub(super) fn spin_for_reply(thread: &mut Thread) -> bool {
     let is_undisturbed = || !has_more(own, 0) && !is_doorbell_pending() && !is_interrupted();
     let is_complete = loop {
         match thread.poll() {
-            Ok(Some((result, _))) => {
-                thread.complete_call(result);
+            Ok(Some(reply)) => {
+                thread.complete_call(reply);
                 break true;
             }
             Ok(None) if is_undisturbed() && clock::now_ns() < end_ns => cpu::poll_interrupts(),
@@ -135,8 +135,8 @@ fn poll_one(list: &mut Vec<Blocked>, at: usize) -> Option<Flow> {
                 thread.interrupt_for_signal();
                 return None;
             }
-            Ok(Some((result, _))) => {
-                thread.complete_call(result);
+            Ok(Some(reply)) => {
+                thread.complete_call(reply);
                 Flow::Continue
             }
             Err(ProxyExited) => Flow::Exit,

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use crate::base::counters::{self, Counter};
 use crate::base::proxy_pointers::mask_proxy_pointers;
+use crate::hw::clock;
 use crate::model::errno::{Errno, as_result};
 use crate::syscall::call::Call;
 use crate::syscall::{proxy_mask, timeouts};
@@ -43,7 +44,17 @@ fn begin(thread: &Thread, arguments: [u64; 6]) -> [u64; 6] {
     mask_proxy_pointers(arguments, thread.process.pages().bounds())
 }
 
+/// Time in which no signal cancels a call that is made again, as it had not begun. Else signals
+/// that come faster than the base begins calls would keep it from ever being made.
+const BEGIN_TIMEOUT_NS: u64 = 50_000_000;
+
 fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
+    let at = thread.context.registers.rip;
+    let is_made_again = thread.unbegun_call.take_if(|call| *call == at).is_some();
+    thread.cancel_from_ns = match is_made_again {
+        true => clock::now_ns() + BEGIN_TIMEOUT_NS,
+        false => 0,
+    };
     thread.interruptible_call = Some(number);
     thread.slot.submit(number, arguments);
     Flow::Delegated(thread)

@@ -11,7 +11,7 @@ use crate::syscall::signals::mask::delegate_masked;
 use crate::syscall::table;
 use crate::task::address_space::base_access::MissingPage;
 use crate::task::flow::Flow;
-use crate::task::thread::Thread;
+use crate::task::thread::{InterruptedCall, Thread};
 
 /// Executes the system call of a thread.
 #[must_use]
@@ -41,7 +41,10 @@ pub fn retry(thread: Box<Thread>, missing: MissingPage) -> Flow {
         match thread.fault_in(missing.address, missing.access).await {
             Ok(()) => {
                 // It keeps its deadline.
-                thread.restarted_call = Some(thread.context.registers.rax);
+                thread.restarted_call = Some(InterruptedCall {
+                    number: thread.context.registers.rax,
+                    has_begun: false,
+                });
                 execute(thread)
             }
             Err(Errno::ENOMEM) => finish(thread, Err(Errno::ENOMEM)),

@@ -24,9 +24,9 @@ enum Kind {
 /// Delegated options: parent-death signal; dumpable and ptracer; capabilities and securebits;
 /// timing, timer slack; thread name; performance events; machine checks; child subreaper; THP; IO
 /// flusher.
-const DELEGATED: [u64; 29] = [
+const DELEGATED: [u64; 30] = [
     1, 2, 3, 4, 7, 8, 13, 14, 15, 16, 23, 24, 25, 27, 28, 29, 30, 31, 32, 33, 34, 36, 37, 38, 39,
-    42, 47, 57, 58,
+    41, 42, 47, 57, 58,
 ];
 /// `PR_SET_PTRACER` of the Yama module.
 const SET_PTRACER: u64 = 0x5961_6d61;
@@ -98,7 +98,16 @@ mod tests {
         const SET_NAME: u64 = 15;
         const SUBREAPER: u64 = 36;
         const NO_NEW_PRIVS: u64 = 38;
-        for option in [SET_NAME, SUBREAPER, NO_NEW_PRIVS, SET_PTRACER] {
+        // As advice on huge pages, it changes nothing that programs see.
+        const SET_THP_DISABLE: u64 = 41;
+        let options = [
+            SET_NAME,
+            SUBREAPER,
+            NO_NEW_PRIVS,
+            SET_THP_DISABLE,
+            SET_PTRACER,
+        ];
+        for option in options {
             assert_eq!(kind(option), Kind::Delegated);
         }
         assert_eq!(kind(GET_TID_ADDRESS), Kind::TidAddress);

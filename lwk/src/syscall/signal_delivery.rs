@@ -13,7 +13,7 @@ use crate::model::signals::set::{UNBLOCKABLE, bit};
 use crate::syscall::table;
 use crate::task::address_space::base_access::{self, MissingPage, Retry};
 use crate::task::flow::Flow;
-use crate::task::thread::Thread;
+use crate::task::thread::{InterruptedCall, Thread};
 use crate::task::{loader, rseq, stop};
 
 /// Handles the pending signals of a thread. Afterwards the thread may have exited, with its
@@ -27,19 +27,32 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
         return;
     }
     finish_sigwait(thread, syscall);
-    let is_interrupted = |_: &u64| thread.context.registers.rax == Errno::EINTR.as_result();
     let interrupted = syscall
-        .filter(is_interrupted)
+        .and_then(|number| interrupted_call(thread, number))
         .or_else(|| reinterrupt(thread));
     let interrupted = handle_pending(thread, interrupted);
     if let Some(blocked) = thread.saved_blocked.take() {
         thread.process.signals().block(thread.id, blocked);
     }
     // The signal that interrupted the call went to another thread, or was ignored.
-    if let Some(number) = interrupted.filter(|&number| is_restarted(number, false, thread)) {
-        restart_syscall(thread, number);
-        thread.restarted_call = Some(number);
+    if let Some(call) = interrupted.filter(|&call| is_restarted(call, false, thread)) {
+        restart_syscall(thread, call.number);
+        thread.restarted_call = Some(call);
     }
+}
+
+/// Returns the call that a signal has interrupted. One that had not begun is made after the signal,
+/// as if that had come before; but not if the call itself unblocks signals while it waits.
+fn interrupted_call(thread: &mut Thread, number: u64) -> Option<InterruptedCall> {
+    let is_unbegun = core::mem::take(&mut thread.is_call_unbegun);
+    if thread.context.registers.rax != Errno::EINTR.as_result() {
+        return None;
+    }
+    let has_begun = !is_unbegun || thread.saved_blocked.is_some();
+    if !has_begun {
+        thread.unbegun_call = Some(thread.context.registers.rip);
+    }
+    Some(InterruptedCall { number, has_begun })
 }
 
 /// Returns a page that a signal frame may need, if a stack of the thread is in a base mapping, and
@@ -73,7 +86,10 @@ pub(crate) fn fault_in_stack(thread: Box<Thread>, missing: MissingPage) -> Flow 
 
 /// Handles one pending signal after the other. Returns the interrupted call, unless a handler will
 /// run.
-fn handle_pending(thread: &mut Thread, mut interrupted: Option<u64>) -> Option<u64> {
+fn handle_pending(
+    thread: &mut Thread,
+    mut interrupted: Option<InterruptedCall>,
+) -> Option<InterruptedCall> {
     while thread.handle.is_signal_pending()
         && !thread.process.is_exiting()
         && thread.stopping.is_none()
@@ -88,11 +104,11 @@ fn handle_pending(thread: &mut Thread, mut interrupted: Option<u64>) -> Option<u
             Some(Disposition::Terminate { signal, .. }) => thread.exit_process(signal.into()),
             Some(Disposition::Stop { signal }) => stop::begin_stop(thread, signal),
             Some(Disposition::Handle(info, action)) => {
-                if let Some(number) = interrupted.take()
-                    && action.flags & Action::RESTART != 0
-                    && is_restarted(number, true, thread)
+                if let Some(call) = interrupted.take()
+                    && (!call.has_begun || action.flags & Action::RESTART != 0)
+                    && is_restarted(call, true, thread)
                 {
-                    restart_syscall(thread, number);
+                    restart_syscall(thread, call.number);
                 }
                 handle(thread, &info, &action);
             }
@@ -102,22 +118,23 @@ fn handle_pending(thread: &mut Thread, mut interrupted: Option<u64>) -> Option<u
 }
 
 /// Whether a call is restarted after a signal, for which a handler with SA_RESTART runs or none.
-fn is_restarted(number: u64, has_handler: bool, thread: &Thread) -> bool {
+fn is_restarted(call: InterruptedCall, has_handler: bool, thread: &Thread) -> bool {
     let arguments = thread.syscall_arguments();
-    table::find(number).is_none_or(|call| call.is_restarted(has_handler, &arguments))
+    let row = table::find(call.number);
+    !call.has_begun || row.is_none_or(|row| row.is_restarted(has_handler, &arguments))
 }
 
 /// Size of the SYSCALL instruction.
 const SYSCALL_SIZE: u64 = 2;
 
 /// Reverts the restart of a call when another signal arrives first: the signal finds the call
-/// interrupted. Returns the call's number.
-fn reinterrupt(thread: &mut Thread) -> Option<u64> {
-    let number = thread.restarted_call.take()?;
+/// interrupted. Returns the call.
+fn reinterrupt(thread: &mut Thread) -> Option<InterruptedCall> {
+    let call = thread.restarted_call.take()?;
     let registers = &mut thread.context.registers;
     registers.rip = registers.rip.wrapping_add(SYSCALL_SIZE);
     registers.rax = Errno::EINTR.as_result();
-    Some(number)
+    Some(call)
 }
 
 /// Sets the registers so that the thread repeats its last call.

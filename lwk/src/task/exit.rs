@@ -87,6 +87,7 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         self.mark_exited();
+        self.process.note_stopped();
         self.process.signals().remove_thread(self.id);
         let before = self.process.threads.fetch_sub(1, Ordering::AcqRel);
         if before == 2 && self.is_killed_by_exec() {
@@ -100,11 +101,19 @@ impl Process {
     pub fn begin_exit(&self) -> bool {
         let first = !self.exiting.swap(true, Ordering::AcqRel);
         if first {
+            self.note_stopped();
             self.complete_vfork();
             futex::interrupt_waiters(self.pages.number(), |_| true);
             cores::wake_all();
         }
         first
+    }
+
+    /// Tells the base if no thread will run any more.
+    fn note_stopped(&self) {
+        if self.is_exiting() && self.live_threads.load(Ordering::Acquire) == 0 {
+            self.pages().set_stopped();
+        }
     }
 
     /// Makes all its threads but one exit. Returns whether no other thread did so before.

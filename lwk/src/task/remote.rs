@@ -7,7 +7,7 @@ use core::future::poll_fn;
 use core::sync::atomic::Ordering;
 use core::task::Poll;
 
-use insula_abi::lwk::{INVALIDATE_NO_QUIESCE, INVALIDATE_SHARED, base_state, request};
+use insula_abi::lwk::{INVALIDATE_NO_QUIESCE, INVALIDATE_SHARED, NOT_BEGUN, base_state, request};
 
 use crate::base::counters::{self, Counter};
 use crate::base::slot::Reply;
@@ -87,7 +87,10 @@ impl Thread {
     pub fn interrupt_for_signal(&mut self) {
         let is_wanted = self.handle.is_signal_pending() || self.is_killed_by_exec();
         if is_wanted && self.stopping.is_none() && self.interruptible_call != Some(CLOSE) {
-            self.slot.interrupt();
+            match self.cancel_from_ns.saturating_sub(clock::now_ns()) {
+                0 => self.slot.interrupt(),
+                left_ns => polling::poll_after(left_ns),
+            }
         }
     }
 
@@ -210,10 +213,13 @@ impl Thread {
     }
 
     /// Completes the call of the program, or a stop of the program.
-    pub fn complete_call(&mut self, result: u64) {
+    pub fn complete_call(&mut self, (result, value): (u64, u64)) {
         match self.stopping.take() {
             Some(_) => self.process.resume(),
-            None => self.context.registers.rax = result,
+            None => {
+                self.context.registers.rax = result;
+                self.is_call_unbegun = value == NOT_BEGUN;
+            }
         }
     }
 

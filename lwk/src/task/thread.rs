@@ -23,6 +23,15 @@ use crate::task::process::Process;
 /// Kernel memory needed for a thread, with the handler that it may be in.
 pub const THREAD_BYTES: u64 = 24 << 10;
 
+/// A call that a signal has interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterruptedCall {
+    /// Its number.
+    pub number: u64,
+    /// Whether it had begun: else it is made in any case.
+    pub has_begun: bool,
+}
+
 /// A thread of a program.
 #[derive(Debug)]
 pub struct Thread {
@@ -54,8 +63,15 @@ pub struct Thread {
     pub alt_stack: AltStack,
     /// Number of the current call, if a signal may interrupt it.
     pub interruptible_call: Option<u64>,
-    /// Number of the call that will be restarted because no handler ran for the signal.
-    pub restarted_call: Option<u64>,
+    /// Call that will be restarted because no handler ran for the signal.
+    pub restarted_call: Option<InterruptedCall>,
+    /// Whether the base has cancelled the current call before it began.
+    pub is_call_unbegun: bool,
+    /// Return address of the last call that was cancelled before it began. When it is made again,
+    /// no signal cancels it before `cancel_from_ns`.
+    pub unbegun_call: Option<u64>,
+    /// Time from which on a signal cancels the current call, in ns since boot.
+    pub cancel_from_ns: u64,
     /// Deadline of the current or restarted call, in ns since boot.
     pub call_deadline_ns: Option<u64>,
     /// User id, if the base has been asked.
@@ -127,6 +143,9 @@ impl Thread {
             alt_stack: AltStack::default(),
             interruptible_call: None,
             restarted_call: None,
+            is_call_unbegun: false,
+            unbegun_call: None,
+            cancel_from_ns: 0,
             call_deadline_ns: None,
             uid: None,
             saved_blocked: None,

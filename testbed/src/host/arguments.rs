@@ -24,6 +24,9 @@ pub(crate) enum Request {
         /// Also the root disk for benchmarks.
         #[arg(long)]
         bench: bool,
+        /// Also the root disk with large programs.
+        #[arg(long)]
+        applications: bool,
         /// Also the root disk on which the project's packages, built first, are installed.
         #[arg(long)]
         installed: bool,
@@ -94,6 +97,9 @@ pub(crate) struct MachineArguments {
     /// Use the root disk for benchmarks.
     #[arg(long)]
     pub(crate) bench: bool,
+    /// Use the root disk with large programs.
+    #[arg(long, conflicts_with = "bench")]
+    pub(crate) applications: bool,
     /// Do not load insula.ko; it is in /payload/insula.ko.
     #[arg(long)]
     pub(crate) no_module: bool,
@@ -112,6 +118,10 @@ pub(crate) struct MachineArguments {
 
 impl MachineArguments {
     pub(crate) fn root(&self) -> Root {
-        if self.bench { Root::Bench } else { Root::Test }
+        match (self.bench, self.applications) {
+            (true, _) => Root::Bench,
+            (_, true) => Root::Applications,
+            _ => Root::Test,
+        }
     }
 }

@@ -34,9 +34,14 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
         Request::Fetch {
             all,
             bench,
+            applications,
             installed,
         } => {
-            let extra = [(bench, Root::Bench), (installed, Root::Installed)];
+            let extra = [
+                (bench, Root::Bench),
+                (applications, Root::Applications),
+                (installed, Root::Installed),
+            ];
             fetch(
                 all,
                 extra.iter().filter(|(is, _)| *is).map(|(_, root)| *root),

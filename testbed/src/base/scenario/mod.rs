@@ -26,6 +26,7 @@ use std::time::Duration;
 use super::{Context, Finding};
 use crate::host::kernels::Flavour;
 use crate::host::machine::SpareDevices;
+use crate::host::root::Root;
 
 pub(crate) use base_end::vmcore;
 
@@ -36,6 +37,9 @@ pub const ALL: &[&Scenario] = &[
     &lightweight_kernel::lwk::SCENARIO,
     &lightweight_kernel::programs::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
+    &lightweight_kernel::databases::SCENARIO,
+    &lightweight_kernel::builds::SCENARIO,
+    &lightweight_kernel::parallel::SCENARIO,
     &node::endings::SCENARIO,
     &failure::supervision::SCENARIO,
     &failure::post_mortem::SCENARIO,
@@ -100,6 +104,8 @@ pub struct Shape {
     pub numa_nodes: u32,
     /// PCI functions to be given to nodes.
     pub spare_devices: SpareDevices,
+    /// Root disk, unless the module is [`Module::Installed`].
+    pub root: Root,
     /// Added to the base kernel's command line.
     pub append: &'static str,
 }
@@ -111,6 +117,7 @@ impl Shape {
         memory_mib: 4096,
         numa_nodes: 1,
         spare_devices: SpareDevices::None,
+        root: Root::Test,
         append: "",
     };
 }

@@ -53,6 +53,24 @@ const PACKAGES: &[&str] = &[
 /// Further packages for benchmarks.
 const BENCH_PACKAGES: &[&str] = &["podman", "qemu-system-x86", "seabios"];
 
+/// Further packages for the scenarios whose subject are large programs.
+const APPLICATION_PACKAGES: &[&str] = &[
+    "gcc",
+    "git",
+    "libc6-dev",
+    "libmpich-dev",
+    "libopenmpi-dev",
+    "make",
+    "mpich",
+    "nodejs",
+    "openjdk-17-jre-headless",
+    "openmpi-bin",
+    "postgresql-15",
+];
+
+/// Makes folders in which packages of Java and PostgreSQL put links when they are installed.
+const MANUAL_FOLDERS: &str = "mkdir -p \"$1/usr/share/man/man1\" \"$1/usr/share/man/man7\"";
+
 /// Kind of root disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Root {
@@ -61,6 +79,8 @@ pub enum Root {
     Test,
     /// For tests, with the systems that benchmarks compare with.
     Bench,
+    /// For tests, with large programs: compilers, a database server, implementations of MPI.
+    Applications,
     /// The project installed by its packages, under systemd.
     Installed,
 }
@@ -109,6 +129,7 @@ impl Root {
         match self {
             Self::Test => PACKAGES.to_vec(),
             Self::Bench => [PACKAGES, BENCH_PACKAGES].concat(),
+            Self::Applications => [PACKAGES, APPLICATION_PACKAGES].concat(),
             Self::Installed => installed::PACKAGES.to_vec(),
         }
     }
@@ -116,7 +137,7 @@ impl Root {
     fn size_bytes(self) -> u64 {
         match self {
             Self::Test => 2 << 30,
-            Self::Bench | Self::Installed => 4 << 30,
+            Self::Applications | Self::Bench | Self::Installed => 4 << 30,
         }
     }
 
@@ -131,8 +152,13 @@ impl Root {
 
     fn make(self, work: &Path) -> Result<PathBuf, ToolError> {
         let (tree, image) = (work.join("root.tar"), work.join("image"));
-        let options =
-            ["doc", "man"].map(|part| format!("--dpkgopt=path-exclude=/usr/share/{part}/*"));
+        let parts = ["doc", "man"].into_iter();
+        let mut options: Vec<String> = parts
+            .map(|part| format!("--dpkgopt=path-exclude=/usr/share/{part}/*"))
+            .collect();
+        if self == Self::Applications {
+            options.push(format!("--essential-hook={MANUAL_FOLDERS}"));
+        }
         debian(&self.packages(), &options, &tree)?;
         disk(&tree, self.size_bytes(), &image)?;
         Ok(image)
@@ -154,7 +180,9 @@ fn debian(packages: &[&str], options: &[impl AsRef<OsStr>], tree: &Path) -> Resu
 
 /// Makes a disk from a tar. genext2fs sets owners and makes device nodes without privileges.
 fn disk(tree: &Path, size_bytes: u64, image: &Path) -> Result<(), ToolError> {
+    // Some packages have files whose names are not ASCII.
     Tool::new("genext2fs")
+        .env("LC_ALL", "C.UTF-8")
         .arg(format!("--block-size={BLOCK_BYTES}"))
         .arg(format!("--size-in-blocks={}", size_bytes / BLOCK_BYTES))
         .arg(format!("--number-of-inodes={INODES}"))
@@ -174,6 +202,7 @@ impl fmt::Display for Root {
         formatter.write_str(match self {
             Self::Test => "test",
             Self::Bench => "bench",
+            Self::Applications => "applications",
             Self::Installed => "installed",
         })
     }

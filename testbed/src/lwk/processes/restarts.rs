@@ -2,10 +2,12 @@
 
 use std::os::fd::AsRawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::libc;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
@@ -50,7 +52,8 @@ pub(crate) fn probe() -> Result<(), ProbeError> {
             [file, address_of(&events), 1, TIME_MS],
         )
     })?;
-    ended_by_handlers()
+    ended_by_handlers()?;
+    not_interrupted()
 }
 
 fn address_of<T>(value: &T) -> u64 {
@@ -102,6 +105,48 @@ fn undisturbed(what: &str, wait: impl FnOnce(u64, u64) -> i32) -> Result<(), Pro
         false => println!("{what}: {result} after {took:?}"),
     }
     Ok(())
+}
+
+/// Calls that wait for nothing are never interrupted, however many signals come.
+fn not_interrupted() -> Result<(), ProbeError> {
+    const CALLS: u32 = 1000;
+    const SIGNALS_MIN: u32 = 20;
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn count(_: i32) {
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+    }
+    let handler = SigHandler::Handler(count);
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler only adds to a counter.
+    let before = unsafe { sigaction(Signal::SIGALRM, &action) }.named("sigaction")?;
+    let mut timer = set_timer(Duration::from_millis(3));
+    let path = c"/proc/self/no such file".as_ptr().expose_provenance() as u64;
+    let (mut calls, mut interrupted) = (0, 0);
+    while timer.is_ok() && (calls < CALLS || HANDLED.load(Ordering::Relaxed) < SIGNALS_MIN) {
+        calls += 1;
+        let result = call_with(libc::SYS_access, [path, 0, 0, 0]);
+        interrupted += u32::from(result != -libc::ENOENT);
+    }
+    timer = timer.and_then(|()| set_timer(Duration::ZERO));
+    // SAFETY: the action before.
+    unsafe { sigaction(Signal::SIGALRM, &before) }.named("sigaction")?;
+    println!("interrupted without having waited: {interrupted}");
+    timer
+}
+
+/// Has the process be sent SIGALRM at an interval; zero ends this.
+fn set_timer(interval: Duration) -> Result<(), ProbeError> {
+    let time = libc::timeval {
+        tv_sec: 0,
+        tv_usec: interval.as_micros() as i64,
+    };
+    let timer = libc::itimerval {
+        it_interval: time,
+        it_value: time,
+    };
+    // SAFETY: it reads the timer's value.
+    let result = unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, ptr::null_mut()) };
+    Errno::result(result).map(drop).named("setitimer")
 }
 
 /// A handler without `SA_RESTART` ends the call, each time.
