@@ -11,6 +11,7 @@ use crate::task::flow::{Flow, Handler};
 use crate::task::reap::end_thread;
 use crate::task::remote::ProxyExited;
 use crate::task::run_queue::{enqueue, enqueue_front};
+use crate::task::service;
 use crate::task::thread::Thread;
 
 /// What waits on a core.
@@ -71,6 +72,7 @@ pub(super) fn dispatch(flow: Flow) {
 /// threads whose proxy has exited.
 pub(super) fn poll_waiting() {
     polling::begin_poll();
+    service::retry_faults();
     // Taken out: what is made ready here may add to the list.
     let mut polled = core::mem::take(&mut *waiting().lock());
     let mut at = 0;

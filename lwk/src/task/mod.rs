@@ -19,6 +19,7 @@ pub mod mm;
 pub(crate) mod nascent_child;
 pub(crate) mod placement;
 pub mod process;
+pub(crate) mod process_fault;
 pub(crate) mod process_table;
 pub(crate) mod program_file;
 pub(crate) mod proxy_signals;

@@ -36,6 +36,7 @@ pub const ALL: &[&Scenario] = &[
     &lightweight_kernel::lwk::SCENARIO,
     &lightweight_kernel::programs::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
+    &lightweight_kernel::other_tasks::SCENARIO,
     &node::endings::SCENARIO,
     &failure::supervision::SCENARIO,
     &failure::post_mortem::SCENARIO,

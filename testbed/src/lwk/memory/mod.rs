@@ -5,6 +5,7 @@ pub(super) mod files;
 pub(super) mod forked;
 pub(super) mod layout;
 pub(super) mod mappings;
+pub(super) mod others;
 pub(super) mod pins;
 pub(super) mod race;
 pub(super) mod random;

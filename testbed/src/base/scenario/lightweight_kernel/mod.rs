@@ -3,4 +3,5 @@
 pub(super) mod base_mappings;
 pub(super) mod delegation;
 pub(super) mod lwk;
+pub(super) mod other_tasks;
 pub(super) mod programs;
