@@ -23,7 +23,7 @@ struct insula_process_fault {
 
 /* Faults on a program's memory by tasks without a syscall slot: this side of the entries. */
 struct insula_process_faults {
-	spinlock_t lock;
+	spinlock_t lock;		/* entry */
 	struct insula_process_fault entry[INSULA_LWK_FAULTS];
 };
 

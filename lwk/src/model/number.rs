@@ -114,3 +114,9 @@ pub const PROCESS_VM_READV: u64 = 310;
 pub const PRLIMIT64: u64 = 302;
 /// `faccessat2`.
 pub const FACCESSAT2: u64 = 439;
+/// `io_uring_setup`.
+pub const IO_URING_SETUP: u64 = 425;
+/// `io_uring_enter`.
+pub const IO_URING_ENTER: u64 = 426;
+/// `io_uring_register`.
+pub const IO_URING_REGISTER: u64 = 427;

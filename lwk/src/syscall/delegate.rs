@@ -41,6 +41,18 @@ pub(super) fn delegate(thread: Box<Thread>, number: u64, arguments: [u64; 6]) ->
 fn begin(thread: &Thread, arguments: [u64; 6]) -> [u64; 6] {
     counters::count(Counter::DelegatedCalls);
     mask_proxy_pointers(arguments, thread.process.pages().bounds())
+/// The same, with one argument that this kernel has replaced: its index, and what the base gets.
+pub(super) fn delegate_replacing(
+    thread: Box<Thread>,
+    number: u64,
+    arguments: [u64; 6],
+    (at, value): (usize, u64),
+) -> Flow {
+    let mut arguments = begin(&thread, arguments);
+    arguments[at] = value;
+    submit(thread, number, arguments)
+}
+
 }
 
 fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {

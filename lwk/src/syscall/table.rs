@@ -11,8 +11,8 @@ use crate::model::errno::Errno;
 use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
 use crate::syscall::signals::{action, frame, mask, send, wait};
 use crate::syscall::{
-    advice, aio, base_mapping, clone, exec, exit, files, fork, futex, limits, memory, prctl,
-    scheduling, shared_memory, threads, time, timers,
+    advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
+    prctl, scheduling, shared_memory, threads, time, timers,
 };
 
 /// Finds a call by its number; `None` if Linux 6.12 does not have it.
@@ -362,9 +362,9 @@ table! {
     334 rseq => [immediate threads::rseq],
     335 uretprobe => [refused ENOSYS "only uprobes of the base use it"],
     424 pidfd_send_signal => [delegated],
-    425 io_uring_setup => [refused ENOSYS "its rings are memory of the base, which the program cannot map"],
-    426 io_uring_enter => [refused ENOSYS "its rings are memory of the base, which the program cannot map"],
-    427 io_uring_register => [refused ENOSYS "its rings are memory of the base, which the program cannot map"],
+    425 io_uring_setup => [local io_uring::set_up],
+    426 io_uring_enter => once [local io_uring::enter],
+    427 io_uring_register => [local io_uring::register],
     428 open_tree => [delegated],
     429 move_mount => [delegated],
     430 fsopen => [delegated],

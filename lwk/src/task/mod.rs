@@ -3,6 +3,7 @@
 pub mod address_space;
 pub(crate) mod base_copy;
 pub(crate) mod base_mapping;
+pub(crate) mod base_placement;
 pub(crate) mod close_on_exec;
 pub(crate) mod dump;
 pub(crate) mod exec;

@@ -43,7 +43,7 @@ pub(crate) fn pending(thread: &mut Thread, [to, size, ..]: [u64; 6]) -> Result<u
 }
 
 /// Changes the thread's signal mask until its call is over.
-pub(super) fn block_during_call(thread: &mut Thread, set: Set) {
+pub(crate) fn block_during_call(thread: &mut Thread, set: Set) {
     let before = thread.process.signals().block(thread.id, set);
     thread.saved_blocked = Some(before);
 }

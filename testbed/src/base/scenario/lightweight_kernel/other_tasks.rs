@@ -36,8 +36,30 @@ fn play(_: &Context) -> Result<(), Finding> {
         insula(&[&words[..], &["--name", NODE]].concat())?;
         is_alike(&[PROBE, "others"])?;
         is_debugged()?;
+        is_alike(&[PROBE, "io_uring"])?;
+        ENGINES.iter().try_for_each(|words| verifies(words))?;
         insula(&["rm", "--force", NODE]).map(drop)
     })
+}
+
+/// Ways in which fio uses io_uring: through the page cache and past it, by the kernel's own thread,
+/// by several processes.
+const ENGINES: &[&str] = &[
+    "--direct=0 --fsync=16",
+    "--direct=1 --registerfiles=1",
+    "--direct=1 --sqthread_poll=1",
+    "--direct=0 --force_async=2 --numjobs=2",
+];
+
+/// fio writes a file and reads it back, and finds each block as it was written.
+fn verifies(words: &str) -> Result<(), Finding> {
+    const COMMON: &str = "/usr/bin/fio --name=verified --directory=/var/tmp --ioengine=io_uring \
+        --rw=randrw --bs=4k --size=2M --iodepth=8 --verify=crc32c --verify_fatal=1 --unlink=1";
+    let program = COMMON.split_whitespace().chain(words.split(' '));
+    let words: Vec<&str> = ["exec", NODE, "--"].into_iter().chain(program).collect();
+    let output = insula(&words)?;
+    let is_right = output.contains("err= 0") && !output.contains("err=5");
+    Finding::unless(is_right, || format!("{words:?}: {output}"))
 }
 
 /// A program that maps memory without touching it, and computes.
