@@ -22,7 +22,11 @@ pub(super) fn delegate_call(
     if call.sets_uid {
         thread.uid = None;
     }
-    if call.uses_terminal && proxy_mask::is_mask_outdated(&thread) {
+    let is_outdated = match call.uses_terminal {
+        true => proxy_mask::is_mask_outdated(&thread),
+        false => proxy_mask::is_mask_of_fds_outdated(&thread),
+    };
+    if is_outdated {
         return Flow::handler(thread, move |mut thread| async move {
             proxy_mask::block_in_proxy(&mut thread).await;
             submit(thread, call.number, arguments)
@@ -37,10 +41,6 @@ pub(super) fn delegate(thread: Box<Thread>, number: u64, arguments: [u64; 6]) ->
     submit(thread, number, arguments)
 }
 
-/// Counts a call that will be delegated, and returns the arguments for the base.
-fn begin(thread: &Thread, arguments: [u64; 6]) -> [u64; 6] {
-    counters::count(Counter::DelegatedCalls);
-    mask_proxy_pointers(arguments, thread.process.pages().bounds())
 /// The same, with one argument that this kernel has replaced: its index, and what the base gets.
 pub(super) fn delegate_replacing(
     thread: Box<Thread>,
@@ -53,6 +53,10 @@ pub(super) fn delegate_replacing(
     submit(thread, number, arguments)
 }
 
+/// Counts a call that will be delegated, and returns the arguments for the base.
+fn begin(thread: &Thread, arguments: [u64; 6]) -> [u64; 6] {
+    counters::count(Counter::DelegatedCalls);
+    mask_proxy_pointers(arguments, thread.process.pages().bounds())
 }
 
 fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {

@@ -9,7 +9,7 @@
 
 use crate::model::errno::Errno;
 use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
-use crate::syscall::signals::{action, frame, mask, send, wait};
+use crate::syscall::signals::{action, frame, mask, send, signalfd, wait};
 use crate::syscall::{
     advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
     prctl, scheduling, shared_memory, threads, time, timers,
@@ -152,7 +152,7 @@ table! {
     124 getsid => [delegated],
     125 capget => [delegated],
     126 capset => [delegated],
-    127 rt_sigpending => [immediate mask::pending],
+    127 rt_sigpending => [local mask::pending],
     128 rt_sigtimedwait => once [local wait::timed_wait],
     129 rt_sigqueueinfo => [local send::queue],
     130 rt_sigsuspend => once [local wait::suspend],
@@ -307,14 +307,14 @@ table! {
     279 move_pages => [refused ENOSYS "no NUMA policy, as on a Linux without CONFIG_NUMA"],
     280 utimensat => [delegated],
     281 epoll_pwait => once timeout_ms(3) [masked 4],
-    282 signalfd => [refused ENOSYS "signals are queued in this kernel; the base has none to read"],
+    282 signalfd => [local signalfd::signalfd],
     283 timerfd_create => [delegated],
     284 eventfd => [delegated],
     285 fallocate => [delegated],
     286 timerfd_settime => [delegated],
     287 timerfd_gettime => [delegated],
     288 accept4 => [delegated],
-    289 signalfd4 => [refused ENOSYS "signals are queued in this kernel; the base has none to read"],
+    289 signalfd4 => [local signalfd::signalfd4],
     290 eventfd2 => [delegated],
     291 epoll_create1 => [delegated],
     292 dup3 => spares_mirror(2) [delegated],

@@ -37,6 +37,7 @@ fn play(_: &Context) -> Result<(), Finding> {
         is_alike(&[PROBE, "others"])?;
         is_debugged()?;
         is_alike(&[PROBE, "io_uring"])?;
+        is_alike(&[PROBE, "signal_files"])?;
         ENGINES.iter().try_for_each(|words| verifies(words))?;
         insula(&["rm", "--force", NODE]).map(drop)
     })
