@@ -182,9 +182,19 @@ static int mirror_map_window(struct insula_mirror *mirror, struct vm_area_struct
 	return err || !write ? err : mirror_make_writable(vma, &window);
 }
 
+/* Whether it is an ioctl by which a proxy waits for calls, or handles signals, for example. */
+static bool mirror_is_own_ioctl(int call, const unsigned long *arguments)
+{
+	unsigned int command = arguments[1];
+
+	return call == __NR_ioctl && _IOC_TYPE(command) == INSULA_IOC &&
+	       _IOC_NR(command) >= _IOC_NR(INSULA_MIRROR_CREATE) &&
+	       _IOC_NR(command) <= _IOC_NR(INSULA_MIRROR_FAULT_IN);
+}
+
 /*
  * The slot to raise a remote fault on, or NULL: by the process. A thread of the proxy is in a call
- * of its program only during a system call that is none of the module, and while it accesses the
+ * of its program only during a system call that is not its own, and while it accesses the
  * program's memory itself. Else it completes earlier I/O, and the slot may have its next call
  * already, which it has not read.
  */
@@ -202,7 +212,7 @@ static struct insula_syscall_slot *mirror_slot_of(struct insula_mirror *mirror,
 	if (call < 0)
 		return NULL;
 	syscall_get_arguments(current, regs, arguments);
-	return call == __NR_ioctl && _IOC_TYPE(arguments[1]) == INSULA_IOC ? NULL : slot;
+	return mirror_is_own_ioctl(call, arguments) ? NULL : slot;
 }
 
 /* `slot`: that to raise the fault on, or NULL. */
