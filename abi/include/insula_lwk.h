@@ -68,6 +68,26 @@
  * program that replaces its memory again and again delays itself, not its other threads' calls.
  * If the LWK unmaps the page nevertheless, the base raises the fault again, a few times.
  *
+ * Faults of a process. Others than a thread of the proxy in a call touch such pages, too: another
+ * process by process_vm_readv(2), a worker of io_uring, the proxy's thread when I/O completes
+ * between two calls. They have no slot to ask by, so the base asks in the process's page:
+ *
+ *	base					LWK's core that is rung
+ *	faults[i]: address, access;
+ *	  sequence := n, with release
+ *	process_pending[], lwk_doorbell	->	faults[i].sequence != answers[i].sequence
+ *						resolves it in the process's address space
+ *					<-	answers[i]: error; sequence := n, with release;
+ *						rings base_doorbell
+ *	looks the page up;
+ *	  faults[i].looked_up := n
+ *
+ * The base raises the next fault in an entry only when the last one is answered, and waits for
+ * an answer with a timeout. The LWK answers whatever the process's threads do: computing, stopped
+ * or gone. It retries a fault that has to wait (for memory, for a page that is being unmapped)
+ * without an interrupt, and answers when that is over. A page is not unmapped before `looked_up`
+ * says so, as with `faulting`; but for 100 ms at most, as the one who asked may have been killed.
+ *
  * Invalidation. The base maps a page, or walks the page table, only after it has set the bit
  * of the 2 MiB window in the process's may-map bitmap, followed by a full fence. To reuse a
  * frame or a page-table page of a program, or to reduce access rights, the LWK
@@ -300,7 +320,7 @@ enum insula_lwk_process_state {
 };
 
 /* Most frames of a process reported as pinned: what fits in its first page. */
-#define INSULA_LWK_PINNED_MAX	288
+#define INSULA_LWK_PINNED_MAX	240
 
 /* Most queued signals of a process. */
 #define INSULA_LWK_QUEUE	32
@@ -312,6 +332,23 @@ struct insula_lwk_signal {
 	__s32 code;		/* si_code */
 	__u32 thread;		/* id of the proxy's thread that received it */
 	__u64 fields[4];	/* siginfo_t from byte 16 on */
+};
+
+/* Most faults of a process at a time, on its memory. */
+#define INSULA_LWK_FAULTS	8
+
+/* A fault of a process. Written by the base. */
+struct insula_lwk_fault {
+	__u64 address;
+	__u64 access;		/* 1: write; 0: read */
+	__u64 sequence;		/* number of the entry's last fault */
+	__u64 looked_up;	/* the last fault whose page was looked up after its answer */
+};
+
+/* The answer to it. Written by the LWK. */
+struct insula_lwk_fault_answer {
+	__u64 error;		/* 0, or negative errno if access is denied */
+	__u64 sequence;		/* of the fault */
 };
 
 /* First page of a process. */
@@ -341,6 +378,8 @@ struct insula_lwk_process {
 	__u64 lwk_reserved[5];
 	/* Written by the base: signal number n is at n mod INSULA_LWK_QUEUE. */
 	struct insula_lwk_signal queue[INSULA_LWK_QUEUE];
+	struct insula_lwk_fault faults[INSULA_LWK_FAULTS];	/* written by the base */
+	struct insula_lwk_fault_answer answers[INSULA_LWK_FAULTS];	/* written by the LWK */
 	/* Written by the base before `invalidated`: frames that were pinned then. */
 	__u64 pinned_count;	/* if more than INSULA_LWK_PINNED_MAX, not all are listed */
 	__u64 pinned_reserved[7];

@@ -208,6 +208,37 @@ pub struct Signal {
     pub fields: [u64; 4],
 }
 
+/// `INSULA_LWK_FAULTS`: most faults of a process at a time, on its memory.
+pub const FAULTS: usize = 8;
+
+/// `struct insula_lwk_fault`: a fault of a process, written by the base.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Fault {
+    /// Faulting address.
+    pub address: u64,
+    /// 1 for a write, 0 for a read.
+    pub access: u64,
+    /// Number of the entry's last fault.
+    pub sequence: u64,
+    /// The last fault whose page was looked up after its answer.
+    pub looked_up: u64,
+}
+
+/// `struct insula_lwk_fault_answer`: the answer to a [`Fault`], written by the LWK.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct FaultAnswer {
+    /// 0, or negative errno if access is denied.
+    pub error: u64,
+    /// Number of the fault.
+    pub sequence: u64,
+}
+
 /// `struct insula_lwk_process`: the first page of a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -254,6 +285,10 @@ pub struct Process {
     pub lwk_reserved: [u64; 5],
     /// Signal number n is at n modulo [`QUEUE`].
     pub queue: [Signal; QUEUE],
+    /// Faults on its memory that have no slot.
+    pub faults: [Fault; FAULTS],
+    /// Their answers, by entry.
+    pub answers: [FaultAnswer; FAULTS],
     /// Frames that were pinned at the last invalidation: if more than [`PINNED_MAX`], not all are
     /// listed.
     pub pinned_count: u64,
@@ -264,7 +299,7 @@ pub struct Process {
 }
 
 /// `INSULA_LWK_PINNED_MAX`: most frames of a process reported as pinned.
-pub const PINNED_MAX: usize = 288;
+pub const PINNED_MAX: usize = 240;
 
 /// `INSULA_LWK_MAY_MAP_SHIFT`: a window's bit in [`MayMap`] is `address >> 21` modulo 32768.
 pub const MAY_MAP_SHIFT: u32 = 21;

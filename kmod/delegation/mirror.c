@@ -95,6 +95,7 @@ static struct insula_mirror *mirror_new(struct insula_slots *slots, u64 start, u
 	mutex_init(&mirror->invalidate_lock);
 	mutex_init(&mirror->stopped_lock);
 	insula_frame_tracker_init(&mirror->tracker);
+	insula_process_faults_init(&mirror->faults);
 	insula_base_mappings_init(&mirror->base);
 	xa_init(&mirror->attached);
 	mirror->user.disconnected = mirror_disconnected;

@@ -11,6 +11,7 @@
 
 #include "delegation/base_mapping.h"
 #include "delegation/frame_tracker.h"
+#include "delegation/process_fault.h"
 #include "delegation/slots.h"
 
 /* mm mirror: the address space of a node's program, for its proxy. */
@@ -32,6 +33,7 @@ struct insula_mirror {
 	struct mutex stopped_lock;	/* stopped, and its word in the area */
 	bool stopped;			/* as reported to the node's kernel */
 	struct insula_syscall_slot *first;	/* the first thread's */
+	struct insula_process_faults faults;
 	struct insula_base_mappings base;
 	int joined_vmas;		/* VMAs of the proxy when those of the mirror were joined */
 	struct delayed_work quiesce_work;

@@ -5,8 +5,9 @@
  * A fault is resolved from the program's own page table, a window of pages at a time, inserted
  * as ordinary pages so that calls can do I/O on them. They are inserted read-only, and made
  * writable by the first write fault, where the program's table allows it. A page that the table
- * does not map, or not for writing, is requested from the program's kernel by a remote fault,
- * on the slot of the faulting thread.
+ * does not map, or not for writing, is requested from the program's kernel by a remote fault:
+ * on the slot of the faulting thread if that is in a call of the program, else as a fault of the
+ * process.
  *
  * Faults walk and insert under walk_lock, shared; invalidation takes it exclusively, so that no
  * walk is under way. It is never held across a remote fault, and neither is mmap_lock, which
@@ -21,6 +22,10 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
+#include <linux/sched/task_stack.h>
+
+#include <asm/syscall.h>
+#include <asm/unistd.h>
 
 #include "arch/x86/page_table.h"
 #include "compat/compat.h"
@@ -177,10 +182,55 @@ static int mirror_map_window(struct insula_mirror *mirror, struct vm_area_struct
 	return err || !write ? err : mirror_make_writable(vma, &window);
 }
 
+/* Whether it is an ioctl by which a proxy waits for calls, or handles signals, for example. */
+static bool mirror_is_own_ioctl(int call, const unsigned long *arguments)
+{
+	unsigned int command = arguments[1];
+
+	return call == __NR_ioctl && _IOC_TYPE(command) == INSULA_IOC &&
+	       _IOC_NR(command) >= _IOC_NR(INSULA_MIRROR_CREATE) &&
+	       _IOC_NR(command) <= _IOC_NR(INSULA_MIRROR_FAULT_IN);
+}
+
 /*
- * Map the page if the program's table maps it, else -ENOENT. `slot`: the faulting thread's, or
- * NULL.
+ * The slot to raise a remote fault on, or NULL: by the process. A thread of the proxy is in a call
+ * of its program only during a system call that is not its own, and while it accesses the
+ * program's memory itself. Else it completes earlier I/O, and the slot may have its next call
+ * already, which it has not read.
  */
+static struct insula_syscall_slot *mirror_slot_of(struct insula_mirror *mirror,
+						  const struct vm_fault *vmf)
+{
+	struct insula_syscall_slot *slot = xa_load(&mirror->attached, current->pid);
+	struct pt_regs *regs = task_pt_regs(current);
+	unsigned long arguments[6];
+	int call;
+
+	if (!slot || vmf->flags & FAULT_FLAG_USER)
+		return slot;
+	call = syscall_get_nr(current, regs);
+	if (call < 0)
+		return NULL;
+	syscall_get_arguments(current, regs, arguments);
+	return mirror_is_own_ioctl(call, arguments) ? NULL : slot;
+}
+
+/* `slot`: that to raise the fault on, or NULL. */
+static int mirror_may_raise(struct insula_mirror *mirror, struct insula_syscall_slot *slot,
+			    u64 address, bool write)
+{
+	return slot ? insula_slot_may_fault(slot, address, write) :
+		      insula_process_fault_may_raise(mirror, address, write);
+}
+
+static int mirror_raise(struct insula_mirror *mirror, struct insula_syscall_slot *slot,
+			u64 address, bool write, unsigned int timeout_ms)
+{
+	return slot ? insula_slot_fault(slot, address, write, timeout_ms) :
+		      insula_process_fault_raise(mirror, address, write, timeout_ms);
+}
+
+/* Map the page if the program's table maps it, else -ENOENT. */
 static int mirror_try_map(struct insula_mirror *mirror, struct insula_syscall_slot *slot,
 			  struct vm_area_struct *vma, u64 address, bool write)
 {
@@ -193,19 +243,20 @@ static int mirror_try_map(struct insula_mirror *mirror, struct insula_syscall_sl
 	up_read(&mirror->walk_lock);
 	if (slot)
 		insula_slot_looked_up(slot, !err);
+	else
+		insula_process_fault_looked_up(mirror, address, !err);
 	return err;
 }
 
 /* Raise a remote fault without mmap_lock: the page fault is retried afterwards. */
-static vm_fault_t mirror_fault_unlocked(struct vm_fault *vmf, struct insula_syscall_slot *slot,
-					u64 address,
-					bool write)
+static vm_fault_t mirror_fault_unlocked(struct vm_fault *vmf, struct insula_mirror *mirror,
+					struct insula_syscall_slot *slot, u64 address, bool write)
 {
 	struct file *file = get_file(vmf->vma->vm_file);
 
 	mmap_read_unlock(vmf->vma->vm_mm);
-	/* The slot keeps the result for the retry. */
-	insula_slot_fault(slot, address, write, ANSWER_TIMEOUT_MS);
+	/* The result is kept for the retry. */
+	mirror_raise(mirror, slot, address, write, ANSWER_TIMEOUT_MS);
 	fput(file);
 	return VM_FAULT_RETRY;
 }
@@ -223,17 +274,15 @@ static vm_fault_t mirror_remote_fault(struct vm_fault *vmf, struct insula_mirror
 {
 	int err;
 
-	if (!slot)
-		return VM_FAULT_SIGBUS;
 	do {
-		err = insula_slot_may_fault(slot, address, write);
+		err = mirror_may_raise(mirror, slot, address, write);
 		if (err)
 			return VM_FAULT_SIGBUS;
 		if (vmf->flags & FAULT_FLAG_RETRY_NOWAIT)
 			return VM_FAULT_RETRY;
 		if (vmf->flags & FAULT_FLAG_ALLOW_RETRY)
-			return mirror_fault_unlocked(vmf, slot, address, write);
-		err = insula_slot_fault(slot, address, write, LOCKED_TIMEOUT_MS);
+			return mirror_fault_unlocked(vmf, mirror, slot, address, write);
+		err = mirror_raise(mirror, slot, address, write, LOCKED_TIMEOUT_MS);
 		if (!err)
 			err = mirror_try_map(mirror, slot, vmf->vma, address, write);
 	} while (err == -ENOENT);
@@ -243,7 +292,7 @@ static vm_fault_t mirror_remote_fault(struct vm_fault *vmf, struct insula_mirror
 static vm_fault_t mirror_handle_fault(struct vm_fault *vmf, bool write)
 {
 	struct insula_mirror *mirror = vmf->vma->vm_file->private_data;
-	struct insula_syscall_slot *slot = xa_load(&mirror->attached, current->pid);
+	struct insula_syscall_slot *slot = mirror_slot_of(mirror, vmf);
 	u64 address = vmf->address & PAGE_MASK;
 	int err = -EFAULT;
 

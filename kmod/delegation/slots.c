@@ -50,6 +50,11 @@ bool insula_slots_disconnected(const struct insula_slots *slots)
 	return READ_ONCE(slots->disconnected);
 }
 
+wait_queue_head_t *insula_slots_answers(struct insula_slots *slots)
+{
+	return &slots->answers;
+}
+
 bool insula_slots_ready(const struct insula_slots *slots)
 {
 	return READ_ONCE(slots->header->lwk_doorbell);
@@ -106,6 +111,8 @@ static void slots_rung(struct insula_doorbell *doorbell)
 	slots_take_bits(slots, header->wake_summary, slots->maps->wake_pending, insula_slot_wake);
 	slots_take_bits(slots, header->cancel_summary, slots->maps->cancel_pending,
 			insula_slot_cancel);
+	if (wq_has_sleeper(&slots->answers))
+		wake_up_all(&slots->answers);
 }
 
 static void slots_write_header(struct insula_slots *slots)
@@ -130,6 +137,7 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	kref_init(&slots->refs);
 	mutex_init(&slots->lock);
 	init_rwsem(&slots->users_lock);
+	init_waitqueue_head(&slots->answers);
 	INIT_LIST_HEAD(&slots->users);
 	slots->place = *place;
 	insula_shootdown_init(&slots->shootdown, place->node);
@@ -198,6 +206,7 @@ void insula_slots_disconnect(struct insula_slots *slots)
 	insula_shootdown_disconnect(&slots->shootdown);
 	mutex_lock(&slots->lock);
 	WRITE_ONCE(slots->disconnected, true);
+	wake_up_all(&slots->answers);
 	for (page = 0; page < slots->place.pages; page++)
 		slots_visit_page(slots, page, insula_slot_disconnect);
 	down_read(&slots->users_lock);

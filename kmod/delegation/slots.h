@@ -47,6 +47,12 @@ bool insula_slots_disconnected(const struct insula_slots *slots);
 /* Its cores are parked, or one of them could not be (`lost`). NULL is allowed. */
 void insula_slots_end(struct insula_slots *slots, bool lost);
 
+/*
+ * Where tasks wait for what the node's kernel answers in pages of processes; woken by each ring,
+ * and when the node has ended.
+ */
+wait_queue_head_t *insula_slots_answers(struct insula_slots *slots);
+
 /* Whether the node's kernel accepts programs. */
 bool insula_slots_ready(const struct insula_slots *slots);
 

@@ -45,6 +45,7 @@ struct insula_slots {
 	struct insula_lwk_delegation *header;
 	bool disconnected;		/* the node has ended */
 	struct insula_doorbell doorbell;
+	wait_queue_head_t answers;
 	struct insula_clock clock;
 	struct insula_ringable *ringable;
 	struct insula_shootdown shootdown;

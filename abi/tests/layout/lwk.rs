@@ -2,9 +2,9 @@
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
-    self, Calls, Clock, Core, Counters, Delegation, DelegationPlace, Maps, MayMap, MirrorCreate,
-    MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap, MirrorSignal, MirrorStart, Process,
-    Signal, SyscallSlot,
+    self, Calls, Clock, Core, Counters, Delegation, DelegationPlace, Fault, FaultAnswer, Maps,
+    MayMap, MirrorCreate, MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap, MirrorSignal,
+    MirrorStart, Process, Signal, SyscallSlot,
 };
 
 use super::{Facts, structure, values};
@@ -97,10 +97,24 @@ pub(crate) fn structures() -> Facts {
             signals_dequeued,
             lwk_reserved,
             queue,
+            faults,
+            answers,
             pinned_count,
             pinned_reserved,
             pinned
         ]
+    );
+    structure!(
+        facts,
+        Fault,
+        "insula_lwk_fault",
+        [address, access, sequence, looked_up]
+    );
+    structure!(
+        facts,
+        FaultAnswer,
+        "insula_lwk_fault_answer",
+        [error, sequence]
     );
     structure!(
         facts,
@@ -199,6 +213,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_PTE_BASE = lwk::PTE_BASE,
         INSULA_LWK_ACCESS_WRITE = lwk::ACCESS_WRITE,
         INSULA_LWK_ACCESS_EXECUTE = lwk::ACCESS_EXECUTE,
+        INSULA_LWK_FAULTS = lwk::FAULTS,
         INSULA_LWK_PINNED_MAX = lwk::PINNED_MAX,
         INSULA_LWK_MAY_MAP_SHIFT = lwk::MAY_MAP_SHIFT,
         INSULA_LWK_QUEUE = lwk::QUEUE,

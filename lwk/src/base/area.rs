@@ -234,7 +234,7 @@ impl DelegationArea {
 
     /// Rings the base, and again if the doorbell moved meanwhile: the old one may belong to a core
     /// that the base has taken offline (`kmod/arch/x86/doorbell.c`).
-    fn ring_base(&self) {
+    pub(super) fn ring_base(&self) {
         self.count(number(), offset_of!(Counters, rings));
         let place = self.header(offset_of!(Delegation, base_doorbell));
         let mut doorbell = place.load(Ordering::Acquire);

@@ -34,11 +34,11 @@ impl ProcessPages {
         self.area
     }
 
-    fn word(&self, offset: usize) -> &'static AtomicU64 {
+    pub(super) fn word(&self, offset: usize) -> &'static AtomicU64 {
         self.area.word(self.page, offset)
     }
 
-    fn load(&self, offset: usize) -> u64 {
+    pub(super) fn load(&self, offset: usize) -> u64 {
         self.word(offset).load(Ordering::Acquire)
     }
 

@@ -31,6 +31,7 @@ impl Errno {
     pub const ENAMETOOLONG: Self = Self(36);
     pub const ENOSYS: Self = Self(38);
     pub const ELOOP: Self = Self(40);
+    pub const EOPNOTSUPP: Self = Self(95);
     pub const ETIMEDOUT: Self = Self(110);
 
     /// Within this kernel only, as Linux' ERESTARTSYS: a page of a base mapping has to be faulted

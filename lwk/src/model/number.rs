@@ -114,3 +114,15 @@ pub const PROCESS_VM_READV: u64 = 310;
 pub const PRLIMIT64: u64 = 302;
 /// `faccessat2`.
 pub const FACCESSAT2: u64 = 439;
+/// `rt_sigpending`.
+pub const RT_SIGPENDING: u64 = 127;
+/// `signalfd`.
+pub const SIGNALFD: u64 = 282;
+/// `signalfd4`.
+pub const SIGNALFD4: u64 = 289;
+/// `io_uring_setup`.
+pub const IO_URING_SETUP: u64 = 425;
+/// `io_uring_enter`.
+pub const IO_URING_ENTER: u64 = 426;
+/// `io_uring_register`.
+pub const IO_URING_REGISTER: u64 = 427;

@@ -298,6 +298,29 @@ impl Signals {
         })
     }
 
+    /// Whether a signal of a set is pending that a thread blocks: one of its own, or one of the
+    /// process that every thread blocks.
+    #[must_use]
+    pub fn has_blocked(&self, id: u64, wanted: Set) -> bool {
+        let own = self.threads.iter().find(|thread| thread.id == id);
+        own.is_some_and(|own| own.queue.set() & wanted != 0)
+            || self.process_pending.set() & wanted & self.blocked_by_all() != 0
+    }
+
+    /// Dequeues such a signal. Also returns whether it is the thread's own.
+    pub fn take_blocked(&mut self, id: u64, wanted: Set) -> Option<(Info, bool)> {
+        let own = self.thread(id)?.queue.take(wanted).map(|info| (info, true));
+        let all = wanted & self.blocked_by_all();
+        own.or_else(|| self.process_pending.take(all).map(|info| (info, false)))
+    }
+
+    fn blocked_by_all(&self) -> Set {
+        let blocked = self.threads.iter();
+        blocked.fold(Set::MAX, |all, thread| {
+            all & thread.blocked & !thread.awaited
+        })
+    }
+
     /// Dequeues a signal of a set that is pending for the thread or the process.
     pub fn take(&mut self, id: u64, wanted: Set) -> Option<Info> {
         let own = self.thread(id).and_then(|thread| thread.queue.take(wanted));

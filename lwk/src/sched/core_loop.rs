@@ -17,7 +17,7 @@ use crate::hw::interrupts::{handle_interrupt, is_doorbell_pending, take_doorbell
 use crate::hw::tlb::switch_page_table;
 use crate::hw::{clock, log};
 use crate::sched::{stealing, waiting};
-use crate::syscall::{dispatch, exception, exec, signal_delivery};
+use crate::syscall::{dispatch, exception, exec, proxy_mask, signal_delivery};
 use crate::task::address_space::base_access::Retry;
 use crate::task::flow::{Flow, Handler};
 use crate::task::reap::{self, end_thread};
@@ -273,6 +273,12 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
     if thread.process.is_exiting() {
         thread.extended.save();
         return exit_running(thread);
+    }
+    if proxy_mask::has_signals_for_fds(&thread) {
+        return Flow::handler(thread, async |mut thread| {
+            proxy_mask::pass_to_fds(&mut thread).await;
+            Flow::Continue(thread)
+        });
     }
     choose_core(thread)
 }

@@ -15,6 +15,7 @@ use crate::task::flow::{Flow, Handler};
 use crate::task::reap::end_thread;
 use crate::task::remote::ProxyExited;
 use crate::task::run_queue::{enqueue, enqueue_front, has_more};
+use crate::task::service;
 use crate::task::thread::Thread;
 
 /// Time for which a core polls for the reply to a call before it runs other threads.
@@ -101,6 +102,7 @@ pub(super) fn dispatch(flow: Flow) {
 /// threads whose proxy has exited.
 pub(super) fn poll_waiting() {
     polling::begin_poll();
+    service::retry_faults();
     // Taken out: what is made ready here may add to the list.
     let mut polled = core::mem::take(&mut *waiting().lock());
     let mut at = 0;

@@ -23,7 +23,11 @@ pub(super) fn delegate_call(
     if call.sets_uid {
         thread.uid = None;
     }
-    if call.uses_terminal && proxy_mask::is_mask_outdated(&thread) {
+    let is_outdated = match call.uses_terminal {
+        true => proxy_mask::is_mask_outdated(&thread),
+        false => proxy_mask::is_mask_of_fds_outdated(&thread),
+    };
+    if is_outdated {
         return Flow::handler(thread, move |mut thread| async move {
             proxy_mask::block_in_proxy(&mut thread).await;
             submit(thread, call.number, arguments)
@@ -35,6 +39,18 @@ pub(super) fn delegate_call(
 /// Delegates a local call to the base after all.
 pub(super) fn delegate(thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
     let arguments = begin(&thread, arguments);
+    submit(thread, number, arguments)
+}
+
+/// The same, with one argument that this kernel has replaced: its index, and what the base gets.
+pub(super) fn delegate_replacing(
+    thread: Box<Thread>,
+    number: u64,
+    arguments: [u64; 6],
+    (at, value): (usize, u64),
+) -> Flow {
+    let mut arguments = begin(&thread, arguments);
+    arguments[at] = value;
     submit(thread, number, arguments)
 }
 

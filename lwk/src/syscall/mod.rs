@@ -17,6 +17,7 @@ pub(crate) mod file_mapping;
 pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod futex;
+mod io_uring;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod prctl;

@@ -9,10 +9,10 @@
 
 use crate::model::errno::Errno;
 use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
-use crate::syscall::signals::{action, frame, mask, send, wait};
+use crate::syscall::signals::{action, frame, mask, send, signalfd, wait};
 use crate::syscall::{
-    advice, aio, base_mapping, clone, exec, exit, files, fork, futex, limits, memory, prctl,
-    scheduling, shared_memory, threads, time, timers,
+    advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
+    prctl, scheduling, shared_memory, threads, time, timers,
 };
 
 /// Finds a call by its number; `None` if Linux 6.12 does not have it.
@@ -152,7 +152,7 @@ table! {
     124 getsid => [delegated],
     125 capget => [delegated],
     126 capset => [delegated],
-    127 rt_sigpending => [immediate mask::pending],
+    127 rt_sigpending => [local mask::pending],
     128 rt_sigtimedwait => once [local wait::timed_wait],
     129 rt_sigqueueinfo => [local send::queue],
     130 rt_sigsuspend => once [local wait::suspend],
@@ -307,14 +307,14 @@ table! {
     279 move_pages => [refused ENOSYS "no NUMA policy, as on a Linux without CONFIG_NUMA"],
     280 utimensat => [delegated],
     281 epoll_pwait => once timeout_ms(3) [masked 4],
-    282 signalfd => [refused ENOSYS "signals are queued in this kernel; the base has none to read"],
+    282 signalfd => [local signalfd::signalfd],
     283 timerfd_create => [delegated],
     284 eventfd => [delegated],
     285 fallocate => [delegated],
     286 timerfd_settime => [delegated],
     287 timerfd_gettime => [delegated],
     288 accept4 => [delegated],
-    289 signalfd4 => [refused ENOSYS "signals are queued in this kernel; the base has none to read"],
+    289 signalfd4 => [local signalfd::signalfd4],
     290 eventfd2 => [delegated],
     291 epoll_create1 => [delegated],
     292 dup3 => spares_mirror(2) [delegated],
@@ -362,9 +362,9 @@ table! {
     334 rseq => [immediate threads::rseq],
     335 uretprobe => [refused ENOSYS "only uprobes of the base use it"],
     424 pidfd_send_signal => [delegated],
-    425 io_uring_setup => [refused ENOSYS "its rings are memory of the base, which the program cannot map"],
-    426 io_uring_enter => [refused ENOSYS "its rings are memory of the base, which the program cannot map"],
-    427 io_uring_register => [refused ENOSYS "its rings are memory of the base, which the program cannot map"],
+    425 io_uring_setup => [local io_uring::set_up],
+    426 io_uring_enter => once [local io_uring::enter],
+    427 io_uring_register => [local io_uring::register],
     428 open_tree => [delegated],
     429 move_mount => [delegated],
     430 fsopen => [delegated],

@@ -33,10 +33,30 @@ pub(super) fn set_remaining_time(thread: &mut Thread, call: &Call, arguments: &m
     }
 }
 
+/// Stores the deadline of a call whose timeout is at an address; for a restarted call, returns the
+/// remaining time in seconds and ns.
+pub(super) fn remaining_time(thread: &mut Thread, address: u64) -> Option<[u64; 2]> {
+    let now_ns = clock::now_ns();
+    let Some(deadline_ns) = thread.call_deadline_ns else {
+        let timeout_ns = timespec_at(thread, address);
+        thread.call_deadline_ns = timeout_ns.map(|ns| now_ns.saturating_add(ns));
+        return None;
+    };
+    let left_ns = deadline_ns.saturating_sub(now_ns);
+    Some([left_ns / NS_PER_S, left_ns % NS_PER_S])
+}
+
+/// Reads a timeout in ns; `None` if it is invalid, which the base will report.
+fn timespec_at(thread: &Thread, address: u64) -> Option<u64> {
+    let mut bytes = [0; 16];
+    thread.process.space().read(address, &mut bytes).ok()?;
+    timespec_ns(&bytes)
+}
+
 /// Returns a call's timeout in ns; `None` if it is infinite, or invalid, which the base will
 /// report.
 fn timeout_ns(
-    thread: &mut Thread,
+    thread: &Thread,
     timeout_argument: TimeoutArgument,
     arguments: &[u64; 6],
 ) -> Option<u64> {
@@ -45,18 +65,8 @@ fn timeout_ns(
             let ms = u64::try_from(arguments[at] as i32).ok()?;
             Some(ms * NS_PER_MS)
         }
-        TimeoutArgument::Timespec(at) => {
-            let mut bytes = [0; 16];
-            if arguments[at] == 0 {
-                return None;
-            }
-            thread
-                .process
-                .space()
-                .read(arguments[at], &mut bytes)
-                .ok()?;
-            timespec_ns(&bytes)
-        }
+        TimeoutArgument::Timespec(at) if arguments[at] == 0 => None,
+        TimeoutArgument::Timespec(at) => timespec_at(thread, arguments[at]),
     }
 }
 

@@ -167,6 +167,11 @@ impl AddressSpace {
         }
     }
 
+    /// Finds the highest free range of a size between two addresses.
+    pub(crate) fn find_gap(&mut self, size: u64, bottom: u64, top: u64) -> Option<u64> {
+        self.vmas.find_gap(size, PAGE, bottom, top)
+    }
+
     /// Maps zeroed private memory, of a multiple of the page size. Returns its address.
     ///
     /// # Errors

@@ -144,7 +144,12 @@ impl Thread {
     }
 
     /// Has the proxy map the mirror in a range.
-    async fn map_mirror(&mut self, start: u64, end: u64, flags: u64) -> Result<(), Errno> {
+    pub(super) async fn map_mirror(
+        &mut self,
+        start: u64,
+        end: u64,
+        flags: u64,
+    ) -> Result<(), Errno> {
         let request = self.put_scratch(&[start, end, flags]);
         let request = request.ok_or(Errno::ENOMEM)?;
         let mirror = self.process.pages().mirror_fd();
@@ -190,14 +195,8 @@ impl Thread {
             size, protection, ..
         } = mapping;
         let guard = self.change_base_mappings().await?;
-        let start = guard.mm().space().place(place, size)?;
+        let start = self.make_base_mapping(&guard, place, &mapping).await?;
         let end = start + size;
-        let (call, arguments) = mapping.call(start);
-        if let Err(error) = self.remote_syscall_as_kernel(call, arguments).await {
-            // A driver may have refused when the range was already free.
-            let _ = self.map_mirror(start, end, MIRROR_MAP_KEEP).await;
-            return Err(error);
-        }
         let mut insert = move |space: &mut AddressSpace| {
             space.end_base_mapping(start, end)?;
             space.map(Placement::Fixed(start), size, protection)?;
@@ -210,6 +209,28 @@ impl Thread {
             let _ = self.map_mirror(start, end, 0).await;
         }
         inserted
+    }
+
+    /// Has the proxy map memory of the base, at a place for it. Returns its address.
+    async fn make_base_mapping(
+        &mut self,
+        guard: &ChangeGuard,
+        place: Placement,
+        mapping: &BaseMapping,
+    ) -> Result<u64, Errno> {
+        let size = mapping.size;
+        let start = guard.mm().space().place(place, size)?;
+        let (call, arguments) = mapping.call(start);
+        let Err(error) = self.remote_syscall_as_kernel(call, arguments).await else {
+            return Ok(start);
+        };
+        // A driver may have refused when the range was already free.
+        let _ = self.map_mirror(start, start + size, MIRROR_MAP_KEEP).await;
+        match error {
+            // It may be a file that the base maps only where it chooses.
+            Errno::EINVAL if place == Placement::Hint(0) => self.map_in_hole(guard, mapping).await,
+            error => Err(error),
+        }
     }
 
     /// Ends a base mapping by a call of the base.

@@ -208,6 +208,7 @@ impl Process {
         *child.signals.lock() = signals;
         *child.limits.lock() = self.limits().clone();
         child.set_personality(self.personality());
+        child.add_signals_of_fds(self.signals_of_fds());
         *child.program_info.lock() = self.program_info.lock().clone();
         child
             .blocks_parent

@@ -11,6 +11,7 @@ use crate::model::core_file::ThreadDump;
 use crate::model::futex::{self, Key};
 use crate::model::limits::Limit;
 use crate::model::signals::Signals;
+use crate::model::signals::set::{NOT_OF_FDS, Set};
 use crate::task::mm::{AddressSpaceGuard, Mm};
 use crate::task::nascent_child::NascentChild;
 use crate::task::spin_guard::SpinGuard;
@@ -45,6 +46,8 @@ pub struct Process {
     pub cpu_ticks: AtomicU64,
     /// Resource limits kept by this kernel, by resource.
     pub(super) limits: spin::Mutex<BTreeMap<u64, Limit>>,
+    /// Signals that some signalfd(2) reads: if they are blocked, they are pending for the proxy.
+    signals_of_fds: AtomicU64,
     /// Persona of personality(2).
     personality: AtomicU64,
     /// It has no threads any more and is being reaped.
@@ -82,6 +85,7 @@ impl Process {
             program_info: spin::Mutex::new(ProgramInfo::default()),
             cpu_ticks: AtomicU64::new(0),
             limits: spin::Mutex::new(BTreeMap::new()),
+            signals_of_fds: AtomicU64::new(0),
             personality: AtomicU64::new(0),
             is_being_reaped: AtomicBool::new(false),
             forks_in_progress: AtomicU32::new(0),
@@ -135,6 +139,18 @@ impl Process {
     /// Locks the limits kept here. Never waits while they are locked.
     pub fn limits(&self) -> SpinGuard<spin::MutexGuard<'_, BTreeMap<u64, Limit>>> {
         SpinGuard::new(self.limits.lock())
+    }
+
+    /// Returns the signals that are to be pending for the proxy while they are blocked.
+    #[must_use]
+    pub fn signals_of_fds(&self) -> Set {
+        self.signals_of_fds.load(Ordering::Relaxed)
+    }
+
+    /// Adds to them.
+    pub fn add_signals_of_fds(&self, set: Set) {
+        self.signals_of_fds
+            .fetch_or(set & !NOT_OF_FDS, Ordering::Relaxed);
     }
 
     /// Returns the persona: `ADDR_NO_RANDOMIZE` or 0.

@@ -30,13 +30,18 @@ use crate::task::thread::Thread;
 const FAULT_AROUND: u64 = 64 << 10;
 /// Period in which a remote fault is retried that waits for a change of the address space, and a
 /// change that waits for a remote fault.
-const CHANGE_RETRY_NS: u64 = 100_000;
+pub(super) const CHANGE_RETRY_NS: u64 = 100_000;
 /// Period in which is retried what lacks memory that others will free: no interrupt announces that.
-const MEMORY_RETRY_NS: u64 = 1_000_000;
+pub(super) const MEMORY_RETRY_NS: u64 = 1_000_000;
 
 /// The proxy has exited, so there will be no reply; the process exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyExited;
+
+/// Populates what follows the page of an address, as far as possible.
+pub(super) fn populate_around(space: &mut AddressSpace, address: u64, access: Protection) {
+    let _ = space.populate(address, (address | (FAULT_AROUND - 1)) + 1, access);
+}
 
 /// Waits a while for memory that others will free.
 pub(super) async fn wait_for_memory() {
@@ -105,9 +110,8 @@ impl Thread {
         let mut space = self.process.space();
         let resolved = space.fault_of_base(address, access);
         if resolved.is_ok() {
-            // Fault-around may fail.
-            let _ = space.populate(address, (address | (FAULT_AROUND - 1)) + 1, access);
-            space.note_awaited(address, self.slot.resolution());
+            populate_around(&mut space, address, access);
+            space.note_awaited(address, self.slot.resolution().into());
             self.memory_wait_since_ns = None;
         }
         drop(space);

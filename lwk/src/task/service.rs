@@ -4,10 +4,11 @@
 
 use alloc::sync::Arc;
 
-use crate::base::area::DelegationArea;
+use crate::base::area::{DelegationArea, area};
 use crate::base::process_pages::ProcessPages;
 use crate::hw::cores;
 use crate::task::process::Process;
+use crate::task::process_fault::{deny_faults, take_retry};
 use crate::task::process_table::{Action, action, add, mark_reap_pending};
 use crate::task::reap::reap;
 use crate::task::{loader, run_queue, wake_up_new};
@@ -26,6 +27,18 @@ pub fn service_pending(area: DelegationArea) {
         });
     }
     reap();
+}
+
+/// Retries faults of processes that had to wait.
+pub(crate) fn retry_faults() {
+    if !take_retry() {
+        return;
+    }
+    if let Some(area) = area() {
+        let _service_lock = lock_service();
+        let all = area.processes().map(|page| ProcessPages::at(area, page));
+        all.for_each(service);
+    }
 }
 
 /// Takes the lock for handling the base's state.
@@ -52,6 +65,7 @@ fn service(pages: ProcessPages) {
                 run_queue::enqueue(thread);
                 // Signals that arrived before.
                 process.take_base_signals();
+                process.resolve_faults();
             }
             None => wake_up_new::kill_proxy(pages),
         },
@@ -59,11 +73,15 @@ fn service(pages: ProcessPages) {
             process.wake_up_new();
             process.update_stopped();
             process.take_base_signals();
+            process.resolve_faults();
         }
         Action::Exit(process) => {
             process.begin_exit();
             mark_reap_pending();
         }
-        Action::KillProxy => wake_up_new::kill_proxy(pages),
+        Action::KillProxy => {
+            deny_faults(&pages);
+            wake_up_new::kill_proxy(pages);
+        }
     }
 }

@@ -83,7 +83,7 @@ pub struct Thread {
     pub stopping: Option<u32>,
     /// Signal that the proxy has at its default action, to stop, and shall catch again.
     pub(super) uncaught_in_proxy: Option<u32>,
-    /// Tty stop signals that its thread of the proxy blocks.
+    /// Signals that its thread of the proxy blocks.
     pub blocked_in_proxy: Set,
     /// Signals awaited by sigtimedwait(2), and the address for the siginfo.
     pub sigwait: Option<(Set, u64)>,

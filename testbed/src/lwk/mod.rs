@@ -6,6 +6,7 @@
 
 mod clocks;
 mod fuzz;
+mod io_uring;
 mod limits;
 pub(crate) mod memory;
 mod nested;
@@ -28,7 +29,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | dump START+SIZE... | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -91,6 +92,10 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["nested"] => nested::probe(),
         ["dump", ref ranges @ ..] => vmcore::probe(ranges),
         ["race", file, rounds] => memory::race::probe(file, number(rounds)?),
+        ["signal_files"] => processes::signal_files::probe(),
+        ["io_uring"] => io_uring::probe(),
+        ["others"] => memory::others::probe(),
+        ["absent"] => memory::others::absent(),
         ["pins", rounds] => memory::pins::probe(number(rounds)?),
         ["pointers"] => pointers::probe(),
         ["proxy"] => proxy::probe(),

@@ -30,6 +30,10 @@ pub(super) const fn set(signals: &[u32]) -> Set {
 
 /// Signals that cannot be caught, blocked or ignored.
 pub const UNBLOCKABLE: Set = set(&[number::KILL, number::STOP]);
+/// Signals that a signalfd(2) of the base cannot read for a program: it needs them itself, or this
+/// kernel raises them.
+pub(crate) const NOT_OF_FDS: Set =
+    UNBLOCKABLE | SYNCHRONOUS | bit(insula_abi::lwk::MIRROR_CANCEL_SIGNAL);
 /// Signals raised by an instruction, which are handled before all others.
 pub(super) const SYNCHRONOUS: Set = set(&[
     number::ILL,

@@ -23,7 +23,7 @@ pub(super) fn signal_of(number: u64) -> Result<u32, Errno> {
 ///
 /// # Errors
 /// [`Errno::EFAULT`].
-pub(super) fn read_set(thread: &mut Thread, address: u64) -> Result<Set, Errno> {
+pub(crate) fn read_set(thread: &mut Thread, address: u64) -> Result<Set, Errno> {
     let mut bytes = [0; 8];
     thread.process.space().read(address, &mut bytes)?;
     Ok(Set::from_le_bytes(bytes))
@@ -33,7 +33,7 @@ pub(super) fn read_set(thread: &mut Thread, address: u64) -> Result<Set, Errno> 
 ///
 /// # Errors
 /// [`Errno::EINVAL`].
-pub(super) fn checked_size(size: u64) -> Result<(), Errno> {
+pub(crate) fn checked_size(size: u64) -> Result<(), Errno> {
     match size {
         SET_SIZE => Ok(()),
         _ => Err(Errno::EINVAL),

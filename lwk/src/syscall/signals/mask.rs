@@ -6,6 +6,7 @@ use crate::model::errno::Errno;
 use crate::model::signals::set::Set;
 use crate::syscall::call::{Call, MaskArgument};
 use crate::syscall::delegate::{delegate_call, finish};
+use crate::syscall::proxy_mask::pending_in_proxy;
 use crate::syscall::signals::arguments::{SET_SIZE, checked_size, read_set};
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
@@ -32,18 +33,31 @@ pub(crate) fn mask(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// rt_sigpending(2).
-pub(crate) fn pending(thread: &mut Thread, [to, size, ..]: [u64; 6]) -> Result<u64, Errno> {
+pub(crate) fn pending(thread: Box<Thread>, a: [u64; 6]) -> Flow {
+    if thread.process.signals_of_fds() == 0 {
+        let result = report_pending(&thread, a, 0);
+        return finish(thread, result);
+    }
+    Flow::handler(thread, move |mut thread| async move {
+        let others = pending_in_proxy(&mut thread).await;
+        let result = report_pending(&thread, a, others);
+        finish(thread, result)
+    })
+}
+
+/// Reports what is pending here, and `others`.
+fn report_pending(thread: &Thread, [to, size, ..]: [u64; 6], others: Set) -> Result<u64, Errno> {
     if size > SET_SIZE {
         return Err(Errno::EINVAL);
     }
-    let pending = thread.process.signals().pending(thread.id);
+    let pending = thread.process.signals().pending(thread.id) | others;
     let bytes = pending.to_le_bytes();
     thread.process.space().write(to, &bytes[..size as usize])?;
     Ok(0)
 }
 
 /// Changes the thread's signal mask until its call is over.
-pub(super) fn block_during_call(thread: &mut Thread, set: Set) {
+pub(crate) fn block_during_call(thread: &mut Thread, set: Set) {
     let before = thread.process.signals().block(thread.id, set);
     thread.saved_blocked = Some(before);
 }

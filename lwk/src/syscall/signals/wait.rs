@@ -8,6 +8,7 @@ use crate::model::number::{PAUSE, RT_SIGSUSPEND, RT_SIGTIMEDWAIT};
 use crate::model::signals::set::UNBLOCKABLE;
 use crate::syscall::deadline;
 use crate::syscall::delegate::finish;
+use crate::syscall::proxy_mask::{block_in_proxy, is_mask_of_fds_outdated};
 use crate::syscall::signals::arguments::{checked_size, read_set};
 use crate::syscall::signals::mask::block_during_call;
 use crate::task::flow::Flow;
@@ -18,6 +19,24 @@ use crate::task::thread::Thread;
 /// result.
 fn wait(mut thread: Box<Thread>, number: u64, deadline_ns: Option<u64>) -> Flow {
     thread.extended.save();
+    wait_saved(thread, number, deadline_ns)
+}
+
+/// The same, once the proxy's thread does not block any more what is waited for.
+fn wait_unblocked(thread: Box<Thread>, number: u64, deadline_ns: Option<u64>) -> Flow {
+    if !is_mask_of_fds_outdated(&thread) {
+        return wait(thread, number, deadline_ns);
+    }
+    Flow::handler(thread, move |mut thread| async move {
+        block_in_proxy(&mut thread).await;
+        // What was pending has been caught before the proxy replied.
+        thread.process.take_base_signals();
+        wait_saved(thread, number, deadline_ns)
+    })
+}
+
+/// Waits; the thread's extended state is saved.
+fn wait_saved(mut thread: Box<Thread>, number: u64, deadline_ns: Option<u64>) -> Flow {
     thread.interruptible_call = Some(number);
     // Not an address, so no futex has this key.
     let key = (thread.process.pages().number(), !thread.id);
@@ -41,7 +60,7 @@ pub(crate) fn suspend(mut thread: Box<Thread>, [set, size, ..]: [u64; 6]) -> Flo
     match set {
         Ok(set) => {
             block_during_call(&mut thread, set);
-            wait(thread, RT_SIGSUSPEND, None)
+            wait_unblocked(thread, RT_SIGSUSPEND, None)
         }
         Err(error) => finish(thread, Err(error)),
     }
@@ -60,5 +79,5 @@ pub(crate) fn timed_wait(mut thread: Box<Thread>, a: [u64; 6]) -> Flow {
     };
     thread.sigwait = Some((set, to));
     thread.process.signals().await_signals(thread.id, set);
-    wait(thread, RT_SIGTIMEDWAIT, deadline_ns)
+    wait_unblocked(thread, RT_SIGTIMEDWAIT, deadline_ns)
 }

@@ -5,20 +5,51 @@
 
 use alloc::vec::Vec;
 
+use crate::base::process_faults::FaultResolution;
 use crate::base::slot::Resolution;
 use crate::hw::memory::room::reserve_to_free;
 
+/// Until when the base awaits a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaiting {
+    /// Until it has seen the answer in a slot.
+    Slot(Resolution),
+    /// Until it has seen the answer to a fault of a process.
+    Process(FaultResolution),
+}
+
+impl Awaiting {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Slot(resolution) => resolution.is_seen(),
+            Self::Process(resolution) => resolution.is_seen(),
+        }
+    }
+}
+
+impl From<Resolution> for Awaiting {
+    fn from(resolution: Resolution) -> Self {
+        Self::Slot(resolution)
+    }
+}
+
+impl From<FaultResolution> for Awaiting {
+    fn from(resolution: FaultResolution) -> Self {
+        Self::Process(resolution)
+    }
+}
+
 /// Addresses in pages that the base awaits.
 #[derive(Debug, Default)]
-pub(super) struct Awaited(Vec<(u64, Resolution)>);
+pub(super) struct Awaited(Vec<(u64, Awaiting)>);
 
 impl Awaited {
-    /// Adds the page of an address, until the base has seen a resolution. Without memory for that
-    /// the base may have to ask for the page again.
-    pub(super) fn add(&mut self, address: u64, resolution: Resolution) {
+    /// Adds the page of an address. Without memory for that the base may have to ask for the page
+    /// again.
+    pub(super) fn add(&mut self, address: u64, awaiting: Awaiting) {
         self.forget_seen();
         if reserve_to_free(&mut self.0, 1).is_ok() {
-            self.0.push((address, resolution));
+            self.0.push((address, awaiting));
         }
     }
 
@@ -30,6 +61,6 @@ impl Awaited {
     }
 
     fn forget_seen(&mut self) {
-        self.0.retain(|(_, resolution)| !resolution.is_seen());
+        self.0.retain(|(_, awaiting)| !awaiting.is_over());
     }
 }

@@ -2,10 +2,10 @@
 
 use insula_bare::paging::Flags;
 
-use crate::base::slot::Resolution;
 use crate::hw::tlb;
 use crate::model::vma::PAGE;
 use crate::task::address_space::AddressSpace;
+use crate::task::address_space::awaited::Awaiting;
 use crate::task::address_space::page::order_of;
 use crate::task::address_space::quarantine::Pinned;
 use crate::task::address_space::stop::{Invalidation, Stop};
@@ -21,9 +21,9 @@ impl AddressSpace {
         }
     }
 
-    /// Notes that the base awaits the page of an address, until it has seen a resolution.
-    pub(crate) fn note_awaited(&mut self, address: u64, resolution: Resolution) {
-        self.awaited.add(address, resolution);
+    /// Notes that the base awaits the page of an address.
+    pub(crate) fn note_awaited(&mut self, address: u64, awaiting: Awaiting) {
+        self.awaited.add(address, awaiting);
     }
 
     /// Whether the base awaits a page of a range.

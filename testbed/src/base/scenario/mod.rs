@@ -37,6 +37,7 @@ pub const ALL: &[&Scenario] = &[
     &lightweight_kernel::lwk::SCENARIO,
     &lightweight_kernel::programs::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
+    &lightweight_kernel::other_tasks::SCENARIO,
     &lightweight_kernel::databases::SCENARIO,
     &lightweight_kernel::builds::SCENARIO,
     &lightweight_kernel::parallel::SCENARIO,

@@ -135,7 +135,7 @@ pub(super) fn memfd() -> Result<File, ProbeError> {
 }
 
 /// Makes a file without a name in a folder.
-pub(super) fn unnamed(folder: &str) -> Result<File, ProbeError> {
+pub(crate) fn unnamed(folder: &str) -> Result<File, ProbeError> {
     let path = format!("{folder}/probe-{}", std::process::id());
     let io = |error| ProbeError::Wrong(format!("{path}: {error}"));
     let mut options = std::fs::OpenOptions::new();

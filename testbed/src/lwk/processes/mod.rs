@@ -6,4 +6,5 @@ pub(super) mod late_replies;
 pub(super) mod mass_kill;
 pub(super) mod restarts;
 pub(super) mod sharing;
+pub(super) mod signal_files;
 pub(super) mod signals;

@@ -3,6 +3,7 @@
 mod asked_again;
 mod fake_lwk;
 mod fake_program;
+mod process_faults;
 mod real;
 mod unanswered;
 mod unmapping;
@@ -62,6 +63,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         own_records(&fake)?;
         sleeping(&fake)?;
         asked_again::play(&fake)?;
+        process_faults::play(&fake)?;
         unmapping::play(&fake, context.count(20, 2000))?;
         killed(&fake)?;
         unanswered.ends()?;
@@ -419,7 +421,12 @@ fn killed(fake: &FakeLwk) -> Result<(), Finding> {
 /// reason.
 fn node_ends(fake: &FakeLwk) -> Result<(), Finding> {
     let mut programs = [AWAKE, "0"].map(|polls| fake.exec(&mut exec(polls)));
+    let first = programs[0].as_ref();
+    let first = first.map_err(|_| Finding::new("no program"))?;
+    let reader = process_faults::reader(first, DEMAND.start);
+    process_faults::is_asked(first)?;
     insula(&["kill", NODE])?;
+    process_faults::ends_without(reader, Duration::ZERO..Duration::from_secs(15))?;
     for program in &mut programs {
         let program = program.as_mut().map_err(|_| Finding::new("no program"))?;
         let status = wait_for_end(&mut program.child)?;

@@ -5,5 +5,6 @@ pub(super) mod builds;
 pub(super) mod databases;
 pub(super) mod delegation;
 pub(super) mod lwk;
+pub(super) mod other_tasks;
 pub(super) mod parallel;
 pub(super) mod programs;

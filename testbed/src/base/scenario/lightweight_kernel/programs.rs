@@ -1,7 +1,7 @@
 //! Debian's programs, unmodified, on the lightweight kernel: same output and same end as on Linux.
 //! And programs that end badly, which must not affect the node.
 
-mod alike;
+pub(super) mod alike;
 mod bad;
 mod inherited;
 mod server;

@@ -170,6 +170,14 @@ impl FakeLwk {
         Ok(None)
     }
 
+    /// Forgets that the base has marked a process as pending. Returns whether it had.
+    pub(super) fn clear_pending(&self, process: u64) -> Result<bool, Finding> {
+        let bits = MAPS + offset_of!(Maps, process_pending) as u64;
+        let word = self.memory.word(bits + process / 64 * 8)?;
+        let bit = 1 << (process % 64);
+        Ok(word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
+    }
+
     /// Starts a program by `insula exec`, and accepts it.
     pub(super) fn exec(&self, command: &mut Command) -> Result<Program<'_>, Finding> {
         let child = command.spawn()?;
@@ -196,7 +204,7 @@ impl FakeLwk {
     }
 
     /// Rings the base's doorbell.
-    fn ring(&self) -> Result<(), Finding> {
+    pub(super) fn ring(&self) -> Result<(), Finding> {
         let doorbell = self.header(offset_of!(Delegation, base_doorbell))?;
         let (apic_id, vector) = (doorbell >> DOORBELL_APIC_SHIFT & 0xff, doorbell & 0xff);
         self.memory.send(apic_id, vector)?;

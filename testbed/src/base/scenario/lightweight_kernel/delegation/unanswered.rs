@@ -2,6 +2,7 @@
 //! call: no other call waits for it, and the call ends.
 
 use std::fs;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use insula_abi::lwk::{ANSWER_FAULT, ANSWER_RESULT, request};
@@ -13,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::fake_lwk::FakeLwk;
 use super::fake_program::{DEMAND, Program};
+use super::process_faults::{self, Read};
 use super::{NODE, end, exec};
 use crate::base::Finding;
 use crate::base::support::insula_command::assert_equal;
@@ -32,6 +34,8 @@ pub(super) struct Unanswered<'a> {
     /// Sequence number of the call.
     sequence: u64,
     asked: Instant,
+    /// Another process that reads the program's memory.
+    reader: JoinHandle<Read>,
 }
 
 impl<'a> Unanswered<'a> {
@@ -55,12 +59,15 @@ impl<'a> Unanswered<'a> {
             &ANSWER_FAULT,
         )?;
         call_about_the_node(fake, &program, other)?;
+        let reader = process_faults::reader(&program, DEMAND.start + 0x2_0000);
+        process_faults::is_asked(&program)?;
         Ok(Self {
             program,
             slot,
             second: other,
             sequence,
             asked,
+            reader,
         })
     }
 
@@ -71,6 +78,8 @@ impl<'a> Unanswered<'a> {
             let answer = self.result(slot)?;
             assert_equal("a call without its page", &answer, &efault)?;
         }
+        let range = Duration::from_secs(15)..TIMEOUT;
+        process_faults::ends_without(self.reader, range)?;
         self.program
             .post_unanswered(self.second, request::THREAD_END, 0)?;
         let late = self.program.post(self.slot, request::RESOLVED, &[0])?;

@@ -233,6 +233,11 @@ pub(super) fn are_alike() -> Result<(), Finding> {
     ALIKE.iter().try_for_each(Program::is_alike)
 }
 
+/// Plays a program on the node and on Linux.
+pub(in super::super) fn is_alike(words: &'static [&'static str]) -> Result<(), Finding> {
+    program(words).is_alike()
+}
+
 impl Program {
     fn is_alike(&self) -> Result<(), Finding> {
         let on_linux = output(&mut self.on_linux(), self.input)?;
