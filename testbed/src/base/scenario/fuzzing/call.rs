@@ -206,7 +206,7 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, available: Available) 
         }),
         ioctl::NODE_DELEGATION => with_zeros(abi::lwk::DelegationPlace {
             start: either(rng, |_| available.address),
-            pages: rng.u32(..40),
+            pages: rng.u32(..160),
             reserved: 0,
         }),
         ioctl::MIRROR_CREATE => with_zeros(abi::lwk::MirrorCreate {
