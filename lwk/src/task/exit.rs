@@ -100,6 +100,7 @@ impl Process {
     pub fn begin_exit(&self) -> bool {
         let first = !self.exiting.swap(true, Ordering::AcqRel);
         if first {
+            self.mm().note_leaving(&self.pages);
             self.complete_vfork();
             futex::interrupt_waiters(self.pages.number(), |_| true);
             cores::wake_all();
