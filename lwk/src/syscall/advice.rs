@@ -96,7 +96,9 @@ fn advised_end(start: u64, size: u64) -> Result<u64, Errno> {
     if size == 0 {
         return Ok(start);
     }
-    start.checked_add(whole_pages(size)?).ok_or(Errno::EINVAL)
+    // As of madvise(2), also if there are no such addresses.
+    let size = whole_pages(size).map_err(|_| Errno::EINVAL)?;
+    start.checked_add(size).ok_or(Errno::EINVAL)
 }
 
 /// Gives an advice on a range, VMA by VMA, up to the first that fails. As on Linux, what is behind a

@@ -93,6 +93,7 @@ impl Mapping {
         if part.file as u32 == thread.process.pages().mirror_fd() as u32 {
             return Err(Errno::EBADF);
         }
+        thread.wait_for_leaving().await;
         let is_data = self.flags.contains(MapFlags::DENY_WRITE) && self.writes();
         if !self.is_shared && (is_data || thread.process.mm().is_shared()) {
             return map_copy(thread, self.place, (self.size, self.protection), part).await;

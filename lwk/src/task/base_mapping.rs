@@ -124,6 +124,18 @@ impl Thread {
         Ok(guard)
     }
 
+    /// Waits a while for processes that exit to leave the memory: the base may pin their pages for any
+    /// time.
+    pub(crate) async fn wait_for_leaving(&mut self) {
+        /// Most I/O has finished by then.
+        const TIMEOUT_NS: u64 = 100_000_000;
+        let mm = self.process.mm();
+        let limit_ns = clock::now_ns() + TIMEOUT_NS;
+        while mm.is_shared() && mm.is_any_leaving() && clock::now_ns() < limit_ns {
+            polling::sleep_until(clock::now_ns() + VFORK_RETRY_NS).await;
+        }
+    }
+
     /// Has the proxy map the mirror in place of a base mapping.
     ///
     /// # Errors

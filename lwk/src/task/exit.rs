@@ -102,6 +102,7 @@ impl Process {
         let first = !self.exiting.swap(true, Ordering::AcqRel);
         if first {
             self.note_stopped();
+            self.mm().note_leaving(&self.pages);
             self.complete_vfork();
             futex::interrupt_waiters(self.pages.number(), |_| true);
             cores::wake_all();

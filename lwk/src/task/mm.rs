@@ -65,7 +65,24 @@ pub struct Mm {
     change_lock: ChangeLock,
     is_shared_for_good: AtomicBool,
     /// Processes whose proxies may map its pages.
-    sharers: spin::Mutex<Vec<ProcessPages>>,
+    sharers: spin::Mutex<Vec<Sharer>>,
+}
+
+/// A process that has a memory.
+#[derive(Clone, Copy, Debug)]
+struct Sharer {
+    pages: ProcessPages,
+    /// It exits, and will leave the memory.
+    is_leaving: bool,
+}
+
+impl Sharer {
+    fn new(pages: ProcessPages) -> Self {
+        Self {
+            pages,
+            is_leaving: false,
+        }
+    }
 }
 
 /// Result of a step of a change.
@@ -135,7 +152,7 @@ impl Mm {
             space: Arc::new(Mutex::new(space)),
             change_lock: ChangeLock::default(),
             is_shared_for_good: AtomicBool::new(false),
-            sharers: spin::Mutex::new(alloc::vec![process]),
+            sharers: spin::Mutex::new(alloc::vec![Sharer::new(process)]),
         })
     }
 
@@ -194,7 +211,7 @@ impl Mm {
         if is_for_good {
             self.is_shared_for_good.store(true, Ordering::Release);
         }
-        self.sharers.lock().push(process);
+        self.sharers.lock().push(Sharer::new(process));
     }
 
     /// Whether a process shares it, or has shared it, other than by vfork(2).
@@ -208,15 +225,24 @@ impl Mm {
     #[must_use]
     pub fn owner(&self) -> u64 {
         let sharers = self.sharers.lock();
-        sharers.first().map_or(0, ProcessPages::number)
+        sharers.first().map_or(0, |sharer| sharer.pages.number())
     }
 
-    /// Whether a process that shares it has ended, and is about to leave it.
+    /// Notes that a process exits.
+    pub fn note_leaving(&self, process: &ProcessPages) {
+        let mut sharers = self.sharers.lock();
+        let its = sharers.iter_mut();
+        its.filter(|sharer| sharer.pages.number() == process.number())
+            .for_each(|sharer| sharer.is_leaving = true);
+    }
+
+    /// Whether a process that shares it exits, and is about to leave it.
     #[must_use]
     pub fn is_any_leaving(&self) -> bool {
         let sharers = self.sharers.lock();
-        let has_ended = |pages: &ProcessPages| pages.base_state() >= base_state::EXITED;
-        sharers.iter().any(has_ended)
+        sharers
+            .iter()
+            .any(|sharer| sharer.is_leaving || sharer.pages.base_state() >= base_state::EXITED)
     }
 
     /// Whether several processes share it.
@@ -229,7 +255,8 @@ impl Mm {
     #[must_use]
     pub fn may_be_mapped(&self, start: u64, end: u64) -> bool {
         let sharers = self.sharers.lock();
-        sharers.iter().any(|pages| pages.may_be_mapped(start, end))
+        let may_map = |sharer: &Sharer| sharer.pages.may_be_mapped(start, end);
+        sharers.iter().any(may_map)
     }
 
     /// Removes a process: none of its threads runs, and its proxy has nothing mapped. The last one
@@ -237,7 +264,7 @@ impl Mm {
     pub fn remove_sharer(&self, process: &ProcessPages) {
         let is_last = {
             let mut sharers = self.sharers.lock();
-            sharers.retain(|one| one.number() != process.number());
+            sharers.retain(|one| one.pages.number() != process.number());
             sharers.is_empty()
         };
         if is_last {

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork, pipe};
 
 use super::mappings::{PAGE, PRIVATE, SHARED};
 use super::shared_files::{memfd, unnamed};
 use crate::lwk::processes::sharing::start;
-use crate::lwk::{Named, ProbeError, call, in_a_child};
+use crate::lwk::{Named, ProbeError, call};
 
 /// Places at which files are mapped, with room to grow.
 const PLACES: [u64; 3] = [0x3c_0000_0000, 0x3c_4000_0000, 0x3c_8000_0000];
@@ -271,18 +272,28 @@ impl Play {
         Ok(format!("vfork {status} {:?}", load(address)))
     }
 
-    /// A child writes, and sees what the parent sees.
+    /// A child sees what was there at the fork, or what its parent has written to shared memory since,
+    /// and writes.
     fn fork(&mut self, address: u64) -> Result<String, ProbeError> {
-        let value = self.value();
+        let values = (self.value(), self.value());
         let before = load(address);
-        let ended = in_a_child(|| {
-            let is_same = load(address) == before;
-            let stored = store(address, value).is_ok();
-            // SAFETY: it ends the process, without the parent's exit handlers.
-            unsafe { libc::_exit(i32::from(is_same) | i32::from(stored) << 1) }
-        })?;
-        let status = exit_status(ended);
-        Ok(format!("fork {status} {:?}", load(address)))
+        let (from, to) = pipe().named("pipe")?;
+        // SAFETY: this program has one thread here.
+        let child = match unsafe { fork() }.named("fork")? {
+            ForkResult::Child => {
+                let is_told = nix::unistd::read(&from, &mut [0]).is_ok();
+                let is_same = load(address) == before;
+                let stored = store(address, values.0).is_ok();
+                let status = i32::from(is_told) | i32::from(is_same) << 1 | i32::from(stored) << 2;
+                // SAFETY: it ends the process, without the parent's exit handlers.
+                unsafe { libc::_exit(status) }
+            }
+            ForkResult::Parent { child } => child,
+        };
+        let stored = store(address, values.1);
+        nix::unistd::write(&to, &[0]).named("write")?;
+        let status = exit_status(waitpid(child, None).named("waiting for a child")?);
+        Ok(format!("fork {stored:?} {status} {:?}", load(address)))
     }
 }
 
