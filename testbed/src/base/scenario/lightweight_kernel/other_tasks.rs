@@ -39,6 +39,7 @@ fn play(_: &Context) -> Result<(), Finding> {
         is_alike(&[PROBE, "io_uring"])?;
         is_alike(&[PROBE, "signal_files"])?;
         ENGINES.iter().try_for_each(|words| verifies(words))?;
+        STRESSORS.iter().try_for_each(|words| is_stressed(words))?;
         insula(&["rm", "--force", NODE]).map(drop)
     })
 }
@@ -51,6 +52,22 @@ const ENGINES: &[&str] = &[
     "--direct=1 --sqthread_poll=1",
     "--direct=0 --force_async=2 --numjobs=2",
 ];
+
+/// Stressors of stress-ng: requests of all kinds; signals that a child queues for its parent.
+const STRESSORS: &[&str] = &[
+    "--io-uring 2 --io-uring-ops 400 --temp-path /var/tmp",
+    "--sigfd 1 --sigfd-ops 400",
+];
+
+fn is_stressed(words: &str) -> Result<(), Finding> {
+    let program = ["/usr/bin/stress-ng", "--verify"];
+    let words: Vec<&str> = ["exec", NODE, "--"]
+        .into_iter()
+        .chain(program)
+        .chain(words.split(' '))
+        .collect();
+    insula(&words).map(drop)
+}
 
 /// fio writes a file and reads it back, and finds each block as it was written.
 fn verifies(words: &str) -> Result<(), Finding> {
