@@ -39,7 +39,7 @@ fn play(_: &Context) -> Result<(), Finding> {
         is_alike(&[PROBE, "io_uring"])?;
         is_alike(&[PROBE, "signal_files"])?;
         ENGINES.iter().try_for_each(|words| verifies(words))?;
-        STRESSORS.iter().try_for_each(|words| is_stressed(words))?;
+        reads_signals()?;
         insula(&["rm", "--force", NODE]).map(drop)
     })
 }
@@ -53,18 +53,12 @@ const ENGINES: &[&str] = &[
     "--direct=0 --force_async=2 --numjobs=2",
 ];
 
-/// Stressors of stress-ng: requests of all kinds; signals that a child queues for its parent.
-const STRESSORS: &[&str] = &[
-    "--io-uring 2 --io-uring-ops 400 --temp-path /var/tmp",
-    "--sigfd 1 --sigfd-ops 400",
-];
-
-fn is_stressed(words: &str) -> Result<(), Finding> {
-    let program = ["/usr/bin/stress-ng", "--verify"];
+/// A child queues signals for its parent, which reads them from a descriptor.
+fn reads_signals() -> Result<(), Finding> {
+    const WORDS: &str = "/usr/bin/stress-ng --verify --sigfd 1 --sigfd-ops 400";
     let words: Vec<&str> = ["exec", NODE, "--"]
         .into_iter()
-        .chain(program)
-        .chain(words.split(' '))
+        .chain(WORDS.split(' '))
         .collect();
     insula(&words).map(drop)
 }
