@@ -76,17 +76,13 @@ pub(super) fn register(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     if !PINNING.contains(&a[1]) {
         return delegate(thread, IO_URING_REGISTER, a);
     }
-    let read = thread.process.space().read(a[2], &mut [0; 16]);
-    if let Err(error) = read {
-        return finish(thread, Err(error));
-    }
     Flow::handler(thread, move |mut thread| async move {
-        let result = thread.remote_syscall(IO_URING_REGISTER, a).await;
-        // What it says depends on its version.
-        let result = result.map_err(|error| match error {
-            Errno::EFAULT => Errno::EOPNOTSUPP,
-            error => error,
-        });
+        let mut result = thread.remote_syscall(IO_URING_REGISTER, a).await;
+        let is_given = || thread.process.space().read(a[2], &mut [0; 16]) != Err(Errno::EFAULT);
+        // Since Linux 6.5 it does not say what it cannot do with the memory.
+        if result == Err(Errno::EFAULT) && is_given() {
+            result = Err(Errno::EOPNOTSUPP);
+        }
         finish(thread, result)
     })
 }

@@ -270,3 +270,23 @@ fn sigcont_discards_pending_stop_signals() {
     signals.send(None, user(number::TSTP)).unwrap();
     assert_eq!((signals.next(1), signals.next(2)), (stop, None));
 }
+
+#[test]
+fn only_what_all_threads_block_is_taken_as_blocked() {
+    let (mut signals, _) = two();
+    let wanted = bit(USR1) | bit(RT);
+    signals.block(1, wanted);
+    signals.send(None, user(USR1)).unwrap();
+    // The other thread will handle it.
+    assert!(!signals.has_blocked(1, wanted));
+    assert_eq!(signals.take_blocked(1, wanted), None);
+    signals.send(Some(1), user(RT)).unwrap();
+    assert_eq!(signals.take_blocked(1, wanted), Some((user(RT), true)));
+    signals.block(2, wanted);
+    assert!(signals.has_blocked(1, wanted) && !signals.has_blocked(1, bit(RT)));
+    signals.await_signals(2, bit(USR1));
+    assert_eq!(signals.take_blocked(1, wanted), None);
+    signals.await_signals(2, 0);
+    assert_eq!(signals.take_blocked(1, wanted), Some((user(USR1), false)));
+    assert!(!signals.has_blocked(1, wanted));
+}

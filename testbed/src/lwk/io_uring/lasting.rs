@@ -125,8 +125,10 @@ fn exits_meanwhile(flags: u32, is_killed: bool) -> Result<(), ProbeError> {
         match unsafe { fork() }.named("fork")? {
             ForkResult::Child => {
                 let is_submitted = submit_all(flags).is_ok();
-                while is_killed {
-                    std::hint::spin_loop();
+                if is_killed {
+                    loop {
+                        std::hint::spin_loop();
+                    }
                 }
                 // SAFETY: it ends the process, without the parent's exit handlers.
                 unsafe { nix::libc::_exit(i32::from(!is_submitted)) }

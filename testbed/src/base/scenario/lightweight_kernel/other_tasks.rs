@@ -39,6 +39,7 @@ fn play(_: &Context) -> Result<(), Finding> {
         is_alike(&[PROBE, "io_uring"])?;
         is_alike(&[PROBE, "signal_files"])?;
         ENGINES.iter().try_for_each(|words| verifies(words))?;
+        reads_signals()?;
         insula(&["rm", "--force", NODE]).map(drop)
     })
 }
@@ -51,6 +52,16 @@ const ENGINES: &[&str] = &[
     "--direct=1 --sqthread_poll=1",
     "--direct=0 --force_async=2 --numjobs=2",
 ];
+
+/// A child queues signals for its parent, which reads them from a descriptor.
+fn reads_signals() -> Result<(), Finding> {
+    const WORDS: &str = "/usr/bin/stress-ng --verify --sigfd 1 --sigfd-ops 400";
+    let words: Vec<&str> = ["exec", NODE, "--"]
+        .into_iter()
+        .chain(WORDS.split(' '))
+        .collect();
+    insula(&words).map(drop)
+}
 
 /// fio writes a file and reads it back, and finds each block as it was written.
 fn verifies(words: &str) -> Result<(), Finding> {
