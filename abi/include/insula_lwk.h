@@ -168,7 +168,9 @@
  *
  * Exit. INSULA_LWK_EXIT makes the proxy exit as the program would. When the proxy has exited,
  * by this or by a signal, the base sets EXITED and rings: the LWK stops the program's threads,
- * whose calls will no longer be answered. When nothing of the base maps or pins a page of the
+ * whose calls will no longer be answered, and sets STOPPED when none of them runs any more. The
+ * proxy waits for that, for a second at most, before its parent learns of its end: as on Linux,
+ * nothing writes shared memory on behalf of a process that has been waited for. When nothing of the base maps or pins a page of the
  * program, the base sets QUIESCED and rings again. The LWK frees the process's memory and sets
  * REAPED, even for a process that it never saw start; then the base reuses the process's
  * pages. Once the node has ended, neither side writes anything.
@@ -273,6 +275,7 @@ enum insula_lwk_process_state {
 	INSULA_LWK_UNKNOWN = 0,
 	INSULA_LWK_ALIVE = 1,	/* the LWK has seen it */
 	INSULA_LWK_REAPED = 2,	/* QUIESCED was set, and its memory is freed */
+	INSULA_LWK_STOPPED = 3,	/* its threads will not run any more */
 };
 
 /* Most frames of a process reported as pinned: what fits in its first page. */

@@ -160,6 +160,8 @@ pub mod process_state {
     pub const ALIVE: u64 = 1;
     /// [`QUIESCED`](super::base_state::QUIESCED) was set, and its memory is freed.
     pub const REAPED: u64 = 2;
+    /// Its threads will not run any more.
+    pub const STOPPED: u64 = 3;
 }
 
 /// `INSULA_LWK_QUEUE`: most queued signals of a process.

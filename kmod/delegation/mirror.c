@@ -397,6 +397,7 @@ static int mirror_release(struct inode *inode, struct file *file)
 	mirror->mapping = NULL;
 	up_write(&mirror->walk_lock);
 	insula_slots_exit_process(mirror->slots, mirror->process);
+	insula_slots_await_stop(mirror->slots, mirror->process);
 	queue_delayed_work(mirrors_queue, &mirror->quiesce_work, 0);
 	return 0;
 }

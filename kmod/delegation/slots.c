@@ -10,9 +10,11 @@
 
 #include <linux/bitmap.h>
 #include <linux/bits.h>
+#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/file.h>
 #include <linux/io.h>
+#include <linux/jiffies.h>
 #include <linux/kref.h>
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
@@ -24,6 +26,9 @@
 #include "delegation/slots_page.h"
 
 #define WORD_BITS	64
+/* The node's kernel stops a program within microseconds, or after a pause of the machine. */
+#define STOP_TIMEOUT	HZ
+#define STOP_POLL_US	20
 
 struct insula_lwk_process *insula_slots_process(struct insula_slots *slots, u32 process)
 {
@@ -293,6 +298,17 @@ void insula_slots_exit_process(struct insula_slots *slots, u32 process)
 			slots_visit_page(slots, page, insula_slot_clear);
 	mutex_unlock(&slots->lock);
 	slots_set_state(slots, process, INSULA_LWK_EXITED);
+}
+
+void insula_slots_await_stop(struct insula_slots *slots, u32 process)
+{
+	const u64 *state = &insula_slots_process(slots, process)->lwk_state;
+	unsigned long deadline = jiffies + STOP_TIMEOUT;
+
+	while (smp_load_acquire(state) == INSULA_LWK_ALIVE && /* its last writes */
+	       !insula_slots_disconnected(slots) && !READ_ONCE(slots->shootdown.ended) &&
+	       time_before(jiffies, deadline))
+		usleep_range(STOP_POLL_US, 2 * STOP_POLL_US);
 }
 
 void insula_slots_release_process(struct insula_slots *slots, u32 process,

@@ -233,6 +233,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_LWK_UNKNOWN = lwk::process_state::UNKNOWN,
         INSULA_LWK_ALIVE = lwk::process_state::ALIVE,
         INSULA_LWK_REAPED = lwk::process_state::REAPED,
+        INSULA_LWK_STOPPED = lwk::process_state::STOPPED,
     });
     facts
 }

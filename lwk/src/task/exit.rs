@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use insula_abi::lwk::request;
+use insula_abi::lwk::{process_state, request};
 
 use crate::hw::cores;
 use crate::task::process::Process;
@@ -87,6 +87,7 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         self.mark_exited();
+        self.process.note_stopped();
         self.process.signals().remove_thread(self.id);
         let before = self.process.threads.fetch_sub(1, Ordering::AcqRel);
         if before == 2 && self.is_killed_by_exec() {
@@ -105,6 +106,14 @@ impl Process {
             cores::wake_all();
         }
         first
+    }
+
+    /// Tells the base when no thread will run any more. To be called by each thread before it is
+    /// counted out: from then on the pages may be another process's.
+    fn note_stopped(&self) {
+        if self.is_exiting() && self.live_threads.load(Ordering::Acquire) == 0 {
+            self.pages().set_state(process_state::STOPPED);
+        }
     }
 
     /// Makes all its threads but one exit. Returns whether no other thread did so before.

@@ -16,10 +16,11 @@ const EACH: usize = 2;
 
 pub(crate) fn probe() -> Result<(), ProbeError> {
     let count = EACH * thread::available_parallelism().map_or(1, usize::from);
-    let up = &shared::words(1)?[0];
+    let words = shared::words(2)?;
+    let (up, writes) = (&words[0], &words[1]);
     for _ in 0..ROUNDS {
         up.store(0, Ordering::Relaxed);
-        let group = fork_group(count, up)?;
+        let group = fork_group(count, up, writes)?;
         while up.load(Ordering::Relaxed) < count as u64 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -27,13 +28,24 @@ pub(crate) fn probe() -> Result<(), ProbeError> {
         for child in group {
             waitpid(child, None).named("waiting for a child")?;
         }
+        nothing_writes(writes)?;
     }
     println!("{ROUNDS} times {count} processes have ended at once");
     Ok(())
 }
 
+/// Processes that have been waited for write shared memory no more.
+fn nothing_writes(writes: &AtomicU64) -> Result<(), ProbeError> {
+    let before = writes.load(Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(2));
+    match writes.load(Ordering::Relaxed) - before {
+        0 => Ok(()),
+        more => Err(ProbeError::Wrong(format!("{more} writes after their end"))),
+    }
+}
+
 /// Forks processes that compute until they are killed, all in one group.
-fn fork_group(count: usize, up: &AtomicU64) -> Result<Vec<Pid>, ProbeError> {
+fn fork_group(count: usize, up: &AtomicU64, writes: &AtomicU64) -> Result<Vec<Pid>, ProbeError> {
     let mut group = Vec::new();
     while group.len() < count {
         // SAFETY: this program has one thread.
@@ -41,7 +53,7 @@ fn fork_group(count: usize, up: &AtomicU64) -> Result<Vec<Pid>, ProbeError> {
             ForkResult::Child => {
                 up.fetch_add(1, Ordering::Relaxed);
                 loop {
-                    std::hint::spin_loop();
+                    writes.fetch_add(1, Ordering::Relaxed);
                 }
             }
             ForkResult::Parent { child } => {
