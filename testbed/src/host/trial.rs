@@ -39,10 +39,7 @@ pub fn run(
             Root::Installed,
             equipment::assemble_for_installed(base, progress)?,
         ),
-        _ => (
-            scenario.machine.root,
-            equipment::assemble(base, progress)?,
-        ),
+        _ => (scenario.machine.root, equipment::assemble(base, progress)?),
     };
     let mut words = vec!["insula-scenario".to_owned(), scenario.name.to_owned()];
     if soak {

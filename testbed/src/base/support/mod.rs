@@ -1,6 +1,7 @@
 //! Support of several scenarios: the command, the module and its device, the machine's resources,
 //! load, and nodes.
 
+pub(crate) mod applications;
 pub(crate) mod hold;
 pub(crate) mod insula_command;
 pub(crate) mod insula_module;

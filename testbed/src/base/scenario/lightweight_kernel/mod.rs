@@ -1,6 +1,9 @@
 //! The lightweight kernel, its programs, and the delegation of their system calls.
 
 pub(super) mod base_mappings;
+pub(super) mod builds;
+pub(super) mod databases;
 pub(super) mod delegation;
 pub(super) mod lwk;
+pub(super) mod parallel;
 pub(super) mod programs;

@@ -1,0 +1,2 @@
+# Worker threads of node.js.
+exec node workers.js "$1"

@@ -1,0 +1,2 @@
+# Perl with $1 children.
+exec perl children.pl "$1"
