@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use insula_abi::lwk::{MAY_MAP_SHIFT, MayMap, PINNED_MAX, Process, QUEUE, Signal};
+use insula_abi::lwk::{MAY_MAP_SHIFT, MayMap, PINNED_MAX, Process, QUEUE, Signal, process_state};
 
 use crate::base::area::DelegationArea;
 
@@ -115,6 +115,13 @@ impl ProcessPages {
     pub fn set_state(&self, state: u64) {
         self.word(offset_of!(Process, lwk_state))
             .store(state, Ordering::Release);
+    }
+
+    /// Tells the base that no thread of the process will run any more, unless it is reaped already.
+    pub fn set_stopped(&self) {
+        let state = self.word(offset_of!(Process, lwk_state));
+        let (alive, stopped) = (process_state::ALIVE, process_state::STOPPED);
+        let _ = state.compare_exchange(alive, stopped, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Sets the root of the program's page table; 0 for none.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use insula_abi::lwk::{process_state, request};
+use insula_abi::lwk::request;
 
 use crate::hw::cores;
 use crate::task::process::Process;
@@ -101,6 +101,7 @@ impl Process {
     pub fn begin_exit(&self) -> bool {
         let first = !self.exiting.swap(true, Ordering::AcqRel);
         if first {
+            self.note_stopped();
             self.complete_vfork();
             futex::interrupt_waiters(self.pages.number(), |_| true);
             cores::wake_all();
@@ -108,11 +109,10 @@ impl Process {
         first
     }
 
-    /// Tells the base when no thread will run any more. To be called by each thread before it is
-    /// counted out: from then on the pages may be another process's.
+    /// Tells the base if no thread will run any more.
     fn note_stopped(&self) {
         if self.is_exiting() && self.live_threads.load(Ordering::Acquire) == 0 {
-            self.pages().set_state(process_state::STOPPED);
+            self.pages().set_stopped();
         }
     }
 

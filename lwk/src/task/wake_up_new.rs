@@ -44,6 +44,7 @@ impl Process {
 /// Makes the proxy of a process that will not run exit.
 pub(super) fn kill_proxy(pages: ProcessPages) {
     const KILLED: u64 = 9;
+    pages.set_stopped();
     if pages.area().slot_belongs_to(pages.slot(), pages.number()) {
         Slot::attach(pages.area(), pages.slot()).submit(request::EXIT, [KILLED, 0, 0, 0, 0, 0]);
     }
