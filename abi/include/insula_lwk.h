@@ -199,10 +199,10 @@
  * by this or by a signal, the base sets EXITED and rings: the LWK stops the program's threads,
  * whose calls will no longer be answered, and sets STOPPED when none of them runs any more. The
  * proxy waits for that, for a second at most, before its parent learns of its end: as on Linux,
- * nothing writes shared memory on behalf of a process that has been waited for. When nothing of the base maps or pins a page of the
- * program, the base sets QUIESCED and rings again. The LWK frees the process's memory and sets
- * REAPED, even for a process that it never saw start; then the base reuses the process's
- * pages. Once the node has ended, neither side writes anything.
+ * nothing writes shared memory on behalf of a process that has been waited for. When nothing of
+ * the base maps or pins a page of the program, the base sets QUIESCED and rings again. The LWK
+ * frees the process's memory and sets REAPED, even for a process that it never saw start; then
+ * the base reuses the process's pages. Once the node has ended, neither side writes anything.
  */
 #ifndef INSULA_LWK_H
 #define INSULA_LWK_H

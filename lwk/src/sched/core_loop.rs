@@ -240,6 +240,9 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
             Retry::Signals => signal_delivery::fault_in_stack(thread, missing),
         };
     }
+    if core::mem::take(&mut thread.repeats_call) && !is_exiting {
+        return dispatch::execute(thread);
+    }
     if thread.has_pending_exec() && !is_exiting {
         return Flow::handler(thread, exec::complete_exec);
     }

@@ -45,7 +45,9 @@ pub fn retry(thread: Box<Thread>, missing: MissingPage) -> Flow {
                     number: thread.context.registers.rax,
                     has_begun: false,
                 });
-                execute(thread)
+                // Not here: the core may have the extended registers of another thread by now.
+                thread.repeats_call = true;
+                Flow::Continue(thread)
             }
             Err(Errno::ENOMEM) => finish(thread, Err(Errno::ENOMEM)),
             Err(_) => finish(thread, Err(Errno::EFAULT)),

@@ -65,6 +65,9 @@ pub struct Thread {
     pub interruptible_call: Option<u64>,
     /// Call that will be restarted because no handler ran for the signal.
     pub restarted_call: Option<InterruptedCall>,
+    /// Whether it makes its call again before it returns to its program: a page that the call lacked
+    /// has been faulted in.
+    pub repeats_call: bool,
     /// Whether the base has cancelled the current call before it began.
     pub is_call_unbegun: bool,
     /// Return address of the last call that was cancelled before it began. When it is made again,
@@ -143,6 +146,7 @@ impl Thread {
             alt_stack: AltStack::default(),
             interruptible_call: None,
             restarted_call: None,
+            repeats_call: false,
             is_call_unbegun: false,
             unbegun_call: None,
             cancel_from_ns: 0,

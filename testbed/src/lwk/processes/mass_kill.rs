@@ -54,6 +54,7 @@ fn fork_group(count: usize, up: &AtomicU64, writes: &AtomicU64) -> Result<Vec<Pi
                 up.fetch_add(1, Ordering::Relaxed);
                 loop {
                     writes.fetch_add(1, Ordering::Relaxed);
+                    std::hint::spin_loop();
                 }
             }
             ForkResult::Parent { child } => {
