@@ -26,25 +26,23 @@ pub(super) fn offline_a_block(round: u64) -> Result<(), Finding> {
     let first = round as usize % blocks.len().max(1);
     blocks.rotate_left(first);
     for block in blocks.iter().take(ATTEMPTS) {
-        let is_done = offline(block)?;
-        fs::write(block.join("state"), "online")?;
-        if is_done {
-            return Ok(());
+        if offline(block)? {
+            return Ok(fs::write(block.join("state"), "online")?);
         }
     }
     println!("no block of {ATTEMPTS} could be taken offline");
     Ok(())
 }
 
-/// Returns whether the block was taken offline.
+/// Takes a block offline if all in it can be moved. Returns whether it is.
 fn offline(block: &Path) -> Result<bool, Finding> {
     let words = ["timeout", "-s", "INT", OFFLINE_TIMEOUT_S, "sh", "-c"];
     let script = format!("echo offline > {}/state 2>/dev/null", block.display());
-    let done = Command::new(words[0])
+    Command::new(words[0])
         .args(&words[1..])
         .arg(script)
         .status()?;
-    Ok(done.success())
+    Ok(fs::read_to_string(block.join("state"))?.trim() == "offline")
 }
 
 /// A program's equal pages are merged, and differ again when they are written.
