@@ -70,7 +70,8 @@ const APPLICATIONS: &[Application] = &[
 
 fn play(context: &Context) -> Result<(), Finding> {
     let done = are_alike(context, APPLICATIONS);
-    // MPICH and Open MPI look for InfiniBand, for which the base loads modules.
-    shell("modprobe --remove rdma_ucm")?;
+    // MPICH and Open MPI look for InfiniBand, for which the base loads modules. Those that others
+    // need come last.
+    shell("modprobe --remove rdma_ucm rdma_cm iw_cm ib_cm ib_uverbs ib_core configfs")?;
     done
 }
