@@ -174,9 +174,9 @@
  * Shared memory. Processes with the same page_table other than 0 share one memory, as after
  * vfork(2). An invalidation by one of them with INSULA_LWK_INVALIDATE_SHARED covers all: the
  * range is unmapped from each of their proxies, and no I/O of theirs holds a page of it. So the
- * LWK checks the may-map bitmaps of all of them. A process that leaves the shared memory writes 0 to its page_table,
- * invalidates its whole range, and only then, if no frame is pinned, writes another table;
- * meanwhile none of the others may invalidate.
+ * LWK checks the may-map bitmaps of all of them. A process that leaves the shared memory writes 0
+ * to its page_table, invalidates its whole range, and only then, if no frame is pinned, writes
+ * another table; meanwhile none of the others may invalidate.
  *
  * The mirror's descriptor is in the program's descriptor table: the LWK refuses to close or
  * replace that number, as if it were not open.
