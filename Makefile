@@ -35,7 +35,7 @@ testbed: deps
 	@cargo build --package testbed --bin testbed
 
 .PHONY: build
-build: testbed lwk agent ## build the command, the libraries, the kernels and the module
+build: testbed kernels agent ## build the command, the libraries, the kernels and the module
 	@cargo build --release --package insula
 	@$(testbed) module $(kernel_option)
 
@@ -43,9 +43,9 @@ build: testbed lwk agent ## build the command, the libraries, the kernels and th
 module: testbed ## build insula.ko for the test bed's kernels, or KERNEL=6.12
 	@$(testbed) module $(kernel_option)
 
-.PHONY: lwk
-lwk: deps ## build the lightweight kernel
-	@scripts/lwk
+.PHONY: kernels
+kernels: deps ## build our own kernels: the lightweight kernel and the monitor of confined nodes
+	@scripts/kernels
 
 .PHONY: agent
 agent: deps ## build the agent, the first process of Linux nodes used as containers

@@ -27,7 +27,8 @@
  *			are bound to meanwhile; iommu_domain.c
  *	node/		node.c: cores and a memory object under a name; node_ioctl.c;
  *			node_state.c: created, started, supervised, stopped, recreated; resize.c:
- *			growing and shrinking while it runs; exit_poll.c: polling for its end;
+ *			growing and shrinking while it runs; monitor.c: monitors of confined
+ *			nodes; exit_poll.c: polling for its end;
  *			base.c: reboot, suspend and panic of the base
  *	delegation/	slots.c: the delegation area and its processes; slots_page.c: its pages
  *			and syscall slots; slot.c: a proxy's thread waiting at a slot; mirror.c:

@@ -57,12 +57,14 @@ enum insula_reason {
 	INSULA_REASON_HALTED = 7,	/* its kernel halted; stopped by its supervisor */
 	INSULA_REASON_HUNG = 8,		/* it was unresponsive; stopped by its supervisor */
 	INSULA_REASON_DEVICE_LOST = 9,	/* the base lost one of its devices */
+	INSULA_REASON_VIOLATION = 10,	/* confined, and used what is not its own */
 };
 
 #define INSULA_NODE_SUPERVISED		(1U << 0)	/* a descriptor supervises it */
 #define INSULA_NODE_CPUS_KEPT		(1U << 1)	/* stopped, and its cores kept for it */
 #define INSULA_NODE_RETIRED		(1U << 2)	/* its (next) end is final: no restart */
 #define INSULA_NODE_UNRESPONSIVE	(1U << 3)	/* running, but fails its health probe */
+#define INSULA_NODE_CONFINED		(1U << 4)	/* by a monitor */
 
 /* INSULA_NODE_INFO */
 struct insula_node_info {
@@ -157,6 +159,23 @@ struct insula_node_shrink {
 struct insula_node_share {
 	__s32 memory;		/* in: descriptor of the memory object */
 	__u32 flags;		/* 0 */
+};
+
+/*
+ * INSULA_NODE_CONFINE: attach a monitor to a node that is being assembled, by the descriptor that
+ * owns the node: its start then enters the monitor (insula_monitor.h). The node keeps the object,
+ * which must be unclaimed and have one chunk, through all its starts; it is written anew before
+ * each. May be repeated before each start, with the same object. EBUSY: another object is attached.
+ * EINVAL: the header does not fit the node. EOPNOTSUPP: the processors have no virtualization that
+ * the monitor knows, or no x2APIC.
+ */
+struct insula_node_confine {
+	__s32 memory;		/* in: descriptor of the monitor's memory */
+	__u32 flags;		/* 0 */
+	__u64 header;		/* offset of struct insula_monitor */
+	__u64 entry;		/* of the monitor, in its page table */
+	__u64 page_table;	/* of the monitor: physical, maps the trampoline page one to one */
+	__u64 argument;		/* RSI of core number i: argument + i * INSULA_MONITOR_CORE_SIZE */
 };
 
 /* The processor's exception vector of NMIs. */
@@ -306,6 +325,8 @@ struct insula_grant_import {
 #define INSULA_NODE_SHRINK	_IOW(INSULA_IOC, 0x3d, struct insula_node_shrink)
 #define INSULA_NODE_SHARE	_IOW(INSULA_IOC, 0x3e, struct insula_node_share)
 #define INSULA_NODE_SHARED	_IO(INSULA_IOC, 0x3f)	/* returns that object; ENODATA: none */
+#define INSULA_NODE_CONFINE	_IOW(INSULA_IOC, 0xa0, struct insula_node_confine)
+#define INSULA_NODE_MONITOR	_IO(INSULA_IOC, 0xa1)	/* the monitor's memory; ENODATA: none */
 #define INSULA_NODE_DEVICE_ADD	_IOW(INSULA_IOC, 0x60, struct insula_device)
 #define INSULA_NODE_DEVICES	_IOWR(INSULA_IOC, 0x61, struct insula_devices)
 #define INSULA_NODE_CHANNELS	_IOW(INSULA_IOC, 0x50, struct insula_channels)

@@ -6,6 +6,9 @@ use crate::{MAGIC, Name, REVISION, Request};
 
 /// `INSULA_MACHINE_X2APIC`, a flag of [`Machine::flags`]: the local APICs are in x2APIC mode.
 pub const MACHINE_X2APIC: u32 = 1 << 0;
+/// `INSULA_MACHINE_VIRTUALIZES`, a flag of [`Machine::flags`]: nodes can be confined
+/// ([`crate::monitor::NodeConfine`]).
+pub const MACHINE_VIRTUALIZES: u32 = 1 << 1;
 
 /// `struct insula_hello`: both sides agree on a revision.
 #[repr(C)]

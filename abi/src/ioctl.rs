@@ -9,6 +9,7 @@ use crate::lwk::{
     DelegationPlace, MirrorCreate, MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap,
     MirrorSignal, MirrorStart,
 };
+use crate::monitor::NodeConfine;
 use crate::{
     Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
     NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart,
@@ -106,6 +107,10 @@ pub const NODE_SHRINK: u32 = iow::<NodeShrink>(0x3d);
 pub const NODE_SHARE: u32 = iow::<NodeShare>(0x3e);
 /// `INSULA_NODE_SHARED` (node); returns a descriptor.
 pub const NODE_SHARED: u32 = io(0x3f);
+/// `INSULA_NODE_CONFINE` (node).
+pub const NODE_CONFINE: u32 = iow::<NodeConfine>(0xa0);
+/// `INSULA_NODE_MONITOR` (node); returns a descriptor.
+pub const NODE_MONITOR: u32 = io(0xa1);
 /// `INSULA_NODE_DEVICE_ADD` (node).
 pub const NODE_DEVICE_ADD: u32 = iow::<Device>(0x60);
 /// `INSULA_NODE_DEVICES` (node).

@@ -1,7 +1,8 @@
 //! Rust mirror of `include/insula.h`, `include/insula_node.h` and `include/insula_mirror.h`, the
 //! interface between the `insula` command and `insula.ko`, and of the protocols between kernels:
 //! channels in `include/insula_channel.h` (module [`channel`]), delegation in
-//! `include/insula_lwk.h` ([`lwk`]), hotplug of a Linux node in `include/insula_hotplug.h`
+//! `include/insula_lwk.h` ([`lwk`]), the monitor of a confined node in `include/insula_monitor.h`
+//! ([`monitor`]), hotplug of a Linux node in `include/insula_hotplug.h`
 //! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), and virtio messages in
 //! `include/insula_virtio.h` ([`virtio`]).
 //!
@@ -23,19 +24,23 @@ pub mod hotplug;
 pub mod ioctl;
 pub mod lwk;
 mod memory;
+pub mod monitor;
 mod name;
 mod node;
 pub mod virtio;
 
-pub use control::{Cpu, CpuOwner, Description, Hello, Image, MACHINE_X2APIC, Machine, Names, Pool};
+pub use control::{
+    Cpu, CpuOwner, Description, Hello, Image, MACHINE_VIRTUALIZES, MACHINE_X2APIC, Machine, Names,
+    Pool,
+};
 pub use device::{DEVICE_ATTACHED, DEVICE_IOMMU, Device, Devices};
 pub use memory::{
     Chunk, Chunks, GRANULE, LOWMEM_LIMIT, MemoryCopy, NUMA_ANY, REQUEST_BLOCKS, Request,
 };
 pub use name::{NAME_MAX, Name};
 pub use node::{
-    NODE_CPUS_KEPT, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate, NodeGrow,
-    NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart, NodeStop,
+    NODE_CONFINED, NODE_CPUS_KEPT, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate,
+    NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart, NodeStop,
     NodeSupervise, RECREATE_UNLESS_RETIRED, Reason, State, VECTOR_NMI,
 };
 

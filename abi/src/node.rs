@@ -88,6 +88,8 @@ impl Reason {
     pub const HUNG: Self = Self(8);
     /// The base lost one of its devices.
     pub const DEVICE_LOST: Self = Self(9);
+    /// It was confined, and used what is not its own.
+    pub const VIOLATION: Self = Self(10);
 
     /// Its bit in [`NodeSupervise::keep_cpus`]; none for a reason unknown to this revision.
     #[must_use]
@@ -108,6 +110,8 @@ pub const NODE_RETIRED: u32 = 1 << 2;
 /// `INSULA_NODE_UNRESPONSIVE`, a flag of [`NodeInfo::flags`] and [`NodeSupervise::flags`]: running,
 /// but fails its health probe.
 pub const NODE_UNRESPONSIVE: u32 = 1 << 3;
+/// `INSULA_NODE_CONFINED`, a flag of [`NodeInfo::flags`]: by a monitor.
+pub const NODE_CONFINED: u32 = 1 << 4;
 
 /// `struct insula_node_info`: state of a node.
 #[repr(C)]

@@ -4,7 +4,8 @@
 //!
 //! # How a kernel is entered
 //!
-//! There are two entry paths. Both end in the same place; [`Entry`] says which one was taken:
+//! There are two entry paths. Both end in the same place; [`Entry`] says which one was taken. (The
+//! monitor in `vmm/` has its own: the base starts each of its cores, with its tables made already.)
 //!
 //! 1. **A start-up IPI.** The base resets a core and sends it, through the module's trampoline, to
 //!    `bare_entry` (`boot.S`), as Linux is entered by its 64-bit boot protocol. So our kernels are
@@ -62,6 +63,7 @@
 //! | [`user`], [`extended_state`] | a thread's registers; entering a program |
 //! | [`trap`] | exceptions and interrupts |
 //! | [`per_core`] | per-core data |
+//! | [`program_mode`] | registers of a core that runs programs |
 //! | [`mitigation`] | mitigations of side channels between programs |
 //! | [`cpu`] | registers of the processor |
 //!
@@ -77,9 +79,15 @@
 mod arch;
 pub mod memory;
 
-pub use arch::{apic, cpu, extended_state, mitigation, paging, per_core, start, trap, user};
+#[cfg(feature = "boot-protocol")]
+pub use arch::start;
+pub use arch::{apic, cpu, mitigation, paging, per_core, trap};
+#[cfg(feature = "programs")]
+pub use arch::{extended_state, program_mode, user};
+#[cfg(feature = "programs")]
 pub use extended_state::ExtendedState;
 pub use memory::{FRAME_SIZE, PhysAddr};
+#[cfg(feature = "programs")]
 pub use user::{Registers, Trap, UserContext};
 
 /// How a kernel was entered.

@@ -29,6 +29,7 @@ const PACKAGED: [(&str, &str); 3] = [
     ("usr/bin/insula", "bin/insula"),
     ("usr/lib/insula/agent", "lib/insula/agent"),
     ("usr/lib/insula/lwk", "lib/insula/lwk"),
+    ("usr/lib/insula/vmm", "lib/insula/vmm"),
 ];
 
 /// Failure to build the payload.

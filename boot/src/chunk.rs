@@ -11,7 +11,7 @@ const LOW_FIRST: u64 = 64 << 10;
 /// Highest end of the low chunk: video memory and firmware ROM follow.
 const LOW_END: u64 = 640 << 10;
 /// End of low memory: a core cannot start beyond.
-const LOWMEM_LIMIT: u64 = 1 << 20;
+pub(crate) const LOWMEM_LIMIT: u64 = 1 << 20;
 /// Minimum size of the low chunk: Linux' real-mode trampoline (0x7000 bytes, `reserve_real_mode()`
 /// in arch/x86/realmode/init.c), the fake I/O APIC and the tboot page.
 const LOW_SIZE_MIN: u64 = 0x9000;

@@ -118,6 +118,12 @@ pub enum LayoutError {
         /// The needed bytes.
         needed: u64,
     },
+    /// The monitor's memory is too small for it.
+    #[error("the monitor of a confined node needs {} of contiguous memory", mib_up(*needed))]
+    MonitorDoesNotFit {
+        /// The needed bytes.
+        needed: u64,
+    },
     /// A PCI bus is listed twice.
     #[error("PCI bus {segment:04x}:{number:02x} is listed twice; list each once")]
     DuplicateBus {

@@ -25,6 +25,7 @@
 //! | `io_apic` | the page that stands for an I/O APIC |
 //! | `tboot` | the page by which the kernel powers off and resets |
 //! | `page_table` | identity mapping until the kernel has its own |
+//! | [`monitor`] | memory of the monitor of a confined node |
 //! | `setup_header`, `boot_params`, `setup_data` | Linux' boot protocol |
 //! | `options`, `command_line` | kernel options of nodes, with reasons |
 
@@ -36,6 +37,7 @@ mod e820;
 mod error;
 mod firmware;
 mod io_apic;
+pub mod monitor;
 pub mod options;
 mod page_table;
 mod pci;

@@ -1,8 +1,9 @@
-//! The initial page table of a node's first core: an identity mapping of its memory.
+//! Page tables of four levels: the initial one of a node's first core, and those of a confined
+//! node's monitor, which are made in `monitor`.
 //!
-//! It maps the node's chunks, the trampoline page and page 0, with 2 MiB pages where possible and 4
-//! KiB pages elsewhere, and nothing else. The kernel replaces it early, but reads boot parameters,
-//! command line and its own image through it first.
+//! The node's is an identity mapping of its chunks, the trampoline page and page 0, with 2 MiB pages
+//! where possible and 4 KiB pages elsewhere, and nothing else. The kernel replaces it early, but reads
+//! boot parameters, command line and its own image through it first.
 //!
 //! Source: Intel SDM volume 3, section 4.5 "4-level paging". Entries use neither NX (EFER.NXE is
 //! off at start) nor 1 GiB pages (older cores lack them).
@@ -11,6 +12,7 @@ use crate::chunk::{Chunk, Memory, PAGE};
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
 const LARGE: u64 = 1 << 7;
 
 /// Size of a large page in bytes.
@@ -34,22 +36,52 @@ struct Table {
     entries: [u64; ENTRIES],
 }
 
+/// Who translates addresses by a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A kernel.
+    Kernel,
+    /// The processor, for a guest: nested accesses count as a program's (AMD APM volume 2, 15.25.5).
+    Guest,
+}
+
+/// What a page allows besides reading and executing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Write,
+    ReadOnly,
+}
+
 /// A page table without a fixed address.
 pub(crate) struct PageTable {
     tables: Vec<Table>,
+    /// Bits of every entry.
+    flags: u64,
 }
 
 impl PageTable {
     /// An identity mapping of `memory`, the page at `trampoline` and page 0.
     pub(crate) fn identity(memory: &Memory, trampoline: u64) -> PageTable {
-        let mut table = PageTable { tables: Vec::new() };
-        table.add_table(ROOT_LEVEL);
+        let mut table = PageTable::new(Use::Kernel);
         table.map(BIOS_DATA_AREA);
         table.map(Chunk {
             start: trampoline,
             size: PAGE,
         });
         memory.all().for_each(|chunk| table.map(chunk));
+        table
+    }
+
+    /// An empty table.
+    pub(crate) fn new(used_by: Use) -> PageTable {
+        let mut table = PageTable {
+            tables: Vec::new(),
+            flags: match used_by {
+                Use::Kernel => PRESENT,
+                Use::Guest => PRESENT | USER,
+            },
+        };
+        table.add_table(ROOT_LEVEL);
         table
     }
 
@@ -82,27 +114,39 @@ impl PageTable {
         self.tables.len() - 1
     }
 
-    fn map(&mut self, range: Chunk) {
-        let mut address = range.start;
-        while address < range.end() {
-            let large = address.is_multiple_of(LARGE_PAGE) && range.end() - address >= LARGE_PAGE;
-            if large {
-                self.map_page(address, 2, LARGE);
-                address += LARGE_PAGE;
+    /// Maps a range one to one, writable.
+    pub(crate) fn map(&mut self, range: Chunk) {
+        self.map_at(range.start, range, Access::Write);
+    }
+
+    /// Maps a range of physical memory at `address`. A range that is mapped already is replaced,
+    /// unless by a larger page.
+    pub(crate) fn map_at(&mut self, address: u64, range: Chunk, access: Access) {
+        let mut done = 0;
+        while done < range.size {
+            let (to, from) = (address + done, range.start + done);
+            let aligned = to.is_multiple_of(LARGE_PAGE) && from.is_multiple_of(LARGE_PAGE);
+            if aligned && range.size - done >= LARGE_PAGE {
+                self.map_page(to, from | LARGE, 2, access);
+                done += LARGE_PAGE;
             } else {
-                self.map_page(address, 1, 0);
-                address += PAGE;
+                self.map_page(to, from, 1, access);
+                done += PAGE;
             }
         }
     }
 
     /// Maps a page at `level`, adding tables as needed.
-    fn map_page(&mut self, address: u64, level: u32, flags: u64) {
+    fn map_page(&mut self, address: u64, frame: u64, level: u32, access: Access) {
         let mut table = 0;
         for above in (level + 1..=ROOT_LEVEL).rev() {
             table = self.child(table, above, address);
         }
-        self.tables[table].entries[index(address, level)] = address | flags | WRITABLE | PRESENT;
+        let writable = match access {
+            Access::Write => WRITABLE,
+            Access::ReadOnly => 0,
+        };
+        self.tables[table].entries[index(address, level)] = frame | self.flags | writable;
     }
 
     /// The next lower table for `address` below `table` of `level`.
@@ -113,7 +157,7 @@ impl PageTable {
             return (entry / PAGE) as usize;
         }
         let child = self.add_table(level - 1);
-        self.tables[table].entries[slot] = (child as u64 * PAGE) | WRITABLE | PRESENT;
+        self.tables[table].entries[slot] = (child as u64 * PAGE) | WRITABLE | self.flags;
         child
     }
 }

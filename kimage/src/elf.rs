@@ -24,9 +24,13 @@ pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 const SEGMENTS_MAX: usize = 32;
 /// Symbol that identifies our lightweight kernel: its banner.
 pub(crate) const LWK_BANNER: &str = "lwk_banner";
-/// Prefixes of banners: `linux_banner` of init/version-timestamp.c, and that of our lightweight
-/// kernel.
-const BANNERS: [&[u8]; 2] = [b"Linux version ", b"Insula LWK version "];
+/// Prefixes of banners: `linux_banner` of init/version-timestamp.c, and those of our lightweight
+/// kernel and of the monitor of confined nodes.
+const BANNERS: [&[u8]; 3] = [
+    b"Linux version ",
+    b"Insula LWK version ",
+    b"Insula monitor version ",
+];
 
 type Header = FileHeader64<LE>;
 type Program = ProgramHeader64<LE>;

@@ -37,6 +37,8 @@ static struct insula_area *area_new(const struct insula_area_place *place, bool 
 		insula_endpoint_init(&area->endpoints[i], area, i);
 	if (place->object)
 		get_file(place->object);
+	if (place->permits_object)
+		get_file(place->permits_object);
 	return area;
 }
 
@@ -83,6 +85,8 @@ static void area_free(struct kref *refs)
 			insula_doorbell_destroy(&area->endpoints[i].doorbell);
 	if (area->place.object)
 		fput(area->place.object);
+	if (area->place.permits_object)
+		fput(area->place.permits_object);
 	kfree(rcu_dereference_protected(area->ringable, true));
 	if (area->scratch)
 		__free_page(area->scratch); /* a mapping would hold a descriptor */

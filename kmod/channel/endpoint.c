@@ -42,6 +42,8 @@ void insula_endpoint_init(struct insula_endpoint *endpoint, struct insula_area *
 	endpoint->rings = (void *)shared + INSULA_CHANNEL_RINGS;
 	endpoint->rings_start = area->place.start + offset + INSULA_CHANNEL_RINGS;
 	endpoint->doorbell.rung = endpoint_rung;
+	if (area->place.permits)
+		endpoint->doorbell.permit = &area->place.permits[index];
 	mutex_init(&endpoint->lock);
 	init_waitqueue_head(&endpoint->waitqueue);
 	insula_endpoint_file_init(endpoint);

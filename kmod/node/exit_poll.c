@@ -16,6 +16,7 @@
 #include "compat/timer.h"
 #include "cpu/core.h"
 #include "insula_channel.h"
+#include "insula_monitor.h"
 #include "node/exit_poll.h"
 
 #define FAST_PERIOD_NS		(2 * NSEC_PER_MSEC)
@@ -34,6 +35,11 @@ static struct {
 /* The node owns these bytes: each is read once, and only compared. */
 static enum insula_reason exit_poll_reason(const struct insula_exit_poll *poll)
 {
+	u32 ended = poll->monitor ? READ_ONCE(*poll->monitor) : INSULA_MONITOR_RUNS;
+
+	if (ended != INSULA_MONITOR_RUNS)
+		return ended == INSULA_MONITOR_RESET ? INSULA_REASON_RESET :
+						       INSULA_REASON_VIOLATION;
 	if (READ_ONCE(*poll->reset))
 		return INSULA_REASON_RESET;
 	if (READ_ONCE(*poll->power_off))
@@ -43,7 +49,8 @@ static enum insula_reason exit_poll_reason(const struct insula_exit_poll *poll)
 
 static bool exit_poll_waits(const struct insula_exit_poll *poll)
 {
-	return poll->waits ||
+	/* A monitor lets no reset reach the machine. */
+	return poll->waits || poll->monitor ||
 	       (poll->node_flags && READ_ONCE(*poll->node_flags) & INSULA_AREA_RESETS_BY_CALL);
 }
 

@@ -12,6 +12,7 @@ struct insula_exit_poll {
 	const u8 *power_off;	/* the two bytes of struct insula_node_start */
 	const u8 *reset;
 	bool waits;		/* its kernel waits after setting one of them */
+	const u32 *monitor;	/* NULL, or where its monitor tells that it has ended it */
 	const u32 *node_flags;	/* NULL, or may have INSULA_AREA_RESETS_BY_CALL: it waits */
 	const u32 *cpus;
 	u32 cpus_count;

@@ -53,6 +53,7 @@ static void node_vanish(struct insula_node *node)
 	mutex_unlock(&nodes.lock);
 	WRITE_ONCE(node->memory, NULL);
 	insula_node_unshare(node);
+	insula_node_drop_monitor(node);
 	insula_grant_channel_put(node->grants);
 	WRITE_ONCE(node->grants, NULL);
 	insula_area_put(node->area);

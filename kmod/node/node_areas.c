@@ -64,6 +64,8 @@ int insula_node_lay_out_channels(struct insula_node *node, const struct insula_c
 		.count = channels->count,
 		.slots = channels->slots,
 		.object = node->memory,
+		.permits = insula_node_monitor_doorbells(node),
+		.permits_object = node->vmm.memory,
 	};
 	return node_areas_lay_out_channels(node, &place);
 }
@@ -100,6 +102,9 @@ int insula_node_lay_out_delegation(struct insula_node *node,
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
+	/* Mappings of the base's pages would need the nested page table. */
+	if (insula_node_confined(node))
+		return -EOPNOTSUPP;
 	place = (struct insula_slots_place) {
 		.start = delegation->start,
 		.pages = delegation->pages,

@@ -39,6 +39,7 @@ union argument {
 	struct insula_node_interrupt interrupt;
 	struct insula_node_supervise supervise;
 	struct insula_node_share share;
+	struct insula_node_confine confine;
 	struct insula_channels channels;
 	struct insula_delegation delegation;
 	struct insula_device device;
@@ -124,6 +125,18 @@ static int node_ioctl_shared(struct insula_node *node, struct file *by,
 	return insula_node_shared(node);
 }
 
+static int node_ioctl_confine(struct insula_node *node, struct file *by,
+			      const union argument *argument)
+{
+	return insula_node_confine(node, by, &argument->confine);
+}
+
+static int node_ioctl_monitor(struct insula_node *node, struct file *by,
+			      const union argument *argument)
+{
+	return insula_node_monitor(node);
+}
+
 static int node_ioctl_memory(struct insula_node *node, struct file *by,
 			     const union argument *argument)
 {
@@ -149,6 +162,9 @@ static int node_ioctl_device_add(struct insula_node *node, struct file *by,
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
+	/* The monitor maps no device, and does not confine its DMA. */
+	if (insula_node_confined(node))
+		return -EOPNOTSUPP;
 	return insula_device_claim(&node->devices, &argument->device, node->memory);
 }
 
@@ -164,6 +180,8 @@ static const struct call {
 	{ INSULA_NODE_RETIRE, node_ioctl_retire },
 	{ INSULA_NODE_SHARE, node_ioctl_share },
 	{ INSULA_NODE_SHARED, node_ioctl_shared },
+	{ INSULA_NODE_CONFINE, node_ioctl_confine },
+	{ INSULA_NODE_MONITOR, node_ioctl_monitor },
 	{ INSULA_NODE_MEMORY, node_ioctl_memory },
 	{ INSULA_NODE_CHANNELS, node_ioctl_channels },
 	{ INSULA_NODE_DELEGATION, node_ioctl_delegation },
@@ -213,6 +231,8 @@ static u32 node_ioctl_flags(const struct insula_node *node)
 		flags |= INSULA_NODE_UNRESPONSIVE;
 	if (node->retired)
 		flags |= INSULA_NODE_RETIRED;
+	if (insula_node_confined(node))
+		flags |= INSULA_NODE_CONFINED;
 	return flags;
 }
 

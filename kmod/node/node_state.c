@@ -38,7 +38,8 @@
 /* Reasons after which its supervisor may restart it. */
 #define RESTARTABLE	(BIT(INSULA_REASON_POWER_OFF) | BIT(INSULA_REASON_RESET) | \
 			 BIT(INSULA_REASON_CRASHED) | BIT(INSULA_REASON_HALTED) | \
-			 BIT(INSULA_REASON_HUNG) | BIT(INSULA_REASON_DEVICE_LOST))
+			 BIT(INSULA_REASON_HUNG) | BIT(INSULA_REASON_DEVICE_LOST) | \
+			 BIT(INSULA_REASON_VIOLATION))
 
 static struct workqueue_struct *reaper;
 
@@ -88,6 +89,8 @@ static void node_state_leak(struct insula_node *node)
 	get_file(node->memory);
 	if (node->shared)
 		get_file(node->shared);
+	if (node->vmm.memory)
+		get_file(node->vmm.memory);
 	node->has_cores = false;
 	node->lost = true;
 	pr_crit("node %s could not be stopped: its resources are lost until the machine is reset\n",
@@ -237,6 +240,7 @@ static void node_state_start_exit_poll(struct insula_node *node)
 	WRITE_ONCE(node->exit_reason, INSULA_REASON_NONE);
 	node->exit_poll.power_off = phys_to_virt(node->start.power_off);
 	node->exit_poll.reset = phys_to_virt(node->start.reset);
+	node->exit_poll.monitor = insula_node_monitor_ended(node);
 	node->exit_poll.waits = node->slots; /* only the LWK has delegated programs */
 	node->exit_poll.node_flags = insula_area_node_flags(node->area);
 	node->exit_poll.cpus = node->cpus;
@@ -245,14 +249,23 @@ static void node_state_start_exit_poll(struct insula_node *node)
 	insula_exit_poll_add(&node->exit_poll);
 }
 
+/* Enter the node's kernel on its first core, or its monitor on all of them. */
+static int node_state_start_cores(struct insula_node *node)
+{
+	struct insula_entry entry = {
+		.address = node->start.entry,
+		.page_table = node->start.page_table,
+		.argument = node->start.argument,
+	};
+
+	if (insula_node_confined(node))
+		return insula_node_start_monitor(node);
+	return insula_start_core(insula_processor_apic_id(node->cpus[0]), &entry, &node->entry_tsc);
+}
+
 /* Polling starts before the node executes, so that no early reset is missed. */
 int insula_node_start(struct insula_node *node, const struct insula_node_start *start)
 {
-	struct insula_entry entry = {
-		.address = start->entry,
-		.page_table = start->page_table,
-		.argument = start->argument,
-	};
 	int err = insula_node_may_start();
 
 	lockdep_assert_held(&node->lock);
@@ -265,7 +278,7 @@ int insula_node_start(struct insula_node *node, const struct insula_node_start *
 	node_state_set(node, INSULA_CREATED);
 	node->start = *start;
 	node_state_start_exit_poll(node);
-	err = insula_start_core(insula_processor_apic_id(node->cpus[0]), &entry, &node->entry_tsc);
+	err = node_state_start_cores(node);
 	if (err) {
 		insula_exit_poll_remove(&node->exit_poll);
 		node_state_set(node, INSULA_CREATING);
@@ -344,6 +357,8 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 		err = insula_area_unmap(node->area);
 	if (!err)
 		err = insula_memory_clear(node->memory);
+	if (!err)
+		err = insula_node_clear_monitor(node);
 	if (err) {
 		node_state_give_back(node);
 		return err;

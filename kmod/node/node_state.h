@@ -10,6 +10,7 @@
 #include "insula_module.h"
 #include "node/description.h"
 #include "node/exit_poll.h"
+#include "node/monitor.h"
 #include "node/registry.h"
 
 struct file;
@@ -25,6 +26,7 @@ struct insula_node {
 	struct mutex lock;		/* all below */
 	struct file *memory;		/* NULL before it is assembled, and once removed */
 	struct file *shared;		/* memory shared with other nodes, or NULL */
+	struct insula_node_vmm vmm;	/* its monitor, if it is confined */
 	struct insula_description_data *description;
 	u32 id;
 	u32 cpus_count;

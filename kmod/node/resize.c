@@ -79,7 +79,8 @@ static int resize_allowed(const struct insula_node *node)
 {
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
-	return node->slots ? -EOPNOTSUPP : 0;
+	/* Nor does the monitor take over more cores or memory. */
+	return node->slots || insula_node_confined(node) ? -EOPNOTSUPP : 0;
 }
 
 static int resize_prepare_grow(struct change *change, const struct insula_node *node,

@@ -23,6 +23,6 @@ mod image {
 /// A host has nothing to run.
 #[cfg(not(target_os = "none"))]
 fn main() {
-    eprintln!("This is a kernel: build it for x86_64-unknown-none (make lwk).");
+    eprintln!("This is a kernel: build it for x86_64-unknown-none (make kernels).");
     std::process::exit(1);
 }

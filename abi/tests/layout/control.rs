@@ -162,11 +162,13 @@ pub(crate) fn constants() -> Facts {
         INSULA_LOWMEM_LIMIT = insula_abi::LOWMEM_LIMIT,
         INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
         INSULA_REQUEST_BLOCKS = insula_abi::REQUEST_BLOCKS,
+        INSULA_MACHINE_VIRTUALIZES = insula_abi::MACHINE_VIRTUALIZES,
         INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,
         INSULA_NODE_SUPERVISED = insula_abi::NODE_SUPERVISED,
         INSULA_NODE_CPUS_KEPT = insula_abi::NODE_CPUS_KEPT,
         INSULA_NODE_RETIRED = insula_abi::NODE_RETIRED,
         INSULA_NODE_UNRESPONSIVE = insula_abi::NODE_UNRESPONSIVE,
+        INSULA_NODE_CONFINED = insula_abi::NODE_CONFINED,
         INSULA_RECREATE_UNLESS_RETIRED = insula_abi::RECREATE_UNLESS_RETIRED,
         INSULA_VECTOR_NMI = insula_abi::VECTOR_NMI,
         INSULA_DEVICE_IOMMU = insula_abi::DEVICE_IOMMU,
@@ -201,6 +203,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_NODE_SHRINK = ioctl::NODE_SHRINK,
         INSULA_NODE_SHARE = ioctl::NODE_SHARE,
         INSULA_NODE_SHARED = ioctl::NODE_SHARED,
+        INSULA_NODE_CONFINE = ioctl::NODE_CONFINE,
+        INSULA_NODE_MONITOR = ioctl::NODE_MONITOR,
         INSULA_NODE_DEVICE_ADD = ioctl::NODE_DEVICE_ADD,
         INSULA_NODE_DEVICES = ioctl::NODE_DEVICES,
         INSULA_DESCRIPTION = ioctl::DESCRIPTION,
@@ -233,6 +237,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_REASON_HALTED = Reason::HALTED.0,
         INSULA_REASON_HUNG = Reason::HUNG.0,
         INSULA_REASON_DEVICE_LOST = Reason::DEVICE_LOST.0,
+        INSULA_REASON_VIOLATION = Reason::VIOLATION.0,
     });
     facts
 }

@@ -12,14 +12,16 @@ mod control;
 mod grant;
 mod hotplug;
 mod lwk;
+mod monitor;
 mod virtio;
 
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 9] = [
     "insula.h",
     "insula_node.h",
     "insula_mirror.h",
     "insula_channel.h",
     "insula_lwk.h",
+    "insula_monitor.h",
     "insula_grant.h",
     "insula_hotplug.h",
     "insula_virtio.h",
@@ -55,7 +57,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 6]) -> Facts {
+fn all(of_each: [Facts; 7]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -64,6 +66,7 @@ fn structures() -> Facts {
         control::structures(),
         channel::structures(),
         lwk::structures(),
+        monitor::structures(),
         grant::structures(),
         hotplug::structures(),
         virtio::structures(),
@@ -75,6 +78,7 @@ fn constants() -> Facts {
         control::constants(),
         channel::constants(),
         lwk::constants(),
+        monitor::constants(),
         grant::constants(),
         virtio::constants(),
         Facts::new(),
@@ -86,6 +90,7 @@ fn enumerators() -> Facts {
         control::enumerators(),
         channel::enumerators(),
         lwk::enumerators(),
+        monitor::enumerators(),
         grant::enumerators(),
         hotplug::enumerators(),
         Facts::new(),

@@ -491,6 +491,21 @@ pub(super) fn node_share(fd: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> CallResu
     unsafe { Call(ioctl::NODE_SHARE, "INSULA_NODE_SHARE").perform(fd, &mut share) }.map(drop)
 }
 
+pub(super) fn node_confine(
+    fd: BorrowedFd<'_>,
+    mut confine: abi::monitor::NodeConfine,
+) -> CallResult<()> {
+    let call = Call(ioctl::NODE_CONFINE, "INSULA_NODE_CONFINE");
+    // SAFETY: `NodeConfine` is this request's structure; its addresses are the monitor's, in whose
+    // memory the module checks them.
+    unsafe { call.perform(fd, &mut confine) }.map(drop)
+}
+
+pub(super) fn node_monitor(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
+    // SAFETY: an `_IO` request: no structure.
+    unsafe { Call(ioctl::NODE_MONITOR, "INSULA_NODE_MONITOR").descriptor(fd, &mut 0_u64) }
+}
+
 pub(super) fn node_shared(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
     // SAFETY: an `_IO` request: no structure.
     unsafe { Call(ioctl::NODE_SHARED, "INSULA_NODE_SHARED").descriptor(fd, &mut 0_u64) }

@@ -1,7 +1,7 @@
 //! Nodes.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
 use nix::errno::Errno;
@@ -152,6 +152,30 @@ impl Node {
             Err(error) if error.errno == Errno::ENODATA => Ok(Vec::new()),
             shared => shared?.chunks(),
         }
+    }
+
+    /// Confines it by a monitor, before its start (`INSULA_NODE_CONFINE`).
+    ///
+    /// # Errors
+    /// The module's error; `EOPNOTSUPP` when the processors cannot, or it has devices.
+    pub fn confine(
+        &self,
+        memory: &Memory,
+        monitor: abi::monitor::NodeConfine,
+    ) -> Result<(), CallError> {
+        let memory = memory.as_fd().as_raw_fd();
+        ioctl::node_confine(
+            self.fd.as_fd(),
+            abi::monitor::NodeConfine { memory, ..monitor },
+        )
+    }
+
+    /// Opens its monitor's memory (`INSULA_NODE_MONITOR`).
+    ///
+    /// # Errors
+    /// The module's error; `ENODATA` when it is not confined.
+    pub fn monitor(&self) -> Result<Memory, CallError> {
+        ioctl::node_monitor(self.fd.as_fd()).map(Memory::new)
     }
 
     /// Stops its cores at once (`INSULA_NODE_STOP`).

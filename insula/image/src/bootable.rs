@@ -79,6 +79,19 @@ impl Bootable {
         }
     }
 
+    /// The monitor of confined nodes.
+    ///
+    /// # Errors
+    /// [`Kind::Kernel`] if it is not installed, or damaged.
+    pub fn monitor() -> Result<Self, Error> {
+        let files = Files {
+            kernel: built_in::monitor(),
+            initrd: None,
+        };
+        Self::files(&files, Payload::Compressed)
+            .map_err(|error| error.context("the monitor of confined nodes"))
+    }
+
     fn built_in(name: &Name) -> Result<Self, Error> {
         let files = Files {
             kernel: built_in::path(),

@@ -15,6 +15,11 @@ pub(super) fn path() -> PathBuf {
     companion(NAME)
 }
 
+/// Path of the monitor of confined nodes.
+pub(super) fn monitor() -> PathBuf {
+    companion("vmm")
+}
+
 /// Path of the agent.
 pub(super) fn agent() -> PathBuf {
     companion("agent")

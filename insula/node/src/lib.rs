@@ -9,6 +9,7 @@
 //! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
 //! | [`device`] | PCI functions |
 //! | [`attachment`] | folders, disks and the network, which the base serves by virtio |
+//! | [`isolation`] | confinement by a monitor |
 //! | [`policy`] | restart policies |
 //! | [`delegation`] | what only nodes of the lightweight kernel have |
 //! | [`stats`] | counters |
@@ -25,6 +26,7 @@ pub mod device;
 mod dry_run;
 mod end;
 mod forbidden;
+pub mod isolation;
 mod log;
 pub mod memory;
 pub mod nmi;

@@ -38,6 +38,8 @@ pub enum Ending {
     Hang,
     /// A device that the base serves was lost, and it was stopped for that.
     DeviceLost,
+    /// It was confined, and used what is not its own.
+    Violation,
 }
 
 /// When a node that has stopped is started again.
@@ -46,7 +48,7 @@ pub enum Restart {
     /// Never.
     #[default]
     No,
-    /// When it crashed or hung; at most that many times.
+    /// When it crashed, hung or violated its isolation; at most that many times.
     OnFailure(Option<NonZeroU32>),
     /// Always, unless the user stopped it.
     Always,
@@ -132,7 +134,7 @@ impl Policy {
             Ending::Crash { asked_for_reset } => {
                 (asked_for_reset && self.reboot) || self.panic_s != 0
             }
-            Ending::Off | Ending::Hang | Ending::DeviceLost => false,
+            Ending::Off | Ending::Hang | Ending::DeviceLost | Ending::Violation => false,
         };
         let restarts = self.restarts_after(ending, history.restarts);
         if !reboots && !restarts {
@@ -163,6 +165,7 @@ impl Policy {
                 abi::Reason::CRASHED,
                 abi::Reason::HUNG,
                 abi::Reason::DEVICE_LOST,
+                abi::Reason::VIOLATION,
             ]),
             Restart::Always => bits(&[
                 abi::Reason::POWER_OFF,
@@ -171,6 +174,7 @@ impl Policy {
                 abi::Reason::CRASHED,
                 abi::Reason::HUNG,
                 abi::Reason::DEVICE_LOST,
+                abi::Reason::VIOLATION,
             ]),
         };
         // A kernel that has panicked may ask for a reset: that counts then.
@@ -204,7 +208,7 @@ impl Policy {
     fn restarts_after(&self, ending: Ending, restarts: u32) -> bool {
         let failed = matches!(
             ending,
-            Ending::Crash { .. } | Ending::Hang | Ending::DeviceLost
+            Ending::Crash { .. } | Ending::Hang | Ending::DeviceLost | Ending::Violation
         );
         match self.restart {
             _ if ending == Ending::Hang && self.on_hang == OnHang::Restart => true,
@@ -288,6 +292,7 @@ mod tests {
         CRASH,
         Ending::Hang,
         Ending::DeviceLost,
+        Ending::Violation,
     ];
     const SOON: Duration = Duration::from_secs(1);
 
@@ -433,6 +438,7 @@ mod tests {
             abi::Reason::CRASHED,
             abi::Reason::HUNG,
             abi::Reason::DEVICE_LOST,
+            abi::Reason::VIOLATION,
             abi::Reason::BASE,
         ];
         assert!(!failed.into_iter().any(|reason| once.removes(reason)));

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
 use super::{Handle, NodeRecord, RestartRecord, forbidden, no_record};
 use crate::device::{self, PciAddress, Selected};
+use crate::isolation::{ConfineError, Monitor};
 use crate::policy::History;
 
 /// Errors of a temporary lack of something.
@@ -151,6 +152,7 @@ impl Restart<'_> {
         let layout = layout.map_err(|error| cannot_lay_out(self.name, error))?;
         let record = setup.record(&layout);
         let record = record.map_err(|error| too_long(self.name, &error))?;
+        let monitor = Monitor::of(node, old.spec.isolation)?;
         node.recreate(&record, self.cause.flags()).map_err(failed)?;
         // Older mappings do not show the memory of the new run.
         let mapping = memory.map();
@@ -159,6 +161,10 @@ impl Restart<'_> {
             .load(&memory, &mut mapping, layout.kernel, layout.initrd)
             .and_then(|()| write_layout(&mut mapping, &layout))
             .map_err(|error| load_failed(self.name, error))?;
+        if let Some(monitor) = monitor {
+            let confined = monitor.confine(node, &setup, &layout);
+            confined.map_err(|error| cannot_confine(self.name, error))?;
+        }
         start_boot_core(node, &layout).map_err(failed)?;
         Ok(record)
     }
@@ -246,6 +252,10 @@ fn cannot_lay_out(name: &str, error: LayoutError) -> Error {
         .because(error)
         .unchanged()
         .hint("its image may have changed: remove the node and start another")
+}
+
+fn cannot_confine(name: &str, error: ConfineError) -> Error {
+    stopped(false, format!("the node '{name}' cannot be confined again")).because(error)
 }
 
 fn too_long(name: &str, RecordTooLong(size): &RecordTooLong) -> Error {

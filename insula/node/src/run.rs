@@ -27,6 +27,7 @@ use super::{Attachments, Described, NodeRoot, NodeSpec, RestartRecord};
 use crate::attachment::Publish;
 use crate::cores::{ChosenCore, CoreRequest, Cores};
 use crate::device::{self, Selected};
+use crate::isolation::{self, ConfineError, Monitor};
 use crate::memory::check_available;
 use crate::policy::{History, Policy};
 
@@ -223,6 +224,7 @@ fn preflight(
     Cores::new(&topology, &cpus).choose(&request.cores, None)?;
     let base = BaseMemory::read(root);
     check_available(&request.spec.memory, &topology, base, machine.pool_free)?;
+    isolation::check(request.spec.isolation, &machine, bootable)?;
     let asked = request.spec.memory_size();
     let needed = bootable
         .loadable
@@ -296,6 +298,7 @@ impl Start<'_> {
             };
             let layout = self.clock.measure(Step::Layout, || setup.lay_out());
             let layout = layout.map_err(cannot_lay_out)?;
+            let monitor = Monitor::allocate(self.driver, &setup)?;
             // The lock is held until the module has the node's record.
             let claimed = claims::take(self.driver, self.root, self.request, &self.name)?;
             let setup = Setup {
@@ -310,6 +313,10 @@ impl Start<'_> {
             });
             match created {
                 Ok(node) => {
+                    if let Some(monitor) = monitor {
+                        let confined = monitor.confine(&node, &setup, &layout);
+                        confined.map_err(cannot_confine)?;
+                    }
                     return Ok((node, layout, chosen.clone(), available.split_cores(&chosen)));
                 }
                 // A core was taken, or went offline, meanwhile.
@@ -373,6 +380,10 @@ fn too_small(release: &str, needed: Size, asked: Size) -> Error {
 
 fn cannot_lay_out(error: LayoutError) -> Error {
     given_back(Error::new("the node cannot be laid out").because(error))
+}
+
+fn cannot_confine(error: ConfineError) -> Error {
+    given_back(Error::new("the node cannot be confined").because(error))
 }
 
 fn too_long(RecordTooLong(size): RecordTooLong) -> Error {

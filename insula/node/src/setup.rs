@@ -6,11 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use insula_abi as abi;
 use insula_abi::channel::Channels;
 use insula_agent::options::{Clock, Options};
+use insula_boot::monitor::{ConfinedNode, MonitorLayout};
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use insula_driver::channel;
 use insula_driver::{CallError, Mapping, Node, tsc};
 use insula_image::{Bootable, LoadError};
-use kimage::Format;
+use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ChunkRecord, Described, NodeRecord, NodeSpec, RestartRecord, RootImageRecord};
@@ -56,6 +57,26 @@ pub(super) struct Setup<'a> {
 impl Setup<'_> {
     /// Lays the node out.
     pub(super) fn lay_out(&self) -> Result<Layout, LayoutError> {
+        self.describe(|node| insula_boot::lay_out(node))
+    }
+
+    /// Lays out the memory of its monitor, in `chunk`.
+    pub(super) fn lay_out_monitor(
+        &self,
+        layout: &Layout,
+        image: &Loadable,
+        chunk: insula_boot::Chunk,
+    ) -> Result<MonitorLayout, LayoutError> {
+        self.describe(|node| ConfinedNode { node, image }.lay_out_monitor(layout, chunk))
+    }
+
+    /// Bytes of memory that its monitor needs.
+    pub(super) fn monitor_size(&self, image: &Loadable) -> Result<u64, LayoutError> {
+        self.describe(|node| ConfinedNode { node, image }.monitor_size())
+    }
+
+    /// Calls `action` with the node's description.
+    fn describe<T>(&self, action: impl FnOnce(&NodeDescription<'_>) -> T) -> T {
         let chunk = |chunk: &abi::Chunk| insula_boot::Chunk {
             start: chunk.start,
             size: chunk.size,
@@ -63,7 +84,7 @@ impl Setup<'_> {
         let chunks: Vec<_> = self.chunks.iter().map(chunk).collect();
         let shared: Vec<_> = self.shared.iter().map(chunk).collect();
         let buses: Vec<_> = self.devices.iter().map(Selected::bus).collect();
-        insula_boot::lay_out(&NodeDescription {
+        action(&NodeDescription {
             kernel: &self.bootable.loadable,
             initrd_size: self.bootable.initrd_size,
             command_line: &joined(&self.clock(), &joined(&self.bootable.append, self.append)),

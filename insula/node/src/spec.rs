@@ -28,6 +28,7 @@ mod form;
 use crate::attachment::{DiskSpec, Networking, Publish};
 use crate::cores::CoreRequest;
 use crate::device::PciAddress;
+use crate::isolation::Isolation;
 use crate::memory::MemorySpec;
 use crate::policy::{OnHang, Policy, Restart};
 
@@ -81,6 +82,17 @@ pub struct NodeSpec {
     )]
     #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<MemorySpec>"))]
     pub memory: Vec<MemorySpec>,
+    /// Isolation from the rest of the machine: `direct` (the node is trusted to stay in its part) or
+    /// `vmm` (a thin monitor on the node's cores holds it there).
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        default_value_t,
+        hide_possible_values = true
+    )]
+    #[serde(skip_serializing_if = "is_default")]
+    pub isolation: Isolation,
     /// PCI functions to pass through, such as 0000:01:00.0; one or several.
     #[arg(long, value_name = "ADDRESS")]
     #[serde(
@@ -220,6 +232,7 @@ impl Default for NodeSpec {
             cpu_list: None,
             max_cpus: None,
             memory: vec![MEMORY_DEFAULT],
+            isolation: Isolation::default(),
             device: Vec::new(),
             force_device: false,
             rootfs: None,

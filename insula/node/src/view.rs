@@ -280,6 +280,7 @@ fn reason_name(reason: abi::Reason) -> Option<&'static str> {
         abi::Reason::HALTED => Some("halted"),
         abi::Reason::HUNG => Some("unresponsive"),
         abi::Reason::DEVICE_LOST => Some("device-lost"),
+        abi::Reason::VIOLATION => Some("violation"),
         _ => Some("unknown"),
     }
 }
@@ -301,7 +302,7 @@ mod tests {
             ["creating", "created", "running", "stopped", "unknown"]
         );
         let reasons =
-            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 99].map(|reason| reason_name(abi::Reason(reason)));
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99].map(|reason| reason_name(abi::Reason(reason)));
         let words = [
             "power-off",
             "reset",
@@ -312,6 +313,7 @@ mod tests {
             "halted",
             "unresponsive",
             "device-lost",
+            "violation",
             "unknown",
         ];
         assert_eq!(reasons[0], None);

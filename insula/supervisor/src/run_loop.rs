@@ -400,6 +400,7 @@ fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
         }),
         abi::Reason::HUNG => Some(Ending::Hang),
         abi::Reason::DEVICE_LOST => Some(Ending::DeviceLost),
+        abi::Reason::VIOLATION => Some(Ending::Violation),
         _ => None,
     })
 }

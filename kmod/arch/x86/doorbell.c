@@ -54,6 +54,17 @@ static u64 doorbell_word(struct irq_data *data)
 	       irqd_cfg(data)->vector;
 }
 
+/* Lock held. The permit first: the other kernel may ring as soon as it sees the word. */
+static void doorbell_write(struct insula_doorbell *doorbell, u64 word)
+{
+	lockdep_assert_held(&doorbells.lock);
+	if (doorbell->permit) {
+		WRITE_ONCE(*doorbell->permit, word);
+		smp_wmb(); /* the word after the permit */
+	}
+	WRITE_ONCE(*doorbell->place, word);
+}
+
 static int doorbell_set_affinity(struct irq_data *data, const struct cpumask *mask, bool force)
 {
 	struct insula_doorbell *doorbell = irq_data_get_irq_chip_data(data);
@@ -64,7 +75,7 @@ static int doorbell_set_affinity(struct irq_data *data, const struct cpumask *ma
 		return answer;
 	raw_spin_lock_irqsave(&doorbells.lock, flags);
 	if (doorbell->place) {
-		WRITE_ONCE(*doorbell->place, doorbell_word(data));
+		doorbell_write(doorbell, doorbell_word(data));
 		mod_timer(&doorbell->echo, jiffies + msecs_to_jiffies(ECHO_DELAY_MS));
 	}
 	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
@@ -161,10 +172,10 @@ void insula_doorbell_publish(struct insula_doorbell *doorbell, u64 *place)
 
 	raw_spin_lock_irqsave(&doorbells.lock, flags);
 	if (doorbell->place)
-		WRITE_ONCE(*doorbell->place, 0);
+		doorbell_write(doorbell, 0);
 	doorbell->place = place;
 	if (place)
-		WRITE_ONCE(*place, doorbell_word(irq_get_irq_data(doorbell->irq)));
+		doorbell_write(doorbell, doorbell_word(irq_get_irq_data(doorbell->irq)));
 	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
 }
 

@@ -5,9 +5,12 @@
 #include <linux/smp.h>
 
 #include <asm/apic.h>
+#include <asm/cpufeature.h>
 #include <asm/irq_vectors.h>
 #include <asm/irqdomain.h>
+#include <asm/msr.h>
 #include <asm/smp.h>
+#include <asm/svm.h>
 #include <asm/tsc.h>
 
 #include "arch/x86/processor.h"
@@ -24,7 +27,8 @@ u32 insula_processor_tsc_khz(void)
 
 u32 insula_processor_flags(void)
 {
-	return x2apic_mode ? INSULA_MACHINE_X2APIC : 0;
+	return (x2apic_mode ? INSULA_MACHINE_X2APIC : 0) |
+	       (insula_processor_virtualizes() ? INSULA_MACHINE_VIRTUALIZES : 0);
 }
 
 u32 insula_processor_apic_id(u32 cpu)
@@ -40,6 +44,15 @@ bool insula_processor_vector_valid(u32 vector)
 bool insula_processor_interrupts_directly(const struct irq_domain *domain)
 {
 	return domain == x86_vector_domain;
+}
+
+bool insula_processor_virtualizes(void)
+{
+	u64 control;
+
+	return boot_cpu_has(X86_FEATURE_SVM) && boot_cpu_has(X86_FEATURE_NPT) &&
+	       boot_cpu_has(X86_FEATURE_X2APIC) && !rdmsrl_safe(MSR_VM_CR, &control) &&
+	       !(control & SVM_VM_CR_SVM_DIS_MASK);
 }
 
 /* NULL while nothing is hooked. */

@@ -22,6 +22,12 @@ u32 insula_processor_apic_id(u32 cpu);
 /* Whether an interrupt vector may be sent to a core: neither an exception nor out of range. */
 bool insula_processor_vector_valid(u32 vector);
 
+/*
+ * Whether the processors have virtualization that the monitor of confined nodes knows: AMD's, with
+ * nested paging; and x2APIC mode, whether the base uses it or not.
+ */
+bool insula_processor_virtualizes(void);
+
 /* Whether a domain's interrupts go to the cores without remapping. */
 bool insula_processor_interrupts_directly(const struct irq_domain *domain);
 

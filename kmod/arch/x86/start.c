@@ -91,6 +91,7 @@ static void start_fill_parking(void)
 	put_unaligned((u32)(start.page + TRAMPOLINE_VECTORS),
 		      (u32 *)(start.code + TRAMPOLINE_IDTR + 2));
 	start_put32(TRAMPOLINE_PARK_CR4, checked ? X86_CR4_MCE : 0);
+	start_put32(TRAMPOLINE_X2APIC, x2apic_mode);
 }
 
 /* Map the first 2 MiB one to one: enough for the page. */

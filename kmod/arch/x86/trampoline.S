@@ -51,6 +51,18 @@ SYM_DATA_START(insula_trampoline)
 	lidtl	TRAMPOLINE_IDTR
 	movl	TRAMPOLINE_PARK_CR4, %eax
 	movl	%eax, %cr4
+	/* A monitor leaves x2APIC mode on, and an INIT does so too; only disabled it leads back. */
+	cmpl	$0, TRAMPOLINE_X2APIC
+	jne	.Lparked
+	movl	$MSR_IA32_APICBASE, %ecx
+	rdmsr
+	testl	$TRAMPOLINE_APICBASE_X2APIC, %eax
+	jz	.Lparked
+	andl	$~(TRAMPOLINE_APICBASE_X2APIC | MSR_IA32_APICBASE_ENABLE), %eax
+	wrmsr
+	orl	$MSR_IA32_APICBASE_ENABLE, %eax
+	wrmsr
+.Lparked:
 	movl	$1, TRAMPOLINE_ENTERED
 SYM_INNER_LABEL(insula_trampoline_parked, SYM_L_GLOBAL)
 	movw	$(TRAMPOLINE_PARK_STACK & 0xffff), %sp

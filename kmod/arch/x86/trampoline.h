@@ -25,7 +25,11 @@
 #define TRAMPOLINE_VECTORS_COUNT 19	/* up to that of machine checks */
 #define TRAMPOLINE_IDTR		0xfd0	/* limit, 32-bit base */
 #define TRAMPOLINE_PARK_CR4	0xfd8	/* MCE, if the cores support machine checks */
+#define TRAMPOLINE_X2APIC	0xfdc	/* non-zero if the base is in x2APIC mode */
 #define TRAMPOLINE_PARK_STACK	0x1000	/* room for two interrupts; never read */
+
+/* x2APIC mode, a bit of MSR_IA32_APICBASE. */
+#define TRAMPOLINE_APICBASE_X2APIC	0x400
 
 /* Selectors required by the 64-bit boot protocol (Documentation/arch/x86/boot). */
 #define TRAMPOLINE_CS32		0x08

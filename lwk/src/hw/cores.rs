@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_bare::per_core::{self, PerCore};
-use insula_bare::{apic, cpu};
+use insula_bare::{apic, cpu, program_mode};
 use spin::Once;
 
 /// Vector of the reschedule IPI (Linux' `RESCHEDULE_VECTOR`), which the base also sends as a health
@@ -104,6 +104,7 @@ pub(crate) fn set_apic_ids(apic_ids: &[u32]) {
 pub(crate) fn set_up(index: u32, apic_id: u32) {
     let area = Box::leak(Box::new(PerCore::new(index, apic_id)));
     area.install();
+    program_mode::enable();
     SET_UP.store(true, Ordering::Relaxed);
 }
 

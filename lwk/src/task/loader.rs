@@ -366,7 +366,7 @@ async fn auxiliary_vector(
     const HEADER_SIZE: u64 = 56;
     /// `HWCAP2_FSGSBASE`: programs may use FSGSBASE instructions.
     const HWCAP2_FSGSBASE: u64 = 2;
-    let bases = insula_bare::per_core::has_fsgsbase();
+    let bases = insula_bare::program_mode::has_fsgsbase();
     Ok(vec![
         (auxiliary::HWCAP, cpu::cpuid(1, 0).edx.into()),
         (auxiliary::PAGESZ, PAGE),

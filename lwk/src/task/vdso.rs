@@ -13,7 +13,7 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 
 use insula_abi::lwk::{Clock, Delegation};
-use insula_bare::{memory, per_core};
+use insula_bare::{memory, program_mode};
 use spin::Once;
 
 use crate::base::area::DelegationArea;
@@ -63,7 +63,7 @@ fn pages(area: DelegationArea) -> Option<Arc<SharedObject>> {
             memory::clear(frame, PAGE);
             memory::write(frame, bytes);
             let flag = memory::PhysAddr(frame.0 + has_rdtscp as u64);
-            memory::write(flag, &u64::from(per_core::has_rdtscp()).to_le_bytes());
+            memory::write(flag, &u64::from(program_mode::has_rdtscp()).to_le_bytes());
         }
         Some(SharedObject::from_kernel_frames([
             area.header_frame(),

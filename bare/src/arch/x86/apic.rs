@@ -2,7 +2,7 @@
 //!
 //! One interface for both modes: registers in a page of memory (xAPIC), or model-specific registers
 //! (x2APIC). A core is in xAPIC mode after INIT. It is switched to x2APIC mode only if an APIC id
-//! of the node does not fit into eight bits, as only INIT leads back.
+//! of the node does not fit into eight bits.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -39,7 +39,9 @@ const DIVIDE_BY_1: u32 = 0xb;
 const DELIVERY_PENDING: u32 = 1 << 12;
 const ASSERT: u32 = 1 << 14;
 const MODE_NMI: u32 = 4 << 8;
+#[cfg(feature = "boot-protocol")]
 const MODE_INIT: u32 = 5 << 8;
+#[cfg(feature = "boot-protocol")]
 const MODE_STARTUP: u32 = 6 << 8;
 
 /// Vector of spurious interrupts: the interrupt was gone when the core acknowledged it.
@@ -97,6 +99,24 @@ fn write(register: u32, value: u32) {
     let at = (WINDOW + 16 * u64::from(register)) as usize;
     // SAFETY: as above.
     unsafe { ptr::write_volatile(ptr::with_exposed_provenance_mut::<u32>(at), value) }
+}
+
+/// Whether the processor has x2APIC mode.
+#[must_use]
+pub fn has_x2apic() -> bool {
+    cpu::cpuid(1, 0).ecx & 1 << 21 != 0
+}
+
+/// Switches the calling core's APIC to x2APIC mode, for a kernel that uses no other. INIT does not lead
+/// back: whoever has the core next does.
+pub fn enter_x2apic() {
+    MODE.store(X2APIC, Ordering::Release);
+    // SAFETY: the processor has the mode, by the caller's check; from xAPIC mode, in which a core is
+    // after INIT, one write leads there (Intel SDM volume 3, 11.12.5).
+    unsafe {
+        let base = read_msr(Msr::ApicBase as u32);
+        write_msr(Msr::ApicBase as u32, base | GLOBAL_ENABLE | X2APIC_MODE);
+    }
 }
 
 /// Enables the calling core's APIC, with all local interrupt sources masked: only IPIs arrive.
@@ -157,11 +177,13 @@ pub fn send_nmi(apic_id: u32) {
 }
 
 /// Resets a core of the node.
+#[cfg(feature = "boot-protocol")]
 pub(super) fn send_init(apic_id: u32) {
     send(apic_id, ASSERT | MODE_INIT);
 }
 
 /// Starts a core that was reset at a page below 1 MiB.
+#[cfg(feature = "boot-protocol")]
 pub(super) fn send_startup(apic_id: u32, page: PhysAddr) {
     send(apic_id, ASSERT | MODE_STARTUP | (page.0 >> 12) as u32);
 }

@@ -78,16 +78,8 @@ struct Pointer {
 
 impl Descriptors {
     pub(super) fn new() -> Self {
-        Self {
-            segments: [
-                0,
-                KERNEL_CODE_DESCRIPTOR,
-                KERNEL_DATA_DESCRIPTOR,
-                USER_DATA_DESCRIPTOR,
-                USER_CODE_DESCRIPTOR,
-                0,
-                0,
-            ],
+        let mut descriptors = Self {
+            segments: [0; 7],
             task: TaskState {
                 reserved: 0,
                 rsp: [0; 3],
@@ -95,12 +87,28 @@ impl Descriptors {
                 stacks: [0; 7],
                 reserved_last: 0,
                 reserved_short: 0,
-                ports: size_of::<TaskState>() as u16,
+                ports: 0,
             },
             gates: [Gate { low: 0, high: 0 }; VECTORS],
             entry_stack: Stack([0; STACK_SIZE]),
             stacks: [const { Stack([0; STACK_SIZE]) }; STACKS],
-        }
+        };
+        descriptors.fill();
+        descriptors
+    }
+
+    /// Fills in what does not depend on addresses; all else is zero.
+    pub(super) fn fill(&mut self) {
+        self.segments = [
+            0,
+            KERNEL_CODE_DESCRIPTOR,
+            KERNEL_DATA_DESCRIPTOR,
+            USER_DATA_DESCRIPTOR,
+            USER_CODE_DESCRIPTOR,
+            0,
+            0,
+        ];
+        self.task.ports = size_of::<TaskState>() as u16;
     }
 
     /// Fills in the addresses and loads the tables, which must stay where they are.

@@ -74,7 +74,7 @@ impl Processor {
 }
 
 /// Detects what is needed. Each core calls it; all cores are alike.
-pub(super) fn detect() {
+pub fn detect() {
     let processor = Processor::this();
     CLEARS_BUFFERS.store(processor.clears_buffers(), Ordering::Relaxed);
     HAS_IBPB.store(processor.has_ibpb(), Ordering::Relaxed);

@@ -3,17 +3,23 @@
 pub mod apic;
 pub mod cpu;
 mod descriptor;
+#[cfg(feature = "programs")]
 pub mod extended_state;
 mod machine_check;
 pub mod mitigation;
 pub mod paging;
 pub mod per_core;
+#[cfg(feature = "programs")]
+pub mod program_mode;
+#[cfg(feature = "boot-protocol")]
 pub mod start;
 pub mod trap;
+#[cfg(feature = "programs")]
 pub mod user;
 
 #[cfg(target_os = "none")]
 mod assembly {
+    #[cfg(feature = "boot-protocol")]
     core::arch::global_asm!(include_str!("boot.S"), options(att_syntax));
     core::arch::global_asm!(include_str!("trap.S"), options(att_syntax));
 }

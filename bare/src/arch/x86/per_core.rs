@@ -3,12 +3,11 @@
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
 
-use super::cpu::{Msr, change_cr0, change_cr4, cpuid, read_msr, write_msr};
+use super::cpu::{Msr, change_cr4, read_msr, write_msr};
 use super::descriptor::Descriptors;
-use super::user::UserContext;
-use super::{extended_state, machine_check, mitigation};
+use super::machine_check;
 
 /// Per-core data. It does not move once the core has begun to use it.
 #[repr(C, align(64))]
@@ -17,8 +16,8 @@ pub struct PerCore {
     this: *mut PerCore,
     /// Kernel stack pointer while a program runs. Offset 8.
     kernel_rsp: u64,
-    /// Registers of the program that runs. Offset 16.
-    context: *mut UserContext,
+    /// Registers of the program that runs, a `UserContext`. Offset 16.
+    context: *mut (),
     /// Scratch word of the entry code. Offset 24.
     scratch: u64,
     /// Index among the kernel's cores; the first is 0.
@@ -39,27 +38,6 @@ const _: () = {
     assert!(offset_of!(PerCore, scratch) == 24);
 };
 
-/// CR0: write protection also in the kernel; no emulation; FPU present, its errors are exceptions;
-/// caches on (CD and NW are set after INIT).
-const CR0_SET: u64 = 1 << 16 | 1 << 5 | 1 << 1;
-const CR0_CLEAR: u64 = 1 << 30 | 1 << 29 | 1 << 3 | 1 << 2;
-/// CR4: SSE and its exceptions.
-const CR4_SET: u64 = 1 << 9 | 1 << 10;
-/// CR4: the kernel cannot execute or access programs' pages; programs may set FS and GS base.
-const CR4_SMEP: u64 = 1 << 20;
-const CR4_SMAP: u64 = 1 << 21;
-const CR4_FSGSBASE: u64 = 1 << 16;
-const CR4_UMIP: u64 = 1 << 11;
-/// Memory types as Linux has them, whose entries the base's module stores: WB, WC, UC-, UC, WB, WP,
-/// UC-, WT (`pat_bp_init` of Linux).
-const MEMORY_TYPES: u64 = 0x0407_0506_0007_0106;
-/// EFER: SYSCALL, NX.
-const EFER_SET: u64 = 1 << 0 | 1 << 11;
-/// Flags that SYSCALL clears: TF, IF, DF, IOPL, NT, AC.
-const SYSCALL_CLEARS: u64 = 1 << 8 | 1 << 9 | 1 << 10 | 3 << 12 | 1 << 14 | 1 << 18;
-/// SYSCALL and SYSRET: the kernel's code segment, and the one below the program's.
-const STAR: u64 = 0x08 << 32 | 0x10 << 48;
-
 impl PerCore {
     /// Creates the data of a core that has not started yet.
     #[must_use]
@@ -76,67 +54,33 @@ impl PerCore {
         }
     }
 
-    /// Installs this on the calling core: sets up descriptor tables and registers. From now on
-    /// [`current`] returns it.
+    /// Creates the data of a core in memory that is zero, for a kernel without an allocator.
+    ///
+    /// # Safety
+    /// `place` is valid for writes, aligned, zero, and used by nobody else from now on.
+    pub unsafe fn in_place(place: *mut Self, index: u32, apic_id: u32) -> &'static mut Self {
+        // SAFETY: 1. zeros are a valid value of every field. 2. Nobody else uses it, by the caller.
+        let core = unsafe { &mut *place };
+        core.index = index;
+        core.apic_id = apic_id;
+        core.descriptors.get_mut().fill();
+        core
+    }
+
+    /// Installs this on the calling core, with its descriptor tables. From now on [`current`] returns
+    /// it.
     pub fn install(&'static mut self) {
         self.this = self;
         let this = self.this as u64;
         self.descriptors.get_mut().load();
         // SAFETY: 1. the area is static and from now on only accessed through GS. 2. The registers
-        // exist on every x86-64 processor, or were found by CPUID; the values are those that trap.S
-        // and the page tables are written for.
+        // exist on every x86-64 processor.
         unsafe {
             write_msr(Msr::GsBase as u32, this);
             write_msr(Msr::KernelGsBase as u32, 0);
-            write_msr(Msr::Pat as u32, MEMORY_TYPES);
-            change_cr0(CR0_CLEAR, CR0_SET);
-            change_cr4(0, CR4_SET | optional_features() | machine_check::cr4());
-            let efer = read_msr(Msr::Efer as u32);
-            write_msr(Msr::Efer as u32, efer | EFER_SET);
-            write_msr(Msr::Star as u32, STAR);
-            write_msr(Msr::LStar as u32, super::trap::syscall_entry());
-            write_msr(Msr::FMask as u32, SYSCALL_CLEARS);
-            if has_rdtscp() {
-                write_msr(Msr::TscAux as u32, u64::from(self.index));
-            }
+            change_cr4(0, machine_check::cr4());
         }
-        extended_state::enable();
-        mitigation::detect();
-        HAS_FSGSBASE.store(cpuid_has_fsgsbase(), Ordering::Relaxed);
     }
-}
-
-/// Returns the optional CR4 bits that the processor has.
-fn optional_features() -> u64 {
-    let leaf = cpuid(7, 0);
-    let feature = |register: u32, bit: u32, flag: u64| match register & 1 << bit {
-        0 => 0,
-        _ => flag,
-    };
-    feature(leaf.ebx, 7, CR4_SMEP)
-        | feature(leaf.ebx, 20, CR4_SMAP)
-        | feature(leaf.ebx, 0, CR4_FSGSBASE)
-        | feature(leaf.ecx, 2, CR4_UMIP)
-}
-
-/// Whether the processor has RDTSCP or RDPID, by which a program reads its core number.
-#[must_use]
-pub fn has_rdtscp() -> bool {
-    cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || cpuid(7, 0).ecx & 1 << 22 != 0
-}
-
-/// Whether programs can set their FS and GS base themselves, so that the kernel has to read them
-/// back.
-#[must_use]
-pub fn has_fsgsbase() -> bool {
-    HAS_FSGSBASE.load(Ordering::Relaxed)
-}
-
-/// Cached result of CPUID, which is slow under a hypervisor and needed at each entry of a program.
-static HAS_FSGSBASE: AtomicBool = AtomicBool::new(false);
-
-fn cpuid_has_fsgsbase() -> bool {
-    cpuid(7, 0).ebx & 1 != 0
 }
 
 /// The calling core.
@@ -161,7 +105,16 @@ pub fn current() -> Core {
     }
 }
 
+/// Returns the calling core's area; `None` before one is installed on it.
+#[must_use]
+pub fn installed() -> Option<*const PerCore> {
+    // SAFETY: every x86-64 processor has the register, which is 0 after INIT.
+    let base = unsafe { read_msr(Msr::GsBase as u32) };
+    (base != 0).then_some(base as *const PerCore)
+}
+
 /// Address of the area that the calling core's extended state was last loaded from or saved to.
+#[cfg(feature = "programs")]
 pub(super) fn loaded_state() -> &'static AtomicUsize {
     // SAFETY: the area is static, and there are only shared references to this word.
     unsafe { &(*own()).loaded_state }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::{cpu, machine_check};
 
 /// Vector that trap.S stores for a system call.
+#[cfg(feature = "programs")]
 pub(super) const SYSCALL: u64 = 256;
 /// First vector of interrupts.
 pub const FIRST_INTERRUPT: u64 = 32;
@@ -89,6 +90,7 @@ extern "C" fn bare_kernel_trap(frame: &KernelFrame) {
 mod entries {
     unsafe extern "C" {
         static bare_trap_entries: [[u8; 16]; 256];
+        #[cfg(feature = "programs")]
         fn bare_syscall_entry();
     }
 
@@ -97,6 +99,7 @@ mod entries {
         first + 16 * vector as u64
     }
 
+    #[cfg(feature = "programs")]
     pub(in super::super) fn syscall_entry() -> u64 {
         bare_syscall_entry as *const () as u64
     }
@@ -108,9 +111,12 @@ mod entries {
         0
     }
 
+    #[cfg(feature = "programs")]
     pub(in super::super) fn syscall_entry() -> u64 {
         0
     }
 }
 
-pub(super) use entries::{entry, syscall_entry};
+pub(super) use entries::entry;
+#[cfg(feature = "programs")]
+pub(super) use entries::syscall_entry;

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use super::cpu::{self, Msr, read_msr, write_msr};
 #[cfg(target_os = "none")]
 use super::machine_check;
-use super::per_core::has_fsgsbase;
+use super::program_mode::has_fsgsbase;
 use super::trap::{FIRST_INTERRUPT, PAGE_FAULT, SYSCALL};
 
 /// End of the addresses that programs can use.

@@ -73,6 +73,7 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
     payload.program("bin/insula-probe", Content::File(programs.probe));
     payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
+    payload.file("lib/insula/vmm", Content::File(programs.vmm));
     payload.program("lib/insula/agent", Content::File(programs.agent));
     for (package, path) in [VIRTIOFSD, STORAGE_DAEMON, MKFS_EROFS] {
         let file = packages::file(package, path)?;

@@ -41,6 +41,8 @@ pub struct Programs {
     pub agent: PathBuf,
     /// Lightweight kernel.
     pub lwk: PathBuf,
+    /// The monitor of confined nodes.
+    pub vmm: PathBuf,
 }
 
 /// Builds them, as far as they have changed. `progress` gets a line if that takes minutes.
@@ -67,7 +69,9 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .env("RUSTFLAGS", STATIC)
         .directory(project::root())
         .run()?;
-    Tool::new("scripts/lwk").directory(project::root()).run()?;
+    Tool::new("scripts/kernels")
+        .directory(project::root())
+        .run()?;
     Ok(Programs {
         insula: folder.join("insula"),
         scenario: folder.join("insula-scenario"),
@@ -75,6 +79,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         probe: stripped(&folder.join("insula-probe"))?,
         agent: stripped(&folder.join("insula-agent"))?,
         lwk: project::root().join("build/lwk/lwk"),
+        vmm: project::root().join("build/vmm/vmm"),
     })
 }
 

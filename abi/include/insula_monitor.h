@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * insula_monitor.h - the monitor (VMM) of a confined node, and its memory
+ *
+ * A confined node's kernel runs as a guest of a thin monitor, on the node's own cores: see
+ * docs/src/isolation.md. The monitor's memory is a memory object of its own, one chunk, which the
+ * nested page table does not map: the node cannot reach it.
+ *
+ *	image | struct insula_monitor | page table | nested page table | struct insula_monitor_core,
+ *	and what else belongs to each core: INSULA_MONITOR_CORE_SIZE bytes
+ *
+ * User space lays it out and passes it by INSULA_NODE_CONFINE. INSULA_NODE_START then starts all of
+ * the node's cores in the monitor, the first of which enters the node's kernel; the others wait for
+ * the kernel's start-up IPIs, which the monitor emulates.
+ *
+ * Words marked "monitor" are written by the monitor and read by the module; the other way round for
+ * "module". The monitor is part of Insula, and trusted like the module.
+ */
+#ifndef INSULA_MONITOR_H
+#define INSULA_MONITOR_H
+
+#include <linux/types.h>
+
+#define INSULA_MONITOR_MAGIC	0x524f54494e4f4dULL	/* "MONITOR", little endian */
+#define INSULA_MONITOR_REVISION	1
+
+/* Bytes of each core's area, which begins with its struct insula_monitor_core. */
+#define INSULA_MONITOR_CORE_SIZE	0x20000
+/* Doorbells of other kernels that the node may ring: one for each channel, one of delegation. */
+#define INSULA_MONITOR_DOORBELLS	65
+
+/* Longest message of a monitor that failed, its terminating NUL included. */
+#define INSULA_MONITOR_MESSAGE	256
+
+/* What the node did, or the monitor met, that ended the node. */
+enum insula_monitor_end {
+	INSULA_MONITOR_RUNS = 0,
+	INSULA_MONITOR_RESET = 1,	/* reset by a port, or a triple fault */
+	INSULA_MONITOR_MEMORY = 2,	/* access to memory that is not the node's */
+	INSULA_MONITOR_PORT = 3,	/* access to an I/O port */
+	INSULA_MONITOR_MSR = 4,		/* write to a model-specific register */
+	INSULA_MONITOR_INTERRUPT = 5,	/* interrupt to a core that is not the node's */
+	INSULA_MONITOR_INSTRUCTION = 6,	/* instruction reserved to the monitor */
+	INSULA_MONITOR_FAILED = 7,	/* the monitor itself failed */
+};
+
+/* The first event that ended the node. */
+struct insula_violation {
+	__u64 subject;		/* address, port, MSR, ICR value or exit code */
+	__u64 value;		/* that was to be written; of memory the fault's error code */
+	__u64 rip;		/* of the guest, a linear address */
+	__u64 page_table;	/* its CR3 */
+};
+
+/* Header of the monitor's memory. Addresses are physical. */
+struct insula_monitor {
+	__u64 magic;		/* INSULA_MONITOR_MAGIC */
+	__u32 revision;		/* INSULA_MONITOR_REVISION */
+	__u32 cores_count;
+	__u64 cores;		/* the first core area */
+	__u64 nested_page_table;	/* its root, four levels */
+	__u64 entry;		/* of the node's first core, as in struct insula_node_start */
+	__u64 page_table;
+	__u64 argument;
+	__u32 ended;		/* monitor: enum insula_monitor_end */
+	__u32 ended_core;	/* monitor: 1 + index of the core that writes `ended` */
+	struct insula_violation violation;	/* monitor: before `ended` */
+	__u8 message[INSULA_MONITOR_MESSAGE];	/* monitor: why it failed, zero-terminated */
+	__u64 doorbells[INSULA_MONITOR_DOORBELLS];	/* module: words as INSULA_DOORBELL_* */
+};
+
+/* Requests to a core: bits of `requests`, followed by an NMI to the core. */
+#define INSULA_MONITOR_REQUEST_INIT	(1ULL << 0)	/* an INIT of the node's kernel */
+#define INSULA_MONITOR_REQUEST_STARTUP	(1ULL << 1)	/* a start-up IPI, vector as below */
+#define INSULA_MONITOR_REQUEST_NMI	(1ULL << 2)	/* an NMI of the node's kernel */
+#define INSULA_MONITOR_REQUEST_FLUSH	(1ULL << 3)	/* the nested page table has changed */
+#define INSULA_MONITOR_REQUEST_STOP	(1ULL << 4)	/* the node has ended: park */
+#define INSULA_MONITOR_STARTUP_SHIFT	56		/* the vector: the page's number */
+
+/* Causes of exits from the guest to the monitor, indices of `exits`. */
+enum insula_monitor_exit {
+	INSULA_EXIT_NMI = 0,		/* requests, and NMIs of the base */
+	INSULA_EXIT_MSR = 1,		/* registers other than the interrupt command register */
+	INSULA_EXIT_ICR = 2,		/* interrupt command register: IPIs */
+	INSULA_EXIT_PORT = 3,
+	INSULA_EXIT_CPUID = 4,
+	INSULA_EXIT_MEMORY = 5,		/* nested page fault */
+	INSULA_EXIT_OTHER = 6,
+	INSULA_EXITS = 8,		/* room for as many */
+};
+
+/* Head of a core's area. */
+struct insula_monitor_core {
+	__u32 apic_id;
+	__u32 index;		/* of the core in the node */
+	__u64 header;		/* virtual address of struct insula_monitor */
+	__u64 running;		/* monitor: the guest's core runs; it does not wait for a start */
+	__u64 requests;		/* INSULA_MONITOR_REQUEST_*, set and taken atomically */
+	__u64 flushes;		/* monitor: number of FLUSH requests carried out */
+	__u64 exits[INSULA_EXITS];	/* monitor: number of exits by cause */
+	__u64 dropped;		/* monitor: interrupts to other kernels that ring no doorbell */
+};
+
+#endif

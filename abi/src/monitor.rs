@@ -1,0 +1,167 @@
+//! Mirror of `include/insula_monitor.h`, the memory of a confined node's monitor.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `INSULA_MONITOR_MAGIC`: "MONITOR" in little endian.
+pub const MONITOR_MAGIC: u64 = 0x52_4f54_494e_4f4d;
+/// `INSULA_MONITOR_REVISION`: the revision that this crate mirrors.
+pub const MONITOR_REVISION: u32 = 1;
+/// `INSULA_MONITOR_CORE_SIZE`: bytes of each core's area.
+pub const MONITOR_CORE_SIZE: u64 = 0x20000;
+/// `INSULA_MONITOR_DOORBELLS`: number of doorbells that a node may ring.
+pub const MONITOR_DOORBELLS: usize = 65;
+/// `INSULA_MONITOR_MESSAGE`: bytes of [`Monitor::message`].
+pub const MONITOR_MESSAGE: usize = 256;
+/// `INSULA_EXITS`: length of [`MonitorCore::exits`].
+pub const EXITS: usize = 8;
+
+/// `INSULA_MONITOR_REQUEST_INIT`: an INIT of the node's kernel.
+pub const REQUEST_INIT: u64 = 1 << 0;
+/// `INSULA_MONITOR_REQUEST_STARTUP`: a start-up IPI, its vector at [`STARTUP_SHIFT`].
+pub const REQUEST_STARTUP: u64 = 1 << 1;
+/// `INSULA_MONITOR_REQUEST_NMI`: an NMI of the node's kernel.
+pub const REQUEST_NMI: u64 = 1 << 2;
+/// `INSULA_MONITOR_REQUEST_FLUSH`: the nested page table has changed.
+pub const REQUEST_FLUSH: u64 = 1 << 3;
+/// `INSULA_MONITOR_REQUEST_STOP`: the node has ended.
+pub const REQUEST_STOP: u64 = 1 << 4;
+/// `INSULA_MONITOR_STARTUP_SHIFT`: place of a start-up IPI's vector in the requests.
+pub const STARTUP_SHIFT: u32 = 56;
+
+/// `enum insula_monitor_end`: what ended a confined node.
+#[repr(transparent)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MonitorEnd(pub u32);
+
+impl MonitorEnd {
+    /// It has not ended.
+    pub const RUNS: Self = Self(0);
+    /// Reset by a port, or a triple fault.
+    pub const RESET: Self = Self(1);
+    /// Access to memory that is not the node's.
+    pub const MEMORY: Self = Self(2);
+    /// Access to an I/O port.
+    pub const PORT: Self = Self(3);
+    /// Write to a model-specific register.
+    pub const MSR: Self = Self(4);
+    /// Interrupt to a core that is not the node's.
+    pub const INTERRUPT: Self = Self(5);
+    /// Instruction reserved to the monitor.
+    pub const INSTRUCTION: Self = Self(6);
+    /// The monitor itself failed.
+    pub const FAILED: Self = Self(7);
+}
+
+/// `enum insula_monitor_exit`: cause of an exit, an index of [`MonitorCore::exits`].
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MonitorExit(pub u32);
+
+impl MonitorExit {
+    /// Requests, and NMIs of the base.
+    pub const NMI: Self = Self(0);
+    /// Model-specific registers other than the interrupt command register.
+    pub const MSR: Self = Self(1);
+    /// Interrupt command register: IPIs.
+    pub const ICR: Self = Self(2);
+    /// I/O ports.
+    pub const PORT: Self = Self(3);
+    /// CPUID.
+    pub const CPUID: Self = Self(4);
+    /// Nested page faults.
+    pub const MEMORY: Self = Self(5);
+    /// All else.
+    pub const OTHER: Self = Self(6);
+}
+
+/// `struct insula_violation`: the event that ended a confined node.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Violation {
+    /// Address, port, register, value of the interrupt command register, or exit code.
+    pub subject: u64,
+    /// Value that was to be written; of memory the fault's error code.
+    pub value: u64,
+    /// The guest's instruction, a linear address.
+    pub rip: u64,
+    /// Its CR3.
+    pub page_table: u64,
+}
+
+/// `struct insula_monitor`: header of a monitor's memory. Addresses are physical.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Monitor {
+    /// [`MONITOR_MAGIC`].
+    pub magic: u64,
+    /// [`MONITOR_REVISION`].
+    pub revision: u32,
+    /// Number of the node's cores.
+    pub cores_count: u32,
+    /// The first core's area; the others follow, [`MONITOR_CORE_SIZE`] bytes each.
+    pub cores: u64,
+    /// Root of the nested page table, of four levels.
+    pub nested_page_table: u64,
+    /// First instruction of the node's kernel.
+    pub entry: u64,
+    /// Its CR3.
+    pub page_table: u64,
+    /// Its RSI.
+    pub argument: u64,
+    /// By the monitor: what ended the node.
+    pub ended: MonitorEnd,
+    /// By the monitor: one more than the index of the core on which it ended.
+    pub ended_core: u32,
+    /// By the monitor: details.
+    pub violation: Violation,
+    /// By the monitor: why it failed, zero-terminated.
+    pub message: [u8; MONITOR_MESSAGE],
+    /// By the module: the doorbells that the node may ring, as `INSULA_DOORBELL_*`.
+    pub doorbells: [u64; MONITOR_DOORBELLS],
+}
+
+/// `struct insula_monitor_core`: head of a core's area.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MonitorCore {
+    /// Physical id of its local APIC.
+    pub apic_id: u32,
+    /// Its index in the node.
+    pub index: u32,
+    /// Virtual address of [`Monitor`].
+    pub header: u64,
+    /// By the monitor: it executes the node's kernel; it does not wait for a start-up IPI.
+    pub running: u64,
+    /// `REQUEST_*`, set and taken atomically.
+    pub requests: u64,
+    /// By the monitor: number of [`REQUEST_FLUSH`] carried out.
+    pub flushes: u64,
+    /// By the monitor: number of exits by cause.
+    pub exits: [u64; EXITS],
+    /// By the monitor: number of interrupts to other kernels that ring no doorbell.
+    pub dropped: u64,
+}
+
+/// `struct insula_node_confine`: attaches a monitor to a node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct NodeConfine {
+    /// In: descriptor of the monitor's memory.
+    pub memory: i32,
+    /// 0.
+    pub flags: u32,
+    /// Offset of [`Monitor`] in the object.
+    pub header: u64,
+    /// First instruction of the monitor, in its page table.
+    pub entry: u64,
+    /// Physical address of its page table, which maps the trampoline page one to one.
+    pub page_table: u64,
+    /// RSI of core number `i`: `argument + i * MONITOR_CORE_SIZE`.
+    pub argument: u64,
+}

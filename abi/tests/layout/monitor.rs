@@ -1,0 +1,93 @@
+//! Layout of `insula_monitor.h` as the Rust mirror has it.
+
+use insula_abi::monitor::{
+    self, Monitor, MonitorCore, MonitorEnd, MonitorExit, NodeConfine, Violation,
+};
+
+use super::{Facts, structure, values};
+
+pub(crate) fn structures() -> Facts {
+    let mut facts = Facts::new();
+    structure!(
+        facts,
+        Violation,
+        "insula_violation",
+        [subject, value, rip, page_table]
+    );
+    structure!(
+        facts,
+        Monitor,
+        "insula_monitor",
+        [
+            magic,
+            revision,
+            cores_count,
+            cores,
+            nested_page_table,
+            entry,
+            page_table,
+            argument,
+            ended,
+            ended_core,
+            violation,
+            message,
+            doorbells
+        ]
+    );
+    structure!(
+        facts,
+        MonitorCore,
+        "insula_monitor_core",
+        [
+            apic_id, index, header, running, requests, flushes, exits, dropped
+        ]
+    );
+    structure!(
+        facts,
+        NodeConfine,
+        "insula_node_confine",
+        [memory, flags, header, entry, page_table, argument]
+    );
+    facts
+}
+
+pub(crate) fn constants() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_MONITOR_MAGIC = monitor::MONITOR_MAGIC,
+        INSULA_MONITOR_REVISION = monitor::MONITOR_REVISION,
+        INSULA_MONITOR_CORE_SIZE = monitor::MONITOR_CORE_SIZE,
+        INSULA_MONITOR_MESSAGE = monitor::MONITOR_MESSAGE,
+        INSULA_MONITOR_DOORBELLS = monitor::MONITOR_DOORBELLS,
+        INSULA_MONITOR_REQUEST_INIT = monitor::REQUEST_INIT,
+        INSULA_MONITOR_REQUEST_STARTUP = monitor::REQUEST_STARTUP,
+        INSULA_MONITOR_REQUEST_NMI = monitor::REQUEST_NMI,
+        INSULA_MONITOR_REQUEST_FLUSH = monitor::REQUEST_FLUSH,
+        INSULA_MONITOR_REQUEST_STOP = monitor::REQUEST_STOP,
+        INSULA_MONITOR_STARTUP_SHIFT = monitor::STARTUP_SHIFT,
+    });
+    facts
+}
+
+pub(crate) fn enumerators() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_MONITOR_RUNS = MonitorEnd::RUNS.0,
+        INSULA_MONITOR_RESET = MonitorEnd::RESET.0,
+        INSULA_MONITOR_MEMORY = MonitorEnd::MEMORY.0,
+        INSULA_MONITOR_PORT = MonitorEnd::PORT.0,
+        INSULA_MONITOR_MSR = MonitorEnd::MSR.0,
+        INSULA_MONITOR_INTERRUPT = MonitorEnd::INTERRUPT.0,
+        INSULA_MONITOR_INSTRUCTION = MonitorEnd::INSTRUCTION.0,
+        INSULA_MONITOR_FAILED = MonitorEnd::FAILED.0,
+        INSULA_EXIT_NMI = MonitorExit::NMI.0,
+        INSULA_EXIT_MSR = MonitorExit::MSR.0,
+        INSULA_EXIT_ICR = MonitorExit::ICR.0,
+        INSULA_EXIT_PORT = MonitorExit::PORT.0,
+        INSULA_EXIT_CPUID = MonitorExit::CPUID.0,
+        INSULA_EXIT_MEMORY = MonitorExit::MEMORY.0,
+        INSULA_EXIT_OTHER = MonitorExit::OTHER.0,
+        INSULA_EXITS = monitor::EXITS,
+    });
+    facts
+}

@@ -1,0 +1,194 @@
+//! Lays out the memory of a confined node's monitor.
+//!
+//! The monitor's memory is one chunk that its node cannot reach:
+//!
+//! ```text
+//! image | struct insula_monitor | BIOS data area | zero page | reset page | page table
+//! | nested page table | core areas
+//! ```
+//!
+//! Two page tables are made here, so that the monitor itself writes none. Its own maps this chunk at
+//! the image's link address, and the page from which cores start. The *nested* one translates what
+//! the node takes for physical addresses: it maps the node's memory one to one, and nothing else of
+//! the machine. What Linux looks for below 1 MiB it finds in pages of the monitor: a BIOS data area of
+//! its own, and zeros, read-only, in place of firmware and video memory. The reset vector has code that
+//! halts: a core waits there for its start-up IPI.
+//!
+//! Source: AMD APM volume 2, 15.25 "Nested Paging".
+
+use insula_abi::monitor::{
+    MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Monitor, MonitorCore,
+};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::chunk::{Chunk, LOWMEM_LIMIT, Memory, PAGE};
+use crate::page_table::{Access, PageTable, Use};
+use crate::{Layout, LayoutError, NodeDescription, Piece};
+
+/// Link address of the monitor's image (`bare/image.ld`).
+const LINK_ADDRESS: u64 = 0xffff_ffff_8100_0000;
+/// The page that holds the reset vector, and the vector's offset in it (AMD APM volume 2, 14.1.5, less
+/// the high address bits, which the first far jump clears).
+const RESET_PAGE: u64 = 0xff000;
+const RESET_OFFSET: usize = 0xff0;
+/// `hlt; jmp` back to it.
+const HALT: [u8; 3] = [0xf4, 0xeb, 0xfd];
+
+/// A confined node.
+#[derive(Debug, Clone, Copy)]
+pub struct ConfinedNode<'a> {
+    /// The node.
+    pub node: &'a NodeDescription<'a>,
+    /// The monitor's image.
+    pub image: &'a kimage::Loadable,
+}
+
+/// Layout of a monitor's memory. Addresses are physical unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MonitorLayout {
+    /// Load address of the image.
+    pub image: u64,
+    /// All other contents: disjoint, within the monitor's chunk.
+    pub pieces: Vec<Piece>,
+    /// Offset of `struct insula_monitor` in the chunk.
+    pub header: u64,
+    /// Virtual address at which each core enters the monitor.
+    pub entry: u64,
+    /// The monitor's page table.
+    pub page_table: u64,
+    /// Virtual address of the first core's area, an argument of the entry.
+    pub argument: u64,
+}
+
+impl ConfinedNode<'_> {
+    /// Bytes of contiguous memory that the monitor needs, a multiple of 4096.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if the node's description is inconsistent.
+    pub fn monitor_size(&self) -> Result<u64, LayoutError> {
+        let somewhere = Chunk { start: 0, size: 0 };
+        let size = Parts::of(self, somewhere, 0)?.size;
+        Ok(Parts::of(self, somewhere, size)?.size)
+    }
+
+    /// Lays out the monitor in `chunk`, whose start is a multiple of 2 MiB, for the node with `layout`.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if the node's description is inconsistent, or something does not fit.
+    pub fn lay_out_monitor(
+        &self,
+        layout: &Layout,
+        chunk: Chunk,
+    ) -> Result<MonitorLayout, LayoutError> {
+        let parts = Parts::of(self, chunk, chunk.size)?;
+        if parts.size > chunk.size {
+            let needed = parts.size;
+            return Err(LayoutError::MonitorDoesNotFit { needed });
+        }
+        Ok(parts.assemble(self, layout))
+    }
+}
+
+/// Offsets in the chunk, and the tables.
+struct Parts {
+    chunk: Chunk,
+    header: u64,
+    reset: u64,
+    page_table: (u64, PageTable),
+    nested: (u64, PageTable),
+    cores: u64,
+    size: u64,
+}
+
+impl Parts {
+    /// Places everything in `chunk`, of which the monitor maps `mapped` bytes.
+    fn of(confined: &ConfinedNode, chunk: Chunk, mapped: u64) -> Result<Self, LayoutError> {
+        let header = confined.image.footprint.next_multiple_of(PAGE);
+        let bios_data = header + (size_of::<Monitor>() as u64).next_multiple_of(PAGE);
+        let (zero, reset) = (bios_data + PAGE, bios_data + 2 * PAGE);
+        let memory = Memory::of(confined.node.chunks, confined.node.persistent)?;
+        let page = |offset| Chunk {
+            start: chunk.start + offset,
+            size: PAGE,
+        };
+        let mut own = PageTable::new(Use::Kernel);
+        own.map(Chunk {
+            start: confined.node.trampoline,
+            size: PAGE,
+        });
+        let all = Chunk {
+            start: chunk.start,
+            size: mapped,
+        };
+        own.map_at(LINK_ADDRESS, all, Access::Write);
+        let mut nested = PageTable::new(Use::Guest);
+        for start in (0..LOWMEM_LIMIT).step_by(PAGE as usize) {
+            nested.map_at(start, page(zero), Access::ReadOnly);
+        }
+        nested.map_at(0, page(bios_data), Access::Write);
+        nested.map_at(RESET_PAGE, page(reset), Access::ReadOnly);
+        let node = memory.all().chain(memory.persistent.iter().copied());
+        node.for_each(|chunk| nested.map(chunk));
+        let own_at = reset + PAGE;
+        let nested_at = own_at + own.size();
+        let cores = nested_at + nested.size();
+        Ok(Self {
+            chunk,
+            header,
+            reset,
+            page_table: (own_at, own),
+            nested: (nested_at, nested),
+            cores,
+            size: cores + confined.node.cpus.len() as u64 * MONITOR_CORE_SIZE,
+        })
+    }
+
+    fn assemble(self, confined: &ConfinedNode, layout: &Layout) -> MonitorLayout {
+        let at = |offset: u64| self.chunk.start + offset;
+        let table = |(offset, table): &(u64, PageTable)| (at(*offset), table.to_bytes(at(*offset)));
+        let mut pieces = vec![
+            (at(self.header), self.header(confined, layout)),
+            (at(self.reset) + RESET_OFFSET as u64, HALT.to_vec()),
+            table(&self.page_table),
+            table(&self.nested),
+        ];
+        let areas = (self.cores..).step_by(MONITOR_CORE_SIZE as usize);
+        let cpus = confined.node.cpus.iter().zip(0..);
+        pieces.extend(areas.zip(cpus).map(|(offset, (&apic_id, index))| {
+            let core = MonitorCore {
+                apic_id,
+                index,
+                header: LINK_ADDRESS + self.header,
+                ..MonitorCore::default()
+            };
+            (at(offset), core.as_bytes().to_vec())
+        }));
+        let pieces = pieces.into_iter();
+        MonitorLayout {
+            image: self.chunk.start,
+            pieces: pieces
+                .map(|(address, bytes)| Piece { address, bytes })
+                .collect(),
+            header: self.header,
+            entry: LINK_ADDRESS + confined.image.entry_offset,
+            page_table: at(self.page_table.0),
+            argument: LINK_ADDRESS + self.cores,
+        }
+    }
+
+    fn header(&self, confined: &ConfinedNode, layout: &Layout) -> Vec<u8> {
+        let at = |offset: u64| self.chunk.start + offset;
+        let header = Monitor {
+            magic: MONITOR_MAGIC,
+            revision: MONITOR_REVISION,
+            cores_count: confined.node.cpus.len() as u32,
+            cores: at(self.cores),
+            nested_page_table: at(self.nested.0),
+            entry: layout.entry,
+            page_table: layout.page_table,
+            argument: layout.argument,
+            ..Monitor::new_zeroed()
+        };
+        header.as_bytes().to_vec()
+    }
+}

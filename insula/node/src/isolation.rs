@@ -1,0 +1,172 @@
+//! Isolation: whether a node is trusted to stay in its part of the machine, or confined to it by a
+//! monitor (docs/src/isolation.md).
+
+use clap::ValueEnum;
+use insula_abi as abi;
+use insula_abi::monitor::NodeConfine;
+use insula_base::error::Error;
+use insula_base::units::Size;
+use insula_boot::Layout;
+use insula_driver::{CallError, Driver, Memory, Node};
+use insula_image::{Bootable, LoadError};
+use kimage::Format;
+use serde::{Deserialize, Serialize};
+
+use crate::setup::Setup;
+
+/// What keeps a node in its part of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// Nothing: it is trusted.
+    #[default]
+    Direct,
+    /// A thin monitor on its own cores, by the processors' virtualization.
+    Vmm,
+}
+
+/// Why a node was not confined.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfineError {
+    /// Its monitor could not be laid out.
+    #[error(transparent)]
+    Layout(#[from] insula_boot::LayoutError),
+    /// Its monitor could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The module refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Checks that a node can be confined, before anything is taken.
+pub(crate) fn check(
+    isolation: Isolation,
+    machine: &abi::Machine,
+    bootable: &Bootable,
+) -> Result<(), Error> {
+    if isolation == Isolation::Direct {
+        return Ok(());
+    }
+    if machine.flags & abi::MACHINE_VIRTUALIZES == 0 {
+        return Err(no_virtualization());
+    }
+    match bootable.loadable.format {
+        Format::Lwk => Err(lightweight()),
+        _ => Ok(()),
+    }
+}
+
+/// A monitor for a node: its image, and its memory.
+pub(crate) struct Monitor {
+    image: Bootable,
+    memory: Memory,
+}
+
+impl Monitor {
+    /// Allocates the memory of a node's monitor; `None` if it is not confined.
+    pub(crate) fn allocate(driver: &Driver, setup: &Setup<'_>) -> Result<Option<Self>, Error> {
+        if setup.spec.isolation == Isolation::Direct {
+            return Ok(None);
+        }
+        let image = Bootable::monitor()?;
+        let needed = setup.monitor_size(&image.loadable);
+        let needed = needed.map_err(|error| cannot_lay_out(error))?;
+        // A power of two is taken as one chunk.
+        let size = needed.max(abi::GRANULE).next_power_of_two();
+        let memory = driver
+            .create_memory()
+            .map_err(|error| no_memory(size, error))?;
+        memory
+            .grow(&abi::Request {
+                size,
+                min_phys: abi::LOWMEM_LIMIT,
+                max_phys: 0,
+                chunk_max: size,
+                numa_node: abi::NUMA_ANY,
+                flags: abi::REQUEST_BLOCKS,
+            })
+            .map_err(|error| no_memory(size, error))?;
+        Ok(Some(Self { image, memory }))
+    }
+
+    /// The monitor of a node that was started before; `None` if it is not confined.
+    pub(crate) fn of(node: &Node, isolation: Isolation) -> Result<Option<Self>, Error> {
+        if isolation == Isolation::Direct {
+            return Ok(None);
+        }
+        let memory = node.monitor();
+        let memory = memory.map_err(|error| Error::new("the monitor is missing").because(error))?;
+        let image = Bootable::monitor()?;
+        Ok(Some(Self { image, memory }))
+    }
+
+    /// Writes the monitor for the next start of a node, and attaches it.
+    pub(crate) fn confine(
+        &self,
+        node: &Node,
+        setup: &Setup<'_>,
+        layout: &Layout,
+    ) -> Result<(), ConfineError> {
+        let failed = |error| LoadError::Driver(error);
+        let mut mapping = self.memory.map().map_err(failed)?;
+        let chunk = mapping.chunks().next();
+        let chunk = chunk.map_or(insula_boot::Chunk { start: 0, size: 0 }, |chunk| {
+            insula_boot::Chunk {
+                start: chunk.start,
+                size: chunk.size,
+            }
+        });
+        let monitor = setup.lay_out_monitor(layout, &self.image.loadable, chunk)?;
+        self.image
+            .load(&self.memory, &mut mapping, monitor.image, 0)?;
+        for piece in &monitor.pieces {
+            let written = mapping.write_at(piece.address, &piece.bytes);
+            written.map_err(LoadError::Range)?;
+        }
+        node.confine(
+            &self.memory,
+            NodeConfine {
+                memory: -1,
+                flags: 0,
+                header: monitor.header,
+                entry: monitor.entry,
+                page_table: monitor.page_table,
+                argument: monitor.argument,
+            },
+        )?;
+        Ok(())
+    }
+}
+
+fn no_virtualization() -> Error {
+    Error::new(
+        "a node cannot be confined here: that needs AMD's virtualization (SVM) with nested paging, not \
+         disabled by firmware, and x2APIC mode",
+    )
+    .untouched()
+    .hint("`insula machine check` says what is missing; without --isolation vmm the node is trusted")
+}
+
+fn lightweight() -> Error {
+    Error::new("a node of the lightweight kernel cannot be confined yet")
+        .untouched()
+        .hint("leave out --isolation vmm")
+}
+
+fn cannot_lay_out(error: insula_boot::LayoutError) -> Error {
+    Error::new("the node's monitor cannot be laid out")
+        .because(error)
+        .nothing_kept()
+}
+
+fn no_memory(size: u64, error: CallError) -> Error {
+    let size = Size(size);
+    Error::new(format!(
+        "{size} of contiguous memory for the node's monitor could not be allocated"
+    ))
+    .because(error)
+    .nothing_kept()
+    .hint("reserve memory early after boot with `insula machine reserve --memory`")
+}

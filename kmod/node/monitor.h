@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef INSULA_NODE_MONITOR_H
+#define INSULA_NODE_MONITOR_H
+
+#include <linux/fs.h>
+
+#include "insula_module.h"
+
+struct insula_monitor;
+struct insula_node;
+
+/* A confined node's monitor. All zero: the node is not confined. */
+struct insula_node_vmm {
+	struct file *memory;		/* its memory object, held through all starts; or NULL */
+	struct insula_monitor *header;	/* in it; NULL until it is written for the next start */
+	struct insula_node_confine start;
+};
+
+/* INSULA_NODE_CONFINE, by descriptor `by` of the node, and INSULA_NODE_MONITOR. Node's lock held. */
+int insula_node_confine(struct insula_node *node, struct file *by,
+			const struct insula_node_confine *request);
+int insula_node_monitor(struct insula_node *node);
+
+/* Whether the node is confined. */
+bool insula_node_confined(const struct insula_node *node);
+
+/* Enter the monitor on all of the node's cores. -EINVAL: it is not written for this start. */
+int insula_node_start_monitor(struct insula_node *node);
+
+/* Clear its memory, to be written for the next start. No core executes it. -EBUSY, -ENOMEM. */
+int insula_node_clear_monitor(struct insula_node *node);
+
+/* Detach it from a node that has been stopped. Node's lock held. Sleeps. */
+void insula_node_drop_monitor(struct insula_node *node);
+
+/* Word at which the monitor tells that it has ended the node; NULL if the node has none. */
+const u32 *insula_node_monitor_ended(const struct insula_node *node);
+
+/* Words of the doorbells that a confined node may ring, INSULA_MONITOR_DOORBELLS of them, or NULL. */
+u64 *insula_node_monitor_doorbells(const struct insula_node *node);
+
+#endif

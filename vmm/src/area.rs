@@ -1,0 +1,312 @@
+//! The memory of the monitor that the module shares: the header, and each core's area.
+//!
+//! A core's area, `MONITOR_CORE_SIZE` bytes:
+//!
+//! ```text
+//! struct insula_monitor_core | control block | host state | host's control block | PerCore | stack
+//!                            4 KiB           8            12                     16        64     128
+//! ```
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use insula_abi::monitor::{
+    MONITOR_CORE_SIZE, MONITOR_MESSAGE, Monitor, MonitorCore, MonitorEnd, MonitorExit, Violation,
+};
+use insula_bare::PhysAddr;
+use insula_bare::per_core::PerCore;
+
+/// Offset of the guest's control block (VMCB).
+const CONTROL_BLOCK: u64 = 0x1000;
+/// Offset of the page in which the processor saves the monitor's state.
+const HOST_STATE: u64 = 0x2000;
+/// Offset of a control block for the monitor's own registers.
+const HOST_CONTROL_BLOCK: u64 = 0x3000;
+/// Offset of the core's descriptor tables.
+const PER_CORE: u64 = 0x4000;
+/// Offset of the stack's lowest byte.
+const STACK: u64 = 0x10000;
+
+const _: () = {
+    assert!(PER_CORE + size_of::<PerCore>() as u64 <= STACK);
+    assert!(size_of::<MonitorCore>() as u64 <= CONTROL_BLOCK);
+    assert!(STACK < MONITOR_CORE_SIZE);
+};
+
+/// A core's area.
+#[derive(Clone, Copy, Debug)]
+pub struct Area {
+    /// Its virtual address.
+    start: u64,
+}
+
+/// A page of an area.
+#[derive(Clone, Copy, Debug)]
+pub struct AreaPage {
+    /// Its virtual address.
+    pub start: u64,
+    /// Its physical address.
+    pub frame: PhysAddr,
+}
+
+impl Area {
+    /// The area at a virtual address.
+    ///
+    /// # Safety
+    /// The base laid it out there, with its header, and both stay.
+    #[must_use]
+    pub unsafe fn at(start: u64) -> Self {
+        Self { start }
+    }
+
+    /// The area that holds a core's descriptor tables.
+    ///
+    /// # Safety
+    /// They are those of an area.
+    #[must_use]
+    pub unsafe fn of_per_core(per_core: *const PerCore) -> Self {
+        Self {
+            start: per_core as u64 - PER_CORE,
+        }
+    }
+
+    fn word64(&self, offset: usize) -> &'static AtomicU64 {
+        // SAFETY: the area stays, and its words are only accessed as atomics.
+        unsafe { AtomicU64::from_ptr((self.start as usize + offset) as *mut u64) }
+    }
+
+    fn word32(&self, offset: usize) -> &'static AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr((self.start as usize + offset) as *mut u32) }
+    }
+
+    /// The header of the monitor's memory.
+    #[must_use]
+    pub fn header(&self) -> Header {
+        Header {
+            start: self
+                .word64(offset_of!(MonitorCore, header))
+                .load(Ordering::Relaxed),
+        }
+    }
+
+    /// Index of the core in the node.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.word32(offset_of!(MonitorCore, index))
+            .load(Ordering::Relaxed)
+    }
+
+    /// Physical id of its local APIC.
+    #[must_use]
+    pub fn apic_id(&self) -> u32 {
+        self.word32(offset_of!(MonitorCore, apic_id))
+            .load(Ordering::Relaxed)
+    }
+
+    /// The word with requests to the core.
+    #[must_use]
+    pub fn requests(&self) -> &'static AtomicU64 {
+        self.word64(offset_of!(MonitorCore, requests))
+    }
+
+    /// Records whether the guest's core runs.
+    pub fn set_running(&self, running: bool) {
+        self.word64(offset_of!(MonitorCore, running))
+            .store(running.into(), Ordering::Release);
+    }
+
+    /// Whether the guest's core runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.word64(offset_of!(MonitorCore, running))
+            .load(Ordering::Relaxed)
+            != 0
+    }
+
+    /// Counts a flush of the nested page table that was carried out.
+    pub fn count_flush(&self) {
+        self.word64(offset_of!(MonitorCore, flushes))
+            .fetch_add(1, Ordering::Release);
+    }
+
+    /// Counts an exit.
+    pub fn count_exit(&self, cause: MonitorExit) {
+        self.count(offset_of!(MonitorCore, exits) + 8 * cause.0 as usize);
+    }
+
+    /// Counts an interrupt to another kernel that was dropped.
+    pub fn count_dropped(&self) {
+        self.count(offset_of!(MonitorCore, dropped));
+    }
+
+    /// Adds one to a word that only this core writes.
+    fn count(&self, offset: usize) {
+        let word = self.word64(offset);
+        word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The core's descriptor tables, not initialized.
+    #[must_use]
+    pub fn per_core(&self) -> *mut PerCore {
+        (self.start + PER_CORE) as *mut PerCore
+    }
+
+    /// The guest's control block.
+    #[must_use]
+    pub fn control_block(&self) -> AreaPage {
+        self.page(CONTROL_BLOCK)
+    }
+
+    /// The page in which the processor saves the monitor's state.
+    #[must_use]
+    pub fn host_state(&self) -> AreaPage {
+        self.page(HOST_STATE)
+    }
+
+    /// The control block for the monitor's own registers.
+    #[must_use]
+    pub fn host_control_block(&self) -> AreaPage {
+        self.page(HOST_CONTROL_BLOCK)
+    }
+
+    fn page(&self, offset: u64) -> AreaPage {
+        let start = self.start + offset;
+        AreaPage {
+            start,
+            frame: self.physical(start),
+        }
+    }
+
+    /// The physical address of a virtual one in the monitor's memory, which is contiguous.
+    #[must_use]
+    pub fn physical(&self, address: u64) -> PhysAddr {
+        let own = self.header().cores() + u64::from(self.index()) * MONITOR_CORE_SIZE;
+        PhysAddr(own.wrapping_add(address.wrapping_sub(self.start)))
+    }
+
+    /// The areas of all of the node's cores.
+    pub fn all(&self) -> impl Iterator<Item = Area> + use<> {
+        let first = self.start - u64::from(self.index()) * MONITOR_CORE_SIZE;
+        let count = u64::from(self.header().cores_count());
+        (0..count).map(move |number| Area {
+            start: first + number * MONITOR_CORE_SIZE,
+        })
+    }
+}
+
+/// The header of the monitor's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    start: u64,
+}
+
+impl Header {
+    fn word64(&self, offset: usize) -> &'static AtomicU64 {
+        // SAFETY: the header stays, and its words are only accessed as atomics.
+        unsafe { AtomicU64::from_ptr((self.start as usize + offset) as *mut u64) }
+    }
+
+    fn word32(&self, offset: usize) -> &'static AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr((self.start as usize + offset) as *mut u32) }
+    }
+
+    fn read(&self, offset: usize) -> u64 {
+        self.word64(offset).load(Ordering::Relaxed)
+    }
+
+    fn cores(&self) -> u64 {
+        self.read(offset_of!(Monitor, cores))
+    }
+
+    fn cores_count(&self) -> u32 {
+        self.word32(offset_of!(Monitor, cores_count))
+            .load(Ordering::Relaxed)
+    }
+
+    /// Root of the nested page table.
+    #[must_use]
+    pub fn nested_page_table(&self) -> PhysAddr {
+        PhysAddr(self.read(offset_of!(Monitor, nested_page_table)))
+    }
+
+    /// First instruction of the node's kernel, its CR3 and its RSI.
+    #[must_use]
+    pub fn kernel_entry(&self) -> [u64; 3] {
+        [
+            offset_of!(Monitor, entry),
+            offset_of!(Monitor, page_table),
+            offset_of!(Monitor, argument),
+        ]
+        .map(|offset| self.read(offset))
+    }
+
+    /// The doorbells that the node may ring, as `INSULA_DOORBELL_*`.
+    pub fn doorbells(&self) -> impl Iterator<Item = u64> + use<> {
+        let header = *self;
+        (0..insula_abi::monitor::MONITOR_DOORBELLS)
+            .map(move |number| header.read(offset_of!(Monitor, doorbells) + 8 * number))
+    }
+
+    /// Whether the node has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.word32(offset_of!(Monitor, ended))
+            .load(Ordering::Acquire)
+            != MonitorEnd::RUNS.0
+    }
+
+    /// Records what ended the node. Only the first record counts, and is written whole before the
+    /// module sees it: `ended_core` decides between cores.
+    pub fn end(&self, end: MonitorEnd, violation: Violation, core: u32) {
+        let first = self.word32(offset_of!(Monitor, ended_core));
+        if first
+            .compare_exchange(0, core + 1, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            return;
+        }
+        let at = offset_of!(Monitor, violation);
+        for (offset, value) in [
+            (offset_of!(Violation, subject), violation.subject),
+            (offset_of!(Violation, value), violation.value),
+            (offset_of!(Violation, rip), violation.rip),
+            (offset_of!(Violation, page_table), violation.page_table),
+        ] {
+            self.word64(at + offset).store(value, Ordering::Relaxed);
+        }
+        self.word32(offset_of!(Monitor, ended))
+            .store(end.0, Ordering::Release);
+    }
+
+    /// The buffer for a message.
+    #[must_use]
+    pub fn message(&self) -> Message {
+        Message {
+            start: self.start + offset_of!(Monitor, message) as u64,
+            used: 0,
+        }
+    }
+}
+
+/// Writes a message into the header, as much as fits.
+#[derive(Debug)]
+pub struct Message {
+    start: u64,
+    used: usize,
+}
+
+impl core::fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for &byte in text.as_bytes() {
+            // The last byte stays zero.
+            if self.used + 1 < MONITOR_MESSAGE {
+                // SAFETY: within the message's bytes, which nobody reads before `ended` is set.
+                unsafe { ((self.start as usize + self.used) as *mut u8).write_volatile(byte) }
+                self.used += 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! The monitor: runs a confined node's kernel as a guest, on the node's own cores.
+//!
+//! # What it is for
+//!
+//! A node of isolation `direct` has its cores to itself and is trusted to stay in its part of the
+//! machine. A *confined* node (isolation `vmm`) is held there by the processor's virtualization: what
+//! its kernel does wrong hurts itself. The kernel, its tables and its memory are the same as of a
+//! direct node, and nothing is shared out or emulated beyond what that takes. There is no scheduler (a
+//! core runs one guest core for good), no device model, and no instruction decoder.
+//!
+//! # How a core runs
+//!
+//! ```text
+//! insula.ko: INIT, start-up IPI ==> every core of the node: entry.S, vcpu::run
+//!     the first core: the guest enters the node's kernel, in 64-bit mode
+//!     the others:     the guest halts at its reset vector, until a start-up IPI of that kernel
+//!
+//! loop {
+//!     exit = guest.run()          VMRUN: the node's kernel runs; interrupts go straight to it
+//!     answer the exit, or record a violation and end the node
+//! }
+//! ```
+//!
+//! Interrupts are not intercepted, and the guest uses its core's local APIC itself, in x2APIC mode, where
+//! each register is an MSR with a permission of its own: timer, end of interrupt and task priority cost
+//! no exit. What exits:
+//!
+//! | exit | answer |
+//! |---|---|
+//! | write to the interrupt command register | sent on, if to a core of the node, or a doorbell that the module has declared: see [`policy::icr`] |
+//! | another MSR | by a list: see [`policy::msr`] |
+//! | I/O port | as if there were no such device, or the node's reset: see [`policy::port`] |
+//! | CPUID | the processor's, without what the node may not use: see [`policy::cpuid`] |
+//! | memory outside the nested page table | violation |
+//! | instruction of virtualization | violation |
+//! | NMI | a request of another core or the module, or the guest's own: see [`requests`] |
+//! | triple fault | the node's reset |
+//!
+//! # How it talks to the base
+//!
+//! By words in its memory (`insula_monitor.h`), which the module reads and writes, and NMIs. To stop the
+//! node the module needs no help: an INIT resets a core, also while its guest runs. What ends the node is
+//! recorded once, in the header; the module polls it as it polls a node's own power-off byte.
+//!
+//! # Files
+//!
+//! | file | what |
+//! |---|---|
+//! | [`vcpu`] | a core's loop: answers exits |
+//! | [`area`] | the core's area and the header, shared with the module |
+//! | [`requests`] | what cores and module ask of a core |
+//! | [`policy`] | what is allowed: pure functions |
+//! | [`exit`] | exits, whatever the processor's kind |
+//! | [`svm`] | AMD's virtualization (SVM) |
+//!
+//! The crate compiles for any x86-64 host, without the assembly, so that its pure parts are tested
+//! there.
+
+#![cfg_attr(not(test), no_std)]
+#![allow(
+    unsafe_code,
+    reason = "a monitor accesses memory and registers that Rust does not know"
+)]
+
+pub mod area;
+pub mod exit;
+pub mod policy;
+pub mod requests;
+pub mod svm;
+pub mod vcpu;
+
+#[cfg(target_os = "none")]
+mod assembly {
+    core::arch::global_asm!(include_str!("entry.S"), options(att_syntax));
+    core::arch::global_asm!(include_str!("svm/enter.S"), options(att_syntax));
+}
+
+/// Banner by which `kimage` knows the image.
+#[used]
+pub static BANNER: &str = concat!("Insula monitor version ", env!("CARGO_PKG_VERSION"), "\n");

@@ -1,0 +1,6 @@
+//! What a confined node may do, as pure functions and tables.
+
+pub mod cpuid;
+pub mod icr;
+pub mod msr;
+pub mod port;

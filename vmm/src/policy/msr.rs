@@ -1,0 +1,244 @@
+//! Model-specific registers: what the node's kernel may read and write.
+//!
+//! What is a core's own, and changes nothing for other cores, passes without an exit. All else is refused
+//! as by a processor that lacks the register, by a general protection fault, which Linux expects when it
+//! looks for features; or, where Linux writes without looking, the write is lost. A write to what would
+//! take the machine over is a violation.
+//!
+//! Sources: Intel SDM volume 4; AMD APM volume 2, appendix A.
+
+/// First and last register.
+type Range = (u32, u32);
+
+/// What an access to a register does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Accesses the register.
+    Pass,
+    /// The processor seems to lack the register.
+    Fault,
+    /// The write is lost.
+    Ignored,
+    /// The monitor carries the write out, or refuses it.
+    Emulated(Register),
+    /// Not for a node.
+    Violation,
+}
+
+/// A register whose writes the monitor carries out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// Base and mode of the local APIC.
+    ApicBase,
+    /// Extended features.
+    Efer,
+    /// Interrupt command register of the local APIC.
+    InterruptCommand,
+    /// An entry of its local vector table, by its MSR.
+    LocalVector(u32),
+}
+
+/// IA32_APIC_BASE.
+pub const APIC_BASE: u32 = 0x1b;
+/// EFER.
+pub const EFER: u32 = 0xc000_0080;
+/// Interrupt command register in x2APIC mode.
+pub const ICR: u32 = 0x830;
+
+/// Registers of the local APIC in x2APIC mode.
+const X2APIC: [Range; 1] = [(0x800, 0x83f)];
+
+/// Registers that are read and written.
+const OWN: [Range; 16] = [
+    // SYSENTER.
+    (0x174, 0x176),
+    // Memory types of page table entries.
+    (0x277, 0x277),
+    // Speculation control; predictor barrier; buffer flush.
+    (0x48, 0x49),
+    (0x10b, 0x10b),
+    // Debug control, last branch.
+    (0x1d9, 0x1d9),
+    // Extended state that only the kernel saves.
+    (0xda0, 0xda0),
+    // Shadow stacks.
+    (0x6a0, 0x6a8),
+    // Deadline of the local APIC's timer.
+    (0x6e0, 0x6e0),
+    // Performance counters: Intel's, and AMD's of all generations.
+    (0xc1, 0xc8),
+    (0x186, 0x18d),
+    (0x309, 0x30c),
+    (0x38d, 0x390),
+    (0xc001_0000, 0xc001_0007),
+    (0xc001_0200, 0xc001_020b),
+    // SYSCALL, segment bases, core number.
+    (0xc000_0081, 0xc000_0084),
+    (0xc000_0100, 0xc000_0103),
+];
+
+/// Registers that are read; writes are lost, since the base decides about them for all kernels.
+const SHARED: [Range; 14] = [
+    // Time stamp counter, and its adjustment.
+    (0x10, 0x10),
+    (0x3b, 0x3b),
+    // Microcode revision.
+    (0x8b, 0x8b),
+    // Machine checks: their banks may belong to several cores.
+    (0x179, 0x17b),
+    (0x400, 0x47f),
+    (0xc000_2000, 0xc000_21ff),
+    // Memory types of physical memory.
+    (0xfe, 0xfe),
+    (0x200, 0x26f),
+    (0x2ff, 0x2ff),
+    // Frequencies, their limits and counts, temperature.
+    (0xe7, 0xe8),
+    (0x198, 0x19c),
+    (0x1a0, 0x1a0),
+    // AMD: system and hardware configuration, performance states.
+    (0xc001_0010, 0xc001_001f),
+    (0xc001_0055, 0xc001_0068),
+];
+
+/// Registers that are read, and that nobody writes.
+const READ_ONLY: [Range; 8] = [
+    // Platform, features, capabilities.
+    (0x17, 0x17),
+    (0x3a, 0x3a),
+    (0xce, 0xcf),
+    (0x10a, 0x10a),
+    (0x345, 0x345),
+    // AMD: known errata, decoder and load-store configuration.
+    (0xc001_0140, 0xc001_0141),
+    (0xc001_1020, 0xc001_1029),
+    (0xc001_102a, 0xc001_102d),
+];
+
+/// Registers whose writing takes the machine over: microcode, system management mode, virtualization.
+const FORBIDDEN: [Range; 7] = [
+    (0x79, 0x79),
+    (0x9b, 0x9e),
+    (0x480, 0x493),
+    (0xc001_0020, 0xc001_0020),
+    (0xc001_0111, 0xc001_0113),
+    (0xc001_0114, 0xc001_0117),
+    (0xc001_0118, 0xc001_011b),
+];
+
+/// All registers that pass, for reading at least; and EFER and IA32_APIC_BASE.
+pub const LISTED: [&[Range]; 5] = [
+    &[(APIC_BASE, APIC_BASE), (EFER, EFER)],
+    &X2APIC,
+    &OWN,
+    &SHARED,
+    &READ_ONLY,
+];
+
+const fn contains(list: &[Range], register: u32) -> bool {
+    let mut at = 0;
+    while at < list.len() {
+        if list[at].0 <= register && register <= list[at].1 {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Classifies a read.
+#[must_use]
+pub const fn read(register: u32) -> Access {
+    let readable = register == APIC_BASE
+        || register == EFER
+        || contains(&X2APIC, register)
+        || contains(&OWN, register)
+        || contains(&SHARED, register)
+        || contains(&READ_ONLY, register);
+    if readable {
+        Access::Pass
+    } else {
+        Access::Fault
+    }
+}
+
+/// Classifies a write.
+#[must_use]
+pub const fn write(register: u32) -> Access {
+    match register {
+        APIC_BASE => Access::Emulated(Register::ApicBase),
+        EFER => Access::Emulated(Register::Efer),
+        ICR => Access::Emulated(Register::InterruptCommand),
+        0x82f | 0x832..=0x837 => Access::Emulated(Register::LocalVector(register)),
+        _ if contains(&FORBIDDEN, register) => Access::Violation,
+        _ if contains(&X2APIC, register) || contains(&OWN, register) => Access::Pass,
+        _ if contains(&SHARED, register) => Access::Ignored,
+        // Linux clears a bit of the load-store configuration without looking (`init_amd`).
+        0xc001_1020..=0xc001_102d => Access::Ignored,
+        _ => Access::Fault,
+    }
+}
+
+/// Whether an entry of the local vector table may be set: an interrupt of its own, or an NMI. System
+/// management and external interrupts, and INIT, are not for a node.
+#[must_use]
+pub const fn is_local_vector_allowed(value: u64) -> bool {
+    let mode = value >> 8 & 7;
+    mode == 0 || mode == 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_are_disjoint() {
+        let lists: [&[Range]; 4] = [&OWN, &SHARED, &READ_ONLY, &FORBIDDEN];
+        let all: Vec<_> = lists.iter().flat_map(|list| list.iter()).collect();
+        for (number, one) in all.iter().enumerate() {
+            for other in &all[number + 1..] {
+                let apart = one.1 < other.0 || other.1 < one.0;
+                assert!(apart, "{one:x?} and {other:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_local_apic_needs_no_exit() {
+        // Task priority, end of interrupt, initial count of the timer, self IPI.
+        for register in [0x808, 0x80b, 0x838, 0x83f] {
+            assert_eq!(write(register), Access::Pass, "{register:#x}");
+        }
+        assert_eq!(read(ICR), Access::Pass);
+        assert_eq!(write(ICR), Access::Emulated(Register::InterruptCommand));
+        assert_eq!(write(0x832), Access::Emulated(Register::LocalVector(0x832)));
+    }
+
+    #[test]
+    fn nothing_that_takes_the_machine_over_passes() {
+        for register in [
+            0x79,
+            0x9b,
+            0x480,
+            0xc001_0020,
+            0xc001_0112,
+            0xc001_0114,
+            0xc001_0117,
+        ] {
+            assert_eq!(write(register), Access::Violation, "{register:#x}");
+        }
+        for register in [0x10, 0x8b, 0x200, 0x2ff, 0xc001_0010, 0xc001_0015] {
+            assert_eq!(write(register), Access::Ignored, "{register:#x}");
+        }
+        assert_eq!(write(0x1234), Access::Fault);
+        assert_eq!(read(0x1234), Access::Fault);
+    }
+
+    #[test]
+    fn local_vectors_are_interrupts_or_nmis() {
+        assert!(is_local_vector_allowed(0x1_00ef) && is_local_vector_allowed(0x400));
+        for mode in [2, 5, 7] {
+            assert!(!is_local_vector_allowed(mode << 8));
+        }
+    }
+}

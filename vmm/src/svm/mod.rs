@@ -1,0 +1,401 @@
+//! AMD's virtualization (SVM): the guest of a core.
+//!
+//! The global interrupt flag is clear as long as the monitor runs, so nothing interrupts it; VMRUN sets
+//! it and an exit clears it. An NMI, or an INIT, that exits is still pending then: the monitor takes it by
+//! setting the flag for an instruction.
+//!
+//! The guest's control block is loaded and stored whole at each exit, so nothing of it is cached
+//! (`clean` stays 0).
+//!
+//! Source: AMD APM volume 2, chapter 15 "Secure Virtual Machine".
+
+pub mod permissions;
+pub mod vmcb;
+
+use core::arch::asm;
+use core::mem::offset_of;
+
+use insula_bare::cpu::{self, read_msr, write_msr};
+
+use crate::area::{Area, AreaPage};
+use crate::exit::Exit;
+use permissions::{MSR_MAP, PORT_MAP};
+use vmcb::{
+    EFER_SVME, FLUSH_ALL, INJECT_GENERAL_PROTECTION, INJECT_NMI, Intercepts, Vmcb, exit_code,
+};
+
+const EFER: u32 = 0xc000_0080;
+/// VM_CR, and its bit by which firmware disables SVM.
+const VM_CR: u32 = 0xc001_0114;
+const VM_CR_SVMDIS: u64 = 1 << 4;
+/// Physical address of the page in which VMRUN saves the monitor's state.
+const VM_HSAVE_PA: u32 = 0xc001_0117;
+/// Bits of EFER that a guest can set: SCE, LME, LMA, NXE, LMSLE, FFXSR, TCE, AUTOIBRS.
+const EFER_GUEST: u64 = 0x0020_ed01;
+
+/// Selector and offset of the reset vector, less the high bits of its address.
+const RESET_SELECTOR: u16 = 0xf000;
+const RESET_RIP: u64 = 0xfff0;
+
+/// Instructions whose length is known to those processors that do not save the next address.
+const LENGTH: u64 = 2;
+
+/// General registers that the control block does not hold.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "they are the processor's names")]
+pub struct GuestRegisters {
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub r8_to_r15: [u64; 8],
+}
+
+// Offsets that enter.S uses.
+const _: () = {
+    assert!(offset_of!(GuestRegisters, rcx) == 8);
+    assert!(offset_of!(GuestRegisters, rbp) == 40);
+    assert!(offset_of!(GuestRegisters, r8_to_r15) == 48);
+};
+
+/// Why a core cannot run guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// The processor has no SVM, or no nested paging.
+    Missing,
+    /// Firmware has disabled it.
+    Disabled,
+}
+
+/// The guest of a core.
+#[derive(Debug)]
+pub struct Guest {
+    vmcb: &'static mut Vmcb,
+    /// Physical addresses of the guest's control block, and of that for the monitor's registers.
+    blocks: [u64; 2],
+    /// General registers but RAX.
+    pub registers: GuestRegisters,
+    /// Whether the processor saves the address of the next instruction.
+    has_next_rip: bool,
+    /// An NMI was delivered, and its handler has not returned.
+    in_nmi: bool,
+    /// Another one is to be delivered afterwards.
+    nmi_pending: bool,
+}
+
+#[cfg(target_os = "none")]
+unsafe extern "C" {
+    fn vmm_svm_enter(guest: u64, host: u64, registers: *mut GuestRegisters);
+}
+
+/// Enables SVM on the calling core and takes interrupts away from it, for good.
+///
+/// # Errors
+/// [`Unsupported`].
+pub fn enable(host_state: AreaPage) -> Result<(), Unsupported> {
+    const NESTED_PAGING: u32 = 1 << 0;
+    let has = |leaf| cpu::cpuid(0x8000_0000, 0).eax >= leaf;
+    if !has(0x8000_000a) || cpu::cpuid(0x8000_0001, 0).ecx & 1 << 2 == 0 {
+        return Err(Unsupported::Missing);
+    }
+    if cpu::cpuid(0x8000_000a, 0).edx & NESTED_PAGING == 0 {
+        return Err(Unsupported::Missing);
+    }
+    // SAFETY: 1. a processor with SVM has these registers. 2. The page is the core's own.
+    unsafe {
+        if read_msr(VM_CR) & VM_CR_SVMDIS != 0 {
+            return Err(Unsupported::Disabled);
+        }
+        write_msr(EFER, read_msr(EFER) | EFER_SVME);
+        write_msr(VM_HSAVE_PA, host_state.frame.0);
+        asm!("clgi", options(nostack));
+    }
+    Ok(())
+}
+
+/// Takes the NMI or INIT that has exited.
+fn take_pending() {
+    // SAFETY: interrupts are off; the kernel's handler ignores an NMI, and an INIT ends all.
+    unsafe { asm!("stgi", "nop", "clgi", options(nostack)) }
+}
+
+/// Takes NMIs and INITs from now on.
+pub fn leave() {
+    // SAFETY: as above. Without SVM nothing was taken away.
+    unsafe {
+        if read_msr(EFER) & EFER_SVME != 0 {
+            asm!("stgi", options(nostack));
+        }
+    }
+}
+
+impl Guest {
+    /// Creates the guest of a core, which has enabled SVM: it halts at its reset vector.
+    ///
+    /// # Safety
+    /// There is no other for this area.
+    #[must_use]
+    pub unsafe fn new(area: Area) -> Self {
+        let (block, host) = (area.control_block(), area.host_control_block());
+        // SAFETY: 1. the page is zero, which is valid, and belongs to this value alone. 2. The
+        // monitor's registers are saved to a page of its own, from where enter.S loads them.
+        let vmcb = unsafe {
+            asm!("vmsave rax", in("rax") host.frame.0, options(nostack, preserves_flags));
+            &mut *(block.start as *mut Vmcb)
+        };
+        vmcb.control.port_map = area.physical(PORT_MAP.address()).0;
+        vmcb.control.msr_map = area.physical(MSR_MAP.address()).0;
+        vmcb.control.asid = 1;
+        vmcb.control.nested = 1;
+        vmcb.control.nested_root = area.header().nested_page_table().0;
+        vmcb.control.tlb_control = FLUSH_ALL;
+        let has_next_rip = cpu::cpuid(0x8000_000a, 0).edx & 1 << 3 != 0;
+        vmcb.intercept(intercepts(has_next_rip));
+        let mut guest = Self {
+            vmcb,
+            blocks: [block.frame.0, host.frame.0],
+            registers: GuestRegisters::default(),
+            has_next_rip,
+            in_nmi: false,
+            nmi_pending: false,
+        };
+        guest.reset();
+        guest
+    }
+
+    /// Resets it, as INIT does: it halts at its reset vector.
+    pub fn reset(&mut self) {
+        self.restart();
+        self.vmcb.state.reset(RESET_SELECTOR, RESET_RIP);
+    }
+
+    /// Starts it at a page below 1 MiB, in real mode.
+    pub fn start_up(&mut self, page: u8) {
+        self.restart();
+        self.vmcb.state.reset(u16::from(page) << 8, 0);
+    }
+
+    /// Has it enter the node's kernel, in 64-bit mode.
+    pub fn enter_kernel(&mut self, entry: u64, page_table: u64, argument: u64) {
+        self.restart();
+        self.vmcb.state.enter_kernel(entry, page_table);
+        self.registers.rsi = argument;
+    }
+
+    /// Forgets what was under way.
+    fn restart(&mut self) {
+        self.registers = GuestRegisters::default();
+        self.vmcb.control.interrupt_shadow = 0;
+        self.vmcb.control.event_injection = 0;
+        (self.in_nmi, self.nmi_pending) = (false, false);
+        self.intercept_return(false);
+        self.flush();
+    }
+
+    /// Flushes translations before it runs again.
+    pub fn flush(&mut self) {
+        self.vmcb.control.tlb_control = FLUSH_ALL;
+    }
+
+    /// Runs it until its next exit.
+    #[cfg(target_os = "none")]
+    pub fn run(&mut self) -> Exit {
+        let [guest, host] = self.blocks;
+        // SAFETY: 1. the control block and what it names are the guest's. 2. The nested page table
+        // keeps it off all other memory. 3. The registers stay borrowed.
+        unsafe { vmm_svm_enter(guest, host, &raw mut self.registers) }
+        self.vmcb.control.tlb_control = 0;
+        self.keep_undelivered();
+        let exit = self.exit();
+        if matches!(exit, Exit::Nmi | Exit::Init) {
+            take_pending();
+        }
+        exit
+    }
+
+    /// Runs nothing: a host has no guests.
+    #[cfg(not(target_os = "none"))]
+    pub fn run(&mut self) -> Exit {
+        self.keep_undelivered();
+        let _ = (self.blocks, take_pending as fn());
+        self.exit()
+    }
+
+    /// Has an event delivered again whose delivery was interrupted by the exit.
+    fn keep_undelivered(&mut self) {
+        let control = &mut self.vmcb.control;
+        let is_valid = control.exit_interrupt_info & 1 << 31 != 0;
+        control.event_injection = if is_valid {
+            control.exit_interrupt_info
+        } else {
+            0
+        };
+    }
+
+    /// Decodes the exit.
+    fn exit(&self) -> Exit {
+        let control = &self.vmcb.control;
+        let info = control.exit_info1;
+        match control.exit_code {
+            exit_code::NMI => Exit::Nmi,
+            exit_code::INIT => Exit::Init,
+            exit_code::CPUID => Exit::Cpuid,
+            exit_code::IRET => Exit::InterruptReturn,
+            exit_code::MSR if info == 0 => Exit::ReadMsr(self.registers.rcx as u32),
+            exit_code::MSR => Exit::WriteMsr {
+                register: self.registers.rcx as u32,
+                value: self.registers.rdx << 32 | self.vmcb.state.rax & 0xffff_ffff,
+            },
+            exit_code::PORT => self.port(info),
+            exit_code::WBINVD | exit_code::INVD => Exit::FlushCaches,
+            exit_code::NESTED_PAGE_FAULT => Exit::Memory {
+                address: control.exit_info2,
+                error: info,
+            },
+            exit_code::SHUTDOWN => Exit::Shutdown,
+            code => Exit::Other(code),
+        }
+    }
+
+    /// Decodes an access to a port (AMD APM volume 2, 15.10.2).
+    fn port(&self, info: u64) -> Exit {
+        let port = (info >> 16) as u16;
+        let size = (info >> 4 & 7) as u8;
+        match (info & 1 << 2 != 0, info & 1 != 0) {
+            (true, _) => Exit::PortString(port),
+            (false, true) => Exit::ReadPort { port, size },
+            (false, false) => Exit::WritePort {
+                port,
+                value: self.vmcb.state.rax as u32,
+            },
+        }
+    }
+
+    /// Goes on behind the instruction that exited.
+    pub fn skip_instruction(&mut self) {
+        let Vmcb { control, state } = &mut *self.vmcb;
+        state.rip = match control.exit_code {
+            exit_code::PORT => control.exit_info2,
+            _ if self.has_next_rip => control.next_rip,
+            _ => state.rip.wrapping_add(LENGTH),
+        };
+        control.interrupt_shadow = 0;
+    }
+
+    /// RAX.
+    #[must_use]
+    pub fn rax(&self) -> u64 {
+        self.vmcb.state.rax
+    }
+
+    /// Sets RAX.
+    pub fn set_rax(&mut self, value: u64) {
+        self.vmcb.state.rax = value;
+    }
+
+    /// CR4.
+    #[must_use]
+    pub fn cr4(&self) -> u64 {
+        self.vmcb.state.cr4
+    }
+
+    /// The linear address of its instruction.
+    #[must_use]
+    pub fn instruction(&self) -> u64 {
+        let state = &self.vmcb.state;
+        match state.efer & 1 << 10 != 0 {
+            true => state.rip,
+            false => state.cs.base.wrapping_add(state.rip),
+        }
+    }
+
+    /// Its CR3.
+    #[must_use]
+    pub fn page_table(&self) -> u64 {
+        self.vmcb.state.cr3
+    }
+
+    /// Writes EFER. Returns whether it has such bits.
+    #[must_use]
+    pub fn write_efer(&mut self, value: u64) -> bool {
+        if value & !(EFER_GUEST | EFER_SVME) != 0 {
+            return false;
+        }
+        self.vmcb.state.efer = value | EFER_SVME;
+        true
+    }
+
+    /// Delivers a general protection fault.
+    pub fn inject_general_protection(&mut self) {
+        self.vmcb.control.event_injection = INJECT_GENERAL_PROTECTION;
+    }
+
+    /// Delivers an NMI, or keeps it until the handler of the one before returns.
+    pub fn inject_nmi(&mut self) {
+        if self.in_nmi || self.vmcb.control.event_injection != 0 {
+            self.nmi_pending = true;
+            self.intercept_return(true);
+            return;
+        }
+        self.in_nmi = true;
+        self.intercept_return(true);
+        self.vmcb.control.event_injection = INJECT_NMI;
+    }
+
+    /// The guest is about to execute IRET, by which its NMI handler returns: delivers an NMI that was
+    /// kept, which Linux' handler takes as a nested one (arch/x86/entry/entry_64.S).
+    pub fn interrupt_return(&mut self) {
+        self.in_nmi = false;
+        self.intercept_return(false);
+        if core::mem::take(&mut self.nmi_pending) {
+            self.inject_nmi();
+        }
+    }
+
+    fn intercept_return(&mut self, exits: bool) {
+        let mut intercepts = self.vmcb.intercepts();
+        intercepts.set(Intercepts::IRET, exits);
+        self.vmcb.intercept(intercepts);
+    }
+}
+
+/// What exits, but for IRET.
+fn intercepts(has_next_rip: bool) -> Intercepts {
+    let mut exits = Intercepts::all() - Intercepts::IRET;
+    // Their length varies. Processors without the next address are emulators, which have no caches.
+    if !has_next_rip {
+        exits -= Intercepts::WBINVD | Intercepts::INVD;
+    }
+    exits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_dangerous_exits() {
+        for has_next_rip in [false, true] {
+            let exits = intercepts(has_next_rip);
+            let always = Intercepts::NMI
+                | Intercepts::INIT
+                | Intercepts::CPUID
+                | Intercepts::INVLPGA
+                | Intercepts::PORTS
+                | Intercepts::MSRS
+                | Intercepts::SHUTDOWN
+                | Intercepts::VMRUN
+                | Intercepts::VMMCALL
+                | Intercepts::VMLOAD
+                | Intercepts::VMSAVE
+                | Intercepts::STGI
+                | Intercepts::CLGI
+                | Intercepts::SKINIT;
+            assert!(exits.contains(always));
+            assert_eq!(exits.contains(Intercepts::WBINVD), has_next_rip);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The virtual machine control block (VMCB): what exits, and the guest's state.
+//!
+//! Source: AMD APM volume 2, appendix B "Layout of VMCB". Fields that are not used are left out.
+
+use core::mem::offset_of;
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// Events and instructions that exit, offset 0xc.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Intercepts: u64 {
+        /// Non-maskable interrupts.
+        const NMI = 1 << 1;
+        /// INIT.
+        const INIT = 1 << 3;
+        /// CPUID.
+        const CPUID = 1 << 18;
+        /// IRET.
+        const IRET = 1 << 20;
+        /// INVD.
+        const INVD = 1 << 22;
+        /// INVLPGA.
+        const INVLPGA = 1 << 26;
+        /// IN and OUT to ports of the permission map.
+        const PORTS = 1 << 27;
+        /// RDMSR and WRMSR of registers of the permission map.
+        const MSRS = 1 << 28;
+        /// Triple faults.
+        const SHUTDOWN = 1 << 31;
+        /// VMRUN, which has to exit.
+        const VMRUN = 1 << 32;
+        /// VMMCALL.
+        const VMMCALL = 1 << 33;
+        /// VMLOAD.
+        const VMLOAD = 1 << 34;
+        /// VMSAVE.
+        const VMSAVE = 1 << 35;
+        /// STGI.
+        const STGI = 1 << 36;
+        /// CLGI.
+        const CLGI = 1 << 37;
+        /// SKINIT.
+        const SKINIT = 1 << 38;
+        /// WBINVD and WBNOINVD.
+        const WBINVD = 1 << 41;
+    }
+}
+
+/// Exit codes (AMD APM volume 2, appendix C).
+pub mod exit_code {
+    /// Non-maskable interrupt.
+    pub const NMI: u64 = 0x61;
+    /// INIT.
+    pub const INIT: u64 = 0x63;
+    /// CPUID.
+    pub const CPUID: u64 = 0x72;
+    /// IRET.
+    pub const IRET: u64 = 0x74;
+    /// INVD.
+    pub const INVD: u64 = 0x76;
+    /// IN or OUT.
+    pub const PORT: u64 = 0x7b;
+    /// RDMSR or WRMSR.
+    pub const MSR: u64 = 0x7c;
+    /// Triple fault.
+    pub const SHUTDOWN: u64 = 0x7f;
+    /// WBINVD or WBNOINVD.
+    pub const WBINVD: u64 = 0x89;
+    /// Nested page fault.
+    pub const NESTED_PAGE_FAULT: u64 = 0x400;
+}
+
+/// A segment register.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Selector.
+    pub selector: u16,
+    /// Attributes: bits 40 to 47 and 52 to 55 of a descriptor.
+    pub attributes: u16,
+    /// Limit in bytes.
+    pub limit: u32,
+    /// Base.
+    pub base: u64,
+}
+
+/// The control area.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Control {
+    reserved0: [u8; 0xc],
+    intercepts: [u32; 2],
+    reserved1: [u8; 0x2c],
+    /// Physical address of the I/O permission map.
+    pub port_map: u64,
+    /// Physical address of the MSR permission map.
+    pub msr_map: u64,
+    /// Added to the time stamp counter.
+    pub tsc_offset: u64,
+    /// Address space identifier, not 0.
+    pub asid: u32,
+    /// Translations to flush at the next VMRUN: [`FLUSH_ALL`] or 0.
+    pub tlb_control: u32,
+    virtual_interrupt: u64,
+    /// Bit 0: interrupts are blocked for one instruction.
+    pub interrupt_shadow: u64,
+    /// Why the guest exited.
+    pub exit_code: u64,
+    /// Details.
+    pub exit_info1: u64,
+    /// More details.
+    pub exit_info2: u64,
+    /// An event that was being delivered at the exit, as in `event_injection`.
+    pub exit_interrupt_info: u64,
+    /// Bit 0: nested paging.
+    pub nested: u64,
+    reserved2: [u8; 0x10],
+    /// Event to deliver at the next VMRUN.
+    pub event_injection: u64,
+    /// Physical address of the root of the nested page table.
+    pub nested_root: u64,
+    last_branch: u64,
+    /// Parts that have not changed since the last VMRUN: none.
+    pub clean: u64,
+    /// Address of the next instruction, if the processor saves it.
+    pub next_rip: u64,
+    reserved3: [u8; 0x330],
+}
+
+/// The state save area.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "they are the processor's names")]
+pub struct State {
+    pub es: Segment,
+    pub cs: Segment,
+    pub ss: Segment,
+    pub ds: Segment,
+    pub fs: Segment,
+    pub gs: Segment,
+    pub gdtr: Segment,
+    pub ldtr: Segment,
+    pub idtr: Segment,
+    pub tr: Segment,
+    reserved0: [u8; 0x2b],
+    pub cpl: u8,
+    reserved1: u32,
+    pub efer: u64,
+    reserved2: [u8; 0x70],
+    pub cr4: u64,
+    pub cr3: u64,
+    pub cr0: u64,
+    pub dr7: u64,
+    pub dr6: u64,
+    pub rflags: u64,
+    pub rip: u64,
+    reserved3: [u8; 0x58],
+    pub rsp: u64,
+    reserved4: [u8; 0x18],
+    pub rax: u64,
+    pub star: u64,
+    pub lstar: u64,
+    pub cstar: u64,
+    pub sfmask: u64,
+    pub kernel_gs_base: u64,
+    pub sysenter_cs: u64,
+    pub sysenter_esp: u64,
+    pub sysenter_eip: u64,
+    pub cr2: u64,
+    reserved5: [u8; 0x20],
+    pub g_pat: u64,
+    reserved6: [u8; 0x990],
+}
+
+/// A control block.
+#[repr(C, align(4096))]
+#[derive(Clone, Copy, Debug)]
+pub struct Vmcb {
+    /// What exits, and why it did.
+    pub control: Control,
+    /// The guest's registers.
+    pub state: State,
+}
+
+const _: () = {
+    assert!(size_of::<Vmcb>() == 0x1000);
+    assert!(offset_of!(Vmcb, state) == 0x400);
+    assert!(offset_of!(Control, port_map) == 0x40);
+    assert!(offset_of!(Control, asid) == 0x58);
+    assert!(offset_of!(Control, interrupt_shadow) == 0x68);
+    assert!(offset_of!(Control, exit_code) == 0x70);
+    assert!(offset_of!(Control, nested) == 0x90);
+    assert!(offset_of!(Control, event_injection) == 0xa8);
+    assert!(offset_of!(Control, nested_root) == 0xb0);
+    assert!(offset_of!(Control, clean) == 0xc0);
+    assert!(offset_of!(Control, next_rip) == 0xc8);
+    assert!(offset_of!(State, cpl) == 0xcb);
+    assert!(offset_of!(State, efer) == 0xd0);
+    assert!(offset_of!(State, cr4) == 0x148);
+    assert!(offset_of!(State, rip) == 0x178);
+    assert!(offset_of!(State, rsp) == 0x1d8);
+    assert!(offset_of!(State, rax) == 0x1f8);
+    assert!(offset_of!(State, cr2) == 0x240);
+    assert!(offset_of!(State, g_pat) == 0x268);
+};
+
+/// [`Control::tlb_control`]: flush all translations.
+pub const FLUSH_ALL: u32 = 1;
+/// [`Control::event_injection`]: a non-maskable interrupt.
+pub const INJECT_NMI: u64 = 1 << 31 | 2 << 8 | 2;
+/// [`Control::event_injection`]: a general protection fault, error code 0.
+pub const INJECT_GENERAL_PROTECTION: u64 = 1 << 31 | 1 << 11 | 3 << 8 | 13;
+
+/// EFER: SVM is enabled, as it has to be in the guest's.
+pub const EFER_SVME: u64 = 1 << 12;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+/// RFLAGS: the bit that is always set.
+const RFLAGS_RESERVED: u64 = 1 << 1;
+/// DR6 and DR7 after a reset.
+const DR6_RESET: u64 = 0xffff_0ff0;
+const DR7_RESET: u64 = 0x400;
+/// Memory types of page table entries after a reset.
+const PAT_RESET: u64 = 0x0007_0406_0007_0406;
+/// CR0: paging, protection, extension type; caches disabled and not written through.
+const CR0_PG: u64 = 1 << 31;
+const CR0_PE: u64 = 1 << 0;
+const CR0_ET: u64 = 1 << 4;
+const CR0_CD: u64 = 1 << 30;
+const CR0_NW: u64 = 1 << 29;
+const CR4_PAE: u64 = 1 << 5;
+
+/// Attributes: present, writable data, accessed; with a granularity of 4 KiB and 32 bits.
+const DATA16: u16 = 0x093;
+const DATA32: u16 = 0xc93;
+/// Present, readable code, accessed; in 64-bit mode.
+const CODE16: u16 = 0x09b;
+const CODE64: u16 = 0xa9b;
+/// Local descriptor table; busy task state, of 16 and of 64 bits.
+const LDT: u16 = 0x082;
+const TASK16: u16 = 0x083;
+const TASK64: u16 = 0x08b;
+
+impl Segment {
+    const fn new(selector: u16, attributes: u16, limit: u32, base: u64) -> Self {
+        Self {
+            selector,
+            attributes,
+            limit,
+            base,
+        }
+    }
+}
+
+impl Vmcb {
+    /// Sets what exits.
+    pub fn intercept(&mut self, what: Intercepts) {
+        self.control.intercepts = [what.bits() as u32, (what.bits() >> 32) as u32];
+    }
+
+    /// What exits.
+    #[must_use]
+    pub fn intercepts(&self) -> Intercepts {
+        let [low, high] = self.control.intercepts;
+        Intercepts::from_bits_retain(u64::from(high) << 32 | u64::from(low))
+    }
+}
+
+impl State {
+    /// Sets the state after INIT (AMD APM volume 2, 14.1.3), at an address of real mode.
+    pub fn reset(&mut self, selector: u16, rip: u64) {
+        let data = Segment::new(0, DATA16, 0xffff, 0);
+        let code = Segment::new(selector, CODE16, 0xffff, u64::from(selector) << 4);
+        self.set_segments(code, data, TASK16);
+        self.efer = EFER_SVME;
+        self.cr0 = CR0_CD | CR0_NW | CR0_ET;
+        self.cr3 = 0;
+        self.cr4 = 0;
+        self.set_rest(rip);
+    }
+
+    /// Sets the state in which the base starts the first core of a node (`struct insula_node_start`).
+    pub fn enter_kernel(&mut self, entry: u64, page_table: u64) {
+        let data = Segment::new(0x18, DATA32, u32::MAX, 0);
+        let code = Segment::new(0x10, CODE64, u32::MAX, 0);
+        self.set_segments(code, data, TASK64);
+        self.efer = EFER_SVME | EFER_LME | EFER_LMA;
+        self.cr0 = CR0_PG | CR0_PE | CR0_ET;
+        self.cr3 = page_table;
+        self.cr4 = CR4_PAE;
+        self.set_rest(entry);
+    }
+
+    fn set_segments(&mut self, code: Segment, data: Segment, task: u16) {
+        self.cs = code;
+        [self.es, self.ss, self.ds, self.fs, self.gs] = [data; 5];
+        let table = Segment::new(0, 0, 0xffff, 0);
+        [self.gdtr, self.idtr] = [table; 2];
+        self.ldtr = Segment::new(0, LDT, 0xffff, 0);
+        self.tr = Segment::new(0, task, 0xffff, 0);
+        self.cpl = 0;
+    }
+
+    fn set_rest(&mut self, rip: u64) {
+        self.rip = rip;
+        self.rflags = RFLAGS_RESERVED;
+        [self.rsp, self.rax, self.cr2] = [0; 3];
+        self.dr6 = DR6_RESET;
+        self.dr7 = DR7_RESET;
+        self.g_pat = PAT_RESET;
+    }
+}

@@ -1,0 +1,310 @@
+//! A core of the monitor: runs the guest's core, and answers its exits.
+
+use core::fmt::Write as _;
+use core::panic::PanicInfo;
+
+use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
+use insula_abi::monitor::{
+    MonitorEnd, REQUEST_FLUSH, REQUEST_INIT, REQUEST_NMI, REQUEST_STOP, Violation,
+};
+use insula_bare::per_core::{self, PerCore};
+use insula_bare::{apic, cpu};
+
+use crate::area::Area;
+use crate::exit::Exit;
+use crate::policy::icr::{Decision, Destination, Message};
+use crate::policy::msr::Register;
+use crate::policy::{cpuid, icr, msr, port};
+use crate::requests::{self, Requests};
+use crate::svm::{self, Guest};
+
+/// Whether the guest goes on.
+type Outcome = Result<(), Ending>;
+
+/// What ends the node: its kind, what was accessed, and the value that was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ending {
+    kind: MonitorEnd,
+    subject: u64,
+    value: u64,
+}
+
+const fn ending(kind: MonitorEnd, subject: u64, value: u64) -> Ending {
+    Ending {
+        kind,
+        subject,
+        value,
+    }
+}
+
+const RESET: Ending = ending(MonitorEnd::RESET, 0, 0);
+
+/// Runs the monitor on the calling core.
+///
+/// # Safety
+/// The base laid the area out, and gave it to this core alone.
+pub unsafe fn run(area: u64) -> ! {
+    // SAFETY: 1. as promised by the caller. 2. The area is zero where nothing was laid out.
+    let (area, per_core) = unsafe {
+        let area = Area::at(area);
+        (
+            area,
+            PerCore::in_place(area.per_core(), area.index(), area.apic_id()),
+        )
+    };
+    per_core.install();
+    assert!(apic::has_x2apic(), "the processor has no x2APIC mode");
+    apic::enter_x2apic();
+    if let Err(why) = svm::enable(area.host_state()) {
+        panic!("the processor's virtualization cannot be used: {why:?}");
+    }
+    // SAFETY: the area is this core's.
+    let guest = unsafe { Guest::new(area) };
+    Core { area, guest }.run()
+}
+
+/// Records that the monitor has failed, which ends the node.
+pub fn panicked(info: &PanicInfo<'_>) -> ! {
+    // SAFETY: the area of this core, if it has got as far as to install it.
+    if let Some(area) = per_core::installed() {
+        let area = unsafe { Area::of_per_core(area) };
+        let header = area.header();
+        let _ = match info.location() {
+            Some(place) => write!(header.message(), "{} at {place}", info.message()),
+            None => write!(header.message(), "{}", info.message()),
+        };
+        header.end(MonitorEnd::FAILED, Violation::default(), area.index());
+    }
+    svm::leave();
+    cpu::halt_forever()
+}
+
+/// A core and its guest.
+struct Core {
+    area: Area,
+    guest: Guest,
+}
+
+impl Core {
+    fn run(mut self) -> ! {
+        if self.area.index() == 0 {
+            let [entry, page_table, argument] = self.area.header().kernel_entry();
+            self.guest.enter_kernel(entry, page_table, argument);
+            self.area.set_running(true);
+        }
+        // What was asked for before an NMI could make the guest exit.
+        self.serve_requests();
+        loop {
+            let exit = self.guest.run();
+            self.area.count_exit(exit.cause());
+            if let Err(ending) = self.answer(exit) {
+                self.end(ending);
+            }
+        }
+    }
+
+    /// Ends the node: the module resets its cores as soon as it sees the record. Until then this
+    /// core's guest halts, and so do the others'.
+    fn end(
+        &mut self,
+        Ending {
+            kind,
+            subject,
+            value,
+        }: Ending,
+    ) {
+        let violation = Violation {
+            subject,
+            value,
+            rip: self.guest.instruction(),
+            page_table: self.guest.page_table(),
+        };
+        self.area.header().end(kind, violation, self.area.index());
+        self.area.all().for_each(|core| ask(core, REQUEST_STOP));
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.guest.reset();
+        self.area.set_running(false);
+    }
+
+    fn answer(&mut self, exit: Exit) -> Outcome {
+        match exit {
+            Exit::Nmi => self.serve_requests(),
+            Exit::Init => {}
+            Exit::InterruptReturn => self.guest.interrupt_return(),
+            Exit::Cpuid => self.answer_cpuid(),
+            Exit::ReadMsr(register) => self.read_msr(register),
+            Exit::WriteMsr { register, value } => return self.write_msr(register, value),
+            Exit::ReadPort { port, size } => return self.read_port(port, size),
+            Exit::WritePort { port, value } => return self.write_port(port, value),
+            Exit::PortString(port) => return Err(ending(MonitorEnd::PORT, port.into(), 0)),
+            // Memory is coherent, and a node without devices has no use for more.
+            Exit::FlushCaches => self.guest.skip_instruction(),
+            Exit::Memory { address, error } => {
+                return Err(ending(MonitorEnd::MEMORY, address, error));
+            }
+            Exit::Shutdown => return Err(RESET),
+            Exit::Other(code) => return Err(ending(MonitorEnd::INSTRUCTION, code, 0)),
+        }
+        Ok(())
+    }
+
+    /// Carries out what was asked of this core. An NMI that nobody asked for is the base's, for the
+    /// guest.
+    fn serve_requests(&mut self) {
+        let requests = Requests::take(self.area.requests());
+        if requests.has(REQUEST_STOP) || self.area.header().has_ended() {
+            return self.stop();
+        }
+        if requests.has(REQUEST_FLUSH) {
+            self.guest.flush();
+            self.area.count_flush();
+        }
+        if requests.has(REQUEST_INIT) {
+            self.stop();
+        }
+        match requests.startup() {
+            // A core that runs ignores it.
+            Some(page) if !self.area.is_running() => {
+                self.guest.start_up(page);
+                self.area.set_running(true);
+            }
+            _ if self.area.is_running() && (requests.is_empty() || requests.has(REQUEST_NMI)) => {
+                self.guest.inject_nmi();
+            }
+            _ => {}
+        }
+    }
+
+    fn answer_cpuid(&mut self) {
+        let (leaf, subleaf) = (self.guest.rax() as u32, self.guest.registers.rcx as u32);
+        let control = cpuid::Control {
+            cr4: self.guest.cr4(),
+        };
+        let answer = cpuid::answer(leaf, subleaf, control, cpu::cpuid(leaf, subleaf));
+        self.guest.set_rax(answer.eax.into());
+        let registers = &mut self.guest.registers;
+        registers.rbx = answer.ebx.into();
+        registers.rcx = answer.ecx.into();
+        registers.rdx = answer.edx.into();
+        self.guest.skip_instruction();
+    }
+
+    /// Registers that may be read exit only if the permission map has no place for them.
+    fn read_msr(&mut self, register: u32) {
+        if msr::read(register) != msr::Access::Pass {
+            return self.guest.inject_general_protection();
+        }
+        // SAFETY: reading changes nothing, and a register that the processor lacks is none that the
+        // guest, which sees the same processor, reads without a fault of its own.
+        let value = unsafe { cpu::read_msr(register) };
+        self.guest.set_rax(value & 0xffff_ffff);
+        self.guest.registers.rdx = value >> 32;
+        self.guest.skip_instruction();
+    }
+
+    fn write_msr(&mut self, register: u32, value: u64) -> Outcome {
+        let done = match msr::write(register) {
+            msr::Access::Emulated(register) => self.emulate_msr(register, value)?,
+            msr::Access::Ignored => true,
+            msr::Access::Violation => {
+                return Err(ending(MonitorEnd::MSR, register.into(), value));
+            }
+            // Registers that pass do not exit.
+            msr::Access::Fault | msr::Access::Pass => false,
+        };
+        match done {
+            true => self.guest.skip_instruction(),
+            false => self.guest.inject_general_protection(),
+        }
+        Ok(())
+    }
+
+    /// Carries out a write. Returns whether the value is valid.
+    fn emulate_msr(&mut self, register: Register, value: u64) -> Result<bool, Ending> {
+        match register {
+            // SAFETY: every x86-64 processor has the register; reading changes nothing.
+            Register::ApicBase => match unsafe { cpu::read_msr(msr::APIC_BASE) } == value {
+                true => Ok(true),
+                false => Err(ending(MonitorEnd::MSR, msr::APIC_BASE.into(), value)),
+            },
+            Register::Efer => Ok(self.guest.write_efer(value)),
+            Register::InterruptCommand => self.send(value).map(|()| true),
+            Register::LocalVector(register) if msr::is_local_vector_allowed(value) => {
+                // SAFETY: an entry of the core's own local vector table, for an interrupt or NMI.
+                unsafe { cpu::write_msr(register, value & 0xffff_ffff) }
+                Ok(true)
+            }
+            Register::LocalVector(register) => Err(ending(MonitorEnd::MSR, register.into(), value)),
+        }
+    }
+
+    /// Sends an interrupt of the guest.
+    fn send(&mut self, command: u64) -> Outcome {
+        let (area, header) = (self.area, self.area.header());
+        let is_own = |apic_id| area.all().any(|core| core.apic_id() == apic_id);
+        let is_doorbell = |apic_id: u32, vector: u8| {
+            let word =
+                DOORBELL_VALID | u64::from(apic_id) << DOORBELL_APIC_SHIFT | u64::from(vector);
+            header.doorbells().any(|doorbell| doorbell == word)
+        };
+        match icr::decide(command, is_own, is_doorbell) {
+            Decision::Ignored => {}
+            Decision::Dropped => area.count_dropped(),
+            Decision::Ring { apic_id, vector } => apic::send_ipi(apic_id, vector),
+            Decision::Send(message, destination) => self.send_to_own(message, destination),
+            Decision::Violation => return Err(ending(MonitorEnd::INTERRUPT, command, 0)),
+        }
+        Ok(())
+    }
+
+    fn send_to_own(&mut self, message: Message, destination: Destination) {
+        let sender = self.area.apic_id();
+        let cores = self.area.all().map(|core| (core, core.apic_id()));
+        for (core, apic_id) in cores.filter(|&(_, id)| destination.includes(id, sender)) {
+            match message {
+                Message::Fixed(vector) => apic::send_ipi(apic_id, vector),
+                Message::Nmi if apic_id == sender => self.guest.inject_nmi(),
+                Message::Nmi => ask(core, REQUEST_NMI),
+                Message::Init => ask(core, REQUEST_INIT),
+                Message::Startup(page) => {
+                    requests::add_startup(core.requests(), page);
+                    apic::send_nmi(apic_id);
+                }
+            }
+        }
+    }
+
+    fn read_port(&mut self, port: u16, size: u8) -> Outcome {
+        let port::Access::Absent(value) = port::read(port) else {
+            return Err(ending(MonitorEnd::PORT, port.into(), 0));
+        };
+        let rax = self.guest.rax();
+        self.guest.set_rax(match size {
+            1 => rax & !0xff | u64::from(value as u8),
+            2 => rax & !0xffff | u64::from(value as u16),
+            _ => u64::from(value),
+        });
+        self.guest.skip_instruction();
+        Ok(())
+    }
+
+    fn write_port(&mut self, port: u16, value: u32) -> Outcome {
+        match port::write(port, value) {
+            port::Access::Absent(_) => self.guest.skip_instruction(),
+            port::Access::Reset => return Err(RESET),
+            port::Access::Violation => {
+                return Err(ending(MonitorEnd::PORT, port.into(), value.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks something of a core, perhaps the calling one.
+fn ask(core: Area, request: u64) {
+    requests::add(core.requests(), request);
+    apic::send_nmi(core.apic_id());
+}
