@@ -84,6 +84,7 @@ struct insula_node_info {
 	__u64 entry_tsc;	/* and on the node's core, just before `entry` */
 	__u64 power_off;	/* the last two of struct insula_node_start */
 	__u64 reset;
+	__u64 monitor;		/* physical address of struct insula_monitor; 0: not confined */
 };
 
 /*

@@ -149,6 +149,8 @@ pub struct NodeInfo {
     pub power_off: u64,
     /// [`NodeStart::reset`].
     pub reset: u64,
+    /// Physical address of [`crate::monitor::Monitor`]; 0 if it is not confined.
+    pub monitor: u64,
 }
 
 impl Default for NodeInfo {

@@ -11,10 +11,12 @@
 //! the image's link address, and the page from which cores start. The *nested* one translates what
 //! the node takes for physical addresses: it maps the node's memory one to one, and nothing else of
 //! the machine. What Linux looks for below 1 MiB it finds in pages of the monitor: a BIOS data area of
-//! its own, and zeros, read-only, in place of firmware and video memory. The reset vector has code that
+//! its own, and zeros, read-only, in place of firmware and devices. The reset vector has code that
 //! halts: a core waits there for its start-up IPI.
 //!
 //! Source: AMD APM volume 2, 15.25 "Nested Paging".
+
+use std::ops::Range;
 
 use insula_abi::monitor::{
     MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Monitor, MonitorCore,
@@ -27,6 +29,10 @@ use crate::{Layout, LayoutError, NodeDescription, Piece};
 
 /// Link address of the monitor's image (`bare/image.ld`).
 const LINK_ADDRESS: u64 = 0xffff_ffff_8100_0000;
+/// What Linux reads without being told to: firmware and video memory, and the registers of Trusted
+/// Execution (`tboot_get_dmar_table` of arch/x86/kernel/tboot.c), where zeros mean that there is no other
+/// table of IOMMUs.
+const ABSENT: [Range<u64>; 2] = [0..LOWMEM_LIMIT, 0xfed3_0000..0xfed4_0000];
 /// The page that holds the reset vector, and the vector's offset in it (AMD APM volume 2, 14.1.5, less
 /// the high address bits, which the first far jump clears).
 const RESET_PAGE: u64 = 0xff000;
@@ -122,7 +128,10 @@ impl Parts {
         };
         own.map_at(LINK_ADDRESS, all, Access::Write);
         let mut nested = PageTable::new(Use::Guest);
-        for start in (0..LOWMEM_LIMIT).step_by(PAGE as usize) {
+        for start in ABSENT
+            .into_iter()
+            .flat_map(|range| range.step_by(PAGE as usize))
+        {
             nested.map_at(start, page(zero), Access::ReadOnly);
         }
         nested.map_at(0, page(bios_data), Access::Write);

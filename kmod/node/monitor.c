@@ -163,6 +163,11 @@ const u32 *insula_node_monitor_ended(const struct insula_node *node)
 	return node->vmm.header ? &node->vmm.header->ended : NULL;
 }
 
+u64 insula_node_monitor_address(const struct insula_node *node)
+{
+	return node->vmm.header ? virt_to_phys(node->vmm.header) : 0;
+}
+
 u64 *insula_node_monitor_doorbells(const struct insula_node *node)
 {
 	BUILD_BUG_ON(INSULA_MONITOR_DOORBELLS <= INSULA_CHANNELS_MAX);

@@ -36,6 +36,9 @@ void insula_node_drop_monitor(struct insula_node *node);
 /* Word at which the monitor tells that it has ended the node; NULL if the node has none. */
 const u32 *insula_node_monitor_ended(const struct insula_node *node);
 
+/* Physical address of struct insula_monitor; 0 if the node has none. */
+u64 insula_node_monitor_address(const struct insula_node *node);
+
 /* Words of the doorbells that a confined node may ring, INSULA_MONITOR_DOORBELLS of them, or NULL. */
 u64 *insula_node_monitor_doorbells(const struct insula_node *node);
 

@@ -252,6 +252,7 @@ static void node_ioctl_fill_info(const struct insula_node *node, struct insula_n
 	info->entry_tsc = node->entry_tsc;
 	info->power_off = node->start.power_off;
 	info->reset = node->start.reset;
+	info->monitor = insula_node_monitor_address(node);
 }
 
 static void node_ioctl_list_cpus(const struct insula_node *node, struct insula_cpu *list, u32 room)

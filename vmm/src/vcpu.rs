@@ -93,7 +93,7 @@ impl Core {
             self.area.set_running(true);
         }
         // What was asked for before an NMI could make the guest exit.
-        self.serve_requests();
+        self.serve(Requests::take(self.area.requests()));
         loop {
             let exit = self.guest.run();
             self.area.count_exit(exit.cause());
@@ -131,7 +131,7 @@ impl Core {
 
     fn answer(&mut self, exit: Exit) -> Outcome {
         match exit {
-            Exit::Nmi => self.serve_requests(),
+            Exit::Nmi => self.answer_nmi(),
             Exit::Init => {}
             Exit::InterruptReturn => self.guest.interrupt_return(),
             Exit::Cpuid => self.answer_cpuid(),
@@ -151,10 +151,17 @@ impl Core {
         Ok(())
     }
 
-    /// Carries out what was asked of this core. An NMI that nobody asked for is the base's, for the
-    /// guest.
-    fn serve_requests(&mut self) {
+    /// Answers an NMI. One that nobody asked for is the base's, for the guest.
+    fn answer_nmi(&mut self) {
         let requests = Requests::take(self.area.requests());
+        if requests.is_empty() && self.area.is_running() {
+            self.guest.inject_nmi();
+        }
+        self.serve(requests);
+    }
+
+    /// Carries out what was asked of this core.
+    fn serve(&mut self, requests: Requests) {
         if requests.has(REQUEST_STOP) || self.area.header().has_ended() {
             return self.stop();
         }
@@ -165,15 +172,13 @@ impl Core {
         if requests.has(REQUEST_INIT) {
             self.stop();
         }
-        match requests.startup() {
-            // A core that runs ignores it.
-            Some(page) if !self.area.is_running() => {
+        // A core that runs ignores a start-up IPI, one that waits for it ignores NMIs.
+        match (self.area.is_running(), requests.startup()) {
+            (false, Some(page)) => {
                 self.guest.start_up(page);
                 self.area.set_running(true);
             }
-            _ if self.area.is_running() && (requests.is_empty() || requests.has(REQUEST_NMI)) => {
-                self.guest.inject_nmi();
-            }
+            (true, _) if requests.has(REQUEST_NMI) => self.guest.inject_nmi(),
             _ => {}
         }
     }

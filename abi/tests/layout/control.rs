@@ -105,7 +105,8 @@ pub(crate) fn structures() -> Facts {
             start_tsc,
             entry_tsc,
             power_off,
-            reset
+            reset,
+            monitor
         ]
     );
     structure!(facts, NodeStop, "insula_node_stop", [reason, reserved]);

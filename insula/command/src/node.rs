@@ -9,6 +9,7 @@ use insula_driver::{CallError, Driver};
 use insula_image::Files;
 use insula_node::delegation;
 use insula_node::device::AttachedDevice;
+use insula_node::monitor_state::MonitorState;
 use insula_node::{
     self as node, Attachments, ChunkRecord, Handle, NodeLog, NodeRecord, NodeView, RunRequest,
     Source, Started, Stopped, UpdateRequest,
@@ -243,6 +244,8 @@ fn all_of(handle: &Handle) -> Result<Value, CallError> {
     shown["devices"] = devices(handle)?;
     shown["memory"] = memory(handle)?;
     shown["shared_memory"] = shared_memory(handle)?;
+    // A monitor that cannot be read is shown as none: the node may be starting anew.
+    shown["monitor"] = json!(MonitorState::read(&handle.node, &handle.info).unwrap_or(None));
     Ok(shown)
 }
 

@@ -9,7 +9,7 @@
 //! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
 //! | [`device`] | PCI functions |
 //! | [`attachment`] | folders, disks and the network, which the base serves by virtio |
-//! | [`isolation`] | confinement by a monitor |
+//! | [`isolation`], [`monitor_state`] | confinement by a monitor, and what that tells |
 //! | [`policy`] | restart policies |
 //! | [`delegation`] | what only nodes of the lightweight kernel have |
 //! | [`stats`] | counters |
@@ -29,6 +29,7 @@ mod forbidden;
 pub mod isolation;
 mod log;
 pub mod memory;
+pub mod monitor_state;
 pub mod nmi;
 pub mod policy;
 mod power_button;

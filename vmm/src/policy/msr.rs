@@ -179,12 +179,13 @@ pub const fn write(register: u32) -> Access {
     }
 }
 
-/// Whether an entry of the local vector table may be set: an interrupt of its own, or an NMI. System
-/// management and external interrupts, and INIT, are not for a node.
+/// Whether an entry of the local vector table may be set: an interrupt of its own, an NMI, or anything that
+/// is masked. System management and external interrupts, and INIT, are not for a node.
 #[must_use]
 pub const fn is_local_vector_allowed(value: u64) -> bool {
+    const MASKED: u64 = 1 << 16;
     let mode = value >> 8 & 7;
-    mode == 0 || mode == 4
+    mode == 0 || mode == 4 || value & MASKED != 0
 }
 
 #[cfg(test)]
@@ -239,6 +240,7 @@ mod tests {
         assert!(is_local_vector_allowed(0x1_00ef) && is_local_vector_allowed(0x400));
         for mode in [2, 5, 7] {
             assert!(!is_local_vector_allowed(mode << 8));
+            assert!(is_local_vector_allowed(mode << 8 | 1 << 16));
         }
     }
 }

@@ -1,0 +1,184 @@
+//! What the monitor of a confined node tells: how often its cores have left the node's kernel for it, and
+//! what ended the node.
+
+use insula_abi as abi;
+use insula_abi::monitor::{
+    EXITS, MONITOR_CORE_SIZE, Monitor, MonitorCore, MonitorEnd, MonitorExit,
+};
+use insula_driver::{DriverError, Mapping, Node, OutOfRange};
+use serde::Serialize;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// State of a monitor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MonitorState {
+    /// Exits from the node's kernel, of all cores.
+    pub exits: Exits,
+    /// Interrupts to other kernels that rang no doorbell, and were dropped.
+    pub dropped_interrupts: u64,
+    /// What ended the node, if its monitor did.
+    pub ended: Option<MonitorEnding>,
+}
+
+/// Exits by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Exits {
+    /// Non-maskable interrupts, among them those by which cores start each other.
+    pub nmi: u64,
+    /// Model-specific registers.
+    pub msr: u64,
+    /// Interrupts to cores.
+    pub ipi: u64,
+    /// I/O ports.
+    pub port: u64,
+    /// CPUID.
+    pub cpuid: u64,
+    /// Memory that is not the node's.
+    pub memory: u64,
+    /// All else.
+    pub other: u64,
+}
+
+/// What ended a confined node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MonitorEnding {
+    /// The kind: what was accessed, `reset`, or `monitor-failed`.
+    pub kind: &'static str,
+    /// The address, port, register, value of the interrupt command register, or exit code.
+    pub subject: String,
+    /// The value that was to be written; of memory the page fault's error code.
+    pub value: String,
+    /// Linear address of the instruction.
+    pub instruction: String,
+    /// Root of the page table in use there.
+    pub page_table: String,
+    /// Index of the core in the node.
+    pub core: u32,
+    /// Why the monitor failed, if it did.
+    pub message: Option<String>,
+}
+
+impl MonitorState {
+    /// Reads the state of a node's monitor; `None` if it is not confined, or being assembled.
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn read(node: &Node, info: &abi::NodeInfo) -> Result<Option<Self>, DriverError> {
+        if info.monitor == 0 {
+            return Ok(None);
+        }
+        let memory = node.monitor()?.map()?;
+        // The monitor is trusted; a header that leads astray is one that is being replaced.
+        Ok(Self::of(&memory, info.monitor).ok())
+    }
+
+    fn of(memory: &Mapping, address: u64) -> Result<Self, OutOfRange> {
+        let header: Monitor = read(memory, address)?;
+        let cores = (0..header.cores_count.min(abi::NODE_CPUS_MAX as u32))
+            .map(|index| read(memory, header.cores + u64::from(index) * MONITOR_CORE_SIZE));
+        let cores = cores.collect::<Result<Vec<MonitorCore>, _>>()?;
+        Ok(Self {
+            exits: Exits::of(&cores),
+            dropped_interrupts: cores.iter().map(|core| core.dropped).sum(),
+            ended: MonitorEnding::of(&header),
+        })
+    }
+}
+
+/// Reads a structure at a physical address.
+fn read<T: FromBytes + IntoBytes + FromZeros>(
+    memory: &Mapping,
+    address: u64,
+) -> Result<T, OutOfRange> {
+    let mut value = T::new_zeroed();
+    let bytes = value.as_mut_bytes();
+    let offset = memory.offset_of(address, bytes.len() as u64)?;
+    memory.read(offset, bytes)?;
+    Ok(value)
+}
+
+impl Exits {
+    fn of(cores: &[MonitorCore]) -> Self {
+        let mut sums = [0_u64; EXITS];
+        for core in cores {
+            for (sum, count) in sums.iter_mut().zip(core.exits) {
+                *sum = sum.saturating_add(count);
+            }
+        }
+        let of = |cause: MonitorExit| sums[cause.0 as usize];
+        Self {
+            nmi: of(MonitorExit::NMI),
+            msr: of(MonitorExit::MSR),
+            ipi: of(MonitorExit::ICR),
+            port: of(MonitorExit::PORT),
+            cpuid: of(MonitorExit::CPUID),
+            memory: of(MonitorExit::MEMORY),
+            other: of(MonitorExit::OTHER),
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.nmi + self.msr + self.ipi + self.port + self.cpuid + self.memory + self.other
+    }
+}
+
+impl MonitorEnding {
+    fn of(header: &Monitor) -> Option<Self> {
+        let kind = match header.ended {
+            MonitorEnd::RUNS => return None,
+            MonitorEnd::RESET => "reset",
+            MonitorEnd::MEMORY => "memory",
+            MonitorEnd::PORT => "port",
+            MonitorEnd::MSR => "msr",
+            MonitorEnd::INTERRUPT => "interrupt",
+            MonitorEnd::INSTRUCTION => "instruction",
+            MonitorEnd::FAILED => "monitor-failed",
+            _ => "unknown",
+        };
+        let hex = |number: u64| format!("{number:#x}");
+        let message = header.message.split(|&byte| byte == 0).next();
+        let message = message.filter(|text| !text.is_empty());
+        Some(Self {
+            kind,
+            subject: hex(header.violation.subject),
+            value: hex(header.violation.value),
+            instruction: hex(header.violation.rip),
+            page_table: hex(header.violation.page_table),
+            core: header.ended_core.saturating_sub(1),
+            message: message.map(|text| String::from_utf8_lossy(text).into_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exits_of_all_cores_are_added_up() {
+        let core = MonitorCore {
+            exits: [1, 2, 3, 4, 5, 6, 7, 0],
+            ..MonitorCore::default()
+        };
+        let exits = Exits::of(&[core, core]);
+        assert_eq!((exits.nmi, exits.ipi, exits.total()), (2, 6, 56));
+    }
+
+    #[test]
+    fn an_ending_is_told_in_words() {
+        let mut header = Monitor::new_zeroed();
+        assert_eq!(MonitorEnding::of(&header), None);
+        header.ended = MonitorEnd::PORT;
+        header.ended_core = 2;
+        header.violation.subject = 0xcf9;
+        let ending = MonitorEnding::of(&header).unwrap();
+        assert_eq!((ending.kind, ending.subject.as_str()), ("port", "0xcf9"));
+        assert_eq!((ending.core, ending.message), (1, None));
+        header.ended = MonitorEnd::FAILED;
+        header.message[..4].copy_from_slice(b"why\0");
+        let ending = MonitorEnding::of(&header).unwrap();
+        assert_eq!(ending.message.as_deref(), Some("why"));
+    }
+}
