@@ -52,6 +52,7 @@ pub const ALL: &[&Scenario] = &[
     &resources::numa::SCENARIO,
     &resources::cores::SCENARIO,
     &node::up_down::SCENARIO,
+    &node::x2apic::SCENARIO,
     &communication::channels::SCENARIO,
     &communication::frames::SCENARIO,
     &lightweight_kernel::delegation::SCENARIO,
