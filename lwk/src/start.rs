@@ -117,8 +117,9 @@ fn load_kernel_table(boot_info: &BootInfo, image: MemoryRange) -> PageTable {
     let mut kernel = kernel_table::build(boot_info, PhysAddr(image.start))
         .expect("memory for the kernel's table");
     let max_id = boot_info.cores.iter().max().copied().unwrap_or_default();
-    apic::choose_mode(max_id, &mut kernel, &mut KernelFrames)
+    let mode = apic::choose_mode(max_id, &mut kernel, &mut KernelFrames)
         .expect("mapping the APIC's registers");
+    info!("local APICs: {mode}");
     // SAFETY: the table maps the image with the current stack, and all memory, where they are now.
     unsafe { cpu::set_root(kernel.root().0) };
     kernel

@@ -8,7 +8,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use testbed::base::{Scenario, scenario};
 use testbed::host::kernels::Flavour;
 use testbed::host::machine::Accelerator;
-use testbed::host::trial;
+use testbed::host::trial::{self, Conditions};
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -42,7 +42,7 @@ fn play(scenario: &Scenario, base: Flavour) -> Result<(), Failed> {
         let _alone = DETECTION.lock().unwrap_or_else(PoisonError::into_inner);
         Accelerator::detect(base, progress)?
     };
-    let outcome = trial::run(scenario, base, accelerator, false, progress)?;
+    let outcome = trial::run(scenario, Conditions::usual(base, accelerator), progress)?;
     progress(&format!(
         "{} on {base}: {:.0} s",
         scenario.name,

@@ -53,8 +53,8 @@ pub unsafe fn run(area: u64) -> ! {
         )
     };
     per_core.install();
-    assert!(apic::has_x2apic(), "the processor has no x2APIC mode");
-    apic::enter_x2apic();
+    assert!(apic::choose_x2apic(), "the processor has no x2APIC mode");
+    apic::enter_mode();
     if let Err(why) = svm::enable(area.host_state()) {
         panic!("the processor's virtualization cannot be used: {why:?}");
     }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use testbed::host::kernels::Flavour;
-use testbed::host::machine::{Accelerator, SpareDevices};
+use testbed::host::machine::{Accelerator, Emulator, SpareDevices};
 use testbed::host::root::Root;
 
 /// Emulated machine to try Insula on: QEMU, a stock Debian kernel as the base, insula.ko and the
@@ -30,6 +30,9 @@ pub(crate) enum Request {
         /// Also the root disk on which the project's packages, built first, are installed.
         #[arg(long)]
         installed: bool,
+        /// Also QEMU of Debian's backports.
+        #[arg(long)]
+        backports: bool,
     },
     /// Build insula.ko.
     Module {
@@ -57,19 +60,29 @@ pub(crate) enum Request {
         machine: MachineArguments,
     },
     /// Play scenarios, each on its own machine, and count those that passed.
-    Scenario {
-        /// Scenario to play; all if none is named.
-        name: Option<String>,
-        /// Kernels of the base, separated by commas.
-        #[arg(long, value_delimiter = ',', default_values = ["6.1", "6.12"])]
-        kernel: Vec<Flavour>,
-        /// With long counts; only scenarios that have such.
-        #[arg(long)]
-        soak: bool,
-        /// tcg, tcg-parallel or kvm; without it, kvm where it works, else tcg.
-        #[arg(long, env = "INSULA_ACCELERATOR")]
-        accelerator: Option<Accelerator>,
-    },
+    Scenario(ScenarioArguments),
+}
+
+#[derive(Args)]
+pub(crate) struct ScenarioArguments {
+    /// Scenario to play; all if none is named.
+    pub(crate) name: Option<String>,
+    /// Kernels of the base, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = ["6.1", "6.12"])]
+    pub(crate) kernel: Vec<Flavour>,
+    /// With long counts; only scenarios that have such.
+    #[arg(long)]
+    pub(crate) soak: bool,
+    /// tcg, tcg-parallel or kvm; without it, kvm where it works, else tcg.
+    #[arg(long, env = "INSULA_ACCELERATOR")]
+    pub(crate) accelerator: Option<Accelerator>,
+    /// Instead of the QEMU that a scenario names: installed or backports.
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) emulator: Option<Emulator>,
+    /// Instead of the spare devices that a scenario names: none, plain, iommu, remapping or
+    /// x2apic.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) spare_devices: Option<SpareDevices>,
 }
 
 #[derive(Args)]
@@ -87,13 +100,16 @@ pub(crate) struct MachineArguments {
     /// NUMA nodes.
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     pub(crate) numa_nodes: u32,
-    /// PCI functions to be given to nodes: none, plain, iommu or remapping.
+    /// PCI functions to be given to nodes: none, plain, iommu, remapping or x2apic.
     #[arg(long, default_value_t, value_name = "KIND")]
     pub(crate) spare_devices: SpareDevices,
     /// tcg, tcg-parallel (faster, for measurements) or kvm; without it, kvm where it
     /// works, else tcg.
     #[arg(long, env = "INSULA_ACCELERATOR")]
     pub(crate) accelerator: Option<Accelerator>,
+    /// QEMU that runs it: installed, or backports for that of Debian's backports, which has x2APIC.
+    #[arg(long, default_value_t, value_name = "WHICH")]
+    pub(crate) emulator: Emulator,
     /// Use the root disk for benchmarks.
     #[arg(long)]
     pub(crate) bench: bool,

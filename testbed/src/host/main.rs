@@ -7,14 +7,15 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use arguments::{Arguments, MachineArguments, Request};
+use arguments::{Arguments, MachineArguments, Request, ScenarioArguments};
 use clap::Parser;
 use testbed::base::{Scenario, scenario};
 use testbed::host::kernels::{self, Flavour};
-use testbed::host::machine::{Accelerator, Machine, Task};
+use testbed::host::machine::{Accelerator, Emulator, Machine, Task};
 use testbed::host::payload::{Payload, equipment, module};
+use testbed::host::project;
 use testbed::host::root::Root;
-use testbed::host::{project, trial};
+use testbed::host::trial::{self, Conditions};
 
 /// Exit status when the machine itself fails, not the command in it: as of env(1) and chroot(1).
 const STATUS_OWN_FAILURE: u8 = 125;
@@ -36,7 +37,11 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             bench,
             applications,
             installed,
+            backports,
         } => {
+            if backports {
+                fetch_emulator()?;
+            }
             let extra = [
                 (bench, Root::Bench),
                 (applications, Root::Applications),
@@ -55,12 +60,7 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             command,
         } => run(&machine, bare, limit_s, command),
         Request::Shell { machine } => shell(&machine),
-        Request::Scenario {
-            name,
-            kernel,
-            soak,
-            accelerator,
-        } => play(name.as_deref(), &kernel, soak, accelerator),
+        Request::Scenario(arguments) => play(&arguments),
     }
 }
 
@@ -80,6 +80,12 @@ fn fetch(all: bool, extra: impl Iterator<Item = Root>) -> Result<u8, Box<dyn Err
         root.image(&mut progress)?;
     }
     Ok(0)
+}
+
+fn fetch_emulator() -> Result<(), Box<dyn Error>> {
+    let _guard = project::lock()?;
+    Emulator::Backports.fetch(&mut progress)?;
+    Ok(())
 }
 
 fn build_module(flavours: &[Flavour]) -> Result<u8, Box<dyn Error>> {
@@ -131,28 +137,23 @@ fn shell(arguments: &MachineArguments) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-fn play(
-    name: Option<&str>,
-    flavours: &[Flavour],
-    soak: bool,
-    accelerator: Option<Accelerator>,
-) -> Result<u8, Box<dyn Error>> {
-    let mut wanted: Vec<&Scenario> = match name {
+fn play(arguments: &ScenarioArguments) -> Result<u8, Box<dyn Error>> {
+    let mut wanted: Vec<&Scenario> = match &arguments.name {
         Some(name) => {
             vec![scenario::find(name).ok_or_else(|| format!("there is no scenario `{name}`"))?]
         }
         None => scenario::ALL.to_vec(),
     };
-    wanted.retain(|scenario| !soak || scenario.soak_limit.is_some());
+    wanted.retain(|scenario| !arguments.soak || scenario.soak_limit.is_some());
     let mut failed = 0;
     for scenario in &wanted {
-        for &base in flavours {
-            let accelerator = chosen_or_detected(accelerator, base)?;
+        for &base in &arguments.kernel {
+            let conditions = conditions(arguments, base)?;
             progress(&format!(
-                "{} on {base} ({accelerator}): {}",
-                scenario.name, scenario.proves
+                "{} on {base} ({}): {}",
+                scenario.name, conditions.accelerator, scenario.proves
             ));
-            match trial::run(scenario, base, accelerator, soak, &mut progress) {
+            match trial::run(scenario, conditions, &mut progress) {
                 Ok(outcome) => {
                     progress(&format!("passed in {:.1} s", outcome.elapsed.as_secs_f64()))
                 }
@@ -163,9 +164,19 @@ fn play(
             }
         }
     }
-    let passed = wanted.len() * flavours.len() - failed;
+    let passed = wanted.len() * arguments.kernel.len() - failed;
     println!("{passed} passed, {failed} failed");
     Ok(u8::from(failed > 0))
+}
+
+fn conditions(arguments: &ScenarioArguments, base: Flavour) -> Result<Conditions, Box<dyn Error>> {
+    let accelerator = chosen_or_detected(arguments.accelerator, base)?;
+    Ok(Conditions {
+        emulator: arguments.emulator,
+        spare_devices: arguments.spare_devices,
+        soak: arguments.soak,
+        ..Conditions::usual(base, accelerator)
+    })
 }
 
 fn chosen_or_detected(
@@ -191,6 +202,7 @@ fn machine(arguments: &MachineArguments) -> Result<Machine, Box<dyn Error>> {
         memory_mib: arguments.memory,
         numa_nodes: arguments.numa_nodes,
         spare_devices: arguments.spare_devices,
+        emulator: arguments.emulator,
         accelerator,
         root: arguments.root(),
         append: arguments.append.clone(),

@@ -1,6 +1,7 @@
 //! Runs on the computer that runs the tests: fetches and builds kernels, root disks and payloads,
 //! runs QEMU, plays scenarios and judges their outcome.
 
+pub mod backports;
 pub mod busybox;
 pub mod debs;
 pub mod ext4;

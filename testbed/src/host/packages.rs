@@ -54,20 +54,34 @@ pub fn dependencies(package: &str) -> Result<Vec<String>, PackageError> {
 /// # Errors
 /// When apt or dpkg fails or the folder cannot be made.
 pub fn unpack(packages: &[String], target: &Path) -> Result<(), PackageError> {
+    unpack_with(apt_get(), packages, target)
+}
+
+/// As [`unpack`], by an apt-get that has been given options, if any.
+pub(super) fn unpack_with(
+    apt_get: Tool,
+    packages: &[String],
+    target: &Path,
+) -> Result<(), PackageError> {
     let at = |source| PackageError::File {
         path: target.to_owned(),
         source,
     };
     fs::create_dir_all(target).map_err(at)?;
     let downloads = tempfile::tempdir_in(target).map_err(at)?;
-    // As root, apt would otherwise download as a user who cannot write here.
-    let tool = Tool::new("apt-get").args(["-q", "-o", "APT::Sandbox::User=root", "download"]);
-    tool.args(packages).directory(downloads.path()).run()?;
+    let tool = apt_get.arg("download").args(packages);
+    tool.directory(downloads.path()).run()?;
     for file in fs::read_dir(downloads.path()).map_err(at)? {
         let path = file.map_err(at)?.path();
         Tool::new("dpkg").arg("-x").arg(path).arg(target).run()?;
     }
     Ok(())
+}
+
+/// apt-get, without its command.
+pub(super) fn apt_get() -> Tool {
+    // As root, apt would otherwise download as a user who cannot write to our folders.
+    Tool::new("apt-get").args(["-q", "-o", "APT::Sandbox::User=root"])
 }
 
 /// File of a package, fetched on first use.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::kernels::{Flavour, Sanitizer};
-use super::machine::{Accelerator, Failure, Machine, MachineError, Outcome, Task};
+use super::machine::{
+    Accelerator, Emulator, Failure, Machine, MachineError, Outcome, SpareDevices, Task,
+};
 use super::root::Root;
 use crate::base::{Module, Scenario, splat};
 use crate::host::payload::equipment::{self, EquipmentError};
@@ -22,18 +24,45 @@ pub enum TrialError {
     Failed(#[from] Failure),
 }
 
-/// Plays a scenario on a machine of its shape with `base` as the kernel; with `soak` in long
-/// counts, showing its output.
+/// How a scenario is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// Kernel of the base.
+    pub base: Flavour,
+    /// Accelerator of the machine.
+    pub accelerator: Accelerator,
+    /// Emulator instead of the one that the scenario names.
+    pub emulator: Option<Emulator>,
+    /// Spare devices instead of those that the scenario names.
+    pub spare_devices: Option<SpareDevices>,
+    /// In long counts, showing its output.
+    pub soak: bool,
+}
+
+impl Conditions {
+    /// As `make test` plays it.
+    #[must_use]
+    pub fn usual(base: Flavour, accelerator: Accelerator) -> Self {
+        Self {
+            base,
+            accelerator,
+            emulator: None,
+            spare_devices: None,
+            soak: false,
+        }
+    }
+}
+
+/// Plays a scenario on a machine of its shape.
 ///
 /// # Errors
 /// When it fails, or the kernel log of the machine has an error.
 pub fn run(
     scenario: &Scenario,
-    base: Flavour,
-    accelerator: Accelerator,
-    soak: bool,
+    conditions: Conditions,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Outcome, TrialError> {
+    let Conditions { base, soak, .. } = conditions;
     let (root, payload) = match scenario.module {
         Module::Installed => (
             Root::Installed,
@@ -45,18 +74,9 @@ pub fn run(
     if soak {
         words.push("--soak".to_owned());
     }
-    let memory_mib = scenario.machine.memory_mib;
-    let sanitizer = base.sanitizer();
     let machine = Machine {
-        cpus: scenario.machine.cpus,
-        memory_mib: sanitizer.map_or(memory_mib, |kind| kind.memory_mib(memory_mib)),
-        numa_nodes: scenario.machine.numa_nodes,
-        spare_devices: scenario.machine.spare_devices,
-        append: scenario.machine.append.to_owned(),
-        accelerator,
         root,
-        limit: limit(scenario, soak) * sanitizer.map_or(1, Sanitizer::slowness),
-        ..Machine::new(base)
+        ..machine(scenario, conditions)
     };
     let outcome = machine
         .run(&Task::Command(words), &payload, soak, progress)?
@@ -66,6 +86,24 @@ pub fn run(
             .fail(format!("the machine's kernel complained: {line}"))
             .into()),
         None => Ok(outcome),
+    }
+}
+
+/// Machine of the scenario's shape.
+fn machine(scenario: &Scenario, conditions: Conditions) -> Machine {
+    let Conditions { base, soak, .. } = conditions;
+    let shape = &scenario.machine;
+    let sanitizer = base.sanitizer();
+    Machine {
+        cpus: shape.cpus,
+        memory_mib: sanitizer.map_or(shape.memory_mib, |kind| kind.memory_mib(shape.memory_mib)),
+        numa_nodes: shape.numa_nodes,
+        spare_devices: conditions.spare_devices.unwrap_or(shape.spare_devices),
+        append: shape.append.to_owned(),
+        emulator: conditions.emulator.unwrap_or(shape.emulator),
+        accelerator: conditions.accelerator,
+        limit: limit(scenario, soak) * sanitizer.map_or(1, Sanitizer::slowness),
+        ..Machine::new(base)
     }
 }
 

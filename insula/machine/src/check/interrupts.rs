@@ -5,22 +5,16 @@ use insula_node::device;
 
 use super::{Finding, FromModule};
 
+/// Nodes run in both modes; which is in use, the module knows.
 pub(super) fn apic_mode(root: &Root, module: Option<FromModule>) -> Finding {
-    const SUBJECT: &str = "APIC mode";
-    let untested = "starting nodes in this mode is untested; for a tested setup add `nox2apic` to \
-                    the base's command line";
     let capable = has_flag(&root.text("/proc/cpuinfo").unwrap_or_default(), "x2apic");
     let disabled = has_word(&root.text("/proc/cmdline").unwrap_or_default(), "nox2apic");
-    match module.map(|module| module.x2apic) {
-        Some(true) => Finding::untested(SUBJECT, "x2APIC", untested),
-        Some(false) => Finding::ok(SUBJECT, "xAPIC"),
-        None if !capable || disabled => Finding::ok(SUBJECT, "xAPIC"),
-        None => Finding::untested(
-            SUBJECT,
-            "the processor has x2APIC; the loaded module shows whether it is used",
-            untested,
-        ),
-    }
+    let found = match module.map(|module| module.x2apic) {
+        Some(true) => "x2APIC",
+        None if capable && !disabled => "xAPIC or x2APIC; the loaded module shows which",
+        Some(false) | None => "xAPIC",
+    };
+    Finding::ok("APIC mode", found)
 }
 
 fn has_flag(cpuinfo: &str, flag: &str) -> bool {
@@ -82,7 +76,6 @@ pub(super) fn remapping(root: &Root) -> Finding {
 mod tests {
     use insula_base::root::fake::Tree;
 
-    use super::super::Verdict;
     use super::*;
 
     #[test]
@@ -95,14 +88,12 @@ mod tests {
                 low_free: 0,
             })
         };
-        assert_eq!(apic_mode(&tree.root(), None).verdict, Verdict::Untested);
-        assert_eq!(apic_mode(&tree.root(), module(false)).verdict, Verdict::Ok);
-        assert_eq!(
-            apic_mode(&tree.root(), module(true)).verdict,
-            Verdict::Untested
-        );
+        let found = |module| apic_mode(&tree.root(), module).found;
+        assert!(found(None).starts_with("xAPIC or x2APIC"));
+        assert_eq!(found(module(false)), "xAPIC");
+        assert_eq!(found(module(true)), "x2APIC");
         tree.add(&[("/proc/cmdline", "quiet nox2apic")]);
-        assert_eq!(apic_mode(&tree.root(), None).verdict, Verdict::Ok);
+        assert_eq!(found(None), "xAPIC");
     }
 
     #[test]

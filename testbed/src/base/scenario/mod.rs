@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::{Context, Finding};
 use crate::host::kernels::Flavour;
-use crate::host::machine::SpareDevices;
+use crate::host::machine::{Emulator, SpareDevices};
 use crate::host::root::Root;
 
 pub(crate) use base_end::vmcore;
@@ -52,6 +52,7 @@ pub const ALL: &[&Scenario] = &[
     &resources::numa::SCENARIO,
     &resources::cores::SCENARIO,
     &node::up_down::SCENARIO,
+    &node::x2apic::SCENARIO,
     &communication::channels::SCENARIO,
     &communication::frames::SCENARIO,
     &lightweight_kernel::delegation::SCENARIO,
@@ -94,7 +95,7 @@ pub struct Scenario {
     pub play: fn(&Context) -> Result<(), Finding>,
 }
 
-/// Size of a machine.
+/// What a machine consists of.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Cores.
@@ -109,6 +110,8 @@ pub struct Shape {
     pub root: Root,
     /// Added to the base kernel's command line.
     pub append: &'static str,
+    /// QEMU that runs it.
+    pub emulator: Emulator,
 }
 
 impl Shape {
@@ -120,6 +123,7 @@ impl Shape {
         spare_devices: SpareDevices::None,
         root: Root::Test,
         append: "",
+        emulator: Emulator::Installed,
     };
 }
 

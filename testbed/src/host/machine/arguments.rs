@@ -1,6 +1,5 @@
 //! QEMU's command line.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
@@ -24,22 +23,15 @@ const FOR_PARALLEL_EMULATION: &str = "maxcpus=1";
 /// Ctrl-] x ends a machine whose shell does not answer.
 const ESCAPE_CHARACTER: &str = "0x1d";
 
-/// Environment variable with the path of another QEMU than that in PATH.
-const QEMU_VARIABLE: &str = "INSULA_QEMU";
-/// Name of QEMU if the variable is not set.
-const QEMU: &str = "qemu-system-x86_64";
-
-/// Path of QEMU from `INSULA_QEMU`, else its name, for PATH.
-#[must_use]
-pub fn qemu() -> OsString {
-    std::env::var_os(QEMU_VARIABLE).unwrap_or_else(|| QEMU.into())
-}
-
 /// Command that runs the machine. `setpriv` has QEMU killed when this process dies.
 pub(super) fn command(machine: &Machine, prepared: &Prepared, console: Console) -> Command {
     let mut command = Command::new("setpriv");
     command.env("PATH", tool::search_path());
-    command.args(["--pdeathsig", "KILL"]).arg(qemu());
+    command.envs(prepared.qemu.environment());
+    command
+        .args(["--pdeathsig", "KILL"])
+        .arg(prepared.qemu.program());
+    command.args(prepared.qemu.arguments());
     command.args(["-M", "q35", "-nodefaults", "-display", "none"]);
     // A reset ends QEMU.
     command.arg("-no-reboot");

@@ -4,6 +4,7 @@
 mod accelerator;
 mod arguments;
 mod boot_watch;
+mod emulator;
 mod emulator_fault;
 mod host_request;
 mod monitor;
@@ -20,12 +21,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use accelerator::{Accelerator, UnknownAccelerator};
-pub use arguments::qemu;
+pub use emulator::{Emulator, UnknownEmulator, qemu};
 pub use host_request::HostRequest;
 pub use outcome::{Failure, Outcome};
 pub use spare_devices::{SERVED_FILE, SpareDevices, UnknownSpareDevices, served_content};
 
 use super::kernels::{FetchError, Flavour};
+use super::packages::PackageError;
 use super::payload::Payload;
 use super::root::{Root, RootError};
 use prepared::Prepared;
@@ -49,6 +51,8 @@ pub struct Machine {
     pub numa_nodes: u32,
     /// PCI functions to be given to nodes.
     pub spare_devices: SpareDevices,
+    /// QEMU that runs it.
+    pub emulator: Emulator,
     /// Accelerator.
     pub accelerator: Accelerator,
     /// Root disk.
@@ -79,6 +83,9 @@ pub enum MachineError {
     /// The root disk could not be made.
     #[error(transparent)]
     Root(#[from] RootError),
+    /// QEMU could not be fetched.
+    #[error(transparent)]
+    Emulator(#[from] PackageError),
     /// QEMU could not be started.
     #[error("QEMU could not be started (`make deps` installs it): {0}")]
     Start(io::Error),
@@ -145,6 +152,7 @@ impl Machine {
             memory_mib: 4096,
             numa_nodes: 1,
             spare_devices: SpareDevices::None,
+            emulator: Emulator::Installed,
             accelerator: Accelerator::Tcg,
             root: Root::Test,
             append: String::new(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use super::emulator::Qemu;
 use super::spare_devices::{DISK_BYTES, SERVED_FILE, SpareDevices, served_content};
 use super::{Machine, MachineError, Task, arguments, at, process};
 use crate::host::kernels::{self, Kernel};
@@ -21,6 +22,8 @@ pub(super) struct Prepared {
     pub(super) kernels: Vec<Kernel>,
     /// Image of the root disk.
     pub(super) root: PathBuf,
+    /// Emulator.
+    pub(super) qemu: Qemu,
     folder: TempDir,
 }
 
@@ -43,6 +46,7 @@ impl Prepared {
             kernels.push(kernels::fetch(flavour, progress)?);
         }
         let root = machine.root.image(progress)?;
+        let qemu = machine.emulator.fetch(progress)?;
         drop(guard);
 
         fs::create_dir_all(&runs).map_err(at(&runs))?;
@@ -53,6 +57,7 @@ impl Prepared {
         let prepared = Self {
             kernels,
             root,
+            qemu,
             folder,
         };
         prepared.write_disks(machine, task, payload.clone())?;

@@ -31,19 +31,23 @@ pub enum SpareDevices {
     BehindIommu,
     /// Behind an IOMMU that remaps interrupts as well.
     BehindRemapping,
+    /// The same, and the base's kernel uses x2APIC mode, since interrupts are remapped to APIC ids
+    /// of 32 bits, too. By TCG only with [`Emulator::Backports`](super::Emulator::Backports).
+    BehindX2apic,
 }
 
 /// The text names no kind.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` are no spare devices; there are none, plain, iommu and remapping")]
+#[error("`{0}` are no spare devices; there are none, plain, iommu, remapping and x2apic")]
 pub struct UnknownSpareDevices(String);
 
 impl SpareDevices {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::None,
         Self::Plain,
         Self::BehindIommu,
         Self::BehindRemapping,
+        Self::BehindX2apic,
     ];
 
     fn name(self) -> &'static str {
@@ -52,6 +56,7 @@ impl SpareDevices {
             Self::Plain => "plain",
             Self::BehindIommu => "iommu",
             Self::BehindRemapping => "remapping",
+            Self::BehindX2apic => "x2apic",
         }
     }
 
@@ -62,6 +67,7 @@ impl SpareDevices {
             Self::None | Self::Plain => &[],
             Self::BehindIommu => &["-device", "intel-iommu,intremap=off"],
             Self::BehindRemapping => &["-device", "intel-iommu,intremap=on"],
+            Self::BehindX2apic => &["-device", "intel-iommu,intremap=on,eim=on"],
         };
         words.iter().copied().map(str::to_owned).collect()
     }
@@ -75,7 +81,7 @@ impl SpareDevices {
         let text = |path: &Path| path.to_string_lossy().replace(',', ",,");
         let through_iommu = match self {
             Self::Plain | Self::None => "off",
-            Self::BehindIommu | Self::BehindRemapping => "on",
+            Self::BehindIommu | Self::BehindRemapping | Self::BehindX2apic => "on",
         };
         let device = |words: &str| ["-device".to_owned(), words.to_owned()];
         let port = |number: u32| {

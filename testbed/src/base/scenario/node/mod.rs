@@ -6,3 +6,4 @@ pub(super) mod images;
 pub(super) mod refusals;
 pub(super) mod two_nodes;
 pub(super) mod up_down;
+pub(super) mod x2apic;
