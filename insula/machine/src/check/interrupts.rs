@@ -17,7 +17,7 @@ pub(super) fn apic_mode(root: &Root, module: Option<FromModule>) -> Finding {
     Finding::ok("APIC mode", found)
 }
 
-fn has_flag(cpuinfo: &str, flag: &str) -> bool {
+pub(super) fn has_flag(cpuinfo: &str, flag: &str) -> bool {
     let mut lines = cpuinfo.lines().filter(|line| line.starts_with("flags"));
     lines.next().is_some_and(|line| has_word(line, flag))
 }
@@ -84,6 +84,7 @@ mod tests {
         let module = |x2apic| {
             Some(FromModule {
                 x2apic,
+                virtualizes: false,
                 low_total: 0,
                 low_free: 0,
             })

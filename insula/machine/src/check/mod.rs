@@ -5,6 +5,7 @@
 
 mod firmware;
 mod interrupts;
+mod isolation;
 mod kernel;
 mod module;
 mod resources;
@@ -86,6 +87,7 @@ impl Finding {
 #[derive(Clone, Copy, Debug)]
 struct FromModule {
     x2apic: bool,
+    virtualizes: bool,
     low_total: u64,
     low_free: u64,
 }
@@ -100,6 +102,7 @@ pub fn check(root: &Root) -> Vec<Finding> {
         .and_then(|driver| driver.machine().ok());
     let from_module = machine.map(|(machine, _)| FromModule {
         x2apic: machine.flags & insula_abi::MACHINE_X2APIC != 0,
+        virtualizes: machine.flags & insula_abi::MACHINE_VIRTUALIZES != 0,
         low_total: machine.lowmem_total,
         low_free: machine.lowmem_free,
     });
@@ -115,6 +118,7 @@ fn examine(root: &Root, opened: &Result<(), Error>, module: Option<FromModule>) 
         interrupts::apic_mode(root, module),
         interrupts::iommu(root),
         interrupts::remapping(root),
+        isolation::isolation(root, module),
         kernel::version(root),
         kernel::configuration(root),
         module::module(root, opened),
@@ -209,6 +213,7 @@ mod tests {
     fn a_good_machine_with_the_module() {
         let module = FromModule {
             x2apic: false,
+            virtualizes: false,
             low_total: 0x80000,
             low_free: 0x40000,
         };
@@ -235,6 +240,7 @@ mod tests {
         std::fs::remove_file(tree.root().path("/sys/kernel/security/lockdown")).unwrap();
         let module = FromModule {
             x2apic: true,
+            virtualizes: true,
             low_total: 0x80000,
             low_free: 0x80000,
         };

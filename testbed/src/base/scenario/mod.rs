@@ -16,6 +16,7 @@ mod container;
 mod device;
 mod failure;
 mod fuzzing;
+mod isolation;
 mod lightweight_kernel;
 mod module;
 mod node;
@@ -53,6 +54,7 @@ pub const ALL: &[&Scenario] = &[
     &resources::cores::SCENARIO,
     &node::up_down::SCENARIO,
     &node::x2apic::SCENARIO,
+    &isolation::confined::SCENARIO,
     &communication::channels::SCENARIO,
     &communication::frames::SCENARIO,
     &lightweight_kernel::delegation::SCENARIO,

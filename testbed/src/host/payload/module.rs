@@ -47,8 +47,10 @@ pub enum ModuleError {
 /// Modules that are built: that of base and node, and that of a node's virtio devices.
 pub const BUILT: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
 
-/// Drivers that only tests load.
+/// Drivers that only tests load, in the base.
 pub const TEST_DRIVERS: [&str; 2] = ["insula_hold.ko", "insula_nested.ko"];
+/// Driver that only tests load, in nodes.
+pub const HOSTILE_DRIVER: &str = "insula_hostile.ko";
 
 /// Folder of the drivers for tests that were built along with the modules of that folder.
 #[must_use]

@@ -45,7 +45,7 @@ pub fn initrd(kernels: &[Kernel]) -> Result<Vec<u8>, NodeInitrdError> {
 }
 
 /// The same, with the modules for each kernel, by the folders that they were built in, and the
-/// program `insula-peer`, to talk to the base.
+/// program `insula-peer`, to talk to the base; and with a driver that attacks it.
 ///
 /// # Errors
 /// As [`initrd`], or when a file cannot be read.
@@ -63,6 +63,10 @@ pub fn peer_initrd(
             let inside = format!("lib/insula/{}/{name}", kernel.release);
             archive = archive.file(&inside, &std::fs::read(module.join(name))?)?;
         }
+        let name = module::HOSTILE_DRIVER;
+        let hostile = module::test_driver(module).join(name);
+        let inside = format!("lib/insula/{}/{name}", kernel.release);
+        archive = archive.file(&inside, &std::fs::read(hostile)?)?;
     }
     Ok(archive.finish()?)
 }

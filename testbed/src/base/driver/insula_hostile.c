@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Driver for tests of isolation: does in a node's kernel what a node must not, once, when it is
+ * loaded. It fails to load if it survives that.
+ *
+ *	attack=memory subject=ADDRESS value=WORD	write to physical memory
+ *	attack=read subject=ADDRESS			read from it
+ *	attack=port subject=PORT value=BYTE		write to an I/O port
+ *	attack=msr subject=REGISTER value=WORD		write to a model-specific register
+ *	attack=instruction subject=N			one of the instructions of virtualization
+ *	attack=fault					an exception without handlers
+ *	attack=random seed=N				some of these, 1000 times, by chance
+ */
+#include <linux/io.h>
+#include <linux/module.h>
+#include <linux/prandom.h>
+#include <linux/string.h>
+
+#include <asm/desc.h>
+#include <asm/msr.h>
+
+#define RANDOM_ATTACKS	1000
+/* Physical addresses that a machine may have. */
+#define ADDRESS_BITS	40
+
+static char *attack = "";
+module_param(attack, charp, 0);
+static ulong subject;
+module_param(subject, ulong, 0);
+static ulong value;
+module_param(value, ulong, 0);
+static ulong seed;
+module_param(seed, ulong, 0);
+
+/* RAM that is the node's cannot be mapped so: such an address is left alone. */
+static void hostile_access(u64 address, u32 word, bool write)
+{
+	void __iomem *at = ioremap_cache(address & PAGE_MASK, PAGE_SIZE);
+
+	if (!at)
+		return;
+	at += address & ~PAGE_MASK & ~3UL;
+	if (write)
+		writel(word, at);
+	else
+		readl(at);
+	iounmap(at - (address & ~PAGE_MASK & ~3UL));
+}
+
+static void hostile_instruct(unsigned int number)
+{
+	switch (number) {
+	case 0:
+		asm volatile("vmrun" : : "a"(0UL) : "memory");
+		break;
+	case 1:
+		asm volatile("vmload" : : "a"(0UL) : "memory");
+		break;
+	case 2:
+		asm volatile("vmsave" : : "a"(0UL) : "memory");
+		break;
+	case 3:
+		asm volatile("vmmcall" : : "a"(0UL) : "memory");
+		break;
+	case 4:
+		asm volatile("clgi" : : : "memory");
+		break;
+	case 5:
+		asm volatile("stgi" : : : "memory");
+		break;
+	default:
+		asm volatile("invlpga" : : "a"(0UL), "c"(0));
+		break;
+	}
+}
+
+/* A triple fault: neither the exception nor those of its delivery have a handler. */
+static void hostile_fault(void)
+{
+	const struct desc_ptr none = {};
+
+	local_irq_disable();
+	load_idt(&none);
+	asm volatile("int3");
+}
+
+static void hostile_random(void)
+{
+	struct rnd_state state;
+	unsigned int i;
+	u64 number;
+
+	prandom_seed_state(&state, seed);
+	for (i = 0; i < RANDOM_ATTACKS; i++) {
+		number = (u64)prandom_u32_state(&state) << 32 | prandom_u32_state(&state);
+		switch (prandom_u32_state(&state) % 5) {
+		case 0:
+			hostile_access(number & (BIT_ULL(ADDRESS_BITS) - 1), number, number & 1);
+			break;
+		case 1:
+			outb(number >> 32, number & 0xffff);
+			break;
+		case 2:
+			/* The three ranges that processors have. */
+			wrmsrl_safe((number & 0x1fff) | ((number >> 13) % 3 ?
+				    0xc0000000 | ((number >> 16) & 0x10000) : 0), number >> 32);
+			break;
+		case 3:
+			/* The interrupt command register in x2APIC mode. */
+			wrmsrl_safe(0x830, (number & 0xf) << 32 | (number >> 32 & 0xcffff));
+			break;
+		default:
+			if (!(number & 0xff))
+				hostile_instruct(number >> 32 & 7);
+			break;
+		}
+	}
+}
+
+static int __init hostile_init(void)
+{
+	if (!strcmp(attack, "memory"))
+		hostile_access(subject, value, true);
+	else if (!strcmp(attack, "read"))
+		hostile_access(subject, 0, false);
+	else if (!strcmp(attack, "port"))
+		outb(value, subject);
+	else if (!strcmp(attack, "msr"))
+		wrmsrl_safe(subject, value);
+	else if (!strcmp(attack, "instruction"))
+		hostile_instruct(subject);
+	else if (!strcmp(attack, "fault"))
+		hostile_fault();
+	else if (!strcmp(attack, "random"))
+		hostile_random();
+	else
+		return -EINVAL;
+	pr_info("insula_hostile: survived %s\n", attack);
+	return -EAGAIN;
+}
+
+module_init(hostile_init);
+
+MODULE_DESCRIPTION("Attacks from a node's kernel, for tests");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,3 @@
+//! Nodes that are confined by a monitor.
+
+pub(super) mod confined;
