@@ -1,0 +1,250 @@
+//! The memory of a confined node's monitor, its tables walked as by a processor.
+
+mod support;
+
+use insula_abi::monitor::{MONITOR_CORE_SIZE, MONITOR_MAGIC, Monitor, MonitorCore};
+use insula_boot::monitor::{ConfinedNode, MonitorLayout};
+use insula_boot::{Chunk, Layout, NodeDescription, lay_out};
+use proptest::prelude::*;
+use support::{GIB, LOW, MIB, PAGE, kernel, node};
+use zerocopy::FromBytes;
+
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const LARGE: u64 = 1 << 7;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// Link address of the monitor's image.
+const LINK_ADDRESS: u64 = 0xffff_ffff_8100_0000;
+/// Where a guest without a kernel halts.
+const RESET_VECTOR: u64 = 0xffff0;
+
+const MONITOR: Chunk = Chunk {
+    start: 3 * GIB,
+    size: 2 * MIB,
+};
+
+/// A page of a table: address, frame, size and bits.
+#[derive(Clone, Copy, Debug)]
+struct Mapped {
+    address: u64,
+    frame: u64,
+    size: u64,
+    bits: u64,
+}
+
+/// The bytes at `address` of the monitor's memory; zero where the layout has none.
+fn read(layout: &MonitorLayout, address: u64, size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    for piece in &layout.pieces {
+        for (at, byte) in piece.bytes.iter().enumerate() {
+            let offset = (piece.address + at as u64).wrapping_sub(address) as usize;
+            if let Some(to) = bytes.get_mut(offset) {
+                *to = *byte;
+            }
+        }
+    }
+    bytes
+}
+
+/// All pages of the table at `root`, and all bits that its upper entries have in common.
+fn walk(layout: &MonitorLayout, root: u64) -> Vec<Mapped> {
+    let mut found = Vec::new();
+    let mut open = vec![(root, 4_u32, 0_u64)];
+    while let Some((table, level, start)) = open.pop() {
+        let size = 1_u64 << (12 + 9 * (level - 1));
+        let bytes = read(layout, table, PAGE as usize);
+        for (index, entry) in (0..).zip(bytes.chunks(8)) {
+            let entry = u64::from_le_bytes(entry.try_into().expect("8 bytes"));
+            let address = start + index * size;
+            if entry & PRESENT == 0 {
+                continue;
+            }
+            if level == 1 || entry & LARGE != 0 {
+                let (frame, bits) = (entry & ADDRESS, entry & !ADDRESS);
+                found.push(Mapped {
+                    address,
+                    frame,
+                    size,
+                    bits,
+                });
+            } else {
+                assert_eq!(entry & WRITABLE, WRITABLE, "the pages decide");
+                open.push((entry & ADDRESS, level - 1, address));
+            }
+        }
+    }
+    found
+}
+
+fn header(layout: &MonitorLayout) -> Monitor {
+    let bytes = read(layout, MONITOR.start + layout.header, size_of::<Monitor>());
+    Monitor::read_from_bytes(&bytes).expect("its size")
+}
+
+fn laid_out(description: &NodeDescription) -> (Layout, MonitorLayout) {
+    let image = kernel(64 << 10);
+    let confined = ConfinedNode {
+        node: description,
+        image: &image,
+    };
+    let needed = confined.monitor_size().expect("a valid node");
+    assert!(needed <= MONITOR.size, "{needed:#x}");
+    let layout = lay_out(description).expect("fits");
+    let monitor = confined.lay_out_monitor(&layout, MONITOR).expect("fits");
+    (layout, monitor)
+}
+
+fn contains(chunks: &[Chunk], start: u64, size: u64) -> bool {
+    let holds = |chunk: &Chunk| chunk.start <= start && start + size <= chunk.start + chunk.size;
+    chunks.iter().any(holds)
+}
+
+/// Each page is the node's own at its own address, or one of three of the monitor's, of which only that
+/// of the BIOS data area can be written.
+fn check_nested(layout: &MonitorLayout, node: &[Chunk]) {
+    let pages = walk(layout, header(layout).nested_page_table);
+    let mut foreign = std::collections::BTreeSet::new();
+    let mut own = 0;
+    for page in &pages {
+        assert_eq!(page.bits & USER, USER, "{page:x?}");
+        if contains(node, page.address, page.size) {
+            assert_eq!((page.frame, page.bits & WRITABLE), (page.address, WRITABLE));
+            own += page.size;
+            continue;
+        }
+        assert_eq!(page.size, PAGE, "{page:x?}");
+        let is_writable = page.bits & WRITABLE != 0;
+        assert_eq!(is_writable, page.address == 0, "{page:x?}");
+        foreign.insert(page.frame);
+    }
+    assert_eq!(own, node.iter().map(|chunk| chunk.size).sum::<u64>());
+    assert_eq!(foreign.len(), 3);
+    for frame in foreign {
+        assert!(contains(&[MONITOR], frame, PAGE), "{frame:#x}");
+        let content = read(layout, frame, PAGE as usize);
+        let reset = pages
+            .iter()
+            .any(|page| page.frame == frame && page.address == 0xff000);
+        let nothing = content.iter().all(|&byte| byte == 0);
+        assert_eq!(nothing, !reset, "the guest sees {frame:#x} of the monitor");
+    }
+}
+
+const CHUNKS: [Chunk; 2] = [
+    LOW,
+    Chunk {
+        start: 6 * GIB,
+        size: 128 * MIB,
+    },
+];
+
+#[test]
+fn guest_sees_its_memory_and_nothing_else() {
+    let kernel = kernel(20 * MIB);
+    let persistent = [Chunk {
+        start: 8 * GIB,
+        size: 16 * MIB,
+    }];
+    let node = NodeDescription {
+        persistent: &persistent,
+        ..node(&kernel, &CHUNKS)
+    };
+    let (_, monitor) = laid_out(&node);
+    check_nested(&monitor, &[&CHUNKS[..], &persistent[..]].concat());
+}
+
+#[test]
+fn guest_without_a_kernel_halts() {
+    let kernel = kernel(20 * MIB);
+    let (_, monitor) = laid_out(&node(&kernel, &CHUNKS));
+    let pages = walk(&monitor, header(&monitor).nested_page_table);
+    let page = pages
+        .iter()
+        .find(|page| page.address == RESET_VECTOR & !0xfff);
+    let at = page.expect("mapped").frame + (RESET_VECTOR & 0xfff);
+    assert_eq!(read(&monitor, at, 3), [0xf4, 0xeb, 0xfd]);
+}
+
+#[test]
+fn monitor_has_its_memory_where_it_is_linked() {
+    let kernel = kernel(20 * MIB);
+    let description = node(&kernel, &CHUNKS);
+    let (layout, monitor) = laid_out(&description);
+    let pages = walk(&monitor, monitor.page_table);
+    let (low, high): (Vec<_>, Vec<_>) = pages.iter().partition(|page| page.address < GIB);
+    let trampoline = low
+        .first()
+        .map(|page| (page.address, page.frame, page.size));
+    assert_eq!(
+        trampoline,
+        Some((description.trampoline, description.trampoline, PAGE))
+    );
+    assert_eq!(low.len(), 1);
+    // Addresses of the walk are not sign-extended.
+    let linked = LINK_ADDRESS & 0xffff_ffff_ffff;
+    let mapped = high
+        .first()
+        .map(|page| (page.address, page.frame, page.size));
+    assert_eq!(mapped, Some((linked, MONITOR.start, MONITOR.size)));
+    assert_eq!(
+        (monitor.image, monitor.entry),
+        (MONITOR.start, LINK_ADDRESS + 0x200)
+    );
+
+    let header = header(&monitor);
+    assert_eq!((header.magic, header.cores_count), (MONITOR_MAGIC, 2));
+    assert_eq!(
+        (header.entry, header.page_table),
+        (layout.entry, layout.page_table)
+    );
+    assert_eq!(header.argument, layout.argument);
+    assert_eq!(
+        monitor.argument - LINK_ADDRESS,
+        header.cores - MONITOR.start
+    );
+    for (index, &apic_id) in (0..).zip(description.cpus) {
+        let at = header.cores + u64::from(index) * MONITOR_CORE_SIZE;
+        let core = read(&monitor, at, size_of::<MonitorCore>());
+        let core = MonitorCore::read_from_bytes(&core).expect("its size");
+        assert_eq!((core.apic_id, core.index), (apic_id, index));
+        assert_eq!(core.header, LINK_ADDRESS + monitor.header);
+    }
+}
+
+#[test]
+fn pieces_are_apart_and_inside() {
+    let kernel = kernel(20 * MIB);
+    let (_, monitor) = laid_out(&node(&kernel, &CHUNKS));
+    let mut pieces: Vec<_> = monitor.pieces.iter().collect();
+    pieces.sort_by_key(|piece| piece.address);
+    for piece in &pieces {
+        assert!(contains(
+            &[MONITOR],
+            piece.address,
+            piece.bytes.len() as u64
+        ));
+    }
+    for pair in pieces.windows(2) {
+        assert!(pair[0].address + pair[0].bytes.len() as u64 <= pair[1].address);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_node_reaches_a_frame_that_is_not_its_own(
+        low in 0x10_u64..0x90,
+        sizes in prop::collection::vec((16_u64..40, 1_u64..20), 1..4),
+    ) {
+        let mut chunks = vec![Chunk { start: low * PAGE, size: 0x9000 }];
+        let mut next = 4 * GIB;
+        for (size, gap) in sizes {
+            chunks.push(Chunk { start: next, size: 2 * size * MIB });
+            next += 2 * (size + gap) * MIB;
+        }
+        let kernel = kernel(10 * MIB);
+        let node = NodeDescription { initrd_size: 0, ..node(&kernel, &chunks) };
+        let (_, monitor) = laid_out(&node);
+        check_nested(&monitor, &chunks);
+    }
+}
