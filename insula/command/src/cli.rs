@@ -31,7 +31,9 @@ pub(super) struct Cli {
     pub(super) command: Command,
 }
 
+// Deferred: the arguments of the others need not be made to parse one of them.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(super) enum Command {
     /// Check and show the machine, reserve and release its pool
     Machine {

@@ -33,7 +33,7 @@ pub(super) enum Shell {
 
 /// Answers a completion request of a shell, if this is one, and ends the process.
 pub(super) fn answer(definition: fn() -> Command) {
-    let completer = CompleteEnv::with_factory(|| with_candidates(definition())).var(VARIABLE);
+    let completer = CompleteEnv::with_factory(|| completable(definition())).var(VARIABLE);
     completer.bin(PROGRAM).completer(PROGRAM).complete();
 }
 
@@ -47,6 +47,13 @@ pub(super) fn register(shell: Shell) -> Result<(), Failure> {
     };
     shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
     output::print(String::from_utf8_lossy(&script).trim_start())
+}
+
+/// The definition with completion candidates. The arguments of subcommands are not there before it is
+/// built.
+fn completable(mut definition: Command) -> Command {
+    definition.build();
+    with_candidates(definition)
 }
 
 /// Adds completion candidates to arguments, by the name of their value.
@@ -96,7 +103,7 @@ mod tests {
 
     /// Candidates for the last of `words`.
     fn offered(words: &[&str]) -> Vec<String> {
-        let mut command = with_candidates(super::super::cli::Cli::command());
+        let mut command = completable(super::super::cli::Cli::command());
         let words: Vec<_> = std::iter::once(&"insula").chain(words).collect();
         let arguments = words.iter().map(Into::into).collect();
         let found = clap_complete::engine::complete(&mut command, arguments, words.len() - 1, None);
@@ -134,6 +141,6 @@ mod tests {
             }
             command.get_subcommands().for_each(check);
         }
-        check(&with_candidates(super::super::cli::Cli::command()));
+        check(&completable(super::super::cli::Cli::command()));
     }
 }

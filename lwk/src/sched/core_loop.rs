@@ -270,8 +270,8 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         }
     }
     signal_delivery::deliver_signals(&mut thread);
-    if thread.stopping.is_some() {
-        return proxy_signals::stop(thread);
+    if let Some(signal) = thread.stopping {
+        return proxy_signals::stop(thread, signal);
     }
     if thread.process.is_exiting() {
         thread.extended.save();

@@ -17,37 +17,31 @@ type SigactionWords = [u64; 4];
 const DEFAULT: SigactionWords = [Action::DEFAULT, 0, 0, 0];
 const IGNORE: SigactionWords = [Action::IGNORE, 0, 0, 0];
 
-/// Has the base stop the proxy, and the thread wait for that.
-pub(crate) fn stop(mut thread: Box<Thread>) -> Flow {
-    match thread.stopping {
-        Some(signal) if signal != number::STOP => {
-            Flow::handler(thread, move |thread| stop_by_default_action(thread, signal))
-        }
-        _ => {
-            submit_stop(&mut thread);
-            Flow::Delegated(thread)
-        }
-    }
+/// Has the base stop the proxy, and the thread wait until that is over.
+pub(crate) fn stop(thread: Box<Thread>, signal: u32) -> Flow {
+    Flow::handler(thread, async move |mut thread| {
+        stop_proxy(&mut thread, signal).await;
+        thread.stopping = None;
+        thread.process.resume();
+        Flow::Continue(thread)
+    })
 }
 
-/// Stops the proxy by a signal that it usually catches, so that its parent learns which.
-async fn stop_by_default_action(mut thread: Box<Thread>, signal: u32) -> Flow {
-    match set_action(&mut thread, signal, DEFAULT).await {
-        Some(()) => {
-            thread.uncaught_in_proxy = Some(signal);
-            let pid = thread.process.pages().pid();
-            let to = [pid, thread.id, signal.into(), 0, 0, 0];
-            thread.slot.submit(syscall_number::TGKILL, to);
-        }
-        None => submit_stop(&mut thread),
-    }
-    Flow::Delegated(thread)
-}
-
-fn submit_stop(thread: &mut Thread) {
+/// Stops the proxy by a signal that it usually catches, so that its parent learns which; else by
+/// SIGSTOP. A cancellation meant for an earlier call of the program may hit either call, which is then
+/// made again: nobody would stop the program later.
+async fn stop_proxy(thread: &mut Thread, signal: u32) {
     let pid = thread.process.pages().pid();
-    let to = [pid, number::STOP.into(), 0, 0, 0, 0];
-    thread.slot.submit(syscall_number::KILL, to);
+    let mut call = (syscall_number::KILL, [pid, number::STOP.into(), 0, 0, 0, 0]);
+    if signal != number::STOP && set_action(thread, signal, DEFAULT).await.is_some() {
+        thread.uncaught_in_proxy = Some(signal);
+        call = (
+            syscall_number::TGKILL,
+            [pid, thread.id, signal.into(), 0, 0, 0],
+        );
+    }
+    // It fails only if the proxy has exited.
+    let _ = thread.remote_syscall_as_kernel(call.0, call.1).await;
 }
 
 /// Makes the proxy catch the signal again that stopped the program.

@@ -91,7 +91,7 @@ impl Thread {
     /// Not close(2): nobody could tell afterwards whether the file is closed.
     pub fn interrupt_for_signal(&mut self) {
         let is_wanted = self.handle.is_signal_pending() || self.is_killed_by_exec();
-        if is_wanted && self.stopping.is_none() && self.interruptible_call != Some(CLOSE) {
+        if is_wanted && self.interruptible_call != Some(CLOSE) {
             match self.cancel_from_ns.saturating_sub(clock::now_ns()) {
                 0 => self.slot.interrupt(),
                 left_ns => polling::poll_after(left_ns),
@@ -216,15 +216,10 @@ impl Thread {
         }
     }
 
-    /// Completes the call of the program, or a stop of the program.
+    /// Completes the call of the program.
     pub fn complete_call(&mut self, (result, value): (u64, u64)) {
-        match self.stopping.take() {
-            Some(_) => self.process.resume(),
-            None => {
-                self.context.registers.rax = result;
-                self.is_call_unbegun = value == NOT_BEGUN;
-            }
-        }
+        self.context.registers.rax = result;
+        self.is_call_unbegun = value == NOT_BEGUN;
     }
 
     /// Maps fresh memory of the program, as a buffer for remote calls. Returns its address.

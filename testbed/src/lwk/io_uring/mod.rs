@@ -166,7 +166,7 @@ fn transfers(ring: &Ring, file: &File, flags: u8) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Opens a file by a path, and reads its status to absent memory.
+/// Opens a file by a path, and reads the status of files, named in several ways, to absent memory.
 fn opens(ring: &Ring, flags: u8) -> Result<(), ProbeError> {
     fresh()?;
     let request = Request {
@@ -180,20 +180,31 @@ fn opens(ring: &Ring, flags: u8) -> Result<(), ProbeError> {
     // SAFETY: it is new, and owned by nobody else.
     let file = (opened >= 0).then(|| unsafe { File::from_raw_fd(opened) });
     println!("opened: {}", file.is_some());
-    let request = Request {
-        operation: STATX,
-        flags,
-        file: libc::AT_FDCWD,
-        address: c"/etc".as_ptr().expose_provenance() as u64,
-        size: libc::STATX_BASIC_STATS,
-        offset: BUFFERS + 5 * PAGE,
-        ..Request::default()
-    };
-    println!(
-        "status: {:?}, {}",
-        ring.run(request).named("STATX")?.result,
-        read(BUFFERS, 5) != 0
-    );
+    let opened = file.as_ref().map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
+    let ways = [
+        (libc::AT_FDCWD, c"/etc", 0),
+        (libc::AT_FDCWD, c".", 0),
+        (opened, c"", libc::AT_EMPTY_PATH),
+        (opened, c"", 0),
+        (libc::AT_FDCWD, c"/nowhere", libc::AT_EMPTY_PATH),
+    ];
+    for (page, (file, path, path_flags)) in (5..).zip(ways) {
+        let request = Request {
+            operation: STATX,
+            flags,
+            file,
+            address: path.as_ptr().expose_provenance() as u64,
+            size: libc::STATX_BASIC_STATS,
+            offset: BUFFERS + page * PAGE,
+            operation_flags: path_flags as u32,
+            ..Request::default()
+        };
+        println!(
+            "status of {path:?}: {:?}, {}",
+            ring.run(request).named("STATX")?.result,
+            read(BUFFERS, page) != 0
+        );
+    }
     Ok(())
 }
 

@@ -5,21 +5,22 @@
 
 mod database;
 mod moved;
+mod sharing;
+mod taking_back;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::libc;
+use sharing::{PAGES, Place, Sharing};
+use taking_back::page_out;
 
 use crate::base::support::insula_command::{assert_equal, command, insula, wait_for, with_cleanup};
 use crate::base::support::spare::shell;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
-use crate::lwk::memory::answers::{ANSWER, END, PAGE, PATTERN, QUESTION, WORDS, WRONG, pattern};
+use crate::lwk::memory::answers::{PAGE, WORDS, pattern};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "base_mappings",
@@ -34,31 +35,52 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const NODE: &str = "quiet";
 const PROBE: &str = "/payload/bin/insula-probe";
-/// Sequences of random steps, and steps of each.
-const SEEDS: u64 = 2;
-const LONG_SEEDS: u64 = 400;
+/// Steps of a sequence of random ones.
 const STEPS: &str = "400";
 /// A file system on a loop device, and swap on another.
 const FOLDER: &str = "/tmp/shared";
-const PAGES: usize = 48;
-/// Rounds in each file.
-const ROUNDS: u64 = 16;
-const LONG_ROUNDS: u64 = 4000;
-/// Memory is taken offline in one of so many rounds.
-const OFFLINE_ROUNDS: u64 = 16;
+/// Rounds in each file: of a program on the base, for comparison, and of one on the node.
+const ROUNDS_ON_BASE: Extent = Extent::new(16, Duration::from_secs(120));
+const ROUNDS_ON_NODE: Extent = Extent::new(16, Duration::from_secs(600));
+/// Sequences of random steps.
+const SEQUENCES: Extent = Extent::new(2, Duration::from_secs(240));
+/// Times that equal pages are merged.
+const MERGES: Extent = Extent::new(1, Duration::from_secs(60));
+
+/// How long something goes on: for a number of rounds, or for a time in a long run, which so lasts as
+/// long on a computer that does other things as well.
+#[derive(Clone, Copy)]
+struct Extent {
+    rounds: u64,
+    long: Duration,
+}
+
+impl Extent {
+    const fn new(rounds: u64, long: Duration) -> Self {
+        Self { rounds, long }
+    }
+
+    /// The rounds, from 1 on.
+    fn of(self, context: &Context) -> impl Iterator<Item = u64> {
+        let (rounds, end) = context.select((self.rounds, None), (u64::MAX, Some(self.long)));
+        let began = Instant::now();
+        (1..=rounds).take_while(move |_| end.is_none_or(|end| began.elapsed() < end))
+    }
+}
 
 fn play(context: &Context) -> Result<(), Finding> {
-    let rounds = context.count(ROUNDS, LONG_ROUNDS);
     prepare()?;
     let done = with_cleanup(|| {
         let words = ["run", "--image", "lwk", "--cpus", "2", "--memory", "256M"];
         insula(&[&words[..], &["--name", NODE]].concat())?;
         for path in ["/tmp/shared/file", "/dev/shm/file"] {
-            Sharing::begin(path)?.play(rounds)?;
+            for (place, rounds) in [(Place::Base, ROUNDS_ON_BASE), (Place::Node, ROUNDS_ON_NODE)] {
+                let took = Sharing::begin(path, place)?.play(rounds.of(context))?;
+                took.report(context, &format!("{path}, program on the {place}"))?;
+            }
         }
-        let seeds = context.count(SEEDS, LONG_SEEDS);
-        (0..seeds).try_for_each(is_alike)?;
-        moved::are_merged()?;
+        SEQUENCES.of(context).try_for_each(is_alike)?;
+        MERGES.of(context).try_for_each(|_| moved::are_merged())?;
         database::processes_share_memory()?;
         database::is_shared()?;
         ends_behind_the_end_of_the_file()?;
@@ -107,135 +129,9 @@ fn is_alike(seed: u64) -> Result<(), Finding> {
     })
 }
 
-/// A file that a program on the node has mapped, and the program.
-struct Sharing {
-    file: File,
-    program: Child,
-}
-
-impl Sharing {
-    fn begin(path: &str) -> Result<Self, Finding> {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(true);
-        let file = file.open(path)?;
-        file.set_len((PAGES * PAGE) as u64)?;
-        let words = ["exec", NODE, "--", PROBE, "answers", path];
-        let mut program = command(&words).stdout(Stdio::piped()).spawn()?;
-        let output = program.stdout.take().map(BufReader::new);
-        let mut line = String::new();
-        output.map_or(Ok(0), |mut output| output.read_line(&mut line))?;
-        assert_equal("the program's first line", &line.as_str(), &"answers\n")?;
-        Ok(Self { file, program })
-    }
-
-    /// Asks, has the base take the pages back, and asks again.
-    fn play(mut self, rounds: u64) -> Result<(), Finding> {
-        let mut longest = Duration::ZERO;
-        for round in 1..=rounds {
-            (0..PAGES).try_for_each(|page| self.ask(page, round))?;
-            let begin = Instant::now();
-            self.take_back(round)?;
-            longest = longest.max(begin.elapsed());
-            self.await_answers(round)?;
-        }
-        println!("taking back {PAGES} pages took {longest:?} at most");
-        self.put(0, QUESTION, END)?;
-        let status = wait_for("the program to end", || Ok(self.program.try_wait()?))?;
-        assert_equal("its status", &status.code(), &Some(0))
-    }
-
-    /// Writes a question's pattern, then the question.
-    fn ask(&self, page: usize, question: u64) -> Result<(), Finding> {
-        let words: Vec<u8> = (PATTERN..WORDS)
-            .flat_map(|place| pattern(question, page, place).to_le_bytes())
-            .collect();
-        self.file.write_all_at(&words, offset(page, PATTERN))?;
-        self.put(page, QUESTION, question)
-    }
-
-    fn put(&self, page: usize, place: usize, word: u64) -> Result<(), Finding> {
-        Ok(self
-            .file
-            .write_all_at(&word.to_le_bytes(), offset(page, place))?)
-    }
-
-    /// Has Linux' memory management take back the program's pages, in one of its ways.
-    fn take_back(&self, round: u64) -> Result<(), Finding> {
-        if round % OFFLINE_ROUNDS == OFFLINE_ROUNDS / 2 {
-            return moved::offline_a_block(round / OFFLINE_ROUNDS);
-        }
-        match round % 4 {
-            0 => fs::write("/proc/sys/vm/compact_memory", "1")?,
-            1 => self.file.sync_all()?,
-            2 => self.page_out()?,
-            _ => {
-                self.file.sync_all()?;
-                self.page_out()?;
-                fs::write("/proc/sys/vm/drop_caches", "3")?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reclaims what the program's proxy maps of the file.
-    fn page_out(&self) -> Result<(), Finding> {
-        let pid = self.program.id();
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-        let line = maps.lines().find(|line| line.ends_with("/file"));
-        let range = line.and_then(|line| line.split(' ').next()?.split_once('-'));
-        let (start, _) = range.ok_or_else(|| Finding::new(format!("not mapped:\n{maps}")))?;
-        let start = usize::from_str_radix(start, 16).unwrap_or_default();
-        page_out(pid, start, PAGES * PAGE)
-    }
-
-    /// Waits until each page has the answer to a question.
-    fn await_answers(&self, question: u64) -> Result<(), Finding> {
-        for page in 0..PAGES {
-            let found = wait_for("the program's answer", || {
-                let mut bytes = [0; 8];
-                self.file.read_exact_at(&mut bytes, offset(page, ANSWER))?;
-                let answer = u64::from_le_bytes(bytes);
-                Ok([question, WRONG].contains(&answer).then_some(answer))
-            })?;
-            assert_equal(&format!("the answer in page {page}"), &found, &question)?;
-        }
-        Ok(())
-    }
-}
-
-fn offset(page: usize, place: usize) -> u64 {
-    (page * PAGE + place * 8) as u64
-}
-
-/// process_madvise(2) with `MADV_PAGEOUT`.
-#[expect(unsafe_code, reason = "the C library has no function for it")]
-fn page_out(pid: u32, start: usize, size: usize) -> Result<(), Finding> {
-    let range = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(start),
-        iov_len: size,
-    };
-    // SAFETY: it takes no pointers.
-    let pidfd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    // SAFETY: the range outlives the call, and is of another process, whose pages keep their
-    // content.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            pidfd,
-            &raw const range,
-            1,
-            libc::MADV_PAGEOUT,
-            0,
-        )
-    };
-    // SAFETY: it was opened above, and nobody else has it.
-    unsafe { libc::close(pidfd as i32) };
-    Ok(Errno::result(done).map(drop)?)
-}
-
 /// A program whose file is truncated under it gets SIGBUS.
 fn ends_behind_the_end_of_the_file() -> Result<(), Finding> {
-    let mut sharing = Sharing::begin("/dev/shm/file")?;
+    let mut sharing = Sharing::begin("/dev/shm/file", Place::Node)?;
     sharing.file.set_len(PAGE as u64)?;
     let status = wait_for("the program to end", || Ok(sharing.program.try_wait()?))?;
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
@@ -244,14 +140,14 @@ fn ends_behind_the_end_of_the_file() -> Result<(), Finding> {
 
 /// The base reclaims pages of a program while its node is killed: it does not wait for the node.
 fn killed_while_the_base_reclaims() -> Result<(), Finding> {
-    let mut sharing = Sharing::begin("/dev/shm/file")?;
+    let mut sharing = Sharing::begin("/dev/shm/file", Place::Node)?;
     let mut kill = command(&["kill", NODE]).spawn()?;
     while sharing.program.try_wait()?.is_none() {
         for page in 0..PAGES {
             sharing.ask(page, 1)?;
         }
         // Once the proxy is gone it has no memory.
-        let _ = sharing.page_out();
+        let _ = page_out(sharing.program.id());
     }
     assert_equal("the end of `insula kill`", &kill.wait()?.code(), &Some(0))?;
     let mut content = vec![0; PAGES * PAGE];
