@@ -61,7 +61,7 @@
 #include <linux/types.h>
 
 #define INSULA_MAGIC		0x414c55534e49ULL	/* "INSULA", little endian */
-#define INSULA_REVISION		3
+#define INSULA_REVISION		4
 
 /*
  * Longest name of an image or a node, its terminating NUL included. It consists of letters,

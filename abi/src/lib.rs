@@ -47,7 +47,7 @@ pub use node::{
 /// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].
 pub const MAGIC: u64 = 0x414c_5553_4e49;
 /// `INSULA_REVISION`: the revision of the interface that this crate mirrors.
-pub const REVISION: u32 = 3;
+pub const REVISION: u32 = 4;
 /// `INSULA_DESCRIPTION_MAX`: longest description of an image or a node, in bytes.
 pub const DESCRIPTION_MAX: usize = 256 * 1024;
 /// `INSULA_NODE_CPUS_MAX`: most cores in one node.

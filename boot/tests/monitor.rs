@@ -172,7 +172,8 @@ fn monitor_has_its_memory_where_it_is_linked() {
     let description = node(&kernel, &CHUNKS);
     let (layout, monitor) = laid_out(&description);
     let pages = walk(&monitor, monitor.page_table);
-    let (low, high): (Vec<_>, Vec<_>) = pages.iter().partition(|page| page.address < GIB);
+    let (low, high): (Vec<Mapped>, Vec<Mapped>) =
+        pages.iter().copied().partition(|page| page.address < GIB);
     let trampoline = low
         .first()
         .map(|page| (page.address, page.frame, page.size));

@@ -30,7 +30,7 @@
 //! | write to the interrupt command register | sent on, if to a core of the node, or a doorbell that the module has declared: see [`policy::icr`] |
 //! | another MSR | by a list: see [`policy::msr`] |
 //! | I/O port | as if there were no such device, or the node's reset: see [`policy::port`] |
-//! | CPUID | the processor's, without what the node may not use: see [`policy::cpuid`] |
+//! | CPUID, until the core's first program executes it | the processor's, without what the node may not use: see [`policy::cpuid`] |
 //! | memory outside the nested page table | violation |
 //! | instruction of virtualization | violation |
 //! | NMI | a request of another core or the module, or the guest's own: see [`requests`] |

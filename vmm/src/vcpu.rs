@@ -183,7 +183,12 @@ impl Core {
         }
     }
 
+    /// A kernel learns of its processor before its first program runs on it. From then on CPUID, which
+    /// each program executes some 30 times when it starts, is the processor's own.
     fn answer_cpuid(&mut self) {
+        if self.guest.is_in_program() {
+            return self.guest.pass_cpuid();
+        }
         let (leaf, subleaf) = (self.guest.rax() as u32, self.guest.registers.rcx as u32);
         let control = cpuid::Control {
             cr4: self.guest.cr4(),

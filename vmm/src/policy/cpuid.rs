@@ -5,6 +5,9 @@
 //! there is a hypervisor, by the interface that Linux documents for its own (Documentation/virt/kvm/x86/
 //! cpuid.rst), without any of its services: only under a known hypervisor does Linux use x2APIC mode
 //! without interrupt remapping (`try_to_enable_x2apic` of arch/x86/kernel/apic/apic.c).
+//!
+//! This protects nothing, since what it hides is refused where it is used. So it ends with a core's first
+//! program: programs execute CPUID often.
 
 use core::arch::x86_64::CpuidResult;
 

@@ -153,7 +153,6 @@ impl Guest {
         vmcb.control.nested_root = area.header().nested_page_table().0;
         vmcb.control.tlb_control = FLUSH_ALL;
         let has_next_rip = cpu::cpuid(0x8000_000a, 0).edx & 1 << 3 != 0;
-        vmcb.intercept(intercepts(has_next_rip));
         let mut guest = Self {
             vmcb,
             blocks: [block.frame.0, host.frame.0],
@@ -191,7 +190,7 @@ impl Guest {
         self.vmcb.control.interrupt_shadow = 0;
         self.vmcb.control.event_injection = 0;
         (self.in_nmi, self.nmi_pending) = (false, false);
-        self.intercept_return(false);
+        self.vmcb.intercept(intercepts(self.has_next_rip));
         self.flush();
     }
 
@@ -300,6 +299,18 @@ impl Guest {
     #[must_use]
     pub fn cr4(&self) -> u64 {
         self.vmcb.state.cr4
+    }
+
+    /// Whether a program runs, not the kernel.
+    #[must_use]
+    pub fn is_in_program(&self) -> bool {
+        self.vmcb.state.cpl == 3
+    }
+
+    /// Has CPUID exit no more, until the next reset.
+    pub fn pass_cpuid(&mut self) {
+        let intercepts = self.vmcb.intercepts() - Intercepts::CPUID;
+        self.vmcb.intercept(intercepts);
     }
 
     /// The linear address of its instruction.
