@@ -99,7 +99,7 @@ struct insula_cpu {
 };
 
 #define INSULA_MACHINE_X2APIC		(1U << 0)	/* APICs are in x2APIC mode */
-#define INSULA_MACHINE_VIRTUALIZES	(1U << 1)	/* nodes can be confined (INSULA_NODE_CONFINE) */
+#define INSULA_MACHINE_VIRTUALIZES	(1U << 1)	/* INSULA_NODE_CONFINE works */
 
 /* INSULA_MACHINE: resources of the machine, and those that the module has taken. */
 struct insula_machine {

@@ -16,7 +16,7 @@ struct insula_node_vmm {
 	struct insula_node_confine start;
 };
 
-/* INSULA_NODE_CONFINE, by descriptor `by` of the node, and INSULA_NODE_MONITOR. Node's lock held. */
+/* INSULA_NODE_CONFINE, by descriptor `by` of the node, and INSULA_NODE_MONITOR. Lock held. */
 int insula_node_confine(struct insula_node *node, struct file *by,
 			const struct insula_node_confine *request);
 int insula_node_monitor(struct insula_node *node);
@@ -39,7 +39,7 @@ const u32 *insula_node_monitor_ended(const struct insula_node *node);
 /* Physical address of struct insula_monitor; 0 if the node has none. */
 u64 insula_node_monitor_address(const struct insula_node *node);
 
-/* Words of the doorbells that a confined node may ring, INSULA_MONITOR_DOORBELLS of them, or NULL. */
+/* INSULA_MONITOR_DOORBELLS words of the doorbells that a confined node may ring; or NULL. */
 u64 *insula_node_monitor_doorbells(const struct insula_node *node);
 
 #endif

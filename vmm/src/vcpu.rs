@@ -207,8 +207,8 @@ impl Core {
         if msr::read(register) != msr::Access::Pass {
             return self.guest.inject_general_protection();
         }
-        // SAFETY: reading changes nothing, and a register that the processor lacks is none that the
-        // guest, which sees the same processor, reads without a fault of its own.
+        // SAFETY: reading changes nothing. If the processor lacks the register, this ends the node,
+        // as a fault in the monitor: Linux reads these only where CPUID shows them.
         let value = unsafe { cpu::read_msr(register) };
         self.guest.set_rax(value & 0xffff_ffff);
         self.guest.registers.rdx = value >> 32;

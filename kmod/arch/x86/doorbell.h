@@ -12,7 +12,7 @@ struct insula_doorbell {
 	void (*rung)(struct insula_doorbell *doorbell);
 	unsigned int irq;
 	u64 *place;		/* where its word is published, or NULL */
-	u64 *permit;		/* where a monitor looks it up, or NULL; set before it is published */
+	u64 *permit;		/* where a monitor looks it up, or NULL; set before publishing */
 	struct timer_list echo;
 };
 

@@ -69,6 +69,11 @@ pub fn answer(leaf: u32, subleaf: u32, control: Control, real: CpuidResult) -> C
             ecx: real.ecx & !(1 << 2 | 1 << 12),
             ..real
         },
+        0x8000_0008 => CpuidResult {
+            // INVLPGB, which flushes translations of all cores of the machine, and is off in guests.
+            ebx: real.ebx & !(1 << 3 | 1 << 21),
+            ..real
+        },
         // Encryption of memory (SME, SEV).
         0x8000_001f => NOTHING,
         _ => real,
@@ -104,6 +109,7 @@ mod tests {
         assert_eq!(answer(1, 0, control, ALL).ecx & (1 << 5 | 1 << 6), 0);
         assert_eq!(answer(0x8000_0001, 0, control, ALL).ecx & 1 << 2, 0);
         assert_eq!(answer(0x8000_000a, 0, control, ALL), NOTHING);
+        assert_eq!(answer(0x8000_0008, 0, control, ALL).ebx & 1 << 3, 0);
     }
 
     #[test]
