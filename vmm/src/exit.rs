@@ -7,6 +7,8 @@ use insula_abi::monitor::MonitorExit;
 pub enum Exit {
     /// A non-maskable interrupt.
     Nmi,
+    /// An exception, as the event to deliver.
+    Exception(u64),
     /// The base resets the core.
     Init,
     /// The guest is about to return from an interrupt, and by that from its NMI handler.

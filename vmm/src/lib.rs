@@ -34,6 +34,7 @@
 //! | memory outside the nested page table | violation |
 //! | instruction of virtualization | violation |
 //! | NMI | a request of another core or the module, or the guest's own: see [`requests`] |
+//! | debug exception, alignment check | delivered: an instruction that raises them without end lets nothing else in |
 //! | triple fault | the node's reset |
 //!
 //! # How it talks to the base

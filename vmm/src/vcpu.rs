@@ -132,6 +132,7 @@ impl Core {
     fn answer(&mut self, exit: Exit) -> Outcome {
         match exit {
             Exit::Nmi => self.answer_nmi(),
+            Exit::Exception(event) => self.guest.deliver(event),
             Exit::Init => {}
             Exit::InterruptReturn => self.guest.interrupt_return(),
             Exit::Cpuid => self.answer_cpuid(),

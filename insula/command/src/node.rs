@@ -125,7 +125,7 @@ fn timing_text(started: &Started) -> String {
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
     let handles = observe_all(&context.driver()?)?;
     let shown = handles.iter().filter(|handle| {
-        options.all || handle.is_crashed() || handle.is_restarting() || !handle.is_stopped()
+        options.all || has_failed(handle) || handle.is_restarting() || !handle.is_stopped()
     });
     let views: Vec<_> = shown.map(Handle::view).collect();
     if options.json {
@@ -135,6 +135,11 @@ pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
         output::note("`insula supervise` starts a new supervisor for unsupervised nodes");
     }
     output::print(&ps_table(&views).to_string())
+}
+
+/// Whether a node has ended by a failure of its own.
+fn has_failed(handle: &Handle) -> bool {
+    handle.is_crashed() || handle.has_violated()
 }
 
 /// All nodes, with what their kernels' memory shows. Changes nothing.

@@ -1,6 +1,8 @@
 //! What the monitor of a confined node tells: how often its cores have left the node's kernel for it, and
 //! what ended the node.
 
+use std::fmt;
+
 use insula_abi as abi;
 use insula_abi::monitor::{
     EXITS, MONITOR_CORE_SIZE, Monitor, MonitorCore, MonitorEnd, MonitorExit,
@@ -152,6 +154,27 @@ impl MonitorEnding {
     }
 }
 
+impl fmt::Display for MonitorEnding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            subject,
+            value,
+            instruction,
+            core,
+            ..
+        } = self;
+        write!(
+            formatter,
+            "{kind} {subject}, value {value}, by the instruction at {instruction} on its core {core}"
+        )?;
+        match &self.message {
+            Some(message) => write!(formatter, ": {message}"),
+            None => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +198,9 @@ mod tests {
         header.violation.subject = 0xcf9;
         let ending = MonitorEnding::of(&header).unwrap();
         assert_eq!((ending.kind, ending.subject.as_str()), ("port", "0xcf9"));
-        assert_eq!((ending.core, ending.message), (1, None));
+        assert_eq!((ending.core, &ending.message), (1, &None));
+        let text = "port 0xcf9, value 0x0, by the instruction at 0x0 on its core 1";
+        assert_eq!(ending.to_string(), text);
         header.ended = MonitorEnd::FAILED;
         header.message[..4].copy_from_slice(b"why\0");
         let ending = MonitorEnding::of(&header).unwrap();

@@ -160,7 +160,7 @@ pub struct NodeSpec {
     #[arg(allow_hyphen_values = true)]
     #[serde(skip_serializing_if = "is_default")]
     pub append: String,
-    /// Keep a dump of the node's memory if it crashes or is stopped as hanging.
+    /// Keep a dump of the node's memory if it crashes, is stopped as hanging or violates its isolation.
     #[arg(long)]
     #[serde(skip_serializing_if = "is_default")]
     pub dump_on_crash: bool,

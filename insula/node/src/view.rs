@@ -71,6 +71,12 @@ impl Handle {
         self.info.reason == abi::Reason::HUNG
     }
 
+    /// Whether it was confined, and its monitor has ended it.
+    #[must_use]
+    pub fn has_violated(&self) -> bool {
+        self.info.reason == abi::Reason::VIOLATION
+    }
+
     /// Whether it is stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {

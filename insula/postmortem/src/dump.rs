@@ -158,7 +158,8 @@ pub fn dump_on_crash(handle: &Handle, root: &Root) -> Result<Option<Dumped>, Err
         .record
         .as_ref()
         .is_some_and(|record| record.spec.dump_on_crash);
-    if !wanted || !(handle.is_crashed() || handle.is_hung()) {
+    let has_failed = handle.is_crashed() || handle.is_hung() || handle.has_violated();
+    if !wanted || !has_failed {
         return Ok(None);
     }
     let request = DumpRequest {

@@ -8,6 +8,7 @@ use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::name;
 use insula_driver::{CallError, Driver, Node};
+use insula_node::monitor_state::MonitorState;
 use insula_node::policy::{Decision, Ending, History, OnHang, Policy, retry_delay};
 use insula_node::{
     self as node, Handle, NodeRecord, RestartCause, record_crash, wait_for_last_lines,
@@ -273,7 +274,13 @@ impl Supervisor {
     /// Applies the policy; false if the node has ended for good.
     fn handle_stopped(&mut self) -> Result<bool, CallError> {
         let ending = ending(&mut self.handle)?;
-        if matches!(ending, Some(Ending::Crash { .. } | Ending::Hang)) {
+        if ending == Some(Ending::Violation) {
+            self.log_violation();
+        }
+        if matches!(
+            ending,
+            Some(Ending::Crash { .. } | Ending::Hang | Ending::Violation)
+        ) {
             self.keep_dump();
         }
         let view = self.handle.view();
@@ -354,7 +361,19 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Keeps one dump of each crash or hang if its user wants dumps.
+    /// Writes what the node's monitor tells of its end.
+    fn log_violation(&self) {
+        let state = MonitorState::read(&self.handle.node, &self.handle.info);
+        if let Ok(Some(MonitorState {
+            ended: Some(ended), ..
+        })) = state
+        {
+            self.journal
+                .error(&format!("ended by its monitor: {ended}"));
+        }
+    }
+
+    /// Keeps one dump of each failure if its user wants dumps.
     fn keep_dump(&mut self) {
         let start = self.handle.info.starts;
         if std::mem::replace(&mut self.failed_start, start) == start {

@@ -21,7 +21,8 @@ use crate::area::{Area, AreaPage};
 use crate::exit::Exit;
 use permissions::{MSR_MAP, PORT_MAP};
 use vmcb::{
-    EFER_SVME, FLUSH_ALL, INJECT_GENERAL_PROTECTION, INJECT_NMI, Intercepts, Vmcb, exit_code,
+    EFER_SVME, ENDLESS_EXCEPTIONS, FLUSH_ALL, INJECT_ALIGNMENT_CHECK, INJECT_DEBUG,
+    INJECT_GENERAL_PROTECTION, INJECT_NMI, Intercepts, Vmcb, exit_code,
 };
 
 const EFER: u32 = 0xc000_0080;
@@ -148,6 +149,7 @@ impl Guest {
         };
         vmcb.control.port_map = area.physical(PORT_MAP.address()).0;
         vmcb.control.msr_map = area.physical(MSR_MAP.address()).0;
+        vmcb.control.exceptions = ENDLESS_EXCEPTIONS;
         vmcb.control.asid = 1;
         vmcb.control.nested = 1;
         vmcb.control.nested_root = area.header().nested_page_table().0;
@@ -241,6 +243,8 @@ impl Guest {
         match control.exit_code {
             exit_code::NMI => Exit::Nmi,
             exit_code::INIT => Exit::Init,
+            exit_code::DEBUG => Exit::Exception(INJECT_DEBUG),
+            exit_code::ALIGNMENT => Exit::Exception(INJECT_ALIGNMENT_CHECK),
             exit_code::CPUID => Exit::Cpuid,
             exit_code::IRET => Exit::InterruptReturn,
             exit_code::MSR if info == 0 => Exit::ReadMsr(self.registers.rcx as u32),
@@ -337,6 +341,11 @@ impl Guest {
         }
         self.vmcb.state.efer = value | EFER_SVME;
         true
+    }
+
+    /// Delivers an exception that has exited.
+    pub fn deliver(&mut self, event: u64) {
+        self.vmcb.control.event_injection = event;
     }
 
     /// Delivers a general protection fault.

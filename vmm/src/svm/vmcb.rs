@@ -51,6 +51,10 @@ bitflags! {
 pub mod exit_code {
     /// Non-maskable interrupt.
     pub const NMI: u64 = 0x61;
+    /// Debug exception.
+    pub const DEBUG: u64 = 0x41;
+    /// Alignment check.
+    pub const ALIGNMENT: u64 = 0x51;
     /// INIT.
     pub const INIT: u64 = 0x63;
     /// CPUID.
@@ -89,7 +93,9 @@ pub struct Segment {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Control {
-    reserved0: [u8; 0xc],
+    reserved0: [u8; 8],
+    /// Exceptions that exit, a bit for each vector.
+    pub exceptions: u32,
     intercepts: [u32; 2],
     reserved1: [u8; 0x2c],
     /// Physical address of the I/O permission map.
@@ -186,6 +192,7 @@ pub struct Vmcb {
 const _: () = {
     assert!(size_of::<Vmcb>() == 0x1000);
     assert!(offset_of!(Vmcb, state) == 0x400);
+    assert!(offset_of!(Control, exceptions) == 8);
     assert!(offset_of!(Control, port_map) == 0x40);
     assert!(offset_of!(Control, asid) == 0x58);
     assert!(offset_of!(Control, interrupt_shadow) == 0x68);
@@ -211,6 +218,13 @@ pub const FLUSH_ALL: u32 = 1;
 pub const INJECT_NMI: u64 = 1 << 31 | 2 << 8 | 2;
 /// [`Control::event_injection`]: a general protection fault, error code 0.
 pub const INJECT_GENERAL_PROTECTION: u64 = 1 << 31 | 1 << 11 | 3 << 8 | 13;
+/// [`Control::event_injection`]: a debug exception.
+pub const INJECT_DEBUG: u64 = 1 << 31 | 3 << 8 | 1;
+/// [`Control::event_injection`]: an alignment check, error code 0.
+pub const INJECT_ALIGNMENT_CHECK: u64 = 1 << 31 | 1 << 11 | 3 << 8 | 17;
+/// [`Control::exceptions`]: those that a guest can have delivered again and again by one instruction,
+/// which then never ends, and nothing but their exit interrupts it (CVE-2015-5307, CVE-2015-8104).
+pub const ENDLESS_EXCEPTIONS: u32 = 1 << 1 | 1 << 17;
 
 /// EFER: SVM is enabled, as it has to be in the guest's.
 pub const EFER_SVME: u64 = 1 << 12;
