@@ -286,7 +286,7 @@ mod tests {
     const CRASH: Ending = Ending::Crash {
         asked_for_reset: false,
     };
-    const ENDINGS: [Ending; 5] = [
+    const ENDINGS: [Ending; 6] = [
         Ending::Off,
         Ending::Reset,
         CRASH,
@@ -303,20 +303,23 @@ mod tests {
         }
     }
 
-    fn restarted(policy: &Policy) -> [bool; 5] {
+    fn restarted(policy: &Policy) -> [bool; 6] {
         let decide = |ending| policy.decide(ending, SOON, History::default());
         ENDINGS.map(|ending| decide(ending) != Decision::StayStopped)
     }
 
     #[test]
     fn policies() {
-        // Off, reset, crash, hang, lost device. A reboot is not subject to the policy.
-        assert_eq!(restarted(&policy("no")), [false, true, false, false, false]);
+        // Off, reset, crash, hang, lost device, violation. A reboot is not subject to the policy.
+        assert_eq!(
+            restarted(&policy("no")),
+            [false, true, false, false, false, false]
+        );
         assert_eq!(
             restarted(&policy("on-failure")),
-            [false, true, true, true, true]
+            [false, true, true, true, true, true]
         );
-        assert_eq!(restarted(&policy("always")), [true; 5]);
+        assert_eq!(restarted(&policy("always")), [true; 6]);
     }
 
     #[test]
@@ -325,12 +328,12 @@ mod tests {
             reboot: false,
             ..policy(words)
         };
-        assert_eq!(restarted(&without("no")), [false; 5]);
+        assert_eq!(restarted(&without("no")), [false; 6]);
         assert_eq!(
             restarted(&without("on-failure")),
-            [false, false, true, true, true]
+            [false, false, true, true, true, true]
         );
-        assert_eq!(restarted(&without("always")), [true; 5]);
+        assert_eq!(restarted(&without("always")), [true; 6]);
     }
 
     #[test]
@@ -339,7 +342,7 @@ mod tests {
             on_hang: OnHang::Restart,
             ..Policy::default()
         };
-        assert_eq!(restarted(&policy), [false, true, false, true, false]);
+        assert_eq!(restarted(&policy), [false, true, false, true, false, false]);
     }
 
     #[test]
