@@ -365,7 +365,10 @@ mod tests {
             panic_s: -1,
             ..Policy::default()
         };
-        assert_eq!(restarted(&at_once), [false, true, true, false, false]);
+        assert_eq!(
+            restarted(&at_once),
+            [false, true, true, false, false, false]
+        );
         // The kernel itself has obeyed a `panic=` that was set in the node.
         let crash = Ending::Crash {
             asked_for_reset: true,

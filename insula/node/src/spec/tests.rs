@@ -14,7 +14,7 @@ fn what_has_its_default_is_left_out() {
 
 #[test]
 fn an_unknown_key_is_refused() {
-    let read = serde_json::from_value::<NodeSpec>(json!({ "isolation": "vmm" }));
+    let read = serde_json::from_value::<NodeSpec>(json!({ "colour": "blue" }));
     assert!(read.is_err());
 }
 
