@@ -25,7 +25,7 @@ const COUNTER_FILE: &str = "libinsula_bench_counter.so";
 /// The only supported architecture.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Files of the package, with their paths in the machine's payload.
-const PACKAGED: [(&str, &str); 3] = [
+const PACKAGED: [(&str, &str); 4] = [
     ("usr/bin/insula", "bin/insula"),
     ("usr/lib/insula/agent", "lib/insula/agent"),
     ("usr/lib/insula/lwk", "lib/insula/lwk"),

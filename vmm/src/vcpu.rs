@@ -65,8 +65,8 @@ pub unsafe fn run(area: u64) -> ! {
 
 /// Records that the monitor has failed, which ends the node.
 pub fn panicked(info: &PanicInfo<'_>) -> ! {
-    // SAFETY: the area of this core, if it has got as far as to install it.
     if let Some(area) = per_core::installed() {
+        // SAFETY: `run` has installed the descriptor tables of this core's area.
         let area = unsafe { Area::of_per_core(area) };
         let header = area.header();
         let _ = match info.location() {

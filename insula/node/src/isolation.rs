@@ -72,7 +72,7 @@ impl Monitor {
         }
         let image = Bootable::monitor()?;
         let needed = setup.monitor_size(&image.loadable);
-        let needed = needed.map_err(|error| cannot_lay_out(error))?;
+        let needed = needed.map_err(cannot_lay_out)?;
         // A power of two is taken as one chunk.
         let size = needed.max(abi::GRANULE).next_power_of_two();
         let memory = driver
@@ -109,7 +109,7 @@ impl Monitor {
         setup: &Setup<'_>,
         layout: &Layout,
     ) -> Result<(), ConfineError> {
-        let failed = |error| LoadError::Driver(error);
+        let failed = LoadError::Driver;
         let mut mapping = self.memory.map().map_err(failed)?;
         let chunk = mapping.chunks().next();
         let chunk = chunk.map_or(insula_boot::Chunk { start: 0, size: 0 }, |chunk| {

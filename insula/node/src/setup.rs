@@ -57,7 +57,7 @@ pub(super) struct Setup<'a> {
 impl Setup<'_> {
     /// Lays the node out.
     pub(super) fn lay_out(&self) -> Result<Layout, LayoutError> {
-        self.describe(|node| insula_boot::lay_out(node))
+        self.describe(insula_boot::lay_out)
     }
 
     /// Lays out the memory of its monitor, in `chunk`.

@@ -15,6 +15,8 @@ use core::arch::x86_64::CpuidResult;
 const SIGNATURE: u32 = 0x4000_0000;
 /// The leaf of its features.
 const FEATURES: u32 = 0x4000_0001;
+/// First leaf behind it.
+const HYPERVISOR_REST: u32 = FEATURES + 1;
 /// Last leaf that hypervisors use.
 const HYPERVISOR_LAST: u32 = 0x4000_ffff;
 /// "KVMKVMKVM".
@@ -63,7 +65,7 @@ pub fn answer(leaf: u32, subleaf: u32, control: Control, real: CpuidResult) -> C
             eax: NOP_IO_DELAY,
             ..NOTHING
         },
-        SIGNATURE..=HYPERVISOR_LAST => NOTHING,
+        HYPERVISOR_REST..=HYPERVISOR_LAST => NOTHING,
         0x8000_0001 => CpuidResult {
             // SVM, SKINIT off.
             ecx: real.ecx & !(1 << 2 | 1 << 12),
