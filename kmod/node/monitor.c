@@ -97,8 +97,8 @@ int insula_node_confine(struct insula_node *node, struct file *by,
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
-	/* Its devices' DMA, and what is laid out already, would not be confined. */
-	if (!insula_processor_virtualizes() || !list_empty(&node->devices))
+	/* Neither devices' DMA nor mappings of the base's pages would be confined. */
+	if (!insula_processor_virtualizes() || !list_empty(&node->devices) || node->slots)
 		return -EOPNOTSUPP;
 	memory = insula_memory_get(request->memory);
 	if (IS_ERR(memory))

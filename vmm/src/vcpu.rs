@@ -185,7 +185,7 @@ impl Core {
     }
 
     /// A kernel learns of its processor before its first program runs on it. From then on CPUID, which
-    /// each program executes some 30 times when it starts, is the processor's own.
+    /// programs execute often when they start, is the processor's own.
     fn answer_cpuid(&mut self) {
         if self.guest.is_in_program() {
             return self.guest.pass_cpuid();
