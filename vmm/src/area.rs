@@ -11,7 +11,8 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use insula_abi::monitor::{
-    MONITOR_CORE_SIZE, MONITOR_MESSAGE, Monitor, MonitorCore, MonitorEnd, MonitorExit, Violation,
+    MONITOR_CORE_SIZE, MONITOR_MESSAGE, MONITOR_REGISTERS, Monitor, MonitorCore, MonitorEnd,
+    MonitorExit, Violation,
 };
 use insula_bare::PhysAddr;
 use insula_bare::per_core::PerCore;
@@ -122,6 +123,22 @@ impl Area {
         self.word64(offset_of!(MonitorCore, running))
             .load(Ordering::Relaxed)
             != 0
+    }
+
+    /// Records that the guest is paused, with these registers.
+    pub fn set_paused(&self, registers: [u64; MONITOR_REGISTERS]) {
+        let offsets = (offset_of!(MonitorCore, registers)..).step_by(8);
+        for (offset, register) in offsets.zip(registers) {
+            self.word64(offset).store(register, Ordering::Relaxed);
+        }
+        self.word64(offset_of!(MonitorCore, paused))
+            .store(1, Ordering::Release);
+    }
+
+    /// Records that the guest is not paused.
+    pub fn set_resumed(&self) {
+        self.word64(offset_of!(MonitorCore, paused))
+            .store(0, Ordering::Release);
     }
 
     /// Counts a flush of the nested page table that was carried out.

@@ -5,7 +5,8 @@ use core::panic::PanicInfo;
 
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::monitor::{
-    MonitorEnd, REQUEST_FLUSH, REQUEST_INIT, REQUEST_NMI, REQUEST_STOP, Violation,
+    MonitorEnd, REQUEST_FLUSH, REQUEST_INIT, REQUEST_NMI, REQUEST_PAUSE, REQUEST_RESUME,
+    REQUEST_STOP, Violation,
 };
 use insula_bare::per_core::{self, PerCore};
 use insula_bare::{apic, cpu};
@@ -16,7 +17,7 @@ use crate::policy::icr::{Decision, Destination, Message};
 use crate::policy::msr::Register;
 use crate::policy::{cpuid, icr, msr, port};
 use crate::requests::{self, Requests};
-use crate::svm::{self, Guest};
+use crate::svm::{self, Guest, Paused};
 
 /// Whether the guest goes on.
 type Outcome = Result<(), Ending>;
@@ -60,7 +61,12 @@ pub unsafe fn run(area: u64) -> ! {
     }
     // SAFETY: the area is this core's.
     let guest = unsafe { Guest::new(area) };
-    Core { area, guest }.run()
+    Core {
+        area,
+        guest,
+        paused: None,
+    }
+    .run()
 }
 
 /// Records that the monitor has failed, which ends the node.
@@ -83,6 +89,8 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
 struct Core {
     area: Area,
     guest: Guest,
+    /// What the guest was doing, while it is paused.
+    paused: Option<Paused>,
 }
 
 impl Core {
@@ -129,6 +137,18 @@ impl Core {
         self.area.set_running(false);
     }
 
+    fn pause(&mut self) {
+        self.area.set_paused(self.guest.pt_regs());
+        self.paused = Some(self.guest.pause());
+    }
+
+    fn resume(&mut self) {
+        if let Some(paused) = self.paused.take() {
+            self.guest.resume(paused);
+            self.area.set_resumed();
+        }
+    }
+
     fn answer(&mut self, exit: Exit) -> Outcome {
         match exit {
             Exit::Nmi => self.answer_nmi(),
@@ -154,9 +174,11 @@ impl Core {
 
     /// Answers an NMI. One that nobody asked for is the base's, for the guest.
     fn answer_nmi(&mut self) {
-        let requests = Requests::take(self.area.requests());
-        if requests.is_empty() && self.area.is_running() {
-            self.guest.inject_nmi();
+        let word = self.area.requests();
+        let mut requests = Requests::take(word);
+        if requests.is_empty() {
+            requests::add(word, REQUEST_NMI);
+            requests = Requests::take(word);
         }
         self.serve(requests);
     }
@@ -170,6 +192,20 @@ impl Core {
             self.guest.flush();
             self.area.count_flush();
         }
+        if requests.has(REQUEST_RESUME) {
+            self.resume();
+        }
+        if self.paused.is_some() {
+            return requests::keep(self.area.requests(), requests);
+        }
+        self.serve_guest(requests);
+        if requests.has(REQUEST_PAUSE) {
+            self.pause();
+        }
+    }
+
+    /// Carries out what the guest's cores ask of each other.
+    fn serve_guest(&mut self, requests: Requests) {
         if requests.has(REQUEST_INIT) {
             self.stop();
         }

@@ -385,6 +385,14 @@ pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {
     Ok(node::kill(&context.driver()?, name)?)
 }
 
+pub(super) fn pause(context: &Context, name: &Name) -> Result<(), Failure> {
+    Ok(node::pause(&context.driver()?, name)?)
+}
+
+pub(super) fn resume(context: &Context, name: &Name) -> Result<(), Failure> {
+    Ok(node::resume(&context.driver()?, name)?)
+}
+
 pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), Failure> {
     Ok(node::remove(&context.driver()?, name, force)?)
 }

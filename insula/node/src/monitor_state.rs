@@ -5,7 +5,7 @@ use std::fmt;
 
 use insula_abi as abi;
 use insula_abi::monitor::{
-    EXITS, MONITOR_CORE_SIZE, Monitor, MonitorCore, MonitorEnd, MonitorExit,
+    EXITS, MONITOR_CORE_SIZE, MONITOR_REGISTERS, Monitor, MonitorCore, MonitorEnd, MonitorExit,
 };
 use insula_driver::{DriverError, Mapping, Node, OutOfRange};
 use serde::Serialize;
@@ -75,16 +75,48 @@ impl MonitorState {
     }
 
     fn of(memory: &Mapping, address: u64) -> Result<Self, OutOfRange> {
-        let header: Monitor = read(memory, address)?;
-        let cores = (0..header.cores_count.min(abi::NODE_CPUS_MAX as u32))
-            .map(|index| read(memory, header.cores + u64::from(index) * MONITOR_CORE_SIZE));
-        let cores = cores.collect::<Result<Vec<MonitorCore>, _>>()?;
+        let (header, cores) = header_and_cores(memory, address)?;
         Ok(Self {
             exits: Exits::of(&cores),
             dropped_interrupts: cores.iter().map(|core| core.dropped).sum(),
             ended: MonitorEnding::of(&header),
         })
     }
+}
+
+/// A core of a paused node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PausedCore {
+    /// Id of its local APIC.
+    pub apic_id: u32,
+    /// Its registers, as a `struct pt_regs` of Linux.
+    pub registers: [u64; MONITOR_REGISTERS],
+}
+
+/// The cores of a node that is paused.
+///
+/// # Errors
+/// When its monitor cannot be read.
+pub fn paused_cores(node: &Node, info: &abi::NodeInfo) -> Result<Vec<PausedCore>, DriverError> {
+    let memory = node.monitor()?.map()?;
+    let (_, cores) = header_and_cores(&memory, info.monitor)?;
+    let paused = cores.iter().filter(|core| core.paused != 0);
+    let paused = paused.map(|core| PausedCore {
+        apic_id: core.apic_id,
+        registers: core.registers,
+    });
+    Ok(paused.collect())
+}
+
+fn header_and_cores(
+    memory: &Mapping,
+    address: u64,
+) -> Result<(Monitor, Vec<MonitorCore>), OutOfRange> {
+    let header: Monitor = read(memory, address)?;
+    let cores = (0..header.cores_count.min(abi::NODE_CPUS_MAX as u32))
+        .map(|index| read(memory, header.cores + u64::from(index) * MONITOR_CORE_SIZE));
+    let cores = cores.collect::<Result<_, _>>()?;
+    Ok((header, cores))
 }
 
 /// Reads a structure at a physical address.

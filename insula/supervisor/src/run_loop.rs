@@ -199,6 +199,11 @@ impl Supervisor {
         if self.wait(PollFlags::POLLIN, PROBE_INTERVAL) {
             return Ok(());
         }
+        if self.handle.is_paused() {
+            // It takes no interrupts, nor has it to.
+            *probe = None;
+            return Ok(());
+        }
         let handle = &self.handle;
         let probe = match probe {
             Some(probe) if probe.is_of(handle) => probe,

@@ -15,6 +15,7 @@ pub mod vmcb;
 use core::arch::asm;
 use core::mem::offset_of;
 
+use insula_abi::monitor::MONITOR_REGISTERS;
 use insula_bare::cpu::{self, read_msr, write_msr};
 
 use crate::area::{Area, AreaPage};
@@ -22,7 +23,7 @@ use crate::exit::Exit;
 use permissions::{MSR_MAP, PORT_MAP};
 use vmcb::{
     EFER_SVME, ENDLESS_EXCEPTIONS, FLUSH_ALL, INJECT_ALIGNMENT_CHECK, INJECT_DEBUG,
-    INJECT_GENERAL_PROTECTION, INJECT_NMI, Intercepts, Vmcb, exit_code,
+    INJECT_GENERAL_PROTECTION, INJECT_NMI, Intercepts, State, Vmcb, exit_code,
 };
 
 const EFER: u32 = 0xc000_0080;
@@ -84,6 +85,18 @@ pub struct Guest {
     /// An NMI was delivered, and its handler has not returned.
     in_nmi: bool,
     /// Another one is to be delivered afterwards.
+    nmi_pending: bool,
+}
+
+/// What a paused guest was doing.
+#[derive(Clone, Copy, Debug)]
+pub struct Paused {
+    state: State,
+    registers: GuestRegisters,
+    intercepts: Intercepts,
+    interrupt_shadow: u64,
+    event_injection: u64,
+    in_nmi: bool,
     nmi_pending: bool,
 }
 
@@ -194,6 +207,76 @@ impl Guest {
         (self.in_nmi, self.nmi_pending) = (false, false);
         self.vmcb.intercept(intercepts(self.has_next_rip));
         self.flush();
+    }
+
+    /// Has it halt, with no interrupt delivered, and returns what it was doing.
+    #[must_use]
+    pub fn pause(&mut self) -> Paused {
+        let Vmcb { control, state } = &*self.vmcb;
+        let paused = Paused {
+            state: *state,
+            registers: self.registers,
+            intercepts: self.vmcb.intercepts(),
+            interrupt_shadow: control.interrupt_shadow,
+            event_injection: control.event_injection,
+            in_nmi: self.in_nmi,
+            nmi_pending: self.nmi_pending,
+        };
+        self.reset();
+        paused
+    }
+
+    /// Has it go on where it was paused.
+    pub fn resume(&mut self, paused: Paused) {
+        self.vmcb.state = paused.state;
+        self.registers = paused.registers;
+        self.vmcb.intercept(paused.intercepts);
+        self.vmcb.control.interrupt_shadow = paused.interrupt_shadow;
+        self.vmcb.control.event_injection = paused.event_injection;
+        (self.in_nmi, self.nmi_pending) = (paused.in_nmi, paused.nmi_pending);
+        self.flush();
+    }
+
+    /// Its registers as the words of a `struct pt_regs` (arch/x86/include/asm/ptrace.h of Linux).
+    #[must_use]
+    pub fn pt_regs(&self) -> [u64; MONITOR_REGISTERS] {
+        let (general, state) = (&self.registers, &self.vmcb.state);
+        let [r8, r9, r10, r11, r12, r13, r14, r15] = general.r8_to_r15;
+        let GuestRegisters {
+            rbx,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            rbp,
+            ..
+        } = *general;
+        let (cs, ss) = (state.cs.selector.into(), state.ss.selector.into());
+        // In no system call that could be restarted.
+        let orig_rax = u64::MAX;
+        [
+            r15,
+            r14,
+            r13,
+            r12,
+            rbp,
+            rbx,
+            r11,
+            r10,
+            r9,
+            r8,
+            state.rax,
+            rcx,
+            rdx,
+            rsi,
+            rdi,
+            orig_rax,
+            state.rip,
+            cs,
+            state.rflags,
+            state.rsp,
+            ss,
+        ]
     }
 
     /// Flushes translations before it runs again.
