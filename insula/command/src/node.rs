@@ -250,7 +250,7 @@ fn all_of(handle: &Handle) -> Result<Value, CallError> {
     shown["memory"] = memory(handle)?;
     shown["shared_memory"] = shared_memory(handle)?;
     // A monitor that cannot be read is shown as none: the node may be starting anew.
-    shown["monitor"] = json!(MonitorState::read(&handle.node, &handle.info).unwrap_or(None));
+    shown["monitor"] = json!(MonitorState::read(handle).unwrap_or(None));
     Ok(shown)
 }
 

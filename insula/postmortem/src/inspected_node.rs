@@ -45,7 +45,7 @@ impl InspectedNode {
             });
         let paused = match handle.is_paused() {
             // Without them it is like one that runs.
-            true => paused_cores(&handle.node, &handle.info).unwrap_or_default(),
+            true => paused_cores(handle).unwrap_or_default(),
             false => Vec::new(),
         };
         Ok(Self {

@@ -368,7 +368,7 @@ impl Supervisor {
 
     /// Writes what the node's monitor tells of its end.
     fn log_violation(&self) {
-        let state = MonitorState::read(&self.handle.node, &self.handle.info);
+        let state = MonitorState::read(&self.handle);
         if let Ok(Some(MonitorState {
             ended: Some(ended), ..
         })) = state

@@ -4,6 +4,7 @@ use std::fs;
 
 use insula_driver::Driver;
 use insula_driver::name::Name;
+use insula_node::Handle;
 use insula_node::monitor_state::paused_cores;
 
 use super::{CONFINED, NAME, monitor};
@@ -56,8 +57,7 @@ fn stands_still(node: &TestNode) -> Result<(), Finding> {
 /// A dump is complete, with the registers of both cores.
 fn registers_are_known() -> Result<(), Finding> {
     let node = Driver::open()?.open_node(&NAME.parse::<Name>()?.to_abi())?;
-    let (info, _) = node.info()?;
-    let cores = paused_cores(&node, &info)?;
+    let cores = paused_cores(&Handle::of(node)?)?;
     assert_equal("paused cores", &cores.len(), &2)?;
     for core in cores {
         let [.., rip, cs, rflags, rsp, _] = core.registers;
