@@ -60,6 +60,8 @@ pub enum Exit {
     },
     /// A triple fault.
     Shutdown,
+    /// An instruction of virtualization, by the processor's exit code.
+    Virtualization(u64),
     /// Another instruction or event, by the processor's exit code.
     Other(u64),
 }

@@ -134,6 +134,9 @@ pub trait Guest: Sized {
     /// Delivers an exception that has exited.
     fn deliver(&mut self, event: u64);
 
+    /// Delivers an invalid opcode exception.
+    fn inject_invalid_opcode(&mut self);
+
     /// Delivers a general protection fault.
     fn inject_general_protection(&mut self);
 

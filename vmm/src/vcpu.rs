@@ -158,7 +158,13 @@ impl<G: Guest> Core<G> {
                 return Err(ending(MonitorEnd::MEMORY, address, error));
             }
             Exit::Shutdown => return Err(RESET),
-            Exit::Other(code) => return Err(ending(MonitorEnd::INSTRUCTION, code, 0)),
+            // As where there is none: a program's mistake is not its kernel's.
+            Exit::Virtualization(_) if self.guest.is_in_program() => {
+                self.guest.inject_invalid_opcode();
+            }
+            Exit::Virtualization(code) | Exit::Other(code) => {
+                return Err(ending(MonitorEnd::INSTRUCTION, code, 0));
+            }
         }
         Ok(())
     }

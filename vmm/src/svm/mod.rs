@@ -23,7 +23,7 @@ use crate::start_state::{EFER_LMA, StartState};
 use permissions::{MSR_MAP, PORT_MAP};
 use vmcb::{
     EFER_SVME, ENDLESS_EXCEPTIONS, FLUSH_ALL, INJECT_ALIGNMENT_CHECK, INJECT_DEBUG,
-    INJECT_GENERAL_PROTECTION, INJECT_NMI, Intercepts, Vmcb, exit_code,
+    INJECT_GENERAL_PROTECTION, INJECT_INVALID_OPCODE, INJECT_NMI, Intercepts, Vmcb, exit_code,
 };
 
 const EFER: u32 = 0xc000_0080;
@@ -162,6 +162,9 @@ impl Guest {
                 error: info,
             },
             exit_code::SHUTDOWN => Exit::Shutdown,
+            code @ (exit_code::VMRUN..=exit_code::SKINIT | exit_code::INVLPGA) => {
+                Exit::Virtualization(code)
+            }
             code => Exit::Other(code),
         }
     }
@@ -319,6 +322,10 @@ impl guest::Guest for Guest {
 
     fn deliver(&mut self, event: u64) {
         self.vmcb.control.event_injection = event;
+    }
+
+    fn inject_invalid_opcode(&mut self) {
+        self.vmcb.control.event_injection = INJECT_INVALID_OPCODE;
     }
 
     fn inject_general_protection(&mut self) {

@@ -65,12 +65,18 @@ pub mod exit_code {
     pub const IRET: u64 = 0x74;
     /// INVD.
     pub const INVD: u64 = 0x76;
+    /// INVLPGA.
+    pub const INVLPGA: u64 = 0x7a;
     /// IN or OUT.
     pub const PORT: u64 = 0x7b;
     /// RDMSR or WRMSR.
     pub const MSR: u64 = 0x7c;
     /// Triple fault.
     pub const SHUTDOWN: u64 = 0x7f;
+    /// First of the instructions of SVM.
+    pub const VMRUN: u64 = 0x80;
+    /// Last of them.
+    pub const SKINIT: u64 = 0x86;
     /// WBINVD or WBNOINVD.
     pub const WBINVD: u64 = 0x89;
     /// Nested page fault.
@@ -204,6 +210,8 @@ const _: () = {
 pub const FLUSH_ALL: u32 = 1;
 /// [`Control::event_injection`]: a non-maskable interrupt.
 pub const INJECT_NMI: u64 = 1 << 31 | 2 << 8 | 2;
+/// [`Control::event_injection`]: an invalid opcode exception.
+pub const INJECT_INVALID_OPCODE: u64 = 1 << 31 | 3 << 8 | 6;
 /// [`Control::event_injection`]: a general protection fault, error code 0.
 pub const INJECT_GENERAL_PROTECTION: u64 = 1 << 31 | 1 << 11 | 3 << 8 | 13;
 /// [`Control::event_injection`]: a debug exception.

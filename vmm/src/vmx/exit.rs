@@ -15,12 +15,17 @@ mod reason {
     pub(super) const NMI_WINDOW: u32 = 8;
     pub(super) const CPUID: u32 = 10;
     pub(super) const INVD: u32 = 13;
+    /// First of the instructions of VMX, and last of those that are old.
+    pub(super) const VMCALL: u32 = 18;
+    pub(super) const VMXON: u32 = 27;
     pub(super) const CONTROL_REGISTER: u32 = 28;
     pub(super) const PORT: u32 = 30;
     pub(super) const RDMSR: u32 = 31;
     pub(super) const WRMSR: u32 = 32;
     pub(super) const EPT_VIOLATION: u32 = 48;
+    pub(super) const INVEPT: u32 = 50;
     pub(super) const TIMER: u32 = 52;
+    pub(super) const INVVPID: u32 = 53;
     pub(super) const WBINVD: u32 = 54;
     pub(super) const XSETBV: u32 = 55;
 }
@@ -32,6 +37,8 @@ pub struct Event(pub u32);
 impl Event {
     /// A non-maskable interrupt.
     pub const NMI: Self = Self(1 << 31 | 2 << 8 | 2);
+    /// An invalid opcode exception.
+    pub const INVALID_OPCODE: Self = Self(1 << 31 | 3 << 8 | 6);
     /// A general protection fault, with error code.
     pub const GENERAL_PROTECTION: Self = Self(1 << 31 | 1 << 11 | 3 << 8 | 13);
     /// Vector of debug exceptions.
@@ -113,6 +120,9 @@ pub fn decode(read: impl Fn(u32) -> u64, registers: &Registers) -> Decoded {
             address: read(field::GUEST_PHYSICAL_ADDRESS),
             error: page_fault(qualification()),
         },
+        reason::VMCALL..=reason::VMXON | reason::INVEPT | reason::INVVPID => {
+            Exit::Virtualization(reason.into())
+        }
         reason::TIMER => return Decoded::NmiTaken,
         reason::XSETBV => Exit::WriteXcr { register, value },
         // Among them failed entries, which have bit 31 set.
@@ -276,9 +286,10 @@ mod tests {
             (10, Exit::Cpuid),
             (13, Exit::FlushCaches),
             (54, Exit::FlushCaches),
-            // VMXON, VMCALL, a task switch, an entry with an invalid state.
-            (27, Exit::Other(27)),
-            (18, Exit::Other(18)),
+            (27, Exit::Virtualization(27)),
+            (18, Exit::Virtualization(18)),
+            (53, Exit::Virtualization(53)),
+            // A task switch, an entry with an invalid state.
             (9, Exit::Other(9)),
             (0x8000_0021, Exit::Other(0x8000_0021)),
         ] {

@@ -453,6 +453,10 @@ impl guest::Guest for Guest {
         self.deliver_event(event, error);
     }
 
+    fn inject_invalid_opcode(&mut self) {
+        self.deliver_event(Event::INVALID_OPCODE, 0);
+    }
+
     fn inject_general_protection(&mut self) {
         self.deliver_event(Event::GENERAL_PROTECTION, 0);
     }
