@@ -30,8 +30,8 @@ mod node;
 pub mod virtio;
 
 pub use control::{
-    Cpu, CpuOwner, Description, Hello, Image, MACHINE_VIRTUALIZES, MACHINE_X2APIC, Machine, Names,
-    Pool,
+    Cpu, CpuOwner, Description, Hello, Image, MACHINE_VIRTUALIZES, MACHINE_VMX, MACHINE_X2APIC,
+    Machine, Names, Pool,
 };
 pub use device::{DEVICE_ATTACHED, DEVICE_IOMMU, Device, Devices};
 pub use memory::{

@@ -13,11 +13,12 @@ use insula_bare::{apic, cpu};
 
 use crate::area::Area;
 use crate::exit::Exit;
+use crate::guest::{Guest, Kind};
 use crate::policy::icr::{Decision, Destination, Message};
 use crate::policy::msr::Register;
-use crate::policy::{cpuid, icr, msr, port};
+use crate::policy::{cpuid, icr, msr, port, xcr0};
 use crate::requests::{self, Requests};
-use crate::svm::{self, Guest, Paused};
+use crate::{svm, vmx};
 
 /// Whether the guest goes on.
 type Outcome = Result<(), Ending>;
@@ -56,17 +57,23 @@ pub unsafe fn run(area: u64) -> ! {
     per_core.install();
     assert!(apic::choose_x2apic(), "the processor has no x2APIC mode");
     apic::enter_mode();
-    if let Err(why) = svm::enable(area.host_state()) {
-        panic!("the processor's virtualization cannot be used: {why:?}");
+    match Kind::of_core() {
+        Kind::Svm => run_guest::<svm::Guest>(area),
+        Kind::Vmx => run_guest::<vmx::Guest>(area),
     }
+}
+
+fn run_guest<G: Guest>(area: Area) -> ! {
     // SAFETY: the area is this core's.
-    let guest = unsafe { Guest::new(area) };
-    Core {
-        area,
-        guest,
-        paused: None,
+    match unsafe { G::enable(area) } {
+        Ok(guest) => Core {
+            area,
+            guest,
+            paused: None,
+        }
+        .run(),
+        Err(why) => panic!("the processor's virtualization cannot be used: {why:?}"),
     }
-    .run()
 }
 
 /// Records that the monitor has failed, which ends the node.
@@ -81,19 +88,22 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
         };
         header.end(MonitorEnd::FAILED, Violation::default(), area.index());
     }
-    svm::leave();
+    match Kind::of_core() {
+        Kind::Svm => svm::Guest::leave(),
+        Kind::Vmx => vmx::Guest::leave(),
+    }
     cpu::halt_forever()
 }
 
 /// A core and its guest.
-struct Core {
+struct Core<G: Guest> {
     area: Area,
-    guest: Guest,
+    guest: G,
     /// What the guest was doing, while it is paused.
-    paused: Option<Paused>,
+    paused: Option<G::Paused>,
 }
 
-impl Core {
+impl<G: Guest> Core<G> {
     fn run(mut self) -> ! {
         if self.area.index() == 0 {
             let [entry, page_table, argument] = self.area.header().kernel_entry();
@@ -153,7 +163,7 @@ impl Core {
         match exit {
             Exit::Nmi => self.answer_nmi(),
             Exit::Exception(event) => self.guest.deliver(event),
-            Exit::Init => {}
+            Exit::Init | Exit::Handled => {}
             Exit::InterruptReturn => self.guest.interrupt_return(),
             Exit::Cpuid => self.answer_cpuid(),
             Exit::ReadMsr(register) => self.read_msr(register),
@@ -163,24 +173,38 @@ impl Core {
             Exit::PortString(port) => return Err(ending(MonitorEnd::PORT, port.into(), 0)),
             // Memory is coherent, and a node without devices has no use for more.
             Exit::FlushCaches => self.guest.skip_instruction(),
+            Exit::WriteXcr { register, value } => self.write_xcr(register, value),
             Exit::Memory { address, error } => {
                 return Err(ending(MonitorEnd::MEMORY, address, error));
             }
             Exit::Shutdown => return Err(RESET),
-            Exit::Other(code) => return Err(ending(MonitorEnd::INSTRUCTION, code, 0)),
+            // As where there is none: a program's mistake is not its kernel's.
+            Exit::Virtualization(_) if self.guest.is_in_program() => {
+                self.guest.inject_invalid_opcode();
+            }
+            Exit::Virtualization(code) | Exit::Other(code) => {
+                return Err(ending(MonitorEnd::INSTRUCTION, code, 0));
+            }
         }
         Ok(())
     }
 
-    /// Answers an NMI. One that nobody asked for is the base's, for the guest.
+    /// Answers an NMI. One that nobody asked for is the base's, or of a counter, for the guest: a core
+    /// that has just started has no handler, and gets none. That of a request may come after it was
+    /// carried out with another.
     fn answer_nmi(&mut self) {
         let word = self.area.requests();
         let mut requests = Requests::take(word);
-        if requests.is_empty() {
+        if requests.is_empty() && self.has_nmi_handler() {
             requests::add(word, REQUEST_NMI);
             requests = Requests::take(word);
         }
         self.serve(requests);
+    }
+
+    /// Whether an NMI has a handler: that of a paused guest gets it later.
+    fn has_nmi_handler(&self) -> bool {
+        self.paused.is_some() || self.area.is_running() && self.guest.is_in_64_bit_mode()
     }
 
     /// Carries out what was asked of this core.
@@ -221,18 +245,18 @@ impl Core {
     }
 
     /// A kernel learns of its processor before its first program runs on it. From then on CPUID, which
-    /// programs execute often when they start, is the processor's own.
+    /// programs execute often when they start, is the processor's own, if it can be.
     fn answer_cpuid(&mut self) {
-        if self.guest.is_in_program() {
-            return self.guest.pass_cpuid();
+        if self.guest.is_in_program() && self.guest.pass_cpuid() {
+            return;
         }
-        let (leaf, subleaf) = (self.guest.rax() as u32, self.guest.registers.rcx as u32);
+        let (leaf, subleaf) = (self.guest.rax() as u32, self.guest.registers().rcx as u32);
         let control = cpuid::Control {
             cr4: self.guest.cr4(),
         };
         let answer = cpuid::answer(leaf, subleaf, control, cpu::cpuid(leaf, subleaf));
         self.guest.set_rax(answer.eax.into());
-        let registers = &mut self.guest.registers;
+        let registers = self.guest.registers();
         registers.rbx = answer.ebx.into();
         registers.rcx = answer.ecx.into();
         registers.rdx = answer.edx.into();
@@ -241,14 +265,14 @@ impl Core {
 
     /// Registers that may be read exit only if the permission map has no place for them.
     fn read_msr(&mut self, register: u32) {
-        if msr::read(register) != msr::Access::Pass {
+        if msr::read(register) != msr::Access::Pass || G::MAPS_ALL_REGISTERS {
             return self.guest.inject_general_protection();
         }
         // SAFETY: reading changes nothing. If the processor lacks the register, this ends the node,
         // as a fault in the monitor: Linux reads these only where CPUID shows them.
         let value = unsafe { cpu::read_msr(register) };
         self.guest.set_rax(value & 0xffff_ffff);
-        self.guest.registers.rdx = value >> 32;
+        self.guest.registers().rdx = value >> 32;
         self.guest.skip_instruction();
     }
 
@@ -322,6 +346,18 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Enables states of the processor that the kernel saves for its programs.
+    fn write_xcr(&mut self, register: u32, value: u64) {
+        let supported = cpu::cpuid(0xd, 0);
+        let supported = u64::from(supported.edx) << 32 | u64::from(supported.eax);
+        if register != 0 || !xcr0::is_valid(value, supported) {
+            return self.guest.inject_general_protection();
+        }
+        // SAFETY: the value is valid, and the monitor uses none of these states.
+        unsafe { cpu::write_xcr0(value) }
+        self.guest.skip_instruction();
     }
 
     fn read_port(&mut self, port: u16, size: u8) -> Outcome {

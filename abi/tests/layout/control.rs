@@ -164,6 +164,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
         INSULA_REQUEST_BLOCKS = insula_abi::REQUEST_BLOCKS,
         INSULA_MACHINE_VIRTUALIZES = insula_abi::MACHINE_VIRTUALIZES,
+        INSULA_MACHINE_VMX = insula_abi::MACHINE_VMX,
         INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,
         INSULA_NODE_SUPERVISED = insula_abi::NODE_SUPERVISED,
         INSULA_NODE_CPUS_KEPT = insula_abi::NODE_CPUS_KEPT,

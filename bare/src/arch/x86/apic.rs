@@ -24,7 +24,6 @@ const MASKED: u32 = 1 << 16;
 const DIVIDE_BY_1: u32 = 0xb;
 const ASSERT: u32 = 1 << 14;
 const MODE_NMI: u32 = 4 << 8;
-#[cfg(feature = "boot-protocol")]
 const MODE_INIT: u32 = 5 << 8;
 #[cfg(feature = "boot-protocol")]
 const MODE_STARTUP: u32 = 6 << 8;
@@ -108,9 +107,8 @@ pub fn send_nmi(apic_id: u32) {
     registers::command(apic_id, ASSERT | MODE_NMI);
 }
 
-/// Resets a core of the node.
-#[cfg(feature = "boot-protocol")]
-pub(super) fn send_init(apic_id: u32) {
+/// Resets a core of the node, perhaps the calling one.
+pub fn send_init(apic_id: u32) {
     registers::command(apic_id, ASSERT | MODE_INIT);
 }
 
