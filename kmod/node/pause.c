@@ -47,7 +47,7 @@ static void pause_cancel(const struct insula_node *node)
 }
 
 /* Whether they have answered, or never will, since their monitor has ended the node. */
-static bool pause_settled(const struct insula_node *node, bool paused)
+static bool pause_is_over(const struct insula_node *node, bool paused)
 {
 	return pause_answered(node, paused) ||
 	       READ_ONCE(*insula_node_monitor_ended(node)) != INSULA_MONITOR_RUNS;
@@ -55,8 +55,8 @@ static bool pause_settled(const struct insula_node *node, bool paused)
 
 static int pause_wait(const struct insula_node *node, bool paused)
 {
-	bool settled;
-	int err = read_poll_timeout(pause_settled, settled, settled, ANSWER_POLL_US,
+	bool over;
+	int err = read_poll_timeout(pause_is_over, over, over, ANSWER_POLL_US,
 				    ANSWER_TIMEOUT_US, false, node, paused);
 
 	return err || pause_answered(node, paused) ? err : -EALREADY;
