@@ -27,6 +27,9 @@ const INIT: &[u8] = include_bytes!("../../base/bochs-init");
 const FOLDERS: [&str; 10] = [
     "bin", "boot", "dev", "payload", "proc", "result", "root", "run", "sys", "tmp",
 ];
+/// Instructions in a second of the machine's time, and ticks of its time stamp counter: the kernel is told,
+/// since CPUID tells it the frequency of a real processor, 35 times as high.
+const TICKS_PER_MS: u32 = 100_000;
 /// Parameters of the base's kernel: see `arguments`. The log is short, since the port is slow.
 const PARAMETERS: &str = "console=ttyS0,115200 loglevel=5 panic=-1 tsc=reliable lpj=10000000 \
                           no_timer_check mitigations=off";
@@ -39,8 +42,9 @@ const TAIL_BYTES: usize = 6000;
 
 /// Bochs' configuration: a processor with VMX and x2APIC mode, whose time passes by instructions.
 fn configuration(cpus: u32, memory_mib: u64) -> String {
+    let ips = u64::from(TICKS_PER_MS) * 1000;
     format!(
-        "cpu: model=corei7_skylake_x, count={cpus}, ips=100000000, reset_on_triple_fault=0\n\
+        "cpu: model=corei7_skylake_x, count={cpus}, ips={ips}, reset_on_triple_fault=0\n\
          memory: guest={memory_mib}, host={memory_mib}\n\
          romimage: file=$BXSHARE/BIOS-bochs-latest\n\
          vgaromimage: file=$BXSHARE/VGABIOS-lgpl-latest\n\
@@ -149,7 +153,7 @@ fn write_tree(machine: &Machine, payload: &Payload, kernel: &Path, tree: &Path) 
     fs::write(tree.join("boot/initrd"), initrd(payload)?)?;
     let append = &machine.append;
     let text = format!(
-        "set timeout=0\nmenuentry base {{\n\tlinux /boot/kernel {PARAMETERS} {append}\n\
+        "set timeout=0\nmenuentry base {{\n\tlinux /boot/kernel {PARAMETERS} tsc_early_khz={TICKS_PER_MS} {append}\n\
          \tinitrd /boot/initrd\n}}\n"
     );
     fs::write(grub.join("grub.cfg"), text)
@@ -170,8 +174,11 @@ fn initrd(payload: &Payload) -> io::Result<Vec<u8>> {
 fn make_cd(tree: &Path, cd: &Path) -> io::Result<()> {
     let tool = Tool::new("grub-mkrescue").args(["-d", "/usr/lib/grub/i386-pc"]);
     let made = tool.arg("-o").arg(cd).arg(tree).run();
-    made.map(drop)
-        .map_err(|error| io::Error::other(format!("{error} (`scripts/deps bochs` installs it)")))
+    made.map(drop).map_err(|error| {
+        io::Error::other(format!(
+            "{error} (`make soak PART=confined_vmx` installs it)"
+        ))
+    })
 }
 
 /// Starts Bochs, which wants a terminal, in a folder with its files. It is killed when this process
