@@ -17,6 +17,7 @@ pub mod exit;
 mod host;
 pub mod pause;
 pub mod permissions;
+mod setup;
 pub mod vmcs;
 
 use core::arch::asm;
@@ -29,13 +30,10 @@ use insula_bare::{PhysAddr, apic, cpu, per_core, trap};
 use crate::area::Area;
 use crate::exit::Exit;
 use crate::guest::{self, Guest as _, GuestRegisters, RESET_RIP, RESET_SELECTOR, Unsupported};
-use crate::start_state::{
-    CR0_CD, CR0_NW, DR7, EFER_LMA, EFER_LME, LOCAL_TABLE, PAT, RFLAGS, Segment, StartState, TABLE,
-};
-use controls::{AtEntry, Controls, Pin, Primary, Secondary};
+use crate::start_state::{EFER_LMA, EFER_LME, StartState};
+use controls::{Controls, Pin, Primary};
 use exit::{Decoded, Event};
 use pause::Paused;
-use permissions::MSR_MAP;
 use vmcs::{Vmcs, field, segment};
 
 /// CR0: errors of the floating point unit are exceptions.
@@ -45,9 +43,6 @@ const CR0_PG: u64 = 1 << 31;
 const CR4_VMXE: u64 = 1 << 13;
 /// Bits of EFER that a guest can set: SCE, LME, LMA, NXE.
 const EFER_GUEST: u64 = 0xd01;
-/// Exceptions that a guest can have delivered again and again by one instruction, which then never
-/// ends, and nothing but their exit interrupts it (CVE-2015-5307, CVE-2015-8104).
-const ENDLESS_EXCEPTIONS: u64 = 1 << 1 | 1 << 17;
 /// Pointer to a nested page table: cached, of four levels.
 const EPT_POINTER: u64 = 6 | 3 << 3;
 /// Interruptibility: blocked by STI or MOV SS for one instruction; by an NMI until IRET.
@@ -115,38 +110,6 @@ fn on_nmi(area: Area, controls: u32) {
 }
 
 impl Guest {
-    /// Fills in what stays.
-    fn prepare(&mut self, area: Area) {
-        let controls = self.controls;
-        self.vmcs.write_all([
-            (field::PIN_CONTROLS, controls.pin.into()),
-            (field::PRIMARY_CONTROLS, controls.primary.into()),
-            (field::SECONDARY_CONTROLS, controls.secondary.into()),
-            (field::EXIT_CONTROLS, controls.exit.into()),
-            (field::EXCEPTION_BITMAP, ENDLESS_EXCEPTIONS),
-            (field::PAGE_FAULT_MASK, 0),
-            (field::PAGE_FAULT_MATCH, 0),
-            (field::CR3_TARGET_COUNT, 0),
-            (field::EXIT_MSR_STORE_COUNT, 0),
-            (field::EXIT_MSR_LOAD_COUNT, 0),
-            (field::ENTRY_MSR_LOAD_COUNT, 0),
-            (field::MSR_BITMAPS, area.physical(MSR_MAP.address()).0),
-            (field::EPT_POINTER, self.nested.0),
-            (field::VPID, 1),
-            (field::PREEMPTION_TIMER, 0),
-            (field::VMCS_LINK_POINTER, u64::MAX),
-            (field::CR0_MASK, CR0_NE),
-            (field::CR4_MASK, CR4_VMXE),
-        ]);
-        if controls.has(Secondary::XSAVES) {
-            self.vmcs.write(field::XSS_EXITING_BITMAP, 0);
-        }
-        if controls.has(Secondary::ENCLS) {
-            self.vmcs.write(field::ENCLS_EXITING_BITMAP, u64::MAX);
-        }
-        host::save(&mut self.vmcs);
-    }
-
     /// Forgets what was under way, and starts anew.
     fn restart(&mut self, start: &StartState) {
         self.registers = Registers::default();
@@ -157,65 +120,8 @@ impl Guest {
             (field::GUEST_PENDING_DEBUG, 0),
         ]);
         self.exit_at_nmi_window(false);
-        self.start(start);
+        setup::start(&mut self.vmcs, &self.controls, start);
         self.flush();
-    }
-
-    fn start(&mut self, start: &StartState) {
-        self.set_segment(segment::CS, start.code);
-        for data in [
-            segment::ES,
-            segment::SS,
-            segment::DS,
-            segment::FS,
-            segment::GS,
-        ] {
-            self.set_segment(data, start.data);
-        }
-        self.set_segment(segment::LDTR, LOCAL_TABLE);
-        self.set_segment(segment::TR, start.task);
-        let is_64 = match start.efer & EFER_LMA {
-            0 => AtEntry::empty(),
-            _ => AtEntry::GUEST_64,
-        };
-        self.vmcs.write_all([
-            (
-                field::ENTRY_CONTROLS,
-                (self.controls.entry | is_64.bits()).into(),
-            ),
-            (field::GUEST_GDTR_BASE, TABLE.base),
-            (field::GUEST_GDTR_LIMIT, TABLE.limit.into()),
-            (field::GUEST_IDTR_BASE, TABLE.base),
-            (field::GUEST_IDTR_LIMIT, TABLE.limit.into()),
-            // Entries leave the processor's caches as they are.
-            (field::GUEST_CR0, start.cr0 & !(CR0_CD | CR0_NW) | CR0_NE),
-            (field::CR0_SHADOW, start.cr0),
-            (field::GUEST_CR3, start.cr3),
-            (field::GUEST_CR4, start.cr4 | CR4_VMXE),
-            (field::CR4_SHADOW, start.cr4),
-            (field::GUEST_EFER, start.efer),
-            (field::GUEST_PAT, PAT),
-            (field::GUEST_RIP, start.rip),
-            (field::GUEST_RSP, 0),
-            (field::GUEST_RFLAGS, RFLAGS),
-            (field::GUEST_DR7, DR7),
-            (field::GUEST_DEBUGCTL, 0),
-            (field::GUEST_SYSENTER_CS, 0),
-            (field::GUEST_SYSENTER_ESP, 0),
-            (field::GUEST_SYSENTER_EIP, 0),
-        ]);
-    }
-
-    fn set_segment(&mut self, register: u32, segment: Segment) {
-        self.vmcs.write_all([
-            (field::GUEST_SELECTORS + register, segment.selector.into()),
-            (field::GUEST_SEGMENT_LIMITS + register, segment.limit.into()),
-            (
-                field::GUEST_SEGMENT_ATTRIBUTES + register,
-                attributes(segment.attributes),
-            ),
-            (field::GUEST_SEGMENT_BASES + register, segment.base),
-        ]);
     }
 
     #[cfg(target_os = "none")]
@@ -324,7 +230,7 @@ impl guest::Guest for Guest {
             apic_id: area.apic_id(),
             is_launched: false,
         };
-        guest.prepare(area);
+        setup::prepare(&mut guest.vmcs, &guest.controls, area, guest.nested);
         guest.reset();
         on_nmi(area, guest.controls.pin | Pin::TIMER.bits());
         Ok(guest)
@@ -501,49 +407,5 @@ impl guest::Guest for Guest {
     fn interrupt_return(&mut self) {
         self.exit_at_nmi_window(false);
         self.inject_nmi();
-    }
-}
-
-/// A segment's attributes as the VMCS has them: bits 40 to 47 and, from bit 12 on, 52 to 55 of its
-/// descriptor.
-const fn attributes(attributes: u16) -> u64 {
-    (attributes & 0xff) as u64 | ((attributes >> 8) as u64) << 12
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attributes_are_spread() {
-        assert_eq!(attributes(0xa9b), 0xa09b);
-        assert_eq!(attributes(0x083), 0x83);
-    }
-
-    /// What an entry checks of the segments that a core starts with (Intel SDM volume 3, 27.3.1.2).
-    #[test]
-    fn start_states_can_be_entered() {
-        for start in [
-            StartState::reset(RESET_SELECTOR, RESET_RIP),
-            StartState::reset(0x9a00, 0),
-            StartState::kernel(0x100_0200, 0x20_0000),
-        ] {
-            let is_64 = start.efer & EFER_LMA != 0;
-            let code = attributes(start.code.attributes);
-            assert_eq!(code & 0xf, 0xb, "accessed, readable code");
-            for used in [code, attributes(start.data.attributes)] {
-                assert_eq!(used & 0x90, 0x90, "present, of code or data");
-                assert_eq!(used & 0x60, 0, "of the kernel");
-                let is_large = used & 1 << 15 != 0;
-                assert_eq!(is_large, is_64, "a limit in pages");
-            }
-            assert_eq!(attributes(start.data.attributes) & 0xf, 3);
-            assert_eq!(code >> 13 & 3, u64::from(is_64), "either 64-bit or 32-bit");
-            let task = attributes(start.task.attributes);
-            assert!(task == 0x8b || !is_64 && task == 0x83, "{task:#x}");
-            assert_eq!(start.efer & EFER_LME != 0, is_64);
-            assert_eq!(start.cr0 & CR0_PG != 0, is_64);
-            assert_eq!(attributes(LOCAL_TABLE.attributes), 0x82);
-        }
     }
 }

@@ -96,7 +96,10 @@ mod tests {
         let all = intel("vmx ept vpid x2apic", features);
         assert_eq!(found(&all, true), "direct, vmm");
         assert!(found(&intel("x2apic", ""), false).ends_with("firmware has disabled it"));
-        let without = found(&intel("vmx ept vpid x2apic", "vnmi preemption_timer"), false);
+        let without = found(
+            &intel("vmx ept vpid x2apic", "vnmi preemption_timer"),
+            false,
+        );
         assert!(without.ends_with("lack unrestricted_guest"), "{without}");
     }
 }
