@@ -15,7 +15,7 @@ use crate::area::Area;
 use crate::exit::Exit;
 use crate::guest::{Guest, Kind};
 use crate::policy::icr::{Decision, Destination, Message};
-use crate::policy::msr::Register;
+use crate::policy::msr::{LocalVector, LocalVectors, Register};
 use crate::policy::{cpuid, icr, msr, port, xcr0};
 use crate::requests::{self, Requests};
 use crate::{svm, vmx};
@@ -303,12 +303,25 @@ impl<G: Guest> Core<G> {
             },
             Register::Efer => Ok(self.guest.write_efer(value)),
             Register::InterruptCommand => self.send(value).map(|()| true),
-            Register::LocalVector(register) if msr::is_local_vector_allowed(value) => {
-                // SAFETY: an entry of the core's own local vector table, for an interrupt or NMI.
-                unsafe { cpu::write_msr(register, value & 0xffff_ffff) }
+            Register::LocalVector(register) => Self::set_local_vector(register, value),
+        }
+    }
+
+    /// Sets an entry of the core's local vector table. Returns whether the value is valid.
+    fn set_local_vector(register: u32, value: u64) -> Result<bool, Ending> {
+        let has = LocalVectors {
+            last: apic::last_local_vector(),
+            has_deadline: apic::has_deadline(),
+        };
+        match msr::local_vector(register, value, has) {
+            LocalVector::Write(value) => {
+                // SAFETY: it is for an interrupt or NMI of the core's own, and the processor has the
+                // entry and its bits.
+                unsafe { cpu::write_msr(register, value) }
                 Ok(true)
             }
-            Register::LocalVector(register) => Err(ending(MonitorEnd::MSR, register.into(), value)),
+            LocalVector::Fault => Ok(false),
+            LocalVector::Violation => Err(ending(MonitorEnd::MSR, register.into(), value)),
         }
     }
 

@@ -92,6 +92,12 @@ pub fn id() -> u32 {
     registers::id()
 }
 
+/// Number of the last entry of the calling core's local vector table.
+#[must_use]
+pub fn last_local_vector() -> u8 {
+    (read(Register::Version) >> 16) as u8
+}
+
 /// Signals the end of the interrupt that is being handled.
 pub fn end_of_interrupt() {
     write(Register::Eoi, 0);
@@ -122,7 +128,9 @@ pub(super) fn send_startup(apic_id: u32, page: PhysAddr) {
 static TICKS_PER_MS: AtomicU32 = AtomicU32::new(0);
 const CALIBRATION_MS: u64 = 2;
 
-fn has_deadline() -> bool {
+/// Whether the timer has deadlines.
+#[must_use]
+pub fn has_deadline() -> bool {
     cpu::cpuid(1, 0).ecx & 1 << 24 != 0
 }
 

@@ -81,8 +81,9 @@ extern "C" fn bare_kernel_trap(frame: &KernelFrame) {
     }
     if frame.vector < FIRST_INTERRUPT {
         panic!(
-            "exception {} in the kernel, error {:#x}, address {:#x}\n{frame:#x?}",
+            "exception {} in the kernel at {:#x}, error {:#x}, address {:#x}\n{frame:#x?}",
             frame.vector,
+            frame.rip,
             frame.error,
             cpu::fault_address(),
         );
