@@ -146,6 +146,7 @@ pub(crate) fn structures() -> Facts {
             base_asleep,
             faulting,
             base_reserved,
+            robust_list,
             lwk_asleep,
             scratch
         ]
@@ -233,6 +234,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_INVALIDATE_NO_QUIESCE = lwk::INVALIDATE_NO_QUIESCE,
         INSULA_LWK_INVALIDATE_SHARED = lwk::INVALIDATE_SHARED,
         INSULA_MIRROR_SLOTS = lwk::MIRROR_SLOTS,
+        INSULA_MIRROR_SLOTS_SIZE = lwk::MIRROR_SLOTS_SIZE,
+        INSULA_MIRROR_EXIT_SLOTS = lwk::MIRROR_EXIT_SLOTS,
         INSULA_MIRROR_CANCEL_SIGNAL = lwk::MIRROR_CANCEL_SIGNAL,
         INSULA_MIRROR_CREATE = ioctl::MIRROR_CREATE,
         INSULA_MIRROR_START = ioctl::MIRROR_START,
