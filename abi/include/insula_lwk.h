@@ -195,11 +195,12 @@
  * Linux most calls never return -EINTR. The cancellation may come late and hit the thread's
  * next call: the LWK restarts a call that returns -EINTR for no reason.
  *
- * Exit. INSULA_LWK_EXIT makes the proxy exit as the program would. When the proxy has exited,
- * by this or by a signal, the base sets EXITED and rings: the LWK stops the program's threads,
+ * Exit. INSULA_LWK_EXIT makes the proxy exit as the program would. When the proxy exits, by
+ * this or by a signal, the base sets EXITED and rings: the LWK stops the program's threads,
  * whose calls will no longer be answered, and sets STOPPED when none of them runs any more. The
  * proxy waits for that, for a second at most, before its parent learns of its end: as on Linux,
- * nothing writes shared memory on behalf of a process that has been waited for. When nothing of
+ * nothing writes shared memory on behalf of a process that has been waited for. The base sets
+ * UNMAPPED when the proxy's memory is gone, and with it its base mappings. When nothing of
  * the base maps or pins a page of the program, the base sets QUIESCED and rings again. The LWK
  * frees the process's memory and sets REAPED, even for a process that it never saw start; then
  * the base reuses the process's pages. Once the node has ended, neither side writes anything.
@@ -316,8 +317,9 @@ struct insula_lwk_core {
 enum insula_lwk_base_state {
 	INSULA_LWK_NONE = 0,
 	INSULA_LWK_STARTED = 1,		/* run the program */
-	INSULA_LWK_EXITED = 2,		/* the proxy has exited */
-	INSULA_LWK_QUIESCED = 3,	/* nothing of the base maps or pins its pages */
+	INSULA_LWK_EXITED = 2,		/* the proxy exits */
+	INSULA_LWK_UNMAPPED = 3,	/* its memory is gone */
+	INSULA_LWK_QUIESCED = 4,	/* nothing of the base maps or pins its pages */
 };
 
 /* State of a process as set by the LWK. */

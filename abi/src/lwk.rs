@@ -169,10 +169,12 @@ pub mod base_state {
     pub const NONE: u64 = 0;
     /// Run the program.
     pub const STARTED: u64 = 1;
-    /// The proxy has exited.
+    /// The proxy exits.
     pub const EXITED: u64 = 2;
+    /// The proxy's memory is gone.
+    pub const UNMAPPED: u64 = 3;
     /// Nothing of the base maps or pins a page of the program.
-    pub const QUIESCED: u64 = 3;
+    pub const QUIESCED: u64 = 4;
 }
 
 /// `enum insula_lwk_process_state`: state of a process as set by the LWK.

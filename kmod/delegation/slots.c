@@ -317,7 +317,7 @@ void insula_slots_exit_process(struct insula_slots *slots, u32 process)
 	for (; page; page = slots->page[page].next_slots)
 		slots_visit_page(slots, page, insula_slot_clear);
 	mutex_unlock(&slots->lock);
-	slots_set_state(slots, process, INSULA_LWK_EXITED);
+	slots_set_state(slots, process, INSULA_LWK_UNMAPPED);
 }
 
 void insula_slots_begin_exit(struct insula_slots *slots, u32 process)

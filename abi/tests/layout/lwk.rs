@@ -261,6 +261,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_LWK_NONE = lwk::base_state::NONE,
         INSULA_LWK_STARTED = lwk::base_state::STARTED,
         INSULA_LWK_EXITED = lwk::base_state::EXITED,
+        INSULA_LWK_UNMAPPED = lwk::base_state::UNMAPPED,
         INSULA_LWK_QUIESCED = lwk::base_state::QUIESCED,
         INSULA_LWK_UNKNOWN = lwk::process_state::UNKNOWN,
         INSULA_LWK_ALIVE = lwk::process_state::ALIVE,

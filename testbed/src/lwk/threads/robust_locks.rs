@@ -39,7 +39,7 @@ enum End {
 
 const PROTOCOLS: [c_int; 2] = [libc::PTHREAD_PRIO_NONE, libc::PTHREAD_PRIO_INHERIT];
 const ENDS: [End; 4] = [End::Killed, End::Exits, End::ThreadExits, End::Executes];
-/// Linux' limit is the test's, under emulation.
+/// Under emulation, on a loaded computer.
 const LOCK_LIMIT_S: i64 = 60;
 
 /// Owners end in each way, of locks in anonymous memory and in that of a file.
@@ -48,7 +48,7 @@ pub(crate) fn probe() -> Result<(), ProbeError> {
         for end in ENDS {
             let found = holder_ends(anonymous()?, protocol, end)?;
             println!("{end:?}, anonymous: {found:?}");
-            // The waiters of this one are the base's, which the next program does not let go.
+            // There the base tells the waiters only when that program ends.
             if (protocol, end) != (libc::PTHREAD_PRIO_INHERIT, End::Executes) {
                 let found = holder_ends(of_file(&file()?)?, protocol, end)?;
                 println!("{end:?}, file: {found:?}");
