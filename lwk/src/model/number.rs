@@ -100,6 +100,8 @@ pub const TIMER_DELETE: u64 = 226;
 pub const CLOCK_GETTIME: u64 = 228;
 /// `tgkill`.
 pub const TGKILL: u64 = 234;
+/// `fstatfs`.
+pub const FSTATFS: u64 = 138;
 /// `perf_event_open`.
 pub const PERF_EVENT_OPEN: u64 = 298;
 /// `capget`.

@@ -95,6 +95,20 @@ async fn copy_file(
     })
 }
 
+/// Whether a file is one of hugetlbfs.
+pub(super) async fn is_of_hugetlbfs(thread: &mut Thread, file: u64) -> Result<bool, Errno> {
+    /// `HUGETLBFS_MAGIC`: the first word of `struct statfs`.
+    const MAGIC: [u8; 8] = 0x9584_58f6_u64.to_le_bytes();
+    let buffer = thread.map_buffer(PAGE).await?;
+    let arguments = [file, buffer, 0, 0, 0, 0];
+    let told = thread.remote_syscall(number::FSTATFS, arguments).await;
+    let mut kind = [0; 8];
+    let read = thread.process.space().read(buffer, &mut kind);
+    thread.unmap_buffer(buffer, PAGE).await?;
+    // The base says what is wrong with the file.
+    Ok(told.is_ok() && read.is_ok() && kind == MAGIC)
+}
+
 /// Status of a file: parts of `struct stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStatus {

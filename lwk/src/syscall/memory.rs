@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 
 use bitflags::bitflags;
+use insula_bare::memory::LARGE_SIZE;
 use insula_bare::user::USER_END;
 
 use crate::hw::memory::frames::{free_bytes, total_bytes};
@@ -13,7 +14,7 @@ use crate::syscall::advice::{POPULATE_READ, POPULATE_WRITE, populate};
 use crate::syscall::base_mapping;
 use crate::syscall::change::{change, whole_pages};
 use crate::syscall::delegate::finish;
-use crate::syscall::file_mapping::{FilePart, map_copy};
+use crate::syscall::file_mapping::{FilePart, is_of_hugetlbfs, map_copy};
 use crate::syscall::memory_lock::{can_lock_new, lock_new};
 use crate::task::address_space::lock::Lock;
 use crate::task::address_space::remap::{Progress, Target};
@@ -37,7 +38,30 @@ bitflags! {
         const DENY_WRITE = 0x800;
         const LOCKED = 0x2000;
         const POPULATE = 0x8000;
+        const HUGE_TLB = 0x4_0000;
         const FIXED_NOREPLACE = 0x10_0000;
+    }
+}
+
+impl MapFlags {
+    /// Whether memory is to be in huge pages. It has such anyway, as far as the node does: no pool of
+    /// them is needed.
+    fn is_huge(self) -> bool {
+        self.contains(Self::HUGE_TLB | Self::ANONYMOUS)
+    }
+}
+
+/// Returns the size of a mapping, in whole pages or huge ones.
+fn size_of(size: u64, flags: MapFlags) -> Result<u64, Errno> {
+    // MAP_HUGE_SHIFT and MAP_HUGE_MASK: the size of a huge page, as a power of two.
+    let log = flags.bits() >> 26 & 0x3f;
+    let size = whole_pages(size)?;
+    match flags.is_huge() {
+        false => Ok(size),
+        true if log == 0 || 1 << log == LARGE_SIZE => size
+            .checked_next_multiple_of(LARGE_SIZE)
+            .ok_or(Errno::ENOMEM),
+        true => Err(Errno::EINVAL),
     }
 }
 
@@ -67,8 +91,12 @@ impl Mapping {
     fn of(a: [u64; 6]) -> Result<Self, Errno> {
         let [address, size, prot, flags, file, offset] = a;
         let flags = MapFlags::from_bits_retain(flags);
-        let (protection, size) = (protection(prot), whole_pages(size)?);
+        let (protection, size) = (protection(prot), size_of(size, flags)?);
         if !flags.intersects(MapFlags::SHARED | MapFlags::PRIVATE) || !offset.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let is_fixed = flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
+        if flags.is_huge() && is_fixed && !address.is_multiple_of(LARGE_SIZE) {
             return Err(Errno::EINVAL);
         }
         let place = if flags.contains(MapFlags::FIXED_NOREPLACE) {
@@ -105,6 +133,9 @@ impl Mapping {
             | MapFlags::FIXED_NOREPLACE
             | MapFlags::LOW_32_BITS
             | MapFlags::GROWS_DOWN;
+        if self.may_be_too_short() && is_of_hugetlbfs(thread, part.file).await? {
+            return Err(Errno::EINVAL);
+        }
         let mapping = BaseMapping {
             size: self.size,
             protection: self.protection,
@@ -128,6 +159,17 @@ impl Mapping {
                 .await;
         }
         Ok(start)
+    }
+
+    /// Whether it would be a part of a huge page that begins at its start, if it were of hugetlbfs:
+    /// Linux would map the whole, over what is there. Elsewhere Linux refuses it.
+    fn may_be_too_short(&self) -> bool {
+        match self.place {
+            Placement::Hint(_) => false,
+            Placement::Fixed(start) | Placement::FixedNoReplace(start) => {
+                start.is_multiple_of(LARGE_SIZE) && !self.size.is_multiple_of(LARGE_SIZE)
+            }
+        }
     }
 
     fn writes(&self) -> bool {

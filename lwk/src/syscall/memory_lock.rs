@@ -233,13 +233,14 @@ async fn has_room_for(thread: &mut Thread, more: u64) -> Result<(), Errno> {
 
 /// Checks that the program may have so much locked.
 async fn may_lock(thread: &mut Thread, bytes: u64) -> Result<(), Errno> {
-    match bytes > limit(thread).await? && !is_capable(thread).await? {
+    let whole_pages = limit(thread).await? & !(PAGE - 1);
+    match bytes > whole_pages && !is_capable(thread).await? {
         true => Err(Errno::ENOMEM),
         false => Ok(()),
     }
 }
 
-/// Returns `RLIMIT_MEMLOCK`, in bytes of whole pages.
+/// Returns `RLIMIT_MEMLOCK`, in bytes.
 async fn limit(thread: &mut Thread) -> Result<u64, Errno> {
     const MEMLOCK: u64 = 8;
     let at = thread.put_scratch(&[0, 0]).ok_or(Errno::ENOMEM)?;
@@ -247,7 +248,7 @@ async fn limit(thread: &mut Thread) -> Result<u64, Errno> {
         .remote_syscall_as_kernel(number::PRLIMIT64, [0, MEMLOCK, 0, at, 0, 0])
         .await?;
     let [soft, ..] = thread.slot.scratch();
-    Ok(soft & !(PAGE - 1))
+    Ok(soft)
 }
 
 /// Whether the calling thread has `CAP_IPC_LOCK`.

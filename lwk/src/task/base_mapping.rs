@@ -229,7 +229,7 @@ impl Thread {
         mapping: &BaseMapping,
     ) -> Result<u64, Errno> {
         let size = mapping.size;
-        let start = guard.mm().space().place(place, size)?;
+        let start = mapping.place(&mut guard.mm().space(), place)?;
         let (call, arguments) = mapping.call(start);
         let Err(error) = self.remote_syscall_as_kernel(call, arguments).await else {
             return Ok(start);

@@ -203,7 +203,7 @@ impl Thread {
 
     /// The same for those that [`release`] has left.
     async fn release_futexes_of_base(&mut self) -> Result<(), Errno> {
-        let Some(list) = self.with_base_pages(|thread| List::of(thread)).await? else {
+        let Some(list) = self.with_base_pages(List::of).await? else {
             return Ok(());
         };
         let mut entry = list.first;

@@ -29,7 +29,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -93,6 +93,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
         ["locked"] => memory::locked::probe(),
+        ["huge", folder] => memory::huge::probe(folder),
         ["event_rings"] => memory::event_rings::probe(),
         ["dump", ref ranges @ ..] => vmcore::probe(ranges),
         ["race", file, rounds] => memory::race::probe(file, number(rounds)?),

@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::wait::WaitStatus;
 use nix::unistd::{Uid, setuid};
 
 use crate::lwk::{Named, ProbeError, call, in_a_child};
@@ -22,9 +23,17 @@ pub(crate) fn probe() -> Result<(), ProbeError> {
     of_file()?;
     all_and_new()?;
     inherited()?;
-    println!("{:?}", in_a_child(|| limited(0))?);
-    println!("{:?}", in_a_child(|| limited(PAGES))?);
+    for bytes in [0, 5, PAGES * PAGE + 5] {
+        ends_well(in_a_child(|| limited(bytes))?)?;
+    }
     Ok(())
+}
+
+fn ends_well(status: WaitStatus) -> Result<(), ProbeError> {
+    match status {
+        WaitStatus::Exited(_, 0) => Ok(()),
+        status => Err(ProbeError::Wrong(format!("a child: {status:?}"))),
+    }
 }
 
 /// Makes a call on memory that no Rust value is in.
@@ -224,7 +233,8 @@ fn inherited() -> Result<(), ProbeError> {
         println!("child: {:?} {:?}", advise(BASE, 4, DONTNEED), present(BASE));
         println!("{:?} {:?}", map(BASE, 4, 0), present(BASE));
     })?;
-    println!("{ended:?} {:?}", advise(BASE, 4, DONTNEED));
+    ends_well(ended)?;
+    println!("{:?}", advise(BASE, 4, DONTNEED));
     println!(
         "{:?} {:?}",
         make(libc::SYS_munlockall, [0; 4]),
@@ -234,14 +244,14 @@ fn inherited() -> Result<(), ProbeError> {
 }
 
 /// What a program without privilege may lock.
-fn limited(pages: u64) {
-    let limit = [pages * PAGE + 5; 2];
+fn limited(bytes: u64) {
+    let limit = [bytes; 2];
     let at = limit.as_ptr().expose_provenance() as u64;
     let set = make(
         libc::SYS_setrlimit,
         [u64::from(libc::RLIMIT_MEMLOCK), at, 0, 0],
     );
-    println!("limit {pages}: {set:?} {:?}", setuid(Uid::from_raw(1000)));
+    println!("limit {bytes}: {set:?} {:?}", setuid(Uid::from_raw(1000)));
     println!("{:?} {:?}", map(BASE, 32, 0), lock(BASE, PAGES));
     println!("{:?} {:?}", lock(BASE, PAGES), lock(BASE + 1, PAGES));
     println!("{:?} {:?}", unlock(BASE, 1), lock(BASE + PAGES * PAGE, 1));

@@ -4,6 +4,7 @@ pub(crate) mod answers;
 pub(super) mod event_rings;
 pub(super) mod files;
 pub(super) mod forked;
+pub(super) mod huge;
 pub(super) mod layout;
 pub(super) mod locked;
 pub(crate) mod mappings;

@@ -85,6 +85,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         database::processes_share_memory()?;
         database::is_shared()?;
         locks::outlive_their_owners()?;
+        has_huge_pages()?;
         ends_behind_the_end_of_the_file()?;
         killed_while_the_base_reclaims()?;
         insula(&["rm", "--force", NODE]).map(drop)
@@ -128,6 +129,26 @@ fn is_alike(seed: u64) -> Result<(), Finding> {
             "seed {seed}: {}, {differs:?} on node and base",
             on_node.status
         )
+    })
+}
+
+/// Files of hugetlbfs are the same on the node as on the base.
+fn has_huge_pages() -> Result<(), Finding> {
+    const FOLDER: &str = "/tmp/huge";
+    shell(&format!(
+        "mkdir -p {FOLDER} && echo 8 > /proc/sys/vm/nr_hugepages && mount -t hugetlbfs none {FOLDER}"
+    ))?;
+    let play = |place: Place| -> Result<Output, Finding> {
+        Ok(place.command(&["huge", FOLDER]).output()?)
+    };
+    let (wanted, found) = (play(Place::Base), play(Place::Node));
+    shell(&format!(
+        "umount {FOLDER} && echo 0 > /proc/sys/vm/nr_hugepages"
+    ))?;
+    let (wanted, found) = (wanted?, found?);
+    let is_same = wanted.status.success() && found.status == wanted.status;
+    Finding::unless(is_same && found.stdout == wanted.stdout, || {
+        format!("huge pages on the base: {wanted:?}\non the node: {found:?}")
     })
 }
 
