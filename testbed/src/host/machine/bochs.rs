@@ -40,7 +40,8 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Most bytes of a log that an error quotes.
 const TAIL_BYTES: usize = 6000;
 
-/// Bochs' configuration: a processor with VMX and x2APIC mode, whose time passes by instructions.
+/// Bochs' configuration: a processor with VMX and x2APIC mode, whose time passes by instructions. The display
+/// is one for VNC, and does not wait for anybody: that of a terminal stops the machine when nobody reads it.
 fn configuration(cpus: u32, memory_mib: u64) -> String {
     let ips = u64::from(TICKS_PER_MS) * 1000;
     format!(
@@ -48,7 +49,7 @@ fn configuration(cpus: u32, memory_mib: u64) -> String {
          memory: guest={memory_mib}, host={memory_mib}\n\
          romimage: file=$BXSHARE/BIOS-bochs-latest\n\
          vgaromimage: file=$BXSHARE/VGABIOS-lgpl-latest\n\
-         display_library: term\n\
+         display_library: rfb, options=\"timeout=0\"\n\
          com1: enabled=1, mode=file, dev=log\n\
          com2: enabled=1, mode=file, dev=output\n\
          ata0-master: type=cdrom, path=cd, status=inserted\n\
