@@ -48,7 +48,7 @@
 //! instruction, have stacks of their own (IST). An exception in the kernel is a bug and panics.
 //!
 //! The kernel is compiled without floating point, so a program's extended state ([`ExtendedState`])
-//! stays in the registers until another thread runs on the core.
+//! stays in the registers until another thread runs on the core; so do its bases of FS and GS.
 //!
 //! The kernel never uses a program's addresses: it looks the page up in the program's page table
 //! ([`paging`]) and goes through the direct map. So no access of the kernel can fault, whatever
@@ -60,7 +60,7 @@
 //! | [`paging`] | page tables of 4 KiB, 2 MiB and 1 GiB |
 //! | [`apic`] | the local APIC: interrupts to other cores, end of interrupt, timer |
 //! | [`start`] | bringing up the other cores |
-//! | [`user`], [`extended_state`] | a thread's registers; entering a program |
+//! | [`user`], [`extended_state`], [`segment_bases`] | a thread's registers; entering a program |
 //! | [`trap`] | exceptions and interrupts |
 //! | [`per_core`] | per-core data |
 //! | [`program_mode`] | registers of a core that runs programs |
@@ -83,10 +83,12 @@ pub mod memory;
 pub use arch::start;
 pub use arch::{apic, cpu, mitigation, paging, per_core, trap};
 #[cfg(feature = "programs")]
-pub use arch::{extended_state, program_mode, user};
+pub use arch::{extended_state, program_mode, segment_bases, user};
 #[cfg(feature = "programs")]
 pub use extended_state::ExtendedState;
 pub use memory::{FRAME_SIZE, PhysAddr};
+#[cfg(feature = "programs")]
+pub use segment_bases::SegmentBases;
 #[cfg(feature = "programs")]
 pub use user::{Registers, Trap, UserContext};
 

@@ -79,6 +79,14 @@ kinds! {
     ReadPlain = 6, "read-plain";
     /// The same, delegated.
     ReadLwk = 7, "read-quiet";
+    /// A call that the kernel of the program's core executes itself, on the base.
+    OwnPlain = 8, "own-plain";
+    /// The same on a node of the lightweight kernel.
+    OwnLwk = 9, "own-quiet";
+    /// A program that is started and waited for, on the base.
+    StartPlain = 10, "start-plain";
+    /// The same on a node of the lightweight kernel.
+    StartLwk = 11, "start-quiet";
 }
 
 #[inline(always)]
@@ -152,6 +160,9 @@ pub struct Count {
     pub kernel_instructions: u64,
     /// Entries into the kernel, by calls, faults and interrupts.
     pub kernel_entries: u64,
+    /// Instructions that the emulator has translated meanwhile, for any core: what is executed for the
+    /// first time. Hardware does no such work.
+    pub translated_instructions: u64,
     /// Distinct cache lines of 64 bytes with code that the kernel executed; 0 if accesses are not
     /// recorded.
     pub code_lines: u64,

@@ -29,6 +29,7 @@ pub(crate) struct Core {
 #[derive(Debug)]
 struct Window {
     kind: Kind,
+    translated_before: u64,
     user_instructions: u64,
     kernel_instructions: u64,
     kernel_entries: u64,
@@ -37,10 +38,12 @@ struct Window {
 }
 
 impl Core {
-    /// Opens a window with all counts at zero.
-    pub(crate) fn begin(&mut self, kind: Kind) {
+    /// Opens a window with all counts at zero; `translated` is the number of instructions that were
+    /// translated so far.
+    pub(crate) fn begin(&mut self, kind: Kind, translated: u64) {
         self.window = Some(Window {
             kind,
+            translated_before: translated,
             user_instructions: 0,
             kernel_instructions: 0,
             kernel_entries: 0,
@@ -50,13 +53,14 @@ impl Core {
     }
 
     /// Closes the window and returns its counts, if `kind` opened the last one.
-    pub(crate) fn end(&mut self, kind: Kind) -> Option<Count> {
+    pub(crate) fn end(&mut self, kind: Kind, translated: u64) -> Option<Count> {
         let window = self.window.take().filter(|window| window.kind == kind)?;
         Some(Count {
             kind,
             user_instructions: window.user_instructions,
             kernel_instructions: window.kernel_instructions,
             kernel_entries: window.kernel_entries,
+            translated_instructions: translated - window.translated_before,
             code_lines: window.code_lines.len() as u64,
             data_lines: window.data_lines.len() as u64,
         })
@@ -111,7 +115,7 @@ mod tests {
     fn a_window_counts_user_kernel_and_entries() {
         let mut core = Core::default();
         core.execute(&KERNEL, true);
-        core.begin(Kind::SpinPlain);
+        core.begin(Kind::SpinPlain, 100);
         for block in [USER, KERNEL, KERNEL, USER, KERNEL] {
             core.execute(&block, true);
         }
@@ -123,11 +127,12 @@ mod tests {
             user_instructions: 10,
             kernel_instructions: 21,
             kernel_entries: 2,
+            translated_instructions: 30,
             code_lines: 2,
             data_lines: 2,
         };
-        assert_eq!(core.end(Kind::SpinPlain), Some(expected));
-        assert_eq!(core.end(Kind::SpinPlain), None);
+        assert_eq!(core.end(Kind::SpinPlain, 130), Some(expected));
+        assert_eq!(core.end(Kind::SpinPlain, 130), None);
     }
 
     #[test]
@@ -136,10 +141,10 @@ mod tests {
         core.execute(&USER, true);
         core.access(0);
         assert_eq!(core.end(Kind::SpinPlain), None);
-        core.begin(Kind::SpinPlain);
-        assert_eq!(core.end(Kind::SpinLwk), None);
-        core.begin(Kind::SpinLwk);
-        let count = core.end(Kind::SpinLwk).unwrap();
+        core.begin(Kind::SpinPlain, 0);
+        assert_eq!(core.end(Kind::SpinLwk, 0), None);
+        core.begin(Kind::SpinLwk, 0);
+        let count = core.end(Kind::SpinLwk, 0).unwrap();
         assert_eq!((count.user_instructions, count.data_lines), (0, 0));
     }
 }

@@ -19,6 +19,7 @@ mod qemu;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use insula_bench::marks::{Edge, MARK_BYTES, Mark};
@@ -33,6 +34,8 @@ struct Counter {
     cores: [Mutex<Core>; CORES],
     out: File,
     lines: bool,
+    /// Instructions that were translated so far.
+    translated: AtomicU64,
 }
 
 static COUNTER: OnceLock<Counter> = OnceLock::new();
@@ -54,6 +57,7 @@ impl Counter {
             cores: std::array::from_fn(|_| Mutex::default()),
             out: out.ok_or_else(|| io::Error::other("no file: out=PATH"))?,
             lines,
+            translated: AtomicU64::new(0),
         })
     }
 
@@ -67,12 +71,13 @@ impl Counter {
 
     /// Handles a mark that a core has executed.
     fn marked(&self, core: u32, mark: Mark) {
+        let translated = self.translated.load(Ordering::Relaxed);
         let count = self.on(core, |core| match mark.edge {
             Edge::Begin => {
-                core.begin(mark.kind);
+                core.begin(mark.kind, translated);
                 None
             }
-            Edge::End => core.end(mark.kind),
+            Edge::End => core.end(mark.kind, translated),
         });
         let Some(count) = count.flatten() else {
             return;
@@ -104,6 +109,9 @@ fn translated(block: &qemu::Block<'_>) {
             instruction.on_access();
         }
     }
+    counter
+        .translated
+        .fetch_add(instructions, Ordering::Relaxed);
     // QEMU never reports when it drops a translation.
     block.on_execution(Box::leak(Box::new(Block {
         is_of_kernel: is_of_kernel(block.address()),

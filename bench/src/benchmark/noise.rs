@@ -133,6 +133,7 @@ mod tests {
             user_instructions: 2_000_000_000,
             kernel_instructions,
             kernel_entries: 4,
+            translated_instructions: 0,
             code_lines: 0,
             data_lines: 0,
         };
@@ -154,6 +155,7 @@ mod tests {
             user_instructions: 1_000_000_000,
             kernel_instructions: 0,
             kernel_entries: 0,
+            translated_instructions: 0,
             code_lines: 0,
             data_lines: 0,
         };

@@ -56,12 +56,12 @@ pub const SYSINFO: u64 = 99;
 pub const TIMES: u64 = 100;
 /// `getuid`.
 pub const GETUID: u64 = 102;
-/// `getgid`.
-pub const GETGID: u64 = 104;
 /// `geteuid`.
 pub const GETEUID: u64 = 107;
-/// `getegid`.
-pub const GETEGID: u64 = 108;
+/// `getresuid`.
+pub const GETRESUID: u64 = 118;
+/// `getresgid`.
+pub const GETRESGID: u64 = 120;
 /// `rt_sigqueueinfo`.
 pub const RT_SIGQUEUEINFO: u64 = 129;
 /// `rt_tgsigqueueinfo`.

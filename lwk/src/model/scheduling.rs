@@ -3,6 +3,8 @@
 //! Source: sched(7) of Linux. Threads of real-time policies run before all others of their core.
 //! The others take turns, and their nice value determines the time slice.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use crate::model::errno::Errno;
 
 /// Maximum number of cores in a set.
@@ -54,6 +56,41 @@ impl CoreSet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
+    }
+}
+
+/// A set of cores that others may read while it changes: they then see some cores of the old set and
+/// some of the new one.
+#[derive(Debug)]
+pub struct AtomicCoreSet([AtomicU64; WORDS]);
+
+impl AtomicCoreSet {
+    /// Creates it.
+    #[must_use]
+    pub fn new(set: CoreSet) -> Self {
+        Self(set.0.map(AtomicU64::new))
+    }
+
+    /// Returns the set.
+    #[must_use]
+    pub fn load(&self) -> CoreSet {
+        CoreSet(core::array::from_fn(|word| {
+            self.0[word].load(Ordering::Relaxed)
+        }))
+    }
+
+    /// Replaces the set.
+    pub fn store(&self, set: CoreSet) {
+        for (word, value) in self.0.iter().zip(set.0) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a core is in the set.
+    #[must_use]
+    pub fn holds(&self, core: u32) -> bool {
+        let word = self.0.get(core as usize / 64);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (core % 64) & 1 != 0)
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::model::scheduling::{CoreSet, Priority};
+use crate::model::scheduling::{AtomicCoreSet, CoreSet, Priority};
 use crate::model::signals::set::Set;
 
 /// State of a thread that others read and write while it runs or sleeps: pending signal, core,
@@ -18,7 +18,7 @@ pub struct ThreadHandle {
     priority: AtomicU32,
     /// Highest real-time priority among waiters for locks that the thread owns; 0 for none.
     boost: AtomicU32,
-    cores: spin::Mutex<CoreSet>,
+    cores: AtomicCoreSet,
 }
 
 impl ThreadHandle {
@@ -33,7 +33,7 @@ impl ThreadHandle {
             core: AtomicU32::new(core),
             priority: AtomicU32::new(priority.to_word()),
             boost: AtomicU32::new(0),
-            cores: spin::Mutex::new(cores),
+            cores: AtomicCoreSet::new(cores),
         })
     }
 
@@ -63,12 +63,18 @@ impl ThreadHandle {
     /// Returns the core affinity.
     #[must_use]
     pub fn cores(&self) -> CoreSet {
-        *self.cores.lock()
+        self.cores.load()
+    }
+
+    /// Whether the affinity allows a core.
+    #[must_use]
+    pub fn may_run_on(&self, core: u32) -> bool {
+        self.cores.holds(core)
     }
 
     /// Sets the core affinity. The thread migrates as soon as its core schedules.
     pub fn set_cores(&self, cores: CoreSet) {
-        *self.cores.lock() = cores;
+        self.cores.store(cores);
     }
 
     /// Returns the signal mask.

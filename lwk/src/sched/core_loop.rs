@@ -25,9 +25,6 @@ use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, ta
 use crate::task::thread::Thread;
 use crate::task::{dump, futex, loader, placement, proxy_signals, rseq, service, stop};
 
-/// Time for which an idle core polls for replies before it sleeps.
-const SPIN_NS: u64 = 50_000;
-
 /// Main loop of a core.
 pub(crate) fn run() -> ! {
     loop {
@@ -79,16 +76,17 @@ fn idle() {
     if !stealing::set_idle() {
         return stealing::set_searching();
     }
-    let mut spin_end_ns = clock::now_ns() + SPIN_NS;
-    while waiting::is_any_waiting() && clock::now_ns() < spin_end_ns {
+    let mut began = clock::stamp();
+    while clock::stamp().wrapping_sub(began) < waiting::polling_time() {
         if !is_quiet() {
             return stealing::set_searching();
         }
         // A handler may have made its next call.
         if polling::take_replies() {
-            spin_end_ns = clock::now_ns() + SPIN_NS;
+            began = clock::stamp();
         }
         cpu::poll_interrupts();
+        cpu::relax();
     }
     polling::arm_doorbell(doorbell());
     if is_quiet() {
@@ -143,7 +141,11 @@ fn run_thread(mut thread: Box<Thread>) {
     loop {
         match run_once(thread) {
             Flow::Continue(same) => thread = same,
-            Flow::Yield(same) if keeps_core(&same, true) => thread = same,
+            Flow::Yield(same) if keeps_core(&same, true) => {
+                // It waits for what another core does.
+                cpu::relax();
+                thread = same;
+            }
             Flow::Handler(handler) => match run_handler(handler) {
                 Some(same) => thread = same,
                 None => return,
@@ -211,13 +213,14 @@ fn run_once(thread: Box<Thread>) -> Flow {
         return Flow::Continue(thread);
     }
     match enter_program(&mut thread) {
-        Trap::Syscall => dispatch::execute(thread),
-        Trap::Exception {
+        None => Flow::Continue(thread),
+        Some(Trap::Syscall) => dispatch::execute(thread),
+        Some(Trap::Exception {
             vector,
             error,
             address,
-        } => exception::exception(thread, vector, error, address),
-        Trap::Interrupt(vector) => {
+        }) => exception::exception(thread, vector, error, address),
+        Some(Trap::Interrupt(vector)) => {
             handle_interrupt(vector);
             service_pending();
             flow_after_interrupt(thread)
@@ -334,23 +337,20 @@ fn exit_running(thread: Box<Thread>) -> Flow {
 }
 
 /// Enters the program, with the timer armed if another thread is ready or a timeout is pending.
-fn enter_program(thread: &mut Thread) -> Trap {
+/// Returns why it has left, unless that is done.
+fn enter_program(thread: &mut Thread) -> Option<Trap> {
     let priority = thread.handle.priority();
     let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
     let slice_end_ns = slice_ns.map(|slice_ns| clock::now_ns() + slice_ns);
     let until_ns = slice_end_ns.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
-    count(Counter::Entries);
     let is_first_core = number() == 0;
     if is_first_core {
         log::set_in_program(true);
     }
     core_words::enter_program();
     let start = clock::stamp();
-    #[cfg(target_os = "none")]
-    let trap = thread.context.run();
-    #[cfg(not(target_os = "none"))]
-    let trap = thread.context.trap();
+    let trap = run_program(thread);
     core_words::leave_program();
     if is_first_core {
         log::set_in_program(false);
@@ -358,4 +358,36 @@ fn enter_program(thread: &mut Thread) -> Trap {
     thread.account_run_time(clock::stamp().wrapping_sub(start));
     stop_timer(until_ns);
     trap
+}
+
+/// Runs the program, and executes those of its calls that never wait in place: the core leaves the
+/// program for the base and the timer only when it does anything else. Returns why it left; `None` if
+/// the last call is executed, but something is due before the thread goes on.
+///
+/// What others change meanwhile is announced by an interrupt, which comes as soon as the program
+/// runs again: so does the base's request to flush the TLB, as this core counts as running the
+/// program.
+fn run_program(thread: &mut Thread) -> Option<Trap> {
+    loop {
+        count(Counter::Entries);
+        #[cfg(target_os = "none")]
+        let trap = thread.context.run();
+        #[cfg(not(target_os = "none"))]
+        let trap = thread.context.trap();
+        if trap != Trap::Syscall || !dispatch::execute_immediate(thread) {
+            return Some(trap);
+        }
+        if !can_resume(thread) {
+            return None;
+        }
+    }
+}
+
+/// Whether a thread can return to its program at once after a call that was executed in place.
+fn can_resume(thread: &Thread) -> bool {
+    let is_any_due = thread.handle.is_signal_pending()
+        || thread.missing_page.is_some()
+        || thread.process.signals_of_fds() != 0
+        || is_interrupted();
+    !is_any_due && thread.context.can_run()
 }

@@ -19,7 +19,15 @@ use crate::task::service;
 use crate::task::thread::Thread;
 
 /// Time for which a core polls for the reply to a call before it runs other threads.
-const SPIN_IN_PLACE_NS: u64 = 20_000;
+const SPIN_IN_PLACE_US: u32 = 20;
+/// Time within which most short calls are answered: until then the core polls without a pause.
+const SPIN_EAGERLY_US: u32 = 3;
+/// Time for which an idle core polls for the reply to a call.
+const POLL_FOR_CALL_US: u32 = 50;
+/// Time for which it does for what this kernel itself has asked for: that is answered soon. To wake
+/// the core takes the base a while, in which it would not see the next request; if the core slept
+/// again before that, each request would cost a sleep.
+const POLL_FOR_HANDLER_US: u32 = 200;
 
 /// What waits on a core.
 #[derive(Debug)]
@@ -38,9 +46,16 @@ fn waiting() -> &'static spin::Mutex<Vec<Blocked>> {
     &WAITING[number() as usize % CORES_MAX]
 }
 
-/// Whether anything waits on this core.
-pub(super) fn is_any_waiting() -> bool {
-    !waiting().lock().is_empty()
+/// Returns the time for which this core, which is idle, polls for replies before it sleeps, in ticks
+/// of the time stamp counter.
+pub(super) fn polling_time() -> u64 {
+    let is_handler = |one: &Blocked| matches!(one, Blocked::Handler(_));
+    let waiting = waiting().lock();
+    match waiting.is_empty() {
+        true => 0,
+        false if waiting.iter().any(is_handler) => clock::us_to_ticks(POLL_FOR_HANDLER_US),
+        false => clock::us_to_ticks(POLL_FOR_CALL_US),
+    }
 }
 
 /// Has a thread, whose extended state is saved, wait for the base's reply to its call.
@@ -54,7 +69,8 @@ pub(super) fn wait_for_reply(thread: Box<Thread>) {
 pub(super) fn spin_for_reply(thread: &mut Thread) -> bool {
     // The base need not ring for this slot; it does for those of others that wait here.
     polling::arm_doorbell(0);
-    let end_ns = clock::now_ns() + SPIN_IN_PLACE_NS;
+    let began = clock::stamp();
+    let [eager, all] = [SPIN_EAGERLY_US, SPIN_IN_PLACE_US].map(clock::us_to_ticks);
     let own = number();
     let is_undisturbed = || !has_more(own, 0) && !is_doorbell_pending() && !is_interrupted();
     let is_complete = loop {
@@ -63,7 +79,16 @@ pub(super) fn spin_for_reply(thread: &mut Thread) -> bool {
                 thread.complete_call(reply);
                 break true;
             }
-            Ok(None) if is_undisturbed() && clock::now_ns() < end_ns => cpu::poll_interrupts(),
+            Ok(None) if is_undisturbed() => {
+                let spent = clock::stamp().wrapping_sub(began);
+                if spent >= all {
+                    break false;
+                }
+                cpu::poll_interrupts();
+                if spent >= eager {
+                    cpu::relax();
+                }
+            }
             Ok(None) | Err(ProxyExited) => break false,
         }
     };

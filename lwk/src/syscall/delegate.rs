@@ -79,10 +79,16 @@ fn submit(mut thread: Box<Thread>, number: u64, arguments: [u64; 6]) -> Flow {
 /// Finishes a call here: the thread goes on with its result, or makes the call again when a page
 /// that it needs has been faulted in.
 pub(super) fn finish(mut thread: Box<Thread>, result: Result<u64, Errno>) -> Flow {
+    set_result(&mut thread, result);
+    Flow::Continue(thread)
+}
+
+/// Sets the result of a call, or the page that it lacks.
+pub(super) fn set_result(thread: &mut Thread, result: Result<u64, Errno>) {
     if result == Err(Errno::EBASEPAGE) {
         thread.missing_page = base_access::take_missing().map(|page| (page, Retry::Call));
         if thread.missing_page.is_some() {
-            return Flow::Continue(thread);
+            return;
         }
     }
     let result = result.map_err(|error| match error {
@@ -90,5 +96,4 @@ pub(super) fn finish(mut thread: Box<Thread>, result: Result<u64, Errno>) -> Flo
         error => error,
     });
     thread.context.registers.rax = as_result(result);
-    Flow::Continue(thread)
 }

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use crate::base::counters::{self, Counter};
 use crate::model::errno::Errno;
 use crate::syscall::call::{Handler, Kind};
-use crate::syscall::delegate::{delegate_call, finish};
+use crate::syscall::delegate::{delegate_call, finish, set_result};
 use crate::syscall::files::is_mirror_fd;
 use crate::syscall::signals::mask::delegate_masked;
 use crate::syscall::table;
@@ -13,15 +13,34 @@ use crate::task::address_space::base_access::MissingPage;
 use crate::task::flow::Flow;
 use crate::task::thread::{InterruptedCall, Thread};
 
-/// Executes the system call of a thread.
+/// Executes the system call of a thread that has just entered the kernel, if it is one that never
+/// waits. Returns whether it was; its result is set.
 #[must_use]
-pub fn execute(mut thread: Box<Thread>) -> Flow {
+pub fn execute_immediate(thread: &mut Thread) -> bool {
+    let number = thread.context.registers.rax;
+    let Some(Handler::Immediate(handler)) = table::handler(number) else {
+        return false;
+    };
+    begin(thread, number);
+    counters::count(Counter::LocalCalls);
+    let result = handler(thread, thread.syscall_arguments());
+    set_result(thread, result);
+    true
+}
+
+fn begin(thread: &mut Thread, number: u64) {
     if thread.restarted_call.take().is_none() {
         thread.call_deadline_ns = None;
     }
+    counters::count_call(number);
+}
+
+/// Executes the system call of a thread.
+#[must_use]
+pub fn execute(mut thread: Box<Thread>) -> Flow {
     let number = thread.context.registers.rax;
     let arguments = thread.syscall_arguments();
-    counters::count_call(number);
+    begin(&mut thread, number);
     let Some(call) = table::find(number) else {
         return finish(thread, Err(Errno::ENOSYS));
     };

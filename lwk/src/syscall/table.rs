@@ -18,8 +18,12 @@ use crate::syscall::{
 /// Finds a call by its number; `None` if Linux 6.12 does not have it.
 #[must_use]
 pub fn find(number: u64) -> Option<&'static Call> {
-    let index = TABLE.binary_search_by_key(&number, |call| call.number);
-    index.ok().map(|index| &TABLE[index])
+    // Most numbers are the indices of their rows.
+    let first = TABLE.get(usize::try_from(number).ok()?);
+    first.filter(|call| call.number == number).or_else(|| {
+        let index = TABLE.binary_search_by_key(&number, |call| call.number);
+        index.ok().map(|index| &TABLE[index])
+    })
 }
 
 // Source: arch/x86/entry/syscalls/syscall_64.tbl of Linux 6.12.

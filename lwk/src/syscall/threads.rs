@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 
 use insula_abi::lwk::request;
+use insula_bare::{ExtendedState, SegmentBases};
 
 use crate::base::slot::Slot;
 use crate::hw::memory::room::has_room;
@@ -23,17 +24,22 @@ const GET_GS: u64 = 0x1004;
 /// arch_prctl(2).
 pub(super) fn arch_prctl(thread: &mut Thread, [code, address, ..]: [u64; 6]) -> Result<u64, Errno> {
     match code {
-        SET_GS | SET_FS => match thread.context.set_base(code == SET_GS, address) {
-            true => Ok(0),
-            false => Err(Errno::EPERM),
-        },
-        GET_GS | GET_FS => {
-            let context = &thread.context;
-            let base = if code == GET_GS {
-                context.gs_base
-            } else {
-                context.fs_base
+        SET_GS | SET_FS if !SegmentBases::is_valid(address) => Err(Errno::EPERM),
+        SET_GS | SET_FS => {
+            thread.extended.save();
+            let SegmentBases { fs, gs } = thread.extended.bases();
+            let bases = match code {
+                SET_GS => SegmentBases { fs, gs: address },
+                _ => SegmentBases { fs: address, gs },
             };
+            thread.extended.set_bases(bases);
+            thread.extended.load();
+            Ok(0)
+        }
+        GET_GS | GET_FS => {
+            thread.extended.save();
+            let SegmentBases { fs, gs } = thread.extended.bases();
+            let base = if code == GET_GS { gs } else { fs };
             thread.process.space().write(address, &base.to_le_bytes())?;
             Ok(0)
         }
@@ -83,8 +89,8 @@ fn prepare(
     if clone_args.stack != 0 {
         new.context.registers.rsp = clone_args.stack;
     }
-    if flags & CLONE_SETTLS != 0 && !new.context.set_base(false, clone_args.tls) {
-        return Err(Errno::EPERM);
+    if flags & CLONE_SETTLS != 0 {
+        set_tls(&mut new.extended, clone_args.tls)?;
     }
     let tid = (id as u32).to_le_bytes();
     for (flag, address) in [
@@ -98,6 +104,16 @@ fn prepare(
     if flags & CLONE_CHILD_CLEARTID != 0 {
         new.clear_child_tid = clone_args.child_tid;
     }
+    Ok(())
+}
+
+/// Sets the base of FS, for thread-local storage.
+fn set_tls(extended: &mut ExtendedState, fs: u64) -> Result<(), Errno> {
+    if !SegmentBases::is_valid(fs) {
+        return Err(Errno::EPERM);
+    }
+    let gs = extended.bases().gs;
+    extended.set_bases(SegmentBases { fs, gs });
     Ok(())
 }
 

@@ -31,10 +31,11 @@ impl Process {
 }
 
 fn thread_dump(thread: &Thread) -> ThreadDump {
+    let bases = thread.extended.bases();
     ThreadDump {
         id: thread.id,
         registers: thread.context.registers,
-        bases: (thread.context.fs_base, thread.context.gs_base),
+        bases: (bases.fs, bases.gs),
         extended: thread.extended.bytes().to_vec(),
     }
 }

@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
 use insula_abi::lwk::request;
+use insula_bare::SegmentBases;
 
 use crate::base::polling;
 use crate::base::slot::Slot;
@@ -191,6 +192,7 @@ async fn reset_thread(thread: &mut Thread) {
     thread.process.signals().clear_handlers();
     thread.context = insula_bare::UserContext::default();
     thread.extended.reset();
+    thread.extended.set_bases(SegmentBases::default());
     thread.clear_child_tid = 0;
     thread.robust_list = (0, 0);
     thread.rseq = None;

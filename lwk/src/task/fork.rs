@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use insula_abi::lwk::{process_state, request};
+use insula_bare::SegmentBases;
 
 use crate::base::process_pages::ProcessPages;
 use crate::hw::memory::kernel_table;
@@ -183,12 +184,17 @@ impl NascentChild {
         if options.stack != 0 {
             context.registers.rsp = options.stack;
         }
-        if options.tls.is_some_and(|tls| !context.set_base(false, tls)) {
-            return Err(Errno::EPERM);
+        let mut extended = thread.extended.duplicate().ok_or(Errno::ENOMEM)?;
+        if let Some(fs) = options.tls {
+            if !SegmentBases::is_valid(fs) {
+                return Err(Errno::EPERM);
+            }
+            let gs = extended.bases().gs;
+            extended.set_bases(SegmentBases { fs, gs });
         }
         Ok(Self {
             context,
-            extended: thread.extended.duplicate().ok_or(Errno::ENOMEM)?,
+            extended,
             blocked: thread.process.signals().blocked(thread.id),
             scheduling: thread.inherited(),
             // Threads that run concurrently in the same memory do not share a signal stack.

@@ -352,21 +352,28 @@ pub(crate) fn frame_size() -> u64 {
     (frame::SIZE + extended).next_multiple_of(16) as u64 + frame::SLACK
 }
 
+/// Returns the real and the effective id that getresuid(2) or getresgid(2) tells.
+async fn real_and_effective(thread: &mut Thread, call: u64) -> Result<(u64, u64), Errno> {
+    let at = thread.put_scratch(&[0; 3]).ok_or(Errno::ENOMEM)?;
+    let arguments = [at, at + 8, at + 16, 0, 0, 0];
+    thread.remote_syscall_as_kernel(call, arguments).await?;
+    let [real, effective, ..] = thread.slot.scratch();
+    Ok((real, effective))
+}
+
 /// Builds the auxiliary vector, except for entries that point to the stack.
 async fn auxiliary_vector(
     thread: &mut Thread,
     program: &LoadedObject,
     interpreter: Option<&LoadedObject>,
 ) -> Result<Vec<(u64, u64)>, Errno> {
-    let uid = thread.remote_syscall(number::GETUID, [0; 6]).await?;
-    let euid = thread.remote_syscall(number::GETEUID, [0; 6]).await?;
-    let gid = thread.remote_syscall(number::GETGID, [0; 6]).await?;
-    let egid = thread.remote_syscall(number::GETEGID, [0; 6]).await?;
+    let (uid, euid) = real_and_effective(thread, number::GETRESUID).await?;
+    let (gid, egid) = real_and_effective(thread, number::GETRESGID).await?;
     const TICKS_PER_SECOND: u64 = 100;
     const HEADER_SIZE: u64 = 56;
     /// `HWCAP2_FSGSBASE`: programs may use FSGSBASE instructions.
     const HWCAP2_FSGSBASE: u64 = 2;
-    let bases = insula_bare::program_mode::has_fsgsbase();
+    let bases = insula_bare::segment_bases::has_fsgsbase();
     Ok(vec![
         (auxiliary::HWCAP, cpu::cpuid(1, 0).edx.into()),
         (auxiliary::PAGESZ, PAGE),

@@ -20,8 +20,11 @@ pub(crate) fn attach(thread: &mut Thread, core: u32) {
 /// Moves a thread that may not run on its core to an allowed one, if there is one. Returns whether
 /// it did.
 pub(crate) fn migrate(thread: &mut Thread) -> bool {
+    if thread.handle.may_run_on(thread.core) {
+        return false;
+    }
     let allowed = thread.handle.cores();
-    if allowed.holds(thread.core) || allowed.below(up()).is_empty() {
+    if allowed.below(up()).is_empty() {
         return false;
     }
     detach(thread);

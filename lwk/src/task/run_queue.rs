@@ -64,7 +64,7 @@ fn next(queue: &VecDeque<Box<Thread>>) -> Option<(usize, Priority)> {
 /// queued.
 fn next_for(queue: &VecDeque<Box<Thread>>, reserved: usize, core: u32) -> Option<usize> {
     let all = queue.iter().enumerate();
-    let allowed = all.filter(|(_, thread)| thread.handle.cores().holds(core));
+    let allowed = all.filter(|(_, thread)| thread.handle.may_run_on(core));
     let next = highest_priority(allowed).filter(|_| queue.len() > reserved);
     next.map(|(place, _)| place)
 }

@@ -1,4 +1,4 @@
-//! Extended processor state of threads: x87, SSE, AVX and so on, by XSAVE.
+//! Extended processor state of threads: x87, SSE, AVX and so on, by XSAVE, and the bases of FS and GS.
 
 extern crate alloc;
 
@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::cpu::{change_cr4, cpuid};
 use super::per_core;
+use super::segment_bases::SegmentBases;
 
 /// CR4: XSAVE.
 const CR4_OSXSAVE: u64 = 1 << 18;
@@ -52,6 +53,7 @@ pub(super) fn enable() {
 pub struct ExtendedState {
     area: NonNull<u8>,
     layout: Layout,
+    bases: SegmentBases,
     /// Core that these registers were last loaded on or saved from.
     core: Option<u32>,
 }
@@ -70,6 +72,7 @@ impl ExtendedState {
         let mut state = Self {
             area,
             layout,
+            bases: SegmentBases::default(),
             core: None,
         };
         state.reset();
@@ -118,8 +121,23 @@ impl ExtendedState {
         }
     }
 
-    /// Sets the initial state of a program.
+    /// Returns the bases of FS and GS that were last saved or set.
+    #[must_use]
+    pub fn bases(&self) -> SegmentBases {
+        self.bases
+    }
+
+    /// Sets the bases of FS and GS of a thread whose state is saved; the next load takes them.
+    pub fn set_bases(&mut self, bases: SegmentBases) {
+        self.core = None;
+        self.bases = bases;
+    }
+
+    /// Sets the initial state of a program, but for the bases of FS and GS.
     pub fn reset(&mut self) {
+        if self.is_loaded() {
+            self.bases.save();
+        }
         self.core = None;
         // SAFETY: `new` makes the area this large.
         unsafe {
@@ -134,7 +152,8 @@ impl ExtendedState {
     /// Copies the state, for a new thread.
     #[must_use]
     pub fn duplicate(&self) -> Option<Self> {
-        let copy = Self::new()?;
+        let mut copy = Self::new()?;
+        copy.bases = self.bases;
         // SAFETY: both areas have this size, which does not change once cores run.
         unsafe {
             copy.area
@@ -146,6 +165,7 @@ impl ExtendedState {
     /// Saves the registers of this core.
     pub fn save(&mut self) {
         self.mark_loaded();
+        self.bases.save();
         let enabled = ENABLED.load(Ordering::Acquire);
         // SAFETY: the area is large enough for what is enabled, and aligned.
         unsafe {
@@ -161,8 +181,10 @@ impl ExtendedState {
     /// Whether the calling core still has these registers: it has loaded no others since, and they
     /// have not been loaded on another core.
     fn is_loaded(&self) -> bool {
-        let loaded = per_core::loaded_state().load(Ordering::Relaxed);
-        self.core == Some(per_core::current().index) && loaded == self.area.addr().get()
+        self.core.is_some_and(|core| {
+            let loaded = per_core::loaded_state().load(Ordering::Relaxed);
+            core == per_core::current().index && loaded == self.area.addr().get()
+        })
     }
 
     fn mark_loaded(&mut self) {
@@ -176,6 +198,7 @@ impl ExtendedState {
             return;
         }
         self.mark_loaded();
+        self.bases.load();
         let enabled = ENABLED.load(Ordering::Acquire);
         // SAFETY: `new`, `set_bytes` or `save` wrote the area: no reserved bit is set.
         unsafe {

@@ -11,6 +11,8 @@ pub mod paging;
 pub mod per_core;
 #[cfg(feature = "programs")]
 pub mod program_mode;
+#[cfg(feature = "programs")]
+pub mod segment_bases;
 #[cfg(feature = "boot-protocol")]
 pub mod start;
 pub mod trap;

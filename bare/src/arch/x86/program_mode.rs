@@ -1,9 +1,7 @@
 //! Registers of a core that runs programs.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use super::cpu::{Msr, change_cr0, change_cr4, cpuid, read_msr, write_msr};
-use super::{extended_state, mitigation, per_core};
+use super::{extended_state, mitigation, per_core, segment_bases};
 
 /// CR0: write protection also in the kernel; no emulation; FPU present, its errors are exceptions;
 /// caches on (CD and NW are set after INIT).
@@ -45,7 +43,7 @@ pub fn enable() {
     }
     extended_state::enable();
     mitigation::detect();
-    HAS_FSGSBASE.store(cpuid_has_fsgsbase(), Ordering::Relaxed);
+    segment_bases::detect();
 }
 
 /// Returns the optional CR4 bits that the processor has.
@@ -65,18 +63,4 @@ fn optional_features() -> u64 {
 #[must_use]
 pub fn has_rdtscp() -> bool {
     cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || cpuid(7, 0).ecx & 1 << 22 != 0
-}
-
-/// Whether programs can set their FS and GS base themselves, so that the kernel has to read them
-/// back.
-#[must_use]
-pub fn has_fsgsbase() -> bool {
-    HAS_FSGSBASE.load(Ordering::Relaxed)
-}
-
-/// Cached result of CPUID, which is slow under a hypervisor and needed at each entry of a program.
-static HAS_FSGSBASE: AtomicBool = AtomicBool::new(false);
-
-fn cpuid_has_fsgsbase() -> bool {
-    cpuid(7, 0).ebx & 1 != 0
 }

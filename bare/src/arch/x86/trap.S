@@ -41,6 +41,7 @@
 	.set	USER_CS, 0x23
 	.set	USER_SS, 0x1b
 	.set	VECTOR_SYSCALL, 256
+	.set	RFLAGS_TF, 0x100
 
 	/* Save all but RDI, RSP, RIP and RFLAGS to the context at RDI. */
 	.macro SAVE_REGISTERS
@@ -60,6 +61,30 @@
 	movq	%r15, CONTEXT_R15(%rdi)
 	.endm
 
+	/* Load all but RDI, RSP, RCX and R11 from the context at RDI. */
+	.macro LOAD_REGISTERS
+	movq	CONTEXT_RAX(%rdi), %rax
+	movq	CONTEXT_RBX(%rdi), %rbx
+	movq	CONTEXT_RDX(%rdi), %rdx
+	movq	CONTEXT_RSI(%rdi), %rsi
+	movq	CONTEXT_RBP(%rdi), %rbp
+	movq	CONTEXT_R8(%rdi), %r8
+	movq	CONTEXT_R9(%rdi), %r9
+	movq	CONTEXT_R10(%rdi), %r10
+	movq	CONTEXT_R12(%rdi), %r12
+	movq	CONTEXT_R13(%rdi), %r13
+	movq	CONTEXT_R14(%rdi), %r14
+	movq	CONTEXT_R15(%rdi), %r15
+	.endm
+
+	/* Last: the instructions after it leave no data of the kernel in the buffers. */
+	.macro CLEAR_BUFFERS
+	cmpb	$0, bare_clears_buffers(%rip)
+	je	1f
+	verw	kernel_data(%rip)
+1:
+	.endm
+
 	.text
 	.code64
 	/* void bare_enter_user(struct UserContext *context) */
@@ -73,31 +98,40 @@ bare_enter_user:
 	pushq	%r15
 	movq	%rsp, %gs:CORE_KERNEL_RSP
 	movq	%rdi, %gs:CORE_CONTEXT
+	/*
+	 * SYSRET loads RIP from RCX and RFLAGS from R11, which is what SYSCALL has left there unless
+	 * the kernel gave the program other registers. With TF the program would be trapped before
+	 * its instruction. RIP is canonical (UserContext::run): else SYSRET would fault in the kernel.
+	 */
+	movq	CONTEXT_RIP(%rdi), %rcx
+	movq	CONTEXT_RFLAGS(%rdi), %r11
+	cmpq	$VECTOR_SYSCALL, CONTEXT_VECTOR(%rdi)
+	jne	enter_by_iret
+	cmpq	%rcx, CONTEXT_RCX(%rdi)
+	jne	enter_by_iret
+	cmpq	%r11, CONTEXT_R11(%rdi)
+	jne	enter_by_iret
+	testl	$RFLAGS_TF, %r11d
+	jnz	enter_by_iret
+	LOAD_REGISTERS
+	movq	CONTEXT_RSP(%rdi), %rsp
+	movq	CONTEXT_RDI(%rdi), %rdi
+	CLEAR_BUFFERS
+	swapgs
+	sysretq
+
+enter_by_iret:
 	pushq	$USER_SS
 	pushq	CONTEXT_RSP(%rdi)
 	pushq	CONTEXT_RFLAGS(%rdi)
 	pushq	$USER_CS
 	pushq	CONTEXT_RIP(%rdi)
-	movq	CONTEXT_RAX(%rdi), %rax
-	movq	CONTEXT_RBX(%rdi), %rbx
+	LOAD_REGISTERS
 	movq	CONTEXT_RCX(%rdi), %rcx
-	movq	CONTEXT_RDX(%rdi), %rdx
-	movq	CONTEXT_RSI(%rdi), %rsi
-	movq	CONTEXT_RBP(%rdi), %rbp
-	movq	CONTEXT_R8(%rdi), %r8
-	movq	CONTEXT_R9(%rdi), %r9
-	movq	CONTEXT_R10(%rdi), %r10
 	movq	CONTEXT_R11(%rdi), %r11
-	movq	CONTEXT_R12(%rdi), %r12
-	movq	CONTEXT_R13(%rdi), %r13
-	movq	CONTEXT_R14(%rdi), %r14
-	movq	CONTEXT_R15(%rdi), %r15
 	movq	CONTEXT_RDI(%rdi), %rdi
-	/* Last: the instructions after it leave no data of the kernel in the buffers. */
-	cmpb	$0, bare_clears_buffers(%rip)
-	je	1f
-	verw	kernel_data(%rip)
-1:	swapgs
+	CLEAR_BUFFERS
+	swapgs
 	iretq
 kernel_data:
 	.word	KERNEL_DS
@@ -115,7 +149,8 @@ bare_syscall_entry:
 	movq	$VECTOR_SYSCALL, CONTEXT_VECTOR(%rdi)
 	movq	%gs:CORE_SCRATCH, %rax
 	movq	%rax, CONTEXT_RDI(%rdi)
-	jmp	leave_user
+	movq	%gs:CORE_KERNEL_RSP, %rsp
+	jmp	return_to_kernel
 
 	/* On the stack: vector, error, RIP, CS, RFLAGS, RSP, SS. */
 trap_common:
@@ -139,6 +174,7 @@ leave_user:
 	movq	%gs:CORE_KERNEL_RSP, %rsp
 	pushq	$2
 	popfq
+return_to_kernel:
 	popq	%r15
 	popq	%r14
 	popq	%r13

@@ -2,10 +2,9 @@
 
 use core::mem::offset_of;
 
-use super::cpu::{self, Msr, read_msr, write_msr};
+use super::cpu;
 #[cfg(target_os = "none")]
 use super::machine_check;
-use super::program_mode::has_fsgsbase;
 use super::trap::{FIRST_INTERRUPT, PAGE_FAULT, SYSCALL};
 
 /// End of the addresses that programs can use.
@@ -67,10 +66,6 @@ pub struct UserContext {
     pub registers: Registers,
     vector: u64,
     error: u64,
-    /// Base of FS: thread-local storage.
-    pub fs_base: u64,
-    /// Base of GS.
-    pub gs_base: u64,
 }
 
 // Offsets that trap.S uses.
@@ -123,18 +118,9 @@ impl UserContext {
         );
         let flags = &mut self.registers.rflags;
         *flags = *flags & RFLAGS_PROGRAM | RFLAGS_ALWAYS;
-        // SAFETY: 1. both bases are canonical: `set_base` and the processor allow no others. 2. The
-        // area's context pointer is used only until this call returns, and `self` is borrowed for
-        // that long. 3. The program runs at level 3 with its own page table.
-        unsafe {
-            write_msr(Msr::FsBase as u32, self.fs_base);
-            write_msr(Msr::KernelGsBase as u32, self.gs_base);
-            bare_enter_user(self);
-            if has_fsgsbase() {
-                self.fs_base = read_msr(Msr::FsBase as u32);
-                self.gs_base = read_msr(Msr::KernelGsBase as u32);
-            }
-        }
+        // SAFETY: 1. the area's context pointer is used only until this call returns, and `self` is
+        // borrowed for that long. 2. The program runs at level 3 with its own page table.
+        unsafe { bare_enter_user(self) }
     }
 
     /// Reason of the last entry.
@@ -153,30 +139,7 @@ impl UserContext {
             vector => Trap::Interrupt(vector as u8),
         }
     }
-
-    /// Sets the base of FS or GS. Returns whether the address is valid for programs.
-    #[must_use]
-    pub fn set_base(&mut self, gs: bool, base: u64) -> bool {
-        let possible = base < USER_END;
-        if possible {
-            *(if gs {
-                &mut self.gs_base
-            } else {
-                &mut self.fs_base
-            }) = base;
-        }
-        possible
-    }
 }
 
 #[cfg(not(target_os = "none"))]
 const _: (u64, u64) = (RFLAGS_PROGRAM, RFLAGS_ALWAYS);
-#[cfg(not(target_os = "none"))]
-const _: fn() = || {
-    let _ = (
-        has_fsgsbase,
-        read_msr as unsafe fn(u32) -> u64,
-        write_msr as unsafe fn(u32, u64),
-        Msr::FsBase,
-    );
-};
