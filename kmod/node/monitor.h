@@ -7,12 +7,14 @@
 #include "insula_module.h"
 
 struct insula_monitor;
+struct insula_nested_table;
 struct insula_node;
 
 /* A confined node's monitor. All zero: the node is not confined. */
 struct insula_node_vmm {
 	struct file *memory;		/* its memory object, held through all starts; or NULL */
 	struct insula_monitor *header;	/* in it; NULL until it is written for the next start */
+	struct insula_nested_table *nested;	/* of this start; NULL: as above */
 	struct insula_node_confine start;
 };
 
@@ -32,6 +34,14 @@ int insula_node_clear_monitor(struct insula_node *node);
 
 /* Detach it from a node that has been stopped. Node's lock held. Sleeps. */
 void insula_node_drop_monitor(struct insula_node *node);
+
+/*
+ * Let a confined node access the memory of an object, or take that away from chunk number `first` on.
+ * On return nothing uses it, unless with -EIO, which is when the node cannot be stopped. No effect on
+ * other nodes. -ENOMEM, -EEXIST, -EPIPE: nothing changed. Node's lock held.
+ */
+int insula_node_monitor_add_memory(struct insula_node *node, struct file *memory);
+int insula_node_monitor_remove_memory(struct insula_node *node, struct file *memory, u32 first);
 
 /* Word at which the monitor tells that it has ended the node; NULL if the node has none. */
 const u32 *insula_node_monitor_ended(const struct insula_node *node);

@@ -74,13 +74,12 @@ static void resize_commit(struct insula_node *node, struct change *change)
 		insula_grant_channel_unlock(node->grants);
 }
 
-/* A delegation area's set of ringable cores is fixed. */
-static int resize_allowed(const struct insula_node *node)
+/* A delegation area's set of ringable cores is fixed, and so is that of a monitor's. */
+static int resize_allowed(const struct insula_node *node, u32 cpus_count)
 {
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
-	/* Nor does the monitor take over more cores or memory. */
-	return node->slots || insula_node_confined(node) ? -EOPNOTSUPP : 0;
+	return node->slots || (cpus_count && insula_node_confined(node)) ? -EOPNOTSUPP : 0;
 }
 
 static int resize_prepare_grow(struct change *change, const struct insula_node *node,
@@ -98,25 +97,35 @@ static int resize_prepare_grow(struct change *change, const struct insula_node *
 	return resize_prepare(change);
 }
 
+/* Let a node access memory that becomes its own. */
+static int resize_take_memory(struct insula_node *node, struct file *memory)
+{
+	int err = insula_devices_extend(&node->devices, memory, 0);
+
+	if (err)
+		return err;
+	err = insula_node_monitor_add_memory(node, memory);
+	if (!err)
+		err = insula_memory_absorb(node->memory, memory);
+	if (!err)
+		return 0;
+	/* Its kernel does not know of it yet. */
+	insula_node_monitor_remove_memory(node, memory, 0);
+	insula_devices_reduce(&node->devices, memory, 0);
+	return err;
+}
+
 static int resize_take(struct insula_node *node, const u32 *cpus, u32 cpus_count,
 		       struct file *memory)
 {
-	int err;
+	int err = insula_cores_take(cpus, cpus_count, node->id);
 
-	err = memory ? insula_devices_extend(&node->devices, memory, 0) : 0;
 	if (err)
 		return err;
-	err = insula_cores_take(cpus, cpus_count, node->id);
-	if (err)
-		goto reduce;
-	err = memory ? insula_memory_absorb(node->memory, memory) : 0;
-	if (!err)
-		return 0;
+	err = memory ? resize_take_memory(node, memory) : 0;
 	/* They are still parked. */
-	insula_cores_give(cpus, cpus_count);
-reduce:
-	if (memory)
-		insula_devices_reduce(&node->devices, memory, 0);
+	if (err)
+		insula_cores_give(cpus, cpus_count);
 	return err;
 }
 
@@ -125,7 +134,7 @@ static int resize_grow(struct insula_node *node, const u32 *cpus, u32 cpus_count
 		       struct file *memory)
 {
 	struct change change;
-	int err = resize_allowed(node);
+	int err = resize_allowed(node, cpus_count);
 
 	if (err)
 		return err;
@@ -182,7 +191,7 @@ static int resize_shrink(struct insula_node *node, const u32 *cpus, u32 cpus_cou
 {
 	u32 has = insula_memory_count(node->memory);
 	struct change change;
-	int err = resize_allowed(node);
+	int err = resize_allowed(node, cpus_count);
 
 	if (err)
 		return err;
@@ -199,6 +208,10 @@ static int resize_shrink(struct insula_node *node, const u32 *cpus, u32 cpus_cou
 	}
 	resize_commit(node, &change);
 	insula_cores_give(cpus, cpus_count);
+	if (chunks)
+		err = insula_node_monitor_remove_memory(node, node->memory, has - chunks);
+	if (err)
+		return err;
 	insula_devices_reduce(&node->devices, node->memory, has - chunks);
 	insula_memory_drop(node->memory, chunks);
 	return 0;

@@ -60,7 +60,12 @@ pub unsafe fn run(area: u64) -> ! {
     }
     // SAFETY: the area is this core's.
     let guest = unsafe { Guest::new(area) };
-    Core { area, guest }.run()
+    Core {
+        area,
+        guest,
+        removals_seen: 0,
+    }
+    .run()
 }
 
 /// Records that the monitor has failed, which ends the node.
@@ -83,6 +88,8 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
 struct Core {
     area: Area,
     guest: Guest,
+    /// Removals from the nested page table, as of the last flush.
+    removals_seen: u64,
 }
 
 impl Core {
@@ -143,6 +150,7 @@ impl Core {
             Exit::PortString(port) => return Err(ending(MonitorEnd::PORT, port.into(), 0)),
             // Memory is coherent, and a node without devices has no use for more.
             Exit::FlushCaches => self.guest.skip_instruction(),
+            Exit::Memory { .. } if self.has_seen_removal() => {}
             Exit::Memory { address, error } => {
                 return Err(ending(MonitorEnd::MEMORY, address, error));
             }
@@ -150,6 +158,22 @@ impl Core {
             Exit::Other(code) => return Err(ending(MonitorEnd::INSTRUCTION, code, 0)),
         }
         Ok(())
+    }
+
+    /// Flushes if something was removed from the nested page table since the last flush. Then the guest
+    /// tries its access again: it may have found the address in a page table of its own that has been
+    /// changed, too.
+    fn has_seen_removal(&mut self) -> bool {
+        let is_new = self.area.header().nested_removals() != self.removals_seen;
+        if is_new {
+            self.flush();
+        }
+        is_new
+    }
+
+    fn flush(&mut self) {
+        self.removals_seen = self.area.header().nested_removals();
+        self.guest.flush();
     }
 
     /// Answers an NMI. One that nobody asked for is the base's, for the guest.
@@ -163,12 +187,12 @@ impl Core {
 
     /// Carries out what was asked of this core.
     fn serve(&mut self, requests: Requests) {
+        if requests.has(REQUEST_FLUSH) {
+            self.flush();
+            self.area.count_flush();
+        }
         if requests.has(REQUEST_STOP) || self.area.header().has_ended() {
             return self.stop();
-        }
-        if requests.has(REQUEST_FLUSH) {
-            self.guest.flush();
-            self.area.count_flush();
         }
         if requests.has(REQUEST_INIT) {
             self.stop();

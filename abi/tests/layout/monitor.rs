@@ -24,6 +24,7 @@ pub(crate) fn structures() -> Facts {
             cores_count,
             cores,
             nested_page_table,
+            nested_removals,
             entry,
             page_table,
             argument,
@@ -39,7 +40,7 @@ pub(crate) fn structures() -> Facts {
         MonitorCore,
         "insula_monitor_core",
         [
-            apic_id, index, header, running, requests, flushes, exits, dropped
+            apic_id, index, header, owned, running, requests, flushes, exits, dropped
         ]
     );
     structure!(

@@ -55,6 +55,7 @@ pub const ALL: &[&Scenario] = &[
     &node::up_down::SCENARIO,
     &node::x2apic::SCENARIO,
     &isolation::confined::SCENARIO,
+    &isolation::confined_update::SCENARIO,
     &communication::channels::SCENARIO,
     &communication::frames::SCENARIO,
     &lightweight_kernel::delegation::SCENARIO,

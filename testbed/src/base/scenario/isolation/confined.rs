@@ -116,7 +116,7 @@ fn refusals() -> Result<(), Finding> {
 }
 
 /// Waits until the node was ended by its monitor. Returns what that tells.
-fn ended(node: &TestNode, reason: &str) -> Result<Value, Finding> {
+pub(super) fn ended(node: &TestNode, reason: &str) -> Result<Value, Finding> {
     let view = node.wait_for_end()?;
     assert_equal("reason", &view["reason"].as_str(), &Some(reason))?;
     Ok(view["monitor"]["ended"].clone())
