@@ -157,6 +157,43 @@ int insula_node_start_monitor(struct insula_node *node)
 	return 0;
 }
 
+int insula_node_monitor_park_cores(struct insula_node *node, const u32 *cpus, u32 count)
+{
+	struct insula_monitor_cores *cores;
+	int err;
+
+	if (!node->vmm.nested || !count)
+		return insula_cores_park(cpus, count);
+	cores = insula_nested_table_cores(node->vmm.nested);
+	err = insula_monitor_cores_own(cores, cpus, count, false);
+	if (!err)
+		err = insula_cores_park(cpus, count);
+	if (err)
+		insula_monitor_cores_own(cores, cpus, count, true);
+	else
+		insula_monitor_cores_remove(cores, cpus, count);
+	return err;
+}
+
+int insula_node_monitor_add_cores(struct insula_node *node, const u32 *cpus, u32 count)
+{
+	struct insula_monitor_cores *cores;
+	u32 index;
+	u64 tsc;
+	int err;
+
+	if (!node->vmm.nested || !count)
+		return 0;
+	cores = insula_nested_table_cores(node->vmm.nested);
+	index = cores->count;
+	err = insula_monitor_cores_add(cores, cpus, count);
+	for (; !err && index < cores->count; index++)
+		err = monitor_start_core(node, &cores->core[index], &tsc);
+	if (err)
+		insula_node_monitor_park_cores(node, cpus, count);
+	return err;
+}
+
 /* Unmap chunks from number `first` to before `end`. */
 static int monitor_unmap_memory(struct insula_nested_table *nested, struct file *memory, u32 first,
 				u32 end)

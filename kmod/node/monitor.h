@@ -43,6 +43,18 @@ void insula_node_drop_monitor(struct insula_node *node);
 int insula_node_monitor_add_memory(struct insula_node *node, struct file *memory);
 int insula_node_monitor_remove_memory(struct insula_node *node, struct file *memory, u32 first);
 
+/*
+ * Start the monitor on parked cores that a confined node is given, where it waits for their start by
+ * the node's kernel. No effect on other nodes. On failure they are parked. Node's lock held.
+ */
+int insula_node_monitor_add_cores(struct insula_node *node, const u32 *cpus, u32 count);
+
+/*
+ * Park cores of a node, confined or not, of which its kernel may still interrupt none. -EIO: one
+ * cannot be stopped, and all stay the node's. Node's lock held.
+ */
+int insula_node_monitor_park_cores(struct insula_node *node, const u32 *cpus, u32 count);
+
 /* Word at which the monitor tells that it has ended the node; NULL if the node has none. */
 const u32 *insula_node_monitor_ended(const struct insula_node *node);
 

@@ -19,6 +19,7 @@
 #include <linux/jiffies.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
@@ -52,43 +53,137 @@ static int monitor_core_find(struct insula_confined_core *core, u32 apic_id,
 	return -EINVAL;
 }
 
-static int monitor_cores_find(struct insula_monitor_cores *cores, const u32 *cpus,
-			      const struct insula_monitor_areas *areas)
+/* Clear what a former use of the area has left, but for what counts all uses. */
+static void monitor_core_clear(struct insula_monitor_core *area)
+{
+	struct insula_monitor_core kept = *area;
+
+	memset(area, 0, INSULA_MONITOR_CORE_SIZE);
+	area->apic_id = kept.apic_id;
+	area->index = kept.index;
+	area->header = kept.header;
+	area->dropped = kept.dropped;
+	memcpy(area->exits, kept.exits, sizeof(area->exits));
+}
+
+/* Sets of cores, allocated before they replace the present ones. */
+struct monitor_cores_change {
+	u32 count;
+	struct insula_confined_core *core;
+	u32 *apic_ids;
+};
+
+static void monitor_cores_discard(struct monitor_cores_change *change)
+{
+	kfree(change->core);
+	kfree(change->apic_ids);
+}
+
+static int monitor_cores_prepare(struct monitor_cores_change *change, u32 count)
+{
+	change->count = count;
+	change->core = kcalloc(count, sizeof(*change->core), GFP_KERNEL);
+	change->apic_ids = kcalloc(count, sizeof(*change->apic_ids), GFP_KERNEL);
+	if (change->core && change->apic_ids)
+		return 0;
+	monitor_cores_discard(change);
+	return -ENOMEM;
+}
+
+/* No flush is under way meanwhile. */
+static void monitor_cores_replace(struct insula_monitor_cores *cores,
+				  struct monitor_cores_change *change)
+{
+	mutex_lock(&cores->flushing);
+	mutex_lock(&cores->lock);
+	swap(cores->count, change->count);
+	swap(cores->core, change->core);
+	swap(cores->apic_ids, change->apic_ids);
+	mutex_unlock(&cores->lock);
+	mutex_unlock(&cores->flushing);
+	monitor_cores_discard(change);
+}
+
+int insula_monitor_cores_add(struct insula_monitor_cores *cores, const u32 *cpus, u32 count)
+{
+	struct monitor_cores_change change;
+	u32 i, had = cores->count;
+	int err = monitor_cores_prepare(&change, had + count);
+
+	if (err)
+		return err;
+	if (had) {
+		memcpy(change.core, cores->core, had * sizeof(*change.core));
+		memcpy(change.apic_ids, cores->apic_ids, had * sizeof(*change.apic_ids));
+	}
+	for (i = 0; !err && i < count; i++) {
+		change.apic_ids[had + i] = insula_processor_apic_id(cpus[i]);
+		err = monitor_core_find(&change.core[had + i], change.apic_ids[had + i],
+					&cores->areas);
+	}
+	if (err) {
+		monitor_cores_discard(&change);
+		return err;
+	}
+	for (i = had; i < had + count; i++) {
+		monitor_core_clear(change.core[i].area);
+		WRITE_ONCE(change.core[i].area->owned, 1);
+	}
+	monitor_cores_replace(cores, &change);
+	return 0;
+}
+
+static bool monitor_core_listed(const struct insula_confined_core *core, const u32 *cpus, u32 count)
+{
+	while (count--)
+		if (insula_processor_apic_id(cpus[count]) == core->apic_id)
+			return true;
+	return false;
+}
+
+int insula_monitor_cores_own(struct insula_monitor_cores *cores, const u32 *cpus, u32 count,
+			     bool owned)
 {
 	u32 i;
-	int err = 0;
 
-	for (i = 0; !err && i < cores->count; i++) {
-		cores->apic_ids[i] = insula_processor_apic_id(cpus[i]);
-		err = monitor_core_find(&cores->core[i], cores->apic_ids[i], areas);
+	for (i = 0; i < cores->count; i++)
+		if (monitor_core_listed(&cores->core[i], cpus, count))
+			WRITE_ONCE(cores->core[i].area->owned, owned);
+	return insula_monitor_cores_flush(cores);
+}
+
+/* A flush under way waits for them no more: they run no guest. */
+void insula_monitor_cores_remove(struct insula_monitor_cores *cores, const u32 *cpus, u32 count)
+{
+	u32 i, left = 0;
+
+	for (i = 0; i < cores->count; i++)
+		if (monitor_core_listed(&cores->core[i], cpus, count))
+			WRITE_ONCE(cores->core[i].area->running, 0);
+	mutex_lock(&cores->flushing);
+	mutex_lock(&cores->lock);
+	for (i = 0; i < cores->count; i++) {
+		if (monitor_core_listed(&cores->core[i], cpus, count))
+			continue;
+		cores->core[left] = cores->core[i];
+		cores->apic_ids[left++] = cores->apic_ids[i];
 	}
-	for (i = 0; !err && i < cores->count; i++)
-		WRITE_ONCE(cores->core[i].area->owned, 1);
-	return err;
+	cores->count = left;
+	mutex_unlock(&cores->lock);
+	mutex_unlock(&cores->flushing);
 }
 
 int insula_monitor_cores_init(struct insula_monitor_cores *cores, struct insula_node *node,
 			      const struct insula_monitor_areas *areas)
 {
-	int err = -ENOMEM;
-
-	cores->node = node;
-	cores->count = node->cpus_count;
-	cores->core = kcalloc(cores->count, sizeof(*cores->core), GFP_KERNEL);
-	cores->apic_ids = kcalloc(cores->count, sizeof(*cores->apic_ids), GFP_KERNEL);
-	if (cores->core && cores->apic_ids)
-		err = monitor_cores_find(cores, node->cpus, areas);
-	if (err) {
-		insula_monitor_cores_destroy(cores);
-		return err;
-	}
+	*cores = (struct insula_monitor_cores) { .node = node, .areas = *areas };
 	mutex_init(&cores->flushing);
 	mutex_init(&cores->lock);
 	/* Memory reclaim may take them: teach lockdep before that happens. */
 	fs_reclaim_acquire(GFP_KERNEL);
 	might_lock(&cores->flushing);
 	fs_reclaim_release(GFP_KERNEL);
-	return 0;
+	return insula_monitor_cores_add(cores, node->cpus, node->cpus_count);
 }
 
 void insula_monitor_cores_destroy(struct insula_monitor_cores *cores)

@@ -30,8 +30,9 @@ struct insula_monitor_cores {
 	struct insula_node *node;	/* NULL once it is ending */
 	bool ended;			/* they are parked */
 	bool lost;			/* one could not be: it may execute forever */
+	struct insula_monitor_areas areas;
 	u32 count;
-	struct insula_confined_core *core;
+	struct insula_confined_core *core;	/* changed with `flushing` locked, too */
 	u32 *apic_ids;			/* theirs */
 };
 
@@ -39,6 +40,16 @@ struct insula_monitor_cores {
 int insula_monitor_cores_init(struct insula_monitor_cores *cores, struct insula_node *node,
 			      const struct insula_monitor_areas *areas);
 void insula_monitor_cores_destroy(struct insula_monitor_cores *cores);
+
+/* Add cores, parked, with cleared areas. -EINVAL, -ENOMEM: none is added. Node's lock held. */
+int insula_monitor_cores_add(struct insula_monitor_cores *cores, const u32 *cpus, u32 count);
+
+/* The node has these no more, or again: its other cores interrupt them no more. As a flush. */
+int insula_monitor_cores_own(struct insula_monitor_cores *cores, const u32 *cpus, u32 count,
+			     bool owned);
+
+/* Remove cores that are parked. Node's lock held. */
+void insula_monitor_cores_remove(struct insula_monitor_cores *cores, const u32 *cpus, u32 count);
 
 /* See insula_nested_table_flush(). */
 int insula_monitor_cores_flush(struct insula_monitor_cores *cores);

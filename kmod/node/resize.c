@@ -74,12 +74,12 @@ static void resize_commit(struct insula_node *node, struct change *change)
 		insula_grant_channel_unlock(node->grants);
 }
 
-/* A delegation area's set of ringable cores is fixed, and so is that of a monitor's. */
-static int resize_allowed(const struct insula_node *node, u32 cpus_count)
+/* A delegation area's set of ringable cores is fixed. */
+static int resize_allowed(const struct insula_node *node)
 {
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
-	return node->slots || (cpus_count && insula_node_confined(node)) ? -EOPNOTSUPP : 0;
+	return node->slots ? -EOPNOTSUPP : 0;
 }
 
 static int resize_prepare_grow(struct change *change, const struct insula_node *node,
@@ -97,34 +97,53 @@ static int resize_prepare_grow(struct change *change, const struct insula_node *
 	return resize_prepare(change);
 }
 
-/* Let a node access memory that becomes its own. */
+/* Give memory to a node whose monitor lets it access that. */
+static int resize_absorb(struct insula_node *node, struct file *memory)
+{
+	int err = insula_node_monitor_add_memory(node, memory);
+
+	if (err)
+		return err;
+	err = insula_memory_absorb(node->memory, memory);
+	if (err)
+		insula_node_monitor_remove_memory(node, memory, 0);
+	return err;
+}
+
 static int resize_take_memory(struct insula_node *node, struct file *memory)
 {
 	int err = insula_devices_extend(&node->devices, memory, 0);
 
 	if (err)
 		return err;
-	err = insula_node_monitor_add_memory(node, memory);
-	if (!err)
-		err = insula_memory_absorb(node->memory, memory);
-	if (!err)
-		return 0;
-	/* Its kernel does not know of it yet. */
-	insula_node_monitor_remove_memory(node, memory, 0);
-	insula_devices_reduce(&node->devices, memory, 0);
+	err = resize_absorb(node, memory);
+	if (err)
+		insula_devices_reduce(&node->devices, memory, 0);
+	return err;
+}
+
+static int resize_take_cores(struct insula_node *node, const u32 *cpus, u32 count)
+{
+	int err = insula_cores_take(cpus, count, node->id);
+
+	if (err)
+		return err;
+	err = insula_node_monitor_add_cores(node, cpus, count);
+	if (err)
+		insula_cores_give(cpus, count);
 	return err;
 }
 
 static int resize_take(struct insula_node *node, const u32 *cpus, u32 cpus_count,
 		       struct file *memory)
 {
-	int err = insula_cores_take(cpus, cpus_count, node->id);
+	int err = resize_take_cores(node, cpus, cpus_count);
 
 	if (err)
 		return err;
 	err = memory ? resize_take_memory(node, memory) : 0;
-	/* They are still parked. */
-	if (err)
+	/* Without a monitor they are still parked, and no kernel knows of them. */
+	if (err && !insula_node_monitor_park_cores(node, cpus, cpus_count))
 		insula_cores_give(cpus, cpus_count);
 	return err;
 }
@@ -134,7 +153,7 @@ static int resize_grow(struct insula_node *node, const u32 *cpus, u32 cpus_count
 		       struct file *memory)
 {
 	struct change change;
-	int err = resize_allowed(node, cpus_count);
+	int err = resize_allowed(node);
 
 	if (err)
 		return err;
@@ -191,7 +210,7 @@ static int resize_shrink(struct insula_node *node, const u32 *cpus, u32 cpus_cou
 {
 	u32 has = insula_memory_count(node->memory);
 	struct change change;
-	int err = resize_allowed(node, cpus_count);
+	int err = resize_allowed(node);
 
 	if (err)
 		return err;
@@ -201,7 +220,7 @@ static int resize_shrink(struct insula_node *node, const u32 *cpus, u32 cpus_cou
 	if (err)
 		return err;
 	/* A core that cannot be stopped stays the node's, with all of its memory. */
-	err = insula_cores_park(cpus, cpus_count);
+	err = insula_node_monitor_park_cores(node, cpus, cpus_count);
 	if (err) {
 		resize_discard(&change);
 		return err;

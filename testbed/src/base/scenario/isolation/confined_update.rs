@@ -1,8 +1,9 @@
-//! A confined node gets more memory while it runs, and gives it back: what it has given back it cannot
-//! reach any more, whatever its kernel does.
+//! A confined node gets more cores and memory while it runs, and gives them back: what it has given back
+//! it cannot reach any more, whatever its kernel does.
 
 use std::time::Duration;
 
+use crate::base::scenario::resources::update;
 use crate::base::support::insula_command::{assert_equal, insula, insula_json, text, with_cleanup};
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
@@ -12,7 +13,7 @@ use crate::host::machine::Emulator;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "confined_update",
-    proves: "a confined node gets memory while it runs, and reaches none that it has given back",
+    proves: "a confined node gets a core and memory, and reaches none that it has given back",
     machine: Shape {
         emulator: Emulator::Backports,
         ..Shape::USUAL
@@ -32,6 +33,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         peer_image(context, "6.12")?;
         let before = Resources::now()?;
         late_access(context)?;
+        assert_unchanged(&before)?;
+        update::with_node(context, "6.12", &CONFINED, update::restart_keeps)?;
         assert_unchanged(&before)
     })
 }
