@@ -13,10 +13,11 @@
  * the node's cores in the monitor, the first of which enters the node's kernel; the others wait for
  * the kernel's start-up IPIs, which the monitor emulates.
  *
- * The module changes the nested page table while the node runs. Before it takes access away it counts
- * that in `nested_removals`, and afterwards waits until each core whose guest runs has carried out a
- * FLUSH request. A core whose guest fails to access memory, and has seen another count before, flushes
- * and tries again: the processor may have read the guest's own page table before it was changed.
+ * The module changes the nested page table while the node runs. Before it changes an entry that a core
+ * may remember it counts that in `nested_changes`, and after it has taken access away it waits until
+ * each core whose guest runs has carried out a FLUSH request. A core whose guest fails to access
+ * memory, and has not seen that count before, flushes and tries again: it may have remembered less than
+ * the new entry permits, or read the guest's own page table before that was changed, too.
  *
  * Words marked "monitor" are written by the monitor and read by the module; the other way round for
  * "module". The monitor is part of Insula, and trusted like the module.
@@ -64,7 +65,7 @@ struct insula_monitor {
 	__u32 cores_count;
 	__u64 cores;		/* the first core area */
 	__u64 nested_page_table;	/* its root, four levels */
-	__u64 nested_removals;	/* module: changes that took away access, begun so far */
+	__u64 nested_changes;	/* module: changes of what cores may remember */
 	__u64 entry;		/* of the node's first core, as in struct insula_node_start */
 	__u64 page_table;
 	__u64 argument;

@@ -106,8 +106,8 @@ pub struct Monitor {
     pub cores: u64,
     /// Root of the nested page table, of four levels.
     pub nested_page_table: u64,
-    /// By the module: number of changes of it that took away access, begun so far.
-    pub nested_removals: u64,
+    /// By the module: number of changes of entries that cores may remember, begun so far.
+    pub nested_changes: u64,
     /// First instruction of the node's kernel.
     pub entry: u64,
     /// Its CR3.

@@ -60,7 +60,7 @@ static int monitor_check(struct file *memory, u32 cpus_count,
 		return -EINVAL;
 	place->monitor = memory;
 	place->root = copy.nested_page_table;
-	place->removals = &(*header)->nested_removals;
+	place->changes = &(*header)->nested_changes;
 	place->areas = (struct insula_monitor_areas) { copy.cores, copy.cores_count };
 	return 0;
 }
@@ -108,8 +108,8 @@ int insula_node_confine(struct insula_node *node, struct file *by,
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
-	/* Neither devices' DMA nor mappings of the base's pages would be confined. */
-	if (!insula_processor_virtualizes() || !list_empty(&node->devices) || node->slots)
+	/* Devices' DMA would not be confined. */
+	if (!insula_processor_virtualizes() || !list_empty(&node->devices))
 		return -EOPNOTSUPP;
 	memory = insula_memory_get(request->memory);
 	if (IS_ERR(memory))

@@ -22,7 +22,7 @@ struct insula_nested_place {
 	struct file *monitor;		/* that memory, held by the table */
 	struct insula_extent extent;	/* its only chunk */
 	phys_addr_t root;
-	u64 *removals;			/* nested_removals of its header */
+	u64 *changes;			/* nested_changes of its header */
 	struct insula_monitor_areas areas;
 };
 
@@ -64,13 +64,13 @@ int insula_nested_frame_prepare(struct insula_nested_table *table, unsigned long
 
 /*
  * Map a prepared frame for one more user. The node may write it while any of its users is a
- * writer. -EEXIST: it is no frame of the base. -EBUSY: it has too many users. -EAGAIN: it was not
+ * writer. -EEXIST: it is no frame of the base. -ENOSPC: it has too many users. -EAGAIN: it was not
  * prepared. -EPIPE: ended.
  */
 int insula_nested_frame_map(struct insula_nested_table *table, unsigned long frame, bool writer);
 
-/* A user writes a frame that it has mapped from now on. -EPIPE: ended. */
-int insula_nested_frame_add_writer(struct insula_nested_table *table, unsigned long frame);
+/* A user writes a frame that it has mapped from now on. */
+void insula_nested_frame_add_writer(struct insula_nested_table *table, unsigned long frame);
 
 /*
  * Unmap a frame for one of its users. The node may use it until insula_nested_table_flush(), and

@@ -235,7 +235,8 @@ static bool node_state_start_valid(const struct insula_node *node,
 	       insula_memory_covers(node->memory, start->page_table, PAGE_SIZE) &&
 	       insula_memory_covers(node->memory, start->entry, 1) &&
 	       insula_memory_covers(node->memory, start->power_off, 1) &&
-	       insula_memory_covers(node->memory, start->reset, 1);
+	       insula_memory_covers(node->memory, start->reset, 1) &&
+	       (!node->slots || insula_slots_nested(node->slots) == node->vmm.nested);
 }
 
 static void node_state_start_exit_poll(struct insula_node *node)

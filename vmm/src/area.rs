@@ -240,10 +240,10 @@ impl Header {
         PhysAddr(self.read(offset_of!(Monitor, nested_page_table)))
     }
 
-    /// Number of times that the module has begun to take away access by it.
+    /// Number of times that the module has begun to change entries of it that cores may remember.
     #[must_use]
-    pub fn nested_removals(&self) -> u64 {
-        self.word64(offset_of!(Monitor, nested_removals))
+    pub fn nested_changes(&self) -> u64 {
+        self.word64(offset_of!(Monitor, nested_changes))
             .load(Ordering::Acquire)
     }
 

@@ -63,7 +63,7 @@ pub unsafe fn run(area: u64) -> ! {
     Core {
         area,
         guest,
-        removals_seen: 0,
+        changes_seen: 0,
     }
     .run()
 }
@@ -88,8 +88,8 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
 struct Core {
     area: Area,
     guest: Guest,
-    /// Removals from the nested page table, as of the last flush.
-    removals_seen: u64,
+    /// Count of the nested page table's changes, as of the last flush.
+    changes_seen: u64,
 }
 
 impl Core {
@@ -150,7 +150,7 @@ impl Core {
             Exit::PortString(port) => return Err(ending(MonitorEnd::PORT, port.into(), 0)),
             // Memory is coherent, and a node without devices has no use for more.
             Exit::FlushCaches => self.guest.skip_instruction(),
-            Exit::Memory { .. } if self.has_seen_removal() => {}
+            Exit::Memory { .. } if self.has_seen_change() => {}
             Exit::Memory { address, error } => {
                 return Err(ending(MonitorEnd::MEMORY, address, error));
             }
@@ -160,11 +160,11 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes if something was removed from the nested page table since the last flush. Then the guest
-    /// tries its access again: it may have found the address in a page table of its own that has been
-    /// changed, too.
-    fn has_seen_removal(&mut self) -> bool {
-        let is_new = self.area.header().nested_removals() != self.removals_seen;
+    /// Flushes if the nested page table has been changed since the last flush. Then the guest tries its
+    /// access again: its core may have remembered less than the table permits now, or have found the address
+    /// in a page table of the guest that has been changed, too.
+    fn has_seen_change(&mut self) -> bool {
+        let is_new = self.area.header().nested_changes() != self.changes_seen;
         if is_new {
             self.flush();
         }
@@ -172,7 +172,7 @@ impl Core {
     }
 
     fn flush(&mut self) {
-        self.removals_seen = self.area.header().nested_removals();
+        self.changes_seen = self.area.header().nested_changes();
         self.guest.flush();
     }
 

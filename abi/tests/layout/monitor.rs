@@ -24,7 +24,7 @@ pub(crate) fn structures() -> Facts {
             cores_count,
             cores,
             nested_page_table,
-            nested_removals,
+            nested_changes,
             entry,
             page_table,
             argument,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::CONFINED;
 use crate::base::scenario::resources::update;
 use crate::base::support::insula_command::{assert_equal, insula, insula_json, text, with_cleanup};
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
@@ -26,7 +27,6 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 const NAME: &str = "confined";
-const CONFINED: [&str; 2] = ["--isolation", "vmm"];
 
 fn play(context: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
@@ -48,7 +48,7 @@ fn late_access(context: &Context) -> Result<(), Finding> {
         &["--cpus", "2", "--memory", "192M", "--no-reboot"],
     ]
     .concat();
-    let task = "attack attack=attack:late";
+    let task = "late attack=attack:late";
     let node = TestNode::start(NAME, &["--image", &image], &size, task)?;
     node.wait_for_line("attacks")?;
     let grown = insula_json(&["update", "--memory", "+128M", "--json", NAME])?;
