@@ -272,6 +272,13 @@ impl Core {
                 unsafe { cpu::write_msr(register, value & 0xffff_ffff) }
                 Ok(true)
             }
+            Register::MachineCheckStatus if msr::is_machine_check_status_allowed(value) => {
+                // SAFETY: a core that gets machine checks has the register, which is its own; others do
+                // not write it.
+                unsafe { cpu::write_msr(msr::MCG_STATUS, value) }
+                Ok(true)
+            }
+            Register::MachineCheckStatus => Ok(false),
             Register::LocalVector(register) => Err(ending(MonitorEnd::MSR, register.into(), value)),
         }
     }
