@@ -100,6 +100,7 @@ struct insula_cpu {
 
 #define INSULA_MACHINE_X2APIC		(1U << 0)	/* APICs are in x2APIC mode */
 #define INSULA_MACHINE_VIRTUALIZES	(1U << 1)	/* INSULA_NODE_CONFINE works */
+#define INSULA_MACHINE_VMX		(1U << 2)	/* by Intel's VMX; else by AMD's SVM */
 
 /* INSULA_MACHINE: resources of the machine, and those that the module has taken. */
 struct insula_machine {

@@ -195,14 +195,24 @@
  * Linux most calls never return -EINTR. The cancellation may come late and hit the thread's
  * next call: the LWK restarts a call that returns -EINTR for no reason.
  *
- * Exit. INSULA_LWK_EXIT makes the proxy exit as the program would. When the proxy has exited,
- * by this or by a signal, the base sets EXITED and rings: the LWK stops the program's threads,
+ * Exit. INSULA_LWK_EXIT makes the proxy exit as the program would. When the proxy exits, by
+ * this or by a signal, the base sets EXITED and rings: the LWK stops the program's threads,
  * whose calls will no longer be answered, and sets STOPPED when none of them runs any more. The
  * proxy waits for that, for a second at most, before its parent learns of its end: as on Linux,
- * nothing writes shared memory on behalf of a process that has been waited for. When nothing of
+ * nothing writes shared memory on behalf of a process that has been waited for. The base sets
+ * UNMAPPED when the proxy's memory is gone, and with it its base mappings. When nothing of
  * the base maps or pins a page of the program, the base sets QUIESCED and rings again. The LWK
  * frees the process's memory and sets REAPED, even for a process that it never saw start; then
  * the base reuses the process's pages. Once the node has ended, neither side writes anything.
+ *
+ * Robust futexes. Those in the node's memory are released by the LWK. Those in base mappings have
+ * waiters on the base, so when a process exits, Linux releases them in the exits of its proxy's
+ * threads. The head of each thread's list, as of set_robust_list(2), is `robust_list` of its
+ * slot, in a second mapping of the slots (INSULA_MIRROR_EXIT_SLOTS). Nothing but these exits
+ * touches that mapping: the module sets EXITED then, and lets the head be read once STOPPED is
+ * set. So nobody gets a lock whose owner still runs. Before it sets STOPPED, the LWK stores a
+ * head in the slot of each thread that has such futexes: the first of them is the first entry.
+ * When a thread exits alone, or executes a program, the LWK releases them by calls.
  */
 #ifndef INSULA_LWK_H
 #define INSULA_LWK_H
@@ -210,7 +220,7 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	9
+#define INSULA_LWK_REVISION	10
 
 /* Fewest and most pages of a delegation area. */
 #define INSULA_LWK_PAGES_MIN	64
@@ -307,8 +317,9 @@ struct insula_lwk_core {
 enum insula_lwk_base_state {
 	INSULA_LWK_NONE = 0,
 	INSULA_LWK_STARTED = 1,		/* run the program */
-	INSULA_LWK_EXITED = 2,		/* the proxy has exited */
-	INSULA_LWK_QUIESCED = 3,	/* nothing of the base maps or pins its pages */
+	INSULA_LWK_EXITED = 2,		/* the proxy exits */
+	INSULA_LWK_UNMAPPED = 3,	/* its memory is gone */
+	INSULA_LWK_QUIESCED = 4,	/* nothing of the base maps or pins its pages */
 };
 
 /* State of a process as set by the LWK. */
@@ -418,7 +429,9 @@ struct insula_lwk_syscall_slot {
 	/* Written by the base: 1 while the proxy's thread sleeps; */
 	__u64 base_asleep;
 	__u64 faulting;		/* 1 from a remote fault until its page was looked up again */
-	__u64 base_reserved[6];
+	__u64 base_reserved[3];
+	/* Written by the LWK when the thread has exited with its process: 0, or a list's head. */
+	__u64 robust_list[3];
 	/* Written by the LWK: 0, or the doorbell that wakes its thread. */
 	__u64 lwk_asleep;
 	/* Written by the LWK, and by its calls: arguments passed in memory. */

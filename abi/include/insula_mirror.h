@@ -10,6 +10,13 @@
 
 /* Offset of slots in a mirror's descriptor: above all addresses of programs. */
 #define INSULA_MIRROR_SLOTS	(1ULL << 47)
+/* Size of all slots that an area can have. */
+#define INSULA_MIRROR_SLOTS_SIZE	(1ULL << 26)
+/*
+ * The same slots as exiting threads find them: access waits until the program has stopped, and is
+ * denied to others. To be mapped behind the slots.
+ */
+#define INSULA_MIRROR_EXIT_SLOTS	(INSULA_MIRROR_SLOTS + INSULA_MIRROR_SLOTS_SIZE)
 /* Signal by which the module cancels a call of a proxy's thread. */
 #define INSULA_MIRROR_CANCEL_SIGNAL	33
 

@@ -82,6 +82,8 @@ struct insula_monitor {
 #define INSULA_MONITOR_REQUEST_NMI	(1ULL << 2)	/* an NMI of the node's kernel */
 #define INSULA_MONITOR_REQUEST_FLUSH	(1ULL << 3)	/* the nested page table has changed */
 #define INSULA_MONITOR_REQUEST_STOP	(1ULL << 4)	/* the node has ended: park */
+#define INSULA_MONITOR_REQUEST_PAUSE	(1ULL << 5)	/* execute the guest no more, until: */
+#define INSULA_MONITOR_REQUEST_RESUME	(1ULL << 6)
 #define INSULA_MONITOR_STARTUP_SHIFT	56		/* the vector: the page's number */
 
 /* Causes of exits from the guest to the monitor, indices of `exits`. */
@@ -96,6 +98,9 @@ enum insula_monitor_exit {
 	INSULA_EXITS = 8,		/* room for as many */
 };
 
+/* Words of a struct pt_regs (arch/x86/include/asm/ptrace.h). */
+#define INSULA_MONITOR_REGISTERS	21
+
 /* Head of a core's area. */
 struct insula_monitor_core {
 	__u32 apic_id;
@@ -107,6 +112,8 @@ struct insula_monitor_core {
 	__u64 flushes;		/* monitor: number of FLUSH requests carried out */
 	__u64 exits[INSULA_EXITS];	/* monitor: number of exits by cause */
 	__u64 dropped;		/* monitor: interrupts to other kernels that ring no doorbell */
+	__u64 paused;		/* monitor: 1 while the guest is paused, else 0 */
+	__u64 registers[INSULA_MONITOR_REGISTERS];	/* monitor: of a paused guest, as pt_regs */
 };
 
 #endif

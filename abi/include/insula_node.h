@@ -65,6 +65,7 @@ enum insula_reason {
 #define INSULA_NODE_RETIRED		(1U << 2)	/* its (next) end is final: no restart */
 #define INSULA_NODE_UNRESPONSIVE	(1U << 3)	/* running, but fails its health probe */
 #define INSULA_NODE_CONFINED		(1U << 4)	/* by a monitor */
+#define INSULA_NODE_PAUSED		(1U << 5)	/* running, but its cores are paused */
 
 /* INSULA_NODE_INFO */
 struct insula_node_info {
@@ -179,6 +180,14 @@ struct insula_node_confine {
 	__u64 page_table;	/* of the monitor: physical, maps the trampoline page one to one */
 	__u64 argument;		/* RSI of core number i: argument + i * INSULA_MONITOR_CORE_SIZE */
 };
+
+/*
+ * INSULA_NODE_PAUSE: have the monitor of a confined, running node execute its kernel no more, until
+ * INSULA_NODE_RESUME or the node's end. On return all of its cores are paused, and their registers
+ * are in their areas (insula_monitor.h). Interrupts to them are delivered when they are resumed.
+ * Neither has an effect if it is so already. EALREADY: it is not running. EOPNOTSUPP: it is not
+ * confined. ETIMEDOUT: a core did not answer, and nothing is changed.
+ */
 
 /* The processor's exception vector of NMIs. */
 #define INSULA_VECTOR_NMI	2
@@ -329,6 +338,8 @@ struct insula_grant_import {
 #define INSULA_NODE_SHARED	_IO(INSULA_IOC, 0x3f)	/* returns that object; ENODATA: none */
 #define INSULA_NODE_CONFINE	_IOW(INSULA_IOC, 0xa0, struct insula_node_confine)
 #define INSULA_NODE_MONITOR	_IO(INSULA_IOC, 0xa1)	/* the monitor's memory; ENODATA: none */
+#define INSULA_NODE_PAUSE	_IO(INSULA_IOC, 0xa2)
+#define INSULA_NODE_RESUME	_IO(INSULA_IOC, 0xa3)
 #define INSULA_NODE_DEVICE_ADD	_IOW(INSULA_IOC, 0x60, struct insula_device)
 #define INSULA_NODE_DEVICES	_IOWR(INSULA_IOC, 0x61, struct insula_devices)
 #define INSULA_NODE_CHANNELS	_IOW(INSULA_IOC, 0x50, struct insula_channels)

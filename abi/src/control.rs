@@ -9,6 +9,8 @@ pub const MACHINE_X2APIC: u32 = 1 << 0;
 /// `INSULA_MACHINE_VIRTUALIZES`, a flag of [`Machine::flags`]: nodes can be confined
 /// ([`crate::monitor::NodeConfine`]).
 pub const MACHINE_VIRTUALIZES: u32 = 1 << 1;
+/// `INSULA_MACHINE_VMX`, a flag of [`Machine::flags`]: they are confined by Intel's VMX, else by AMD's SVM.
+pub const MACHINE_VMX: u32 = 1 << 2;
 
 /// `struct insula_hello`: both sides agree on a revision.
 #[repr(C)]

@@ -111,6 +111,10 @@ pub const NODE_SHARED: u32 = io(0x3f);
 pub const NODE_CONFINE: u32 = iow::<NodeConfine>(0xa0);
 /// `INSULA_NODE_MONITOR` (node); returns a descriptor.
 pub const NODE_MONITOR: u32 = io(0xa1);
+/// `INSULA_NODE_PAUSE` (node).
+pub const NODE_PAUSE: u32 = io(0xa2);
+/// `INSULA_NODE_RESUME` (node).
+pub const NODE_RESUME: u32 = io(0xa3);
 /// `INSULA_NODE_DEVICE_ADD` (node).
 pub const NODE_DEVICE_ADD: u32 = iow::<Device>(0x60);
 /// `INSULA_NODE_DEVICES` (node).

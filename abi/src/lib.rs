@@ -30,8 +30,8 @@ mod node;
 pub mod virtio;
 
 pub use control::{
-    Cpu, CpuOwner, Description, Hello, Image, MACHINE_VIRTUALIZES, MACHINE_X2APIC, Machine, Names,
-    Pool,
+    Cpu, CpuOwner, Description, Hello, Image, MACHINE_VIRTUALIZES, MACHINE_VMX, MACHINE_X2APIC,
+    Machine, Names, Pool,
 };
 pub use device::{DEVICE_ATTACHED, DEVICE_IOMMU, Device, Devices};
 pub use memory::{
@@ -39,9 +39,9 @@ pub use memory::{
 };
 pub use name::{NAME_MAX, Name};
 pub use node::{
-    NODE_CONFINED, NODE_CPUS_KEPT, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE, NodeCreate,
-    NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart, NodeStop,
-    NodeSupervise, RECREATE_UNLESS_RETIRED, Reason, State, VECTOR_NMI,
+    NODE_CONFINED, NODE_CPUS_KEPT, NODE_PAUSED, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE,
+    NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart,
+    NodeStop, NodeSupervise, RECREATE_UNLESS_RETIRED, Reason, State, VECTOR_NMI,
 };
 
 /// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].

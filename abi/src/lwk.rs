@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 9;
+pub const LWK_REVISION: u32 = 10;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
 pub const PAGES_MIN: u32 = 64;
@@ -169,10 +169,12 @@ pub mod base_state {
     pub const NONE: u64 = 0;
     /// Run the program.
     pub const STARTED: u64 = 1;
-    /// The proxy has exited.
+    /// The proxy exits.
     pub const EXITED: u64 = 2;
+    /// The proxy's memory is gone.
+    pub const UNMAPPED: u64 = 3;
     /// Nothing of the base maps or pins a page of the program.
-    pub const QUIESCED: u64 = 3;
+    pub const QUIESCED: u64 = 4;
 }
 
 /// `enum insula_lwk_process_state`: state of a process as set by the LWK.
@@ -338,7 +340,10 @@ pub struct SyscallSlot {
     /// 1 from a remote fault until the base has looked its page up again.
     pub faulting: u64,
     /// Zero.
-    pub base_reserved: [u64; 6],
+    pub base_reserved: [u64; 3],
+    /// 0, or the head of a list of robust futexes: first entry, offset of the futex in an entry, and
+    /// the entry whose lock operation is pending.
+    pub robust_list: [u64; 3],
     /// 0, or the doorbell that wakes the LWK's thread.
     pub lwk_asleep: u64,
     /// Arguments of the LWK's own calls that are passed in memory.
@@ -399,6 +404,10 @@ pub struct DelegationPlace {
 
 /// `INSULA_MIRROR_SLOTS`: offset of slots in a mirror's descriptor.
 pub const MIRROR_SLOTS: u64 = 1 << 47;
+/// `INSULA_MIRROR_SLOTS_SIZE`: size of the mapping of all slots that an area can have, in bytes.
+pub const MIRROR_SLOTS_SIZE: u64 = PAGES_MAX as u64 * PAGE_SIZE;
+/// `INSULA_MIRROR_EXIT_SLOTS`: offset of the same slots as exiting threads find them.
+pub const MIRROR_EXIT_SLOTS: u64 = MIRROR_SLOTS + MIRROR_SLOTS_SIZE;
 /// `INSULA_MIRROR_CANCEL_SIGNAL`: signal by which the module cancels a call.
 pub const MIRROR_CANCEL_SIGNAL: u32 = 33;
 

@@ -14,6 +14,8 @@ pub const MONITOR_DOORBELLS: usize = 65;
 pub const MONITOR_MESSAGE: usize = 256;
 /// `INSULA_EXITS`: length of [`MonitorCore::exits`].
 pub const EXITS: usize = 8;
+/// `INSULA_MONITOR_REGISTERS`: words of a `struct pt_regs`.
+pub const MONITOR_REGISTERS: usize = 21;
 
 /// `INSULA_MONITOR_REQUEST_INIT`: an INIT of the node's kernel.
 pub const REQUEST_INIT: u64 = 1 << 0;
@@ -25,6 +27,10 @@ pub const REQUEST_NMI: u64 = 1 << 2;
 pub const REQUEST_FLUSH: u64 = 1 << 3;
 /// `INSULA_MONITOR_REQUEST_STOP`: the node has ended.
 pub const REQUEST_STOP: u64 = 1 << 4;
+/// `INSULA_MONITOR_REQUEST_PAUSE`: the guest is executed no more, until it is resumed.
+pub const REQUEST_PAUSE: u64 = 1 << 5;
+/// `INSULA_MONITOR_REQUEST_RESUME`: a paused guest goes on.
+pub const REQUEST_RESUME: u64 = 1 << 6;
 /// `INSULA_MONITOR_STARTUP_SHIFT`: place of a start-up IPI's vector in the requests.
 pub const STARTUP_SHIFT: u32 = 56;
 
@@ -150,6 +156,10 @@ pub struct MonitorCore {
     pub exits: [u64; EXITS],
     /// By the monitor: number of interrupts to other kernels that ring no doorbell.
     pub dropped: u64,
+    /// By the monitor: 1 while the guest is paused.
+    pub paused: u64,
+    /// By the monitor: registers of a paused guest, as a `struct pt_regs`.
+    pub registers: [u64; MONITOR_REGISTERS],
 }
 
 /// `struct insula_node_confine`: attaches a monitor to a node.

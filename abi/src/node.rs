@@ -112,6 +112,8 @@ pub const NODE_RETIRED: u32 = 1 << 2;
 pub const NODE_UNRESPONSIVE: u32 = 1 << 3;
 /// `INSULA_NODE_CONFINED`, a flag of [`NodeInfo::flags`]: by a monitor.
 pub const NODE_CONFINED: u32 = 1 << 4;
+/// `INSULA_NODE_PAUSED`, a flag of [`NodeInfo::flags`]: running, but its cores are paused.
+pub const NODE_PAUSED: u32 = 1 << 5;
 
 /// `struct insula_node_info`: state of a node.
 #[repr(C)]

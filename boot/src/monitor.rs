@@ -14,7 +14,8 @@
 //! its own, and zeros, read-only, in place of firmware and devices. The reset vector has code that
 //! halts: a core waits there for its start-up IPI.
 //!
-//! Source: AMD APM volume 2, 15.25 "Nested Paging".
+//! Sources: AMD APM volume 2, 15.25 "Nested Paging"; Intel SDM volume 3, 29.3 "The Extended Page Table
+//! Mechanism (EPT)".
 
 use std::ops::Range;
 
@@ -40,11 +41,22 @@ const RESET_OFFSET: usize = 0xff0;
 /// `hlt; jmp` back to it.
 const HALT: [u8; 3] = [0xf4, 0xeb, 0xfd];
 
+/// Kinds of nested page tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NestedPaging {
+    /// AMD's.
+    Npt,
+    /// Intel's.
+    Ept,
+}
+
 /// A confined node.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfinedNode<'a> {
     /// The node.
     pub node: &'a NodeDescription<'a>,
+    /// The processors' kind of nested page tables.
+    pub nested_paging: NestedPaging,
     /// The monitor's image.
     pub image: &'a kimage::Loadable,
 }
@@ -133,7 +145,10 @@ impl Parts {
             size: mapped,
         };
         own.map_at(LINK_ADDRESS, all, Access::Write);
-        let mut nested = PageTable::new(Use::Guest);
+        let mut nested = PageTable::new(match confined.nested_paging {
+            NestedPaging::Npt => Use::Npt,
+            NestedPaging::Ept => Use::Ept,
+        });
         for start in ABSENT
             .into_iter()
             .flat_map(|range| range.step_by(PAGE as usize))

@@ -5,8 +5,8 @@
 //! where possible and 4 KiB pages elsewhere, and nothing else. The kernel replaces it early, but reads
 //! boot parameters, command line and its own image through it first.
 //!
-//! Source: Intel SDM volume 3, section 4.5 "4-level paging". Entries use neither NX (EFER.NXE is
-//! off at start) nor 1 GiB pages (older cores lack them).
+//! Sources: Intel SDM volume 3, section 4.5 "4-level paging", and 29.3.2 "EPT Translation Mechanism".
+//! Entries use neither NX (EFER.NXE is off at start) nor 1 GiB pages (older cores lack them).
 
 use crate::chunk::{Chunk, Memory, PAGE};
 
@@ -14,6 +14,10 @@ const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const LARGE: u64 = 1 << 7;
+/// Of entries of Intel's nested page tables (EPT): reading is bit 0, writing bit 1, as above.
+const EXECUTABLE: u64 = 1 << 2;
+/// Memory type of a page there: write-back, unless the guest's own table says otherwise.
+const WRITE_BACK: u64 = 6 << 3;
 
 /// Size of a large page in bytes.
 const LARGE_PAGE: u64 = 2 << 20;
@@ -41,8 +45,10 @@ struct Table {
 pub(crate) enum Use {
     /// A kernel.
     Kernel,
-    /// The processor, for a guest: nested accesses count as a program's (AMD APM volume 2, 15.25.5).
-    Guest,
+    /// AMD's processor, for a guest: nested accesses count as a program's (AMD APM volume 2, 15.25.5).
+    Npt,
+    /// Intel's processor, for a guest.
+    Ept,
 }
 
 /// What a page allows besides reading and executing.
@@ -57,6 +63,8 @@ pub(crate) struct PageTable {
     tables: Vec<Table>,
     /// Bits of every entry.
     flags: u64,
+    /// Further bits of those for pages.
+    page_flags: u64,
 }
 
 impl PageTable {
@@ -74,12 +82,15 @@ impl PageTable {
 
     /// An empty table.
     pub(crate) fn new(used_by: Use) -> PageTable {
+        let (flags, page_flags) = match used_by {
+            Use::Kernel => (PRESENT, 0),
+            Use::Npt => (PRESENT | USER, 0),
+            Use::Ept => (PRESENT | EXECUTABLE, WRITE_BACK),
+        };
         let mut table = PageTable {
             tables: Vec::new(),
-            flags: match used_by {
-                Use::Kernel => PRESENT,
-                Use::Guest => PRESENT | USER,
-            },
+            flags,
+            page_flags,
         };
         table.add_table(ROOT_LEVEL);
         table
@@ -146,7 +157,8 @@ impl PageTable {
             Access::Write => WRITABLE,
             Access::ReadOnly => 0,
         };
-        self.tables[table].entries[index(address, level)] = frame | self.flags | writable;
+        self.tables[table].entries[index(address, level)] =
+            frame | self.flags | self.page_flags | writable;
     }
 
     /// The next lower table for `address` below `table` of `level`.

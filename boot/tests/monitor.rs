@@ -3,7 +3,7 @@
 mod support;
 
 use insula_abi::monitor::{MONITOR_CORE_SIZE, MONITOR_MAGIC, Monitor, MonitorCore};
-use insula_boot::monitor::{ConfinedNode, MonitorLayout};
+use insula_boot::monitor::{ConfinedNode, MonitorLayout, NestedPaging};
 use insula_boot::{Chunk, Layout, NodeDescription, lay_out};
 use proptest::prelude::*;
 use support::{GIB, LOW, MIB, PAGE, kernel, node};
@@ -13,6 +13,11 @@ const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const LARGE: u64 = 1 << 7;
+/// Of entries of Intel's tables, in place of [`USER`].
+const EXECUTABLE: u64 = 1 << 2;
+/// Of pages of Intel's tables: the memory type, write-back.
+const WRITE_BACK: u64 = 6 << 3;
+const KINDS: [NestedPaging; 2] = [NestedPaging::Npt, NestedPaging::Ept];
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Link address of the monitor's image.
 const LINK_ADDRESS: u64 = 0xffff_ffff_8100_0000;
@@ -82,10 +87,11 @@ fn header(layout: &MonitorLayout) -> Monitor {
     Monitor::read_from_bytes(&bytes).expect("its size")
 }
 
-fn laid_out(description: &NodeDescription) -> (Layout, MonitorLayout) {
+fn laid_out(description: &NodeDescription, nested_paging: NestedPaging) -> (Layout, MonitorLayout) {
     let image = kernel(64 << 10);
     let confined = ConfinedNode {
         node: description,
+        nested_paging,
         image: &image,
     };
     let needed = confined.monitor_size().expect("a valid node");
@@ -100,14 +106,24 @@ fn contains(chunks: &[Chunk], start: u64, size: u64) -> bool {
     chunks.iter().any(holds)
 }
 
+/// Bits of each page, writable or not: accessible to programs on AMD's processors; executable, cached and
+/// nothing else on Intel's.
+fn page_bits(kind: NestedPaging) -> u64 {
+    match kind {
+        NestedPaging::Npt => PRESENT | USER,
+        NestedPaging::Ept => PRESENT | EXECUTABLE | WRITE_BACK,
+    }
+}
+
 /// Each page is the node's own at its own address, or one of three of the monitor's, of which only that
 /// of the BIOS data area can be written.
-fn check_nested(layout: &MonitorLayout, node: &[Chunk]) {
+fn check_nested(layout: &MonitorLayout, node: &[Chunk], kind: NestedPaging) {
     let pages = walk(layout, header(layout).nested_page_table);
     let mut foreign = std::collections::BTreeSet::new();
     let mut own = 0;
     for page in &pages {
-        assert_eq!(page.bits & USER, USER, "{page:x?}");
+        let bits = page.bits & !(WRITABLE | LARGE);
+        assert_eq!(bits, page_bits(kind), "{page:x?}");
         if contains(node, page.address, page.size) {
             assert_eq!((page.frame, page.bits & WRITABLE), (page.address, WRITABLE));
             own += page.size;
@@ -150,14 +166,16 @@ fn guest_sees_its_memory_and_nothing_else() {
         persistent: &persistent,
         ..node(&kernel, &CHUNKS)
     };
-    let (_, monitor) = laid_out(&node);
-    check_nested(&monitor, &[&CHUNKS[..], &persistent[..]].concat());
+    for kind in KINDS {
+        let (_, monitor) = laid_out(&node, kind);
+        check_nested(&monitor, &[&CHUNKS[..], &persistent[..]].concat(), kind);
+    }
 }
 
 #[test]
 fn guest_without_a_kernel_halts() {
     let kernel = kernel(20 * MIB);
-    let (_, monitor) = laid_out(&node(&kernel, &CHUNKS));
+    let (_, monitor) = laid_out(&node(&kernel, &CHUNKS), NestedPaging::Npt);
     let pages = walk(&monitor, header(&monitor).nested_page_table);
     let page = pages
         .iter()
@@ -173,7 +191,7 @@ fn monitor_has_its_memory_where_it_is_linked() {
         spare_cpus: &[7, 5],
         ..node(&kernel, &CHUNKS)
     };
-    let (layout, monitor) = laid_out(&description);
+    let (layout, monitor) = laid_out(&description, NestedPaging::Npt);
     let pages = walk(&monitor, monitor.page_table);
     let (low, high): (Vec<Mapped>, Vec<Mapped>) =
         pages.iter().copied().partition(|page| page.address < GIB);
@@ -221,7 +239,7 @@ fn monitor_has_its_memory_where_it_is_linked() {
 #[test]
 fn pieces_are_apart_and_inside() {
     let kernel = kernel(20 * MIB);
-    let (_, monitor) = laid_out(&node(&kernel, &CHUNKS));
+    let (_, monitor) = laid_out(&node(&kernel, &CHUNKS), NestedPaging::Npt);
     let mut pieces: Vec<_> = monitor.pieces.iter().collect();
     pieces.sort_by_key(|piece| piece.address);
     for piece in &pieces {
@@ -250,7 +268,9 @@ proptest! {
         }
         let kernel = kernel(10 * MIB);
         let node = NodeDescription { initrd_size: 0, ..node(&kernel, &chunks) };
-        let (_, monitor) = laid_out(&node);
-        check_nested(&monitor, &chunks);
+        for kind in KINDS {
+            let (_, monitor) = laid_out(&node, kind);
+            check_nested(&monitor, &chunks, kind);
+        }
     }
 }

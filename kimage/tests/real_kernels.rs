@@ -91,7 +91,121 @@ fn check_in_memory(elf: &[u8], layout: &LogLayout, symbols: &Symbols, btf: &Btf)
             .is_err()
     );
     assert!(kernel.backtrace_mask().unwrap().0 > memory.start);
+    let panic = symbols.address("panic").unwrap();
+    assert_eq!(
+        kernel.describe_code(panic + 5).as_deref(),
+        Some("panic+0x5")
+    );
+    // Data, and what is not mapped.
+    let data = symbols.address("init_task").unwrap();
+    assert!(!kernel.describe_code(data).unwrap().starts_with("init_task"));
+    assert_eq!(kernel.describe_code(MODULES), None);
     assert_eq!(kernel.direct_map().unwrap() % (1 << 30), 0);
+}
+
+/// A loaded module's code is named by its own symbols, and whatever its tables hold, that ends.
+#[test]
+fn code_of_modules_is_named() {
+    for path in fetched::kernels() {
+        let file = std::fs::read(&path).unwrap();
+        let elf = vmlinux(&file).unwrap();
+        let layout = LogLayout::from_vmlinux(&elf).unwrap();
+        let mut memory = Loaded::new(&elf, 0x1_4000_0000);
+        let placement = Placement {
+            physical: memory.start,
+            virtual_offset: 0,
+        };
+        let module = FakeModule::load(&mut memory, &elf);
+        let describe = |memory: &Loaded, address| {
+            let kernel = RunningKernel::attach(&layout, placement, memory).unwrap();
+            kernel.describe_code(address)
+        };
+        let told = |address| describe(&memory, address);
+        let named = "hostile_access+0x4 [hostile]";
+        assert_eq!(told(module.code + 0x24).as_deref(), Some(named));
+        assert_eq!(told(module.code + 0x2000), None);
+        // Its list leads nowhere, or back to itself; its name is none; it claims more symbols than fit.
+        for (at, word) in [
+            (module.list, MODULES - (1 << 30)),
+            (module.list, module.list),
+            (module.name, 0x6d_325b_1b61),
+            (module.count, u64::MAX),
+        ] {
+            let before = memory.word(at);
+            memory.put(at, word);
+            assert_eq!(describe(&memory, module.code + 0x24_0000), None);
+            if at != module.list {
+                assert_eq!(describe(&memory, module.code + 0x24), None);
+            }
+            memory.put(at, before);
+        }
+    }
+}
+
+/// Where kernels without a random placement map modules.
+const MODULES: u64 = 0xffff_ffff_c000_0000;
+/// Where they map their image.
+const IMAGE: u64 = 0xffff_ffff_8100_0000;
+
+/// A module in the memory of a kernel that has not run: virtual addresses of its parts.
+struct FakeModule {
+    code: u64,
+    list: u64,
+    name: u64,
+    count: u64,
+}
+
+impl FakeModule {
+    /// Its structure at the start of the area of modules, then what that points to.
+    fn load(memory: &mut Loaded, elf: &[u8]) -> Self {
+        let symbols = Symbols::from_vmlinux(elf).unwrap();
+        let btf = Btf::from_vmlinux(elf).unwrap();
+        let of = |structure: &str, member: &str| btf.offset_of(structure, member).unwrap();
+        memory.map(symbols.address("init_top_pgt").unwrap());
+        let module = Self {
+            code: MODULES + 0x10_0000,
+            list: MODULES + of("module", "list"),
+            name: MODULES + of("module", "name"),
+            count: MODULES + 0x8000 + of("mod_kallsyms", "num_symtab"),
+        };
+        let head = symbols.address("modules").unwrap();
+        let (base, size) = match btf.offset_of("module", "core_layout") {
+            Ok(layout) => (
+                layout + of("module_layout", "base"),
+                layout + of("module_layout", "size"),
+            ),
+            Err(_) => (
+                of("module", "mem") + of("module_memory", "base"),
+                of("module", "mem") + of("module_memory", "size"),
+            ),
+        };
+        for (at, word) in [
+            (head, module.list),
+            (module.list, head),
+            (module.name, u64::from_le_bytes(*b"hostile\0")),
+            (MODULES + base, module.code),
+            (MODULES + size, 0x1000),
+            (MODULES + of("module", "kallsyms"), MODULES + 0x8000),
+            (
+                MODULES + 0x8000 + of("mod_kallsyms", "symtab"),
+                MODULES + 0x9000,
+            ),
+            (module.count, 3),
+            (
+                MODULES + 0x8000 + of("mod_kallsyms", "strtab"),
+                MODULES + 0xa000,
+            ),
+            // Two symbols after the null one: name, section; value.
+            (MODULES + 0x9018, 1 | 1 << 48),
+            (MODULES + 0x9020, module.code + 0x20),
+            (MODULES + 0x9030, 1 | 1 << 48),
+            (MODULES + 0x9038, module.code + 0x40),
+        ] {
+            memory.put(at, word);
+        }
+        memory.put_bytes(MODULES + 0xa001, b"hostile_access\0");
+        module
+    }
 }
 
 /// A kernel's segments at their load addresses.
@@ -117,6 +231,53 @@ impl Loaded {
             bytes[at..at + content.len()].copy_from_slice(content);
         }
         Self { start, bytes }
+    }
+
+    /// Maps image and modules by the root at `root`: the latter to 2 MiB behind the image, followed by
+    /// the tables.
+    fn map(&mut self, root: u64) {
+        const LARGE: u64 = 2 << 20;
+        let image_end = self.bytes.len().next_multiple_of(LARGE as usize);
+        self.bytes.resize(image_end + 2 * LARGE as usize, 0);
+        let modules = self.start + image_end as u64;
+        let tables = modules + LARGE;
+        let table = |number: u64| tables + (number << 12);
+        let root = root - IMAGE + self.start;
+        self.put_at(root + 511 * 8, table(0) | 1);
+        self.put_at(table(0) + 510 * 8, table(1) | 1);
+        self.put_at(table(0) + 511 * 8, table(2) | 1);
+        for page in 0..image_end as u64 / LARGE {
+            let entry = (self.start + page * LARGE) | 0x81;
+            self.put_at(table(1) + (8 + page) * 8, entry);
+        }
+        self.put_at(table(2), modules | 0x81);
+    }
+
+    /// The physical address of a virtual one, of the image or the modules.
+    fn physical(&self, address: u64) -> u64 {
+        match address < MODULES {
+            true => address - IMAGE + self.start,
+            false => address - MODULES + self.start + self.bytes.len() as u64 - (4 << 20),
+        }
+    }
+
+    fn put(&mut self, address: u64, word: u64) {
+        self.put_bytes(address, &word.to_le_bytes());
+    }
+
+    fn put_bytes(&mut self, address: u64, bytes: &[u8]) {
+        let at = (self.physical(address) - self.start) as usize;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn put_at(&mut self, physical: u64, word: u64) {
+        let at = (physical - self.start) as usize;
+        self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    fn word(&self, address: u64) -> u64 {
+        let at = (self.physical(address) - self.start) as usize;
+        u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap())
     }
 }
 

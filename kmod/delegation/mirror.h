@@ -70,5 +70,6 @@ int insula_mirror_map(struct file *file, void __user *argument);
 
 /* mmap() of its descriptor: the program's pages, or syscall slots. */
 int insula_mirror_mmap(struct file *file, struct vm_area_struct *vma);
+int insula_mirror_mmap_slots(struct vm_area_struct *vma);
 
 #endif

@@ -196,7 +196,7 @@ static bool mirror_is_own_ioctl(int call, const unsigned long *arguments)
  * The slot to raise a remote fault on, or NULL: by the process. A thread of the proxy is in a call
  * of its program only during a system call that is not its own, and while it accesses the
  * program's memory itself. Else it completes earlier I/O, and the slot may have its next call
- * already, which it has not read.
+ * already, which it has not read; or it exits, and the program's thread has stopped.
  */
 static struct insula_syscall_slot *mirror_slot_of(struct insula_mirror *mirror,
 						  const struct vm_fault *vmf)
@@ -206,6 +206,8 @@ static struct insula_syscall_slot *mirror_slot_of(struct insula_mirror *mirror,
 	unsigned long arguments[6];
 	int call;
 
+	if (current->flags & PF_EXITING)
+		return NULL;
 	if (!slot || vmf->flags & FAULT_FLAG_USER)
 		return slot;
 	call = syscall_get_nr(current, regs);
@@ -330,33 +332,6 @@ static int mirror_mmap_program(struct insula_mirror *mirror, struct vm_area_stru
 	return 0;
 }
 
-/* Slots are inserted one page per fault, and none after the node has ended. */
-static vm_fault_t mirror_slots_fault(struct vm_fault *vmf)
-{
-	struct insula_mirror *mirror = vmf->vma->vm_file->private_data;
-	u64 page = vmf->pgoff - (INSULA_MIRROR_SLOTS >> PAGE_SHIFT);
-	vm_fault_t answer = VM_FAULT_SIGBUS;
-	phys_addr_t start;
-
-	down_read(&mirror->walk_lock);
-	start = insula_slots_page(mirror->slots, mirror->process, page);
-	if (start && !insula_slots_disconnected(mirror->slots))
-		answer = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK, PHYS_PFN(start));
-	up_read(&mirror->walk_lock);
-	return answer;
-}
-
-static const struct vm_operations_struct slots_vm_ops = {
-	.fault = mirror_slots_fault,
-};
-
-static int mirror_mmap_slots(struct vm_area_struct *vma)
-{
-	insula_vm_flags_set(vma, VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY);
-	vma->vm_ops = &slots_vm_ops;
-	return 0;
-}
-
 int insula_mirror_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct insula_mirror *mirror = file->private_data;
@@ -366,6 +341,6 @@ int insula_mirror_mmap(struct file *file, struct vm_area_struct *vma)
 	if (current->mm != READ_ONCE(mirror->mm))
 		return -EPERM;
 	if (vma->vm_pgoff >= INSULA_MIRROR_SLOTS >> PAGE_SHIFT)
-		return mirror_mmap_slots(vma);
+		return insula_mirror_mmap_slots(vma);
 	return mirror_mmap_program(mirror, vma);
 }

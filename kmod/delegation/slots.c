@@ -326,10 +326,16 @@ void insula_slots_exit_process(struct insula_slots *slots, u32 process)
 	for (; page; page = slots->page[page].next_slots)
 		slots_visit_page(slots, page, insula_slot_clear);
 	mutex_unlock(&slots->lock);
-	slots_set_state(slots, process, INSULA_LWK_EXITED);
+	slots_set_state(slots, process, INSULA_LWK_UNMAPPED);
 }
 
-void insula_slots_await_stop(struct insula_slots *slots, u32 process)
+void insula_slots_begin_exit(struct insula_slots *slots, u32 process)
+{
+	if (READ_ONCE(slots->page[process].state) != INSULA_LWK_EXITED)
+		slots_set_state(slots, process, INSULA_LWK_EXITED);
+}
+
+bool insula_slots_await_stop(struct insula_slots *slots, u32 process)
 {
 	const u64 *state = &insula_slots_process(slots, process)->lwk_state;
 	unsigned long deadline = jiffies + STOP_TIMEOUT;
@@ -338,6 +344,7 @@ void insula_slots_await_stop(struct insula_slots *slots, u32 process)
 	       !insula_slots_disconnected(slots) && !READ_ONCE(slots->shootdown.ended) &&
 	       time_before(jiffies, deadline))
 		usleep_range(STOP_POLL_US, 2 * STOP_POLL_US);
+	return smp_load_acquire(state) == INSULA_LWK_STOPPED; /* its last writes */
 }
 
 void insula_slots_release_process(struct insula_slots *slots, u32 process,

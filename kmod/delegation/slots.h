@@ -71,10 +71,15 @@ struct insula_nested_table *insula_slots_nested(const struct insula_slots *slots
 int insula_slots_add_process(struct insula_slots *slots, struct insula_slots_user *user);
 /* Set STARTED: the process's pages are filled in, the node's kernel may run it. */
 void insula_slots_start_process(struct insula_slots *slots, u32 process);
-/* Set EXITED, and detach the waiters of its slots. */
+/* Set UNMAPPED, and detach the waiters of its slots. */
 void insula_slots_exit_process(struct insula_slots *slots, u32 process);
-/* Wait until none of an exited process's threads runs any more, for a limited time. */
-void insula_slots_await_stop(struct insula_slots *slots, u32 process);
+/* Set EXITED before that: the proxy's threads begin to exit. */
+void insula_slots_begin_exit(struct insula_slots *slots, u32 process);
+/*
+ * Wait until none of an exited process's threads runs any more, for a limited time. Whether that
+ * is so.
+ */
+bool insula_slots_await_stop(struct insula_slots *slots, u32 process);
 /* Set QUIESCED: its pages are reclaimed once the node has set REAPED. */
 void insula_slots_release_process(struct insula_slots *slots, u32 process,
 				  struct insula_slots_user *user);

@@ -26,6 +26,7 @@
 #include "node/node.h"
 #include "node/node_areas.h"
 #include "node/node_state.h"
+#include "node/pause.h"
 #include "node/resize.h"
 #include "node/shared.h"
 
@@ -137,6 +138,18 @@ static int node_ioctl_monitor(struct insula_node *node, struct file *by,
 	return insula_node_monitor(node);
 }
 
+static int node_ioctl_pause(struct insula_node *node, struct file *by,
+			    const union argument *argument)
+{
+	return insula_node_pause(node);
+}
+
+static int node_ioctl_resume(struct insula_node *node, struct file *by,
+			     const union argument *argument)
+{
+	return insula_node_resume(node);
+}
+
 static int node_ioctl_memory(struct insula_node *node, struct file *by,
 			     const union argument *argument)
 {
@@ -182,6 +195,8 @@ static const struct call {
 	{ INSULA_NODE_SHARED, node_ioctl_shared },
 	{ INSULA_NODE_CONFINE, node_ioctl_confine },
 	{ INSULA_NODE_MONITOR, node_ioctl_monitor },
+	{ INSULA_NODE_PAUSE, node_ioctl_pause },
+	{ INSULA_NODE_RESUME, node_ioctl_resume },
 	{ INSULA_NODE_MEMORY, node_ioctl_memory },
 	{ INSULA_NODE_CHANNELS, node_ioctl_channels },
 	{ INSULA_NODE_DELEGATION, node_ioctl_delegation },
@@ -233,6 +248,8 @@ static u32 node_ioctl_flags(const struct insula_node *node)
 		flags |= INSULA_NODE_RETIRED;
 	if (insula_node_confined(node))
 		flags |= INSULA_NODE_CONFINED;
+	if (node->paused)
+		flags |= INSULA_NODE_PAUSED;
 	return flags;
 }
 

@@ -138,6 +138,7 @@ static void node_state_stop_cores(struct insula_node *node, enum insula_reason r
 {
 	lockdep_assert_held(&node->lock);
 	insula_exit_poll_remove(&node->exit_poll);
+	node->paused = false;
 	insula_devices_disable_dma(&node->devices);
 	insula_nested_table_disconnect(node->vmm.nested);
 	insula_cores_reset(node->cpus, node->cpus_count);

@@ -41,6 +41,7 @@ struct insula_node {
 	struct file *supervisor;	/* supervising descriptor, or NULL */
 	u32 keep_cpus;			/* reasons for which it keeps its cores, 1 << reason */
 	bool unresponsive;		/* as reported by its supervisor */
+	bool paused;			/* running, but its monitor executes it no more */
 	struct insula_area *area;	/* its channels, or NULL */
 	struct insula_slots *slots;	/* its delegation area, or NULL */
 	struct insula_grant_channel *grants;	/* grants to it in this run, or NULL */

@@ -14,6 +14,7 @@ insula_proxy_begin:
     mov rbp, [r15 + {STEPS}]
     mov r14, [r15 + {STEPS_END}]
     call .Lp_steps
+    call .Lp_set_robust_list
     jmp .Lp_wait
 
 // Make the system calls of the steps from RBP to below R14.
@@ -54,6 +55,14 @@ insula_proxy_begin:
     add r12, [r15 + {SLOTS}]
     jmp rcx
 
+// Name the head of this thread's list of robust futexes.
+.Lp_set_robust_list:
+    lea rdi, [r12 + {ROBUST_LIST}]
+    mov esi, {ROBUST_LIST_SIZE}
+    mov eax, 273                    // set_robust_list
+    syscall
+    ret
+
 // Make the stack for slot RDI accessible. The others are not, so that they cost no memory even where
 // the base accounts for all that is mapped, and no huge page covers them.
 .Lp_map_stack:
@@ -72,6 +81,7 @@ insula_proxy_begin:
     mov esi, {MIRROR_SLOT_ATTACH}
     mov rdx, rbx
     call .Lp_ioctl
+    call .Lp_set_robust_list
 
 // Wait for the next sequence number: first spin, then sleep.
 .Lp_wait:
@@ -286,6 +296,7 @@ insula_proxy_begin:
     call .Lp_set_stack
     mov r14, [r15 + {CHILD_STEPS_END}]
     call .Lp_steps
+    call .Lp_set_robust_list
     call .Lp_unblock_signals
     jmp .Lp_wait
 

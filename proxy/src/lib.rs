@@ -10,7 +10,8 @@
 //! ```text
 //!  region   | blob, read and executed       | BLOB_SIZE
 //!           | parameters, read and written  | PARAMETERS_SIZE, see Parameters
-//!           | syscall slots of the process  | a mapping of the mirror
+//!           | syscall slots of the process  | a mapping of the mirror, MIRROR_SLOTS_SIZE
+//!           | the same for threads' exits   | of the same size: see **Exit**
 //!           | stacks, one for each slot     | STACK_SIZE each, accessible when used
 //! ```
 //!
@@ -30,6 +31,9 @@
 //! **Fork.** When the program forks, so does the proxy: the child inherits the region except for
 //! the slots, makes the calls in [`Parameters::child_steps`], and attaches to a slot of its own.
 //!
+//! **Exit.** Each thread has its list of robust futexes in its slot, as found in the second mapping,
+//! which Linux reads only when the thread exits.
+//!
 //! **Signals** are forwarded to the program by [`ioctl::MIRROR_SIGNAL`]. A fault of the blob itself
 //! terminates the proxy; a fault on a slot means that the node has ended.
 //!
@@ -45,7 +49,8 @@ use core::mem::offset_of;
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
-    ANSWER_RESULT, MIRROR_CANCEL_SIGNAL, MirrorFork, NOT_BEGUN, SyscallSlot, request,
+    ANSWER_RESULT, MIRROR_CANCEL_SIGNAL, MIRROR_SLOTS_SIZE, MirrorFork, NOT_BEGUN, SyscallSlot,
+    request,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -185,6 +190,8 @@ global_asm!(
     RESULT = const offset_of!(SyscallSlot, result),
     VALUE = const offset_of!(SyscallSlot, value),
     LWK_ASLEEP = const offset_of!(SyscallSlot, lwk_asleep),
+    ROBUST_LIST = const MIRROR_SLOTS_SIZE as usize + offset_of!(SyscallSlot, robust_list),
+    ROBUST_LIST_SIZE = const size_of::<[u64; 3]>(),
     KIND_RESULT = const ANSWER_RESULT,
     REQUEST_SHIFT = const request::REQUEST.trailing_zeros(),
     // Lower halves of the request numbers.

@@ -11,7 +11,9 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use insula_abi::lwk::{ANSWER_RESULT, MIRROR_CANCEL_SIGNAL, SyscallSlot, request};
+use insula_abi::lwk::{
+    ANSWER_RESULT, MIRROR_CANCEL_SIGNAL, MIRROR_SLOTS_SIZE, SyscallSlot, request,
+};
 use insula_proxy::{BLOB_SIZE, Parameters, STACK_SIZE, Step, Text, blob};
 use nix::errno::Errno;
 use nix::libc;
@@ -19,7 +21,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use zerocopy::IntoBytes;
 
 const DATA_SIZE: usize = 4096;
-const SLOTS_SIZE: usize = 4096;
+const SLOTS_SIZE: usize = 2 * MIRROR_SLOTS_SIZE as usize;
 /// An invalid descriptor.
 const NO_MIRROR: u64 = u32::MAX as u64;
 
@@ -31,8 +33,9 @@ impl Region {
     fn new(arguments: &[u8], steps: &[Step]) -> Self {
         let size = NonZeroUsize::new(BLOB_SIZE + DATA_SIZE + SLOTS_SIZE + 2 * STACK_SIZE).unwrap();
         let all = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE | ProtFlags::PROT_EXEC;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let start = unsafe { mmap_anonymous(None, size, all, MapFlags::MAP_PRIVATE) }.unwrap();
+        let start = unsafe { mmap_anonymous(None, size, all, flags) }.unwrap();
         let region = Self(start.as_ptr() as u64);
         let data = region.0 + BLOB_SIZE as u64;
         let steps_at = data + size_of::<Parameters>() as u64;
@@ -40,7 +43,7 @@ impl Region {
         let parameters = Parameters {
             mirror: NO_MIRROR,
             slots: region.slots(),
-            slots_end: region.slots() + SLOTS_SIZE as u64,
+            slots_end: region.slots() + MIRROR_SLOTS_SIZE,
             stacks: region.slots() + SLOTS_SIZE as u64,
             spins: u64::MAX,
             steps: steps_at,
@@ -255,6 +258,30 @@ fn a_thread_exits() {
     region.start();
     let thread = region.call(libc::SYS_gettid as u64, &[]);
     region.end();
+    wait_for_exit(thread);
+}
+
+/// Linux releases the futexes in the list that a thread's exit finds.
+#[test]
+fn robust_futexes_of_a_thread_are_released() {
+    const OWNER_DIED: u64 = 0x4000_0000;
+    let region = Region::new(b"", &[]);
+    region.start();
+    let thread = region.call(libc::SYS_gettid as u64, &[]);
+    // An entry and its futex, which is the word behind it.
+    let list = [const { AtomicU64::new(0) }; 2];
+    let (entry, lock) = (list[0].as_ptr().expose_provenance() as u64, &list[1]);
+    lock.store(thread.cast_unsigned(), Ordering::SeqCst);
+    let head = MIRROR_SLOTS_SIZE as usize + offset_of!(SyscallSlot, robust_list);
+    list[0].store(region.slots() + head as u64, Ordering::SeqCst);
+    region.word(head).store(entry, Ordering::SeqCst);
+    region.word(head + 8).store(8, Ordering::SeqCst);
+    region.end();
+    wait_for_exit(thread);
+    assert_eq!(lock.load(Ordering::SeqCst), OWNER_DIED);
+}
+
+fn wait_for_exit(thread: i64) {
     let path = format!("/proc/self/task/{thread}");
     let started = Instant::now();
     while std::path::Path::new(&path).exists() {

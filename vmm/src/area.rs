@@ -11,14 +11,17 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use insula_abi::monitor::{
-    MONITOR_CORE_SIZE, MONITOR_MESSAGE, Monitor, MonitorCore, MonitorEnd, MonitorExit, Violation,
+    MONITOR_CORE_SIZE, MONITOR_MESSAGE, MONITOR_REGISTERS, Monitor, MonitorCore, MonitorEnd,
+    MonitorExit, Violation,
 };
 use insula_bare::PhysAddr;
 use insula_bare::per_core::PerCore;
 
-/// Offset of the guest's control block (VMCB).
+/// Offset of the word for NMIs while the monitor runs. vmx/enter.S has it.
+const NMI_CONTROLS: u64 = 0xff8;
+/// Offset of the guest's control block (VMCB or VMCS).
 const CONTROL_BLOCK: u64 = 0x1000;
-/// Offset of the page in which the processor saves the monitor's state.
+/// Offset of the page in which the processor saves the monitor's state, or its VMXON region.
 const HOST_STATE: u64 = 0x2000;
 /// Offset of a control block for the monitor's own registers.
 const HOST_CONTROL_BLOCK: u64 = 0x3000;
@@ -29,7 +32,8 @@ const STACK: u64 = 0x10000;
 
 const _: () = {
     assert!(PER_CORE + size_of::<PerCore>() as u64 <= STACK);
-    assert!(size_of::<MonitorCore>() as u64 <= CONTROL_BLOCK);
+    assert!(size_of::<MonitorCore>() as u64 <= NMI_CONTROLS);
+    assert!(NMI_CONTROLS as i64 - PER_CORE as i64 == -0x3008);
     assert!(STACK < MONITOR_CORE_SIZE);
 };
 
@@ -132,6 +136,28 @@ impl Area {
             != 0
     }
 
+    /// Records that the guest is paused, with these registers.
+    pub fn set_paused(&self, registers: [u64; MONITOR_REGISTERS]) {
+        let offsets = (offset_of!(MonitorCore, registers)..).step_by(8);
+        for (offset, register) in offsets.zip(registers) {
+            self.word64(offset).store(register, Ordering::Relaxed);
+        }
+        self.word64(offset_of!(MonitorCore, paused))
+            .store(1, Ordering::Release);
+    }
+
+    /// Records that the guest is not paused.
+    pub fn set_resumed(&self) {
+        self.word64(offset_of!(MonitorCore, paused))
+            .store(0, Ordering::Release);
+    }
+
+    /// What an NMI writes to the guest's controls while the monitor runs (VMX).
+    #[must_use]
+    pub fn nmi_controls(&self) -> &'static AtomicU64 {
+        self.word64(NMI_CONTROLS as usize)
+    }
+
     /// Counts a flush of the nested page table that was carried out.
     pub fn count_flush(&self) {
         self.word64(offset_of!(MonitorCore, flushes))
@@ -166,7 +192,7 @@ impl Area {
         self.page(CONTROL_BLOCK)
     }
 
-    /// The page in which the processor saves the monitor's state.
+    /// The page in which the processor saves the monitor's state, or its VMXON region.
     #[must_use]
     pub fn host_state(&self) -> AreaPage {
         self.page(HOST_STATE)

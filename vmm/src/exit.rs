@@ -11,8 +11,10 @@ pub enum Exit {
     Exception(u64),
     /// The base resets the core.
     Init,
-    /// The guest is about to return from an interrupt, and by that from its NMI handler.
+    /// The guest returns, or is about to return, from an interrupt, and by that from its NMI handler.
     InterruptReturn,
+    /// The processor's kind has answered it.
+    Handled,
     /// CPUID.
     Cpuid,
     /// RDMSR.
@@ -42,6 +44,13 @@ pub enum Exit {
     PortString(u16),
     /// WBINVD, WBNOINVD or INVD: flushing caches that all kernels share.
     FlushCaches,
+    /// XSETBV: enabling states of the processor.
+    WriteXcr {
+        /// The register.
+        register: u32,
+        /// The value.
+        value: u64,
+    },
     /// Access outside the nested page table.
     Memory {
         /// The address that the guest takes for physical.
@@ -51,6 +60,8 @@ pub enum Exit {
     },
     /// A triple fault.
     Shutdown,
+    /// An instruction of virtualization, by the processor's exit code.
+    Virtualization(u64),
     /// Another instruction or event, by the processor's exit code.
     Other(u64),
 }

@@ -16,7 +16,7 @@
 //!     the others:     the guest halts at its reset vector, until a start-up IPI of that kernel
 //!
 //! loop {
-//!     exit = guest.run()          VMRUN: the node's kernel runs; interrupts go straight to it
+//!     exit = guest.run()          VMRUN, VMRESUME: the node's kernel runs; interrupts go straight to it
 //!     answer the exit, or record a violation and end the node
 //! }
 //! ```
@@ -51,8 +51,11 @@
 //! | [`area`] | the core's area and the header, shared with the module |
 //! | [`requests`] | what cores and module ask of a core |
 //! | [`policy`] | what is allowed: pure functions |
-//! | [`exit`] | exits, whatever the processor's kind |
+//! | [`guest`] | a core's guest, whatever the processor's kind |
+//! | [`exit`] | exits, whatever the kind |
+//! | [`start_state`] | the state in which a guest's core starts |
 //! | [`svm`] | AMD's virtualization (SVM) |
+//! | [`vmx`] | Intel's virtualization (VMX) |
 //!
 //! The crate compiles for any x86-64 host, without the assembly, so that its pure parts are tested
 //! there.
@@ -65,15 +68,19 @@
 
 pub mod area;
 pub mod exit;
+pub mod guest;
 pub mod policy;
 pub mod requests;
+pub mod start_state;
 pub mod svm;
 pub mod vcpu;
+pub mod vmx;
 
 #[cfg(target_os = "none")]
 mod assembly {
     core::arch::global_asm!(include_str!("entry.S"), options(att_syntax));
     core::arch::global_asm!(include_str!("svm/enter.S"), options(att_syntax));
+    core::arch::global_asm!(include_str!("vmx/enter.S"), options(att_syntax));
 }
 
 /// Banner by which `kimage` knows the image.

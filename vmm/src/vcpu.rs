@@ -5,18 +5,20 @@ use core::panic::PanicInfo;
 
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::monitor::{
-    MonitorEnd, REQUEST_FLUSH, REQUEST_INIT, REQUEST_NMI, REQUEST_STOP, Violation,
+    MonitorEnd, REQUEST_FLUSH, REQUEST_INIT, REQUEST_NMI, REQUEST_PAUSE, REQUEST_RESUME,
+    REQUEST_STOP, Violation,
 };
 use insula_bare::per_core::{self, PerCore};
 use insula_bare::{apic, cpu};
 
 use crate::area::Area;
 use crate::exit::Exit;
+use crate::guest::{Guest, Kind};
 use crate::policy::icr::{Decision, Destination, Message};
-use crate::policy::msr::Register;
-use crate::policy::{cpuid, icr, msr, port};
+use crate::policy::msr::{LocalVector, LocalVectors, Register};
+use crate::policy::{cpuid, icr, msr, port, xcr0};
 use crate::requests::{self, Requests};
-use crate::svm::{self, Guest};
+use crate::{svm, vmx};
 
 /// Whether the guest goes on.
 type Outcome = Result<(), Ending>;
@@ -55,17 +57,24 @@ pub unsafe fn run(area: u64) -> ! {
     per_core.install();
     assert!(apic::choose_x2apic(), "the processor has no x2APIC mode");
     apic::enter_mode();
-    if let Err(why) = svm::enable(area.host_state()) {
-        panic!("the processor's virtualization cannot be used: {why:?}");
+    match Kind::of_core() {
+        Kind::Svm => run_guest::<svm::Guest>(area),
+        Kind::Vmx => run_guest::<vmx::Guest>(area),
     }
+}
+
+fn run_guest<G: Guest>(area: Area) -> ! {
     // SAFETY: the area is this core's.
-    let guest = unsafe { Guest::new(area) };
-    Core {
-        area,
-        guest,
-        changes_seen: 0,
+    match unsafe { G::enable(area) } {
+        Ok(guest) => Core {
+            area,
+            guest,
+            changes_seen: 0,
+            paused: None,
+        }
+        .run(),
+        Err(why) => panic!("the processor's virtualization cannot be used: {why:?}"),
     }
-    .run()
 }
 
 /// Records that the monitor has failed, which ends the node.
@@ -80,19 +89,24 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
         };
         header.end(MonitorEnd::FAILED, Violation::default(), area.index());
     }
-    svm::leave();
+    match Kind::of_core() {
+        Kind::Svm => svm::Guest::leave(),
+        Kind::Vmx => vmx::Guest::leave(),
+    }
     cpu::halt_forever()
 }
 
 /// A core and its guest.
-struct Core {
+struct Core<G: Guest> {
     area: Area,
-    guest: Guest,
+    guest: G,
     /// Count of the nested page table's changes, as of the last flush.
     changes_seen: u64,
+    /// What the guest was doing, while it is paused.
+    paused: Option<G::Paused>,
 }
 
-impl Core {
+impl<G: Guest> Core<G> {
     fn run(mut self) -> ! {
         if self.area.index() == 0 {
             let [entry, page_table, argument] = self.area.header().kernel_entry();
@@ -136,11 +150,23 @@ impl Core {
         self.area.set_running(false);
     }
 
+    fn pause(&mut self) {
+        self.area.set_paused(self.guest.pt_regs());
+        self.paused = Some(self.guest.pause());
+    }
+
+    fn resume(&mut self) {
+        if let Some(paused) = self.paused.take() {
+            self.guest.resume(paused);
+            self.area.set_resumed();
+        }
+    }
+
     fn answer(&mut self, exit: Exit) -> Outcome {
         match exit {
             Exit::Nmi => self.answer_nmi(),
             Exit::Exception(event) => self.guest.deliver(event),
-            Exit::Init => {}
+            Exit::Init | Exit::Handled => {}
             Exit::InterruptReturn => self.guest.interrupt_return(),
             Exit::Cpuid => self.answer_cpuid(),
             Exit::ReadMsr(register) => self.read_msr(register),
@@ -150,12 +176,19 @@ impl Core {
             Exit::PortString(port) => return Err(ending(MonitorEnd::PORT, port.into(), 0)),
             // Memory is coherent, and a node without devices has no use for more.
             Exit::FlushCaches => self.guest.skip_instruction(),
+            Exit::WriteXcr { register, value } => self.write_xcr(register, value),
             Exit::Memory { .. } if self.has_seen_change() => {}
             Exit::Memory { address, error } => {
                 return Err(ending(MonitorEnd::MEMORY, address, error));
             }
             Exit::Shutdown => return Err(RESET),
-            Exit::Other(code) => return Err(ending(MonitorEnd::INSTRUCTION, code, 0)),
+            // As where there is none: a program's mistake is not its kernel's.
+            Exit::Virtualization(_) if self.guest.is_in_program() => {
+                self.guest.inject_invalid_opcode();
+            }
+            Exit::Virtualization(code) | Exit::Other(code) => {
+                return Err(ending(MonitorEnd::INSTRUCTION, code, 0));
+            }
         }
         Ok(())
     }
@@ -176,13 +209,22 @@ impl Core {
         self.guest.flush();
     }
 
-    /// Answers an NMI. One that nobody asked for is the base's, for the guest.
+    /// Answers an NMI. One that nobody asked for is the base's, or of a counter, for the guest: a core
+    /// that has just started has no handler, and gets none. That of a request may come after it was
+    /// carried out with another.
     fn answer_nmi(&mut self) {
-        let requests = Requests::take(self.area.requests());
-        if requests.is_empty() && self.area.is_running() {
-            self.guest.inject_nmi();
+        let word = self.area.requests();
+        let mut requests = Requests::take(word);
+        if requests.is_empty() && self.has_nmi_handler() {
+            requests::add(word, REQUEST_NMI);
+            requests = Requests::take(word);
         }
         self.serve(requests);
+    }
+
+    /// Whether an NMI has a handler: that of a paused guest gets it later.
+    fn has_nmi_handler(&self) -> bool {
+        self.paused.is_some() || self.area.is_running() && self.guest.is_in_64_bit_mode()
     }
 
     /// Carries out what was asked of this core.
@@ -194,6 +236,20 @@ impl Core {
         if requests.has(REQUEST_STOP) || self.area.header().has_ended() {
             return self.stop();
         }
+        if requests.has(REQUEST_RESUME) {
+            self.resume();
+        }
+        if self.paused.is_some() {
+            return requests::keep(self.area.requests(), requests);
+        }
+        self.serve_guest(requests);
+        if requests.has(REQUEST_PAUSE) {
+            self.pause();
+        }
+    }
+
+    /// Carries out what the guest's cores ask of each other.
+    fn serve_guest(&mut self, requests: Requests) {
         if requests.has(REQUEST_INIT) {
             self.stop();
         }
@@ -209,18 +265,18 @@ impl Core {
     }
 
     /// A kernel learns of its processor before its first program runs on it. From then on CPUID, which
-    /// programs execute often when they start, is the processor's own.
+    /// programs execute often when they start, is the processor's own, if it can be.
     fn answer_cpuid(&mut self) {
-        if self.guest.is_in_program() {
-            return self.guest.pass_cpuid();
+        if self.guest.is_in_program() && self.guest.pass_cpuid() {
+            return;
         }
-        let (leaf, subleaf) = (self.guest.rax() as u32, self.guest.registers.rcx as u32);
+        let (leaf, subleaf) = (self.guest.rax() as u32, self.guest.registers().rcx as u32);
         let control = cpuid::Control {
             cr4: self.guest.cr4(),
         };
         let answer = cpuid::answer(leaf, subleaf, control, cpu::cpuid(leaf, subleaf));
         self.guest.set_rax(answer.eax.into());
-        let registers = &mut self.guest.registers;
+        let registers = self.guest.registers();
         registers.rbx = answer.ebx.into();
         registers.rcx = answer.ecx.into();
         registers.rdx = answer.edx.into();
@@ -229,14 +285,14 @@ impl Core {
 
     /// Registers that may be read exit only if the permission map has no place for them.
     fn read_msr(&mut self, register: u32) {
-        if msr::read(register) != msr::Access::Pass {
+        if msr::read(register) != msr::Access::Pass || G::MAPS_ALL_REGISTERS {
             return self.guest.inject_general_protection();
         }
         // SAFETY: reading changes nothing. If the processor lacks the register, this ends the node,
         // as a fault in the monitor: Linux reads these only where CPUID shows them.
         let value = unsafe { cpu::read_msr(register) };
         self.guest.set_rax(value & 0xffff_ffff);
-        self.guest.registers.rdx = value >> 32;
+        self.guest.registers().rdx = value >> 32;
         self.guest.skip_instruction();
     }
 
@@ -267,11 +323,6 @@ impl Core {
             },
             Register::Efer => Ok(self.guest.write_efer(value)),
             Register::InterruptCommand => self.send(value).map(|()| true),
-            Register::LocalVector(register) if msr::is_local_vector_allowed(value) => {
-                // SAFETY: an entry of the core's own local vector table, for an interrupt or NMI.
-                unsafe { cpu::write_msr(register, value & 0xffff_ffff) }
-                Ok(true)
-            }
             Register::MachineCheckStatus if msr::is_machine_check_status_allowed(value) => {
                 // SAFETY: a core that gets machine checks has the register, which is its own; others do
                 // not write it.
@@ -279,7 +330,25 @@ impl Core {
                 Ok(true)
             }
             Register::MachineCheckStatus => Ok(false),
-            Register::LocalVector(register) => Err(ending(MonitorEnd::MSR, register.into(), value)),
+            Register::LocalVector(register) => Self::set_local_vector(register, value),
+        }
+    }
+
+    /// Sets an entry of the core's local vector table. Returns whether the value is valid.
+    fn set_local_vector(register: u32, value: u64) -> Result<bool, Ending> {
+        let has = LocalVectors {
+            last: apic::last_local_vector(),
+            has_deadline: apic::has_deadline(),
+        };
+        match msr::local_vector(register, value, has) {
+            LocalVector::Write(value) => {
+                // SAFETY: it is for an interrupt or NMI of the core's own, and the processor has the
+                // entry and its bits.
+                unsafe { cpu::write_msr(register, value) }
+                Ok(true)
+            }
+            LocalVector::Fault => Ok(false),
+            LocalVector::Violation => Err(ending(MonitorEnd::MSR, register.into(), value)),
         }
     }
 
@@ -317,6 +386,18 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Enables states of the processor that the kernel saves for its programs.
+    fn write_xcr(&mut self, register: u32, value: u64) {
+        let supported = cpu::cpuid(0xd, 0);
+        let supported = u64::from(supported.edx) << 32 | u64::from(supported.eax);
+        if register != 0 || !xcr0::is_valid(value, supported) {
+            return self.guest.inject_general_protection();
+        }
+        // SAFETY: the value is valid, and the monitor uses none of these states.
+        unsafe { cpu::write_xcr0(value) }
+        self.guest.skip_instruction();
     }
 
     fn read_port(&mut self, port: u16, size: u8) -> Outcome {

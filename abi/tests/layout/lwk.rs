@@ -146,6 +146,7 @@ pub(crate) fn structures() -> Facts {
             base_asleep,
             faulting,
             base_reserved,
+            robust_list,
             lwk_asleep,
             scratch
         ]
@@ -233,6 +234,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_INVALIDATE_NO_QUIESCE = lwk::INVALIDATE_NO_QUIESCE,
         INSULA_LWK_INVALIDATE_SHARED = lwk::INVALIDATE_SHARED,
         INSULA_MIRROR_SLOTS = lwk::MIRROR_SLOTS,
+        INSULA_MIRROR_SLOTS_SIZE = lwk::MIRROR_SLOTS_SIZE,
+        INSULA_MIRROR_EXIT_SLOTS = lwk::MIRROR_EXIT_SLOTS,
         INSULA_MIRROR_CANCEL_SIGNAL = lwk::MIRROR_CANCEL_SIGNAL,
         INSULA_MIRROR_CREATE = ioctl::MIRROR_CREATE,
         INSULA_MIRROR_START = ioctl::MIRROR_START,
@@ -258,6 +261,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_LWK_NONE = lwk::base_state::NONE,
         INSULA_LWK_STARTED = lwk::base_state::STARTED,
         INSULA_LWK_EXITED = lwk::base_state::EXITED,
+        INSULA_LWK_UNMAPPED = lwk::base_state::UNMAPPED,
         INSULA_LWK_QUIESCED = lwk::base_state::QUIESCED,
         INSULA_LWK_UNKNOWN = lwk::process_state::UNKNOWN,
         INSULA_LWK_ALIVE = lwk::process_state::ALIVE,

@@ -40,7 +40,8 @@ pub(crate) fn structures() -> Facts {
         MonitorCore,
         "insula_monitor_core",
         [
-            apic_id, index, header, owned, running, requests, flushes, exits, dropped
+            apic_id, index, header, owned, running, requests, flushes, exits, dropped, paused,
+            registers
         ]
     );
     structure!(
@@ -60,11 +61,14 @@ pub(crate) fn constants() -> Facts {
         INSULA_MONITOR_CORE_SIZE = monitor::MONITOR_CORE_SIZE,
         INSULA_MONITOR_MESSAGE = monitor::MONITOR_MESSAGE,
         INSULA_MONITOR_DOORBELLS = monitor::MONITOR_DOORBELLS,
+        INSULA_MONITOR_REGISTERS = monitor::MONITOR_REGISTERS,
         INSULA_MONITOR_REQUEST_INIT = monitor::REQUEST_INIT,
         INSULA_MONITOR_REQUEST_STARTUP = monitor::REQUEST_STARTUP,
         INSULA_MONITOR_REQUEST_NMI = monitor::REQUEST_NMI,
         INSULA_MONITOR_REQUEST_FLUSH = monitor::REQUEST_FLUSH,
         INSULA_MONITOR_REQUEST_STOP = monitor::REQUEST_STOP,
+        INSULA_MONITOR_REQUEST_PAUSE = monitor::REQUEST_PAUSE,
+        INSULA_MONITOR_REQUEST_RESUME = monitor::REQUEST_RESUME,
         INSULA_MONITOR_STARTUP_SHIFT = monitor::STARTUP_SHIFT,
     });
     facts

@@ -75,7 +75,8 @@ pub(super) enum Command {
     Top(Top),
     /// Show everything known about nodes, as JSON
     Inspect(Inspect),
-    /// Stop nodes: press their power button, and kill those that do not power off in time
+    /// Stop nodes: press their power button, and kill those that do not power off in time. Paused
+    /// ones are resumed for that
     Stop {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
@@ -86,6 +87,19 @@ pub(super) enum Command {
     },
     /// Kill nodes at once: their cores return to the base, their memory is kept
     Kill {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+    },
+    /// Pause nodes with --isolation vmm: they execute nothing, and keep all that they have
+    Pause {
+        /// The nodes
+        #[arg(required = true, value_name = "NODE")]
+        names: Vec<Name>,
+    },
+    /// Have paused nodes go on
+    #[command(visible_alias = "unpause")]
+    Resume {
         /// The nodes
         #[arg(required = true, value_name = "NODE")]
         names: Vec<Name>,

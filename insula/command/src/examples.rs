@@ -160,6 +160,14 @@ examples! {
     "insula-kill": {
         "Kill a node that does not react" => ["insula kill web", "insula logs --tail 20 web"],
     }
+    "insula-pause": {
+        "Look at a node while nothing in it changes" => [
+            "insula pause tenant", "insula dump tenant", "insula resume tenant",
+        ],
+    }
+    "insula-resume": {
+        "Have a paused node go on" => ["insula resume tenant"],
+    }
     "insula-restart": {
         "Start a node again, with the image as it is now" => ["insula restart web"],
     }

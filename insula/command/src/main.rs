@@ -87,6 +87,12 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             return node::each(&names, |name| node::stop(context, name, time));
         }
         Command::Kill { names } => return node::each(&names, |name| node::kill(context, name)),
+        Command::Pause { names } => {
+            return node::each(&names, |name| node::pause(context, name));
+        }
+        Command::Resume { names } => {
+            return node::each(&names, |name| node::resume(context, name));
+        }
         Command::Restart { names, time } => {
             return node::each(&names, |name| node::restart(context, name, time));
         }

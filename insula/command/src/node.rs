@@ -250,7 +250,7 @@ fn all_of(handle: &Handle) -> Result<Value, CallError> {
     shown["memory"] = memory(handle)?;
     shown["shared_memory"] = shared_memory(handle)?;
     // A monitor that cannot be read is shown as none: the node may be starting anew.
-    shown["monitor"] = json!(MonitorState::read(&handle.node, &handle.info).unwrap_or(None));
+    shown["monitor"] = json!(MonitorState::read(handle).unwrap_or(None));
     Ok(shown)
 }
 
@@ -383,6 +383,14 @@ pub(super) fn update(context: &Context, options: &Update) -> Result<(), Failure>
 
 pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {
     Ok(node::kill(&context.driver()?, name)?)
+}
+
+pub(super) fn pause(context: &Context, name: &Name) -> Result<(), Failure> {
+    Ok(node::pause(&context.driver()?, name)?)
+}
+
+pub(super) fn resume(context: &Context, name: &Name) -> Result<(), Failure> {
+    Ok(node::resume(&context.driver()?, name)?)
 }
 
 pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), Failure> {

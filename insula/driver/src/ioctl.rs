@@ -506,6 +506,18 @@ pub(super) fn node_monitor(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
     unsafe { Call(ioctl::NODE_MONITOR, "INSULA_NODE_MONITOR").descriptor(fd, &mut 0_u64) }
 }
 
+pub(super) fn node_pause(fd: BorrowedFd<'_>) -> CallResult<()> {
+    Call(ioctl::NODE_PAUSE, "INSULA_NODE_PAUSE")
+        .bare(fd)
+        .map(drop)
+}
+
+pub(super) fn node_resume(fd: BorrowedFd<'_>) -> CallResult<()> {
+    Call(ioctl::NODE_RESUME, "INSULA_NODE_RESUME")
+        .bare(fd)
+        .map(drop)
+}
+
 pub(super) fn node_shared(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
     // SAFETY: an `_IO` request: no structure.
     unsafe { Call(ioctl::NODE_SHARED, "INSULA_NODE_SHARED").descriptor(fd, &mut 0_u64) }

@@ -178,6 +178,22 @@ impl Node {
         ioctl::node_monitor(self.fd.as_fd()).map(Memory::new)
     }
 
+    /// Has its monitor pause all of its cores (`INSULA_NODE_PAUSE`).
+    ///
+    /// # Errors
+    /// The module's error; `EOPNOTSUPP` when it is not confined, `EALREADY` when it does not run.
+    pub fn pause(&self) -> Result<(), CallError> {
+        ioctl::node_pause(self.fd.as_fd())
+    }
+
+    /// Has its monitor resume its cores (`INSULA_NODE_RESUME`).
+    ///
+    /// # Errors
+    /// As of [`pause`](Self::pause).
+    pub fn resume(&self) -> Result<(), CallError> {
+        ioctl::node_resume(self.fd.as_fd())
+    }
+
     /// Stops its cores at once (`INSULA_NODE_STOP`).
     ///
     /// # Errors

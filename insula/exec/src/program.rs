@@ -61,7 +61,11 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Err
     let (path, executable) = resolve(request.words)?;
     let environment = environment(std::env::vars_os(), request.environment);
     let arguments = arguments(&path, request.words, environment.into_iter());
-    let node = node::find(driver, request.node)?.node;
+    let handle = node::find(driver, request.node)?;
+    if handle.is_paused() {
+        return Err(node::is_paused(request.node));
+    }
+    let node = handle.node;
     let region = ProxyRegion::reserve(arguments.len()).map_err(no_proxy)?;
     let mirror = create_mirror(&node, &region, request.node)?;
     drop(node);

@@ -44,6 +44,10 @@ pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, 
     if retire(&mut handle, name)? {
         return Ok(Stopped::ByItself);
     }
+    // Its kernel could not power off. A failure does not keep the node from being stopped.
+    if handle.is_paused() {
+        let _ = handle.node.resume();
+    }
     let begun = Instant::now();
     let mut pressed: Option<Instant> = None;
     while handle.is_running() && begun.elapsed() < timeout {
@@ -163,7 +167,8 @@ fn end(handle: &Handle, name: &Name, reason: abi::Reason) -> Result<(), Error> {
         })
 }
 
-fn not_running(name: &Name) -> Error {
+/// The error of a node that does not run.
+pub(super) fn not_running(name: &Name) -> Error {
     Error::of(
         Kind::NotRunning,
         format!("the node '{name}' is not running"),

@@ -132,8 +132,8 @@ impl Monitor {
 
 fn no_virtualization() -> Error {
     Error::new(
-        "a node cannot be confined here: that needs AMD's virtualization (SVM) with nested paging, not \
-         disabled by firmware, and x2APIC mode",
+        "a node cannot be confined here: that needs virtualization with nested paging, AMD's (SVM) or \
+         Intel's (VMX, with unrestricted guests), not disabled by firmware, and x2APIC mode",
     )
     .untouched()
     .hint("`insula machine check` says what is missing; without --isolation vmm the node is trusted")

@@ -5,11 +5,13 @@ use std::fmt;
 
 use insula_abi as abi;
 use insula_abi::monitor::{
-    EXITS, MONITOR_CORE_SIZE, Monitor, MonitorCore, MonitorEnd, MonitorExit,
+    EXITS, MONITOR_CORE_SIZE, MONITOR_REGISTERS, Monitor, MonitorCore, MonitorEnd, MonitorExit,
 };
-use insula_driver::{DriverError, Mapping, Node, OutOfRange};
+use insula_driver::{DriverError, Mapping, OutOfRange};
 use serde::Serialize;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{Handle, NodeLog};
 
 /// State of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +54,9 @@ pub struct MonitorEnding {
     pub value: String,
     /// Linear address of the instruction.
     pub instruction: String,
+    /// The function that it is in, and the offset, by the symbols of the node's kernel; `None` if that
+    /// does not tell. The node wrote them.
+    pub symbol: Option<String>,
     /// Root of the page table in use there.
     pub page_table: String,
     /// Index of the core in the node.
@@ -65,26 +70,73 @@ impl MonitorState {
     ///
     /// # Errors
     /// The module's error.
-    pub fn read(node: &Node, info: &abi::NodeInfo) -> Result<Option<Self>, DriverError> {
-        if info.monitor == 0 {
+    pub fn read(handle: &Handle) -> Result<Option<Self>, DriverError> {
+        let address = handle.info.monitor;
+        if address == 0 {
             return Ok(None);
         }
-        let memory = node.monitor()?.map()?;
+        let memory = handle.node.monitor()?.map()?;
         // The monitor is trusted; a header that leads astray is one that is being replaced.
-        Ok(Self::of(&memory, info.monitor).ok())
+        let Ok(mut state) = Self::of(&memory, address) else {
+            return Ok(None);
+        };
+        if let Some(ended) = state.ended.as_mut().filter(|ended| ended.is_violation()) {
+            let address = read::<Monitor>(&memory, address).map(|header| header.violation.rip);
+            ended.symbol = address.ok().and_then(|address| symbol(handle, address));
+        }
+        Ok(Some(state))
     }
 
     fn of(memory: &Mapping, address: u64) -> Result<Self, OutOfRange> {
-        let header: Monitor = read(memory, address)?;
-        let cores = (0..header.cores_count.min(abi::NODE_CPUS_MAX as u32))
-            .map(|index| read(memory, header.cores + u64::from(index) * MONITOR_CORE_SIZE));
-        let cores = cores.collect::<Result<Vec<MonitorCore>, _>>()?;
+        let (header, cores) = header_and_cores(memory, address)?;
         Ok(Self {
             exits: Exits::of(&cores),
             dropped_interrupts: cores.iter().map(|core| core.dropped).sum(),
             ended: MonitorEnding::of(&header),
         })
     }
+}
+
+/// A core of a paused node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PausedCore {
+    /// Id of its local APIC.
+    pub apic_id: u32,
+    /// Its registers, as a `struct pt_regs` of Linux.
+    pub registers: [u64; MONITOR_REGISTERS],
+}
+
+/// The cores of a node that is paused.
+///
+/// # Errors
+/// When its monitor cannot be read.
+pub fn paused_cores(handle: &Handle) -> Result<Vec<PausedCore>, DriverError> {
+    let memory = handle.node.monitor()?.map()?;
+    let (_, cores) = header_and_cores(&memory, handle.info.monitor)?;
+    let paused = cores.iter().filter(|core| core.paused != 0);
+    let paused = paused.map(|core| PausedCore {
+        apic_id: core.apic_id,
+        registers: core.registers,
+    });
+    Ok(paused.collect())
+}
+
+fn header_and_cores(
+    memory: &Mapping,
+    address: u64,
+) -> Result<(Monitor, Vec<MonitorCore>), OutOfRange> {
+    let header: Monitor = read(memory, address)?;
+    let cores = (0..header.cores_count.min(abi::NODE_CPUS_MAX as u32))
+        .map(|index| read(memory, header.cores + u64::from(index) * MONITOR_CORE_SIZE));
+    let cores = cores.collect::<Result<_, _>>()?;
+    Ok((header, cores))
+}
+
+/// Names an instruction of the node's kernel.
+fn symbol(handle: &Handle, address: u64) -> Option<String> {
+    let log = NodeLog::open(handle).ok()?;
+    let kernel = log.kernel(log.locate()?).ok()?;
+    kernel.describe_code(address)
 }
 
 /// Reads a structure at a physical address.
@@ -147,10 +199,18 @@ impl MonitorEnding {
             subject: hex(header.violation.subject),
             value: hex(header.violation.value),
             instruction: hex(header.violation.rip),
+            symbol: None,
             page_table: hex(header.violation.page_table),
             core: header.ended_core.saturating_sub(1),
             message: message.map(|text| String::from_utf8_lossy(text).into_owned()),
         })
+    }
+}
+
+impl MonitorEnding {
+    /// Whether the node did what it must not.
+    fn is_violation(&self) -> bool {
+        !matches!(self.kind, "reset" | "monitor-failed")
     }
 }
 
@@ -164,10 +224,12 @@ impl fmt::Display for MonitorEnding {
             core,
             ..
         } = self;
-        write!(
-            formatter,
-            "{kind} {subject}, value {value}, by the instruction at {instruction} on its core {core}"
-        )?;
+        write!(formatter, "{kind} {subject}, value {value}, by ")?;
+        match &self.symbol {
+            Some(symbol) => write!(formatter, "{symbol} ({instruction})")?,
+            None => write!(formatter, "the instruction at {instruction}")?,
+        }
+        write!(formatter, " on its core {core}")?;
         match &self.message {
             Some(message) => write!(formatter, ": {message}"),
             None => Ok(()),
@@ -201,6 +263,13 @@ mod tests {
         assert_eq!((ending.core, &ending.message), (1, &None));
         let text = "port 0xcf9, value 0x0, by the instruction at 0x0 on its core 1";
         assert_eq!(ending.to_string(), text);
+        assert!(ending.is_violation());
+        let named = MonitorEnding {
+            symbol: Some("reboot+0x4".into()),
+            ..ending
+        };
+        let text = "port 0xcf9, value 0x0, by reboot+0x4 (0x0) on its core 1";
+        assert_eq!(named.to_string(), text);
         header.ended = MonitorEnd::FAILED;
         header.message[..4].copy_from_slice(b"why\0");
         let ending = MonitorEnding::of(&header).unwrap();

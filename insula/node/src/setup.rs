@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use insula_abi as abi;
 use insula_abi::channel::Channels;
 use insula_agent::options::{Clock, Options};
-use insula_boot::monitor::{ConfinedNode, MonitorLayout};
+use insula_boot::monitor::{ConfinedNode, MonitorLayout, NestedPaging};
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use insula_driver::channel;
 use insula_driver::{CallError, Mapping, Node, tsc};
@@ -67,12 +67,23 @@ impl Setup<'_> {
         image: &Loadable,
         chunk: insula_boot::Chunk,
     ) -> Result<MonitorLayout, LayoutError> {
-        self.describe(|node| ConfinedNode { node, image }.lay_out_monitor(layout, chunk))
+        self.describe(|node| self.confined(node, image).lay_out_monitor(layout, chunk))
     }
 
     /// Bytes of memory that its monitor needs.
     pub(super) fn monitor_size(&self, image: &Loadable) -> Result<u64, LayoutError> {
-        self.describe(|node| ConfinedNode { node, image }.monitor_size())
+        self.describe(|node| self.confined(node, image).monitor_size())
+    }
+
+    fn confined<'a>(&self, node: &'a NodeDescription<'a>, image: &'a Loadable) -> ConfinedNode<'a> {
+        ConfinedNode {
+            node,
+            nested_paging: match self.machine.flags & abi::MACHINE_VMX {
+                0 => NestedPaging::Npt,
+                _ => NestedPaging::Ept,
+            },
+            image,
+        }
     }
 
     /// Calls `action` with the node's description.

@@ -59,6 +59,12 @@ impl Handle {
         self.info.state == abi::State::RUNNING
     }
 
+    /// Whether it runs, but its monitor has paused it.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.has(abi::NODE_PAUSED)
+    }
+
     /// Whether it has crashed.
     #[must_use]
     pub fn is_crashed(&self) -> bool {
@@ -196,7 +202,7 @@ pub struct NodeView {
     pub name: String,
     /// Its id.
     pub id: u32,
-    /// State, in OCI's terms.
+    /// State, in OCI's terms; or `paused`, as podman says.
     pub state: &'static str,
     /// Why it is stopped.
     pub reason: Option<&'static str>,
@@ -239,7 +245,10 @@ impl NodeView {
         Self {
             name: name::text(&info.name),
             id: info.id,
-            state: state_name(info.state),
+            state: match handle.is_paused() {
+                true => "paused",
+                false => state_name(info.state),
+            },
             reason: reason_name(info.reason),
             supervised: handle.is_supervised(),
             unresponsive: handle.has(abi::NODE_UNRESPONSIVE),

@@ -2,7 +2,7 @@
 
 use insula_base::error::{Error, Source};
 use insula_node::nmi::{BacktraceMask, Interrupted};
-use insula_node::{Handle, LogRecord, NodeLog, no_log_yet};
+use insula_node::{Handle, LogRecord, NodeLog, is_paused, no_log_yet};
 
 use super::inspected_node::InspectedNode;
 
@@ -41,6 +41,9 @@ pub fn backtrace(handle: &Handle) -> Result<Backtrace, Error> {
     let name = node.name().to_owned();
     if !handle.is_running() {
         return Err(not_running(&name));
+    }
+    if handle.is_paused() {
+        return Err(is_paused(&name));
     }
     node.kernel()?;
     let log = NodeLog::open(handle)?;

@@ -9,6 +9,7 @@ use insula_base::root::Root;
 use insula_base::units::Size;
 use insula_driver::Mapping;
 use insula_node::Handle;
+use insula_node::monitor_state::{MonitorEnding, MonitorState};
 use kimage::running::RunningKernel;
 use serde::{Serialize, Serializer};
 
@@ -111,7 +112,10 @@ pub fn dump(handle: &Handle, root: &Root, request: &DumpRequest) -> Result<Dumpe
         node.interrupt(handle)
             .map_err(|source| uninterrupted(&name, source).leaving("no dump was written"))?;
     }
-    let (map, notes, mut warnings) = describe(&node);
+    let (map, mut notes, mut warnings) = describe(&node);
+    if let Some(ended) = ended(handle) {
+        notes.monitor(&ended.to_string());
+    }
     if node.is_running() {
         warnings.insert(0, DumpWarning::Live);
     }
@@ -167,6 +171,12 @@ pub fn dump_on_crash(handle: &Handle, root: &Root) -> Result<Option<Dumped>, Err
         interrupt: false,
     };
     dump(handle, root, &request).map(Some)
+}
+
+/// What ended a confined node, if its monitor did.
+fn ended(handle: &Handle) -> Option<MonitorEnding> {
+    // A monitor that cannot be read tells nothing.
+    MonitorState::read(handle).ok()??.ended
 }
 
 /// The kernel's memory map and the notes, as far as they are known, and warnings about the rest.

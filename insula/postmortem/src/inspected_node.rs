@@ -3,6 +3,7 @@
 use insula_base::error::Error;
 use insula_driver::name;
 use insula_driver::{DriverError, Mapping};
+use insula_node::monitor_state::{PausedCore, paused_cores};
 use insula_node::{Handle, log_layout};
 use kimage::log::{LogLayout, Placement, locate};
 use kimage::running::{Processor, Registers, RunningKernel};
@@ -14,6 +15,8 @@ pub struct InspectedNode {
     memory: Mapping,
     /// Layout and placement of the kernel; or why they are unknown.
     kernel: Result<(LogLayout, Placement), String>,
+    /// The cores, if it is paused.
+    paused: Vec<PausedCore>,
     /// Whether the registers saved by the cores' last NMI are of a known moment: see
     /// [`InspectedNode::processors`].
     registers_known: bool,
@@ -40,12 +43,18 @@ impl InspectedNode {
                 let placement = placement.ok_or("it has not logged anything yet")?;
                 Ok((layout, placement))
             });
+        let paused = match handle.is_paused() {
+            // Without them it is like one that runs.
+            true => paused_cores(handle).unwrap_or_default(),
+            false => Vec::new(),
+        };
         Ok(Self {
             name,
             memory,
             kernel,
             registers_known: handle.is_crashed() || handle.is_hung(),
-            running: handle.is_running(),
+            running: handle.is_running() && paused.is_empty(),
+            paused,
         })
     }
 
@@ -66,7 +75,7 @@ impl InspectedNode {
         &mut self.memory
     }
 
-    /// Whether it was running when it was opened.
+    /// Whether it was running when it was opened, so that its memory changes. A paused one is not.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running
@@ -100,15 +109,22 @@ impl InspectedNode {
     }
 
     /// The processors that the kernel has used, each with its registers if they are of a known
-    /// moment: of a node that crashed or hung those at that time, of one whose cores were just
-    /// interrupted those of the interrupt. Others are left out.
+    /// moment: of a paused node the present ones, of one that crashed or hung those at that time, of
+    /// one whose cores were just interrupted those of the interrupt. Others are left out.
     #[must_use]
     pub fn processors(
         &self,
         kernel: &RunningKernel<'_, Mapping>,
     ) -> Vec<(Processor, Option<Registers>)> {
         let processors = kernel.processors().unwrap_or_default();
+        let paused = |processor: &Processor| {
+            let mut cores = self.paused.iter();
+            cores.find(|core| core.apic_id == processor.apic_id)
+        };
         let registers = |processor: &Processor| {
+            if let Some(core) = paused(processor) {
+                return Some(Registers::from_words(core.registers));
+            }
             let known = kernel.registers_at_nmi(processor).ok().flatten();
             known.filter(|_| self.registers_known)
         };

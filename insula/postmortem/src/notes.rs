@@ -1,7 +1,7 @@
-//! Notes of a kernel's core file: the registers of each core, and VMCOREINFO.
+//! Notes of a kernel's core file: the registers of each core, VMCOREINFO, and why its monitor ended it.
 //!
 //! Source: the kernel's fs/binfmt_elf.c (`NT_PRSTATUS`), include/linux/elfcore.h (`struct
-//! elf_prstatus`) and kernel/crash_core.c, which write the same.
+//! elf_prstatus`) and kernel/crash_core.c, which write the same; but for the last, which tools skip.
 
 use kimage::running::Registers;
 
@@ -11,6 +11,8 @@ const CORE: &str = "CORE";
 const NT_PRSTATUS: u32 = 1;
 /// Owner of the note with VMCOREINFO; its type is 0.
 const VMCOREINFO: &str = "VMCOREINFO";
+/// Owner of the note with what the monitor of a confined node tells of its end, as text; its type is 0.
+const MONITOR: &str = "INSULA-MONITOR";
 /// Alignment of a note's parts in bytes.
 const ALIGNMENT: usize = 4;
 
@@ -41,6 +43,11 @@ impl Notes {
     /// Adds VMCOREINFO.
     pub(super) fn vmcoreinfo(&mut self, text: &[u8]) {
         self.add(VMCOREINFO, 0, text);
+    }
+
+    /// Adds what ended a confined node.
+    pub(super) fn monitor(&mut self, text: &str) {
+        self.add(MONITOR, 0, text.as_bytes());
     }
 
     /// The encoded notes.

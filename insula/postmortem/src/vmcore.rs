@@ -317,6 +317,7 @@ mod tests {
         notes.processor(7, Some(&registers));
         notes.processor(0, None);
         notes.vmcoreinfo(b"OSRELEASE=6.1\nPAGESIZE=4096\n");
+        notes.monitor("port 0x1");
         notes
     }
 
@@ -366,6 +367,11 @@ mod tests {
             (&b"VMCOREINFO"[..], NoteType(0))
         );
         assert!(note.desc().starts_with(b"OSRELEASE=6.1\n"));
+        let note = notes.next().unwrap().unwrap();
+        assert_eq!(
+            (note.name(), note.desc()),
+            (&b"INSULA-MONITOR"[..], &b"port 0x1"[..])
+        );
         assert!(notes.next().unwrap().is_none());
     }
 

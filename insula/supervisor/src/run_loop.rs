@@ -199,6 +199,11 @@ impl Supervisor {
         if self.wait(PollFlags::POLLIN, PROBE_INTERVAL) {
             return Ok(());
         }
+        if self.handle.is_paused() {
+            // It takes no interrupts, nor has it to.
+            *probe = None;
+            return Ok(());
+        }
         let handle = &self.handle;
         let probe = match probe {
             Some(probe) if probe.is_of(handle) => probe,
@@ -363,7 +368,7 @@ impl Supervisor {
 
     /// Writes what the node's monitor tells of its end.
     fn log_violation(&self) {
-        let state = MonitorState::read(&self.handle.node, &self.handle.info);
+        let state = MonitorState::read(&self.handle);
         if let Ok(Some(MonitorState {
             ended: Some(ended), ..
         })) = state

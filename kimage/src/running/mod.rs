@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod code;
 mod error;
 mod page_table;
 mod processors;

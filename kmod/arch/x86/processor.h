@@ -23,8 +23,9 @@ u32 insula_processor_apic_id(u32 cpu);
 bool insula_processor_vector_valid(u32 vector);
 
 /*
- * Whether the processors have virtualization that the monitor of confined nodes knows: AMD's, with
- * nested paging; and x2APIC mode, whether the base uses it or not.
+ * Whether the processors have virtualization that the monitor of confined nodes knows: AMD's with
+ * nested paging, or Intel's with that and unrestricted guests; and x2APIC mode, whether the base
+ * uses it or not.
  */
 bool insula_processor_virtualizes(void);
 

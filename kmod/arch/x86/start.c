@@ -226,16 +226,23 @@ static bool start_send_sipi(u32 apic_id, bool park)
 	return may;
 }
 
-/* The second IPI follows Intel's recommendation; a core that took the first ignores it. */
+/*
+ * Several IPIs: Intel recommends a second one, and a core that leaves a monitor's VMX operation for
+ * its INIT loses the first. One that took an earlier one ignores the others.
+ */
 static bool start_kick(u32 apic_id, bool park)
 {
+	static const int limits_us[] = {
+		START_TIMEOUT_US / 400, START_TIMEOUT_US / 40, START_TIMEOUT_US / 2,
+		START_TIMEOUT_US / 2,
+	};
 	int tries, waited_us;
 
 	lockdep_assert_held(&start.lock);
-	for (tries = 0; tries < 2; tries++) {
+	for (tries = 0; tries < ARRAY_SIZE(limits_us); tries++) {
 		if (!start_send_sipi(apic_id, park))
 			return false;
-		for (waited_us = 0; waited_us < START_TIMEOUT_US / 2; waited_us += START_POLL_US) {
+		for (waited_us = 0; waited_us < limits_us[tries]; waited_us += START_POLL_US) {
 			if (start_entered())
 				return true;
 			/* Mostly decided within microseconds: spin first, then sleep. */

@@ -161,7 +161,23 @@ impl Slot {
         for (&word, place) in words.iter().zip(0..) {
             self.word(at + 8 * place).store(word, Ordering::Relaxed);
         }
-        Some(slots + self.number * size_of::<abi::SyscallSlot>() as u64 + at as u64)
+        Some(slots + self.offset() + at as u64)
+    }
+
+    /// Sets the head of the list of robust futexes that the base releases when the process has
+    /// exited; a list without a first entry is empty.
+    pub fn set_robust_list(&self, process: &ProcessPages, [first, offset, pending]: [u64; 3]) {
+        let at = offset_of!(abi::SyscallSlot, robust_list);
+        let own = process.slots() + abi::MIRROR_SLOTS_SIZE + self.offset() + at as u64;
+        let first = if first == 0 { own } else { first };
+        for (word, place) in [first, offset, pending].into_iter().zip(0..) {
+            self.word(at + 8 * place).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns its offset in the mapping of all slots.
+    fn offset(&self) -> u64 {
+        self.number * size_of::<abi::SyscallSlot>() as u64
     }
 
     /// Reads the scratch words. Any thread of the program may have changed them.

@@ -76,8 +76,6 @@ pub const PERSONALITY: u64 = 135;
 pub const GETPRIORITY: u64 = 140;
 /// `setpriority`.
 pub const SETPRIORITY: u64 = 141;
-/// `mlock`.
-pub const MLOCK: u64 = 149;
 /// `munlock`.
 pub const MUNLOCK: u64 = 150;
 /// `mlock2`.
@@ -102,6 +100,10 @@ pub const TIMER_DELETE: u64 = 226;
 pub const CLOCK_GETTIME: u64 = 228;
 /// `tgkill`.
 pub const TGKILL: u64 = 234;
+/// `perf_event_open`.
+pub const PERF_EVENT_OPEN: u64 = 298;
+/// `capget`.
+pub const CAPGET: u64 = 125;
 /// `openat`.
 pub const OPENAT: u64 = 257;
 /// `getrandom`.

@@ -50,6 +50,8 @@ bitflags! {
         const BASE = 64;
         /// Of a base mapping: it is not private.
         const SHARED = 128;
+        /// Locked, as by mlock(2).
+        const LOCKED = 256;
         /// Part of a file mapping.
         const ANY_FILE =
             Self::FILE_COPY.bits() | Self::BEYOND_EOF.bits() | Self::BASE.bits();
@@ -111,6 +113,13 @@ impl Vma {
         self.end - self.start
     }
 
+    fn locked_bytes(&self) -> u64 {
+        match self.flags.contains(VmaFlags::LOCKED) {
+            true => self.bytes(),
+            false => 0,
+        }
+    }
+
     /// Whether two VMAs differ only in their addresses.
     fn can_merge(&self, other: &Self) -> bool {
         (self.protection, self.object, self.flags) == (other.protection, other.object, other.flags)
@@ -122,6 +131,7 @@ impl Vma {
 pub struct VmaMap {
     by_start: BTreeMap<u64, Vma>,
     bytes: u64,
+    locked_bytes: u64,
     /// Number of VMAs that map each shared-memory object.
     object_vmas: BTreeMap<u64, u32>,
     gap_cache: GapCache,
@@ -282,6 +292,7 @@ impl VmaMap {
 
     fn put(&mut self, vma: Vma) {
         self.bytes += vma.bytes();
+        self.locked_bytes += vma.locked_bytes();
         if let Some(object) = vma.object {
             *self.object_vmas.entry(object.number).or_default() += 1;
         }
@@ -291,6 +302,7 @@ impl VmaMap {
     fn take(&mut self, vma: &Vma) {
         self.by_start.remove(&vma.start);
         self.bytes -= vma.bytes();
+        self.locked_bytes -= vma.locked_bytes();
         let Some(object) = vma.object else {
             return;
         };
@@ -348,6 +360,12 @@ impl VmaMap {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns the size of those that are locked, in bytes.
+    #[must_use]
+    pub fn locked_bytes(&self) -> u64 {
+        self.locked_bytes
     }
 
     /// Returns the number of VMAs.

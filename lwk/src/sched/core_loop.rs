@@ -247,8 +247,7 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         return Flow::handler(thread, exec::complete_exec);
     }
     if thread.is_killed_by_exec() && !is_exiting {
-        thread.exit_for_exec();
-        return Flow::Exit(thread);
+        return thread.exit_for_exec();
     }
     if thread.process.is_stopped() {
         match stop::wait_while_stopped(thread) {

@@ -77,8 +77,8 @@ pub(super) fn madvise(thread: Box<Thread>, [start, size, number, ..]: [u64; 6]) 
     };
     let range = (start, end);
     let first = thread.process.space().vmas().first_within(start, end);
-    let is_own = |vma: &Vma| !vma.flags.contains(VmaFlags::BASE);
-    // Usually it is all one VMA of the node's memory.
+    let is_own = |vma: &Vma| !vma.flags.intersects(VmaFlags::BASE | VmaFlags::LOCKED);
+    // Usually it is all one VMA of the node's memory, not locked.
     match first.filter(|vma| is_own(vma) && (vma.start, vma.end) == range) {
         Some(_) if advice != Advice::Populate => change(thread, advise_own(range, advice)),
         _ => Flow::handler(thread, move |mut thread| async move {
@@ -130,7 +130,13 @@ async fn advise_part(
     part: &Vma,
     (advice, number): (Advice, u64),
 ) -> Result<u64, Errno> {
+    /// `MADV_DONTNEED_LOCKED`.
+    const DISCARD_LOCKED: u64 = 24;
     let range = (part.start, part.end);
+    let discards = matches!(advice, Advice::Discard | Advice::Free) && number != DISCARD_LOCKED;
+    if discards && part.flags.contains(VmaFlags::LOCKED) {
+        return Err(Errno::EINVAL);
+    }
     if advice == Advice::Populate {
         return populate(thread, range, number).await;
     }

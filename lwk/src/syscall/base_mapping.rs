@@ -58,28 +58,6 @@ pub(super) fn msync(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     call_for_base(thread, number::MSYNC, a)
 }
 
-/// mlock(2): the node's own pages are never swapped out.
-pub(super) fn mlock(thread: Box<Thread>, [start, size, ..]: [u64; 6]) -> Flow {
-    lock_range(thread, number::MLOCK, [start, size, 0])
-}
-
-/// mlock2(2).
-pub(super) fn mlock2(thread: Box<Thread>, [start, size, flags, ..]: [u64; 6]) -> Flow {
-    lock_range(thread, number::MLOCK2, [start, size, flags])
-}
-
-/// munlock(2).
-pub(super) fn munlock(thread: Box<Thread>, [start, size, ..]: [u64; 6]) -> Flow {
-    lock_range(thread, number::MUNLOCK, [start, size, 0])
-}
-
-/// Makes a call on the pages that contain a range of bytes.
-fn lock_range(thread: Box<Thread>, call: u64, [start, size, flags]: [u64; 3]) -> Flow {
-    let skip = start % PAGE;
-    let size = size.saturating_add(skip);
-    call_for_base(thread, call, [start - skip, size, flags, 0, 0, 0])
-}
-
 /// mincore(2).
 pub(super) fn mincore(thread: Box<Thread>, [start, size, to, ..]: [u64; 6]) -> Flow {
     let end = match mapped_end(&thread, start, size) {

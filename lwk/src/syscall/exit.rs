@@ -11,9 +11,8 @@ fn wait_status(code: u64) -> u64 {
 }
 
 /// exit(2): the calling thread alone.
-pub(super) fn exit(mut thread: Box<Thread>, [code, ..]: [u64; 6]) -> Flow {
-    thread.exit(wait_status(code));
-    Flow::Exit(thread)
+pub(super) fn exit(thread: Box<Thread>, [code, ..]: [u64; 6]) -> Flow {
+    thread.exit(wait_status(code))
 }
 
 /// exit_group(2): the process.

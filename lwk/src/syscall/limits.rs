@@ -13,8 +13,8 @@ use crate::task::flow::Flow;
 use crate::task::layout::RLIMIT_STACK;
 use crate::task::thread::Thread;
 
-/// `RLIMIT_CPU`, `RLIMIT_DATA`, `RLIMIT_STACK`, `RLIMIT_RSS`, `RLIMIT_MEMLOCK`, `RLIMIT_AS`.
-const LOCAL: [u64; 6] = [0, 2, RLIMIT_STACK, 5, 8, AS];
+/// `RLIMIT_CPU`, `RLIMIT_DATA`, `RLIMIT_STACK`, `RLIMIT_RSS`, `RLIMIT_AS`.
+const LOCAL: [u64; 5] = [0, 2, RLIMIT_STACK, 5, AS];
 const AS: u64 = 9;
 /// Number of resources.
 const RESOURCES: u64 = 16;

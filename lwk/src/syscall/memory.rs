@@ -14,6 +14,8 @@ use crate::syscall::base_mapping;
 use crate::syscall::change::{change, whole_pages};
 use crate::syscall::delegate::finish;
 use crate::syscall::file_mapping::{FilePart, map_copy};
+use crate::syscall::memory_lock::{can_lock_new, lock_new};
+use crate::task::address_space::lock::Lock;
 use crate::task::address_space::remap::{Progress, Target};
 use crate::task::address_space::stop::Stop;
 use crate::task::address_space::{AddressSpace, Placement};
@@ -33,6 +35,7 @@ bitflags! {
         const GROWS_DOWN = 0x100;
         /// By `ld.so`, for segments of libraries.
         const DENY_WRITE = 0x800;
+        const LOCKED = 0x2000;
         const POPULATE = 0x8000;
         const FIXED_NOREPLACE = 0x10_0000;
     }
@@ -95,7 +98,7 @@ impl Mapping {
         }
         thread.wait_for_leaving().await;
         let is_data = self.flags.contains(MapFlags::DENY_WRITE) && self.writes();
-        if !self.is_shared && (is_data || thread.process.mm().is_shared()) {
+        if !self.is_shared && (is_data || thread.process.mm().is_mapped_by_several()) {
             return map_copy(thread, self.place, (self.size, self.protection), part).await;
         }
         let placed = MapFlags::FIXED
@@ -139,12 +142,34 @@ impl Mapping {
         }
     }
 
-    /// Maps a file, or populated memory.
+    /// Maps a file, or memory that is populated or locked.
     async fn map_with_base(self, thread: &mut Thread) -> Result<u64, Errno> {
-        if let Some(part) = self.part {
-            return self.map_file(thread, part).await;
+        let lock = self.lock(thread);
+        if lock.is_some() {
+            let asks = self.flags.contains(MapFlags::LOCKED);
+            can_lock_new(thread, self.size, asks).await?;
         }
+        let start = match self.part {
+            Some(part) => self.map_file(thread, part).await?,
+            None => self.map_anonymous(thread).await?,
+        };
+        if let Some(lock) = lock {
+            lock_new(thread, (start, start + self.size), lock).await;
+        }
+        Ok(start)
+    }
+
+    /// Returns how it is locked, if at all.
+    fn lock(&self, thread: &Thread) -> Option<Lock> {
+        let of_new = thread.process.space().lock_of_new();
+        of_new.or(self.flags.contains(MapFlags::LOCKED).then_some(Lock::Now))
+    }
+
+    async fn map_anonymous(self, thread: &mut Thread) -> Result<u64, Errno> {
         let start = thread.change_space(move |space| self.map(space)).await?;
+        if !self.populates {
+            return Ok(start);
+        }
         let advice = match self.writes() {
             true => POPULATE_WRITE,
             false => POPULATE_READ,
@@ -158,7 +183,9 @@ impl Mapping {
 /// mmap(2).
 pub(super) fn mmap(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     match Mapping::of(a) {
-        Ok(mapping) if mapping.part.is_none() && !mapping.populates => {
+        Ok(mapping)
+            if mapping.part.is_none() && !mapping.populates && mapping.lock(&thread).is_none() =>
+        {
             change(thread, move |space| mapping.map(space))
         }
         Ok(mapping) => Flow::handler(thread, move |mut thread| async move {
@@ -175,6 +202,14 @@ pub(super) fn mremap(thread: Box<Thread>, a: [u64; 6]) -> Flow {
         Ok(arguments) => arguments,
         Err(error) => return finish(thread, Err(error)),
     };
+    let grown = size.saturating_sub(old.1 - old.0);
+    let is_locked = thread.process.space().locked_bytes_within(old.0, PAGE) > 0;
+    if grown > 0 && is_locked {
+        return Flow::handler(thread, move |mut thread| async move {
+            let result = grow_locked(&mut thread, old, (size, grown), target).await;
+            finish(thread, result)
+        });
+    }
     if base_mapping::has_base_mappings(&thread, old.0, old.1) {
         return base_mapping::mremap(thread, old, size, target);
     }
@@ -182,6 +217,27 @@ pub(super) fn mremap(thread: Box<Thread>, a: [u64; 6]) -> Flow {
     change(thread, move |space| {
         space.remap(old, size, target, &mut progress)
     })
+}
+
+/// Has a mapping that is locked grow.
+async fn grow_locked(
+    thread: &mut Thread,
+    old: (u64, u64),
+    (size, grown): (u64, u64),
+    target: Target,
+) -> Result<u64, Errno> {
+    can_lock_new(thread, grown, false).await?;
+    let start = match base_mapping::has_base_mappings(thread, old.0, old.1) {
+        true => thread.remap_base(old, size, target).await?,
+        false => {
+            let mut progress = Progress::default();
+            let operation =
+                move |space: &mut AddressSpace| space.remap(old, size, target, &mut progress);
+            thread.change_space(operation).await?
+        }
+    };
+    lock_new(thread, (start + size - grown, start + size), Lock::Now).await;
+    Ok(start)
 }
 
 /// Returns the old range, the new size, and where it may go.
@@ -212,7 +268,34 @@ fn remap_arguments(thread: &Thread, a: [u64; 6]) -> Result<((u64, u64), u64, Tar
 
 /// brk(2).
 pub(super) fn brk(thread: Box<Thread>, [wanted, ..]: [u64; 6]) -> Flow {
-    change(thread, move |space| space.move_heap_end(wanted))
+    let lock = thread.process.space().lock_of_new();
+    let end = thread.process.space().heap_end();
+    match lock.filter(|_| wanted > end) {
+        None => change(thread, move |space| space.move_heap_end(wanted)),
+        Some(lock) => Flow::handler(thread, move |mut thread| async move {
+            let result = grow_locked_heap(&mut thread, (end, wanted), lock).await;
+            finish(thread, result)
+        }),
+    }
+}
+
+/// Has the heap grow, and locks what is new.
+async fn grow_locked_heap(
+    thread: &mut Thread,
+    (end, wanted): (u64, u64),
+    lock: Lock,
+) -> Result<u64, Errno> {
+    if can_lock_new(thread, wanted - end, false).await.is_err() {
+        return Ok(end);
+    }
+    let grown = thread
+        .change_space(move |space| space.move_heap_end(wanted))
+        .await?;
+    let new = (end.next_multiple_of(PAGE), grown.next_multiple_of(PAGE));
+    if new.0 < new.1 {
+        lock_new(thread, new, lock).await;
+    }
+    Ok(grown)
 }
 
 /// munmap(2).
@@ -277,10 +360,5 @@ async fn report_memory(thread: &mut Thread, to: u64) -> Result<u64, Errno> {
     space.write(to.wrapping_add(AT_MEMORY), words.as_flattened())?;
     space.write(to.wrapping_add(AT_HIGH), &[0; 16])?;
     space.write(to.wrapping_add(AT_UNIT), &1_u32.to_le_bytes())?;
-    Ok(0)
-}
-
-/// mlockall(2), munlockall(2): nothing to do, as the node's pages are never swapped out.
-pub(super) fn mlockall(_: &mut Thread, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }

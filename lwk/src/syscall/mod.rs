@@ -20,6 +20,8 @@ pub(crate) mod futex;
 mod io_uring;
 pub(crate) mod limits;
 pub(crate) mod memory;
+pub(crate) mod memory_lock;
+pub(crate) mod perf;
 pub(crate) mod prctl;
 pub(crate) mod proxy_mask;
 pub(crate) mod scheduling;

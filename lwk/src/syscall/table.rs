@@ -12,7 +12,7 @@ use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
 use crate::syscall::signals::{action, frame, mask, send, signalfd, wait};
 use crate::syscall::{
     advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
-    prctl, scheduling, shared_memory, threads, time, timers,
+    memory_lock, perf, prctl, scheduling, shared_memory, threads, time, timers,
 };
 
 /// Finds a call by its number; `None` if Linux 6.12 does not have it.
@@ -174,10 +174,10 @@ table! {
     146 sched_get_priority_max => [delegated],
     147 sched_get_priority_min => [delegated],
     148 sched_rr_get_interval => [immediate scheduling::interval],
-    149 mlock => [local base_mapping::mlock],
-    150 munlock => [local base_mapping::munlock],
-    151 mlockall => [immediate memory::mlockall],
-    152 munlockall => [immediate memory::mlockall],
+    149 mlock => [local memory_lock::mlock],
+    150 munlock => [local memory_lock::munlock],
+    151 mlockall => [local memory_lock::mlockall],
+    152 munlockall => [local memory_lock::munlockall],
     153 vhangup => [delegated],
     154 modify_ldt => [refused ENOSYS "there is no local descriptor table"],
     155 pivot_root => [delegated],
@@ -323,7 +323,7 @@ table! {
     295 preadv => [delegated],
     296 pwritev => [delegated],
     297 rt_tgsigqueueinfo => [local send::queue_for_thread],
-    298 perf_event_open => [refused EPERM "it would count the proxy's events, not the program's"],
+    298 perf_event_open => [local perf::perf_event_open],
     299 recvmmsg => [delegated],
     300 fanotify_init => [delegated],
     301 fanotify_mark => [delegated],
@@ -350,7 +350,7 @@ table! {
     322 execveat => [local exec::execveat],
     323 userfaultfd => [refused ENOSYS "page faults are handled by this kernel, not by the base"],
     324 membarrier => [immediate threads::membarrier],
-    325 mlock2 => [local base_mapping::mlock2],
+    325 mlock2 => [local memory_lock::mlock2],
     326 copy_file_range => [delegated],
     327 preadv2 => [delegated],
     328 pwritev2 => [delegated],

@@ -61,7 +61,7 @@ pub(super) async fn clone_thread(
     match prepare(thread, &mut new, clone_args) {
         Ok(()) => run_queue::enqueue(new),
         Err(error) => {
-            new.exit_for_exec();
+            new.discard();
             reap::end_thread(new);
             return Err(error);
         }

@@ -18,6 +18,7 @@ mod copy_on_write;
 pub(crate) mod faults;
 pub(crate) mod heap;
 pub(crate) mod invalidation;
+pub mod lock;
 mod page;
 pub mod quarantine;
 pub mod remap;
@@ -35,6 +36,7 @@ use crate::model::errno::Errno;
 use crate::model::vma::{ObjectRef, PAGE, Protection, Vma, VmaFlags, VmaMap};
 use crate::task::address_space::awaited::Awaited;
 use crate::task::address_space::base_access::BaseAccess;
+use crate::task::address_space::lock::Lock;
 use crate::task::address_space::page::flags_of;
 use crate::task::address_space::quarantine::{Pinned, Quarantine};
 use crate::task::address_space::stop::Stop;
@@ -57,6 +59,8 @@ pub struct AddressSpace {
     base_access: BaseAccess,
     /// Sizes of the attached System V shared-memory segments, by address.
     segments: BTreeMap<u64, u64>,
+    /// How new mappings are locked, if at all.
+    lock_of_new: Option<Lock>,
     /// Its private pages are about to be shared with a child: nobody makes one writable.
     is_forking: bool,
     /// Shared-memory objects that VMAs map, by number.
@@ -106,6 +110,7 @@ impl AddressSpace {
             awaited: Awaited::default(),
             base_access: BaseAccess::default(),
             segments: BTreeMap::new(),
+            lock_of_new: None,
             is_forking: false,
             objects: BTreeMap::new(),
             heap: (0, 0),
@@ -288,6 +293,7 @@ impl AddressSpace {
         self.heap = (0, 0);
         self.stack = (0, 0);
         self.segments.clear();
+        self.lock_of_new = None;
         self.mappings_end = end;
         self.unmap(start, end)
     }

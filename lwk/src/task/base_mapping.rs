@@ -105,13 +105,12 @@ impl Thread {
         self.unshared(guard).await
     }
 
-    /// Waits until no other process shares the memory, whose proxy would have to make the same
-    /// change.
+    /// Waits until no other proxy has the memory mapped, which would have to make the same change.
     ///
     /// # Errors
     /// [`Errno::ENOMEM`] if that will not end, or not before this thread goes on.
     async fn unshared(&mut self, mut guard: ChangeGuard) -> Result<ChangeGuard, Errno> {
-        while guard.mm().is_shared() {
+        while guard.mm().is_mapped_by_several() {
             let mm = alloc::sync::Arc::clone(guard.mm());
             drop(guard);
             let may_end = !mm.is_shared_for_good() || mm.is_any_leaving();
@@ -124,14 +123,13 @@ impl Thread {
         Ok(guard)
     }
 
-    /// Waits a while for processes that exit to leave the memory: the base may pin their pages for any
-    /// time.
+    /// Waits a while for the proxies of processes that exit to unmap the memory.
     pub(crate) async fn wait_for_leaving(&mut self) {
         /// Most I/O has finished by then.
         const TIMEOUT_NS: u64 = 100_000_000;
         let mm = self.process.mm();
         let limit_ns = clock::now_ns() + TIMEOUT_NS;
-        while mm.is_shared() && mm.is_any_leaving() && clock::now_ns() < limit_ns {
+        while mm.is_mapped_by_several() && mm.is_any_leaving() && clock::now_ns() < limit_ns {
             polling::sleep_until(clock::now_ns() + VFORK_RETRY_NS).await;
         }
     }

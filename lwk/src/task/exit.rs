@@ -1,10 +1,12 @@
 //! Exit of threads and processes.
 
+use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
 use insula_abi::lwk::request;
 
 use crate::hw::cores;
+use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
 use crate::task::{futex, robust_list};
@@ -39,17 +41,37 @@ impl Thread {
     }
 
     /// Exits the thread; the last one makes the process exit.
-    pub fn exit(&mut self, status: u64) {
-        match self.mark_exited() {
-            true => self.exit_process(status),
-            false => self.exit_thread(),
-        }
+    pub fn exit(self: Box<Self>, status: u64) -> Flow {
+        self.release_and(move |thread| match thread.mark_exited() {
+            true => thread.exit_process(status),
+            false => thread.exit_thread(),
+        })
     }
 
     /// Exits the thread because another one executes a program.
-    pub fn exit_for_exec(&mut self) {
+    pub fn exit_for_exec(self: Box<Self>) -> Flow {
+        self.release_and(Self::discard)
+    }
+
+    /// Exits the thread, which has never run.
+    pub fn discard(&mut self) {
         self.mark_exited();
         self.exit_thread();
+    }
+
+    /// Releases its robust futexes, then exits: while others go on, the base has to be called for
+    /// those in its memory.
+    fn release_and(mut self: Box<Self>, exit: impl FnOnce(&mut Self) + Send + 'static) -> Flow {
+        if robust_list::release(&mut self).is_none() {
+            exit(&mut self);
+            return Flow::Exit(self);
+        }
+        Flow::handler(self, |mut thread| async move {
+            if thread.release_robust_futexes().await {
+                exit(&mut thread);
+            }
+            Flow::Exit(thread)
+        })
     }
 
     /// Marks the thread as exiting. Returns whether it is the last one.
@@ -58,16 +80,18 @@ impl Thread {
         !has_exited && self.process.live_threads.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Releases its robust futexes, and wakes waiters in shared memory.
+    /// Releases its robust futexes as it exits with its process, and wakes waiters in shared memory.
     pub fn release_locks(&mut self) {
-        robust_list::release(self);
+        if let Some(part) = robust_list::release(self) {
+            let head = [part.first.unwrap_or_default(), part.offset, part.pending];
+            self.slot.set_robust_list(self.process.pages(), head);
+        }
         if self.process.mm().is_shared() {
             self.clear_tid_word();
         }
     }
 
     fn exit_thread(&mut self) {
-        robust_list::release(self);
         self.clear_tid_word();
         // The leader's thread on the base is the process, as which another thread may go on.
         if self.id != self.process.pages().pid() {

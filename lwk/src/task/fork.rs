@@ -27,7 +27,7 @@ use crate::task::{process_table, remote, service};
 pub(crate) struct ForkOptions {
     /// Flags of clone(2) that the base implements.
     pub flags: u64,
-    /// Address at which the base stores the pidfd, if requested.
+    /// Address at which the pidfd is stored, if requested.
     pub pidfd: u64,
     /// Stack pointer of the child; 0 for that of the caller.
     pub stack: u64,
@@ -71,6 +71,10 @@ async fn try_fork(
     options: &ForkOptions,
 ) -> Result<(u64, Arc<Process>), Errno> {
     has_room(PROCESS_BYTES)?;
+    if options.pidfd != 0 {
+        let mut space = thread.process.space();
+        space.can_write(options.pidfd, options.pidfd.saturating_add(4))?;
+    }
     let nascent_child = NascentChild::of(thread, options)?;
     let parent = Arc::clone(&thread.process);
     parent.forks_in_progress.fetch_add(1, Ordering::AcqRel);
@@ -98,6 +102,7 @@ async fn fork_process(
         Err(error) => Err(error),
     };
     thread.end_base_fork(options).await;
+    parent.mm().space().end_fork();
     match forked {
         Ok((id, pages)) => {
             let mm = parent.child_mm(space, pages, options);
@@ -123,7 +128,13 @@ async fn clone_space(thread: &mut Thread) -> Result<AddressSpace, Errno> {
     let cloned = {
         let mut own = mm.space();
         own.finish_invalidation(&range, &pinned);
-        own.clone_into(&mut space, &pinned)
+        let cloned = own.clone_into(&mut space, &pinned);
+        // The base copies what is in the proxy only later: until then nobody writes there what
+        // comes after a write that the child does not see.
+        if cloned.is_err() || own.in_one_proxy_within(bounds.0, bounds.1).is_none() {
+            own.end_fork();
+        }
+        cloned
     };
     match cloned {
         Ok(()) => Ok(space),
@@ -139,13 +150,23 @@ async fn request_fork(
     thread: &mut Thread,
     options: &ForkOptions,
 ) -> Result<(u64, ProcessPages), Errno> {
-    let created = thread
-        .remote_call(request::FORK, [options.flags, options.pidfd, 0, 0, 0, 0])
-        .await;
+    // During the fork the base could not write to the program's memory.
+    let pidfd = match options.pidfd {
+        0 => 0,
+        _ => thread.put_scratch(&[0]).ok_or(Errno::EFAULT)?,
+    };
+    let arguments = [options.flags, pidfd, 0, 0, 0, 0];
+    let created = thread.remote_call(request::FORK, arguments).await;
     // The proxy unblocks all signals afterwards.
     thread.blocked_in_proxy = 0;
     let (id, number) = created.map_err(|_| Errno::EINTR)?;
     let id = of_new_task(id)?;
+    if options.pidfd != 0 {
+        let [pidfd, ..] = thread.slot.scratch();
+        let pidfd = (pidfd as u32).to_le_bytes();
+        // It can be written, or another thread has just unmapped it.
+        let _ = thread.process.space().write(options.pidfd, &pidfd);
+    }
     let own = thread.process.pages;
     let pages = ProcessPages::at(own.area(), number);
     let is_child = own.area().can_hold_process(number)

@@ -245,6 +245,15 @@ impl Mm {
             .any(|sharer| sharer.is_leaving || sharer.pages.base_state() >= base_state::EXITED)
     }
 
+    /// Whether proxies of several processes have it mapped. One that has exited may still have I/O
+    /// under way in it.
+    #[must_use]
+    pub fn is_mapped_by_several(&self) -> bool {
+        let sharers = self.sharers.lock();
+        let is_mapped = |sharer: &&Sharer| sharer.pages.base_state() < base_state::UNMAPPED;
+        sharers.iter().filter(is_mapped).count() > 1
+    }
+
     /// Whether several processes share it.
     #[must_use]
     pub fn is_shared(&self) -> bool {

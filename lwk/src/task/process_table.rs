@@ -57,7 +57,7 @@ pub(super) fn action(pages: &ProcessPages) -> Action {
     let is_parent_forking = || find(pages.parent()).is_some_and(|parent| parent.is_forking());
     match (pages.base_state(), known) {
         (base_state::STARTED, Some(process)) => Action::Service(process),
-        (base_state::EXITED | base_state::QUIESCED, Some(process)) => Action::Exit(process),
+        (base_state::EXITED.., Some(process)) => Action::Exit(process),
         // Its parent will service it after fork(2).
         (_, None) if is_parent_forking() => Action::Nothing,
         (base_state::STARTED, None) if pages.parent() == 0 => Action::Start,
@@ -71,7 +71,7 @@ pub(super) fn action(pages: &ProcessPages) -> Action {
 }
 
 /// Finds a thread of any process.
-pub(super) fn handle(thread: u64) -> Option<Arc<ThreadHandle>> {
+pub(crate) fn handle(thread: u64) -> Option<Arc<ThreadHandle>> {
     let processes = PROCESSES.lock();
     let mut all = processes.iter();
     all.find_map(|process| process.signals().handle(thread))

@@ -77,6 +77,8 @@ fn service(pages: ProcessPages) {
         }
         Action::Exit(process) => {
             process.begin_exit();
+            // The base may access its memory to the end.
+            process.resolve_faults();
             mark_reap_pending();
         }
         Action::KillProxy => {

@@ -144,6 +144,8 @@ fn play(arguments: &ScenarioArguments) -> Result<u8, Box<dyn Error>> {
         }
         None => scenario::ALL.to_vec(),
     };
+    let is_named = arguments.name.is_some();
+    wanted.retain(|scenario| is_named || !scenario.bases.is_empty());
     wanted.retain(|scenario| !arguments.soak || scenario.soak_limit.is_some());
     let mut failed = 0;
     for scenario in &wanted {

@@ -68,6 +68,10 @@ pub fn run(
             Root::Installed,
             equipment::assemble_for_installed(base, progress)?,
         ),
+        _ if machine(scenario, conditions).emulator == Emulator::Bochs => (
+            scenario.machine.root,
+            equipment::assemble_small(base, progress)?,
+        ),
         _ => (scenario.machine.root, equipment::assemble(base, progress)?),
     };
     let mut words = vec!["insula-scenario".to_owned(), scenario.name.to_owned()];

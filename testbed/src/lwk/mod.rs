@@ -29,7 +29,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -78,6 +78,8 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["signals"] => processes::signals::probe(),
         ["restarts"] => processes::restarts::probe(),
         ["robust_locks"] => threads::robust_locks::probe(),
+        ["robust_holder", file, protocol] => threads::robust_locks::hold(file, protocol),
+        ["robust_waiter", file] => threads::robust_locks::wait(file),
         ["jobs"] => processes::jobs::probe(),
         ["stopped"] => processes::jobs::stopped_while_computing(Signal::SIGSTOP),
         ["remote_faults"] => memory::remote_faults::probe(),
@@ -90,6 +92,8 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["balance"] => threads::balance::probe(),
         ["clocks"] => clocks::probe(),
         ["nested"] => nested::probe(),
+        ["locked"] => memory::locked::probe(),
+        ["event_rings"] => memory::event_rings::probe(),
         ["dump", ref ranges @ ..] => vmcore::probe(ranges),
         ["race", file, rounds] => memory::race::probe(file, number(rounds)?),
         ["signal_files"] => processes::signal_files::probe(),

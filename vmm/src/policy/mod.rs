@@ -4,3 +4,4 @@ pub mod cpuid;
 pub mod icr;
 pub mod msr;
 pub mod port;
+pub mod xcr0;

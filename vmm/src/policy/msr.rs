@@ -184,13 +184,61 @@ pub const fn write(register: u32) -> Access {
     }
 }
 
-/// Whether an entry of the local vector table may be set: an interrupt of its own, an NMI, or anything that
-/// is masked. System management and external interrupts, and INIT, are not for a node.
+/// What the core's local APIC has of the local vector table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalVectors {
+    /// Number of the last entry: bits 16 to 23 of its version register.
+    pub last: u8,
+    /// The timer has deadlines.
+    pub has_deadline: bool,
+}
+
+/// What is done with a write to an entry of the local vector table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalVector {
+    /// Writes this to the register, which takes it.
+    Write(u64),
+    /// The processor has no such entry, or no such bits: it faults.
+    Fault,
+    /// Not for a node.
+    Violation,
+}
+
+const MASKED: u64 = 1 << 16;
+/// Bits of an entry: vector, mode of delivery, polarity and trigger of a pin; timer modes. Two more are
+/// only read.
+const VECTOR: u64 = 0xff;
+const DELIVERY: u64 = 7 << 8;
+const PIN: u64 = 1 << 13 | 1 << 15;
+const PERIODIC: u64 = 1 << 17;
+const DEADLINE: u64 = 1 << 18;
+const READ_ONLY_BITS: u64 = 1 << 12 | 1 << 14;
+
+/// Decides about a write to an entry. An interrupt of its own, an NMI, or anything that is masked may be set;
+/// system management and external interrupts, and INIT, are not for a node. What the processor would not
+/// take must not be written: the fault would be the monitor's (Intel SDM volume 3, 11.5.1 and 11.12.1.2).
 #[must_use]
-pub const fn is_local_vector_allowed(value: u64) -> bool {
-    const MASKED: u64 = 1 << 16;
+pub const fn local_vector(register: u32, value: u64, has: LocalVectors) -> LocalVector {
+    // The number of the last entry tells which exist: performance counters, temperature, machine checks.
+    let (least, bits) = match register {
+        0x832 if has.has_deadline => (0, VECTOR | PERIODIC | DEADLINE),
+        0x832 => (0, VECTOR | PERIODIC),
+        0x835 | 0x836 => (0, VECTOR | DELIVERY | PIN),
+        0x837 => (0, VECTOR),
+        0x834 => (4, VECTOR | DELIVERY),
+        0x833 => (5, VECTOR | DELIVERY),
+        0x82f => (6, VECTOR | DELIVERY),
+        _ => return LocalVector::Fault,
+    };
+    let is_timer_mode_valid = value & (PERIODIC | DEADLINE) != PERIODIC | DEADLINE;
+    if has.last < least || value & !(bits | MASKED | READ_ONLY_BITS) != 0 || !is_timer_mode_valid {
+        return LocalVector::Fault;
+    }
     let mode = value >> 8 & 7;
-    mode == 0 || mode == 4 || value & MASKED != 0
+    match mode == 0 || mode == 4 || value & MASKED != 0 {
+        true => LocalVector::Write(value & !READ_ONLY_BITS),
+        false => LocalVector::Violation,
+    }
 }
 
 /// Whether the state of a machine check may be written: it is cleared by a handler that is done. If it
@@ -247,6 +295,11 @@ mod tests {
         assert_eq!(read(0x1234), Access::Fault);
     }
 
+    const ALL: LocalVectors = LocalVectors {
+        last: 6,
+        has_deadline: true,
+    };
+
     #[test]
     fn a_machine_check_ends_and_none_is_made_up() {
         assert_eq!(
@@ -258,10 +311,43 @@ mod tests {
 
     #[test]
     fn local_vectors_are_interrupts_or_nmis() {
-        assert!(is_local_vector_allowed(0x1_00ef) && is_local_vector_allowed(0x400));
-        for mode in [2, 5, 7] {
-            assert!(!is_local_vector_allowed(mode << 8));
-            assert!(is_local_vector_allowed(mode << 8 | 1 << 16));
+        for value in [0xef, 0x1_00ef, 0x2_00ef, 0x4_00ef] {
+            assert_eq!(local_vector(0x832, value, ALL), LocalVector::Write(value));
         }
+        assert_eq!(local_vector(0x836, 0x5400, ALL), LocalVector::Write(0x400));
+        for register in [0x82f, 0x833, 0x834, 0x835, 0x836] {
+            for mode in [2, 5, 7] {
+                let value = mode << 8;
+                assert_eq!(local_vector(register, value, ALL), LocalVector::Violation);
+                let masked = local_vector(register, value | MASKED, ALL);
+                assert_eq!(masked, LocalVector::Write(value | MASKED));
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_processor_would_not_take_faults() {
+        let least = LocalVectors {
+            last: 3,
+            has_deadline: false,
+        };
+        for register in [0x82f, 0x833, 0x834, 0x831, 0x838] {
+            assert_eq!(local_vector(register, 0x40, least), LocalVector::Fault);
+        }
+        for (register, value) in [
+            (0x832, 0x4_00ef),
+            (0x832, 0x400),
+            (0x837, 0x400),
+            (0x836, 1 << 17),
+            (0x836, 1 << 11),
+            (0x836, 1 << 32 | 0x400),
+        ] {
+            assert_eq!(
+                local_vector(register, value, least),
+                LocalVector::Fault,
+                "{register:#x}"
+            );
+        }
+        assert_eq!(local_vector(0x832, 0x6_00ef, ALL), LocalVector::Fault);
     }
 }

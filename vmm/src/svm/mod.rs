@@ -13,16 +13,19 @@ pub mod permissions;
 pub mod vmcb;
 
 use core::arch::asm;
-use core::mem::offset_of;
 
+use insula_abi::monitor::MONITOR_REGISTERS;
 use insula_bare::cpu::{self, read_msr, write_msr};
 
 use crate::area::{Area, AreaPage};
 use crate::exit::Exit;
+use crate::guest::{self, Guest as _, GuestRegisters, RESET_RIP, RESET_SELECTOR, Unsupported};
+use crate::start_state::{EFER_LMA, StartState};
 use permissions::{MSR_MAP, PORT_MAP};
 use vmcb::{
     EFER_SVME, ENDLESS_EXCEPTIONS, FLUSH_ALL, INJECT_ALIGNMENT_CHECK, INJECT_DEBUG,
-    INJECT_GENERAL_PROTECTION, INJECT_NMI, Intercepts, Vmcb, exit_code,
+    INJECT_GENERAL_PROTECTION, INJECT_INVALID_OPCODE, INJECT_NMI, Intercepts, State, Vmcb,
+    exit_code,
 };
 
 const EFER: u32 = 0xc000_0080;
@@ -34,42 +37,8 @@ const VM_HSAVE_PA: u32 = 0xc001_0117;
 /// Bits of EFER that a guest can set: SCE, LME, LMA, NXE, LMSLE, FFXSR, TCE, AUTOIBRS.
 const EFER_GUEST: u64 = 0x0020_ed01;
 
-/// Selector and offset of the reset vector, less the high bits of its address.
-const RESET_SELECTOR: u16 = 0xf000;
-const RESET_RIP: u64 = 0xfff0;
-
 /// Instructions whose length is known to those processors that do not save the next address.
 const LENGTH: u64 = 2;
-
-/// General registers that the control block does not hold.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "they are the processor's names")]
-pub struct GuestRegisters {
-    pub rbx: u64,
-    pub rcx: u64,
-    pub rdx: u64,
-    pub rsi: u64,
-    pub rdi: u64,
-    pub rbp: u64,
-    pub r8_to_r15: [u64; 8],
-}
-
-// Offsets that enter.S uses.
-const _: () = {
-    assert!(offset_of!(GuestRegisters, rcx) == 8);
-    assert!(offset_of!(GuestRegisters, rbp) == 40);
-    assert!(offset_of!(GuestRegisters, r8_to_r15) == 48);
-};
-
-/// Why a core cannot run guests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsupported {
-    /// The processor has no SVM, or no nested paging.
-    Missing,
-    /// Firmware has disabled it.
-    Disabled,
-}
 
 /// The guest of a core.
 #[derive(Debug)]
@@ -77,13 +46,25 @@ pub struct Guest {
     vmcb: &'static mut Vmcb,
     /// Physical addresses of the guest's control block, and of that for the monitor's registers.
     blocks: [u64; 2],
-    /// General registers but RAX.
-    pub registers: GuestRegisters,
+    /// General registers that the control block does not hold.
+    registers: GuestRegisters,
     /// Whether the processor saves the address of the next instruction.
     has_next_rip: bool,
     /// An NMI was delivered, and its handler has not returned.
     in_nmi: bool,
     /// Another one is to be delivered afterwards.
+    nmi_pending: bool,
+}
+
+/// What a paused guest was doing.
+#[derive(Clone, Copy, Debug)]
+pub struct Paused {
+    state: State,
+    registers: GuestRegisters,
+    intercepts: Intercepts,
+    interrupt_shadow: u64,
+    event_injection: u64,
+    in_nmi: bool,
     nmi_pending: bool,
 }
 
@@ -93,17 +74,14 @@ unsafe extern "C" {
 }
 
 /// Enables SVM on the calling core and takes interrupts away from it, for good.
-///
-/// # Errors
-/// [`Unsupported`].
-pub fn enable(host_state: AreaPage) -> Result<(), Unsupported> {
+fn enable(host_state: AreaPage) -> Result<(), Unsupported> {
     const NESTED_PAGING: u32 = 1 << 0;
     let has = |leaf| cpu::cpuid(0x8000_0000, 0).eax >= leaf;
     if !has(0x8000_000a) || cpu::cpuid(0x8000_0001, 0).ecx & 1 << 2 == 0 {
-        return Err(Unsupported::Missing);
+        return Err(Unsupported::Missing("SVM"));
     }
     if cpu::cpuid(0x8000_000a, 0).edx & NESTED_PAGING == 0 {
-        return Err(Unsupported::Missing);
+        return Err(Unsupported::Missing("nested paging"));
     }
     // SAFETY: 1. a processor with SVM has these registers. 2. The page is the core's own.
     unsafe {
@@ -123,23 +101,12 @@ fn take_pending() {
     unsafe { asm!("stgi", "nop", "clgi", options(nostack)) }
 }
 
-/// Takes NMIs and INITs from now on.
-pub fn leave() {
-    // SAFETY: as above. Without SVM nothing was taken away.
-    unsafe {
-        if read_msr(EFER) & EFER_SVME != 0 {
-            asm!("stgi", options(nostack));
-        }
-    }
-}
-
 impl Guest {
-    /// Creates the guest of a core, which has enabled SVM: it halts at its reset vector.
+    /// Creates the guest of a core, which has enabled SVM.
     ///
     /// # Safety
     /// There is no other for this area.
-    #[must_use]
-    pub unsafe fn new(area: Area) -> Self {
+    unsafe fn new(area: Area) -> Self {
         let (block, host) = (area.control_block(), area.host_control_block());
         // SAFETY: 1. the page is zero, which is valid, and belongs to this value alone. 2. The
         // monitor's registers are saved to a page of its own, from where enter.S loads them.
@@ -155,35 +122,14 @@ impl Guest {
         vmcb.control.nested_root = area.header().nested_page_table().0;
         vmcb.control.tlb_control = FLUSH_ALL;
         let has_next_rip = cpu::cpuid(0x8000_000a, 0).edx & 1 << 3 != 0;
-        let mut guest = Self {
+        Self {
             vmcb,
             blocks: [block.frame.0, host.frame.0],
             registers: GuestRegisters::default(),
             has_next_rip,
             in_nmi: false,
             nmi_pending: false,
-        };
-        guest.reset();
-        guest
-    }
-
-    /// Resets it, as INIT does: it halts at its reset vector.
-    pub fn reset(&mut self) {
-        self.restart();
-        self.vmcb.state.reset(RESET_SELECTOR, RESET_RIP);
-    }
-
-    /// Starts it at a page below 1 MiB, in real mode.
-    pub fn start_up(&mut self, page: u8) {
-        self.restart();
-        self.vmcb.state.reset(u16::from(page) << 8, 0);
-    }
-
-    /// Has it enter the node's kernel, in 64-bit mode.
-    pub fn enter_kernel(&mut self, entry: u64, page_table: u64, argument: u64) {
-        self.restart();
-        self.vmcb.state.enter_kernel(entry, page_table);
-        self.registers.rsi = argument;
+        }
     }
 
     /// Forgets what was under way.
@@ -194,35 +140,6 @@ impl Guest {
         (self.in_nmi, self.nmi_pending) = (false, false);
         self.vmcb.intercept(intercepts(self.has_next_rip));
         self.flush();
-    }
-
-    /// Flushes translations before it runs again.
-    pub fn flush(&mut self) {
-        self.vmcb.control.tlb_control = FLUSH_ALL;
-    }
-
-    /// Runs it until its next exit.
-    #[cfg(target_os = "none")]
-    pub fn run(&mut self) -> Exit {
-        let [guest, host] = self.blocks;
-        // SAFETY: 1. the control block and what it names are the guest's. 2. The nested page table
-        // keeps it off all other memory. 3. The registers stay borrowed.
-        unsafe { vmm_svm_enter(guest, host, &raw mut self.registers) }
-        self.vmcb.control.tlb_control = 0;
-        self.keep_undelivered();
-        let exit = self.exit();
-        if matches!(exit, Exit::Nmi | Exit::Init) {
-            take_pending();
-        }
-        exit
-    }
-
-    /// Runs nothing: a host has no guests.
-    #[cfg(not(target_os = "none"))]
-    pub fn run(&mut self) -> Exit {
-        self.keep_undelivered();
-        let _ = (self.blocks, take_pending as fn());
-        self.exit()
     }
 
     /// Has an event delivered again whose delivery was interrupted by the exit.
@@ -259,6 +176,9 @@ impl Guest {
                 error: info,
             },
             exit_code::SHUTDOWN => Exit::Shutdown,
+            code @ (exit_code::VMRUN..=exit_code::SKINIT | exit_code::INVLPGA) => {
+                Exit::Virtualization(code)
+            }
             code => Exit::Other(code),
         }
     }
@@ -277,8 +197,118 @@ impl Guest {
         }
     }
 
-    /// Goes on behind the instruction that exited.
-    pub fn skip_instruction(&mut self) {
+    fn intercept_return(&mut self, exits: bool) {
+        let mut intercepts = self.vmcb.intercepts();
+        intercepts.set(Intercepts::IRET, exits);
+        self.vmcb.intercept(intercepts);
+    }
+}
+
+impl guest::Guest for Guest {
+    const MAPS_ALL_REGISTERS: bool = false;
+
+    unsafe fn enable(area: Area) -> Result<Self, Unsupported> {
+        enable(area.host_state())?;
+        // SAFETY: as promised by the caller.
+        let mut guest = unsafe { Self::new(area) };
+        guest.reset();
+        Ok(guest)
+    }
+
+    fn leave() {
+        // SAFETY: interrupts are off; the kernel's handler ignores an NMI, and an INIT ends all. Without
+        // SVM nothing was taken away.
+        unsafe {
+            if read_msr(EFER) & EFER_SVME != 0 {
+                asm!("stgi", options(nostack));
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        self.restart();
+        self.vmcb
+            .state
+            .start(&StartState::reset(RESET_SELECTOR, RESET_RIP));
+    }
+
+    fn start_up(&mut self, page: u8) {
+        self.restart();
+        self.vmcb
+            .state
+            .start(&StartState::reset(u16::from(page) << 8, 0));
+    }
+
+    fn enter_kernel(&mut self, entry: u64, page_table: u64, argument: u64) {
+        self.restart();
+        self.vmcb
+            .state
+            .start(&StartState::kernel(entry, page_table));
+        self.registers.rsi = argument;
+    }
+
+    type Paused = Paused;
+
+    fn pause(&mut self) -> Paused {
+        let Vmcb { control, state } = &*self.vmcb;
+        let paused = Paused {
+            state: *state,
+            registers: self.registers,
+            intercepts: self.vmcb.intercepts(),
+            interrupt_shadow: control.interrupt_shadow,
+            event_injection: control.event_injection,
+            in_nmi: self.in_nmi,
+            nmi_pending: self.nmi_pending,
+        };
+        self.reset();
+        paused
+    }
+
+    fn resume(&mut self, paused: Paused) {
+        self.vmcb.state = paused.state;
+        self.registers = paused.registers;
+        self.vmcb.intercept(paused.intercepts);
+        self.vmcb.control.interrupt_shadow = paused.interrupt_shadow;
+        self.vmcb.control.event_injection = paused.event_injection;
+        (self.in_nmi, self.nmi_pending) = (paused.in_nmi, paused.nmi_pending);
+        self.flush();
+    }
+
+    fn pt_regs(&self) -> [u64; MONITOR_REGISTERS] {
+        let state = &self.vmcb.state;
+        let [cs, ss] = [state.cs, state.ss].map(|segment| segment.selector.into());
+        let frame = [state.rip, cs, state.rflags, state.rsp, ss];
+        guest::pt_regs(&self.registers, state.rax, frame)
+    }
+
+    fn flush(&mut self) {
+        self.vmcb.control.tlb_control = FLUSH_ALL;
+    }
+
+    #[cfg(target_os = "none")]
+    fn run(&mut self) -> Exit {
+        let [guest, host] = self.blocks;
+        // SAFETY: 1. the control block and what it names are the guest's. 2. The nested page table
+        // keeps it off all other memory. 3. The registers stay borrowed.
+        unsafe { vmm_svm_enter(guest, host, &raw mut self.registers) }
+        self.vmcb.control.tlb_control = 0;
+        self.keep_undelivered();
+        let exit = self.exit();
+        if matches!(exit, Exit::Nmi | Exit::Init) {
+            take_pending();
+        }
+        exit
+    }
+
+    /// Runs nothing: a host has no guests.
+    #[cfg(not(target_os = "none"))]
+    fn run(&mut self) -> Exit {
+        self.keep_undelivered();
+        let _ = (self.blocks, take_pending as fn());
+        self.exit()
+    }
+
+    fn skip_instruction(&mut self) {
         let Vmcb { control, state } = &mut *self.vmcb;
         state.rip = match control.exit_code {
             exit_code::PORT => control.exit_info2,
@@ -288,54 +318,49 @@ impl Guest {
         control.interrupt_shadow = 0;
     }
 
-    /// RAX.
-    #[must_use]
-    pub fn rax(&self) -> u64 {
+    fn registers(&mut self) -> &mut GuestRegisters {
+        &mut self.registers
+    }
+
+    fn rax(&self) -> u64 {
         self.vmcb.state.rax
     }
 
-    /// Sets RAX.
-    pub fn set_rax(&mut self, value: u64) {
+    fn set_rax(&mut self, value: u64) {
         self.vmcb.state.rax = value;
     }
 
-    /// CR4.
-    #[must_use]
-    pub fn cr4(&self) -> u64 {
+    fn cr4(&self) -> u64 {
         self.vmcb.state.cr4
     }
 
-    /// Whether a program runs, not the kernel.
-    #[must_use]
-    pub fn is_in_program(&self) -> bool {
+    fn is_in_program(&self) -> bool {
         self.vmcb.state.cpl == 3
     }
 
-    /// Has CPUID exit no more, until the next reset.
-    pub fn pass_cpuid(&mut self) {
+    fn pass_cpuid(&mut self) -> bool {
         let intercepts = self.vmcb.intercepts() - Intercepts::CPUID;
         self.vmcb.intercept(intercepts);
+        true
     }
 
-    /// The linear address of its instruction.
-    #[must_use]
-    pub fn instruction(&self) -> u64 {
+    fn instruction(&self) -> u64 {
         let state = &self.vmcb.state;
-        match state.efer & 1 << 10 != 0 {
+        match self.is_in_64_bit_mode() {
             true => state.rip,
             false => state.cs.base.wrapping_add(state.rip),
         }
     }
 
-    /// Its CR3.
-    #[must_use]
-    pub fn page_table(&self) -> u64 {
+    fn is_in_64_bit_mode(&self) -> bool {
+        self.vmcb.state.efer & EFER_LMA != 0
+    }
+
+    fn page_table(&self) -> u64 {
         self.vmcb.state.cr3
     }
 
-    /// Writes EFER. Returns whether it has such bits.
-    #[must_use]
-    pub fn write_efer(&mut self, value: u64) -> bool {
+    fn write_efer(&mut self, value: u64) -> bool {
         if value & !(EFER_GUEST | EFER_SVME) != 0 {
             return false;
         }
@@ -343,18 +368,19 @@ impl Guest {
         true
     }
 
-    /// Delivers an exception that has exited.
-    pub fn deliver(&mut self, event: u64) {
+    fn deliver(&mut self, event: u64) {
         self.vmcb.control.event_injection = event;
     }
 
-    /// Delivers a general protection fault.
-    pub fn inject_general_protection(&mut self) {
+    fn inject_invalid_opcode(&mut self) {
+        self.vmcb.control.event_injection = INJECT_INVALID_OPCODE;
+    }
+
+    fn inject_general_protection(&mut self) {
         self.vmcb.control.event_injection = INJECT_GENERAL_PROTECTION;
     }
 
-    /// Delivers an NMI, or keeps it until the handler of the one before returns.
-    pub fn inject_nmi(&mut self) {
+    fn inject_nmi(&mut self) {
         if self.in_nmi || self.vmcb.control.event_injection != 0 {
             self.nmi_pending = true;
             self.intercept_return(true);
@@ -365,20 +391,14 @@ impl Guest {
         self.vmcb.control.event_injection = INJECT_NMI;
     }
 
-    /// The guest is about to execute IRET, by which its NMI handler returns: delivers an NMI that was
-    /// kept, which Linux' handler takes as a nested one (arch/x86/entry/entry_64.S).
-    pub fn interrupt_return(&mut self) {
+    /// The guest is about to execute IRET, by which its NMI handler returns. Linux' handler takes the
+    /// NMI that is delivered then as a nested one (arch/x86/entry/entry_64.S).
+    fn interrupt_return(&mut self) {
         self.in_nmi = false;
         self.intercept_return(false);
         if core::mem::take(&mut self.nmi_pending) {
             self.inject_nmi();
         }
-    }
-
-    fn intercept_return(&mut self, exits: bool) {
-        let mut intercepts = self.vmcb.intercepts();
-        intercepts.set(Intercepts::IRET, exits);
-        self.vmcb.intercept(intercepts);
     }
 }
 

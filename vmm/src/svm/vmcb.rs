@@ -6,6 +6,8 @@ use core::mem::offset_of;
 
 use bitflags::bitflags;
 
+use crate::start_state::{DR6, DR7, LOCAL_TABLE, PAT, RFLAGS, Segment, StartState, TABLE};
+
 bitflags! {
     /// Events and instructions that exit, offset 0xc.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,30 +65,22 @@ pub mod exit_code {
     pub const IRET: u64 = 0x74;
     /// INVD.
     pub const INVD: u64 = 0x76;
+    /// INVLPGA.
+    pub const INVLPGA: u64 = 0x7a;
     /// IN or OUT.
     pub const PORT: u64 = 0x7b;
     /// RDMSR or WRMSR.
     pub const MSR: u64 = 0x7c;
     /// Triple fault.
     pub const SHUTDOWN: u64 = 0x7f;
+    /// First of the instructions of SVM.
+    pub const VMRUN: u64 = 0x80;
+    /// Last of them.
+    pub const SKINIT: u64 = 0x86;
     /// WBINVD or WBNOINVD.
     pub const WBINVD: u64 = 0x89;
     /// Nested page fault.
     pub const NESTED_PAGE_FAULT: u64 = 0x400;
-}
-
-/// A segment register.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Segment {
-    /// Selector.
-    pub selector: u16,
-    /// Attributes: bits 40 to 47 and 52 to 55 of a descriptor.
-    pub attributes: u16,
-    /// Limit in bytes.
-    pub limit: u32,
-    /// Base.
-    pub base: u64,
 }
 
 /// The control area.
@@ -216,6 +210,8 @@ const _: () = {
 pub const FLUSH_ALL: u32 = 1;
 /// [`Control::event_injection`]: a non-maskable interrupt.
 pub const INJECT_NMI: u64 = 1 << 31 | 2 << 8 | 2;
+/// [`Control::event_injection`]: an invalid opcode exception.
+pub const INJECT_INVALID_OPCODE: u64 = 1 << 31 | 3 << 8 | 6;
 /// [`Control::event_injection`]: a general protection fault, error code 0.
 pub const INJECT_GENERAL_PROTECTION: u64 = 1 << 31 | 1 << 11 | 3 << 8 | 13;
 /// [`Control::event_injection`]: a debug exception.
@@ -228,44 +224,6 @@ pub const ENDLESS_EXCEPTIONS: u32 = 1 << 1 | 1 << 17;
 
 /// EFER: SVM is enabled, as it has to be in the guest's.
 pub const EFER_SVME: u64 = 1 << 12;
-const EFER_LME: u64 = 1 << 8;
-const EFER_LMA: u64 = 1 << 10;
-/// RFLAGS: the bit that is always set.
-const RFLAGS_RESERVED: u64 = 1 << 1;
-/// DR6 and DR7 after a reset.
-const DR6_RESET: u64 = 0xffff_0ff0;
-const DR7_RESET: u64 = 0x400;
-/// Memory types of page table entries after a reset.
-const PAT_RESET: u64 = 0x0007_0406_0007_0406;
-/// CR0: paging, protection, extension type; caches disabled and not written through.
-const CR0_PG: u64 = 1 << 31;
-const CR0_PE: u64 = 1 << 0;
-const CR0_ET: u64 = 1 << 4;
-const CR0_CD: u64 = 1 << 30;
-const CR0_NW: u64 = 1 << 29;
-const CR4_PAE: u64 = 1 << 5;
-
-/// Attributes: present, writable data, accessed; with a granularity of 4 KiB and 32 bits.
-const DATA16: u16 = 0x093;
-const DATA32: u16 = 0xc93;
-/// Present, readable code, accessed; in 64-bit mode.
-const CODE16: u16 = 0x09b;
-const CODE64: u16 = 0xa9b;
-/// Local descriptor table; busy task state, of 16 and of 64 bits.
-const LDT: u16 = 0x082;
-const TASK16: u16 = 0x083;
-const TASK64: u16 = 0x08b;
-
-impl Segment {
-    const fn new(selector: u16, attributes: u16, limit: u32, base: u64) -> Self {
-        Self {
-            selector,
-            attributes,
-            limit,
-            base,
-        }
-    }
-}
 
 impl Vmcb {
     /// Sets what exits.
@@ -282,46 +240,20 @@ impl Vmcb {
 }
 
 impl State {
-    /// Sets the state after INIT (AMD APM volume 2, 14.1.3), at an address of real mode.
-    pub fn reset(&mut self, selector: u16, rip: u64) {
-        let data = Segment::new(0, DATA16, 0xffff, 0);
-        let code = Segment::new(selector, CODE16, 0xffff, u64::from(selector) << 4);
-        self.set_segments(code, data, TASK16);
-        self.efer = EFER_SVME;
-        self.cr0 = CR0_CD | CR0_NW | CR0_ET;
-        self.cr3 = 0;
-        self.cr4 = 0;
-        self.set_rest(rip);
-    }
-
-    /// Sets the state in which the base starts the first core of a node (`struct insula_node_start`).
-    pub fn enter_kernel(&mut self, entry: u64, page_table: u64) {
-        let data = Segment::new(0x18, DATA32, u32::MAX, 0);
-        let code = Segment::new(0x10, CODE64, u32::MAX, 0);
-        self.set_segments(code, data, TASK64);
-        self.efer = EFER_SVME | EFER_LME | EFER_LMA;
-        self.cr0 = CR0_PG | CR0_PE | CR0_ET;
-        self.cr3 = page_table;
-        self.cr4 = CR4_PAE;
-        self.set_rest(entry);
-    }
-
-    fn set_segments(&mut self, code: Segment, data: Segment, task: u16) {
-        self.cs = code;
-        [self.es, self.ss, self.ds, self.fs, self.gs] = [data; 5];
-        let table = Segment::new(0, 0, 0xffff, 0);
-        [self.gdtr, self.idtr] = [table; 2];
-        self.ldtr = Segment::new(0, LDT, 0xffff, 0);
-        self.tr = Segment::new(0, task, 0xffff, 0);
+    /// Sets the state of a core that starts.
+    pub fn start(&mut self, start: &StartState) {
+        self.cs = start.code;
+        [self.es, self.ss, self.ds, self.fs, self.gs] = [start.data; 5];
+        [self.gdtr, self.idtr] = [TABLE; 2];
+        self.ldtr = LOCAL_TABLE;
+        self.tr = start.task;
         self.cpl = 0;
-    }
-
-    fn set_rest(&mut self, rip: u64) {
-        self.rip = rip;
-        self.rflags = RFLAGS_RESERVED;
+        self.efer = start.efer | EFER_SVME;
+        [self.cr0, self.cr3, self.cr4] = [start.cr0, start.cr3, start.cr4];
+        self.rip = start.rip;
+        self.rflags = RFLAGS;
         [self.rsp, self.rax, self.cr2] = [0; 3];
-        self.dr6 = DR6_RESET;
-        self.dr7 = DR7_RESET;
-        self.g_pat = PAT_RESET;
+        [self.dr6, self.dr7] = [DR6, DR7];
+        self.g_pat = PAT;
     }
 }

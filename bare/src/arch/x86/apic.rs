@@ -24,7 +24,6 @@ const MASKED: u32 = 1 << 16;
 const DIVIDE_BY_1: u32 = 0xb;
 const ASSERT: u32 = 1 << 14;
 const MODE_NMI: u32 = 4 << 8;
-#[cfg(feature = "boot-protocol")]
 const MODE_INIT: u32 = 5 << 8;
 #[cfg(feature = "boot-protocol")]
 const MODE_STARTUP: u32 = 6 << 8;
@@ -93,6 +92,12 @@ pub fn id() -> u32 {
     registers::id()
 }
 
+/// Number of the last entry of the calling core's local vector table.
+#[must_use]
+pub fn last_local_vector() -> u8 {
+    (read(Register::Version) >> 16) as u8
+}
+
 /// Signals the end of the interrupt that is being handled.
 pub fn end_of_interrupt() {
     write(Register::Eoi, 0);
@@ -108,9 +113,8 @@ pub fn send_nmi(apic_id: u32) {
     registers::command(apic_id, ASSERT | MODE_NMI);
 }
 
-/// Resets a core of the node.
-#[cfg(feature = "boot-protocol")]
-pub(super) fn send_init(apic_id: u32) {
+/// Resets a core of the node, perhaps the calling one.
+pub fn send_init(apic_id: u32) {
     registers::command(apic_id, ASSERT | MODE_INIT);
 }
 
@@ -124,7 +128,9 @@ pub(super) fn send_startup(apic_id: u32, page: PhysAddr) {
 static TICKS_PER_MS: AtomicU32 = AtomicU32::new(0);
 const CALIBRATION_MS: u64 = 2;
 
-fn has_deadline() -> bool {
+/// Whether the timer has deadlines.
+#[must_use]
+pub fn has_deadline() -> bool {
     cpu::cpuid(1, 0).ecx & 1 << 24 != 0
 }
 

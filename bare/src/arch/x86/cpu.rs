@@ -164,6 +164,18 @@ pub fn flush_tlb_page(address: u64) {
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
 }
 
+/// Writes XCR0: the states of the processor that programs use.
+///
+/// # Safety
+/// 1. CR4.OSXSAVE is set. 2. The processor accepts the value, and the kernel can go on with it.
+pub unsafe fn write_xcr0(value: u64) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        asm!("xsetbv", in("ecx") 0, in("eax") value as u32, in("edx") (value >> 32) as u32,
+             options(nostack, preserves_flags));
+    }
+}
+
 /// Sets bits of CR4, and clears others.
 ///
 /// # Safety

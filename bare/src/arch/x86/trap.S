@@ -189,15 +189,18 @@ trap_in_kernel:
 	iretq
 
 	/*
-	 * An NMI may arrive at any instruction, also before SWAPGS, so it only reads one byte. It
-	 * halts the core if the kernel is stopping; else it is ignored.
+	 * An NMI may arrive at any instruction, also before SWAPGS, so it only reads two words. It
+	 * halts the core if the kernel is stopping; else it is the kernel's, or ignored.
 	 */
 trap_nmi:
 	cmpb	$0, bare_stop_on_nmi(%rip)
 	jne	1f
+	cmpq	$0, bare_nmi_entry(%rip)
+	jne	2f
 	iretq
 1:	hlt
 	jmp	1b
+2:	jmpq	*bare_nmi_entry(%rip)
 
 	/* 256 entries of 16 bytes: for exceptions with an error code they do not push one. */
 	.balign	16

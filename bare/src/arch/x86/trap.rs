@@ -49,6 +49,16 @@ static HANDLER: AtomicUsize = AtomicUsize::new(0);
 #[cfg_attr(target_os = "none", unsafe(export_name = "bare_stop_on_nmi"))]
 static STOP_ON_NMI: AtomicBool = AtomicBool::new(false);
 
+/// Address of the kernel's own entry for NMIs; 0 for none. Read by trap.S.
+#[cfg_attr(target_os = "none", unsafe(export_name = "bare_nmi_entry"))]
+static NMI_ENTRY: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets the entry of all cores for NMIs: assembly that is entered as by the processor. Without one they
+/// are ignored.
+pub fn set_nmi_entry(entry: usize) {
+    NMI_ENTRY.store(entry, Ordering::SeqCst);
+}
+
 /// Sets the interrupt handler of all cores.
 pub fn set_interrupt_handler(handler: InterruptHandler) {
     HANDLER.store(handler as usize, Ordering::Release);
@@ -71,8 +81,9 @@ extern "C" fn bare_kernel_trap(frame: &KernelFrame) {
     }
     if frame.vector < FIRST_INTERRUPT {
         panic!(
-            "exception {} in the kernel, error {:#x}, address {:#x}\n{frame:#x?}",
+            "exception {} in the kernel at {:#x}, error {:#x}, address {:#x}\n{frame:#x?}",
             frame.vector,
+            frame.rip,
             frame.error,
             cpu::fault_address(),
         );

@@ -4,7 +4,9 @@
 use std::os::fd::AsRawFd;
 
 use insula_abi::ioctl;
-use insula_abi::lwk::{MIRROR_MAP_KEEP, MIRROR_SLOTS, MirrorMap, MirrorStart, PAGE_SIZE};
+use insula_abi::lwk::{
+    MIRROR_MAP_KEEP, MIRROR_SLOTS, MIRROR_SLOTS_SIZE, MirrorMap, MirrorStart, PAGE_SIZE,
+};
 use insula_proxy::{Parameters, Step, Text};
 use nix::libc::{self, c_long};
 use zerocopy::IntoBytes;
@@ -141,7 +143,7 @@ fn parameters(region: &ProxyRegion, fd: u64, polls: u64, addresses: &Addresses) 
     Parameters {
         mirror: fd,
         slots: region.slots(),
-        slots_end: region.slots() + SLOTS_SIZE,
+        slots_end: region.slots() + MIRROR_SLOTS_SIZE,
         stacks: region.stacks(),
         spins: polls,
         steps: addresses.steps,

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use insula_abi::lwk::{PAGE_SIZE, PAGES_MAX, SLOTS_PER_PAGE, SyscallSlot};
+use insula_abi::lwk::{MIRROR_SLOTS_SIZE, PAGE_SIZE, PAGES_MAX, SLOTS_PER_PAGE, SyscallSlot};
 use insula_base::error::Error;
 use insula_proxy::{BLOB_SIZE, STACK_SIZE};
 use nix::errno::Errno;
@@ -20,8 +20,9 @@ use super::{MEMORY, failed};
 const ADDRESS_MIN: u64 = 0x1_0000;
 /// End of a process's address space (`TASK_SIZE` with four levels of page tables).
 pub(super) const ADDRESS_END: u64 = 0x7fff_ffff_f000;
-/// Size of the mapping of all slots that an area can have.
-pub(super) const SLOTS_SIZE: u64 = PAGES_MAX as u64 * PAGE_SIZE;
+/// Size of the mapping of all slots that an area can have, and behind them once more as exiting
+/// threads find them.
+pub(super) const SLOTS_SIZE: u64 = 2 * MIRROR_SLOTS_SIZE;
 const STACKS_SIZE: u64 = PAGES_MAX as u64 * SLOTS_PER_PAGE as u64 * STACK_SIZE as u64;
 
 /// Slots fill the pages of their mapping.

@@ -45,6 +45,9 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Erro
             std::thread::sleep(INTERVAL);
             continue;
         }
+        if handle.is_paused() {
+            return Err(node::is_paused(name));
+        }
         let socket = reserved_socket().map_err(no_socket)?;
         let address = VsockAddr::new(attachment::cid(handle.info.id), PORT);
         match connect(socket.as_raw_fd(), &address) {

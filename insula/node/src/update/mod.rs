@@ -14,7 +14,7 @@ use insula_abi as abi;
 use insula_abi::hotplug::HotplugKind;
 use nix::errno::Errno;
 
-use super::{Handle, NodeView, find};
+use super::{Handle, NodeView, find, is_paused};
 use crate::attachment;
 use crate::cores::{ChosenCore, Cores};
 use crate::memory::{MemorySpec, check_available};
@@ -54,6 +54,9 @@ pub fn update(
     let mut handle = find(driver, name)?;
     if !handle.is_running() {
         return Err(error::not_running(name));
+    }
+    if handle.is_paused() {
+        return Err(is_paused(name));
     }
     let chunks = handle.node.memory().and_then(|memory| memory.chunks());
     let chunks = chunks.map_err(module_failed)?;

@@ -32,8 +32,8 @@ fn is_inherited(vma: Vma) -> bool {
 const SEGMENT_BYTES: u64 = 1024;
 
 impl AddressSpace {
-    /// Has all pages that a child will share be copied on write. Until [`Self::clone_into`] nobody
-    /// makes one writable. Returns what the base has to invalidate before.
+    /// Has all pages that a child will share be copied on write. Until [`Self::end_fork`] nobody makes
+    /// one writable. Returns what the base has to invalidate before [`Self::clone_into`].
     pub fn begin_fork(&mut self) -> Invalidation {
         self.is_forking = true;
         let mut at = 0;
@@ -45,6 +45,11 @@ impl AddressSpace {
         }
         let (start, end) = self.bounds;
         self.flush(start, end, true)
+    }
+
+    /// Lets threads that have waited write again.
+    pub fn end_fork(&mut self) {
+        self.is_forking = false;
     }
 
     fn protect_inherited(&mut self, vma: Vma) {
@@ -67,7 +72,6 @@ impl AddressSpace {
     /// [`Errno::ENOMEM`]: the caller frees the incomplete copy; [`Errno::EINTR`] if the invalidation
     /// failed: the proxy is exiting.
     pub fn clone_into(&mut self, copy: &mut Self, pinned: &Pinned) -> Result<(), Errno> {
-        self.is_forking = false;
         if *pinned == Pinned::NotInvalidated {
             return Err(Errno::EINTR);
         }
@@ -84,7 +88,10 @@ impl AddressSpace {
             if vma.flags.contains(VmaFlags::DONT_FORK) {
                 continue;
             }
-            copy.vmas.push(vma)?;
+            copy.vmas.push(Vma {
+                flags: vma.flags.difference(VmaFlags::LOCKED),
+                ..vma
+            })?;
             match vma.object {
                 Some(object) => self.copy_object(copy, object.number)?,
                 None if is_inherited(vma) => self.share_pages(copy, vma, pinned)?,

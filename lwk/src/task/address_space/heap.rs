@@ -11,6 +11,12 @@ impl AddressSpace {
         self.heap = (start, start);
     }
 
+    /// Returns the end of the heap.
+    #[must_use]
+    pub fn heap_end(&self) -> u64 {
+        self.heap.1
+    }
+
     /// Moves the end of the heap, if possible. Returns the resulting end.
     ///
     /// # Errors

@@ -74,6 +74,9 @@ static void hostile_instruct(unsigned int number)
 	case 5:
 		asm volatile("stgi" : : : "memory");
 		break;
+	case 8:
+		asm volatile("vmcall" : : "a"(0UL) : "memory");
+		break;
 	default:
 		asm volatile("invlpga" : : "a"(0UL), "c"(0));
 		break;

@@ -55,6 +55,7 @@ pub const ALL: &[&Scenario] = &[
     &node::up_down::SCENARIO,
     &node::x2apic::SCENARIO,
     &isolation::confined::SCENARIO,
+    &isolation::confined_vmx::SCENARIO,
     &isolation::confined_update::SCENARIO,
     &isolation::confined_grants::SCENARIO,
     &isolation::confined_lwk::SCENARIO,
@@ -91,7 +92,7 @@ pub struct Scenario {
     /// Who loads insula.ko.
     pub module: Module,
     /// Base kernels on which `make test` plays it: one, unless the result depends on the base's
-    /// kernel.
+    /// kernel; none if it takes too long, and is only played by its name.
     pub bases: &'static [Flavour],
     /// Wall-clock time limit.
     pub limit: Duration,
@@ -116,7 +117,7 @@ pub struct Shape {
     pub root: Root,
     /// Added to the base kernel's command line.
     pub append: &'static str,
-    /// QEMU that runs it.
+    /// What runs it.
     pub emulator: Emulator,
 }
 

@@ -1,4 +1,5 @@
-//! QEMU: the installed one, or that of Debian's backports in the build folder.
+//! Emulators of machines: QEMU, the installed one or that of Debian's backports in the build folder; or
+//! Bochs.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -30,15 +31,17 @@ const MODULES: &str = "usr/lib/x86_64-linux-gnu/qemu";
 /// Folders of firmware.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
-/// QEMU to run a machine.
+/// What runs a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Emulator {
-    /// The installed one: 7.2 on Debian 12.
+    /// The installed QEMU: 7.2 on Debian 12.
     #[default]
     Installed,
     /// That of Debian's backports, 10.0: by TCG it emulates x2APIC mode of local APICs, which QEMU
     /// before 9.0 does not.
     Backports,
+    /// Bochs: processors of Intel with VMX. Slow, and without disks and devices: see `bochs`.
+    Bochs,
 }
 
 /// A QEMU that can be started.
@@ -52,7 +55,7 @@ pub struct Qemu {
 
 /// The text names no emulator.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no emulator `{0}`; there are installed and backports")]
+#[error("there is no emulator `{0}`; there are installed, backports and bochs")]
 pub struct UnknownEmulator(String);
 
 /// Path of the installed QEMU: from `INSULA_QEMU`, else its name, for PATH.
@@ -67,7 +70,7 @@ fn chosen() -> Option<OsString> {
 }
 
 impl Emulator {
-    const ALL: [Self; 2] = [Self::Installed, Self::Backports];
+    const ALL: [Self; 3] = [Self::Installed, Self::Backports, Self::Bochs];
 
     /// QEMU, fetched if it is not there yet and not installed by others. `progress` gets a line
     /// before.
@@ -88,6 +91,7 @@ impl Emulator {
         match self {
             Self::Installed => "installed",
             Self::Backports => "backports",
+            Self::Bochs => "bochs",
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Emulated machine: a PC under QEMU with a stock Debian kernel as its base, which executes one
+//! Emulated machine: a PC under QEMU, or Bochs, with a stock Debian kernel as its base, which executes one
 //! task and switches itself off.
 
 mod accelerator;
 mod arguments;
+mod bochs;
 mod boot_watch;
 mod emulator;
 mod emulator_fault;
@@ -51,7 +52,7 @@ pub struct Machine {
     pub numa_nodes: u32,
     /// PCI functions to be given to nodes.
     pub spare_devices: SpareDevices,
-    /// QEMU that runs it.
+    /// What runs it.
     pub emulator: Emulator,
     /// Accelerator.
     pub accelerator: Accelerator,
@@ -194,6 +195,9 @@ impl Machine {
         show: bool,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Outcome, MachineError> {
+        if self.emulator == Emulator::Bochs {
+            return bochs::run(self, task, payload, show, progress);
+        }
         let prepared = Prepared::new(self, task, payload, progress)?;
         let console = match task {
             Task::Shell => Console::Terminal,

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use super::process::Ended;
 use super::{MachineError, Prepared, at};
 use crate::host::payload;
@@ -29,7 +31,7 @@ pub struct Outcome {
     pub emulator_faults: u32,
     /// How the machine ended, unless it was switched off.
     abnormal_end: Option<String>,
-    prepared: Prepared,
+    folder: TempDir,
 }
 
 /// Failure of a task. The reason is printed last: of a long text the end is what is seen.
@@ -58,8 +60,22 @@ impl Outcome {
             elapsed: ended.elapsed,
             emulator_faults: 0,
             abnormal_end: ended.abnormal_end,
-            prepared,
+            folder: prepared.into_folder(),
         })
+    }
+
+    /// Of a machine without a disk for results.
+    pub(super) fn of_parts(folder: TempDir, ended: Ended, log: &[u8], status: Option<i32>) -> Self {
+        Self {
+            status,
+            output: String::from_utf8_lossy(&ended.output).into_owned(),
+            log: String::from_utf8_lossy(log).into_owned(),
+            files: BTreeMap::new(),
+            elapsed: ended.elapsed,
+            emulator_faults: 0,
+            abnormal_end: ended.abnormal_end,
+            folder,
+        }
     }
 
     /// Sets the number of earlier runs that the emulator's fault ended.
@@ -95,7 +111,7 @@ impl Outcome {
             what,
             output: tail(&self.output, TAIL_BYTES).to_owned(),
             log: tail(&self.log, TAIL_BYTES).to_owned(),
-            folder: self.prepared.keep(),
+            folder: self.folder.keep(),
         }
     }
 }

@@ -107,6 +107,11 @@ impl Prepared {
         self.folder.keep()
     }
 
+    /// The run's folder, which is removed when dropped.
+    pub(super) fn into_folder(self) -> TempDir {
+        self.folder
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

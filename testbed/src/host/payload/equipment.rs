@@ -104,6 +104,34 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
     Ok(payload)
 }
 
+/// Builds the payload of a machine under Bochs, which has it in memory: the command, the scenarios, and
+/// nodes with the base's kernel.
+///
+/// # Errors
+/// When a part cannot be built.
+pub fn assemble_small(
+    base: Flavour,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Payload, EquipmentError> {
+    let programs = programs::build(progress)?;
+    let _guard = project::lock()?;
+    let kernel = kernels::fetch(base, progress)?;
+    let modules = module::build(&kernel)?;
+    let mut payload = Payload::default();
+    for (name, program) in [
+        ("bin/insula", &programs.insula),
+        ("bin/insula-scenario", &programs.scenario),
+    ] {
+        let program = programs::stripped(program)?;
+        payload.program(name, Content::File(program));
+    }
+    payload.file("lib/insula/vmm", Content::File(programs.vmm));
+    payload.file("insula.ko", Content::File(modules.join("insula.ko")));
+    let peer = node_initrd::peer_initrd(&[kernel], &[modules], &programs.peer)?;
+    payload.file("peer.cpio", Content::Bytes(peer));
+    Ok(payload)
+}
+
 /// Builds the payload of a machine that has the project installed: only what tests need.
 ///
 /// # Errors

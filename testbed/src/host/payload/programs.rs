@@ -85,7 +85,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
 
 /// Copy of a program without debug information, which is most of its size: a node has it in memory
 /// as long as it runs.
-fn stripped(program: &Path) -> Result<PathBuf, ProgramsError> {
+pub(super) fn stripped(program: &Path) -> Result<PathBuf, ProgramsError> {
     // Other processes may build at the same time.
     let folder = program.parent().unwrap_or(Path::new("."));
     let copy = NamedTempFile::new_in(folder)?;

@@ -37,7 +37,10 @@ pub(crate) fn probe() -> Result<(), ProbeError> {
     println!("so do the kernel and changes of mappings");
     meanwhile::vforked(&files.buffered)?;
     println!("a vforked child writes to its parent's alone");
+    meanwhile::vforked_with_a_pipe(&files.buffered)?;
+    println!("nobody waits for what it leaves in a pipe");
     meanwhile::snapshots(20)?;
+    meanwhile::order_of_writes(&files.buffered, 40)?;
     println!("a child's memory is that of one moment");
     meanwhile::spliced()?;
     meanwhile::while_read(&files.direct, 60)?;

@@ -1,9 +1,11 @@
 //! Memory: mappings, the files behind them, and pages in use while they change.
 
 pub(crate) mod answers;
+pub(super) mod event_rings;
 pub(super) mod files;
 pub(super) mod forked;
 pub(super) mod layout;
+pub(super) mod locked;
 pub(crate) mod mappings;
 pub(super) mod merged;
 pub(super) mod others;

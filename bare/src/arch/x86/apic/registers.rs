@@ -20,6 +20,7 @@ const DELIVERY_PENDING: u32 = 1 << 12;
 #[repr(u32)]
 pub(super) enum Register {
     Id = 0x20,
+    Version = 0x30,
     Eoi = 0xb0,
     Spurious = 0xf0,
     Command = 0x300,
@@ -133,6 +134,7 @@ mod tests {
     fn registers_have_the_manuals_numbers() {
         for (register, msr) in [
             (Register::Id, 0x802),
+            (Register::Version, 0x803),
             (Register::Eoi, 0x80b),
             (Register::Spurious, 0x80f),
             (Register::Command, 0x830),

@@ -5,6 +5,7 @@
 //! trusted node beside keeps working, and the base's memory its content.
 
 mod attack;
+mod pausing;
 
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ fn play(context: &Context) -> Result<(), Finding> {
             assert_unchanged(&before)?;
         }
         computes_without_exits(context)?;
+        pausing::pauses(context)?;
         refusals()?;
         assert_unchanged(&before)?;
         attack::attacks(context)?;
@@ -84,6 +86,8 @@ fn works(context: &Context, version: &str) -> Result<(), Finding> {
     })?;
     insula(&["restart", NAME])?;
     node.assert_ready(&context.release(version)?)?;
+    // For its power button it is resumed.
+    insula(&["pause", NAME])?;
     insula(&["stop", "--time", "60", NAME])?;
     let view = node.inspect()?;
     assert_equal("reason", &view["reason"].as_str(), &Some("power-off"))?;

@@ -8,3 +8,4 @@ pub(super) mod confined_update;
 
 /// Arguments of a node that is confined.
 const CONFINED: [&str; 2] = ["--isolation", "vmm"];
+pub(super) mod confined_vmx;

@@ -4,6 +4,7 @@
 //! SIGBUS, and the base goes on when a node is killed whose pages it is reclaiming.
 
 mod database;
+mod locks;
 mod moved;
 mod sharing;
 mod taking_back;
@@ -88,6 +89,7 @@ pub(in crate::base::scenario) fn play_on(context: &Context, node: &[&str]) -> Re
         MERGES.of(context).try_for_each(|_| moved::are_merged())?;
         database::processes_share_memory()?;
         database::is_shared()?;
+        locks::outlive_their_owners()?;
         ends_behind_the_end_of_the_file()?;
         killed_while_the_base_reclaims()?;
         insula(&["rm", "--force", NODE]).map(drop)

@@ -56,6 +56,71 @@ pub(super) fn vforked(file: &File) -> Result<(), ProbeError> {
     memory.unmap()
 }
 
+/// A vforked child leaves a page in a pipe: nothing on its parent's side waits for that.
+pub(super) fn vforked_with_a_pipe(file: &File) -> Result<(), ProbeError> {
+    extern "C" fn body(work: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the parent waits until this process has ended.
+        let Vforked { memory, file } = unsafe { &*work.cast::<Vforked>() };
+        let vector = [memory.start, PAGE];
+        let vector = vector.as_ptr().expose_provenance() as u64;
+        let arguments = [*file as u64, vector, 1, 0, 0, 0];
+        // SAFETY: the pipe reads memory without Rust values.
+        let taken = unsafe { call(libc::SYS_vmsplice as u64, arguments) };
+        i32::from(taken != Ok(PAGE))
+    }
+    const WORD: u64 = 17 << 32;
+    let memory = Memory::map(PLACE, MIB)?;
+    memory.fill(WORD);
+    let (mut read, write) = pipe()?;
+    let pipe = write.as_raw_fd();
+    let work = Vforked { memory, file: pipe };
+    let ended = waitpid(sharing::start(body, &work, true)?, None).named("waiting")?;
+    let mapped = Memory::of_file(PLACE + MIB, MIB, file)?;
+    mapped.is_filled("the file", CONTENT)?;
+    mapped.change("mprotect", libc::SYS_mprotect, libc::PROT_READ as u64)?;
+    mapped.unmap()?;
+    let mut found = [0; 8];
+    read.read_exact(&mut found).map_err(wrong("the pipe"))?;
+    let is_right = matches!(ended, WaitStatus::Exited(_, 0)) && found == WORD.to_ne_bytes();
+    let wrong = || ProbeError::Wrong(format!("{ended:?}, the pipe: {found:?}"));
+    is_right.then_some(()).ok_or_else(wrong)?;
+    memory.unmap()
+}
+
+/// Forks while a thread writes numbers, each to its memory first, then to a private page of a file: a
+/// child finds none in the file that is greater.
+pub(super) fn order_of_writes(file: &File, forks: u64) -> Result<(), ProbeError> {
+    let memory = Memory::map(PLACE, MIB)?;
+    let of_file = Memory::of_file(PLACE + MIB, MIB, file)?;
+    let (first, second) = (memory.word(0), of_file.word(0));
+    second.store(0, Ordering::SeqCst);
+    let is_over = AtomicBool::new(false);
+    let child = || {
+        let (later, earlier) = (second.load(Ordering::SeqCst), first.load(Ordering::SeqCst));
+        if later > earlier {
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(4) }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+                number += 1;
+                first.store(number, Ordering::SeqCst);
+                second.store(number, Ordering::SeqCst);
+            }
+        });
+        let forked = (0..forks).try_for_each(|_| forked(child, || Ok(())));
+        is_over.store(true, Ordering::Relaxed);
+        forked
+    })?;
+    of_file.unmap()?;
+    memory.unmap()
+}
+
 /// Forks while threads write numbers to their pages, in order: a child finds no number on a page
 /// that is greater than on the one before, and none changes.
 pub(super) fn snapshots(forks: u64) -> Result<(), ProbeError> {

@@ -49,9 +49,18 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn map(start: u64, size: u64) -> Result<Self, ProbeError> {
+        Self::map_with(start, size, libc::MAP_ANONYMOUS, u64::MAX)
+    }
+
+    /// Private pages of a file.
+    pub(super) fn of_file(start: u64, size: u64, file: &File) -> Result<Self, ProbeError> {
+        Self::map_with(start, size, 0, file.as_raw_fd() as u64)
+    }
+
+    fn map_with(start: u64, size: u64, flags: i32, file: u64) -> Result<Self, ProbeError> {
         let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
-        let arguments = [start, size, protection, flags, u64::MAX, 0];
+        let flags = (flags | libc::MAP_PRIVATE | libc::MAP_FIXED) as u64;
+        let arguments = [start, size, protection, flags, file, 0];
         // SAFETY: it replaces nothing but such memory, in which no Rust value is.
         unsafe { call(libc::SYS_mmap as u64, arguments) }.named("mmap")?;
         Ok(Self { start, size })

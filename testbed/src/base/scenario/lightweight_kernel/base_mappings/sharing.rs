@@ -26,16 +26,15 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The command that runs the program on a file.
-    fn command(self, path: &str) -> Command {
-        let words = [PROBE, "answers", path];
+    /// The command that runs a probe there.
+    pub(super) fn command(self, words: &[&str]) -> Command {
         match self {
             Place::Base => {
-                let mut command = Command::new(words[0]);
-                command.args(&words[1..]);
+                let mut command = Command::new(PROBE);
+                command.args(words);
                 command
             }
-            Place::Node => command(&[&["exec", NODE, "--"], &words[..]].concat()),
+            Place::Node => command(&[&["exec", NODE, "--", PROBE], words].concat()),
         }
     }
 }
@@ -62,7 +61,8 @@ impl Sharing {
         let file = options.read(true).write(true).create(true).truncate(true);
         let file = file.open(path)?;
         file.set_len((PAGES * PAGE) as u64)?;
-        let mut program = place.command(path).stdout(Stdio::piped()).spawn()?;
+        let mut program = place.command(&["answers", path]);
+        let mut program = program.stdout(Stdio::piped()).spawn()?;
         let output = program.stdout.take().map(BufReader::new);
         let mut line = String::new();
         output.map_or(Ok(0), |mut output| output.read_line(&mut line))?;

@@ -207,6 +207,8 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "random", "1", "600"]),
     program(&[PROBE, "random", "2", "600"]),
     program(&[PROBE, "forked"]),
+    program(&[PROBE, "locked"]),
+    program(&[PROBE, "event_rings"]),
     program(&[PROBE, "late_replies"]),
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),

@@ -1,0 +1,72 @@
+//! Pausing and resuming confined nodes: their monitor executes their kernel no more for a while.
+
+use insula_base::error::Error;
+use insula_driver::name::Name;
+use insula_driver::{CallError, Driver};
+use nix::errno::Errno;
+
+use super::end::not_running;
+use super::view::{Handle, find};
+
+/// Pauses a node: its cores, memory and devices stay its own, and it executes nothing.
+///
+/// # Errors
+/// Why it was not.
+pub fn pause(driver: &Driver, name: &Name) -> Result<(), Error> {
+    let handle = find(driver, name)?;
+    check_running(&handle, name)?;
+    if handle.is_paused() {
+        return Err(is_paused(name));
+    }
+    handle
+        .node
+        .pause()
+        .map_err(|error| failed(name, "paused", error))
+}
+
+/// Has a paused node go on.
+///
+/// # Errors
+/// As of [`pause`].
+pub fn resume(driver: &Driver, name: &Name) -> Result<(), Error> {
+    let handle = find(driver, name)?;
+    check_running(&handle, name)?;
+    if !handle.is_paused() {
+        let what = format!("the node '{name}' is not paused");
+        return Err(Error::new(what).unchanged());
+    }
+    handle
+        .node
+        .resume()
+        .map_err(|error| failed(name, "resumed", error))
+}
+
+/// The error of an operation for which a node would have to execute.
+#[must_use]
+pub fn is_paused(name: impl std::fmt::Display) -> Error {
+    Error::new(format!("the node '{name}' is paused"))
+        .unchanged()
+        .hint(format!("`insula resume {name}` has it go on"))
+}
+
+fn check_running(handle: &Handle, name: &Name) -> Result<(), Error> {
+    match handle.is_running() {
+        true => Ok(()),
+        false => Err(not_running(name)),
+    }
+}
+
+/// The module has refused; `action` is a participle.
+fn failed(name: &Name, action: &str, error: CallError) -> Error {
+    match error.errno {
+        Errno::EALREADY => not_running(name),
+        Errno::EOPNOTSUPP => Error::new(format!(
+            "the node '{name}' cannot be {action}: only nodes with --isolation vmm can"
+        ))
+        .unchanged()
+        .hint("the cores of other nodes execute their kernel directly: nothing could hold them"),
+        _ => Error::new(format!("the node '{name}' could not be {action}"))
+            .because(error)
+            .unchanged(),
+    }
+}
