@@ -27,14 +27,16 @@
  *			are bound to meanwhile; iommu_domain.c
  *	node/		node.c: cores and a memory object under a name; node_ioctl.c;
  *			node_state.c: created, started, supervised, stopped, recreated; resize.c:
- *			growing and shrinking while it runs; monitor.c: monitors of confined
- *			nodes; exit_poll.c: polling for its end;
+ *			growing and shrinking while it runs; monitor.c, monitor_cores.c: monitors
+ *			of confined nodes, and asking their cores; nested_table.c: what such a node
+ *			may access; frame_record.c: frames of the base that a node uses; exit_poll.c: polling for its end;
  *			base.c: reboot, suspend and panic of the base
  *	delegation/	slots.c: the delegation area and its processes; slots_page.c: its pages
  *			and syscall slots; slot.c: a proxy's thread waiting at a slot; mirror.c:
  *			mm mirrors, programs' address spaces for their proxies; mirror_fault.c,
  *			mirror_invalidate.c: page faults in mirrors, and unmapping;
- *			frame_tracker.c: frames mapped in mirrors, and which are pinned; clock.c
+ *			frame_tracker.c: frames mapped in mirrors, and which are pinned;
+ *			base_frames.c: the base's frames in programs' page tables; clock.c
  *	grant/		grant_channel.c: granting memory to a node, and revoking it in time;
  *			grant.c: grant tables, memory of processes granted to a node;
  *			grant_window.c: following the mappings of that memory
@@ -71,7 +73,9 @@
  *	    registry.lock			of nodes and of images
  *	    endpoint->lock			of a channel
  *	      grant channel's lock		no allocations under it
- *	        start.lock			no allocations under it
+ *	        nested table's lock		no allocations under it
+ *	        monitor_cores->flushing		no allocations under it; then its lock
+ *	          start.lock			no allocations under it
  *	bus->lock, imports.lock			in a node: only endpoint->lock nests inside
  *	spinlocks				innermost; each declares its interrupt use
  *

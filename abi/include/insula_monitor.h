@@ -13,6 +13,12 @@
  * the node's cores in the monitor, the first of which enters the node's kernel; the others wait for
  * the kernel's start-up IPIs, which the monitor emulates.
  *
+ * The module changes the nested page table while the node runs. Before it changes an entry that a core
+ * may remember it counts that in `nested_changes`, and after it has taken access away it waits until
+ * each core whose guest runs has carried out a FLUSH request. A core whose guest fails to access
+ * memory, and has not seen that count before, flushes and tries again: it may have remembered less than
+ * the new entry permits, or read the guest's own page table before that was changed, too.
+ *
  * Words marked "monitor" are written by the monitor and read by the module; the other way round for
  * "module". The monitor is part of Insula, and trusted like the module.
  */
@@ -22,7 +28,7 @@
 #include <linux/types.h>
 
 #define INSULA_MONITOR_MAGIC	0x524f54494e4f4dULL	/* "MONITOR", little endian */
-#define INSULA_MONITOR_REVISION	1
+#define INSULA_MONITOR_REVISION	2
 
 /* Bytes of each core's area, which begins with its struct insula_monitor_core. */
 #define INSULA_MONITOR_CORE_SIZE	0x20000
@@ -59,6 +65,7 @@ struct insula_monitor {
 	__u32 cores_count;
 	__u64 cores;		/* the first core area */
 	__u64 nested_page_table;	/* its root, four levels */
+	__u64 nested_changes;	/* module: changes of what cores may remember */
 	__u64 entry;		/* of the node's first core, as in struct insula_node_start */
 	__u64 page_table;
 	__u64 argument;
@@ -99,6 +106,7 @@ struct insula_monitor_core {
 	__u32 apic_id;
 	__u32 index;		/* of the core in the node */
 	__u64 header;		/* virtual address of struct insula_monitor */
+	__u64 owned;		/* module: the node has this core now; others are not interrupted */
 	__u64 running;		/* monitor: the guest's core runs; it does not wait for a start */
 	__u64 requests;		/* INSULA_MONITOR_REQUEST_*, set and taken atomically */
 	__u64 flushes;		/* monitor: number of FLUSH requests carried out */

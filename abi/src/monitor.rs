@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_MONITOR_MAGIC`: "MONITOR" in little endian.
 pub const MONITOR_MAGIC: u64 = 0x52_4f54_494e_4f4d;
 /// `INSULA_MONITOR_REVISION`: the revision that this crate mirrors.
-pub const MONITOR_REVISION: u32 = 1;
+pub const MONITOR_REVISION: u32 = 2;
 /// `INSULA_MONITOR_CORE_SIZE`: bytes of each core's area.
 pub const MONITOR_CORE_SIZE: u64 = 0x20000;
 /// `INSULA_MONITOR_DOORBELLS`: number of doorbells that a node may ring.
@@ -112,6 +112,8 @@ pub struct Monitor {
     pub cores: u64,
     /// Root of the nested page table, of four levels.
     pub nested_page_table: u64,
+    /// By the module: number of changes of entries that cores may remember, begun so far.
+    pub nested_changes: u64,
     /// First instruction of the node's kernel.
     pub entry: u64,
     /// Its CR3.
@@ -142,6 +144,8 @@ pub struct MonitorCore {
     pub index: u32,
     /// Virtual address of [`Monitor`].
     pub header: u64,
+    /// By the module: the node has this core now; others are not interrupted.
+    pub owned: u64,
     /// By the monitor: it executes the node's kernel; it does not wait for a start-up IPI.
     pub running: u64,
     /// `REQUEST_*`, set and taken atomically.

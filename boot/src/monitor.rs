@@ -79,6 +79,12 @@ pub struct MonitorLayout {
 }
 
 impl ConfinedNode<'_> {
+    /// Local APIC ids of the cores that have areas: those that it starts with, then those that may be
+    /// added.
+    fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.node.cpus.iter().chain(self.node.spare_cpus).copied()
+    }
+
     /// Bytes of contiguous memory that the monitor needs, a multiple of 4096.
     ///
     /// # Errors
@@ -163,7 +169,7 @@ impl Parts {
             page_table: (own_at, own),
             nested: (nested_at, nested),
             cores,
-            size: cores + confined.node.cpus.len() as u64 * MONITOR_CORE_SIZE,
+            size: cores + confined.cpus().count() as u64 * MONITOR_CORE_SIZE,
         })
     }
 
@@ -177,8 +183,8 @@ impl Parts {
             table(&self.nested),
         ];
         let areas = (self.cores..).step_by(MONITOR_CORE_SIZE as usize);
-        let cpus = confined.node.cpus.iter().zip(0..);
-        pieces.extend(areas.zip(cpus).map(|(offset, (&apic_id, index))| {
+        let cpus = confined.cpus().zip(0..);
+        pieces.extend(areas.zip(cpus).map(|(offset, (apic_id, index))| {
             let core = MonitorCore {
                 apic_id,
                 index,
@@ -205,7 +211,7 @@ impl Parts {
         let header = Monitor {
             magic: MONITOR_MAGIC,
             revision: MONITOR_REVISION,
-            cores_count: confined.node.cpus.len() as u32,
+            cores_count: confined.cpus().count() as u32,
             cores: at(self.cores),
             nested_page_table: at(self.nested.0),
             entry: layout.entry,

@@ -187,7 +187,10 @@ fn guest_without_a_kernel_halts() {
 #[test]
 fn monitor_has_its_memory_where_it_is_linked() {
     let kernel = kernel(20 * MIB);
-    let description = node(&kernel, &CHUNKS);
+    let description = NodeDescription {
+        spare_cpus: &[7, 5],
+        ..node(&kernel, &CHUNKS)
+    };
     let (layout, monitor) = laid_out(&description, NestedPaging::Npt);
     let pages = walk(&monitor, monitor.page_table);
     let (low, high): (Vec<Mapped>, Vec<Mapped>) =
@@ -212,7 +215,7 @@ fn monitor_has_its_memory_where_it_is_linked() {
     );
 
     let header = header(&monitor);
-    assert_eq!((header.magic, header.cores_count), (MONITOR_MAGIC, 2));
+    assert_eq!((header.magic, header.cores_count), (MONITOR_MAGIC, 4));
     assert_eq!(
         (header.entry, header.page_table),
         (layout.entry, layout.page_table)
@@ -222,11 +225,13 @@ fn monitor_has_its_memory_where_it_is_linked() {
         monitor.argument - LINK_ADDRESS,
         header.cores - MONITOR.start
     );
-    for (index, &apic_id) in (0..).zip(description.cpus) {
+    let cpus = description.cpus.iter().chain(description.spare_cpus);
+    for (index, &apic_id) in (0..).zip(cpus) {
         let at = header.cores + u64::from(index) * MONITOR_CORE_SIZE;
         let core = read(&monitor, at, size_of::<MonitorCore>());
         let core = MonitorCore::read_from_bytes(&core).expect("its size");
         assert_eq!((core.apic_id, core.index), (apic_id, index));
+        assert_eq!(core.owned, 0, "the module says which cores the node has");
         assert_eq!(core.header, LINK_ADDRESS + monitor.header);
     }
 }

@@ -20,7 +20,6 @@
 #include <linux/mmap_lock.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "arch/x86/page_table.h"
@@ -29,17 +28,12 @@
 #include "delegation/mirror.h"
 #include "delegation/shootdown.h"
 #include "insula_lwk.h"
+#include "node/nested_table.h"
 
-/* Pages whose entries are in one table: 2 MiB. */
-#define WINDOW_PAGES	(PAGE_SIZE / sizeof(u64))
-#define WINDOW_SIZE	(WINDOW_PAGES * PAGE_SIZE)
+#define WINDOW_PAGES	INSULA_BASE_WINDOW_PAGES
+#define WINDOW_SIZE	INSULA_BASE_WINDOW_SIZE
 /* Pages mapped and looked up at once: more than the base itself maps. A power of two. */
 #define AROUND_PAGES	64
-
-/* HMM's frame of each page that has an entry, else 0. */
-struct base_window {
-	unsigned long frames[WINDOW_PAGES];
-};
 
 /* Pages that are present in the proxy around one that is faulted in. */
 struct base_pages {
@@ -51,10 +45,11 @@ struct base_pages {
 	pgprot_t protection;	/* of the VMA: caching */
 };
 
-void insula_base_mappings_init(struct insula_base_mappings *base)
+void insula_base_mappings_init(struct insula_base_mappings *base,
+			       struct insula_nested_table *nested)
 {
 	mutex_init(&base->lock);
-	xa_init(&base->windows);
+	insula_base_frames_init(&base->frames, nested);
 	/* Memory reclaim may take the lock: teach lockdep before that happens. */
 	fs_reclaim_acquire(GFP_KERNEL);
 	might_lock(&base->lock);
@@ -67,7 +62,7 @@ static struct insula_mirror *base_mirror(struct insula_base_mappings *base)
 }
 
 /* Clear the entries of a window in [start, end). Whether any page there has, or just had, one. */
-static bool base_clear_window(struct insula_base_mappings *base, struct base_window *window,
+static bool base_clear_window(struct insula_base_mappings *base, struct insula_base_window *window,
 			      u64 window_start, u64 start, u64 end)
 {
 	struct file *memory = insula_slots_memory(base_mirror(base)->slots);
@@ -91,36 +86,33 @@ static bool base_clear_window(struct insula_base_mappings *base, struct base_win
 /* Clear the entries in a range. Whether a shootdown is needed. */
 static bool base_clear(struct insula_base_mappings *base, u64 start, u64 end)
 {
-	struct base_window *window;
+	struct insula_base_window *window;
 	unsigned long index;
 	bool any = false;
 
-	xa_for_each_range(&base->windows, index, window, start / WINDOW_SIZE,
+	xa_for_each_range(&base->frames.windows, index, window, start / WINDOW_SIZE,
 			  (end - 1) / WINDOW_SIZE)
 		any |= base_clear_window(base, window, index * WINDOW_SIZE, start, end);
 	return any;
 }
 
-/* Forget the frames in a range whose entries were cleared. If they are `lost`, leak them. */
-static void base_forget(struct insula_base_mappings *base, u64 start, u64 end, bool lost)
+/*
+ * Wait until no core of the node uses the pages in a range, whose entries were cleared. A confined
+ * node cannot use them then, whatever it does: its kernel is only waited for, lest what it is doing
+ * becomes a violation. Until the range is forgotten, others that invalidate it wait, too.
+ */
+static void base_quiesce(struct insula_base_mappings *base, u64 start, u64 end)
 {
-	struct base_window *window;
-	unsigned long index;
-	u64 at, last;
+	struct insula_slots *slots = base_mirror(base)->slots;
+	bool lost = insula_shootdown(slots, base->page_table) == -EIO, revoked;
 
 	mutex_lock(&base->lock);
-	xa_for_each_range(&base->windows, index, window, start / WINDOW_SIZE,
-			  (end - 1) / WINDOW_SIZE) {
-		at = max_t(u64, start, index * WINDOW_SIZE);
-		last = min_t(u64, end, (index + 1) * WINDOW_SIZE);
-		for (; at < last; at += PAGE_SIZE) {
-			unsigned long *frame = &window->frames[at / PAGE_SIZE % WINDOW_PAGES];
-
-			if (*frame && lost && pfn_valid(*frame & ~HMM_PFN_FLAGS))
-				get_page(hmm_pfn_to_page(*frame));
-			*frame = 0;
-		}
-	}
+	revoked = insula_base_frames_revoke(&base->frames, start, end);
+	mutex_unlock(&base->lock);
+	if (revoked)
+		lost |= insula_nested_table_flush(base->frames.nested) == -EIO;
+	mutex_lock(&base->lock);
+	insula_base_frames_forget(&base->frames, start, end, lost);
 	mutex_unlock(&base->lock);
 }
 
@@ -147,8 +139,7 @@ static bool base_invalidate(struct mmu_interval_notifier *notifier,
 	/* Entries are cleared, so that a later call has less to wait for. */
 	if (!mmu_notifier_range_blockable(range))
 		return false;
-	/* Until the range is forgotten, others that invalidate it wait for the cores, too. */
-	base_forget(base, start, end, insula_shootdown(mirror->slots, base->page_table) == -EIO);
+	base_quiesce(base, start, end);
 	return true;
 }
 
@@ -178,33 +169,10 @@ void insula_base_mappings_end(struct insula_base_mappings *base)
 
 void insula_base_mappings_destroy(struct insula_base_mappings *base)
 {
-	struct base_window *window;
-	unsigned long index;
-
 	if (base->notifier.mm)
 		mmu_interval_notifier_remove(&base->notifier);
 	base->notifier.mm = NULL;
-	xa_for_each(&base->windows, index, window)
-		kfree(window);
-	xa_destroy(&base->windows);
-}
-
-/* The window of an address, allocated if needed; not under the lock, since that needs memory. */
-static struct base_window *base_window_get(struct insula_base_mappings *base, u64 address)
-{
-	unsigned long index = address / WINDOW_SIZE;
-	struct base_window *window = xa_load(&base->windows, index), *other;
-
-	if (window)
-		return window;
-	window = kzalloc(sizeof(*window), GFP_KERNEL);
-	if (!window)
-		return ERR_PTR(-ENOMEM);
-	other = xa_cmpxchg(&base->windows, index, NULL, window, GFP_KERNEL);
-	if (!other)
-		return window;
-	kfree(window);
-	return xa_is_err(other) ? ERR_PTR(-ENOMEM) : other;
+	insula_base_frames_destroy(&base->frames);
 }
 
 /* The base mapping of an address in the proxy, or NULL. mmap_lock held. */
@@ -317,10 +285,15 @@ static void base_mark_dirty(unsigned long frame)
 		folio_mark_dirty(folio);
 }
 
+static bool base_is_writable(const struct base_pages *pages, unsigned long frame)
+{
+	return pages->access & INSULA_LWK_ACCESS_WRITE && frame & HMM_PFN_WRITE;
+}
+
 /* Store the entry of a page, unless one is there that permits as much. */
 static void base_store_entry(const struct base_pages *pages, unsigned long frame, u64 *place)
 {
-	bool writable = pages->access & INSULA_LWK_ACCESS_WRITE && frame & HMM_PFN_WRITE;
+	bool writable = base_is_writable(pages, frame);
 	u64 old = READ_ONCE(*place);
 	u64 entry;
 
@@ -334,12 +307,35 @@ static void base_store_entry(const struct base_pages *pages, unsigned long frame
 	cmpxchg(place, old, entry | INSULA_LWK_PTE_BASE);
 }
 
+/* Record the pages found, and store their entries in `table`. Lock held. */
+static int base_store_all(struct insula_mirror *mirror, struct insula_base_window *window,
+			  const struct base_pages *pages, u64 *table)
+{
+	u64 count = (pages->range.end - pages->range.start) >> PAGE_SHIFT, i, at;
+	unsigned long frame;
+	int err;
+
+	for (i = 0; i < count; i++) {
+		frame = pages->frames[i];
+		if (!(frame & HMM_PFN_VALID))
+			continue;
+		at = (pages->range.start / PAGE_SIZE + i) % WINDOW_PAGES;
+		err = insula_base_frames_add(&mirror->base.frames, &window->frames[at], frame,
+					     base_is_writable(pages, frame));
+		if (!err)
+			base_store_entry(pages, frame, &table[at]);
+		else if (pages->range.start + i * PAGE_SIZE == pages->address)
+			return err;
+	}
+	return 0;
+}
+
 /* Store the entries of the pages found. -EAGAIN: there is no table for them. Lock held. */
-static int base_store(struct insula_mirror *mirror, struct base_window *window,
+static int base_store(struct insula_mirror *mirror, struct insula_base_window *window,
 		      const struct base_pages *pages)
 {
 	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
-	u64 count = (pages->range.end - pages->range.start) >> PAGE_SHIFT, i, at, *table;
+	u64 *table;
 
 	lockdep_assert_held(&mirror->base.lock);
 	if (mirror->base.ended)
@@ -347,23 +343,14 @@ static int base_store(struct insula_mirror *mirror, struct base_window *window,
 	mirror->base.page_table = READ_ONCE(process->page_table);
 	table = insula_page_table(insula_slots_memory(mirror->slots), mirror->base.page_table,
 				  pages->range.start);
-	if (!table)
-		return -EAGAIN;
-	for (i = 0; i < count; i++) {
-		if (!(pages->frames[i] & HMM_PFN_VALID))
-			continue;
-		at = (pages->range.start / PAGE_SIZE + i) % WINDOW_PAGES;
-		window->frames[at] = pages->frames[i];
-		base_store_entry(pages, pages->frames[i], &table[at]);
-	}
-	return 0;
+	return table ? base_store_all(mirror, window, pages, table) : -EAGAIN;
 }
 
 /* -EBUSY: retry. */
-static int base_fault_in_once(struct insula_mirror *mirror, struct base_window *window,
-			      struct base_pages *pages)
+static int base_fault_in_once(struct insula_mirror *mirror, struct base_pages *pages)
 {
 	int err = base_fault(mirror, pages->address, pages->access);
+	struct insula_base_window *window;
 
 	if (!err)
 		err = base_look_up(mirror, pages);
@@ -371,6 +358,10 @@ static int base_fault_in_once(struct insula_mirror *mirror, struct base_window *
 		err = base_check(pages);
 	if (err)
 		return err;
+	window = insula_base_frames_reserve(&mirror->base.frames, pages->address, pages->frames,
+					    (pages->range.end - pages->range.start) >> PAGE_SHIFT);
+	if (IS_ERR(window))
+		return PTR_ERR(window);
 	mutex_lock(&mirror->base.lock);
 	err = mmu_interval_read_retry(&mirror->base.notifier, pages->range.notifier_seq) ?
 		-EBUSY : base_store(mirror, window, pages);
@@ -381,19 +372,15 @@ static int base_fault_in_once(struct insula_mirror *mirror, struct base_window *
 /* Fault a page in where the mirror's proxy has a base mapping. -ENXIO: it has none. */
 static int base_fault_in(struct insula_mirror *mirror, const struct insula_mirror_fault_in *request)
 {
-	struct base_window *window;
 	struct base_pages pages;
 	int err;
 
 	if (request->address < mirror->start || request->address >= mirror->end)
 		return -EINVAL;
-	window = base_window_get(&mirror->base, request->address);
-	if (IS_ERR(window))
-		return PTR_ERR(window);
 	pages.address = request->address & PAGE_MASK;
 	pages.access = request->access;
 	do {
-		err = base_fault_in_once(mirror, window, &pages);
+		err = base_fault_in_once(mirror, &pages);
 		if (err == -EBUSY && fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();

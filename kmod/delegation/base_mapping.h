@@ -5,7 +5,8 @@
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/types.h>
-#include <linux/xarray.h>
+
+#include "delegation/base_frames.h"
 
 struct insula_mirror;
 
@@ -16,10 +17,12 @@ struct insula_base_mappings {
 	struct mutex lock;		/* all below; taken in memory reclaim */
 	bool ended;			/* the node's memory is not to be written any more */
 	u64 page_table;			/* in which the entries are */
-	struct xarray windows;		/* by address / window size; adding is not under the lock */
+	struct insula_base_frames frames;	/* that have entries */
 };
 
-void insula_base_mappings_init(struct insula_base_mappings *base);
+/* `nested`: of a confined node, stays as long as the mirror's slots; else NULL. */
+void insula_base_mappings_init(struct insula_base_mappings *base,
+			       struct insula_nested_table *nested);
 
 /* Follow the page tables of the calling process, the mirror's proxy. */
 int insula_base_mappings_follow(struct insula_mirror *mirror);

@@ -96,7 +96,7 @@ static struct insula_mirror *mirror_new(struct insula_slots *slots, u64 start, u
 	mutex_init(&mirror->stopped_lock);
 	insula_frame_tracker_init(&mirror->tracker);
 	insula_process_faults_init(&mirror->faults);
-	insula_base_mappings_init(&mirror->base);
+	insula_base_mappings_init(&mirror->base, insula_slots_nested(slots));
 	xa_init(&mirror->attached);
 	mirror->user.disconnected = mirror_disconnected;
 	INIT_DELAYED_WORK(&mirror->quiesce_work, mirror_quiesce_work);

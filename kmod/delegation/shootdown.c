@@ -17,6 +17,7 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/start.h"
 #include "delegation/slots_page.h"
+#include "node/nested_table.h"
 #include "node/node_state.h"
 
 /* Cores respond within microseconds, or after a pause of the whole machine. */
@@ -24,6 +25,8 @@
 /* Polls before sleeping in between. */
 #define POLLS			2000
 #define POLL_US			20
+/* The page table of no program. */
+#define NO_PAGE_TABLE		U64_MAX
 
 /* A shootdown as one core sees it. */
 struct shootdown_wait {
@@ -157,6 +160,7 @@ static void shootdown_stop_node(struct insula_slots *slots)
 		shootdown->lost = !insula_start_park_all(slots->ringable->apic_ids,
 							 slots->ringable->count);
 		WRITE_ONCE(shootdown->ended, true);
+		insula_nested_table_end(insula_slots_nested(slots), shootdown->lost);
 		if (shootdown->node)
 			insula_node_unresponsive(shootdown->node);
 	}
@@ -168,6 +172,9 @@ int insula_shootdown(struct insula_slots *slots, u64 page_table)
 	u64 request;
 	int err = shootdown_request(slots, &request);
 
+	/* The monitor has the cores of a confined node flush; its kernel's own accesses shall end. */
+	if (insula_slots_nested(slots))
+		page_table = NO_PAGE_TABLE;
 	if (!err) {
 		shootdown_ring(slots, page_table);
 		err = shootdown_wait_all(slots, page_table, request);

@@ -23,7 +23,8 @@ void insula_shootdown_init(struct insula_shootdown *shootdown, struct insula_nod
 void insula_shootdown_disconnect(struct insula_shootdown *shootdown);
 
 /*
- * Wait until no core of the node uses entries of a program's page table that were cleared. A
+ * Wait until no core of the node uses entries of a program's page table that were cleared; of a
+ * confined node, until its kernel does not, for what programs do is up to its nested page table. A
  * node that does not respond is stopped. -EIO: a core may use them forever. Sleeps, but waits
  * for no memory: for memory reclaim.
  */

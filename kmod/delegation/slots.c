@@ -24,6 +24,7 @@
 #include "arch/x86/doorbell.h"
 #include "delegation/clock.h"
 #include "delegation/slots_page.h"
+#include "node/nested_table.h"
 
 #define WORD_BITS	64
 /* The node's kernel stops a program within microseconds, or after a pause of the machine. */
@@ -43,6 +44,11 @@ struct insula_lwk_may_map *insula_slots_may_map(struct insula_slots *slots, u32 
 struct file *insula_slots_memory(const struct insula_slots *slots)
 {
 	return slots->place.memory;
+}
+
+struct insula_nested_table *insula_slots_nested(const struct insula_slots *slots)
+{
+	return slots->place.nested;
 }
 
 bool insula_slots_disconnected(const struct insula_slots *slots)
@@ -145,6 +151,7 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	slots->maps = insula_slots_page_address(slots, INSULA_SLOTS_FIRST_PAGE -
 						INSULA_LWK_MAPS_PAGES);
 	slots->doorbell.rung = slots_rung;
+	slots->doorbell.permit = place->permit;
 	err = insula_doorbell_create(&slots->doorbell);
 	if (err) {
 		kvfree(slots);
@@ -152,6 +159,7 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	}
 	slots->ringable = ringable;
 	get_file(place->memory);
+	insula_nested_table_get(place->nested);
 	/* A former run of the node may have left its cores' words, and pending bits. */
 	memset(insula_slots_page_address(slots, 1 + INSULA_LWK_COUNTERS_PAGES), 0,
 	       (INSULA_LWK_CORES_PAGES + INSULA_LWK_MAPS_PAGES) * PAGE_SIZE);
@@ -174,6 +182,7 @@ static void slots_free_all(struct kref *refs)
 	for (page = 0; page < slots->place.pages; page++)
 		kfree(slots->page[page].slots);
 	fput(slots->place.memory);
+	insula_nested_table_put(slots->place.nested);
 	kfree(slots->ringable);
 	kvfree(slots);
 }

@@ -15,6 +15,7 @@
  */
 struct insula_slots;
 
+struct insula_nested_table;
 struct insula_node;
 struct insula_ringable;
 
@@ -32,6 +33,8 @@ struct insula_slots_place {
 	u32 pages;
 	struct file *memory;	/* the node's, held by the area */
 	struct insula_node *node;	/* valid until insula_slots_disconnect() */
+	struct insula_nested_table *nested;	/* of a confined node, held by the area; else NULL */
+	u64 *permit;			/* of the area's doorbell, as long as that; or NULL */
 };
 
 /* Initialize an area. Takes ownership of `ringable` on success. ERR_PTR(-ENOMEM). */
@@ -57,6 +60,9 @@ wait_queue_head_t *insula_slots_answers(struct insula_slots *slots);
 bool insula_slots_ready(const struct insula_slots *slots);
 
 struct file *insula_slots_memory(const struct insula_slots *slots);
+
+/* The nested page table of a confined node; else NULL. */
+struct insula_nested_table *insula_slots_nested(const struct insula_slots *slots);
 
 /*
  * Allocate a process's two pages, cleared: the number of the first. -ENOSPC: none are free.

@@ -158,7 +158,7 @@ static int grant_channel_prepare(struct insula_node *node)
 		return -ENOENT;
 	if (node->grants)
 		return 0;
-	channel = insula_grant_channel_create(node->area);
+	channel = insula_grant_channel_create(node->area, node->vmm.nested);
 	if (IS_ERR(channel))
 		return PTR_ERR(channel);
 	WRITE_ONCE(node->grants, channel);
@@ -189,9 +189,6 @@ int insula_grant_table_create(struct insula_node *node, void __user *argument)
 	if (request.timeout_ms < INSULA_GRANT_TIMEOUT_MIN_MS ||
 	    request.timeout_ms > INSULA_GRANT_TIMEOUT_MAX_MS)
 		return -EINVAL;
-	/* The nested page table does not map what is granted. */
-	if (insula_node_confined(node))
-		return -EOPNOTSUPP;
 	table = grant_table_open(node, request.timeout_ms);
 	if (IS_ERR(table))
 		return PTR_ERR(table);

@@ -22,6 +22,7 @@
 #include "channel/area.h"
 #include "channel/endpoint.h"
 #include "channel/session.h"
+#include "node/nested_table.h"
 
 /*
  * Limit for the node's module to join a session. It joins as soon as its core runs: within
@@ -34,6 +35,7 @@
 struct insula_grant_channel {
 	struct kref refs;
 	struct insula_area *area;
+	struct insula_nested_table *nested;	/* of a confined node, or NULL */
 	struct insula_endpoint *endpoint;
 	struct mutex lock;	/* all up to `lost`, and the endpoint's producer */
 	u32 table_ids;		/* last id given to a grant table */
@@ -53,7 +55,8 @@ static void grant_channel_prime_lockdep(struct insula_grant_channel *channel)
 	fs_reclaim_release(GFP_KERNEL);
 }
 
-struct insula_grant_channel *insula_grant_channel_create(struct insula_area *area)
+struct insula_grant_channel *insula_grant_channel_create(struct insula_area *area,
+							 struct insula_nested_table *nested)
 {
 	struct insula_grant_channel *channel = kzalloc(sizeof(*channel), GFP_KERNEL);
 	struct insula_endpoint *endpoint;
@@ -73,7 +76,14 @@ struct insula_grant_channel *insula_grant_channel_create(struct insula_area *are
 	insula_endpoint_enable(endpoint, NULL);
 	insula_area_get(area);
 	channel->area = area;
+	insula_nested_table_get(nested);
+	channel->nested = nested;
 	return channel;
+}
+
+struct insula_nested_table *insula_grant_channel_nested(const struct insula_grant_channel *channel)
+{
+	return channel->nested;
 }
 
 static void grant_channel_free(struct kref *refs)
@@ -84,6 +94,7 @@ static void grant_channel_free(struct kref *refs)
 	insula_endpoint_disable(channel->endpoint);
 	insula_endpoint_release(channel->endpoint);
 	insula_area_put(channel->area);
+	insula_nested_table_put(channel->nested);
 	kfree(channel);
 }
 
@@ -289,6 +300,7 @@ static int grant_channel_stop_node(struct insula_grant_channel *channel)
 	if (!channel->ended) {
 		channel->lost = !grant_channel_reset_cores(channel);
 		WRITE_ONCE(channel->ended, true);
+		insula_nested_table_end(channel->nested, channel->lost);
 		err = -ETIMEDOUT;
 	}
 	if (channel->lost)

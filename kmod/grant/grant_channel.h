@@ -7,6 +7,7 @@
 #include "insula_module.h"
 
 struct insula_area;
+struct insula_nested_table;
 
 /*
  * The base's side of all grants to a node during one run of it: grants sent, and revocations
@@ -15,8 +16,13 @@ struct insula_area;
  */
 struct insula_grant_channel;
 
-/* ERR_PTR(-EBUSY): a program has the channel open. -ENOENT: the node has no such channel. */
-struct insula_grant_channel *insula_grant_channel_create(struct insula_area *area);
+/*
+ * `nested`: of a confined node, or NULL. ERR_PTR(-EBUSY): a program has the channel open. -ENOENT: the
+ * node has no such channel.
+ */
+struct insula_grant_channel *insula_grant_channel_create(struct insula_area *area,
+							 struct insula_nested_table *nested);
+struct insula_nested_table *insula_grant_channel_nested(const struct insula_grant_channel *channel);
 void insula_grant_channel_get(struct insula_grant_channel *channel);
 void insula_grant_channel_put(struct insula_grant_channel *channel);
 

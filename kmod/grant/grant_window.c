@@ -16,6 +16,8 @@
 #include <linux/slab.h>
 
 #include "grant/grant_channel.h"
+#include "node/frame_record.h"
+#include "node/nested_table.h"
 #include "node/node_state.h"
 
 #define WINDOW_PAGES	INSULA_GRANT_WINDOW_PAGES
@@ -27,7 +29,7 @@ struct grant_window {
 	struct mmu_interval_notifier notifier;
 	struct grant_table *table;
 	unsigned long start;
-	unsigned long pfns[WINDOW_PAGES];	/* HMM's, of granted pages; channel's lock */
+	unsigned long frames[WINDOW_PAGES];	/* records of granted pages; channel's lock */
 };
 
 /* Consecutive pages of a window. */
@@ -57,7 +59,7 @@ static bool grant_window_is_granted(const struct grant_window *window, struct sp
 {
 	insula_grant_channel_assert_locked(window->table->channel);
 	while (span.count--)
-		if (window->pfns[span.first + span.count])
+		if (window->frames[span.first + span.count])
 			return true;
 	return false;
 }
@@ -69,12 +71,24 @@ static void grant_window_clear(struct grant_window *window, struct span span, bo
 	u32 i;
 
 	insula_grant_channel_lock(channel);
-	for (i = span.first; i < span.first + span.count; i++) {
-		if (window->pfns[i] && lost)
-			get_page(hmm_pfn_to_page(window->pfns[i]));
-		window->pfns[i] = 0;
-	}
+	for (i = span.first; i < span.first + span.count; i++)
+		insula_frame_record_forget(&window->frames[i], lost);
 	insula_grant_channel_unlock(channel);
+}
+
+/* Whatever a confined node has answered: from here on it does not access the pages. -EIO: it may. */
+static int grant_window_confine(struct grant_window *window, struct span span)
+{
+	struct insula_grant_channel *channel = window->table->channel;
+	struct insula_nested_table *nested = insula_grant_channel_nested(channel);
+	bool revoked = false;
+	u32 i;
+
+	insula_grant_channel_lock(channel);
+	for (i = span.first; i < span.first + span.count; i++)
+		revoked |= insula_frame_record_revoke(nested, &window->frames[i]);
+	insula_grant_channel_unlock(channel);
+	return revoked ? insula_nested_table_flush(nested) : 0;
 }
 
 static void grant_window_revoke(struct grant_window *window, struct span span)
@@ -87,6 +101,8 @@ static void grant_window_revoke(struct grant_window *window, struct span span)
 	};
 	int err = insula_grant_channel_revoke(table->channel, &message, table->timeout_ms);
 
+	if (grant_window_confine(window, span))
+		err = -EIO;
 	grant_window_clear(window, span, err == -EIO);
 	/* If it is still the run of the node to which the table belongs. */
 	if (err && READ_ONCE(table->node->grants) == table->channel)
@@ -209,11 +225,31 @@ static u32 grant_window_gather_runs(struct grant_table *table, const unsigned lo
 	return i;
 }
 
+/*
+ * Record pages before the node is told of them: it may access them at once. If telling it fails
+ * they count as granted, until they are revoked.
+ */
+static int grant_window_record(struct grant_window *window, u32 from, u32 count, u32 flags)
+{
+	struct grant_table *table = window->table;
+	bool writable = flags & INSULA_GRANT_WRITABLE;
+	int err = 0;
+	u32 i;
+
+	for (i = from; !err && i < from + count; i++) {
+		err = insula_frame_record_add(insula_grant_channel_nested(table->channel),
+					      &window->frames[i], table->pfns[i], writable);
+		if (!err && writable)
+			grant_window_mark_dirty(table->pfns[i]);
+	}
+	return err;
+}
+
 /* Channel's lock held: the mapping cannot change meanwhile. */
 static int grant_window_send(struct grant_window *window, struct span span, u32 flags)
 {
 	struct grant_table *table = window->table;
-	u32 end = span.first + span.count, from = span.first, some, i;
+	u32 end = span.first + span.count, from = span.first, some;
 	struct insula_grant_message message = {
 		.table = table->id,
 		.flags = flags,
@@ -226,14 +262,12 @@ static int grant_window_send(struct grant_window *window, struct span span, u32 
 		some = grant_window_gather_runs(table, table->pfns + from, end - from, &runs);
 		message.start = grant_window_address(window, from);
 		message.size = (u64)some << PAGE_SHIFT;
-		err = insula_grant_channel_grant(table->channel, &message, table->runs, runs);
+		err = grant_window_record(window, from, some, flags);
+		if (!err)
+			err = insula_grant_channel_grant(table->channel, &message, table->runs,
+							 runs);
 		if (err)
 			return err;
-		for (i = from; i < from + some; i++) {
-			window->pfns[i] = table->pfns[i];
-			if (flags & INSULA_GRANT_WRITABLE)
-				grant_window_mark_dirty(table->pfns[i]);
-		}
 	}
 	return 0;
 }
@@ -257,6 +291,9 @@ static int grant_window_try(struct grant_window *window, struct span span, u32 f
 	mmap_read_lock(table->mm);
 	err = hmm_range_fault(&range);
 	mmap_read_unlock(table->mm);
+	if (!err)
+		err = insula_frame_records_prepare(insula_grant_channel_nested(table->channel),
+						   table->pfns + span.first, span.count);
 	if (err)
 		return err;
 	insula_grant_channel_lock(table->channel);

@@ -21,6 +21,7 @@
 #include "insula_monitor.h"
 #include "mem/contig_alloc.h"
 #include "mem/memory.h"
+#include "node/nested_table.h"
 #include "node/node_state.h"
 
 bool insula_node_confined(const struct insula_node *node)
@@ -35,52 +36,62 @@ static bool monitor_has(const struct insula_extent *extent, u64 start, u64 size)
 	       start - extent->start <= extent->size - size;
 }
 
-static bool monitor_header_valid(const struct insula_monitor *header,
-				 const struct insula_extent *extent, u32 cpus_count)
+/* Check what was written for the next start. */
+static int monitor_check(struct file *memory, u32 cpus_count,
+			 const struct insula_node_confine *request,
+			 struct insula_nested_place *place, struct insula_monitor **header)
 {
-	return header->magic == INSULA_MONITOR_MAGIC &&
-	       header->revision == INSULA_MONITOR_REVISION && header->cores_count == cpus_count &&
-	       PAGE_ALIGNED(header->cores) && PAGE_ALIGNED(header->nested_page_table) &&
-	       monitor_has(extent, header->cores, (u64)cpus_count * INSULA_MONITOR_CORE_SIZE) &&
-	       monitor_has(extent, header->nested_page_table, PAGE_SIZE) &&
-	       header->ended == INSULA_MONITOR_RUNS;
-}
+	struct insula_monitor copy;
 
-/* Check what was written for the next start. Returns the header, or NULL. */
-static struct insula_monitor *monitor_check(struct file *memory, u32 cpus_count,
-					    const struct insula_node_confine *request)
-{
-	struct insula_extent extent;
-	struct insula_monitor *header;
-
-	if (insula_memory_count(memory) != 1 || !insula_memory_chunk(memory, 0, &extent) ||
-	    !IS_ALIGNED(request->header, sizeof(u64)) || request->header > extent.size ||
-	    sizeof(*header) > extent.size - request->header ||
+	if (insula_memory_count(memory) != 1 || !insula_memory_chunk(memory, 0, &place->extent) ||
+	    !IS_ALIGNED(request->header, sizeof(u64)) || request->header > place->extent.size ||
+	    sizeof(copy) > place->extent.size - request->header ||
 	    !PAGE_ALIGNED(request->page_table) ||
-	    !monitor_has(&extent, request->page_table, PAGE_SIZE))
-		return NULL;
-	header = phys_to_virt(extent.start + request->header);
-	return monitor_header_valid(header, &extent, cpus_count) ? header : NULL;
+	    !monitor_has(&place->extent, request->page_table, PAGE_SIZE))
+		return -EINVAL;
+	*header = phys_to_virt(place->extent.start + request->header);
+	copy = **header; /* a process may have it mapped */
+	if (copy.magic != INSULA_MONITOR_MAGIC || copy.revision != INSULA_MONITOR_REVISION ||
+	    copy.ended != INSULA_MONITOR_RUNS || copy.cores_count < cpus_count ||
+	    copy.cores_count > INSULA_NODE_CPUS_MAX ||
+	    !PAGE_ALIGNED(copy.cores | copy.nested_page_table) ||
+	    !monitor_has(&place->extent, copy.nested_page_table, PAGE_SIZE) ||
+	    !monitor_has(&place->extent, copy.cores,
+			 (u64)copy.cores_count * INSULA_MONITOR_CORE_SIZE))
+		return -EINVAL;
+	place->monitor = memory;
+	place->root = copy.nested_page_table;
+	place->changes = &(*header)->nested_changes;
+	place->areas = (struct insula_monitor_areas) { copy.cores, copy.cores_count };
+	return 0;
 }
 
 /* Attach an object, or the same one again. */
 static int monitor_attach(struct insula_node *node, struct file *memory,
 			  const struct insula_node_confine *request)
 {
+	struct insula_nested_place place;
+	struct insula_nested_table *nested;
 	struct insula_monitor *header;
 	int err;
 
 	if (node->vmm.memory && node->vmm.memory != memory)
 		return -EBUSY;
-	header = monitor_check(memory, node->cpus_count, request);
-	if (!header)
-		return -EINVAL;
-	if (!node->vmm.memory) {
-		err = insula_memory_claim(memory);
-		if (err)
-			return err;
-		node->vmm.memory = get_file(memory);
+	err = monitor_check(memory, node->cpus_count, request, &place, &header);
+	if (err)
+		return err;
+	nested = insula_nested_table_create(&place, node);
+	if (IS_ERR(nested))
+		return PTR_ERR(nested);
+	err = node->vmm.memory ? 0 : insula_memory_claim(memory);
+	if (err) {
+		insula_nested_table_put(nested);
+		return err;
 	}
+	if (!node->vmm.memory)
+		node->vmm.memory = get_file(memory);
+	insula_nested_table_put(node->vmm.nested);
+	node->vmm.nested = nested;
 	node->vmm.header = header;
 	node->vmm.start = *request;
 	return 0;
@@ -98,8 +109,8 @@ int insula_node_confine(struct insula_node *node, struct file *by,
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
-	/* Neither devices' DMA nor mappings of the base's pages would be confined. */
-	if (!insula_processor_virtualizes() || !list_empty(&node->devices) || node->slots)
+	/* Devices' DMA would not be confined. */
+	if (!insula_processor_virtualizes() || !list_empty(&node->devices))
 		return -EOPNOTSUPP;
 	memory = insula_memory_get(request->memory);
 	if (IS_ERR(memory))
@@ -114,28 +125,31 @@ int insula_node_monitor(struct insula_node *node)
 	return node->vmm.memory ? insula_memory_install(node->vmm.memory) : -ENODATA;
 }
 
-static int monitor_start_core(struct insula_node *node, u32 index, u64 *tsc)
+static int monitor_start_core(struct insula_node *node, const struct insula_confined_core *core,
+			      u64 *tsc)
 {
 	const struct insula_node_confine *start = &node->vmm.start;
 	struct insula_entry entry = {
 		.address = start->entry,
 		.page_table = start->page_table,
-		.argument = start->argument + (u64)index * INSULA_MONITOR_CORE_SIZE,
+		.argument = start->argument + (u64)core->index * INSULA_MONITOR_CORE_SIZE,
 	};
 
-	return insula_start_core(insula_processor_apic_id(node->cpus[index]), &entry, tsc);
+	return insula_start_core(core->apic_id, &entry, tsc);
 }
 
 /* The first core last: the node's kernel may ask for the others at once. */
 int insula_node_start_monitor(struct insula_node *node)
 {
+	const struct insula_monitor_cores *cores;
 	u32 index = node->cpus_count;
 	int err;
 
-	if (!node->vmm.header)
+	if (!node->vmm.nested)
 		return -EINVAL;
+	cores = insula_nested_table_cores(node->vmm.nested);
 	while (index--) {
-		err = monitor_start_core(node, index, &node->entry_tsc);
+		err = monitor_start_core(node, &cores->core[index], &node->entry_tsc);
 		if (err) {
 			insula_cores_park(node->cpus, node->cpus_count);
 			return err;
@@ -144,8 +158,82 @@ int insula_node_start_monitor(struct insula_node *node)
 	return 0;
 }
 
+int insula_node_monitor_park_cores(struct insula_node *node, const u32 *cpus, u32 count)
+{
+	struct insula_monitor_cores *cores;
+	int err;
+
+	if (!node->vmm.nested || !count)
+		return insula_cores_park(cpus, count);
+	cores = insula_nested_table_cores(node->vmm.nested);
+	err = insula_monitor_cores_own(cores, cpus, count, false);
+	if (!err)
+		err = insula_cores_park(cpus, count);
+	if (err)
+		insula_monitor_cores_own(cores, cpus, count, true);
+	else
+		insula_monitor_cores_remove(cores, cpus, count);
+	return err;
+}
+
+int insula_node_monitor_add_cores(struct insula_node *node, const u32 *cpus, u32 count)
+{
+	struct insula_monitor_cores *cores;
+	u32 index;
+	u64 tsc;
+	int err;
+
+	if (!node->vmm.nested || !count)
+		return 0;
+	cores = insula_nested_table_cores(node->vmm.nested);
+	index = cores->count;
+	err = insula_monitor_cores_add(cores, cpus, count);
+	for (; !err && index < cores->count; index++)
+		err = monitor_start_core(node, &cores->core[index], &tsc);
+	if (err)
+		insula_node_monitor_park_cores(node, cpus, count);
+	return err;
+}
+
+/* Unmap chunks from number `first` to before `end`. */
+static int monitor_unmap_memory(struct insula_nested_table *nested, struct file *memory, u32 first,
+				u32 end)
+{
+	struct insula_extent extent;
+
+	for (; first < end && insula_memory_chunk(memory, first, &extent); first++)
+		insula_nested_memory_unmap(nested, &extent);
+	return insula_nested_table_flush(nested);
+}
+
+int insula_node_monitor_add_memory(struct insula_node *node, struct file *memory)
+{
+	struct insula_nested_table *nested = node->vmm.nested;
+	struct insula_extent extent;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; nested && insula_memory_chunk(memory, i, &extent); i++) {
+		err = insula_nested_memory_map(nested, &extent);
+		if (err) {
+			monitor_unmap_memory(nested, memory, 0, i);
+			break;
+		}
+	}
+	return err;
+}
+
+int insula_node_monitor_remove_memory(struct insula_node *node, struct file *memory, u32 first)
+{
+	struct insula_nested_table *nested = node->vmm.nested;
+
+	return nested ? monitor_unmap_memory(nested, memory, first, U32_MAX) : 0;
+}
+
 int insula_node_clear_monitor(struct insula_node *node)
 {
+	insula_nested_table_put(node->vmm.nested);
+	node->vmm.nested = NULL;
 	node->vmm.header = NULL;
 	return node->vmm.memory ? insula_memory_clear(node->vmm.memory) : 0;
 }
@@ -154,6 +242,7 @@ void insula_node_drop_monitor(struct insula_node *node)
 {
 	struct file *memory = node->vmm.memory;
 
+	insula_nested_table_put(node->vmm.nested);
 	node->vmm = (struct insula_node_vmm) {};
 	if (memory)
 		fput(memory);
@@ -171,7 +260,7 @@ u64 insula_node_monitor_address(const struct insula_node *node)
 
 struct insula_monitor_core *insula_node_monitor_core(const struct insula_node *node, u32 index)
 {
-	return phys_to_virt(node->vmm.header->cores + (u64)index * INSULA_MONITOR_CORE_SIZE);
+	return insula_nested_table_cores(node->vmm.nested)->core[index].area;
 }
 
 /* Its monitor takes the word as a whole, by an atomic exchange. */

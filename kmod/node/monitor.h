@@ -8,12 +8,14 @@
 
 struct insula_monitor;
 struct insula_monitor_core;
+struct insula_nested_table;
 struct insula_node;
 
 /* A confined node's monitor. All zero: the node is not confined. */
 struct insula_node_vmm {
 	struct file *memory;		/* its memory object, held through all starts; or NULL */
 	struct insula_monitor *header;	/* in it; NULL until it is written for the next start */
+	struct insula_nested_table *nested;	/* of this start; NULL: as above */
 	struct insula_node_confine start;
 };
 
@@ -33,6 +35,26 @@ int insula_node_clear_monitor(struct insula_node *node);
 
 /* Detach it from a node that has been stopped. Node's lock held. Sleeps. */
 void insula_node_drop_monitor(struct insula_node *node);
+
+/*
+ * Let a confined node access the memory of an object, or take that away from chunk number `first` on.
+ * On return nothing uses it, unless with -EIO, which is when the node cannot be stopped. No effect on
+ * other nodes. -ENOMEM, -EEXIST, -EPIPE: nothing changed. Node's lock held.
+ */
+int insula_node_monitor_add_memory(struct insula_node *node, struct file *memory);
+int insula_node_monitor_remove_memory(struct insula_node *node, struct file *memory, u32 first);
+
+/*
+ * Start the monitor on parked cores that a confined node is given, where it waits for their start by
+ * the node's kernel. No effect on other nodes. On failure they are parked. Node's lock held.
+ */
+int insula_node_monitor_add_cores(struct insula_node *node, const u32 *cpus, u32 count);
+
+/*
+ * Park cores of a node, confined or not, of which its kernel may still interrupt none. -EIO: one
+ * cannot be stopped, and all stay the node's. Node's lock held.
+ */
+int insula_node_monitor_park_cores(struct insula_node *node, const u32 *cpus, u32 count);
 
 /* Word at which the monitor tells that it has ended the node; NULL if the node has none. */
 const u32 *insula_node_monitor_ended(const struct insula_node *node);

@@ -93,6 +93,7 @@ static int node_areas_lay_out_delegation(struct insula_node *node,
 int insula_node_lay_out_delegation(struct insula_node *node,
 				   const struct insula_delegation *delegation)
 {
+	u64 *doorbells = insula_node_monitor_doorbells(node);
 	struct insula_slots_place place;
 
 	if (delegation->reserved || delegation->pages < INSULA_LWK_PAGES_MIN ||
@@ -102,14 +103,13 @@ int insula_node_lay_out_delegation(struct insula_node *node,
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
-	/* Mappings of the base's pages would need the nested page table. */
-	if (insula_node_confined(node))
-		return -EOPNOTSUPP;
 	place = (struct insula_slots_place) {
 		.start = delegation->start,
 		.pages = delegation->pages,
 		.memory = node->memory,
 		.node = node,
+		.nested = node->vmm.nested,
+		.permit = doorbells ? &doorbells[INSULA_CHANNELS_MAX] : NULL,
 	};
 	return node_areas_lay_out_delegation(node, &place);
 }

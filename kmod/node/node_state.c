@@ -33,6 +33,7 @@
 #include "device/device.h"
 #include "grant/grant_channel.h"
 #include "mem/memory.h"
+#include "node/nested_table.h"
 #include "node/node_state.h"
 
 /* Reasons after which its supervisor may restart it. */
@@ -108,6 +109,7 @@ static bool node_state_park_cores(struct insula_node *node)
 	lockdep_assert_held(&node->lock);
 	insula_grant_channel_end(node->grants, err);
 	insula_slots_end(node->slots, err);
+	insula_nested_table_end(node->vmm.nested, err);
 	if (err)
 		node_state_leak(node);
 	return !err;
@@ -138,6 +140,7 @@ static void node_state_stop_cores(struct insula_node *node, enum insula_reason r
 	insula_exit_poll_remove(&node->exit_poll);
 	node->paused = false;
 	insula_devices_disable_dma(&node->devices);
+	insula_nested_table_disconnect(node->vmm.nested);
 	insula_cores_reset(node->cpus, node->cpus_count);
 	insula_area_disconnect(node->area);
 	insula_slots_disconnect(node->slots);
@@ -233,7 +236,8 @@ static bool node_state_start_valid(const struct insula_node *node,
 	       insula_memory_covers(node->memory, start->page_table, PAGE_SIZE) &&
 	       insula_memory_covers(node->memory, start->entry, 1) &&
 	       insula_memory_covers(node->memory, start->power_off, 1) &&
-	       insula_memory_covers(node->memory, start->reset, 1);
+	       insula_memory_covers(node->memory, start->reset, 1) &&
+	       (!node->slots || insula_slots_nested(node->slots) == node->vmm.nested);
 }
 
 static void node_state_start_exit_poll(struct insula_node *node)
@@ -409,6 +413,7 @@ void insula_node_base_down(struct insula_node *node)
 	err = insula_cores_park(node->cpus, node->cpus_count);
 	insula_grant_channel_end(node->grants, err);
 	insula_slots_end(node->slots, err);
+	insula_nested_table_end(node->vmm.nested, err);
 	insula_devices_reset(&node->devices);
 	node_state_set(node, INSULA_STOPPED);
 }

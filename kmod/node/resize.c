@@ -79,8 +79,7 @@ static int resize_allowed(const struct insula_node *node)
 {
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
-	/* Nor does the monitor take over more cores or memory. */
-	return node->slots || insula_node_confined(node) ? -EOPNOTSUPP : 0;
+	return node->slots ? -EOPNOTSUPP : 0;
 }
 
 static int resize_prepare_grow(struct change *change, const struct insula_node *node,
@@ -98,25 +97,54 @@ static int resize_prepare_grow(struct change *change, const struct insula_node *
 	return resize_prepare(change);
 }
 
+/* Give memory to a node whose monitor lets it access that. */
+static int resize_absorb(struct insula_node *node, struct file *memory)
+{
+	int err = insula_node_monitor_add_memory(node, memory);
+
+	if (err)
+		return err;
+	err = insula_memory_absorb(node->memory, memory);
+	if (err)
+		insula_node_monitor_remove_memory(node, memory, 0);
+	return err;
+}
+
+static int resize_take_memory(struct insula_node *node, struct file *memory)
+{
+	int err = insula_devices_extend(&node->devices, memory, 0);
+
+	if (err)
+		return err;
+	err = resize_absorb(node, memory);
+	if (err)
+		insula_devices_reduce(&node->devices, memory, 0);
+	return err;
+}
+
+static int resize_take_cores(struct insula_node *node, const u32 *cpus, u32 count)
+{
+	int err = insula_cores_take(cpus, count, node->id);
+
+	if (err)
+		return err;
+	err = insula_node_monitor_add_cores(node, cpus, count);
+	if (err)
+		insula_cores_give(cpus, count);
+	return err;
+}
+
 static int resize_take(struct insula_node *node, const u32 *cpus, u32 cpus_count,
 		       struct file *memory)
 {
-	int err;
+	int err = resize_take_cores(node, cpus, cpus_count);
 
-	err = memory ? insula_devices_extend(&node->devices, memory, 0) : 0;
 	if (err)
 		return err;
-	err = insula_cores_take(cpus, cpus_count, node->id);
-	if (err)
-		goto reduce;
-	err = memory ? insula_memory_absorb(node->memory, memory) : 0;
-	if (!err)
-		return 0;
-	/* They are still parked. */
-	insula_cores_give(cpus, cpus_count);
-reduce:
-	if (memory)
-		insula_devices_reduce(&node->devices, memory, 0);
+	err = memory ? resize_take_memory(node, memory) : 0;
+	/* Without a monitor they are still parked, and no kernel knows of them. */
+	if (err && !insula_node_monitor_park_cores(node, cpus, cpus_count))
+		insula_cores_give(cpus, cpus_count);
 	return err;
 }
 
@@ -192,13 +220,17 @@ static int resize_shrink(struct insula_node *node, const u32 *cpus, u32 cpus_cou
 	if (err)
 		return err;
 	/* A core that cannot be stopped stays the node's, with all of its memory. */
-	err = insula_cores_park(cpus, cpus_count);
+	err = insula_node_monitor_park_cores(node, cpus, cpus_count);
 	if (err) {
 		resize_discard(&change);
 		return err;
 	}
 	resize_commit(node, &change);
 	insula_cores_give(cpus, cpus_count);
+	if (chunks)
+		err = insula_node_monitor_remove_memory(node, node->memory, has - chunks);
+	if (err)
+		return err;
 	insula_devices_reduce(&node->devices, node->memory, has - chunks);
 	insula_memory_drop(node->memory, chunks);
 	return 0;

@@ -114,10 +114,18 @@ impl Area {
         self.word64(offset_of!(MonitorCore, requests))
     }
 
-    /// Records whether the guest's core runs.
+    /// Records whether the guest's core runs. Either the module sees that it does, and waits for it after
+    /// it has changed the nested page table, or the guest sees the change.
     pub fn set_running(&self, running: bool) {
         self.word64(offset_of!(MonitorCore, running))
-            .store(running.into(), Ordering::Release);
+            .swap(running.into(), Ordering::SeqCst);
+    }
+
+    /// Whether the node has this core now.
+    fn is_owned(&self) -> bool {
+        self.word64(offset_of!(MonitorCore, owned))
+            .load(Ordering::Relaxed)
+            != 0
     }
 
     /// Whether the guest's core runs.
@@ -211,13 +219,14 @@ impl Area {
         PhysAddr(own.wrapping_add(address.wrapping_sub(self.start)))
     }
 
-    /// The areas of all of the node's cores.
+    /// The areas of all cores that the node has now.
     pub fn all(&self) -> impl Iterator<Item = Area> + use<> {
         let first = self.start - u64::from(self.index()) * MONITOR_CORE_SIZE;
         let count = u64::from(self.header().cores_count());
-        (0..count).map(move |number| Area {
+        let areas = (0..count).map(move |number| Area {
             start: first + number * MONITOR_CORE_SIZE,
-        })
+        });
+        areas.filter(Area::is_owned)
     }
 }
 
@@ -255,6 +264,13 @@ impl Header {
     #[must_use]
     pub fn nested_page_table(&self) -> PhysAddr {
         PhysAddr(self.read(offset_of!(Monitor, nested_page_table)))
+    }
+
+    /// Number of times that the module has begun to change entries of it that cores may remember.
+    #[must_use]
+    pub fn nested_changes(&self) -> u64 {
+        self.word64(offset_of!(Monitor, nested_changes))
+            .load(Ordering::Acquire)
     }
 
     /// First instruction of the node's kernel, its CR3 and its RSI.

@@ -31,7 +31,7 @@
 //! | another MSR | by a list: see [`policy::msr`] |
 //! | I/O port | as if there were no such device, or the node's reset: see [`policy::port`] |
 //! | CPUID, until the core's first program executes it | the processor's, without what the node may not use: see [`policy::cpuid`] |
-//! | memory outside the nested page table | violation |
+//! | memory outside the nested page table | violation; tried again first, if the module has just changed the table |
 //! | instruction of virtualization | violation |
 //! | NMI | a request of another core or the module, or the guest's own: see [`requests`] |
 //! | debug exception, alignment check | delivered: an instruction that raises them without end lets nothing else in |

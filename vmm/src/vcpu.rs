@@ -69,6 +69,7 @@ fn run_guest<G: Guest>(area: Area) -> ! {
         Ok(guest) => Core {
             area,
             guest,
+            changes_seen: 0,
             paused: None,
         }
         .run(),
@@ -99,6 +100,8 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
 struct Core<G: Guest> {
     area: Area,
     guest: G,
+    /// Count of the nested page table's changes, as of the last flush.
+    changes_seen: u64,
     /// What the guest was doing, while it is paused.
     paused: Option<G::Paused>,
 }
@@ -174,6 +177,7 @@ impl<G: Guest> Core<G> {
             // Memory is coherent, and a node without devices has no use for more.
             Exit::FlushCaches => self.guest.skip_instruction(),
             Exit::WriteXcr { register, value } => self.write_xcr(register, value),
+            Exit::Memory { .. } if self.has_seen_change() => {}
             Exit::Memory { address, error } => {
                 return Err(ending(MonitorEnd::MEMORY, address, error));
             }
@@ -187,6 +191,22 @@ impl<G: Guest> Core<G> {
             }
         }
         Ok(())
+    }
+
+    /// Flushes if the nested page table has been changed since the last flush. Then the guest tries its
+    /// access again: its core may have remembered less than the table permits now, or have found the address
+    /// in a page table of the guest that has been changed, too.
+    fn has_seen_change(&mut self) -> bool {
+        let is_new = self.area.header().nested_changes() != self.changes_seen;
+        if is_new {
+            self.flush();
+        }
+        is_new
+    }
+
+    fn flush(&mut self) {
+        self.changes_seen = self.area.header().nested_changes();
+        self.guest.flush();
     }
 
     /// Answers an NMI. One that nobody asked for is the base's, or of a counter, for the guest: a core
@@ -209,12 +229,12 @@ impl<G: Guest> Core<G> {
 
     /// Carries out what was asked of this core.
     fn serve(&mut self, requests: Requests) {
+        if requests.has(REQUEST_FLUSH) {
+            self.flush();
+            self.area.count_flush();
+        }
         if requests.has(REQUEST_STOP) || self.area.header().has_ended() {
             return self.stop();
-        }
-        if requests.has(REQUEST_FLUSH) {
-            self.guest.flush();
-            self.area.count_flush();
         }
         if requests.has(REQUEST_RESUME) {
             self.resume();
@@ -303,6 +323,13 @@ impl<G: Guest> Core<G> {
             },
             Register::Efer => Ok(self.guest.write_efer(value)),
             Register::InterruptCommand => self.send(value).map(|()| true),
+            Register::MachineCheckStatus if msr::is_machine_check_status_allowed(value) => {
+                // SAFETY: a core that gets machine checks has the register, which is its own; others do
+                // not write it.
+                unsafe { cpu::write_msr(msr::MCG_STATUS, value) }
+                Ok(true)
+            }
+            Register::MachineCheckStatus => Ok(false),
             Register::LocalVector(register) => Self::set_local_vector(register, value),
         }
     }

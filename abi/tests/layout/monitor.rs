@@ -24,6 +24,7 @@ pub(crate) fn structures() -> Facts {
             cores_count,
             cores,
             nested_page_table,
+            nested_changes,
             entry,
             page_table,
             argument,
@@ -39,7 +40,8 @@ pub(crate) fn structures() -> Facts {
         MonitorCore,
         "insula_monitor_core",
         [
-            apic_id, index, header, running, requests, flushes, exits, dropped, paused, registers
+            apic_id, index, header, owned, running, requests, flushes, exits, dropped, paused,
+            registers
         ]
     );
     structure!(

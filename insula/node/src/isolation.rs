@@ -9,7 +9,6 @@ use insula_base::units::Size;
 use insula_boot::Layout;
 use insula_driver::{CallError, Driver, Memory, Node};
 use insula_image::{Bootable, LoadError};
-use kimage::Format;
 use serde::{Deserialize, Serialize};
 
 use crate::setup::Setup;
@@ -41,19 +40,10 @@ pub(crate) enum ConfineError {
 }
 
 /// Checks that a node can be confined, before anything is taken.
-pub(crate) fn check(
-    isolation: Isolation,
-    machine: &abi::Machine,
-    bootable: &Bootable,
-) -> Result<(), Error> {
-    if isolation == Isolation::Direct {
-        return Ok(());
-    }
-    if machine.flags & abi::MACHINE_VIRTUALIZES == 0 {
-        return Err(no_virtualization());
-    }
-    match bootable.loadable.format {
-        Format::Lwk => Err(lightweight()),
+pub(crate) fn check(isolation: Isolation, machine: &abi::Machine) -> Result<(), Error> {
+    let is_missing = machine.flags & abi::MACHINE_VIRTUALIZES == 0;
+    match isolation {
+        Isolation::Vmm if is_missing => Err(no_virtualization()),
         _ => Ok(()),
     }
 }
@@ -147,12 +137,6 @@ fn no_virtualization() -> Error {
     )
     .untouched()
     .hint("`insula machine check` says what is missing; without --isolation vmm the node is trusted")
-}
-
-fn lightweight() -> Error {
-    Error::new("a node of the lightweight kernel cannot be confined yet")
-        .untouched()
-        .hint("leave out --isolation vmm")
 }
 
 fn cannot_lay_out(error: insula_boot::LayoutError) -> Error {

@@ -224,7 +224,7 @@ fn preflight(
     Cores::new(&topology, &cpus).choose(&request.cores, None)?;
     let base = BaseMemory::read(root);
     check_available(&request.spec.memory, &topology, base, machine.pool_free)?;
-    isolation::check(request.spec.isolation, &machine, bootable)?;
+    isolation::check(request.spec.isolation, &machine)?;
     let asked = request.spec.memory_size();
     let needed = bootable
         .loadable

@@ -36,6 +36,8 @@ pub enum Register {
     InterruptCommand,
     /// An entry of its local vector table, by its MSR.
     LocalVector(u32),
+    /// State of the core's machine check.
+    MachineCheckStatus,
 }
 
 /// IA32_APIC_BASE.
@@ -44,6 +46,8 @@ pub const APIC_BASE: u32 = 0x1b;
 pub const EFER: u32 = 0xc000_0080;
 /// Interrupt command register in x2APIC mode.
 pub const ICR: u32 = 0x830;
+/// IA32_MCG_STATUS.
+pub const MCG_STATUS: u32 = 0x17a;
 
 /// Registers of the local APIC in x2APIC mode.
 const X2APIC: [Range; 1] = [(0x800, 0x83f)];
@@ -169,6 +173,7 @@ pub const fn write(register: u32) -> Access {
         APIC_BASE => Access::Emulated(Register::ApicBase),
         EFER => Access::Emulated(Register::Efer),
         ICR => Access::Emulated(Register::InterruptCommand),
+        MCG_STATUS => Access::Emulated(Register::MachineCheckStatus),
         0x82f | 0x832..=0x837 => Access::Emulated(Register::LocalVector(register)),
         _ if contains(&FORBIDDEN, register) => Access::Violation,
         _ if contains(&X2APIC, register) || contains(&OWN, register) => Access::Pass,
@@ -236,6 +241,13 @@ pub const fn local_vector(register: u32, value: u64, has: LocalVectors) -> Local
     }
 }
 
+/// Whether the state of a machine check may be written: it is cleared by a handler that is done. If it
+/// stayed, or were set, the next machine check of the core would shut the machine down.
+#[must_use]
+pub const fn is_machine_check_status_allowed(value: u64) -> bool {
+    value == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +299,15 @@ mod tests {
         last: 6,
         has_deadline: true,
     };
+
+    #[test]
+    fn a_machine_check_ends_and_none_is_made_up() {
+        assert_eq!(
+            write(MCG_STATUS),
+            Access::Emulated(Register::MachineCheckStatus)
+        );
+        assert!(is_machine_check_status_allowed(0) && !is_machine_check_status_allowed(1 << 2));
+    }
 
     #[test]
     fn local_vectors_are_interrupts_or_nmis() {

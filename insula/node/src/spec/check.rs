@@ -84,10 +84,6 @@ impl Problems {
             let message = "a confined node cannot have PCI functions: nothing confines their DMA";
             self.add("device", message, "remove --device, or --isolation vmm");
         }
-        if spec.max_cpus.is_some() {
-            let message = "a confined node cannot be given more cores later";
-            self.add("max_cpus", message, "remove --max-cpus, or --isolation vmm");
-        }
     }
 
     fn root(&mut self, spec: &NodeSpec) {

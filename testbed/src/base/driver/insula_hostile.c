@@ -9,9 +9,13 @@
  *	attack=msr subject=REGISTER value=WORD		write to a model-specific register
  *	attack=instruction subject=N			one of the instructions of virtualization
  *	attack=fault					an exception without handlers
+ *	attack=late					write to memory that it gives back, forever
  *	attack=random seed=N				some of these, 1000 times, by chance
  */
+#include <linux/delay.h>
 #include <linux/io.h>
+#include <linux/jiffies.h>
+#include <linux/memory.h>
 #include <linux/module.h>
 #include <linux/prandom.h>
 #include <linux/string.h>
@@ -22,6 +26,8 @@
 #define RANDOM_ATTACKS	1000
 /* Physical addresses that a machine may have. */
 #define ADDRESS_BITS	40
+/* Longest time until memory is removed, and then of the attack. */
+#define LATE_TIMEOUT	(600 * HZ)
 
 static char *attack = "";
 module_param(attack, charp, 0);
@@ -87,6 +93,56 @@ static void hostile_fault(void)
 	asm volatile("int3");
 }
 
+/* Frame of a block of memory that has been taken offline, or 0. */
+static unsigned long hostile_lost;
+
+static int hostile_memory_notify(struct notifier_block *block, unsigned long action, void *data)
+{
+	const struct memory_notify *memory = data;
+
+	if (action == MEM_OFFLINE)
+		WRITE_ONCE(hostile_lost, memory->start_pfn);
+	return NOTIFY_OK;
+}
+
+static struct notifier_block hostile_notifier = {
+	.notifier_call = hostile_memory_notify,
+};
+
+/* Map the block as soon as it is no RAM of this kernel any more. */
+static void __iomem *hostile_map_lost(unsigned long deadline)
+{
+	void __iomem *at = NULL;
+
+	while (!at && time_before(jiffies, deadline)) {
+		msleep(20);
+		if (READ_ONCE(hostile_lost))
+			at = ioremap_cache(PFN_PHYS(READ_ONCE(hostile_lost)), PAGE_SIZE);
+	}
+	return at;
+}
+
+/* By one mapping, whose translation the core remembers: nothing here makes it forget. */
+static void hostile_write_late(void)
+{
+	unsigned long deadline = jiffies + LATE_TIMEOUT;
+	void __iomem *at;
+	u32 word = 0;
+
+	if (register_memory_notifier(&hostile_notifier))
+		return;
+	pr_info("insula_hostile: waits for memory to be removed\n");
+	at = hostile_map_lost(deadline);
+	for (; at && time_before(jiffies, deadline); word++) {
+		writel(word, at);
+		if (!(word & 0xfffff))
+			cond_resched();
+	}
+	if (at)
+		iounmap(at);
+	unregister_memory_notifier(&hostile_notifier);
+}
+
 static void hostile_random(void)
 {
 	struct rnd_state state;
@@ -134,6 +190,8 @@ static int __init hostile_init(void)
 		hostile_instruct(subject);
 	else if (!strcmp(attack, "fault"))
 		hostile_fault();
+	else if (!strcmp(attack, "late"))
+		hostile_write_late();
 	else if (!strcmp(attack, "random"))
 		hostile_random();
 	else

@@ -47,10 +47,18 @@ fn play(context: &Context) -> Result<(), Finding> {
         quarantined_from_the_pool(&driver)?;
         for version in ["6.1", "6.12"] {
             let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
-            granted::to_node(context, &driver, version).map_err(in_context)?;
+            granted::to_node(context, &driver, version, &[]).map_err(in_context)?;
         }
         Ok(())
     })
+}
+
+/// Plays what is granted to a node, with the further arguments `node`.
+pub(in crate::base::scenario) fn grants_to(
+    context: &Context,
+    node: &[&str],
+) -> Result<(), Finding> {
+    with_cleanup(|| granted::to_node(context, &Driver::open()?, "6.12", node))
 }
 
 fn request(size: u64) -> Request {

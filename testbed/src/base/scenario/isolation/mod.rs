@@ -1,4 +1,11 @@
 //! Nodes that are confined by a monitor.
 
 pub(super) mod confined;
+pub(super) mod confined_grants;
+pub(super) mod confined_lwk;
+pub(super) mod confined_programs;
+pub(super) mod confined_update;
+
+/// Arguments of a node that is confined.
+const CONFINED: [&str; 2] = ["--isolation", "vmm"];
 pub(super) mod confined_vmx;

@@ -70,10 +70,15 @@ impl Extent {
 }
 
 fn play(context: &Context) -> Result<(), Finding> {
+    play_on(context, &[])
+}
+
+/// Plays it on a node with the further arguments `node`.
+pub(in crate::base::scenario) fn play_on(context: &Context, node: &[&str]) -> Result<(), Finding> {
     prepare()?;
     let done = with_cleanup(|| {
         let words = ["run", "--image", "lwk", "--cpus", "2", "--memory", "256M"];
-        insula(&[&words[..], &["--name", NODE]].concat())?;
+        insula(&[&words[..], node, &["--name", NODE]].concat())?;
         for path in ["/tmp/shared/file", "/dev/shm/file"] {
             for (place, rounds) in [(Place::Base, ROUNDS_ON_BASE), (Place::Node, ROUNDS_ON_NODE)] {
                 let took = Sharing::begin(path, place)?.play(rounds.of(context))?;

@@ -31,9 +31,14 @@ const NAME: &str = "quiet";
 const CORES: std::ops::RangeInclusive<u32> = 1..=3;
 
 fn play(_: &Context) -> Result<(), Finding> {
+    play_on(&[])
+}
+
+/// Plays it on nodes with the further arguments `node`.
+pub(in crate::base::scenario) fn play_on(node: &[&str]) -> Result<(), Finding> {
     with_cleanup(|| {
         let before = online()?;
-        starts(&[])?;
+        starts(node)?;
         // Without a program so far.
         sends_machine_checks();
         assert_idle_rate()?;
@@ -50,8 +55,8 @@ fn play(_: &Context) -> Result<(), Finding> {
         insula(&["kill", NAME])?;
         ended("killed")?;
         insula(&["rm", NAME])?;
-        is_removed_with_its_program()?;
-        starts(&["--rm", "--append", "crash"])?;
+        is_removed_with_its_program(node)?;
+        starts(&[&["--rm", "--append", "crash"], node].concat())?;
         crashes()?;
         assert_equal("cores", &online()?, &before)
     })
@@ -148,15 +153,15 @@ fn is_killed() -> Result<(), Finding> {
 
 /// A node that is to be removed at its end is, and the next one can have its cores, memory and
 /// name.
-fn is_removed_with_its_program() -> Result<(), Finding> {
+fn is_removed_with_its_program(node: &[&str]) -> Result<(), Finding> {
     let before = Resources::now()?;
-    starts(&["--rm"])?;
+    starts(&[&["--rm"], node].concat())?;
     insula(&["kill", NAME])?;
     for status in [3, 0, 4] {
         let program = format!("exit {status}");
         let run = ["run", "--image", "lwk", "--cpus", "3", "--memory", "64M"];
         let words = ["--name", NAME, "--", "/bin/sh", "-c", &program];
-        let answer = try_insula(&[&run[..], &words].concat())?;
+        let answer = try_insula(&[&run[..], node, &words].concat())?;
         assert_equal(&program, &answer.status, &Some(status))?;
     }
     wait_for("the last node to be removed", || {

@@ -41,6 +41,11 @@ const SHARE_NS: &str = "50000000";
 const DEADLINE_SERVER: &str = "/sys/kernel/debug/sched/fair_server/cpu0/runtime";
 
 fn play(_: &Context) -> Result<(), Finding> {
+    play_on(&[])
+}
+
+/// Plays it on nodes with the further arguments `node`.
+pub(in crate::base::scenario) fn play_on(node: &[&str]) -> Result<(), Finding> {
     with_cleanup(|| {
         // Real-time programs run there, too, and without the server normal tasks would starve. The
         // machine's first process has switched it off; kernels before 6.12 have none.
@@ -58,7 +63,7 @@ fn play(_: &Context) -> Result<(), Finding> {
             "--name",
             NODE,
         ];
-        insula(&words)?;
+        insula(&[&words[..], node].concat())?;
         alike::are_alike()?;
         uses_idle_cores()?;
         computes_on_the_node()?;
@@ -76,7 +81,7 @@ fn play(_: &Context) -> Result<(), Finding> {
         bad::limits()?;
         bad::ends()?;
         insula(&["rm", "--force", NODE])?;
-        in_one_command()
+        in_one_command(node)
     })
 }
 
@@ -227,7 +232,7 @@ fn is_stressed() -> Result<(), Finding> {
 }
 
 /// A node for one program, whose status is the command's; then the node powers off.
-fn in_one_command() -> Result<(), Finding> {
+fn in_one_command(node: &[&str]) -> Result<(), Finding> {
     let words = [
         "run",
         "--image",
@@ -236,9 +241,8 @@ fn in_one_command() -> Result<(), Finding> {
         "64M,chunk=8M",
         "--name",
         "once",
-        "--",
     ];
-    let run = |program: &[&str]| try_insula(&[&words, program].concat());
+    let run = |program: &[&str]| try_insula(&[&words, node, &["--"], program].concat());
     let status = run(&["/bin/sh", "-c", "echo hello; exit 7"])?;
     assert_equal("output", &status.output.as_str(), &"hello\n")?;
     assert_equal("status", &status.status, &Some(7))?;

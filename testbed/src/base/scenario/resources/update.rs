@@ -51,7 +51,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         let with_nodes = Resources::now()?;
         for (version, more) in [("6.1", killed_updates as Part), ("6.12", restart_keeps)] {
             let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
-            with_node(context, version, more).map_err(in_context)?;
+            with_node(context, version, &[], more).map_err(in_context)?;
             assert_unchanged(&with_nodes).map_err(in_context)?;
             neighbour.assert_works()?;
         }
@@ -75,9 +75,15 @@ fn neighbour(context: &Context) -> Result<TestNode, Finding> {
 /// Further test with one of the nodes.
 type Part = fn(&Context, &TestNode) -> Result<(), Finding>;
 
-fn with_node(context: &Context, version: &str, more: Part) -> Result<(), Finding> {
+/// Updates a node both ways, started with the further arguments `source`.
+pub(in crate::base::scenario) fn with_node(
+    context: &Context,
+    version: &str,
+    source: &[&str],
+    more: Part,
+) -> Result<(), Finding> {
     let image = peer_image(context, version)?;
-    let source = ["--image", &image];
+    let source = [&["--image", &image][..], source].concat();
     let size = ["--cpus", "1", "--max-cpus", "2", "--memory", "160M"];
     // While it fills its memory it can give none back: many updates then take long.
     let until = context.select("shrunk", "never");
@@ -234,7 +240,10 @@ fn bring_back() -> Result<(), Finding> {
 }
 
 /// A node that is restarted has all that it had at its end.
-fn restart_keeps(_: &Context, node: &TestNode) -> Result<(), Finding> {
+pub(in crate::base::scenario) fn restart_keeps(
+    _: &Context,
+    node: &TestNode,
+) -> Result<(), Finding> {
     insula(&GROW)?;
     let before = node.inspect()?;
     insula(&["restart", "--time", "0", NAME])?;

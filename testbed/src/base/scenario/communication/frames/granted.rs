@@ -25,10 +25,15 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of granted pages.
 const GRANTED_PAGES: usize = 700;
 
-/// Plays on a node with a kernel of that version.
-pub(super) fn to_node(context: &Context, driver: &Driver, version: &str) -> Result<(), Finding> {
+/// Plays on a node with a kernel of that version, and further arguments.
+pub(super) fn to_node(
+    context: &Context,
+    driver: &Driver,
+    version: &str,
+    node: &[&str],
+) -> Result<(), Finding> {
     let image = peer_image(context, version)?;
-    let source = ["--image", &image];
+    let source = [&["--image", &image][..], node].concat();
     let name = format!("importer-{version}");
     let node = TestNode::start(&name, &source, &["--memory", "256M"], "peer")?;
     node.wait_until_ready()?;
