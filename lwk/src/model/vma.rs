@@ -58,6 +58,15 @@ bitflags! {
     }
 }
 
+/// How memory is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Its pages are populated at once.
+    Now,
+    /// Each page is locked when it is first accessed.
+    OnFault,
+}
+
 /// Reference of a VMA to a shared-memory object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRef {

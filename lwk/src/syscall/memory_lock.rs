@@ -6,10 +6,9 @@ use alloc::boxed::Box;
 
 use crate::model::errno::Errno;
 use crate::model::number;
-use crate::model::vma::{PAGE, Protection, Vma, VmaFlags};
+use crate::model::vma::{Lock, PAGE, Protection, Vma, VmaFlags};
 use crate::syscall::advice::{POPULATE_READ, POPULATE_WRITE, populate};
 use crate::syscall::delegate::finish;
-use crate::task::address_space::lock::Lock;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 

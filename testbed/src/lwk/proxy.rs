@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::libc;
 
+use super::memory::event_rings::open_event;
 use super::{ProbeError, call};
 
 /// Name of the mirror's mappings and file.
@@ -32,6 +33,7 @@ pub(super) fn probe() -> Result<(), ProbeError> {
     }
     own.into_iter().try_for_each(is_unreachable)?;
     is_not_open(descriptor()?)?;
+    is_not_counted()?;
     println!("the program cannot reach it");
     Ok(())
 }
@@ -45,6 +47,26 @@ fn is_of_slots(line: &str) -> bool {
     let offset = line.split(' ').nth(2);
     let offset = offset.and_then(|word| u64::from_str_radix(word, 16).ok());
     offset.is_some_and(|offset| offset >= insula_abi::lwk::MIRROR_SLOTS)
+}
+
+/// Events of the proxy are not taken for those of the program.
+fn is_not_counted() -> Result<(), ProbeError> {
+    let own = nix::unistd::gettid().as_raw();
+    for process in [0, own] {
+        // Context switches, on any processor.
+        match open_event(3, process, -1) {
+            Err(ProbeError::Call {
+                errno: Errno::EPERM,
+                ..
+            }) => {}
+            opened => {
+                return Err(ProbeError::Wrong(format!(
+                    "events of {process}: {opened:?}"
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn range(line: &str) -> Option<(u64, u64)> {

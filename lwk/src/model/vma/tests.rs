@@ -172,3 +172,19 @@ fn what_is_written_privately_is_in_one_proxy() {
         assert_eq!(vma.is_in_one_proxy(), wanted, "{flags:?}");
     }
 }
+
+#[test]
+fn locked_bytes_are_those_of_locked_vmas() {
+    let mut map = VmaMap::default();
+    map.insert(Vma::own(0, 8 * PAGE, Protection::READ));
+    let lock = |vma: Vma| Vma {
+        flags: vma.flags | VmaFlags::LOCKED,
+        ..vma
+    };
+    map.change(2 * PAGE, 6 * PAGE, lock);
+    assert_eq!((map.locked_bytes(), map.count()), (4 * PAGE, 3));
+    map.remove(0, 3 * PAGE, &mut |_| {});
+    assert_eq!(map.locked_bytes(), 3 * PAGE);
+    map.insert(Vma::own(5 * PAGE, 8 * PAGE, Protection::READ));
+    assert_eq!(map.locked_bytes(), 2 * PAGE);
+}

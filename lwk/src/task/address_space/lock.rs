@@ -1,17 +1,8 @@
 //! Locked memory, as VMAs tell of it.
 
 use crate::model::errno::Errno;
-use crate::model::vma::{Vma, VmaFlags};
+use crate::model::vma::{Lock, Vma, VmaFlags};
 use crate::task::address_space::AddressSpace;
-
-/// How memory is locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lock {
-    /// Its pages are populated at once.
-    Now,
-    /// Each page is locked when it is first accessed.
-    OnFault,
-}
 
 impl AddressSpace {
     /// Locks or unlocks all that is mapped in a range.

@@ -1,7 +1,7 @@
 //! Memory: mappings, the files behind them, and pages in use while they change.
 
 pub(crate) mod answers;
-pub(super) mod event_rings;
+pub(crate) mod event_rings;
 pub(super) mod files;
 pub(super) mod forked;
 pub(super) mod huge;
