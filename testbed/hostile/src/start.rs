@@ -125,7 +125,7 @@ pub fn panicked() -> ! {
     cpu::halt_forever()
 }
 
-/// A table with the image, and everything else in the direct map, whoever owns it.
+/// A table with the image, and all memory of the machine in the direct map, the node's or not.
 fn page_table(image: u64, frames: &mut Frames) -> Option<PageTable> {
     let mut table = PageTable::new_kernel(frames).ok()?;
     let pages = (0..8).map(|number| Page {

@@ -42,7 +42,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 /// Seeds, in a usual run and a long one.
 const SEEDS: [u64; 2] = [12, 250];
 /// Time for all acts of a seed. A kernel may also hang itself: then it is stopped.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const NAME: &str = "hostile";
 /// Kinds of ends that a few seeds must have shown.
 const ENDS: usize = 3;
@@ -131,7 +131,7 @@ fn wait_for_end() -> Result<Value, Finding> {
     let view = || Ok::<_, Finding>(insula_json(&["inspect", NAME])?[0].clone());
     let ended = wait_for("the end of the attacks", || {
         let view = view()?;
-        let is_over = view["state"] == "stopped" || began.elapsed() > PATIENCE;
+        let is_over = view["state"] == "stopped" || began.elapsed() > TIMEOUT;
         Ok(is_over.then_some(view))
     })?;
     if ended["state"] != "stopped" {

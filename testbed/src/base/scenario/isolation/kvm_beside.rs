@@ -27,6 +27,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 const CORES: [u32; 4] = [0, 1, 2, 3];
+/// Arguments by which modprobe unloads KVM, and a module that it had loaded for it and leaves.
+const KVM_UNLOADED: [&str; 4] = ["--remove", "kvm_amd", "kvm", "irqbypass"];
 
 fn play(context: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
@@ -35,14 +37,14 @@ fn play(context: &Context) -> Result<(), Finding> {
         guests(&CORES)?;
         let node = confined(context)?;
         beside(&node)?;
-        modprobe(&["--remove", "kvm_amd"])?;
+        modprobe(&KVM_UNLOADED)?;
         node.assert_works()?;
         // The node was first.
         modprobe(&["kvm_amd"])?;
         beside(&node)?;
         node.remove()?;
         guests(&CORES)?;
-        modprobe(&["--remove", "kvm_amd"])?;
+        modprobe(&KVM_UNLOADED)?;
         insula(&["image", "rm", "peer-6.12"])?;
         assert_unchanged(&before)
     })
