@@ -24,6 +24,7 @@ pub mod others;
 pub mod outside;
 pub mod plan;
 pub mod plot;
+pub mod primitive;
 pub mod probe;
 pub mod record;
 pub mod report;

@@ -156,12 +156,20 @@ impl Running {
     /// # Errors
     /// When it does not come, or QEMU ends.
     pub fn wait_for(&mut self, words: &str) -> io::Result<Instant> {
+        self.next_with(words).map(|(when, _)| when)
+    }
+
+    /// The next line out of its serial port that contains `words`, and when it came.
+    ///
+    /// # Errors
+    /// When it does not come, or QEMU ends.
+    pub fn next_with(&mut self, words: &str) -> io::Result<(Instant, String)> {
         let deadline = Instant::now() + LIMIT;
         let mut last = String::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok((when, line)) if line.contains(words) => return Ok(when),
+                Ok((when, line)) if line.contains(words) => return Ok((when, line)),
                 Ok((_, line)) => last = line,
                 Err(error) => {
                     return Err(io::Error::other(format!(

@@ -165,6 +165,7 @@ fn machine(
         numa_nodes: benchmark.machine.numa_nodes,
         spare_devices: benchmark.machine.spare_devices,
         append: benchmark.machine.append.to_owned(),
+        emulator: benchmark.machine.emulator,
         qemu_arguments: counter.map(Counter::words).unwrap_or_default(),
         accelerator,
         root: benchmark.root,

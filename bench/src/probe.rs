@@ -55,7 +55,7 @@ impl Ticks {
         Self::of(vec![ticks])
     }
 
-    fn of(mut all: Vec<u64>) -> Self {
+    pub(crate) fn of(mut all: Vec<u64>) -> Self {
         all.sort_unstable();
         let at = |index: usize| all.get(index).copied().unwrap_or_default();
         Self {

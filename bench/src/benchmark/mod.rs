@@ -15,6 +15,7 @@ mod ending;
 mod exec;
 mod fs;
 mod ipi;
+mod isolation;
 mod load_forms;
 mod lwk_program;
 mod lwk_start;
@@ -47,6 +48,7 @@ pub const ALL: &[&Benchmark] = &[
     &neighbour::BENCHMARK,
     &device::BENCHMARK,
     &ipi::BENCHMARK,
+    &isolation::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
     &ending::BENCHMARK,

@@ -4,12 +4,13 @@
 use std::process::ExitCode;
 
 use insula_bench::marks::Kind;
+use insula_bench::primitive::Primitive;
 use insula_bench::probe::{Call, Ticks, Way, call, marked, read, through};
 use insula_bench::{responder, tcp};
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
-                     | polling | flood | rings FILE";
+                     | polling | flood | rings FILE | primitive NAME";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         },
         ["through", file] => Some(through(file.as_ref())),
         ["marked", kind, file] => Kind::of(kind).map(|kind| marked(kind, file.as_ref())),
+        ["primitive", name] => Primitive::of(name).map(Primitive::measure),
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
         ["polling"] => Some(responder::polling().map(|never| match never {})),
         ["flood"] => Some(responder::flood().map(|never| match never {})),

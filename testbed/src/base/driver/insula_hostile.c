@@ -5,8 +5,9 @@
  *
  *	attack=memory subject=ADDRESS value=WORD	write to physical memory
  *	attack=read subject=ADDRESS			read from it
- *	attack=port subject=PORT value=BYTE		write to an I/O port
+ *	attack=port subject=PORT value=NUMBER		write a byte, or 16 bits, to an I/O port
  *	attack=msr subject=REGISTER value=WORD		write to a model-specific register
+ *	attack=ipi subject=APIC_ID value=COMMAND	send an interrupt to a core
  *	attack=instruction subject=N			one of the instructions of virtualization
  *	attack=fault					an exception without handlers
  *	attack=late					write to memory that it gives back, forever
@@ -20,10 +21,13 @@
 #include <linux/prandom.h>
 #include <linux/string.h>
 
+#include <asm/apicdef.h>
 #include <asm/desc.h>
 #include <asm/msr.h>
 
 #define RANDOM_ATTACKS	1000
+/* The interrupt command register in x2APIC mode. */
+#define COMMAND_MSR	(APIC_BASE_MSR + (APIC_ICR >> 4))
 /* Physical addresses that a machine may have. */
 #define ADDRESS_BITS	40
 /* Longest time until memory is removed, and then of the attack. */
@@ -51,6 +55,33 @@ static void hostile_access(u64 address, u32 word, bool write)
 	else
 		readl(at);
 	iounmap(at - (address & ~PAGE_MASK & ~3UL));
+}
+
+static void hostile_write_port(u16 port, u16 number)
+{
+	if (number > U8_MAX)
+		outw(number, port);
+	else
+		outb(number, port);
+}
+
+/* Whatever mode the node's cores are in. */
+static void hostile_interrupt(u32 apic_id, u32 command)
+{
+	void __iomem *page;
+	u64 mode;
+
+	rdmsrl(MSR_IA32_APICBASE, mode);
+	if (mode & X2APIC_ENABLE) {
+		wrmsrl_safe(COMMAND_MSR, (u64)apic_id << 32 | command);
+		return;
+	}
+	page = ioremap(APIC_DEFAULT_PHYS_BASE, PAGE_SIZE);
+	if (!page)
+		return;
+	writel(apic_id << 24, page + APIC_ICR2);
+	writel(command, page + APIC_ICR);
+	iounmap(page);
 }
 
 static void hostile_instruct(unsigned int number)
@@ -165,8 +196,7 @@ static void hostile_random(void)
 				    0xc0000000 | ((number >> 16) & 0x10000) : 0), number >> 32);
 			break;
 		case 3:
-			/* The interrupt command register in x2APIC mode. */
-			wrmsrl_safe(0x830, (number & 0xf) << 32 | (number >> 32 & 0xcffff));
+			wrmsrl_safe(COMMAND_MSR, (number & 0xf) << 32 | (number >> 32 & 0xcffff));
 			break;
 		default:
 			if (!(number & 0xff))
@@ -183,9 +213,11 @@ static int __init hostile_init(void)
 	else if (!strcmp(attack, "read"))
 		hostile_access(subject, 0, false);
 	else if (!strcmp(attack, "port"))
-		outb(value, subject);
+		hostile_write_port(subject, value);
 	else if (!strcmp(attack, "msr"))
 		wrmsrl_safe(subject, value);
+	else if (!strcmp(attack, "ipi"))
+		hostile_interrupt(subject, value);
 	else if (!strcmp(attack, "instruction"))
 		hostile_instruct(subject);
 	else if (!strcmp(attack, "fault"))

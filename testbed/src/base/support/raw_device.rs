@@ -108,6 +108,7 @@ fn makes_descriptor(request: u32) -> bool {
             | ioctl::CHANNEL_OPEN
             | ioctl::NODE_GRANT_TABLE
             | ioctl::MIRROR_CREATE
+            | ioctl::NODE_MONITOR
     )
 }
 

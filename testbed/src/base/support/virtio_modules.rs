@@ -26,7 +26,8 @@ pub(crate) fn unload(modules: &[&str]) -> Result<(), Finding> {
     })
 }
 
-fn modprobe(words: &[&str]) -> Result<(), Finding> {
+/// Loads or unloads modules.
+pub(crate) fn modprobe(words: &[&str]) -> Result<(), Finding> {
     let answer = Command::new("modprobe").args(words).output()?;
     Finding::unless(answer.status.success(), || {
         format!(

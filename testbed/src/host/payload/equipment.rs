@@ -22,6 +22,8 @@ pub const MODULE_PATH: &str = "/payload/insula.ko";
 pub const HOLD_PATH: &str = "/payload/insula_hold.ko";
 /// Folder inside of the modules for nodes' kernels, with a folder for each release.
 pub const MODULES_PATH: &str = "/payload/modules";
+/// Path inside of the kernel that attacks its machine.
+pub const HOSTILE_PATH: &str = "/payload/hostile";
 /// Path inside of the nodes' initial file system.
 pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
 /// Path inside of the initial file system of nodes that talk to the base.
@@ -75,6 +77,7 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
     payload.file("lib/insula/vmm", Content::File(programs.vmm));
     payload.program("lib/insula/agent", Content::File(programs.agent));
+    payload.file("hostile", Content::File(programs.hostile));
     for (package, path) in [VIRTIOFSD, STORAGE_DAEMON, MKFS_EROFS] {
         let file = packages::file(package, path)?;
         let name = path.rsplit('/').next().unwrap_or(path);

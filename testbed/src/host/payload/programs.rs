@@ -43,6 +43,8 @@ pub struct Programs {
     pub lwk: PathBuf,
     /// The monitor of confined nodes.
     pub vmm: PathBuf,
+    /// A kernel that attacks its machine.
+    pub hostile: PathBuf,
 }
 
 /// Builds them, as far as they have changed. `progress` gets a line if that takes minutes.
@@ -70,6 +72,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .directory(project::root())
         .run()?;
     Tool::new("scripts/kernels")
+        .args(["lwk", "vmm", "hostile"])
         .directory(project::root())
         .run()?;
     Ok(Programs {
@@ -80,6 +83,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         agent: stripped(&folder.join("insula-agent"))?,
         lwk: project::root().join("build/lwk/lwk"),
         vmm: project::root().join("build/vmm/vmm"),
+        hostile: project::root().join("build/hostile/hostile"),
     })
 }
 

@@ -78,7 +78,7 @@ fn success(context: &Context) -> Result<Vec<u8>, Finding> {
 }
 
 /// Stores the success of the scenario.
-fn store_success(context: &Context) -> Result<(), Finding> {
+pub(super) fn store_success(context: &Context) -> Result<(), Finding> {
     fs::write(result_disk()?, success(context)?)?;
     nix::unistd::sync();
     Ok(())
@@ -102,12 +102,19 @@ fn result_disk() -> Result<std::path::PathBuf, Finding> {
 /// Runs a command that should end the base. Returns only if it does not.
 fn end_by(words: &[&str]) -> Result<(), Finding> {
     let output = Command::new(words[0]).args(&words[1..]).output()?;
-    sleep(TIMEOUT);
-    let nodes = insula_json(&["ps", "--all", "--json"])?;
-    Err(Finding::new(format!(
-        "the base still runs after `{}`: {}{}, nodes: {nodes}",
+    outlived(&format!(
+        "`{}`: {}{}",
         words.join(" "),
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
+    ))
+}
+
+/// Waits for the end of the base, for which something has been done. Returns only if it does not come.
+pub(super) fn outlived(what: &str) -> Result<(), Finding> {
+    sleep(TIMEOUT);
+    let nodes = insula_json(&["ps", "--all", "--json"])?;
+    Err(Finding::new(format!(
+        "the base still runs after {what}, nodes: {nodes}"
     )))
 }

@@ -35,6 +35,10 @@ const CPUS: u32 = 6;
 /// Cores that are neither the base's first nor the neighbour's.
 pub(super) const FREE_CPUS: Range<u32> = 1..3;
 
+/// Offsets in a monitor's memory of its header and of its page tables.
+pub(super) const MONITOR_HEADER: u64 = 0x1000;
+pub(super) const MONITOR_TABLES: u64 = 0x2000;
+
 /// Names of images and nodes: few, so that they collide.
 const NAMES: [&str; 4] = ["a", "b-1", "c.2", "d_3"];
 
@@ -226,6 +230,14 @@ fn valid_for_node(rng: &mut Rng, request: u32, data: u64, available: Available) 
             devices: data,
             capacity: rng.u32(..6),
             count: 0,
+        }),
+        ioctl::NODE_CONFINE => with_zeros(abi::monitor::NodeConfine {
+            memory: available.memory,
+            flags: u32::from(rng.u8(..16) == 0),
+            header: either(rng, |_| MONITOR_HEADER),
+            entry: rng.u64(..),
+            page_table: either(rng, |_| available.address + MONITOR_TABLES),
+            argument: rng.u64(..),
         }),
         _ => valid_for_channels(rng, request, data, available),
     }

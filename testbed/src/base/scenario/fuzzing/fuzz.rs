@@ -20,12 +20,17 @@ use crate::base::support::raw_device::Arena;
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
 use crate::host::payload::equipment::PEER_INITRD_PATH;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "fuzz",
     proves: "random and changed calls, from threads that share and close descriptors, harm nothing",
-    machine: Shape::USUAL,
+    machine: Shape {
+        // Nodes can be confined there.
+        emulator: Emulator::Backports,
+        ..Shape::USUAL
+    },
     module: Module::Loaded,
     bases: &Flavour::USUAL,
     limit: Duration::from_secs(400),

@@ -75,6 +75,8 @@ pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     GRANT_ADD GrantTable 40,
     GRANT_REVOKE GrantTable 20,
     NODE_DELEGATION Node 40,
+    NODE_CONFINE Node 60,
+    NODE_MONITOR Node 20,
     MIRROR_CREATE Node 60,
 ];
 

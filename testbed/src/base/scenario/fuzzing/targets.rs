@@ -13,14 +13,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use fastrand::Rng;
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::lwk::{Delegation, DelegationPlace};
+use insula_abi::monitor::{MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Monitor};
 use insula_abi::{Chunks, GRANULE, Hello, Request, ioctl};
 use insula_driver::{Driver, Node};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
-use super::call::{ARENA_WORDS, Available, FREE_CPUS, generate, name};
+use super::call::{
+    ARENA_WORDS, Available, FREE_CPUS, MONITOR_HEADER, MONITOR_TABLES, generate, name,
+};
 use super::requests::{Kind, pick, random_request};
 use crate::base::Finding;
 use crate::base::support::nodes::idle_node::{IdleMemory, SUPPLY};
@@ -152,7 +155,12 @@ impl Targets {
         if rng.bool() {
             self.share(rng, arena, &node)?;
         }
-        if kind < 7 {
+        let is_confined = rng.u8(..4) == 0;
+        if is_confined {
+            self.confine(rng, arena, &node)?;
+        }
+        // A core that starts in what only looks like a monitor resets the machine.
+        if kind < 7 && !is_confined {
             node.start(&memory.start_parameters())?;
             for _ in 0..TIMES_AT_ONCE {
                 let request = AT_ONCE[rng.usize(..AT_ONCE.len())];
@@ -171,6 +179,34 @@ impl Targets {
         let memory = memory.as_fd().try_clone_to_owned()?;
         let node = node.as_fd().as_raw_fd();
         self.call_on(rng, arena, ioctl::NODE_SHARE, node, memory.as_raw_fd());
+        self.memories.store(rng, memory);
+        Ok(())
+    }
+
+    /// Confines a node that is not yet started, by memory that looks like a monitor's; and publishes that
+    /// memory, so that it changes while the module looks at it. No call starts such a node.
+    fn confine(&self, rng: &mut Rng, arena: &Arena, node: &Node) -> Result<(), Finding> {
+        let memory = self.driver.create_memory()?;
+        memory.grow(&SHARED)?;
+        let start = memory.chunks()?[0].start;
+        let header = Monitor {
+            magic: MONITOR_MAGIC,
+            revision: MONITOR_REVISION,
+            cores_count: 1,
+            cores: start + MONITOR_CORE_SIZE,
+            nested_page_table: start + MONITOR_TABLES,
+            ..Monitor::new_zeroed()
+        };
+        memory.map()?.write(MONITOR_HEADER, header.as_bytes())?;
+        let memory = memory.as_fd().try_clone_to_owned()?;
+        let node = node.as_fd().as_raw_fd();
+        for request in [
+            ioctl::NODE_CONFINE,
+            ioctl::NODE_MONITOR,
+            ioctl::NODE_CONFINE,
+        ] {
+            self.call_with(rng, arena, request, node, memory.as_raw_fd(), start);
+        }
         self.memories.store(rng, memory);
         Ok(())
     }
@@ -211,13 +247,27 @@ impl Targets {
 
     /// Makes a call of that kind on `fd`, which may name `memory`.
     fn call_on(&self, rng: &mut Rng, arena: &Arena, request: u32, fd: RawFd, memory: RawFd) {
+        let address = match request {
+            ioctl::NODE_CHANNELS | ioctl::NODE_DELEGATION => memory_of(fd, arena),
+            _ => 0,
+        };
+        self.call_with(rng, arena, request, fd, memory, address);
+    }
+
+    /// The same, with a physical address that it may name.
+    fn call_with(
+        &self,
+        rng: &mut Rng,
+        arena: &Arena,
+        request: u32,
+        fd: RawFd,
+        memory: RawFd,
+        address: u64,
+    ) {
         let available = Available {
             memory,
             eventfds: [self.eventfds.any(rng), self.eventfds.any(rng)],
-            address: match request {
-                ioctl::NODE_CHANNELS | ioctl::NODE_DELEGATION => memory_of(fd, arena),
-                _ => 0,
-            },
+            address,
         };
         generate(rng, arena, request, available);
         let argument = match rng.u8(..32) {

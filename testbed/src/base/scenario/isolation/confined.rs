@@ -13,6 +13,7 @@ use insula_driver::Driver;
 use serde_json::Value;
 
 use super::CONFINED;
+use super::neighbour::Neighbour;
 use crate::base::support::insula_command::{assert_equal, insula, try_insula, with_cleanup};
 use crate::base::support::nodes::peer_node::Peer;
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
@@ -52,7 +53,9 @@ fn play(context: &Context) -> Result<(), Finding> {
         pausing::pauses(context)?;
         refusals()?;
         assert_unchanged(&before)?;
-        attack::attacks(context)?;
+        let neighbour = Neighbour::start(context)?;
+        attack::attacks(context, &neighbour)?;
+        neighbour.remove()?;
         assert_unchanged(&before)
     })
 }

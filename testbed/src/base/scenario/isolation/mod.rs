@@ -1,5 +1,7 @@
 //! Nodes that are confined by a monitor.
 
+pub(super) mod attacked;
+mod attacker;
 pub(super) mod confined;
 pub(super) mod confined_grants;
 pub(super) mod confined_lwk;
@@ -9,3 +11,6 @@ pub(super) mod confined_update;
 /// Arguments of a node that is confined.
 const CONFINED: [&str; 2] = ["--isolation", "vmm"];
 pub(super) mod confined_vmx;
+pub(super) mod hostile;
+pub(super) mod kvm_beside;
+mod neighbour;

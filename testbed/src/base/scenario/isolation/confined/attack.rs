@@ -1,15 +1,20 @@
 //! Attacks by a driver in a confined node's kernel (`insula_hostile.c`).
 
-use insula_abi::{GRANULE, NUMA_ANY, Request};
-use insula_driver::{Driver, Mapping, Memory};
+use std::fs::{self, File};
+use std::io::Read;
 
+use super::super::attacker;
+use super::super::neighbour::Neighbour;
 use super::ended;
-use crate::base::support::insula_command::{assert_equal, text, wait_for};
-use crate::base::support::nodes::test_node::{TestNode, peer_image};
+use crate::base::support::insula_command::{assert_equal, insula, text, wait_for};
+use crate::base::support::nodes::test_node::path;
 use crate::base::{Context, Finding};
 
 /// Seeds of random attacks in a long run.
 const SEEDS: u64 = 200;
+
+/// Bytes at the beginning of a dump that hold its notes.
+const NOTES: usize = 64 << 10;
 
 /// What the driver is told to do, what ends the node, and the subject that is told.
 struct Attack {
@@ -56,22 +61,17 @@ impl Attack {
 }
 
 /// Each ends the node, tells what it was, and harms nobody else.
-pub(super) fn attacks(context: &Context) -> Result<(), Finding> {
-    let driver = Driver::open()?;
-    let canary = Canary::place(&driver)?;
-    let neighbour = neighbour(context)?;
-    for attack in list(canary.address) {
+pub(super) fn attacks(context: &Context, neighbour: &Neighbour) -> Result<(), Finding> {
+    for attack in list(neighbour.canary.address) {
         println!("{}", attack.parameters);
         play(context, &attack).map_err(|finding| finding.when(&attack.parameters))?;
-        canary.assert_alive()?;
-        neighbour.assert_works()?;
+        neighbour.assert_unharmed()?;
     }
     for seed in 0..context.count(1, SEEDS) {
         random(context, seed).map_err(|finding| finding.when(&format!("seed {seed}")))?;
-        canary.assert_alive()?;
-        neighbour.assert_works()?;
+        neighbour.assert_unharmed()?;
     }
-    neighbour.remove()
+    Ok(())
 }
 
 fn list(canary: u64) -> Vec<Attack> {
@@ -89,6 +89,10 @@ fn list(canary: u64) -> Vec<Attack> {
         // INIT and NMI to core 0, which is the base's.
         Attack::interrupt(0x4500),
         Attack::interrupt(0x4400),
+        Attack {
+            subject: Some(0x1_0000_4500),
+            ..Attack::new("interrupt", "ipi", 1, 0x4500)
+        },
         // VMRUN, CLGI.
         Attack::instruction(0, 0x80),
         Attack::instruction(4, 0x85),
@@ -97,18 +101,40 @@ fn list(canary: u64) -> Vec<Attack> {
 }
 
 fn play(context: &Context, attack: &Attack) -> Result<(), Finding> {
-    let node = attacker(context, &attack.parameters)?;
+    let node = attacker::start(context, "vmm", &attack.parameters)?;
     let told = ended(&node, attack.reason)?;
     assert_equal("what ended it", &text(&told["kind"]).as_str(), &attack.kind)?;
     if let Some(subject) = attack.subject {
         assert_equal("subject", &text(&told["subject"]), &format!("{subject:#x}"))?;
     }
+    if attack.reason == "violation" {
+        names_the_driver(context, &text(&told["symbol"]))?;
+    }
     node.remove()
+}
+
+/// The function that did it is named, by the symbols of the node's kernel; the node's dump names it, too.
+fn names_the_driver(context: &Context, symbol: &str) -> Result<(), Finding> {
+    let is_named = symbol.starts_with("hostile_") && symbol.ends_with("[insula_hostile]");
+    Finding::unless(is_named, || format!("the function is told as {symbol:?}"))?;
+    let dump = path(&context.results().join("violation.core"));
+    insula(&["dump", attacker::NAME, "--output", &dump])?;
+    let mut notes = vec![0; NOTES];
+    File::open(&dump)?.read_exact(&mut notes)?;
+    fs::remove_file(&dump)?;
+    let holds = |text: &str| {
+        notes
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    Finding::unless(holds("INSULA-MONITOR") && holds(symbol), || {
+        format!("the dump does not name {symbol}")
+    })
 }
 
 /// Many attacks by chance: one of them ends the node, or it survives all.
 fn random(context: &Context, seed: u64) -> Result<(), Finding> {
-    let node = attacker(context, &format!("attack:random,seed:{seed}"))?;
+    let node = attacker::start(context, "vmm", &format!("attack:random,seed:{seed}"))?;
     let end = wait_for("the end of the attacks", || {
         let view = node.inspect()?;
         let survived = node.last_line("survived")?.is_some();
@@ -116,59 +142,4 @@ fn random(context: &Context, seed: u64) -> Result<(), Finding> {
     })?;
     println!("random attacks with the seed {seed}: {end}");
     node.remove()
-}
-
-fn attacker(context: &Context, parameters: &str) -> Result<TestNode, Finding> {
-    let image = peer_image(context, "6.12")?;
-    let size = ["--isolation", "vmm", "--memory", "192M", "--no-reboot"];
-    let task = format!("attack attack={parameters}");
-    TestNode::start(super::NAME, &["--image", &image], &size, &task)
-}
-
-/// A trusted node that computes.
-fn neighbour(context: &Context) -> Result<TestNode, Finding> {
-    let image = peer_image(context, "6.12")?;
-    let size = ["--memory", "192M"];
-    let node = TestNode::start("neighbour", &["--image", &image], &size, "compute")?;
-    node.wait_until_ready()?;
-    Ok(node)
-}
-
-/// Memory of the base whose content is known.
-struct Canary {
-    memory: Mapping,
-    _object: Memory,
-    /// Its physical address.
-    address: u64,
-}
-
-impl Canary {
-    const BYTE: u8 = 0x5a;
-
-    fn place(driver: &Driver) -> Result<Self, Finding> {
-        let object = driver.create_memory()?;
-        object.grow(&Request {
-            size: GRANULE,
-            min_phys: 0,
-            max_phys: 0,
-            chunk_max: 0,
-            numa_node: NUMA_ANY,
-            flags: 0,
-        })?;
-        let mut memory = object.map()?;
-        memory.write(0, &vec![Self::BYTE; GRANULE as usize])?;
-        let address = object.chunks()?[0].start;
-        Ok(Self {
-            memory,
-            _object: object,
-            address,
-        })
-    }
-
-    fn assert_alive(&self) -> Result<(), Finding> {
-        let mut bytes = vec![0; GRANULE as usize];
-        self.memory.read(0, &mut bytes)?;
-        let changed = bytes.iter().position(|&byte| byte != Self::BYTE);
-        assert_equal("first changed byte of the base's memory", &changed, &None)
-    }
 }
