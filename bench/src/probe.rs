@@ -145,7 +145,9 @@ pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
             between(kind, || Ok(make()?))
         }
         Kind::OwnPlain | Kind::OwnLwk => {
-            (0..WARM).for_each(|_| drop(black_box(nix::unistd::getpid())));
+            (0..WARM).for_each(|_| {
+                black_box(nix::unistd::getpid());
+            });
             between(kind, || {
                 black_box(nix::unistd::getpid());
                 Ok(())

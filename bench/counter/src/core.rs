@@ -140,7 +140,7 @@ mod tests {
         let mut core = Core::default();
         core.execute(&USER, true);
         core.access(0);
-        assert_eq!(core.end(Kind::SpinPlain), None);
+        assert_eq!(core.end(Kind::SpinPlain, 0), None);
         core.begin(Kind::SpinPlain, 0);
         assert_eq!(core.end(Kind::SpinLwk, 0), None);
         core.begin(Kind::SpinLwk, 0);
