@@ -186,7 +186,9 @@ struct insula_node_confine {
  * INSULA_NODE_RESUME or the node's end. On return all of its cores are paused, and their registers
  * are in their areas (insula_monitor.h). Interrupts to them are delivered when they are resumed.
  * Neither has an effect if it is so already. EALREADY: it is not running. EOPNOTSUPP: it is not
- * confined. ETIMEDOUT: a core did not answer, and nothing is changed.
+ * confined. EBUSY: it has memory of the base, by grants or delegation, which the base takes back in
+ * time only with the help of the node's kernel. ETIMEDOUT: a core did not answer, and nothing is
+ * changed.
  */
 
 /* The processor's exception vector of NMIs. */
@@ -279,7 +281,7 @@ struct insula_devices {
  * to the running node, whose kernel supports insula_grant.h. Returns a descriptor. A grant
  * lasts until it is revoked: by INSULA_GRANT_REVOKE, by the base's memory management when it
  * needs to, or by closing the descriptor. A node that does not release a revoked range in
- * time is stopped with INSULA_REASON_HUNG.
+ * time is stopped with INSULA_REASON_HUNG. EBUSY: the node is paused.
  */
 struct insula_grant_table {
 	__u32 id;		/* out: by which the node imports it */

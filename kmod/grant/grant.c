@@ -156,6 +156,8 @@ static int grant_channel_prepare(struct insula_node *node)
 		return -EPIPE;
 	if (!node->area)
 		return -ENOENT;
+	if (node->paused)
+		return -EBUSY;
 	if (node->grants)
 		return 0;
 	channel = insula_grant_channel_create(node->area, node->vmm.nested);

@@ -8,7 +8,6 @@
  */
 #include "node/monitor.h"
 
-#include <linux/atomic.h>
 #include <linux/err.h>
 #include <linux/file.h>
 #include <linux/io.h>
@@ -256,29 +255,6 @@ const u32 *insula_node_monitor_ended(const struct insula_node *node)
 u64 insula_node_monitor_address(const struct insula_node *node)
 {
 	return node->vmm.header ? virt_to_phys(node->vmm.header) : 0;
-}
-
-struct insula_monitor_core *insula_node_monitor_core(const struct insula_node *node, u32 index)
-{
-	return insula_nested_table_cores(node->vmm.nested)->core[index].area;
-}
-
-/* Its monitor takes the word as a whole, by an atomic exchange. */
-static atomic64_t *monitor_requests(const struct insula_node *node, u32 index)
-{
-	return (atomic64_t *)&insula_node_monitor_core(node, index)->requests;
-}
-
-void insula_node_monitor_request(const struct insula_node *node, u32 index, u64 request)
-{
-	/* A full barrier, so that the core sees it when the NMI arrives. */
-	atomic64_fetch_or(request, monitor_requests(node, index));
-	insula_start_nmi(insula_processor_apic_id(node->cpus[index]));
-}
-
-void insula_node_monitor_withdraw(const struct insula_node *node, u32 index, u64 request)
-{
-	atomic64_andnot(request, monitor_requests(node, index));
 }
 
 u64 *insula_node_monitor_doorbells(const struct insula_node *node)

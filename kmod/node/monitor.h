@@ -7,7 +7,6 @@
 #include "insula_module.h"
 
 struct insula_monitor;
-struct insula_monitor_core;
 struct insula_nested_table;
 struct insula_node;
 
@@ -61,15 +60,6 @@ const u32 *insula_node_monitor_ended(const struct insula_node *node);
 
 /* Physical address of struct insula_monitor; 0 if the node has none. */
 u64 insula_node_monitor_address(const struct insula_node *node);
-
-/* The area of one of a running, confined node's cores, by its index in the node. */
-struct insula_monitor_core *insula_node_monitor_core(const struct insula_node *node, u32 index);
-
-/* Ask the monitor on a core for INSULA_MONITOR_REQUEST_*. Any context. */
-void insula_node_monitor_request(const struct insula_node *node, u32 index, u64 request);
-
-/* Take a request back that the core may not have seen yet. */
-void insula_node_monitor_withdraw(const struct insula_node *node, u32 index, u64 request);
 
 /* INSULA_MONITOR_DOORBELLS words of the doorbells that a confined node may ring; or NULL. */
 u64 *insula_node_monitor_doorbells(const struct insula_node *node);

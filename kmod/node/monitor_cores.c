@@ -212,6 +212,24 @@ bool insula_monitor_cores_lost(const struct insula_monitor_cores *cores)
 	return READ_ONCE(cores->lost);
 }
 
+/* Its monitor takes the word as a whole, by an atomic exchange. */
+static atomic64_t *monitor_core_requests(const struct insula_confined_core *core)
+{
+	return (atomic64_t *)&core->area->requests;
+}
+
+void insula_monitor_core_request(const struct insula_confined_core *core, u64 requests)
+{
+	/* A full barrier, so that the core sees it when the NMI arrives. */
+	atomic64_fetch_or(requests, monitor_core_requests(core));
+	insula_start_nmi(core->apic_id);
+}
+
+void insula_monitor_core_withdraw(const struct insula_confined_core *core, u64 requests)
+{
+	atomic64_andnot(requests, monitor_core_requests(core));
+}
+
 /* Ask a core to flush, if its guest runs. */
 static void monitor_core_ask(struct insula_confined_core *core, bool interrupt)
 {
@@ -220,9 +238,10 @@ static void monitor_core_ask(struct insula_confined_core *core, bool interrupt)
 		return;
 	core->flushes = READ_ONCE(core->area->flushes);
 	smp_mb(); /* the count is older than the request */
-	atomic64_or(INSULA_MONITOR_REQUEST_FLUSH, (atomic64_t *)&core->area->requests);
 	if (interrupt)
-		insula_start_nmi(core->apic_id);
+		insula_monitor_core_request(core, INSULA_MONITOR_REQUEST_FLUSH);
+	else
+		atomic64_or(INSULA_MONITOR_REQUEST_FLUSH, monitor_core_requests(core));
 }
 
 /* Those of a node that is ending may be in reset, but still execute until they are parked. */

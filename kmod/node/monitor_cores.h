@@ -51,6 +51,13 @@ int insula_monitor_cores_own(struct insula_monitor_cores *cores, const u32 *cpus
 /* Remove cores that are parked. Node's lock held. */
 void insula_monitor_cores_remove(struct insula_monitor_cores *cores, const u32 *cpus, u32 count);
 
+/*
+ * Ask the monitor on a core for INSULA_MONITOR_REQUEST_*, or take requests back that it may not have
+ * seen yet. Any context.
+ */
+void insula_monitor_core_request(const struct insula_confined_core *core, u64 requests);
+void insula_monitor_core_withdraw(const struct insula_confined_core *core, u64 requests);
+
 /* See insula_nested_table_flush(). */
 int insula_monitor_cores_flush(struct insula_monitor_cores *cores);
 

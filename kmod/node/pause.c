@@ -10,39 +10,48 @@
 #include <linux/lockdep.h>
 
 #include "insula_monitor.h"
-#include "node/monitor.h"
+#include "node/monitor_cores.h"
+#include "node/nested_table.h"
 #include "node/node_state.h"
 
 /* Far beyond what an NMI takes, also on an emulated machine. */
 #define ANSWER_TIMEOUT_US	(5 * USEC_PER_SEC)
 #define ANSWER_POLL_US		20
 
+static const struct insula_monitor_cores *pause_cores(const struct insula_node *node)
+{
+	return insula_nested_table_cores(node->vmm.nested);
+}
+
 static bool pause_answered(const struct insula_node *node, bool paused)
 {
-	u32 index;
+	const struct insula_monitor_cores *cores = pause_cores(node);
+	u32 i;
 
-	for (index = 0; index < node->cpus_count; index++)
+	for (i = 0; i < cores->count; i++)
 		/* Pairs with the release that follows its registers. */
-		if (smp_load_acquire(&insula_node_monitor_core(node, index)->paused) != paused)
+		if (smp_load_acquire(&cores->core[i].area->paused) != paused)
 			return false;
 	return true;
 }
 
 static void pause_request(const struct insula_node *node, u64 request)
 {
-	u32 index;
+	const struct insula_monitor_cores *cores = pause_cores(node);
+	u32 i;
 
-	for (index = 0; index < node->cpus_count; index++)
-		insula_node_monitor_request(node, index, request);
+	for (i = 0; i < cores->count; i++)
+		insula_monitor_core_request(&cores->core[i], request);
 }
 
 /* A core that has not seen the request to pause yet must not find it after that to resume. */
 static void pause_cancel(const struct insula_node *node)
 {
-	u32 index;
+	const struct insula_monitor_cores *cores = pause_cores(node);
+	u32 i;
 
-	for (index = 0; index < node->cpus_count; index++)
-		insula_node_monitor_withdraw(node, index, INSULA_MONITOR_REQUEST_PAUSE);
+	for (i = 0; i < cores->count; i++)
+		insula_monitor_core_withdraw(&cores->core[i], INSULA_MONITOR_REQUEST_PAUSE);
 	pause_request(node, INSULA_MONITOR_REQUEST_RESUME);
 }
 
@@ -76,6 +85,9 @@ int insula_node_pause(struct insula_node *node)
 
 	if (err || node->paused)
 		return err;
+	/* What the base grants it can take back only if the node's kernel lets go of it. */
+	if (node->slots || node->grants)
+		return -EBUSY;
 	pause_request(node, INSULA_MONITOR_REQUEST_PAUSE);
 	err = pause_wait(node, true);
 	if (err) {

@@ -65,6 +65,11 @@ fn failed(name: &Name, action: &str, error: CallError) -> Error {
         ))
         .unchanged()
         .hint("the cores of other nodes execute their kernel directly: nothing could hold them"),
+        Errno::EBUSY => Error::new(format!(
+            "the node '{name}' cannot be {action}: it has memory of the base, which the base may need back"
+        ))
+        .unchanged()
+        .hint("nodes of the lightweight kernel, and nodes with grants, cannot be paused"),
         _ => Error::new(format!("the node '{name}' could not be {action}"))
             .because(error)
             .unchanged(),

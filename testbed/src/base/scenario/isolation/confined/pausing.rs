@@ -7,7 +7,8 @@ use insula_driver::name::Name;
 use insula_node::Handle;
 use insula_node::monitor_state::paused_cores;
 
-use super::{CONFINED, NAME, monitor};
+use super::{NAME, monitor};
+use crate::base::scenario::isolation::CONFINED;
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, try_insula, wait_for,
 };
@@ -33,7 +34,8 @@ pub(super) fn pauses(context: &Context) -> Result<(), Finding> {
     // A paused one can be killed, too.
     insula(&["pause", NAME])?;
     node.remove()?;
-    refused_of_a_trusted_node(&image)
+    refused_of_a_trusted_node(&image)?;
+    refused_where_the_base_waits()
 }
 
 fn stands_still(node: &TestNode) -> Result<(), Finding> {
@@ -92,4 +94,12 @@ fn refused_of_a_trusted_node(image: &str) -> Result<(), Finding> {
     let node = TestNode::start("trusted", &["--image", image], &size, "idle")?;
     try_insula(&["pause", "trusted"])?.refused(1, &["only nodes with --isolation vmm"])?;
     node.remove()
+}
+
+/// The base's memory management waits for the kernel of a node that maps pages of the base.
+fn refused_where_the_base_waits() -> Result<(), Finding> {
+    let size = ["--cpus", "1", "--memory", "128M", "--name", NAME];
+    insula(&[&["run", "--image", "lwk"], &CONFINED[..], &size].concat())?;
+    try_insula(&["pause", NAME])?.refused(1, &["it has memory of the base"])?;
+    insula(&["rm", "--force", NAME]).map(drop)
 }
