@@ -85,7 +85,7 @@ int insula_node_pause(struct insula_node *node)
 
 	if (err || node->paused)
 		return err;
-	/* What the base grants it can take back only if the node's kernel lets go of it. */
+	/* What it has of the base can be taken back only with the help of its kernel. */
 	if (node->slots || node->grants)
 		return -EBUSY;
 	pause_request(node, INSULA_MONITOR_REQUEST_PAUSE);
