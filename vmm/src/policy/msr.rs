@@ -53,7 +53,7 @@ pub const MCG_STATUS: u32 = 0x17a;
 const X2APIC: [Range; 1] = [(0x800, 0x83f)];
 
 /// Registers that are read and written.
-const OWN: [Range; 16] = [
+const OWN: [Range; 17] = [
     // SYSENTER.
     (0x174, 0x176),
     // Memory types of page table entries.
@@ -61,6 +61,8 @@ const OWN: [Range; 16] = [
     // Speculation control; predictor barrier; buffer flush.
     (0x48, 0x49),
     (0x10b, 0x10b),
+    // Intel: mitigations that kernels switch where CPUID says so, by TSX and by the cache of random numbers.
+    (0x122, 0x123),
     // Debug control, last branch.
     (0x1d9, 0x1d9),
     // Extended state that only the kernel saves.
@@ -82,7 +84,7 @@ const OWN: [Range; 16] = [
 ];
 
 /// Registers that are read; writes are lost, since the base decides about them for all kernels.
-const SHARED: [Range; 14] = [
+const SHARED: [Range; 15] = [
     // Time stamp counter, and its adjustment.
     (0x10, 0x10),
     (0x3b, 0x3b),
@@ -100,6 +102,8 @@ const SHARED: [Range; 14] = [
     (0xe7, 0xe8),
     (0x198, 0x19c),
     (0x1a0, 0x1a0),
+    // Intel: preference between energy and performance, temperature of the package.
+    (0x1b0, 0x1b2),
     // AMD: system and hardware configuration, performance states.
     (0xc001_0010, 0xc001_001f),
     (0xc001_0055, 0xc001_0068),

@@ -11,6 +11,9 @@ use crate::start_state::{
     CR0_CD, CR0_NW, DR7, EFER_LMA, LOCAL_TABLE, PAT, RFLAGS, Segment, StartState, TABLE,
 };
 
+/// Attributes of a present, busy task state of 32 or 64 bits.
+const BUSY_TASK: u16 = 0x8b;
+
 /// Exceptions that a guest can have delivered again and again by one instruction, which then never
 /// ends, and nothing but their exit interrupts it (CVE-2015-5307, CVE-2015-8104).
 const ENDLESS_EXCEPTIONS: u64 = 1 << 1 | 1 << 17;
@@ -59,7 +62,7 @@ pub(super) fn start(vmcs: &mut Vmcs, controls: &Controls, start: &StartState) {
         set_segment(vmcs, data, start.data);
     }
     set_segment(vmcs, segment::LDTR, LOCAL_TABLE);
-    set_segment(vmcs, segment::TR, start.task);
+    set_segment(vmcs, segment::TR, task(start));
     let is_64 = match start.efer & EFER_LMA {
         0 => AtEntry::empty(),
         _ => AtEntry::GUEST_64,
@@ -104,6 +107,15 @@ fn set_segment(vmcs: &mut Vmcs, register: u32, segment: Segment) {
     ]);
 }
 
+/// The task register: never with a task state of 16 bits, with which 64-bit mode cannot be entered (Intel
+/// SDM volume 3, 10.8.5 "Initializing IA-32e Mode").
+const fn task(start: &StartState) -> Segment {
+    Segment {
+        attributes: BUSY_TASK,
+        ..start.task
+    }
+}
+
 /// A segment's attributes as the VMCS has them: bits 40 to 47 and, from bit 12 on, 52 to 55 of its
 /// descriptor.
 const fn attributes(attributes: u16) -> u64 {
@@ -143,8 +155,7 @@ mod tests {
             }
             assert_eq!(attributes(start.data.attributes) & 0xf, 3);
             assert_eq!(code >> 13 & 3, u64::from(is_64), "either 64-bit or 32-bit");
-            let task = attributes(start.task.attributes);
-            assert!(task == 0x8b || !is_64 && task == 0x83, "{task:#x}");
+            assert_eq!(attributes(task(&start).attributes), 0x8b);
             assert_eq!(start.efer & EFER_LME != 0, is_64);
             assert_eq!(start.cr0 & CR0_PG != 0, is_64);
             assert_eq!(attributes(LOCAL_TABLE.attributes), 0x82);
