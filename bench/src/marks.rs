@@ -79,6 +79,14 @@ kinds! {
     ReadPlain = 6, "read-plain";
     /// The same, delegated.
     ReadLwk = 7, "read-quiet";
+    /// A call that the kernel of the program's core executes itself, on the base.
+    OwnPlain = 8, "own-plain";
+    /// The same on a node of the lightweight kernel.
+    OwnLwk = 9, "own-quiet";
+    /// A program that is started and waited for, on the base.
+    StartPlain = 10, "start-plain";
+    /// The same on a node of the lightweight kernel.
+    StartLwk = 11, "start-quiet";
 }
 
 #[inline(always)]
@@ -152,11 +160,34 @@ pub struct Count {
     pub kernel_instructions: u64,
     /// Entries into the kernel, by calls, faults and interrupts.
     pub kernel_entries: u64,
+    /// Instructions that all cores have executed meanwhile, and those that the emulator has translated:
+    /// what is executed for the first time. Hardware does no such work.
+    pub machine: Machine,
     /// Distinct cache lines of 64 bytes with code that the kernel executed; 0 if accesses are not
     /// recorded.
     pub code_lines: u64,
     /// Distinct cache lines that the kernel loaded or stored; 0 if accesses are not recorded.
     pub data_lines: u64,
+}
+
+/// Counts of a machine, whichever core, kernel or program they are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Executed instructions.
+    pub executed: u64,
+    /// Translated instructions.
+    pub translated: u64,
+}
+
+impl Machine {
+    /// Returns what has been added since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            executed: self.executed - before.executed,
+            translated: self.translated - before.translated,
+        }
+    }
 }
 
 /// Parses the plugin's output.

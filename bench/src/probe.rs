@@ -7,6 +7,7 @@ use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Seek};
 use std::path::Path;
+use std::process::Command;
 use std::ptr::NonNull;
 
 use insula_driver::tsc;
@@ -35,6 +36,8 @@ const LONG_SPINS: u64 = 1_000_000_000;
 /// Size of a read between marks, and number of earlier reads.
 const MARKED_READ: usize = 1 << 20;
 const WARM_READS: usize = 3;
+/// Earlier starts of a program that is started between marks.
+const WARM_STARTS: usize = 3;
 
 /// Durations of a round, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +143,20 @@ pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
             let make = || fcntl(&input, FcntlArg::F_GETFD).map(drop);
             (0..WARM).try_for_each(|_| make())?;
             between(kind, || Ok(make()?))
+        }
+        Kind::OwnPlain | Kind::OwnLwk => {
+            (0..WARM).for_each(|_| {
+                black_box(nix::unistd::getpid());
+            });
+            between(kind, || {
+                black_box(nix::unistd::getpid());
+                Ok(())
+            })
+        }
+        Kind::StartPlain | Kind::StartLwk => {
+            let start = || Command::new(path).status().map(drop);
+            (0..WARM_STARTS).try_for_each(|_| start())?;
+            between(kind, start)
         }
         Kind::ReadPlain | Kind::ReadLwk => {
             let mut file = File::open(path)?;

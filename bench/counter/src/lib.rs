@@ -19,9 +19,10 @@ mod qemu;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use insula_bench::marks::{Edge, MARK_BYTES, Mark};
+use insula_bench::marks::{Edge, MARK_BYTES, Machine, Mark};
 
 use self::core::{Block, Core};
 
@@ -33,6 +34,8 @@ struct Counter {
     cores: [Mutex<Core>; CORES],
     out: File,
     lines: bool,
+    /// Instructions that were translated so far.
+    translated: AtomicU64,
 }
 
 static COUNTER: OnceLock<Counter> = OnceLock::new();
@@ -54,6 +57,7 @@ impl Counter {
             cores: std::array::from_fn(|_| Mutex::default()),
             out: out.ok_or_else(|| io::Error::other("no file: out=PATH"))?,
             lines,
+            translated: AtomicU64::new(0),
         })
     }
 
@@ -65,14 +69,24 @@ impl Counter {
             .unwrap_or_else(PoisonError::into_inner)))
     }
 
+    /// Returns the counts of all cores so far.
+    fn machine(&self) -> Machine {
+        let executed = (0..CORES as u32).filter_map(|core| self.on(core, |core| core.executed()));
+        Machine {
+            executed: executed.sum(),
+            translated: self.translated.load(Ordering::Relaxed),
+        }
+    }
+
     /// Handles a mark that a core has executed.
     fn marked(&self, core: u32, mark: Mark) {
+        let machine = self.machine();
         let count = self.on(core, |core| match mark.edge {
             Edge::Begin => {
-                core.begin(mark.kind);
+                core.begin(mark.kind, machine);
                 None
             }
-            Edge::End => core.end(mark.kind),
+            Edge::End => core.end(mark.kind, machine),
         });
         let Some(count) = count.flatten() else {
             return;
@@ -104,6 +118,9 @@ fn translated(block: &qemu::Block<'_>) {
             instruction.on_access();
         }
     }
+    counter
+        .translated
+        .fetch_add(instructions, Ordering::Relaxed);
     // QEMU never reports when it drops a translation.
     block.on_execution(Box::leak(Box::new(Block {
         is_of_kernel: is_of_kernel(block.address()),

@@ -4,6 +4,7 @@
 //! below.
 
 mod boot_options;
+mod call_path;
 mod channel_bulk;
 mod cycle;
 mod delegated_read;
@@ -51,6 +52,7 @@ pub const ALL: &[&Benchmark] = &[
     &ending::BENCHMARK,
     &noise::BENCHMARK,
     &null_call::BENCHMARK,
+    &call_path::BENCHMARK,
     &displaced_lines::BENCHMARK,
     &delegated_read::BENCHMARK,
     &lwk_start::BENCHMARK,

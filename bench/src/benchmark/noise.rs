@@ -125,6 +125,7 @@ fn per_milliard(count: &Count, what: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::Machine;
 
     #[test]
     fn counts_are_per_milliard_of_the_programs_instructions() {
@@ -133,6 +134,7 @@ mod tests {
             user_instructions: 2_000_000_000,
             kernel_instructions,
             kernel_entries: 4,
+            machine: Machine::default(),
             code_lines: 0,
             data_lines: 0,
         };
@@ -154,6 +156,7 @@ mod tests {
             user_instructions: 1_000_000_000,
             kernel_instructions: 0,
             kernel_entries: 0,
+            machine: Machine::default(),
             code_lines: 0,
             data_lines: 0,
         };
