@@ -160,14 +160,34 @@ pub struct Count {
     pub kernel_instructions: u64,
     /// Entries into the kernel, by calls, faults and interrupts.
     pub kernel_entries: u64,
-    /// Instructions that the emulator has translated meanwhile, for any core: what is executed for the
-    /// first time. Hardware does no such work.
-    pub translated_instructions: u64,
+    /// Instructions that all cores have executed meanwhile, and those that the emulator has translated:
+    /// what is executed for the first time. Hardware does no such work.
+    pub machine: Machine,
     /// Distinct cache lines of 64 bytes with code that the kernel executed; 0 if accesses are not
     /// recorded.
     pub code_lines: u64,
     /// Distinct cache lines that the kernel loaded or stored; 0 if accesses are not recorded.
     pub data_lines: u64,
+}
+
+/// Counts of a machine, whichever core, kernel or program they are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Executed instructions.
+    pub executed: u64,
+    /// Translated instructions.
+    pub translated: u64,
+}
+
+impl Machine {
+    /// Returns what has been added since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            executed: self.executed - before.executed,
+            translated: self.translated - before.translated,
+        }
+    }
 }
 
 /// Parses the plugin's output.

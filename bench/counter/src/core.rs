@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use insula_bench::marks::{Count, Kind};
+use insula_bench::marks::{Count, Kind, Machine};
 
 /// Bytes of a cache line, on all x86-64 processors.
 const LINE_BYTES: u64 = 64;
@@ -23,13 +23,14 @@ pub(crate) struct Block {
 #[derive(Debug, Default)]
 pub(crate) struct Core {
     is_in_kernel: bool,
+    executed: u64,
     window: Option<Window>,
 }
 
 #[derive(Debug)]
 struct Window {
     kind: Kind,
-    translated_before: u64,
+    machine_before: Machine,
     user_instructions: u64,
     kernel_instructions: u64,
     kernel_entries: u64,
@@ -38,12 +39,16 @@ struct Window {
 }
 
 impl Core {
-    /// Opens a window with all counts at zero; `translated` is the number of instructions that were
-    /// translated so far.
-    pub(crate) fn begin(&mut self, kind: Kind, translated: u64) {
+    /// Returns the number of instructions that it has executed so far.
+    pub(crate) fn executed(&self) -> u64 {
+        self.executed
+    }
+
+    /// Opens a window with all counts at zero; `machine` are the machine's counts so far.
+    pub(crate) fn begin(&mut self, kind: Kind, machine: Machine) {
         self.window = Some(Window {
             kind,
-            translated_before: translated,
+            machine_before: machine,
             user_instructions: 0,
             kernel_instructions: 0,
             kernel_entries: 0,
@@ -53,14 +58,14 @@ impl Core {
     }
 
     /// Closes the window and returns its counts, if `kind` opened the last one.
-    pub(crate) fn end(&mut self, kind: Kind, translated: u64) -> Option<Count> {
+    pub(crate) fn end(&mut self, kind: Kind, machine: Machine) -> Option<Count> {
         let window = self.window.take().filter(|window| window.kind == kind)?;
         Some(Count {
             kind,
             user_instructions: window.user_instructions,
             kernel_instructions: window.kernel_instructions,
             kernel_entries: window.kernel_entries,
-            translated_instructions: translated - window.translated_before,
+            machine: machine.since(window.machine_before),
             code_lines: window.code_lines.len() as u64,
             data_lines: window.data_lines.len() as u64,
         })
@@ -71,6 +76,7 @@ impl Core {
     pub(crate) fn execute(&mut self, block: &Block, lines: bool) {
         let enters = block.is_of_kernel && !self.is_in_kernel;
         self.is_in_kernel = block.is_of_kernel;
+        self.executed += block.instructions;
         let Some(window) = &mut self.window else {
             return;
         };
@@ -111,11 +117,18 @@ mod tests {
         addresses: 0xffff_8000_0000_003f..0xffff_8000_0000_0041,
     };
 
+    fn machine(translated: u64) -> Machine {
+        Machine {
+            executed: 2 * translated,
+            translated,
+        }
+    }
+
     #[test]
     fn a_window_counts_user_kernel_and_entries() {
         let mut core = Core::default();
         core.execute(&KERNEL, true);
-        core.begin(Kind::SpinPlain, 100);
+        core.begin(Kind::SpinPlain, machine(100));
         for block in [USER, KERNEL, KERNEL, USER, KERNEL] {
             core.execute(&block, true);
         }
@@ -127,12 +140,12 @@ mod tests {
             user_instructions: 10,
             kernel_instructions: 21,
             kernel_entries: 2,
-            translated_instructions: 30,
+            machine: machine(30),
             code_lines: 2,
             data_lines: 2,
         };
-        assert_eq!(core.end(Kind::SpinPlain, 130), Some(expected));
-        assert_eq!(core.end(Kind::SpinPlain, 130), None);
+        assert_eq!(core.end(Kind::SpinPlain, machine(130)), Some(expected));
+        assert_eq!(core.end(Kind::SpinPlain, machine(130)), None);
     }
 
     #[test]
@@ -140,11 +153,11 @@ mod tests {
         let mut core = Core::default();
         core.execute(&USER, true);
         core.access(0);
-        assert_eq!(core.end(Kind::SpinPlain, 0), None);
-        core.begin(Kind::SpinPlain, 0);
-        assert_eq!(core.end(Kind::SpinLwk, 0), None);
-        core.begin(Kind::SpinLwk, 0);
-        let count = core.end(Kind::SpinLwk, 0).unwrap();
+        assert_eq!(core.end(Kind::SpinPlain, machine(0)), None);
+        core.begin(Kind::SpinPlain, machine(0));
+        assert_eq!(core.end(Kind::SpinLwk, machine(0)), None);
+        core.begin(Kind::SpinLwk, machine(0));
+        let count = core.end(Kind::SpinLwk, machine(0)).unwrap();
         assert_eq!((count.user_instructions, count.data_lines), (0, 0));
     }
 }

@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use insula_bench::marks::{Edge, MARK_BYTES, Mark};
+use insula_bench::marks::{Edge, MARK_BYTES, Machine, Mark};
 
 use self::core::{Block, Core};
 
@@ -69,15 +69,24 @@ impl Counter {
             .unwrap_or_else(PoisonError::into_inner)))
     }
 
+    /// Returns the counts of all cores so far.
+    fn machine(&self) -> Machine {
+        let executed = (0..CORES as u32).filter_map(|core| self.on(core, |core| core.executed()));
+        Machine {
+            executed: executed.sum(),
+            translated: self.translated.load(Ordering::Relaxed),
+        }
+    }
+
     /// Handles a mark that a core has executed.
     fn marked(&self, core: u32, mark: Mark) {
-        let translated = self.translated.load(Ordering::Relaxed);
+        let machine = self.machine();
         let count = self.on(core, |core| match mark.edge {
             Edge::Begin => {
-                core.begin(mark.kind, translated);
+                core.begin(mark.kind, machine);
                 None
             }
-            Edge::End => core.end(mark.kind, translated),
+            Edge::End => core.end(mark.kind, machine),
         });
         let Some(count) = count.flatten() else {
             return;

@@ -76,7 +76,7 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
         vec![
             (all, count.kernel_instructions as f64),
             (entries, count.kernel_entries as f64),
-            (translated, count.translated_instructions as f64),
+            (translated, count.machine.translated as f64),
         ]
     };
     let of_one = |count: &Count| match count.kind {

@@ -125,6 +125,7 @@ fn per_milliard(count: &Count, what: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::Machine;
 
     #[test]
     fn counts_are_per_milliard_of_the_programs_instructions() {
@@ -133,7 +134,7 @@ mod tests {
             user_instructions: 2_000_000_000,
             kernel_instructions,
             kernel_entries: 4,
-            translated_instructions: 0,
+            machine: Machine::default(),
             code_lines: 0,
             data_lines: 0,
         };
@@ -155,7 +156,7 @@ mod tests {
             user_instructions: 1_000_000_000,
             kernel_instructions: 0,
             kernel_entries: 0,
-            translated_instructions: 0,
+            machine: Machine::default(),
             code_lines: 0,
             data_lines: 0,
         };
