@@ -35,6 +35,7 @@
  *			and syscall slots; slot.c: a proxy's thread waiting at a slot; mirror.c:
  *			mm mirrors, programs' address spaces for their proxies; mirror_fault.c,
  *			mirror_invalidate.c: page faults in mirrors, and unmapping;
+ *			mirror_slots.c: syscall slots as proxies map them;
  *			frame_tracker.c: frames mapped in mirrors, and which are pinned;
  *			base_frames.c: the base's frames in programs' page tables; clock.c
  *	grant/		grant_channel.c: granting memory to a node, and revoking it in time;
@@ -88,11 +89,12 @@
  * so insula_nodes_base_down() only tries to lock them.
  *
  * Another kernel may take forever. So waits for it have a timeout, or end by a signal, and hold
- * none of these locks, with three exceptions: a revocation waits on behalf of the thread that
+ * none of these locks, with four exceptions: a revocation waits on behalf of the thread that
  * changes a mapping, with that thread's locks held (grant_channel.c); a remote fault that cannot
- * drop mmap_lock waits with it, for two seconds (mirror_fault.c); requests to the virtio bus are
- * serialized (virtio/bus.c). User memory may be a page of a program, which needs a remote fault:
- * hence no user copies under a lock.
+ * drop mmap_lock waits with it, for two seconds (mirror_fault.c), and a proxy's thread that exits
+ * for one (mirror_slots.c); requests to the virtio bus are serialized (virtio/bus.c). User
+ * memory may be a page of a program, which needs a remote fault: hence no user copies under a
+ * lock.
  */
 #include "insula_module.h"
 
