@@ -41,7 +41,7 @@ fn ns_per_tick(khz: u32) -> u64 {
 }
 
 fn scale(ticks: u64, ns_per_tick: u64) -> u64 {
-    (u128::from(ticks) * u128::from(ns_per_tick) >> FRACTION_BITS) as u64
+    ((u128::from(ticks) * u128::from(ns_per_tick)) >> FRACTION_BITS) as u64
 }
 
 /// Reads the time stamp counter.
