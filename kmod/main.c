@@ -29,7 +29,8 @@
  *			node_state.c: created, started, supervised, stopped, recreated; resize.c:
  *			growing and shrinking while it runs; monitor.c, monitor_cores.c: monitors
  *			of confined nodes, and asking their cores; nested_table.c: what such a node
- *			may access; frame_record.c: frames of the base that a node uses; exit_poll.c: polling for its end;
+ *			may access; frame_record.c: frames of the base that a node uses;
+ *			exit_poll.c: polling for its end;
  *			base.c: reboot, suspend and panic of the base
  *	delegation/	slots.c: the delegation area and its processes; slots_page.c: its pages
  *			and syscall slots; slot.c: a proxy's thread waiting at a slot; mirror.c:

@@ -138,8 +138,8 @@
  *		it leaves the program or	running := 0
  *		flushes_done is not less
  *
- * While it executes a call that waits for nothing, a core may leave `running` as it is: the doorbell
- * then comes as soon as it is back in the program.
+ * While it executes a call that waits for nothing, a core may leave `running` as it is: the
+ * doorbell then comes as soon as it is back in the program.
  *
  * When the LWK's kernel itself accesses such a page it makes `accesses` odd, makes a full fence,
  * reads the entry again, and makes `accesses` even when it is done: the base waits while

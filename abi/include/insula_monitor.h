@@ -13,11 +13,12 @@
  * the node's cores in the monitor, the first of which enters the node's kernel; the others wait for
  * the kernel's start-up IPIs, which the monitor emulates.
  *
- * The module changes the nested page table while the node runs. Before it changes an entry that a core
- * may remember it counts that in `nested_changes`, and after it has taken access away it waits until
- * each core whose guest runs has carried out a FLUSH request. A core whose guest fails to access
- * memory, and has not seen that count before, flushes and tries again: it may have remembered less than
- * the new entry permits, or read the guest's own page table before that was changed, too.
+ * The module changes the nested page table while the node runs. Before it changes an entry that a
+ * core may remember it counts that in `nested_changes`, and after it has taken access away it
+ * waits until each core whose guest runs has carried out a FLUSH request. A core whose guest fails
+ * to access memory, and has not seen that count before, flushes and tries again: it may have
+ * remembered less than the new entry permits, or read the guest's own page table before that was
+ * changed, too.
  *
  * Words marked "monitor" are written by the monitor and read by the module; the other way round for
  * "module". The monitor is part of Insula, and trusted like the module.

@@ -168,9 +168,9 @@ struct insula_node_share {
  * owns the node: its start then enters the monitor (insula_monitor.h). The node keeps the object,
  * which must be unclaimed and have one chunk, through all its starts; it is written anew before
  * each. May be repeated before each start, with the same object; it comes before the areas of
- * INSULA_NODE_CHANNELS and INSULA_NODE_DELEGATION are laid out for that start. EBUSY: another object
- * is attached. EINVAL: the header does not fit the node, or one of its cores has no area. EOPNOTSUPP: the processors have no virtualization that
- * the monitor knows, or no x2APIC.
+ * INSULA_NODE_CHANNELS and INSULA_NODE_DELEGATION are laid out for that start. EBUSY: another
+ * object is attached. EINVAL: the header does not fit the node, or one of its cores has no area.
+ * EOPNOTSUPP: the processors have no virtualization that the monitor knows, or no x2APIC.
  */
 struct insula_node_confine {
 	__s32 memory;		/* in: descriptor of the monitor's memory */

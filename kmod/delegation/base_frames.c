@@ -47,8 +47,9 @@ static struct insula_base_window *base_frames_window(struct insula_base_frames *
 	return xa_is_err(other) ? ERR_PTR(-ENOMEM) : other;
 }
 
-struct insula_base_window *insula_base_frames_reserve(struct insula_base_frames *frames, u64 address,
-						      const unsigned long *found, u64 count)
+struct insula_base_window *insula_base_frames_reserve(struct insula_base_frames *frames,
+						      u64 address, const unsigned long *found,
+						      u64 count)
 {
 	int err = insula_frame_records_prepare(frames->nested, found, count);
 

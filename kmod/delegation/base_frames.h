@@ -19,7 +19,8 @@ struct insula_base_window {
 
 /*
  * Frames of the base of which a program's page table has entries, by the program's addresses; a
- * confined node may access them as long as they are here. The caller locks, where not said otherwise.
+ * confined node may access them as long as they are here. The caller locks, where not said
+ * otherwise.
  */
 struct insula_base_frames {
 	struct insula_nested_table *nested;	/* of a confined node, else NULL */
@@ -36,8 +37,9 @@ void insula_base_frames_destroy(struct insula_base_frames *frames);
  * Allocate what adding `count` frames, as HMM found them, at and near an address needs. Returns the
  * address's window. Not locked. An ERR_PTR as of insula_frame_records_prepare().
  */
-struct insula_base_window *insula_base_frames_reserve(struct insula_base_frames *frames, u64 address,
-						      const unsigned long *found, u64 count);
+struct insula_base_window *insula_base_frames_reserve(struct insula_base_frames *frames,
+						      u64 address, const unsigned long *found,
+						      u64 count);
 
 /* A frame gets an entry, or a writable one: see insula_frame_record_add(). */
 int insula_base_frames_add(struct insula_base_frames *frames, unsigned long *place,

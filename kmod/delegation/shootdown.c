@@ -172,7 +172,7 @@ int insula_shootdown(struct insula_slots *slots, u64 page_table)
 	u64 request;
 	int err = shootdown_request(slots, &request);
 
-	/* The monitor has the cores of a confined node flush; its kernel's own accesses shall end. */
+	/* The monitor has a confined node's cores flush; its kernel's own accesses shall end. */
 	if (insula_slots_nested(slots))
 		page_table = NO_PAGE_TABLE;
 	if (!err) {

@@ -33,7 +33,7 @@ struct insula_slots_place {
 	u32 pages;
 	struct file *memory;	/* the node's, held by the area */
 	struct insula_node *node;	/* valid until insula_slots_disconnect() */
-	struct insula_nested_table *nested;	/* of a confined node, held by the area; else NULL */
+	struct insula_nested_table *nested;	/* of a confined node, held here; else NULL */
 	u64 *permit;			/* of the area's doorbell, as long as that; or NULL */
 };
 

@@ -17,8 +17,8 @@ struct insula_nested_table;
 struct insula_grant_channel;
 
 /*
- * `nested`: of a confined node, or NULL. ERR_PTR(-EBUSY): a program has the channel open. -ENOENT: the
- * node has no such channel.
+ * `nested`: of a confined node, or NULL. ERR_PTR(-EBUSY): a program has the channel open. -ENOENT:
+ * the node has no such channel.
  */
 struct insula_grant_channel *insula_grant_channel_create(struct insula_area *area,
 							 struct insula_nested_table *nested);

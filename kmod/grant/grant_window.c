@@ -76,7 +76,7 @@ static void grant_window_clear(struct grant_window *window, struct span span, bo
 	insula_grant_channel_unlock(channel);
 }
 
-/* Whatever a confined node has answered: from here on it does not access the pages. -EIO: it may. */
+/* Whatever a confined node has answered, it does not access the pages any more. -EIO: it may. */
 static int grant_window_confine(struct grant_window *window, struct span span)
 {
 	struct insula_grant_channel *channel = window->table->channel;

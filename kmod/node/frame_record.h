@@ -17,9 +17,9 @@ int insula_frame_records_prepare(struct insula_nested_table *nested, const unsig
 				 u64 count);
 
 /*
- * The node uses a frame that HMM found, or writes one that it uses already. -EFAULT: it is no frame
- * of the base. -EBUSY: another one is recorded. -ENOSPC: it has too many users. -EPIPE: the node has
- * ended.
+ * The node uses a frame that HMM found, or writes one that it uses already. -EFAULT: it is no
+ * frame of the base. -EBUSY: another one is recorded. -ENOSPC: it has too many users. -EPIPE: the
+ * node has ended.
  */
 int insula_frame_record_add(struct insula_nested_table *nested, unsigned long *record,
 			    unsigned long found, bool writable);

@@ -36,16 +36,16 @@ int insula_node_clear_monitor(struct insula_node *node);
 void insula_node_drop_monitor(struct insula_node *node);
 
 /*
- * Let a confined node access the memory of an object, or take that away from chunk number `first` on.
- * On return nothing uses it, unless with -EIO, which is when the node cannot be stopped. No effect on
- * other nodes. -ENOMEM, -EEXIST, -EPIPE: nothing changed. Node's lock held.
+ * Let a confined node access the memory of an object, or take that away from chunk number `first`
+ * on. On return nothing uses it, unless with -EIO, which is when the node cannot be stopped. No
+ * effect on other nodes. -ENOMEM, -EEXIST, -EPIPE: nothing changed. Node's lock held.
  */
 int insula_node_monitor_add_memory(struct insula_node *node, struct file *memory);
 int insula_node_monitor_remove_memory(struct insula_node *node, struct file *memory, u32 first);
 
 /*
- * Start the monitor on parked cores that a confined node is given, where it waits for their start by
- * the node's kernel. No effect on other nodes. On failure they are parked. Node's lock held.
+ * Start the monitor on parked cores that a confined node is given, where it waits for their start
+ * by the node's kernel. No effect on other nodes. On failure they are parked. Node's lock held.
  */
 int insula_node_monitor_add_cores(struct insula_node *node, const u32 *cpus, u32 count);
 

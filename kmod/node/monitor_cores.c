@@ -3,9 +3,9 @@
  * Cores of a confined node, as the module asks their monitors: by a word and an NMI, which they
  * answer by a count (insula_monitor.h).
  *
- * An NMI makes any guest leave for the monitor, so only a monitor that has failed, or a core that is
- * being reset, does not answer. A core whose guest does not run remembers nothing of the nested page
- * table: it flushes before the guest starts, after it has said so in `running`.
+ * An NMI makes any guest leave for the monitor, so only a monitor that has failed, or a core that
+ * is being reset, does not answer. A core whose guest does not run remembers nothing of the nested
+ * page table: it flushes before the guest starts, after it has said so in `running`.
  *
  * The base's memory management waits for flushes while it holds locks of its own.
  */

@@ -52,8 +52,8 @@ int insula_monitor_cores_own(struct insula_monitor_cores *cores, const u32 *cpus
 void insula_monitor_cores_remove(struct insula_monitor_cores *cores, const u32 *cpus, u32 count);
 
 /*
- * Ask the monitor on a core for INSULA_MONITOR_REQUEST_*, or take requests back that it may not have
- * seen yet. Any context.
+ * Ask the monitor on a core for INSULA_MONITOR_REQUEST_*, or take requests back that it may not
+ * have seen yet. Any context.
  */
 void insula_monitor_core_request(const struct insula_confined_core *core, u64 requests);
 void insula_monitor_core_withdraw(const struct insula_confined_core *core, u64 requests);

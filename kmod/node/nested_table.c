@@ -2,9 +2,9 @@
 /*
  * Changes of a confined node's nested page table while the node runs: protocol in insula_monitor.h.
  *
- * Memory that becomes the node's is its own until it is removed. A frame of the base may have several
- * users, which are counted. Tables and counts stay until the node ends: two pages for each 2 MiB of
- * the base of which the node was ever given a frame.
+ * Memory that becomes the node's is its own until it is removed. A frame of the base may have
+ * several users, which are counted. Tables and counts stay until the node ends: two pages for each
+ * 2 MiB of the base of which the node was ever given a frame.
  *
  * The base's memory management waits for removals while it holds locks of its own.
  */
@@ -158,7 +158,8 @@ static int nested_granule_map_locked(struct insula_nested_table *table, u64 addr
 		return PTR_ERR(entry);
 	found = READ_ONCE(*entry);
 	if (insula_nested_is_table(found, 2))
-		return nested_granule_fill(table, address, insula_nested_table_at(&table->tree, found));
+		return nested_granule_fill(table, address,
+					   insula_nested_table_at(&table->tree, found));
 	if (insula_nested_present(found))
 		return -EEXIST;
 	WRITE_ONCE(*entry, insula_nested_page_entry(address, 2, true));
@@ -271,7 +272,9 @@ free:
 
 int insula_nested_frame_prepare(struct insula_nested_table *table, unsigned long frame)
 {
-	return xa_load(&table->windows, frame / WINDOW_FRAMES) ? 0 : nested_window_add(table, frame);
+	if (xa_load(&table->windows, frame / WINDOW_FRAMES))
+		return 0;
+	return nested_window_add(table, frame);
 }
 
 /* Entry of a frame as its users need it. */

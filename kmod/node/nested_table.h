@@ -12,8 +12,8 @@ struct insula_node;
 
 /*
  * The nested page table of a confined node during one run of it. It maps addresses one to one:
- * memory of the node, in pieces of INSULA_GRANULE, and single frames of the base. It may outlive the
- * node; changes are without effect then.
+ * memory of the node, in pieces of INSULA_GRANULE, and single frames of the base. It may outlive
+ * the node; changes are without effect then.
  */
 struct insula_nested_table;
 
@@ -80,8 +80,8 @@ void insula_nested_frame_unmap(struct insula_nested_table *table, unsigned long 
 
 /*
  * Wait until no core uses what was unmapped before. A core answers within microseconds, whatever
- * its kernel does; a node whose monitor does not is stopped. -EIO: a core may use it forever. Sleeps,
- * but waits for no memory: for memory reclaim.
+ * its kernel does; a node whose monitor does not is stopped. -EIO: a core may use it forever.
+ * Sleeps, but waits for no memory: for memory reclaim.
  */
 int insula_nested_table_flush(struct insula_nested_table *table);
 

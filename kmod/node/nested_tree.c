@@ -2,9 +2,9 @@
 /*
  * Walks of a nested page table, and tables that are added to it.
  *
- * What the monitor's memory says is believed only as far as it harms no one but the node: a process
- * of the base may have it mapped. So each table on a walk is checked to be one that was added, or in
- * that memory.
+ * What the monitor's memory says is believed only as far as it harms no one but the node: a
+ * process of the base may have it mapped. So each table on a walk is checked to be one that was
+ * added, or in that memory.
  */
 #include "node/nested_tree.h"
 

@@ -18,7 +18,7 @@
 struct insula_nested_tree {
 	u64 *root;
 	struct insula_extent laid_out;	/* the monitor's memory */
-	struct xarray added;		/* pages of tables, by frame number; has a lock of its own */
+	struct xarray added;		/* pages of tables, by frame number; has its own lock */
 };
 
 /* Pages for tables that a walk may need, allocated before anything is locked. All zero: none. */
