@@ -220,7 +220,10 @@ fn ps_table(views: &[NodeView]) -> Table {
 /// A node's state, with its reason and flags.
 fn state_text(view: &NodeView) -> String {
     let running = view.state == "running";
-    let mut more: Vec<_> = view.reason.into_iter().collect();
+    let violation = view.violation.as_ref();
+    let violation = violation.map(|what| format!("violation: {what}"));
+    let reason = violation.as_deref().or(view.reason);
+    let mut more: Vec<_> = reason.into_iter().collect();
     more.extend(view.unresponsive.then_some("unresponsive"));
     more.extend(view.restarting.then_some("restarting"));
     more.extend((!view.failed_devices.is_empty()).then_some("device failed"));
@@ -415,6 +418,7 @@ mod tests {
                 "running"
             },
             reason,
+            violation: None,
             supervised: reason.is_none(),
             unresponsive: false,
             restarting: false,
@@ -450,8 +454,12 @@ mod tests {
             }],
             ..view("degraded", None)
         };
+        let violating = NodeView {
+            violation: Some("port 0xcf9".into()),
+            ..view("tenant", Some("violation"))
+        };
         let (web, crashed) = (view("web", None), view("calm-crete", Some("crashed")));
-        let views = [web, crashed, unsupervised, restarting, degraded];
+        let views = [web, crashed, unsupervised, restarting, degraded, violating];
         insta::assert_snapshot!(ps_table(&views));
     }
 

@@ -97,6 +97,15 @@ impl MonitorState {
     }
 }
 
+/// What a confined node accessed that ended it, in short: its kind and the subject. `None` if that is
+/// unknown.
+pub(crate) fn violation(handle: &Handle) -> Option<String> {
+    let memory = handle.node.monitor().ok()?.map().ok()?;
+    let header = read(&memory, handle.info.monitor).ok()?;
+    let MonitorEnding { kind, subject, .. } = MonitorEnding::of(&header)?;
+    Some(format!("{kind} {subject}"))
+}
+
 /// A core of a paused node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PausedCore {

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::NodeRecord;
 use crate::attachment::{self, DeviceFailure};
+use crate::monitor_state::violation;
 
 /// An open node: its descriptor and its state when last read.
 #[derive(Debug)]
@@ -206,6 +207,8 @@ pub struct NodeView {
     pub state: &'static str,
     /// Why it is stopped.
     pub reason: Option<&'static str>,
+    /// What it accessed that is not its own, if that ended it: see `insula inspect` for more.
+    pub violation: Option<String>,
     /// Whether it has a supervisor.
     pub supervised: bool,
     /// Whether it runs, but its first core takes no interrupts.
@@ -250,6 +253,10 @@ impl NodeView {
                 false => state_name(info.state),
             },
             reason: reason_name(info.reason),
+            violation: match handle.has_violated() {
+                true => violation(handle),
+                false => None,
+            },
             supervised: handle.is_supervised(),
             unresponsive: handle.has(abi::NODE_UNRESPONSIVE),
             restarting: handle.is_restarting(),

@@ -124,5 +124,11 @@ fn refusals() -> Result<(), Finding> {
 pub(super) fn ended(node: &TestNode, reason: &str) -> Result<Value, Finding> {
     let view = node.wait_for_end()?;
     assert_equal("reason", &view["reason"].as_str(), &Some(reason))?;
-    Ok(view["monitor"]["ended"].clone())
+    let ended = view["monitor"]["ended"].clone();
+    if reason == "violation" {
+        let told = |key: &str| ended[key].as_str().unwrap_or_default();
+        let short = format!("{} {}", told("kind"), told("subject"));
+        assert_equal("violation", &view["violation"].as_str(), &Some(&short))?;
+    }
+    Ok(ended)
 }
