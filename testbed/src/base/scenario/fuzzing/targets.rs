@@ -13,7 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use fastrand::Rng;
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::lwk::{Delegation, DelegationPlace};
-use insula_abi::monitor::{MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Monitor};
+use insula_abi::monitor::{
+    MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Monitor, MonitorCore,
+};
 use insula_abi::{Chunks, GRANULE, Hello, Request, ioctl};
 use insula_driver::{Driver, Node};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -189,15 +191,26 @@ impl Targets {
         let memory = self.driver.create_memory()?;
         memory.grow(&SHARED)?;
         let start = memory.chunks()?[0].start;
+        let (_, cpus) = node.info()?;
         let header = Monitor {
             magic: MONITOR_MAGIC,
             revision: MONITOR_REVISION,
-            cores_count: 1,
+            cores_count: cpus.len() as u32,
             cores: start + MONITOR_CORE_SIZE,
             nested_page_table: start + MONITOR_TABLES,
             ..Monitor::new_zeroed()
         };
-        memory.map()?.write(MONITOR_HEADER, header.as_bytes())?;
+        let mut mapping = memory.map()?;
+        mapping.write(MONITOR_HEADER, header.as_bytes())?;
+        for (cpu, index) in cpus.iter().zip(0..) {
+            let core = MonitorCore {
+                apic_id: cpu.apic_id,
+                index,
+                ..MonitorCore::default()
+            };
+            let area = MONITOR_CORE_SIZE * (1 + u64::from(index));
+            mapping.write(area, core.as_bytes())?;
+        }
         let memory = memory.as_fd().try_clone_to_owned()?;
         let node = node.as_fd().as_raw_fd();
         for request in [

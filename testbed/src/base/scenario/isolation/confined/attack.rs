@@ -108,15 +108,19 @@ fn play(context: &Context, attack: &Attack) -> Result<(), Finding> {
         assert_equal("subject", &text(&told["subject"]), &format!("{subject:#x}"))?;
     }
     if attack.reason == "violation" {
-        names_the_driver(context, &text(&told["symbol"]))?;
+        names_the_function(context, attack.kind, &text(&told["symbol"]))?;
     }
     node.remove()
 }
 
 /// The function that did it is named, by the symbols of the node's kernel; the node's dump names it, too.
-fn names_the_driver(context: &Context, symbol: &str) -> Result<(), Finding> {
-    // Most functions of the driver are inlined into that by which it is loaded, which has two names.
-    let is_named = symbol.contains("+0x") && symbol.ends_with("[insula_hostile]");
+fn names_the_function(context: &Context, kind: &str, symbol: &str) -> Result<(), Finding> {
+    let is_named = match kind {
+        // A function of the kernel writes registers for the driver.
+        "msr" | "interrupt" => symbol.starts_with("native_write_msr_safe+0x"),
+        // Most functions of the driver are inlined into that by which it is loaded, which has two names.
+        _ => symbol.contains("+0x") && symbol.ends_with("[insula_hostile]"),
+    };
     Finding::unless(is_named, || format!("the function is told as {symbol:?}"))?;
     let dump = path(&context.results().join("violation.core"));
     insula(&["dump", attacker::NAME, "--output", &dump])?;
