@@ -77,8 +77,6 @@ pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     NODE_DELEGATION Node 40,
     NODE_CONFINE Node 60,
     NODE_MONITOR Node 20,
-    NODE_PAUSE Node 20,
-    NODE_RESUME Node 20,
     MIRROR_CREATE Node 60,
 ];
 
