@@ -5,8 +5,9 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 use testbed::base::Shape;
 use testbed::host::kernels::Flavour;
-use testbed::host::machine::{Accelerator, qemu};
-use testbed::host::tool::{Tool, ToolError};
+use testbed::host::machine::Accelerator;
+use testbed::host::packages::PackageError;
+use testbed::host::tool::Tool;
 
 use crate::sources;
 
@@ -37,11 +38,12 @@ impl Circumstances {
     ///
     /// # Errors
     /// When QEMU is not installed.
-    pub fn now(accelerator: Accelerator, base: Flavour, shape: &Shape) -> Result<Self, ToolError> {
+    pub fn now(
+        accelerator: Accelerator,
+        base: Flavour,
+        shape: &Shape,
+    ) -> Result<Self, PackageError> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let version = Tool::new(&qemu().to_string_lossy())
-            .arg("--version")
-            .run()?;
         let (cpus, memory) = (shape.cpus, shape.memory_mib);
         Ok(Self {
             date: Tool::new("date")
@@ -53,7 +55,7 @@ impl Circumstances {
             processor: processor(&read("/proc/cpuinfo")),
             load: load().unwrap_or_default(),
             others: 0.0,
-            emulator: version.lines().next().unwrap_or_default().to_owned(),
+            emulator: shape.emulator.version(&mut |_| {})?,
             machine: format!("{accelerator}, {cpus} cores, {memory} MiB, base Debian {base} cloud"),
             emulated: accelerator != Accelerator::Kvm,
         })

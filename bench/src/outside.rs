@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use testbed::base::Finding;
 use testbed::host::kernels::{self, Flavour, Kernel};
 use testbed::host::machine::{Accelerator, Machine, MachineError, Outcome, Task};
+use testbed::host::packages::PackageError;
 use testbed::host::payload::equipment::EquipmentError;
 use testbed::host::payload::node_initrd::{self, NodeInitrdError};
 use testbed::host::project;
@@ -42,6 +43,9 @@ pub enum RunError {
     /// The circumstances could not be determined.
     #[error(transparent)]
     Circumstances(#[from] ToolError),
+    /// The emulator could not be fetched.
+    #[error(transparent)]
+    Emulator(#[from] PackageError),
     /// The machine could not be run.
     #[error(transparent)]
     Machine(#[from] MachineError),

@@ -87,6 +87,15 @@ impl Emulator {
         })
     }
 
+    /// QEMU's version, as it tells it; see [`fetch`](Self::fetch).
+    ///
+    /// # Errors
+    /// As of [`fetch`](Self::fetch).
+    pub fn version(self, progress: &mut dyn FnMut(&str)) -> Result<String, PackageError> {
+        let told = self.fetch(progress)?.version()?;
+        Ok(told.lines().next().unwrap_or_default().to_owned())
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Installed => "installed",
@@ -105,7 +114,8 @@ fn from_backports(progress: &mut dyn FnMut(&str)) -> Result<Qemu, PackageError> 
         let work = tempfile::tempdir_in(&build).map_err(at(&build))?;
         let partial = work.path().join("qemu");
         backports::unpack(&PACKAGES, &partial)?;
-        Qemu::in_folder(&partial).assert_starts()?;
+        // It starts.
+        Qemu::in_folder(&partial).version()?;
         fs::rename(&partial, &folder).map_err(at(&folder))?;
     }
     Ok(Qemu::in_folder(&folder))
@@ -146,13 +156,12 @@ impl Qemu {
         ]
     }
 
-    fn assert_starts(&self) -> Result<(), PackageError> {
+    fn version(&self) -> Result<String, PackageError> {
         let mut tool = Tool::new(&self.program.to_string_lossy()).arg("--version");
         for (name, value) in self.environment() {
             tool = tool.env(name, value);
         }
-        tool.run()?;
-        Ok(())
+        Ok(tool.run()?)
     }
 }
 
