@@ -3,9 +3,16 @@
 
 use std::time::Duration;
 
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_node::Handle;
+use insula_node::monitor_state::paused_cores;
+
 use super::CONFINED;
 use crate::base::scenario::resources::update;
-use crate::base::support::insula_command::{assert_equal, insula, insula_json, text, with_cleanup};
+use crate::base::support::insula_command::{
+    assert_equal, insula, insula_json, numbers, text, with_cleanup,
+};
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -34,13 +41,32 @@ fn play(context: &Context) -> Result<(), Finding> {
         let before = Resources::now()?;
         late_access(context)?;
         assert_unchanged(&before)?;
-        update::with_node(context, "6.12", &CONFINED, update::restart_keeps)?;
+        update::with_node(context, "6.12", &CONFINED, pauses_and_restarts)?;
         assert_unchanged(&before)
     })
 }
 
-/// A driver writes to memory that its kernel has given back, by a translation that its core remembers:
-/// it writes until the base takes the memory, and not once more.
+/// A core that the node got later is paused, too; and its kernel, which has to take it offline, goes on
+/// afterwards.
+fn pauses_and_restarts(context: &Context, node: &TestNode) -> Result<(), Finding> {
+    insula(&["update", "--cpus", "2", &node.name])?;
+    insula(&["pause", &node.name])?;
+    let opened = Driver::open()?.open_node(&node.name.parse::<Name>()?.to_abi())?;
+    let mut paused: Vec<_> = paused_cores(&Handle::of(opened)?)?
+        .iter()
+        .map(|core| core.apic_id)
+        .collect();
+    paused.sort_unstable();
+    let mut own: Vec<u32> = numbers(&node.inspect()?["apic_ids"]);
+    own.sort_unstable();
+    assert_equal("paused cores", &paused, &own)?;
+    insula(&["resume", &node.name])?;
+    insula(&["update", "--cpus", "1", &node.name])?;
+    update::restart_keeps(context, node)
+}
+
+/// A driver goes on writing to memory that its kernel has given back. Its core may remember where that
+/// is; the write that ends it is one to that memory all the same.
 fn late_access(context: &Context) -> Result<(), Finding> {
     let image = peer_image(context, "6.12")?;
     let size = [
