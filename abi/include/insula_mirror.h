@@ -110,5 +110,7 @@ struct insula_mirror_fault_in {
 #define INSULA_MIRROR_ADOPT	_IO(INSULA_IOC, 0x7b)	/* EBUSY: another process has */
 #define INSULA_MIRROR_MAP	_IOW(INSULA_IOC, 0x7c, struct insula_mirror_map)
 #define INSULA_MIRROR_FAULT_IN	_IOW(INSULA_IOC, 0x7d, struct insula_mirror_fault_in)
+/* As execve(2) does, but for the mirror itself: */
+#define INSULA_MIRROR_CLOSE_ON_EXEC	_IO(INSULA_IOC, 0x7e)
 
 #endif

@@ -157,6 +157,8 @@ pub const MIRROR_ADOPT: u32 = io(0x7b);
 pub const MIRROR_MAP: u32 = iow::<MirrorMap>(0x7c);
 /// `INSULA_MIRROR_FAULT_IN` (mirror).
 pub const MIRROR_FAULT_IN: u32 = iow::<MirrorFaultIn>(0x7d);
+/// `INSULA_MIRROR_CLOSE_ON_EXEC` (mirror).
+pub const MIRROR_CLOSE_ON_EXEC: u32 = io(0x7e);
 
 /// `INSULA_DESCRIPTION` (memory of an image, node).
 pub const DESCRIPTION: u32 = iowr::<Description>(0x40);

@@ -87,6 +87,10 @@ kinds! {
     StartPlain = 10, "start-plain";
     /// The same on a node of the lightweight kernel.
     StartLwk = 11, "start-quiet";
+    /// A program on a new node of the lightweight kernel, to its end.
+    NodeLwk = 12, "node-lwk";
+    /// A new Linux node, to its init.
+    NodeLinux = 13, "node-linux";
 }
 
 #[inline(always)]

@@ -374,6 +374,8 @@ static long mirror_ioctl(struct file *file, unsigned int command, unsigned long 
 		return insula_mirror_map(file, (void __user *)argument);
 	case INSULA_MIRROR_FAULT_IN:
 		return insula_mirror_fault_in(mirror, (void __user *)argument);
+	case INSULA_MIRROR_CLOSE_ON_EXEC:
+		return insula_mirror_close_on_exec(file);
 	case INSULA_MIRROR_FORK:
 		return mirror_ioctl_fork(mirror, (void __user *)argument);
 	case INSULA_MIRROR_SLOT_ATTACH:

@@ -68,6 +68,9 @@ bool insula_mirror_is_vma(const struct vm_area_struct *vma);
 /* INSULA_MIRROR_MAP with its argument in user space; `file` is the mirror's. */
 int insula_mirror_map(struct file *file, void __user *argument);
 
+/* INSULA_MIRROR_CLOSE_ON_EXEC; `file` is the mirror's, which stays open. */
+int insula_mirror_close_on_exec(struct file *file);
+
 /* mmap() of its descriptor: the program's pages, or syscall slots. */
 int insula_mirror_mmap(struct file *file, struct vm_area_struct *vma);
 int insula_mirror_mmap_slots(struct vm_area_struct *vma);

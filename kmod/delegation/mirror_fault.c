@@ -62,36 +62,46 @@ static void mirror_set_may_map(struct insula_mirror *mirror, u64 address)
 	smp_mb(); /* before any entry is read */
 }
 
+/* Look up page `i` of the window. */
+static int mirror_look_up_page(const struct insula_page_table_walk *walk, struct window *window,
+			       unsigned int i)
+{
+	struct insula_translation found;
+	int err = insula_translate(walk, window->first + i * PAGE_SIZE, &found);
+
+	/* Lowmem has no ordinary pages: no program may have it. */
+	if (!err && found.page < INSULA_LOWMEM_LIMIT)
+		err = -EIO;
+	window->page[i] = err ? NULL : pfn_to_page(PHYS_PFN(found.page));
+	if (!err && found.writable)
+		__set_bit(i, window->writable);
+	return err;
+}
+
 /* Look up the window around an address. The result is that of the address itself. */
 static int mirror_look_up(struct insula_mirror *mirror, const struct vm_area_struct *vma,
-			  u64 address,
-			  struct window *window)
+			  u64 address, struct window *window)
 {
-	struct file *memory = insula_slots_memory(mirror->slots);
-	u64 first = ALIGN_DOWN(address, WINDOW_PAGES * PAGE_SIZE), at;
+	u64 first = ALIGN_DOWN(address, WINDOW_PAGES * PAGE_SIZE);
 	u64 end = min_t(u64, first + WINDOW_PAGES * PAGE_SIZE, vma->vm_end);
-	struct insula_translation found;
+	struct file *memory = insula_slots_memory(mirror->slots);
+	struct insula_page_table_walk walk;
+	int err, answer = -ENOENT;
 	u64 page_table;
 	unsigned int i;
-	int err, answer = -ENOENT;
 
-	first = max_t(u64, first, vma->vm_start);
 	mirror_set_may_map(mirror, address);
 	page_table = READ_ONCE(insula_slots_process(mirror->slots, mirror->process)->page_table);
-	if (!page_table)
-		return -ENOENT;
-	window->first = first;
-	window->count = (end - first) >> PAGE_SHIFT;
+	/* All pages of the window are in one table. */
+	err = page_table ? insula_page_table_walk(&walk, memory, page_table, address) : -ENOENT;
+	if (err)
+		return err;
+	window->first = max_t(u64, first, vma->vm_start);
+	window->count = (end - window->first) >> PAGE_SHIFT;
 	bitmap_zero(window->writable, WINDOW_PAGES);
-	for (at = first, i = 0; at < end; at += PAGE_SIZE, i++) {
-		err = insula_translate(memory, page_table, at, &found);
-		/* Lowmem has no ordinary pages: no program may have it. */
-		if (!err && found.page < INSULA_LOWMEM_LIMIT)
-			err = -EIO;
-		window->page[i] = err ? NULL : pfn_to_page(PHYS_PFN(found.page));
-		if (!err && found.writable)
-			__set_bit(i, window->writable);
-		if (at == address)
+	for (i = 0; i < window->count; i++) {
+		err = mirror_look_up_page(&walk, window, i);
+		if (i == (address - window->first) >> PAGE_SHIFT)
 			answer = err;
 	}
 	return answer;
@@ -189,7 +199,7 @@ static bool mirror_is_own_ioctl(int call, const unsigned long *arguments)
 
 	return call == __NR_ioctl && _IOC_TYPE(command) == INSULA_IOC &&
 	       _IOC_NR(command) >= _IOC_NR(INSULA_MIRROR_CREATE) &&
-	       _IOC_NR(command) <= _IOC_NR(INSULA_MIRROR_FAULT_IN);
+	       _IOC_NR(command) <= _IOC_NR(INSULA_MIRROR_CLOSE_ON_EXEC);
 }
 
 /*

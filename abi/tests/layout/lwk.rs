@@ -251,6 +251,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_MIRROR_MAP_KEEP = lwk::MIRROR_MAP_KEEP,
         INSULA_MIRROR_MAP = ioctl::MIRROR_MAP,
         INSULA_MIRROR_FAULT_IN = ioctl::MIRROR_FAULT_IN,
+        INSULA_MIRROR_CLOSE_ON_EXEC = ioctl::MIRROR_CLOSE_ON_EXEC,
     });
     facts
 }

@@ -37,6 +37,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             .drawn(),
         count("call-path.start-plain", "start, base"),
         count("call-path.start-quiet", "start, lightweight kernel").beside("call-path.start-plain"),
+        count("call-path.start-plain-all", "start, all cores, base"),
+        count(
+            "call-path.start-quiet-all",
+            "start, all cores, lightweight kernel",
+        )
+        .beside("call-path.start-plain-all"),
         count("call-path.start-plain-entries", "its entries, base"),
         count(
             "call-path.start-quiet-entries",
@@ -72,9 +78,10 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 }
 
 fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
-    let of_start = |count: &Count, [all, entries, translated]: [&'static str; 3]| {
+    let of_start = |count: &Count, [own, all, entries, translated]: [&'static str; 4]| {
         vec![
-            (all, count.kernel_instructions as f64),
+            (own, count.kernel_instructions as f64),
+            (all, count.machine.executed as f64),
             (entries, count.kernel_entries as f64),
             (translated, count.machine.translated as f64),
         ]
@@ -86,6 +93,7 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
             count,
             [
                 "call-path.start-plain",
+                "call-path.start-plain-all",
                 "call-path.start-plain-entries",
                 "call-path.start-plain-translated",
             ],
@@ -94,6 +102,7 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
             count,
             [
                 "call-path.start-quiet",
+                "call-path.start-quiet-all",
                 "call-path.start-quiet-entries",
                 "call-path.start-quiet-translated",
             ],

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use testbed::base::{Finding, Shape};
+use testbed::host::machine::Emulator;
 use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
@@ -23,8 +24,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           and tables into the node's memory, *exec* is `insula exec` of the program on a running \
           node. With the pool, core and memory are already reserved. The peer is a Linux node of \
           6.12, resident, of the same size, from the same pool, until its init is ready (see \
-          `node-boot`).",
-    machine: Shape::USUAL,
+          `node-boot`). Emulated by QEMU 10: 7.2 translates a position-independent program anew at \
+          each start. Most of the time is translation (see `start-path`).",
+    machine: Shape {
+        emulator: Emulator::Backports,
+        ..Shape::USUAL
+    },
     root: Root::Test,
     rounds: 4,
     inside,

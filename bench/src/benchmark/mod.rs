@@ -28,6 +28,7 @@ mod node_many;
 mod noise;
 mod null_call;
 mod run_to_output;
+mod start_path;
 
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
@@ -58,6 +59,7 @@ pub const ALL: &[&Benchmark] = &[
     &displaced_lines::BENCHMARK,
     &delegated_read::BENCHMARK,
     &lwk_start::BENCHMARK,
+    &start_path::BENCHMARK,
     &lwk_program::BENCHMARK,
     &exec::BENCHMARK,
     &run_to_output::BENCHMARK,

@@ -41,47 +41,54 @@ static phys_addr_t page_table_leaf_page(u64 entry, unsigned int level, u64 addre
 	return ((entry & ADDRESS_MASK & ~offset_mask) | (address & offset_mask)) & PAGE_MASK;
 }
 
-int insula_translate(struct file *memory, u64 page_table, u64 address,
+static u64 page_table_entry(const u64 *table, unsigned int level, u64 address)
+{
+	return READ_ONCE(table[(address >> page_table_shift(level)) & (BIT(INDEX_BITS) - 1)]);
+}
+
+int insula_page_table_walk(struct insula_page_table_walk *walk, struct file *memory,
+			   u64 page_table, u64 address)
+{
+	u64 entry = page_table;
+
+	walk->memory = memory;
+	walk->writable = true;
+	for (walk->level = LEVELS; ; walk->level--) {
+		if (!insula_memory_covers(memory, entry & ADDRESS_MASK, PAGE_SIZE))
+			return -EIO;
+		walk->table = phys_to_virt(entry & ADDRESS_MASK);
+		if (walk->level == 1)
+			return 0;
+		entry = page_table_entry(walk->table, walk->level, address);
+		if ((entry & PRESENT_TO_PROGRAMS) != PRESENT_TO_PROGRAMS)
+			return -ENOENT;
+		if (page_table_is_leaf(entry, walk->level))
+			return 0;
+		walk->writable &= !!(entry & _PAGE_RW);
+	}
+}
+
+int insula_translate(const struct insula_page_table_walk *walk, u64 address,
 		     struct insula_translation *translation)
 {
-	u64 table = page_table & ADDRESS_MASK, entry, index;
-	unsigned int level;
+	u64 entry = page_table_entry(walk->table, walk->level, address);
 
-	translation->writable = true;
-	for (level = LEVELS; ; level--) {
-		if (!insula_memory_covers(memory, table, PAGE_SIZE))
-			return -EIO;
-		index = (address >> page_table_shift(level)) & (BIT(INDEX_BITS) - 1);
-		entry = READ_ONCE(((u64 *)phys_to_virt(table))[index]);
-		if ((entry & PRESENT_TO_PROGRAMS) != PRESENT_TO_PROGRAMS ||
-		    entry & INSULA_LWK_COPY_ON_WRITE)
-			return -ENOENT;
-		translation->writable &= !!(entry & _PAGE_RW);
-		if (page_table_is_leaf(entry, level))
-			break;
-		table = entry & ADDRESS_MASK;
-	}
-	translation->page = page_table_leaf_page(entry, level, address);
-	return insula_memory_covers(memory, translation->page, PAGE_SIZE) ? 0 : -EIO;
+	/* It may have been changed since the walk. */
+	if ((entry & PRESENT_TO_PROGRAMS) != PRESENT_TO_PROGRAMS ||
+	    entry & INSULA_LWK_COPY_ON_WRITE || !page_table_is_leaf(entry, walk->level))
+		return -ENOENT;
+	translation->writable = walk->writable && entry & _PAGE_RW;
+	translation->page = page_table_leaf_page(entry, walk->level, address);
+	return insula_memory_covers(walk->memory, translation->page, PAGE_SIZE) ? 0 : -EIO;
 }
 
 u64 *insula_page_table(struct file *memory, u64 page_table, u64 address)
 {
-	u64 table = page_table & ADDRESS_MASK, entry, index;
-	unsigned int level;
+	struct insula_page_table_walk walk;
 
-	for (level = LEVELS; ; level--) {
-		if (!insula_memory_covers(memory, table, PAGE_SIZE))
-			return NULL;
-		if (level == 1)
-			return phys_to_virt(table);
-		index = (address >> page_table_shift(level)) & (BIT(INDEX_BITS) - 1);
-		entry = READ_ONCE(((u64 *)phys_to_virt(table))[index]);
-		if ((entry & PRESENT_TO_PROGRAMS) != PRESENT_TO_PROGRAMS ||
-		    page_table_is_leaf(entry, level))
-			return NULL;
-		table = entry & ADDRESS_MASK;
-	}
+	if (insula_page_table_walk(&walk, memory, page_table, address) || walk.level != 1)
+		return NULL;
+	return walk.table;
 }
 
 u64 insula_page_table_entry(phys_addr_t page, pgprot_t protection, bool writable,

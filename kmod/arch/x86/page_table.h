@@ -12,18 +12,30 @@ struct insula_translation {
 	bool writable;
 };
 
-/*
- * Look up an address in the page table of a program of a node, whose memory is `memory`. The
- * node may change the table at any time: it is not trusted. -ENOENT: not mapped for user mode,
- * or copied on write. -EIO: the table is malformed, or maps memory that is not the node's.
- */
-int insula_translate(struct file *memory, u64 page_table, u64 address,
-		     struct insula_translation *translation);
+/* The table whose entry maps an address, and as long as it is, those of all its entries. */
+struct insula_page_table_walk {
+	struct file *memory;
+	u64 *table;		/* of PAGE_SIZE / 8 entries */
+	unsigned int level;	/* 1: of pages; else of large ones */
+	bool writable;		/* as far as the tables above say */
+};
 
 /*
- * The lowest table on the walk to an address, of PAGE_SIZE / 8 entries. NULL: there is none, or
- * the tables are malformed, or the address is mapped by a large page.
+ * Find the table for an address in the page tables of a program of a node, whose memory is
+ * `memory`. The node may change them at any time: they are not trusted. -ENOENT: nothing is mapped
+ * there for user mode. -EIO: the tables are malformed.
  */
+int insula_page_table_walk(struct insula_page_table_walk *walk, struct file *memory,
+			   u64 page_table, u64 address);
+
+/*
+ * Look up an address that the table found is for. -ENOENT: not mapped for user mode, or copied on
+ * write. -EIO: what is mapped is not the node's memory.
+ */
+int insula_translate(const struct insula_page_table_walk *walk, u64 address,
+		     struct insula_translation *translation);
+
+/* The table of pages for an address. NULL: there is none, or it is mapped by a large page. */
 u64 *insula_page_table(struct file *memory, u64 page_table, u64 address);
 
 /* Entry for a page that programs may access, cached as `protection` says. */

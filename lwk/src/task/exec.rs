@@ -174,9 +174,7 @@ async fn load_and_close(
     image: Image,
 ) -> Result<(), LoadError> {
     loader::load_replacement(thread, arguments, image).await?;
-    // The lower end of its stack is mapped, but not used yet.
-    let (buffer, _) = thread.process.space().stack();
-    close_on_exec(thread, buffer).await?;
+    close_on_exec(thread).await?;
     Ok(layout::trim_stack(thread).await?)
 }
 
