@@ -1,5 +1,6 @@
 //! Plays every scenario on the kernels that it names.
 
+use std::cmp::Reverse;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
@@ -13,7 +14,10 @@ use testbed::host::trial::{self, Conditions};
 fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(machines_at_once()));
-    let trials = scenario::ALL.iter().flat_map(|&scenario| {
+    // Those that take longest first: none of them is left at the end, while other cores idle.
+    let mut scenarios = scenario::ALL.to_vec();
+    scenarios.sort_by_key(|scenario| Reverse(scenario.limit));
+    let trials = scenarios.into_iter().flat_map(|scenario| {
         scenario.bases.iter().map(move |&base| {
             Trial::test(format!("{}::{base}", scenario.name), move || {
                 play(scenario, base)

@@ -18,7 +18,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "after a SIGKILL of insula at any moment all is complete or removed, without a repair command",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(400),
     soak_limit: Some(Duration::from_secs(3500)),
     play,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::CONFINED;
 use crate::base::scenario::lightweight_kernel::programs;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
-use crate::host::kernels::Flavour;
 use crate::host::machine::Emulator;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
@@ -16,9 +15,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    bases: &[Flavour::V6_12],
+    bases: &[],
     limit: Duration::from_secs(900),
-    soak_limit: None,
+    soak_limit: Some(Duration::from_secs(900)),
     play,
 };
 

@@ -33,7 +33,7 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("parallel/perl.sh"),
         files: &[("children.pl", include_str!("parallel/children.pl"))],
         user: "root",
-        counts: (60, 500),
+        counts: (30, 500),
     },
     // Rounds.
     Application {
@@ -41,14 +41,14 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("parallel/mpich.sh"),
         files: MPI,
         user: "root",
-        counts: (20, 1000),
+        counts: (5, 1000),
     },
     Application {
         name: "Open MPI",
         script: include_str!("parallel/openmpi.sh"),
         files: MPI,
         user: "root",
-        counts: (20, 1000),
+        counts: (5, 1000),
     },
     // Thousands of steps of each worker.
     Application {
@@ -56,7 +56,7 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("parallel/node.sh"),
         files: &[("workers.js", include_str!("parallel/workers.js"))],
         user: "root",
-        counts: (100, 10_000),
+        counts: (30, 10_000),
     },
     // KiB of the file.
     Application {
@@ -64,7 +64,7 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("parallel/java.sh"),
         files: &[("Writers.java", include_str!("parallel/Writers.java"))],
         user: "root",
-        counts: (512, 16_384),
+        counts: (256, 16_384),
     },
 ];
 

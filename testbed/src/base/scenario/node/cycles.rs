@@ -15,7 +15,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "nodes of varying size start and end, at any moment of their boot, and nothing leaks",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(400),
     soak_limit: Some(Duration::from_secs(7200)),
     play,

@@ -17,7 +17,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "impossible requests are refused with what failed, what was left alone and what to do",
     machine: Shape::USUAL,
     module: Module::ByScenario,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(400),
     soak_limit: None,
     play,

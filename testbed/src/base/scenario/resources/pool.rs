@@ -13,7 +13,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "a pool gives its cores and memory to nodes, gets them back, and can be emptied any time",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(400),
     soak_limit: None,
     play,
