@@ -29,7 +29,7 @@
 #include <linux/types.h>
 
 #define INSULA_MONITOR_MAGIC	0x524f54494e4f4dULL	/* "MONITOR", little endian */
-#define INSULA_MONITOR_REVISION	2
+#define INSULA_MONITOR_REVISION	3
 
 /* Bytes of each core's area, which begins with its struct insula_monitor_core. */
 #define INSULA_MONITOR_CORE_SIZE	0x20000
@@ -59,6 +59,33 @@ struct insula_violation {
 	__u64 page_table;	/* its CR3 */
 };
 
+/* Words of a PCI function's configuration space, as far as ports reach. */
+#define INSULA_FUNCTION_CONFIG_WORDS	64
+/* Most PCI functions of a confined node, and most messages (MSI-X) of each. */
+#define INSULA_MONITOR_FUNCTIONS	8
+#define INSULA_FUNCTION_MESSAGES		32
+
+/*
+ * A PCI function of the node. What the node has as its configuration space is this memory: the
+ * device's own stays the base's. Its MSI-X table is a page of memory, too, which the nested page
+ * table has in the table's place: the module sends the device's interrupts on as that page says.
+ */
+struct insula_monitor_function {
+	__u32 address;		/* bus << 8 | device << 3 | function, in segment 0 */
+	__u32 messages_count;	/* of the table, at most INSULA_FUNCTION_MESSAGES */
+	__u64 messages;		/* physical address of that page */
+	__u32 config[INSULA_FUNCTION_CONFIG_WORDS];
+	__u32 writable[INSULA_FUNCTION_CONFIG_WORDS];	/* bits that the node can change */
+};
+
+/* An entry of an MSI-X table (PCI Local Bus Specification 3.0, section 6.8.2.7). */
+struct insula_message {
+	__u32 address;
+	__u32 address_high;
+	__u32 data;
+	__u32 control;		/* bit 0: masked */
+};
+
 /* Header of the monitor's memory. Addresses are physical. */
 struct insula_monitor {
 	__u64 magic;		/* INSULA_MONITOR_MAGIC */
@@ -73,6 +100,9 @@ struct insula_monitor {
 	__u32 ended;		/* monitor: enum insula_monitor_end */
 	__u32 ended_core;	/* monitor: 1 + index of the core that writes `ended` */
 	struct insula_violation violation;	/* monitor: before `ended` */
+	__u64 functions;	/* the first struct insula_monitor_function */
+	__u32 functions_count;
+	__u32 reserved;
 	__u8 message[INSULA_MONITOR_MESSAGE];	/* monitor: why it failed, zero-terminated */
 	__u64 doorbells[INSULA_MONITOR_DOORBELLS];	/* module: words as INSULA_DOORBELL_* */
 };

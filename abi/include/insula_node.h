@@ -254,19 +254,25 @@ struct insula_delegation {
 #define INSULA_DEVICE_IOMMU	(1U << 0)
 /* The node has it; without this flag it was returned to the base. */
 #define INSULA_DEVICE_ATTACHED	(1U << 1)
+/*
+ * The base gets its interrupts and sends them on: for a confined node, which must not program them.
+ * Needs an IOMMU that restricts its DMA and remaps interrupts, since without remapping a device
+ * can interrupt any core, by DMA, too; and MSI-X.
+ */
+#define INSULA_DEVICE_RELAYED	(1U << 2)
 
 /*
  * INSULA_NODE_DEVICE_ADD: take a PCI function from the base for a node that is being
  * assembled, by the descriptor that owns the node, and reset it. It must be alone on its bus
- * and use message-signalled interrupts without remapping. When the node ends for any reason,
- * the function's DMA is disabled, it is reset and returned to the driver that the base had
- * for it. The node's memory must be complete except for what INSULA_NODE_GROW adds.
+ * and use message-signalled interrupts without remapping, or relayed ones. When the node ends
+ * for any reason, the function's DMA is disabled, it is reset and returned to the driver that
+ * the base had for it. The node's memory must be complete except for what INSULA_NODE_GROW adds.
  */
 struct insula_device {
 	__u32 segment;
 	__u32 bus;
 	__u32 function;		/* device number * 8 + function number */
-	__u32 flags;		/* INSULA_DEVICE_*; 0 when adding */
+	__u32 flags;		/* INSULA_DEVICE_*; when adding, at most RELAYED */
 };
 
 /* INSULA_NODE_DEVICES: a node's devices or, if it is stopped, those that it had. */

@@ -6,6 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const DEVICE_IOMMU: u32 = 1 << 0;
 /// `INSULA_DEVICE_ATTACHED`: the node has it; without this flag it was returned to the base.
 pub const DEVICE_ATTACHED: u32 = 1 << 1;
+/// `INSULA_DEVICE_RELAYED`: the base gets its interrupts and sends them on, as the device of a confined
+/// node needs it.
+pub const DEVICE_RELAYED: u32 = 1 << 2;
 
 /// `struct insula_device`: a PCI function by its address.
 #[repr(C)]
@@ -19,7 +22,7 @@ pub struct Device {
     pub bus: u32,
     /// Device number times eight, plus the function's number.
     pub function: u32,
-    /// [`DEVICE_IOMMU`], [`DEVICE_ATTACHED`]; zero when adding.
+    /// [`DEVICE_IOMMU`], [`DEVICE_ATTACHED`], [`DEVICE_RELAYED`]; only the last may be set when adding.
     pub flags: u32,
 }
 

@@ -33,7 +33,7 @@ pub use control::{
     Cpu, CpuOwner, Description, Hello, Image, MACHINE_VIRTUALIZES, MACHINE_VMX, MACHINE_X2APIC,
     Machine, Names, Pool,
 };
-pub use device::{DEVICE_ATTACHED, DEVICE_IOMMU, Device, Devices};
+pub use device::{DEVICE_ATTACHED, DEVICE_IOMMU, DEVICE_RELAYED, Device, Devices};
 pub use memory::{
     Chunk, Chunks, GRANULE, LOWMEM_LIMIT, MemoryCopy, NUMA_ANY, REQUEST_BLOCKS, Request,
 };

@@ -5,13 +5,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_MONITOR_MAGIC`: "MONITOR" in little endian.
 pub const MONITOR_MAGIC: u64 = 0x52_4f54_494e_4f4d;
 /// `INSULA_MONITOR_REVISION`: the revision that this crate mirrors.
-pub const MONITOR_REVISION: u32 = 2;
+pub const MONITOR_REVISION: u32 = 3;
 /// `INSULA_MONITOR_CORE_SIZE`: bytes of each core's area.
 pub const MONITOR_CORE_SIZE: u64 = 0x20000;
 /// `INSULA_MONITOR_DOORBELLS`: number of doorbells that a node may ring.
 pub const MONITOR_DOORBELLS: usize = 65;
 /// `INSULA_MONITOR_MESSAGE`: bytes of [`Monitor::message`].
 pub const MONITOR_MESSAGE: usize = 256;
+/// `INSULA_FUNCTION_CONFIG_WORDS`: words of a function's configuration space.
+pub const FUNCTION_CONFIG_WORDS: usize = 64;
+/// `INSULA_MONITOR_FUNCTIONS`: most PCI functions of a confined node.
+pub const MONITOR_FUNCTIONS: usize = 8;
+/// `INSULA_FUNCTION_MESSAGES`: most messages of each.
+pub const FUNCTION_MESSAGES: u32 = 32;
 /// `INSULA_EXITS`: length of [`MonitorCore::exits`].
 pub const EXITS: usize = 8;
 /// `INSULA_MONITOR_REGISTERS`: words of a `struct pt_regs`.
@@ -98,6 +104,38 @@ pub struct Violation {
     pub page_table: u64,
 }
 
+/// `struct insula_monitor_function`: a PCI function of the node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct MonitorFunction {
+    /// Bus, device and function, of 8, 5 and 3 bits, in segment 0.
+    pub address: u32,
+    /// Number of its messages, at most [`FUNCTION_MESSAGES`].
+    pub messages_count: u32,
+    /// Physical address of the page that the node has as the function's MSI-X table.
+    pub messages: u64,
+    /// What the node has as its configuration space.
+    pub config: [u32; FUNCTION_CONFIG_WORDS],
+    /// Bits that the node can change.
+    pub writable: [u32; FUNCTION_CONFIG_WORDS],
+}
+
+/// `struct insula_message`: an entry of an MSI-X table.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Message {
+    /// Low half of the address to write to.
+    pub address: u32,
+    /// High half.
+    pub address_high: u32,
+    /// What to write.
+    pub data: u32,
+    /// Bit 0: masked.
+    pub control: u32,
+}
+
 /// `struct insula_monitor`: header of a monitor's memory. Addresses are physical.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -126,6 +164,12 @@ pub struct Monitor {
     pub ended_core: u32,
     /// By the monitor: details.
     pub violation: Violation,
+    /// The first [`MonitorFunction`].
+    pub functions: u64,
+    /// Number of the node's PCI functions.
+    pub functions_count: u32,
+    /// 0.
+    pub reserved: u32,
     /// By the monitor: why it failed, zero-terminated.
     pub message: [u8; MONITOR_MESSAGE],
     /// By the module: the doorbells that the node may ring, as `INSULA_DOORBELL_*`.

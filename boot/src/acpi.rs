@@ -54,7 +54,7 @@ pub(crate) fn tables(base: u64, description: &Description) -> Vec<u8> {
     let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     xsdt.add_entry(fadt);
     xsdt.add_entry(madt);
-    if !description.buses.is_empty() {
+    if pci::has_mcfg(description.buses) {
         xsdt.add_entry(run.add(&to_bytes(&pci::mcfg(description.buses))));
     }
     if !description.persistent.is_empty() {

@@ -5,7 +5,8 @@
 //! same, and everything after `--` is for init.
 
 use crate::options::{
-    CPUS, Condition, KernelOption, LISTED, OPTIONS, PHANTOM, REFUSED, Rule, TSC_KHZ,
+    CONFIG_PORTS, CPUS, Condition, KernelOption, LISTED, OPTIONS, OTHER_PORTS, PHANTOM, REFUSED,
+    Rule, TSC_KHZ,
 };
 use crate::processors::Processors;
 use thiserror::Error;
@@ -76,6 +77,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) processors: Processors<'a>,
     /// Whether it has devices that do DMA.
     pub(crate) has_devices: bool,
+    /// Whether it reaches their configuration space by I/O ports.
+    pub(crate) has_config_ports: bool,
 }
 
 /// A command line, and the options that the base handles.
@@ -210,8 +213,11 @@ fn render(option: &KernelOption, facts: &Facts) -> String {
     }
     let processors = &facts.processors;
     let listed = processors.own.len() + processors.spare.len();
-    let value = option
-        .value
+    let value = match facts.has_config_ports {
+        true => option.value.replace(CONFIG_PORTS, OTHER_PORTS),
+        false => option.value.to_owned(),
+    };
+    let value = value
         .replace(TSC_KHZ, &facts.tsc_khz.to_string())
         .replace(PHANTOM, &processors.phantom.to_string())
         .replace(CPUS, &processors.own.len().to_string())
@@ -260,6 +266,7 @@ mod tests {
             phantom: 240,
         },
         has_devices: false,
+        has_config_ports: false,
     };
 
     fn compose_for(user: &str) -> Result<String, CommandLineError> {
@@ -300,6 +307,19 @@ mod tests {
         assert!(compose_for("").unwrap().contains("swiotlb=noforce"));
         facts.has_devices = true;
         assert!(!compose(&facts, "", 2047).unwrap().text.contains("swiotlb"));
+    }
+
+    #[test]
+    fn configuration_ports_are_reserved_unless_they_are_the_nodes() {
+        let mut facts = FACTS;
+        assert!(
+            compose_for("")
+                .unwrap()
+                .contains("reserve=0xcf8,8,0x3f8,8,")
+        );
+        facts.has_config_ports = true;
+        let line = compose(&facts, "", 2047).unwrap().text;
+        assert!(line.contains("reserve=0x3f8,8,0x3e8,8,0x2e8,8"), "{line}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Why a node could not be laid out.
 
 use crate::CommandLineError;
+use insula_abi::monitor::MONITOR_FUNCTIONS;
 use thiserror::Error;
 
 /// Why a node could not be laid out. Nothing was written.
@@ -138,6 +139,17 @@ pub enum LayoutError {
          or overlap the node's memory"
     )]
     InvalidBus {
+        /// Its segment group.
+        segment: u16,
+        /// Its number.
+        number: u8,
+    },
+    /// A confined node cannot have a PCI bus.
+    #[error(
+        "the function on PCI bus {segment:04x}:{number:02x} cannot be a confined node's; give it at most \
+         {MONITOR_FUNCTIONS}, for which the machine remaps interrupts"
+    )]
+    NotConfined {
         /// Its segment group.
         segment: u16,
         /// Its number.

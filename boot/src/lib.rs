@@ -53,7 +53,7 @@ pub use chunk::Chunk;
 pub use command_line::CommandLineError;
 pub use e820::{E820Entry, E820Type};
 pub use error::LayoutError;
-pub use pci::PciBus;
+pub use pci::{Configuration, ConfinedFunction, PciBus};
 
 use chunk::{Memory, PAGE};
 use command_line::{CommandLine, Facts};
@@ -184,6 +184,7 @@ impl<'a> Parts<'a> {
             tsc_khz: node.tsc_khz,
             processors,
             has_devices: !node.buses.is_empty(),
+            has_config_ports: node.buses.iter().any(|bus| bus.ecam().is_none()),
         };
         let limit = header.command_line_max();
         Ok(Parts {

@@ -3,8 +3,8 @@
 //! The monitor's memory is one chunk that its node cannot reach:
 //!
 //! ```text
-//! image | struct insula_monitor | BIOS data area | zero page | reset page | page table
-//! | nested page table | core areas
+//! image | struct insula_monitor, its functions | BIOS data area | zero page | reset page
+//! | MSI-X tables | page table | nested page table | core areas
 //! ```
 //!
 //! Two page tables are made here, so that the monitor itself writes none. Its own maps this chunk at
@@ -14,19 +14,23 @@
 //! its own, and zeros, read-only, in place of firmware and devices. The reset vector has code that
 //! halts: a core waits there for its start-up IPI.
 //!
+//! Registers of its PCI functions are mapped as they are, not cached. Messages (MSI-X) are not for a node to
+//! program: it has a page of memory in place of each table.
+//!
 //! Sources: AMD APM volume 2, 15.25 "Nested Paging"; Intel SDM volume 3, 29.3 "The Extended Page Table
 //! Mechanism (EPT)".
 
 use std::ops::Range;
 
 use insula_abi::monitor::{
-    MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Monitor, MonitorCore,
+    MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Message, Monitor, MonitorCore,
+    MonitorFunction,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::chunk::{Chunk, LOWMEM_LIMIT, Memory, PAGE};
 use crate::page_table::{Access, PageTable, Use};
-use crate::{Layout, LayoutError, NodeDescription, Piece};
+use crate::{ConfinedFunction, Layout, LayoutError, NodeDescription, PciBus, Piece, pci};
 
 /// Link address of the monitor's image (`bare/image.ld`).
 const LINK_ADDRESS: u64 = 0xffff_ffff_8100_0000;
@@ -118,6 +122,8 @@ struct Parts {
     chunk: Chunk,
     header: u64,
     reset: u64,
+    /// Pages in place of MSI-X tables.
+    messages: u64,
     page_table: (u64, PageTable),
     nested: (u64, PageTable),
     cores: u64,
@@ -127,9 +133,13 @@ struct Parts {
 impl Parts {
     /// Places everything in `chunk`, of which the monitor maps `mapped` bytes.
     fn of(confined: &ConfinedNode, chunk: Chunk, mapped: u64) -> Result<Self, LayoutError> {
+        let buses = confined.node.buses;
+        pci::check_confined(buses)?;
         let header = confined.image.footprint.next_multiple_of(PAGE);
-        let bios_data = header + (size_of::<Monitor>() as u64).next_multiple_of(PAGE);
-        let (zero, reset) = (bios_data + PAGE, bios_data + 2 * PAGE);
+        let header_size = size_of::<Monitor>() + size_of_val(&functions(buses, |_| 0)[..]);
+        let bios_data = header + (header_size as u64).next_multiple_of(PAGE);
+        let (zero, reset, messages) =
+            (bios_data + PAGE, bios_data + 2 * PAGE, bios_data + 3 * PAGE);
         let memory = Memory::of(confined.node.chunks, confined.node.persistent)?;
         let page = |offset| Chunk {
             start: chunk.start + offset,
@@ -159,13 +169,17 @@ impl Parts {
         nested.map_at(RESET_PAGE, page(reset), Access::ReadOnly);
         let node = memory.all().chain(memory.persistent.iter().copied());
         node.for_each(|chunk| nested.map(chunk));
-        let own_at = reset + PAGE;
+        for (index, bus) in (0..).zip(buses) {
+            map_function(&mut nested, bus, page(messages + index * PAGE));
+        }
+        let own_at = messages + buses.len() as u64 * PAGE;
         let nested_at = own_at + own.size();
         let cores = nested_at + nested.size();
         Ok(Self {
             chunk,
             header,
             reset,
+            messages,
             page_table: (own_at, own),
             nested: (nested_at, nested),
             cores,
@@ -178,10 +192,25 @@ impl Parts {
         let table = |(offset, table): &(u64, PageTable)| (at(*offset), table.to_bytes(at(*offset)));
         let mut pieces = vec![
             (at(self.header), self.header(confined, layout)),
+            (
+                at(self.header) + size_of::<Monitor>() as u64,
+                functions(confined.node.buses, |index| {
+                    at(self.messages) + index * PAGE
+                })
+                .as_bytes()
+                .to_vec(),
+            ),
             (at(self.reset) + RESET_OFFSET as u64, HALT.to_vec()),
             table(&self.page_table),
             table(&self.nested),
         ];
+        let tables = (self.messages..).step_by(PAGE as usize);
+        let buses = confined.node.buses.iter().filter_map(PciBus::confined);
+        pieces.extend(
+            tables
+                .zip(buses)
+                .map(|(offset, function)| (at(offset), masked(function))),
+        );
         let areas = (self.cores..).step_by(MONITOR_CORE_SIZE as usize);
         let cpus = confined.cpus().zip(0..);
         pieces.extend(areas.zip(cpus).map(|(offset, (apic_id, index))| {
@@ -217,8 +246,58 @@ impl Parts {
             entry: layout.entry,
             page_table: layout.page_table,
             argument: layout.argument,
+            functions: at(self.header) + size_of::<Monitor>() as u64,
+            functions_count: confined.node.buses.len() as u32,
             ..Monitor::new_zeroed()
         };
         header.as_bytes().to_vec()
     }
+}
+
+/// The functions as the monitor finds them, if the page for the messages of the one with an index is at an
+/// address.
+fn functions(buses: &[PciBus], messages: impl Fn(u64) -> u64) -> Vec<MonitorFunction> {
+    let functions = buses
+        .iter()
+        .filter_map(|bus| Some((bus.number, bus.confined()?)));
+    functions
+        .zip(0..)
+        .map(|((bus, function), index)| MonitorFunction {
+            address: u32::from(bus) << 8 | u32::from(function.number),
+            messages_count: function.messages,
+            messages: messages(index),
+            config: function.config,
+            writable: function.writable,
+        })
+        .collect()
+}
+
+/// A table of messages that are masked, as after a reset.
+fn masked(function: &ConfinedFunction) -> Vec<u8> {
+    let message = Message {
+        control: 1,
+        ..Message::default()
+    };
+    vec![message; function.messages as usize]
+        .as_bytes()
+        .to_vec()
+}
+
+/// Maps the registers of a bus' function, with `messages` in place of its MSI-X table.
+fn map_function(nested: &mut PageTable, bus: &PciBus, messages: Chunk) {
+    let Some(function) = bus.confined() else {
+        return;
+    };
+    let table = function.message_table;
+    for window in bus.windows {
+        let below = (window.start, window.end().min(table.start));
+        let above = (window.start.max(table.end()), window.end());
+        for (start, end) in [below, above] {
+            if start < end {
+                let range = Chunk::between(start, end);
+                nested.map_at(start, range, Access::Device);
+            }
+        }
+    }
+    nested.map_at(table.start, messages, Access::Write);
 }

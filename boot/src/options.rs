@@ -55,6 +55,11 @@ pub const CPUS: &str = "<cpus>";
 /// Placeholder for the number of processors with spares.
 pub const LISTED: &str = "<cpus-and-spares>";
 
+/// The ports that drivers must not use: of PCI configuration, and serial ports.
+pub const CONFIG_PORTS: &str = "0xcf8,8,0x3f8,8,0x3e8,8,0x2e8,8";
+/// Those of a confined node with devices.
+pub const OTHER_PORTS: &str = "0x3f8,8,0x3e8,8,0x2e8,8";
+
 /// A refused option.
 #[derive(Debug, Clone, Copy)]
 pub struct RefusedOption {
@@ -164,10 +169,11 @@ pub const OPTIONS: &[KernelOption] = &[
     ),
     option(
         "reserve",
-        "0xcf8,8,0x3f8,8,0x3e8,8,0x2e8,8",
+        CONFIG_PORTS,
         Rule::Fixed,
         "keeps drivers off the base's PCI configuration ports and serial ports (the kernel accepts \
-         four ranges at most; for the fourth serial port see 8250.nr_uarts)",
+         four ranges at most; for the fourth serial port see 8250.nr_uarts). A confined node has \
+         configuration ports of its own: it is given the others",
     ),
     KernelOption {
         condition: Condition::WithoutSerialConsole,

@@ -13,10 +13,13 @@ use crate::chunk::{Chunk, Memory, PAGE};
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
+/// Of pages of AMD's nested page tables: write-through and cache disable, by which the third entry of the
+/// PAT counts, which is "uncached" after a reset and in Linux' own (`pat_bp_init` of arch/x86/mm/pat).
+const UNCACHED: u64 = 3 << 3;
 const LARGE: u64 = 1 << 7;
 /// Of entries of Intel's nested page tables (EPT): reading is bit 0, writing bit 1, as above.
 const EXECUTABLE: u64 = 1 << 2;
-/// Memory type of a page there: write-back, unless the guest's own table says otherwise.
+/// Memory type of a page there: write-back, unless the guest's own table says otherwise. "Uncached" is 0.
 const WRITE_BACK: u64 = 6 << 3;
 
 /// Size of a large page in bytes.
@@ -56,6 +59,8 @@ pub(crate) enum Use {
 pub(crate) enum Access {
     Write,
     ReadOnly,
+    /// Registers of a device: written, and not cached.
+    Device,
 }
 
 /// A page table without a fixed address.
@@ -63,8 +68,9 @@ pub(crate) struct PageTable {
     tables: Vec<Table>,
     /// Bits of every entry.
     flags: u64,
-    /// Further bits of those for pages.
-    page_flags: u64,
+    /// Further bits of those for memory, and for devices.
+    memory_flags: u64,
+    device_flags: u64,
 }
 
 impl PageTable {
@@ -82,15 +88,16 @@ impl PageTable {
 
     /// An empty table.
     pub(crate) fn new(used_by: Use) -> PageTable {
-        let (flags, page_flags) = match used_by {
-            Use::Kernel => (PRESENT, 0),
-            Use::Npt => (PRESENT | USER, 0),
-            Use::Ept => (PRESENT | EXECUTABLE, WRITE_BACK),
+        let (flags, memory_flags, device_flags) = match used_by {
+            Use::Kernel => (PRESENT, 0, UNCACHED),
+            Use::Npt => (PRESENT | USER, 0, UNCACHED),
+            Use::Ept => (PRESENT | EXECUTABLE, WRITE_BACK, 0),
         };
         let mut table = PageTable {
             tables: Vec::new(),
             flags,
-            page_flags,
+            memory_flags,
+            device_flags,
         };
         table.add_table(ROOT_LEVEL);
         table
@@ -153,12 +160,12 @@ impl PageTable {
         for above in (level + 1..=ROOT_LEVEL).rev() {
             table = self.child(table, above, address);
         }
-        let writable = match access {
-            Access::Write => WRITABLE,
-            Access::ReadOnly => 0,
+        let access = match access {
+            Access::Write => WRITABLE | self.memory_flags,
+            Access::ReadOnly => self.memory_flags,
+            Access::Device => WRITABLE | self.device_flags,
         };
-        self.tables[table].entries[index(address, level)] =
-            frame | self.flags | self.page_flags | writable;
+        self.tables[table].entries[index(address, level)] = frame | self.flags | access;
     }
 
     /// The next lower table for `address` below `table` of `level`.

@@ -4,7 +4,8 @@
 mod support;
 
 use insula_boot::{
-    Chunk, E820Entry, E820Type, Layout, LayoutError, NodeDescription, PciBus, lay_out,
+    Chunk, Configuration, E820Entry, E820Type, Layout, LayoutError, NodeDescription, PciBus,
+    lay_out,
 };
 use kimage::{Format, Loadable};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ const BUSES: [PciBus; 2] = [
     PciBus {
         segment: 0,
         number: 1,
-        ecam: 0xb000_0000,
+        configuration: Configuration::Memory { ecam: 0xb000_0000 },
         windows: &[Chunk {
             start: 0xfe80_0000,
             size: 0x4000,
@@ -36,7 +37,9 @@ const BUSES: [PciBus; 2] = [
     PciBus {
         segment: 2,
         number: 0x21,
-        ecam: 0x40_0000_0000,
+        configuration: Configuration::Memory {
+            ecam: 0x40_0000_0000,
+        },
         windows: &[
             Chunk {
                 start: 0xfea0_0000,
@@ -50,6 +53,13 @@ const BUSES: [PciBus; 2] = [
         ports: &[0xc000..=0xc01f],
     },
 ];
+
+fn ecam(bus: &PciBus) -> u64 {
+    match bus.configuration {
+        Configuration::Memory { ecam } => ecam,
+        Configuration::Ports(_) => unreachable!(),
+    }
+}
 
 fn laid_out(cpus: &[u32], spare_cpus: &[u32]) -> Layout {
     with_buses(cpus, spare_cpus, &[]).expect("fits")
@@ -185,7 +195,7 @@ fn describes_exactly_the_nodes_buses() {
     let entries: Vec<_> = mcfg[44..].chunks_exact(16).collect();
     assert_eq!(entries.len(), BUSES.len());
     for (entry, bus) in entries.iter().zip(&BUSES) {
-        assert_eq!(u64_at(entry, 0), bus.ecam);
+        assert_eq!(u64_at(entry, 0), ecam(bus));
         let segment = bus.segment.to_le_bytes();
         assert_eq!(
             entry[8..12],
@@ -195,7 +205,7 @@ fn describes_exactly_the_nodes_buses() {
     let dsdt = &tables["DSDT"];
     let has = |bytes: &[u8]| dsdt.windows(bytes.len()).any(|window| window == bytes);
     for bus in &BUSES {
-        let space = bus.ecam + (u64::from(bus.number) << 20);
+        let space = ecam(bus) + (u64::from(bus.number) << 20);
         for window in bus.windows.iter().copied().chain([Chunk {
             start: space,
             size: MIB,

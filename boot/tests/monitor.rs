@@ -2,9 +2,13 @@
 
 mod support;
 
-use insula_abi::monitor::{MONITOR_CORE_SIZE, MONITOR_MAGIC, Monitor, MonitorCore};
+use insula_abi::monitor::{
+    MONITOR_CORE_SIZE, MONITOR_MAGIC, Message, Monitor, MonitorCore, MonitorFunction,
+};
 use insula_boot::monitor::{ConfinedNode, MonitorLayout, NestedPaging};
-use insula_boot::{Chunk, Layout, NodeDescription, lay_out};
+use insula_boot::{
+    Chunk, Configuration, ConfinedFunction, Layout, LayoutError, NodeDescription, PciBus, lay_out,
+};
 use proptest::prelude::*;
 use support::{GIB, LOW, MIB, PAGE, kernel, node};
 use zerocopy::FromBytes;
@@ -13,6 +17,8 @@ const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const LARGE: u64 = 1 << 7;
+/// Of pages of AMD's tables: write-through and cache disable.
+const UNCACHED: u64 = 3 << 3;
 /// Of entries of Intel's tables, in place of [`USER`].
 const EXECUTABLE: u64 = 1 << 2;
 /// Of pages of Intel's tables: the memory type, write-back.
@@ -170,6 +176,125 @@ fn guest_sees_its_memory_and_nothing_else() {
         let (_, monitor) = laid_out(&node, kind);
         check_nested(&monitor, &[&CHUNKS[..], &persistent[..]].concat(), kind);
     }
+}
+
+/// A function with registers in two windows, and its MSI-X table in two pages of the first one.
+const FUNCTION: ConfinedFunction = ConfinedFunction {
+    number: 0,
+    config: [7; 64],
+    writable: [6; 64],
+    message_table: Chunk {
+        start: 0xfe80_2000,
+        size: 2 * PAGE,
+    },
+    messages: 3,
+};
+const WINDOWS: [Chunk; 2] = [
+    Chunk {
+        start: 0xfe80_0000,
+        size: 8 * PAGE,
+    },
+    Chunk {
+        start: 0x70_0000_0000,
+        size: 4 * MIB,
+    },
+];
+const BUS: PciBus = PciBus {
+    segment: 0,
+    number: 2,
+    configuration: Configuration::Ports(&FUNCTION),
+    windows: &WINDOWS,
+    ports: &[],
+};
+
+#[test]
+fn registers_of_a_function_are_uncached_and_its_message_table_is_memory() {
+    let kernel = kernel(20 * MIB);
+    let node = NodeDescription {
+        buses: &[BUS],
+        ..node(&kernel, &CHUNKS)
+    };
+    for (kind, device) in [
+        (NestedPaging::Npt, PRESENT | WRITABLE | USER | UNCACHED),
+        (NestedPaging::Ept, PRESENT | WRITABLE | EXECUTABLE),
+    ] {
+        let (_, monitor) = laid_out(&node, kind);
+        let header = header(&monitor);
+        let pages = walk(&monitor, header.nested_page_table);
+        let in_windows = |page: &&Mapped| contains(&WINDOWS, page.address, page.size);
+        let mut registers = 0;
+        for page in pages.iter().filter(in_windows) {
+            if page.address == FUNCTION.message_table.start {
+                assert_eq!(page.bits, page_bits(kind) | WRITABLE);
+                assert!(contains(&[MONITOR], page.frame, PAGE));
+                let messages = read(&monitor, page.frame, PAGE as usize);
+                let message = Message::read_from_bytes(&messages[32..48]).expect("its size");
+                assert_eq!((message.control, message.address), (1, 0), "masked");
+                assert!(messages[48..].iter().all(|&byte| byte == 0));
+                continue;
+            }
+            assert_eq!((page.frame, page.bits & !LARGE), (page.address, device));
+            registers += page.size;
+        }
+        let all: u64 = WINDOWS.iter().map(|window| window.size).sum();
+        assert_eq!(registers, all - FUNCTION.message_table.size);
+        let described = read(&monitor, header.functions, size_of::<MonitorFunction>());
+        let described = MonitorFunction::read_from_bytes(&described).expect("its size");
+        assert_eq!((header.functions_count, described.address), (1, 0x200));
+        assert_eq!((described.config[63], described.writable[63]), (7, 6));
+        let table = pages
+            .iter()
+            .find(|page| page.address == FUNCTION.message_table.start);
+        assert_eq!(table.expect("mapped").frame, described.messages);
+    }
+}
+
+#[test]
+fn what_cannot_be_confined_is_refused() {
+    let direct = Configuration::Memory { ecam: 0xb000_0000 };
+    let outside = ConfinedFunction {
+        message_table: Chunk {
+            start: 0xfe80_7000,
+            size: 2 * PAGE,
+        },
+        ..FUNCTION
+    };
+    let invalid = LayoutError::InvalidBus {
+        segment: 0,
+        number: 2,
+    };
+    let refused = |buses: &[PciBus]| {
+        let kernel = kernel(20 * MIB);
+        let node = NodeDescription {
+            buses,
+            ..node(&kernel, &CHUNKS)
+        };
+        let confined = ConfinedNode {
+            node: &node,
+            nested_paging: NestedPaging::Npt,
+            image: &kernel,
+        };
+        lay_out(&node).err().or(confined.monitor_size().err())
+    };
+    let configured = |configuration| PciBus {
+        configuration,
+        ..BUS
+    };
+    let expected = LayoutError::NotConfined {
+        segment: 0,
+        number: 2,
+    };
+    assert_eq!(refused(&[configured(direct)]), Some(expected));
+    assert_eq!(
+        refused(&[configured(Configuration::Ports(&outside))]),
+        Some(invalid)
+    );
+    let many: Vec<PciBus> = (1..10).map(|number| PciBus { number, ..BUS }).collect();
+    let expected = LayoutError::NotConfined {
+        segment: 0,
+        number: 9,
+    };
+    assert_eq!(refused(&many), Some(expected));
 }
 
 #[test]

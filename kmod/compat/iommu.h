@@ -19,6 +19,18 @@ static inline struct iommu_domain *insula_compat_domain_alloc(struct device *dev
 }
 
 /*
+ * 6.3, ("iommu: Add iommu_group_has_isolated_msi()"). Before, a capability of all IOMMUs on x86.
+ */
+static inline bool insula_compat_isolates_interrupts(struct device *dev, struct iommu_group *group)
+{
+#ifdef INSULA_HAS_IOMMU_GROUP_HAS_ISOLATED_MSI
+	return iommu_group_has_isolated_msi(group);
+#else
+	return device_iommu_capable(dev, IOMMU_CAP_INTR_REMAP);
+#endif
+}
+
+/*
  * 6.3, 1369459b2e21 ("iommu: Add a gfp parameter to iommu_map()"), which replaced
  * iommu_map_atomic()
  */

@@ -5,6 +5,7 @@
 #include <linux/list.h>
 #include <linux/pci.h>
 
+#include "device/relay.h"
 #include "insula_module.h"
 
 #define INSULA_DEVICE_DRIVER	"insula"
@@ -18,6 +19,7 @@ struct insula_device_claim {
 	char *override;				/* the base's driver_override, or NULL */
 	bool had_driver;			/* the base had a driver for it */
 	struct insula_iommu_domain *iommu_domain;	/* while it is bound to our driver */
+	struct insula_relay *relay;		/* the same, of a relayed function; or NULL */
 	struct pci_saved_state *state;		/* as the base left it */
 	struct list_head bound;			/* while it is bound to our driver */
 };
@@ -30,10 +32,13 @@ bool insula_device_is_bound(struct pci_dev *function);
 
 /*
  * While it is bound: map the chunks of an object from number `first` on for it, all or none;
- * unmap them; disable its DMA.
+ * unmap them; enable its DMA and send its interrupts on (-EINVAL: no relay, or `count` messages
+ * are more than it has); disable both.
  */
 int insula_device_claim_extend(struct insula_device_claim *claim, struct file *memory, u32 first);
 void insula_device_claim_reduce(struct insula_device_claim *claim, struct file *memory, u32 first);
+int insula_device_claim_connect(struct insula_device_claim *claim,
+				const struct insula_relay_target *target, u32 count);
 void insula_device_claim_disable_dma(struct insula_device_claim *claim);
 
 #endif

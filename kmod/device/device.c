@@ -23,6 +23,8 @@
 #include "compat/override.h"
 #include "device/claim.h"
 #include "device/device.h"
+#include "device/iommu_domain.h"
+#include "insula_monitor.h"
 
 /* One claim or return at a time. */
 static DEFINE_MUTEX(devices_lock);
@@ -43,17 +45,23 @@ static bool device_is_alone(struct pci_dev *function)
 	return functions == 1;
 }
 
-/* The node programs MSI messages for its own cores: nothing of the base may remap them. */
-static bool device_interrupts_directly(struct pci_dev *function)
+/*
+ * The node programs MSI messages for its own cores: nothing of the base may remap them. If the base
+ * sends them on, it does so for a node that is not trusted, and something must remap them.
+ */
+static bool device_can_interrupt(struct pci_dev *function, bool relayed)
 {
+	if (relayed)
+		return function->msix_cap && insula_iommu_remaps_interrupts(&function->dev);
 	if (!function->msi_cap && !function->msix_cap)
 		return false;
 	return insula_processor_interrupts_directly(insula_msi_target(&function->dev));
 }
 
-static int device_check(struct pci_dev *function)
+static int device_check(struct pci_dev *function, bool relayed)
 {
-	if (function->hdr_type != PCI_HEADER_TYPE_NORMAL || !device_interrupts_directly(function))
+	if (function->hdr_type != PCI_HEADER_TYPE_NORMAL ||
+	    !device_can_interrupt(function, relayed))
 		return -EOPNOTSUPP;
 	if (insula_device_is_bound(function))
 		return -EBUSY;
@@ -114,7 +122,7 @@ static void device_claim_return(struct insula_device_claim *claim)
 		device_release_driver(&claim->function->dev);
 	device_claim_restore_binding(claim);
 	device_claim_put(claim);
-	claim->address.flags &= ~INSULA_DEVICE_ATTACHED;
+	claim->address.flags &= INSULA_DEVICE_RELAYED;
 }
 
 static void device_claim_free(struct insula_device_claim *claim)
@@ -127,6 +135,7 @@ static void device_claim_free(struct insula_device_claim *claim)
 /* Take a function from the base and reset it. */
 static int device_claim_take(struct insula_device_claim *claim, struct file *memory)
 {
+	bool relayed;
 	int err;
 
 	lockdep_assert_held(&devices_lock);
@@ -136,7 +145,8 @@ static int device_claim_take(struct insula_device_claim *claim, struct file *mem
 						      claim->address.function);
 	if (!claim->function)
 		return -ENODEV;
-	err = device_check(claim->function);
+	relayed = claim->address.flags & INSULA_DEVICE_RELAYED;
+	err = device_check(claim->function, relayed);
 	if (!err)
 		err = device_claim_save_binding(claim);
 	if (err) {
@@ -154,7 +164,7 @@ static int device_claim_take(struct insula_device_claim *claim, struct file *mem
 		device_claim_return(claim);
 		return err == -ENOTTY ? -EOPNOTSUPP : err;
 	}
-	claim->address.flags = INSULA_DEVICE_ATTACHED;
+	claim->address.flags |= INSULA_DEVICE_ATTACHED;
 	if (claim->iommu_domain)
 		claim->address.flags |= INSULA_DEVICE_IOMMU;
 	return 0;
@@ -166,8 +176,8 @@ int insula_device_claim(struct list_head *devices, const struct insula_device *a
 	struct insula_device_claim *claim;
 	int err;
 
-	if (address->flags || address->segment > U16_MAX || address->bus > U8_MAX ||
-	    address->function > U8_MAX)
+	if (address->flags & ~INSULA_DEVICE_RELAYED || address->segment > U16_MAX ||
+	    address->bus > U8_MAX || address->function > U8_MAX)
 		return -EINVAL;
 	claim = kzalloc(sizeof(*claim), GFP_KERNEL);
 	if (!claim)
@@ -241,6 +251,52 @@ int insula_devices_extend(struct list_head *devices, struct file *memory, u32 fi
 		list_for_each_entry_continue_reverse(claim, devices, link)
 			insula_device_claim_reduce(claim, memory, first);
 	mutex_unlock(&devices_lock);
+	return err;
+}
+
+static const struct insula_monitor_function *
+device_described(const struct insula_device_claim *claim,
+		 const struct insula_confined_functions *by)
+{
+	u32 i, address = claim->address.bus << 8 | claim->address.function;
+
+	for (i = 0; i < by->count; i++)
+		if (by->function[i].address == address && !claim->address.segment)
+			return &by->function[i];
+	return NULL;
+}
+
+static int device_connect(struct insula_device_claim *claim,
+			  const struct insula_confined_functions *by)
+{
+	const struct insula_monitor_function *described = device_described(claim, by);
+	struct insula_relay_target target = { .areas = by->areas };
+	struct insula_monitor_function copy;
+
+	if (!described)
+		return -EINVAL;
+	copy = *described; /* a process may have it mapped */
+	if (!PAGE_ALIGNED(copy.messages) || copy.messages < by->extent.start ||
+	    copy.messages - by->extent.start >= by->extent.size)
+		return -EINVAL;
+	target.table = phys_to_virt(copy.messages);
+	return insula_device_claim_connect(claim, &target, copy.messages_count);
+}
+
+int insula_devices_connect(struct list_head *devices, const struct insula_confined_functions *by)
+{
+	struct insula_device_claim *claim;
+	int err = 0;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(claim, devices, link) {
+		err = device_connect(claim, by);
+		if (err)
+			break;
+	}
+	mutex_unlock(&devices_lock);
+	if (err)
+		insula_devices_disable_dma(devices);
 	return err;
 }
 

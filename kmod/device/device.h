@@ -6,6 +6,18 @@
 #include <linux/list.h>
 
 #include "insula_module.h"
+#include "mem/contig_alloc.h"
+#include "node/monitor_cores.h"
+
+struct insula_monitor_function;
+
+/* The PCI functions of a confined node, as its monitor's memory describes them. */
+struct insula_confined_functions {
+	struct insula_extent extent;		/* that memory */
+	struct insula_monitor_areas areas;	/* the node's cores */
+	const struct insula_monitor_function *function;
+	u32 count;
+};
 
 int insula_devices_init(void);
 void insula_devices_exit(void);
@@ -30,7 +42,13 @@ int insula_devices_retake(struct list_head *devices, struct file *memory,
 int insula_devices_extend(struct list_head *devices, struct file *memory, u32 first);
 void insula_devices_reduce(struct list_head *devices, struct file *memory, u32 first);
 
-/* Disable DMA, until the node enables it again. Any context. */
+/*
+ * Enable DMA of a confined node's devices, and send their interrupts on to it. -EINVAL: one of
+ * them is not relayed, or not described.
+ */
+int insula_devices_connect(struct list_head *devices, const struct insula_confined_functions *by);
+
+/* Disable DMA, until the node enables it again, and send no more interrupts on. Any context. */
 void insula_devices_disable_dma(struct list_head *devices);
 
 /* The same for the devices of all nodes, when the base crashes. Any context. */

@@ -54,11 +54,27 @@ disable:
 	return err;
 }
 
+static void driver_disable(struct pci_dev *function)
+{
+	pci_release_regions(function);
+	pci_disable_device(function);
+}
+
+/* NULL: its interrupts go to the node directly. */
+static struct insula_relay *driver_relay(const struct insula_device_claim *claim,
+					 const struct insula_iommu_domain *iommu_domain)
+{
+	if (!(claim->address.flags & INSULA_DEVICE_RELAYED))
+		return NULL;
+	return iommu_domain ? insula_relay_create(claim->function) : ERR_PTR(-EOPNOTSUPP);
+}
+
 /* Anybody may write our name to a driver_override: bind only the expected function. */
 static int driver_probe(struct pci_dev *function, const struct pci_device_id *id)
 {
 	struct insula_device_claim *claim = READ_ONCE(bound.expected);
 	struct insula_iommu_domain *iommu_domain;
+	struct insula_relay *relay;
 	int err;
 
 	if (!claim || claim->function != function)
@@ -71,8 +87,15 @@ static int driver_probe(struct pci_dev *function, const struct pci_device_id *id
 		insula_iommu_domain_destroy(iommu_domain);
 		return err;
 	}
+	relay = driver_relay(claim, iommu_domain);
+	if (IS_ERR(relay)) {
+		driver_disable(function);
+		insula_iommu_domain_destroy(iommu_domain);
+		return PTR_ERR(relay);
+	}
 	mutex_lock(&bound.lock);
 	claim->iommu_domain = iommu_domain;
+	claim->relay = relay;
 	pci_set_drvdata(function, claim);
 	list_add_tail_rcu(&claim->bound, &bound.claims);
 	mutex_unlock(&bound.lock);
@@ -84,17 +107,20 @@ static void driver_remove(struct pci_dev *function)
 {
 	struct insula_device_claim *claim = pci_get_drvdata(function);
 	struct insula_iommu_domain *iommu_domain;
+	struct insula_relay *relay;
 
 	mutex_lock(&bound.lock);
 	list_del_rcu(&claim->bound);
 	iommu_domain = claim->iommu_domain;
 	claim->iommu_domain = NULL;
+	relay = claim->relay;
+	claim->relay = NULL;
 	pci_set_drvdata(function, NULL);
 	pci_clear_master(function);
 	mutex_unlock(&bound.lock);
 	synchronize_rcu();
-	pci_release_regions(function);
-	pci_disable_device(function);
+	insula_relay_destroy(relay);
+	driver_disable(function);
 	insula_iommu_domain_destroy(iommu_domain);
 }
 
@@ -141,10 +167,26 @@ void insula_device_claim_reduce(struct insula_device_claim *claim, struct file *
 	mutex_unlock(&bound.lock);
 }
 
+int insula_device_claim_connect(struct insula_device_claim *claim,
+				const struct insula_relay_target *target, u32 count)
+{
+	int err = -EINVAL;
+
+	mutex_lock(&bound.lock);
+	if (claim->relay && count <= insula_relay_count(claim->relay)) {
+		insula_relay_connect(claim->relay, target);
+		pci_set_master(claim->function);
+		err = 0;
+	}
+	mutex_unlock(&bound.lock);
+	return err;
+}
+
 /* After an unplug another device may be in its place. */
 void insula_device_claim_disable_dma(struct insula_device_claim *claim)
 {
 	mutex_lock(&bound.lock);
+	insula_relay_disconnect(claim->relay);
 	if (claim->function && pci_get_drvdata(claim->function) == claim)
 		pci_clear_master(claim->function);
 	mutex_unlock(&bound.lock);

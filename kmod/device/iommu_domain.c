@@ -20,6 +20,15 @@ struct insula_iommu_domain {
 	struct iommu_domain *domain;
 };
 
+bool insula_iommu_remaps_interrupts(struct device *dev)
+{
+	struct iommu_group *group = iommu_group_get(dev);
+	bool remaps = group && insula_compat_isolates_interrupts(dev, group);
+
+	iommu_group_put(group);
+	return remaps;
+}
+
 /* Another device of the group, except bridges, which do no DMA of their own. */
 static int iommu_domain_is_other(struct device *dev, void *data)
 {

@@ -7,6 +7,9 @@
 
 struct insula_iommu_domain;
 
+/* Whether an IOMMU lets a device send no interrupts but those that this kernel set up for it. */
+bool insula_iommu_remaps_interrupts(struct device *dev);
+
 /*
  * Restrict a device's DMA to a memory object, mapped one to one. NULL if no IOMMU is in use:
  * then DMA is unrestricted. ERR_PTR(-EXDEV): the IOMMU group has a device of the base.

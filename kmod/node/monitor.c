@@ -16,6 +16,7 @@
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
 #include "cpu/core.h"
+#include "device/device.h"
 #include "insula_channel.h"
 #include "insula_monitor.h"
 #include "mem/contig_alloc.h"
@@ -35,11 +36,35 @@ static bool monitor_has(const struct insula_extent *extent, u64 start, u64 size)
 	       start - extent->start <= extent->size - size;
 }
 
+/* What user space has laid out, checked. */
+struct monitor_parts {
+	struct insula_monitor *header;
+	struct insula_nested_place place;
+	struct insula_confined_functions functions;
+};
+
+static bool monitor_header_valid(const struct insula_monitor *header, u32 cpus_count,
+				 const struct insula_extent *extent)
+{
+	return header->magic == INSULA_MONITOR_MAGIC &&
+	       header->revision == INSULA_MONITOR_REVISION &&
+	       header->ended == INSULA_MONITOR_RUNS && header->cores_count >= cpus_count &&
+	       header->cores_count <= INSULA_NODE_CPUS_MAX &&
+	       header->functions_count <= INSULA_MONITOR_FUNCTIONS &&
+	       PAGE_ALIGNED(header->cores | header->nested_page_table) &&
+	       IS_ALIGNED(header->functions, sizeof(u64)) &&
+	       monitor_has(extent, header->nested_page_table, PAGE_SIZE) &&
+	       monitor_has(extent, header->cores,
+			   (u64)header->cores_count * INSULA_MONITOR_CORE_SIZE) &&
+	       monitor_has(extent, header->functions, header->functions_count *
+			   sizeof(struct insula_monitor_function));
+}
+
 /* Check what was written for the next start. */
 static int monitor_check(struct file *memory, u32 cpus_count,
-			 const struct insula_node_confine *request,
-			 struct insula_nested_place *place, struct insula_monitor **header)
+			 const struct insula_node_confine *request, struct monitor_parts *parts)
 {
+	struct insula_nested_place *place = &parts->place;
 	struct insula_monitor copy;
 
 	if (insula_memory_count(memory) != 1 || !insula_memory_chunk(memory, 0, &place->extent) ||
@@ -48,20 +73,20 @@ static int monitor_check(struct file *memory, u32 cpus_count,
 	    !PAGE_ALIGNED(request->page_table) ||
 	    !monitor_has(&place->extent, request->page_table, PAGE_SIZE))
 		return -EINVAL;
-	*header = phys_to_virt(place->extent.start + request->header);
-	copy = **header; /* a process may have it mapped */
-	if (copy.magic != INSULA_MONITOR_MAGIC || copy.revision != INSULA_MONITOR_REVISION ||
-	    copy.ended != INSULA_MONITOR_RUNS || copy.cores_count < cpus_count ||
-	    copy.cores_count > INSULA_NODE_CPUS_MAX ||
-	    !PAGE_ALIGNED(copy.cores | copy.nested_page_table) ||
-	    !monitor_has(&place->extent, copy.nested_page_table, PAGE_SIZE) ||
-	    !monitor_has(&place->extent, copy.cores,
-			 (u64)copy.cores_count * INSULA_MONITOR_CORE_SIZE))
+	parts->header = phys_to_virt(place->extent.start + request->header);
+	copy = *parts->header; /* a process may have it mapped */
+	if (!monitor_header_valid(&copy, cpus_count, &place->extent))
 		return -EINVAL;
 	place->monitor = memory;
 	place->root = copy.nested_page_table;
-	place->changes = &(*header)->nested_changes;
+	place->changes = &parts->header->nested_changes;
 	place->areas = (struct insula_monitor_areas) { copy.cores, copy.cores_count };
+	parts->functions = (struct insula_confined_functions) {
+		.extent = place->extent,
+		.areas = place->areas,
+		.function = phys_to_virt(copy.functions),
+		.count = copy.functions_count,
+	};
 	return 0;
 }
 
@@ -69,17 +94,16 @@ static int monitor_check(struct file *memory, u32 cpus_count,
 static int monitor_attach(struct insula_node *node, struct file *memory,
 			  const struct insula_node_confine *request)
 {
-	struct insula_nested_place place;
 	struct insula_nested_table *nested;
-	struct insula_monitor *header;
+	struct monitor_parts parts;
 	int err;
 
 	if (node->vmm.memory && node->vmm.memory != memory)
 		return -EBUSY;
-	err = monitor_check(memory, node->cpus_count, request, &place, &header);
+	err = monitor_check(memory, node->cpus_count, request, &parts);
 	if (err)
 		return err;
-	nested = insula_nested_table_create(&place, node);
+	nested = insula_nested_table_create(&parts.place, node);
 	if (IS_ERR(nested))
 		return PTR_ERR(nested);
 	err = node->vmm.memory ? 0 : insula_memory_claim(memory);
@@ -91,9 +115,10 @@ static int monitor_attach(struct insula_node *node, struct file *memory,
 		node->vmm.memory = get_file(memory);
 	insula_nested_table_put(node->vmm.nested);
 	node->vmm.nested = nested;
-	node->vmm.header = header;
+	node->vmm.header = parts.header;
 	node->vmm.start = *request;
-	return 0;
+	/* That memory is held now. On failure they do nothing, and the caller is told. */
+	return insula_devices_connect(&node->devices, &parts.functions);
 }
 
 int insula_node_confine(struct insula_node *node, struct file *by,
@@ -108,8 +133,7 @@ int insula_node_confine(struct insula_node *node, struct file *by,
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
-	/* Devices' DMA would not be confined. */
-	if (!insula_processor_virtualizes() || !list_empty(&node->devices))
+	if (!insula_processor_virtualizes())
 		return -EOPNOTSUPP;
 	memory = insula_memory_get(request->memory);
 	if (IS_ERR(memory))

@@ -175,7 +175,7 @@ static int node_ioctl_device_add(struct insula_node *node, struct file *by,
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
-	/* The monitor maps no device, and does not confine its DMA. */
+	/* The monitor's memory describes the devices. */
 	if (insula_node_confined(node))
 		return -EOPNOTSUPP;
 	return insula_device_claim(&node->devices, &argument->device, node->memory);

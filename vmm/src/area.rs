@@ -17,6 +17,8 @@ use insula_abi::monitor::{
 use insula_bare::PhysAddr;
 use insula_bare::per_core::PerCore;
 
+use crate::function::Function;
+
 /// Offset of the word for NMIs while the monitor runs. vmx/enter.S has it.
 const NMI_CONTROLS: u64 = 0xff8;
 /// Offset of the guest's control block (VMCB or VMCS).
@@ -217,6 +219,21 @@ impl Area {
     pub fn physical(&self, address: u64) -> PhysAddr {
         let own = self.header().cores() + u64::from(self.index()) * MONITOR_CORE_SIZE;
         PhysAddr(own.wrapping_add(address.wrapping_sub(self.start)))
+    }
+
+    /// The node's PCI functions.
+    pub fn functions(&self) -> impl Iterator<Item = Function> + use<> {
+        let header = self.header();
+        let first = header.read(offset_of!(Monitor, functions));
+        let count = header.word32(offset_of!(Monitor, functions_count));
+        let start = first.wrapping_sub(self.physical(header.start).0);
+        // SAFETY: the base laid them out in the monitor's memory, which is contiguous and stays.
+        unsafe {
+            Function::all(
+                start.wrapping_add(header.start),
+                count.load(Ordering::Relaxed),
+            )
+        }
     }
 
     /// The areas of all cores that the node has now.

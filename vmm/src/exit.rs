@@ -37,6 +37,8 @@ pub enum Exit {
     WritePort {
         /// The port.
         port: u16,
+        /// Size of the access in bytes.
+        size: u8,
         /// The value.
         value: u32,
     },

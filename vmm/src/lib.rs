@@ -29,7 +29,7 @@
 //! |---|---|
 //! | write to the interrupt command register | sent on, if to a core of the node, or a doorbell that the module has declared: see [`policy::icr`] |
 //! | another MSR | by a list: see [`policy::msr`] |
-//! | I/O port | as if there were no such device, or the node's reset: see [`policy::port`] |
+//! | I/O port | as if there were no such device, or the node's reset: see [`policy::port`]; configuration space of its PCI functions: see [`policy::pci`] |
 //! | CPUID, until the core's first program executes it | the processor's, without what the node may not use: see [`policy::cpuid`] |
 //! | memory outside the nested page table | violation; tried again first, if the module has just changed the table |
 //! | instruction of virtualization | violation |
@@ -49,6 +49,7 @@
 //! |---|---|
 //! | [`vcpu`] | a core's loop: answers exits |
 //! | [`area`] | the core's area and the header, shared with the module |
+//! | [`function`] | the node's PCI functions, in that memory |
 //! | [`requests`] | what cores and module ask of a core |
 //! | [`policy`] | what is allowed: pure functions |
 //! | [`guest`] | a core's guest, whatever the processor's kind |
@@ -68,6 +69,7 @@
 
 pub mod area;
 pub mod exit;
+pub mod function;
 pub mod guest;
 pub mod policy;
 pub mod requests;

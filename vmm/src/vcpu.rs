@@ -1,5 +1,7 @@
 //! A core of the monitor: runs the guest's core, and answers its exits.
 
+mod ports;
+
 use core::fmt::Write as _;
 use core::panic::PanicInfo;
 
@@ -16,7 +18,7 @@ use crate::exit::Exit;
 use crate::guest::{Guest, Kind};
 use crate::policy::icr::{Decision, Destination, Message};
 use crate::policy::msr::{LocalVector, LocalVectors, Register};
-use crate::policy::{cpuid, icr, msr, port, xcr0};
+use crate::policy::{cpuid, icr, msr, xcr0};
 use crate::requests::{self, Requests};
 use crate::{svm, vmx};
 
@@ -71,6 +73,7 @@ fn run_guest<G: Guest>(area: Area) -> ! {
             guest,
             changes_seen: 0,
             paused: None,
+            config_address: 0,
         }
         .run(),
         Err(why) => panic!("the processor's virtualization cannot be used: {why:?}"),
@@ -104,6 +107,9 @@ struct Core<G: Guest> {
     changes_seen: u64,
     /// What the guest was doing, while it is paused.
     paused: Option<G::Paused>,
+    /// The address of PCI configuration space that was written last, on this core: kernels write it and
+    /// access the data in one go.
+    config_address: u32,
 }
 
 impl<G: Guest> Core<G> {
@@ -172,9 +178,11 @@ impl<G: Guest> Core<G> {
             Exit::ReadMsr(register) => self.read_msr(register),
             Exit::WriteMsr { register, value } => return self.write_msr(register, value),
             Exit::ReadPort { port, size } => return self.read_port(port, size),
-            Exit::WritePort { port, value } => return self.write_port(port, value),
+            Exit::WritePort { port, size, value } => {
+                return self.write_port(port, size, value);
+            }
             Exit::PortString(port) => return Err(ending(MonitorEnd::PORT, port.into(), 0)),
-            // Memory is coherent, and a node without devices has no use for more.
+            // Memory is coherent, for devices, too.
             Exit::FlushCaches => self.guest.skip_instruction(),
             Exit::WriteXcr { register, value } => self.write_xcr(register, value),
             Exit::Memory { .. } if self.has_seen_change() => {}
@@ -398,31 +406,6 @@ impl<G: Guest> Core<G> {
         // SAFETY: the value is valid, and the monitor uses none of these states.
         unsafe { cpu::write_xcr0(value) }
         self.guest.skip_instruction();
-    }
-
-    fn read_port(&mut self, port: u16, size: u8) -> Outcome {
-        let port::Access::Absent(value) = port::read(port) else {
-            return Err(ending(MonitorEnd::PORT, port.into(), 0));
-        };
-        let rax = self.guest.rax();
-        self.guest.set_rax(match size {
-            1 => rax & !0xff | u64::from(value as u8),
-            2 => rax & !0xffff | u64::from(value as u16),
-            _ => u64::from(value),
-        });
-        self.guest.skip_instruction();
-        Ok(())
-    }
-
-    fn write_port(&mut self, port: u16, value: u32) -> Outcome {
-        match port::write(port, value) {
-            port::Access::Absent(_) => self.guest.skip_instruction(),
-            port::Access::Reset => return Err(RESET),
-            port::Access::Violation => {
-                return Err(ending(MonitorEnd::PORT, port.into(), value.into()));
-            }
-        }
-        Ok(())
     }
 }
 

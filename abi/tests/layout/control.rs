@@ -176,6 +176,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_VECTOR_NMI = insula_abi::VECTOR_NMI,
         INSULA_DEVICE_IOMMU = insula_abi::DEVICE_IOMMU,
         INSULA_DEVICE_ATTACHED = insula_abi::DEVICE_ATTACHED,
+        INSULA_DEVICE_RELAYED = insula_abi::DEVICE_RELAYED,
         INSULA_IOC = ioctl::IOC,
         INSULA_HELLO = ioctl::HELLO,
         INSULA_MACHINE = ioctl::MACHINE,

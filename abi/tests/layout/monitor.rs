@@ -1,7 +1,8 @@
 //! Layout of `insula_monitor.h` as the Rust mirror has it.
 
 use insula_abi::monitor::{
-    self, Monitor, MonitorCore, MonitorEnd, MonitorExit, NodeConfine, Violation,
+    self, Message, Monitor, MonitorCore, MonitorEnd, MonitorExit, MonitorFunction, NodeConfine,
+    Violation,
 };
 
 use super::{Facts, structure, values};
@@ -31,9 +32,24 @@ pub(crate) fn structures() -> Facts {
             ended,
             ended_core,
             violation,
+            functions,
+            functions_count,
+            reserved,
             message,
             doorbells
         ]
+    );
+    structure!(
+        facts,
+        MonitorFunction,
+        "insula_monitor_function",
+        [address, messages_count, messages, config, writable]
+    );
+    structure!(
+        facts,
+        Message,
+        "insula_message",
+        [address, address_high, data, control]
     );
     structure!(
         facts,
@@ -59,6 +75,9 @@ pub(crate) fn constants() -> Facts {
         INSULA_MONITOR_MAGIC = monitor::MONITOR_MAGIC,
         INSULA_MONITOR_REVISION = monitor::MONITOR_REVISION,
         INSULA_MONITOR_CORE_SIZE = monitor::MONITOR_CORE_SIZE,
+        INSULA_FUNCTION_CONFIG_WORDS = monitor::FUNCTION_CONFIG_WORDS,
+        INSULA_FUNCTION_MESSAGES = monitor::FUNCTION_MESSAGES,
+        INSULA_MONITOR_FUNCTIONS = monitor::MONITOR_FUNCTIONS,
         INSULA_MONITOR_MESSAGE = monitor::MONITOR_MESSAGE,
         INSULA_MONITOR_DOORBELLS = monitor::MONITOR_DOORBELLS,
         INSULA_MONITOR_REGISTERS = monitor::MONITOR_REGISTERS,

@@ -7,6 +7,8 @@
 //! connected to a node, only MSIs; and no `_OSC`, which leaves hot-plug, error reporting and power
 //! management to the base.
 //!
+//! A confined node has its configuration space by I/O ports, and no MCFG.
+//!
 //! Source: PCI Firmware Specification 3.3, sections 4.1 "MCFG" and 4.5; ACPI specification 6.5,
 //! section 6.5.5 "_BBN".
 
@@ -23,9 +25,16 @@ use acpi_tables::mcfg::MCFG;
 pub(super) fn mcfg(buses: &[PciBus]) -> MCFG {
     let mut mcfg = MCFG::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     for bus in buses {
-        mcfg.add_ecam(bus.ecam, bus.segment, bus.number, bus.number);
+        if let Some(ecam) = bus.ecam() {
+            mcfg.add_ecam(ecam, bus.segment, bus.number, bus.number);
+        }
     }
     mcfg
+}
+
+/// Whether the node has configuration space in memory.
+pub(super) fn has_mcfg(buses: &[PciBus]) -> bool {
+    buses.iter().any(|bus| bus.ecam().is_some())
 }
 
 /// Appends a host bridge for each bus, and the device that reserves their configuration space.
@@ -33,7 +42,7 @@ pub(super) fn add_host_bridges(code: &mut Vec<u8>, buses: &[PciBus]) {
     for (index, bus) in (0_u8..).zip(buses) {
         add_host_bridge(code, index, bus);
     }
-    if !buses.is_empty() {
+    if has_mcfg(buses) {
         add_reservation(code, buses);
     }
 }
@@ -67,8 +76,8 @@ fn add_host_bridge(code: &mut Vec<u8>, index: u8, bus: &PciBus) {
 
 fn add_reservation(code: &mut Vec<u8>, buses: &[PciBus]) {
     let hardware_id = EISAName::new("PNP0C02");
-    let spaces = buses.iter().map(|bus| memory(&bus.configuration_space()));
-    let spaces: Vec<_> = spaces.collect();
+    let spaces = buses.iter().filter_map(PciBus::configuration_space);
+    let spaces: Vec<_> = spaces.map(|space| memory(&space)).collect();
     let resources = ResourceTemplate::new(spaces.iter().map(|space| space as &dyn Aml).collect());
     let hardware_id = Name::new("_HID".into(), &hardware_id);
     let resources = Name::new("_CRS".into(), &resources);

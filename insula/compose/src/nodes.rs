@@ -406,9 +406,9 @@ impl<'a> Planner<'a> {
             let is_attached = |device: &PciAddress| freed.contains(&device);
             let (attached, free): (Vec<_>, Vec<_>) =
                 devices.iter().partition(|one| is_attached(one));
-            let checked = device::describe(root, &attached);
-            let checked =
-                checked.and_then(|_| device::select(root, &free, one.node.spec.force_device));
+            let spec = &one.node.spec;
+            let checked = device::describe(root, &attached, spec.isolation)
+                .and_then(|_| device::select(root, &free, spec.isolation, spec.force_device));
             if let Err(error) = checked {
                 self.diagnostics.push(one.diagnostic_from("device", &error));
             }

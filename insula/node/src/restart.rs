@@ -215,9 +215,10 @@ impl Restart<'_> {
         let had = had.map_err(|error| self.call_failed(error))?;
         let addresses: Vec<_> = had.iter().map(PciAddress::from_abi).collect();
         let is_attached = |device: &abi::Device| device.flags & abi::DEVICE_ATTACHED != 0;
+        let isolation = self.record.spec.isolation;
         let found = match had.iter().all(is_attached) {
-            true => device::describe(self.root, &addresses),
-            false => device::select(self.root, &addresses, false),
+            true => device::describe(self.root, &addresses, isolation),
+            false => device::select(self.root, &addresses, isolation, false),
         };
         found.map_err(|error| error.context(cannot(self.name)))
     }

@@ -126,7 +126,12 @@ pub(super) fn start_once(
     let name = pick_name(driver, request)?;
     let bootable = open(driver, &request.source)?;
     preflight(driver, root, request, &bootable)?;
-    let devices = device::select(root, &request.spec.device, request.spec.force_device)?;
+    let devices = device::select(
+        root,
+        &request.spec.device,
+        request.spec.isolation,
+        request.spec.force_device,
+    )?;
     check_ports(request)?;
     claims::check(driver, request)?;
     let mut clock = Clock::default();
@@ -146,7 +151,6 @@ pub(super) fn start_once(
         clock,
     };
     let (node, layout, chosen, half_cpus) = start.take_cores(&memory)?;
-    take_devices(&node, &devices)?;
     if let Some(shared) = &shared {
         shared.share_with(&node)?;
     }
@@ -239,7 +243,7 @@ fn preflight(
 
 fn take_devices(node: &Node, devices: &[Selected]) -> Result<(), Error> {
     for device in devices {
-        let taken = node.add_device(device.address.to_abi());
+        let taken = node.add_device(device.to_abi());
         taken.map_err(|error| device::explain(device.address, error))?;
     }
     Ok(())
@@ -313,6 +317,8 @@ impl Start<'_> {
             });
             match created {
                 Ok(node) => {
+                    // What confines the node describes its devices.
+                    take_devices(&node, self.devices)?;
                     if let Some(monitor) = monitor {
                         let confined = monitor.confine(&node, &setup, &layout);
                         confined.map_err(cannot_confine)?;

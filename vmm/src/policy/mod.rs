@@ -3,5 +3,6 @@
 pub mod cpuid;
 pub mod icr;
 pub mod msr;
+pub mod pci;
 pub mod port;
 pub mod xcr0;

@@ -192,6 +192,7 @@ impl Guest {
             (false, true) => Exit::ReadPort { port, size },
             (false, false) => Exit::WritePort {
                 port,
+                size,
                 value: self.vmcb.state.rax as u32,
             },
         }

@@ -159,7 +159,7 @@ fn port(qualification: u64, value: u32) -> Exit {
     match (is_string, is_read) {
         (true, _) => Exit::PortString(port),
         (false, true) => Exit::ReadPort { port, size },
-        (false, false) => Exit::WritePort { port, value },
+        (false, false) => Exit::WritePort { port, size, value },
     }
 }
 
@@ -239,6 +239,7 @@ mod tests {
         assert_eq!(qualified(30, 0x71_0008), Decoded::Exit(read));
         let write = Exit::WritePort {
             port: 0xcf8,
+            size: 4,
             value: 0x4500,
         };
         assert_eq!(qualified(30, 0xcf8_0003), Decoded::Exit(write));

@@ -57,11 +57,10 @@ pub(super) fn remapping(root: &Root) -> Finding {
     match root.text("/proc/interrupts") {
         Ok(_) if device::interrupts_are_remapped(root) => Finding::untested(
             SUBJECT,
-            "on: devices cannot be passed through",
-            "nodes without devices do not use it; it blocks the interrupts of nodes' devices, so \
-             that they \
-             are refused: boot the base with `intremap=off` on its command line to pass devices \
-             through",
+            "on: devices can be passed through to confined nodes only",
+            "nodes without devices do not use it; it blocks interrupts that a node's kernel programs, \
+             so that devices are refused to nodes that are not confined (--isolation vmm): boot the \
+             base with `intremap=off` on its command line to pass them through",
         ),
         Ok(_) => Finding::ok(SUBJECT, "off"),
         Err(error) => Finding::untested(

@@ -7,6 +7,7 @@ use insula_base::root::Root;
 use insula_boot::Chunk;
 
 use super::PciAddress;
+use super::confined::Bar;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Flags of a line of `resource`: `IORESOURCE_IO` and `IORESOURCE_MEM` of include/linux/ioport.h.
@@ -14,14 +15,16 @@ const IO: u64 = 0x100;
 const MEMORY: u64 = 0x200;
 /// Lines of `resource` with the function's own resources: six BARs and the ROM.
 const OWN_RESOURCES: usize = 7;
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
+/// Lines of `resource` with BARs.
+const BARS: usize = 6;
 /// Class code of bridges.
 const BRIDGE: u32 = 0x06;
 /// Offset of the capability list, and the ids of MSI and MSI-X (PCI Local Bus Specification 3.0,
 /// sections 6.7 and 6.8).
 const CAPABILITIES_OFFSET: usize = 0x34;
 const MSI: u8 = 0x05;
-const MSI_X: u8 = 0x11;
+pub(super) const MSI_X: u8 = 0x11;
 
 /// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(super) struct Function {
     pub(super) on_root_bus: bool,
     /// Whether it has MSI or MSI-X.
     pub(super) has_messages: bool,
+    /// Whether an IOMMU is in use for it.
+    pub(super) has_iommu: bool,
     /// Whether it can be reset alone.
     pub(super) has_reset: bool,
 }
@@ -65,6 +70,7 @@ impl Function {
             neighbours: neighbours(root, address),
             on_root_bus: parent.is_none_or(|name| name.to_string_lossy().starts_with("pci")),
             has_messages: has_messages(&std::fs::read(path.join("config")).unwrap_or_default()),
+            has_iommu: path.join("iommu_group").exists(),
             has_reset: has_reset(root, &folder),
             path,
         })
@@ -83,9 +89,32 @@ impl Function {
         self.class >> 16 == BRIDGE
     }
 
+    fn resource_lines(&self) -> String {
+        std::fs::read_to_string(self.path.join("resource")).unwrap_or_default()
+    }
+
+    /// Its configuration space.
+    pub(super) fn config(&self) -> Vec<u8> {
+        std::fs::read(self.path.join("config")).unwrap_or_default()
+    }
+
+    /// Its BARs, and their memory in whole pages.
+    pub(super) fn bars(&self) -> ([Bar; BARS], Vec<Chunk>) {
+        let text = self.resource_lines();
+        let mut lines = text.lines().take(BARS).map(resource);
+        let found: [_; BARS] = std::array::from_fn(|_| lines.next().flatten());
+        let in_memory = found
+            .iter()
+            .flatten()
+            .filter(|(.., flags)| flags & MEMORY != 0);
+        let windows = in_memory.map(|(first, last, _)| (first & !(PAGE - 1), last | (PAGE - 1)));
+        let bar = |(first, last, _)| (first, last - first + 1);
+        (found.map(|one| one.map(bar)), merged(windows.collect()))
+    }
+
     /// Its memory windows, in whole pages, and I/O ports.
     pub(super) fn resources(&self) -> (Vec<Chunk>, Vec<RangeInclusive<u16>>) {
-        let text = std::fs::read_to_string(self.path.join("resource")).unwrap_or_default();
+        let text = self.resource_lines();
         let lines = text.lines().take(OWN_RESOURCES).filter_map(resource);
         let (mut windows, mut ports) = (Vec::new(), Vec::new());
         for (first, last, flags) in lines {
@@ -143,17 +172,16 @@ fn neighbours(root: &Root, address: PciAddress) -> Vec<String> {
 }
 
 fn has_messages(config: &[u8]) -> bool {
+    capabilities(config).any(|(id, _)| matches!(id, MSI | MSI_X))
+}
+
+/// Ids and offsets of the capabilities.
+pub(super) fn capabilities(config: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
     let byte = |at: usize| config.get(at).copied().unwrap_or_default();
-    let mut at = usize::from(byte(CAPABILITIES_OFFSET) & !3);
+    let next = move |at: usize| Some(usize::from(byte(at) & !3)).filter(|at| *at >= 0x40);
+    let offsets = std::iter::successors(next(CAPABILITIES_OFFSET), move |at| next(at + 1));
     // Bounds the list by the size of the configuration space.
-    for _ in 0..48 {
-        match byte(at) {
-            _ if at < 0x40 => return false,
-            MSI | MSI_X => return true,
-            _ => at = usize::from(byte(at + 1) & !3),
-        }
-    }
-    false
+    offsets.take(48).map(move |at| (byte(at), at))
 }
 
 #[cfg(test)]

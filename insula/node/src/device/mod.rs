@@ -4,6 +4,7 @@
 //! again what its own safety depends on.
 
 mod address;
+mod confined;
 mod ecam;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod fake;
@@ -21,6 +22,7 @@ use insula_abi as abi;
 use insula_base::root::Root;
 use serde::Serialize;
 
+use crate::isolation::Isolation;
 use function::Function;
 
 /// Whether the machine's IOMMUs remap interrupts, which blocks MSI messages set up by a node. The
@@ -62,7 +64,8 @@ pub fn all(root: &Root, holder: impl Fn(PciAddress) -> Option<String>) -> Vec<De
         id: format!("{:04x}:{:04x}", function.vendor, function.device),
         driver: function.driver.clone(),
         node: holder(function.address),
-        obstacle: select::obstacle(root, function).map(|obstacle| obstacle.short()),
+        obstacle: select::obstacle(root, function, Isolation::Direct)
+            .map(|obstacle| obstacle.short()),
     };
     devices.map(view).collect()
 }

@@ -2,16 +2,18 @@
 
 use std::ops::RangeInclusive;
 
+use insula_abi as abi;
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
-use insula_boot::{Chunk, PciBus};
+use insula_boot::{Chunk, Configuration, ConfinedFunction, PciBus};
 use insula_driver::CallError;
 use nix::errno::Errno;
 
 use super::function::Function;
+use crate::isolation::Isolation;
 use crate::run::GIVEN_BACK;
 
-use super::{PciAddress, ecam, interrupts_are_remapped, usage};
+use super::{PciAddress, confined, ecam, interrupts_are_remapped, usage};
 
 /// The module's driver, to which nodes' functions are bound.
 const MODULE_DRIVER: &str = "insula";
@@ -29,6 +31,12 @@ pub(super) enum Obstacle {
     NoMessages,
     /// The machine remaps interrupts.
     Remapped,
+    /// A confined node's would be trusted with interrupts.
+    NotRemapped,
+    /// A confined node's would be trusted with memory.
+    NoIommu,
+    /// It has no MSI-X in a BAR, or is in a segment that I/O ports do not reach.
+    NotConfinable,
     /// It cannot be reset alone.
     NoReset,
     /// Its configuration space is only behind I/O ports.
@@ -57,6 +65,15 @@ impl Obstacle {
             Self::Remapped => {
                 "needs MSI messages to its node, which this machine's interrupt remapping blocks"
             }
+            Self::NotRemapped => {
+                "could interrupt any core for a confined node, since this machine does not remap interrupts"
+            }
+            Self::NoIommu => {
+                "could access all memory for a confined node, since no IOMMU is in use for it"
+            }
+            Self::NotConfinable => {
+                "cannot be a confined node's: it has no MSI-X, or is not in PCI segment 0"
+            }
             Self::NoReset => "cannot be reset on its own",
             Self::NoEcam => {
                 "has no configuration space in memory (ECAM): the firmware's MCFG table does not \
@@ -76,9 +93,14 @@ impl Obstacle {
             }
             Self::NoMessages => "use a device with MSI or MSI-X: INTx interrupts go to the base",
             Self::Remapped => {
-                "boot the base with `intremap=off` on its command line; `insula machine check` \
-                 shows whether it is off"
+                "give it to a confined node (--isolation vmm), or boot the base with `intremap=off` on its \
+                 command line; `insula machine check` shows whether it is off"
             }
+            Self::NotRemapped | Self::NoIommu => {
+                "boot the base with its IOMMU and interrupt remapping (`intel_iommu=on` for Intel's, without \
+                 `intremap=off`), or trust the node: without --isolation vmm"
+            }
+            Self::NotConfinable => "use another device, or trust the node: without --isolation vmm",
             Self::NoReset => {
                 "use a device with a reset of its own or a port of its own, and with an enabled \
                  `reset_method` in sysfs"
@@ -93,6 +115,9 @@ impl Obstacle {
             Self::Shared(names) => format!("shares its bus with {}", names.join(", ")),
             Self::RootBus => "on a root bus".to_owned(),
             Self::Remapped => "interrupts are remapped".to_owned(),
+            Self::NotRemapped => "interrupts are not remapped".to_owned(),
+            Self::NoIommu => "no IOMMU".to_owned(),
+            Self::NotConfinable => "no MSI-X".to_owned(),
             Self::NoMessages => "no MSI".to_owned(),
             Self::NoReset => "no reset".to_owned(),
             Self::NoEcam => "no ECAM".to_owned(),
@@ -101,8 +126,8 @@ impl Obstacle {
     }
 }
 
-/// The first obstacle of a function, if any.
-pub(super) fn obstacle(root: &Root, function: &Function) -> Option<Obstacle> {
+/// The first obstacle of a function for a node of this isolation, if any.
+pub(super) fn obstacle(root: &Root, function: &Function, isolation: Isolation) -> Option<Obstacle> {
     if function.is_bridge() {
         return Some(Obstacle::Bridge);
     }
@@ -115,15 +140,17 @@ pub(super) fn obstacle(root: &Root, function: &Function) -> Option<Obstacle> {
     if !function.has_messages {
         return Some(Obstacle::NoMessages);
     }
-    if interrupts_are_remapped(root) {
-        return Some(Obstacle::Remapped);
+    match (isolation, interrupts_are_remapped(root)) {
+        (Isolation::Direct, true) => return Some(Obstacle::Remapped),
+        (Isolation::Vmm, false) => return Some(Obstacle::NotRemapped),
+        (Isolation::Vmm, true) if !function.has_iommu => return Some(Obstacle::NoIommu),
+        _ => {}
     }
     if !function.has_reset {
         return Some(Obstacle::NoReset);
     }
-    ecam::base(root, function.address)
-        .is_none()
-        .then_some(Obstacle::NoEcam)
+    let needs_ecam = isolation == Isolation::Direct;
+    (needs_ecam && ecam::base(root, function.address).is_none()).then_some(Obstacle::NoEcam)
 }
 
 /// A suitable function, with what the node needs to know of it.
@@ -131,9 +158,18 @@ pub(super) fn obstacle(root: &Root, function: &Function) -> Option<Obstacle> {
 pub struct Selected {
     /// Its address.
     pub address: PciAddress,
-    ecam: u64,
+    found: Found,
     windows: Vec<Chunk>,
     ports: Vec<RangeInclusive<u16>>,
+}
+
+/// How the node finds its configuration space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    /// In memory, at this address for bus 0.
+    InMemory(u64),
+    /// By I/O ports.
+    ByPorts(Box<ConfinedFunction>),
 }
 
 impl Selected {
@@ -143,9 +179,24 @@ impl Selected {
         PciBus {
             segment: self.address.segment,
             number: self.address.bus,
-            ecam: self.ecam,
+            configuration: match &self.found {
+                Found::InMemory(ecam) => Configuration::Memory { ecam: *ecam },
+                Found::ByPorts(function) => Configuration::Ports(function),
+            },
             windows: &self.windows,
             ports: &self.ports,
+        }
+    }
+
+    /// The function as the module is asked for it.
+    #[must_use]
+    pub(crate) fn to_abi(&self) -> abi::Device {
+        abi::Device {
+            flags: match self.found {
+                Found::InMemory(_) => 0,
+                Found::ByPorts(_) => abi::DEVICE_RELAYED,
+            },
+            ..self.address.to_abi()
         }
     }
 }
@@ -154,8 +205,13 @@ impl Selected {
 ///
 /// # Errors
 /// Why it cannot be a node's; nothing was touched.
-pub fn select(root: &Root, addresses: &[PciAddress], force: bool) -> Result<Vec<Selected>, Error> {
-    let selected = describe(root, addresses)?;
+pub fn select(
+    root: &Root,
+    addresses: &[PciAddress],
+    isolation: Isolation,
+    force: bool,
+) -> Result<Vec<Selected>, Error> {
+    let selected = describe(root, addresses, isolation)?;
     let functions = functions(root, addresses)?;
     let is_attached = |function: &&Function| function.driver.as_deref() == Some(MODULE_DRIVER);
     if let Some(taken) = functions.iter().find(is_attached) {
@@ -172,7 +228,11 @@ pub fn select(root: &Root, addresses: &[PciAddress], force: bool) -> Result<Vec<
 ///
 /// # Errors
 /// Why it cannot be a node's; nothing was touched.
-pub fn describe(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Selected>, Error> {
+pub fn describe(
+    root: &Root,
+    addresses: &[PciAddress],
+    isolation: Isolation,
+) -> Result<Vec<Selected>, Error> {
     for (index, address) in addresses.iter().enumerate() {
         if addresses[..index].contains(address) {
             return Err(twice(*address));
@@ -181,7 +241,7 @@ pub fn describe(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Selected>, 
     let functions = functions(root, addresses)?;
     functions
         .iter()
-        .map(|function| selected(root, function))
+        .map(|function| selected(root, function, isolation))
         .collect()
 }
 
@@ -190,18 +250,35 @@ fn functions(root: &Root, addresses: &[PciAddress]) -> Result<Vec<Function>, Err
     addresses.iter().map(read).collect()
 }
 
-fn selected(root: &Root, function: &Function) -> Result<Selected, Error> {
+fn selected(root: &Root, function: &Function, isolation: Isolation) -> Result<Selected, Error> {
     let address = function.address;
-    if let Some(obstacle) = obstacle(root, function) {
-        return Err(unsuitable(address, &obstacle));
+    let refused = |obstacle| unsuitable(address, &obstacle);
+    if let Some(obstacle) = obstacle(root, function, isolation) {
+        return Err(refused(obstacle));
     }
-    let ecam = ecam::base(root, address).ok_or_else(|| unsuitable(address, &Obstacle::NoEcam))?;
+    if isolation == Isolation::Vmm {
+        return for_confined(function).ok_or_else(|| refused(Obstacle::NotConfinable));
+    }
+    let ecam = ecam::base(root, address).ok_or_else(|| refused(Obstacle::NoEcam))?;
     let (windows, ports) = function.resources();
     Ok(Selected {
         address,
-        ecam,
+        found: Found::InMemory(ecam),
         windows,
         ports,
+    })
+}
+
+/// The function for a confined node, which has no ports.
+fn for_confined(function: &Function) -> Option<Selected> {
+    let address = function.address;
+    let (bars, windows) = function.bars();
+    let described = confined::describe(address, &function.config(), &bars)?;
+    (address.segment == 0).then(|| Selected {
+        address,
+        found: Found::ByPorts(Box::new(described)),
+        windows,
+        ports: Vec::new(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Tests with the sysfs of fake machines.
 
 use insula_base::error::Error;
+use insula_boot::Configuration;
 
 use super::fake::{Machine, PORT};
 use super::*;
@@ -25,7 +26,7 @@ impl Machine {
 
     fn select(&self, addresses: &[&str]) -> Result<Vec<Selected>, Error> {
         let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        select(&self.root(), &addresses, false)
+        select(&self.root(), &addresses, Isolation::Direct, false)
     }
 
     fn refusal(&self, address: &str) -> String {
@@ -37,7 +38,10 @@ impl Machine {
 fn a_function_behind_a_port_is_described() {
     let selected = Machine::new().select(&["0000:01:00.0"]).unwrap();
     let bus = selected[0].bus();
-    assert_eq!((bus.segment, bus.number, bus.ecam), (0, 1, 0xb000_0000));
+    assert_eq!(
+        (bus.segment, bus.number, bus.configuration),
+        (0, 1, Configuration::Memory { ecam: 0xb000_0000 })
+    );
     assert_eq!(
         (bus.windows[0].start, bus.windows[0].size),
         (0xfe80_0000, 0x4000)
@@ -89,6 +93,34 @@ fn unsuitable_functions_are_refused() {
 }
 
 #[test]
+fn a_confined_node_needs_an_iommu_that_remaps_interrupts() {
+    let machine = Machine::new();
+    let select = || {
+        let address = "0000:01:00.0".parse().unwrap();
+        select(&machine.root(), &[address], Isolation::Vmm, false)
+    };
+    let refusal = || select().unwrap_err().to_string();
+    assert!(refusal().contains("does not remap interrupts"));
+    machine.add("/proc/interrupts", " 24: 0 IR-PCI-MSI 0-edge nvme\n");
+    assert!(refusal().contains("no IOMMU is in use for it"));
+    machine.add(&format!("{PORT}/0000:01:00.0/iommu_group/type"), "DMA\n");
+    let selected = select().unwrap();
+    let bus = selected[0].bus();
+    let Configuration::Ports(function) = bus.configuration else {
+        panic!("{bus:?}");
+    };
+    assert_eq!(function.messages, 1);
+    assert_eq!(function.message_table.start, 0xfe80_0000);
+    assert!(bus.ports.is_empty(), "a confined node has no ports");
+    // Without MSI-X.
+    let mut config = vec![0; 256];
+    (config[0x34], config[0x40]) = (0x40, 0x05);
+    let path = format!("{PORT}/0000:01:00.0/config");
+    std::fs::write(machine.root().path(&path), config).unwrap();
+    assert!(refusal().contains("has no MSI-X"));
+}
+
+#[test]
 fn an_attached_function_is_refused_but_described() {
     let machine = Machine::new();
     machine.take_disk();
@@ -98,7 +130,7 @@ fn an_attached_function_is_refused_but_described() {
             .contains("is already attached to a node")
     );
     let address = "0000:01:00.0".parse().unwrap();
-    assert!(describe(&machine.root(), &[address]).is_ok());
+    assert!(describe(&machine.root(), &[address], Isolation::Direct).is_ok());
 }
 
 #[test]
@@ -135,7 +167,7 @@ fn a_disk_in_use_is_refused() {
         assert!(refusal.contains(part), "{refusal}");
     }
     let address = "0000:01:00.0".parse().unwrap();
-    assert!(select(&machine.root(), &[address], true).is_ok());
+    assert!(select(&machine.root(), &[address], Isolation::Direct, true).is_ok());
     assert!(machine.select(&["0000:02:00.0"]).is_ok());
 }
 

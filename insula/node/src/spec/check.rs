@@ -10,7 +10,6 @@ use insula_image::BUILT_IN;
 
 use super::NodeSpec;
 use crate::cores::CoreRequest;
-use crate::isolation::Isolation;
 
 impl NodeSpec {
     /// Checks the spec by itself.
@@ -21,7 +20,6 @@ impl NodeSpec {
         let mut problems = Problems::default();
         problems.cores(self);
         problems.memory(self);
-        problems.isolation(self);
         problems.root(self);
         problems.program(self);
         problems.ready(self);
@@ -73,16 +71,6 @@ impl Problems {
         if spec.memory.is_empty() {
             let hint = "give an amount, such as \"512M\", or remove --memory";
             self.add("memory", "the node has no memory", hint);
-        }
-    }
-
-    fn isolation(&mut self, spec: &NodeSpec) {
-        if spec.isolation != Isolation::Vmm {
-            return;
-        }
-        if !spec.device.is_empty() {
-            let message = "a confined node cannot have PCI functions: nothing confines their DMA";
-            self.add("device", message, "remove --device, or --isolation vmm");
         }
     }
 

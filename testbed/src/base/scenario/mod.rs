@@ -57,6 +57,7 @@ pub const ALL: &[&Scenario] = &[
     &isolation::confined::SCENARIO,
     &isolation::confined_vmx::SCENARIO,
     &isolation::confined_update::SCENARIO,
+    &isolation::confined_devices::SCENARIO,
     &isolation::confined_grants::SCENARIO,
     &isolation::confined_lwk::SCENARIO,
     &isolation::confined_programs::SCENARIO,

@@ -103,7 +103,7 @@ fn devices_work(context: &Context, network: &NetworkDriver) -> Result<(), Findin
 
 /// The disk works on with more memory and with less. Buffers of programs come from added memory
 /// first: a kernel puts movable pages there.
-fn added_memory_is_reached(node: &TestNode) -> Result<(), Finding> {
+pub(crate) fn added_memory_is_reached(node: &TestNode) -> Result<(), Finding> {
     for change in [MORE, LESS] {
         memory_changes(node, change)?;
     }
@@ -195,7 +195,7 @@ fn nothing_else_is_reached(context: &Context) -> Result<(), Finding> {
 }
 
 /// Waits until the IOMMU has reported a write of the device to this address.
-fn wait_for_fault(address: u64) -> Result<(), Finding> {
+pub(crate) fn wait_for_fault(address: u64) -> Result<(), Finding> {
     let fault = format!("fault addr {address:#x}");
     wait_for("the base to log the fault", || {
         let log = spare::shell("dmesg")?;

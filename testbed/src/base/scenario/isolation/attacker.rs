@@ -12,8 +12,17 @@ pub(super) fn start(
     isolation: &str,
     parameters: &str,
 ) -> Result<TestNode, Finding> {
+    start_with(context, &["--isolation", isolation], parameters)
+}
+
+/// Starts it with other arguments of `run`.
+pub(super) fn start_with(
+    context: &Context,
+    arguments: &[&str],
+    parameters: &str,
+) -> Result<TestNode, Finding> {
     let image = peer_image(context, "6.12")?;
-    let size = ["--isolation", isolation, "--memory", "192M", "--no-reboot"];
+    let size = [arguments, &["--memory", "192M", "--no-reboot"]].concat();
     let task = format!("attack attack={parameters}");
     TestNode::start(NAME, &["--image", &image], &size, &task)
 }

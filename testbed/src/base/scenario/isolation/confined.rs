@@ -18,15 +18,17 @@ use crate::base::support::insula_command::{assert_equal, insula, try_insula, wit
 use crate::base::support::nodes::peer_node::Peer;
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
+use crate::base::support::spare::DISK;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
-use crate::host::machine::Emulator;
+use crate::host::machine::{Emulator, SpareDevices};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "confined",
     proves: "a confined node works as others do, and what it does wrong ends it alone",
     machine: Shape {
         emulator: Emulator::Backports,
+        spare_devices: SpareDevices::Plain,
         ..Shape::USUAL
     },
     module: Module::Loaded,
@@ -116,8 +118,8 @@ fn computes_without_exits(context: &Context) -> Result<(), Finding> {
 /// What cannot be confined is refused before anything is taken.
 fn refusals() -> Result<(), Finding> {
     let run = |more: &[&str]| try_insula(&[&["run", "--isolation", "vmm"], more].concat());
-    let device = ["--image", "peer-6.12", "--device", "0000:00:1f.2"];
-    run(&device)?.refused(1, &["PCI functions", "DMA"])
+    let device = ["--image", "peer-6.12", "--device", DISK];
+    run(&device)?.refused(1, &["does not remap interrupts", "nothing was touched"])
 }
 
 /// Waits until the node was ended by its monitor. Returns what that tells.

@@ -3,14 +3,15 @@
 pub(super) mod attacked;
 mod attacker;
 pub(super) mod confined;
+pub(super) mod confined_devices;
 pub(super) mod confined_grants;
 pub(super) mod confined_lwk;
 pub(super) mod confined_programs;
 pub(super) mod confined_update;
-
-/// Arguments of a node that is confined.
-const CONFINED: [&str; 2] = ["--isolation", "vmm"];
 pub(super) mod confined_vmx;
 pub(super) mod hostile;
 pub(super) mod kvm_beside;
 mod neighbour;
+
+/// Arguments of a node that is confined.
+const CONFINED: [&str; 2] = ["--isolation", "vmm"];
