@@ -50,3 +50,70 @@ pub struct Loadable {
     /// The segments to copy, in ascending order, disjoint, all within the footprint.
     pub segments: Vec<Segment>,
 }
+
+/// Largest kernel that is taken for one: it must fit in the 2 GiB that the kernel's code reaches.
+const FOOTPRINT_MAX: u64 = 2 << 30;
+
+impl Loadable {
+    /// Whether what its fields promise is so: for one that was read from a file, not from a kernel.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let mut end = 0;
+        let in_order = self.segments.iter().all(|segment| {
+            let follows = segment.load_offset >= end;
+            let Some(after) = segment.load_offset.checked_add(segment.size) else {
+                return false;
+            };
+            end = after;
+            follows && end <= self.footprint
+        });
+        in_order
+            && self.footprint <= FOOTPRINT_MAX
+            && self.entry_offset < self.footprint
+            && self.alignment.is_power_of_two()
+            && self.alignment <= FOOTPRINT_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loadable(segments: &[(u64, u64)]) -> Loadable {
+        let segment = |&(load_offset, size)| Segment {
+            file_offset: 0,
+            load_offset,
+            size,
+        };
+        Loadable {
+            format: Format::Elf,
+            release: String::new(),
+            setup_header: Vec::new(),
+            entry_offset: 0x10,
+            alignment: 2 << 20,
+            footprint: 0x5000,
+            segments: segments.iter().map(segment).collect(),
+        }
+    }
+
+    #[test]
+    fn segments_are_in_order_and_within_the_footprint() {
+        assert!(loadable(&[(0, 0x1000), (0x1000, 0x4000)]).is_valid());
+        assert!(!loadable(&[(0, 0x5001)]).is_valid());
+        assert!(!loadable(&[(0x1000, 0x1000), (0, 0x1000)]).is_valid());
+        assert!(!loadable(&[(u64::MAX, 2)]).is_valid());
+    }
+
+    #[test]
+    fn other_fields_are_checked() {
+        let changed = |change: fn(&mut Loadable)| {
+            let mut loadable = loadable(&[(0, 0x1000)]);
+            change(&mut loadable);
+            loadable.is_valid()
+        };
+        assert!(!changed(|one| one.entry_offset = 0x5000));
+        assert!(!changed(|one| one.alignment = 3));
+        assert!(!changed(|one| one.alignment = 1 << 63));
+        assert!(!changed(|one| one.footprint = 1 << 40));
+    }
+}

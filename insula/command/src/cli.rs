@@ -215,6 +215,27 @@ pub(super) enum Image {
         #[arg(long)]
         json: bool,
     },
+    /// Write an image to a new file, from which it can be loaded after the next boot
+    Save {
+        /// The image
+        #[arg(value_name = "IMAGE")]
+        name: Name,
+        /// The file; only its owner may read it
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Make an image resident that was saved in a file
+    Load {
+        /// The file
+        #[arg(short, long, value_name = "FILE")]
+        input: PathBuf,
+        /// Another name than that in the file
+        #[arg(long)]
+        name: Option<Name>,
+        /// Print everything known about it, as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove images; nodes started from them keep running
     Rm {
         /// The images

@@ -99,6 +99,17 @@ examples! {
     "insula-image-inspect": {
         "Show everything about an image" => ["insula image inspect debian"],
     }
+    "insula-image-save": {
+        "Keep an image beyond the next boot" => [
+            "insula image save debian --output debian.image",
+        ],
+    }
+    "insula-image-load": {
+        "Make a saved image resident" => [
+            "insula image load --input debian.image",
+            "insula image load --input debian.image --name other",
+        ],
+    }
     "insula-image-rm": {
         "Free the memory of an image" => ["insula image rm debian"],
     }

@@ -18,6 +18,14 @@ pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
         Image::Build(options) => build(context, options),
         Image::Ls { json } => list(&context.driver()?, json),
         Image::Inspect { names, .. } => inspect(&context.driver()?, &names),
+        Image::Save { name, output } => {
+            let image = image::open(&context.driver()?, &name)?;
+            Ok(image::save(image, &output)?)
+        }
+        Image::Load { input, name, json } => {
+            let (name, loaded) = image::load(&context.driver()?, &input, name.as_ref())?;
+            added(&name, &loaded, json)
+        }
         Image::Rm { names } => {
             let driver = context.driver()?;
             names

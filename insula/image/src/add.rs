@@ -185,7 +185,8 @@ impl Content {
     }
 }
 
-fn driver_failed(name: &Name, source: DriverError) -> Error {
+/// The error for an image that the module has not taken.
+pub(super) fn driver_failed(name: &Name, source: DriverError) -> Error {
     match source.errno() {
         Some(Errno::EEXIST) => name_taken(name),
         _ => Error::new(format!("the image '{name}' could not be added"))
@@ -236,7 +237,11 @@ fn record(path: std::path::PathBuf, bytes: &[u8]) -> FileRecord {
     }
 }
 
-fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, Error> {
+/// A description as the module keeps it.
+///
+/// # Errors
+/// When it is too long.
+pub(super) fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, Error> {
     // Serialising to memory fails only for maps with non-string keys: there are none.
     let text = serde_json::to_vec(description).unwrap_or_default();
     if text.len() > abi::DESCRIPTION_MAX {
@@ -250,7 +255,11 @@ fn encode(name: &Name, description: &Description) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-fn allocate(driver: &Driver, name: &Name, size: u64) -> Result<Memory, Error> {
+/// Memory of at least that size for an image.
+///
+/// # Errors
+/// When memory is short, or the module's.
+pub(super) fn allocate(driver: &Driver, name: &Name, size: u64) -> Result<Memory, Error> {
     let size = size.next_multiple_of(abi::GRANULE);
     let request = abi::Request {
         size,

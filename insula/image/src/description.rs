@@ -102,6 +102,11 @@ impl ResidentLayout {
     }
 }
 
+/// Whether a part is within `whole` bytes.
+fn within(start: u64, size: u64, whole: u64) -> bool {
+    start.checked_add(size).is_some_and(|end| end <= whole)
+}
+
 /// Everything that a start from a resident image needs to know, and the image's origin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Description {
@@ -129,6 +134,24 @@ pub struct Description {
 }
 
 impl Description {
+    /// Whether its parts are within its memory, and all that it says can be.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let ResidentLayout {
+            segments,
+            initrd,
+            size,
+        } = &self.layout;
+        let resident = |start: u64, bytes| within(start, bytes, *size);
+        let mut parts = self.loadable.segments.iter().zip(segments);
+        self.loadable.is_valid()
+            && !matches!(self.log, LogSource::File { .. })
+            && size.is_multiple_of(PART_ALIGNMENT)
+            && segments.len() == self.loadable.segments.len()
+            && resident(*initrd, self.initrd_size)
+            && parts.all(|(segment, &start)| resident(start, segment.size))
+    }
+
     /// The image's content.
     #[must_use]
     pub fn content(&self) -> Content {
@@ -162,10 +185,15 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn loadable(sizes: &[u64]) -> Loadable {
-        let segment = |&size: &u64| Segment {
-            file_offset: 0,
-            load_offset: 0,
-            size,
+        let mut end = 0;
+        let mut segment = |&size: &u64| {
+            let load_offset = end;
+            end += size;
+            Segment {
+                file_offset: 0,
+                load_offset,
+                size,
+            }
         };
         Loadable {
             format: Format::BzImage,
@@ -174,8 +202,50 @@ pub(crate) mod tests {
             entry_offset: 0x200,
             alignment: 2 << 20,
             footprint: sizes.iter().sum(),
-            segments: sizes.iter().map(segment).collect(),
+            segments: sizes.iter().map(&mut segment).collect(),
         }
+    }
+
+    pub(crate) fn description(sizes: &[u64], initrd_size: u64) -> Description {
+        let loadable = loadable(sizes);
+        let record = || FileRecord {
+            path: "/k".into(),
+            size: 1,
+            sha256: String::new(),
+        };
+        Description {
+            payload: Payload::Compressed,
+            initrd_size,
+            layout: ResidentLayout::plan(&loadable, initrd_size),
+            append: String::new(),
+            log: LogSource::Unreadable("none".into()),
+            added_unix_s: 0,
+            kernel: record(),
+            initrd: Some(record()),
+            project: None,
+            loadable,
+        }
+    }
+
+    #[test]
+    fn descriptions_that_lead_outside_are_not_valid() {
+        let changed = |change: fn(&mut Description)| {
+            let mut description = description(&[5000, 3], 100);
+            change(&mut description);
+            description.is_valid()
+        };
+        assert!(changed(|_| ()));
+        assert!(!changed(|one| one.initrd_size = 4097));
+        assert!(!changed(|one| one.layout.initrd = u64::MAX));
+        assert!(!changed(|one| one.layout.segments[1] += 4094 + 4096));
+        assert!(!changed(|one| one.layout.segments.truncate(1)));
+        assert!(!changed(|one| one.layout.size += 1));
+        assert!(!changed(|one| one.loadable.segments[0].load_offset = 4));
+        assert!(!changed(|one| one.log = LogSource::File {
+            path: "/etc/shadow".into(),
+            size: 0,
+            modified_ns: 0,
+        }));
     }
 
     proptest! {

@@ -11,9 +11,11 @@ mod built_in;
 mod description;
 mod digest;
 mod files;
+mod image_file;
 mod initramfs;
 mod modules;
 mod store;
+mod transfer;
 
 pub use add::{AddRequest, Initrd, Prepared, add};
 pub use bootable::{Bootable, LoadError};
@@ -25,3 +27,4 @@ pub use files::{Files, KernelFile, installed, installed_releases};
 pub use initramfs::Initramfs;
 pub use modules::{KernelModule, modules_with_dependencies};
 pub use store::{Image, Listing, list, open, remove};
+pub use transfer::{load, save};

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::base::support::insula_command::{assert_equal, insula, insula_json, text, with_cleanup};
+use crate::base::support::insula_command::{
+    assert_equal, insula, insula_json, text, try_insula, with_cleanup,
+};
 use crate::base::support::load::sectors_read;
 use crate::base::support::nodes::test_node::{TestNode, path};
 use crate::base::support::resources::{Resources, assert_unchanged, drop_caches};
@@ -44,6 +46,7 @@ fn play(context: &Context) -> Result<(), Finding> {
             }
         }
         outlived_by_its_node(context)?;
+        saved_and_loaded(context)?;
         assert_unchanged(&before)
     })?;
     Ok(fs::remove_dir_all(FOLDER)?)
@@ -186,4 +189,69 @@ fn outlived_by_its_node(context: &Context) -> Result<(), Finding> {
     })?;
     node.assert_works()?;
     node.remove()
+}
+
+/// An image that was saved and removed is loaded again, with the same content; damaged files are
+/// refused, and nothing is kept of them.
+fn saved_and_loaded(context: &Context) -> Result<(), Finding> {
+    let before = Resources::now()?;
+    let kernel = path(&context.kernel("6.12")?);
+    let initrd = path(context.node_initrd());
+    let words = ["image", "add", "saved", "--append", "from=image"];
+    let files = ["--kernel", &kernel, "--initrd", &initrd];
+    insula(&[&words[..], &files].concat())?;
+    let added = insula_json(&["image", "inspect", "saved"])?[0].clone();
+    let file = Path::new(FOLDER).join("saved.image");
+    insula(&["image", "save", "saved", "--output", &path(&file)])?;
+    refuses(
+        &["image", "save", "saved", "--output", &path(&file)],
+        "File exists",
+    )?;
+    insula(&["image", "rm", "saved"])?;
+    assert_unchanged(&before)?;
+    damaged_files_are_refused(&file)?;
+    assert_unchanged(&before)?;
+
+    insula(&["image", "load", "--input", &path(&file)])?;
+    refuses(
+        &["image", "load", "--input", &path(&file)],
+        "already is an image",
+    )?;
+    insula(&["image", "load", "--input", &path(&file), "--name", "other"])?;
+    fs::remove_file(&file)?;
+    for name in ["saved", "other"] {
+        let loaded = insula_json(&["image", "inspect", name])?[0].clone();
+        for fact in [
+            "kernel", "initrd", "append", "offsets", "segments", "layout",
+        ] {
+            assert_equal(fact, &loaded[fact], &added[fact])?;
+        }
+    }
+    insula(&["image", "rm", "saved"])?;
+    let node = TestNode::start("loaded", &["--image", "other"], &SIZE, "idle")?;
+    node.assert_ready(&context.release("6.12")?)?;
+    node.remove()?;
+    insula(&["image", "rm", "other"])?;
+    assert_unchanged(&before)
+}
+
+/// Refuses a file that is truncated, and one with a bit flipped in its content.
+fn damaged_files_are_refused(file: &Path) -> Result<(), Finding> {
+    let damaged = Path::new(FOLDER).join("damaged.image");
+    let whole = fs::read(file)?;
+    let refused = |why| refuses(&["image", "load", "--input", &path(&damaged)], why);
+    fs::write(&damaged, &whole[..whole.len() - 4096])?;
+    refused("truncated")?;
+    let mut flipped = whole;
+    if let Some(last) = flipped.last_mut() {
+        *last ^= 1;
+    }
+    fs::write(&damaged, flipped)?;
+    refused("checksum")?;
+    Ok(fs::remove_file(damaged)?)
+}
+
+/// Runs a command that fails with that text, and leaves a hint.
+fn refuses(words: &[&str], why: &str) -> Result<(), Finding> {
+    try_insula(words)?.refused(1, &[why])
 }

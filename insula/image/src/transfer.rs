@@ -1,0 +1,208 @@
+//! Images as files: saving a resident one, and making a saved one resident again.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use insula_base::error::Error;
+use insula_base::state::AtomicFile;
+use insula_driver::name::Name;
+use insula_driver::{Driver, DriverError};
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::add::{allocate, check_name, driver_failed, encode};
+use super::image_file::{self, FileError, Reader};
+use super::{Description, Image};
+
+/// What a file says of its image.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    name: Name,
+    image: Description,
+}
+
+/// Writes an image to a new file, which only its owner may read: it holds all that the image's
+/// initrd does.
+///
+/// # Errors
+/// When there is a file of that name, or it cannot be written; nothing is left of it.
+pub fn save(image: Image, path: &Path) -> Result<(), Error> {
+    let Image {
+        name,
+        mut description,
+        memory,
+    } = image;
+    let unread = |error: DriverError| unsaved(&name, path, io::Error::other(error));
+    let mapping = memory.map().map_err(unread)?;
+    let size = description.layout.size;
+    // Of this boot.
+    description.project = None;
+    let saved = Saved {
+        name: name.clone(),
+        image: description,
+    };
+    // Serialising to memory fails only for maps with non-string keys: there are none.
+    let text = serde_json::to_vec(&saved).unwrap_or_default();
+    let write = || {
+        if path.try_exists()? {
+            return Err(Errno::EEXIST.into());
+        }
+        let file = AtomicFile::create(folder(path))?;
+        let mut to = BufWriter::new(file.file());
+        image_file::write(&mut to, &text, &mapping, size)?;
+        to.flush()?;
+        drop(to);
+        file.persist_new(path).map_err(|(error, _)| error)
+    };
+    write().map_err(|error| unsaved(&name, path, error))
+}
+
+/// The folder that a path is in.
+fn folder(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    parent.unwrap_or(Path::new("."))
+}
+
+/// Makes the image in a file resident, under that name or its own. Returns its name.
+///
+/// # Errors
+/// When the file cannot be read or is damaged, its name is in use, or memory is short; nothing is
+/// left behind.
+pub fn load(
+    driver: &Driver,
+    path: &Path,
+    name: Option<&Name>,
+) -> Result<(Name, Description), Error> {
+    let (reader, saved) = open(path).map_err(|error| unloaded(path, error))?;
+    let name = name.unwrap_or(&saved.name);
+    let description = Description {
+        added_unix_s: now_unix_s(),
+        ..saved.image
+    };
+    check_name(driver, name)?;
+    let text = encode(name, &description)?;
+    let memory = allocate(driver, name, description.layout.size)?;
+    let mut mapping = memory.map().map_err(|error| driver_failed(name, error))?;
+    let read = reader.read_content(|offset, bytes| mapping.write(offset, bytes));
+    read.map_err(|error| unloaded(path, error))?;
+    drop(mapping);
+    let added = driver.add_image(&name.to_abi(), &text, &memory);
+    added.map_err(|error| driver_failed(name, error.into()))?;
+    Ok((name.clone(), description))
+}
+
+/// Reads a file up to its content.
+fn open(path: &Path) -> Result<(Reader<BufReader<File>>, Saved), FileError> {
+    let file = File::open(path)?;
+    let facts = file.metadata()?;
+    if facts.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
+    }
+    let reader = Reader::open(BufReader::new(file), facts.len())?;
+    let saved = parse(&reader.description, reader.size)?;
+    Ok((reader, saved))
+}
+
+/// Reads a description of an image of `size` bytes. A checksum tells damage, not intention: what the
+/// description says is checked as if it came from a stranger.
+fn parse(text: &[u8], size: u64) -> Result<Saved, FileError> {
+    let saved: Saved = serde_json::from_slice(text).map_err(|_| FileError::Description)?;
+    match saved.image.is_valid() && saved.image.layout.size == size {
+        true => Ok(saved),
+        false => Err(FileError::Description),
+    }
+}
+
+fn now_unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+fn unsaved(name: &Name, path: &Path, source: io::Error) -> Error {
+    let what = format!(
+        "the image '{name}' could not be saved as {}",
+        path.display()
+    );
+    let hint = match source.kind() {
+        io::ErrorKind::AlreadyExists => "remove the file, or give another name with --output",
+        _ => "",
+    };
+    Error::new(what)
+        .because(source)
+        .leaving("no file was made")
+        .hint(hint)
+}
+
+fn unloaded(path: &Path, source: FileError) -> Error {
+    let hint = match source {
+        FileError::NoImage => "give a file that `insula image save` has written",
+        FileError::Version(_) => "save the image again with this version of the command",
+        FileError::Size | FileError::Checksum | FileError::Description => {
+            "save the image again, or copy the file again"
+        }
+        FileError::Read(_) | FileError::Memory(_) => "",
+    };
+    Error::new(format!("no image could be loaded from {}", path.display()))
+        .because(source)
+        .nothing_kept()
+        .hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::description::tests::description;
+
+    fn text(image: Description) -> Vec<u8> {
+        let name = "web".parse().unwrap();
+        serde_json::to_vec(&Saved { name, image }).unwrap()
+    }
+
+    #[test]
+    fn a_description_must_fit_its_memory() {
+        let image = description(&[5000, 3], 100);
+        let size = image.layout.size;
+        assert_eq!(
+            parse(&text(image.clone()), size).unwrap().name.as_str(),
+            "web"
+        );
+        assert!(parse(&text(image), size + 4096).is_err());
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_with_a_hint() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refused = || {
+            let error = open(file.path()).unwrap_err();
+            unloaded(Path::new("/f"), error).to_string()
+        };
+        let head =
+            "no image could be loaded from /f: it is not an image of Insula; nothing was kept";
+        assert!(refused().starts_with(head), "{}", refused());
+        std::fs::write(file.path(), b"INSULAIM\x09\0\0\0").unwrap();
+        assert!(
+            refused().contains("it is not an image"),
+            "shorter than a header"
+        );
+        let error = open(Path::new("/")).unwrap_err();
+        assert!(matches!(error, FileError::Read(_)));
+    }
+
+    #[test]
+    fn folders_of_paths() {
+        assert_eq!(folder(Path::new("a")), Path::new("."));
+        assert_eq!(folder(Path::new("/a")), Path::new("/"));
+        assert_eq!(folder(Path::new("b/a")), Path::new("b"));
+    }
+
+    proptest! {
+        #[test]
+        fn wild_descriptions_never_panic(text in ".{0,200}", size in any::<u64>()) {
+            prop_assert!(parse(text.as_bytes(), size).is_err());
+        }
+    }
+}
