@@ -15,6 +15,10 @@ const REJECT: u32 = 0x0200;
 /// The uses of these functions, one sentence each that starts with the disk or interface; empty if
 /// the base can do without them.
 pub(super) fn of(root: &Root, functions: &[&Function]) -> Vec<String> {
+    // Most nodes have none, and looking for uses takes a while.
+    if functions.is_empty() {
+        return Vec::new();
+    }
     let paths: Vec<&Path> = functions
         .iter()
         .map(|function| function.path.as_path())
