@@ -15,11 +15,15 @@
  */
 #include <linux/delay.h>
 #include <linux/io.h>
+#include <linux/ioport.h>
+#include <linux/irqflags.h>
 #include <linux/jiffies.h>
 #include <linux/memory.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/prandom.h>
 #include <linux/string.h>
+#include <linux/timekeeping.h>
 
 #include <asm/apicdef.h>
 #include <asm/desc.h>
@@ -32,6 +36,8 @@
 #define ADDRESS_BITS	40
 /* Longest time until memory is removed, and then of the attack. */
 #define LATE_TIMEOUT	(600 * HZ)
+/* Time without interrupts: far below what counts as a hang. */
+#define LATE_BURST_NS	(2ULL * NSEC_PER_SEC)
 
 static char *attack = "";
 module_param(attack, charp, 0);
@@ -140,17 +146,36 @@ static struct notifier_block hostile_notifier = {
 	.notifier_call = hostile_memory_notify,
 };
 
-/* Map the block as soon as it is no RAM of this kernel any more. */
+/* Whether a frame that was lost is no RAM of this kernel any more, which is the last step. */
+static bool hostile_is_removed(unsigned long frame)
+{
+	return frame && region_intersects(PFN_PHYS(frame), PAGE_SIZE, IORESOURCE_SYSTEM_RAM,
+					  IORES_DESC_NONE) == REGION_DISJOINT;
+}
+
+/* Map the block as soon as it is removed: the base takes it away next. */
 static void __iomem *hostile_map_lost(unsigned long deadline)
 {
-	void __iomem *at = NULL;
-
-	while (!at && time_before(jiffies, deadline)) {
+	while (!READ_ONCE(hostile_lost) && time_before(jiffies, deadline))
 		msleep(20);
-		if (READ_ONCE(hostile_lost))
-			at = ioremap_cache(PFN_PHYS(READ_ONCE(hostile_lost)), PAGE_SIZE);
-	}
-	return at;
+	while (!hostile_is_removed(READ_ONCE(hostile_lost)) && time_before(jiffies, deadline))
+		cond_resched();
+	return ioremap_cache(PFN_PHYS(READ_ONCE(hostile_lost)), PAGE_SIZE);
+}
+
+/*
+ * Write without interrupts, so that the core does not leave for a monitor by itself, which would make
+ * an emulated one forget its translations.
+ */
+static void hostile_write_burst(void __iomem *at)
+{
+	u64 end = ktime_get_raw_fast_ns() + LATE_BURST_NS;
+	u32 word = 0;
+
+	local_irq_disable();
+	while (ktime_get_raw_fast_ns() < end)
+		writel(word++, at);
+	local_irq_enable();
 }
 
 /* By one mapping, whose translation the core remembers: nothing here makes it forget. */
@@ -158,16 +183,14 @@ static void hostile_write_late(void)
 {
 	unsigned long deadline = jiffies + LATE_TIMEOUT;
 	void __iomem *at;
-	u32 word = 0;
 
 	if (register_memory_notifier(&hostile_notifier))
 		return;
 	pr_info("insula_hostile: waits for memory to be removed\n");
 	at = hostile_map_lost(deadline);
-	for (; at && time_before(jiffies, deadline); word++) {
-		writel(word, at);
-		if (!(word & 0xfffff))
-			cond_resched();
+	while (at && time_before(jiffies, deadline)) {
+		hostile_write_burst(at);
+		cond_resched();
 	}
 	if (at)
 		iounmap(at);

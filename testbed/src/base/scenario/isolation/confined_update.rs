@@ -1,7 +1,8 @@
 //! A confined node gets more cores and memory while it runs, and gives them back: what it has given back
 //! it cannot reach any more, whatever its kernel does.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use insula_driver::Driver;
 use insula_driver::name::Name;
@@ -9,9 +10,10 @@ use insula_node::Handle;
 use insula_node::monitor_state::paused_cores;
 
 use super::CONFINED;
+use super::neighbour::Canary;
 use crate::base::scenario::resources::update;
 use crate::base::support::insula_command::{
-    assert_equal, insula, insula_json, numbers, text, with_cleanup,
+    TIMEOUT, assert_equal, insula, insula_json, numbers, text, with_cleanup,
 };
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
@@ -65,8 +67,9 @@ fn pauses_and_restarts(context: &Context, node: &TestNode) -> Result<(), Finding
     update::restart_keeps(context, node)
 }
 
-/// A driver goes on writing to memory that its kernel has given back. Its core may remember where that
-/// is; the write that ends it is one to that memory all the same.
+/// A driver goes on writing to memory that its kernel has given back, by a translation that its core
+/// remembers. The base uses that memory again at once: nobody has written to it when the node has ended, by
+/// a write to that memory.
 fn late_access(context: &Context) -> Result<(), Finding> {
     let image = peer_image(context, "6.12")?;
     let size = [
@@ -84,10 +87,31 @@ fn late_access(context: &Context) -> Result<(), Finding> {
         .and_then(|chunks| chunks.last())
         .cloned();
     let added = added.ok_or_else(|| Finding::new(format!("no memory: {grown}")))?;
-    insula(&["update", "--memory", "-128M", NAME])?;
+    let start = added["start"].as_u64().unwrap_or_default();
+    let driver = Driver::open()?;
+    let canary = thread::scope(|scope| {
+        let update = scope.spawn(|| insula(&["update", "--memory", "-128M", NAME]).map(drop));
+        let canary = use_again(&driver, start)?;
+        let updated = update.join();
+        updated.unwrap_or_else(|_| Err(Finding::new("a thread panicked")))?;
+        Ok::<_, Finding>(canary)
+    })?;
     let ended = super::confined::ended(&node, "violation")?;
     assert_equal("what ended it", &text(&ended["kind"]).as_str(), &"memory")?;
-    let start = added["start"].as_u64().unwrap_or_default();
     assert_equal("subject", &text(&ended["subject"]), &format!("{start:#x}"))?;
+    assert_equal("first byte written late", &canary.changed()?, &None)?;
     node.remove()
+}
+
+/// Takes memory for the base as soon as it is free: before a core leaves for its monitor by itself, which makes it
+/// forget what it remembered of that memory.
+fn use_again(driver: &Driver, start: u64) -> Result<Canary, Finding> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match Canary::place_at(driver, start) {
+            Ok(canary) => return Ok(canary),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => thread::yield_now(),
+        }
+    }
 }

@@ -54,11 +54,20 @@ impl Canary {
 
     /// Allocates and fills it.
     fn place(driver: &Driver) -> Result<Self, Finding> {
+        Self::place_within(driver, 0, 0)
+    }
+
+    /// Allocates and fills memory at `address`, which is free.
+    pub(crate) fn place_at(driver: &Driver, address: u64) -> Result<Self, Finding> {
+        Self::place_within(driver, address, address + GRANULE)
+    }
+
+    fn place_within(driver: &Driver, min_phys: u64, max_phys: u64) -> Result<Self, Finding> {
         let object = driver.create_memory()?;
         object.grow(&Request {
             size: GRANULE,
-            min_phys: 0,
-            max_phys: 0,
+            min_phys,
+            max_phys,
             chunk_max: 0,
             numa_node: NUMA_ANY,
             flags: 0,
