@@ -60,6 +60,7 @@ pub const ALL: &[&Scenario] = &[
     &isolation::confined_devices::SCENARIO,
     &isolation::confined_grants::SCENARIO,
     &isolation::confined_lwk::SCENARIO,
+    &isolation::confined_paused::SCENARIO,
     &isolation::confined_programs::SCENARIO,
     &isolation::hostile::SCENARIO,
     &isolation::kvm_beside::SCENARIO,

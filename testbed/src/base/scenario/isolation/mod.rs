@@ -6,6 +6,7 @@ pub(super) mod confined;
 pub(super) mod confined_devices;
 pub(super) mod confined_grants;
 pub(super) mod confined_lwk;
+pub(super) mod confined_paused;
 pub(super) mod confined_programs;
 pub(super) mod confined_update;
 pub(super) mod confined_vmx;
