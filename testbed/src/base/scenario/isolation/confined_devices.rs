@@ -30,8 +30,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 const NAME: &str = "confined";
-/// What a core of the base logs if it gets an interrupt with a vector that it does not use.
-const STRAY_INTERRUPT: &str = "No irq handler for vector";
+/// What a core of the base logs if it gets an interrupt with a vector that it does not use (`common_interrupt` of
+/// arch/x86/kernel/irq.c).
+const STRAY_INTERRUPT: &str = "No irq handler for";
 /// The address to which a message to core 0, which is the base's, goes.
 const MESSAGE_TO_BASE: u32 = 0xfee0_0000;
 
