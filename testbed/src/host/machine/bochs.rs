@@ -31,9 +31,12 @@ const FOLDERS: [&str; 10] = [
 /// since CPUID tells it the frequency of a real processor, 35 times as high.
 const TICKS_PER_MS: u32 = 100_000;
 /// Parameters of the base's kernel: see `arguments`. The log is short, since the port is slow. Idle cores halt: a
-/// core that waits by MWAIT has been seen to miss another core's write.
+/// core that waits by MWAIT has been seen to miss another core's write. Linux would warn of two things in its CPUID: of
+/// more cores of a package (leaf 4) than of its threads (leaf 1), in `parse_legacy` of arch/x86/kernel/cpu/
+/// topology_common.c, and of the size of what XSAVE saves (leaf 0xd), in `paranoid_xstate_size_valid` of arch/x86/kernel/
+/// fpu/xstate.c. So it uses neither.
 const PARAMETERS: &str = "console=ttyS0,115200 loglevel=5 panic=-1 tsc=reliable lpj=10000000 \
-                          no_timer_check mitigations=off idle=halt";
+                          no_timer_check mitigations=off idle=halt clearcpuid=ht noxsave";
 /// Debugger commands: go on.
 const DEBUGGER: &str = "c\n";
 /// How often it is looked whether the machine has ended.

@@ -85,6 +85,7 @@ fn works(context: &Context, version: &str) -> Result<(), Finding> {
     Finding::unless(shown["exits"]["ipi"].as_u64() > Some(0), || {
         format!("no interrupt between its cores was seen: {shown}")
     })?;
+    println!("exits of its start: {}", shown["exits"]);
     let lines = insula(&["backtrace", NAME])?;
     Finding::unless(lines.contains("NMI backtrace for cpu 1"), || {
         format!("a core answers no NMI: {lines}")

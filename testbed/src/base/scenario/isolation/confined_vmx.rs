@@ -100,12 +100,13 @@ fn start(context: &Context, cpus: &str, task: &str) -> Result<TestNode, Finding>
         "192M",
         "--no-reboot",
     ];
-    // As the base's cores under Bochs (`bochs.rs`): they do not wait by MWAIT.
+    // As the base's kernel under Bochs (`bochs.rs`): cores do not wait by MWAIT, have no threads and no
+    // XSAVE.
     TestNode::start(
         "confined",
         &["--image", &image],
         &size,
-        &format!("{task} idle=halt"),
+        &format!("{task} idle=halt clearcpuid=ht noxsave"),
     )
 }
 
