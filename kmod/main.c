@@ -121,6 +121,7 @@
 #include "mem/image.h"
 #include "mem/lowmem.h"
 #include "mem/memory.h"
+#include "mem/shown.h"
 #include "mem/pool.h"
 #include "mem/quarantine.h"
 #include "mem/request.h"
@@ -166,7 +167,7 @@ static int control_machine(void __user *argument)
 	machine.trampoline = insula_start_trampoline();
 	insula_lowmem_count(&machine.lowmem_total, &machine.lowmem_free);
 	insula_pool_count(&machine.pool_total, &machine.pool_free);
-	machine.allocated = insula_chunks_allocated();
+	machine.allocated = insula_chunks_allocated() + insula_shown_allocated();
 	machine.quarantined = insula_quarantine_size();
 	err = insula_cores_list(machine.cpus, machine.cpus_capacity, &machine.cpus_count);
 	if (err)
@@ -213,6 +214,8 @@ static long control_dispatch(unsigned int command, void __user *argument)
 		return insula_pool_release();
 	case INSULA_MEMORY_CREATE:
 		return insula_memory_create();
+	case INSULA_MEMORY_SHOW:
+		return insula_memory_show(argument);
 	case INSULA_IMAGE_ADD:
 		return insula_image_add(argument);
 	case INSULA_IMAGE_OPEN:

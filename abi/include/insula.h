@@ -170,6 +170,24 @@ struct insula_copy {
 	__u32 flags;		/* 0 */
 };
 
+/*
+ * INSULA_MEMORY_SHOW: create an object that shows the content of another one, which must not be
+ * changed any more, until it is written: then a page becomes the new object's own. Its chunks are
+ * where a copy of a confined node takes its memory for; the frames are elsewhere. Returns a
+ * descriptor. Writable mappings make pages own when they are accessed, others only show them.
+ */
+struct insula_memory_show {
+	__u64 chunks;		/* in: array of struct insula_chunk, in order of offset */
+	__u32 count;		/* of these; together at most as large as the other object */
+	__s32 source;		/* descriptor of the other object */
+};
+
+/* INSULA_MEMORY_USE: bytes that an object takes, without what it shows of another. */
+struct insula_memory_use {
+	__u64 own;
+	__u64 shown;		/* bytes that it shows, and does not own */
+};
+
 /* INSULA_IMAGE_ADD: keep a memory object under a name. */
 struct insula_image {
 	char name[INSULA_NAME_MAX];
@@ -208,6 +226,7 @@ struct insula_description {
 #define INSULA_POOL_RESERVE	_IOW(INSULA_IOC, 0x02, struct insula_pool)
 #define INSULA_POOL_RELEASE	_IO(INSULA_IOC, 0x03)
 #define INSULA_MEMORY_CREATE	_IO(INSULA_IOC, 0x10)
+#define INSULA_MEMORY_SHOW	_IOW(INSULA_IOC, 0x14, struct insula_memory_show)
 #define INSULA_IMAGE_ADD	_IOW(INSULA_IOC, 0x20, struct insula_image)
 #define INSULA_IMAGE_OPEN	_IOW(INSULA_IOC, 0x21, struct insula_name)
 #define INSULA_IMAGE_REMOVE	_IOW(INSULA_IOC, 0x22, struct insula_name)
@@ -219,6 +238,7 @@ struct insula_description {
 #define INSULA_MEMORY_GROW	_IOW(INSULA_IOC, 0x11, struct insula_request)
 #define INSULA_MEMORY_CHUNKS	_IOWR(INSULA_IOC, 0x12, struct insula_chunks)
 #define INSULA_MEMORY_COPY	_IOW(INSULA_IOC, 0x13, struct insula_copy)
+#define INSULA_MEMORY_USE	_IOR(INSULA_IOC, 0x15, struct insula_memory_use)
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

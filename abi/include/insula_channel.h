@@ -77,6 +77,11 @@ struct insula_endpoint_state {
 #define INSULA_DOORBELL_VALID		(1ULL << 48)
 #define INSULA_DOORBELL_APIC_SHIFT	8	/* 32 bits */
 #define INSULA_DOORBELL_VECTOR_MASK	0xffULL
+/*
+ * Set in the APIC id of a doorbell that a copy of a node is told: the base's cores may have ids
+ * that the copy knows as its own. Its monitor clears it.
+ */
+#define INSULA_DOORBELL_FOREIGN		(1ULL << (8 + 31))
 
 /*
  * Pending events from one side to the other, as bits. The signalling side sets a bit and rings

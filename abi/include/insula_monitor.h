@@ -20,6 +20,12 @@
  * remembered less than the new entry permits, or read the guest's own page table before that was
  * changed, too.
  *
+ * A core that is paused leaves its state in its area, from which another core goes on: that of
+ * a copy of the node. What a copy takes for physical memory is mapped to frames of a snapshot,
+ * read-only, until it is written. Then the core stores the address as its `page_request`, rings
+ * `page_doorbell`, and waits until the module has answered. To a copy, its cores have the APIC
+ * ids of the original's.
+ *
  * Words marked "monitor" are written by the monitor and read by the module; the other way round for
  * "module". The monitor is part of Insula, and trusted like the module.
  */
@@ -29,10 +35,13 @@
 #include <linux/types.h>
 
 #define INSULA_MONITOR_MAGIC	0x524f54494e4f4dULL	/* "MONITOR", little endian */
-#define INSULA_MONITOR_REVISION	3
+#define INSULA_MONITOR_REVISION	4
 
 /* Bytes of each core's area, which begins with its struct insula_monitor_core. */
 #define INSULA_MONITOR_CORE_SIZE	0x20000
+/* Offset, in a core's area, of the state that it leaves when it is paused; and bytes for it. */
+#define INSULA_MONITOR_STATE		0x10000
+#define INSULA_MONITOR_STATE_SIZE	0x6000
 /* Doorbells of other kernels that the node may ring: one for each channel, one of delegation. */
 #define INSULA_MONITOR_DOORBELLS	65
 
@@ -49,6 +58,7 @@ enum insula_monitor_end {
 	INSULA_MONITOR_INTERRUPT = 5,	/* interrupt to a core that is not the node's */
 	INSULA_MONITOR_INSTRUCTION = 6,	/* instruction reserved to the monitor */
 	INSULA_MONITOR_FAILED = 7,	/* the monitor itself failed */
+	INSULA_MONITOR_NO_MEMORY = 8,	/* a copy: no memory for a page that it wrote */
 };
 
 /* The first event that ended the node. */
@@ -105,7 +115,15 @@ struct insula_monitor {
 	__u32 reserved;
 	__u8 message[INSULA_MONITOR_MESSAGE];	/* monitor: why it failed, zero-terminated */
 	__u64 doorbells[INSULA_MONITOR_DOORBELLS];	/* module: words as INSULA_DOORBELL_* */
+	__u64 page_doorbell;	/* module: the same, of requests for pages; 0: not a copy */
+	__u64 goes_on;		/* 1: cores go on from the states in their areas */
+	__u64 tsc_offset;	/* added to the time stamp counter of such cores */
 };
+
+/* A core's request for the page at an address, and the module's answers. */
+#define INSULA_PAGE_WANTED		(1ULL << 0)
+#define INSULA_PAGE_NO_MEMORY		(1ULL << 1)
+#define INSULA_PAGE_FOREIGN		(1ULL << 2)	/* not memory of the node */
 
 /* Requests to a core: bits of `requests`, followed by an NMI to the core. */
 #define INSULA_MONITOR_REQUEST_INIT	(1ULL << 0)	/* an INIT of the node's kernel */
@@ -116,6 +134,18 @@ struct insula_monitor {
 #define INSULA_MONITOR_REQUEST_PAUSE	(1ULL << 5)	/* execute the guest no more, until: */
 #define INSULA_MONITOR_REQUEST_RESUME	(1ULL << 6)
 #define INSULA_MONITOR_STARTUP_SHIFT	56		/* the vector: the page's number */
+
+/*
+ * Head of the state of a paused core, at INSULA_MONITOR_STATE. What follows is the monitor's own. A
+ * core goes on from it on processors of the same kind, with all of their features.
+ */
+#define INSULA_MONITOR_STATE_MAGIC	0x4554415453ULL	/* "STATE", little endian */
+struct insula_monitor_state {
+	__u64 magic;		/* INSULA_MONITOR_STATE_MAGIC; else there is none */
+	__u64 tsc;		/* time stamp counter, as the guest sees it */
+	__u64 running;		/* as of struct insula_monitor_core */
+	__u64 in_service;	/* not 0: it handles an interrupt, and cannot go on elsewhere */
+};
 
 /* Causes of exits from the guest to the monitor, indices of `exits`. */
 enum insula_monitor_exit {
@@ -145,6 +175,8 @@ struct insula_monitor_core {
 	__u64 dropped;		/* monitor: interrupts to other kernels that ring no doorbell */
 	__u64 paused;		/* monitor: 1 while the guest is paused, else 0 */
 	__u64 registers[INSULA_MONITOR_REGISTERS];	/* monitor: of a paused guest, as pt_regs */
+	__u64 guest_apic_id;	/* by which the node's kernel knows the core */
+	__u64 page_request;	/* monitor: address | WANTED; module: 0 or another INSULA_PAGE_* */
 };
 
 #endif

@@ -11,9 +11,9 @@ use crate::lwk::{
 };
 use crate::monitor::NodeConfine;
 use crate::{
-    Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, Name, Names,
-    NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart,
-    NodeStop, NodeSupervise,
+    Chunks, Description, Device, Devices, Hello, Image, Machine, MemoryCopy, MemoryShow, MemoryUse,
+    Name, Names, NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare,
+    NodeShrink, NodeStart, NodeStop, NodeSupervise,
 };
 use crate::{Pool, Request};
 
@@ -57,6 +57,8 @@ pub const POOL_RESERVE: u32 = iow::<Pool>(0x02);
 pub const POOL_RELEASE: u32 = io(0x03);
 /// `INSULA_MEMORY_CREATE` (control); returns a descriptor.
 pub const MEMORY_CREATE: u32 = io(0x10);
+/// `INSULA_MEMORY_SHOW` (control); returns a descriptor.
+pub const MEMORY_SHOW: u32 = iow::<MemoryShow>(0x14);
 /// `INSULA_IMAGE_ADD` (control).
 pub const IMAGE_ADD: u32 = iow::<Image>(0x20);
 /// `INSULA_IMAGE_OPEN` (control); returns a descriptor.
@@ -80,6 +82,8 @@ pub const MEMORY_GROW: u32 = iow::<Request>(0x11);
 pub const MEMORY_CHUNKS: u32 = iowr::<Chunks>(0x12);
 /// `INSULA_MEMORY_COPY` (memory).
 pub const MEMORY_COPY: u32 = iow::<MemoryCopy>(0x13);
+/// `INSULA_MEMORY_USE` (memory).
+pub const MEMORY_USE: u32 = ior::<MemoryUse>(0x15);
 
 /// `INSULA_NODE_START` (node).
 pub const NODE_START: u32 = iow::<NodeStart>(0x33);

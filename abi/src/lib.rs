@@ -35,7 +35,8 @@ pub use control::{
 };
 pub use device::{DEVICE_ATTACHED, DEVICE_IOMMU, DEVICE_RELAYED, Device, Devices};
 pub use memory::{
-    Chunk, Chunks, GRANULE, LOWMEM_LIMIT, MemoryCopy, NUMA_ANY, REQUEST_BLOCKS, Request,
+    Chunk, Chunks, GRANULE, LOWMEM_LIMIT, MemoryCopy, MemoryShow, MemoryUse, NUMA_ANY,
+    REQUEST_BLOCKS, Request,
 };
 pub use name::{NAME_MAX, Name};
 pub use node::{

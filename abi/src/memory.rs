@@ -77,3 +77,29 @@ pub struct MemoryCopy {
     /// Zero.
     pub flags: u32,
 }
+
+/// `struct insula_memory_show`: an object that shows another one until it is written.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MemoryShow {
+    /// In: address of an array of [`Chunk`], in order of offset.
+    pub chunks: u64,
+    /// In: its length.
+    pub count: u32,
+    /// In: descriptor of the other object.
+    pub source: i32,
+}
+
+/// `struct insula_memory_use`: bytes that an object takes.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MemoryUse {
+    /// Bytes of its own.
+    pub own: u64,
+    /// Bytes of another object that it shows.
+    pub shown: u64,
+}

@@ -5,9 +5,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_MONITOR_MAGIC`: "MONITOR" in little endian.
 pub const MONITOR_MAGIC: u64 = 0x52_4f54_494e_4f4d;
 /// `INSULA_MONITOR_REVISION`: the revision that this crate mirrors.
-pub const MONITOR_REVISION: u32 = 3;
+pub const MONITOR_REVISION: u32 = 4;
 /// `INSULA_MONITOR_CORE_SIZE`: bytes of each core's area.
 pub const MONITOR_CORE_SIZE: u64 = 0x20000;
+/// `INSULA_MONITOR_STATE`: offset, in a core's area, of the state of a paused core.
+pub const MONITOR_STATE: u64 = 0x10000;
+/// `INSULA_MONITOR_STATE_SIZE`: bytes for that.
+pub const MONITOR_STATE_SIZE: u64 = 0x6000;
+/// `INSULA_PAGE_WANTED`: a core waits for the page at the address with this bit.
+pub const PAGE_WANTED: u64 = 1 << 0;
+/// `INSULA_PAGE_NO_MEMORY`: there is no memory for it.
+pub const PAGE_NO_MEMORY: u64 = 1 << 1;
+/// `INSULA_PAGE_FOREIGN`: it is not the node's.
+pub const PAGE_FOREIGN: u64 = 1 << 2;
 /// `INSULA_MONITOR_DOORBELLS`: number of doorbells that a node may ring.
 pub const MONITOR_DOORBELLS: usize = 65;
 /// `INSULA_MONITOR_MESSAGE`: bytes of [`Monitor::message`].
@@ -64,6 +74,8 @@ impl MonitorEnd {
     pub const INSTRUCTION: Self = Self(6);
     /// The monitor itself failed.
     pub const FAILED: Self = Self(7);
+    /// There was no memory for a page that a copy of a node wrote.
+    pub const NO_MEMORY: Self = Self(8);
 }
 
 /// `enum insula_monitor_exit`: cause of an exit, an index of [`MonitorCore::exits`].
@@ -174,6 +186,12 @@ pub struct Monitor {
     pub message: [u8; MONITOR_MESSAGE],
     /// By the module: the doorbells that the node may ring, as `INSULA_DOORBELL_*`.
     pub doorbells: [u64; MONITOR_DOORBELLS],
+    /// By the module: the same, of requests for pages; 0 if the node is not a copy.
+    pub page_doorbell: u64,
+    /// 1: cores go on from the states in their areas.
+    pub goes_on: u64,
+    /// Added to the time stamp counter of such cores.
+    pub tsc_offset: u64,
 }
 
 /// `struct insula_monitor_core`: head of a core's area.
@@ -204,6 +222,29 @@ pub struct MonitorCore {
     pub paused: u64,
     /// By the monitor: registers of a paused guest, as a `struct pt_regs`.
     pub registers: [u64; MONITOR_REGISTERS],
+    /// Id by which the node's kernel knows the core's local APIC.
+    pub guest_apic_id: u64,
+    /// By the monitor: an address with [`PAGE_WANTED`]; by the module: 0, or why not.
+    pub page_request: u64,
+}
+
+/// `INSULA_MONITOR_STATE_MAGIC`: "STATE" in little endian.
+pub const MONITOR_STATE_MAGIC: u64 = 0x45_5441_5453;
+
+/// `struct insula_monitor_state`: head of the state of a paused core.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MonitorState {
+    /// [`MONITOR_STATE_MAGIC`]; else there is none.
+    pub magic: u64,
+    /// Time stamp counter, as the guest sees it.
+    pub tsc: u64,
+    /// As of [`MonitorCore`].
+    pub running: u64,
+    /// Not 0: it handles an interrupt, and cannot go on elsewhere.
+    pub in_service: u64,
 }
 
 /// `struct insula_node_confine`: attaches a monitor to a node.

@@ -42,6 +42,22 @@ static struct insula_area *area_new(const struct insula_area_place *place, bool 
 	return area;
 }
 
+/* The node is still in sessions with the original's base: it is to leave them. */
+static void area_leave_kept(struct insula_area *area)
+{
+	struct insula_endpoint *endpoint;
+	u32 i;
+
+	for (i = 0; i < area->place.count; i++) {
+		endpoint = &area->endpoints[i];
+		endpoint->session = endpoint->own->session;
+		endpoint->own->doorbell = 0;
+		endpoint->own->open = 0;
+		/* What the base's cores are called here, the node may call its own. */
+		endpoint->doorbell.mark = INSULA_DOORBELL_FOREIGN;
+	}
+}
+
 struct insula_area *insula_area_create(const struct insula_area_place *place,
 				       struct insula_ringable *ringable)
 {
@@ -51,6 +67,10 @@ struct insula_area *insula_area_create(const struct insula_area_place *place,
 	if (IS_ERR(area))
 		return area;
 	RCU_INIT_POINTER(area->ringable, ringable);
+	if (place->kept) {
+		area_leave_kept(area);
+		return area;
+	}
 	*(struct insula_area_header *)place->memory = (struct insula_area_header) {
 		.magic = INSULA_CHANNEL_MAGIC,
 		.revision = INSULA_CHANNEL_REVISION,

@@ -19,6 +19,7 @@ struct insula_area_place {
 	u32 count;
 	u32 slots;
 	struct file *object;	/* memory object that it lies in, held by the area; or NULL */
+	bool kept;		/* of a copy: it has the content of the original's */
 	u64 *permits;		/* of its endpoints' doorbells, in a monitor's memory; or NULL */
 	struct file *permits_object;	/* that memory, held by the area; or NULL */
 };

@@ -62,8 +62,10 @@ int insula_session_begin(struct insula_endpoint *endpoint)
 	WRITE_ONCE(endpoint->session, endpoint->session + 1);
 	WRITE_ONCE(endpoint->own->session, endpoint->session);
 	smp_mb(); /* either a node joining now sees this session, or we see its `open` */
-	if (READ_ONCE(endpoint->peer->open))
+	if (READ_ONCE(endpoint->peer->open)) {
+		insula_session_ring(endpoint); /* a copy has not seen yet that it is to leave */
 		return -EBUSY;
+	}
 	memset(endpoint->rings, 0, INSULA_RINGS_SIZE(endpoint->area->place.slots));
 	WRITE_ONCE(*endpoint->events_in, 0);
 	WRITE_ONCE(*endpoint->events_out, 0);

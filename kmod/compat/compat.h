@@ -13,8 +13,10 @@
 /* 6.3, bc292ab00f6c ("mm: introduce vma->vm_flags wrapper functions") */
 #ifdef INSULA_HAS_VM_FLAGS_SET
 #define insula_vm_flags_set(vma, flags)	vm_flags_set(vma, flags)
+#define insula_vm_flags_clear(vma, flags)	vm_flags_clear(vma, flags)
 #else
 #define insula_vm_flags_set(vma, flags)	((vma)->vm_flags |= (flags))
+#define insula_vm_flags_clear(vma, flags)	((vma)->vm_flags &= ~(flags))
 #endif
 
 /* 6.7, 2f0584f3f4bd ("mm: Rename arch pte_mkwrite()'s to pte_mkwrite_novma()") */

@@ -19,6 +19,7 @@
 #include "grant/grant_channel.h"
 #include "grant/grant_window.h"
 #include "mem/file.h"
+#include "mem/shown.h"
 #include "node/node_state.h"
 
 /*
@@ -174,7 +175,8 @@ static struct grant_table *grant_table_open(struct insula_node *node, u32 timeou
 
 	if (err)
 		return ERR_PTR(err);
-	err = grant_channel_prepare(node);
+	/* Frames of the base would be where the node takes other memory for. */
+	err = insula_memory_is_shown(node->memory) ? -EOPNOTSUPP : grant_channel_prepare(node);
 	table = err ? ERR_PTR(err) : grant_table_new(node, timeout_ms);
 	mutex_unlock(&node->lock);
 	return table ?: ERR_PTR(-ENOMEM);

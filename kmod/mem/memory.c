@@ -5,7 +5,9 @@
  */
 #include "insula_module.h"
 
+#include <linux/err.h>
 #include <linux/file.h>
+#include <linux/io.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -19,6 +21,7 @@
 #include "mem/object.h"
 #include "mem/quarantine.h"
 #include "mem/request.h"
+#include "mem/shown.h"
 
 /* Value of an object's claims if it belongs to an image or a node. */
 #define OWNED		(-1)
@@ -54,6 +57,8 @@ static int memory_grow(struct insula_memory *memory, void __user *argument)
 	err = insula_request_check(&request);
 	if (err)
 		return err;
+	if (memory->source)
+		return -EBUSY;
 	if (mutex_lock_killable(&memory->growing))
 		return -EINTR;
 	err = memory_grow_locked(memory, &request);
@@ -104,6 +109,18 @@ static int memory_list_chunks(struct insula_memory *memory, void __user *argumen
 	return err;
 }
 
+static int memory_tell_use(struct insula_memory *memory, void __user *argument)
+{
+	struct insula_memory_use use = { .own = READ_ONCE(memory->chunks.size) };
+
+	if (memory->source) {
+		use.shown = use.own;
+		use.own = insula_shown_own_size(memory);
+		use.shown -= use.own;
+	}
+	return copy_to_user(argument, &use, sizeof(use)) ? -EFAULT : 0;
+}
+
 static long memory_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct insula_memory *memory = file->private_data;
@@ -117,6 +134,8 @@ static long memory_ioctl(struct file *file, unsigned int command, unsigned long 
 		return memory_list_chunks(memory, user);
 	case INSULA_MEMORY_COPY:
 		return insula_memory_copy(memory, user);
+	case INSULA_MEMORY_USE:
+		return memory_tell_use(memory, user);
 	case INSULA_DESCRIPTION:
 		description = smp_load_acquire(&memory->description); /* before its bytes */
 		return description ? insula_description_read(description, user) : -ENODATA;
@@ -129,7 +148,9 @@ static int memory_release(struct inode *inode, struct file *file)
 {
 	struct insula_memory *memory = file->private_data;
 
-	insula_chunks_free(memory->chunks.chunks, memory->chunks.count);
+	if (!memory->source)
+		insula_chunks_free(memory->chunks.chunks, memory->chunks.count);
+	insula_shown_free(memory);
 	insula_chunk_list_free(&memory->chunks);
 	insula_description_put(memory->description);
 	if (memory->scratch)
@@ -146,23 +167,30 @@ static const struct file_operations memory_fops = {
 	.release = memory_release,
 };
 
-int insula_memory_create(void)
+struct file *insula_memory_new(void)
 {
 	struct insula_memory *memory = kzalloc(sizeof(*memory), GFP_KERNEL);
 	struct file *file;
 
 	if (!memory)
-		return -ENOMEM;
+		return ERR_PTR(-ENOMEM);
 	mutex_init(&memory->growing);
 	init_rwsem(&memory->mapping);
+	xa_init(&memory->own);
 	insula_chunk_list_init(&memory->chunks);
 	file = insula_file_create("[insula-memory]", &memory_fops, memory);
-	if (IS_ERR(file)) {
+	if (IS_ERR(file))
 		kfree(memory);
-		return PTR_ERR(file);
-	}
-	memory->inode = file_inode(file);
-	return insula_file_install(file);
+	else
+		memory->inode = file_inode(file);
+	return file;
+}
+
+int insula_memory_create(void)
+{
+	struct file *file = insula_memory_new();
+
+	return IS_ERR(file) ? PTR_ERR(file) : insula_file_install(file);
 }
 
 struct file *insula_memory_get(int fd)
@@ -237,6 +265,8 @@ int insula_memory_clear(struct file *file)
 	struct insula_memory *memory = file->private_data;
 	int err;
 
+	if (memory->source)
+		return -EOPNOTSUPP;
 	mutex_lock(&memory->growing);
 	down_write(&memory->mapping);
 	err = insula_memory_begin_generation(memory, file->f_mapping);
@@ -320,6 +350,13 @@ bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *ext
 		return false;
 	*extent = chunk.extent;
 	return true;
+}
+
+void *insula_memory_address(struct file *file, phys_addr_t start, u64 size)
+{
+	if (insula_memory_is_shown(file))
+		return insula_shown_own_range(file, start, size);
+	return insula_memory_covers(file, start, size) ? phys_to_virt(start) : ERR_PTR(-EINVAL);
 }
 
 bool insula_memory_covers(struct file *file, u64 start, u64 size)

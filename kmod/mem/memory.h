@@ -58,6 +58,13 @@ u64 insula_memory_size(struct file *file);
 /* Whether [start, start + size) belongs to the object: in one or several adjacent chunks. */
 bool insula_memory_covers(struct file *file, u64 start, u64 size);
 
+/*
+ * Where the base has [start, start + size) of the object mapped, for good. Of one that shows
+ * another it becomes its own, contiguous. ERR_PTR(-EINVAL): it is not the object's; -EBUSY,
+ * -ENOMEM. Sleeps.
+ */
+void *insula_memory_address(struct file *file, phys_addr_t start, u64 size);
+
 /* Extent of chunk number `index` of the object; false if there is none. */
 bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *extent);
 

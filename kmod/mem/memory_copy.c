@@ -7,18 +7,33 @@
 #include <linux/file.h>
 #include <linux/io.h>
 #include <linux/minmax.h>
+#include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "mem/memory.h"
 #include "mem/object.h"
+#include "mem/shown.h"
+
+/* Bytes of a chunk of the source, from its byte `from` on; limits `size` to what is contiguous. */
+static const void *memory_copy_source(struct insula_memory *source,
+				      const struct insula_chunk_entry *chunk, u64 from, u64 *size)
+{
+	u64 skip = offset_in_page(from);
+
+	if (!source->source)
+		return phys_to_virt(chunk->extent.start + from);
+	*size = min(*size, PAGE_SIZE - skip);
+	return page_address(insula_shown_page(source, chunk->offset + from)) + skip;
+}
 
 /* Copy as much as is contiguous in both. Returns its size, 0 at the end of either. */
 static u64 memory_copy_some(struct insula_memory *source, u64 from, struct insula_memory *target,
 			    u64 to, u64 size)
 {
 	struct insula_chunk_entry in, out;
+	const void *bytes;
 
 	if (!insula_chunk_list_at(&source->chunks, from, &in) ||
 	    !insula_chunk_list_at(&target->chunks, to, &out))
@@ -26,7 +41,8 @@ static u64 memory_copy_some(struct insula_memory *source, u64 from, struct insul
 	from -= in.offset;
 	to -= out.offset;
 	size = min3(size, in.extent.size - from, out.extent.size - to);
-	memcpy(phys_to_virt(out.extent.start + to), phys_to_virt(in.extent.start + from), size);
+	bytes = memory_copy_source(source, &in, from, &size);
+	memcpy(phys_to_virt(out.extent.start + to), bytes, size);
 	return size;
 }
 
@@ -98,7 +114,8 @@ int insula_memory_copy(struct insula_memory *target, void __user *argument)
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	source = file->private_data;
-	if (source != target && memory_copy_fits(source, request.from, request.size) &&
+	if (source != target && !target->source &&
+	    memory_copy_fits(source, request.from, request.size) &&
 	    memory_copy_fits(target, request.to, request.size))
 		err = memory_copy_all(source, target, &request);
 	fput(file);

@@ -12,6 +12,7 @@
 #include "compat/compat.h"
 #include "mem/memory.h"
 #include "mem/object.h"
+#include "mem/shown.h"
 
 /* Pages inserted per fault: mappings are mostly accessed sequentially. */
 #define FAULT_BATCH	64
@@ -89,11 +90,42 @@ static vm_fault_t memory_map_scratch(struct vm_fault *vmf, struct insula_memory 
 	return VM_FAULT_NOPAGE;
 }
 
+/* Map one page of an object that shows another: its own, if the mapping may write it. */
+static vm_fault_t memory_map_shown(struct vm_fault *vmf, struct insula_memory *memory)
+{
+	u64 at = (u64)vmf->pgoff << PAGE_SHIFT;
+	struct page *page;
+	int err;
+
+	if (vmf->vma->vm_flags & VM_WRITE)
+		page = insula_shown_own_page(memory, at);
+	else
+		page = insula_shown_page(memory, at);
+	if (IS_ERR_OR_NULL(page))
+		return page == ERR_PTR(-ENOMEM) ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+	err = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, page);
+	if (err && err != -EBUSY)
+		return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+	return VM_FAULT_NOPAGE;
+}
+
+static vm_fault_t memory_map_fault_shown(struct vm_fault *vmf, struct insula_memory *memory)
+{
+	vm_fault_t answer;
+
+	down_write(&memory->mapping);
+	answer = memory_map_shown(vmf, memory);
+	up_write(&memory->mapping);
+	return answer;
+}
+
 static vm_fault_t memory_map_fault(struct vm_fault *vmf)
 {
 	struct insula_memory *memory = vmf->vma->vm_file->private_data;
 	vm_fault_t answer;
 
+	if (memory->source)
+		return memory_map_fault_shown(vmf, memory);
 	down_read(&memory->mapping);
 	answer = memory_map_is_former(vmf->vma, memory) ? memory_map_scratch(vmf, memory) :
 							  memory_map_around(vmf, memory);
@@ -116,6 +148,9 @@ int insula_memory_mmap(struct file *file, struct vm_area_struct *vma)
 	if (offset + length < offset || offset + length > READ_ONCE(memory->chunks.size))
 		return -EINVAL;
 	insula_vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	/* A mapping either may write, and makes pages own, or never will. */
+	if (memory->source && !(vma->vm_flags & VM_WRITE))
+		insula_vm_flags_clear(vma, VM_MAYWRITE);
 	vma->vm_private_data = (void *)READ_ONCE(memory->generation);
 	vma->vm_ops = &memory_map_ops;
 	return 0;
@@ -141,7 +176,7 @@ u32 insula_memory_pages(struct file *file, phys_addr_t start, u32 count, struct 
 	u64 offset;
 	u32 i;
 
-	if (!insula_chunk_list_of(&memory->chunks, start, &chunk))
+	if (memory->source || !insula_chunk_list_of(&memory->chunks, start, &chunk))
 		return 0;
 	extent = chunk.extent;
 	count = min_t(u64, count, (extent.start + extent.size - start) >> PAGE_SHIFT);

@@ -6,11 +6,14 @@
 #include <linux/fs.h>
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
+#include <linux/xarray.h>
 
 #include "mem/chunk_list.h"
 #include "node/description.h"
 
-/* A memory object, for its implementation only: memory.c, memory_map.c, memory_copy.c. */
+struct insula_shown_watch;
+
+/* A memory object, for its implementation only: files of this folder. */
 struct insula_memory {
 	struct mutex growing;		/* one INSULA_MEMORY_GROW at a time */
 	struct inode *inode;		/* its file's, for its size */
@@ -20,7 +23,16 @@ struct insula_memory {
 	struct insula_chunk_list chunks;
 	atomic_t claims;		/* of an image or a node, or the number of sharing nodes */
 	struct insula_description_data *description;
+
+	/* Of an object that shows another one (shown.c): */
+	struct file *source;		/* the other one; NULL: all is its own */
+	struct xarray own;		/* pages of its own, by their number */
+	unsigned long own_count;
+	struct insula_shown_watch *watch;	/* or NULL; locked as `mapping` */
 };
+
+/* Create an empty object. ERR_PTR(-ENOMEM). */
+struct file *insula_memory_new(void);
 
 /* mmap() of an object. */
 int insula_memory_mmap(struct file *file, struct vm_area_struct *vma);

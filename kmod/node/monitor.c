@@ -21,6 +21,8 @@
 #include "insula_monitor.h"
 #include "mem/contig_alloc.h"
 #include "mem/memory.h"
+#include "mem/shown.h"
+#include "node/copy_pages.h"
 #include "node/nested_table.h"
 #include "node/node_state.h"
 
@@ -90,11 +92,34 @@ static int monitor_check(struct file *memory, u32 cpus_count,
 	return 0;
 }
 
+/* Take over what is written for the next start. */
+static int monitor_prepare(struct insula_node *node, const struct insula_nested_place *place,
+			   struct insula_monitor *header)
+{
+	struct insula_nested_table *nested = insula_nested_table_create(place, node);
+	struct insula_copy_pages *pages = NULL;
+
+	if (IS_ERR(nested))
+		return PTR_ERR(nested);
+	insula_copy_pages_destroy(node->vmm.pages);
+	node->vmm.pages = NULL;
+	if (insula_memory_is_shown(node->memory))
+		pages = insula_copy_pages_create(node->memory, nested, &header->page_doorbell);
+	if (IS_ERR(pages)) {
+		insula_nested_table_put(nested);
+		return PTR_ERR(pages);
+	}
+	insula_nested_table_put(node->vmm.nested);
+	node->vmm.nested = nested;
+	node->vmm.pages = pages;
+	node->vmm.header = header;
+	return 0;
+}
+
 /* Attach an object, or the same one again. */
 static int monitor_attach(struct insula_node *node, struct file *memory,
 			  const struct insula_node_confine *request)
 {
-	struct insula_nested_table *nested;
 	struct monitor_parts parts;
 	int err;
 
@@ -103,22 +128,18 @@ static int monitor_attach(struct insula_node *node, struct file *memory,
 	err = monitor_check(memory, node->cpus_count, request, &parts);
 	if (err)
 		return err;
-	nested = insula_nested_table_create(&parts.place, node);
-	if (IS_ERR(nested))
-		return PTR_ERR(nested);
 	err = node->vmm.memory ? 0 : insula_memory_claim(memory);
-	if (err) {
-		insula_nested_table_put(nested);
+	if (err)
 		return err;
-	}
-	if (!node->vmm.memory)
+	err = monitor_prepare(node, &parts.place, parts.header);
+	if (!err)
+		node->vmm.start = *request;
+	if (!err && !node->vmm.memory)
 		node->vmm.memory = get_file(memory);
-	insula_nested_table_put(node->vmm.nested);
-	node->vmm.nested = nested;
-	node->vmm.header = parts.header;
-	node->vmm.start = *request;
+	else if (!node->vmm.memory)
+		insula_memory_unclaim(memory);
 	/* That memory is held now. On failure they do nothing, and the caller is told. */
-	return insula_devices_connect(&node->devices, &parts.functions);
+	return err ?: insula_devices_connect(&node->devices, &parts.functions);
 }
 
 int insula_node_confine(struct insula_node *node, struct file *by,
@@ -255,6 +276,8 @@ int insula_node_monitor_remove_memory(struct insula_node *node, struct file *mem
 
 int insula_node_clear_monitor(struct insula_node *node)
 {
+	insula_copy_pages_destroy(node->vmm.pages);
+	node->vmm.pages = NULL;
 	insula_nested_table_put(node->vmm.nested);
 	node->vmm.nested = NULL;
 	node->vmm.header = NULL;
@@ -265,10 +288,23 @@ void insula_node_drop_monitor(struct insula_node *node)
 {
 	struct file *memory = node->vmm.memory;
 
+	insula_copy_pages_destroy(node->vmm.pages);
 	insula_nested_table_put(node->vmm.nested);
 	node->vmm = (struct insula_node_vmm) {};
 	if (memory)
 		fput(memory);
+}
+
+void insula_node_monitor_guest_ids(const struct insula_node *node, u32 *apic_ids)
+{
+	const struct insula_monitor_cores *cores;
+	u32 i;
+
+	if (!node->vmm.nested)
+		return;
+	cores = insula_nested_table_cores(node->vmm.nested);
+	for (i = 0; i < cores->count; i++)
+		apic_ids[i] = READ_ONCE(cores->core[i].area->guest_apic_id);
 }
 
 const u32 *insula_node_monitor_ended(const struct insula_node *node)

@@ -6,6 +6,7 @@
 
 #include "insula_module.h"
 
+struct insula_copy_pages;
 struct insula_monitor;
 struct insula_nested_table;
 struct insula_node;
@@ -15,6 +16,7 @@ struct insula_node_vmm {
 	struct file *memory;		/* its memory object, held through all starts; or NULL */
 	struct insula_monitor *header;	/* in it; NULL until it is written for the next start */
 	struct insula_nested_table *nested;	/* of this start; NULL: as above */
+	struct insula_copy_pages *pages;	/* of this start, if the node is a copy; or NULL */
 	struct insula_node_confine start;
 };
 
@@ -22,6 +24,12 @@ struct insula_node_vmm {
 int insula_node_confine(struct insula_node *node, struct file *by,
 			const struct insula_node_confine *request);
 int insula_node_monitor(struct insula_node *node);
+
+/*
+ * Copy the APIC ids by which a confined node's kernel knows its cores, in their order; no effect on
+ * other nodes.
+ */
+void insula_node_monitor_guest_ids(const struct insula_node *node, u32 *apic_ids);
 
 /* Whether the node is confined. */
 bool insula_node_confined(const struct insula_node *node);

@@ -53,15 +53,21 @@ static int monitor_core_find(struct insula_confined_core *core, u32 apic_id,
 	return -EINVAL;
 }
 
-/* Clear what a former use of the area has left, but for what counts all uses. */
+/*
+ * Clear what a former use of the area has left, but for what counts all uses, and the state that
+ * the core may go on from.
+ */
 static void monitor_core_clear(struct insula_monitor_core *area)
 {
+	const u32 end = INSULA_MONITOR_STATE + INSULA_MONITOR_STATE_SIZE;
 	struct insula_monitor_core kept = *area;
 
-	memset(area, 0, INSULA_MONITOR_CORE_SIZE);
+	memset(area, 0, INSULA_MONITOR_STATE);
+	memset((void *)area + end, 0, INSULA_MONITOR_CORE_SIZE - end);
 	area->apic_id = kept.apic_id;
 	area->index = kept.index;
 	area->header = kept.header;
+	area->guest_apic_id = kept.guest_apic_id;
 	area->dropped = kept.dropped;
 	memcpy(area->exits, kept.exits, sizeof(area->exits));
 }

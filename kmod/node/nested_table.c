@@ -231,6 +231,37 @@ void insula_nested_memory_unmap(struct insula_nested_table *table,
 	mutex_unlock(&table->lock);
 }
 
+static int nested_page_replace_locked(struct insula_nested_table *table, u64 address,
+				      phys_addr_t frame, struct insula_nested_spares *spares)
+{
+	u64 *entry;
+
+	if (table->ended)
+		return -EPIPE;
+	entry = insula_nested_split(&table->tree, address, spares);
+	if (IS_ERR(entry))
+		return PTR_ERR(entry);
+	if (!insula_nested_present(READ_ONCE(*entry)))
+		return -ENOENT;
+	nested_table_count_change(table);
+	xchg(entry, insula_nested_page_entry(frame, 1, true));
+	return 0;
+}
+
+int insula_nested_page_replace(struct insula_nested_table *table, u64 address, phys_addr_t frame)
+{
+	struct insula_nested_spares spares = {};
+	int err = insula_nested_spares_fill(&table->tree, &spares);
+
+	if (!err) {
+		mutex_lock(&table->lock);
+		err = nested_page_replace_locked(table, address, frame, &spares);
+		mutex_unlock(&table->lock);
+	}
+	insula_nested_spares_free(&table->tree, &spares);
+	return err ?: insula_nested_table_flush(table);
+}
+
 /* Find or add the table of a new window. Lock held. */
 static int nested_window_enter(struct insula_nested_table *table, struct nested_window *window,
 			       unsigned long frame, struct insula_nested_spares *spares)

@@ -59,6 +59,13 @@ int insula_nested_memory_map(struct insula_nested_table *table, const struct ins
 void insula_nested_memory_unmap(struct insula_nested_table *table,
 				const struct insula_extent *memory);
 
+/*
+ * Have a page of the node's memory, which is mapped read-only, be another frame, which the node may
+ * write. On return no core uses the former one. -ENOENT: nothing is mapped there. -ENOMEM, -EPIPE:
+ * ended. -EIO: as of insula_nested_table_flush(). Sleeps.
+ */
+int insula_nested_page_replace(struct insula_nested_table *table, u64 address, phys_addr_t frame);
+
 /* Allocate what mapping a frame of the base needs, for good. -ENOMEM, -EPIPE: ended. Sleeps. */
 int insula_nested_frame_prepare(struct insula_nested_table *table, unsigned long frame);
 

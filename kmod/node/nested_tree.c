@@ -106,3 +106,35 @@ u64 *insula_nested_walk(struct insula_nested_tree *tree, u64 address, unsigned i
 	}
 	return &table[insula_nested_index(address, level)];
 }
+
+/* Replace the entry of a large page in a table of level 2 by one of a new table. */
+static int nested_tree_split(u64 *entry, struct insula_nested_spares *spares)
+{
+	u64 large = READ_ONCE(*entry), i, *table;
+	struct page *page;
+
+	if (!spares->count)
+		return -ENOMEM;
+	page = spares->page[--spares->count];
+	table = page_address(page);
+	for (i = 0; i < INSULA_NESTED_ENTRIES; i++)
+		table[i] = (large & ~(u64)_PAGE_PSE) + i * PAGE_SIZE;
+	smp_wmb(); /* the table before the entry */
+	WRITE_ONCE(*entry, insula_nested_table_entry(page_to_phys(page)));
+	return 0;
+}
+
+u64 *insula_nested_split(struct insula_nested_tree *tree, u64 address,
+			 struct insula_nested_spares *spares)
+{
+	u64 *entry = insula_nested_walk(tree, address, 1, spares);
+	int err;
+
+	if (entry != ERR_PTR(-EEXIST))
+		return entry;
+	entry = insula_nested_walk(tree, address, 2, spares);
+	if (IS_ERR(entry))
+		return entry;
+	err = nested_tree_split(entry, spares);
+	return err ? ERR_PTR(err) : insula_nested_walk(tree, address, 1, spares);
+}

@@ -48,4 +48,11 @@ u64 *insula_nested_table_at(struct insula_nested_tree *tree, u64 entry);
 u64 *insula_nested_walk(struct insula_nested_tree *tree, u64 address, unsigned int level,
 			struct insula_nested_spares *spares);
 
+/*
+ * The entry for an address in the table of level 1, like insula_nested_walk(), but a large page
+ * that maps it is replaced by a table with the same translations, from `spares`.
+ */
+u64 *insula_nested_split(struct insula_nested_tree *tree, u64 address,
+			 struct insula_nested_spares *spares);
+
 #endif

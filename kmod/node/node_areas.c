@@ -10,10 +10,12 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
+#include "arch/x86/doorbell.h"
 #include "channel/area.h"
 #include "delegation/slots.h"
 #include "grant/grant_channel.h"
 #include "mem/memory.h"
+#include "mem/shown.h"
 #include "node/node_state.h"
 #include "node/resize.h"
 
@@ -33,6 +35,7 @@ static int node_areas_lay_out_channels(struct insula_node *node,
 	ringable = insula_ringable_new(node->cpus, node->cpus_count);
 	if (!ringable)
 		return -ENOMEM;
+	insula_node_monitor_guest_ids(node, &ringable->apic_ids[ringable->count]);
 	area = insula_area_create(place, ringable);
 	if (IS_ERR(area)) {
 		kfree(ringable);
@@ -49,6 +52,7 @@ int insula_node_lay_out_channels(struct insula_node *node, const struct insula_c
 {
 	int err = insula_area_check(channels->count, channels->slots);
 	struct insula_area_place place;
+	void *memory;
 
 	if (err)
 		return err;
@@ -58,9 +62,14 @@ int insula_node_lay_out_channels(struct insula_node *node, const struct insula_c
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
+	memory = insula_memory_address(node->memory, channels->start,
+				       INSULA_AREA_SIZE(channels->count, channels->slots));
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
 	place = (struct insula_area_place) {
-		.start = channels->start,
-		.memory = phys_to_virt(channels->start),
+		.start = virt_to_phys(memory),
+		.memory = memory,
+		.kept = insula_memory_is_shown(node->memory),
 		.count = channels->count,
 		.slots = channels->slots,
 		.object = node->memory,
@@ -103,6 +112,8 @@ int insula_node_lay_out_delegation(struct insula_node *node,
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
+	if (insula_memory_is_shown(node->memory))
+		return -EOPNOTSUPP;
 	place = (struct insula_slots_place) {
 		.start = delegation->start,
 		.pages = delegation->pages,

@@ -22,6 +22,7 @@
 #include "device/device.h"
 #include "grant/grant.h"
 #include "mem/memory.h"
+#include "mem/shown.h"
 #include "node/description.h"
 #include "node/node.h"
 #include "node/node_areas.h"
@@ -175,8 +176,8 @@ static int node_ioctl_device_add(struct insula_node *node, struct file *by,
 		return -EBUSY;
 	if (node->owner != by)
 		return -EPERM;
-	/* The monitor's memory describes the devices. */
-	if (insula_node_confined(node))
+	/* The monitor's memory describes the devices. A copy's has no frames at its addresses. */
+	if (insula_node_confined(node) || insula_memory_is_shown(node->memory))
 		return -EOPNOTSUPP;
 	return insula_device_claim(&node->devices, &argument->device, node->memory);
 }

@@ -33,6 +33,8 @@
 #include "device/device.h"
 #include "grant/grant_channel.h"
 #include "mem/memory.h"
+#include "mem/shown.h"
+#include "node/copy_pages.h"
 #include "node/nested_table.h"
 #include "node/node_state.h"
 
@@ -46,13 +48,21 @@ static struct workqueue_struct *reaper;
 
 int insula_node_state_init(void)
 {
+	int err = insula_copy_pages_init();
+
+	if (err)
+		return err;
 	reaper = alloc_workqueue("insula", WQ_UNBOUND, 0);
-	return reaper ? 0 : -ENOMEM;
+	if (reaper)
+		return 0;
+	insula_copy_pages_exit();
+	return -ENOMEM;
 }
 
 void insula_node_state_exit(void)
 {
 	destroy_workqueue(reaper);
+	insula_copy_pages_exit();
 }
 
 static void node_state_free(struct kref *refs)
@@ -232,6 +242,9 @@ int insula_node_lock(struct insula_node *node)
 static bool node_state_start_valid(const struct insula_node *node,
 				   const struct insula_node_start *start)
 {
+	/* Memory that shows an image has its addresses only for a guest. */
+	if (insula_memory_is_shown(node->memory) && !node->vmm.pages)
+		return false;
 	return start->page_table && !(start->page_table & ~PAGE_MASK) &&
 	       insula_memory_covers(node->memory, start->page_table, PAGE_SIZE) &&
 	       insula_memory_covers(node->memory, start->entry, 1) &&
@@ -240,11 +253,20 @@ static bool node_state_start_valid(const struct insula_node *node,
 	       (!node->slots || insula_slots_nested(node->slots) == node->vmm.nested);
 }
 
+/* Find the bytes that it sets at its end. */
+static int node_state_find_ends(struct insula_node *node)
+{
+	void *power_off = insula_memory_address(node->memory, node->start.power_off, 1);
+	void *reset = insula_memory_address(node->memory, node->start.reset, 1);
+
+	node->exit_poll.power_off = power_off;
+	node->exit_poll.reset = reset;
+	return IS_ERR(power_off) ? PTR_ERR(power_off) : PTR_ERR_OR_ZERO(reset);
+}
+
 static void node_state_start_exit_poll(struct insula_node *node)
 {
 	WRITE_ONCE(node->exit_reason, INSULA_REASON_NONE);
-	node->exit_poll.power_off = phys_to_virt(node->start.power_off);
-	node->exit_poll.reset = phys_to_virt(node->start.reset);
 	node->exit_poll.monitor = insula_node_monitor_ended(node);
 	node->exit_poll.waits = node->slots; /* only the LWK has delegated programs */
 	node->exit_poll.node_flags = insula_area_node_flags(node->area);
@@ -280,8 +302,11 @@ int insula_node_start(struct insula_node *node, const struct insula_node_start *
 		return -EBUSY;
 	if (!node_state_start_valid(node, start))
 		return -EINVAL;
-	node_state_set(node, INSULA_CREATED);
 	node->start = *start;
+	err = node_state_find_ends(node);
+	if (err)
+		return err;
+	node_state_set(node, INSULA_CREATED);
 	node_state_start_exit_poll(node);
 	err = node_state_start_cores(node);
 	if (err) {
@@ -349,6 +374,8 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 		return -EBUSY;
 	if (node->lost)
 		return -EIO;
+	if (insula_memory_is_shown(node->memory))
+		return -EOPNOTSUPP;
 	if (flags & INSULA_RECREATE_UNLESS_RETIRED && node->retired)
 		return -ECANCELED;
 	if (!node->has_cores) {

@@ -18,18 +18,20 @@
 #include "device/device.h"
 #include "grant/grant_channel.h"
 #include "mem/memory.h"
+#include "mem/shown.h"
 
 struct insula_ringable *insula_ringable_new(const u32 *cpus, u32 count)
 {
 	struct insula_ringable *ringable;
 	u32 i;
 
-	ringable = kmalloc(struct_size(ringable, apic_ids, count), GFP_KERNEL);
+	ringable = kmalloc(struct_size(ringable, apic_ids, 2 * count), GFP_KERNEL);
 	if (!ringable)
 		return NULL;
 	ringable->count = count;
 	for (i = 0; i < count; i++)
 		ringable->apic_ids[i] = insula_processor_apic_id(cpus[i]);
+	memcpy(&ringable->apic_ids[count], ringable->apic_ids, count * sizeof(u32));
 	return ringable;
 }
 
@@ -79,7 +81,7 @@ static int resize_allowed(const struct insula_node *node)
 {
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
-	return node->slots ? -EOPNOTSUPP : 0;
+	return node->slots || insula_memory_is_shown(node->memory) ? -EOPNOTSUPP : 0;
 }
 
 static int resize_prepare_grow(struct change *change, const struct insula_node *node,

@@ -2,8 +2,9 @@
 
 use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,
-    Name, Names, NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare,
-    NodeShrink, NodeStart, NodeStop, NodeSupervise, Pool, Reason, Request, State, ioctl,
+    MemoryShow, MemoryUse, Name, Names, NodeCreate, NodeGrow, NodeInfo, NodeInterrupt,
+    NodeRecreate, NodeShare, NodeShrink, NodeStart, NodeStop, NodeSupervise, Pool, Reason, Request,
+    State, ioctl,
 };
 
 use super::{Facts, structure, values};
@@ -45,6 +46,13 @@ pub(crate) fn structures() -> Facts {
     );
     structure!(facts, Chunk, "insula_chunk", [start, size]);
     structure!(facts, Chunks, "insula_chunks", [chunks, capacity, count]);
+    structure!(
+        facts,
+        MemoryShow,
+        "insula_memory_show",
+        [chunks, count, source]
+    );
+    structure!(facts, MemoryUse, "insula_memory_use", [own, shown]);
     structure!(
         facts,
         MemoryCopy,
@@ -194,6 +202,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_MEMORY_GROW = ioctl::MEMORY_GROW,
         INSULA_MEMORY_CHUNKS = ioctl::MEMORY_CHUNKS,
         INSULA_MEMORY_COPY = ioctl::MEMORY_COPY,
+        INSULA_MEMORY_SHOW = ioctl::MEMORY_SHOW,
+        INSULA_MEMORY_USE = ioctl::MEMORY_USE,
         INSULA_NODE_START = ioctl::NODE_START,
         INSULA_NODE_STOP = ioctl::NODE_STOP,
         INSULA_NODE_INFO = ioctl::NODE_INFO,

@@ -1,8 +1,8 @@
 //! Layout of `insula_monitor.h` as the Rust mirror has it.
 
 use insula_abi::monitor::{
-    self, Message, Monitor, MonitorCore, MonitorEnd, MonitorExit, MonitorFunction, NodeConfine,
-    Violation,
+    self, Message, Monitor, MonitorCore, MonitorEnd, MonitorExit, MonitorFunction, MonitorState,
+    NodeConfine, Violation,
 };
 
 use super::{Facts, structure, values};
@@ -36,7 +36,10 @@ pub(crate) fn structures() -> Facts {
             functions_count,
             reserved,
             message,
-            doorbells
+            doorbells,
+            page_doorbell,
+            goes_on,
+            tsc_offset
         ]
     );
     structure!(
@@ -56,9 +59,26 @@ pub(crate) fn structures() -> Facts {
         MonitorCore,
         "insula_monitor_core",
         [
-            apic_id, index, header, owned, running, requests, flushes, exits, dropped, paused,
-            registers
+            apic_id,
+            index,
+            header,
+            owned,
+            running,
+            requests,
+            flushes,
+            exits,
+            dropped,
+            paused,
+            registers,
+            guest_apic_id,
+            page_request
         ]
+    );
+    structure!(
+        facts,
+        MonitorState,
+        "insula_monitor_state",
+        [magic, tsc, running, in_service]
     );
     structure!(
         facts,
@@ -78,6 +98,12 @@ pub(crate) fn constants() -> Facts {
         INSULA_FUNCTION_CONFIG_WORDS = monitor::FUNCTION_CONFIG_WORDS,
         INSULA_FUNCTION_MESSAGES = monitor::FUNCTION_MESSAGES,
         INSULA_MONITOR_FUNCTIONS = monitor::MONITOR_FUNCTIONS,
+        INSULA_MONITOR_STATE_MAGIC = monitor::MONITOR_STATE_MAGIC,
+        INSULA_MONITOR_STATE = monitor::MONITOR_STATE,
+        INSULA_MONITOR_STATE_SIZE = monitor::MONITOR_STATE_SIZE,
+        INSULA_PAGE_WANTED = monitor::PAGE_WANTED,
+        INSULA_PAGE_NO_MEMORY = monitor::PAGE_NO_MEMORY,
+        INSULA_PAGE_FOREIGN = monitor::PAGE_FOREIGN,
         INSULA_MONITOR_MESSAGE = monitor::MONITOR_MESSAGE,
         INSULA_MONITOR_DOORBELLS = monitor::MONITOR_DOORBELLS,
         INSULA_MONITOR_REGISTERS = monitor::MONITOR_REGISTERS,
@@ -104,6 +130,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_MONITOR_INTERRUPT = MonitorEnd::INTERRUPT.0,
         INSULA_MONITOR_INSTRUCTION = MonitorEnd::INSTRUCTION.0,
         INSULA_MONITOR_FAILED = MonitorEnd::FAILED.0,
+        INSULA_MONITOR_NO_MEMORY = MonitorEnd::NO_MEMORY.0,
         INSULA_EXIT_NMI = MonitorExit::NMI.0,
         INSULA_EXIT_MSR = MonitorExit::MSR.0,
         INSULA_EXIT_ICR = MonitorExit::ICR.0,

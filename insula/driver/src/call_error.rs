@@ -38,6 +38,8 @@ fn purpose(call: &str) -> &'static str {
         "INSULA_MEMORY_CREATE" | "INSULA_MEMORY_GROW" => "allocating memory",
         "INSULA_MEMORY_CHUNKS" => "listing chunks of memory",
         "INSULA_MEMORY_COPY" => "copying memory",
+        "INSULA_MEMORY_SHOW" => "sharing the snapshot's memory",
+        "INSULA_MEMORY_USE" => "reading what memory is used",
         "INSULA_DESCRIPTION" => "reading the description of a node or an image",
         "INSULA_IMAGE_ADD" | "INSULA_IMAGE_REPLACE" => "registering the image",
         "INSULA_IMAGE_LIST" | "INSULA_IMAGE_OPEN" => "opening images",

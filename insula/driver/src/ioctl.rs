@@ -175,6 +175,27 @@ pub(super) fn memory_copy(
     unsafe { Call(ioctl::MEMORY_COPY, "INSULA_MEMORY_COPY").perform(fd, &mut copy) }.map(drop)
 }
 
+pub(super) fn memory_show(
+    fd: BorrowedFd<'_>,
+    source: BorrowedFd<'_>,
+    chunks: &[abi::Chunk],
+) -> CallResult<OwnedFd> {
+    let mut show = abi::MemoryShow {
+        chunks: chunks.as_ptr() as u64,
+        count: capacity(chunks),
+        source: source.as_raw_fd(),
+    };
+    // SAFETY: `MemoryShow` is this request's structure; it names `chunks`, which is only read.
+    unsafe { Call(ioctl::MEMORY_SHOW, "INSULA_MEMORY_SHOW").descriptor(fd, &mut show) }
+}
+
+pub(super) fn memory_use(fd: BorrowedFd<'_>) -> CallResult<abi::MemoryUse> {
+    let mut used = abi::MemoryUse::default();
+    // SAFETY: `MemoryUse` is this request's structure, which is only written.
+    unsafe { Call(ioctl::MEMORY_USE, "INSULA_MEMORY_USE").perform(fd, &mut used) }?;
+    Ok(used)
+}
+
 pub(super) fn image_add(
     fd: BorrowedFd<'_>,
     name: &abi::Name,

@@ -103,6 +103,15 @@ impl Driver {
         ioctl::memory_create(self.fd.as_fd()).map(Memory::new)
     }
 
+    /// Creates an object that shows an image's memory at these physical addresses of a node, in order
+    /// of offset, until it is written (`INSULA_MEMORY_SHOW`).
+    ///
+    /// # Errors
+    /// The module's error; `EINVAL` when it is not an image's, or smaller than the chunks.
+    pub fn show_memory(&self, image: &Memory, chunks: &[abi::Chunk]) -> Result<Memory, CallError> {
+        ioctl::memory_show(self.fd.as_fd(), image.as_fd(), chunks).map(Memory::new)
+    }
+
     /// Registers a memory object as an image, with a name and a description (`INSULA_IMAGE_ADD`).
     ///
     /// # Errors

@@ -43,11 +43,21 @@ pub struct Extent {
     pub size: u64,
 }
 
+/// How a memory object is accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// It is only read.
+    Read,
+    /// It is read and written.
+    Write,
+}
+
 /// A whole memory object, mapped.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     size: usize,
+    access: Access,
     /// Each chunk with the offset of its first byte.
     chunks: Vec<(u64, Chunk)>,
 }
@@ -60,13 +70,20 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub(super) fn new(fd: BorrowedFd<'_>, chunks: Vec<Chunk>) -> Result<Self, DriverError> {
+    pub(super) fn new(
+        fd: BorrowedFd<'_>,
+        chunks: Vec<Chunk>,
+        access: Access,
+    ) -> Result<Self, DriverError> {
         let total = chunks
             .iter()
             .fold(0_u64, |sum, chunk| sum.saturating_add(chunk.size));
         let length = usize::try_from(total).ok().and_then(NonZeroUsize::new);
         let length = length.ok_or(DriverError::Size(total))?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let protection = match access {
+            Access::Read => ProtFlags::PROT_READ,
+            Access::Write => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+        };
         // SAFETY: a new shared mapping at an address of the kernel's choice; it replaces nothing,
         // and no reference to it will ever be made.
         let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, fd, 0) };
@@ -80,6 +97,7 @@ impl Mapping {
         Ok(Self {
             base,
             size: length.get(),
+            access,
             chunks,
         })
     }
@@ -181,7 +199,7 @@ impl Mapping {
     /// # Errors
     /// [`OutOfRange`] when it is not in the object, or the offset is not a multiple of 8.
     pub fn word(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
-        let at = self.pointer(offset, size_of::<u64>())?.cast::<AtomicU64>();
+        let at = self.writable(offset, size_of::<u64>())?.cast::<AtomicU64>();
         if !at.is_aligned() {
             let size = size_of::<u64>() as u64;
             return Err(OutOfRange { at: offset, size });
@@ -194,9 +212,10 @@ impl Mapping {
     /// Copies bytes in, to an offset.
     ///
     /// # Errors
-    /// [`OutOfRange`] when they are not all in the object; nothing was written.
+    /// [`OutOfRange`] when they are not all in the object, or it is mapped for reading; nothing was
+    /// written.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), OutOfRange> {
-        let to = self.pointer(offset, bytes.len())?;
+        let to = self.writable(offset, bytes.len())?;
         // SAFETY: 1. `to` is valid for `bytes.len()` bytes (`pointer`). 2. `bytes` is a Rust slice
         // and so cannot lie in the mapping, of which there are no references.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
@@ -207,7 +226,7 @@ impl Mapping {
     fn read_file(&mut self, offset: u64, file: &File, at: u64, size: u64) -> io::Result<()> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let size = usize::try_from(size).map_err(io::Error::other)?;
-        let to = self.pointer(offset, size).map_err(invalid)?;
+        let to = self.writable(offset, size).map_err(invalid)?;
         let mut done = 0;
         while done < size {
             let position = i64::try_from(at + done as u64).map_err(io::Error::other)?;
@@ -239,6 +258,17 @@ impl Mapping {
             at += size;
         }
         Ok(())
+    }
+
+    /// The same, to be written.
+    fn writable(&self, offset: u64, size: usize) -> Result<*mut u8, OutOfRange> {
+        match self.access {
+            Access::Write => self.pointer(offset, size),
+            Access::Read => Err(OutOfRange {
+                at: offset,
+                size: size as u64,
+            }),
+        }
     }
 
     /// The pointer to `size` bytes at an offset, if they are in the mapping.
@@ -317,7 +347,7 @@ mod tests {
     fn mapping() -> Mapping {
         let file = tempfile::tempfile().unwrap();
         file.set_len(0x10000).unwrap();
-        Mapping::new(file.as_fd(), CHUNKS.to_vec()).unwrap()
+        Mapping::new(file.as_fd(), CHUNKS.to_vec(), Access::Write).unwrap()
     }
 
     fn pattern(size: usize) -> Vec<u8> {
@@ -342,7 +372,7 @@ mod tests {
         file.set_len(0x3000).unwrap();
         let chunks = [(0x5000, 0x1000), (0x3000, 0x2000)];
         let chunks = chunks.map(|(start, size)| Chunk { start, size });
-        Mapping::new(file.as_fd(), chunks.to_vec()).unwrap()
+        Mapping::new(file.as_fd(), chunks.to_vec(), Access::Write).unwrap()
     }
 
     #[test]
@@ -372,6 +402,18 @@ mod tests {
         memory.read(0, &mut back[..0x800]).unwrap();
         assert_eq!(back[..0x800], pattern(0x1000)[0x800..], "the chunk behind");
         assert!(memory.write_at(0x5800, &pattern(0x801)).is_err());
+    }
+
+    #[test]
+    fn what_is_mapped_for_reading_is_not_written() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&pattern(0x10000)).unwrap();
+        let mut memory = Mapping::new(file.as_fd(), CHUNKS.to_vec(), Access::Read).unwrap();
+        let mut back = [0; 4];
+        memory.read(0x100, &mut back).unwrap();
+        assert_eq!(back, pattern(0x104)[0x100..]);
+        assert!(memory.write(0, &[1]).is_err() && memory.write_at(0x10000, &[1]).is_err());
+        assert!(memory.word(0).is_err(), "it could be written");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use insula_abi as abi;
 
+use super::mapping::Access;
 use super::{CallError, DriverError, Mapping, ioctl};
 
 /// A memory object: an ordered list of chunks of physical memory.
@@ -52,12 +53,28 @@ impl Memory {
         ioctl::description(self.fd.as_fd())
     }
 
+    /// What the object takes (`INSULA_MEMORY_USE`).
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn usage(&self) -> Result<abi::MemoryUse, CallError> {
+        ioctl::memory_use(self.fd.as_fd())
+    }
+
     /// Maps the whole object.
     ///
     /// # Errors
     /// The module's or the kernel's error.
     pub fn map(&self) -> Result<Mapping, DriverError> {
-        Mapping::new(self.fd.as_fd(), self.chunks()?)
+        Mapping::new(self.fd.as_fd(), self.chunks()?, Access::Write)
+    }
+
+    /// Maps the whole object, for reading: pages that a copy of a node shares stay shared.
+    ///
+    /// # Errors
+    /// The module's or the kernel's error.
+    pub fn map_for_reading(&self) -> Result<Mapping, DriverError> {
+        Mapping::new(self.fd.as_fd(), self.chunks()?, Access::Read)
     }
 }
 

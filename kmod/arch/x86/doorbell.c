@@ -45,12 +45,12 @@ static struct {
 	.lock = __RAW_SPIN_LOCK_UNLOCKED(doorbells.lock),
 };
 
-static u64 doorbell_word(struct irq_data *data)
+static u64 doorbell_word(const struct insula_doorbell *doorbell, struct irq_data *data)
 {
 	u32 cpu = cpumask_first(irq_data_get_effective_affinity_mask(data));
 	u64 apic_id = per_cpu(x86_cpu_to_apicid, cpu);
 
-	return INSULA_DOORBELL_VALID | apic_id << INSULA_DOORBELL_APIC_SHIFT |
+	return INSULA_DOORBELL_VALID | doorbell->mark | apic_id << INSULA_DOORBELL_APIC_SHIFT |
 	       irqd_cfg(data)->vector;
 }
 
@@ -75,7 +75,7 @@ static int doorbell_set_affinity(struct irq_data *data, const struct cpumask *ma
 		return answer;
 	raw_spin_lock_irqsave(&doorbells.lock, flags);
 	if (doorbell->place) {
-		doorbell_write(doorbell, doorbell_word(data));
+		doorbell_write(doorbell, doorbell_word(doorbell, data));
 		mod_timer(&doorbell->echo, jiffies + msecs_to_jiffies(ECHO_DELAY_MS));
 	}
 	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
@@ -175,7 +175,8 @@ void insula_doorbell_publish(struct insula_doorbell *doorbell, u64 *place)
 		doorbell_write(doorbell, 0);
 	doorbell->place = place;
 	if (place)
-		doorbell_write(doorbell, doorbell_word(irq_get_irq_data(doorbell->irq)));
+		doorbell_write(doorbell,
+			       doorbell_word(doorbell, irq_get_irq_data(doorbell->irq)));
 	raw_spin_unlock_irqrestore(&doorbells.lock, flags);
 }
 
@@ -189,15 +190,18 @@ static bool doorbell_vector_valid(u8 vector)
 	       vector != IA32_SYSCALL_VECTOR;
 }
 
-static bool doorbell_is_ringable(const struct insula_ringable *ringable, u32 apic_id)
+/* Find the core that the other kernel knows by this APIC id. False: it may not be rung. */
+static bool doorbell_target(const struct insula_ringable *ringable, u32 *apic_id)
 {
 	u32 i;
 
 	if (!ringable)
 		return true;
 	for (i = 0; i < ringable->count; i++)
-		if (ringable->apic_ids[i] == apic_id)
+		if (ringable->apic_ids[ringable->count + i] == *apic_id) {
+			*apic_id = ringable->apic_ids[i];
 			return true;
+		}
 	return false;
 }
 
@@ -207,8 +211,8 @@ static void doorbell_send(u64 word, const struct insula_ringable *ringable)
 	u32 apic_id = word >> INSULA_DOORBELL_APIC_SHIFT;
 	u8 vector = word & INSULA_DOORBELL_VECTOR_MASK;
 
-	if ((word & INSULA_DOORBELL_VALID) && apic_id < broadcast &&
-	    doorbell_vector_valid(vector) && doorbell_is_ringable(ringable, apic_id))
+	if ((word & INSULA_DOORBELL_VALID) && doorbell_vector_valid(vector) &&
+	    doorbell_target(ringable, &apic_id) && apic_id < broadcast)
 		insula_start_interrupt(apic_id, vector);
 }
 

@@ -13,6 +13,7 @@ struct insula_doorbell {
 	unsigned int irq;
 	u64 *place;		/* where its word is published, or NULL */
 	u64 *permit;		/* where a monitor looks it up, or NULL; set before publishing */
+	u64 mark;		/* added to its word: INSULA_DOORBELL_FOREIGN, or 0; set before */
 	struct timer_list echo;
 };
 
@@ -20,7 +21,7 @@ struct insula_doorbell {
 struct insula_ringable {
 	struct rcu_head rcu;
 	u32 count;
-	u32 apic_ids[];
+	u32 apic_ids[];		/* theirs, then as many by which that kernel knows them */
 };
 
 int insula_doorbells_init(void);

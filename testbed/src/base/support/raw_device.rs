@@ -100,6 +100,7 @@ fn makes_descriptor(request: u32) -> bool {
     matches!(
         request,
         ioctl::MEMORY_CREATE
+            | ioctl::MEMORY_SHOW
             | ioctl::IMAGE_OPEN
             | ioctl::NODE_CREATE
             | ioctl::NODE_OPEN

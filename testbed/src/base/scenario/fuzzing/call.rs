@@ -150,6 +150,11 @@ fn valid(rng: &mut Rng, request: u32, data: u64, available: Available) -> Vec<u8
             source: memory,
             flags: 0,
         }),
+        ioctl::MEMORY_SHOW => with_zeros(abi::MemoryShow {
+            chunks: data,
+            count: few,
+            source: memory,
+        }),
         ioctl::DESCRIPTION => with_zeros(abi::Description {
             bytes: data,
             capacity: rng.u32(..5000),
